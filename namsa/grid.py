@@ -1,0 +1,47 @@
+"""The geometry of a simulation's plane: one frozen `Grid`, from which every coordinate is derived."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+# A host or device array: physics is written once and takes its array module from its arguments.
+Array = Any
+
+TAPER = 0.01  # width of the antialias aperture's cosine edge, in units of 1/max(sampling), as abTEM has it
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A periodic rectangle sampled on `shape` = (ny, nx) pixels over `extent_angstrom` = (Ly, Lx)."""
+
+    shape: tuple[int, int]
+    extent_angstrom: tuple[float, float]
+
+    @property
+    def sampling_angstrom(self) -> tuple[float, float]:
+        """Pixel size (y, x), Å."""
+        return self.extent_angstrom[0] / self.shape[0], self.extent_angstrom[1] / self.shape[1]
+
+    @property
+    def max_frequency(self) -> float:
+        """Band limit, 1/Å: 2/3 of the Nyquist frequency of the coarser axis."""
+        return 2 / 3 / (2 * max(self.sampling_angstrom))
+
+    def frequencies(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """(ky, kx), shapes (ny, 1) and (1, nx), 1/Å, zero frequency first."""
+        dy, dx = self.sampling_angstrom
+        return np.fft.fftfreq(self.shape[0], dy)[:, None], np.fft.fftfreq(self.shape[1], dx)[None, :]
+
+    def squared_frequency(self) -> npt.NDArray[np.float64]:
+        """k², shape (ny, nx), 1/Å²."""
+        ky, kx = self.frequencies()
+        return ky**2 + kx**2
+
+    def antialias(self) -> npt.NDArray[np.float64]:
+        """Antialias aperture, shape (ny, nx): 1 inside, a narrow cosine taper to 0 at `max_frequency`."""
+        k = np.sqrt(self.squared_frequency())
+        limit, width = self.max_frequency, TAPER / max(self.sampling_angstrom)
+        ramp = np.clip((k - (limit - width)) / width, 0, 1)
+        return 0.5 * (1 + np.cos(np.pi * ramp))

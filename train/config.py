@@ -1,0 +1,122 @@
+"""The whole experiment's configuration: the simulation's sections, the network's and the training's."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+
+from fcdensenet.config import NetworkConfig
+from namsa.config import SimulationConfig
+from namsa.settings import Section, read_yaml, validate
+
+
+class Inputs(Section):
+    """From a record to the network's tensors, with nothing that needs to know the truth.
+
+    x = gain · (I / I₀)^power, with I₀ the mean of a detector pixel were the whole beam spread evenly.
+    """
+
+    layout: Literal["detector", "scan"] = Field(
+        "detector",
+        description="'detector': patterns are channels over detector pixels (the paper); "
+        "'scan': detector pixels are channels over scan positions",
+    )
+    power: PositiveFloat = 0.5
+    gain: PositiveFloat = 1.0
+    density_scale_e_per_angstrom2: PositiveFloat = Field(1.0, description="densities are divided by this")
+    augment: bool = Field(False, description="training samples are rotated and mirrored, patterns and scan jointly")
+
+
+class Loss(Section):
+    huber_delta: PositiveFloat = 10.0
+    huber_delta_decay: float = Field(0.99, gt=0, le=1, description="factor an epoch")
+    l2: NonNegativeFloat = 1e-4
+
+
+class Optimizer(Section):
+    learning_rate: PositiveFloat = Field(1e-4, description="base rate, of one rank")
+    beta_1: float = Field(0.9, ge=0, lt=1)
+    beta_2: float = Field(0.999, ge=0, lt=1)
+    epsilon: PositiveFloat = 1e-8
+    lars: Literal["before", "after", "none"] = Field(
+        "before", description="layer-wise rates on the gradient before Adam (the paper), on Adam's update, or nowhere"
+    )
+    lars_trust: PositiveFloat = 1e-2
+
+
+class Schedule(Section):
+    """Linear warm-up from the base rate to `ranks` times it, then a staircase."""
+
+    scale_with_ranks: bool = True
+    warmup_epochs: NonNegativeFloat = 5
+    decay: float = Field(0.5, gt=0, le=1)
+    decay_every_epochs: PositiveFloat = 30
+
+
+class Precision(Section):
+    compute: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
+    initial_loss_scale: PositiveFloat = 2.0**15
+    growth_steps: PositiveInt = Field(2000, description="finite steps after which the loss scale doubles")
+
+
+class Reduction(Section):
+    """Horovod's settings; they are read once, at its start."""
+
+    groups: NonNegativeInt = Field(8, description="gradient groups in backward order; 0 reduces tensor by tensor")
+    compression: Literal["none", "fp16"] = "none"
+    cache_capacity: NonNegativeInt = Field(4096, description="0 turns the response cache (bitvector) off")
+    fusion_threshold_mib: PositiveInt = 128
+    cycle_time_ms: PositiveFloat = 0.5
+    stall_warning_s: PositiveInt = 60
+
+
+class Checkpoints(Section):
+    every_epochs: PositiveInt = 1
+    keep: PositiveInt = 3
+
+
+class Training(Section):
+    epochs: PositiveInt
+    batch_size: PositiveInt = Field(1, description="samples a rank and step")
+    inputs: Inputs = Inputs()
+    loss: Loss = Loss()
+    optimizer: Optimizer = Optimizer()
+    schedule: Schedule = Schedule()
+    precision: Precision = Precision()
+    reduction: Reduction = Reduction()
+    checkpoints: Checkpoints = Checkpoints()
+    simulate_seconds: PositiveFloat | None = Field(None, description="time box for simulating what is missing")
+
+
+class Experiment(SimulationConfig):
+    """One experiment, from crystals to the report."""
+
+    network: NetworkConfig
+    training: Training
+
+    @model_validator(mode="after")
+    def _network_fits_data(self) -> "Experiment":
+        detector = self.detector.shape if self.detector else self.simulation.grid_shape
+        if detector is None:
+            raise ValueError("training needs a fixed pattern shape: give detector or simulation.grid_shape")
+        scan, layout = self.scan.shape, self.training.inputs.layout
+        planes, image = (scan, detector) if layout == "detector" else (detector, scan)
+        wanted = (planes[0] * planes[1], *image)
+        if self.network.input_shape != wanted:
+            raise ValueError(
+                f"network.input_shape is {list(self.network.input_shape)}, but the data give {list(wanted)} "
+                f"(layout {layout}, scan {list(scan)}, detector {list(detector)}): set it to {list(wanted)}"
+            )
+        target = scan if self.target.at == "scan" else self.simulation.grid_shape
+        if target != image:
+            raise ValueError(
+                f"the target's shape is {target and list(target)}, the network's image {list(image)}: "
+                "use target.at=scan with layout scan, target.at=grid with a detector of the grid's shape"
+            )
+        return self
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
+    """The experiment at `path` after `section.key=value` overrides. Raises InputError that names every fault."""
+    return validate(Experiment, read_yaml(path, overrides), str(path))
