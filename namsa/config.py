@@ -72,7 +72,9 @@ class Scan(Section):
 
     shape: Shape = (16, 16)
     step_angstrom: tuple[PositiveFloat, PositiveFloat] | None = Field(None, description="(y, x)")
-    origin_angstrom: tuple[float, float] = Field((0.0, 0.0), description="(y, x) of the first probe")
+    origin_angstrom: tuple[float, float] | Literal["random"] = Field(
+        (0.0, 0.0), description="(y, x) of the first probe; 'random' draws it anew, seeded, for each sample"
+    )
 
 
 class Simulation(Section):

@@ -25,7 +25,7 @@ class Grid:
         return self.extent_angstrom[0] / self.shape[0], self.extent_angstrom[1] / self.shape[1]
 
     @property
-    def max_frequency(self) -> float:
+    def band_limit(self) -> float:
         """Band limit, 1/Å: 2/3 of the Nyquist frequency of the coarser axis."""
         return 2 / 3 / (2 * max(self.sampling_angstrom))
 
@@ -40,8 +40,8 @@ class Grid:
         return ky**2 + kx**2
 
     def antialias(self) -> npt.NDArray[np.float64]:
-        """Antialias aperture, shape (ny, nx): 1 inside, a narrow cosine taper to 0 at `max_frequency`."""
+        """Antialias aperture, shape (ny, nx): 1 inside, a narrow cosine taper to 0 at `band_limit`."""
         k = np.sqrt(self.squared_frequency())
-        limit, width = self.max_frequency, TAPER / max(self.sampling_angstrom)
+        limit, width = self.band_limit, TAPER / max(self.sampling_angstrom)
         ramp = np.clip((k - (limit - width)) / width, 0, 1)
         return 0.5 * (1 + np.cos(np.pi * ramp))

@@ -1,0 +1,91 @@
+"""One entry of a manifest to one sample: supercell, scan, simulation, detector, target."""
+
+from dataclasses import replace
+
+import numpy as np
+from scipy.fft import next_fast_len
+
+from namsa import scan, target
+from namsa.config import SimulationConfig
+from namsa.crystal import supercell
+from namsa.grid import Grid
+from namsa.manifest import Entry
+from namsa.materials import Material
+from namsa.optics import wavelength_angstrom
+from namsa.simulate import Progress, Sample, simulate
+
+
+def fast_shape(extent_angstrom: tuple[float, float], sampling_angstrom: float) -> tuple[int, int]:
+    """The smallest even grid (ny, nx), fast to transform, whose pixels are no larger than wanted."""
+    ny, nx = (2 * next_fast_len(int(np.ceil(extent / sampling_angstrom / 2))) for extent in extent_angstrom)
+    return ny, nx
+
+
+def simulate_entry(
+    config: SimulationConfig,
+    material: Material,
+    entry: Entry,
+    on_progress: Progress = lambda stage, done, total: None,
+) -> Sample:
+    """The sample that `entry` describes; its bits depend on the configuration and the entry alone.
+
+    Raises InputError where the crystal, grid, probe and detector do not go together.
+    """
+    cell = supercell(
+        material.atoms,
+        entry.zone_axis,
+        config.specimen.lateral_angstrom,
+        entry.thickness_angstrom,
+        config.specimen.max_strain,
+        config.specimen.max_atoms,
+    )
+    lx, ly, lz = (float(length) for length in cell.atoms.cell.lengths())
+    settings, microscope = config.simulation, config.microscope
+    shape = settings.grid_shape or fast_shape((ly, lx), settings.sampling_angstrom or 0.0)
+    grid = Grid(shape, (ly, lx))
+    rows, columns = scan.positions(config.scan, grid.extent_angstrom, np.random.default_rng([entry.seed, 1]))
+
+    sample = simulate(
+        cell.atoms,
+        energy_ev=microscope.energy_ev,
+        semiangle_mrad=microscope.semiangle_mrad,
+        grid_shape=shape,
+        positions_angstrom=scan.raster(rows, columns),
+        slice_thickness_angstrom=settings.slice_thickness_angstrom,
+        aberrations=microscope.aberrations,
+        form_factors=settings.form_factors,
+        frozen_phonons=config.specimen.frozen_phonons,
+        precision=settings.precision,
+        backend=settings.backend,
+        seed=entry.seed,
+        detector=config.detector,
+        on_progress=on_progress,
+    )
+
+    probe_limit = 2e-3 * microscope.semiangle_mrad / wavelength_angstrom(microscope.energy_ev)
+    max_q = config.target.max_q_per_angstrom or probe_limit
+    coefficients = target.band_limited(sample.density.astype(np.float64), grid, max_q)
+    if config.target.at == "scan":
+        density = target.at_positions(coefficients, grid, rows, columns)
+        step = [float(axis[1] - axis[0]) if len(axis) > 1 else 0.0 for axis in (rows, columns)]
+        origin = [float(rows[0]), float(columns[0])]
+    else:
+        density, step, origin = target.on_grid(coefficients), list(grid.sampling_angstrom), [0.0, 0.0]
+
+    provenance = sample.provenance | {
+        "id": entry.id,
+        "material": entry.material,
+        "formula": entry.formula,
+        "space_group": entry.space_group,
+        "zone_axis": list(entry.zone_axis),
+        "wanted_thickness_angstrom": entry.thickness_angstrom,
+        "thickness_angstrom": lz,
+        "strain": cell.strain,
+        "split": entry.split,
+        "config_hash": config.samples_hash(),
+        "scan_shape": list(config.scan.shape),
+        "density_sampling_angstrom": step,
+        "density_origin_angstrom": origin,
+        "density_max_q_per_angstrom": max_q,
+    }
+    return replace(sample, density=density.astype(sample.density.dtype), provenance=provenance)

@@ -1,0 +1,36 @@
+"""Multislice propagation (Cowley & Moodie 1957): ψ ← F⁻¹[P · F[t ψ]] for each slice, from the entrance down.
+
+t is a slice's transmission, P = exp(−iπλΔz k²) the Fresnel propagator over its thickness, both band-limited.
+Waves are batches of probes (n, ny, nx) in reciprocal space, scaled so that Σ|ψ|² is the fraction of the beam.
+"""
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.backend import fft_module
+from namsa.grid import Array, Grid
+from namsa.potential import Slices
+
+
+def propagator(grid: Grid, wavelength: float, distance_angstrom: float) -> npt.NDArray[np.complex128]:
+    """Band-limited Fresnel propagator, (ny, nx), zero frequency first."""
+    return grid.antialias() * np.exp(-1j * np.pi * wavelength * distance_angstrom * grid.squared_frequency())
+
+
+def exit_waves(waves: Array, slices: Slices, fresnel: Array) -> Array:
+    """The waves behind the last slice, in reciprocal space; `waves` (n, ny, nx) is overwritten.
+
+    After the last slice the wave already is in reciprocal space, where it is measured: no transform is wasted.
+    """
+    fft = fft_module(waves)
+    for index in slices.order:
+        waves = fft.ifft2(waves, overwrite_x=True)
+        waves *= slices.transmissions[index]
+        waves = fft.fft2(waves, overwrite_x=True)
+        waves *= fresnel
+    return waves
+
+
+def intensity(waves: Array) -> Array:
+    """|ψ|² with the zero frequency in the centre, (n, ny, nx)."""
+    return fft_module(waves).fftshift(waves.real**2 + waves.imag**2, axes=(-2, -1))

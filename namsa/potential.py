@@ -1,0 +1,134 @@
+"""The specimen as thin slices: projected potentials from structure factors at the atoms' exact positions.
+
+A slice's potential, infinite projection, is v_z(r) = (h²/2πm₀e)/A · Σ_k Σ_j o_j f_j(k) exp(2πi k·(r − r_j)) in V·Å,
+with A the cell's area, o_j the occupancy (Kirkland 2010, equation 5.21). The sum over atoms is separable in x and y,
+so that it is a matrix product; no atom is moved to a pixel.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import constants
+
+from namsa.backend import array_module, fft_module
+from namsa.form_factors import Table, electron
+from namsa.grid import Array, Grid
+
+# h²/(2πm₀e) in V·Å²: the relativistic mass is in σ.
+POTENTIAL_CONSTANT = constants.h**2 / (2 * np.pi * constants.m_e * constants.e) * 1e20
+_EDGE = 1e-9  # Å: an atom this little below a slice's edge belongs to the next slice
+
+
+@dataclass(frozen=True)
+class AtomList:
+    """Atoms as plain arrays: `numbers` (n,), `yx` (n, 2) and `z` (n,) in Å, `occupancies` (n,)."""
+
+    numbers: npt.NDArray[np.int64]
+    yx: npt.NDArray[np.float64]
+    z: npt.NDArray[np.float64]
+    occupancies: npt.NDArray[np.float64]
+
+    def __getitem__(self, index: Any) -> "AtomList":
+        return AtomList(self.numbers[index], self.yx[index], self.z[index], self.occupancies[index])
+
+
+@dataclass(frozen=True)
+class Slices:
+    """A crystal repeats: `transmissions` holds the distinct slices, `order` which of them each slice is.
+
+    transmissions: (n_distinct, ny, nx) complex, band-limited; order: (n_slices,); thickness_angstrom of one slice.
+    """
+
+    transmissions: Sequence[Array]
+    order: npt.NDArray[np.int64]
+    thickness_angstrom: float
+
+
+def slice_count(depth_angstrom: float, slice_thickness_angstrom: float) -> int:
+    """How many equal slices, none thicker than wanted, fill the cell."""
+    return max(1, int(np.ceil(depth_angstrom / slice_thickness_angstrom - _EDGE)))
+
+
+def distinct_slices(
+    atoms: AtomList, depth_angstrom: float, n_slices: int
+) -> tuple[list[AtomList], npt.NDArray[np.int64]]:
+    """The slices that differ in elements or (x, y), and for each slice which of them it is.
+
+    Slice i holds the atoms with i·dz <= z < (i + 1)·dz; atoms above or below the cell wrap, as thermal displacement
+    across its faces asks for.
+    """
+    index = np.floor((atoms.z + _EDGE) / (depth_angstrom / n_slices)).astype(np.int64) % n_slices
+    distinct: list[AtomList] = []
+    seen: dict[bytes, int] = {}
+    order = np.empty(n_slices, dtype=np.int64)
+    for i in range(n_slices):
+        members = atoms[index == i]
+        members = members[np.lexsort((*np.round(members.yx, 9).T, members.numbers))]
+        key = b"".join(
+            a.tobytes() for a in (members.numbers, np.round(members.yx, 9) + 0.0, np.round(members.occupancies, 9))
+        )
+        if key not in seen:
+            seen[key] = len(distinct)
+            distinct.append(members)
+        order[i] = seen[key]
+    return distinct, order
+
+
+def structure_sums(atoms: AtomList, grid: Grid, xp: Any) -> dict[int, Array]:
+    """Σ_j o_j exp(−2πi k·r_j) for each element, on the half plane kx >= 0: (ny, nx // 2 + 1), complex128.
+
+    At the Nyquist frequency of an even axis exp(iα) and exp(−iα) are one and the same: their mean, the cosine, stands
+    for both and makes the field real.
+    """
+    ky, kx = half_frequencies(grid)
+    even_y, even_x = grid.shape[0] % 2 == 0, grid.shape[1] % 2 == 0
+    row = grid.shape[0] // 2
+    sums = {}
+    for number in np.unique(atoms.numbers):
+        members = atoms[atoms.numbers == number]
+        angle_y = -2 * np.pi * xp.asarray(ky * members.yx[:, 0])
+        angle_x = -2 * np.pi * xp.asarray(kx * members.yx[:, 1, None])
+        phase_y, phase_x = xp.exp(1j * angle_y), xp.exp(1j * angle_x)
+        occupancies = xp.asarray(members.occupancies)
+        if even_y:
+            phase_y[row] = phase_y[row].real
+        if even_x:
+            phase_x[:, -1] = phase_x[:, -1].real
+        total = (phase_y * occupancies) @ phase_x
+        if even_y and even_x:
+            total[row, -1] = (occupancies * xp.cos(angle_y[row] - angle_x[:, -1])).sum()  # ky < 0, kx > 0
+        sums[int(number)] = total
+    return sums
+
+
+def half_frequencies(grid: Grid) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """(ky, kx >= 0), shapes (ny, 1) and (1, nx // 2 + 1), 1/Å: the half that determines a real field."""
+    ky, kx = grid.frequencies()
+    return ky, np.abs(kx[:, : grid.shape[1] // 2 + 1])
+
+
+def element_factors(
+    numbers: npt.NDArray[np.int64], grid: Grid, table: Table, xp: Any, factor: Callable[..., Any] = electron
+) -> dict[int, Array]:
+    """f(k) for each element on the half plane, float64."""
+    ky, kx = half_frequencies(grid)
+    squared = xp.asarray(ky**2 + kx**2)
+    return {int(number): factor(int(number), squared, table) for number in np.unique(numbers)}
+
+
+def field(sums: dict[int, Array], factors: dict[int, Array], grid: Grid, xp: Any) -> Array:
+    """Σ_j f_j as a real periodic field per Å², (ny, nx), float64: e/Å² of X-ray factors, 1/Å of electron factors."""
+    transform = xp.zeros((grid.shape[0], grid.shape[1] // 2 + 1), dtype=np.complex128)
+    for number, total in sums.items():
+        transform += factors[number] * total
+    area = grid.extent_angstrom[0] * grid.extent_angstrom[1]
+    return fft_module(transform).irfft2(transform, s=grid.shape) * (grid.shape[0] * grid.shape[1] / area)
+
+
+def transmission(potential: Array, sigma: float, antialias: Array, dtype: Any) -> Array:
+    """t = exp(iσv_z), band-limited by the aperture `antialias` (ny, nx); complex `dtype`, (ny, nx)."""
+    fft, xp = fft_module(potential), array_module(potential)
+    return fft.ifft2(fft.fft2(xp.exp(1j * sigma * potential)) * antialias).astype(dtype)

@@ -1,0 +1,73 @@
+"""The specimen in the microscope: atoms to transmission functions, projected potential and electron density.
+
+The density is by definition of the same tables as the potential (Mott–Bethe), so that a specimen's density
+integrates to its number of electrons.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import ase
+import numpy as np
+
+from namsa import potential
+from namsa.form_factors import Table, xray
+from namsa.grid import Array, Grid
+from namsa.potential import AtomList, Slices
+
+
+@dataclass(frozen=True)
+class Specimen:
+    """slices: what the electrons cross; density (ny, nx) in e/Å² and projected_potential (ny, nx) in V·Å, on the host's
+    or the device's memory, float64 and not band-limited."""
+
+    slices: Slices
+    density: Array
+    projected_potential: Array
+
+
+def atom_list(atoms: ase.Atoms) -> AtomList:
+    """The one door from ASE's x-first cells to (y, x): positions in Å from the cell's origin, occupancies honoured."""
+    occupancies = atoms.arrays.get("occupancy", np.ones(len(atoms)))
+    return AtomList(
+        atoms.numbers.astype(np.int64),
+        atoms.positions[:, [1, 0]],
+        atoms.positions[:, 2],
+        occupancies.astype(np.float64),
+    )
+
+
+def build(
+    atoms: ase.Atoms,
+    grid: Grid,
+    slice_thickness_angstrom: float,
+    sigma: float,
+    table: Table,
+    dtype: Any,
+    xp: Any,
+    on_slice: Callable[[int, int], None] = lambda done, total: None,
+) -> Specimen:
+    """Slices `atoms`, an orthogonal cell, along z; each distinct slice is computed once.
+
+    `dtype` is the transmissions' complex type; `on_slice(done, total)` is told of progress.
+    """
+    listed, depth = atom_list(atoms), float(atoms.cell.lengths()[2])
+    n_slices = potential.slice_count(depth, slice_thickness_angstrom)
+    distinct, order = potential.distinct_slices(listed, depth, n_slices)
+    factors = potential.element_factors(listed.numbers, grid, table, xp)
+    antialias = xp.asarray(grid.antialias())
+    transmissions: list[Array] = []
+    column_sums: dict[int, Array] = {}
+    projected = xp.zeros(grid.shape)
+    for index, members in enumerate(distinct):
+        repeats = int(np.count_nonzero(order == index))
+        sums = potential.structure_sums(members, grid, xp)
+        v = potential.POTENTIAL_CONSTANT * potential.field(sums, factors, grid, xp)
+        transmissions.append(potential.transmission(v, sigma, antialias, dtype))
+        projected += repeats * v
+        for number, total in sums.items():
+            column_sums[number] = column_sums.get(number, 0) + repeats * total
+        on_slice(index + 1, len(distinct))
+    density = potential.field(column_sums, potential.element_factors(listed.numbers, grid, table, xp, xray), grid, xp)
+    return Specimen(Slices(transmissions, order, depth / n_slices), density, projected)

@@ -1,0 +1,8 @@
+"""What every test needs: quiet TensorFlow, no GPU surprises, helpers importable."""
+
+import os
+import sys
+from pathlib import Path
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+sys.path.insert(0, str(Path(__file__).parent / "namsa"))
