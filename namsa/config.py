@@ -19,7 +19,7 @@ FLOORS_ABOVE = ("network", "training")
 class Materials(Section):
     """Where crystals come from."""
 
-    builtin: Literal["all"] | tuple[str, ...] = Field((), description="'all' or names from `namsa info builtin`")
+    builtin: Literal["all"] | tuple[str, ...] = Field((), description="'all' or names that `namsa crystals` lists")
     cif: tuple[Path, ...] = Field((), description="CIF files, or folders of them, relative to the working directory")
     max_atomic_number: int = Field(103, ge=1, le=103, description="leave out crystals with heavier elements")
     limit: PositiveInt | None = Field(None, description="at most this many materials, chosen by hash")

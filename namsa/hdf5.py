@@ -1,8 +1,8 @@
-"""Samples as HDF5 in the EMD 0.2 layout (emdatasets.com), which py4DSTEM and HyperSpy open with axes and units."""
+"""Samples as HDF5 in the EMD 0.2 layout (emdatasets.com): every array with its axes and units."""
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +10,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from namsa.errors import WorkError
+from namsa.errors import InputError, WorkError
 from namsa.simulate import Sample
 
 _Axis = tuple[str, str, npt.NDArray[np.float64]]  # name, units, coordinates
@@ -80,3 +80,19 @@ def _write_emd(parent: h5py.Group, name: str, data: npt.NDArray[Any], units: str
     for number, (axis, unit, coordinates) in enumerate(axes, start=1):
         dimension = group.create_dataset(f"dim{number}", data=coordinates)
         dimension.attrs.update({"name": axis, "units": unit})
+
+
+def read(path: Path) -> Iterator[tuple[str, Sample]]:
+    """The (name, sample) pairs that `write` stored. Raises InputError where `path` is no such file."""
+    try:
+        with h5py.File(path, "r") as file:
+            groups = {name: group for name, group in file.items() if "provenance" in group.attrs}
+            if not groups:
+                raise InputError(f"{path} holds no sample that namsa wrote")
+            for name, group in groups.items():
+                arrays = {key: group[key]["data"][()] for key in ("cbed", "density", "projected_potential")}
+                cbed = arrays.pop("cbed")
+                patterns = cbed.reshape(-1, *cbed.shape[-2:])
+                yield name, Sample(patterns, **arrays, provenance=json.loads(group.attrs["provenance"]))
+    except (OSError, KeyError, ValueError) as error:
+        raise InputError(f"cannot read {path} as a namsa HDF5 file: {' '.join(str(error).split())}") from None

@@ -1,0 +1,83 @@
+"""The layers of a network as Keras layers; runs on every Keras backend."""
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import keras
+from keras import KerasTensor
+
+from fcdensenet.config import NetworkConfig
+
+# Keras' 0.99 would leave a third of the initial statistics after 100 steps, and a short run's evaluation with them.
+MOVING_AVERAGE = 0.9
+
+
+@dataclass(frozen=True)
+class KerasLayers:
+    """`fcdensenet.blocks.Layers` on symbolic Keras tensors."""
+
+    config: NetworkConfig
+    seed: int
+
+    @property
+    def axis(self) -> int:
+        return 1 if self.config.data_format == "channels_first" else -1
+
+    def channels(self, x: KerasTensor) -> int:
+        return int(x.shape[self.axis])
+
+    def input(self, name: str) -> KerasTensor:
+        channels, *extent = self.config.input_shape
+        return keras.Input((channels, *extent) if self.axis == 1 else (*extent, channels), name=name)
+
+    def conv(self, x: KerasTensor, filters: int, kernel: int, name: str, bias: bool = True) -> KerasTensor:
+        return keras.layers.Conv2D(
+            filters,
+            kernel,
+            padding="same",
+            use_bias=bias,
+            kernel_initializer=keras.initializers.HeNormal(layer_seed(self.seed, name)),
+            data_format=self.config.data_format,
+            name=name,
+        )(x)
+
+    def transposed_conv(self, x: KerasTensor, filters: int, kernel: int, name: str) -> KerasTensor:
+        # At stride 2 an output pixel meets a quarter of the kernel's taps (one at least), He's variance is for all.
+        scale = 2.0 * min(kernel**2, 4)
+        return keras.layers.Conv2DTranspose(
+            filters,
+            kernel,
+            strides=2,
+            padding="same",
+            use_bias=False,
+            kernel_initializer=keras.initializers.VarianceScaling(
+                scale, "fan_in", "truncated_normal", layer_seed(self.seed, name)
+            ),
+            data_format=self.config.data_format,
+            name=name,
+        )(x)
+
+    def norm(self, x: KerasTensor, name: str) -> KerasTensor:
+        return keras.layers.BatchNormalization(self.axis, momentum=MOVING_AVERAGE, name=name)(x)
+
+    def relu(self, x: KerasTensor, name: str) -> KerasTensor:
+        return keras.layers.ReLU(name=name)(x)
+
+    def dropout(self, x: KerasTensor, name: str) -> KerasTensor:
+        return keras.layers.Dropout(self.config.dropout, seed=layer_seed(self.seed, name), name=name)(x)
+
+    def pool(self, x: KerasTensor, name: str) -> KerasTensor:
+        kind = keras.layers.AveragePooling2D if self.config.pooling == "average" else keras.layers.MaxPooling2D
+        return kind(2, data_format=self.config.data_format, name=name)(x)
+
+    def concat(self, parts: Sequence[KerasTensor], name: str) -> KerasTensor:
+        return keras.layers.Concatenate(self.axis, name=name)(list(parts))
+
+    def output(self, x: KerasTensor, name: str) -> KerasTensor:
+        return keras.layers.Activation("linear", dtype="float32", name=name)(x)
+
+
+def layer_seed(seed: int, name: str) -> int:
+    """A layer's own 31-bit seed: the same wherever the layer stands in the network and on every machine."""
+    return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:4]) >> 1

@@ -1,0 +1,7 @@
+"""`python -m namsa` is `namsa`."""
+
+import sys
+
+from namsa.cli import main
+
+sys.exit(main())

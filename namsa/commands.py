@@ -1,0 +1,194 @@
+"""What each `namsa` command does, with progress on stderr and results on stdout."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from namsa import doctor as doctors
+from namsa import factory, hdf5, manifest, materials, shards
+from namsa import show as pictures
+from namsa import verify as verification
+from namsa.config import load
+from namsa.crystal import read_cif
+from namsa.entry import simulate_entry
+from namsa.errors import InputError
+from namsa.launcher import rank_and_size
+from namsa.simulate import Sample
+
+
+def simulate(options: argparse.Namespace) -> None:
+    """One stack: the configuration's first material (or --crystal), zone axis and thickness."""
+    config = load(options.config, options.overrides)
+    material = read_cif(options.crystal) if options.crystal else materials.select(config.materials)[0]
+    specimen = config.specimen
+    first = specimen.model_copy(
+        update={"zone_axes": specimen.zone_axes[:1], "thickness_angstrom": specimen.thickness_angstrom[:1]}
+    )
+    config = config.model_copy(update={"specimen": first})
+    entry = manifest.build(config, (material,))[0]
+    if entry.skipped:
+        raise InputError(f"{entry.id}: {entry.skipped}")
+    path = options.out or Path(f"{entry.id}.h5")
+    with _progress() as progress:
+        tasks = {stage: progress.add_task(stage, total=None) for stage in ("slices", "probes")}
+        sample = simulate_entry(
+            config,
+            material,
+            entry,
+            lambda stage, done, total: progress.update(tasks[stage], completed=done, total=total),
+        )
+    hdf5.write(path, [(entry.id, sample)])
+    preview = pictures.show(sample, path.with_suffix(".png"))
+    print(f"{path}  {preview}")
+
+
+def dataset(options: argparse.Namespace) -> None:
+    """This rank's share; the summary is the last line, as JSON."""
+    config = load(options.config, options.overrides)
+    rank, size = rank_and_size(_number(options.rank, "--rank"), _number(options.size, "--size"))
+    with _progress() as progress:
+        task = progress.add_task(f"rank {rank} of {size}", total=None)
+        summary = factory.produce(
+            config,
+            options.out,
+            rank,
+            size,
+            limit=options.limit,
+            time_limit_s=options.time_limit,
+            on_sample=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    print(json.dumps(summary))
+
+
+def _number(text: str, name: str) -> int | None:
+    if text == "auto":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(f"{name} is {text!r}; it must be auto or a number") from None
+
+
+def verify(options: argparse.Namespace) -> int:
+    """Exit code 1 where a record is corrupt or missing."""
+    found = verification.verify(options.directory)
+    if options.json:
+        print(json.dumps(found))
+    else:
+        print(f"{found['samples']} samples, {len(found['corrupt'])} corrupt, {len(found['missing'])} missing")
+        for kind in ("corrupt", "missing"):
+            for sample_id in found[kind]:
+                print(f"{kind} {sample_id}")
+    return 1 if found["corrupt"] else 0
+
+
+def info(options: argparse.Namespace) -> None:
+    """What a dataset or a file holds: counts by split, and the arrays of the first sample with their axes and units."""
+    if options.path.is_dir():
+        entries = manifest.read(options.path)
+        with shards.Dataset(options.path) as data:
+            present = [entry for entry in entries if entry.id in data.ids]
+            record = data.read(present[0].id) if present else None
+        found: dict[str, Any] = {
+            "path": str(options.path),
+            "entries": len(entries),
+            "skipped": sum(bool(entry.skipped) for entry in entries),
+            "samples": len(present),
+            "materials": len({entry.material for entry in present}),
+            "splits": {name: sum(entry.split == name for entry in present) for name in ("train", "dev", "test")},
+            "first": {"id": present[0].id, **record.header} if record else None,
+        }
+    else:
+        samples = {name: sample.provenance | {"shapes": _shapes(sample)} for name, sample in hdf5.read(options.path)}
+        found = {"path": str(options.path), "samples": len(samples), "provenance": samples}
+    if options.json:
+        print(json.dumps(found, ensure_ascii=False))
+    else:
+        _print_tree(found)
+
+
+def _shapes(sample: Sample) -> dict[str, list[int]]:
+    return {name: list(getattr(sample, name).shape) for name in ("cbed", "density", "projected_potential")}
+
+
+def _print_tree(tree: dict[str, Any], indent: str = "") -> None:
+    for key, value in tree.items():
+        if isinstance(value, dict):
+            print(f"{indent}{key}")
+            _print_tree(value, indent + "  ")
+        else:
+            text = json.dumps(value, ensure_ascii=False)
+            print(f"{indent}{key}: {text if len(text) <= 100 else text[:97] + '...'}")
+
+
+def show(options: argparse.Namespace) -> None:
+    """A sample of an HDF5 file, of a dataset (DIR/ID), or a dataset's first."""
+    name, sample = _find_sample(options.sample)
+    print(pictures.show(sample, options.out or Path(f"{name}.png")))
+
+
+def _find_sample(path: Path) -> tuple[str, Sample]:
+    if path.is_file():
+        return next(hdf5.read(path))
+    directory, wanted = (path, None) if path.is_dir() else (path.parent, path.name)
+    with shards.Dataset(directory) as data:
+        if not data.ids:
+            raise InputError(f"{directory} holds no sample yet")
+        name = wanted or data.ids[0]
+        if name not in data.ids:
+            raise InputError(f"no file {path}, and no sample {name} in {directory}; `namsa info {directory}` lists it")
+        return name, data.read(name, check=True).sample()
+
+
+def export(options: argparse.Namespace) -> None:
+    """All of a dataset's samples, one group each."""
+    with shards.Dataset(options.directory) as data, _progress() as progress:
+        task = progress.add_task("export", total=len(data.ids))
+
+        def samples() -> Iterator[tuple[str, Sample]]:
+            for name in data.ids:
+                yield name, data.read(name, check=True).sample()
+                progress.advance(task)
+
+        count = hdf5.write(options.out, samples())
+    print(f"{options.out}: {count} samples")
+
+
+def crystals(options: argparse.Namespace) -> None:
+    """The built-in crystals by name."""
+    rows = [(m.name, m.formula, m.space_group, len(m.atoms), m.source) for m in materials.builtin()]
+    columns = ("name", "formula", "space group", "atoms", "source")
+    if options.json:
+        print(json.dumps([dict(zip(columns, row, strict=True)) for row in rows], ensure_ascii=False))
+        return
+    table = Table(*columns, box=None)
+    for row in rows:
+        table.add_row(*map(str, row))
+    Console().print(table)
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Exit code 1 where something needed is missing."""
+    found = doctors.report()
+    if options.json:
+        print(json.dumps(found, ensure_ascii=False))
+    else:
+        Console().print(doctors.table(found))
+    return 0 if found["ok"] else 1
+
+
+@contextmanager
+def _progress() -> Iterator[Progress]:
+    """Bars on a terminal's stderr; nothing where stderr is a file, which a batch job's log would be."""
+    console = Console(file=sys.stderr)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield progress

@@ -1,0 +1,105 @@
+"""The built network: shapes, dtypes, determinism, dropout, what its transitions do, and that it learns."""
+
+from collections.abc import Iterator
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from fcdensenet.build import build
+from fcdensenet.config import NetworkConfig
+
+SHAPE = (6, 16, 24)
+
+
+def config(**options: object) -> NetworkConfig:
+    small = {"input_shape": SHAPE, "layers": (1, 2, 1), "growth": 4, "first_filters": 5, "kernel": 3}
+    return NetworkConfig(**(small | options))
+
+
+def patterns(n: int = 2) -> np.ndarray:
+    channels, *extent = SHAPE
+    return np.random.default_rng(0).random((n, *extent, channels), dtype=np.float32)
+
+
+@pytest.fixture
+def mixed_float16() -> Iterator[None]:
+    before = keras.config.dtype_policy()
+    keras.config.set_dtype_policy("mixed_float16")
+    yield
+    keras.config.set_dtype_policy(before)
+
+
+def test_output_is_a_float32_map_of_the_same_grid() -> None:
+    estimate = build(config(), seed=0)(patterns())
+    assert estimate.shape == (2, 16, 24, 1)
+    assert estimate.dtype == "float32"
+
+
+def test_mixed_precision_computes_in_float16_and_puts_out_float32(mixed_float16: None) -> None:
+    model = build(config(), seed=0)
+    assert model.get_layer("last").output.dtype == "float16"
+    assert model(patterns()).dtype == "float32"
+    assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
+
+
+def test_data_formats_agree() -> None:
+    last, first = (build(config(data_format=f"channels_{where}"), seed=3) for where in ("last", "first"))
+    estimate = first(np.moveaxis(patterns(), -1, 1))
+    assert estimate.shape == (2, 1, 16, 24)
+    np.testing.assert_allclose(np.moveaxis(estimate, 1, -1), last(patterns()), atol=1e-5)
+
+
+def test_seed_fixes_the_weights() -> None:
+    one, same, other = (build(config(), seed).get_layer("bottom_conv1").get_weights()[0] for seed in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert np.abs(one - other).max() > 0
+
+
+def test_layers_of_one_shape_start_differently() -> None:
+    model = build(config(layers=(2, 2, 2), first_filters=4, input_shape=(4, 16, 24), first_kernel=3), seed=0)
+    first, second = (model.get_layer(name).get_weights()[0] for name in ("first", "down1_conv1"))
+    assert first.shape == second.shape
+    assert np.abs(first - second).max() > 0
+
+
+def test_dropout_acts_in_training_only() -> None:
+    model, x = build(config(dropout=0.5), seed=0), patterns()
+    np.testing.assert_array_equal(model(x, training=False), model(x, training=False))
+    assert np.abs(model(x, training=True) - model(x, training=True)).max() > 0
+
+
+@pytest.mark.parametrize(("kernel", "empty"), [(1, 0.75), (2, 0.0)])
+def test_transition_up_of_kernel_1_leaves_three_quarters_zero(kernel: int, empty: float) -> None:
+    model = build(config(transition_up_kernel=kernel, dropout=0.0), seed=0)
+    maps = keras.Model(model.input, model.get_layer("tu1_conv").output)(patterns()).numpy()
+    assert np.mean(maps == 0) == pytest.approx(empty, abs=0.01)
+
+
+def test_initial_activations_neither_fade_nor_grow() -> None:
+    """Needed for float16: through 14 convolutions every layer's maps stay within a factor of ten of the first's."""
+    model = build(config(layers=(1, 2, 4, 2, 1), growth=8, dropout=0.5), seed=0)
+    convolutions = [layer for layer in model.layers if "conv" in layer.name or layer.name in ("first", "last")]
+    maps = keras.Model(model.input, [layer.output for layer in convolutions])(patterns(), training=True)
+    spread = np.array([np.sqrt(np.mean(np.square(m))) for m in maps])
+    assert np.all((spread > 0.1 * spread[0]) & (spread < 10 * spread[0])), spread
+
+
+@pytest.mark.parametrize("block_norm", [False, True])
+def test_gradient_reaches_every_variable(block_norm: bool) -> None:
+    model = build(config(block_norm=block_norm), seed=0)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_mean(tf.square(model(patterns(), training=True)))
+    for variable, gradient in zip(
+        model.trainable_variables, tape.gradient(loss, model.trainable_variables), strict=True
+    ):
+        assert np.abs(gradient).max() > 0, variable.path
+
+
+def test_learns_one_sample_by_heart() -> None:
+    model, x = build(config(input_shape=(6, 8, 12), growth=16, dropout=0.0), seed=0), patterns(1)[:, :8, :12]
+    truth = x[..., :1] * x[..., 1:2]
+    model.compile(optimizer=keras.optimizers.Adam(5e-3), loss="mse")
+    model.fit(x, truth, epochs=40, verbose=0)
+    assert np.var(model(x, training=True) - truth) < 0.05 * np.var(truth)

@@ -1,0 +1,104 @@
+"""The count without Keras against the published numbers, the built model, a profiler and a sum by hand."""
+
+import math
+
+import pytest
+
+from fcdensenet.build import build
+from fcdensenet.config import NetworkConfig
+from fcdensenet.count import count
+
+PAPER = NetworkConfig(input_shape=(1024, 512, 512), transition_up_kernel=1)
+SMALL = {"input_shape": (6, 16, 24), "first_filters": 5, "growth": 4, "kernel": 3}
+
+
+def test_paper_network() -> None:
+    paper = count(PAPER)
+    assert paper.convolutions == 25
+    assert paper.conv_weights == 220_398_848
+    assert paper.forward_flop == 17_169_802_854_400
+    assert paper.step_flop == pytest.approx(5.151e13, rel=1e-4)
+    assert paper.gradient_bytes("float16") == pytest.approx(440.8e6, rel=1e-4)
+
+
+def test_paper_network_layers() -> None:
+    kernels = {layer.name: layer.kernel_shape for layer in count(PAPER).layers if layer.kernel_shape}
+    assert kernels["first"] == (5, 5, 1024, 256)
+    assert [kernels[f"td{level}_conv"] for level in (1, 2, 3)] == [(1, 1, c, c) for c in (512, 1024, 2048)]
+    assert [kernels[f"tu{level}_conv"] for level in (3, 2, 1)] == [(1, 1, c, c) for c in (768, 1024, 512)]
+    assert kernels["last"] == (1, 1, 1280, 1)
+
+
+def test_2x2_transitions_up() -> None:
+    assert count(PAPER.model_copy(update={"transition_up_kernel": 2})).conv_weights == 226_100_480
+
+
+def test_published_23m_network() -> None:
+    """The authors count kernels, trained norms and the first bias; theirs has one value a column, not a map."""
+    network = count(
+        NetworkConfig(
+            input_shape=(1024, 512, 512),
+            layers=(2, 2, 3, 4, 3, 2, 2),
+            growth=128,
+            first_filters=128,
+            kernel=3,
+            first_kernel=3,
+            transition_up_kernel=1,
+        )
+    )
+    norms = sum(layer.trainable_parameters for layer in network.layers if layer.kind == "norm")
+    assert network.conv_weights + norms + 512 == 22_877_568
+    assert network.step_flop == pytest.approx(8.002e12, rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"data_format": "channels_first", "transition_up_kernel": 1},
+        {"layers": (2, 1, 3), "block_norm": True, "pooling": "max", "output_channels": 2},
+        {"layers": (1, 3, 2, 1, 2), "dropout": 0.0, "kernel": 5, "first_kernel": 7, "transition_up_kernel": 3},
+        {"layers": (3,)},
+    ],
+)
+def test_count_is_the_built_model(options: dict[str, object]) -> None:
+    config = NetworkConfig(**(SMALL | options))
+    model, counted = build(config, seed=0), count(config)
+    assert [layer.name for layer in model.layers] == [layer.name for layer in counted.layers]
+    for built, layer in zip(model.layers, counted.layers, strict=True):
+        assert built.output.shape[1:] == layer.output_shape, layer.name
+        assert built.count_params() == layer.parameters, layer.name
+        assert sum(math.prod(w.shape) for w in built.trainable_weights) == layer.trainable_parameters, layer.name
+        if layer.kernel_shape:
+            assert built.kernel.shape == layer.kernel_shape, layer.name
+    assert model.count_params() == counted.parameters
+
+
+@pytest.mark.parametrize("kernel", [1, 2])
+def test_flop_agree_with_tensorflow_profiler(kernel: int) -> None:
+    import tensorflow as tf
+    from tensorflow.python.profiler.model_analyzer import profile
+    from tensorflow.python.profiler.option_builder import ProfileOptionBuilder
+
+    config = NetworkConfig(**SMALL, transition_up_kernel=kernel)
+    model = build(config, seed=0)
+    graph = tf.function(lambda x: model(x, training=False)).get_concrete_function(tf.TensorSpec((1, 16, 24, 6))).graph
+    options = ProfileOptionBuilder(ProfileOptionBuilder.float_operation()).with_empty_output().build()
+    options["account_type_regexes"] = ["Conv2D.*"]  # convolutions, plain and transposed
+    assert profile(graph, options=options).total_float_ops == count(config).forward_flop
+
+
+def test_kept_activations_by_hand() -> None:
+    """first (5 maps), ReLU, conv (4 maps), ReLU, dropout, stack of 9, last: on 2×3 pixels of 6 patterns."""
+    config = NetworkConfig(**SMALL | {"input_shape": (6, 2, 3), "layers": (1,)})
+    pixels, mask = 6, 6 * 4
+    kept = pixels * (6 + 5 + 4 + 9)  # patterns, ReLU of first, ReLU of conv, stack
+    assert count(config).activation_bytes("float16") == 2 * kept + mask
+    assert count(config).activation_bytes("float32") == 4 * kept + mask
+
+
+def test_normalised_maps_are_kept_in_float32() -> None:
+    """One average pooling: the normalisation keeps the 9 maps of down1 in float32 whatever the dtype."""
+    counted = count(NetworkConfig(**SMALL | {"layers": (1, 1, 1)}))
+    norm = next(layer for layer in counted.layers if layer.name == "td1_norm")
+    assert norm.activation_bytes("float16") == norm.activation_bytes("float32") == 4 * 9 * 16 * 24

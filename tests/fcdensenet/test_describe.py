@@ -1,0 +1,98 @@
+"""`python -m fcdensenet describe`: what it prints, its errors, and that it needs no TensorFlow."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from fcdensenet.__main__ import main
+
+PAPER = Path(__file__).parents[2] / "configs" / "paper.yaml"
+NETWORK = "network:\n  input_shape: [6, 16, 24]\n  layers: [1, 2, 1]\n  growth: 4\n"
+
+
+@pytest.fixture
+def experiment(tmp_path: Path) -> Path:
+    path = tmp_path / "experiment.yaml"
+    path.write_text("name: unread\nunheard_of: 1\n" + NETWORK)
+    return path
+
+
+def test_json_sums_its_layers(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["describe", str(experiment), "--json"]) == 0
+    described = json.loads(capsys.readouterr().out)
+    layers = described["layers"]
+    assert described["convolutions"] == sum(layer["weights"] > 0 for layer in layers) == 8
+    assert described["conv_weights"] == sum(layer["weights"] for layer in layers)
+    assert described["parameters"] == sum(layer["parameters"] for layer in layers) > described["conv_weights"]
+    assert described["forward_flop"] == sum(layer["forward_flop"] for layer in layers)
+    assert described["step_flop"] == 3 * described["forward_flop"]
+
+
+def test_paper_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["describe", str(PAPER), "--json"]) == 0
+    described = json.loads(capsys.readouterr().out)
+    assert described["conv_weights"] == 220_398_848
+    assert described["forward_flop"] == 17_169_802_854_400
+
+
+def test_table_shows_layers_and_sums(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["describe", str(experiment)]) == 0
+    shown = capsys.readouterr().out
+    assert "td1_conv" in shown
+    assert "8 convolutions" in shown
+    assert "…" not in shown  # nothing is cut off at 80 columns
+
+
+def test_set_overrides(experiment: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["describe", str(experiment), "--json", "--set", "network.layers=[3]"]) == 0
+    assert json.loads(capsys.readouterr().out)["convolutions"] == 5
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("name: x\n", "no section 'network'"),
+        ("[1, 2]\n", "no section 'network'"),
+        ("network: {input_shape: [1, 8, 8], growht: 3}\n", "unknown key network.growht; did you mean growth?"),
+        ("network: {input_shape: [1, 8, 9]}\n", "multiples of 8"),
+        ("network: {growth: 3}\n", "network.input_shape: Field required"),
+        ("network: {input_shape: [1, 8, 8]\n", "not valid YAML"),
+    ],
+)
+def test_bad_configuration_is_one_line(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, says: str
+) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(text)
+    assert main(["describe", str(path)]) == 2
+    error = capsys.readouterr().err
+    assert says in error
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("override", ["growth=3", "training.epochs=3", "network.growth"])
+def test_bad_override(experiment: Path, capsys: pytest.CaptureFixture[str], override: str) -> None:
+    assert main(["describe", str(experiment), "--set", override]) == 2
+    assert "--set network.key=value" in capsys.readouterr().err
+
+
+def test_unreadable_file_exits_2(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "fcdensenet", "describe", str(tmp_path / "none.yaml")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "No such file" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_describing_loads_no_framework_and_no_floor_beside_it(experiment: Path) -> None:
+    script = (
+        "import sys; from fcdensenet.__main__ import main; main(sys.argv[1:]); "
+        "print(sorted({'keras', 'tensorflow', 'namsa', 'train'} & set(sys.modules)))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "describe", str(experiment)], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
