@@ -11,12 +11,15 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from namsa.backend import available_cores
@@ -25,6 +28,7 @@ from namsa.launcher import rank_and_size
 
 SYNC = "scripts/uv sync"
 SYNC_GPU = "scripts/uv sync --no-group cpu --extra gpu"
+REBUILD = "scripts/uv cache clean horovod && scripts/uv sync --reinstall-package horovod"
 PROBE_TIMEOUT_S = 120.0
 LIBRARIES = ("numpy", "scipy", "h5py", "lmdb", "ase", "pymatgen", "spglib", "xxhash")
 NETWORK_FILE_SYSTEMS = ("nfs", "lustre", "gpfs", "beegfs", "ceph", "panfs", "cifs", "fuse.sshfs")
@@ -67,7 +71,18 @@ def report(directory: Path = Path()) -> dict[str, Any]:
 
     Whatever is missing or broken is reported, never raised.
     """
-    checks = [*_machine(), *_disks(directory), *_libraries(), *_learning(), _cupy(), _launcher()]
+    with ThreadPoolExecutor() as pool:
+        tensorflow, horovod, cupy = pool.map(probe, (_TENSORFLOW, _HOROVOD, _CUPY))
+    checks = [
+        *_machine(),
+        *(_disk(name, path) for name, path in (("data", directory), ("temporary", Path(tempfile.gettempdir())))),
+        *map(_library, LIBRARIES),
+        Check("simulation", "FFT", True, "scipy.fft on the CPU, cuFFT where CuPy has a device"),
+        _cupy(*cupy),
+        *_tensorflow(*tensorflow),
+        *_horovod(*horovod),
+        _launcher(),
+    ]
     return {"ok": all(check.ok for check in checks if check.needed), "checks": [asdict(check) for check in checks]}
 
 
@@ -80,7 +95,7 @@ def table(found: Mapping[str, Any]) -> Table:
             group = check["group"]
             lines.add_row("", f"[bold]{group}[/]")
         mark = "[green]ok[/]" if check["ok"] else "[red]missing[/]" if check["needed"] else "[yellow]none[/]"
-        lines.add_row(mark, check["name"], check["found"], "" if check["ok"] else check["remedy"])
+        lines.add_row(mark, check["name"], escape(check["found"]), "" if check["ok"] else check["remedy"])
     return lines
 
 
@@ -98,11 +113,6 @@ def _machine() -> list[Check]:
         Check("machine", "cores", True, f"{cores} usable of {os.cpu_count()}"),
         Check("machine", "memory", True, f"{memory:.1f} GiB"),
     ]
-
-
-def _disks(directory: Path) -> list[Check]:
-    places = {"data": directory, "temporary": Path(os.environ.get("TMPDIR", "/tmp"))}
-    return [_disk(name, path) for name, path in places.items()]
 
 
 def _disk(name: str, path: Path) -> Check:
@@ -125,48 +135,58 @@ def _file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
     return max(holding)[2] if holding else "unknown"
 
 
-def _libraries() -> list[Check]:
-    checks = []
-    for name in LIBRARIES:
-        try:
-            importlib.import_module(name)
-            checks.append(Check("simulation", name, True, metadata.version(name)))
-        except Exception as error:  # a binary that does not fit raises whatever it likes
-            checks.append(Check("simulation", name, False, _one_line(error), SYNC))
-    return checks
+def _library(name: str) -> Check:
+    try:
+        importlib.import_module(name)
+        return Check("simulation", name, True, metadata.version(name))
+    except Exception as error:  # a binary that does not fit raises whatever it likes
+        return Check("simulation", name, False, f"{type(error).__name__}: {error}", SYNC)
 
 
-def _learning() -> list[Check]:
-    found, fault = probe(_TENSORFLOW)
+def _cupy(found: Any, fault: str) -> Check:
     if found is None:
-        return [Check("learning", "TensorFlow", False, fault, SYNC), _horovod()]
-    gpus = ", ".join(found["gpus"]) or ("none visible" if found["cuda"] else "none: this build is for CPUs")
+        return Check("simulation", "CuPy", False, fault, SYNC_GPU, needed=False)
+    devices = ", ".join(f"{device['name']} {device['memory_gib']} GiB" for device in found["devices"]) or "no device"
+    usable = bool(found["devices"])
+    return Check("simulation", "CuPy", usable, f"{found['version']}: {devices}", "a CUDA device", needed=False)
+
+
+def _tensorflow(found: Any, fault: str) -> list[Check]:
+    if found is None:
+        return [Check("training", "TensorFlow", False, fault, SYNC)]
+    gpus = ", ".join(found["gpus"]) or ("no device" if found["cuda"] else "this build is for CPUs")
     return [
-        Check("learning", "TensorFlow", True, found["tensorflow"]),
-        Check("learning", "Keras", True, found["keras"]),
-        Check("learning", "GPUs", bool(found["gpus"]), gpus, SYNC_GPU, needed=False),
-        _horovod(),
+        Check("training", "TensorFlow", True, found["tensorflow"]),
+        Check("training", "Keras", True, found["keras"]),
+        Check("training", "GPUs", bool(found["gpus"]), gpus, SYNC_GPU, needed=False),
     ]
 
 
-def _horovod() -> Check:
-    found, fault = probe(_HOROVOD)
-    again = "scripts/uv sync --reinstall-package horovod --refresh-package horovod"
+def _horovod(found: Any, fault: str) -> list[Check]:
     if found is None:
-        return Check("learning", "Horovod", False, fault, SYNC)
-    built = [name for key, name in (("gloo", "Gloo"), ("mpi", "MPI"), ("nccl", "NCCL")) if found[key]]
-    lacks = "" if found["mpi"] else f"; jsrun and srun need MPI: {again}, with mpicxx on PATH"
-    return Check(
-        "learning", "Horovod", bool(built), f"{found['version']} with {', '.join(built) or 'nothing'}{lacks}", again
-    )
-
-
-def _cupy() -> Check:
-    found, fault = probe(_CUPY)
-    if found is None:
-        return Check("simulation on GPUs", "CuPy", False, fault, SYNC_GPU, needed=False)
-    devices = ", ".join(f"{device['name']} {device['memory_gib']} GiB" for device in found["devices"])
-    return Check("simulation on GPUs", "CuPy", bool(devices), f"{found['version']}: {devices}", SYNC_GPU, needed=False)
+        return [Check("training", "Horovod", False, fault, SYNC)]
+    return [
+        Check("training", "Horovod", True, found["version"]),
+        Check(
+            "training", "Gloo", found["gloo"], "horovodrun" if found["gloo"] else "not built in", REBUILD, needed=False
+        ),
+        Check(
+            "training",
+            "MPI",
+            found["mpi"],
+            "mpirun, jsrun, srun" if found["mpi"] else "not built in: jsrun and srun need it",
+            f"with mpicxx on PATH: {REBUILD}",
+            needed=False,
+        ),
+        Check(
+            "training",
+            "NCCL",
+            found["nccl"],
+            "gradients go from GPU to GPU" if found["nccl"] else "not built in",
+            f"HOROVOD_GPU_OPERATIONS=NCCL; {REBUILD}",
+            needed=False,
+        ),
+    ]
 
 
 def _launcher() -> Check:
@@ -197,7 +217,3 @@ def probe(code: str, timeout_s: float = PROBE_TIMEOUT_S) -> tuple[Any, str]:
         lines = done.stderr.strip().splitlines()
         return None, lines[-1][:200] if lines else f"ended with status {done.returncode}"
     return json.loads(done.stdout.strip().splitlines()[-1]), ""
-
-
-def _one_line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"[:200]

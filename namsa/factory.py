@@ -1,0 +1,154 @@
+"""The factory: simulates what is missing from a dataset, this rank's share of it, into this rank's shard.
+
+A rank's share follows from the manifest, the rank and the number of ranks alone, so that shares cover the manifest
+and do not overlap, whatever else happens; what lies in any shard already is not made again. So a run that was cut off
+goes on where it was, also with another number of ranks, and a sample's bits are the same whoever makes it and when.
+
+A sample that cannot be made is written down with its reason in `failed-RANK.jsonl` and not replaced. Its failure
+follows from the configuration, so that no later run tries it again; deleting the file makes them try.
+"""
+
+import json
+import os
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from namsa import manifest, records, shards
+from namsa.config import SimulationConfig
+from namsa.entry import simulate_entry
+from namsa.errors import InputError, WorkError
+from namsa.manifest import Entry
+from namsa.materials import Material, select
+from namsa.settings import dump_yaml
+from namsa.simulate import Sample
+
+
+def produce(
+    config: SimulationConfig,
+    directory: Path,
+    rank: int = 0,
+    size: int = 1,
+    *,
+    limit: int | None = None,
+    time_limit_s: float | None = None,
+    on_sample: Callable[[int, int], None] = lambda done, total: None,
+    simulate: Callable[[SimulationConfig, Material, Entry], Sample] = simulate_entry,
+) -> dict[str, Any]:
+    """Makes what is missing of this rank's share, at most `limit` samples, starting none after `time_limit_s`.
+
+    on_sample: told (done, total) after each sample
+
+    Returns {"rank", "size", "written", "present", "skipped", "failed", "remaining", "seconds", "bytes",
+    "time_limit_reached"}; written to remaining are of this rank's share and sum to it.
+
+    Raises InputError where the directory holds another configuration's samples, and WorkError where it cannot be
+    written; what was committed stays.
+    """
+    start = time.monotonic()
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise WorkError(f"cannot make {directory}: {error.strerror}") from None
+    materials = {material.name: material for material in select(config.materials)}
+    mine = share(manifest.ensure(directory, config, tuple(materials.values())), rank, size)
+    samples_hash = config.samples_hash()
+    present, failed = _present(directory, samples_hash), read_failures(directory, samples_hash)
+    feasible = [entry for entry in mine if not entry.skipped]
+    missing = [entry for entry in feasible if entry.id not in present and entry.id not in failed]
+    todo, out_of_time = missing[:limit], False
+    written: list[int] = []
+    newly_failed: list[str] = []
+
+    def fail(entry: Entry, error: Exception) -> None:
+        _append_failure(directory, rank, samples_hash, entry, error)
+        newly_failed.append(entry.id)
+
+    def store(entry: Entry, sample: Sample) -> None:
+        try:
+            record = records.encode(sample, config.data.dtype)
+        except WorkError as error:
+            fail(entry, error)
+        else:
+            writer.put(entry.id, record)
+            written.append(len(record))
+
+    if todo:
+        manifest.write_whole(directory / "config.yaml", dump_yaml(config))
+        # One sample is stored while the next is simulated; a second that is done waits, so that memory stays bounded.
+        with (
+            shards.Writer(shards.shard_path(directory, rank), config.data.samples_per_commit) as writer,
+            ThreadPoolExecutor(1) as pool,
+        ):
+            stored: Future[None] | None = None
+            for done, entry in enumerate(todo, start=1):
+                out_of_time = time_limit_s is not None and time.monotonic() - start >= time_limit_s
+                if out_of_time:
+                    break
+                try:
+                    sample = simulate(config, materials[entry.material], entry)
+                except (InputError, WorkError) as error:
+                    fail(entry, error)
+                else:
+                    if stored:
+                        stored.result()
+                    stored = pool.submit(store, entry, sample)
+                on_sample(done, len(todo))
+            if stored:
+                stored.result()
+
+    return {
+        "rank": rank,
+        "size": size,
+        "written": len(written),
+        "present": sum(entry.id in present for entry in feasible),
+        "skipped": len(mine) - len(feasible),
+        "failed": sum(entry.id in failed for entry in feasible) + len(newly_failed),
+        "remaining": len(missing) - len(written) - len(newly_failed),
+        "seconds": round(time.monotonic() - start, 3),
+        "bytes": sum(written),
+        "time_limit_reached": out_of_time,
+    }
+
+
+def share(entries: Sequence[Entry], rank: int, size: int) -> list[Entry]:
+    """`rank`'s entries out of a fixed shuffle, in which thick specimens and large crystals fall evenly to all."""
+    return sorted(entries, key=lambda entry: (entry.seed, entry.id))[rank::size]
+
+
+def read_failures(directory: Path, samples_hash: str) -> dict[str, str]:
+    """{id: reason} of the samples that could not be made with this configuration, by any rank."""
+    failures = {}
+    for path in sorted(directory.glob("failed-*.jsonl")):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            # A line that a crash cut short is no failure: its sample is tried again.
+            with suppress(ValueError):
+                failure = json.loads(line)
+                if failure["config_hash"] == samples_hash:
+                    failures[failure["id"]] = failure["reason"]
+    return failures
+
+
+def _present(directory: Path, samples_hash: str) -> frozenset[str]:
+    with shards.Dataset(directory) as dataset:
+        if dataset.config_hash not in (None, samples_hash):
+            raise InputError(
+                f"{directory} holds samples of configuration {dataset.config_hash}, and this is {samples_hash}: "
+                "give it a directory of its own"
+            )
+        return frozenset(dataset.ids)
+
+
+def _append_failure(directory: Path, rank: int, samples_hash: str, entry: Entry, error: Exception) -> None:
+    path = directory / f"failed-{rank:05d}.jsonl"
+    line = json.dumps({"id": entry.id, "reason": str(error), "config_hash": samples_hash}, ensure_ascii=False)
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(line + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as problem:
+        raise WorkError(f"cannot write {path}: {problem.strerror}") from None

@@ -1,0 +1,258 @@
+"""The list of all samples of a dataset with their splits, fixed before the first is simulated.
+
+`manifest.jsonl` holds a header line, then one line an entry. The header carries a digest of the lines below it, so
+that a list that was cut short or edited is an error rather than another dataset; and a hash of all that decides the
+list, so that a directory belongs to one configuration.
+"""
+
+import hashlib
+import json
+import math
+import os
+import uuid
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import xxhash
+
+from namsa.config import SimulationConfig, Specimen, Split
+from namsa.errors import InputError, WorkError
+from namsa.materials import Material
+from namsa.orient import fit_cell
+
+FILE_NAME = "manifest.jsonl"
+FORMAT, VERSION = "namsa-manifest", 1
+SplitName = Literal["train", "dev", "test"]
+SPLITS: tuple[SplitName, ...] = ("train", "dev", "test")
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One sample to simulate.
+
+    id: readable, unique and stable; the key of its record
+    zone_axis: (u, v, w) along the beam
+    thickness_angstrom: the wanted one; a supercell has a whole number of repeats
+    seed: of all that is random in the sample
+    skipped: why no supercell can be built; such an entry is never simulated
+    """
+
+    id: str
+    material: str
+    formula: str
+    space_group: str
+    zone_axis: tuple[int, int, int]
+    thickness_angstrom: float
+    seed: int
+    split: SplitName
+    skipped: str | None = None
+
+
+def build(config: SimulationConfig, materials: Sequence[Material]) -> tuple[Entry, ...]:
+    """Every material along every zone axis at every thickness; what cannot be built has its reason in `skipped`.
+
+    Raises InputError where two entries would have the same id.
+    """
+    entries = []
+    for material in materials:
+        split = split_of(material.formula, config.split)
+        for zone_axis in config.specimen.zone_axes:
+            too_thick, reason = _obstacle(material, zone_axis, config.specimen)
+            for thickness in config.specimen.thickness_angstrom:
+                sample_id = f"{material.name}-{''.join(map(str, zone_axis))}-{thickness:g}A"
+                entry = Entry(
+                    sample_id,
+                    material.name,
+                    material.formula,
+                    material.space_group,
+                    zone_axis,
+                    thickness,
+                    int.from_bytes(_sha256(f"{config.seed} {sample_id}")[:6], "big"),
+                    split,
+                    reason if thickness >= too_thick else None,
+                )
+                entries.append(entry)
+    repeated, times = Counter(entry.id for entry in entries).most_common(1)[0]
+    if times > 1:
+        raise InputError(f"{times} samples would be named {repeated}: give each material, zone axis, thickness once")
+    return tuple(entries)
+
+
+def split_of(formula: str, split: Split) -> SplitName:
+    """The split of all materials with this reduced formula, the same everywhere: SHA-256 as a number in [0, 1)."""
+    number = int.from_bytes(_sha256(formula)[:6], "big") / 2**48
+    chosen, start = SPLITS[0], 0.0
+    for name in SPLITS:
+        fraction = getattr(split, name)
+        if fraction > 0 and number >= start:  # so that rounding in the sum cannot choose an empty split
+            chosen = name
+        start += fraction
+    return chosen
+
+
+def ensure(directory: Path, config: SimulationConfig, materials: Sequence[Material]) -> tuple[Entry, ...]:
+    """The entries of the manifest in `directory`; where there is none, it is built and written first.
+
+    Any number of ranks may call this at once: all build the same list, and the first to finish it provides the file.
+    Raises InputError where the manifest there is of another configuration, and as `build` and `read` do.
+    """
+    path, wanted = directory / FILE_NAME, config_hash(config, materials)
+    if not path.exists():
+        write_whole(path, _text(config, wanted, build(config, materials)), replace=False)
+    header, entries = _read(path)
+    if header["config_hash"] != wanted:
+        raise InputError(
+            f"{directory} holds the dataset of configuration {header['config_hash']} ({header['name']}), and this is "
+            f"{wanted} ({config.name}): give it a directory of its own, or delete {directory} to start anew"
+        )
+    return entries
+
+
+def read(directory: Path) -> tuple[Entry, ...]:
+    """The entries of the manifest in `directory`.
+
+    Raises InputError where there is none, or it was cut short, edited, or written by a newer version.
+    """
+    return _read(directory / FILE_NAME)[1]
+
+
+def config_hash(config: SimulationConfig, materials: Sequence[Material]) -> str:
+    """16 hex digits that change with any value that decides the list or a sample, a crystal's atoms among them."""
+    decisive = [
+        config.samples_hash(),
+        config.seed,
+        config.split.model_dump(),
+        config.specimen.zone_axes,
+        config.specimen.thickness_angstrom,
+        [[material.name, material.formula, _atoms_hash(material)] for material in materials],
+    ]
+    return _sha256(json.dumps(decisive)).hex()[:16]
+
+
+def _atoms_hash(material: Material) -> str:
+    atoms = material.atoms
+    lengths = np.concatenate([np.asarray(atoms.cell), atoms.positions])
+    occupancies = np.asarray(atoms.arrays.get("occupancy", np.ones(len(atoms))))
+    # Rounded: the last digits of a position may depend on the machine that worked it out.
+    rounded = [(np.round(values, 5) + 0.0).tolist() for values in (lengths, occupancies)]
+    return _sha256(json.dumps([atoms.numbers.tolist(), rounded])).hex()
+
+
+def _text(config: SimulationConfig, wanted: str, entries: tuple[Entry, ...]) -> str:
+    feasible = [entry for entry in entries if not entry.skipped]
+    if not feasible:
+        raise InputError(f"none of the {len(entries)} samples can be built; {entries[0].id}: {entries[0].skipped}")
+    splits = {name: sum(entry.split == name for entry in feasible) for name in SPLITS}
+    if config.split.train > 0 and not splits["train"]:
+        raise InputError(
+            f"all {len(feasible)} samples are held out (splits are by formula): add materials, or raise split.train"
+        )
+    body = "".join(json.dumps(asdict(entry), ensure_ascii=False) + "\n" for entry in entries)
+    header = {
+        "format": FORMAT,
+        "version": VERSION,
+        "name": config.name,
+        "config_hash": wanted,
+        "samples_hash": config.samples_hash(),
+        "entries": len(entries),
+        "samples": len(feasible),
+        "skipped": len(entries) - len(feasible),
+        "materials": len({entry.material for entry in feasible}),
+        "splits": splits,
+        "digest": xxhash.xxh3_128_hexdigest(body.encode()),
+    }
+    return json.dumps(header, ensure_ascii=False) + "\n" + body
+
+
+def read_header(directory: Path) -> dict[str, Any]:
+    """The manifest's first line: counts, hashes, and samples by split. Raises as `read` does."""
+    return _read(directory / FILE_NAME)[0]
+
+
+def _read(path: Path) -> tuple[dict[str, Any], tuple[Entry, ...]]:
+    try:
+        first, _, body = path.read_bytes().partition(b"\n")
+    except FileNotFoundError:
+        raise InputError(
+            f"there is no {path}: make the dataset with namsa dataset CONFIG --out {path.parent}"
+        ) from None
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    try:
+        header = json.loads(first)
+        known, version, digest = header["format"] == FORMAT, header["version"], header["digest"]
+    except (ValueError, TypeError, KeyError):
+        known = False
+    if not known:
+        raise InputError(f"{path} is not a manifest: its first line is not a manifest's header")
+    if version > VERSION:
+        raise InputError(f"{path} is of format version {version}, this namsa reads up to {VERSION}: update it")
+    lines = body.splitlines()
+    if digest != xxhash.xxh3_128_hexdigest(body):
+        raise InputError(
+            f"{path} was changed since it was written ({len(lines)} entries of {header['entries']}, or edited ones): "
+            "delete it, and the next run writes it again"
+        )
+    return header, tuple(_entry(line) for line in lines)
+
+
+def _entry(line: bytes) -> Entry:
+    values = json.loads(line)
+    return Entry(**values | {"zone_axis": tuple(values["zone_axis"])})
+
+
+def write_whole(path: Path, text: str, replace: bool = True) -> None:
+    """Writes a file so that it is there whole or not at all; without `replace`, one that is there already stays.
+
+    Raises WorkError where it cannot be written.
+    """
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        with partial.open("x", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        if replace:
+            partial.replace(path)
+        else:
+            with suppress(FileExistsError):
+                path.hardlink_to(partial)
+        folder = os.open(path.parent, os.O_RDONLY)
+        try:
+            os.fsync(folder)
+        finally:
+            os.close(folder)
+    except OSError as error:
+        raise WorkError(f"cannot write {path}: {error.strerror}") from None
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _obstacle(material: Material, zone_axis: tuple[int, int, int], specimen: Specimen) -> tuple[float, str]:
+    """The smallest thickness that cannot be built, infinite where all can, and why.
+
+    What can be built at one thickness can be at every smaller one, so that mostly only the largest is tried.
+    """
+    thicknesses = sorted(set(specimen.thickness_angstrom))
+    if not _reason(material, zone_axis, thicknesses[-1], specimen):
+        return math.inf, ""
+    return next((t, reason) for t in thicknesses if (reason := _reason(material, zone_axis, t, specimen)))
+
+
+def _reason(material: Material, zone_axis: tuple[int, int, int], thickness: float, specimen: Specimen) -> str | None:
+    try:
+        fit_cell(
+            material.atoms, zone_axis, specimen.lateral_angstrom, thickness, specimen.max_strain, specimen.max_atoms
+        )
+    except InputError as error:
+        return str(error)
+    return None
+
+
+def _sha256(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()

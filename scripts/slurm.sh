@@ -1,0 +1,48 @@
+#!/bin/bash
+# One batch job from crystals to the report, on Slurm nodes with GPUs and a local disk.
+#
+#     scripts/uv sync --no-group cpu --extra gpu         # once, with mpicxx and the CUDA toolkit on PATH
+#     sbatch -A ACCOUNT -p PARTITION scripts/slurm.sh    # from the checkout
+#     CONFIG=configs/paper.yaml sbatch -A ACCOUNT -p PARTITION -N 32 scripts/slurm.sh --set seed=1
+#
+# Each GPU simulates onto its node's disk for SIM_SECONDS, then all of them train on what lies there.
+# Submitted again with the same RUN it goes on from the last checkpoint; with KEEP, also with the samples.
+# Arguments (--set key.path=value) go to both.
+#
+#SBATCH --job-name=namsa
+#SBATCH --nodes=4
+#SBATCH --ntasks-per-node=4
+#SBATCH --gpus-per-node=4
+#SBATCH --exclusive
+#SBATCH --time=02:00:00
+#SBATCH --signal=B:TERM@300
+#SBATCH --output=namsa-%j.log
+
+set -euo pipefail
+
+CONFIG=${CONFIG:-configs/summit.yaml}
+RUN=${RUN:-runs/$(basename "$CONFIG" .yaml)} # config, metrics, checkpoints, report: on the shared file system
+KEEP=${KEEP:-}                               # a folder on the shared file system to keep the samples in; or none
+SIM_SECONDS=${SIM_SECONDS:-1800}
+RANKS_PER_NODE=${RANKS_PER_NODE:-${SLURM_NTASKS_PER_NODE:?outside of Slurm, set RANKS_PER_NODE}} # a rank a GPU
+NODES=${NODES:-${SLURM_JOB_NUM_NODES:?outside of Slurm, set NODES}}
+MPI=${MPI:-pmix} # `srun --mpi=list` says what there is
+PYTHON=${PYTHON:-.venv/bin/python}
+RANKS=$((NODES * RANKS_PER_NODE))
+CORES=$((${SLURM_CPUS_ON_NODE:-$(nproc)} / RANKS_PER_NODE))
+RANK_VARIABLE=SLURM_PROCID
+
+# A simulation uses the one GPU that it sees. A training rank sees all of its node, as NCCL goes over NVLink only
+# between GPUs that a process may open.
+ranks=(srun --nodes="$NODES" --ntasks-per-node="$RANKS_PER_NODE" --cpus-per-task="$CORES" --cpu-bind=cores
+    --kill-on-bad-exit=1 --mpi="$MPI")
+own_gpu=("${ranks[@]}" --gpus-per-task=1)
+all_gpus=("${ranks[@]}" --gpus-per-node="$RANKS_PER_NODE" --gpu-bind=none)
+
+# Samples, in each node. Not every site empties its local disks: what this script names, it removes.
+if [ -z "${BB:-}" ]; then
+    BB=${TMPDIR:-/tmp}/namsa-${SLURM_JOB_ID:-$$}
+    trap 'srun --nodes="$NODES" --ntasks-per-node=1 rm -rf "$BB"' EXIT
+fi
+
+source scripts/phases.sh

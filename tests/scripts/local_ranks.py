@@ -1,0 +1,91 @@
+"""What the stand-ins for `jsrun` and `srun` share: a job's ranks as processes of this machine.
+
+Both give every process what their original gives it, and beside that the variables by which a Horovod built without
+MPI finds its peers, as `horovodrun --gloo` does it: a rendezvous server of this process and one set of numbers a rank.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+
+from horovod.runner.common.util.hosts import SlotInfo
+from horovod.runner.http.http_server import RendezvousServer
+
+GRACE_S = 5.0
+
+
+def slots(size: int, per_node: int) -> list[SlotInfo]:
+    """Ranks packed on pretended nodes of `per_node` ranks; the last node may hold fewer."""
+    nodes = -(-size // per_node)
+    return [
+        SlotInfo(
+            hostname=f"node{rank // per_node}",
+            rank=rank,
+            size=size,
+            local_rank=rank % per_node,
+            local_size=min(per_node, size - rank // per_node * per_node),
+            cross_rank=rank // per_node,
+            cross_size=nodes if rank % per_node == 0 or size % per_node == 0 else size // per_node,
+        )
+        for rank in range(size)
+    ]
+
+
+def launch(command: Sequence[str], plan: Sequence[SlotInfo], environment: Callable[[SlotInfo], dict[str, str]]) -> int:
+    """Runs `command` once a slot; the first failure, or a signal, ends all of them. Returns the worst status."""
+    server = RendezvousServer()
+    port = server.start()
+    server.init(plan)
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, _frame: sys.exit(128 + received))
+    ranks: list[subprocess.Popen[bytes]] = []
+    try:
+        for slot in plan:
+            variables = os.environ | _gloo(slot, port) | environment(slot)
+            ranks.append(subprocess.Popen(command, env=variables, start_new_session=True))
+        while True:
+            states = [rank.poll() for rank in ranks]
+            if bad := [state for state in states if state]:
+                return max(state if state > 0 else 128 - state for state in bad)
+            if all(state == 0 for state in states):
+                return 0
+            time.sleep(0.05)
+    except FileNotFoundError as error:
+        print(f"{sys.argv[0]}: {error}", file=sys.stderr)
+        return 127
+    finally:
+        _end(ranks)
+        server.stop()
+
+
+def _gloo(slot: SlotInfo, port: int) -> dict[str, str]:
+    return {
+        "HOROVOD_CONTROLLER": "gloo",
+        "HOROVOD_CPU_OPERATIONS": "gloo",
+        "HOROVOD_GLOO_RENDEZVOUS_ADDR": "127.0.0.1",
+        "HOROVOD_GLOO_RENDEZVOUS_PORT": str(port),
+        "HOROVOD_GLOO_IFACE": "lo",
+        "HOROVOD_HOSTNAME": slot.hostname,
+        "HOROVOD_RANK": str(slot.rank),
+        "HOROVOD_SIZE": str(slot.size),
+        "HOROVOD_LOCAL_RANK": str(slot.local_rank),
+        "HOROVOD_LOCAL_SIZE": str(slot.local_size),
+        "HOROVOD_CROSS_RANK": str(slot.cross_rank),
+        "HOROVOD_CROSS_SIZE": str(slot.cross_size),
+    }
+
+
+def _end(ranks: Sequence[subprocess.Popen[bytes]]) -> None:
+    running = [rank for rank in ranks if rank.poll() is None]
+    for rank in running:
+        os.killpg(rank.pid, signal.SIGTERM)
+    deadline = time.monotonic() + GRACE_S
+    for rank in running:
+        try:
+            rank.wait(max(0.0, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            os.killpg(rank.pid, signal.SIGKILL)
+            rank.wait()

@@ -1,0 +1,163 @@
+"""The batch scripts themselves, run on this machine: `jsrun` and `srun` are the stand-ins beside this file."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+SCRIPTS = ("scripts/summit.lsf", "scripts/slurm.sh")
+
+# In place of Python: notes what it was asked to do by which rank, and simulates or fails as it is told.
+RECORDER = """#!/bin/bash
+echo "$HOROVOD_RANK/$HOROVOD_SIZE local $HOROVOD_LOCAL_RANK/$HOROVOD_LOCAL_SIZE: $*" >> "$LOG"
+case $2 in
+namsa)
+    [ "$HOROVOD_RANK" != "${FAIL_RANK:-none}" ] || exit 3
+    mkdir -p "$6"
+    echo "of rank $HOROVOD_RANK" >> "$6/shard-0000$HOROVOD_RANK.lmdb"
+    [ "$HOROVOD_RANK" != 0 ] || echo entries > "$6/manifest.jsonl" ;;
+train)
+    [ -z "${HANG:-}" ] || { echo $$ >> "$LOG.hung"; sleep 60; } ;;
+esac
+"""
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Environment of a job on two nodes of two ranks whose PYTHON is the recorder."""
+    recorder = tmp_path / "python"
+    recorder.write_text(RECORDER)
+    recorder.chmod(0o755)
+    return _environment(tmp_path, nodes=2, ranks_per_node=2) | {"PYTHON": str(recorder), "CONFIG": "some.yaml"}
+
+
+def _environment(tmp_path, nodes, ranks_per_node):
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("HOROVOD", "SLURM", "LSB"))}
+    return inherited | {
+        "PATH": os.pathsep.join([str(HERE), str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PYTHON": sys.executable,
+        "NODES": str(nodes),
+        "RANKS_PER_NODE": str(ranks_per_node),
+        "BB": str(tmp_path / "bb"),
+        "RUN": str(tmp_path / "run"),
+        "LOG": str(tmp_path / "log"),
+    }
+
+
+def _run(command, environment):
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500, check=False)
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_simulates_then_trains_with_a_rank_a_gpu(script, job, tmp_path):
+    done = _run(["bash", script, "--set", "seed=2"], job | {"SIM_SECONDS": "7"})
+    assert done.returncode == 0, done.stderr
+    lines = Path(job["LOG"]).read_text().splitlines()
+    simulate = f"-m namsa dataset some.yaml --out {tmp_path}/bb --time-limit 7 --set seed=2"
+    train = (
+        f"-m train some.yaml --run-dir {tmp_path}/run --set data.directory={tmp_path}/bb"
+        " --set data.node_local=true --set training.simulate_seconds=1 --set seed=2"
+    )
+    ranks = [f"{rank}/4 local {rank % 2}/2: " for rank in range(4)]
+    assert sorted(lines[:4]) == [rank + simulate for rank in ranks]
+    assert sorted(lines[4:]) == [rank + train for rank in ranks]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_failed_rank_ends_the_job_with_its_status(script, job):
+    done = _run(["bash", script], job | {"FAIL_RANK": "1"})
+    assert done.returncode == 3
+    assert "-m train" not in Path(job["LOG"]).read_text()
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_kept_shards_return_to_their_ranks(script, job, tmp_path):
+    keep = job | {"KEEP": str(tmp_path / "keep")}
+    assert _run(["bash", script], keep).returncode == 0
+    kept = tmp_path / "keep" / "4-ranks"
+    assert sorted(path.name for path in kept.iterdir()) == [
+        "manifest.jsonl",
+        *(f"shard-0000{rank}.lmdb" for rank in range(4)),
+    ]
+    assert _run(["bash", script], keep | {"BB": str(tmp_path / "other-bb")}).returncode == 0
+    assert (kept / "shard-00002.lmdb").read_text() == "of rank 2\n" * 2
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_warning_before_the_time_limit_ends_all_ranks(script, job):
+    running = subprocess.Popen(["bash", script], cwd=ROOT, env=job | {"HANG": "1"}, stderr=subprocess.PIPE, text=True)
+    hung = Path(job["LOG"] + ".hung")
+    deadline = time.monotonic() + 60
+    while not (hung.exists() and len(hung.read_text().splitlines()) == 4):
+        assert running.poll() is None
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
+    running.send_signal(signal.SIGTERM)
+    _, stderr = running.communicate(timeout=30)
+    assert running.returncode == 130
+    assert "submit again with RUN=" in stderr
+    assert not any(Path(f"/proc/{pid}").exists() for pid in hung.read_text().split())
+
+
+def test_slurm_script_removes_the_samples_that_it_placed(job, tmp_path):
+    environment = {key: value for key, value in job.items() if key != "BB"} | {"TMPDIR": str(tmp_path)}
+    assert _run(["bash", "scripts/slurm.sh"], environment | {"SLURM_JOB_ID": "5"}).returncode == 0
+    assert f"--out {tmp_path}/namsa-5 " in Path(job["LOG"]).read_text()
+    assert not (tmp_path / "namsa-5").exists()
+
+
+def test_summit_counts_the_compute_nodes(job, tmp_path):
+    hosts = tmp_path / "hosts"
+    hosts.write_text("batch3\n" + "h41n07\n" * 42 + "h41n08\n" * 42)
+    environment = {key: value for key, value in job.items() if key != "NODES"} | {"LSB_DJOB_HOSTFILE": str(hosts)}
+    assert _run(["bash", "scripts/summit.lsf"], environment).returncode == 0
+    assert "3/4 local 1/2: -m train" in Path(job["LOG"]).read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "fault"),
+    [
+        ("-n 1 -r 1 --gpus 1 true", "unrecognized arguments: --gpus"),
+        ("-n 6 -r 6 -g 2 true", "6 resource sets of 2 GPUs do not fit a node's 6"),
+        ("-n 1 -r 1 -b all true", "'all' is not"),
+        ("-n 0 -r 1 true", "'0' is not a positive number"),
+        ("-n 1 -r 1", "no command"),
+    ],
+)
+def test_jsrun_refuses_what_summit_would(arguments, fault, job):
+    done = _run(["jsrun", *arguments.split()], job)
+    assert done.returncode == 2
+    assert fault in done.stderr
+
+
+def test_jsrun_gives_the_ranks_its_variables(job):
+    show = "echo $JSM_NAMESPACE_RANK $JSM_NAMESPACE_SIZE $PMIX_RANK $OMPI_COMM_WORLD_LOCAL_RANK $HOROVOD_CROSS_RANK"
+    done = _run(["jsrun", "-n2", "-r1", "-a3", "-g3", "-c21", "-bpacked:7", "bash", "-c", show], job)
+    assert sorted(done.stdout.splitlines()) == [f"{rank} 6 {rank} {rank % 3} {rank // 3}" for rank in range(6)]
+
+
+@pytest.mark.slow
+def test_a_second_job_goes_on_where_the_first_ended(tmp_path):
+    """Nothing is replaced but the launchers: two ranks simulate, train, evaluate and report; then again, elsewhere."""
+    job = _environment(tmp_path, nodes=1, ranks_per_node=2)
+    job |= {"CONFIG": "tests/data/tiny.yaml", "KEEP": str(tmp_path / "keep"), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    first = _run(["bash", "scripts/summit.lsf"], job)
+    assert first.returncode == 0, first.stderr
+    assert first.stdout.count('"written": 5') == 2
+    second = _run(["bash", "scripts/slurm.sh", "--set", "training.epochs=3"], job | {"BB": str(tmp_path / "other-bb")})
+    assert second.returncode == 0, second.stderr
+    assert second.stdout.count('"present": 5') == 2
+
+    run = tmp_path / "run"
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [(row["epoch"], row["step"]) for row in rows] == [(step // 3, step + 1) for step in range(9)]
+    evaluation = json.loads((run / "evaluation.json").read_text())
+    assert {sample["formula"] for sample in evaluation["samples"]} == {"NaCl", "Cu"}
+    assert "</html>" in (run / "report.html").read_text()

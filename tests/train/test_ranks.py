@@ -1,0 +1,133 @@
+"""Two ranks against one, and against each other."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import two_ranks
+
+from train import reduction
+from train.config import Reduction
+from train.reduction import backward_groups
+
+HERE = Path(__file__).parent
+
+
+def run(line, timeout):
+    """A command from the repository's root, where the packages are."""
+    return subprocess.run(line, cwd=HERE.parents[1], capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def horovodrun(*command, ranks=2, timeout=240):
+    launcher = str(Path(sys.executable).parent / "horovodrun")
+    line = [launcher, "-np", str(ranks), "--gloo", sys.executable, *map(str, command)]
+    return run(line, timeout)
+
+
+def test_groups_run_backward_with_about_equal_bytes():
+    assert backward_groups([1, 1, 1, 1, 1, 1], 3) == [[5, 4], [3, 2], [1, 0]]
+    sizes = list(np.random.default_rng(0).integers(1, 100, 200))
+    groups = backward_groups(sizes, 8)
+    assert [index for group in groups for index in group] == list(range(200))[::-1]
+    loads = [sum(sizes[index] for index in group) for group in groups]
+    assert max(loads) - min(loads) <= 2 * max(sizes)
+
+
+def test_no_group_is_empty_where_one_gradient_outweighs_all():
+    assert backward_groups([1, 1000, 1], 8) == [[2], [1], [0]]
+    assert backward_groups([5], 8) == [[0]]
+
+
+def test_a_stall_ends_the_process_with_a_message():
+    code = (
+        "import time\n"
+        "from train import reduction\nfrom train.config import Reduction\n"
+        "reduction.start(Reduction())\n"
+        "with reduction.watchdog(2.0) as beat:\n"
+        "    for _ in range(3): time.sleep(1.0); beat()\n"
+        "    time.sleep(60)\n"
+    )
+    ended = run([sys.executable, "-c", code], timeout=50)
+    assert ended.returncode == 1
+    assert "rank 0 has not finished a step for 2 s" in ended.stderr
+
+
+def test_the_watchdog_leaves_with_its_context():
+    reduction.start(Reduction())
+    with reduction.watchdog(60.0) as beat:
+        beat()
+
+
+# ---- Two ranks, started once ----------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    out = tmp_path_factory.mktemp("two_ranks")
+    ended = horovodrun(HERE / "two_ranks.py", out)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return out, [json.loads((out / f"{rank}.json").read_text()) for rank in (0, 1)]
+
+
+@pytest.mark.slow
+def test_collectives(together):
+    for rank, found in enumerate(together[1]):
+        assert found["ranks"] == [rank, 2]
+        assert found["gathered"] == [{"rank": 0, "text": "Å"}, {"rank": 1, "text": "ÅÅÅÅ"}]
+        assert found["lowest"] == 6
+        assert found["total"] == [0.2, 1.0]
+
+
+@pytest.mark.slow
+def test_a_failure_is_told_by_one_rank_and_ends_all(together):
+    first, second = together[1]
+    for found in (first, second):
+        assert found["same"] is None
+        assert found["failed on none"] is None
+    assert first["differs"] == ["InputError", "the number is 0 on rank 0 and 1 on rank 1: start all ranks alike"]
+    assert second["differs"] == ["SystemExit", "2"]
+    assert (first["failed on 1"], second["failed on 1"]) == (["SystemExit", "2"], ["InputError", "bad"])
+    assert (first["failed on both"], second["failed on both"]) == (["WorkError", "zero"], ["SystemExit", "1"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "tolerance"), [("grouped", 2e-6), ("single", 2e-6), ("fp16", 2e-3)])
+def test_two_ranks_are_one_with_twice_the_batch(together, name, tolerance):
+    out, (first, second) = together
+    assert first[f"{name} digest"] == second[f"{name} digest"]
+    assert first["huber"] == second["huber"]
+    reduction.start(Reduction())
+    alone, numbers, _ = two_ranks.train(two_ranks.training(), two_ranks.plain_model(seed=0), two_ranks.pairs())
+    with np.load(out / f"{name}.npz") as file:
+        for weight, wanted in zip(file.values(), alone, strict=True):
+            np.testing.assert_allclose(weight, wanted, atol=tolerance)
+    np.testing.assert_allclose(first["huber"][name], [number[0] for number in numbers], rtol=1e3 * tolerance)
+
+
+@pytest.mark.slow
+def test_groups_change_no_bit(together):
+    assert together[1][0]["grouped digest"] == together[1][0]["single digest"]
+
+
+@pytest.mark.slow
+def test_an_infinity_on_one_rank_is_skipped_by_both(together):
+    first, second = (found["poisoned"] for found in together[1])
+    assert first == second
+    assert first["scales"] == [1024, 1024, 1024, 512, 512]
+    assert first["iterations"] == two_ranks.STEPS - 1
+    assert first["finite"]
+
+
+@pytest.mark.slow
+def test_ranks_share_weights_and_moments_but_not_dropout(together):
+    first, second = (found["whole network"] for found in together[1])
+    assert first["weights"] == second["weights"]
+    assert first["moments"] == second["moments"]
+    assert first["statistics"] != second["statistics"]
+    assert first["averaged statistics"] == second["averaged statistics"]
+    for ours, theirs in zip(first["generators"], second["generators"], strict=True):
+        assert theirs == [ours[0] + 1, ours[1]]
+        assert ours[1] == 3

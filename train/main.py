@@ -1,0 +1,165 @@
+"""The main job, top to bottom: crystals -> samples -> network -> held-out numbers -> report.
+
+Every rank runs these lines; rank 0 alone writes. Work that a rank does by itself stands inside `together`, where a
+failure on one rank ends the job on all. Run again, the job takes up where it stopped.
+"""
+
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack
+from dataclasses import asdict
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+import tensorflow as tf
+from rich.console import Console
+
+from fcdensenet.build import build
+from namsa import factory, manifest
+from namsa.errors import InputError
+from namsa.settings import config_hash, dump_yaml
+from namsa.shards import Dataset
+from train import checkpoint, data, devices, precision, reduction, telemetry
+from train.checkpoint import Progress
+from train.config import Reduction, load
+from train.evaluate import evaluate, predictor
+from train.loop import make_step, train_epoch
+from train.optimizers import LarsAdam
+from train.report import write_report
+
+
+def train(  # noqa: PLR0915 - one story, told in one place
+    config: Path, overrides: Sequence[str] = (), run_dir: Path | None = None, evaluate_only: bool = False
+) -> None:
+    """Simulates what is missing, trains, evaluates and reports, in `run_dir` (default runs/<name>).
+
+    `evaluate_only` takes samples and weights as they are.
+    """
+    # ---- Ranks ------------------------------------------------------------------------------------------------------
+    # They meet before anything can go wrong, so that one whose configuration is at fault can end the others.
+
+    started = time.perf_counter()
+    reduction.start(_reduction_settings(config, overrides))
+    rank, ranks = reduction.rank(), reduction.size()
+    device = devices.claim(reduction.local_rank(), reduction.local_size())
+    with reduction.together():
+        experiment = load(config, overrides)
+    reduction.check_same(config_hash(experiment), "the configuration's hash")
+    training = experiment.training
+
+    # ---- Run directory ----------------------------------------------------------------------------------------------
+
+    run_dir = run_dir or Path("runs") / experiment.name
+    with reduction.together():
+        if rank == 0:
+            run_dir.mkdir(parents=True, exist_ok=True)
+            manifest.write_whole(run_dir / "config.yaml", dump_yaml(experiment))
+    console = Console(quiet=rank != 0)
+    console.print(f"{experiment.name}: {ranks} rank(s), each on {device}; results in {run_dir}")
+
+    # ---- Samples: simulate what is missing --------------------------------------------------------------------------
+
+    directory, time_box = experiment.data.directory, training.simulate_seconds
+    if not evaluate_only:
+        with reduction.together(), telemetry.counter(console, "simulating") as count:
+            made = factory.produce(experiment, directory, rank, ranks, time_limit_s=time_box, on_sample=count)
+        console.print(telemetry.simulated(reduction.gather_json(made)))
+
+    # ---- Data: each rank's share of the training and of the held-out materials --------------------------------------
+
+    share, shares = rank, ranks
+    if experiment.data.node_local:  # a node's ranks share what the node holds
+        share, shares = reduction.local_rank(), reduction.local_size()
+    with reduction.together():
+        dataset = Dataset(directory)
+        ids = set(dataset.ids)
+        present = [entry for entry in manifest.read(directory) if entry.id in ids]
+        to_learn = [entry for entry in present if entry.split == "train"]
+        held_out = [entry for entry in present if entry.split != "train"]
+    if not experiment.data.node_local:
+        reduction.check_same(len(present), "the number of samples")
+    steps = reduction.lowest(len(to_learn) // shares // training.batch_size)
+    if not steps:
+        raise reduction.alike(InputError(data.too_few(len(to_learn), shares, training.batch_size)))
+    with reduction.together():
+        mine = [entry.id for entry in to_learn[share::shares]]
+        mean_target = data.mean_target(dataset, mine)
+    weight = np.array(float(len(mine)))
+    mean_image = reduction.total(mean_target * weight) / reduction.total(weight)
+
+    # ---- Network, optimizer and where they stand --------------------------------------------------------------------
+
+    keras.utils.clear_session()  # variables are named alike whatever this process has built before
+    with reduction.together(), precision.policy(training.precision.compute):
+        model = build(experiment.network, experiment.seed)
+        optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training)
+        optimizer.build(model.trainable_variables)
+    state = [*model.variables, *optimizer.variables]
+
+    # 1. The newest whole checkpoint of this run directory, read by rank 0.
+    # 2. Without one, the initial weights of the configuration's seed.
+    # Then every rank takes rank 0's state, but draws its own dropout.
+    progress, checkpoints, every = Progress(), run_dir / "checkpoints", training.checkpoints.every_epochs
+    with reduction.together():
+        if rank == 0:
+            progress = checkpoint.restore(checkpoints, state, experiment.network)
+            if evaluate_only and not progress.step:
+                raise InputError(f"{checkpoints} holds no checkpoint to evaluate: train first")
+    progress = Progress(**reduction.gather_json(asdict(progress))[0])
+    reduction.broadcast_state(model, optimizer)
+
+    # ---- Training ---------------------------------------------------------------------------------------------------
+
+    step = make_step(model, optimizer, training)
+    epochs = range(progress.epoch, progress.epoch if evaluate_only else training.epochs)
+    console.print(f"{model.count_params():,} parameters; epochs {epochs.start} to {epochs.stop}, {steps} steps each")
+    with ExitStack() as stack:
+        records = rank == 0 and epochs
+        record = stack.enter_context(telemetry.recorder(run_dir, progress.step)) if records else telemetry.ignore
+        show = stack.enter_context(telemetry.display(console, training.epochs, steps))
+        beat = stack.enter_context(reduction.watchdog(training.reduction.stall_warning_s * reduction.STALL_LIMIT))
+        for epoch in epochs:
+            order = data.epoch_share(to_learn, experiment.seed, epoch, share, shares, steps * training.batch_size)
+            batches = data.batches(dataset, order, experiment, epoch)
+            for row in train_epoch(step, batches, training, epoch, progress.step + 1, steps, ranks):
+                record(row)
+                show(row)
+                beat()
+            progress = Progress(progress.step + steps, epoch + 1)
+            reduction.average(model.non_trainable_weights)  # the normalisations' statistics, of all ranks' batches
+            if rank == 0 and (progress.epoch % every == 0 or progress.epoch == epochs.stop):
+                checkpoint.save(checkpoints, progress, state, experiment.network, training.checkpoints.keep)
+
+    # ---- Held-out materials -----------------------------------------------------------------------------------------
+
+    facts: dict[str, Any] = {
+        "ranks": ranks,
+        "device": device,
+        "parameters": model.count_params(),
+        "training_samples": int(reduction.total(weight)),
+        "epochs": progress.epoch,
+        "steps": progress.step,
+        "seconds": round(time.perf_counter() - started, 1),
+        "versions": {"tensorflow": tf.__version__} | {name: version(name) for name in ("namsa", "keras", "horovod")},
+    }
+    predict = predictor(model, training.inputs, experiment.network.data_format)
+    shared = held_out[share::shares]
+    result = evaluate(predict, experiment, dataset, shared, mean_image, run_dir, ranks=reduction, run=facts)
+    dataset.close()
+
+    # ---- Report -----------------------------------------------------------------------------------------------------
+
+    with reduction.together():
+        report = write_report(run_dir) if rank == 0 else None
+    console.print(telemetry.results(result, run_dir, report))
+
+
+def _reduction_settings(config: Path, overrides: Sequence[str]) -> Reduction:
+    """Horovod needs its settings to start; that the configuration is at fault is said once it has."""
+    try:
+        return load(config, overrides).training.reduction
+    except InputError:
+        return Reduction()

@@ -1,0 +1,133 @@
+"""What a running job tells: metrics.jsonl, TensorBoard's events, and its progress on the terminal.
+
+metrics.jsonl has a line a step. A number that is not finite (a step skipped by the loss scale) is null there.
+"""
+
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from namsa.manifest import write_whole
+
+Row = dict[str, Any]
+
+COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+
+
+@contextmanager
+def recorder(run_dir: Path, done: int) -> Iterator[Callable[[Row], None]]:
+    """Yields `record(row)`, which appends a step's row to metrics.jsonl and to TensorBoard's events.
+
+    Lines of steps after `done` are removed first: a job killed since its last checkpoint takes those steps again.
+    """
+    path = run_dir / "metrics.jsonl"
+    forget_after(path, done)
+    writer = tf.summary.create_file_writer(str(run_dir / "tensorboard"))
+    with path.open("a", buffering=1, encoding="utf-8") as file, writer.as_default():
+
+        def record(row: Row) -> None:
+            finite = {key: value if math.isfinite(value) else None for key, value in row.items()}
+            file.write(json.dumps(finite, allow_nan=False) + "\n")
+            for key, value in finite.items():
+                if key != "step" and value is not None:
+                    tf.summary.scalar(key, value, step=row["step"])
+
+        yield record
+
+
+def ignore(row: Row) -> None:
+    """The recorder of ranks that record nothing."""
+
+
+def forget_after(path: Path, step: int) -> None:
+    """Rewrites metrics.jsonl without the lines of later steps and without one that a crash cut short."""
+    if not path.exists():
+        return
+    kept = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if _step(line) <= step]
+    write_whole(path, "".join(kept))
+
+
+def _step(line: str) -> float:
+    try:
+        return json.loads(line)["step"]
+    except ValueError:
+        return math.inf
+
+
+@contextmanager
+def counter(console: Console, what: str) -> Iterator[Callable[[int, int], None]]:
+    """Yields `count(done, total)`: a live bar on a terminal, elsewhere a plain line at every tenth."""
+    tenths = [0]
+    with Progress(*COLUMNS, console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task(what, total=None)
+
+        def count(done: int, total: int) -> None:
+            progress.update(task, completed=done, total=total)
+            if not console.is_terminal and (tenth := 10 * done // max(total, 1)) > tenths[-1]:
+                tenths.append(tenth)
+                console.print(f"{what}: {done} of {total}", highlight=False)
+
+        yield count
+
+
+@contextmanager
+def display(console: Console, epochs: int, steps: int) -> Iterator[Callable[[Row], None]]:
+    """Yields `show(row)`: a live line on a terminal, and everywhere a plain one at the end of an epoch."""
+    epoch: list[Row] = []
+    with Progress(*COLUMNS, console=console, disable=not console.is_terminal, transient=True) as progress:
+        task = progress.add_task("training", total=steps)
+
+        def show(row: Row) -> None:
+            epoch.append(row)
+            progress.update(task, completed=len(epoch), description=f"epoch {row['epoch'] + 1}  loss {row['loss']:.4g}")
+            if len(epoch) == steps:
+                console.print(summary(epoch, epochs), highlight=False, soft_wrap=True)
+                epoch.clear()
+
+        yield show
+
+
+def summary(rows: Sequence[Row], epochs: int) -> str:
+    """One line about one epoch."""
+    seconds = sum(row["step_s"] for row in rows)
+    share = {name: 100 * sum(row[name] for row in rows) / seconds for name in ("data_s", "comm_s")}
+    rate = sum(row["samples_per_s"] * row["step_s"] for row in rows) / seconds
+    mean = {name: sum(row[name] for row in rows) / len(rows) for name in ("loss", "huber")}
+    return (
+        f"epoch {rows[0]['epoch'] + 1}/{epochs}  loss {mean['loss']:.4g}  huber {mean['huber']:.4g}  "
+        f"lr {rows[-1]['lr']:.3g}  {rate:.1f} samples/s  {seconds:.1f} s "
+        f"({share['data_s']:.0f}% waiting for data, {share['comm_s']:.0f}% for ranks)"
+    )
+
+
+def simulated(summaries: Sequence[Row]) -> str:
+    """One line about what all ranks have simulated, from the summaries of `namsa.factory.produce`."""
+    written, present, failed = (sum(each[key] for each in summaries) for key in ("written", "present", "failed"))
+    text = f"samples: {written} simulated, {present} there before"
+    if failed:
+        text += f", {failed} FAILED (see above; they are left out)"
+    if any(each["time_limit_reached"] for each in summaries):
+        text += "; stopped by training.simulate_seconds, run again for the rest"
+    return text
+
+
+def results(evaluation: Row, run_dir: Path, report: Path | None) -> Table:
+    """What the job found, beside what the mean image would have scored, and where the rest is."""
+    table = Table(title=f"Held-out materials ({evaluation['split'] or 'none'})", caption=f"{report}\n{run_dir}")
+    for heading in ("", "network", "mean image"):
+        table.add_column(heading, justify="right")
+    for name, value in evaluation["mean"].items():
+        table.add_row(name, *(_number(number) for number in (value, evaluation["mean_predictor"][name])))
+    return table
+
+
+def _number(value: float | None) -> str:
+    return "–" if value is None else f"{value:.4g}"
