@@ -43,7 +43,7 @@ def read_cif(path: Path) -> Material:
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8", errors="replace")
+        text = path.read_text(encoding="utf-8-sig", errors="replace")
     except OSError as error:
         raise InputError(f"cannot read the crystal {path}: {error.strerror}") from None
     try:

@@ -21,7 +21,7 @@ Integers = npt.NDArray[np.int64]
 
 ROUNDING = 1e-4  # occupancies and coordinates are printed to about four digits
 SAME_SITE = 1e-3  # Å; atoms no further apart are of one mixed site
-TOO_CLOSE = 0.3  # Å; half the shortest bond: two whole atoms no further apart are a mistake
+TOO_CLOSE = 0.3  # Å; less than half the shortest bond: two whole atoms no further apart are a mistake
 MAX_ELEMENT = 103  # form factors are tabulated so far
 
 

@@ -56,7 +56,7 @@ def fit_cell(
     to the limit counts as twice as large as one that needs no strain. Ties go to fewer atoms, less strain, and the
     shorter side along x.
 
-    Raises InputError for a zone axis or size without meaning, where no rectangle within reach keeps to `max_strain`,
+    Raises InputError for a zone axis, size or strain without meaning, where no rectangle within reach keeps to `max_strain`,
     and where all that do need more than `max_atoms`.
     """
     if not any(zone_axis):
@@ -65,6 +65,8 @@ def fit_cell(
         raise InputError(
             f"lateral_angstrom {tuple(lateral_angstrom)} and thickness_angstrom {thickness_angstrom} must be positive"
         )
+    if not 0 <= max_strain <= LOOSER[-1]:
+        raise InputError(f"max_strain is {max_strain}; it must be in 0 to {LOOSER[-1]}")
     cell = np.asarray(atoms.cell, dtype=np.float64)
     if not abs(np.linalg.det(cell)) > 0:
         raise InputError(f"the crystal's cell {cell.tolist()} Å has no volume; give three lattice vectors")

@@ -22,7 +22,6 @@ from train import figures
 from train.evaluate import read_predictions, replacing
 
 Row = Mapping[str, Any]
-Predictions = tuple[Sequence[Row], npt.NDArray[Any]]
 
 FILES = ("config.yaml", "metrics.jsonl", "evaluation.json", "predictions.npz")
 STEP_COLUMNS = ("step", "epoch", "loss", "huber", "lr", "delta", "step_s", "data_s", "comm_s")
@@ -61,26 +60,27 @@ def write_report(run_dir: Path) -> Path:
     """
     if not any((run_dir / name).is_file() for name in FILES):
         raise InputError(f"{run_dir} is no run directory: it has none of {', '.join(FILES)}")
-    readers = (_text, read_steps, lambda path: json.loads(_text(path)), read_predictions)
+    readers = (_config, read_steps, lambda path: json.loads(_text(path)), read_predictions)
     config, steps, evaluation, predictions = (
         _read(run_dir / name, reader) for name, reader in zip(FILES, readers, strict=True)
     )
-    if evaluation is not None and not evaluation["samples"]:
+    run = evaluation["run"] if evaluation else {}
+    if evaluation and not evaluation["samples"]:
         evaluation = None
-    if steps is not None and not len(steps["step"]):
+    if steps and not len(steps["step"]):
         steps = None
     template = Template(Path(__file__).with_name("report_page.html").read_text(encoding="utf-8"))
     page = template.substitute(
-        name=escape(_name(config) or run_dir.resolve().name),
+        name=escape(config[0] if config else run_dir.resolve().name),
         headline=_headline(evaluation) if evaluation else _missing("No held-out sample has been evaluated."),
         means=_means(evaluation) if evaluation else "",
         pictures=_pictures(*predictions) if predictions else _missing("No pictures: predictions.npz is not there."),
         groups=_groups(evaluation) if evaluation else _missing("No held-out sample has been evaluated."),
         training=_training(steps) if steps else _missing("No step has been recorded in metrics.jsonl."),
         time=_time(steps) if steps else _missing("No step has been recorded in metrics.jsonl."),
-        facts=_facts(evaluation, steps),
+        facts=_facts(run, steps),
         samples=_samples(evaluation["samples"]) if evaluation else _missing("None."),
-        config=f"<pre>{escape(config)}</pre>" if config else _missing("config.yaml is not there."),
+        config=f"<pre>{escape(config[1])}</pre>" if config else _missing("config.yaml is not there."),
     )
     path = run_dir / "report.html"
     with replacing(path) as file:
@@ -241,15 +241,14 @@ def _time(steps: figures.Steps) -> str:
     return f"<p>{text}</p>{_plot(figures.time_figure(later), 'The parts of the time of a step, over the steps')}"
 
 
-def _facts(evaluation: Row | None, steps: figures.Steps | None) -> str:
-    facts = dict(evaluation["run"]) if evaluation else {}
-    if steps is not None:
+def _facts(run: Row, steps: figures.Steps | None) -> str:
+    facts = dict(run)
+    if steps:
         facts |= {"steps": len(steps["step"]), "time in steps": _duration(float(np.nansum(steps["step_s"])))}
     if not facts:
         return _missing("Nothing about the run has been recorded.")
-    return _table(
-        "", (), [(escape(key.replace("_", " ")), escape(_plain(value))) for key, value in facts.items()], text_columns=2
-    )
+    rows = [(escape(key.replace("_", " ")), escape(_plain(value))) for key, value in facts.items()]
+    return _table("", (), rows, text_columns=2)
 
 
 # ---- Pieces ---------------------------------------------------------------------------------------------------------
@@ -260,9 +259,8 @@ def _table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], tex
 
     def line(tag: str, cells: Sequence[str]) -> str:
         kinds = ("" if column < text_columns else ' class="number"' for column in range(len(cells)))
-        return (
-            "<tr>" + "".join(f"<{tag}{kind}>{cell}</{tag}>" for kind, cell in zip(kinds, cells, strict=True)) + "</tr>"
-        )
+        row = "".join(f"<{tag}{kind}>{cell}</{tag}>" for kind, cell in zip(kinds, cells, strict=True))
+        return f"<tr>{row}</tr>"
 
     title = f"<caption>{caption}</caption>" if caption else ""
     top = f"<thead>{line('th', head)}</thead>" if head else ""
@@ -332,16 +330,17 @@ def _plain(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _name(config: str | None) -> str | None:
-    tree = yaml.safe_load(config) if config else None
-    return str(tree["name"]) if isinstance(tree, dict) and "name" in tree else None
-
-
 # ---- Files ----------------------------------------------------------------------------------------------------------
 
 
 def _text(path: Path) -> str:
     return path.read_text(encoding="utf-8")
+
+
+def _config(path: Path) -> tuple[str, str]:
+    """The experiment's name and the file's text."""
+    text = _text(path)
+    return str(yaml.safe_load(text)["name"]), text
 
 
 def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
@@ -350,5 +349,5 @@ def _read(path: Path, reader: Callable[[Path], Any]) -> Any:
         return None
     try:
         return reader(path)
-    except (OSError, ValueError, KeyError, BadZipFile) as error:
+    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError, BadZipFile) as error:
         raise WorkError(f"{path} cannot be read: {error}") from None

@@ -206,14 +206,19 @@ def test_too_many_atoms_are_refused_by_number() -> None:
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (((0, 0, 0), LATERAL, 20), "zone axis"),
-        (((0, 0, 1), (0.0, 5.0), 20), "must be positive"),
-        (((0, 0, 1), LATERAL, -20), "must be positive"),
+        (((0, 0, 0), LATERAL, 20, 0.02), "zone axis"),
+        (((0, 0, 1), (0.0, 5.0), 20, 0.02), "must be positive"),
+        (((0, 0, 1), LATERAL, -20, 0.02), "must be positive"),
+        (((0, 0, 1), LATERAL, 20, -0.02), "max_strain is -0.02"),
+        (((0, 0, 1), LATERAL, 20, 0.5), "max_strain is 0.5"),
     ],
 )
-def test_meaningless_sizes_are_refused(arguments: tuple, says: str) -> None:
+def test_meaningless_arguments_are_refused(arguments: tuple, says: str) -> None:
     with pytest.raises(InputError, match=says):
-        supercell(perovskite(), *arguments, 0.02, 10_000)
+        supercell(perovskite(), *arguments, 10_000)
+
+
+def test_a_cell_without_volume_is_refused() -> None:
     with pytest.raises(InputError, match="no volume"):
         supercell(ase.Atoms("Si"), (0, 0, 1), LATERAL, 20, 0.02, 10_000)
 

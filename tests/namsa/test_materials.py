@@ -140,7 +140,7 @@ def test_ions_and_isotopes_of_one_element_are_one_atom(tmp_path: Path) -> None:
 
 def test_thirds_are_understood_and_small_print_is_ignored(tmp_path: Path) -> None:
     path = cif(tmp_path, "Na1 0.3333 0.6667 0.2500(3) 0.3334\nK1 0.3333 0.6667 0.25 0.6667")
-    path.write_text("data_global\n_journal_name ?\n\n" + path.read_text())
+    path.write_text("\ufeffdata_global\n_journal_name ?\n\n" + path.read_text())
     atoms = read_cif(path).atoms
     assert atoms.get_scaled_positions() == pytest.approx(np.tile([1 / 3, 2 / 3, 1 / 4], (2, 1)))
     assert atoms.arrays["occupancy"].sum() == pytest.approx(1)

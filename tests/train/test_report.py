@@ -155,9 +155,9 @@ def test_one_part_is_enough_and_none_is_an_error(tmp_path):
     assert "1 epoch, 1 step." in Page(write_report(tmp_path)).text
 
 
-@pytest.mark.parametrize("name", ["evaluation.json", "predictions.npz"])
+@pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "evaluation.json", "predictions.npz"])
 def test_a_damaged_file_is_an_error(run_dir, name):
-    (run_dir / name).write_bytes(b"PK{")
+    (run_dir / name).write_bytes(b"PK{\nPK")
     with pytest.raises(WorkError, match=re.escape(name)):
         write_report(run_dir)
 
