@@ -1,7 +1,7 @@
 """Partial coherence: an incoherent sum over coherent probes.
 
 An extended source shifts the probe, an energy spread defocuses it; both are Gaussian, and patterns are averaged by
-Gauss–Hermite quadrature, so that nothing is random. With normal deviates u of unit variance, the source averages over
+quadrature, so that nothing is random. With normal deviates u of unit variance, the source averages over
 shifts σu and multiplies the coherence of two rays, k₁ and k₂, by exp(−½s²), s = 2πσ|k₁ − k₂|; the focal spread Δ
 averages over defocus and does the same with s = πλΔ|k₁² − k₂²|. What n points make of exp(−½s²) up to the aperture's
 largest s is therefore the error of the quadrature, known before the work; n is chosen by it. Every point costs a
@@ -82,15 +82,20 @@ def _quadrature(
     name: str, width: float, largest_s: float, points: int | None
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """(nodes in standard deviations, shares that sum to 1)."""
-    if points is not None:
-        if not 1 <= points <= LARGEST:
-            raise InputError(f"{name}_points is {points}; it must lie in 1 to {LARGEST}")
-        return _gauss_hermite(points)
+    if points is not None and not 1 <= points <= LARGEST:
+        raise InputError(f"{name}_points is {points}; it must lie in 1 to {LARGEST}")
+    if width == 0:
+        return np.zeros(1), np.ones(1)
     s = np.linspace(0, largest_s, 256)
-    for count in range(1, LARGEST + 1):
-        nodes, shares = _gauss_hermite(count)
-        if np.abs(np.cos(np.outer(s, nodes)) @ shares - np.exp(-(s**2) / 2)).max() <= TOLERANCE:
-            return nodes, shares
+
+    def error(nodes: npt.NDArray[np.float64], shares: npt.NDArray[np.float64]) -> float:
+        return float(np.abs(np.cos(np.outer(s, nodes)) @ shares - np.exp(-(s**2) / 2)).max())
+
+    for count in range(1, LARGEST + 1) if points is None else (points,):
+        # Gauss's points are fewest for narrow spreads, equal steps for wide ones.
+        best = min(_gauss_hermite(count), _equal_steps(count, largest_s), key=lambda rule: error(*rule))
+        if points is not None or error(*best) <= TOLERANCE:
+            return best
     raise InputError(
         f"a {name} width of {width:g} Å needs more than {LARGEST} quadrature points at this aperture: make it smaller, "
         f"or give {name}_points yourself"
@@ -99,6 +104,14 @@ def _quadrature(
 
 def _gauss_hermite(points: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     nodes, weights = np.polynomial.hermite_e.hermegauss(points)
+    return nodes, weights / weights.sum()
+
+
+def _equal_steps(points: int, largest_s: float) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Steps h so that what is cut off, beyond nh/2, equals what is aliased, beyond 2π/h − s."""
+    step = (np.sqrt(largest_s**2 + 4 * np.pi * points) - largest_s) / points
+    nodes = (np.arange(points) - (points - 1) / 2) * step
+    weights = np.exp(-(nodes**2) / 2)
     return nodes, weights / weights.sum()
 
 

@@ -56,8 +56,8 @@ def fit_cell(
     to the limit counts as twice as large as one that needs no strain. Ties go to fewer atoms, less strain, and the
     shorter side along x.
 
-    Raises InputError for a zone axis, size or strain without meaning, where no rectangle within reach keeps to `max_strain`,
-    and where all that do need more than `max_atoms`.
+    Raises InputError for a zone axis, size or strain without meaning, where no rectangle within reach keeps to
+    `max_strain`, and where all that do need more than `max_atoms`.
     """
     if not any(zone_axis):
         raise InputError("zone axis [0 0 0] is no direction; give three integers, one of them not 0")

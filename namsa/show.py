@@ -124,10 +124,9 @@ def sample_figure(cbed: Image, density: Image, projected_potential: Image, prove
         y, x = positions[probe]
         pattern_panel(ax, cbed[probe], angles, f"{mark}: y {y:.2f} Å, x {x:.2f} Å")
 
-    faint = PowerNorm(
-        0.5, vmin=0, vmax=float(projected_potential.max()) or 1.0
-    )  # columns are peaks with light ones beside
-    image_panel(below[0], projected_potential, cell, "Projected potential", "V·Å", norm=faint)
+    # Heavy columns are such sharp peaks that light ones would vanish beside them on a linear scale.
+    root = PowerNorm(0.5, vmin=0, vmax=float(projected_potential.max()) or 1.0)
+    image_panel(below[0], projected_potential, cell, "Projected potential", "V·Å", norm=root)
     image_panel(below[1], density, density_frame(provenance), "Projected electron density", "e/Å²")
     for ax in below[:2]:
         mark_probes(ax, positions[probes], provenance["extent_angstrom"])

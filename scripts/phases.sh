@@ -25,23 +25,24 @@ interrupted() {
 }
 trap interrupted TERM INT
 
-# FROM TO: each rank copies its own shard and so finds it again in a job of as many ranks; rank 0 adds the manifest.
+# FROM TO VARIABLE: each rank copies its own shard, so finds it again in a job of as many ranks; rank 0 adds the manifest.
+# shellcheck disable=SC2016
 copy_shards='
-    shard=shard-$(printf %05d "$'$RANK_VARIABLE'").lmdb
+    shard=shard-$(printf %05d "${!3}").lmdb
     mkdir -p "$2"
     if [ -e "$1/$shard" ]; then cp "$1/$shard" "$2/$shard.part"; mv "$2/$shard.part" "$2/$shard"; fi
-    if [ "$'$RANK_VARIABLE'" = 0 ] && [ -e "$1/manifest.jsonl" ]; then cp "$1/manifest.jsonl" "$2/"; fi'
+    if [ "${!3}" = 0 ] && [ -e "$1/manifest.jsonl" ]; then cp "$1/manifest.jsonl" "$2/"; fi'
 kept=$KEEP/$RANKS-ranks
 
 if [ -n "$KEEP" ]; then
-    phase "fetch what an earlier job left in $kept" "${own_gpu[@]}" bash -ec "$copy_shards" copy "$kept" "$BB"
+    phase "fetch what an earlier job left in $kept" "${own_gpu[@]}" bash -ec "$copy_shards" copy "$kept" "$BB" "$RANK_VARIABLE"
 fi
 
 phase "simulate into $BB for at most $SIM_SECONDS s" \
     "${own_gpu[@]}" "$PYTHON" -m namsa dataset "$CONFIG" --out "$BB" --time-limit "$SIM_SECONDS" "$@"
 
 if [ -n "$KEEP" ]; then
-    phase "keep the samples in $kept" "${own_gpu[@]}" bash -ec "$copy_shards" copy "$BB" "$kept"
+    phase "keep the samples in $kept" "${own_gpu[@]}" bash -ec "$copy_shards" copy "$BB" "$kept" "$RANK_VARIABLE"
 fi
 
 # What the time did not suffice for stays out: the training job would simulate all that is missing.

@@ -27,7 +27,7 @@ SIM_SECONDS=${SIM_SECONDS:-1800}
 RANKS_PER_NODE=${RANKS_PER_NODE:-${SLURM_NTASKS_PER_NODE:?outside of Slurm, set RANKS_PER_NODE}} # a rank a GPU
 NODES=${NODES:-${SLURM_JOB_NUM_NODES:?outside of Slurm, set NODES}}
 MPI=${MPI:-pmix} # `srun --mpi=list` says what there is
-PYTHON=${PYTHON:-.venv/bin/python}
+PYTHON=${PYTHON:-.venv/bin/python} # or that of the site's own TensorFlow and Horovod
 RANKS=$((NODES * RANKS_PER_NODE))
 CORES=$((${SLURM_CPUS_ON_NODE:-$(nproc)} / RANKS_PER_NODE))
 RANK_VARIABLE=SLURM_PROCID

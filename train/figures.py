@@ -99,9 +99,8 @@ def time_parts(steps: Steps) -> dict[str, Numbers]:
 def epoch_means(steps: Steps, name: str) -> tuple[Numbers, Numbers]:
     """Each epoch's middle step and the mean of column `name` over its steps that have a number."""
     epochs = [steps["epoch"] == epoch for epoch in np.unique(steps["epoch"])]
-    return np.array([steps["step"][epoch].mean() for epoch in epochs]), np.array(
-        [_reduced(steps[name][epoch], np.nanmean) for epoch in epochs]
-    )
+    means = [_reduced(steps[name][epoch], np.nanmean) for epoch in epochs]
+    return np.array([steps["step"][epoch].mean() for epoch in epochs]), np.array(means)
 
 
 def binned(x: Numbers, y: Numbers, bins: int, reduce: Reduce = np.nanmean) -> tuple[Numbers, Numbers]:

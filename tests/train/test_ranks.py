@@ -41,6 +41,7 @@ def test_no_group_is_empty_where_one_gradient_outweighs_all():
     assert backward_groups([5], 8) == [[0]]
 
 
+@pytest.mark.slow
 def test_a_stall_ends_the_process_with_a_message():
     code = (
         "import time\n"
@@ -119,6 +120,13 @@ def test_an_infinity_on_one_rank_is_skipped_by_both(together):
     assert first["scales"] == [1024, 1024, 1024, 512, 512]
     assert first["iterations"] == two_ranks.STEPS - 1
     assert first["finite"]
+
+
+@pytest.mark.slow
+def test_waiting_for_a_late_rank_is_communication(together):
+    punctual, late = (found["comm_s"] for found in together[1])
+    assert punctual[3] == pytest.approx(0.5, abs=0.2)
+    assert late[3] < 0.2
 
 
 @pytest.mark.slow

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import sys
+import time
 from pathlib import Path
 
 import keras
@@ -116,6 +117,16 @@ def main(out):
         "digest": digest(weights),
         "finite": bool(all(np.isfinite(weight).all() for weight in weights)),
     }
+
+    model = plain_model()
+    optimizer = LarsAdam(training().optimizer)
+    optimizer.build(model.trainable_variables)
+    step = make_step(model, optimizer, training())
+    waits = []
+    for index, (x, y) in enumerate(mine(rank)):
+        time.sleep(0.5 if (index, rank) == (3, 1) else 0)
+        waits.append(float(step(tf.constant(x), tf.constant(y), tf.constant(1e-2), tf.constant(2.0))[4]))
+    found["comm_s"] = waits
 
     network = NetworkConfig(
         input_shape=(2, 8, 12), layers=(1, 1, 1), growth=4, kernel=3, first_kernel=3, first_filters=4, dropout=0.5

@@ -1,0 +1,217 @@
+"""The whole job on five small crystals, simulated for the purpose."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from namsa.errors import InputError, WorkError
+from train import checkpoint
+from train.__main__ import main as command
+from train.main import train
+
+ROOT = Path(__file__).parents[2]
+TIMES = {"step_s", "data_s", "comm_s", "samples_per_s"}
+CONFIG = {
+    "name": "tiny",
+    "seed": 3,
+    "materials": {"builtin": ["Ag-225-cF4", "Al-225-cF4", "Ar-225-cF4", "C-227-cF8", "Ca-225-cF4", "Cu-225-cF4"]},
+    "split": {"train": 0.6, "dev": 0.2, "test": 0.2},
+    "specimen": {"thickness_angstrom": [4.0, 8.0], "lateral_angstrom": [7.0, 8.0], "max_strain": 0.15},
+    "microscope": {"energy_ev": 100e3, "semiangle_mrad": 15.0},
+    "scan": {"shape": [2, 3]},
+    "simulation": {"grid_shape": [32, 48]},
+    "network": {
+        "input_shape": [6, 32, 48],
+        "layers": [1, 1, 1],
+        "growth": 4,
+        "kernel": 3,
+        "first_kernel": 3,
+        "first_filters": 4,
+        "dropout": 0.25,
+    },
+    "training": {"epochs": 3, "inputs": {"augment": True}, "optimizer": {"learning_rate": 1e-3}},
+}
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("job")
+    path = directory / "tiny.yaml"
+    path.write_text(yaml.safe_dump(CONFIG | {"data": {"directory": str(directory / "data")}}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def undisturbed(config):
+    run_dir = config.parent / "undisturbed"
+    train(config, run_dir=run_dir)
+    return run_dir
+
+
+def rows(run_dir):
+    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
+
+
+def numbers(run_dir):
+    return [{key: value for key, value in row.items() if key not in TIMES} for row in rows(run_dir)]
+
+
+def newest(run_dir):
+    path = max((run_dir / "checkpoints").iterdir())
+    with np.load(path) as file:
+        return path.name, {name: array for name, array in file.items() if name != "header"}
+
+
+def test_leaves_all_that_was_promised(undisturbed, config):
+    assert {path.name for path in undisturbed.iterdir()} == {
+        "checkpoints",
+        "config.yaml",
+        "evaluation.json",
+        "metrics.jsonl",
+        "predictions.npz",
+        "report.html",
+        "tensorboard",
+    }
+    steps = [row["step"] for row in rows(undisturbed)]
+    assert steps == list(range(1, len(steps) + 1))
+    assert [row["epoch"] for row in rows(undisturbed)] == sorted(
+        3 * [*range(len(steps) // 3)][:0] or [s * 3 // len(steps) for s in range(len(steps))]
+    )
+    evaluation = json.loads((undisturbed / "evaluation.json").read_text())
+    manifest = [json.loads(line) for line in (config.parent / "data" / "manifest.jsonl").read_text().splitlines()[1:]]
+    assert {s["id"] for s in evaluation["samples"]} == {e["id"] for e in manifest if e["split"] != "train"}
+    assert len(steps) == 3 * sum(e["split"] == "train" for e in manifest)
+    assert evaluation["run"]["epochs"] == 3
+
+
+def test_a_resumed_job_gives_the_same_bits(undisturbed, config):
+    run_dir = config.parent / "resumed"
+    train(config, ["training.epochs=1"], run_dir)
+    assert len(rows(run_dir)) == len(rows(undisturbed)) // 3
+    train(config, run_dir=run_dir)
+    assert numbers(run_dir) == numbers(undisturbed)
+    (name, resumed), (wanted_name, wanted) = newest(run_dir), newest(undisturbed)
+    assert name == wanted_name
+    assert resumed.keys() == wanted.keys()
+    for key, array in resumed.items():
+        np.testing.assert_array_equal(array, wanted[key])
+
+
+def test_a_job_killed_within_an_epoch_takes_it_again(undisturbed, config, monkeypatch):
+    run_dir = config.parent / "killed"
+    full = checkpoint.save
+
+    def no_space(directory, progress, *rest):
+        if progress.epoch == 2:
+            raise WorkError("no space")
+        return full(directory, progress, *rest)
+
+    monkeypatch.setattr(checkpoint, "save", no_space)
+    with pytest.raises(WorkError, match="no space"):
+        train(config, run_dir=run_dir)
+    assert len(rows(run_dir)) == 2 * len(rows(undisturbed)) // 3
+    monkeypatch.undo()
+    train(config, run_dir=run_dir)
+    assert numbers(run_dir) == numbers(undisturbed)
+
+
+def test_evaluating_again_trains_nothing_and_finds_the_same(undisturbed):
+    before, lines = (undisturbed / "evaluation.json").read_text(), rows(undisturbed)
+    assert command(["evaluate", str(undisturbed)]) == 0
+    again = json.loads((undisturbed / "evaluation.json").read_text())
+    assert again["samples"] == json.loads(before)["samples"]
+    assert rows(undisturbed) == lines
+
+
+def test_evaluating_without_a_checkpoint_is_an_input_error(config, tmp_path):
+    with pytest.raises(InputError, match="no checkpoint to evaluate"):
+        train(config, run_dir=tmp_path, evaluate_only=True)
+
+
+def test_a_run_directory_of_another_network_is_refused(undisturbed, config):
+    with pytest.raises(InputError, match="a network with growth 4, the configuration says 5"):
+        train(config, ["network.growth=5"], undisturbed)
+
+
+def test_too_few_samples_name_the_remedies(config, tmp_path):
+    with pytest.raises(InputError, match=r"8 training samples are too few for 1 ranks with batches of 9: add"):
+        train(config, ["training.batch_size=9"], tmp_path)
+
+
+# ---- The command ----------------------------------------------------------------------------------------------------
+
+
+def test_input_errors_are_one_line_and_exit_2(capsys, tmp_path):
+    assert command([str(tmp_path / "none.yaml")]) == 2
+    assert command(["report", str(tmp_path / "nowhere")]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert lines[0].startswith("error: cannot read the configuration")
+
+
+def run(*line, timeout=240):
+    return subprocess.run([*map(str, line)], cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+@pytest.mark.slow
+def test_two_ranks_do_the_whole_job_and_one_rank_goes_on_with_it(config):
+    run_dir = config.parent / "two_ranks"
+    launcher = Path(sys.executable).parent / "horovodrun"
+    line = [sys.executable, "-m", "train", config, "--run-dir", run_dir]
+    ended = run(launcher, "-np", 2, "--gloo", *line)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert ended.stdout.count("Held-out materials") == 1
+    assert (run_dir / "report.html").exists()
+    found = rows(run_dir)
+    assert len(found) == 12
+    assert [row["lr"] for row in found[::4]] == pytest.approx([1e-3, 1.2e-3, 1.4e-3])
+    ended = run(*line, "--set", "training.epochs=4")
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stderr == ""
+    assert [row["step"] for row in rows(run_dir)] == list(range(1, 21))
+
+
+RANK_1_FAILS = """
+import sys
+from train import data, reduction
+from train.__main__ import main
+from namsa.errors import WorkError
+whole = data.batches
+
+def cut(dataset, share, experiment, epoch):
+    for index, batch in enumerate(whole(dataset, share, experiment, epoch)):
+        if (reduction.rank(), epoch, index) == (1, 1, 2):
+            raise WorkError("the disk is on fire")
+        yield batch
+
+data.batches = cut
+config, missing = sys.argv[1:]
+import os
+if missing == "missing" and os.environ["HOROVOD_RANK"] == "1":
+    config += ".none"
+sys.exit(main([config, "--run-dir", sys.argv[1] + "." + missing]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "message", "code"),
+    [
+        ("within an epoch", "error: the disk is on fire", 1),
+        ("missing", "error: cannot read the configuration", 2),
+    ],
+)
+def test_a_fault_of_one_rank_ends_the_job_with_one_message(config, tmp_path, fault, message, code):
+    script = tmp_path / "job.py"
+    script.write_text(RANK_1_FAILS)
+    launcher = Path(sys.executable).parent / "horovodrun"
+    ended = run(launcher, "-np", 2, "--gloo", sys.executable, script, config, fault, timeout=120)
+    ours = [line for line in ended.stderr.splitlines() if line.startswith("[") and "<stderr>" in line]
+    assert len(ours) == 1, ended.stderr
+    assert message in ours[0]
+    assert f"Exit code: {code}" in ended.stderr
