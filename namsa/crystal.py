@@ -22,6 +22,7 @@ Integers = npt.NDArray[np.int64]
 ROUNDING = 1e-4  # occupancies and coordinates are printed to about four digits
 SAME_SITE = 1e-3  # Å; atoms no further apart are of one mixed site
 TOO_CLOSE = 0.3  # Å; less than half the shortest bond: two whole atoms no further apart are a mistake
+OUTSIDE = 1.0  # Å; further than heat moves an atom out of the cell
 MAX_ELEMENT = 103  # form factors are tabulated so far
 
 
@@ -109,15 +110,20 @@ def check_atoms(atoms: ase.Atoms) -> None:
     """Raises InputError for what cannot be simulated; it names the atom, the limit and the remedy.
 
     No atoms, a cell that is not right-angled, positions that are not finite, elements without form factors,
-    occupancies outside (0, 1], atoms that overlap.
+    occupancies outside (0, 1], atoms that overlap: across the cell's faces too, unless atoms lie well outside it.
+    Such a specimen is superposed by its periodicity, which only its maker can judge.
     """
     if not len(atoms):
         raise InputError("the specimen has no atoms")
-    _box(atoms)
+    box = _box(atoms)
     if not np.all(np.isfinite(atoms.positions)):
         index = int(np.argmin(np.isfinite(atoms.positions).all(axis=1)))
         raise InputError(f"{_label(atoms, index)}: positions must be finite")
-    check_sites(atoms, _near(atoms, TOO_CLOSE))
+    if np.all((atoms.positions > -OUTSIDE) & (atoms.positions < box + OUTSIDE)):
+        near = _near(atoms, TOO_CLOSE)
+    else:
+        near = KDTree(atoms.positions).query_pairs(TOO_CLOSE, output_type="ndarray")
+    check_sites(atoms, near)
 
 
 def check_sites(atoms: ase.Atoms, near: Integers) -> None:

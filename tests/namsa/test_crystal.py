@@ -296,6 +296,7 @@ def faulty(**changes: object) -> ase.Atoms:
         (faulty(occupancy=np.nan), "occupancy nan"),
         (faulty(position=(0.1, 0.1, 0.1)), r"atom 0 \(Sr\).*atom 4 \(O\).*overlap"),
         (faulty(position=(3.85, 3.85, 3.85)), "overlap"),  # across the faces
+        (faulty(position=(3.905, 0, 0)), "overlap"),  # the atom of the next cell
         (faulty(position=(0.1, 0.1, 0.1), occupancy=0.5), "not 1.5"),
     ],
 )
@@ -304,12 +305,21 @@ def test_check_atoms_refuses(atoms: ase.Atoms, says: str) -> None:
         check_atoms(atoms)
 
 
-def test_check_atoms_accepts_split_sites_and_atoms_outside_the_cell() -> None:
+def test_check_atoms_accepts_split_sites() -> None:
     atoms = faulty(position=(0.1, 0.1, 0.1))
     atoms.set_array("occupancy", np.array([0.6, 1, 1, 1, 0.4]))
     check_atoms(atoms)
-    atoms.positions += 100
+
+
+def test_atoms_far_outside_the_cell_are_compared_as_they_stand() -> None:
+    atoms = faulty(position=(3 * 3.905, 0, 0))  # on Sr, if it were wrapped
     check_atoms(atoms)
+    atoms.positions[-1] = atoms.positions[0]
+    with pytest.raises(InputError, match="overlap"):
+        check_atoms(atoms)
+    atoms.positions += 100
+    with pytest.raises(InputError, match="overlap"):
+        check_atoms(atoms)
 
 
 def test_check_atoms_takes_a_hundred_thousand_in_its_stride() -> None:

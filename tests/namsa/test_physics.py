@@ -36,7 +36,6 @@ def test_thickness_fringes_agree_with_bloch_waves():
     cell, grid = gaas_110()
     depth = cell.cell.lengths()[2]
     mean_potential = sliced(cell, grid, depth).projected_potential / depth  # V
-    thin = 0.25
 
     inside = grid.squared_frequency() < (0.99 * grid.band_limit) ** 2
     rows, columns = np.nonzero(inside)
