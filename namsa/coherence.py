@@ -7,7 +7,7 @@ averages over defocus and does the same with s = πλΔ|k₁² − k₂²|. What
 largest s is therefore the error of the quadrature, known before the work; n is chosen by it. Every point costs a
 simulation of all probes.
 
-A scan that fills the periodic cell finely enough holds its own average, at no cost: see `blurred`.
+A scan that fills the periodic cell finely enough holds its own average, at no cost: see `blur`.
 """
 
 from itertools import product
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from scipy import constants
 
 from namsa.errors import InputError
+from namsa.grid import Grid
 
 TOLERANCE = 1e-3  # of the coherence between any two rays
 LARGEST = 64  # points an axis
@@ -36,7 +37,7 @@ class Mode(NamedTuple):
 def focal_spread_angstrom(energy_ev: float, chromatic_aberration_mm: float, energy_spread_ev: float) -> float:
     """Δ = C_c (δE/E) (1 + E/mc²)/(1 + E/2mc²), the rms defocus in Å from an energy spread given as FWHM.
 
-    Reimer & Kohl, Transmission Electron Microscopy, 5th ed. (2008), section 2.3.
+    Reimer & Kohl, Transmission Electron Microscopy, 5th ed. (2008).
     """
     relativistic = (1 + energy_ev / _REST_ENERGY_EV) / (1 + energy_ev / (2 * _REST_ENERGY_EV))
     return chromatic_aberration_mm * 1e7 * energy_spread_ev / FWHM / energy_ev * relativistic
@@ -58,9 +59,6 @@ def modes(
 
     Raises InputError for widths below 0 and for those that more than `LARGEST` points would have to resolve.
     """
-    for name, value in (("source_size_angstrom", source_size_angstrom), ("focal_spread_angstrom", focal_spread_angstrom)):
-        if not (np.isfinite(value) and value >= 0):
-            raise InputError(f"{name} is {value}; it must be 0 Å or more")
     sigma, aperture = source_size_angstrom / FWHM, semiangle_mrad * 1e-3 / wavelength
     offsets, source_shares = _quadrature(
         "source", source_size_angstrom, 2 * np.pi * sigma * 2 * aperture, source_points
@@ -82,6 +80,8 @@ def _quadrature(
     name: str, width: float, largest_s: float, points: int | None
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """(nodes in standard deviations, shares that sum to 1)."""
+    if not (np.isfinite(width) and width >= 0):
+        raise InputError(f"the {name} width is {width} Å; it must be 0 or more")
     if points is not None and not 1 <= points <= LARGEST:
         raise InputError(f"{name}_points is {points}; it must lie in 1 to {LARGEST}")
     if width == 0:
@@ -115,40 +115,45 @@ def _equal_steps(points: int, largest_s: float) -> tuple[npt.NDArray[np.float64]
     return nodes, weights / weights.sum()
 
 
-def resolves(
-    scan_shape: tuple[int, int], extent_angstrom: tuple[float, float], wavelength: float, semiangle_mrad: float
-) -> bool:
-    """Whether a scan that fills the cell evenly holds all that patterns can vary by.
+def resolving(
+    scan_shape: tuple[int, int] | None,
+    positions: npt.NDArray[np.float64],
+    grid: Grid,
+    wavelength: float,
+    semiangle_mrad: float,
+) -> tuple[int, int] | None:
+    """`scan_shape` where the `positions` fill the cell evenly and hold all that patterns can vary by, else None.
 
     A pattern's pixel is a sum over pairs of rays, so that over the scan it has no frequency above the aperture's
     diameter, two semi-angles and the soft edge's pixel: a finer scan knows it everywhere.
     """
-    pixel = 1 / min(extent_angstrom)
-    largest = 2 * semiangle_mrad * 1e-3 / wavelength + pixel
-    return all(largest < n / (2 * extent) for n, extent in zip(scan_shape, extent_angstrom, strict=True))
+    if scan_shape is None:
+        return None
+    extent, shape = np.array(grid.extent_angstrom), np.array(scan_shape)
+    even = positions[0] + np.argwhere(np.ones(scan_shape)) * extent / shape
+    diameter = 2 * semiangle_mrad * 1e-3 / wavelength + 1 / extent.min()
+    found = np.allclose(positions, even, rtol=0, atol=1e-6) and np.all(diameter < shape / (2 * extent))
+    return scan_shape if found else None
 
 
-def blurred(
+def blur(
     cbed: npt.NDArray[np.floating],
     scan_shape: tuple[int, int],
     extent_angstrom: tuple[float, float],
     source_size_angstrom: float,
-) -> npt.NDArray[np.floating]:
-    """Patterns (n, dy, dx) of a scan that `resolves`, averaged over the source: exact, by Fourier's sum.
+) -> None:
+    """Averages the patterns (n, dy, dx) of a `resolving` scan over the source, in place: exact, by Fourier's sum.
 
-    Rounding can leave a zero a little below it; an intensity stays one.
+    Rounding can put an intensity of zero a little below it; there it stays zero.
     """
-    (sy, sx), sigma = scan_shape, source_size_angstrom / FWHM
     weight_y, weight_x = (
-        _periodic_gaussian(n, extent, sigma).astype(cbed.dtype)
+        _periodic_gaussian(n, extent, source_size_angstrom / FWHM).astype(cbed.dtype)
         for n, extent in zip(scan_shape, extent_angstrom, strict=True)
     )
-    result = np.empty_like(cbed).reshape(sy, sx, *cbed.shape[1:])
     for row in range(cbed.shape[1]):  # a detector row at a time bounds the memory
-        patterns = cbed[:, row].reshape(sy, sx, -1)
-        along_y = np.tensordot(weight_y, patterns, (1, 0))
-        result[:, :, row] = np.maximum(np.matmul(weight_x, along_y), 0)
-    return result.reshape(cbed.shape)
+        patterns = cbed[:, row].reshape(*scan_shape, -1)
+        averaged = np.matmul(weight_x, np.tensordot(weight_y, patterns, (1, 0)))
+        cbed[:, row] = np.maximum(averaged, 0).reshape(len(cbed), -1)
 
 
 def _periodic_gaussian(n: int, extent: float, sigma: float) -> npt.NDArray[np.float64]:

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 from scipy.fft import next_fast_len
 
-from namsa import scan, target
-from namsa.config import SimulationConfig
+from namsa import coherence, scan, target
+from namsa.config import Microscope, SimulationConfig
 from namsa.crystal import supercell
 from namsa.grid import Grid
 from namsa.manifest import Entry
@@ -43,14 +43,18 @@ def simulate_entry(
     settings, microscope = config.simulation, config.microscope
     shape = settings.grid_shape or fast_shape((ly, lx), settings.sampling_angstrom or 0.0)
     grid = Grid(shape, (ly, lx))
-    rows, columns = scan.positions(config.scan, grid.extent_angstrom, np.random.default_rng([entry.seed, 1]))
+    if config.scan.file:
+        axes, positions = None, scan.read(config.scan.file)
+    else:
+        axes = scan.positions(config.scan, grid.extent_angstrom, np.random.default_rng([entry.seed, 1]))
+        positions = scan.raster(*axes)
 
     sample = simulate(
         cell.atoms,
         energy_ev=microscope.energy_ev,
         semiangle_mrad=microscope.semiangle_mrad,
         grid_shape=shape,
-        positions_angstrom=scan.raster(rows, columns),
+        positions_angstrom=positions,
         slice_thickness_angstrom=settings.slice_thickness_angstrom,
         aberrations=microscope.aberrations,
         form_factors=settings.form_factors,
@@ -59,16 +63,24 @@ def simulate_entry(
         backend=settings.backend,
         seed=entry.seed,
         detector=config.detector,
+        beam_tilt_mrad=microscope.beam_tilt_mrad,
+        specimen_tilt_mrad=microscope.specimen_tilt_mrad,
+        source_size_angstrom=microscope.source_size_angstrom,
+        source_points=microscope.source_points,
+        focal_spread_angstrom=_focal_spread_angstrom(microscope),
+        focal_points=microscope.focal_points,
+        projection=settings.projection,
+        scan_shape=config.scan.shape,
         on_progress=on_progress,
     )
 
     probe_limit = 2e-3 * microscope.semiangle_mrad / wavelength_angstrom(microscope.energy_ev)
     max_q = config.target.max_q_per_angstrom or probe_limit
     coefficients = target.band_limited(sample.density.astype(np.float64), grid, max_q)
-    if config.target.at == "scan":
-        density = target.at_positions(coefficients, grid, rows, columns)
-        step = [float(axis[1] - axis[0]) if len(axis) > 1 else 0.0 for axis in (rows, columns)]
-        origin = [float(rows[0]), float(columns[0])]
+    if config.target.at == "scan" and axes:
+        density = target.at_positions(coefficients, grid, *axes)
+        step = [float(axis[1] - axis[0]) if len(axis) > 1 else 0.0 for axis in axes]
+        origin = [float(axis[0]) for axis in axes]
     else:
         density, step, origin = target.on_grid(coefficients), list(grid.sampling_angstrom), [0.0, 0.0]
 
@@ -83,9 +95,16 @@ def simulate_entry(
         "strain": cell.strain,
         "split": entry.split,
         "config_hash": config.samples_hash(),
-        "scan_shape": list(config.scan.shape),
         "density_sampling_angstrom": step,
         "density_origin_angstrom": origin,
         "density_max_q_per_angstrom": max_q,
     }
     return replace(sample, density=density.astype(sample.density.dtype), provenance=provenance)
+
+
+def _focal_spread_angstrom(microscope: Microscope) -> float:
+    if microscope.chromatic_aberration_mm and microscope.energy_spread_ev:
+        return coherence.focal_spread_angstrom(
+            microscope.energy_ev, microscope.chromatic_aberration_mm, microscope.energy_spread_ev
+        )
+    return microscope.focal_spread_angstrom

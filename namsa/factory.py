@@ -19,10 +19,11 @@ from typing import Any
 
 from namsa import manifest, records, shards
 from namsa.config import SimulationConfig
+from namsa.crystal import Material
 from namsa.entry import simulate_entry
 from namsa.errors import InputError, WorkError
 from namsa.manifest import Entry
-from namsa.materials import Material, select
+from namsa.materials import select
 from namsa.settings import dump_yaml
 from namsa.simulate import Sample
 
@@ -123,7 +124,7 @@ def read_failures(directory: Path, samples_hash: str) -> dict[str, str]:
     """{id: reason} of the samples that could not be made with this configuration, by any rank."""
     failures = {}
     for path in sorted(directory.glob("failed-*.jsonl")):
-        for line in path.read_text(encoding="utf-8").splitlines():
+        for line in path.read_text(encoding="utf-8").split("\n"):
             # A line that a crash cut short is no failure: its sample is tried again.
             with suppress(ValueError):
                 failure = json.loads(line)

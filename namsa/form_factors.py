@@ -5,6 +5,7 @@ parameters of Lobato & Van Dyck, Acta Cryst. A70 (2014) 636, and of Kirkland, Ad
 Microscopy, 2nd ed. (2010), appendix C; each file's first line gives its formula.
 """
 
+import math
 from functools import lru_cache
 from importlib.resources import files
 from typing import Any, Literal
@@ -49,3 +50,27 @@ def electron(number: int, squared_q: Any, table: Table = "lobato") -> Any:
 def xray(number: int, squared_q: Any, table: Table = "lobato") -> Any:
     """f_x = Z − 2π²a₀q²f_e(q), electrons: the density's transform, which is Z at q = 0."""
     return number - 2 * np.pi**2 * BOHR_RADIUS * squared_q * electron(number, squared_q, table)
+
+
+def electron_beyond(number: int, squared_k: Any, z_angstrom: float, table: Table = "lobato") -> Any:
+    """The part of f_e(k) that lies beyond z >= 0 along the beam, Å: half of f_e at the nucleus, nothing far off.
+
+    ∫_z^∞ dz' ∫ dk_z f_e(√(k² + k_z²)) exp(2πi k_z z') in closed form, since the tables are sums of Lorentzians, their
+    squares and Gaussians in q: with κ² = k² + b the transform of 1/(κ² + k_z²) is (π/κ) exp(−2πκ|z|), that of its
+    square (π/2κ³)(1 + 2πκ|z|) exp(−2πκ|z|). Raises InputError as `electron` does.
+    """
+    electron(number, 0.0, table)
+    p = [float(value) for value in _parameters(table)[number]]
+    total = 0.0
+    if table == "lobato":
+        for a, b in zip(p[:5], p[5:], strict=True):
+            squared = squared_k + 1 / b
+            path = 2 * np.pi * z_angstrom * np.sqrt(squared)
+            total = total + a / b * np.exp(-path) / (2 * squared) * (1 + (1 + path / 2) / (b * squared))
+    else:
+        for a, b in zip(p[:3], p[3:6], strict=True):
+            squared = squared_k + b
+            total = total + a * np.exp(-2 * np.pi * z_angstrom * np.sqrt(squared)) / (2 * squared)
+        for c, d in zip(p[6:9], p[9:], strict=True):
+            total = total + c * np.exp(-d * squared_k) * math.erfc(np.pi * z_angstrom / math.sqrt(d)) / 2
+    return total

@@ -1,8 +1,8 @@
 """The list of all samples of a dataset with their splits, fixed before the first is simulated.
 
-`manifest.jsonl` holds a header line, then one line an entry. The header carries a digest of the lines below it, so
-that a list that was cut short or edited is an error rather than another dataset; and a hash of all that decides the
-list, so that a directory belongs to one configuration.
+`manifest.jsonl` holds a header line, then one line an entry. The header carries a digest of all the rest, so that a
+list that was cut short or edited is an error rather than another dataset; and a hash of all that decides the list, so
+that a directory belongs to one configuration.
 """
 
 import hashlib
@@ -21,8 +21,8 @@ import numpy as np
 import xxhash
 
 from namsa.config import SimulationConfig, Specimen, Split
+from namsa.crystal import Material
 from namsa.errors import InputError, WorkError
-from namsa.materials import Material
 from namsa.orient import fit_cell
 
 FILE_NAME = "manifest.jsonl"
@@ -164,9 +164,8 @@ def _text(config: SimulationConfig, wanted: str, entries: tuple[Entry, ...]) -> 
         "skipped": len(entries) - len(feasible),
         "materials": len({entry.material for entry in feasible}),
         "splits": splits,
-        "digest": xxhash.xxh3_128_hexdigest(body.encode()),
     }
-    return json.dumps(header, ensure_ascii=False) + "\n" + body
+    return json.dumps(header | {"digest": _digest(header, body)}, ensure_ascii=False) + "\n" + body
 
 
 def read_header(directory: Path) -> dict[str, Any]:
@@ -176,32 +175,36 @@ def read_header(directory: Path) -> dict[str, Any]:
 
 def _read(path: Path) -> tuple[dict[str, Any], tuple[Entry, ...]]:
     try:
-        first, _, body = path.read_bytes().partition(b"\n")
+        first, _, body = path.read_text(encoding="utf-8").partition("\n")
     except FileNotFoundError:
         raise InputError(
             f"there is no {path}: make the dataset with namsa dataset CONFIG --out {path.parent}"
         ) from None
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {error}") from None
     try:
         header = json.loads(first)
-        known, version, digest = header["format"] == FORMAT, header["version"], header["digest"]
+        known, version, digest = header["format"] == FORMAT, int(header["version"]), header.pop("digest")
     except (ValueError, TypeError, KeyError):
         known = False
     if not known:
         raise InputError(f"{path} is not a manifest: its first line is not a manifest's header")
     if version > VERSION:
         raise InputError(f"{path} is of format version {version}, this namsa reads up to {VERSION}: update it")
-    lines = body.splitlines()
-    if digest != xxhash.xxh3_128_hexdigest(body):
+    lines = body.split("\n")[:-1]
+    if digest != _digest(header, body):
         raise InputError(
-            f"{path} was changed since it was written ({len(lines)} entries of {header['entries']}, or edited ones): "
+            f"{path} was cut short or edited since it was written ({len(lines)} entries of {header.get('entries')}): "
             "delete it, and the next run writes it again"
         )
     return header, tuple(_entry(line) for line in lines)
 
 
-def _entry(line: bytes) -> Entry:
+def _digest(header: dict[str, Any], body: str) -> str:
+    return xxhash.xxh3_128_hexdigest((json.dumps(header, ensure_ascii=False) + body).encode())
+
+
+def _entry(line: str) -> Entry:
     values = json.loads(line)
     return Entry(**values | {"zone_axis": tuple(values["zone_axis"])})
 

@@ -92,9 +92,7 @@ def lens(
     return wave / np.linalg.norm(wave)
 
 
-def _check_aperture(
-    grid: Grid, wavelength: float, semiangle_mrad: float, beam_tilt_mrad: tuple[float, float]
-) -> None:
+def _check_aperture(grid: Grid, wavelength: float, semiangle_mrad: float, beam_tilt_mrad: tuple[float, float]) -> None:
     if not (np.isfinite(semiangle_mrad) and semiangle_mrad > 0):
         raise InputError(f"semiangle_mrad is {semiangle_mrad}; it must be a positive number of mrad")
     if not np.all(np.isfinite(beam_tilt_mrad)):

@@ -19,7 +19,7 @@ from namsa.grid import Array, Grid
 
 # h²/(2πm₀e) in V·Å²: the relativistic mass is in σ.
 POTENTIAL_CONSTANT = constants.h**2 / (2 * np.pi * constants.m_e * constants.e) * 1e20
-_EDGE = 1e-9  # Å: an atom this little below a slice's edge belongs to the next slice
+EDGE_ANGSTROM = 1e-9  # Å: an atom this little below a slice's edge belongs to the next slice
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Slices:
 
 def slice_count(depth_angstrom: float, slice_thickness_angstrom: float) -> int:
     """How many equal slices, none thicker than wanted, fill the cell."""
-    return max(1, int(np.ceil(depth_angstrom / slice_thickness_angstrom - _EDGE)))
+    return max(1, int(np.ceil(depth_angstrom / slice_thickness_angstrom - EDGE_ANGSTROM)))
 
 
 def distinct_slices(
@@ -60,21 +60,28 @@ def distinct_slices(
     Slice i holds the atoms with i·dz <= z < (i + 1)·dz; atoms above or below the cell wrap, as thermal displacement
     across its faces asks for.
     """
-    index = np.floor((atoms.z + _EDGE) / (depth_angstrom / n_slices)).astype(np.int64) % n_slices
-    distinct: list[AtomList] = []
-    seen: dict[bytes, int] = {}
-    order = np.empty(n_slices, dtype=np.int64)
-    for i in range(n_slices):
-        members = atoms[index == i]
-        members = members[np.lexsort((*np.round(members.yx, 9).T, members.numbers))]
-        key = b"".join(
-            a.tobytes() for a in (members.numbers, np.round(members.yx, 9) + 0.0, np.round(members.occupancies, 9))
-        )
+    index = np.floor((atoms.z + EDGE_ANGSTROM) / (depth_angstrom / n_slices)).astype(np.int64) % n_slices
+    flat = AtomList(atoms.numbers, atoms.yx, np.zeros_like(atoms.z), atoms.occupancies)
+    return distinct([flat[index == i] for i in range(n_slices)])
+
+
+def distinct(
+    slices: Sequence[AtomList], marks: Sequence[Any] | None = None
+) -> tuple[list[AtomList], npt.NDArray[np.int64]]:
+    """Those of `slices` that differ in atoms or mark, atoms in fixed order, and for each slice which of them it is."""
+    found: list[AtomList] = []
+    seen: dict[Any, int] = {}
+    order = np.empty(len(slices), dtype=np.int64)
+    for i, members in enumerate(slices):
+        z, yx = np.round(members.z, 9) + 0.0, np.round(members.yx, 9) + 0.0
+        rank = np.lexsort((z, *yx.T, members.numbers))
+        content = (members.numbers, yx, z, np.round(members.occupancies, 9))
+        key = (b"".join(values[rank].tobytes() for values in content), marks and marks[i])
         if key not in seen:
-            seen[key] = len(distinct)
-            distinct.append(members)
+            seen[key] = len(found)
+            found.append(members[rank])
         order[i] = seen[key]
-    return distinct, order
+    return found, order
 
 
 def structure_sums(atoms: AtomList, grid: Grid, xp: Any) -> dict[int, Array]:
@@ -124,6 +131,11 @@ def field(sums: dict[int, Array], factors: dict[int, Array], grid: Grid, xp: Any
     transform = xp.zeros((grid.shape[0], grid.shape[1] // 2 + 1), dtype=np.complex128)
     for number, total in sums.items():
         transform += factors[number] * total
+    return real_field(transform, grid)
+
+
+def real_field(transform: Array, grid: Grid) -> Array:
+    """The real periodic field per Å², (ny, nx), whose Fourier sum `transform` (ny, nx // 2 + 1) is."""
     area = grid.extent_angstrom[0] * grid.extent_angstrom[1]
     return fft_module(transform).irfft2(transform, s=grid.shape) * (grid.shape[0] * grid.shape[1] / area)
 

@@ -160,12 +160,10 @@ def _to_half(array: npt.NDArray[Any]) -> npt.NDArray[np.float16]:
 
 def _axes(sample: Sample) -> dict[str, list[dict[str, Any]]]:
     p = sample.provenance
-    pitch = p["detector_sampling_mrad"]
-    centre = [-(n // 2) * step for n, step in zip(sample.cbed.shape[1:], pitch, strict=True)]
     pixel = [extent / n for extent, n in zip(p["extent_angstrom"], sample.projected_potential.shape, strict=True)]
     position = {"name": "position", "units": "", "origin": 0, "sampling": 1, "scan_shape": p["scan_shape"]}
     return {
-        "cbed": [position, *_plane(("ky", "kx"), "mrad", centre, pitch)],
+        "cbed": [position, *_plane(("ky", "kx"), "mrad", p["detector_origin_mrad"], p["detector_sampling_mrad"])],
         "density": _plane(("y", "x"), "Å", p["density_origin_angstrom"], p["density_sampling_angstrom"]),
         "projected_potential": _plane(("y", "x"), "Å", [0.0, 0.0], pixel),
         "positions_angstrom": [position],

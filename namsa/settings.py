@@ -95,7 +95,8 @@ def dump_yaml(model: BaseModel) -> str:
     return yaml.safe_dump(model.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
-def config_hash(*sections: BaseModel) -> str:
-    """16 hex digits that change with any value in `sections`."""
-    text = json.dumps([section.model_dump(mode="json") for section in sections], sort_keys=True)
+def config_hash(*values: BaseModel | int) -> str:
+    """16 hex digits that change with any of `values`, sections or plain numbers."""
+    plain = [value.model_dump(mode="json") if isinstance(value, BaseModel) else value for value in values]
+    text = json.dumps(plain, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -20,7 +20,7 @@ import lmdb.verify
 from namsa import records
 from namsa.errors import InputError, WorkError
 
-_MAP_SIZE = 2**36  # address space, not disk: 64 GiB, doubled where it does not do
+_MAP_SIZE = 2**40  # address space, not disk: 1 TiB, doubled where it does not do
 
 
 def shard_path(directory: Path, rank: int) -> Path:
@@ -83,6 +83,7 @@ class Writer:
                 raise _cannot_write(self._path, error) from None
 
     def _grow(self) -> None:
+        """Doubles the map. It cannot be done under the pin: a reader of this moment is not safe from what follows."""
         self._pin.abort()
         self._env.set_mapsize(2 * self._env.info()["map_size"])
         self._pin = self._env.begin()
@@ -106,7 +107,7 @@ class Shard:
         with ExitStack() as on_failure:
             on_failure.callback(self.close)
             self._check_size()
-            with self._begin() as transaction:
+            with self._transaction() as transaction:
                 self.ids = tuple(str(key, "utf-8") for key in transaction.cursor().iternext(keys=True, values=False))
             on_failure.pop_all()
 
@@ -124,18 +125,20 @@ class Shard:
     def view(self, sample_id: str, check: bool = True) -> Iterator[records.Record]:
         """The record of `sample_id` as views of the file, valid inside the context; `check` compares its digest.
 
-        Checking 2 MiB takes 0.07 ms, a twentieth of converting them from float16.
+        Checking 2 MiB takes 0.2 ms; converting them from float16 takes 1.5 ms.
         """
-        with self._begin() as transaction:
+        with self._transaction() as transaction:
             try:
                 record = records.decode(transaction.get(sample_id.encode(), b""), check)
             except WorkError as error:
                 raise WorkError(f"{sample_id} in {self.path}: {error}") from None
             yield record
 
-    def _begin(self) -> "lmdb.Transaction[memoryview]":
+    @contextmanager
+    def _transaction(self) -> Iterator["lmdb.Transaction[memoryview]"]:
         try:
-            return self._env.begin(buffers=True)
+            with self._env.begin(buffers=True) as transaction:
+                yield transaction
         except lmdb.MapResizedError:
             raise WorkError(f"{self.path} has grown a lot since it was opened: open it again") from None
         except lmdb.Error as error:
@@ -213,7 +216,11 @@ def _common_hash(shards: list[Shard]) -> str | None:
 
 def _check_structure(path: Path) -> None:
     try:
-        problems = lmdb.verify.verify(str(path), subdir=False)
+        problems, length = [""], -1
+        # A live writer may make the file longer between two looks at its length: what grew is looked at again.
+        while problems and length != path.stat().st_size:
+            length = path.stat().st_size
+            problems = lmdb.verify.verify(str(path), subdir=False)
     except lmdb.verify.VerifyError as error:
         raise _damaged(path, str(error)) from None
     except OSError as error:

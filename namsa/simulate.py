@@ -3,19 +3,18 @@
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
-from importlib.metadata import version
+from functools import partial
 from typing import Any, Literal
 
 import ase
 import numpy as np
 import numpy.typing as npt
 
+from namsa import checks, coherence, multislice, optics, potential, provenance, specimen
 from namsa import detector as detectors
-from namsa import multislice, optics, specimen
 from namsa.backend import Backend, available_cores, resolve, to_host
 from namsa.config import Detector, FrozenPhonons
 from namsa.crystal import check_atoms, displaced
-from namsa.errors import InputError
 from namsa.form_factors import Table
 from namsa.grid import Array, Grid
 
@@ -55,6 +54,14 @@ def simulate(
     backend: Backend = "auto",
     seed: int = 0,
     detector: Detector | None = None,
+    beam_tilt_mrad: tuple[float, float] = (0.0, 0.0),
+    specimen_tilt_mrad: tuple[float, float] = (0.0, 0.0),
+    source_size_angstrom: float = 0.0,
+    source_points: int | None = None,
+    focal_spread_angstrom: float = 0.0,
+    focal_points: int | None = None,
+    projection: specimen.Projection = "infinite",
+    scan_shape: tuple[int, int] | None = None,
     on_progress: Progress = lambda stage, done, total: None,
 ) -> Sample:
     """4D-STEM patterns of `atoms` by multislice, with the specimen's projected density and potential.
@@ -64,91 +71,78 @@ def simulate(
     positions_angstrom: (n, 2) probe positions (y, x) from the cell's origin; they wrap
     aberrations: Krivanek's, Å and rad; C10 = −defocus
     frozen_phonons: patterns are averaged over its configurations, drawn from `seed`
-    detector: none gives patterns on the reciprocal grid, (n, ny, nx)
+    detector: none gives patterns on the reciprocal grid, (n, ny, nx); its noise is drawn from `seed`
+    beam_tilt_mrad, specimen_tilt_mrad: (y, x); see `optics.lens` and `optics.specimen_tilt`
+    source_size_angstrom, focal_spread_angstrom: FWHM and rms of Gaussians; see `coherence` for what they cost
+    projection: of atoms to slices; "finite" shares an atom among the slices that it reaches, see `finite`
+    scan_shape: (sy, sx) where the positions are a raster, x fastest
 
-    Raises InputError, before any work, for what cannot be simulated.
+    Raises InputError, before any work, for what cannot be simulated; warns (`checks.SimulationWarning`) of what can
+    and may mislead.
     """
+    arguments = dict(locals())  # first of all: the provenance has them all, by name
     check_atoms(atoms)
-    positions = _checked_positions(positions_angstrom)
-    if min(grid_shape) < 2:
-        raise InputError(f"grid_shape is {tuple(grid_shape)}; give two pixels (y, x) or more along each axis")
-    if not slice_thickness_angstrom > 0:
-        raise InputError(f"slice_thickness_angstrom is {slice_thickness_angstrom}; it must be positive")
-    if precision not in ("float32", "float64"):
-        raise InputError(f"precision is {precision!r}; it must be 'float32' or 'float64'")
+    positions = checks.positions(positions_angstrom, scan_shape)
+    checks.choices(grid_shape, slice_thickness_angstrom, precision, projection)
+    aberrations = arguments["aberrations"] = dict(aberrations or {})
     xp, real = resolve(backend), np.dtype(precision)
     dtype = np.result_type(real, np.complex64)
     lx, ly, lz = (float(length) for length in atoms.cell.lengths())
     grid = Grid((int(grid_shape[0]), int(grid_shape[1])), (ly, lx))
+    n_slices = potential.slice_count(lz, slice_thickness_angstrom)
     wavelength, sigma = optics.wavelength_angstrom(energy_ev), optics.interaction_constant(energy_ev)
-    wave = optics.lens(grid, energy_ev, semiangle_mrad, aberrations or {})
-    binning = detector and detectors.bin_matrices(grid, wavelength, detector)
+
+    # A scan that resolves how patterns change with position holds its own average over the source.
+    scan = coherence.resolving(scan_shape, positions, grid, wavelength, semiangle_mrad)
+    scan = scan if source_points is None else None
+    source_points = 1 if scan else source_points
+    modes = coherence.modes(
+        wavelength, semiangle_mrad, source_size_angstrom, source_points, focal_spread_angstrom, focal_points
+    )
+
+    def lens(mode: coherence.Mode) -> Array:
+        defocused = aberrations | {"C10": aberrations.get("C10", 0.0) + mode.c10}
+        wave = optics.lens(grid, energy_ev, semiangle_mrad, defocused, beam_tilt_mrad)
+        return xp.asarray((np.sqrt(mode.share) * wave).astype(dtype))
+
+    lens(modes[0])  # an aperture that does not fit is told of before any work
+    tilt = optics.specimen_tilt(grid, specimen_tilt_mrad, lz / n_slices)
+    fresnel = xp.asarray((multislice.propagator(grid, wavelength, lz / n_slices) * tilt).astype(dtype))
+    binning = detector and tuple(xp.asarray(m.astype(real)) for m in detectors.bin_matrices(grid, wavelength, detector))
+    shape = tuple(row.count for row in detectors.pixels(grid, wavelength, detector))
+    electrons = detectors.electrons(detector, positions, scan_shape)
+    checks.memory(len(positions), shape, real.itemsize)
+    notes = checks.warn(grid, energy_ev, semiangle_mrad, aberrations, lz, lz / n_slices, detector, positions)
 
     configurations = frozen_phonons.configurations if frozen_phonons else 1
     rng = np.random.default_rng(seed)
-    shape = detector.shape if detector else grid.shape
     cbed, density, projected = np.zeros((len(positions), *shape), real), np.zeros(grid.shape), np.zeros(grid.shape)
     for configuration in range(configurations):
-        thermal = displaced(atoms, frozen_phonons.rms_angstrom, rng) if frozen_phonons else atoms
+        thermal = displaced(atoms, frozen_phonons.displacement_angstrom(), rng) if frozen_phonons else atoms
+        on_slice = partial(on_progress, "slices")
         seen = specimen.build(
-            thermal, grid, slice_thickness_angstrom, sigma, form_factors, dtype, xp, _stage("slices", on_progress)
+            thermal, grid, slice_thickness_angstrom, sigma, form_factors, dtype, xp, on_slice, projection
         )
-        fresnel = multislice.propagator(grid, wavelength, seen.slices.thickness_angstrom)
-        _diffract(
-            cbed,
-            positions,
-            grid,
-            xp.asarray(wave.astype(dtype)),
-            seen.slices,
-            xp.asarray(fresnel.astype(dtype)),
-            binning and tuple(xp.asarray(m.astype(real)) for m in binning),
-            lambda done, total, first=configuration: on_progress(  # type: ignore[misc]
-                "probes", first * total + done, configurations * total
-            ),
-        )
+        for index, mode in enumerate(modes, start=configuration * len(modes)):
+            on_probes = _part(on_progress, "probes", index, configurations * len(modes))
+            _diffract(cbed, positions + mode.shift, grid, lens(mode), seen.slices, fresnel, binning, on_probes)
         density += to_host(seen.density)
         projected += to_host(seen.projected_potential)
     cbed /= configurations
+    if scan and source_size_angstrom:
+        coherence.blur(cbed, scan, grid.extent_angstrom, source_size_angstrom)
+    if electrons is not None:
+        cbed = detectors.counted(cbed, electrons, seed)
 
-    pitch, origin = detectors.axes(grid, wavelength, detector)
-    provenance = {
-        "energy_ev": energy_ev,
-        "semiangle_mrad": semiangle_mrad,
-        "aberrations": dict(aberrations or {}),
-        "grid_shape": list(grid.shape),
-        "extent_angstrom": list(grid.extent_angstrom),
-        "thickness_angstrom": lz,
-        "slice_thickness_angstrom": seen.slices.thickness_angstrom,
-        "slices": len(seen.slices.order),
-        "atoms": len(atoms),
-        "positions_angstrom": positions.tolist(),
-        "scan_shape": None,
-        "detector_sampling_mrad": list(pitch),
-        "detector_origin_mrad": list(origin),
-        "density_sampling_angstrom": list(grid.sampling_angstrom),
-        "density_origin_angstrom": [0.0, 0.0],
-        "form_factors": form_factors,
-        "frozen_phonons": frozen_phonons and frozen_phonons.model_dump(mode="json"),
-        "seed": seed,
-        "precision": precision,
-        "backend": xp.__name__,
-        "software": {name: version(name) for name in ("namsa", "numpy", "scipy")},
-    }
-    return Sample(cbed, (density / configurations).astype(real), (projected / configurations).astype(real), provenance)
+    described = provenance.describe(
+        arguments, grid, wavelength, detector, positions, lz, n_slices, len(modes), xp.__name__, notes
+    )
+    return Sample(cbed, (density / configurations).astype(real), (projected / configurations).astype(real), described)
 
 
-def _checked_positions(positions_angstrom: npt.ArrayLike) -> npt.NDArray[np.float64]:
-    positions = np.asarray(positions_angstrom, dtype=np.float64)
-    if positions.ndim != 2 or positions.shape[1] != 2 or not len(positions):
-        raise InputError(f"positions_angstrom has shape {positions.shape}; it must be (n, 2), as (y, x), with n >= 1")
-    if not np.all(np.isfinite(positions)):
-        row = int(np.argmin(np.all(np.isfinite(positions), axis=1)))
-        raise InputError(f"positions_angstrom[{row}] is {positions[row].tolist()}; positions must be finite")
-    return positions
-
-
-def _stage(name: str, on_progress: Progress) -> Callable[[int, int], None]:
-    return lambda done, total: on_progress(name, done, total)
+def _part(on_progress: Progress, stage: str, index: int, count: int) -> Callable[[int, int], None]:
+    """Progress in part `index` of `count` equal ones, as progress of the whole."""
+    return lambda done, total: on_progress(stage, index * total + done, count * total)
 
 
 def _diffract(

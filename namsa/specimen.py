@@ -6,15 +6,17 @@ integrates to its number of electrons.
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import ase
 import numpy as np
 
-from namsa import potential
+from namsa import finite, potential
 from namsa.form_factors import Table, xray
 from namsa.grid import Array, Grid
 from namsa.potential import AtomList, Slices
+
+Projection = Literal["infinite", "finite"]
 
 
 @dataclass(frozen=True)
@@ -47,10 +49,12 @@ def build(
     dtype: Any,
     xp: Any,
     on_slice: Callable[[int, int], None] = lambda done, total: None,
+    projection: Projection = "infinite",
 ) -> Specimen:
     """Slices `atoms`, an orthogonal cell, along z; each distinct slice is computed once.
 
-    `dtype` is the transmissions' complex type; `on_slice(done, total)` is told of progress.
+    `dtype` is the transmissions' complex type; `on_slice(done, total)` is told of progress. The `projection` of atoms
+    to slices changes neither density nor projected potential.
     """
     listed, depth = atom_list(atoms), float(atoms.cell.lengths()[2])
     n_slices = potential.slice_count(depth, slice_thickness_angstrom)
@@ -70,4 +74,7 @@ def build(
             column_sums[number] = column_sums.get(number, 0) + repeats * total
         on_slice(index + 1, len(distinct))
     density = potential.field(column_sums, potential.element_factors(listed.numbers, grid, table, xp, xray), grid, xp)
-    return Specimen(Slices(transmissions, order, depth / n_slices), density, projected)
+    slices = Slices(transmissions, order, depth / n_slices)
+    if projection == "finite":
+        slices = finite.build(listed, grid, depth, n_slices, sigma, table, dtype, xp, on_slice)
+    return Specimen(slices, density, projected)

@@ -101,6 +101,8 @@ class Experiment(SimulationConfig):
         if detector is None:
             raise ValueError("training needs a fixed pattern shape: give detector or simulation.grid_shape")
         scan, layout = self.scan.shape, self.training.inputs.layout
+        if scan is None:
+            raise ValueError("training needs a raster: give scan.shape in place of scan.file")
         planes, image = (scan, detector) if layout == "detector" else (detector, scan)
         wanted = (planes[0] * planes[1], *image)
         if self.network.input_shape != wanted:

@@ -42,22 +42,17 @@ def load_sample(
     y = density / density_scale. Layout 'detector': H, W are the detector's y, x and C the probe positions; 'scan':
     H, W are the scan's y, x and C the detector's pixels. `symmetry` is a number of `train.symmetries`; 0 is none.
     """
-    patterns, density = (
-        record.patterns().reshape(*record.header["provenance"]["scan_shape"], *record.cbed.shape[1:]),
-        record.density,
-    )
+    sy, sx = record.header["provenance"]["scan_shape"]
+    dy, dx = record.cbed.shape[1:]
+    patterns, density = record.patterns().reshape(sy, sx, dy, dx), record.density
     if symmetry:
         patterns, density = symmetries.apply(symmetry, symmetries_of(record), patterns, density)
-    sy, sx, dy, dx = patterns.shape
+        sy, sx, dy, dx = patterns.shape
     x = inputs.gain * (patterns * (dy * dx)) ** inputs.power
     y = density / np.float32(inputs.density_scale_e_per_angstrom2)
-    if inputs.layout == "detector":
-        channels, last = x.reshape(sy * sx, dy, dx), False
-    else:
-        channels, last = x.reshape(sy, sx, dy * dx), True
-    if data_format == "channels_first":
-        return np.ascontiguousarray(np.moveaxis(channels, -1, 0) if last else channels), y[None]
-    return np.ascontiguousarray(channels if last else np.moveaxis(channels, 0, -1)), y[..., None]
+    shape, channels = ((sy * sx, dy, dx), 0) if inputs.layout == "detector" else ((sy, sx, dy * dx), -1)
+    wanted = 0 if data_format == "channels_first" else -1
+    return np.ascontiguousarray(np.moveaxis(x.reshape(shape), channels, wanted)), np.expand_dims(y, wanted)
 
 
 def symmetries_of(record: Record) -> symmetries.Symmetries:

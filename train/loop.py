@@ -36,7 +36,7 @@ def make_step(model: keras.Model, optimizer: keras.optimizers.Optimizer, trainin
     penalised = losses.kernels(weights)
     statistics = model.non_trainable_weights
 
-    @tf.function
+    @tf.function(autograph=False)  # no Python control flow to convert, and converting takes longer than tracing
     def step(x: Tensor, y: Tensor, rate: Tensor, delta: Tensor) -> Tensor:
         scale = tf.convert_to_tensor(precision.loss_scale(optimizer))
         before = [tf.identity(statistic.value) for statistic in statistics]

@@ -6,8 +6,9 @@ failure on one rank ends the job on all. Run again, the job takes up where it st
 
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import asdict
+from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -31,13 +32,20 @@ from train.optimizers import LarsAdam
 from train.report import write_report
 
 
-def train(  # noqa: PLR0915 - one story, told in one place
+def train(
     config: Path, overrides: Sequence[str] = (), run_dir: Path | None = None, evaluate_only: bool = False
 ) -> None:
     """Simulates what is missing, trains, evaluates and reports, in `run_dir` (default runs/<name>).
 
     `evaluate_only` takes samples and weights as they are.
     """
+    with ExitStack() as stack:
+        _train(stack, config, overrides, run_dir, evaluate_only)
+
+
+def _train(  # noqa: PLR0915 - one story, told in one place
+    stack: ExitStack, config: Path, overrides: Sequence[str], run_dir: Path | None, evaluate_only: bool
+) -> None:
     # ---- Ranks ------------------------------------------------------------------------------------------------------
     # They meet before anything can go wrong, so that one whose configuration is at fault can end the others.
 
@@ -58,15 +66,16 @@ def train(  # noqa: PLR0915 - one story, told in one place
             run_dir.mkdir(parents=True, exist_ok=True)
             manifest.write_whole(run_dir / "config.yaml", dump_yaml(experiment))
     console = Console(quiet=rank != 0)
-    console.print(f"{experiment.name}: {ranks} rank(s), each on {device}; results in {run_dir}")
+    say = partial(console.print, highlight=False, soft_wrap=True)
+    say(f"{experiment.name}: {ranks} rank{'s' * (ranks > 1)}, each on {device}; results in {run_dir}")
 
     # ---- Samples: simulate what is missing --------------------------------------------------------------------------
 
     directory, time_box = experiment.data.directory, training.simulate_seconds
     if not evaluate_only:
-        with reduction.together(), telemetry.counter(console, "simulating") as count:
+        with reduction.together(), telemetry.counter(console, "rank 0 simulates") as count:
             made = factory.produce(experiment, directory, rank, ranks, time_limit_s=time_box, on_sample=count)
-        console.print(telemetry.simulated(reduction.gather_json(made)))
+        say(telemetry.simulated(reduction.gather_json(made), directory))
 
     # ---- Data: each rank's share of the training and of the held-out materials --------------------------------------
 
@@ -74,7 +83,9 @@ def train(  # noqa: PLR0915 - one story, told in one place
     if experiment.data.node_local:  # a node's ranks share what the node holds
         share, shares = reduction.local_rank(), reduction.local_size()
     with reduction.together():
-        dataset = Dataset(directory)
+        dataset = stack.enter_context(Dataset(directory))
+        if dataset.config_hash not in (None, experiment.samples_hash()):
+            raise InputError(f"{directory} holds samples of another configuration: set data.directory to another place")
         ids = set(dataset.ids)
         present = [entry for entry in manifest.read(directory) if entry.id in ids]
         to_learn = [entry for entry in present if entry.split == "train"]
@@ -87,8 +98,8 @@ def train(  # noqa: PLR0915 - one story, told in one place
     with reduction.together():
         mine = [entry.id for entry in to_learn[share::shares]]
         mean_target = data.mean_target(dataset, mine)
-    weight = np.array(float(len(mine)))
-    mean_image = reduction.total(mean_target * weight) / reduction.total(weight)
+    learned = reduction.total(np.array(float(len(mine))))
+    mean_image = reduction.total(mean_target * len(mine)) / learned
 
     # ---- Network, optimizer and where they stand --------------------------------------------------------------------
 
@@ -115,12 +126,14 @@ def train(  # noqa: PLR0915 - one story, told in one place
 
     step = make_step(model, optimizer, training)
     epochs = range(progress.epoch, progress.epoch if evaluate_only else training.epochs)
-    console.print(f"{model.count_params():,} parameters; epochs {epochs.start} to {epochs.stop}, {steps} steps each")
-    with ExitStack() as stack:
-        records = rank == 0 and epochs
-        record = stack.enter_context(telemetry.recorder(run_dir, progress.step)) if records else telemetry.ignore
-        show = stack.enter_context(telemetry.display(console, training.epochs, steps))
-        beat = stack.enter_context(reduction.watchdog(training.reduction.stall_warning_s * reduction.STALL_LIMIT))
+    left = f"epochs {epochs.start + 1} to {epochs.stop}, {steps} steps each" if epochs else "no epoch left to train"
+    say(f"{model.count_params():,} parameters; {left}")
+    stalled_s = training.reduction.stall_warning_s * reduction.STALL_LIMIT
+    with ExitStack() as during:
+        recorder = telemetry.recorder(run_dir, progress.step) if rank == 0 and epochs else nullcontext(lambda row: None)
+        record = during.enter_context(recorder)
+        show = during.enter_context(telemetry.display(console, training.epochs, steps))
+        beat = during.enter_context(reduction.watchdog(stalled_s))
         for epoch in epochs:
             order = data.epoch_share(to_learn, experiment.seed, epoch, share, shares, steps * training.batch_size)
             batches = data.batches(dataset, order, experiment, epoch)
@@ -139,7 +152,7 @@ def train(  # noqa: PLR0915 - one story, told in one place
         "ranks": ranks,
         "device": device,
         "parameters": model.count_params(),
-        "training_samples": int(reduction.total(weight)),
+        "training_samples": int(learned),
         "epochs": progress.epoch,
         "steps": progress.step,
         "seconds": round(time.perf_counter() - started, 1),
@@ -148,7 +161,6 @@ def train(  # noqa: PLR0915 - one story, told in one place
     predict = predictor(model, training.inputs, experiment.network.data_format)
     shared = held_out[share::shares]
     result = evaluate(predict, experiment, dataset, shared, mean_image, run_dir, ranks=reduction, run=facts)
-    dataset.close()
 
     # ---- Report -----------------------------------------------------------------------------------------------------
 

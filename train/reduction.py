@@ -21,6 +21,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from namsa.errors import InputError
+from namsa.launcher import rank_and_size
 from train.config import Reduction
 
 Tensor = Any
@@ -35,6 +36,8 @@ stop = hvd.shutdown
 def start(config: Reduction) -> None:
     """Connects the ranks that the launcher started; a process without a launcher is rank 0 of 1.
 
+    Raises InputError where the launcher is one that this build of Horovod does not understand.
+
     Horovod reads its settings here, once. Autotuning stays off: it would change groups under a running job. So does
     Horovod's own end to a stall: ranks may wait an hour for one that still simulates, but not in training; `watchdog`.
     """
@@ -46,6 +49,13 @@ def start(config: Reduction) -> None:
     }
     os.environ.update({f"HOROVOD_{name}": str(value) for name, value in settings.items()})
     hvd.init()
+    launched_rank, launched = rank_and_size()
+    if hvd.size() != launched:  # every process would train by itself, into one and the same run directory
+        fault = InputError(
+            f"the launcher started {launched} ranks, and Horovod sees {hvd.size()}: it was built without MPI, which "
+            "jsrun, srun and mpirun need; use horovodrun, or build it again with mpicxx on PATH (see namsa doctor)"
+        )
+        raise fault if launched_rank == 0 else ended_elsewhere(exit_code(fault))
 
 
 # ---- Agreement ------------------------------------------------------------------------------------------------------
@@ -123,11 +133,12 @@ def watchdog(limit_s: float) -> Iterator[Callable[[], None]]:
             while beats.get(timeout=limit_s):
                 pass
         except queue.Empty:
-            message = f"rank {rank()} has not finished a step for {limit_s:g} s: this rank or another has stalled"
             print(
-                f"error: {message} (the limit is training.reduction.stall_warning_s × {STALL_LIMIT})", file=sys.stderr
+                f"error: rank {rank()} has not finished a step for {limit_s:g} s: it or another rank has stalled "
+                f"(the limit is {STALL_LIMIT} × training.reduction.stall_warning_s)",
+                file=sys.stderr,
+                flush=True,
             )
-            sys.stderr.flush()
             os._exit(1)  # the main thread cannot be woken from a collective
 
     threading.Thread(target=watch, daemon=True).start()
@@ -179,7 +190,8 @@ def backward_groups(sizes: Sequence[int], groups: int) -> list[list[int]]:
 
     Backpropagation finishes the last layers' gradients first: the first run can travel while the rest is computed.
     """
-    whole, before, runs = sum(sizes), 0, [[] for _ in range(groups)]  # type: ignore[var-annotated]
+    runs: list[list[int]] = [[] for _ in range(groups)]
+    whole, before = sum(sizes), 0
     for index in reversed(range(len(sizes))):
         middle = before + sizes[index] / 2
         runs[min(groups - 1, int(groups * middle / whole))].append(index)
@@ -211,4 +223,4 @@ def average_gradients(gradients: Sequence[Tensor], config: Reduction) -> list[Te
 
 def average_scalar(value: Tensor, name: str) -> Tensor:
     """The mean over the ranks of a scalar, inside a tf.function."""
-    return hvd.allreduce(value, op=hvd.Average, name=name, ignore_name_scope=True)
+    return value if hvd.size() == 1 else hvd.allreduce(value, op=hvd.Average, name=name, ignore_name_scope=True)

@@ -76,6 +76,11 @@ def symmetries(provenance: dict[str, Any], detector: tuple[int, ...], density: t
     lens = {name: value for name, value in provenance["aberrations"].items() if value and not name.endswith("0")}
     if lens:
         raise InputError(f"aberrations {lens} are not round, so mirrored samples are not true ones: {_REMEDY}")
+    tilts = {
+        name: provenance[name] for name in ("beam_tilt_mrad", "specimen_tilt_mrad") if any(provenance.get(name, ()))
+    }
+    if tilts:
+        raise InputError(f"tilts {tilts} have a direction, so mirrored samples are not true ones: {_REMEDY}")
     axes = [_axes(provenance, detector, density, axis) for axis in (0, 1)]
     mirrors = [_mirrors(*axes[axis], provenance["extent_angstrom"][axis], "yx"[axis]) for axis in (0, 1)]
     same = all(np.allclose(a, b, atol=_TOLERANCE * a.step) for a, b in zip(*axes, strict=True))

@@ -43,10 +43,6 @@ def recorder(run_dir: Path, done: int) -> Iterator[Callable[[Row], None]]:
         yield record
 
 
-def ignore(row: Row) -> None:
-    """The recorder of ranks that record nothing."""
-
-
 def forget_after(path: Path, step: int) -> None:
     """Rewrites metrics.jsonl without the lines of later steps and without one that a crash cut short."""
     if not path.exists():
@@ -108,12 +104,12 @@ def summary(rows: Sequence[Row], epochs: int) -> str:
     )
 
 
-def simulated(summaries: Sequence[Row]) -> str:
+def simulated(summaries: Sequence[Row], directory: Path) -> str:
     """One line about what all ranks have simulated, from the summaries of `namsa.factory.produce`."""
     written, present, failed = (sum(each[key] for each in summaries) for key in ("written", "present", "failed"))
     text = f"samples: {written} simulated, {present} there before"
     if failed:
-        text += f", {failed} FAILED (see above; they are left out)"
+        text += f", {failed} failed and left out (why: {directory}/failed-*.jsonl)"
     if any(each["time_limit_reached"] for each in summaries):
         text += "; stopped by training.simulate_seconds, run again for the rest"
     return text
@@ -121,7 +117,10 @@ def simulated(summaries: Sequence[Row]) -> str:
 
 def results(evaluation: Row, run_dir: Path, report: Path | None) -> Table:
     """What the job found, beside what the mean image would have scored, and where the rest is."""
-    table = Table(title=f"Held-out materials ({evaluation['split'] or 'none'})", caption=f"{report}\n{run_dir}")
+    table = Table(
+        title=f"Held-out materials ({evaluation['split'] or 'none'})",
+        caption=f"report: {report}\neverything: {run_dir}",
+    )
     for heading in ("", "network", "mean image"):
         table.add_column(heading, justify="right")
     for name, value in evaluation["mean"].items():

@@ -9,8 +9,8 @@ from ase.build import bulk
 
 from namsa import Sample
 from namsa.config import SimulationConfig
+from namsa.crystal import Material
 from namsa.manifest import Entry
-from namsa.materials import Material
 from namsa.shards import Dataset
 
 MATERIALS = tuple(
@@ -41,6 +41,7 @@ def sample(seed: int = 0, **provenance) -> Sample:
         "positions_angstrom": rng.uniform(0, 9, (6, 2)).tolist(),
         "extent_angstrom": [16.0, 18.0],
         "detector_sampling_mrad": [2.0, 1.5],
+        "detector_origin_mrad": [-4.0, -4.5],
         "density_sampling_angstrom": [0.5, 0.25],
         "density_origin_angstrom": [1.0, 3.0],
         "config_hash": "0123456789abcdef",

@@ -19,7 +19,6 @@ from namsa.orient import fit_cell
 
 DATA = Path(__file__).parents[1] / "data"
 LATERAL = (14.0, 23.0)  # (y, x): not square, so that a swapped axis shows
-pytestmark = pytest.mark.filterwarnings("ignore:Set OLD_ERROR_HANDLING:DeprecationWarning")
 AXES = [(0, 0, 1), (1, 0, 0), (1, 1, 0), (1, 1, 1), (2, -1, 1)]
 
 

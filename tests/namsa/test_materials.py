@@ -19,7 +19,6 @@ from namsa.materials import Material, select
 
 DATA = Path(__file__).parents[1] / "data"
 DALTON = 1.66053907  # u/Å³ in g/cm³
-pytestmark = pytest.mark.filterwarnings("ignore:Set OLD_ERROR_HANDLING:DeprecationWarning")
 
 
 @pytest.fixture(scope="module")

@@ -56,6 +56,44 @@ def test_aberrations_have_their_symmetry_and_order():
     np.testing.assert_allclose(chi, np.pi / optics.wavelength_angstrom(200e3) * 100.0 * alpha**2)
 
 
+def test_the_aberrations_are_all_those_to_fifth_order():
+    coefficients = ["C10", "C12", "C21", "C23", "C30", "C32", "C34", "C41", "C43", "C45", "C50", "C52", "C54", "C56"]
+    angles = [f"phi{name[1:]}" for name in coefficients if not name.endswith("0")]
+    assert sorted(optics.ABERRATIONS) == sorted(coefficients + angles)
+
+
+def test_aberrations_equal_haiders_in_complex_notation():
+    """χ as polynomials in ω = α exp(iφ): C21 = 3 B2, C32 = 4 S3, C41 = 5 B4, C43 = 5 D4, C52 = 6 S5, C54 = 6 R5.
+
+    Uhlemann & Haider, Ultramicroscopy 72 (1998) 109; Krivanek et al., Ultramicroscopy 78 (1999) 1.
+    """
+    rng = np.random.default_rng(2)
+    alpha, phi = rng.uniform(0, 0.03, 40), rng.uniform(-np.pi, np.pi, 40)
+    w = alpha * np.exp(1j * phi)
+    haider = {  # Krivanek's name: (how many times Haider's coefficient it is, Haider's polynomial)
+        "C10": (1, w * w.conj() / 2),
+        "C12": (1, w.conj() ** 2 / 2),
+        "C21": (3, w * w.conj() ** 2),
+        "C23": (1, w.conj() ** 3 / 3),
+        "C30": (1, (w * w.conj()) ** 2 / 4),
+        "C32": (4, w * w.conj() ** 3),
+        "C34": (1, w.conj() ** 4 / 4),
+        "C41": (5, w**2 * w.conj() ** 3),
+        "C43": (5, w * w.conj() ** 4),
+        "C45": (1, w.conj() ** 5 / 5),
+        "C50": (1, (w * w.conj()) ** 3 / 6),
+        "C52": (6, w**2 * w.conj() ** 4),
+        "C54": (6, w * w.conj() ** 5),
+        "C56": (1, w.conj() ** 6 / 6),
+    }
+    for name, (times, polynomial) in haider.items():
+        turn = 0.0 if name.endswith("0") else 0.37
+        coefficient = 1e4 * np.exp(1j * int(name[2]) * turn)
+        aberrations = {name: 1e4 * times} | ({f"phi{name[1:]}": turn} if turn else {})
+        expected = 2 * np.pi / optics.wavelength_angstrom(200e3) * np.real(coefficient * polynomial)
+        np.testing.assert_allclose(optics.aberration_phase(alpha, phi, 200e3, aberrations), expected, atol=1e-12)
+
+
 @pytest.mark.parametrize(
     ("aberrations", "message"), [({"C11": 1.0}, "C11"), ({"c10": 1.0}, "C10"), ({"C30": float("nan")}, "finite")]
 )

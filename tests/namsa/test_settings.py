@@ -70,7 +70,8 @@ def test_files_that_are_no_configuration(tmp_path, text):
 
 def test_samples_hash_knows_what_decides_a_samples_bits(path):
     base = load(path).samples_hash()
-    assert load(path, ["microscope.semiangle_mrad=21"]).samples_hash() != base
+    for decisive in ("microscope.semiangle_mrad=21", "seed=1", "specimen.max_strain=0.01"):
+        assert load(path, [decisive]).samples_hash() != base
     assert load(path, ["materials.limit=3", "data.directory=elsewhere"]).samples_hash() == base
 
 

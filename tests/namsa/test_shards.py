@@ -136,6 +136,33 @@ def test_a_shard_can_be_read_while_another_process_writes_it(tmp_path):
         assert len(shard.ids) == 403
 
 
+def hold_a_snapshot(path: Path, pipe) -> None:
+    pipe.recv()
+    with lmdb.open(str(path), subdir=False, readonly=True, lock=False) as env, env.begin() as transaction:
+        pipe.send("begun")
+        pipe.recv()
+        pipe.send([key.decode() for key in transaction.cursor().iternext(values=False)])
+
+
+def test_what_a_reader_without_a_lock_sees_stays_as_it_is(tmp_path):
+    path = fill(tmp_path, 0, 300)
+    with Shard(path) as shard:
+        before = shard.ids
+    here, there = fork.Pipe()
+    reader = fork.Process(target=hold_a_snapshot, args=(path, there))
+    reader.start()
+    with Writer(path) as writer:
+        writer.put("one", RECORD)
+        here.send("begin")
+        assert here.recv() == "begun"
+        for number in range(50):
+            writer.put(f"more-{number}", RECORD)
+        here.send("go on")
+        assert here.poll(20)
+        assert here.recv() == sorted([*before, "one"])
+    reader.join()
+
+
 def kill_while_writing(path: Path, started) -> None:
     with Writer(path, samples_per_commit=3) as writer:
         for number in range(10_000):
@@ -168,6 +195,9 @@ def test_killed_at_any_point_a_shard_holds_whole_commits(tmp_path, delay_s):
 @pytest.mark.parametrize("left", [lambda size: size - 1, lambda size: size // 2, lambda size: 9000, lambda size: 100])
 def test_a_shard_cut_short_is_an_error_that_names_it(tmp_path, left):
     path = fill(tmp_path)
+    with Writer(path) as writer:  # pages given up before hold the keys now, and the file ends with this record
+        writer.put("last", RECORD)
+    assert RECORD[-200:] in path.read_bytes()[-4096:]
     os.truncate(path, left(path.stat().st_size))
     with pytest.raises(WorkError, match=r"shard-00000\.lmdb is damaged .*delete it"):
         Dataset(tmp_path)
@@ -183,17 +213,17 @@ def test_garbage_is_an_error_that_names_it(tmp_path, what):
         Writer(path)
 
 
-def test_a_damaged_page_is_an_error_and_no_crash(tmp_path):
+@pytest.mark.parametrize(("place", "damage"), [(10, b"\x01"), (12, b"\xff\xff"), (12, b"\x10\0"), (16, b"\xff" * 40)])
+def test_a_damaged_page_is_an_error_and_no_crash(tmp_path, place, damage):
     path = fill(tmp_path, 0, 60)
-    whole = path.read_bytes()
-    pages_of_keys = [p for p in range(2, len(whole) // 4096) if b"s0-1" in whole[p * 4096 : (p + 1) * 4096]]
-    assert pages_of_keys
-    for page in pages_of_keys:
-        path.write_bytes(whole[: page * 4096 + 16] + os.urandom(500) + whole[page * 4096 + 516 :])
-        child = fork.Process(target=read_or_refuse, args=(path,))
-        child.start()
-        child.join(20)
-        assert child.exitcode == 0  # and not a signal's number
+    whole = bytearray(path.read_bytes())
+    keys = whole.rindex(b"s0-1") // 4096 * 4096  # the page that holds them in the last commit
+    whole[keys + place : keys + place + len(damage)] = damage
+    path.write_bytes(whole)
+    child = fork.Process(target=read_or_refuse, args=(path,))
+    child.start()
+    child.join(20)
+    assert child.exitcode == 3  # refused, and no signal's number
 
 
 def read_or_refuse(path: Path) -> None:
@@ -203,7 +233,7 @@ def read_or_refuse(path: Path) -> None:
                 with shard.view(sample_id):
                     pass
     except WorkError:
-        pass
+        os._exit(3)
 
 
 def test_a_changed_record_is_named_with_its_shard(tmp_path):

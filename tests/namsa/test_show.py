@@ -7,18 +7,8 @@ import numpy as np
 import pytest
 
 from namsa.errors import WorkError
-from namsa.show import (
-    Frame,
-    example_probes,
-    image_panel,
-    mark_probes,
-    panels,
-    pattern_frame,
-    sample_figure,
-    scan_frame,
-    show,
-    virtual_image,
-)
+from namsa.frame import Frame, pattern_frame
+from namsa.show import dark_field, example_probes, image_panel, mark_probes, panels, sample_figure, show
 
 
 def sample(scan=(3, 4), detector=(16, 20), grid=(24, 40), extent=(6.0, 10.0)):
@@ -28,6 +18,7 @@ def sample(scan=(3, 4), detector=(16, 20), grid=(24, 40), extent=(6.0, 10.0)):
     y, x = (s * np.arange(count) for s, count in zip(step, scan, strict=True))
     pixel = 2.0
     provenance = {
+        "grid_shape": list(grid),
         "extent_angstrom": list(extent),
         "positions_angstrom": np.stack(np.meshgrid(y, x, indexing="ij"), -1).reshape(-1, 2).tolist(),
         "scan_shape": list(scan),
@@ -47,22 +38,19 @@ def sample(scan=(3, 4), detector=(16, 20), grid=(24, 40), extent=(6.0, 10.0)):
     return SimpleNamespace(cbed=cbed, density=density, projected_potential=density * 40, provenance=provenance)
 
 
-def test_frame_puts_pixels_where_they_are():
-    frame = Frame((2.0, 3.0), (10.0, -6.0))
-    assert frame.extent((4, 5)) == (-7.5, 7.5, 17.0, 9.0)
-    assert frame.aspect((4, 5)) == pytest.approx(8 / 15)
-    distance = Frame((2.0, 3.0), (-2.0, -6.0)).distance((3, 5))
-    assert distance[1, 2] == 0
-    assert distance[0, 4] == pytest.approx(np.hypot(2, 6))
-
-
-def test_virtual_images_share_out_the_beam():
+def test_dark_field_is_what_lies_beyond_the_disk_and_its_edge():
     s = sample()
+    assert dark_field(s.cbed, pattern_frame(s.provenance), 10.0) == pytest.approx(0.1 * np.arange(1, 13) / 12)
+
+
+def test_a_detector_that_ends_in_the_disk_has_no_dark_field_and_is_shown():
+    s = sample(detector=(6, 6))
+    cbed = np.ones((12, 6, 6)) * np.linspace(0.02, 0.01, 12)[:, None, None]
     angles = pattern_frame(s.provenance)
-    assert virtual_image(s.cbed, angles, 0, 10) == pytest.approx(0.9)
-    dark = virtual_image(s.cbed, angles, 12.5, np.inf)
-    assert dark == pytest.approx(0.1 * np.arange(1, 13) / 12)
-    assert virtual_image(s.cbed, angles, 0, np.inf) == pytest.approx(s.cbed.sum(axis=(1, 2)))
+    assert dark_field(cbed, angles, 10.0) is None
+    assert example_probes(cbed, angles, 10.0, s.provenance["positions_angstrom"]) == (11, 6, 0)
+    figure = sample_figure(cbed, s.density, s.projected_potential, s.provenance)
+    assert sum(bool(ax.images) for ax in figure.axes) == 7
 
 
 def test_examples_are_the_strongest_the_median_and_the_weakest_dark_field():
@@ -75,13 +63,6 @@ def test_of_equal_probes_the_middle_one_is_the_example():
     s = sample(scan=(5, 5))
     cbed = np.repeat(s.cbed[:1], 25, axis=0)
     assert example_probes(cbed, pattern_frame(s.provenance), 10.0, s.provenance["positions_angstrom"]) == (12,)
-
-
-def test_scan_frame_only_where_the_scan_is_a_grid():
-    s = sample()
-    assert scan_frame(s.provenance) == Frame([2.0, 2.5], [0.0, 0.0])
-    assert scan_frame(s.provenance | {"scan_shape": None}) is None
-    assert scan_frame(s.provenance | {"scan_shape": [1, 12]}) is None
 
 
 def test_a_mark_stands_on_the_pixel_of_its_position():

@@ -1,9 +1,13 @@
 """Mirrors and turns of a synthetic experiment whose answer is known: its patterns lean away from nearby atoms."""
 
+import ase
 import numpy as np
 import pytest
 
+import namsa
 from namsa.errors import InputError
+from namsa.grid import Grid
+from namsa.target import band_limited, on_grid
 from train.symmetries import apply, symmetries
 
 
@@ -103,6 +107,38 @@ def test_a_symmetry_of_the_data_is_the_data_of_the_moved_specimen(name):
             assert np.abs(found_patterns - patterns).max() > 0.1
 
 
+def test_a_symmetry_of_a_simulation_is_the_simulation_of_the_moved_specimen():
+    shape, scan, extent = (32, 40), (2, 3), (6.4, 8.0)
+    atoms = ase.Atoms("OSiGe", [(1.1, 0.7, 0.5), (5.2, 2.9, 2.0), (3.0, 4.4, 3.1)], cell=(*extent[::-1], 4.0), pbc=True)
+
+    def simulation(of):
+        y, x = (np.arange(n) * length / n for n, length in zip(scan, extent, strict=True))
+        settings = {"energy_ev": 80e3, "semiangle_mrad": 25.0, "aberrations": {"C10": -40.0, "C30": 1e5}}
+        found = namsa.simulate(
+            of,
+            grid_shape=shape,
+            positions_angstrom=np.stack(np.meshgrid(y, x, indexing="ij"), -1).reshape(-1, 2),
+            precision="float64",
+            backend="cpu",
+            **settings,
+        )
+        found.provenance["scan_shape"] = list(scan)
+        density = on_grid(band_limited(found.density, Grid(shape, extent), max_q=2.0))
+        return found.provenance, found.cbed.reshape(*scan, *shape), density
+
+    p, patterns, density = simulation(atoms)
+    of = symmetries(p, shape, shape)
+    for symmetry in range(1, of.order):
+        found_patterns, found_density = apply(symmetry, of, patterns, density)
+        there = atoms.copy()
+        there.positions[:, [1, 0]] = moved(atoms.positions[:, [1, 0]], symmetry, of, p)
+        _, wanted_patterns, wanted_density = simulation(there)
+        np.testing.assert_allclose(found_density, wanted_density, atol=1e-9 * density.max())
+        # A grid has one of its two highest frequencies (k, ±k), so that mirrored potentials differ by a little.
+        np.testing.assert_allclose(found_patterns, wanted_patterns, atol=1e-6 * patterns.max())
+        assert np.abs(found_patterns - patterns).max() > 0.01 * patterns.max()
+
+
 def test_every_symmetry_keeps_what_is_there():
     p = CASES["square"]
     of = symmetries(p, (4, 4), (6, 6))
@@ -116,6 +152,11 @@ def test_every_symmetry_keeps_what_is_there():
 def test_refuses_a_lens_that_is_not_round():
     with pytest.raises(InputError, match="C12.*not round"):
         symmetries(provenance(aberrations={"C10": 10.0, "C12": 5.0, "phi12": 0.3}), (4, 6), (6, 12))
+
+
+def test_refuses_tilts():
+    with pytest.raises(InputError, match=r"tilts .*beam_tilt_mrad.*augment=false"):
+        symmetries(provenance(beam_tilt_mrad=[0.0, 2.0]), (4, 6), (6, 12))
 
 
 def test_refuses_a_scan_that_shares_no_mirror_with_the_density():

@@ -1,0 +1,137 @@
+"""What is refused or warned of before the work starts, with numbers; thermal motion from B-factors."""
+
+import json
+import warnings
+
+import ase
+import numpy as np
+import pytest
+
+import namsa
+from namsa import InputError, checks, optics, potential, specimen
+from namsa.config import FrozenPhonons, Microscope
+from namsa.crystal import displaced
+from namsa.grid import Grid
+
+ARGUMENTS = {
+    "energy_ev": 200e3,
+    "semiangle_mrad": 20.0,
+    "grid_shape": (60, 72),
+    "positions_angstrom": [[1.0, 2.0]],
+    "backend": "cpu",
+}
+
+
+def atom(depth=2.0):
+    return ase.Atoms("O", positions=[[2, 3, 1]], cell=[10.5, 9.0, depth], pbc=True)
+
+
+def warned(atoms, **changes):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        sample = namsa.simulate(atoms, **ARGUMENTS | changes)
+    texts = [str(w.message) for w in caught if w.category is checks.SimulationWarning]
+    assert sample.provenance["warnings"] == texts
+    assert all(w.filename == __file__ for w in caught)  # they point at the caller
+    return texts
+
+
+def test_what_is_well_chosen_draws_no_warning():
+    assert warned(atom()) == []
+
+
+def test_a_probe_larger_than_the_cell():
+    (text,) = warned(atom(), aberrations={"C10": -300.0})
+    assert "spreads to 13.5 Å" in text
+    assert "9.0 Å wide" in text
+    (text,) = warned(atom(depth=300.0))
+    assert "thinner specimen" in text
+
+
+def test_the_probes_diameter_is_where_its_intensity_is():
+    """All but the outer rings of the intensity lies inside, and half the diameter would not do."""
+    grid = Grid((400, 440), (60.0, 66.0))
+    y, x = (np.fft.fftfreq(n) * extent for n, extent in zip(grid.shape, grid.extent_angstrom, strict=True))
+    r = np.hypot(y[:, None], x[None, :])
+    for aberrations in ({"C10": -300.0}, {"C30": 1.5e6}, {"C12": 250.0, "phi12": 0.3}, {"C23": 1e4, "C21": 2e4}):
+        wave = np.fft.ifft2(optics.lens(grid, 200e3, 20.0, aberrations))
+        intensity = np.abs(wave) ** 2 / (np.abs(wave) ** 2).sum()
+        diameter = optics.probe_diameter_angstrom(200e3, 20.0, aberrations, 0.0)
+        assert intensity[r < diameter / 2].sum() > 0.93
+        assert intensity[r < diameter / 4].sum() < 0.85
+    thick = optics.probe_diameter_angstrom(200e3, 20.0, {"C10": -100.0}, 400.0)
+    assert thick == pytest.approx(2 * (300 * 0.02 + 0.61 * 0.0250793 / 0.02), rel=1e-3)
+
+
+def test_thick_slices():
+    (text,) = warned(atom(depth=12.0), slice_thickness_angstrom=6.0)
+    assert "6.00 Å thick" in text
+    (text,) = warned(atom(), grid_shape=(300, 360))
+    assert "Laue zone of their own at 158 mrad" in text
+
+
+def test_negative_positions_wrap():
+    (text,) = warned(atom(), positions_angstrom=[[1.0, 2.0], [-0.5, 2.0]])
+    assert "1 of 2 positions are negative, down to -0.50 Å" in text
+
+
+def test_patterns_that_do_not_fit_into_memory(monkeypatch):
+    checks.memory(100, (64, 64), 4, available_bytes=100 * 64 * 64 * 4)
+    with pytest.raises(InputError, match="1000 patterns of 512×512 pixels need 1.0 GB of memory, and 0.5 GB"):
+        checks.memory(1000, (512, 512), 4, available_bytes=5 * 10**8)
+    assert 10**8 < checks.available_memory_bytes() < 10**14
+    monkeypatch.setattr(checks, "available_memory_bytes", lambda: 60 * 72 * 4 - 1)
+    with pytest.raises(InputError, match="1 patterns of 60×72 pixels"):
+        namsa.simulate(atom(), **ARGUMENTS)
+
+
+def test_the_provenance_holds_every_setting():
+    settings = {
+        "beam_tilt_mrad": (1.0, -2.0),
+        "specimen_tilt_mrad": (0.5, 0.25),
+        "source_size_angstrom": 0.1,
+        "source_points": 2,
+        "focal_spread_angstrom": 5.0,
+        "focal_points": 2,
+        "projection": "finite",
+        "scan_shape": (1, 1),
+        "frozen_phonons": FrozenPhonons(b_factor_angstrom2={"O": 0.5}),
+    }
+    provenance = json.loads(json.dumps(namsa.simulate(atom(), **ARGUMENTS, **settings).provenance))
+    for name, value in settings.items():
+        expected = value.model_dump() if name == "frozen_phonons" else value
+        assert provenance[name] == (list(expected) if isinstance(expected, tuple) else expected)
+
+
+def test_b_is_eight_pi_squared_u_squared():
+    assert FrozenPhonons(b_factor_angstrom2=8 * np.pi**2 * 0.01).displacement_angstrom() == pytest.approx(0.1)
+    by_element = FrozenPhonons(b_factor_angstrom2={"Sr": 0.6214, "O": 0.0}).displacement_angstrom()
+    assert by_element == pytest.approx({"Sr": 0.08871, "O": 0.0}, rel=1e-3)
+    assert FrozenPhonons(rms_angstrom={"Sr": 0.1}).displacement_angstrom() == {"Sr": 0.1}
+    for wrong in ({}, {"rms_angstrom": 0.1, "b_factor_angstrom2": 0.5}, {"b_factor_angstrom2": -0.1}):
+        with pytest.raises(ValueError, match="exactly one|greater than or equal"):
+            FrozenPhonons(**wrong)
+
+
+def test_heated_atoms_scatter_as_debye_and_waller_say():
+    """⟨Σ exp(2πi k·r)⟩ falls by exp(−Bk²/4), with k = 2 sin θ/λ."""
+    b = 1.2
+    side = 12.0
+    cold = ase.Atoms("Si400", cell=[side, side, 1200.0], pbc=True)
+    cold.positions[:, 2] = 3.0 * np.arange(400)  # apart, so that no two share a site
+    hot = displaced(cold, FrozenPhonons(b_factor_angstrom2=b).displacement_angstrom(), np.random.default_rng(3))
+    grid = Grid((24, 24), (side, side))
+    total = potential.structure_sums(specimen.atom_list(hot), grid, np)[14].real / 400
+    k2 = potential.half_frequencies(grid)[0] ** 2 + potential.half_frequencies(grid)[1] ** 2
+    error = total - np.exp(-b * k2 / 4)
+    assert np.abs(error).mean() < 0.05
+    assert np.abs(error[k2 < 0.1]).max() < 0.05
+    assert np.exp(-b * k2.max() / 4) < 0.6
+
+
+def test_the_focal_spread_is_given_once():
+    Microscope(chromatic_aberration_mm=1.2, energy_spread_ev=0.8)
+    with pytest.raises(ValueError, match="go together"):
+        Microscope(energy_spread_ev=0.8)
+    with pytest.raises(ValueError, match="not both"):
+        Microscope(chromatic_aberration_mm=1.2, energy_spread_ev=0.8, focal_spread_angstrom=10.0)
