@@ -16,8 +16,8 @@ from namsa import doctor as doctors
 from namsa import factory, hdf5, manifest, materials, shards
 from namsa import show as pictures
 from namsa import verify as verification
-from namsa.config import load
 from namsa.cif import read_cif
+from namsa.config import load
 from namsa.entry import simulate_entry
 from namsa.errors import InputError
 from namsa.launcher import rank_and_size

@@ -55,7 +55,7 @@ def start(config: Reduction) -> None:
             f"the launcher started {launched} ranks, and Horovod sees {hvd.size()}: it was built without MPI, which "
             "jsrun, srun and mpirun need; use horovodrun, or build it again with mpicxx on PATH (see namsa doctor)"
         )
-        raise fault if launched_rank == 0 else ended_elsewhere(exit_code(fault))
+        raise fault if launched_rank == 0 else ended_elsewhere(_exit_code(fault))
 
 
 # ---- Agreement ------------------------------------------------------------------------------------------------------
