@@ -16,24 +16,22 @@ enum { FORWARD = 1, INVERSE = 2, MAX_LEVELS = 32, MAX_RADIX = 8 };
 
 /* The transform of n values: level i splits blocks of radix[i] * block[i] values into radix[i] blocks of block[i]. */
 typedef struct {
-    int n, levels;
-    int radix[MAX_LEVELS], block[MAX_LEVELS];
+    int n, radix[MAX_LEVELS], block[MAX_LEVELS];
     long offset[MAX_LEVELS]; /* of a level's factors in twiddles, in numbers */
     const void *twiddles;
 } Transform;
 
-/* Everything that does not change from probe to probe; arrays are made, ordered and kept alive by fused.py. */
+/* What does not change from probe to probe; fused.py makes the arrays, puts them in order and keeps them alive. */
 typedef struct {
     Transform y, x;
-    int number_bytes, lanes;        /* which instance of the passes the arrays were laid out for */
-    int padded_y, padded_x;         /* whole groups of lanes */
-    int groups;                     /* groups of neighbouring columns that are not zero */
-    const int *group;               /* which ones: group g holds columns g * lanes and on */
-    const int *row_of;              /* the row of a pattern, zero frequency in the centre, where a column's value goes */
-    int slices;
-    const int *order;               /* which transmission a slice has */
+    int number_bytes, lanes;          /* which instance of the passes the arrays are laid out for */
+    int padded_y, padded_x;           /* whole groups of lanes */
+    int groups, slices;
+    const int *group;                 /* of neighbouring columns: group g holds columns group[g] * lanes and on */
+    const int *row_of;                /* the row of a pattern that a place in a transformed column belongs to */
+    const int *order;                 /* which transmission a slice has */
     const void *const *transmissions; /* (padded_y / lanes, nx) waves each, conjugated */
-    const void *lens, *fresnel;     /* (groups, ny) waves each */
+    const void *lens, *fresnel;       /* (groups, ny) waves */
 } Plan;
 
 /* Perfect shuffles of two vectors' lower and upper halves; compilers spell them in two ways. */
@@ -48,7 +46,7 @@ typedef struct {
 #if defined(__clang__) || __GNUC__ >= 12
 #define SHUFFLE(a, b, ...) __builtin_shufflevector(a, b, __VA_ARGS__)
 #else
-#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (__typeof__((a) == (b))){__VA_ARGS__})
+#define SHUFFLE(a, b, ...) __builtin_shuffle(a, b, (indices){__VA_ARGS__})
 #endif
 
 #define PASTE(name, number, lanes) name##_##number##_##lanes
@@ -96,10 +94,17 @@ typedef struct {
 #include "_fused_passes.h"
 #undef TARGET
 
+/* For fused.py to see that it has the same Plan. */
+int fused_plan_bytes(void)
+{
+    return sizeof(Plan);
+}
+
 /* The bytes of the widest vectors that this processor has, and that this file was compiled for. */
 int fused_vector_bytes(void)
 {
 #if defined(__x86_64__)
+    __builtin_cpu_init();
     if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl"))
         return 64;
     if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma"))

@@ -11,6 +11,7 @@
  */
 
 #define vector NAME(vector, REAL, LANES)
+#define indices NAME(indices, REAL, LANES)
 #define wave NAME(wave, REAL, LANES)
 #define dft4 NAME(dft4, REAL, LANES)
 #define dft8 NAME(dft8, REAL, LANES)
@@ -31,6 +32,8 @@
 #define UNROLL _Pragma("GCC unroll 16")
 
 typedef REAL vector __attribute__((vector_size(LANES * sizeof(REAL))));
+typedef __typeof__(__builtin_choose_expr(sizeof(REAL) == 4, 0, 0LL)) indices
+    __attribute__((vector_size(LANES * sizeof(REAL)))); /* for SHUFFLE */
 typedef struct {
     vector re, im;
 } wave; /* LANES columns (or rows) of a wave, side by side */
@@ -144,11 +147,16 @@ INLINE void join(int r, int m, wave *x, const REAL *w)
     }
 }
 
-/* The last level there and back, with the factor between, never leaving the registers. */
+/* The last level there and back, with the factor between, never leaving the registers. Factors are read once a slice,
+ * in short runs that the processor foresees too late: they are sent for two blocks ahead. */
 INLINE void turn(int r, int blocks, int mode, wave *x, const wave *factor)
 {
     for (int i = 0; i < blocks; i++, x += r, factor += r) {
         vector re[MAX_RADIX], im[MAX_RADIX];
+        UNROLL for (int k = 0; k < r; k++) {
+            __builtin_prefetch(&factor[2 * r + k].re);
+            __builtin_prefetch(&factor[2 * r + k].im);
+        }
         UNROLL for (int k = 0; k < r; k++)
             re[k] = x[k].re, im[k] = x[k].im;
         if (mode & FORWARD)
@@ -308,6 +316,7 @@ TARGET static void patterns(const Plan *plan, int probes, const void *ramps_y, c
 #undef LOW
 #undef HIGH
 #undef vector
+#undef indices
 #undef wave
 #undef dft4
 #undef dft8

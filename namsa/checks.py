@@ -36,7 +36,9 @@ def positions(positions_angstrom: npt.ArrayLike, scan_shape: tuple[int, int] | N
     return found
 
 
-def choices(grid_shape: tuple[int, int], slice_thickness_angstrom: float, precision: str, projection: str) -> None:
+def choices(
+    grid_shape: tuple[int, int], slice_thickness_angstrom: float, precision: str, projection: str, engine: str
+) -> None:
     """Raises InputError for a value that is none of those there are."""
     if min(grid_shape) < 2:
         raise InputError(f"grid_shape is {tuple(grid_shape)}; give two pixels (y, x) or more along each axis")
@@ -46,6 +48,8 @@ def choices(grid_shape: tuple[int, int], slice_thickness_angstrom: float, precis
         raise InputError(f"precision is {precision!r}; it must be 'float32' or 'float64'")
     if projection not in ("infinite", "finite"):
         raise InputError(f"projection is {projection!r}; it must be 'infinite' or 'finite'")
+    if engine not in ("auto", "plain"):
+        raise InputError(f"engine is {engine!r}; it must be 'auto' or 'plain'")
 
 
 def warn(
@@ -70,7 +74,7 @@ def warn(
         *_negative_positions(probe_positions),
     ]
     for note in found:
-        warnings.warn(note, SimulationWarning, stacklevel=3)
+        warnings.warn(note, SimulationWarning, stacklevel=4)  # where `simulate`, which is wrapped, was called
     return found
 
 

@@ -55,15 +55,18 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("directory", type=Path, metavar="DIR")
     command.add_argument("--json", action="store_true")
 
-    command = add("info", help="what a dataset or an HDF5 file holds")
+    command = add("info", help="what a dataset or an HDF5 file holds, with axes and units")
     command.set_defaults(run=commands.info)
     command.add_argument("path", type=Path, metavar="DIR|FILE")
     command.add_argument("--json", action="store_true")
 
-    command = add("show", help="pictures of a sample")
+    command = add("show", help="pictures of a sample, or a page to look through its patterns")
     command.set_defaults(run=commands.show)
     command.add_argument("sample", type=Path, metavar="SAMPLE", help="FILE.h5, DIR (its first) or DIR/ID")
-    command.add_argument("--out", type=Path, metavar="PNG", help="default: the sample's name in this folder")
+    command.add_argument(
+        "--out", type=Path, metavar="PNG", help="or .pdf, .svg, .html; default: the sample's name in this folder"
+    )
+    command.add_argument("--html", action="store_true", help="a page to look through all patterns, beside the picture")
 
     command = add("export", help="a dataset as one HDF5 file with axes and units")
     command.set_defaults(run=commands.export)

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from namsa import doctor as doctors
-from namsa import factory, hdf5, manifest, materials, shards
+from namsa import factory, hdf5, manifest, materials, shards, viewer
+from namsa import info as infos
 from namsa import show as pictures
 from namsa import verify as verification
 from namsa.cif import read_cif
@@ -91,48 +91,21 @@ def verify(options: argparse.Namespace) -> int:
 
 
 def info(options: argparse.Namespace) -> None:
-    """What a dataset or a file holds: counts by split, and the arrays of the first sample with their axes and units."""
-    if options.path.is_dir():
-        entries = manifest.read(options.path)
-        with shards.Dataset(options.path) as data:
-            present = [entry for entry in entries if entry.id in data.ids]
-            record = data.read(present[0].id) if present else None
-        found: dict[str, Any] = {
-            "path": str(options.path),
-            "entries": len(entries),
-            "skipped": sum(bool(entry.skipped) for entry in entries),
-            "samples": len(present),
-            "materials": len({entry.material for entry in present}),
-            "splits": {name: sum(entry.split == name for entry in present) for name in ("train", "dev", "test")},
-            "first": {"id": present[0].id, **record.header} if record else None,
-        }
-    else:
-        samples = {name: sample.provenance | {"shapes": _shapes(sample)} for name, sample in hdf5.read(options.path)}
-        found = {"path": str(options.path), "samples": len(samples), "provenance": samples}
-    if options.json:
-        print(json.dumps(found, ensure_ascii=False))
-    else:
-        _print_tree(found)
-
-
-def _shapes(sample: Sample) -> dict[str, list[int]]:
-    return {name: list(getattr(sample, name).shape) for name in ("cbed", "density", "projected_potential")}
-
-
-def _print_tree(tree: dict[str, Any], indent: str = "") -> None:
-    for key, value in tree.items():
-        if isinstance(value, dict):
-            print(f"{indent}{key}")
-            _print_tree(value, indent + "  ")
-        else:
-            text = json.dumps(value, ensure_ascii=False)
-            print(f"{indent}{key}: {text if len(text) <= 100 else text[:97] + '...'}")
+    """What a dataset or a file holds: samples, and the first one's arrays with their axes and units."""
+    found = infos.dataset(options.path) if options.path.is_dir() else infos.file(options.path)
+    print(json.dumps(found, ensure_ascii=False) if options.json else infos.text(found))
 
 
 def show(options: argparse.Namespace) -> None:
-    """A sample of an HDF5 file, of a dataset (DIR/ID), or a dataset's first."""
+    """Pictures of one sample, as a page to look through where --out ends in .html, and beside it with --html."""
     name, sample = _find_sample(options.sample)
-    print(pictures.show(sample, options.out or Path(f"{name}.png")))
+    out = options.out or Path(f"{name}.png")
+    if out.suffix == ".html":
+        print(viewer.write(sample, out, name))
+        return
+    print(pictures.show(sample, out))
+    if options.html:
+        print(viewer.write(sample, out.with_suffix(".html"), name))
 
 
 def _find_sample(path: Path) -> tuple[str, Sample]:

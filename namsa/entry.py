@@ -3,24 +3,19 @@
 from dataclasses import replace
 
 import numpy as np
-from scipy.fft import next_fast_len
+from threadpoolctl import threadpool_limits
 
 from namsa import coherence, scan, target
 from namsa.config import Microscope, SimulationConfig
 from namsa.crystal import supercell
-from namsa.grid import Grid
+from namsa.grid import Grid, fast_shape
 from namsa.manifest import Entry
 from namsa.materials import Material
 from namsa.optics import wavelength_angstrom
 from namsa.simulate import Progress, Sample, simulate
 
 
-def fast_shape(extent_angstrom: tuple[float, float], sampling_angstrom: float) -> tuple[int, int]:
-    """The smallest even grid (ny, nx), fast to transform, whose pixels are no larger than wanted."""
-    ny, nx = (2 * next_fast_len(int(np.ceil(extent / sampling_angstrom / 2))) for extent in extent_angstrom)
-    return ny, nx
-
-
+@threadpool_limits.wrap(limits=1, user_api="blas")  # as in `simulate`
 def simulate_entry(
     config: SimulationConfig,
     material: Material,
@@ -67,7 +62,7 @@ def simulate_entry(
         specimen_tilt_mrad=microscope.specimen_tilt_mrad,
         source_size_angstrom=microscope.source_size_angstrom,
         source_points=microscope.source_points,
-        focal_spread_angstrom=_focal_spread_angstrom(microscope),
+        focal_spread_angstrom=focal_spread_angstrom(microscope),
         focal_points=microscope.focal_points,
         projection=settings.projection,
         scan_shape=config.scan.shape,
@@ -102,7 +97,7 @@ def simulate_entry(
     return replace(sample, density=density.astype(sample.density.dtype), provenance=provenance)
 
 
-def _focal_spread_angstrom(microscope: Microscope) -> float:
+def focal_spread_angstrom(microscope: Microscope) -> float:
     if microscope.chromatic_aberration_mm and microscope.energy_spread_ev:
         return coherence.focal_spread_angstrom(
             microscope.energy_ev, microscope.chromatic_aberration_mm, microscope.energy_spread_ev

@@ -1,5 +1,6 @@
 """The geometry of a simulation's plane: one frozen `Grid`, from which every coordinate is derived."""
 
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -45,3 +46,19 @@ class Grid:
         limit, width = self.band_limit, TAPER / max(self.sampling_angstrom)
         ramp = np.clip((k - (limit - width)) / width, 0, 1)
         return 0.5 * (1 + np.cos(np.pi * ramp))
+
+
+def fast_shape(extent_angstrom: tuple[float, float], sampling_angstrom: float) -> tuple[int, int]:
+    """The smallest even grid (ny, nx) without prime factors beyond 7 whose pixels are no larger than wanted.
+
+    Every engine transforms such a grid fast; SciPy's own idea of a fast length allows 11, which fused ones do not have.
+    """
+    ny, nx = (_even_smooth(math.ceil(extent / sampling_angstrom)) for extent in extent_angstrom)
+    return ny, nx
+
+
+def _even_smooth(least: int) -> int:
+    n = least + least % 2
+    while (2 * 3 * 5 * 7) ** n.bit_length() % n:  # a number without other factors divides a high power of these
+        n += 2
+    return n

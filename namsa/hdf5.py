@@ -1,8 +1,16 @@
-"""Samples as HDF5 in the EMD 0.2 layout (emdatasets.com): every array with its axes and units."""
+"""Samples as HDF5 in the EMD 1.0 layout (emdatasets.com), which py4DSTEM and HyperSpy open with axes and units.
+
+A file is a tree for each sample, under the sample's name, with the arrays `cbed`, `density` and `projected_potential`.
+Each is a group of `data` and of dim0, dim1, ..., one for each of its axes, with coordinates, name and units; so EMD has
+it, and so HyperSpy reads it. py4DSTEM wants two things more: a `calibration` for the tree, and to be told that the
+patterns are its DataCube, whose pixels and whose scan steps are square. Patterns that are not so, or that are of no
+raster, are an EMD array: their axes are as they are, and nothing is made square.
+"""
 
 import json
 import os
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +19,12 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError, WorkError
+from namsa.frame import UNITS, axes
 from namsa.simulate import Sample
-
-_Axis = tuple[str, str, npt.NDArray[np.float64]]  # name, units, coordinates
 
 
 def write(path: Path, samples: Iterable[tuple[str, Sample]]) -> int:
-    """Writes `samples` as groups by name and returns their number; the file appears only when it is whole.
+    """Writes `samples` as trees by name and returns their number; the file appears only when it is whole.
 
     A scan on a grid is stored as (sy, sx, dy, dx), other stacks as (n, dy, dx). Raises WorkError where the place
     cannot be written.
@@ -26,73 +33,107 @@ def write(path: Path, samples: Iterable[tuple[str, Sample]]) -> int:
     count = 0
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        with h5py.File(partial, "w") as file:
-            file.attrs.update({"version_major": 0, "version_minor": 2})
-            for name, sample in samples:
-                _write_sample(file.create_group(name), sample)
-                count += 1
-        os.replace(partial, path)
+        try:
+            with h5py.File(partial, "w") as file:
+                file.attrs.update({"emd_group_type": "file", "version_major": 1, "version_minor": 0})
+                file.attrs["authoring_program"] = "namsa"
+                for name, sample in samples:
+                    _write_sample(_group(file, name, "root", "Root"), sample)
+                    count += 1
+            os.replace(partial, path)
+        finally:
+            partial.unlink(missing_ok=True)
     except OSError as error:
         raise WorkError(f"cannot write {path}: {error}") from None
-    finally:
-        partial.unlink(missing_ok=True)
     return count
 
 
 def _write_sample(group: h5py.Group, sample: Sample) -> None:
-    provenance = sample.provenance
-    group.attrs["provenance"] = json.dumps(provenance)
-    scan_shape, (dy, dx) = provenance["scan_shape"], sample.cbed.shape[1:]
-    positions = np.array(provenance["positions_angstrom"])
-    detector = _plane(
-        ("ky", "kx"), "mrad", (dy, dx), provenance["detector_sampling_mrad"], provenance["detector_origin_mrad"]
-    )
-    if scan_shape:
-        sy, sx = scan_shape
-        raster = positions.reshape(sy, sx, 2)
-        scan: list[_Axis] = [("y", "Å", raster[:, 0, 0]), ("x", "Å", raster[0, :, 1])]
-        _write_emd(group, "cbed", sample.cbed.reshape(sy, sx, dy, dx), "fraction of the beam", scan + detector)
-    else:
-        axes: list[_Axis] = [("position", "", np.arange(len(positions), dtype=np.float64)), *detector]
-        _write_emd(group, "cbed", sample.cbed, "fraction of the beam", axes)
-    group["cbed"].create_dataset("positions_angstrom", data=positions)
-    sampling, origin = provenance["density_sampling_angstrom"], provenance["density_origin_angstrom"]
-    _write_emd(
-        group, "density", sample.density, "e/Å^2", _plane(("y", "x"), "Å", sample.density.shape, sampling, origin)
-    )
-    cell = [extent / n for extent, n in zip(provenance["extent_angstrom"], provenance["grid_shape"], strict=True)]
-    potential = sample.projected_potential
-    _write_emd(
-        group, "projected_potential", potential, "V*Å", _plane(("y", "x"), "Å", potential.shape, cell, [0.0, 0.0])
-    )
+    group.attrs["provenance"] = json.dumps(sample.provenance)
+    stored = axes(sample.provenance, {name: getattr(sample, name).shape for name in UNITS})
+    scan = [along for _, units, along in stored["cbed"][:-2] if units == "Å"]
+    calibration = _calibration(sample.provenance, scan)
+    bundle = _group(group, "metadatabundle", "metadatabundle")
+    if calibration:
+        _write_metadata(_group(bundle, "calibration", "metadata", "Calibration"), calibration)
+    for name, dimensions in stored.items():
+        array = _group(group, name, "array", "DataCube" if name == "cbed" and calibration else "Array")
+        shape = [len(along) for _, _, along in dimensions]
+        data = array.create_dataset("data", data=getattr(sample, name).reshape(shape))
+        data.attrs["units"] = UNITS[name]
+        for number, (axis, unit, along) in enumerate(dimensions):
+            # Of an axis with one coordinate readers would not know the step; two of them are as good as all in EMD.
+            dimension = array.create_dataset(f"dim{number}", data=along if len(along) > 1 else [along[0], along[0] + 1])
+            dimension.attrs.update({"name": axis, "units": unit})
+    group["cbed"].create_dataset("positions_angstrom", data=sample.provenance["positions_angstrom"])
 
 
-def _plane(
-    names: tuple[str, str], units: str, shape: tuple[int, ...], sampling: list[float], origin: list[float]
-) -> list[_Axis]:
-    return [(name, units, origin[i] + sampling[i] * np.arange(shape[i])) for i, name in enumerate(names)]
+def _write_metadata(group: h5py.Group, values: dict[str, Any]) -> None:
+    """`values` with their types by name; a list is one of strings."""
+    for key, value in values.items():
+        if isinstance(value, list):
+            items = group.create_group(key)
+            items.attrs.update({"type": "list_of_strings", "length": len(value)})
+            for number, item in enumerate(value):
+                items.create_dataset(str(number), data=item)
+        else:
+            kind = {bool: "bool", str: "string"}.get(type(value), "number")
+            group.create_dataset(key, data=value).attrs["type"] = kind
 
 
-def _write_emd(parent: h5py.Group, name: str, data: npt.NDArray[Any], units: str, axes: list[_Axis]) -> None:
+def _group(parent: h5py.Group, name: str, kind: str, python_class: str | None = None) -> h5py.Group:
     group = parent.create_group(name)
-    group.attrs["emd_group_type"] = 1
-    group.create_dataset("data", data=data).attrs["units"] = units
-    for number, (axis, unit, coordinates) in enumerate(axes, start=1):
-        dimension = group.create_dataset(f"dim{number}", data=coordinates)
-        dimension.attrs.update({"name": axis, "units": unit})
+    group.attrs["emd_group_type"] = kind
+    if python_class:
+        group.attrs["python_class"] = python_class  # py4DSTEM's name for it
+    return group
 
 
-def read(path: Path) -> Iterator[tuple[str, Sample]]:
-    """The (name, sample) pairs that `write` stored. Raises InputError where `path` is no such file."""
+def _calibration(p: dict[str, Any], scan: list[npt.NDArray[np.float64]]) -> dict[str, Any]:
+    """py4DSTEM's numbers for the patterns, lengths in its unit A; none where it has no number for what they are."""
+    steps = [float(along[1] - along[0]) for along in scan if len(along) > 1]
+    pixels = p["detector_sampling_mrad"]
+    if not steps or not all(np.isclose(pair[0], pair[-1], rtol=1e-6) for pair in (steps, pixels)):
+        return {}
+    step, pixel = steps[0], pixels[0]
+    y0, x0 = (-origin / pixel for origin in p["detector_origin_mrad"])
+    return {
+        "R_pixel_size": step,
+        "R_pixel_units": "A",
+        "Q_pixel_size": pixel,
+        "Q_pixel_units": "mrad",
+        "QR_rotation": 0.0,
+        "QR_rotation_degrees": 0.0,
+        "QR_flip": False,
+        "qx0": y0,
+        "qy0": x0,
+        "qx0_mean": y0,
+        "qy0_mean": x0,
+        "probe_semiangle": p["semiangle_mrad"] / pixel,
+        "convergence_semiangle_mrad": p["semiangle_mrad"],
+        "_target_paths": ["/cbed"],  # what is to be calibrated with these numbers when the file is opened
+        "_root_treepath": "",
+    }
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[dict[str, h5py.Group]]:
+    """The samples' groups by name. Raises InputError where `path` is no file that `write` made."""
     try:
         with h5py.File(path, "r") as file:
             groups = {name: group for name, group in file.items() if "provenance" in group.attrs}
             if not groups:
                 raise InputError(f"{path} holds no sample that namsa wrote")
-            for name, group in groups.items():
-                arrays = {key: group[key]["data"][()] for key in ("cbed", "density", "projected_potential")}
-                cbed = arrays.pop("cbed")
-                patterns = cbed.reshape(-1, *cbed.shape[-2:])
-                yield name, Sample(patterns, **arrays, provenance=json.loads(group.attrs["provenance"]))
+            yield groups
     except (OSError, KeyError, ValueError) as error:
         raise InputError(f"cannot read {path} as a namsa HDF5 file: {' '.join(str(error).split())}") from None
+
+
+def read(path: Path) -> Iterator[tuple[str, Sample]]:
+    """The (name, sample) pairs that `write` stored. Raises InputError where `path` is no such file."""
+    with opened(path) as groups:
+        for name, group in groups.items():
+            arrays = {key: group[key]["data"][()] for key in UNITS}
+            cbed = arrays.pop("cbed")
+            patterns = cbed.reshape(-1, *cbed.shape[-2:])
+            yield name, Sample(patterns, **arrays, provenance=json.loads(group.attrs["provenance"]))

@@ -4,17 +4,31 @@ t is a slice's transmission, P = exp(−iπλΔz k²) the Fresnel propagator ove
 Waves are batches of probes (n, ny, nx) in reciprocal space, scaled so that Σ|ψ|² is the fraction of the beam.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import numpy.typing as npt
 
+from namsa import optics
 from namsa.backend import fft_module
 from namsa.grid import Array, Grid
 from namsa.potential import Slices
+
+Scan = Callable[[npt.NDArray[np.float64]], Array]
 
 
 def propagator(grid: Grid, wavelength: float, distance_angstrom: float) -> npt.NDArray[np.complex128]:
     """Band-limited Fresnel propagator, (ny, nx), zero frequency first."""
     return grid.antialias() * np.exp(-1j * np.pi * wavelength * distance_angstrom * grid.squared_frequency())
+
+
+def engine(grid: Grid, slices: Slices, fresnel: Array) -> Callable[[Array], Scan]:
+    """lens -> positions (n, 2) in Å -> patterns (n, ny, nx), zero frequency in the centre; threads may share it.
+
+    lens, fresnel: (ny, nx) complex, zero frequency first. For every grid and array module, and what the faster engines
+    are held against.
+    """
+    return lambda lens: lambda positions: intensity(exit_waves(optics.probes(lens, grid, positions), slices, fresnel))
 
 
 def exit_waves(waves: Array, slices: Slices, fresnel: Array) -> Array:

@@ -8,7 +8,7 @@ are shared with the report of a training (`train.figures`), so that both show th
 from collections.abc import Callable, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
-from typing import Any, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import matplotlib
 import numpy as np
@@ -21,7 +21,9 @@ from matplotlib.patches import Circle
 from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogFormatterSciNotation
 
+from namsa import virtual
 from namsa.errors import WorkError
+from namsa.frame import Frame, density_frame, pattern_frame, potential_frame, scan_frame
 
 Image = npt.NDArray[Any]
 
@@ -59,27 +61,6 @@ class SampleLike(Protocol):
     def provenance(self) -> Mapping[str, Any]: ...
 
 
-class Frame(NamedTuple):
-    """Where an image's pixels are: pixel [i, j] is centred on origin + (i, j)·step, all (y, x), in Å or mrad."""
-
-    step: Sequence[float]
-    origin: Sequence[float]
-
-    def extent(self, shape: Sequence[int]) -> tuple[float, float, float, float]:
-        """(left, right, bottom, top) edges of an image of `shape`, y downwards."""
-        (dy, dx), (y, x), (ny, nx) = self.step, self.origin, shape
-        return x - dx / 2, x + (nx - 0.5) * dx, y + (ny - 0.5) * dy, y - dy / 2
-
-    def aspect(self, shape: Sequence[int]) -> float:
-        """Height over width of an image of `shape`."""
-        return shape[0] * self.step[0] / (shape[1] * self.step[1])
-
-    def distance(self, shape: Sequence[int]) -> npt.NDArray[np.float64]:
-        """Every pixel's distance from (0, 0)."""
-        (dy, dx), (y, x), (ny, nx) = self.step, self.origin, shape
-        return np.hypot((y + dy * np.arange(ny))[:, None], (x + dx * np.arange(nx))[None, :])
-
-
 def styled(draw: Callable[P, T]) -> Callable[P, T]:
     """`draw` under this page's Matplotlib settings, which it leaves as they were."""
 
@@ -113,7 +94,7 @@ def sample_figure(cbed: Image, density: Image, projected_potential: Image, prove
     `provenance` is a sample's (`namsa.simulate`).
     """
     semiangle, angles = provenance["semiangle_mrad"], pattern_frame(provenance)
-    cell = Frame(np.divide(provenance["extent_angstrom"], projected_potential.shape).tolist(), (0, 0))
+    cell = potential_frame(provenance)
     figure, (above, below) = panels(angles.aspect(cbed.shape[1:]), cell.aspect(projected_potential.shape))
     figure.suptitle(caption(provenance), fontsize=11, x=0.008, ha="left")
     positions = np.asarray(provenance["positions_angstrom"], float)
@@ -131,13 +112,14 @@ def sample_figure(cbed: Image, density: Image, projected_potential: Image, prove
     for ax in below[:2]:
         mark_probes(ax, positions[probes], provenance["extent_angstrom"])
     if scan := scan_frame(provenance):
-        inner = DARK_FIELD_FROM * semiangle
-        for ax, title, low, high in (
-            (below[2], f"Bright field < {semiangle:g} mrad", 0, semiangle),
-            (below[3], f"Annular dark field > {inner:g} mrad", inner, np.inf),
+        bright, dark = virtual.bright_field(cbed, angles, semiangle), dark_field(cbed, angles, semiangle)
+        for ax, title, values in (
+            (below[2], f"Bright field < {semiangle:g} mrad", bright),
+            (below[3], f"Annular dark field > {DARK_FIELD_FROM * semiangle:g} mrad", dark),
         ):
-            image = virtual_image(cbed, angles, low, high).reshape(provenance["scan_shape"])
-            image_panel(ax, image, scan, title, "fraction of the beam", cmap=VIRTUAL)
+            if values is not None:
+                image = values.reshape(provenance["scan_shape"])
+                image_panel(ax, image, scan, title, "fraction of the beam", cmap=VIRTUAL)
     return figure
 
 
@@ -160,30 +142,12 @@ def caption(provenance: Mapping[str, Any]) -> str:
     return "  ·  ".join(parts)
 
 
-def pattern_frame(provenance: Mapping[str, Any]) -> Frame:
-    """A pattern's pixels, mrad from the optic axis."""
-    return Frame(provenance["detector_sampling_mrad"], provenance["detector_origin_mrad"])
-
-
-def density_frame(provenance: Mapping[str, Any]) -> Frame:
-    """The density's pixels, Å from the cell's origin."""
-    return Frame(provenance["density_sampling_angstrom"], provenance["density_origin_angstrom"])
-
-
-def scan_frame(provenance: Mapping[str, Any]) -> Frame | None:
-    """The probe positions as pixels, Å; None where they are no grid, or a line, whose pixels have no height."""
-    shape = provenance.get("scan_shape")
-    if not shape or min(shape) < 2:
+def dark_field(cbed: Image, angles: Frame, semiangle_mrad: float) -> npt.NDArray[np.float64] | None:
+    """What each of the n patterns scatters beyond the disk and its soft edge; None where the detector ends before."""
+    inner = DARK_FIELD_FROM * semiangle_mrad
+    if angles.distance(cbed.shape[1:]).max() < inner:
         return None
-    positions = np.asarray(provenance["positions_angstrom"], float).reshape(*shape, 2)
-    return Frame((positions[1, 1] - positions[0, 0]).tolist(), positions[0, 0].tolist())
-
-
-def virtual_image(cbed: Image, angles: Frame, inner_mrad: float, outer_mrad: float) -> npt.NDArray[np.float64]:
-    """Fraction of the beam that each of the n patterns has from one angle up to another, shape (n,)."""
-    angle = angles.distance(cbed.shape[1:])
-    ring = (angle >= inner_mrad) & (angle < outer_mrad)
-    return np.asarray(cbed[:, ring].sum(axis=1, dtype=np.float64))
+    return virtual.annular(cbed, angles, inner, np.inf)
 
 
 def example_probes(
@@ -193,7 +157,9 @@ def example_probes(
 
     Of probes that are equal to a percent, as a crystal's are, the one nearest to the middle of the scan.
     """
-    dark = virtual_image(cbed, angles, DARK_FIELD_FROM * semiangle_mrad, np.inf)
+    dark = dark_field(cbed, angles, semiangle_mrad)
+    if dark is None:  # what the disk lacks has left the detector
+        dark = 1 - virtual.bright_field(cbed, angles, semiangle_mrad)
     level = np.round(dark / (dark.max() or 1), 2)
     positions = np.asarray(positions_angstrom, float)
     off_middle = np.linalg.norm(positions - (positions.min(axis=0) + positions.max(axis=0)) / 2, axis=1)

@@ -9,8 +9,9 @@ from typing import Any, Literal
 import ase
 import numpy as np
 import numpy.typing as npt
+from threadpoolctl import threadpool_limits
 
-from namsa import checks, coherence, multislice, optics, potential, provenance, specimen
+from namsa import checks, coherence, fused, multislice, optics, potential, provenance, specimen
 from namsa import detector as detectors
 from namsa.backend import Backend, available_cores, resolve, to_host
 from namsa.config import Detector, FrozenPhonons
@@ -39,6 +40,9 @@ class Sample:
     provenance: dict[str, Any]
 
 
+# Threads take slices and probes. More of them inside a product of small matrices would be slower, and its last bits
+# would depend on how many there are.
+@threadpool_limits.wrap(limits=1, user_api="blas")
 def simulate(
     atoms: ase.Atoms,
     *,
@@ -52,6 +56,7 @@ def simulate(
     frozen_phonons: FrozenPhonons | None = None,
     precision: Literal["float32", "float64"] = "float32",
     backend: Backend = "auto",
+    engine: Literal["auto", "plain"] = "auto",
     seed: int = 0,
     detector: Detector | None = None,
     beam_tilt_mrad: tuple[float, float] = (0.0, 0.0),
@@ -71,6 +76,7 @@ def simulate(
     positions_angstrom: (n, 2) probe positions (y, x) from the cell's origin; they wrap
     aberrations: Krivanek's, Å and rad; C10 = −defocus
     frozen_phonons: patterns are averaged over its configurations, drawn from `seed`
+    engine: "auto" takes a fused one for the grids that it knows, to the same result; the provenance says which
     detector: none gives patterns on the reciprocal grid, (n, ny, nx); its noise is drawn from `seed`
     beam_tilt_mrad, specimen_tilt_mrad: (y, x); see `optics.lens` and `optics.specimen_tilt`
     source_size_angstrom, focal_spread_angstrom: FWHM and rms of Gaussians; see `coherence` for what they cost
@@ -83,12 +89,14 @@ def simulate(
     arguments = dict(locals())  # first of all: the provenance has them all, by name
     check_atoms(atoms)
     positions = checks.positions(positions_angstrom, scan_shape)
-    checks.choices(grid_shape, slice_thickness_angstrom, precision, projection)
+    checks.choices(grid_shape, slice_thickness_angstrom, precision, projection, engine)
     aberrations = arguments["aberrations"] = dict(aberrations or {})
     xp, real = resolve(backend), np.dtype(precision)
     dtype = np.result_type(real, np.complex64)
     lx, ly, lz = (float(length) for length in atoms.cell.lengths())
     grid = Grid((int(grid_shape[0]), int(grid_shape[1])), (ly, lx))
+    fuse = engine == "auto" and xp is np and fused.supports(grid.shape)
+    arguments["engine"] = "fused" if fuse else "plain"
     n_slices = potential.slice_count(lz, slice_thickness_angstrom)
     wavelength, sigma = optics.wavelength_angstrom(energy_ev), optics.interaction_constant(energy_ev)
 
@@ -123,9 +131,10 @@ def simulate(
         seen = specimen.build(
             thermal, grid, slice_thickness_angstrom, sigma, form_factors, dtype, xp, on_slice, projection
         )
+        scans = (fused if fuse else multislice).engine(grid, seen.slices, fresnel)
         for index, mode in enumerate(modes, start=configuration * len(modes)):
             on_probes = _part(on_progress, "probes", index, configurations * len(modes))
-            _diffract(cbed, positions + mode.shift, grid, lens(mode), seen.slices, fresnel, binning, on_probes)
+            _diffract(cbed, positions + mode.shift, lens(mode), scans, binning, on_probes)
         density += to_host(seen.density)
         projected += to_host(seen.projected_potential)
     cbed /= configurations
@@ -148,10 +157,8 @@ def _part(on_progress: Progress, stage: str, index: int, count: int) -> Callable
 def _diffract(
     cbed: npt.NDArray[Any],
     positions: npt.NDArray[np.float64],
-    grid: Grid,
     wave: Array,
-    slices: multislice.Slices,
-    fresnel: Array,
+    scans: Callable[[Array], multislice.Scan],
     binning: Any,
     on_probes: Callable[[int, int], None],
 ) -> None:
@@ -162,13 +169,14 @@ def _diffract(
     on_host = isinstance(wave, np.ndarray)
     batch = max(1, (_CACHE_BYTES if on_host else _DEVICE_BYTES) // wave.nbytes)
 
+    patterns = scans(wave)
+
     def work(start: int) -> int:
         chunk = positions[start : start + batch]
-        waves = multislice.exit_waves(optics.probes(wave, grid, chunk), slices, fresnel)
-        cbed[start : start + batch] += to_host(detectors.collect(multislice.intensity(waves), binning))
+        cbed[start : start + batch] += to_host(detectors.collect(patterns(chunk), binning))
         return len(chunk)
 
-    # NumPy's and SciPy's loops release the interpreter's lock; a GPU is fed by one thread.
+    # NumPy's, SciPy's and the compiled loops release the interpreter's lock; a GPU is fed by one thread.
     with ThreadPoolExecutor(available_cores() if on_host else 1) as pool:
         pending = [pool.submit(work, start) for start in range(0, len(positions), batch)]
         done = 0

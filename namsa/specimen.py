@@ -5,6 +5,7 @@ integrates to its number of electrons.
 """
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -12,6 +13,7 @@ import ase
 import numpy as np
 
 from namsa import finite, potential
+from namsa.backend import available_cores
 from namsa.form_factors import Table, xray
 from namsa.grid import Array, Grid
 from namsa.potential import AtomList, Slices
@@ -64,15 +66,20 @@ def build(
     transmissions: list[Array] = []
     column_sums: dict[int, Array] = {}
     projected = xp.zeros(grid.shape)
-    for index, members in enumerate(distinct):
-        repeats = int(np.count_nonzero(order == index))
+
+    def project(members: AtomList) -> tuple[dict[int, Array], Array, Array]:
         sums = potential.structure_sums(members, grid, xp)
         v = potential.POTENTIAL_CONSTANT * potential.field(sums, factors, grid, xp)
-        transmissions.append(potential.transmission(v, sigma, antialias, dtype))
-        projected += repeats * v
-        for number, total in sums.items():
-            column_sums[number] = column_sums.get(number, 0) + repeats * total
-        on_slice(index + 1, len(distinct))
+        return sums, v, potential.transmission(v, sigma, antialias, dtype)
+
+    with ThreadPoolExecutor(available_cores() if xp is np else 1) as pool:
+        for index, (sums, v, t) in enumerate(pool.map(project, distinct)):
+            repeats = int(np.count_nonzero(order == index))
+            transmissions.append(t)
+            projected += repeats * v
+            for number, total in sums.items():
+                column_sums[number] = column_sums.get(number, 0) + repeats * total
+            on_slice(index + 1, len(distinct))
     density = potential.field(column_sums, potential.element_factors(listed.numbers, grid, table, xp, xray), grid, xp)
     slices = Slices(transmissions, order, depth / n_slices)
     if projection == "finite":

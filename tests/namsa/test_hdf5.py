@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from namsa import InputError, WorkError, hdf5
+from namsa.frame import UNITS
 
 PROVENANCE = {
     "grid_shape": [8, 10],
@@ -28,7 +29,7 @@ def test_what_is_read_is_what_was_written(tmp_path):
     found = dict(hdf5.read(tmp_path / "new" / "file.h5"))
     assert list(found) == list(written)
     for name, expected in written.items():
-        for array in hdf5.ARRAYS:
+        for array in UNITS:
             np.testing.assert_array_equal(getattr(found[name], array), getattr(expected, array))
         assert found[name].provenance == expected.provenance
 
@@ -96,6 +97,14 @@ def test_an_axis_of_one_position_has_a_step(tmp_path):
     with h5py.File(tmp_path / "file.h5") as file:
         assert file["a/cbed/data"].shape == (1, 6, 5, 7)
         np.testing.assert_allclose(np.diff(file["a/cbed/dim0"]), 1.0)
+
+
+def test_many_positions_fit_into_the_provenance(tmp_path):
+    many = sample(scan_shape=None, positions_angstrom=np.random.default_rng(0).uniform(0, 9, (20_000, 2)).tolist())
+    many = replace(many, cbed=np.ones((20_000, 1, 1), np.float32))
+    hdf5.write(tmp_path / "file.h5", [("a", many)])
+    ((_, found),) = hdf5.read(tmp_path / "file.h5")
+    assert found.provenance == many.provenance
 
 
 def test_a_file_is_whole_or_not_there(tmp_path):

@@ -1,0 +1,167 @@
+"""Whether py4DSTEM and HyperSpy open namsa's HDF5 files, with the axes and units that were written.
+
+    scripts/uv run python scripts/bench/readers.py [--json]
+
+Four files: a scan of even steps as `namsa simulate` writes it, one whose steps differ, patterns of no raster, and two
+samples of which one's name ends with the other's. Both readers are GPL and live in an environment that uv makes for
+them. Every axis' length, name, units, scale and offset is compared; from the first file py4DSTEM also makes a bright
+field, deflections and their phase with nothing but its calibration, which must be those of `namsa.virtual`. "ratio" is
+the part of the checks that passed; exit code 1 where it is not 1.
+
+py4DSTEM's DataCube has names of its own for its axes and no origin for a scan. Its reciprocal axes begin at the origin
+in pixels but step in mrad (0.14.18: DataCube.calibrate mixes the two), so the origin is checked where it is stored.
+"""
+
+import argparse
+import json
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from namsa import hdf5, virtual
+from namsa.frame import UNITS, Axis, axes, pattern_frame, scan_frame
+from namsa.optics import wavelength_angstrom
+from namsa.simulate import Sample
+
+HERE = Path(__file__).parent
+READERS = ("py4dstem==0.14.18", "hyperspy==2.5.0", "rosettasciio==0.15.0", "numpy<2")
+CONFIG = HERE.parents[1] / "configs/quickstart.yaml"
+RASTER = (
+    "scan.shape=[24, 20]",
+    "scan.step_angstrom=[0.4, 0.4]",
+    "detector.shape=[20, 18]",
+    "specimen.thickness_angstrom=[6]",
+)
+UNEVEN = (*RASTER, "scan.step_angstrom=[0.4, 0.3]")
+
+
+def main() -> int:
+    options = parse()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        apart = [HERE.parent / "uv", "run", "--no-project", "--isolated", "--python", "3.11"]
+        apart += [word for package in READERS for word in ("--with", package)]
+        jobs = [{"path": str(path), "dpc": None} for path in files(folder)]
+        jobs[0]["dpc"] = str(folder / "dpc.npz")
+        worker = subprocess.run(
+            [*apart, "python", HERE / "worker_readers.py"],
+            input="".join(json.dumps(job) + "\n" for job in jobs),
+            stdout=subprocess.PIPE,
+            text=True,
+            check=True,
+        )
+        answers = [json.loads(line) for line in worker.stdout.splitlines()]
+        rows = [row for job, answer in zip(jobs, answers, strict=True) for row in compare(Path(job["path"]), answer)]
+        rows += images(Path(jobs[0]["path"]), np.load(jobs[0]["dpc"], allow_pickle=False))
+    passed = sum(not row["faults"] for row in rows)
+    table = Table("file", "reader", "array", "opens as", "shape", "axes", box=None)
+    for row in rows:
+        said = "; ".join(row["faults"]) or row["says"]
+        table.add_row(row["file"], row["reader"], row["array"], row["class"], row["shape"], said)
+    Console(width=150).print(table)
+    versions = {reader: answers[0][reader]["version"] for reader in answers[0]}
+    if options.json:
+        print(json.dumps({"ratio": passed / len(rows), "versions": versions, "checks": rows}, ensure_ascii=False))
+    else:
+        print(f"{passed} of {len(rows)} as written; " + ", ".join(" ".join(pair) for pair in versions.items()))
+    return 0 if passed == len(rows) else 1
+
+
+def files(folder: Path) -> Iterator[Path]:
+    """Writes the files to be read, and yields their paths."""
+    positions = folder / "positions.csv"
+    np.savetxt(positions, np.random.default_rng(1).uniform(0, 10, (7, 2)), delimiter=",")
+    loose = ("scan={file: " + str(positions) + "}", "target.at=grid", *RASTER[2:])
+    for name, overrides in (("raster.emd", RASTER), ("uneven.emd", UNEVEN), ("loose.emd", loose)):
+        path = folder / name
+        settings = [word for override in overrides for word in ("--set", override)]
+        command = [sys.executable, "-m", "namsa", "simulate", CONFIG, *settings, "--out", path]
+        subprocess.run(command, check=True, stdout=sys.stderr)
+        yield path
+    ((_, sample),) = hdf5.read(folder / "raster.emd")
+    several = folder / "several.emd"
+    hdf5.write(several, [("C-diamond", sample), ("SiC-diamond", replace(sample, cbed=sample.cbed[::-1]))])
+    yield several
+
+
+def compare(path: Path, answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """A row for each array that each reader should have found in `path`."""
+    for tree, sample in hdf5.read(path):
+        shapes = {name: getattr(sample, name).shape for name in UNITS}
+        for reader, found in answer.items():
+            for name, written in axes(sample.provenance, shapes).items():
+                seen = found["trees"].get(tree, {}).get(name)
+                row = {"file": path.name, "reader": reader, "array": f"{tree}/{name}", "class": "", "shape": ""}
+                if seen is None:
+                    yield row | {"faults": ["not found"]}
+                    continue
+                shape = "×".join(map(str, seen["shape"]))
+                says = ", ".join(f"{a['name']} {a['offset']:.4g} + {a['scale']:.4g} {a['units']}" for a in seen["axes"])
+                yield row | {
+                    "class": seen["class"],
+                    "shape": shape,
+                    "says": says,
+                    "faults": [*faults(sample, written, seen)],
+                }
+
+
+def faults(sample: Sample, written: list[Axis], seen: dict[str, Any]) -> Iterator[str]:
+    if seen["shape"] != [len(along) for _, _, along in written]:
+        yield f"shape {seen['shape']}"
+        return
+    cube = seen["class"] == "DataCube"
+    for number, ((name, units, along), axis) in enumerate(zip(written, seen["axes"], strict=True)):
+        wanted = {"units": units.replace("Å", "A") if cube else units, "scale": float(np.diff(along).mean())}
+        if not cube:
+            wanted |= {"name": name, "offset": float(along[0])}
+        for key, value in wanted.items():
+            same = axis[key] == value if isinstance(value, str) else bool(np.isclose(axis[key], value, rtol=1e-6))
+            if not same:
+                yield f"axis {number}: {key} {axis[key]!r} instead of {value!r}"
+    if cube:
+        pitch, origin = sample.provenance["detector_sampling_mrad"], sample.provenance["detector_origin_mrad"]
+        if not np.allclose(np.multiply(seen["origin_pixels"], pitch), np.negative(origin)):
+            yield f"origin {seen['origin_pixels']} pixels"
+        if not np.isclose(seen["semiangle_pixels"] * pitch[0], sample.provenance["semiangle_mrad"]):
+            yield f"semiangle {seen['semiangle_pixels']} pixels"
+
+
+def images(path: Path, theirs: Any) -> Iterator[dict[str, Any]]:
+    """What py4DSTEM made of the calibrated file against what `namsa.virtual` makes of the sample."""
+    ((tree, sample),) = hdf5.read(path)
+    provenance = sample.provenance
+    angles, scan, shape = pattern_frame(provenance), scan_frame(provenance), provenance["scan_shape"]
+    assert scan is not None
+    bright = virtual.bright_field(sample.cbed, angles, provenance["semiangle_mrad"]).reshape(shape)
+    deflection = virtual.centre_of_mass(sample.cbed, angles).reshape(*shape, 2)
+    wavelength = wavelength_angstrom(provenance["energy_ev"])
+    phase = virtual.integrated(deflection, scan.step, wavelength, periodic=False)
+    ours = {
+        "bright_field": (bright, 0.9999),
+        "deflection_y": (deflection[..., 0], 0.9999),
+        "deflection_x": (deflection[..., 1], 0.9999),
+        "phase": (phase, 0.9),  # py4DSTEM takes a plane off, and continues the scan beyond its border differently
+    }
+    for name, (image, least) in ours.items():
+        same = float(np.corrcoef(image[4:-4, 4:-4].ravel(), theirs[name][4:-4, 4:-4].ravel())[0, 1])
+        fault = [f"{name} correlates by {same:.4f} only"] if same < least else []
+        row = {"file": path.name, "reader": "py4DSTEM", "array": f"{tree}/{name}", "class": "from the calibration"}
+        yield row | {"shape": "×".join(map(str, shape)), "says": f"correlation {same:.4f}", "faults": fault}
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

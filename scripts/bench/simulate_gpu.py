@@ -1,0 +1,185 @@
+"""The fused GPU engine against its cuFFT twin, against abTEM on the same card, and against the card's memory.
+
+    scripts/uv run python scripts/bench/simulate_gpu.py [--probes 1024] [--batch N ...] [--no-abtem] [--json]
+
+The sample of the paper: SrTiO3, 101.5 × 101.5 × 199.2 Å, 100 slices, 200 keV, 20 mrad, full patterns in float32, which
+end in the host's memory. Engines take turns; times are medians over the rounds. The roofline is the time in which the
+card copies as many bytes as the fused engine must move. "ratio" is against abTEM, or without it against the twin.
+abTEM and its CuPy live in an environment that uv makes for them. Exit code 2 where there is no CUDA device.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import ase
+import numpy as np
+
+from namsa import fused_gpu, multislice, optics, specimen
+from namsa.backend import resolve, to_host
+from namsa.errors import InputError
+from namsa.grid import Array, Grid
+from namsa.potential import Slices
+
+HERE = Path(__file__).parent
+RIVAL = ("abtem==1.0.11", "cupy-cuda12x")
+LATTICE_ANGSTROM, ENERGY_EV, SEMIANGLE_MRAD, SLICE_ANGSTROM = 3.905, 200e3, 20.0, 2.0
+TWIN_BYTES = 2**28  # of waves a batch, as simulate.py has it
+ABTEM_BATCHES = (32, 128, 512)
+
+
+def main() -> int:
+    options = parse()
+    try:
+        cupy = resolve("cupy")
+    except InputError as error:
+        print(f"simulate_gpu: this bench needs a CUDA device and was not run: {error}", file=sys.stderr)
+        return 2
+    atoms, grid, positions = workload(options.grid, options.probes)
+    start = time.perf_counter()
+    lens, slices, fresnel = on_device(atoms, grid, cupy)
+    built_s = time.perf_counter() - start
+
+    plan = fused_gpu.device_plan(lens, fresnel)
+    if plan is None:
+        print(f"simulate_gpu: the fused engine has no kernels for a grid of {options.grid}²", file=sys.stderr)
+        return 2
+
+    def fused(batch: int | None) -> Callable[[Any], None]:
+        return lambda cbed: fused_gpu.diffract(
+            cbed, positions, grid, plan, lens, slices, fresnel, None, lambda done, total: None, batch
+        )
+
+    def twin(cbed: Any) -> None:
+        size = max(1, TWIN_BYTES // lens.nbytes)
+        for first in range(0, len(positions), size):
+            waves = multislice.exit_waves(optics.probes(lens, grid, positions[first : first + size]), slices, fresnel)
+            cbed[first : first + size] += to_host(multislice.intensity(waves))
+
+    programs = {f"fused, batch {batch or 'auto'}": fused(batch) for batch in options.batch or [None]}
+    programs["cuFFT twin"] = twin
+    results, times = {}, {name: [] for name in programs}
+    for repeat in range(-1, options.repeats):  # the first round compiles and plans, and is not counted
+        for name, program in programs.items():
+            cbed = np.zeros((len(positions), *grid.shape), np.float32)
+            start = time.perf_counter()
+            program(cbed)
+            if repeat >= 0:
+                times[name].append(time.perf_counter() - start)
+            results[name] = cbed[: min(16, len(cbed))].copy()
+
+    seconds = {name: statistics.median(values) for name, values in times.items()}
+    best = min((name for name in seconds if name != "cuFFT twin"), key=seconds.__getitem__)
+    bandwidth = copy_rate(cupy)
+    moved = plan.bytes_per_slice * len(slices.order) * len(positions)
+    summary: dict[str, Any] = {
+        "device": cupy.cuda.runtime.getDeviceProperties(0)["name"].decode(),
+        "grid": options.grid,
+        "probes": options.probes,
+        "slices": len(slices.order),
+        "seconds": seconds,
+        "best": best,
+        "specimen_s": built_s,
+        "copy_bytes_per_s": bandwidth,
+        "roofline_s": moved / bandwidth,
+        "roofline_fraction": moved / bandwidth / seconds[best],
+        "difference": float(np.linalg.norm(results[best] - results["cuFFT twin"]) / np.linalg.norm(results[best])),
+        "rival": "cuFFT twin",
+        "ratio": seconds["cuFFT twin"] / seconds[best],
+    }
+    if not options.no_abtem:
+        job = {"positions": atoms.positions.tolist(), "numbers": atoms.numbers.tolist()}
+        job |= {"cell": atoms.cell.lengths().tolist(), "grid_shape": list(grid.shape), "probes_yx": positions.tolist()}
+        job |= {"slice_thickness_angstrom": SLICE_ANGSTROM, "energy_ev": ENERGY_EV, "semiangle_mrad": SEMIANGLE_MRAD}
+        answers = abtem([job | {"batch": batch} for batch in ABTEM_BATCHES])
+        for batch, answer in zip(ABTEM_BATCHES, answers, strict=True):
+            seconds[f"abTEM, batch {batch}"] = answer["propagation_s"]
+        rival = min((name for name in seconds if name.startswith("abTEM")), key=seconds.__getitem__)
+        summary |= {"rival": rival, "ratio": seconds[rival] / seconds[best]}
+    show(summary)
+    if options.json:
+        print(json.dumps(summary))
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5, help="rounds that are counted")
+    parser.add_argument("--probes", type=int, default=1024)
+    parser.add_argument("--grid", type=int, default=512, help="pixels along each axis")
+    parser.add_argument("--batch", type=int, nargs="+", help="probes a batch of the fused engine; several are compared")
+    parser.add_argument("--no-abtem", action="store_true", help="leave abTEM out")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    return parser.parse_args()
+
+
+def workload(pixels: int, probes: int) -> tuple[ase.Atoms, Grid, Any]:
+    """Atoms, grid and probe positions in Å as (y, x); the probes lie in three unit cells and between."""
+    a = LATTICE_ANGSTROM
+    basis = [(0, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0), (0.5, 0, 0.5), (0, 0.5, 0.5)]
+    atoms = ase.Atoms("SrTiO3", scaled_positions=basis, cell=[a] * 3, pbc=True) * (26, 26, 51)
+    positions = 40 + np.random.default_rng(0).uniform(0, 3 * a, (probes, 2))
+    return atoms, Grid((pixels, pixels), (26 * a, 26 * a)), positions
+
+
+def on_device(atoms: ase.Atoms, grid: Grid, cupy: Any) -> tuple[Array, Slices, Array]:
+    """Lens, slices and propagator."""
+    sigma = optics.interaction_constant(ENERGY_EV)
+    slices = specimen.build(atoms, grid, SLICE_ANGSTROM, sigma, "lobato", np.complex64, cupy).slices
+    fresnel = multislice.propagator(grid, optics.wavelength_angstrom(ENERGY_EV), slices.thickness_angstrom)
+    lens = optics.lens(grid, ENERGY_EV, SEMIANGLE_MRAD, {})
+    waves = tuple(cupy.asarray(wave.astype(np.complex64)) for wave in (lens, fresnel))
+    cupy.cuda.Device().synchronize()
+    return waves[0], slices, waves[1]
+
+
+def copy_rate(cupy: Any) -> float:
+    """Bytes a second, read and written, of copies from one buffer of 1 GiB to another; the median of 20."""
+    source, target = cupy.ones(2**28, np.float32), cupy.empty(2**28, np.float32)
+    rates = []
+    for repeat in range(22):
+        before, after = cupy.cuda.Event(), cupy.cuda.Event()
+        before.record()
+        target.data.copy_from_device_async(source.data, source.nbytes, cupy.cuda.get_current_stream())
+        after.record()
+        after.synchronize()
+        if repeat >= 2:
+            rates.append(2 * source.nbytes / (cupy.cuda.get_elapsed_time(before, after) * 1e-3))
+    return statistics.median(rates)
+
+
+def abtem(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """abTEM's answers, in a process and an environment of its own."""
+    command = [str(HERE.parent / "uv"), "run", "--no-project", "--isolated", "--python", "3.11"]
+    command += [word for package in RIVAL for word in ("--with", package)] + [
+        "python",
+        str(HERE / "worker_abtem_gpu.py"),
+    ]
+    environment = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}
+    lines = "\n".join(json.dumps(job) for job in jobs) + "\n"
+    answer = subprocess.run(command, input=lines, stdout=subprocess.PIPE, text=True, env=environment, check=True)
+    return [json.loads(line) for line in answer.stdout.splitlines()]
+
+
+def show(summary: dict[str, Any]) -> None:
+    print(f"{summary['device']}: {summary['probes']} patterns of {summary['grid']}², {summary['slices']} slices")
+    for name, seconds in summary["seconds"].items():
+        print(f"{name:22} {seconds:8.3f} s {summary['probes'] / seconds:10.0f} patterns/s")
+    rate = summary["copy_bytes_per_s"] / 1e12
+    print(f"{'roofline':22} {summary['roofline_s']:8.3f} s, at the {rate:.2f} TB/s of a copy\n")
+    print(
+        f"{summary['best']}: {summary['roofline_fraction']:.2f} of the roofline, {summary['ratio']:.1f} times "
+        f"{summary['rival']}; differs from the twin by {summary['difference']:.1e}. "
+        f"The potential takes {summary['specimen_s']:.2f} s more."
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

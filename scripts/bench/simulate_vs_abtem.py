@@ -1,0 +1,170 @@
+"""namsa against abTEM on a CPU, and against the limit that bare transforms set.
+
+    scripts/uv run python scripts/bench/simulate_vs_abtem.py [--repeats 5] [--probes 64] [--grid 512] [--json]
+
+SrTiO3, 50.8 x 50.8 x 199.2 Å, 100 slices, 200 keV, 20 mrad, full detector, float32. abTEM and MKL live in an
+environment that uv makes for them. Every round runs all programs one after the other, so that whatever else the machine
+does falls on all alike; ratios are medians over the rounds. abTEM runs as it comes, with FFTW, and with MKL through a
+small adapter, which is faster and which today's mkl_fft otherwise refuses; ratios are against the faster one.
+
+The limit is the rate of bare MKL transforms, two for each slice and probe: a multislice that does them in full cannot
+pass it, one that leaves out what the band limit zeroes can. "End to end" is from atoms to patterns, potential included.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import ase
+import numpy as np
+
+from namsa.backend import available_cores
+
+HERE = Path(__file__).parent
+RIVALS = ("abtem==1.0.11", "pyfftw==0.15.1", "mkl_fft==2.3.2", "mkl==2026.2.0", "scipy")
+LATTICE_ANGSTROM = 3.905
+
+
+def main() -> None:
+    options = parse()
+    job = workload(options.grid, options.probes, options.threads)
+    apart = [HERE.parent / "uv", "run", "--no-project", "--isolated", "--python", "3.11"]
+    apart += [word for package in RIVALS for word in ("--with", package)] + ["python"]
+    programs = {
+        "namsa": start([sys.executable, HERE / "worker_namsa.py"]),
+        "namsa, plain": start([sys.executable, HERE / "worker_namsa.py"]),
+        "abTEM, FFTW": start([*apart, HERE / "worker_abtem.py"]),
+        "abTEM, MKL": start([*apart, HERE / "worker_abtem.py"]),
+    }
+    choices = {
+        "namsa": {"engine": "auto"},
+        "namsa, plain": {"engine": "plain"},
+        "abTEM, FFTW": {"fft": "fftw"},
+        "abTEM, MKL": {"fft": "mkl"},
+    }
+    transforms = start([*apart, HERE / "worker_fft.py"])
+    rounds = []
+    for repeat in range(-1, options.repeats):  # the first round loads and plans, and is not counted
+        results: dict[str, Any] = {name: ask(programs[name], job | choices[name]) for name in programs}
+        for library in ("mkl", "scipy"):
+            shape = {"library": library, "shape": job["grid_shape"], "threads": options.threads}
+            results[library] = ask(transforms, shape)["transforms_per_s"]
+        times = ", ".join(f"{name} {results[name]['total_s']:.2f} s" for name in programs)
+        print(f"round {repeat + 1} of {options.repeats}: {times}", file=sys.stderr)
+        rounds.append(results)
+    for process in (*programs.values(), transforms):
+        process.communicate()
+    summary = summarise(rounds[1:], list(programs), options.probes)
+    show(summary)
+    if options.json:
+        print(json.dumps(summary | {"grid": options.grid, "probes": options.probes, "threads": options.threads}))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=5, help="rounds that are counted")
+    parser.add_argument("--probes", type=int, default=64)
+    parser.add_argument("--grid", type=int, default=512, help="pixels along each axis")
+    parser.add_argument("--threads", type=int, default=available_cores(), help="for abTEM and bare transforms")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    return parser.parse_args()
+
+
+def workload(grid: int, probes: int, threads: int) -> dict[str, Any]:
+    """What both programs are asked for; probes lie in one unit cell and between."""
+    a = LATTICE_ANGSTROM
+    basis = [(0, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0), (0.5, 0, 0.5), (0, 0.5, 0.5)]
+    atoms = ase.Atoms("SrTiO3", scaled_positions=basis, cell=[a] * 3, pbc=True) * (13, 13, 51)
+    return {
+        "numbers": atoms.numbers.tolist(),
+        "positions": atoms.positions.tolist(),
+        "cell": atoms.cell.lengths().tolist(),
+        "grid_shape": [grid, grid],
+        "slice_thickness_angstrom": 2.0,
+        "energy_ev": 200e3,
+        "semiangle_mrad": 20.0,
+        "probes_yx": (20 + np.random.default_rng(0).uniform(0, a, (probes, 2))).tolist(),
+        "threads": threads,
+    }
+
+
+def start(command: list[Any]) -> "subprocess.Popen[str]":
+    environment = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}
+    environment |= {"MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+    words = [str(word) for word in command]
+    return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
+
+
+def ask(process: "subprocess.Popen[str]", job: dict[str, Any]) -> dict[str, Any]:
+    assert process.stdin
+    assert process.stdout
+    process.stdin.write(json.dumps(job) + "\n")
+    process.stdin.flush()
+    answer = process.stdout.readline()
+    if not answer:
+        raise SystemExit(f"{process.args} ended: {process.wait()}")
+    return dict(json.loads(answer))
+
+
+def summarise(rounds: list[dict[str, Any]], names: list[str], probes: int) -> dict[str, Any]:
+    """Medians over the rounds, of times and of ratios within a round."""
+    first, last = rounds[0], rounds[-1]
+    programs = {
+        name: {
+            "propagation_patterns_per_s": statistics.median(probes / r[name]["propagation_s"] for r in rounds),
+            "end_to_end_s": statistics.median(r[name]["total_s"] for r in rounds),
+            "peak_mib": last[name]["peak_mib"],
+            "transmitted": last[name]["transmitted"],
+            "slices": last[name]["slices"],
+        }
+        for name in names
+    }
+    stock, *others = (name for name in names if name.startswith("abTEM"))
+    best = min((stock, *others), key=lambda name: programs[name]["end_to_end_s"])
+
+    def ratio(rival: str, key: str) -> float:
+        return statistics.median(r[rival][key] / r["namsa"][key] for r in rounds)
+
+    transforms = 2 * first["namsa"]["slices"]  # a pattern
+    return {
+        "ratio": ratio(best, "total_s"),
+        "ratio_propagation": ratio(best, "propagation_s"),
+        "ratio_stock": ratio(stock, "total_s"),
+        "ratio_stock_propagation": ratio(stock, "propagation_s"),
+        "memory_fraction": last["namsa"]["peak_mib"] / min(last[name]["peak_mib"] for name in (stock, *others)),
+        "limit_fraction": statistics.median(
+            probes / r["namsa"]["propagation_s"] / (r["mkl"] / transforms) for r in rounds
+        ),
+        "limit_patterns_per_s": {
+            library: statistics.median(r[library] / transforms for r in rounds) for library in ("mkl", "scipy")
+        },
+        "best_rival": best,
+        "engine": first["namsa"]["engine"],
+        "programs": programs,
+    }
+
+
+def show(summary: dict[str, Any]) -> None:
+    print(f"{'':14} {'patterns/s':>11} {'end to end':>11} {'peak memory':>12} {'transmitted':>12}")
+    for name, numbers in summary["programs"].items():
+        print(
+            f"{name:14} {numbers['propagation_patterns_per_s']:11.1f} {numbers['end_to_end_s']:9.2f} s "
+            f"{numbers['peak_mib']:8.0f} MiB {numbers['transmitted']:12.5f}"
+        )
+    for library, rate in summary["limit_patterns_per_s"].items():
+        print(f"{'bare ' + library:14} {rate:11.1f}")
+    print(
+        f"\nnamsa ({summary['engine']} engine) against {summary['best_rival']}: propagation "
+        f"{summary['ratio_propagation']:.2f} times, end to end {summary['ratio']:.2f} times, memory "
+        f"{summary['memory_fraction']:.2f}; against abTEM as it comes {summary['ratio_stock_propagation']:.2f} and "
+        f"{summary['ratio_stock']:.2f} times; {summary['limit_fraction']:.2f} of what bare MKL transforms allow"
+    )
+
+
+if __name__ == "__main__":
+    main()
