@@ -4,8 +4,10 @@
 """
 
 import argparse
+import os
 import signal
 import sys
+import warnings
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -15,20 +17,31 @@ from namsa.errors import InputError, WorkError
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns its exit code."""
+    warnings.showwarning = _say
     # A batch system ends a job with SIGTERM: what is being written is finished as after Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = _parser().parse_args(arguments)
     try:
-        return int(options.run(options) or 0)
+        code = int(options.run(options) or 0)
+        sys.stdout.flush()
+        return code
     except InputError as error:
         print(f"namsa: {error}", file=sys.stderr)
         return 2
     except WorkError as error:
         print(f"namsa: {error}", file=sys.stderr)
         return 1
+    except BrokenPipeError:  # whoever reads, as in `namsa info DIR | head`, has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except KeyboardInterrupt:
         print("namsa: interrupted; what was written is whole, and the same command goes on from there", file=sys.stderr)
         return 130
+
+
+def _say(message: Warning | str, *_: object, **__: object) -> None:
+    """A warning as one line for a person, without the line of code that it comes from."""
+    print(f"namsa: warning: {message}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -38,12 +51,14 @@ def _parser() -> argparse.ArgumentParser:
     command = add("simulate", help="one specimen to an HDF5 stack with a preview picture")
     command.set_defaults(run=commands.simulate)
     _add_config(command)
+    _add_dry_run(command)
     command.add_argument("--crystal", type=Path, metavar="FILE.cif", help="instead of the configuration's first one")
     command.add_argument("--out", type=Path, metavar="FILE.h5", help="default: the sample's name in this folder")
 
     command = add("dataset", help="this rank's share of a dataset; run again to go on")
     command.set_defaults(run=commands.dataset)
     _add_config(command)
+    _add_dry_run(command)
     command.add_argument("--out", type=Path, required=True, metavar="DIR")
     command.add_argument("--rank", default="auto", help="auto (the launcher's environment) or a number")
     command.add_argument("--size", default="auto", help="auto or the number of ranks")
@@ -88,3 +103,10 @@ def _add_config(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--set", action="append", default=[], metavar="key.path=value", dest="overrides", help="override one value"
     )
+
+
+def _add_dry_run(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "--dry-run", action="store_true", help="make and write nothing: say what it would take in time, memory and disk"
+    )
+    command.add_argument("--json", action="store_true", help="of --dry-run")

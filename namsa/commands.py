@@ -6,12 +6,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from namsa import doctor as doctors
+from namsa import estimate as estimates
 from namsa import factory, hdf5, manifest, materials, shards, viewer
 from namsa import info as infos
 from namsa import show as pictures
@@ -36,6 +38,9 @@ def simulate(options: argparse.Namespace) -> None:
     entry = manifest.build(config, (material,))[0]
     if entry.skipped:
         raise InputError(f"{entry.id}: {entry.skipped}")
+    if options.dry_run:
+        _print_estimate(estimates.stack(config, material, entry), options.json)
+        return
     path = options.out or Path(f"{entry.id}.h5")
     with _progress() as progress:
         tasks = {stage: progress.add_task(stage, total=None) for stage in ("slices", "probes")}
@@ -54,6 +59,9 @@ def dataset(options: argparse.Namespace) -> None:
     """This rank's share; the summary is the last line, as JSON."""
     config = load(options.config, options.overrides)
     rank, size = rank_and_size(_number(options.rank, "--rank"), _number(options.size, "--size"))
+    if options.dry_run:
+        _print_estimate(estimates.dataset(config, materials.select(config.materials), size), options.json)
+        return
     with _progress() as progress:
         task = progress.add_task(f"rank {rank} of {size}", total=None)
         summary = factory.produce(
@@ -66,6 +74,16 @@ def dataset(options: argparse.Namespace) -> None:
             on_sample=lambda done, total: progress.update(task, completed=done, total=total),
         )
     print(json.dumps(summary))
+
+
+def _print_estimate(found: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print(json.dumps(found, ensure_ascii=False))
+        return
+    table = Table(box=None, show_header=False)
+    for name, value in estimates.rows(found):
+        table.add_row(name, value)
+    Console().print(table)
 
 
 def _number(text: str, name: str) -> int | None:

@@ -159,9 +159,10 @@ def electrons(
 def counted(patterns: npt.NDArray[Any], electrons: float, seed: int) -> npt.NDArray[Any]:
     """What a beam of `electrons` a pattern leaves of the expected `patterns` (n, dy, dx): Poisson's counts.
 
-    They are given over `electrons`, so that they stay fractions of the beam. Every pixel's count is the quantile of its
-    own random number, drawn from (seed, number of the pattern): threads and batches do not change it, and the last
-    digits in which two engines differ change one count in a million, not the rest of a pattern.
+    They are given over `electrons`, so that they stay fractions of the beam. An electron is counted in one pixel: a
+    point spread in `patterns` moves electrons and leaves the pixels' noise independent. Every pixel's count is the
+    quantile of its own random number, drawn from (seed, number of the pattern): threads and batches do not change it,
+    and the last digits in which two engines differ move a few counts by one, and not the rest of a pattern.
     """
     noisy = np.empty_like(patterns)
 

@@ -167,7 +167,7 @@ def patterns_shown(cbed: Image, provenance: Mapping[str, Any]) -> Shown:
         notes.append(f"Here {binning} × {binning} of their {dy} × {dx} pixels are one.")
     if every > 1:
         notes.append(
-            f"Of {n} positions {len(numbers)} are here, every {every}th" + (" along y and x." if raster else ".")
+            f"Of {n} positions {len(numbers)} are here, one in {every}" + (" along y and x." if raster else ".")
         )
     return Shown(tiles, frame, numbers, raster, " ".join(notes))
 
