@@ -48,8 +48,17 @@ def choices(
         raise InputError(f"precision is {precision!r}; it must be 'float32' or 'float64'")
     if projection not in ("infinite", "finite"):
         raise InputError(f"projection is {projection!r}; it must be 'infinite' or 'finite'")
-    if engine not in ("auto", "plain"):
-        raise InputError(f"engine is {engine!r}; it must be 'auto' or 'plain'")
+    if engine not in ("auto", "plain", "fused"):
+        raise InputError(f"engine is {engine!r}; it must be 'auto', 'plain' or 'fused'")
+
+
+def engine(wanted: str, shape: tuple[int, int], supported: bool) -> None:
+    """Raises InputError where the fused engine is insisted on, and has no transform of `shape`."""
+    if wanted == "fused" and not supported:
+        raise InputError(
+            f"engine 'fused' is not there for a grid of {shape} in this precision: use sides without prime factors "
+            "beyond 7 (on a GPU up to 1024, float32), install namsa where a C compiler is, or use engine 'auto'"
+        )
 
 
 def warn(

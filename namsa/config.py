@@ -147,6 +147,7 @@ class Simulation(Section):
     form_factors: Literal["lobato", "kirkland"] = "lobato"
     precision: Literal["float32", "float64"] = "float32"
     backend: Literal["auto", "cpu", "cupy"] = "auto"
+    engine: Literal["auto", "plain", "fused"] = "auto"
 
     @model_validator(mode="after")
     def _one_grid(self) -> "Simulation":

@@ -56,6 +56,7 @@ def simulate_entry(
         frozen_phonons=config.specimen.frozen_phonons,
         precision=settings.precision,
         backend=settings.backend,
+        engine=settings.engine,
         seed=entry.seed,
         detector=config.detector,
         beam_tilt_mrad=microscope.beam_tilt_mrad,

@@ -83,8 +83,8 @@ def vector_bytes() -> int:
     return int(_library.fused_vector_bytes()) if _library else 0
 
 
-def supports(shape: tuple[int, int]) -> bool:
-    """Whether the compiled part is there and has the radices that both axes of `shape` ask for."""
+def supports(shape: tuple[int, int], dtype: npt.DTypeLike = np.complex64) -> bool:
+    """Whether the compiled part is there and has the radices that both axes of `shape` ask for; any complex `dtype`."""
     return available() and all(n > 1 and int(np.prod(radices(n))) == n for n in shape)
 
 

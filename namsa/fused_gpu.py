@@ -7,8 +7,8 @@ rounding of float32. A slice there moves each wave about six times; here [row Fâ
 
 `launch(name, probes, *arrays)` enqueues a kernel: here on a device, in the tests on a CPU that runs the same source.
 
-No GPU has run the kernels yet: NVRTC compiles them for sm_70, sm_80 and sm_90, and the tests run them on a CPU. Times
-in the comments here are estimates.
+No GPU has run the kernels yet, so `simulate` takes them only where asked to, by engine "fused". NVRTC compiles them for
+sm_70, sm_80 and sm_90, and the tests run them on a CPU. Times in the comments here are estimates.
 """
 
 from collections import deque
@@ -23,7 +23,7 @@ import numpy.typing as npt
 
 from namsa import detector
 from namsa.backend import available_cores, to_host
-from namsa.errors import WorkError
+from namsa.errors import InputError, WorkError
 from namsa.grid import Array, Grid
 from namsa.potential import Slices
 
@@ -280,7 +280,6 @@ def diffract(
     cbed: npt.NDArray[Any],
     positions: npt.NDArray[np.float64],
     grid: Grid,
-    plan: Plan,
     lens: Array,
     slices: Slices,
     fresnel: Array,
@@ -290,11 +289,16 @@ def diffract(
 ) -> None:
     """Adds every probe's pattern to `cbed` (n, dy, dx) on the host; `lens`, `slices` and `fresnel` are on the device.
 
+    Raises InputError where the device's shared memory is too small for the grid.
+
     One stream computes and another copies to page-locked memory, from where a few threads add to `cbed`.
     """
     import cupy
     import cupyx
 
+    plan = device_plan(lens, fresnel)
+    if plan is None:
+        raise InputError(f"this GPU has too little shared memory for a grid of {grid.shape}: use engine 'plain'")
     free_bytes = cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
     size = batch_size(plan, len(positions), free_bytes, batch)
     shared, launch = operands(plan, lens, fresnel, cupy), device_launch(plan)

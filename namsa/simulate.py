@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from namsa import checks, coherence, fused, multislice, optics, potential, provenance, specimen
+from namsa import checks, coherence, fused, fused_gpu, multislice, optics, potential, provenance, specimen
 from namsa import detector as detectors
 from namsa.backend import Backend, available_cores, resolve, to_host
 from namsa.config import Detector, FrozenPhonons
@@ -20,6 +20,7 @@ from namsa.form_factors import Table
 from namsa.grid import Array, Grid
 
 Progress = Callable[[str, int, int], None]
+Engine = Literal["auto", "plain", "fused"]
 _CACHE_BYTES = 2**20  # a batch of this size stays in a core's second-level cache
 _DEVICE_BYTES = 2**28  # and one of this size keeps a GPU busy
 
@@ -56,7 +57,7 @@ def simulate(
     frozen_phonons: FrozenPhonons | None = None,
     precision: Literal["float32", "float64"] = "float32",
     backend: Backend = "auto",
-    engine: Literal["auto", "plain"] = "auto",
+    engine: Engine = "auto",
     seed: int = 0,
     detector: Detector | None = None,
     beam_tilt_mrad: tuple[float, float] = (0.0, 0.0),
@@ -76,7 +77,8 @@ def simulate(
     positions_angstrom: (n, 2) probe positions (y, x) from the cell's origin; they wrap
     aberrations: Krivanek's, Å and rad; C10 = −defocus
     frozen_phonons: patterns are averaged over its configurations, drawn from `seed`
-    engine: "auto" takes a fused one for the grids that it knows, to the same result; the provenance says which
+    engine: "fused" for grids without prime factors beyond 7, "plain" for all, to the same result but for rounding;
+        "auto" takes the fused one on a CPU where it can, and says which in the provenance
     detector: none gives patterns on the reciprocal grid, (n, ny, nx); its noise is drawn from `seed`
     beam_tilt_mrad, specimen_tilt_mrad: (y, x); see `optics.lens` and `optics.specimen_tilt`
     source_size_angstrom, focal_spread_angstrom: FWHM and rms of Gaussians; see `coherence` for what they cost
@@ -95,7 +97,8 @@ def simulate(
     dtype = np.result_type(real, np.complex64)
     lx, ly, lz = (float(length) for length in atoms.cell.lengths())
     grid = Grid((int(grid_shape[0]), int(grid_shape[1])), (ly, lx))
-    fuse = engine == "auto" and xp is np and fused.supports(grid.shape)
+    fuse = engine == "fused" or (engine == "auto" and xp is np and fused.supports(grid.shape))
+    checks.engine(engine, grid.shape, (fused if xp is np else fused_gpu).supports(grid.shape, dtype))
     arguments["engine"] = "fused" if fuse else "plain"
     n_slices = potential.slice_count(lz, slice_thickness_angstrom)
     wavelength, sigma = optics.wavelength_angstrom(energy_ev), optics.interaction_constant(energy_ev)
@@ -131,10 +134,15 @@ def simulate(
         seen = specimen.build(
             thermal, grid, slice_thickness_angstrom, sigma, form_factors, dtype, xp, on_slice, projection
         )
-        scans = (fused if fuse else multislice).engine(grid, seen.slices, fresnel)
+        scans = (fused if fuse and xp is np else multislice).engine(grid, seen.slices, fresnel)
         for index, mode in enumerate(modes, start=configuration * len(modes)):
             on_probes = _part(on_progress, "probes", index, configurations * len(modes))
-            _diffract(cbed, positions + mode.shift, lens(mode), scans, binning, on_probes)
+            if fuse and xp is not np:
+                fused_gpu.diffract(
+                    cbed, positions + mode.shift, grid, lens(mode), seen.slices, fresnel, binning, on_probes
+                )
+            else:
+                _diffract(cbed, positions + mode.shift, lens(mode), scans, binning, on_probes)
         density += to_host(seen.density)
         projected += to_host(seen.projected_potential)
     cbed /= configurations

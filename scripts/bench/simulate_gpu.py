@@ -54,7 +54,7 @@ def main() -> int:
 
     def fused(batch: int | None) -> Callable[[Any], None]:
         return lambda cbed: fused_gpu.diffract(
-            cbed, positions, grid, plan, lens, slices, fresnel, None, lambda done, total: None, batch
+            cbed, positions, grid, lens, slices, fresnel, None, lambda done, total: None, batch
         )
 
     def twin(cbed: Any) -> None:

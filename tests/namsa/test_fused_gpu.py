@@ -130,11 +130,12 @@ def test_batches_reach_their_rows_and_the_detector(binned, tmp_path, monkeypatch
     cupy, cupyx = cuda_on_cpu.fake_cupy(free_bytes=2**24)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
     monkeypatch.setitem(sys.modules, "cupyx", cupyx)
+    monkeypatch.setattr(fused_gpu, "device_plan", lambda lens, fresnel: plan)
     monkeypatch.setattr(fused_gpu, "device_launch", lambda plan: launch)
     before = 2.0**-10  # of the patterns' size: it is added to
     cbed = np.full((7, *(seen.shape if binned else grid.shape)), before, np.float32)
     fused_gpu.diffract(
-        cbed, positions, grid, plan, lens, slices, fresnel, matrices, lambda *done: progress.append(done), batch=2
+        cbed, positions, grid, lens, slices, fresnel, matrices, lambda *done: progress.append(done), batch=2
     )
     assert progress == [(2, 7), (4, 7), (6, 7), (7, 7)]
     assert error(cbed - before, detector.collect(plain(*world), matrices)) < 1e-6
@@ -261,9 +262,8 @@ def on_device(cupy, lens, slices, fresnel):
 def test_a_device_agrees_with_the_plain_engine(shape, batch, cupy):
     grid, lens, slices, fresnel, positions = world = problem(shape, (shape[0] // 3, shape[1] // 3), probes=7)
     device = on_device(cupy, lens, slices, fresnel)
-    plan = fused_gpu.device_plan(device[0], device[2])
     cbed = np.zeros((7, *shape), np.float32)
-    fused_gpu.diffract(cbed, positions, grid, plan, *device, None, lambda *done: None, batch)
+    fused_gpu.diffract(cbed, positions, grid, *device, None, lambda *done: None, batch)
     assert error(cbed, plain(*world)) < 1e-6
 
 
@@ -272,10 +272,9 @@ def test_a_device_repeats_itself_to_the_bit(cupy):
     """Nothing is summed in an order left to chance, so a difference would be a race."""
     grid, lens, slices, fresnel, positions = problem((512, 384), (170, 128), probes=64, slices=10)
     device = on_device(cupy, lens, slices, fresnel)
-    plan = fused_gpu.device_plan(device[0], device[2])
     stacks = np.zeros((3, 64, 512, 384), np.float32)
     for stack, batch in zip(stacks, (64, 64, 10), strict=True):
-        fused_gpu.diffract(stack, positions, grid, plan, *device, None, lambda *done: None, batch)
+        fused_gpu.diffract(stack, positions, grid, *device, None, lambda *done: None, batch)
     np.testing.assert_array_equal(stacks[1], stacks[0])
     np.testing.assert_array_equal(stacks[2], stacks[0])
     waves = multislice.exit_waves(optics.probes(device[0], grid, positions), *device[1:])

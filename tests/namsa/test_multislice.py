@@ -1,6 +1,5 @@
 """Propagation against physics: signs, conservation, translation, convergence; never on a square grid."""
 
-
 import ase
 import numpy as np
 import pytest
