@@ -37,7 +37,12 @@ def positions(positions_angstrom: npt.ArrayLike, scan_shape: tuple[int, int] | N
 
 
 def choices(
-    grid_shape: tuple[int, int], slice_thickness_angstrom: float, precision: str, projection: str, engine: str
+    grid_shape: tuple[int, int],
+    slice_thickness_angstrom: float,
+    precision: str,
+    projection: str,
+    engine: str,
+    method: str,
 ) -> None:
     """Raises InputError for a value that is none of those there are."""
     if min(grid_shape) < 2:
@@ -50,6 +55,8 @@ def choices(
         raise InputError(f"projection is {projection!r}; it must be 'infinite' or 'finite'")
     if engine not in ("auto", "plain", "fused"):
         raise InputError(f"engine is {engine!r}; it must be 'auto', 'plain' or 'fused'")
+    if method not in ("auto", "multislice", "prism"):
+        raise InputError(f"method is {method!r}; it must be 'auto', 'multislice' or 'prism'")
 
 
 def engine(wanted: str, shape: tuple[int, int], supported: bool) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from namsa import doctor as doctors
@@ -43,13 +43,14 @@ def simulate(options: argparse.Namespace) -> None:
         return
     path = options.out or Path(f"{entry.id}.h5")
     with _progress() as progress:
-        tasks = {stage: progress.add_task(stage, total=None) for stage in ("slices", "probes")}
-        sample = simulate_entry(
-            config,
-            material,
-            entry,
-            lambda stage, done, total: progress.update(tasks[stage], completed=done, total=total),
-        )
+        tasks: dict[str, TaskID] = {}
+
+        def on_progress(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = progress.add_task(stage)
+            progress.update(tasks[stage], completed=done, total=total)
+
+        sample = simulate_entry(config, material, entry, on_progress)
     hdf5.write(path, [(entry.id, sample)])
     preview = pictures.show(sample, path.with_suffix(".png"))
     print(f"{path}  {preview}")

@@ -148,6 +148,7 @@ class Simulation(Section):
     precision: Literal["float32", "float64"] = "float32"
     backend: Literal["auto", "cpu", "cupy"] = "auto"
     engine: Literal["auto", "plain", "fused"] = "auto"
+    method: Literal["auto", "multislice", "prism"] = "auto"
 
     @model_validator(mode="after")
     def _one_grid(self) -> "Simulation":

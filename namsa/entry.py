@@ -57,6 +57,7 @@ def simulate_entry(
         precision=settings.precision,
         backend=settings.backend,
         engine=settings.engine,
+        method=settings.method,
         seed=entry.seed,
         detector=config.detector,
         beam_tilt_mrad=microscope.beam_tilt_mrad,

@@ -23,6 +23,8 @@ Complexes = npt.NDArray[np.complexfloating[Any, Any]]
 Integers = npt.NDArray[np.integer[Any]]
 Scan = Callable[[npt.NDArray[np.float64]], Reals]
 
+_Planned = tuple[Callable[[Complexes, Complexes], tuple[Reals, Reals]], Callable[[Reals], Complexes]]
+
 LIBRARY = "_namsa_fused"  # as hatch_build.py installs it
 _LEVELS = 32  # as in _fused.c
 _ALIGNMENT = 64  # of the widest vectors; a cache line's too
@@ -109,12 +111,54 @@ def engine(
 
     Raises InputError for a grid that is not supported.
     """
+    planned = _planner(grid, slices, fresnel, vectors)
+    ky, kx = grid.frequencies()
+
+    def scan(lens: Complexes) -> Scan:
+        run, _ = planned(lens)
+
+        def patterns(positions: npt.NDArray[np.float64]) -> Reals:
+            ramps_y = np.exp(-2j * np.pi * positions[:, :1] * ky[:, 0])
+            return run(ramps_y, np.exp(-2j * np.pi * positions[:, 1:] * kx[0]))[0]
+
+        return patterns
+
+    return scan
+
+
+def plane_waves(
+    grid: Grid, slices: Slices, fresnel: Complexes, *, vectors: int | None = None
+) -> Callable[[npt.NDArray[np.int64]], Complexes]:
+    """Flat indices (n,) on the grid -> the exit waves (n, ny, nx) of the plane waves there, each of amplitude 1.
+
+    Within the band limit: beyond, where the propagator is zero, there is none. Arguments and errors as in `engine`.
+    """
+    # A probe whose ramps light one place of the grid; what the workspace holds after it is its exit wave.
+    run, waves = _planner(grid, slices, fresnel, vectors)((fresnel != 0).astype(fresnel.dtype))
+    ny, nx = grid.shape
+
+    def exits(indices: npt.NDArray[np.int64]) -> Complexes:
+        out = np.empty((len(indices), ny, nx), fresnel.dtype)
+        for wave, index in zip(out, indices, strict=True):
+            row, column = (np.arange(n)[None] == i for n, i in zip(grid.shape, divmod(int(index), nx), strict=True))
+            wave[...] = waves(run(row, column)[1])
+        return out
+
+    return exits
+
+
+def _planner(grid: Grid, slices: Slices, fresnel: Complexes, vectors: int | None) -> Callable[[Complexes], _Planned]:
+    """lens -> (run, waves).
+
+    run: ramps (n, ny) and (n, nx), of which a probe is the product with the lens -> (patterns, workspace)
+    waves: a workspace -> the last probe's exit wave (ny, nx), zero frequency first
+    """
     library = _library
     if library is None:
         raise InputError("namsa was installed without its compiled engine: use the plain engine")
     if not supports(grid.shape):
         raise InputError(f"grid_shape {grid.shape} has prime factors beyond 7: use the plain engine")
-    (ny, nx), (ky, kx) = grid.shape, grid.frequencies()
+    ny, nx = grid.shape
     dtype, real = fresnel.dtype, fresnel.real.dtype
     lanes = (vectors or vector_bytes()) // real.itemsize
     padded_y, padded_x = (-(-n // lanes) * lanes for n in grid.shape)
@@ -122,7 +166,7 @@ def engine(
     twiddles = [_twiddles(n, dtype) for n in grid.shape]
     transmissions = [_waves(np.conj(t.T[order_x]), lanes, real) for t in slices.transmissions]
 
-    def scan(lens: Complexes) -> Scan:
+    def planned(lens: Complexes) -> _Planned:
         lit = np.flatnonzero(((lens != 0) | (fresnel != 0)).any(axis=0))
         group = np.unique(lit // lanes).astype(np.intc)
         arrays = (
@@ -145,21 +189,26 @@ def engine(
         )
         plan.alive = twiddles, transmissions, arrays  # the plan itself holds their addresses only
 
-        def patterns(positions: npt.NDArray[np.float64]) -> Reals:
-            n = len(positions)
-            ramps_y = np.exp(-2j * np.pi * positions[:, :1] * ky[order_y, 0]).astype(dtype)
-            ramps_x = _waves(np.exp(-2j * np.pi * positions[:, 1:] * kx[0]), lanes, real, group)
+        def run(along_y: Complexes, along_x: Complexes) -> tuple[Reals, Reals]:
+            n = len(along_y)
+            ramps_y, ramps_x = along_y[:, order_y].astype(dtype, order="C"), _waves(along_x, lanes, real, group)
             workspace = _aligned((len(group) * padded_y + padded_x, 2, lanes), real)
             workspace[...] = 0
             out = np.empty((n, ny, nx), real)
             library.fused_patterns(
                 ctypes.byref(plan), n, *(array.ctypes.data for array in (ramps_y, ramps_x, workspace, out))
             )
-            return out
+            return out, workspace
 
-        return patterns
+        def waves(workspace: Reals) -> Complexes:
+            columns = workspace[: len(group) * padded_y].reshape(-1, padded_y, 2, lanes)[:, :ny].swapaxes(0, 1)
+            wave = np.zeros((ny, padded_x // lanes, lanes), dtype)
+            wave[order_y[:, None], group] = columns[:, :, 0] + 1j * columns[:, :, 1]
+            return wave.reshape(ny, padded_x)[:, :nx]
 
-    return scan
+        return run, waves
+
+    return planned
 
 
 def digit_reversed(n: int) -> Integers:

@@ -10,11 +10,12 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa import optics
-from namsa.backend import fft_module
+from namsa.backend import array_module, fft_module
 from namsa.grid import Array, Grid
 from namsa.potential import Slices
 
 Scan = Callable[[npt.NDArray[np.float64]], Array]
+PlaneWaves = Callable[[npt.NDArray[np.int64]], Array]
 
 
 def propagator(grid: Grid, wavelength: float, distance_angstrom: float) -> npt.NDArray[np.complex128]:
@@ -29,6 +30,18 @@ def engine(grid: Grid, slices: Slices, fresnel: Array) -> Callable[[Array], Scan
     are held against.
     """
     return lambda lens: lambda positions: intensity(exit_waves(optics.probes(lens, grid, positions), slices, fresnel))
+
+
+def plane_waves(grid: Grid, slices: Slices, fresnel: Array) -> PlaneWaves:
+    """Flat indices (n,) on the grid -> the exit waves (n, ny, nx) of the plane waves there, each of amplitude 1."""
+    xp = array_module(fresnel)
+
+    def exits(indices: npt.NDArray[np.int64]) -> Array:
+        waves = xp.zeros((len(indices), fresnel.size), fresnel.dtype)
+        waves[xp.arange(len(indices)), xp.asarray(indices)] = 1
+        return exit_waves(waves.reshape(-1, *grid.shape), slices, fresnel)
+
+    return exits
 
 
 def exit_waves(waves: Array, slices: Slices, fresnel: Array) -> Array:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
+from types import ModuleType
 from typing import Any, Literal
 
 import ase
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from namsa import checks, coherence, fused, fused_gpu, multislice, optics, potential, provenance, specimen
+from namsa import checks, coherence, fused, fused_gpu, multislice, optics, potential, prism, provenance, specimen
 from namsa import detector as detectors
 from namsa.backend import Backend, available_cores, resolve, to_host
 from namsa.config import Detector, FrozenPhonons
@@ -21,6 +22,7 @@ from namsa.grid import Array, Grid
 
 Progress = Callable[[str, int, int], None]
 Engine = Literal["auto", "plain", "fused"]
+Method = Literal["auto", "multislice", "prism"]
 _CACHE_BYTES = 2**20  # a batch of this size stays in a core's second-level cache
 _DEVICE_BYTES = 2**28  # and one of this size keeps a GPU busy
 
@@ -58,6 +60,7 @@ def simulate(
     precision: Literal["float32", "float64"] = "float32",
     backend: Backend = "auto",
     engine: Engine = "auto",
+    method: Method = "auto",
     seed: int = 0,
     detector: Detector | None = None,
     beam_tilt_mrad: tuple[float, float] = (0.0, 0.0),
@@ -79,6 +82,8 @@ def simulate(
     frozen_phonons: patterns are averaged over its configurations, drawn from `seed`
     engine: "fused" for grids without prime factors beyond 7, "plain" for all, to the same result but for rounding;
         "auto" takes the fused one on a CPU where it can, and says which in the provenance
+    method: "prism" adds every probe up from plane waves, to the same result; "auto" does where `prism.pays`.
+        The provenance says which engine and method it was
     detector: none gives patterns on the reciprocal grid, (n, ny, nx); its noise is drawn from `seed`
     beam_tilt_mrad, specimen_tilt_mrad: (y, x); see `optics.lens` and `optics.specimen_tilt`
     source_size_angstrom, focal_spread_angstrom: FWHM and rms of Gaussians; see `coherence` for what they cost
@@ -91,7 +96,7 @@ def simulate(
     arguments = dict(locals())  # first of all: the provenance has them all, by name
     check_atoms(atoms)
     positions = checks.positions(positions_angstrom, scan_shape)
-    checks.choices(grid_shape, slice_thickness_angstrom, precision, projection, engine)
+    checks.choices(grid_shape, slice_thickness_angstrom, precision, projection, engine, method)
     aberrations = arguments["aberrations"] = dict(aberrations or {})
     xp, real = resolve(backend), np.dtype(precision)
     dtype = np.result_type(real, np.complex64)
@@ -116,10 +121,15 @@ def simulate(
         wave = optics.lens(grid, energy_ev, semiangle_mrad, defocused, beam_tilt_mrad)
         return xp.asarray((np.sqrt(mode.share) * wave).astype(dtype))
 
-    lens(modes[0])  # an aperture that does not fit is told of before any work
     tilt = optics.specimen_tilt(grid, specimen_tilt_mrad, lz / n_slices)
     fresnel = xp.asarray((multislice.propagator(grid, wavelength, lz / n_slices) * tilt).astype(dtype))
-    binning = detector and tuple(xp.asarray(m.astype(real)) for m in detectors.bin_matrices(grid, wavelength, detector))
+    binning = (
+        tuple(xp.asarray(m.astype(real)) for m in detectors.bin_matrices(grid, wavelength, detector))
+        if detector
+        else None
+    )
+    reuse = prism.choose(method, n_slices, positions, len(modes), lens(modes[0]), fresnel, binning)
+    arguments["method"] = "prism" if reuse else "multislice"
     shape = tuple(row.count for row in detectors.pixels(grid, wavelength, detector))
     electrons = detectors.electrons(detector, positions, scan_shape)
     checks.memory(len(positions), shape, real.itemsize)
@@ -130,19 +140,33 @@ def simulate(
     cbed, density, projected = np.zeros((len(positions), *shape), real), np.zeros(grid.shape), np.zeros(grid.shape)
     for configuration in range(configurations):
         thermal = displaced(atoms, frozen_phonons.displacement_angstrom(), rng) if frozen_phonons else atoms
-        on_slice = partial(on_progress, "slices")
         seen = specimen.build(
-            thermal, grid, slice_thickness_angstrom, sigma, form_factors, dtype, xp, on_slice, projection
+            thermal,
+            grid,
+            slice_thickness_angstrom,
+            sigma,
+            form_factors,
+            dtype,
+            xp,
+            partial(on_progress, "slices"),
+            projection,
         )
-        scans = (fused if fuse and xp is np else multislice).engine(grid, seen.slices, fresnel)
+        scans = _engine(
+            fused if fuse and xp is np else multislice,
+            grid,
+            seen.slices,
+            fresnel,
+            reuse,
+            _part(on_progress, "plane waves", configuration, configurations),
+        )
         for index, mode in enumerate(modes, start=configuration * len(modes)):
             on_probes = _part(on_progress, "probes", index, configurations * len(modes))
-            if fuse and xp is not np:
+            if fuse and xp is not np and not reuse:
                 fused_gpu.diffract(
                     cbed, positions + mode.shift, grid, lens(mode), seen.slices, fresnel, binning, on_probes
                 )
             else:
-                _diffract(cbed, positions + mode.shift, lens(mode), scans, binning, on_probes)
+                _diffract(cbed, positions + mode.shift, lens(mode), scans, reuse and reuse.batch, binning, on_probes)
         density += to_host(seen.density)
         projected += to_host(seen.projected_potential)
     cbed /= configurations
@@ -157,6 +181,21 @@ def simulate(
     return Sample(cbed, (density / configurations).astype(real), (projected / configurations).astype(real), described)
 
 
+def _engine(
+    module: ModuleType,
+    grid: Grid,
+    slices: potential.Slices,
+    fresnel: Array,
+    reuse: prism.Reuse | None,
+    on_beams: Callable[[int, int], None],
+) -> Callable[[Array], multislice.Scan]:
+    """The engine of `module`, or `reuse` of its plane waves."""
+    if reuse is None:
+        return module.engine(grid, slices, fresnel)
+    exit_waves = module.plane_waves(grid, slices, fresnel)
+    return prism.engine(grid, exit_waves, fresnel, reuse.beams, reuse.wanted, on_beams)
+
+
 def _part(on_progress: Progress, stage: str, index: int, count: int) -> Callable[[int, int], None]:
     """Progress in part `index` of `count` equal ones, as progress of the whole."""
     return lambda done, total: on_progress(stage, index * total + done, count * total)
@@ -167,15 +206,16 @@ def _diffract(
     positions: npt.NDArray[np.float64],
     wave: Array,
     scans: Callable[[Array], multislice.Scan],
+    batch: int | None,
     binning: Any,
     on_probes: Callable[[int, int], None],
 ) -> None:
-    """Adds every probe's pattern to `cbed`, in batches that fit a core's cache (or keep a GPU busy).
+    """Adds every probe's pattern to `cbed`, in batches of a size or that fit a core's cache (or keep a GPU busy).
 
     Batches write to their own rows, so that the result does not depend on the number of threads.
     """
     on_host = isinstance(wave, np.ndarray)
-    batch = max(1, (_CACHE_BYTES if on_host else _DEVICE_BYTES) // wave.nbytes)
+    batch = batch or max(1, (_CACHE_BYTES if on_host else _DEVICE_BYTES) // wave.nbytes)
 
     patterns = scans(wave)
 

@@ -1,0 +1,172 @@
+"""How namsa's patterns converge: with slice thickness, with pixel size, and by energy and specimen thickness.
+
+    scripts/uv run python scripts/bench/convergence.py [--json]
+
+GaAs [001], every atom displaced by 0.08 Å rms along each axis, so that no two slices are alike; four probes of 20 mrad,
+float64. An error is the largest relative L2 difference of a probe's pattern from the finest calculation's. Atomic
+planes are 1.41 Å apart and fall anywhere in slices of about 2 Å.
+
+A slice's atoms act at its front, on average half a slice too early; a probe focused half a slice deeper, C10 = Δz/2,
+makes up for the average and leaves each atom's own deviation. The finest slices are focused so; the table has both.
+
+"ratio" is what halving the slices divides their error by, from 2 Å to 0.25 Å on average: 2 for a first-order error.
+"""
+
+import argparse
+import json
+import time
+from typing import Any
+
+import ase
+import numpy as np
+import numpy.typing as npt
+from ase.build import bulk
+from rich.console import Console
+from rich.table import Table
+
+import namsa
+from namsa.grid import Grid
+from namsa.optics import wavelength_angstrom
+
+Patterns = npt.NDArray[np.float64]
+LATTICE_ANGSTROM = 5.653
+LATERAL = (3, 4)  # cells along y and x
+SHAPE = (144, 192)
+CELLS = 8  # along the beam
+SLICES = (23, 46, 92, 184)  # 2 Å, and halved
+FINEST = 368
+SHAPES = ((72, 96), (84, 112), (108, 144), (144, 192), (180, 240))
+FINEST_SHAPE = (252, 336)
+ENERGIES_EV = (80e3, 200e3, 300e3)
+DEPTHS = (4, 9, 18, 36)  # cells along the beam
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    options = parser.parse_args()
+    start = time.perf_counter()
+    slices, pixels, energies = slice_thickness(), pixel_size(), energy_and_thickness()
+    console = Console(width=110)
+    for title, rows in (
+        ("Slice thickness, 200 keV, 45 Å thick", slices),
+        ("Pixel size, 200 keV, 45 Å thick, 2 Å slices", pixels),
+        ("2 Å slices against 0.25 Å slices", energies),
+    ):
+        table = Table(*rows[0], title=title, title_justify="left", box=None)
+        for row in rows:
+            table.add_row(*(f"{value:.4g}" for value in row.values()))
+        console.print(table, "")
+    ratio = (slices[0]["error"] / slices[-1]["error"]) ** (1 / (len(slices) - 1))
+    print(f"halving the slices divides their error by {ratio:.2f} on average; {time.perf_counter() - start:.0f} s")
+    if options.json:
+        print(json.dumps({"ratio": ratio, "slices": slices, "pixels": pixels, "energies": energies}))
+
+
+def slice_thickness() -> list[dict[str, float]]:
+    atoms = specimen(CELLS)
+    depth = atoms.cell.lengths()[2]
+    finest = patterns(atoms, depth / FINEST, focus=depth / FINEST / 2)
+    rows = []
+    for count in SLICES:
+        thickness = depth / count
+        as_it_comes, focused = patterns(atoms, thickness), patterns(atoms, thickness, focus=thickness / 2)
+        rows.append(
+            {
+                "slice, Å": thickness,
+                "error": error(as_it_comes, finest),
+                "error, C10 = Δz/2": error(focused, finest),
+            }
+        )
+    return rows
+
+
+def pixel_size() -> list[dict[str, float]]:
+    """Against the finest grid's pattern, and against what of it the coarser grid's band limit lets through."""
+    atoms = specimen(CELLS)
+    thickness = atoms.cell.lengths()[2] / SLICES[0]
+    finest = patterns(atoms, thickness, shape=FINEST_SHAPE)
+    rows = []
+    for shape in SHAPES:
+        coarse = patterns(atoms, thickness, shape=shape)
+        lx, ly, _ = (float(length) for length in atoms.cell.lengths())
+        grid = Grid(shape, (ly, lx))
+        passed = np.fft.fftshift(grid.antialias()) == 1
+        rows.append(
+            {
+                "pixel, Å": max(grid.sampling_angstrom),
+                "band limit, mrad": 1e3 * wavelength_angstrom(200e3) / (3 * max(grid.sampling_angstrom)),
+                "error": error(padded(coarse, FINEST_SHAPE), finest),
+                "error inside the band": error(coarse * passed, cropped(finest, shape) * passed),
+                "transmitted": float(coarse.sum() / len(coarse)),
+            }
+        )
+    return rows
+
+
+def energy_and_thickness() -> list[dict[str, float]]:
+    rows = []
+    for cells in DEPTHS:
+        atoms = specimen(cells)
+        row = {"thickness, Å": float(atoms.cell.lengths()[2])}
+        for energy in ENERGIES_EV:
+            coarse, fine = (patterns(atoms, wanted, energy) for wanted in (2.0, 0.25))
+            row[f"{energy / 1e3:.0f} keV"] = error(coarse, fine)
+        rows.append(row)
+    return rows
+
+
+def specimen(cells: int) -> ase.Atoms:
+    atoms = bulk("GaAs", "zincblende", a=LATTICE_ANGSTROM, cubic=True) * (*LATERAL[::-1], cells)
+    atoms.positions += np.random.default_rng(0).normal(0, 0.08, atoms.positions.shape)
+    atoms.wrap()
+    return atoms
+
+
+def patterns(
+    atoms: ase.Atoms,
+    slice_angstrom: float,
+    energy_ev: float = 200e3,
+    shape: tuple[int, int] = SHAPE,
+    focus: float = 0.0,
+) -> Patterns:
+    """Of four probes in a cell amid the specimen."""
+    inside = np.random.default_rng(1).uniform(0, 1, (4, 2))
+    sample = namsa.simulate(
+        atoms,
+        energy_ev=energy_ev,
+        semiangle_mrad=20.0,
+        grid_shape=shape,
+        positions_angstrom=LATTICE_ANGSTROM * (1 + inside),
+        slice_thickness_angstrom=slice_angstrom,
+        aberrations={"C10": focus},
+        precision="float64",
+        backend="cpu",
+    )
+    return sample.cbed
+
+
+def error(found: Patterns, wanted: Patterns) -> float:
+    """The worst pattern's relative L2 difference."""
+    difference: Any = np.linalg.norm(found - wanted, axis=(1, 2)) / np.linalg.norm(wanted, axis=(1, 2))
+    return float(difference.max())
+
+
+def box(inner: tuple[int, ...], outer: tuple[int, ...]) -> tuple[slice, slice]:
+    """Where an even grid's frequencies lie among a finer one's, zero in the centre of both."""
+    y, x = ((large - small) // 2 for small, large in zip(inner, outer, strict=True))
+    return slice(y, y + inner[0]), slice(x, x + inner[1])
+
+
+def padded(found: Patterns, shape: tuple[int, int]) -> Patterns:
+    full = np.zeros((len(found), *shape))
+    full[(slice(None), *box(found.shape[1:], shape))] = found
+    return full
+
+
+def cropped(found: Patterns, shape: tuple[int, int]) -> Patterns:
+    return found[(slice(None), *box(shape, found.shape[1:]))]
+
+
+if __name__ == "__main__":
+    main()

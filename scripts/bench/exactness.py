@@ -1,0 +1,161 @@
+"""namsa's and abTEM's patterns against the reference cases, and what each takes to build a potential.
+
+    scripts/uv run python scripts/bench/exactness.py [--repeats 3] [--json]
+
+The cases (tests/reference) were computed in float64 by a third program, by direct summation at the atoms' exact
+positions, and stored in float32, which bounds what can be seen to about 4e-8; an error is the worst pattern's relative
+L2 difference. abTEM spreads an atom over four pixels. It runs as it comes, in float64, and in float64 with the
+potential built on a grid four times finer and cut in reciprocal space, which needs code that it does not come with.
+Given namsa's potential slices it must agree: then nothing but the potential differs. abTEM lives in an environment that
+uv makes for it.
+
+The cost is of SrTiO3, 50.8 x 50.8 x 199.2 Å on 512 x 512 pixels, 100 slices, float32: the crystal, whose slices repeat,
+and the same with every atom displaced. namsa's time includes transmission functions and density, abTEM's neither.
+namsa takes all cores, abTEM one, as it comes: Dask's threads and FFTW's made it no faster.
+
+"ratio" is abTEM's worst error, as it comes, over namsa's in float32.
+"""
+
+import argparse
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import ase
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+from rich.table import Table
+from simulate_vs_abtem import HERE, RIVALS, ask, start, workload
+from threadpoolctl import threadpool_limits
+
+import namsa
+from namsa import potential, specimen
+from namsa.grid import Grid
+from namsa.optics import interaction_constant
+
+sys.path.insert(0, str(HERE.parents[1] / "tests/namsa"))
+import reference_cases
+
+RIVAL_OPTIONS: dict[str, dict[str, Any]] = {
+    "abTEM": {"precision": "float32"},
+    "abTEM, float64": {"precision": "float64"},
+    "abTEM, float64, 4x finer": {"precision": "float64", "oversampling": 4},
+}
+SAME_SLICES = "abTEM, float64, namsa's slices"
+
+
+def main() -> int:
+    options = parse()
+    apart: list[Any] = [HERE.parent / "uv", "run", "--no-project", "--isolated", "--python", "3.11"]
+    apart += [word for package in RIVALS for word in ("--with", package)] + ["python"]
+    tried = subprocess.run([*apart, "-c", "import abtem"], stderr=subprocess.PIPE, text=True, check=False)
+    if tried.returncode:
+        reason = (tried.stderr.strip().splitlines() or ["it said nothing"])[-1]
+        print(f"the environment for {RIVALS[0]} cannot be made: {reason}", file=sys.stderr)
+        return 2
+    abtem = start([*apart, HERE / "worker_abtem_exactness.py"])
+    errors = {name: case_errors(name, abtem) for name in reference_cases.CASES}
+    costs = {
+        "crystal": build_seconds(abtem, 0.0, options.repeats),
+        "every atom displaced": build_seconds(abtem, 0.08, options.repeats),
+    }
+    abtem.communicate()
+    ratio = max(case["abTEM"] for case in errors.values()) / max(case["namsa, float32"] for case in errors.values())
+    show(errors, costs)
+    print(f"abTEM's worst error is {ratio:.3g} times namsa's in float32")
+    if options.json:
+        print(json.dumps({"ratio": ratio, "rival": RIVALS[0], "errors": errors, "potential_s": costs}))
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--repeats", type=int, default=3, help="potentials that are timed, after one that is not")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    return parser.parse_args()
+
+
+def case_errors(name: str, abtem: "subprocess.Popen[str]") -> dict[str, float]:
+    atoms, arguments, arrays = reference_cases.load(name)
+    expected = reference_cases.full_patterns(arrays, "lobato", arguments["grid_shape"])
+
+    def error(found: npt.NDArray[Any]) -> float:
+        difference = np.linalg.norm(found - expected, axis=(1, 2)) / np.linalg.norm(expected, axis=(1, 2))
+        return float(difference.max())
+
+    errors = {
+        f"namsa, {precision}": error(
+            namsa.simulate(atoms, **arguments, form_factors="lobato", precision=precision, backend="cpu").cbed
+        )
+        for precision in ("float32", "float64")
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        job = {
+            **atoms_of(atoms),
+            **{key: arguments[key] for key in ("energy_ev", "semiangle_mrad", "aberrations", "grid_shape")},
+            "slice_thickness_angstrom": arguments["slice_thickness_angstrom"],
+            "probes_yx": arrays["probe_positions_yx"].tolist(),
+            "patterns": str(Path(folder) / "patterns.npy"),
+        }
+        ours = {"precision": "float64", "slices": str(Path(folder) / "slices.npy")}
+        np.save(ours["slices"], potential_slices(atoms, arguments))
+        for rival, choices in (RIVAL_OPTIONS | {SAME_SLICES: ours}).items():
+            ask(abtem, job | choices)
+            errors[rival] = error(np.load(job["patterns"], allow_pickle=False))
+    return errors
+
+
+def atoms_of(atoms: ase.Atoms) -> dict[str, Any]:
+    lengths = atoms.cell.lengths().tolist()
+    return {"numbers": atoms.numbers.tolist(), "positions": atoms.positions.tolist(), "cell": lengths}
+
+
+def potential_slices(atoms: ase.Atoms, arguments: dict[str, Any]) -> npt.NDArray[np.float64]:
+    """namsa's, in V·Å and not band-limited, (n_slices, ny, nx)."""
+    lx, ly, depth = (float(length) for length in atoms.cell.lengths())
+    grid = Grid(tuple(arguments["grid_shape"]), (ly, lx))
+    count = potential.slice_count(depth, arguments["slice_thickness_angstrom"])
+    distinct, order = potential.distinct_slices(specimen.atom_list(atoms), depth, count)
+    factors = potential.element_factors(atoms.numbers, grid, "lobato", np)
+    fields = [potential.field(potential.structure_sums(members, grid, np), factors, grid, np) for members in distinct]
+    return potential.POTENTIAL_CONSTANT * np.stack(fields)[order]
+
+
+def build_seconds(abtem: "subprocess.Popen[str]", displacement_angstrom: float, repeats: int) -> dict[str, float]:
+    """Medians; the programs take turns, so that whatever else the machine does falls on both alike."""
+    job = workload(grid=512, probes=1, threads=1)
+    atoms = ase.Atoms(job["numbers"], positions=job["positions"], cell=job["cell"], pbc=True)
+    atoms.positions += np.random.default_rng(0).normal(0, displacement_angstrom, atoms.positions.shape)
+    grid = Grid(tuple(job["grid_shape"]), tuple(job["cell"][1::-1]))
+    sigma = interaction_constant(job["energy_ev"])
+    times: dict[str, list[float]] = {"namsa": [], "abTEM": []}
+    for _ in range(repeats + 1):
+        begin = time.perf_counter()
+        with threadpool_limits(limits=1, user_api="blas"):  # as `simulate` has it: threads take slices
+            specimen.build(atoms, grid, job["slice_thickness_angstrom"], sigma, "lobato", np.dtype(np.complex64), np)
+        times["namsa"].append(time.perf_counter() - begin)
+        answer = ask(abtem, job | atoms_of(atoms) | {"precision": "float32"})
+        times["abTEM"].append(answer["potential_s"])
+    return {name: statistics.median(seconds[1:]) for name, seconds in times.items()}
+
+
+def show(errors: dict[str, dict[str, float]], costs: dict[str, dict[str, float]]) -> None:
+    console = Console(width=110)
+    table = Table("error of the patterns", *errors, box=None)
+    for program in next(iter(errors.values())):
+        table.add_row(program, *(f"{case[program]:.1e}" for case in errors.values()))
+    console.print(table, "")
+    table = Table("potential, s", "namsa", "abTEM", box=None)
+    for name, seconds in costs.items():
+        table.add_row(name, f"{seconds['namsa']:.2f}", f"{seconds['abTEM']:.2f}")
+    console.print(table, "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
