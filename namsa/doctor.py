@@ -22,6 +22,7 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
+from namsa import fused
 from namsa.backend import available_cores
 from namsa.errors import InputError
 from namsa.launcher import rank_and_size
@@ -77,7 +78,7 @@ def report(directory: Path = Path()) -> dict[str, Any]:
         *_machine(),
         *(_disk(name, path) for name, path in (("data", directory), ("temporary", Path(tempfile.gettempdir())))),
         *map(_library, LIBRARIES),
-        Check("simulation", "FFT", True, "scipy.fft on the CPU, cuFFT where CuPy has a device"),
+        _engine(),
         _cupy(*cupy),
         *_tensorflow(*tensorflow),
         *_horovod(*horovod),
@@ -141,6 +142,12 @@ def _library(name: str) -> Check:
         return Check("simulation", name, True, metadata.version(name))
     except Exception as error:  # a binary that does not fit raises whatever it likes
         return Check("simulation", name, False, f"{type(error).__name__}: {error}", SYNC)
+
+
+def _engine() -> Check:
+    remedy = "with a C compiler on PATH: scripts/uv sync --reinstall-package namsa"
+    found = f"fused, with vectors of {fused.vector_bytes()} bytes" if fused.available() else "plain, on SciPy's FFT"
+    return Check("simulation", "compiled engine", fused.available(), found, remedy, needed=False)
 
 
 def _cupy(found: Any, fault: str) -> Check:
