@@ -42,6 +42,10 @@ def simulate(options: argparse.Namespace) -> None:
         _print_estimate(estimates.stack(config, material, entry), options.json)
         return
     path = options.out or Path(f"{entry.id}.h5")
+    if path.suffix not in (".h5", ".hdf5", ".emd"):
+        raise InputError(f"--out {path}: end it in .h5, .hdf5 or .emd; the preview becomes {path.with_suffix('.png')}")
+    if not options.out and path.exists():
+        raise InputError(f"{path} is there already, perhaps of another microscope: name another file with --out")
     with _progress() as progress:
         tasks: dict[str, TaskID] = {}
 

@@ -91,7 +91,7 @@ def displaced(atoms: ase.Atoms, rms_angstrom: float | dict[str, float], rng: np.
     if isinstance(rms_angstrom, dict):
         missing = sorted(set(symbols) - set(rms_angstrom))
         if missing:
-            raise InputError(f"rms_angstrom has no value for {', '.join(missing)}; it has {', '.join(rms_angstrom)}")
+            raise InputError(f"no displacement is given for {', '.join(missing)}, only for {', '.join(rms_angstrom)}")
         rms = np.array([rms_angstrom[symbol] for symbol in symbols])
     else:
         rms = np.full(len(atoms), rms_angstrom)

@@ -119,6 +119,8 @@ def _calibration(p: dict[str, Any], scan: list[npt.NDArray[np.float64]]) -> dict
 @contextmanager
 def opened(path: Path) -> Iterator[dict[str, h5py.Group]]:
     """The samples' groups by name. Raises InputError where `path` is no file that `write` made."""
+    if not path.is_file():
+        raise InputError(f"there is no file {path}")
     try:
         with h5py.File(path, "r") as file:
             groups = {name: group for name, group in file.items() if "provenance" in group.attrs}

@@ -25,7 +25,9 @@ def rank_and_size(
     """
     if rank is not None or size is not None:
         if rank is None or size is None:
-            raise InputError(f"rank {rank} of size {size}: give both, or neither to take them from the launcher")
+            raise InputError(
+                "one of --rank and --size is missing: give both, or neither to take them from the launcher"
+            )
         return _checked(rank, size, "--rank and --size")
     for rank_name, size_name in _LAUNCHERS:
         if rank_name not in environment or (rank_name == "SLURM_PROCID" and _in_batch_script(environment)):

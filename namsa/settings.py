@@ -69,16 +69,18 @@ def validate(model: type[Tree], tree: dict[str, Any], source: str) -> Tree:
 def _describe(model: type[BaseModel], fault: Any) -> str:
     where = [str(part) for part in fault["loc"]]
     if fault["type"] == "extra_forbidden":
-        known = _fields_at(model, where[:-1])
+        known = list(_section_at(model, where[:-1]).model_fields)
         near = difflib.get_close_matches(where[-1], known, n=1, cutoff=0.0)
         hint = f"; did you mean {near[0]}?" if near else ""
         return f"unknown key {'.'.join(where)}{hint}"
     message = fault["msg"].removeprefix("Value error, ")
     given = "" if isinstance(fault["input"], dict) else f" (given {fault['input']!r})"
-    return f"{'.'.join(where) or 'configuration'}: {message}{given}"
+    field = _section_at(model, where[:-1]).model_fields.get(where[-1]) if where else None
+    meaning = f"; {where[-1]} is: {field.description}" if field and field.description else ""
+    return f"{'.'.join(where) or 'configuration'}: {message}{given}{meaning}"
 
 
-def _fields_at(model: type[BaseModel], where: list[str]) -> list[str]:
+def _section_at(model: type[BaseModel], where: list[str]) -> type[BaseModel]:
     for part in where:
         field = model.model_fields.get(part)
         if field is None:  # an index or a union's tag: the model stays
@@ -87,7 +89,7 @@ def _fields_at(model: type[BaseModel], where: list[str]) -> list[str]:
             if isinstance(candidate, type) and issubclass(candidate, BaseModel):
                 model = candidate
                 break
-    return list(model.model_fields)
+    return model
 
 
 def dump_yaml(model: BaseModel) -> str:
@@ -96,7 +98,11 @@ def dump_yaml(model: BaseModel) -> str:
 
 
 def config_hash(*values: BaseModel | int) -> str:
-    """16 hex digits that change with any of `values`, sections or plain numbers."""
-    plain = [value.model_dump(mode="json") if isinstance(value, BaseModel) else value for value in values]
+    """16 hex digits that change with any of `values`, sections or plain numbers.
+
+    What is left at its default does not count, so that a key that a later version adds leaves datasets what they are;
+    a default, once released, therefore stays.
+    """
+    plain = [v.model_dump(mode="json", exclude_defaults=True) if isinstance(v, BaseModel) else v for v in values]
     text = json.dumps(plain, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]

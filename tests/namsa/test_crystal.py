@@ -259,7 +259,8 @@ def test_the_atoms_of_a_mixed_site_move_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rms", "says"), [({"Sr": 0.1, "O": 0.1}, "no value for Ti"), (-0.1, "0 Å or more"), (float("nan"), "0 Å or more")]
+    ("rms", "says"),
+    [({"Sr": 0.1, "O": 0.1}, "no displacement is given for Ti"), (-0.1, "0 Å or more"), (float("nan"), "0 Å or more")],
 )
 def test_wrong_displacements_are_refused(rms: float | dict[str, float], says: str) -> None:
     with pytest.raises(InputError, match=says):

@@ -37,7 +37,7 @@ def test_the_tree_is_frozen_and_survives_a_round_trip(path):
     [
         ("microscope.energy_kev=200", "unknown key microscope.energy_kev; did you mean energy_ev"),
         ("microscop={}", "did you mean microscope"),
-        ("microscope.energy_ev=200", "microscope.energy_ev.*10000"),
+        ("microscope.energy_ev=200", "microscope.energy_ev.*10000.*in eV"),
         ("microscope.energy_ev=2e8", "microscope.energy_ev.*1000000"),
         ("microscope.energy_ev=.nan", "microscope.energy_ev.*finite"),
         ("simulation.sampling_angstrom=0.1", "exactly one of grid_shape and sampling_angstrom"),
@@ -72,6 +72,7 @@ def test_samples_hash_knows_what_decides_a_samples_bits(path):
     base = load(path).samples_hash()
     for decisive in ("microscope.semiangle_mrad=21", "seed=1", "specimen.max_strain=0.01"):
         assert load(path, [decisive]).samples_hash() != base
+    assert load(path, ["simulation.engine=auto"]).samples_hash() == base  # its default, said or not
     assert load(path, ["materials.limit=3", "data.directory=elsewhere"]).samples_hash() == base
 
 
