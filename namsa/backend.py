@@ -4,6 +4,8 @@ Nothing is switched globally: a function finds its module from the arrays that i
 """
 
 import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, Literal
 
 import numpy as np
@@ -64,3 +66,25 @@ def resolve(backend: Backend) -> Any:
 def available_cores() -> int:
     """Cores this process may run on, which a batch system's binding can make fewer than the machine has."""
     return len(os.sched_getaffinity(0))
+
+
+def in_batches(
+    work: Callable[[slice], None], total: int, size: int, on_host: bool, on_done: Callable[[int, int], None]
+) -> None:
+    """Calls `work` with slices of at most `size` of `total` things, and `on_done(done, total)` after each.
+
+    On the host in threads, one a core, as NumPy's, SciPy's and the compiled loops release the interpreter's lock; a GPU
+    is fed by one. An error or an interrupt ends what has not begun.
+    """
+    with ThreadPoolExecutor(available_cores() if on_host else 1) as pool:
+        parts = (slice(start, min(start + size, total)) for start in range(0, total, size))
+        pending = {pool.submit(work, part): part.stop - part.start for part in parts}
+        done = 0
+        try:
+            for future in as_completed(pending):
+                future.result()
+                done += pending[future]
+                on_done(done, total)
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise

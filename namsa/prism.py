@@ -11,7 +11,6 @@ plane waves than probes, and S is smaller than the probes' exit waves together w
 """
 
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
@@ -19,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa import multislice
-from namsa.backend import array_module, available_cores, to_host
+from namsa.backend import array_module, in_batches, to_host
 from namsa.grid import Array, Grid
 
 Integers = npt.NDArray[np.int64]
@@ -145,21 +144,10 @@ def scattering_matrix(
     together = max(1, _WAVES_BYTES[not on_host] // fresnel.nbytes)
     matrix, wanted = xp.empty((len(beams), len(pixels)), fresnel.dtype), xp.asarray(pixels)
 
-    def work(start: int) -> int:
-        chunk = beams[start : start + together]
-        matrix[start : start + together] = exit_waves(chunk).reshape(len(chunk), -1)[:, wanted]
-        return len(chunk)
+    def work(part: slice) -> None:
+        matrix[part] = exit_waves(beams[part]).reshape(part.stop - part.start, -1)[:, wanted]
 
-    with ThreadPoolExecutor(available_cores() if on_host else 1) as pool:
-        pending = [pool.submit(work, start) for start in range(0, len(beams), together)]
-        done = 0
-        try:
-            for future in as_completed(pending):
-                done += future.result()
-                on_beams(done, len(beams))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    in_batches(work, len(beams), together, on_host, on_beams)
     return matrix
 
 

@@ -1,7 +1,6 @@
 """One specimen to one sample: the simulator's story, from atoms to a stack of patterns and its electron density."""
 
 from collections.abc import Callable, Mapping
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from functools import partial
 from types import ModuleType
@@ -14,7 +13,7 @@ from threadpoolctl import threadpool_limits
 
 from namsa import checks, coherence, fused, fused_gpu, multislice, optics, potential, prism, provenance, specimen
 from namsa import detector as detectors
-from namsa.backend import Backend, available_cores, resolve, to_host
+from namsa.backend import Backend, in_batches, resolve, to_host
 from namsa.config import Detector, FrozenPhonons
 from namsa.crystal import check_atoms, displaced
 from namsa.form_factors import Table
@@ -216,22 +215,9 @@ def _diffract(
     """
     on_host = isinstance(wave, np.ndarray)
     batch = batch or max(1, (_CACHE_BYTES if on_host else _DEVICE_BYTES) // wave.nbytes)
-
     patterns = scans(wave)
 
-    def work(start: int) -> int:
-        chunk = positions[start : start + batch]
-        cbed[start : start + batch] += to_host(detectors.collect(patterns(chunk), binning))
-        return len(chunk)
+    def work(part: slice) -> None:
+        cbed[part] += to_host(detectors.collect(patterns(positions[part]), binning))
 
-    # NumPy's, SciPy's and the compiled loops release the interpreter's lock; a GPU is fed by one thread.
-    with ThreadPoolExecutor(available_cores() if on_host else 1) as pool:
-        pending = [pool.submit(work, start) for start in range(0, len(positions), batch)]
-        done = 0
-        try:
-            for future in as_completed(pending):
-                done += future.result()
-                on_probes(done, len(positions))
-        except BaseException:
-            pool.shutdown(cancel_futures=True)
-            raise
+    in_batches(work, len(positions), batch, on_host, on_probes)
