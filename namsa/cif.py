@@ -56,7 +56,7 @@ def read_cif(path: Path) -> Material:
     except MALFORMED as error:  # whatever pymatgen's parser runs into
         reason = re.sub(r"No structure parsed for section \d+ in CIF.", "", str(error))
         raise InputError(f"{path} cannot be read as a CIF: {' '.join(reason.split())}") from None
-    return Material(re.sub(r"[^\w.+-]+", "_", path.stem), reduced_formula(atoms), space_group, atoms, str(path))
+    return Material(re.sub(r"[^\w.+-]+", "_", path.stem), reduced_formula(atoms), space_group, atoms, str(path), "cif")
 
 
 def reduced_formula(atoms: ase.Atoms) -> str:

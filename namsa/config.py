@@ -14,6 +14,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_
 
 from namsa.errors import InputError
 from namsa.settings import Section, config_hash, read_yaml, validate
+from namsa.variation import GridVariation, RandomVariation
 
 Shape = tuple[PositiveInt, PositiveInt]
 FLOORS_ABOVE = ("network", "training")
@@ -209,6 +210,11 @@ class SimulationConfig(Section):
     split: Split = Split()
     specimen: Specimen = Specimen()
     microscope: Microscope = Microscope()
+    variation: RandomVariation | GridVariation | None = Field(
+        None,
+        discriminator="rule",
+        description="a rule, random or grid, and what of the microscope differs between samples",
+    )
     scan: Scan = Scan()
     simulation: Simulation
     detector: Detector | None = Field(None, description="none: the simulation's own reciprocal grid")
@@ -221,6 +227,23 @@ class SimulationConfig(Section):
             raise ValueError("target.at=scan needs a raster: give scan.shape in place of scan.file, or target.at=grid")
         return self
 
+    @model_validator(mode="after")
+    def _varied_is_not_set(self) -> "SimulationConfig":
+        """A value is set or varies: one that is set and has no effect would be a trap."""
+        varied = self.variation.given() if self.variation else {}
+        doses = {"electrons_per_pattern", "dose_electrons_per_angstrom2"}
+        set_too = [name for name in varied if name not in doses and any(getattr(self.microscope, name, ()))]
+        if "defocus_angstrom" in varied and "C10" in self.microscope.aberrations:
+            set_too.append("aberrations.C10")
+        if set_too:
+            raise ValueError(f"variation gives what microscope.{set_too[0]} gives too: leave one of them out")
+        if doses & varied.keys():
+            if not self.detector:
+                raise ValueError("variation gives a dose, for which there must be a detector section")
+            if self.detector.electrons_per_pattern or self.detector.dose_electrons_per_angstrom2:
+                raise ValueError("variation gives a dose, and so does the detector: leave one of them out")
+        return self
+
     def samples_hash(self) -> str:
         """Changes where a sample of the same id would: not with the list of materials, nor with where data lies.
 
@@ -228,8 +251,8 @@ class SimulationConfig(Section):
         """
         specimen = self.specimen.model_copy(update={"zone_axes": (), "thickness_angstrom": ()})
         scan = self.scan.model_copy(update={"file": _digest(self.scan.file)}) if self.scan.file else self.scan
-        detector = (self.detector,) if self.detector else ()
-        return config_hash(self.seed, specimen, self.microscope, scan, self.simulation, self.target, *detector)
+        given = [section for section in (self.detector, self.variation) if section]
+        return config_hash(self.seed, specimen, self.microscope, scan, self.simulation, self.target, *given)
 
 
 def _digest(path: Path) -> Path:

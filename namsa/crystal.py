@@ -5,6 +5,7 @@ A specimen is an `ase.Atoms` in a right-angled periodic cell, Å, x first, the b
 """
 
 from dataclasses import dataclass
+from typing import Literal
 
 import ase
 import numpy as np
@@ -18,6 +19,7 @@ from namsa.errors import InputError
 from namsa.orient import fit_cell
 
 Integers = npt.NDArray[np.int64]
+Kind = Literal["cif", "materials_project", "builtin", "generator", "substituted"]
 
 ROUNDING = 1e-4  # occupancies and coordinates are printed to about four digits
 SAME_SITE = 1e-3  # Å; atoms no further apart are of one mixed site
@@ -32,6 +34,7 @@ class Material:
 
     name: unique and safe in file names; formula: reduced; space_group: Hermann–Mauguin symbol
     atoms: the conventional cell, to which zone axes refer; source: the library's entry or the file
+    kind: where it comes from; a "substituted" one was made up after a prototype and need not exist
     """
 
     name: str
@@ -39,6 +42,7 @@ class Material:
     space_group: str
     atoms: ase.Atoms
     source: str
+    kind: Kind = "generator"
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from namsa.manifest import Entry
 from namsa.materials import Material
 from namsa.optics import wavelength_angstrom
 from namsa.simulate import Progress, Sample, simulate
+from namsa.variation import Varied
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # as in `simulate`
@@ -35,7 +36,8 @@ def simulate_entry(
         config.specimen.max_atoms,
     )
     lx, ly, lz = (float(length) for length in cell.atoms.cell.lengths())
-    settings, microscope = config.simulation, config.microscope
+    own = with_own_microscope(config, entry)
+    settings, microscope = own.simulation, own.microscope
     shape = settings.grid_shape or fast_shape((ly, lx), settings.sampling_angstrom or 0.0)
     grid = Grid(shape, (ly, lx))
     if config.scan.file:
@@ -59,7 +61,7 @@ def simulate_entry(
         engine=settings.engine,
         method=settings.method,
         seed=entry.seed,
-        detector=config.detector,
+        detector=own.detector,
         beam_tilt_mrad=microscope.beam_tilt_mrad,
         specimen_tilt_mrad=microscope.specimen_tilt_mrad,
         source_size_angstrom=microscope.source_size_angstrom,
@@ -96,7 +98,22 @@ def simulate_entry(
         "density_origin_angstrom": origin,
         "density_max_q_per_angstrom": max_q,
     }
+    if entry.varied:
+        provenance["varied"] = entry.varied
     return replace(sample, density=density.astype(sample.density.dtype), provenance=provenance)
+
+
+def with_own_microscope(config: SimulationConfig, entry: Entry) -> SimulationConfig:
+    """`config` with the values of the microscope that are this entry's own."""
+    varied = dict(entry.varied)
+    if not varied:
+        return config
+    names = ("electrons_per_pattern", "dose_electrons_per_angstrom2")
+    dose: Varied = {name: varied.pop(name) for name in names if name in varied}
+    if "defocus_angstrom" in varied:
+        varied["aberrations"] = config.microscope.aberrations | {"C10": -varied.pop("defocus_angstrom")}
+    detector = config.detector.model_copy(update=dose) if config.detector else None
+    return config.model_copy(update={"microscope": config.microscope.model_copy(update=varied), "detector": detector})
 
 
 def focal_spread_angstrom(microscope: Microscope) -> float:

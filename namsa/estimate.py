@@ -21,7 +21,7 @@ from namsa import detector as detectors
 from namsa.backend import available_cores, resolve, to_host
 from namsa.config import SimulationConfig
 from namsa.crystal import Material, supercell
-from namsa.entry import focal_spread_angstrom
+from namsa.entry import focal_spread_angstrom, with_own_microscope
 from namsa.errors import InputError
 from namsa.grid import Array, Grid, fast_shape
 from namsa.manifest import Entry
@@ -102,7 +102,8 @@ class Estimate:
 
 def count(config: SimulationConfig, material: Material, entry: Entry) -> Case:
     """What `entry.simulate_entry` would do. Raises InputError as it does."""
-    wanted, microscope, settings = config.specimen, config.microscope, config.simulation
+    own = with_own_microscope(config, entry)
+    wanted, microscope, settings = own.specimen, own.microscope, own.simulation
     fit = fit_cell(
         material.atoms,
         entry.zone_axis,

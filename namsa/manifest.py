@@ -13,7 +13,7 @@ import uuid
 from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -24,6 +24,7 @@ from namsa.config import SimulationConfig, Specimen, Split
 from namsa.crystal import Material
 from namsa.errors import InputError, WorkError
 from namsa.orient import fit_cell
+from namsa.variation import Varied, draw
 
 FILE_NAME = "manifest.jsonl"
 FORMAT, VERSION = "namsa-manifest", 1
@@ -40,6 +41,8 @@ class Entry:
     thickness_angstrom: the wanted one; a supercell has a whole number of repeats
     seed: of all that is random in the sample
     skipped: why no supercell can be built; such an entry is never simulated
+    source: the kind of source of its material, as in `crystal.Material`; "" in manifests that do not say
+    varied: the microscope's values of this sample alone, by name, with units in the names (`variation`)
     """
 
     id: str
@@ -51,12 +54,14 @@ class Entry:
     seed: int
     split: SplitName
     skipped: str | None = None
+    source: str = ""
+    varied: Varied = field(default_factory=dict)
 
 
 def build(config: SimulationConfig, materials: Sequence[Material]) -> tuple[Entry, ...]:
-    """Every material along every zone axis at every thickness; what cannot be built has its reason in `skipped`.
+    """Every material along every zone axis at every thickness, with every configuration of the microscope.
 
-    Raises InputError where two entries would have the same id.
+    What cannot be built has its reason in `skipped`. Raises InputError where two entries would have the same id.
     """
     entries = []
     for material in materials:
@@ -64,23 +69,37 @@ def build(config: SimulationConfig, materials: Sequence[Material]) -> tuple[Entr
         for zone_axis in config.specimen.zone_axes:
             too_thick, reason = _obstacle(material, zone_axis, config.specimen)
             for thickness in config.specimen.thickness_angstrom:
-                sample_id = f"{material.name}-{''.join(map(str, zone_axis))}-{thickness:g}A"
-                entry = Entry(
-                    sample_id,
-                    material.name,
-                    material.formula,
-                    material.space_group,
-                    zone_axis,
-                    thickness,
-                    int.from_bytes(_sha256(f"{config.seed} {sample_id}")[:6], "big"),
-                    split,
-                    reason if thickness >= too_thick else None,
-                )
-                entries.append(entry)
+                specimen = f"{material.name}-{''.join(map(str, zone_axis))}-{thickness:g}A"
+                for suffix, varied in _microscopes(config, specimen):
+                    entry = Entry(
+                        specimen + suffix,
+                        material.name,
+                        material.formula,
+                        material.space_group,
+                        zone_axis,
+                        thickness,
+                        _seed(config, specimen + suffix),
+                        split,
+                        reason if thickness >= too_thick else None,
+                        material.kind,
+                        varied,
+                    )
+                    entries.append(entry)
     repeated, times = Counter(entry.id for entry in entries).most_common(1)[0]
     if times > 1:
         raise InputError(f"{times} samples would be named {repeated}: give each material, zone axis, thickness once")
     return tuple(entries)
+
+
+def _microscopes(config: SimulationConfig, specimen: str) -> list[tuple[str, Varied]]:
+    """The ending of the id and the microscope's own values, of each sample of a specimen."""
+    if not config.variation:
+        return [("", {})]
+    return [(f"-v{i}", varied) for i, varied in enumerate(draw(config.variation, _seed(config, specimen)))]
+
+
+def _seed(config: SimulationConfig, name: str) -> int:
+    return int.from_bytes(_sha256(f"{config.seed} {name}")[:6], "big")
 
 
 def split_of(formula: str, split: Split) -> SplitName:
@@ -152,7 +171,7 @@ def _text(config: SimulationConfig, wanted: str, entries: tuple[Entry, ...]) -> 
         raise InputError(
             f"all {len(feasible)} samples are held out (splits are by formula): add materials, or raise split.train"
         )
-    body = "".join(json.dumps(asdict(entry), ensure_ascii=False) + "\n" for entry in entries)
+    body = "".join(json.dumps(_written(entry), ensure_ascii=False) + "\n" for entry in entries)
     header = {
         "format": FORMAT,
         "version": VERSION,
@@ -202,6 +221,11 @@ def _read(path: Path) -> tuple[dict[str, Any], tuple[Entry, ...]]:
 
 def _digest(header: dict[str, Any], body: str) -> str:
     return xxhash.xxh3_128_hexdigest((json.dumps(header, ensure_ascii=False) + body).encode())
+
+
+def _written(entry: Entry) -> dict[str, Any]:
+    values = asdict(entry)
+    return values if entry.varied else {key: value for key, value in values.items() if key != "varied"}
 
 
 def _entry(line: str) -> Entry:

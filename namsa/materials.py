@@ -105,7 +105,8 @@ def _standard(atoms: ase.Atoms, source: str) -> Material:
     formula = reduced_formula(conventional)
     pearson = _pearson(symmetry.number, symmetry.international[0], len(conventional))
     plain = re.sub(r"\W", "_", formula)  # KAg(CN)2: no brackets in file names
-    return Material(f"{plain}-{symmetry.number}-{pearson}", formula, symmetry.international, conventional, source)
+    name = f"{plain}-{symmetry.number}-{pearson}"
+    return Material(name, formula, symmetry.international, conventional, source, "builtin")
 
 
 def _pearson(space_group_number: int, centring: str, atoms: int) -> str:
