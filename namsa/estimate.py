@@ -16,9 +16,10 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from namsa import coherence, factory, fused, manifest, multislice, optics, potential, prism, scan
+from namsa import coherence, fused, manifest, multislice, optics, potential, prism, scan
 from namsa import detector as detectors
 from namsa.backend import available_cores, resolve, to_host
+from namsa.balance import shuffled
 from namsa.config import SimulationConfig
 from namsa.crystal import Material, supercell
 from namsa.entry import focal_spread_angstrom, with_own_microscope
@@ -323,7 +324,7 @@ def dataset(config: SimulationConfig, materials: Sequence[Material], size: int) 
     Ranks are taken to have as much each as this process has. Raises InputError where no sample can be built.
     """
     entries = manifest.build(config, materials)
-    feasible = factory.share([entry for entry in entries if not entry.skipped], 0, 1)
+    feasible = shuffled(entry for entry in entries if not entry.skipped)
     if not feasible:
         raise InputError(f"none of the {len(entries)} samples can be built; {entries[0].id}: {entries[0].skipped}")
     by_name = {material.name: material for material in materials}

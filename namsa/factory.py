@@ -11,13 +11,14 @@ follows from the configuration, so that no later run tries it again; deleting th
 import json
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from namsa import manifest, records, shards
+from namsa.balance import share
 from namsa.config import SimulationConfig
 from namsa.crystal import Material
 from namsa.entry import simulate_entry
@@ -113,11 +114,6 @@ def produce(
         "bytes": sum(written),
         "time_limit_reached": out_of_time,
     }
-
-
-def share(entries: Sequence[Entry], rank: int, size: int) -> list[Entry]:
-    """`rank`'s entries out of a fixed shuffle, in which thick specimens and large crystals fall evenly to all."""
-    return sorted(entries, key=lambda entry: (entry.seed, entry.id))[rank::size]
 
 
 def read_failures(directory: Path, samples_hash: str) -> dict[str, str]:
