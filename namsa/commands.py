@@ -22,7 +22,7 @@ from namsa.cif import read_cif
 from namsa.config import load
 from namsa.entry import simulate_entry
 from namsa.errors import InputError
-from namsa.launcher import rank_and_size
+from namsa.launcher import claim, local_rank_and_size, rank_and_size
 from namsa.simulate import Sample
 
 
@@ -67,6 +67,10 @@ def dataset(options: argparse.Namespace) -> None:
     if options.dry_run:
         _print_estimate(estimates.dataset(config, materials.select(config.materials), size), options.json)
         return
+    local_rank, local_size = local_rank_and_size()
+    device = claim(local_rank, local_size)
+    if size > 1:
+        print(f"namsa: rank {rank} of {size}, {local_size} on this machine, takes {device}", file=sys.stderr)
     with _progress() as progress:
         task = progress.add_task(f"rank {rank} of {size}", total=None)
         summary = factory.produce(

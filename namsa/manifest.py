@@ -266,9 +266,7 @@ def write_whole(path: Path, text: str, replace: bool = True) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _obstacle(
-    material: Material, zone_axis: tuple[int, int, int], specimen: Specimen
-) -> tuple[Fit | None, float, str]:
+def _obstacle(material: Material, zone_axis: tuple[int, int, int], specimen: Specimen) -> tuple[Fit | None, float, str]:
     """The thickest supercell, the smallest thickness that cannot be built, infinite where all can, and why.
 
     What can be built at one thickness can be at every smaller one, so that mostly only the largest is tried.

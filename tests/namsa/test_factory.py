@@ -8,7 +8,7 @@ import time
 import pytest
 from fake_samples import MATERIALS, config, contents, sample, simulate
 
-from namsa import InputError, WorkError, factory, manifest
+from namsa import InputError, WorkError, factory
 from namsa.shards import Dataset, Shard, Writer, shard_path, shard_paths
 
 fork = multiprocessing.get_context("fork")
@@ -65,22 +65,6 @@ def test_ranks_at_the_same_time_make_what_one_makes(tmp_path, undisturbed):
         with Shard(path) as shard:
             in_shards += shard.ids
     assert sorted(in_shards) == sorted(undisturbed)  # none twice
-
-
-def test_a_share_does_not_depend_on_what_is_present():
-    entries = manifest.build(config(), MATERIALS)
-    for size in (1, 2, 3, 7):
-        shares = [factory.share(entries, rank, size) for rank in range(size)]
-        assert sorted(entry.id for share in shares for entry in share) == sorted(entry.id for entry in entries)
-        assert max(map(len, shares)) - min(map(len, shares)) <= 1
-
-
-def test_thick_specimens_are_spread_over_the_ranks():
-    axes = [(1, v, w) for v in range(8) for w in range(8)]
-    specimen = {"thickness_angstrom": [10, 20, 40, 80], "zone_axes": axes}
-    entries = manifest.build(config(specimen=specimen), MATERIALS)
-    work = [sum(entry.thickness_angstrom for entry in factory.share(entries, rank, 4)) for rank in range(4)]
-    assert max(work) < 1.3 * min(work)
 
 
 def test_another_number_of_ranks_goes_on_where_the_first_stopped(tmp_path, undisturbed):

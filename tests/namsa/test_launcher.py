@@ -1,9 +1,11 @@
-"""Rank and size from every launcher's environment."""
+"""Rank, size and share of the machine from every launcher's environment."""
+
+import os
 
 import pytest
 
 from namsa import InputError
-from namsa.launcher import rank_and_size
+from namsa.launcher import local_rank_and_size, rank_and_size, share_of_cores, visible_gpus
 
 
 @pytest.mark.parametrize(
@@ -54,3 +56,48 @@ def test_given_numbers_win_over_the_environment():
 def test_what_does_not_go_together_is_refused(arguments, environment, message):
     with pytest.raises(InputError, match=message):
         rank_and_size(*arguments, environment=environment)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, (0, 1)),
+        ({"HOROVOD_LOCAL_RANK": "1", "HOROVOD_LOCAL_SIZE": "4", "SLURM_LOCALID": "0"}, (1, 4)),
+        ({"OMPI_COMM_WORLD_LOCAL_RANK": "3", "OMPI_COMM_WORLD_LOCAL_SIZE": "6"}, (3, 6)),
+        ({"JSM_NAMESPACE_LOCAL_RANK": "5", "JSM_NAMESPACE_LOCAL_SIZE": "6"}, (5, 6)),
+        ({"MPI_LOCALRANKID": "0", "MPI_LOCALNRANKS": "2"}, (0, 2)),
+        ({"SLURM_LOCALID": "2", "SLURM_TASKS_PER_NODE": "4(x2),3", "SLURM_STEP_ID": "0", "SLURM_JOB_ID": "7"}, (2, 4)),
+        ({"SLURM_LOCALID": "0", "SLURM_TASKS_PER_NODE": "4(x2)", "SLURM_JOB_ID": "7"}, (0, 1)),  # the batch script
+        ({"SLURM_LOCALID": "two", "SLURM_TASKS_PER_NODE": "4"}, (0, 1)),
+        ({"SLURM_LOCALID": "2"}, (0, 1)),
+    ],
+)
+def test_ranks_on_this_machine(environment, expected):
+    assert local_rank_and_size(environment) == expected
+
+
+def test_ranks_that_nobody_bound_cut_the_node_into_equal_runs():
+    shares = [share_of_cores(set(range(16)), 16, rank, 4) for rank in range(4)]
+    assert shares == [set(range(4 * rank, 4 * rank + 4)) for rank in range(4)]
+    assert share_of_cores(set(range(7)), 7, 2, 3) == {4, 5}
+
+
+def test_a_rank_that_its_launcher_bound_keeps_its_cores():
+    assert share_of_cores({7, 8, 9}, 42, 1, 6) == {7, 8, 9}
+    assert share_of_cores(set(range(8)), 8, 0, 1) == set(range(8))
+
+
+def test_more_ranks_than_cores_share_them():
+    assert share_of_cores({0, 1}, 2, 5, 6) == {0, 1}
+
+
+@pytest.mark.parametrize(
+    ("environment", "nodes", "names"),
+    [(None, 0, []), (None, 3, ["0", "1", "2"]), ("2,5", 8, ["2", "5"]), ("GPU-8a", 1, ["GPU-8a"]), ("", 4, [""])],
+)
+def test_gpus_are_those_of_the_environment_or_all(environment, nodes, names):
+    assert visible_gpus(environment, nodes) == names
+
+
+def test_binding_is_what_the_system_says():
+    assert share_of_cores(os.sched_getaffinity(0), os.cpu_count() or 1, 0, 1) == os.sched_getaffinity(0)

@@ -5,7 +5,7 @@ import os
 import pytest
 from fake_samples import MATERIALS, config, sample, simulate
 
-from namsa import InputError, WorkError, factory, manifest
+from namsa import InputError, WorkError, balance, factory, manifest
 from namsa.records import encode
 from namsa.shards import Writer, shard_path
 from namsa.verify import verify
@@ -25,7 +25,7 @@ def test_a_sound_dataset(dataset):
 
 @pytest.mark.parametrize("place", [0.0, 0.01, 0.2, 0.5, 0.9, 0.9999])
 def test_one_changed_bit_is_found(dataset, place):
-    entry = factory.share(manifest.read(dataset), 1, 2)[3]
+    entry = balance.share(manifest.read(dataset), 1, 2)[3]
     (material,) = (material for material in MATERIALS if material.name == entry.material)
     record = bytes(encode(simulate(config(), material, entry)))
     path = shard_path(dataset, 1)
@@ -38,7 +38,7 @@ def test_one_changed_bit_is_found(dataset, place):
 def test_a_shard_that_cannot_be_read_is_named_and_its_samples_are_missing(dataset):
     path = shard_path(dataset, 0)
     os.truncate(path, path.stat().st_size // 2)
-    lost = {entry.id for entry in factory.share(manifest.read(dataset), 0, 2)}
+    lost = {entry.id for entry in balance.share(manifest.read(dataset), 0, 2)}
     found = verify(dataset)
     assert (found["samples"], found["corrupt"]) == (6, ["shard-00000.lmdb"])
     assert found["missing"] == [entry.id for entry in manifest.read(dataset) if entry.id in lost]
