@@ -4,6 +4,7 @@ Exit codes: 0 done, 1 the work failed, 2 bad input or configuration, 130 interru
 """
 
 import argparse
+import json
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -20,6 +21,8 @@ USAGE = """
       measure the newest checkpoint on the held-out materials, and report
   python -m train report RUN_DIR
       write report.html again
+  python -m train scaling CONFIG [--ranks 1..27600] [--machine FILE.yaml] [--run RUN_DIR] [--out PICTURE] [--json]
+      how efficient the job would be on many ranks, and how many to ask for
 
 Under horovodrun, mpirun, jsrun or srun each process is a rank of one job.
 """
@@ -27,7 +30,7 @@ Under horovodrun, mpirun, jsrun or srun each process is a rank of one job.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    command = {"evaluate": evaluate, "report": report}.get(arguments[0] if arguments else "")
+    command = {"evaluate": evaluate, "report": report, "scaling": scaling}.get(arguments[0] if arguments else "")
     return command(arguments[1:]) if command else train(arguments)
 
 
@@ -55,6 +58,44 @@ def report(arguments: Sequence[str]) -> int:
 
     def work() -> None:
         print(write_report(run_dir))
+
+    return _exit_code(work)
+
+
+def scaling(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m train scaling")
+    parser.add_argument("config", type=Path, metavar="CONFIG", help="an experiment's YAML")
+    parser.add_argument("--set", action="append", default=[], metavar="section.key=value", dest="overrides")
+    parser.add_argument("--ranks", default="1..27600", help="1..N, or numbers with commas between them")
+    parser.add_argument("--machine", type=Path, metavar="FILE.yaml", help="default: Summit")
+    parser.add_argument("--run", type=Path, metavar="RUN_DIR", help="take the time of a step from this run's metrics")
+    parser.add_argument("--samples", type=int, metavar="N", help="training samples; default: the dataset's, if there")
+    parser.add_argument("--efficiency", type=float, default=0.9, help="the lowest that is worth its while")
+    parser.add_argument("--out", type=Path, metavar="PICTURE", help=".png, .svg or .pdf")
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args(arguments)
+
+    def work() -> None:
+        from rich.console import Console
+
+        from train import scaling_report
+        from train.figures import scaling_figure
+
+        found = scaling_report.report(
+            options.config,
+            options.overrides,
+            ranks=options.ranks,
+            machine=options.machine,
+            run_dir=options.run,
+            samples=options.samples,
+            worthwhile=options.efficiency,
+        )
+        if options.out:
+            scaling_figure(found["curve"], found["published"]).savefig(options.out, dpi=150)
+        if options.json:
+            print(json.dumps(found))
+        else:
+            scaling_report.show(found, Console())
 
     return _exit_code(work)
 

@@ -1,7 +1,7 @@
 """The report's figures, drawn without any state of Matplotlib's: each function returns its own `Figure`."""
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from typing import Any, Literal
 
@@ -130,3 +130,25 @@ def _line_axes(ax: Axes, label: str) -> None:
     ax.set_ylabel(label)
     ax.spines[["top", "right"]].set_visible(False)
     ax.margins(x=0.01)
+
+
+@styled
+def scaling_figure(curve: Sequence[Mapping[str, Any]], published: Sequence[Mapping[str, Any]]) -> Figure:
+    """Efficiency against ranks: the configuration's strategy, the others, and published numbers beside the model's."""
+    figure = Figure(figsize=(8, 4.8), layout="constrained")
+    ax = figure.subplots()
+    ranks = [row["ranks"] for row in curve]
+    colours = (INK, BLUE, GOLD, RED, "#7b5ea7")
+    for name, colour in zip(curve[0]["others"], colours, strict=False):
+        ax.plot(ranks, [row["others"][name] for row in curve], color=colour, lw=1.2, label=name)
+    ax.plot(ranks, [row["efficiency"] for row in curve], "k.", ms=5, label="this configuration")
+    points = [fact for fact in published if fact["ranks"]]
+    for fact, marker in zip(points, "osD", strict=False):
+        ax.plot(
+            fact["ranks"], fact["published"], marker, color=RED, ms=5, label=f"{fact['source']}: {fact['published']:g}"
+        )
+        ax.plot(fact["ranks"], fact["model"], marker, color=RED, mfc="none", ms=9)
+    ax.set(xscale="log", ylim=(0, 1.03), xlabel="ranks", ylabel="efficiency")
+    ax.set_title("Weak scaling (red, filled: published; open: the model of the same job)")
+    ax.legend(loc="lower left", fontsize="small")
+    return figure
