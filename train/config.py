@@ -42,7 +42,10 @@ class Optimizer(Section):
     lars: Literal["before", "after", "none"] = Field(
         "before", description="layer-wise rates on the gradient before Adam (the paper), on Adam's update, or nowhere"
     )
-    lars_trust: PositiveFloat = 1e-2
+    lars_trust: PositiveFloat = Field(
+        1e-2, description="a layer's step as a part of its norm; 'after' and 'larc' want it larger, 1 is LAMB's"
+    )
+    layer_rates: Literal["lars", "larc"] = Field("lars", description="'larc' only ever makes a layer's step shorter")
 
 
 class Schedule(Section):
@@ -57,7 +60,12 @@ class Schedule(Section):
 class Precision(Section):
     compute: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
     initial_loss_scale: PositiveFloat = 2.0**15
-    growth_steps: PositiveInt = Field(2000, description="finite steps after which the loss scale doubles")
+    loss_scaling: Literal["backoff", "logmax"] = Field(
+        "backoff",
+        description="'backoff' halves the loss scale where a gradient overflows and doubles it after growth_steps; "
+        "'logmax' sets it from the distribution of the largest gradients",
+    )
+    growth_steps: PositiveInt = Field(2000, description="finite steps after which 'backoff' doubles the loss scale")
 
 
 class Reduction(Section):

@@ -1,8 +1,11 @@
-"""Adam with layer-wise rates (LARS, You et al. 2017) in front of it, behind it, or without them.
+"""Adam with layer-wise rates (LARS, You et al. 2017, or LARC) in front of it, behind it, or without them.
 
 For a layer's weights w and a direction d, LARS rescales d to `trust · |w| / |d|` times itself, so that no layer moves
 by more than a fixed fraction of its own size. You et al. write |g| + λ|w| in the denominator, with weight decay λ
 apart from the gradient g; here the gradient already holds the L2 term, which makes the denominator |g + λw|.
+
+LARC (NVIDIA's Apex and OpenSeq2Seq; used by Kurth et al. 2018) clips: the step along d is `rate` times d, or as LARS
+would have it, `trust · |w| / |d|` times d, whichever is shorter. So it only ever slows a layer down.
 """
 
 from typing import Any
@@ -15,11 +18,15 @@ from train.config import Optimizer
 Tensor = Any
 
 
-def trust_ratio(weights: Tensor, direction: Tensor, trust: float) -> Tensor:
-    """trust · |weights| / |direction|, a scalar; 1 where either norm is zero, so that nothing is frozen at zero."""
+def trust_ratio(weights: Tensor, direction: Tensor, trust: float, rate: Tensor | None = None) -> Tensor:
+    """trust · |weights| / |direction|, a scalar; 1 where either norm is zero, so that nothing is frozen at zero.
+
+    With `rate`, LARC's: what `rate` is to be multiplied by, at most 1.
+    """
     w_norm, d_norm = ops.norm(ops.reshape(weights, (-1,))), ops.norm(ops.reshape(direction, (-1,)))
     defined = ops.logical_and(w_norm > 0, d_norm > 0)
-    return ops.where(defined, trust * w_norm / ops.where(defined, d_norm, 1.0), 1.0)
+    ratio = ops.where(defined, trust * w_norm / ops.where(defined, d_norm, 1.0), 1.0)
+    return ratio if rate is None else ops.where(ratio < rate, ratio / rate, 1.0)
 
 
 class LarsAdam(keras.optimizers.Optimizer):
@@ -47,11 +54,12 @@ class LarsAdam(keras.optimizers.Optimizer):
         c, index = self.config, self._get_variable_index(variable)
         layered, m, v = len(variable.shape) > 1, self.m[index], self.v[index]
         step = ops.cast(self.iterations + 1, gradient.dtype)
+        clip = learning_rate if c.layer_rates == "larc" else None
         if layered and c.lars == "before":
-            gradient = trust_ratio(variable, gradient, c.lars_trust) * gradient
+            gradient = trust_ratio(variable, gradient, c.lars_trust, clip) * gradient
         self.assign_add(m, (1 - c.beta_1) * (gradient - m))
         self.assign_add(v, (1 - c.beta_2) * (ops.square(gradient) - v))
         update = (m / (1 - c.beta_1**step)) / (ops.sqrt(v / (1 - c.beta_2**step)) + c.epsilon)
         if layered and c.lars == "after":
-            update = trust_ratio(variable, update, c.lars_trust) * update
+            update = trust_ratio(variable, update, c.lars_trust, clip) * update
         self.assign_sub(variable, learning_rate * update)

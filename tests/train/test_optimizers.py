@@ -6,6 +6,11 @@ from train.config import Optimizer
 from train.optimizers import LarsAdam
 
 
+def ratio(weights, direction, config, rate):
+    whole = config.lars_trust * np.linalg.norm(weights) / np.linalg.norm(direction)
+    return min(whole / rate, 1) if config.layer_rates == "larc" else whole
+
+
 def reference(weights, gradients, config, rate):
     """The docstring's algorithm in NumPy, float64."""
     weights = [w.astype(np.float64) for w in weights]
@@ -14,12 +19,12 @@ def reference(weights, gradients, config, rate):
         for i, gradient in enumerate(step):
             g, layered = gradient, weights[i].ndim > 1
             if layered and config.lars == "before":
-                g = config.lars_trust * np.linalg.norm(weights[i]) / np.linalg.norm(g) * g
+                g = ratio(weights[i], g, config, rate) * g
             m[i] = config.beta_1 * m[i] + (1 - config.beta_1) * g
             v[i] = config.beta_2 * v[i] + (1 - config.beta_2) * g**2
             u = m[i] / (1 - config.beta_1**t) / (np.sqrt(v[i] / (1 - config.beta_2**t)) + config.epsilon)
             if layered and config.lars == "after":
-                u = config.lars_trust * np.linalg.norm(weights[i]) / np.linalg.norm(u) * u
+                u = ratio(weights[i], u, config, rate) * u
             weights[i] = weights[i] - rate * u
     return weights
 
@@ -40,10 +45,11 @@ def run(optimizer, weights, gradients):
     return [variable.numpy() for variable in variables]
 
 
+@pytest.mark.parametrize("layer_rates", ["lars", "larc"])
 @pytest.mark.parametrize("lars", ["before", "after", "none"])
-def test_follows_the_algorithm(lars):
+def test_follows_the_algorithm(lars, layer_rates):
     weights, gradients = problem()
-    config = Optimizer(learning_rate=0.05, lars=lars, lars_trust=0.3)
+    config = Optimizer(learning_rate=0.05, lars=lars, lars_trust=0.3, layer_rates=layer_rates)
     found = run(LarsAdam(config), weights, gradients)
     for a, b in zip(found, reference(weights, gradients, config, 0.05), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=3e-6)  # 1 − β₂ᵗ in float32
@@ -74,6 +80,34 @@ def test_before_is_blind_to_the_scale_of_a_layers_gradient():
         a = run(LarsAdam(config), weights, gradients)[index]
         b = run(LarsAdam(config), weights, spiked)[index]
         np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def relative_steps(weights, found):
+    return [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(found, weights, strict=True)]
+
+
+def test_larc_after_moves_no_layer_further_than_adam_and_none_further_than_trust():
+    weights, gradients = problem()
+    adam = run(LarsAdam(Optimizer(learning_rate=0.1, lars="none")), weights, gradients[:1])
+    for trust in (0.02, 0.2, 20.0):
+        config = Optimizer(learning_rate=0.1, lars="after", lars_trust=trust, layer_rates="larc")
+        found = relative_steps(weights, run(LarsAdam(config), weights, gradients[:1]))
+        for index in (0, 2):
+            wanted = min(trust, relative_steps(weights, adam)[index])
+            assert found[index] == pytest.approx(wanted, rel=1e-4)
+
+
+def test_adam_cancels_what_stands_before_it_and_not_what_stands_behind():
+    """A trust ten times smaller: behind Adam a step ten times shorter, before Adam the same step."""
+    weights, gradients = problem()
+
+    def steps(lars, trust):
+        config = Optimizer(learning_rate=0.1, lars=lars, lars_trust=trust)
+        return relative_steps(weights, run(LarsAdam(config), weights, gradients))
+
+    for index in (0, 2):
+        assert steps("before", 0.01)[index] == pytest.approx(steps("before", 0.1)[index], rel=1e-3)
+        assert steps("after", 0.01)[index] == pytest.approx(0.1 * steps("after", 0.1)[index], rel=0.05)
 
 
 @pytest.mark.parametrize("lars", ["before", "after"])
