@@ -11,7 +11,7 @@ import math
 import os
 import uuid
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -24,7 +24,7 @@ from namsa.config import SimulationConfig, Specimen, Split
 from namsa.crystal import Material
 from namsa.errors import InputError, WorkError
 from namsa.grid import fast_shape
-from namsa.orient import Fit, fit_cell
+from namsa.orient import Fit, Rectangles, fit, rectangles
 from namsa.potential import slice_count
 from namsa.variation import Varied, draw
 
@@ -71,9 +71,7 @@ def build(config: SimulationConfig, materials: Sequence[Material]) -> tuple[Entr
     for material in materials:
         split = split_of(material.formula, config.split)
         for zone_axis in config.specimen.zone_axes:
-            fit, too_thick, reason = _obstacle(material, zone_axis, config.specimen)
-            for thickness in config.specimen.thickness_angstrom:
-                cost = _cost(config, fit, thickness) if fit and thickness < too_thick else 0
+            for thickness, reason, cost in _specimens(config, material, zone_axis):
                 specimen = f"{material.name}-{''.join(map(str, zone_axis))}-{thickness:g}A"
                 for suffix, varied in _microscopes(config, specimen):
                     entry = Entry(
@@ -85,7 +83,7 @@ def build(config: SimulationConfig, materials: Sequence[Material]) -> tuple[Entr
                         thickness,
                         _seed(config, specimen + suffix),
                         split,
-                        reason if thickness >= too_thick else None,
+                        reason,
                         material.kind,
                         varied,
                         cost,
@@ -266,37 +264,55 @@ def write_whole(path: Path, text: str, replace: bool = True) -> None:
         partial.unlink(missing_ok=True)
 
 
-def _obstacle(material: Material, zone_axis: tuple[int, int, int], specimen: Specimen) -> tuple[Fit | None, float, str]:
-    """The thickest supercell, the smallest thickness that cannot be built, infinite where all can, and why.
+def _specimens(
+    config: SimulationConfig, material: Material, zone_axis: tuple[int, int, int]
+) -> Iterator[tuple[float, str | None, int]]:
+    """Each thickness with its cost, or why there is none: it cannot be built, or it would be one of those before."""
+    specimen = config.specimen
+    try:
+        found = rectangles(material.atoms, zone_axis, specimen.max_strain)
+    except InputError as error:
+        yield from ((thickness, str(error), 0) for thickness in specimen.thickness_angstrom)
+        return
+    thickest, too_thick, reason = _thickest(found, specimen)
+    first: dict[int, float] = {}
+    for thickness in specimen.thickness_angstrom:
+        repeats = found.repeats(thickness)
+        same = first.setdefault(repeats, thickness)
+        if thickest is None or thickness >= too_thick:
+            yield thickness, reason, 0
+        elif same != thickness:
+            period = f"{repeats} × the crystal's period of {found.repeat_angstrom:.2f} Å"
+            yield thickness, f"{thickness:g} Å is {period}, and so is {same:g} Å", 0
+        else:
+            yield thickness, None, _cost(config, thickest, repeats * found.repeat_angstrom)
+
+
+def _thickest(found: Rectangles, specimen: Specimen) -> tuple[Fit | None, float, str | None]:
+    """The thickest supercell, the smallest thickness with too many atoms, infinite where none has, and what is said.
 
     What can be built at one thickness can be at every smaller one, so that mostly only the largest is tried.
     """
-    thicknesses, too_thick, reason = sorted(set(specimen.thickness_angstrom)), math.inf, ""
-    for thickness in reversed(thicknesses):
+    too_thick, reason = math.inf, None
+    for thickness in sorted(set(specimen.thickness_angstrom), reverse=True):
         try:
-            fit = fit_cell(
-                material.atoms, zone_axis, specimen.lateral_angstrom, thickness, specimen.max_strain, specimen.max_atoms
-            )
+            return fit(found, specimen.lateral_angstrom, thickness, specimen.max_atoms), too_thick, reason
         except InputError as error:
             too_thick, reason = thickness, str(error)
-        else:
-            return fit, too_thick, reason
     return None, too_thick, reason
 
 
-def _cost(config: SimulationConfig, fit: Fit, thickness_angstrom: float) -> int:
-    """The cost of a specimen like that of `fit`, of another thickness; which supercell fits best may change with it.
+def _cost(config: SimulationConfig, like: Fit, depth_angstrom: float) -> int:
+    """The cost of a specimen like `like`, of another depth; which supercell fits best may change with it.
 
     It leaves out what is the same for all samples, and the number of atoms, which says less about the time than the
     pixels do: on configs/summit.yaml, 16 ranks sharing by slices × pixels are within 4% of the mean, by atoms 17%.
     """
-    lx, ly, depth = fit.lengths_angstrom
-    repeat = depth / math.gcd(*map(int, fit.matrix[2]))
-    layers = max(1, math.floor(thickness_angstrom / repeat + 0.5))
+    lx, ly, _ = like.lengths_angstrom
     settings = config.simulation
     ny, nx = settings.grid_shape or fast_shape((ly, lx), settings.sampling_angstrom or 0.0)
     probes = math.prod(config.scan.shape or (1, 1))
-    return slice_count(layers * repeat, settings.slice_thickness_angstrom) * ny * nx * probes
+    return slice_count(depth_angstrom, settings.slice_thickness_angstrom) * ny * nx * probes
 
 
 def _sha256(text: str) -> bytes:

@@ -41,6 +41,33 @@ class Fit:
     atoms: int
 
 
+@dataclass(frozen=True)
+class Rectangles:
+    """The right-angled cells of a crystal along [uvw], of which `fit` tiles one: they depend on no size.
+
+    x, y: (n, 3) integers, in terms of the crystal's a, b, c; strain: (n,) of each, none above `limit`
+    name: of crystal and zone axis, for messages
+    """
+
+    name: str
+    cell: Floats
+    atoms: int
+    zone: Integers
+    limit: float
+    x: Integers
+    y: Integers
+    strain: Floats
+
+    @property
+    def repeat_angstrom(self) -> float:
+        """The crystal's period along the beam."""
+        return float(np.linalg.norm(self.zone @ self.cell))
+
+    def repeats(self, thickness_angstrom: float) -> int:
+        """The whole number of periods, at least one, nearest to a thickness."""
+        return max(1, int(np.floor(thickness_angstrom / self.repeat_angstrom + 0.5)))
+
+
 def fit_cell(
     atoms: ase.Atoms,
     zone_axis: tuple[int, int, int],
@@ -59,50 +86,59 @@ def fit_cell(
     Raises InputError for a zone axis, size or strain without meaning, where no rectangle within reach keeps to
     `max_strain`, and where all that do need more than `max_atoms`.
     """
+    return fit(rectangles(atoms, zone_axis, max_strain), lateral_angstrom, thickness_angstrom, max_atoms)
+
+
+def rectangles(atoms: ase.Atoms, zone_axis: tuple[int, int, int], max_strain: float) -> Rectangles:
+    """The first half of `fit_cell`: what depends on neither width nor thickness."""
     if not any(zone_axis):
         raise InputError("zone axis [0 0 0] is no direction; give three integers, one of them not 0")
-    if not min(*lateral_angstrom, thickness_angstrom) > 0:
-        raise InputError(
-            f"lateral_angstrom {tuple(lateral_angstrom)} and thickness_angstrom {thickness_angstrom} must be positive"
-        )
     if not 0 <= max_strain <= LOOSER[-1]:
         raise InputError(f"max_strain is {max_strain}; it must be in 0 to {LOOSER[-1]}")
     cell = np.asarray(atoms.cell, dtype=np.float64)
     if not abs(np.linalg.det(cell)) > 0:
         raise InputError(f"the crystal's cell {cell.tolist()} Å has no volume; give three lattice vectors")
     zone = np.array(zone_axis) // np.gcd.reduce(zone_axis)
-    repeat = float(np.linalg.norm(zone @ cell))
-    layers = max(1, int(np.floor(thickness_angstrom / repeat + 0.5)))
     limit = max(max_strain, EXACT)
     name = f"{atoms.symbols.formula.reduce()[0]:metal} along [{' '.join(map(str, zone_axis))}]"
-
     for points in SEARCH_POINTS:
         x, y, strain = _rectangles(cell, zone, limit, points)
         if len(strain):
-            break
-    else:
-        raise InputError(f"{name}: {_near_miss(cell, zone, limit)}")
+            return Rectangles(name, cell, len(atoms), zone, limit, x, y, strain)
+    raise InputError(f"{name}: {_near_miss(cell, zone, limit)}")
 
-    x_length, y_length = np.linalg.norm(x @ cell, axis=1), np.linalg.norm(y @ cell, axis=1)
+
+def fit(found: Rectangles, lateral_angstrom: tuple[float, float], thickness_angstrom: float, max_atoms: int) -> Fit:
+    """The second half of `fit_cell`."""
+    if not min(*lateral_angstrom, thickness_angstrom) > 0:
+        raise InputError(
+            f"lateral_angstrom {tuple(lateral_angstrom)} and thickness_angstrom {thickness_angstrom} must be positive"
+        )
+    x, y, strain, layers = found.x, found.y, found.strain, found.repeats(thickness_angstrom)
+    x_length, y_length = np.linalg.norm(x @ found.cell, axis=1), np.linalg.norm(y @ found.cell, axis=1)
     x_repeats, y_repeats = (
         np.ceil(wanted / length - 1e-9).astype(np.int64)
         for wanted, length in zip(reversed(lateral_angstrom), (x_length, y_length), strict=True)
     )
-    counts = np.abs(np.cross(x, y) @ zone) * x_repeats * y_repeats * layers * len(atoms)
+    counts = np.abs(np.cross(x, y) @ found.zone) * x_repeats * y_repeats * layers * found.atoms
     affordable = np.flatnonzero(counts <= max_atoms)
     if not len(affordable):
         raise InputError(
-            f"{name}: the smallest supercell within strain {limit:.3g} has {counts.min()} atoms, max_atoms is "
-            f"{max_atoms}; raise specimen.max_atoms or max_strain, or make lateral_angstrom or the thickness smaller"
+            f"{found.name}: the smallest supercell within strain {found.limit:.3g} has {counts.min()} atoms, max_atoms "
+            f"is {max_atoms}; raise specimen.max_atoms or max_strain, or make lateral_angstrom or the thickness smaller"
         )
-    cost = x_length * y_length * (1 + strain / limit)
+    cost = x_length * y_length * (1 + strain / found.limit)
     # Rounded, so that equivalent directions tie on every machine; of these the first has the shorter x.
     keys = (np.round(strain / EXACT), counts, np.round(cost / cost[affordable].min(), 6))
     best = affordable[np.lexsort([key[affordable] for key in keys])[0]]
     return Fit(
-        np.array([x_repeats[best] * x[best], y_repeats[best] * y[best], layers * zone]),
+        np.array([x_repeats[best] * x[best], y_repeats[best] * y[best], layers * found.zone]),
         float(strain[best]),
-        (float(x_repeats[best] * x_length[best]), float(y_repeats[best] * y_length[best]), layers * repeat),
+        (
+            float(x_repeats[best] * x_length[best]),
+            float(y_repeats[best] * y_length[best]),
+            layers * found.repeat_angstrom,
+        ),
         int(counts[best]),
     )
 
@@ -131,17 +167,22 @@ def _sides(cell: Floats, beam: Floats, max_cosine: float, points: int) -> Intege
     reduced, change = minkowski_reduce(cell)
     radius = (3 * points * abs(np.linalg.det(cell)) / (4 * np.pi)) ** (1 / 3)
     reach = np.floor(radius * np.linalg.norm(np.linalg.inv(reduced), axis=0)).astype(np.int64)
-    box = np.moveaxis(np.indices(2 * reach + 1), 0, -1).reshape(-1, 3) - reach
-    vectors = box @ change
+    # Of each column of points, along the lattice vector nearest to the beam, only those in the slab across it.
+    heights = reduced @ beam
+    steep = int(np.argmax(np.abs(heights)))
+    flat = [axis for axis in range(3) if axis != steep]
+    foot = np.moveaxis(np.indices(2 * reach[flat] + 1), 0, -1).reshape(-1, 2) - reach[flat]
+    middle, half = -(foot @ heights[flat]) / heights[steep], max_cosine * radius / abs(heights[steep])
+    box = np.empty((len(foot), int(np.ceil(2 * half)) + 2, 3), dtype=np.int64)
+    box[..., flat] = foot[:, None]
+    box[..., steep] = np.floor(middle - half).astype(np.int64)[:, None] + np.arange(box.shape[1])
+    vectors = box.reshape(-1, 3) @ change
     cartesian = vectors @ cell
     length = np.linalg.norm(cartesian, axis=1)
+    across = (length <= radius) & (length > 0) & (np.abs(cartesian @ beam) <= max_cosine * length)
+    vectors, length = vectors[across], length[across]
     leading = np.take_along_axis(vectors, np.argmax(vectors != 0, axis=1)[:, None], axis=1)[:, 0]
-    keep = (
-        (leading > 0)
-        & (length <= radius)
-        & (np.abs(cartesian @ beam) <= max_cosine * length)
-        & (np.gcd.reduce(vectors, axis=1) == 1)
-    )
+    keep = (leading > 0) & (np.gcd.reduce(vectors, axis=1) == 1)
     vectors, length = vectors[keep], length[keep]
     # Of equally long ones the simplest indices first, and [1 0 0] before [0 1 0].
     order = np.lexsort((*-vectors.T[::-1], np.abs(vectors).sum(axis=1), np.round(length, 6)))

@@ -12,6 +12,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from scipy.spatial.distance import pdist
 
+from namsa import orient as orient_module
 from namsa.cif import read_cif
 from namsa.crystal import Supercell, check_atoms, displaced, supercell
 from namsa.errors import InputError
@@ -194,6 +195,25 @@ def test_a_refusal_names_the_best_strain_which_then_works() -> None:
     assert best > 1e-5
     fit = fit_cell(CRYSTALS["triclinic"], (1, 1, 1), LATERAL, 20, best * 1.01, 10**9)
     assert fit.strain <= best * 1.01
+
+
+@pytest.mark.parametrize("limit", [0.1, 0.4])
+def test_the_search_for_sides_leaves_none_out(limit: float) -> None:
+    """Against every lattice vector of a cube of indices that holds the sphere which is searched."""
+    cell = np.array([[3.1, 0.2, 0.1], [0.4, 4.7, -0.3], [-0.9, 1.1, 23.0]])
+    beam = np.array([1, 2, 1]) @ cell / np.linalg.norm(np.array([1, 2, 1]) @ cell)
+    points = 2000
+    found = orient_module._sides(cell, beam, limit, points)
+    vectors = np.moveaxis(np.indices((61, 61, 61)), 0, -1).reshape(-1, 3) - 30
+    cartesian = vectors @ cell
+    length = np.linalg.norm(cartesian, axis=1)
+    radius = (3 * points * np.linalg.det(cell) / (4 * np.pi)) ** (1 / 3)
+    assert radius < 30 / np.linalg.norm(np.linalg.inv(cell), axis=0).max()
+    wanted = (length <= radius) & (np.abs(cartesian @ beam) <= limit * length) & (np.gcd.reduce(vectors, axis=1) == 1)
+    every = {tuple(v) for v in vectors[wanted].tolist()}
+    both = {tuple(v) for v in np.concatenate([found, -found]).tolist()}
+    assert both == every
+    assert 10 < len(found) == len(every) // 2 < orient_module.MAX_SIDES
 
 
 def test_too_many_atoms_are_refused_by_number() -> None:

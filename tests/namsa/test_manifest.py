@@ -71,6 +71,13 @@ def test_what_cannot_be_built_is_listed_with_its_reason_and_counted(tmp_path):
     assert header["splits"] == {"train": 9 - len(skipped), "dev": 0, "test": 0}
 
 
+def test_a_thickness_that_gives_the_specimen_of_another_is_skipped_with_its_reason():
+    entries = build(config(specimen={"thickness_angstrom": [20, 19, 12.5, 21, 1, 2]}), MATERIALS[:1])  # a = 3.61 Å
+    assert [bool(entry.skipped) for entry in entries] == [False, False, False, True, False, True]
+    assert entries[3].skipped == "21 Å is 6 × the crystal's period of 3.61 Å, and so is 20 Å"
+    assert entries[5].skipped.endswith("so is 1 Å")
+
+
 def test_a_list_of_tens_of_thousands_takes_seconds():
     many = [replace(MATERIALS[0], name=f"m{number}") for number in range(100)]
     thick = config(specimen={"thickness_angstrom": [float(t) for t in range(10, 210)]})
