@@ -232,11 +232,11 @@ def _slice_builder(case: Case, xp: Any) -> Callable[[Any], Array]:
     n, shape = max(case.elements, case.atoms // case.work.slices), case.grid.shape
     yx = np.random.default_rng(0).uniform(0, 10, (n, 2))
     atoms = AtomList(np.arange(n) % case.elements, yx, np.zeros(n), np.ones(n))
-    factors = {number: xp.ones((shape[0], shape[1] // 2 + 1)) for number in range(case.elements)}
+    factors = {number: xp.ones((shape[0] // 2 + 1, shape[1] // 2 + 1)) for number in range(case.elements)}
     antialias = xp.asarray(case.grid.antialias())
 
     def build(_: Any) -> Array:
-        v = potential.field(potential.structure_sums(atoms, case.grid, xp), factors, case.grid, xp)
+        v = potential.field(potential.structure_sums(atoms, case.grid, xp, np.dtype(case.precision)), factors, case.grid, xp)
         return potential.transmission(v, 1e-3, antialias, case.dtype)
 
     return build

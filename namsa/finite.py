@@ -44,7 +44,7 @@ def build(
     ends = [(i == 0, i == n_slices - 1) for i in range(n_slices)]
     distinct, order = potential.distinct(_slices(atoms, n_slices, thickness, reach), ends)
     antialias = xp.asarray(grid.antialias())
-    ky, kx = potential.half_frequencies(grid)
+    ky, kx = potential.quadrant_frequencies(grid)
     squared_k = xp.asarray(ky**2 + kx**2)
 
     def below(number: int, z: float) -> Any:
@@ -57,13 +57,13 @@ def build(
     transmissions: list[Array] = []
     for index, members in enumerate(distinct):
         first, last = ends[int(np.argmax(order == index))]
-        transform = xp.zeros(squared_k.shape, dtype=np.complex128)
+        waves = xp.zeros((2, squared_k.shape[0], 2, squared_k.shape[1]))
         for height in np.unique(members.z):
             low = -np.inf if first else -height
             high = np.inf if last else round(thickness - height, _DIGITS)
             for number, total in potential.structure_sums(members[members.z == height], grid, xp).items():
-                transform += (below(number, high) - below(number, low)) * total
-        v = potential.POTENTIAL_CONSTANT * potential.real_field(transform, grid)
+                waves += (below(number, high) - below(number, low))[:, None] * total
+        v = potential.POTENTIAL_CONSTANT * potential.real_field(waves, grid)
         transmissions.append(potential.transmission(v, sigma, antialias, dtype))
         on_slice(index + 1, len(distinct))
     return Slices(transmissions, order, thickness)

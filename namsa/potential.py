@@ -2,7 +2,7 @@
 
 A slice's potential, infinite projection, is v_z(r) = (h²/2πm₀e)/A · Σ_k Σ_j o_j f_j(k) exp(2πi k·(r − r_j)) in V·Å,
 with A the cell's area, o_j the occupancy (Kirkland 2010, equation 5.21). The sum over atoms is separable in x and y,
-so that it is a matrix product; no atom is moved to a pixel.
+so that it is a matrix product, of cosines and sines at k >= 0: a real one; no atom is moved to a pixel.
 """
 
 from collections.abc import Callable, Sequence
@@ -84,58 +84,81 @@ def distinct(
     return found, order
 
 
-def structure_sums(atoms: AtomList, grid: Grid, xp: Any) -> dict[int, Array]:
-    """Σ_j o_j exp(−2πi k·r_j) for each element, on the half plane kx >= 0: (ny, nx // 2 + 1), complex128.
+def structure_sums(atoms: AtomList, grid: Grid, xp: Any, dtype: npt.DTypeLike = np.float64) -> dict[int, Array]:
+    """Σ_j o_j u_j(ky) w_j(kx) for each element, with (cos, sin) of 2πk·r along either axis for u and w.
 
-    At the Nyquist frequency of an even axis exp(iα) and exp(−iα) are one and the same: their mean, the cosine, stands
-    for both and makes the field real.
+    Frequencies ky, kx >= 0 are enough: (2, ny // 2 + 1, 2, nx // 2 + 1), real `dtype`; `half_plane` makes the complex
+    sum of it. At the Nyquist frequency of an even axis exp(iα) and exp(−iα) are one and the same: their mean, the
+    cosine, stands for both and makes the field real.
     """
-    ky, kx = half_frequencies(grid)
-    even_y, even_x = grid.shape[0] % 2 == 0, grid.shape[1] % 2 == 0
-    row = grid.shape[0] // 2
     sums = {}
     for number in np.unique(atoms.numbers):
         members = atoms[atoms.numbers == number]
-        angle_y = -2 * np.pi * xp.asarray(ky * members.yx[:, 0])
-        angle_x = -2 * np.pi * xp.asarray(kx * members.yx[:, 1, None])
-        phase_y, phase_x = xp.exp(1j * angle_y), xp.exp(1j * angle_x)
-        occupancies = xp.asarray(members.occupancies)
+        along_y, along_x = (_waves(members.yx[:, axis], grid, axis, xp, dtype) for axis in (0, 1))
+        along_y *= xp.asarray(members.occupancies.astype(dtype))[:, None, None]
+        rows, columns = (waves.reshape(len(waves), -1) for waves in (along_y, along_x))
+        total = (rows.T @ columns).reshape(along_y.shape[1:] + along_x.shape[1:])
+        corner = total[1, -1, 1, -1].copy()
+        even_y, even_x = (n % 2 == 0 for n in grid.shape)
         if even_y:
-            phase_y[row] = phase_y[row].real
+            total[1, -1] = 0
         if even_x:
-            phase_x[:, -1] = phase_x[:, -1].real
-        total = (phase_y * occupancies) @ phase_x
+            total[:, :, 1, -1] = 0
         if even_y and even_x:
-            total[row, -1] = (occupancies * xp.cos(angle_y[row] - angle_x[:, -1])).sum()  # ky < 0, kx > 0
+            total[1, -1, 1, -1] = corner
         sums[int(number)] = total
     return sums
 
 
-def half_frequencies(grid: Grid) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """(ky, kx >= 0), shapes (ny, 1) and (1, nx // 2 + 1), 1/Å: the half that determines a real field."""
+def _waves(positions: npt.NDArray[np.float64], grid: Grid, axis: int, xp: Any, dtype: npt.DTypeLike) -> Array:
+    """cos and sin of 2πk·r along an axis, (n, 2, n_k), k >= 0: whole turns go in double precision, so that no digits
+    of what is left are lost to `dtype`."""
+    turns = xp.asarray(positions / grid.extent_angstrom[axis])[:, None] * xp.arange(grid.shape[axis] // 2 + 1)
+    turns -= xp.rint(turns)
+    angles = (2 * np.pi * turns).astype(dtype)
+    return xp.stack([xp.cos(angles), xp.sin(angles)], axis=1)
+
+
+def quadrant_frequencies(grid: Grid) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """(ky >= 0, kx >= 0), shapes (ny // 2 + 1, 1) and (1, nx // 2 + 1), 1/Å."""
     ky, kx = grid.frequencies()
-    return ky, np.abs(kx[:, : grid.shape[1] // 2 + 1])
+    return np.abs(ky[: grid.shape[0] // 2 + 1]), np.abs(kx[:, : grid.shape[1] // 2 + 1])
 
 
 def element_factors(
     numbers: npt.NDArray[np.int64], grid: Grid, table: Table, xp: Any, factor: Callable[..., Any] = electron
 ) -> dict[int, Array]:
-    """f(k) for each element on the half plane, float64."""
-    ky, kx = half_frequencies(grid)
+    """f(k) for each element at `quadrant_frequencies`, float64."""
+    ky, kx = quadrant_frequencies(grid)
     squared = xp.asarray(ky**2 + kx**2)
     return {int(number): factor(int(number), squared, table) for number in np.unique(numbers)}
 
 
 def field(sums: dict[int, Array], factors: dict[int, Array], grid: Grid, xp: Any) -> Array:
-    """Σ_j f_j as a real periodic field per Å², (ny, nx), float64: e/Å² of X-ray factors, 1/Å of electron factors."""
-    transform = xp.zeros((grid.shape[0], grid.shape[1] // 2 + 1), dtype=np.complex128)
-    for number, total in sums.items():
-        transform += factors[number] * total
-    return real_field(transform, grid)
+    """Σ_j f_j as a real periodic field per Å², (ny, nx), in the precision of `sums`: e/Å² of X-ray factors, 1/Å of
+    electron factors."""
+    hy, hx = (n // 2 + 1 for n in grid.shape)
+    total = xp.zeros((2, hy, 2, hx), np.float32)
+    for number, waves in sums.items():
+        total = total + factors[number].astype(waves.dtype, copy=False)[:, None] * waves
+    return real_field(total, grid)
 
 
-def real_field(transform: Array, grid: Grid) -> Array:
-    """The real periodic field per Å², (ny, nx), whose Fourier sum `transform` (ny, nx // 2 + 1) is."""
+def half_plane(waves: Array, grid: Grid) -> Array:
+    """Σ_j f_j exp(−2πi k·r_j), (ny, nx // 2 + 1) complex, the half kx >= 0, from its products of cos and sin."""
+    xp = array_module(waves)
+    (cos_cos, cos_sin), (sin_cos, sin_sin) = waves.swapaxes(1, 2)
+    ny, hy = grid.shape[0], waves.shape[1]
+    below = slice(ny - hy, 0, -1)  # the rows of −ky, as the transform has them
+    transform = xp.empty((ny, waves.shape[3]), np.result_type(waves.dtype, np.complex64))
+    transform.real[:hy], transform.imag[:hy] = cos_cos - sin_sin, -(sin_cos + cos_sin)
+    transform.real[hy:], transform.imag[hy:] = (cos_cos + sin_sin)[below], (sin_cos - cos_sin)[below]
+    return transform
+
+
+def real_field(waves: Array, grid: Grid) -> Array:
+    """The real periodic field per Å², (ny, nx), whose Fourier sum `half_plane` makes of `waves`."""
+    transform = half_plane(waves, grid)
     area = grid.extent_angstrom[0] * grid.extent_angstrom[1]
     return fft_module(transform).irfft2(transform, s=grid.shape) * (grid.shape[0] * grid.shape[1] / area)
 
@@ -143,4 +166,7 @@ def real_field(transform: Array, grid: Grid) -> Array:
 def transmission(potential: Array, sigma: float, antialias: Array, dtype: Any) -> Array:
     """t = exp(iσv_z), band-limited by the aperture `antialias` (ny, nx); complex `dtype`, (ny, nx)."""
     fft, xp = fft_module(potential), array_module(potential)
-    return fft.ifft2(fft.fft2(xp.exp(1j * sigma * potential)) * antialias).astype(dtype)
+    t = xp.empty(potential.shape, dtype)
+    phase = (sigma * potential).astype(t.real.dtype, copy=False)
+    t.real, t.imag = xp.cos(phase), xp.sin(phase)
+    return fft.ifft2(fft.fft2(t, overwrite_x=True) * antialias.astype(phase.dtype, copy=False), overwrite_x=True)

@@ -62,24 +62,23 @@ def build(
     n_slices = potential.slice_count(depth, slice_thickness_angstrom)
     distinct, order = potential.distinct_slices(listed, depth, n_slices)
     factors = potential.element_factors(listed.numbers, grid, table, xp)
-    antialias = xp.asarray(grid.antialias())
+    antialias, real = xp.asarray(grid.antialias()), np.finfo(dtype).dtype
     transmissions: list[Array] = []
-    column_sums: dict[int, Array] = {}
-    projected = xp.zeros(grid.shape)
+    hy, hx = (n // 2 + 1 for n in grid.shape)
+    column_sums = {number: xp.zeros((2, hy, 2, hx)) for number in factors}
 
-    def project(members: AtomList) -> tuple[dict[int, Array], Array, Array]:
-        sums = potential.structure_sums(members, grid, xp)
+    def project(members: AtomList) -> tuple[dict[int, Array], Array]:
+        sums = potential.structure_sums(members, grid, xp, real)
         v = potential.POTENTIAL_CONSTANT * potential.field(sums, factors, grid, xp)
-        return sums, v, potential.transmission(v, sigma, antialias, dtype)
+        return sums, potential.transmission(v, sigma, antialias, dtype)
 
     with ThreadPoolExecutor(available_cores() if xp is np else 1) as pool:
-        for index, (sums, v, t) in enumerate(pool.map(project, distinct)):
-            repeats = int(np.count_nonzero(order == index))
+        for index, (sums, t) in enumerate(pool.map(project, distinct)):
             transmissions.append(t)
-            projected += repeats * v
             for number, total in sums.items():
-                column_sums[number] = column_sums.get(number, 0) + repeats * total
+                column_sums[number] += np.count_nonzero(order == index) * total
             on_slice(index + 1, len(distinct))
+    projected = potential.POTENTIAL_CONSTANT * potential.field(column_sums, factors, grid, xp)
     density = potential.field(column_sums, potential.element_factors(listed.numbers, grid, table, xp, xray), grid, xp)
     slices = Slices(transmissions, order, depth / n_slices)
     if projection == "finite":
