@@ -236,7 +236,9 @@ def _slice_builder(case: Case, xp: Any) -> Callable[[Any], Array]:
     antialias = xp.asarray(case.grid.antialias())
 
     def build(_: Any) -> Array:
-        v = potential.field(potential.structure_sums(atoms, case.grid, xp, np.dtype(case.precision)), factors, case.grid, xp)
+        v = potential.field(
+            potential.structure_sums(atoms, case.grid, xp, np.dtype(case.precision)), factors, case.grid, xp
+        )
         return potential.transmission(v, 1e-3, antialias, case.dtype)
 
     return build

@@ -91,15 +91,16 @@ def structure_sums(atoms: AtomList, grid: Grid, xp: Any, dtype: npt.DTypeLike = 
     sum of it. At the Nyquist frequency of an even axis exp(iα) and exp(−iα) are one and the same: their mean, the
     cosine, stands for both and makes the field real.
     """
+    atoms = atoms[np.argsort(atoms.numbers, kind="stable")]
+    along_y, along_x = (_waves(atoms.yx[:, axis], grid, axis, xp, dtype) for axis in (0, 1))
+    along_y *= xp.asarray(atoms.occupancies.astype(dtype))[:, None, None]
+    rows, columns = (waves.reshape(len(waves), 2 * waves.shape[2]) for waves in (along_y, along_x))
+    even_y, even_x = (n % 2 == 0 for n in grid.shape)
     sums = {}
-    for number in np.unique(atoms.numbers):
-        members = atoms[atoms.numbers == number]
-        along_y, along_x = (_waves(members.yx[:, axis], grid, axis, xp, dtype) for axis in (0, 1))
-        along_y *= xp.asarray(members.occupancies.astype(dtype))[:, None, None]
-        rows, columns = (waves.reshape(len(waves), -1) for waves in (along_y, along_x))
-        total = (rows.T @ columns).reshape(along_y.shape[1:] + along_x.shape[1:])
+    numbers, starts = np.unique(atoms.numbers, return_index=True)
+    for number, start, stop in zip(numbers, starts, [*starts, len(rows)][1:], strict=True):
+        total = (rows[start:stop].T @ columns[start:stop]).reshape(along_y.shape[1:] + along_x.shape[1:])
         corner = total[1, -1, 1, -1].copy()
-        even_y, even_x = (n % 2 == 0 for n in grid.shape)
         if even_y:
             total[1, -1] = 0
         if even_x:
@@ -116,7 +117,10 @@ def _waves(positions: npt.NDArray[np.float64], grid: Grid, axis: int, xp: Any, d
     turns = xp.asarray(positions / grid.extent_angstrom[axis])[:, None] * xp.arange(grid.shape[axis] // 2 + 1)
     turns -= xp.rint(turns)
     angles = (2 * np.pi * turns).astype(dtype)
-    return xp.stack([xp.cos(angles), xp.sin(angles)], axis=1)
+    waves = xp.empty((len(angles), 2, angles.shape[1]), dtype)
+    xp.cos(angles, out=waves[:, 0])
+    xp.sin(angles, out=waves[:, 1])
+    return waves
 
 
 def quadrant_frequencies(grid: Grid) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

@@ -73,6 +73,50 @@ def test_structure_sums_equal_the_full_direct_sum(shape):
     np.testing.assert_allclose(field, direct, atol=1e-12 * direct.max())
 
 
+@pytest.mark.parametrize("hot", [0.0, 0.08])
+@pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-6), ("float64", 1e-12)])
+@pytest.mark.parametrize("shape", [(96, 160), (96, 161), (95, 160), (95, 161)])
+def test_structure_sums_keep_their_precision(shape, dtype, bound, hot):
+    """Against exp(−2πi k·r) summed atom by atom in double precision, of a crystal and of one with displaced atoms."""
+    grid = Grid(shape, (11.0, 19.0))
+    cells = np.stack(np.mgrid[-3:8, -1:9], axis=-1).reshape(-1, 2) * [1.0, 1.9]
+    yx = cells + np.random.default_rng(6).normal(0, hot, cells.shape) + 1e-3
+    occupancies = np.linspace(0.2, 1, len(yx))
+    atoms = potential.AtomList(np.arange(len(yx)) % 3, yx, np.zeros(len(yx)), occupancies)
+    sums = potential.structure_sums(atoms, grid, np, dtype)
+    assert {total.dtype for total in sums.values()} == {np.dtype(dtype)}
+
+    ky, kx = (np.fft.fftfreq(n, 1 / n) / length for n, length in zip(shape, grid.extent_angstrom, strict=True))
+    y, x = np.exp(-2j * np.pi * np.outer(ky, yx[:, 0])), np.exp(-2j * np.pi * np.outer(yx[:, 1], kx))
+    below_nyquist = np.abs(np.fft.fftfreq(shape[0])) < 0.5, np.fft.fftfreq(shape[1])[: shape[1] // 2 + 1] >= 0
+    inside = np.ix_(*(np.flatnonzero(axis) for axis in below_nyquist))
+    for number, total in sums.items():
+        mine = atoms.numbers == number
+        direct = ((y * (occupancies * mine)) @ x)[:, : shape[1] // 2 + 1]
+        found = potential.half_plane(total, grid)
+        assert np.linalg.norm((found - direct)[inside]) < bound * np.linalg.norm(direct[inside])
+        assert np.abs((found - direct)[inside]).max() < bound * occupancies[mine].sum()
+
+
+@pytest.mark.parametrize("shape", [(60, 84), (55, 81)])
+def test_single_precision_changes_a_heated_specimen_by_no_more_than_it_rounds(shape):
+    atoms = atoms_of("SrTiO3", np.random.default_rng(8).uniform(-3, 12, (5, 3)), occupancy=[1, 0.7, 1, 1, 0.4])
+    single, double = (
+        specimen.build(atoms, Grid(shape, GRID.extent_angstrom), 2.0, 7.3e-4, "lobato", dtype, np)
+        for dtype in (np.complex64, np.complex128)
+    )
+
+    def error(found, wanted):
+        return np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
+
+    assert error(single.density, double.density) < 1e-6
+    assert error(single.projected_potential, double.projected_potential) < 1e-6
+    for t, wanted in zip(single.slices.transmissions, double.slices.transmissions, strict=True):
+        assert t.dtype == np.complex64
+        assert error(t, wanted) < 1e-6
+    assert mean(single.density) == pytest.approx(38 + 0.7 * 22 + 2.4 * 8, rel=1e-6)
+
+
 def test_equal_columns_have_equal_peaks_wherever_they_lie():
     """No splatting to pixels: shifting an atom by part of a pixel shifts its potential, by Fourier's theorem."""
     still = build(atoms_of("Sr", [[4.0, 3.0, 1.0]])).projected_potential
