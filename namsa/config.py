@@ -196,7 +196,12 @@ class Target(Section):
 
 class Data(Section):
     directory: Path = Field(Path("data"), description="the dataset's folder; node-local storage on a cluster")
-    node_local: bool = Field(False, description="each node holds only the shards its own ranks wrote")
+    node_local: bool = Field(False, description="each node holds only a part: what its own ranks wrote, or were staged")
+    stage_from: Path | None = Field(
+        None,
+        description="a dataset on a shared file system that is brought to directory, the node's own, before training; "
+        "nothing is then simulated",
+    )
     dtype: Literal["float16", "float32"] = "float16"
     samples_per_commit: PositiveInt = 1
 

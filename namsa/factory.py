@@ -6,6 +6,8 @@ goes on where it was, also with another number of ranks, and a sample's bits are
 
 A sample that cannot be made is written down with its reason in `failed-RANK.jsonl` and not replaced. Its failure
 follows from the configuration, so that no later run tries it again; deleting the file makes them try.
+
+Where a dataset is spread over nodes, `elsewhere.json` lists the samples that other nodes hold: they are not missing.
 """
 
 import json
@@ -27,6 +29,8 @@ from namsa.manifest import Entry
 from namsa.materials import select
 from namsa.settings import dump_yaml
 from namsa.simulate import Sample
+
+ELSEWHERE = "elsewhere.json"
 
 
 def produce(
@@ -136,7 +140,18 @@ def _present(directory: Path, samples_hash: str) -> frozenset[str]:
                 f"{directory} holds samples of configuration {dataset.config_hash}, and this is {samples_hash}: "
                 "give it a directory of its own"
             )
-        return frozenset(dataset.ids)
+        return frozenset(dataset.ids) | _elsewhere(directory, samples_hash)
+
+
+def _elsewhere(directory: Path, samples_hash: str) -> frozenset[str]:
+    path = directory / ELSEWHERE
+    if not path.exists():
+        return frozenset()
+    try:
+        listed = json.loads(path.read_text(encoding="utf-8"))
+        return frozenset(listed["ids"]) if listed["config_hash"] == samples_hash else frozenset()
+    except (OSError, ValueError, TypeError, KeyError):
+        raise WorkError(f"{path} cannot be read or is damaged: stage the dataset again") from None
 
 
 def _append_failure(directory: Path, rank: int, samples_hash: str, entry: Entry, error: Exception) -> None:

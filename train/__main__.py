@@ -9,16 +9,21 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from namsa.errors import InputError, WorkError
 from namsa.launcher import rank_and_size
-from train.config import load
+from train.config import Reduction, load
 
 USAGE = """
-  python -m train CONFIG [--set section.key=value ...] [--run-dir DIR]
+  python -m train CONFIG [--set section.key=value ...] [--run-dir DIR] [--home DIR]
       simulate what is missing, train, evaluate and report; run again to go on from the newest checkpoint
   python -m train evaluate RUN_DIR
       measure the newest checkpoint on the held-out materials, and report
+  python -m train stage FROM TO [--partition] [--threads N]
+      bring a dataset from a shared file system to every node's own disk; run again to go on
+  python -m train keep FROM TO
+      copy home what this rank has added to a dataset on its node's own disk
   python -m train report RUN_DIR
       write report.html again
   python -m train scaling CONFIG [--ranks 1..27600] [--machine FILE.yaml] [--run RUN_DIR] [--out PICTURE] [--json]
@@ -30,7 +35,8 @@ Under horovodrun, mpirun, jsrun or srun each process is a rank of one job.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
-    command = {"evaluate": evaluate, "report": report, "scaling": scaling}.get(arguments[0] if arguments else "")
+    commands = {"evaluate": evaluate, "stage": stage, "keep": keep, "report": report, "scaling": scaling}
+    command = commands.get(arguments[0] if arguments else "")
     return command(arguments[1:]) if command else train(arguments)
 
 
@@ -39,15 +45,61 @@ def train(arguments: Sequence[str]) -> int:
     parser.add_argument("config", type=Path, metavar="CONFIG", help="an experiment's YAML")
     parser.add_argument("--set", action="append", default=[], metavar="section.key=value", dest="overrides")
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="default runs/<name of the experiment>")
+    parser.add_argument("--home", type=Path, metavar="DIR", help="keep the run directory there, too: it may be lost")
     options = parser.parse_args(arguments)
-    return _as_rank(options.config, options.overrides, options.run_dir, False)
+    return _job(options.config, options.overrides, options.run_dir, False, options.home)
 
 
 def evaluate(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m train evaluate")
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
     run_dir = parser.parse_args(arguments).run_dir
-    return _as_rank(run_dir / "config.yaml", (), run_dir, True)
+    return _job(run_dir / "config.yaml", (), run_dir, True)
+
+
+def stage(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m train stage")
+    parser.add_argument("source", type=Path, metavar="FROM", help="a dataset on a file system that all nodes share")
+    parser.add_argument("target", type=Path, metavar="TO", help="a folder of each node's own")
+    parser.add_argument(
+        "--partition", action="store_true", help="each shard to one node, in place of all to every node"
+    )
+    parser.add_argument("--threads", type=_count, default=8, metavar="N", help="that read at once, in each rank")
+    options = parser.parse_args(arguments)
+
+    def work(reduction: Any) -> None:
+        from rich.console import Console
+
+        from train import staging, telemetry
+
+        reduction.start(Reduction())
+        console = Console(quiet=reduction.rank() != 0, stderr=True)
+        with telemetry.counter(console, "rank 0 stages, MiB") as count:
+            staged = staging.stage(
+                options.source,
+                options.target,
+                reduction,
+                everywhere=not options.partition,
+                threads=options.threads,
+                on_progress=count,
+            )
+        if reduction.rank() == 0:
+            print(staging.summary(staged), json.dumps(staged), sep="\n")
+
+    return _as_rank(work)
+
+
+def keep(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m train keep")
+    parser.add_argument("source", type=Path, metavar="FROM", help="the dataset's folder on this node's own disk")
+    parser.add_argument("target", type=Path, metavar="TO", help="where the dataset is kept")
+    options = parser.parse_args(arguments)
+    from train import copies
+
+    def work() -> None:
+        print(json.dumps(copies.keep(options.source, options.target, rank_and_size()[0])))
+
+    return _exit_code(work)
 
 
 def report(arguments: Sequence[str]) -> int:
@@ -100,17 +152,36 @@ def scaling(arguments: Sequence[str]) -> int:
     return _exit_code(work)
 
 
-def _as_rank(config: Path, overrides: Sequence[str], run_dir: Path | None, evaluate_only: bool) -> int:
-    """One rank of the job, and how it ends."""
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
+    return int(text)
 
-    def work() -> None:
+
+def _job(
+    config: Path, overrides: Sequence[str], run_dir: Path | None, evaluate_only: bool, home: Path | None = None
+) -> int:
+    def check() -> None:
         if rank_and_size()[1] == 1:
             load(config, overrides)  # alone, a fault need not wait until TensorFlow is there
+
+    def work(_: Any) -> None:
+        from train import main
+
+        main.train(config, overrides, run_dir, evaluate_only, home)
+
+    return _exit_code(check) or _as_rank(work)
+
+
+def _as_rank(work: Callable[[Any], None]) -> int:
+    """One rank of a job, `work(reduction)`, and how it ends."""
+
+    def ranked() -> None:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only
-        from train import main, reduction
+        from train import reduction
 
         try:
-            main.train(config, overrides, run_dir, evaluate_only)
+            work(reduction)
         except Exception as error:
             if reduction.lost_another_rank(error):
                 raise reduction.ended_elsewhere(1) from None
@@ -118,7 +189,7 @@ def _as_rank(config: Path, overrides: Sequence[str], run_dir: Path | None, evalu
         finally:
             reduction.stop()
 
-    return _exit_code(work)
+    return _exit_code(ranked)
 
 
 def _exit_code(work: Callable[[], None]) -> int:

@@ -4,6 +4,7 @@ Every rank runs these lines; rank 0 alone writes. Work that a rank does by itsel
 failure on one rank ends the job on all. Run again, the job takes up where it stopped.
 """
 
+import json
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext
@@ -23,7 +24,7 @@ from namsa import factory, manifest
 from namsa.errors import InputError
 from namsa.settings import config_hash, dump_yaml
 from namsa.shards import Dataset
-from train import checkpoint, data, devices, precision, reduction, telemetry
+from train import checkpoint, copies, data, devices, precision, reduction, staging, telemetry
 from train.checkpoint import Progress
 from train.config import Reduction, load
 from train.evaluate import evaluate, predictor
@@ -33,18 +34,28 @@ from train.report import write_report
 
 
 def train(
-    config: Path, overrides: Sequence[str] = (), run_dir: Path | None = None, evaluate_only: bool = False
+    config: Path,
+    overrides: Sequence[str] = (),
+    run_dir: Path | None = None,
+    evaluate_only: bool = False,
+    home: Path | None = None,
 ) -> None:
     """Simulates what is missing, trains, evaluates and reports, in `run_dir` (default runs/<name>).
 
-    `evaluate_only` takes samples and weights as they are.
+    `evaluate_only` takes samples and weights as they are. `home`, where `run_dir` may be lost with the node, is
+    another place for what it holds: taken from there at the start, copied there at every checkpoint and at the end.
     """
     with ExitStack() as stack:
-        _train(stack, config, overrides, run_dir, evaluate_only)
+        _train(stack, config, overrides, run_dir, evaluate_only, home)
 
 
-def _train(  # noqa: PLR0915 - one story, told in one place
-    stack: ExitStack, config: Path, overrides: Sequence[str], run_dir: Path | None, evaluate_only: bool
+def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
+    stack: ExitStack,
+    config: Path,
+    overrides: Sequence[str],
+    run_dir: Path | None,
+    evaluate_only: bool,
+    home: Path | None,
 ) -> None:
     # ---- Ranks ------------------------------------------------------------------------------------------------------
     # They meet before anything can go wrong, so that one whose configuration is at fault can end the others.
@@ -64,15 +75,24 @@ def _train(  # noqa: PLR0915 - one story, told in one place
     with reduction.together():
         if rank == 0:
             run_dir.mkdir(parents=True, exist_ok=True)
+            copies.bring(home, run_dir)
             manifest.write_whole(run_dir / "config.yaml", dump_yaml(experiment))
     console = Console(quiet=rank != 0)
     say = partial(console.print, highlight=False, soft_wrap=True)
-    say(f"{experiment.name}: {ranks} rank{'s' * (ranks > 1)}, each on {device}; results in {run_dir}")
+    say(f"{experiment.name}: {ranks} rank{'s' * (ranks > 1)}, each on {device}; results in {home or run_dir}")
 
-    # ---- Samples: simulate what is missing --------------------------------------------------------------------------
+    # ---- Samples: from where they are kept, or simulate what is missing ---------------------------------------------
 
     directory, time_box = experiment.data.directory, training.simulate_seconds
-    if not evaluate_only:
+    if source := experiment.data.stage_from:
+        everywhere = not experiment.data.node_local
+        with telemetry.counter(console, "rank 0 stages, MiB") as count:
+            staged = staging.stage(source, directory, reduction, everywhere=everywhere, on_progress=count)
+        say(staging.summary(staged))
+        with reduction.together():
+            if rank == 0:
+                manifest.write_whole(run_dir / "staging.json", json.dumps(staged, indent=1))
+    elif not evaluate_only:
         with reduction.together(), telemetry.counter(console, "rank 0 simulates") as count:
             made = factory.produce(experiment, directory, rank, ranks, time_limit_s=time_box, on_sample=count)
         say(telemetry.simulated(reduction.gather_json(made), directory))
@@ -145,6 +165,7 @@ def _train(  # noqa: PLR0915 - one story, told in one place
             reduction.average(model.non_trainable_weights)  # the normalisations' statistics, of all ranks' batches
             if rank == 0 and (progress.epoch % every == 0 or progress.epoch == epochs.stop):
                 checkpoint.save(checkpoints, progress, state, experiment.network, training.checkpoints.keep)
+                copies.take(run_dir, home)
 
     # ---- Held-out materials -----------------------------------------------------------------------------------------
 
@@ -165,8 +186,10 @@ def _train(  # noqa: PLR0915 - one story, told in one place
     # ---- Report -----------------------------------------------------------------------------------------------------
 
     with reduction.together():
-        report = write_report(run_dir) if rank == 0 else None
-    console.print(telemetry.results(result, run_dir, report))
+        if rank == 0:
+            report = write_report(run_dir)
+            copies.take(run_dir, home)
+            console.print(telemetry.results(result, home or run_dir, report))
 
 
 def _reduction_settings(config: Path, overrides: Sequence[str]) -> Reduction:

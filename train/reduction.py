@@ -6,6 +6,7 @@ Objects travel as JSON, never as pickles.
 
 import json
 import os
+import platform
 import queue
 import sys
 import threading
@@ -180,6 +181,26 @@ def average(variables: Sequence[Any]) -> None:
         means = hvd.grouped_allreduce([variable.value for variable in variables], op=hvd.Average, name="average")
         for variable, mean in zip(variables, means, strict=True):
             variable.assign(mean)
+
+
+# ---- Nodes and bytes ------------------------------------------------------------------------------------------------
+
+
+def nodes() -> list[list[int]]:
+    """The ranks of each node, in order; a node is a host, by the name that Horovod's launcher or the system has."""
+    hosts = gather_json(os.environ.get("HOROVOD_HOSTNAME") or platform.node())
+    return [[rank for rank, host in enumerate(hosts) if host == name] for name in dict.fromkeys(hosts)]
+
+
+def exchange(outgoing: Sequence[npt.NDArray[np.uint8]]) -> list[npt.NDArray[np.uint8]]:
+    """What every rank has for this one, in the order of ranks, where `outgoing` is what this one has for each.
+
+    All of it lies in memory at once, and counts of bytes are 32 bits on the way: send a few tens of MiB at a time.
+    """
+    lengths = tf.constant([len(each) for each in outgoing], tf.int32)
+    with tf.device("/CPU:0"):
+        joined, received = hvd.alltoall(tf.constant(np.concatenate(outgoing)), splits=lengths, name="exchange")
+    return np.split(joined.numpy(), np.cumsum(received.numpy())[:-1])
 
 
 # ---- Gradients ------------------------------------------------------------------------------------------------------
