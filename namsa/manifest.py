@@ -8,11 +8,8 @@ that a directory belongs to one configuration.
 import hashlib
 import json
 import math
-import os
-import uuid
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -22,7 +19,8 @@ import xxhash
 
 from namsa.config import SimulationConfig, Specimen, Split
 from namsa.crystal import Material
-from namsa.errors import InputError, WorkError
+from namsa.errors import InputError
+from namsa.files import write_whole
 from namsa.grid import fast_shape
 from namsa.orient import Fit, Rectangles, fit, rectangles
 from namsa.potential import slice_count
@@ -235,33 +233,6 @@ def _written(entry: Entry) -> dict[str, Any]:
 def _entry(line: str) -> Entry:
     values = json.loads(line)
     return Entry(**values | {"zone_axis": tuple(values["zone_axis"])})
-
-
-def write_whole(path: Path, text: str, replace: bool = True) -> None:
-    """Writes a file so that it is there whole or not at all; without `replace`, one that is there already stays.
-
-    Raises WorkError where it cannot be written.
-    """
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        with partial.open("x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        if replace:
-            partial.replace(path)
-        else:
-            with suppress(FileExistsError):
-                path.hardlink_to(partial)
-        folder = os.open(path.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise WorkError(f"cannot write {path}: {error.strerror}") from None
-    finally:
-        partial.unlink(missing_ok=True)
 
 
 def _specimens(

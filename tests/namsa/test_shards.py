@@ -199,7 +199,7 @@ def test_a_shard_cut_short_is_an_error_that_names_it(tmp_path, left):
         writer.put("last", RECORD)
     assert RECORD[-200:] in path.read_bytes()[-4096:]
     os.truncate(path, left(path.stat().st_size))
-    with pytest.raises(WorkError, match=r"shard-00000\.lmdb is damaged .*delete it"):
+    with pytest.raises(WorkError, match=r"shard-00000\.lmdb is damaged .*namsa repair"):
         Dataset(tmp_path)
 
 

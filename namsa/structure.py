@@ -1,0 +1,87 @@
+"""Whether a shard's pages hold together, so that LMDB, which trusts them, can be let at it.
+
+`lmdb.verify` walks a file as bytes, and counts every page of it one by one: half a microsecond a page, 26 s for 200 GB.
+Here a record's pages count as one run and are not read. LMDB finds a record by the run's first page and its size, both
+of which the tree holds, and the record's own digest guards the rest. What stays to be read are the pages of keys.
+"""
+
+import struct
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import lmdb.verify
+import numpy as np
+
+from namsa.errors import WorkError
+
+_NUMBER = struct.Struct("=Q")
+_METAS = 2  # pages that belong to no tree
+
+
+class _ThoroughWalk(lmdb.verify._Verifier):
+    """lmdb.verify's own walk, which notes the keys that it comes by."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        super().__init__(file, size)
+        self.keys: list[bytes] = []
+
+    def _leaf_value(self, ctx: Any, *where: Any) -> None:
+        super()._leaf_value(ctx, *where)
+        if not ctx["is_free"]:
+            self.keys.append(where[-1])
+
+
+class _Walk(_ThoroughWalk):
+    """The same, with runs of pages. Were a later lmdb.verify to call these methods no more, it would only be slower."""
+
+    def _bigdata(
+        self, ctx: Any, pgno: int, i: int, buf: bytes, doff: int, dsize: int, want_bytes: bool
+    ) -> bytes | None:
+        if want_bytes:  # of the list of free pages, which LMDB trusts
+            return super()._bigdata(ctx, pgno, i, buf, doff, dsize, want_bytes)
+        first = _NUMBER.unpack_from(buf, doff)[0] if doff + 8 <= self.psize else 0
+        end = first + (self.hdrsz - 1 + dsize) // self.psize + 1
+        if first < _METAS or end > self.next_pgno or end * self.psize > self.filesize:
+            self.err(f"page {pgno}: the value of node {i}, pages {first} to {end - 1}, lies outside of the file")
+        elif self.live.find(1, first, end) >= 0:
+            self.err(f"page {pgno}: the value of node {i}, pages {first} to {end - 1}, lies on another's")
+        else:
+            self.live[first:end] = b"\1" * (end - first)
+            ctx["overflow"] += end - first
+        return None
+
+    def _check_cover(self) -> None:
+        live, free = (np.frombuffer(pages, np.uint8)[_METAS:] for pages in (self.live, self.free))
+        for wrong, what in ((live & free, "in use and free"), (1 - (live | free), "neither in use nor free")):
+            if wrong.any():
+                self.err(f"{np.count_nonzero(wrong)} pages are {what}, the first is {_METAS + int(wrong.argmax())}")
+
+
+def keys(path: Path, thorough: bool = False) -> tuple[str, ...]:
+    """The keys of the shard at `path`, sorted, when its structure is sound; `thorough` reads more of it.
+
+    They come from the walk, as LMDB's own listing reads a page of every record. Raises WorkError where the shard is
+    damaged or cannot be read.
+    """
+    length, walk, problems = -1, None, [""]
+    try:
+        # A live writer may make the file longer between two looks at its length: what grew is looked at again.
+        while problems and length != path.stat().st_size:
+            length = path.stat().st_size
+            with path.open("rb") as file:
+                walk = (_ThoroughWalk if thorough else _Walk)(file, length)
+                problems = walk.verify()
+        if not problems and walk:
+            return tuple(str(key, "utf-8") for key in walk.keys)
+    except OSError as error:
+        raise WorkError(f"cannot read {path}: {error.strerror}") from None
+    except (lmdb.verify.VerifyError, UnicodeDecodeError) as error:
+        problems = [str(error)]
+    raise damaged(path, problems[0])
+
+
+def damaged(path: Path, what: str) -> WorkError:
+    return WorkError(
+        f"{path} is damaged ({what}): namsa repair {path.parent} moves it aside and keeps the samples in it that are "
+        "whole, and the next run makes the others again"
+    )
