@@ -78,6 +78,7 @@ def dataset(options: argparse.Namespace) -> None:
             options.out,
             rank,
             size,
+            local_size=local_size,
             limit=options.limit,
             time_limit_s=options.time_limit,
             on_sample=lambda done, total: progress.update(task, completed=done, total=total),

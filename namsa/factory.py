@@ -4,27 +4,27 @@ A rank's share follows from the manifest, the rank and the number of ranks alone
 and do not overlap, whatever else happens; what lies in any shard already is not made again. So a run that was cut off
 goes on where it was, also with another number of ranks, and a sample's bits are the same whoever makes it and when.
 
-A sample that cannot be made is written down with its reason in `failed-RANK.jsonl` and not replaced. Its failure
-follows from the configuration, so that no later run tries it again; deleting the file makes them try.
+A sample that cannot be made is written down with its reason (`failures`) and not replaced. Its failure follows from the
+configuration, so that no later run tries it again; deleting `failed-RANK.jsonl` makes them try.
 
 Where a dataset is spread over nodes, `elsewhere.json` lists the samples that other nodes hold: they are not missing.
 """
 
 import json
-import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from namsa import manifest, records, shards
+from namsa import manifest, records, shards, space
 from namsa.balance import share
 from namsa.config import SimulationConfig
 from namsa.crystal import Material
 from namsa.entry import simulate_entry
 from namsa.errors import InputError, WorkError
+from namsa.failures import append_failure, read_failures
+from namsa.files import make_folder, write_whole
 from namsa.manifest import Entry
 from namsa.materials import select
 from namsa.settings import dump_yaml
@@ -39,6 +39,7 @@ def produce(
     rank: int = 0,
     size: int = 1,
     *,
+    local_size: int = 1,
     limit: int | None = None,
     time_limit_s: float | None = None,
     on_sample: Callable[[int, int], None] = lambda done, total: None,
@@ -46,23 +47,22 @@ def produce(
 ) -> dict[str, Any]:
     """Makes what is missing of this rank's share, at most `limit` samples, starting none after `time_limit_s`.
 
+    local_size: ranks that write to the same disk, so that it is foreseen where it does not hold what they will make
     on_sample: told (done, total) after each sample
 
     Returns {"rank", "size", "written", "present", "skipped", "failed", "remaining", "seconds", "bytes",
     "time_limit_reached"}; written to remaining are of this rank's share and sum to it.
 
     Raises InputError where the directory holds another configuration's samples, and WorkError where it cannot be
-    written; what was committed stays.
+    written, or has no room for what is to be made in an unlimited time; what was committed stays.
     """
     start = time.monotonic()
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise WorkError(f"cannot make {directory}: {error.strerror}") from None
+    make_folder(directory)
     materials = {material.name: material for material in select(config.materials)}
     mine = share(manifest.ensure(directory, config, tuple(materials.values())), rank, size)
     samples_hash = config.samples_hash()
-    present, failed = _present(directory, samples_hash), read_failures(directory, samples_hash)
+    present, known = _present(directory, samples_hash), read_failures(directory, samples_hash)
+    failed = known.keys() - present
     feasible = [entry for entry in mine if not entry.skipped]
     missing = [entry for entry in feasible if entry.id not in present and entry.id not in failed]
     todo, out_of_time = missing[:limit], False
@@ -70,23 +70,25 @@ def produce(
     newly_failed: list[str] = []
 
     def fail(entry: Entry, error: Exception) -> None:
-        _append_failure(directory, rank, samples_hash, entry, error)
+        append_failure(directory, rank, samples_hash, entry.id, error)
         newly_failed.append(entry.id)
 
     def store(entry: Entry, sample: Sample) -> None:
         try:
             record = records.encode(sample, config.data.dtype)
-        except WorkError as error:
+        except (WorkError, MemoryError) as error:
             fail(entry, error)
         else:
             writer.put(entry.id, record)
             written.append(len(record))
 
     if todo:
-        manifest.write_whole(directory / "config.yaml", dump_yaml(config))
+        expected = space.expected_bytes(config, materials, todo)
+        space.check(directory, expected, local_size, time_limited=time_limit_s is not None)
+        write_whole(directory / "config.yaml", dump_yaml(config))
         # One sample is stored while the next is simulated; a second that is done waits, so that memory stays bounded.
         with (
-            shards.Writer(shards.shard_path(directory, rank), config.data.samples_per_commit) as writer,
+            shards.Writer(shards.shard_path(directory, rank), config.data.samples_per_commit, 2 * expected) as writer,
             ThreadPoolExecutor(1) as pool,
         ):
             stored: Future[None] | None = None
@@ -96,7 +98,7 @@ def produce(
                     break
                 try:
                     sample = simulate(config, materials[entry.material], entry)
-                except (InputError, WorkError) as error:
+                except (InputError, WorkError, MemoryError) as error:
                     fail(entry, error)
                 else:
                     if stored:
@@ -120,19 +122,6 @@ def produce(
     }
 
 
-def read_failures(directory: Path, samples_hash: str) -> dict[str, str]:
-    """{id: reason} of the samples that could not be made with this configuration, by any rank."""
-    failures = {}
-    for path in sorted(directory.glob("failed-*.jsonl")):
-        for line in path.read_text(encoding="utf-8").split("\n"):
-            # A line that a crash cut short is no failure: its sample is tried again.
-            with suppress(ValueError):
-                failure = json.loads(line)
-                if failure["config_hash"] == samples_hash:
-                    failures[failure["id"]] = failure["reason"]
-    return failures
-
-
 def _present(directory: Path, samples_hash: str) -> frozenset[str]:
     with shards.Dataset(directory) as dataset:
         if dataset.config_hash not in (None, samples_hash):
@@ -152,15 +141,3 @@ def _elsewhere(directory: Path, samples_hash: str) -> frozenset[str]:
         return frozenset(listed["ids"]) if listed["config_hash"] == samples_hash else frozenset()
     except (OSError, ValueError, TypeError, KeyError):
         raise WorkError(f"{path} cannot be read or is damaged: stage the dataset again") from None
-
-
-def _append_failure(directory: Path, rank: int, samples_hash: str, entry: Entry, error: Exception) -> None:
-    path = directory / f"failed-{rank:05d}.jsonl"
-    line = json.dumps({"id": entry.id, "reason": str(error), "config_hash": samples_hash}, ensure_ascii=False)
-    try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(line + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-    except OSError as problem:
-        raise WorkError(f"cannot write {path}: {problem.strerror}") from None

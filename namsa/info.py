@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from namsa import hdf5, manifest, shards
-from namsa.factory import read_failures
+from namsa.failures import read_failures
 from namsa.frame import UNITS, axes
 
 Tree = dict[str, Any]

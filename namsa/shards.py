@@ -49,7 +49,7 @@ class Writer:
             if not path.exists() or not path.stat().st_size:
                 _create(path)
             structure.keys(path)
-            self._env = lmdb.open(str(path), subdir=False, map_size=path.stat().st_size + map_size)
+            self._env = lmdb.open(str(path), subdir=False, map_size=path.stat().st_size + max(map_size, 2**16))
         except (lmdb.Error, OSError) as error:
             raise _cannot_write(path, error) from None
         self._pin = self._env.begin()

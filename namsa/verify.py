@@ -5,7 +5,7 @@ from typing import Any
 
 from namsa import manifest
 from namsa.errors import WorkError
-from namsa.factory import read_failures
+from namsa.failures import read_failures
 from namsa.shards import Shard, shard_paths
 
 

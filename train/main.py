@@ -94,7 +94,10 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                 manifest.write_whole(run_dir / "staging.json", json.dumps(staged, indent=1))
     elif not evaluate_only:
         with reduction.together(), telemetry.counter(console, "rank 0 simulates") as count:
-            made = factory.produce(experiment, directory, rank, ranks, time_limit_s=time_box, on_sample=count)
+            nearby = reduction.local_size()
+            made = factory.produce(
+                experiment, directory, rank, ranks, local_size=nearby, time_limit_s=time_box, on_sample=count
+            )
         say(telemetry.simulated(reduction.gather_json(made), directory))
 
     # ---- Data: each rank's share of the training and of the held-out materials --------------------------------------

@@ -3,12 +3,15 @@
 import json
 import multiprocessing
 import os
+import shutil
 import time
 
 import pytest
 from fake_samples import MATERIALS, config, contents, sample, simulate
 
-from namsa import InputError, WorkError, factory
+from namsa import InputError, WorkError, factory, manifest, space
+from namsa.balance import shuffled
+from namsa.entry import simulate_entry
 from namsa.shards import Dataset, Shard, Writer, shard_path, shard_paths
 
 fork = multiprocessing.get_context("fork")
@@ -17,6 +20,7 @@ fork = multiprocessing.get_context("fork")
 @pytest.fixture(autouse=True)
 def _materials(monkeypatch):
     monkeypatch.setattr(factory, "select", lambda _: MATERIALS)
+    monkeypatch.setattr(space, "SAMPLED", 1)  # a stand-in's size is not to be foreseen, and looking takes longer
 
 
 def produce(directory, rank=0, size=1, simulate=simulate, **more):
@@ -179,6 +183,88 @@ def test_samples_that_are_not_finite_fail(tmp_path):
 def test_a_failure_cut_short_by_a_crash_is_tried_again(tmp_path):
     (tmp_path / "failed-00000.jsonl").write_text('{"id": "Fe-bcc-001-20A", "rea')
     assert produce(tmp_path)["written"] == 12
+
+
+def test_a_failure_after_one_that_a_crash_cut_short_is_kept(tmp_path):
+    def fails(config, material, entry):
+        raise InputError("no")
+
+    (tmp_path / "failed-00000.jsonl").write_text('{"id": "Fe-bcc-001-20A", "rea')
+    assert produce(tmp_path, simulate=fails, limit=1)["failed"] == 1
+    assert produce(tmp_path, simulate=fails)["failed"] == 12
+    assert len((tmp_path / "failed-00000.jsonl").read_text().splitlines()) == 13
+    assert produce(tmp_path, simulate=None)["failed"] == 12
+
+
+def test_what_memory_did_not_suffice_for_is_tried_again(tmp_path, undisturbed):
+    def too_large(config, material, entry):
+        if material.name == "Fe-bcc":
+            raise MemoryError("Unable to allocate 1 TiB")
+        return simulate(config, material, entry)
+
+    summary = produce(tmp_path, simulate=too_large)
+    assert (summary["written"], summary["failed"], summary["remaining"]) == (8, 4, 0)
+    assert "out of memory: Unable to allocate 1 TiB" in (tmp_path / "failed-00000.jsonl").read_text()
+    summary = produce(tmp_path)
+    assert (summary["written"], summary["present"], summary["failed"]) == (4, 8, 0)
+    assert contents(tmp_path) == undisturbed
+
+
+SMALL = {
+    "simulation": {"grid_shape": [48, 54]},
+    "scan": {"shape": [5, 6]},
+    "specimen": {"zone_axes": [[0, 0, 1], [0, 1, 1]], "thickness_angstrom": [8], "lateral_angstrom": [4, 5]},
+}
+
+
+def test_a_disk_that_will_be_full_is_foreseen(tmp_path, monkeypatch):
+    monkeypatch.setattr(space, "SAMPLED", 8)
+    usage, real = shutil.disk_usage(tmp_path), config(**SMALL)
+    expected = space.expected_bytes(real, {m.name: m for m in MATERIALS}, shuffled(manifest.build(real, MATERIALS)))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=round(1.1 * expected)))
+    assert produce(tmp_path / "enough", config=real, limit=3)["written"] == 3
+    with pytest.raises(WorkError, match=r"GB free.*each of 2 ranks here.*--time-limit"):
+        produce(tmp_path / "for two", config=real, local_size=2)
+    assert not shard_paths(tmp_path / "for two")
+    assert produce(tmp_path / "for two", 0, 2, config=real, local_size=2)["remaining"] == 0  # half of it each
+    with pytest.warns(UserWarning, match="may be full before the time is over"):
+        assert produce(tmp_path / "short", config=real, local_size=2, time_limit_s=1000)["written"] == 6
+
+
+def test_the_size_is_foreseen_to_a_few_percent(tmp_path, monkeypatch):
+    monkeypatch.setattr(space, "SAMPLED", 8)
+    real = config(**SMALL)
+    expected = space.expected_bytes(real, {m.name: m for m in MATERIALS}, manifest.build(real, MATERIALS))
+    assert produce(tmp_path, config=real, simulate=simulate_entry)["written"] == 6
+    empty = 4 * 4096
+    assert shard_path(tmp_path, 0).stat().st_size - empty == pytest.approx(expected, rel=0.05)
+
+
+def test_in_the_same_time_more_ranks_make_more_samples_and_none_twice(tmp_path, monkeypatch):
+    axes = [(1, v, w) for v in range(6) for w in range(6)]
+    many = config(specimen={"zone_axes": axes, "thickness_angstrom": [8]})
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+
+    def takes_a_second(config, material, entry):
+        clock[0] += 1.0
+        return simulate(config, material, entry)
+
+    for size in (1, 2, 5):
+        directory = tmp_path / str(size)
+        box = {"config": many, "simulate": takes_a_second, "time_limit_s": 7.5}
+        assert [produce(directory, rank, size, **box)["written"] for rank in range(size)] == [8] * size
+        assert len(contents(directory)) == 8 * size
+
+
+def test_a_clock_that_jumps_changes_nothing(tmp_path, undisturbed, monkeypatch):
+    jumps = iter([1e9, 3e9, 5.0, -7.0] * 10_000)
+    monkeypatch.setattr(time, "time", lambda: next(jumps))
+    monkeypatch.setattr(time, "time_ns", lambda: int(1e9 * next(jumps)))
+    summary = produce(tmp_path, time_limit_s=60)
+    assert (summary["written"], summary["time_limit_reached"]) == (12, False)
+    assert 0 <= summary["seconds"] < 60
+    assert contents(tmp_path) == undisturbed
 
 
 def test_errors_of_the_program_itself_are_not_taken_for_failed_samples(tmp_path):

@@ -1,0 +1,36 @@
+"""Samples that could not be made: `failed-RANK.jsonl`, the manifest's continuation.
+
+The manifest is fixed before the first sample, and its digest says so; no rank may have to wait for another to write
+into it. So each rank writes down beside it what it could not make, a line a sample with the reason: an entry of the
+manifest is in a shard, skipped, failed, or missing. A line is on the disk before the rank goes on.
+"""
+
+import json
+from contextlib import suppress
+from pathlib import Path
+
+from namsa.files import append_line
+
+
+def read_failures(directory: Path, samples_hash: str) -> dict[str, str]:
+    """{id: reason} of the samples that no run with this configuration can make, by any rank."""
+    failures = {}
+    for path in sorted(directory.glob("failed-*.jsonl")):
+        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
+            # A line that a crash cut short is no failure: its sample is tried again.
+            with suppress(ValueError, KeyError, TypeError):
+                failure = json.loads(line)
+                if failure["config_hash"] == samples_hash and failure.get("final", True):
+                    failures[failure["id"]] = failure["reason"]
+    return failures
+
+
+def append_failure(directory: Path, rank: int, samples_hash: str, sample_id: str, error: Exception) -> None:
+    """Writes down that `rank` could not make a sample; out of memory, it or another machine tries again next time.
+
+    Raises WorkError where that cannot be written.
+    """
+    final = not isinstance(error, MemoryError)
+    reason = str(error) if final else f"out of memory: {error}"
+    line = {"id": sample_id, "reason": reason, "config_hash": samples_hash} | ({} if final else {"final": False})
+    append_line(directory / f"failed-{rank:05d}.jsonl", json.dumps(line, ensure_ascii=False))
