@@ -24,7 +24,7 @@ from namsa import factory, manifest
 from namsa.errors import InputError
 from namsa.settings import config_hash, dump_yaml
 from namsa.shards import Dataset
-from train import checkpoint, copies, data, devices, precision, reduction, staging, telemetry
+from train import checkpoint, copies, data, devices, precision, reduction, staging, telemetry, watchdog
 from train.checkpoint import Progress
 from train.config import Reduction, load
 from train.evaluate import evaluate, predictor
@@ -68,6 +68,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         experiment = load(config, overrides)
     reduction.check_same(config_hash(experiment), "the configuration's hash")
     training = experiment.training
+    dog = stack.enter_context(watchdog.watch(reduction, training.reduction.stall_warning_s))
 
     # ---- Run directory ----------------------------------------------------------------------------------------------
 
@@ -151,19 +152,17 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     epochs = range(progress.epoch, progress.epoch if evaluate_only else training.epochs)
     left = f"epochs {epochs.start + 1} to {epochs.stop}, {steps} steps each" if epochs else "no epoch left to train"
     say(f"{model.count_params():,} parameters; {left}")
-    stalled_s = training.reduction.stall_warning_s * reduction.STALL_LIMIT
     with ExitStack() as during:
         recorder = telemetry.recorder(run_dir, progress.step) if rank == 0 and epochs else nullcontext(lambda row: None)
         record = during.enter_context(recorder)
         show = during.enter_context(telemetry.display(console, training.epochs, steps))
-        beat = during.enter_context(reduction.watchdog(stalled_s))
+        during.callback(lambda: dog.beat(progress.step, watchdog.RESTING))
         for epoch in epochs:
             order = data.epoch_share(to_learn, experiment.seed, epoch, share, shares, steps * training.batch_size)
-            batches = data.batches(dataset, order, experiment, epoch)
+            batches = dog.over(data.batches(dataset, order, experiment, epoch), progress.step + 1)
             for row in train_epoch(step, batches, training, epoch, progress.step + 1, steps, ranks):
                 record(row)
                 show(row)
-                beat()
             progress = Progress(progress.step + steps, epoch + 1)
             reduction.average(model.non_trainable_weights)  # the normalisations' statistics, of all ranks' batches
             if rank == 0 and (progress.epoch % every == 0 or progress.epoch == epochs.stop):

@@ -7,11 +7,8 @@ Objects travel as JSON, never as pickles.
 import json
 import os
 import platform
-import queue
-import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -27,8 +24,6 @@ from train.config import Reduction
 
 Tensor = Any
 
-STALL_LIMIT = 10  # a job that does not move for this many times `stall_warning_s` is ended
-
 rank, size = hvd.rank, hvd.size
 local_rank, local_size = hvd.local_rank, hvd.local_size
 stop = hvd.shutdown
@@ -40,7 +35,7 @@ def start(config: Reduction) -> None:
     Raises InputError where the launcher is one that this build of Horovod does not understand.
 
     Horovod reads its settings here, once. Autotuning stays off: it would change groups under a running job. So does
-    Horovod's own end to a stall: ranks may wait an hour for one that still simulates, but not in training; `watchdog`.
+    Horovod's own end to a stall: ranks may wait an hour for one that still simulates; see `train.watchdog`.
     """
     settings = {
         "CACHE_CAPACITY": config.cache_capacity,
@@ -119,34 +114,6 @@ def _exit_code(error: Exception | None) -> int:
 def lost_another_rank(error: Exception) -> bool:
     """Whether a collective failed because another rank left; the text is all that Horovod gives."""
     return isinstance(error, tf.errors.OpError) and "Horovod has been shut down" in error.message
-
-
-@contextmanager
-def watchdog(limit_s: float) -> Iterator[Callable[[], None]]:
-    """Yields `beat`; a process that does not call it for `limit_s` ends with a message, and so the whole job does.
-
-    Under Gloo a rank that hangs makes the others wait for ever, in silence.
-    """
-    beats: queue.SimpleQueue[bool] = queue.SimpleQueue()
-
-    def watch() -> None:
-        try:
-            while beats.get(timeout=limit_s):
-                pass
-        except queue.Empty:
-            print(
-                f"error: rank {rank()} has not finished a step for {limit_s:g} s: it or another rank has stalled "
-                f"(the limit is {STALL_LIMIT} × training.reduction.stall_warning_s)",
-                file=sys.stderr,
-                flush=True,
-            )
-            os._exit(1)  # the main thread cannot be woken from a collective
-
-    threading.Thread(target=watch, daemon=True).start()
-    try:
-        yield lambda: beats.put(True)
-    finally:
-        beats.put(False)
 
 
 # ---- Numbers and variables ------------------------------------------------------------------------------------------

@@ -41,27 +41,6 @@ def test_no_group_is_empty_where_one_gradient_outweighs_all():
     assert backward_groups([5], 8) == [[0]]
 
 
-@pytest.mark.slow
-def test_a_stall_ends_the_process_with_a_message():
-    code = (
-        "import time\n"
-        "from train import reduction\nfrom train.config import Reduction\n"
-        "reduction.start(Reduction())\n"
-        "with reduction.watchdog(2.0) as beat:\n"
-        "    for _ in range(3): time.sleep(1.0); beat()\n"
-        "    time.sleep(60)\n"
-    )
-    ended = run([sys.executable, "-c", code], timeout=50)
-    assert ended.returncode == 1
-    assert "rank 0 has not finished a step for 2 s" in ended.stderr
-
-
-def test_the_watchdog_leaves_with_its_context():
-    reduction.start(Reduction())
-    with reduction.watchdog(60.0) as beat:
-        beat()
-
-
 # ---- Two ranks, started once ----------------------------------------------------------------------------------------
 
 
