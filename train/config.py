@@ -69,14 +69,43 @@ class Precision(Section):
 
 
 class Reduction(Section):
-    """Horovod's settings; they are read once, at its start."""
+    """How gradients are averaged over the ranks. What Horovod itself is told, it reads once, at its start."""
 
-    groups: NonNegativeInt = Field(8, description="gradient groups in backward order; 0 reduces tensor by tensor")
+    groups: NonNegativeInt = Field(8, description="gradient groups of equal bytes; 0 reduces tensor by tensor")
+    grouping: Literal["bytes", "layer", "block", "list"] = Field(
+        "bytes", description="what one group holds: equal bytes, a layer, a dense block or transition, or group_list's"
+    )
+    group_list: tuple[tuple[str, ...], ...] = Field(
+        (), description="for grouping 'list': each group's patterns (*, ?) of variables' paths, as down1_*"
+    )
+    contiguous: bool = Field(False, description="a group travels as one buffer, not as a list of tensors")
+    hierarchical: bool = Field(False, description="within a node first, then between nodes (NCCL with MPI)")
     compression: Literal["none", "fp16"] = "none"
+    lag: Literal[0, 1] = Field(0, description="1 updates with the previous step's gradients, averaged meanwhile")
+    synchronise: Literal["step", "epoch"] | PositiveInt = Field(
+        "step",
+        description="'step' averages gradients in every step; a number k or 'epoch' is local SGD: ranks update by "
+        "themselves and average weights and moments every k steps, or when an epoch ends (which both do)",
+    )
     cache_capacity: NonNegativeInt = Field(4096, description="0 turns the response cache (bitvector) off")
     fusion_threshold_mib: PositiveInt = 128
     cycle_time_ms: PositiveFloat = 0.5
     stall_warning_s: PositiveInt = 60
+
+    @model_validator(mode="after")
+    def _choices_fit(self) -> "Reduction":
+        if bool(self.group_list) != (self.grouping == "list"):
+            raise ValueError("grouping 'list' and group_list go together: give both or neither")
+        if self.groups == 0 and (self.grouping != "bytes" or self.contiguous):
+            raise ValueError("groups 0 reduces tensor by tensor: leave grouping and contiguous out, or groups")
+        if self.local and (self.lag or self.compression != "none"):
+            raise ValueError("lag and compression are for gradients, which travel with synchronise: step alone")
+        return self
+
+    @property
+    def local(self) -> bool:
+        """Whether ranks update by themselves between synchronisations."""
+        return self.synchronise != "step"
 
 
 class Checkpoints(Section):
@@ -95,6 +124,15 @@ class Training(Section):
     reduction: Reduction = Reduction()
     checkpoints: Checkpoints = Checkpoints()
     simulate_seconds: PositiveFloat | None = Field(None, description="time box for simulating what is missing")
+
+    @model_validator(mode="after")
+    def _ranks_share_a_loss_scale(self) -> "Training":
+        if self.reduction.local and self.precision.compute == "mixed_float16":
+            raise ValueError(
+                "reduction.synchronise other than step lets each rank skip steps by itself, so that their loss scales "
+                "and moments part: set precision.compute to float32 or mixed_bfloat16"
+            )
+        return self
 
 
 class Experiment(SimulationConfig):

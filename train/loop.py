@@ -16,7 +16,7 @@ import keras
 import tensorflow as tf
 
 from namsa.errors import WorkError
-from train import losses, precision, reduction
+from train import grouping, losses, precision, reduction
 from train.config import Training
 from train.schedules import learning_rate
 
@@ -27,12 +27,17 @@ Row = dict[str, Any]
 MEASURED = ("huber", "l2", "loss_scale", "grad_norm", "comm_s")
 
 
-def make_step(model: keras.Model, optimizer: keras.optimizers.Optimizer, training: Training) -> Step:
+def make_step(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer, training: Training, waiting: Sequence[Any] = ()
+) -> Step:
     """step(x, y, rate, delta): one update of `model`, the same on all ranks; returns the numbers of `MEASURED`.
 
-    They come back as one tensor, and so in one copy from the device.
+    They come back as one tensor, and so in one copy from the device. With gradients `waiting` (reduction.lag) the
+    update is by the step's before. Raises InputError where reduction.group_list does not fit the network.
     """
     weights = model.trainable_variables
+    paths = [weight.path for weight in weights]
+    grouping.colours(paths, training.reduction)
     penalised = losses.kernels(weights)
     statistics = model.non_trainable_weights
 
@@ -46,15 +51,19 @@ def make_step(model: keras.Model, optimizer: keras.optimizers.Optimizer, trainin
             scaled = scale * (huber + l2)
         gradients = tape.gradient(scaled, [weight.value for weight in weights])
         computed = _time_after(gradients)
-        averaged = reduction.average_gradients(gradients, training.reduction)
+        groups = grouping.groups(gradients, paths, training.reduction)
+        used = reduction.delayed(gradients, scale, waiting) if waiting else gradients
+        averaged = reduction.average_gradients(used, groups, training.reduction)
         communicated = _time_after(averaged)
         grad_norm = tf.linalg.global_norm(averaged) / scale
         optimizer.learning_rate.assign(rate)
         optimizer.apply(averaged, weights)  # behind a loss scale: nothing but a smaller scale where not finite
+        finite = tf.math.is_finite(tf.linalg.global_norm(gradients) if waiting else grad_norm)
         for statistic, value in zip(statistics, before, strict=True):  # moving averages would never forget an infinity
-            statistic.assign(tf.where(tf.math.is_finite(grad_norm), statistic.value, value))
-        comm_s = tf.cast(communicated - computed, tf.float32)
-        return tf.stack([reduction.average_scalar(huber, "huber"), l2, scale, grad_norm, comm_s])
+            statistic.assign(tf.where(finite, statistic.value, value))
+        comm_s = tf.cast(tf.maximum(communicated - computed, 0), tf.float32)  # late gradients may be there before
+        huber = huber if training.reduction.local else reduction.average_scalar(huber, "huber")
+        return tf.stack([huber, l2, scale, grad_norm, comm_s])
 
     return step
 
@@ -80,10 +89,13 @@ def train_epoch(
     first: int,
     steps: int,
     ranks: int,
+    state: Sequence[Any] = (),
 ) -> Iterator[Row]:
     """Takes `steps` steps, the first of which is the job's number `first` (from 1), and yields a row after each.
 
-    Raises WorkError, on every rank at the same step, where training has diverged.
+    With local SGD (reduction.synchronise) a row is the rank's own, but where the ranks average `state`, all variables
+    of the network and the optimizer: then it is the mean. Raises WorkError, on every rank at the same step, where
+    training has diverged.
     """
     delta = losses.huber_delta(training.loss, epoch)
     for index in range(steps):
@@ -92,6 +104,9 @@ def train_epoch(
         x, y = next(batches)
         loaded = time.perf_counter()
         numbers = step(x, y, tf.constant(rate, tf.float32), tf.constant(delta, tf.float32)).numpy().tolist()
+        agreed = not training.reduction.local
+        if reduction.due(training.reduction, first + index, index == steps - 1):
+            numbers, agreed = reduction.synchronise(state, numbers), True
         ended = time.perf_counter()
         measured = dict(zip(MEASURED, numbers, strict=True))
         row = {
@@ -109,7 +124,8 @@ def train_epoch(
             "comm_s": measured["comm_s"],
             "samples_per_s": ranks * training.batch_size / (ended - started),
         }
-        _check_finite(row)
+        if agreed:
+            _check_finite(row)
         yield row
 
 

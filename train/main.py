@@ -132,7 +132,8 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         model = build(experiment.network, experiment.seed)
         optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training)
         optimizer.build(model.trainable_variables)
-    state = [*model.variables, *optimizer.variables]
+        waiting = reduction.waiting(model.trainable_variables, training.reduction)
+    state = [*model.variables, *optimizer.variables, *waiting]
 
     # 1. The newest whole checkpoint of this run directory, read by rank 0.
     # 2. Without one, the initial weights of the configuration's seed.
@@ -144,11 +145,12 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
             if evaluate_only and not progress.step:
                 raise InputError(f"{checkpoints} holds no checkpoint to evaluate: train first")
     progress = Progress(**reduction.gather_json(asdict(progress))[0])
-    reduction.broadcast_state(model, optimizer)
+    reduction.broadcast_state(model, optimizer, waiting)
 
     # ---- Training ---------------------------------------------------------------------------------------------------
 
-    step = make_step(model, optimizer, training)
+    with reduction.together():
+        step = make_step(model, optimizer, training, waiting)
     epochs = range(progress.epoch, progress.epoch if evaluate_only else training.epochs)
     left = f"epochs {epochs.start + 1} to {epochs.stop}, {steps} steps each" if epochs else "no epoch left to train"
     say(f"{model.count_params():,} parameters; {left}")
@@ -160,11 +162,12 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         for epoch in epochs:
             order = data.epoch_share(to_learn, experiment.seed, epoch, share, shares, steps * training.batch_size)
             batches = dog.over(data.batches(dataset, order, experiment, epoch), progress.step + 1)
-            for row in train_epoch(step, batches, training, epoch, progress.step + 1, steps, ranks):
+            for row in train_epoch(step, batches, training, epoch, progress.step + 1, steps, ranks, state):
                 record(row)
                 show(row)
             progress = Progress(progress.step + steps, epoch + 1)
-            reduction.average(model.non_trainable_weights)  # the normalisations' statistics, of all ranks' batches
+            # The normalisations' statistics become those of all ranks' batches, gradients that wait their mean.
+            reduction.average([*model.non_trainable_weights, *waiting])
             if rank == 0 and (progress.epoch % every == 0 or progress.epoch == epochs.stop):
                 checkpoint.save(checkpoints, progress, state, experiment.network, training.checkpoints.keep)
                 copies.take(run_dir, home)

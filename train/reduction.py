@@ -41,6 +41,8 @@ def start(config: Reduction) -> None:
         "CACHE_CAPACITY": config.cache_capacity,
         "FUSION_THRESHOLD": config.fusion_threshold_mib * 2**20,
         "CYCLE_TIME": config.cycle_time_ms,
+        "DISABLE_GROUP_FUSION": int(config.groups > 0),  # or several groups that wait become one, of any size
+        "HIERARCHICAL_ALLREDUCE": int(config.hierarchical),
         "STALL_CHECK_TIME_SECONDS": config.stall_warning_s,
     }
     os.environ.update({f"HOROVOD_{name}": str(value) for name, value in settings.items()})
@@ -52,6 +54,13 @@ def start(config: Reduction) -> None:
             "jsrun, srun and mpirun need; use horovodrun, or build it again with mpicxx on PATH (see namsa doctor)"
         )
         raise fault if launched_rank == 0 else ended_elsewhere(_exit_code(fault))
+    if config.hierarchical and hvd.size() > 1 and not (hvd.nccl_built() and hvd.mpi_enabled()):  # ignored otherwise
+        raise alike(
+            InputError(
+                "training.reduction.hierarchical needs Horovod built with NCCL and started by MPI (see namsa doctor): "
+                "leave it out"
+            )
+        )
 
 
 # ---- Agreement ------------------------------------------------------------------------------------------------------
@@ -131,23 +140,43 @@ def total(array: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         return hvd.allreduce(tf.constant(array), op=hvd.Sum, name="total").numpy()
 
 
-def broadcast_state(model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
-    """Rank 0's weights, moments, counters and loss scale on every rank, and its dropout with seeds of the rank's own.
+def broadcast_state(
+    model: keras.Model, optimizer: keras.optimizers.Optimizer, waiting: Sequence[keras.Variable] = ()
+) -> None:
+    """Rank 0's weights, moments, counters, loss scale and `waiting` gradients on every rank.
 
-    A generator's state is (seed, draws); with one seed all ranks would drop the same maps.
+    Its dropout, too, but with seeds of the rank's own: a
+    generator's state is (seed, draws), and with one seed all ranks would drop the same maps.
     """
-    hvd.broadcast_variables([variable.value for variable in [*model.variables, *optimizer.variables]], root_rank=0)
+    state = [*model.variables, *optimizer.variables, *waiting]
+    hvd.broadcast_variables([variable.value for variable in state], root_rank=0)
     for variable in model.variables:
         if variable.name == "seed_generator_state":
             variable.assign_add([rank(), 0])
 
 
 def average(variables: Sequence[Any]) -> None:
-    """The mean over the ranks in every rank's Keras `variables`, float32."""
+    """The mean over the ranks in every rank's Keras `variables`; what is no float (counters, seeds) stays."""
+    variables = [variable for variable in variables if "float" in variable.dtype]
     if variables:
         means = hvd.grouped_allreduce([variable.value for variable in variables], op=hvd.Average, name="average")
         for variable, mean in zip(variables, means, strict=True):
             variable.assign(mean)
+
+
+def due(config: Reduction, step: int, last: bool) -> bool:
+    """Whether the ranks of local SGD become one after `step` of the job, `last` in its epoch or not."""
+    every = config.synchronise
+    return config.local and (last or (isinstance(every, int) and step % every == 0))
+
+
+def synchronise(variables: Sequence[Any], numbers: Sequence[float]) -> list[float]:
+    """Makes the floats among `variables`, weights and moments, their mean over the ranks; returns that of `numbers`.
+
+    Moments are averaged with the weights (Yu et al. 2019): all ranks are then equal, and rank 0's state is the job's.
+    """
+    average(variables)
+    return [float(number) for number in total(np.array(numbers, np.float64)) / size()]
 
 
 # ---- Nodes and bytes ------------------------------------------------------------------------------------------------
@@ -173,42 +202,69 @@ def exchange(outgoing: Sequence[npt.NDArray[np.uint8]]) -> list[npt.NDArray[np.u
 # ---- Gradients ------------------------------------------------------------------------------------------------------
 
 
-def backward_groups(sizes: Sequence[int], groups: int) -> list[list[int]]:
-    """Indices 0 ... n−1 cut, from the last to the first, into at most `groups` runs of about equal bytes.
-
-    Backpropagation finishes the last layers' gradients first: the first run can travel while the rest is computed.
-    """
-    runs: list[list[int]] = [[] for _ in range(groups)]
-    whole, before = sum(sizes), 0
-    for index in reversed(range(len(sizes))):
-        middle = before + sizes[index] / 2
-        runs[min(groups - 1, int(groups * middle / whole))].append(index)
-        before += sizes[index]
-    return [run for run in runs if run]
-
-
-def average_gradients(gradients: Sequence[Tensor], config: Reduction) -> list[Tensor]:
-    """The mean over the ranks of float32 `gradients`, to be called inside a tf.function.
+def average_gradients(gradients: Sequence[Tensor], groups: Sequence[Sequence[int]], config: Reduction) -> list[Tensor]:
+    """The mean over the ranks of float32 `gradients`, group by group, to be called inside a tf.function.
 
     Names are short and fixed: requests carry them, and thousands of ranks send them to one. In float16 the division
     comes before the sum, which then cannot overflow where no rank's gradient does.
     """
     ranks, mean = hvd.size(), list(gradients)
-    if ranks == 1:
+    if ranks == 1 or config.local:
         return mean
     fp16 = config.compression == "fp16"
     wire = [tf.cast(g / ranks, tf.float16) for g in mean] if fp16 else mean
     op = hvd.Sum if fp16 else hvd.Average
-    sizes = [g.dtype.size * g.shape.num_elements() for g in wire]
-    groups = backward_groups(sizes, config.groups) if config.groups else [[i] for i in reversed(range(len(wire)))]
+    reduce = _as_one_buffer if config.contiguous else _as_a_group
     for number, group in enumerate(groups):
-        name = f"grad_g{number}"
-        reduced = hvd.grouped_allreduce([wire[i] for i in group], op=op, name=name, ignore_name_scope=True)
+        reduced = reduce([wire[index] for index in group], op, f"grad_g{number}")
         for index, tensor in zip(group, reduced, strict=True):
             mean[index] = tf.cast(tensor, tf.float32)
     return mean
 
 
+def _as_a_group(tensors: Sequence[Tensor], op: Any, name: str) -> list[Tensor]:
+    """Horovod reduces all `tensors` or, as long as one is missing on some rank, none."""
+    if len(tensors) == 1:
+        return [hvd.allreduce(tensors[0], op=op, name=name, ignore_name_scope=True)]
+    return hvd.grouped_allreduce(list(tensors), op=op, name=name, ignore_name_scope=True)
+
+
+def _as_one_buffer(tensors: Sequence[Tensor], op: Any, name: str) -> list[Tensor]:
+    """One request and one message for all `tensors`, for a copy into the buffer and one out of it."""
+    flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
+    flat = hvd.allreduce(flat, op=op, name=name, ignore_name_scope=True)
+    parts = tf.split(flat, [tensor.shape.num_elements() for tensor in tensors])
+    return [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
+
+
 def average_scalar(value: Tensor, name: str) -> Tensor:
     """The mean over the ranks of a scalar, inside a tf.function."""
     return value if hvd.size() == 1 else hvd.allreduce(value, op=hvd.Average, name=name, ignore_name_scope=True)
+
+
+def waiting(weights: Sequence[Any], config: Reduction) -> list[keras.Variable]:
+    """For `lag` 1, what keeps one step's gradients for the next: one of each weight's shape, and their loss scale.
+
+    They are zero before the first step, which so moves no weight. They are each rank's own and part of the job's state:
+    `average` makes them the same on all ranks, and an average of equal ones is what they are.
+    """
+    if not config.lag:
+        return []
+    shapes = [(weight.path.replace("/", "_"), weight.shape) for weight in weights] + [("loss_scale", ())]
+    return [
+        keras.Variable(
+            np.full(shape, float(name == "loss_scale")), dtype="float32", trainable=False, name=f"waiting_{name}"
+        )
+        for name, shape in shapes
+    ]
+
+
+def delayed(gradients: Sequence[Tensor], scale: Tensor, waiting: Sequence[Any]) -> list[Tensor]:
+    """The gradients in `waiting`, brought from their loss scale to `scale`, while `gradients` take their place.
+
+    They depend on nothing that this step computes: their reduction hides behind all of it.
+    """
+    previous = [tf.identity(variable.value) for variable in waiting]
+    for variable, now in zip(waiting, [*gradients, scale], strict=True):
+        variable.assign(now)
+    return [gradient * (scale / previous[-1]) for gradient in previous[:-1]]

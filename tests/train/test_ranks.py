@@ -11,7 +11,6 @@ import two_ranks
 
 from train import reduction
 from train.config import Reduction
-from train.reduction import backward_groups
 
 HERE = Path(__file__).parent
 
@@ -25,20 +24,6 @@ def horovodrun(*command, ranks=2, timeout=240):
     launcher = str(Path(sys.executable).parent / "horovodrun")
     line = [launcher, "-np", str(ranks), "--gloo", sys.executable, *map(str, command)]
     return run(line, timeout)
-
-
-def test_groups_run_backward_with_about_equal_bytes():
-    assert backward_groups([1, 1, 1, 1, 1, 1], 3) == [[5, 4], [3, 2], [1, 0]]
-    sizes = list(np.random.default_rng(0).integers(1, 100, 200))
-    groups = backward_groups(sizes, 8)
-    assert [index for group in groups for index in group] == list(range(200))[::-1]
-    loads = [sum(sizes[index] for index in group) for group in groups]
-    assert max(loads) - min(loads) <= 2 * max(sizes)
-
-
-def test_no_group_is_empty_where_one_gradient_outweighs_all():
-    assert backward_groups([1, 1000, 1], 8) == [[2], [1], [0]]
-    assert backward_groups([5], 8) == [[0]]
 
 
 # ---- Two ranks, started once ----------------------------------------------------------------------------------------
@@ -89,7 +74,9 @@ def test_two_ranks_are_one_with_twice_the_batch(together, name, tolerance):
 
 @pytest.mark.slow
 def test_groups_change_no_bit(together):
-    assert together[1][0]["grouped digest"] == together[1][0]["single digest"]
+    """Of two ranks: with more, a ring's order of summation depends on where a gradient lies in the buffer."""
+    digests = {together[1][0][f"{name} digest"] for name in ("single", "grouped", "layers", "contiguous")}
+    assert len(digests) == 1
 
 
 @pytest.mark.slow

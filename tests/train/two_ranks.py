@@ -94,8 +94,15 @@ def main(out):
     }
 
     averaged = {}
-    for name, groups, compression in (("grouped", 2, "none"), ("single", 0, "none"), ("fp16", 3, "fp16")):
-        config = training(reduction={"groups": groups, "compression": compression})
+    choices = {
+        "grouped": {"groups": 2},
+        "single": {"groups": 0},
+        "layers": {"grouping": "layer"},
+        "contiguous": {"groups": 2, "contiguous": True},
+        "fp16": {"groups": 3, "compression": "fp16"},
+    }
+    for name, choice in choices.items():
+        config = training(reduction=choice)
         weights, numbers, _ = train(config, plain_model(seed=rank), mine(rank))  # rank 1 starts from other weights
         averaged[name] = [float(number[0]) for number in numbers]
         found[f"{name} digest"] = digest(weights)
