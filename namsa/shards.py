@@ -9,6 +9,7 @@ LMDB trusts its pages, and a damaged one would crash the process. So no shard is
 512 page faults, measured as 50 ms instead of 0.4 ms.
 """
 
+import errno
 import os
 import shutil
 from collections.abc import Iterator
@@ -238,7 +239,9 @@ def _create(path: Path) -> None:
 
 def _cannot_write(path: Path, error: lmdb.Error | OSError) -> WorkError:
     free = f"{shutil.disk_usage(path.parent).free / 2**30:.2f} GiB free there" if path.parent.is_dir() else "no folder"
-    what = error.strerror if isinstance(error, OSError) else error
+    what = str(error.strerror if isinstance(error, OSError) else error)
+    if what.endswith(os.strerror(errno.EIO)):  # LMDB's answer to a write of which the disk took a part
+        what += ", as also where the disk is full"
     return WorkError(
         f"cannot write {path}: {what} ({free}). Make room, or take another directory; what was committed is kept, and "
         "the next run goes on from it"
