@@ -28,6 +28,8 @@ USAGE = """
       write report.html again
   python -m train scaling CONFIG [--ranks 1..27600] [--machine FILE.yaml] [--run RUN_DIR] [--out PICTURE] [--json]
       how efficient the job would be on many ranks, and how many to ask for
+  python -m train scaling --compare RUN_DIR RUN_DIR ...
+      speed-ups of runs on different numbers of ranks: of an epoch, and until the same loss
 
 Under horovodrun, mpirun, jsrun or srun each process is a rank of one job.
 """
@@ -116,7 +118,8 @@ def report(arguments: Sequence[str]) -> int:
 
 def scaling(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m train scaling")
-    parser.add_argument("config", type=Path, metavar="CONFIG", help="an experiment's YAML")
+    parser.add_argument("config", type=Path, nargs="?", metavar="CONFIG", help="an experiment's YAML")
+    parser.add_argument("--compare", type=Path, nargs="+", metavar="RUN_DIR", help="lay finished runs side by side")
     parser.add_argument("--set", action="append", default=[], metavar="section.key=value", dest="overrides")
     parser.add_argument("--ranks", default="1..27600", help="1..N, or numbers with commas between them")
     parser.add_argument("--machine", type=Path, metavar="FILE.yaml", help="default: Summit")
@@ -130,9 +133,18 @@ def scaling(arguments: Sequence[str]) -> int:
     def work() -> None:
         from rich.console import Console
 
-        from train import scaling_report
+        from train import runs, scaling_report
         from train.figures import scaling_figure
 
+        if (options.config is None) == (options.compare is None):
+            raise InputError("train scaling wants a CONFIG, or --compare with run directories")
+        if options.compare:
+            compared = runs.compare([runs.read_run(run_dir) for run_dir in options.compare])
+            if options.json:
+                print(json.dumps(compared))
+            else:
+                Console().print(runs.comparison_table(compared))
+            return
         found = scaling_report.report(
             options.config,
             options.overrides,

@@ -2,9 +2,10 @@
 
 What a step reports: loss = huber + l2, huber the mean over the ranks' batches, in the units of training; grad_norm, the
 norm of the averaged gradient before LARS; loss_scale, as used in the step. Times are this rank's, in seconds: step_s
-from asking for a batch to the updated weights, data_s waiting for the batch, and comm_s from this rank's last gradient
-to the last average. Groups of gradients travel while others are computed: comm_s is what that did not hide, with the
-wait for the slowest rank. samples_per_s is of all ranks.
+from asking for a batch to the updated weights, data_s waiting for the batch, compute_s forward and backward pass,
+comm_s from this rank's last gradient to the last average, misc_s the rest, of which data_s is a part. Groups of
+gradients travel while others are computed: comm_s is what that did not hide, with the wait for the slowest rank.
+samples_per_s is of all ranks.
 """
 
 import math
@@ -24,7 +25,7 @@ Tensor = Any
 Step = Callable[..., Tensor]
 Row = dict[str, Any]
 
-MEASURED = ("huber", "l2", "loss_scale", "grad_norm", "comm_s")
+MEASURED = ("huber", "l2", "loss_scale", "grad_norm", "comm_s", "compute_s")
 
 
 def make_step(
@@ -43,6 +44,7 @@ def make_step(
 
     @tf.function(autograph=False)  # no Python control flow to convert, and converting takes longer than tracing
     def step(x: Tensor, y: Tensor, rate: Tensor, delta: Tensor) -> Tensor:
+        began = tf.timestamp()
         scale = tf.convert_to_tensor(precision.loss_scale(optimizer))
         before = [tf.identity(statistic.value) for statistic in statistics]
         with tf.GradientTape() as tape:
@@ -61,9 +63,10 @@ def make_step(
         finite = tf.math.is_finite(tf.linalg.global_norm(gradients) if waiting else grad_norm)
         for statistic, value in zip(statistics, before, strict=True):  # moving averages would never forget an infinity
             statistic.assign(tf.where(finite, statistic.value, value))
-        comm_s = tf.cast(tf.maximum(communicated - computed, 0), tf.float32)  # late gradients may be there before
+        waited = tf.maximum(communicated - computed, 0)  # late gradients may be there before
+        times = [tf.cast(seconds, tf.float32) for seconds in (waited, computed - began)]
         huber = huber if training.reduction.local else reduction.average_scalar(huber, "huber")
-        return tf.stack([huber, l2, scale, grad_norm, comm_s])
+        return tf.stack([huber, l2, scale, grad_norm, *times])
 
     return step
 
@@ -122,6 +125,8 @@ def train_epoch(
             "step_s": ended - started,
             "data_s": loaded - started,
             "comm_s": measured["comm_s"],
+            "compute_s": measured["compute_s"],
+            "misc_s": max(0.0, ended - started - measured["comm_s"] - measured["compute_s"]),
             "samples_per_s": ranks * training.batch_size / (ended - started),
         }
         if agreed:

@@ -20,11 +20,12 @@ import tensorflow as tf
 from rich.console import Console
 
 from fcdensenet.build import build
+from fcdensenet.count import count as weigh
 from namsa import factory, manifest
 from namsa.errors import InputError
 from namsa.settings import config_hash, dump_yaml
 from namsa.shards import Dataset
-from train import checkpoint, copies, data, devices, precision, reduction, staging, telemetry, watchdog
+from train import checkpoint, copies, data, devices, performance, precision, reduction, staging, telemetry, watchdog
 from train.checkpoint import Progress
 from train.config import Reduction, load
 from train.evaluate import evaluate, predictor
@@ -154,6 +155,8 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     epochs = range(progress.epoch, progress.epoch if evaluate_only else training.epochs)
     left = f"epochs {epochs.start + 1} to {epochs.stop}, {steps} steps each" if epochs else "no epoch left to train"
     say(f"{model.count_params():,} parameters; {left}")
+    flop = training.batch_size * weigh(experiment.network).step_flop
+    account = performance.Account(flop, training.batch_size, performance.energy_meter(reduction.local_rank()))
     with ExitStack() as during:
         recorder = telemetry.recorder(run_dir, progress.step) if rank == 0 and epochs else nullcontext(lambda row: None)
         record = during.enter_context(recorder)
@@ -163,8 +166,9 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
             order = data.epoch_share(to_learn, experiment.seed, epoch, share, shares, steps * training.batch_size)
             batches = dog.over(data.batches(dataset, order, experiment, epoch), progress.step + 1)
             for row in train_epoch(step, batches, training, epoch, progress.step + 1, steps, ranks, state):
-                record(row)
-                show(row)
+                known = account.step(row)
+                record(known)
+                show(known)
             progress = Progress(progress.step + steps, epoch + 1)
             # The normalisations' statistics become those of all ranks' batches, gradients that wait their mean.
             reduction.average([*model.non_trainable_weights, *waiting])
@@ -182,6 +186,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         "epochs": progress.epoch,
         "steps": progress.step,
         "seconds": round(time.perf_counter() - started, 1),
+        "performance": account.summary(reduction),
         "versions": {"tensorflow": tf.__version__} | {name: version(name) for name in ("namsa", "keras", "horovod")},
     }
     predict = predictor(model, training.inputs, experiment.network.data_format)

@@ -242,13 +242,38 @@ def _time(steps: figures.Steps) -> str:
 
 
 def _facts(run: Row, steps: figures.Steps | None) -> str:
-    facts = dict(run)
+    facts = {key: value for key, value in run.items() if key != "performance"} | _performance(
+        run.get("performance", {})
+    )
     if steps:
         facts |= {"steps": len(steps["step"]), "time in steps": _duration(float(np.nansum(steps["step_s"])))}
     if not facts:
         return _missing("Nothing about the run has been recorded.")
     rows = [(escape(key.replace("_", " ")), escape(_plain(value))) for key, value in facts.items()]
     return _table("", (), rows, text_columns=2)
+
+
+def _performance(measured: Row) -> dict[str, Any]:
+    """`train.performance`'s summary in words."""
+    if not measured:
+        return {}
+
+    def spread(name: str, unit: str = "") -> str:
+        values = measured[name]
+        return f"{values['median']:.4g}{unit}, 68% between {values['low']:.4g} and {values['high']:.4g}"
+
+    parts = ("t_comp_s", "t_comm_s", "t_misc_s", "waiting_for_data_s")
+    facts = {
+        "samples/s, all ranks": spread("samples_per_s"),
+        "a step, mean of ranks": spread("step_s", " s"),
+        "of that, median": ", ".join(f"{name.removesuffix('_s')} {measured[name]:.3g} s" for name in parts),
+        "convolutions' FLOP/s, all ranks": f"sustained {measured['sustained_flop_per_s']:.4g}, "
+        f"within t_comp {measured['peak_flop_per_s']:.4g}",
+        "memory of rank 0": f"{measured['memory_mib_of_a_rank']:,.0f} MiB",
+    }
+    if "energy_j" in measured:
+        facts["energy of the training steps"] = f"{measured['energy_j'] / 3.6e6:.4g} kWh"
+    return facts
 
 
 # ---- Pieces ---------------------------------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from train.loop import make_step, train_epoch
 from train.losses import kernels
 from train.optimizers import LarsAdam
 
-KEYS = "step epoch loss huber l2 delta lr loss_scale grad_norm step_s data_s comm_s samples_per_s"
+KEYS = "step epoch loss huber l2 delta lr loss_scale grad_norm step_s data_s comm_s compute_s misc_s samples_per_s"
 
 
 @pytest.fixture(scope="module", autouse=True)
