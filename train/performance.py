@@ -25,6 +25,7 @@ Joules = Callable[[], float]
 
 RAPL = Path("/sys/class/powercap")
 TIMES = ("step_s", "compute_s", "comm_s", "misc_s", "data_s")
+MEASURED = frozenset((*TIMES, "samples_per_s", "flop_per_s", "memory_mib", "energy_j"))  # not the same twice
 
 
 class Ranks(Protocol):

@@ -29,7 +29,7 @@ def read_run(run_dir: Path) -> Row:
         steps = max(map(len, epochs.values()), default=0)
         whole = [epochs[epoch] for epoch in sorted(epochs) if len(epochs[epoch]) == steps]
         return {
-            "run": str(run_dir),
+            "run": run_dir.resolve().name,
             "ranks": round(rows[-1]["samples_per_s"] * rows[-1]["step_s"] / batch),
             "epoch_s": [sum(row["step_s"] for row in epoch) for epoch in whole],
             "huber": [_mean([row["huber"] for row in epoch if row["huber"] is not None]) for epoch in whole],
