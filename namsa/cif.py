@@ -13,7 +13,7 @@ from pymatgen.core import Composition, Element, Structure
 from pymatgen.io.cif import CifParser, str2float
 from pymatgen.symmetry.analyzer import SpacegroupAnalyzer
 
-from namsa.crystal import ROUNDING, TOO_CLOSE, Material, check_sites
+from namsa.crystal import ROUNDING, SAME_SITE, TOO_CLOSE, Material, check_sites
 from namsa.errors import InputError
 
 SYMPREC = 0.01  # Å; how far atoms may be from where the space group puts them, given the digits of a CIF
@@ -50,13 +50,13 @@ def read_cif(path: Path) -> Material:
         structure = _parse(text)
         atoms = _atoms(structure)
         check_sites(atoms, np.column_stack(neighbor_list("ij", atoms, TOO_CLOSE)))
-        space_group = SpacegroupAnalyzer(structure, SYMPREC).get_space_group_symbol()
+        symbol = space_group(structure)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     except MALFORMED as error:  # whatever pymatgen's parser runs into
         reason = re.sub(r"No structure parsed for section \d+ in CIF.", "", str(error))
         raise InputError(f"{path} cannot be read as a CIF: {' '.join(reason.split())}") from None
-    return Material(re.sub(r"[^\w.+-]+", "_", path.stem), reduced_formula(atoms), space_group, atoms, str(path), "cif")
+    return Material(re.sub(r"[^\w.+-]+", "_", path.stem), reduced_formula(atoms), symbol, atoms, str(path), "cif")
 
 
 def reduced_formula(atoms: ase.Atoms) -> str:
@@ -67,6 +67,21 @@ def reduced_formula(atoms: ase.Atoms) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that noble gases have no electronegativity to sort by
         return Composition({symbol: round(amount, 4) for symbol, amount in amounts.items()}).reduced_formula
+
+
+def as_structure(atoms: ase.Atoms) -> Structure:
+    """As pymatgen has it: the atoms of a mixed site are one site of several species."""
+    shares = np.asarray(atoms.arrays.get("occupancy", np.ones(len(atoms))))
+    species = [{symbol: share} for symbol, share in zip(atoms.symbols, shares.tolist(), strict=True)]
+    structure = Structure(atoms.cell[:], species, atoms.get_scaled_positions())
+    if min(shares) < 1:
+        structure.merge_sites(SAME_SITE, mode="sum")
+    return structure
+
+
+def space_group(structure: Structure) -> str:
+    """The Hermann–Mauguin symbol."""
+    return SpacegroupAnalyzer(structure, SYMPREC).get_space_group_symbol()
 
 
 def _parse(text: str) -> Structure:

@@ -92,6 +92,10 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(run=commands.crystals)
     command.add_argument("--json", action="store_true")
 
+    command = add("fetch", help="what the configuration asks of the Materials Project, to a file; needs MP_API_KEY")
+    command.set_defaults(run=commands.fetch)
+    _add_config(command)
+
     command = add("doctor", help="what this machine has and lacks")
     command.set_defaults(run=commands.doctor)
     command.add_argument("--json", action="store_true")

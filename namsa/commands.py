@@ -14,7 +14,7 @@ from rich.table import Table
 
 from namsa import doctor as doctors
 from namsa import estimate as estimates
-from namsa import factory, hdf5, manifest, materials, shards, viewer
+from namsa import factory, hdf5, manifest, materials, materials_project, shards, viewer
 from namsa import info as infos
 from namsa import show as pictures
 from namsa import verify as verification
@@ -174,6 +174,14 @@ def crystals(options: argparse.Namespace) -> None:
     for row in rows:
         table.add_row(*map(str, row))
     Console().print(table)
+
+
+def fetch(options: argparse.Namespace) -> None:
+    """The Materials Project's answer to the configuration's query, into the file that it names."""
+    query = load(options.config, options.overrides).materials.materials_project
+    if query is None:
+        raise InputError(f"{options.config} has no section materials.materials_project: there is nothing to ask")
+    print(f"{query.file}: {materials_project.fetch(query)} crystals")
 
 
 def doctor(options: argparse.Namespace) -> int:

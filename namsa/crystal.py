@@ -35,6 +35,7 @@ class Material:
     name: unique and safe in file names; formula: reduced; space_group: Hermann–Mauguin symbol
     atoms: the conventional cell, to which zone axes refer; source: the library's entry or the file
     kind: where it comes from; a "substituted" one was made up after a prototype and need not exist
+    merged: names and sources of the same crystal elsewhere, left out for this one
     """
 
     name: str
@@ -43,6 +44,7 @@ class Material:
     atoms: ase.Atoms
     source: str
     kind: Kind = "generator"
+    merged: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

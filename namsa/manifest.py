@@ -124,7 +124,7 @@ def ensure(directory: Path, config: SimulationConfig, materials: Sequence[Materi
     """
     path, wanted = directory / FILE_NAME, config_hash(config, materials)
     if not path.exists():
-        write_whole(path, _text(config, wanted, build(config, materials)), replace=False)
+        write_whole(path, _text(config, wanted, build(config, materials), materials), replace=False)
     header, entries = _read(path)
     if header["config_hash"] != wanted:
         raise InputError(
@@ -164,7 +164,7 @@ def _atoms_hash(material: Material) -> str:
     return _sha256(json.dumps([atoms.numbers.tolist(), rounded])).hex()
 
 
-def _text(config: SimulationConfig, wanted: str, entries: tuple[Entry, ...]) -> str:
+def _text(config: SimulationConfig, wanted: str, entries: tuple[Entry, ...], materials: Sequence[Material]) -> str:
     feasible = [entry for entry in entries if not entry.skipped]
     if not feasible:
         raise InputError(f"none of the {len(entries)} samples can be built; {entries[0].id}: {entries[0].skipped}")
@@ -186,6 +186,8 @@ def _text(config: SimulationConfig, wanted: str, entries: tuple[Entry, ...]) -> 
         "materials": len({entry.material for entry in feasible}),
         "splits": splits,
     }
+    if merged := {material.name: material.merged for material in materials if material.merged}:
+        header["merged"] = merged
     return json.dumps(header | {"digest": _digest(header, body)}, ensure_ascii=False) + "\n" + body
 
 

@@ -1,121 +1,57 @@
-"""The materials of an experiment: crystals that come with the libraries, and the user's CIF files."""
+"""The materials of an experiment, from all its sources, each crystal once."""
 
 import difflib
-import gzip
 import hashlib
-import json
-import re
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from importlib.resources import files
 from pathlib import Path
 from typing import Literal
 
-import ase
-import spglib
-from ase.build import bulk
-from ase.data import chemical_symbols, covalent_radii, reference_states
-from ase.neighborlist import neighbor_list
-
-from namsa.cif import read_cif, reduced_formula
+from namsa import duplicates, generator, materials_project, substitution
+from namsa.cif import read_cif
 from namsa.config import Materials
 from namsa.crystal import Material
-from namsa.errors import InputError, WorkError
-
-SYMPREC = 1e-3  # Å; the libraries give coordinates to four digits and more
-# The shortest true bonds, of actinides, are at 0.66 of the sum of covalent radii; what is below are misprints and the
-# one entry that marks Wyckoff positions by elements.
-SHORTEST_BOND = 0.65
-# Of its other reference states ASE has the lattice but not the atoms in it.
-ASE_COMPLETE = ("sc", "fcc", "bcc", "hcp", "diamond", "bct", "rhombohedral")
+from namsa.errors import InputError
+from namsa.library import builtin
 
 
 def select(config: Materials) -> tuple[Material, ...]:
     """The materials a configuration asks for, sorted by name.
 
+    A crystal that several sources have is taken from the first of: CIF files, the Materials Project, the built-in
+    ones, a generator, substitution (`duplicates`).
+
     Raises InputError for unknown names, crystals that cannot be read, two of one name, and where none is left.
     """
-    chosen = [*_named(config.builtin), *(read_cif(path) for path in _cif_files(config.cif))]
+    chosen = [*(read_cif(path) for path in _cif_files(config.cif))]
+    if config.materials_project:
+        chosen += materials_project.read(config.materials_project)
+    chosen += _named(config.builtin)
+    if config.generator:
+        chosen += generator.materials(config.generator)
     if not chosen:
-        raise InputError("the configuration names no material: set materials.builtin or materials.cif")
-    for name, count in Counter(material.name for material in chosen).items():
-        if count > 1:
-            sources = ", ".join(material.source for material in chosen if material.name == name)
-            raise InputError(f"{count} materials are called {name} ({sources}): keep or rename one")
+        raise InputError(
+            "the configuration names no material: set materials.builtin, cif, materials_project or generator"
+        )
+    _check_names(chosen)
     light = [m for m in chosen if m.atoms.numbers.max() <= config.max_atomic_number]
     if not light:
         raise InputError(
             f"all {len(chosen)} materials have elements beyond max_atomic_number {config.max_atomic_number}: raise it"
         )
+    if config.substitute:
+        light += substitution.substituted(config.substitute, light, config.max_atomic_number)
+    if config.merge_duplicates:
+        light = duplicates.merged(light)
     by_hash = sorted(light, key=lambda material: hashlib.sha256(material.name.encode()).digest())
     return tuple(sorted(by_hash[: config.limit], key=lambda material: material.name))
 
 
-def builtin() -> tuple[Material, ...]:
-    """Real crystals with measured lattice parameters, sorted by name.
-
-    From the AFLOW library of crystallographic prototypes (Mehl et al., Comput. Mater. Sci. 136 (2017) S1), which
-    pymatgen carries, and from ASE's reference states of the elements, where AFLOW has none of the same formula, space
-    group and Pearson symbol. These three make the name, with Wyckoff letters where two share it.
-    """
-    aflow = [(_standard(atoms, source), wyckoff) for atoms, source, wyckoff in _aflow() if _is_plausible(atoms)]
-    names = Counter(material.name for material, _ in aflow)
-    found = {}
-    for material, wyckoff in aflow:
-        name = material.name if names[material.name] == 1 else f"{material.name}-{wyckoff}"
-        found[name] = replace(material, name=name)
-    for symbol, state in zip(chemical_symbols, reference_states, strict=True):
-        if state and state["symmetry"] in ASE_COMPLETE and state.get("basis", ()) is not None:
-            material = _standard(bulk(symbol), f"ASE reference state of {symbol}")
-            found.setdefault(material.name, material)
-    return tuple(found[name] for name in sorted(found))
-
-
-def _aflow() -> Iterator[tuple[ase.Atoms, str, str]]:
-    """(primitive cell, source, Wyckoff letters) of each prototype."""
-    # Read as data: importing pymatgen.analysis.prototypes takes seconds, for pandas and for what is not needed here.
-    library = files("pymatgen.analysis") / "prototypes" / "aflow_prototypes.json.gz"
-    for entry in json.loads(gzip.decompress(library.read_bytes())):
-        structure, tags = entry["snl"], entry["tags"]
-        atoms = ase.Atoms(
-            symbols=[site["species"][0]["element"] for site in structure["sites"]],
-            scaled_positions=[site["abc"] for site in structure["sites"]],
-            cell=structure["lattice"]["matrix"],
-            pbc=True,
-        )
-        wyckoff = "".join(tags["aflow"].split("_")[3:])
-        yield atoms, f"AFLOW {tags['aflow']} {tags['mineral']}".strip(), wyckoff
-
-
-def _is_plausible(atoms: ase.Atoms) -> bool:
-    radii = covalent_radii[atoms.numbers]
-    return not len(neighbor_list("i", atoms, SHORTEST_BOND * radii))  # no two spheres of these radii touch
-
-
-def _standard(atoms: ase.Atoms, source: str) -> Material:
-    """The conventional cell of the International Tables, named by formula, space group and Pearson symbol."""
-    symmetry = spglib.get_symmetry_dataset((atoms.cell[:], atoms.get_scaled_positions(), atoms.numbers), SYMPREC)
-    if symmetry is None:
-        raise WorkError(f"spglib finds no symmetry in {source}")
-    conventional = ase.Atoms(
-        numbers=symmetry.std_types, scaled_positions=symmetry.std_positions, cell=symmetry.std_lattice, pbc=True
-    )
-    formula = reduced_formula(conventional)
-    pearson = _pearson(symmetry.number, symmetry.international[0], len(conventional))
-    plain = re.sub(r"\W", "_", formula)  # KAg(CN)2: no brackets in file names
-    name = f"{plain}-{symmetry.number}-{pearson}"
-    return Material(name, formula, symmetry.international, conventional, source, "builtin")
-
-
-def _pearson(space_group_number: int, centring: str, atoms: int) -> str:
-    """The Pearson symbol; a rhombohedral lattice counts the atoms of its primitive cell, as AFLOW has it."""
-    last = (2, 15, 74, 142, 194, 230)
-    family = "amothc"[bisect_left(last, space_group_number)]
-    if centring == "R":
-        return f"{family}R{atoms // 3}"
-    return f"{family}{'C' if centring == 'A' else centring}{atoms}"
+def _check_names(chosen: list[Material]) -> None:
+    for name, count in Counter(material.name for material in chosen).items():
+        if count > 1:
+            sources = ", ".join(material.source for material in chosen if material.name == name)
+            raise InputError(f"{count} materials are called {name} ({sources}): keep or rename one")
 
 
 def _named(names: Literal["all"] | tuple[str, ...]) -> list[Material]:

@@ -78,6 +78,11 @@ def test_a_thickness_that_gives_the_specimen_of_another_is_skipped_with_its_reas
     assert entries[5].skipped.endswith("so is 1 Å")
 
 
+def test_the_header_names_what_was_merged(tmp_path):
+    ensure(tmp_path, config(), (replace(MATERIALS[0], merged=("copper (cu.cif)",)), *MATERIALS[1:]))
+    assert read_header(tmp_path)["merged"] == {"Cu-fcc": ["copper (cu.cif)"]}
+
+
 def test_a_list_of_tens_of_thousands_takes_seconds():
     many = [replace(MATERIALS[0], name=f"m{number}") for number in range(100)]
     thick = config(specimen={"thickness_angstrom": [float(t) for t in range(10, 210)]})
