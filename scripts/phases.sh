@@ -1,8 +1,7 @@
 # The phases of a batch job, the same for every batch system; sourced by summit.lsf and slurm.sh, which set
 #   CONFIG RUN BB KEEP SIM_SECONDS PYTHON NODES RANKS    see there
 #   own_gpu, all_gpus    arrays: how to launch one rank a GPU, each seeing its own GPU or all of its node
-#   RANK_VARIABLE        the name of the variable in which the launcher tells a rank its number
-# and whose arguments (--set ...) go to both commands.
+# and whose arguments (--set ...) go to simulation and training.
 # The first failure of any rank ends the job with its exit status.
 # shellcheck shell=bash disable=SC2154
 
@@ -25,29 +24,21 @@ interrupted() {
 }
 trap interrupted TERM INT
 
-# FROM TO VARIABLE: each rank copies its own shard, so finds it again in a job of as many ranks; rank 0 adds the manifest.
-# shellcheck disable=SC2016
-copy_shards='
-    shard=shard-$(printf %05d "${!3}").lmdb
-    mkdir -p "$2"
-    if [ -e "$1/$shard" ]; then cp "$1/$shard" "$2/$shard.part"; mv "$2/$shard.part" "$2/$shard"; fi
-    if [ "${!3}" = 0 ] && [ -e "$1/manifest.jsonl" ]; then cp "$1/manifest.jsonl" "$2/"; fi'
-kept=$KEEP/$RANKS-ranks
-
-if [ -n "$KEEP" ]; then
-    phase "fetch what an earlier job left in $kept" "${own_gpu[@]}" bash -ec "$copy_shards" copy "$kept" "$BB" "$RANK_VARIABLE"
+if [ -n "$KEEP" ] && [ -e "$KEEP/manifest.jsonl" ]; then
+    phase "fetch what is kept in $KEEP, a part to each node" \
+        "${own_gpu[@]}" "$PYTHON" -m train stage "$KEEP" "$BB" --partition
 fi
 
 phase "simulate into $BB for at most $SIM_SECONDS s" \
     "${own_gpu[@]}" "$PYTHON" -m namsa dataset "$CONFIG" --out "$BB" --time-limit "$SIM_SECONDS" "$@"
 
 if [ -n "$KEEP" ]; then
-    phase "keep the samples in $kept" "${own_gpu[@]}" bash -ec "$copy_shards" copy "$BB" "$kept" "$RANK_VARIABLE"
+    phase "copy the samples home to $KEEP" "${own_gpu[@]}" "$PYTHON" -m train keep "$BB" "$KEEP"
 fi
 
 # What the time did not suffice for stays out: the training job would simulate all that is missing.
-phase "train into $RUN" \
-    "${all_gpus[@]}" "$PYTHON" -m train "$CONFIG" --run-dir "$RUN" \
+phase "train from $BB; results go home to $RUN at every checkpoint and at the end" \
+    "${all_gpus[@]}" "$PYTHON" -m train "$CONFIG" --run-dir "$BB-run" --home "$RUN" \
     --set "data.directory=$BB" --set data.node_local=true --set training.simulate_seconds=1 "$@"
 
 echo "== $(date '+%F %T') done: $RUN/report.html"

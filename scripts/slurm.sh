@@ -5,9 +5,9 @@
 #     sbatch -A ACCOUNT -p PARTITION scripts/slurm.sh    # from the checkout
 #     CONFIG=configs/paper.yaml sbatch -A ACCOUNT -p PARTITION -N 32 scripts/slurm.sh --set seed=1
 #
-# Each GPU simulates onto its node's disk for SIM_SECONDS, then all of them train on what lies there.
-# Submitted again with the same RUN it goes on from the last checkpoint; with KEEP, also with the samples.
-# Arguments (--set key.path=value) go to both.
+# Each GPU simulates onto its node's disk for SIM_SECONDS, then all of them train on what lies there, and the results
+# go home to RUN. Submitted again with the same RUN, it goes on from the last checkpoint; with the same KEEP, also with
+# the samples, on any number of ranks. Arguments (--set key.path=value) go to simulation and training.
 #
 #SBATCH --job-name=namsa
 #SBATCH --nodes=4
@@ -21,8 +21,8 @@
 set -euo pipefail
 
 CONFIG=${CONFIG:-configs/summit.yaml}
-RUN=${RUN:-runs/$(basename "$CONFIG" .yaml)} # config, metrics, checkpoints, report: on the shared file system
-KEEP=${KEEP:-}                               # a folder on the shared file system to keep the samples in; or none
+RUN=${RUN:-runs/$(basename "$CONFIG" .yaml)} # home of config, metrics, checkpoints, report: on the shared file system
+KEEP=${KEEP:-}                               # home of the samples, on the shared file system; or none
 SIM_SECONDS=${SIM_SECONDS:-1800}
 RANKS_PER_NODE=${RANKS_PER_NODE:-${SLURM_NTASKS_PER_NODE:?outside of Slurm, set RANKS_PER_NODE}} # a rank a GPU
 NODES=${NODES:-${SLURM_JOB_NUM_NODES:?outside of Slurm, set NODES}}
@@ -30,7 +30,6 @@ MPI=${MPI:-pmix} # `srun --mpi=list` says what there is
 PYTHON=${PYTHON:-.venv/bin/python} # or that of the site's own TensorFlow and Horovod
 RANKS=$((NODES * RANKS_PER_NODE))
 CORES=$((${SLURM_CPUS_ON_NODE:-$(nproc)} / RANKS_PER_NODE))
-RANK_VARIABLE=SLURM_PROCID
 
 # A simulation uses the one GPU that it sees. A training rank sees all of its node, as NCCL goes over NVLink only
 # between GPUs that a process may open.
@@ -39,10 +38,10 @@ ranks=(srun --nodes="$NODES" --ntasks-per-node="$RANKS_PER_NODE" --cpus-per-task
 own_gpu=("${ranks[@]}" --gpus-per-task=1)
 all_gpus=("${ranks[@]}" --gpus-per-node="$RANKS_PER_NODE" --gpu-bind=none)
 
-# Samples, in each node. Not every site empties its local disks: what this script names, it removes.
+# Samples, in each node; results, in the first, beside them. Not every site empties its local disks: what this script names, it removes.
 if [ -z "${BB:-}" ]; then
     BB=${TMPDIR:-/tmp}/namsa-${SLURM_JOB_ID:-$$}
-    trap 'srun --nodes="$NODES" --ntasks-per-node=1 rm -rf "$BB"' EXIT
+    trap 'srun --nodes="$NODES" --ntasks-per-node=1 rm -rf "$BB" "$BB-run"' EXIT
 fi
 
 source scripts/phases.sh

@@ -57,8 +57,8 @@ class Piece:
 
 
 def piece_size(total: int, nodes: list[list[int]]) -> int:
-    """Small enough that all ranks read as much, and that what one sends to all nodes fits in memory."""
-    even, fits = total // sum(map(len, nodes)), _ROUND_BYTES // len(nodes)
+    """Small enough that all ranks read nearly as much, and that what one sends to all nodes fits in memory."""
+    even, fits = total // (8 * sum(map(len, nodes))), _ROUND_BYTES // len(nodes)
     return max(min(even, fits, _LARGEST_PIECE), _SMALLEST_PIECE)
 
 
@@ -113,9 +113,12 @@ def transfer(
 
     def read(number: int) -> bytearray | None:
         mine = [piece for piece in rounds[number] if piece.reader == rank] if number < len(rounds) else []
-        return _read(source / files[mine[0].file].name, files[mine[0].file], mine[0], pool, threads) if mine else None
+        return (
+            read_piece(source / files[mine[0].file].name, files[mine[0].file], mine[0], pool, threads) if mine else None
+        )
 
     def finish(number: int) -> None:
+        """All ranks of this node have written what came in round `number`."""
         for index in [index for index in digests if last[index] == number]:
             digest = copies.digest_of(part for _, part in sorted(digests.pop(index).items()))
             copies.finish(target / files[index].name, files[index], piece_bytes, digest)
@@ -124,6 +127,7 @@ def transfer(
         coming = ahead.submit(read, 0)
         for number, pieces in enumerate(rounds):
             with ranks.together():
+                finish(number - 1)
                 data = coming.result()
                 digest = xxhash.xxh3_128_digest(data or b"")
             coming = ahead.submit(read, number + 1)
@@ -145,8 +149,8 @@ def transfer(
                         counts["written"] += _write(copies.partial(target / files[piece.file].name), piece, body)
                     if rank == nodes[node][0]:
                         digests.setdefault(piece.file, {})[piece.start] = came
-            with ranks.together():  # now all ranks of the node have written
-                finish(number)
+        with ranks.together():
+            finish(len(rounds) - 1)
     return counts
 
 
@@ -165,7 +169,8 @@ def _messages(
     return messages
 
 
-def _read(path: Path, original: Original, piece: Piece, pool: ThreadPoolExecutor, threads: int) -> bytearray:
+def read_piece(path: Path, original: Original, piece: Piece, pool: ThreadPoolExecutor, threads: int) -> bytearray:
+    """The piece's bytes, by `threads` of `pool`. Raises WorkError where the file is not what `original` says."""
     data = bytearray(piece.length)
     part = max(-(-piece.length // threads), _SMALLEST_PIECE)
 

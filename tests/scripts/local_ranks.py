@@ -2,6 +2,9 @@
 
 Both give every process what their original gives it, and beside that the variables by which a Horovod built without
 MPI finds its peers, as `horovodrun --gloo` does it: a rendezvous server of this process and one set of numbers a rank.
+
+Where NODE_DISKS names a folder, each pretended node has a disk of its own there, which its ranks, and they alone, have
+open as `NODE_DISK`: the same path on every node, as on a real one.
 """
 
 import os
@@ -10,11 +13,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from horovod.runner.common.util.hosts import SlotInfo
 from horovod.runner.http.http_server import RendezvousServer
 
 GRACE_S = 5.0
+DISK_FILE = 63
+NODE_DISK = f"/proc/self/fd/{DISK_FILE}"
 
 
 def slots(size: int, per_node: int) -> list[SlotInfo]:
@@ -45,7 +51,8 @@ def launch(command: Sequence[str], plan: Sequence[SlotInfo], environment: Callab
     try:
         for slot in plan:
             variables = os.environ | _gloo(slot, port) | environment(slot)
-            ranks.append(subprocess.Popen(command, env=variables, start_new_session=True))
+            disk = _open_disk(slot)
+            ranks.append(subprocess.Popen(command, env=variables, start_new_session=True, pass_fds=disk))
         while True:
             states = [rank.poll() for rank in ranks]
             if bad := [state for state in states if state]:
@@ -59,6 +66,18 @@ def launch(command: Sequence[str], plan: Sequence[SlotInfo], environment: Callab
     finally:
         _end(ranks)
         server.stop()
+
+
+def _open_disk(slot: SlotInfo) -> tuple[int, ...]:
+    """The file that stands for the node's disk in the process that is started next."""
+    if "NODE_DISKS" not in os.environ:
+        return ()
+    path = Path(os.environ["NODE_DISKS"], slot.hostname)
+    path.mkdir(parents=True, exist_ok=True)
+    folder = os.open(path, os.O_RDONLY)
+    os.dup2(folder, DISK_FILE)
+    os.close(folder)
+    return (DISK_FILE,)
 
 
 def _gloo(slot: SlotInfo, port: int) -> dict[str, str]:

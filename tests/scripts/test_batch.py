@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -9,20 +10,21 @@ import time
 from pathlib import Path
 
 import pytest
+from local_ranks import NODE_DISK
+
+from namsa.shards import shard_paths
+from namsa.verify import verify
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 SCRIPTS = ("scripts/summit.lsf", "scripts/slurm.sh")
 
-# In place of Python: notes what it was asked to do by which rank, and simulates or fails as it is told.
+# In place of Python: notes what it was asked to do by which rank, and fails or hangs as it is told.
 RECORDER = """#!/bin/bash
 echo "$HOROVOD_RANK/$HOROVOD_SIZE local $HOROVOD_LOCAL_RANK/$HOROVOD_LOCAL_SIZE: $*" >> "$LOG"
 case $2 in
 namsa)
-    [ "$HOROVOD_RANK" != "${FAIL_RANK:-none}" ] || exit 3
-    mkdir -p "$6"
-    echo "of rank $HOROVOD_RANK" >> "$6/shard-0000$HOROVOD_RANK.lmdb"
-    [ "$HOROVOD_RANK" != 0 ] || echo entries > "$6/manifest.jsonl" ;;
+    [ "$HOROVOD_RANK" != "${FAIL_RANK:-none}" ] || exit 3 ;;
 train)
     [ -z "${HANG:-}" ] || { echo $$ >> "$LOG.hung"; sleep 60; } ;;
 esac
@@ -62,7 +64,7 @@ def test_simulates_then_trains_with_a_rank_a_gpu(script, job, tmp_path):
     lines = Path(job["LOG"]).read_text().splitlines()
     simulate = f"-m namsa dataset some.yaml --out {tmp_path}/bb --time-limit 7 --set seed=2"
     train = (
-        f"-m train some.yaml --run-dir {tmp_path}/run --set data.directory={tmp_path}/bb"
+        f"-m train some.yaml --run-dir {tmp_path}/bb-run --home {tmp_path}/run --set data.directory={tmp_path}/bb"
         " --set data.node_local=true --set training.simulate_seconds=1 --set seed=2"
     )
     ranks = [f"{rank}/4 local {rank % 2}/2: " for rank in range(4)]
@@ -78,16 +80,20 @@ def test_a_failed_rank_ends_the_job_with_its_status(script, job):
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_kept_shards_return_to_their_ranks(script, job, tmp_path):
-    keep = job | {"KEEP": str(tmp_path / "keep")}
-    assert _run(["bash", script], keep).returncode == 0
-    kept = tmp_path / "keep" / "4-ranks"
-    assert sorted(path.name for path in kept.iterdir()) == [
-        "manifest.jsonl",
-        *(f"shard-0000{rank}.lmdb" for rank in range(4)),
+@pytest.mark.parametrize("before", [False, True])
+def test_samples_are_fetched_where_there_are_any_and_kept(script, job, tmp_path, before):
+    keep = tmp_path / "keep"
+    if before:
+        keep.mkdir()
+        (keep / "manifest.jsonl").touch()
+    assert _run(["bash", script], job | {"KEEP": str(keep)}).returncode == 0
+    asked = [line.partition(": -m ")[2].split(" --set")[0] for line in Path(job["LOG"]).read_text().splitlines()]
+    phases = [f"train stage {keep} {tmp_path}/bb --partition"] * before + [
+        f"namsa dataset some.yaml --out {tmp_path}/bb --time-limit 1800",
+        f"train keep {tmp_path}/bb {keep}",
+        f"train some.yaml --run-dir {tmp_path}/bb-run --home {tmp_path}/run",
     ]
-    assert _run(["bash", script], keep | {"BB": str(tmp_path / "other-bb")}).returncode == 0
-    assert (kept / "shard-00002.lmdb").read_text() == "of rank 2\n" * 2
+    assert asked == [phase for phase in phases for _ in range(4)]
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -144,20 +150,37 @@ def test_jsrun_gives_the_ranks_its_variables(job):
 
 
 @pytest.mark.slow
-def test_a_second_job_goes_on_where_the_first_ended(tmp_path):
-    """Nothing is replaced but the launchers: two ranks simulate, train, evaluate and report; then again, elsewhere."""
-    job = _environment(tmp_path, nodes=1, ranks_per_node=2)
-    job |= {"CONFIG": "tests/data/tiny.yaml", "KEEP": str(tmp_path / "keep"), "TF_CPP_MIN_LOG_LEVEL": "2"}
+def test_a_second_job_of_fewer_ranks_goes_on_where_the_first_ended(tmp_path):
+    """Nothing is replaced but the launchers: ranks simulate onto two nodes' disks, train on them, take all home."""
+    home, nodes = tmp_path / "run", [tmp_path / "disks" / name for name in ("node0", "node1")]
+    job = _environment(tmp_path, nodes=2, ranks_per_node=2) | {"NODE_DISKS": str(tmp_path / "disks")}
+    job |= {"CONFIG": "tests/data/tiny.yaml", "KEEP": str(tmp_path / "keep"), "BB": f"{NODE_DISK}/bb"}
+    job |= {"TF_CPP_MIN_LOG_LEVEL": "2"}
     first = _run(["bash", "scripts/summit.lsf"], job)
-    assert first.returncode == 0, first.stderr
-    assert first.stdout.count('"written": 5') == 2
-    second = _run(["bash", "scripts/slurm.sh", "--set", "training.epochs=3"], job | {"BB": str(tmp_path / "other-bb")})
-    assert second.returncode == 0, second.stderr
-    assert second.stdout.count('"present": 5') == 2
+    assert first.returncode == 0, first.stdout + first.stderr
+    assert sum(summary["written"] for summary in _summaries(first)) == 10
+    shards = [[path.name for path in shard_paths(node / "bb")] for node in nodes]
+    assert shards == [["shard-00000.lmdb", "shard-00001.lmdb"], ["shard-00002.lmdb", "shard-00003.lmdb"]]
+    assert verify(tmp_path / "keep")["samples"] == 10
+    steps = len((home / "metrics.jsonl").read_text().splitlines())
+    assert steps >= 2
 
-    run = tmp_path / "run"
-    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert [(row["epoch"], row["step"]) for row in rows] == [(step // 3, step + 1) for step in range(9)]
-    evaluation = json.loads((run / "evaluation.json").read_text())
+    shutil.rmtree(tmp_path / "disks")
+    second = _run(["bash", "scripts/slurm.sh", "--set", "training.epochs=3"], job | {"RANKS_PER_NODE": "1"})
+    assert second.returncode == 0, second.stdout + second.stderr
+    assert sum(summary["present"] for summary in _summaries(second)) == 10
+    rows = [json.loads(line) for line in (home / "metrics.jsonl").read_text().splitlines()]
+    assert [row["step"] for row in rows] == [step + 1 for step in range(len(rows))]
+    assert [row["epoch"] for row in rows[:steps]] == sorted(row["epoch"] for row in rows[:steps])
+    assert {row["epoch"] for row in rows[steps:]} == {2}
+    evaluation = json.loads((home / "evaluation.json").read_text())
+    assert evaluation["run"]["ranks"] == 2
     assert {sample["formula"] for sample in evaluation["samples"]} == {"NaCl", "Cu"}
-    assert "</html>" in (run / "report.html").read_text()
+    assert len(evaluation["samples"]) == 4
+    assert "</html>" in (home / "report.html").read_text()
+    assert list((home / "checkpoints").glob("step-*.npz"))
+
+
+def _summaries(job):
+    """What `namsa dataset` said last, on each rank."""
+    return [json.loads(line) for line in job.stdout.splitlines() if line.startswith('{"rank"') and "written" in line]
