@@ -29,7 +29,9 @@ class KerasLayers:
 
     def input(self, name: str) -> KerasTensor:
         channels, *extent = self.config.input_shape
-        return keras.Input((channels, *extent) if self.axis == 1 else (*extent, channels), name=name)
+        shape = (channels, *extent) if self.axis == 1 else (*extent, channels)
+        # Keras would turn float16 patterns into float32 here, and back for the first convolution.
+        return keras.Input(shape, dtype=keras.config.dtype_policy().compute_dtype, name=name)
 
     def conv(self, x: KerasTensor, filters: int, kernel: int, name: str, bias: bool = True) -> KerasTensor:
         return keras.layers.Conv2D(

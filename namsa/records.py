@@ -22,6 +22,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 import xxhash
+from pydantic_core import from_json  # twice as fast as json, which took a third of the time to read a small sample
 
 from namsa.errors import WorkError
 from namsa.simulate import Sample
@@ -140,7 +141,7 @@ def decode(buffer: Buffer, check: bool = False) -> Record:
     if check and _digest(view) != digest:
         raise WorkError("the record's checksum does not match: its bytes have changed since they were written")
     try:
-        header = json.loads(bytes(view[_PREFIX.size : _PREFIX.size + header_length]))
+        header = from_json(bytes(view[_PREFIX.size : _PREFIX.size + header_length]))
         body = _aligned(_PREFIX.size + header_length)
         return Record(header, **{name: _view(view, body, array) for name, array in header["arrays"].items()})
     except (ValueError, TypeError, KeyError, AttributeError):

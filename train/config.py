@@ -26,6 +26,21 @@ class Inputs(Section):
     gain: PositiveFloat = 1.0
     density_scale_e_per_angstrom2: PositiveFloat = Field(1.0, description="densities are divided by this")
     augment: bool = Field(False, description="training samples are rotated and mirrored, patterns and scan jointly")
+    dose_electrons_per_pattern: PositiveFloat | tuple[PositiveFloat, PositiveFloat] | None = Field(
+        None,
+        description="training samples get the noise of this dose, drawn anew each epoch; [low, high]: of one drawn "
+        "evenly in the logarithm. The samples themselves must be without noise; held-out ones stay so",
+    )
+    read_ahead_gib: PositiveFloat = Field(
+        2.0, description="memory for batches that are read ahead of the step, two at least; of each rank"
+    )
+
+    @model_validator(mode="after")
+    def _dose_is_a_range(self) -> "Inputs":
+        dose = self.dose_electrons_per_pattern
+        if isinstance(dose, tuple) and dose[0] > dose[1]:
+            raise ValueError(f"dose_electrons_per_pattern {list(dose)} falls: give [low, high]")
+        return self
 
 
 class Loss(Section):
@@ -141,14 +156,31 @@ class Experiment(SimulationConfig):
     network: NetworkConfig
     training: Training
 
-    @model_validator(mode="after")
-    def _network_fits_data(self) -> "Experiment":
+    def sample_shapes(self) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
+        """Of a sample's patterns, (sy, sx, dy, dx), and of its density. Raises ValueError where they are not fixed."""
         detector = self.detector.shape if self.detector else self.simulation.grid_shape
         if detector is None:
             raise ValueError("training needs a fixed pattern shape: give detector or simulation.grid_shape")
-        scan, layout = self.scan.shape, self.training.inputs.layout
-        if scan is None:
+        if self.scan.shape is None:
             raise ValueError("training needs a raster: give scan.shape in place of scan.file")
+        return (*self.scan.shape, *detector), self.network.input_shape[1:]
+
+    @model_validator(mode="after")
+    def _noise_is_drawn_once(self) -> "Experiment":
+        detector = self.detector.model_dump() if self.detector else {}
+        varied = self.variation.given() if self.variation else {}
+        for name in ("electrons_per_pattern", "dose_electrons_per_angstrom2"):
+            if self.training.inputs.dose_electrons_per_pattern and (detector.get(name) or name in varied):
+                raise ValueError(
+                    f"training.inputs.dose_electrons_per_pattern draws noise on samples that {name} gives noise "
+                    "already, which would be that of no dose: unset one of them"
+                )
+        return self
+
+    @model_validator(mode="after")
+    def _network_fits_data(self) -> "Experiment":
+        patterns, _ = self.sample_shapes()
+        scan, detector, layout = patterns[:2], patterns[2:], self.training.inputs.layout
         planes, image = (scan, detector) if layout == "detector" else (detector, scan)
         wanted = (planes[0] * planes[1], *image)
         if self.network.input_shape != wanted:

@@ -12,6 +12,8 @@ A sample has 4 symmetries (mirrors of y and x) or 8 (with the exchange), numbere
 then exchanges them.
 """
 
+from collections.abc import Sequence
+from itertools import product
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -32,6 +34,10 @@ class Axis(NamedTuple):
     @property
     def middle(self) -> float:
         return self.origin + (self.size - 1) * self.step / 2
+
+    def like(self, other: "Axis") -> bool:
+        near = _TOLERANCE * abs(self.step)
+        return self.size == other.size and abs(self.origin - other.origin) < near and abs(self.step - other.step) < near
 
     def reflected(self, at: float, period: float) -> npt.NDArray[np.intp] | None:
         """The index of each point's image under reflection at `at`, or None where a point has none.
@@ -83,7 +89,7 @@ def symmetries(provenance: dict[str, Any], detector: tuple[int, ...], density: t
         raise InputError(f"tilts {tilts} have a direction, so mirrored samples are not true ones: {_REMEDY}")
     axes = [_axes(provenance, detector, density, axis) for axis in (0, 1)]
     mirrors = [_mirrors(*axes[axis], provenance["extent_angstrom"][axis], "yx"[axis]) for axis in (0, 1)]
-    same = all(np.allclose(a, b, atol=_TOLERANCE * a.step) for a, b in zip(*axes, strict=True))
+    same = all(a.like(b) for a, b in zip(*axes, strict=True))
     return Symmetries(mirrors[0], mirrors[1], same)
 
 
@@ -119,10 +125,39 @@ def apply(
     symmetry: int, of: Symmetries, patterns: npt.NDArray[Any], density: npt.NDArray[Any]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """`patterns` (sy, sx, dy, dx) and `density` (ty, tx) under symmetry number `symmetry` of `of`."""
-    if symmetry & 1:
-        patterns, density = patterns[of.y.scan][:, :, of.y.detector], density[of.y.density]
-    if symmetry & 2:
-        patterns, density = patterns[:, of.x.scan][..., of.x.detector], density[:, of.x.density]
+    out = np.empty_like(patterns), np.empty_like(density)
+    place(symmetry, of, patterns, density, *out)
+    return out
+
+
+def place(
+    symmetry: int,
+    of: Symmetries,
+    patterns: npt.NDArray[Any],
+    density: npt.NDArray[Any],
+    patterns_out: npt.NDArray[Any],
+    density_out: npt.NDArray[Any],
+) -> None:
+    """As `apply`, into arrays of the same shapes: one pass, without the interpreter's lock where arrays are large."""
+    y = of.y if symmetry & 1 else None
+    x = of.x if symmetry & 2 else None
     if symmetry & 4:
-        patterns, density = patterns.transpose(1, 0, 3, 2), density.T
-    return patterns, density
+        patterns_out, density_out = patterns_out.transpose(1, 0, 3, 2), density_out.T
+    _mirror(patterns, (y and y.scan, x and x.scan, y and y.detector, x and x.detector), patterns_out)
+    _mirror(density, (y and y.density, x and x.density), density_out)
+
+
+def _mirror(array: npt.NDArray[Any], mirrors: Sequence[npt.NDArray[np.intp] | None], out: npt.NDArray[Any]) -> None:
+    """array[mirrors[0]][:, mirrors[1]]... to `out`, in slices: they copy several times faster than lists of indices."""
+    for pieces in product(*(_pieces(indices) for indices in mirrors)):
+        to, of = zip(*pieces, strict=True)
+        np.copyto(out[to], array[of])
+
+
+def _pieces(indices: npt.NDArray[np.intp] | None) -> list[tuple[slice, slice]]:
+    """Where to, and where from, for indices that fall from the first to 0 and, where they wrap, on from the last."""
+    if indices is None:
+        return [(slice(None), slice(None))]
+    first, size = int(indices[0]), len(indices)
+    until_zero = slice(0, first + 1), slice(first, None, -1)
+    return [until_zero, (slice(first + 1, None), slice(size - 1, first, -1))] if first + 1 < size else [until_zero]

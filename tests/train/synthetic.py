@@ -27,6 +27,7 @@ def experiment(**training):
     tree = {
         "seed": 5,
         "scan": {"shape": SCAN},
+        "data": {"dtype": "float32"},
         "simulation": {"grid_shape": TARGET},
         "detector": {"shape": DETECTOR, "pixel_mrad": 2.0},
         "network": {

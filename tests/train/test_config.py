@@ -29,9 +29,26 @@ def test_the_schema_is_that_of_the_code():
         ("target.at=grid", "the target's shape"),
         ("network.grwoth=3", "unknown key network.grwoth; did you mean growth"),
         ("training.epocs=3", "unknown key training.epocs; did you mean epochs"),
+        ("training.inputs.dose_electrons_per_pattern=[500, 100]", r"\[500.0, 100.0\] falls: give \[low, high\]"),
         ("detector=null", "give detector or simulation.grid_shape"),
     ],
 )
 def test_what_does_not_go_together_is_told_with_the_remedy(override, message):
     with pytest.raises(InputError, match=message):
         load(CONFIGS / "quickstart.yaml", [override])
+
+
+@pytest.mark.parametrize(
+    "noise",
+    [
+        "detector.electrons_per_pattern=1000",
+        "detector.dose_electrons_per_angstrom2=1000",
+        "variation={rule: grid, electrons_per_pattern: [100, 1000]}",
+    ],
+)
+def test_noise_upon_noise_is_refused(noise):
+    dose = "training.inputs.dose_electrons_per_pattern=300"
+    load(CONFIGS / "quickstart.yaml", [dose])
+    load(CONFIGS / "quickstart.yaml", [noise])
+    with pytest.raises(InputError, match="draws noise on samples that .* gives noise already.*unset one"):
+        load(CONFIGS / "quickstart.yaml", [dose, noise])

@@ -1,12 +1,15 @@
 import numpy as np
 import pytest
+import tensorflow as tf
 from synthetic import DETECTOR, SCAN, TARGET, Memory, dataset, experiment, sample
 
+from fcdensenet.build import build
 from namsa import Sample, records
+from namsa.config import Data
 from namsa.errors import WorkError
-from train import symmetries
+from train import precision, symmetries
 from train.config import Inputs
-from train.data import batches, epoch_share, load_sample, mean_target, symmetries_of
+from train.data import Batch, batches, epoch_share, load_sample, mean_target, prepare, symmetries_of
 
 PIXELS = DETECTOR[0] * DETECTOR[1]
 
@@ -93,20 +96,122 @@ def test_batches_come_in_order_whole_and_as_loaded():
         np.testing.assert_array_equal(found[index // 2][1][index % 2], y)
 
 
+def test_batches_without_the_first_are_the_others_and_read_nothing_else():
+    data, entries = dataset(9)
+    job = experiment(batch_size=2, inputs={"augment": True, "dose_electrons_per_pattern": [50, 500]})
+    whole = list(batches(data, entries, job, epoch=1))
+    unread = {entry.id: b"no record" for entry in entries[:4]}
+    rest = list(batches(Memory(data.encoded | unread), entries, job, epoch=1, first=2))
+    assert len(rest) == 2
+    for resumed, undisturbed in zip(rest, whole[2:], strict=True):
+        for a, b in zip(resumed, undisturbed, strict=True):
+            np.testing.assert_array_equal(a, b)
+    assert not list(batches(data, entries, job, epoch=1, first=4))
+
+
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+@pytest.mark.parametrize("layout", ["detector", "scan"])
+@pytest.mark.parametrize(
+    ("power", "gain", "stored"), [(0.5, 1.0, "float16"), (1.0, 2.5, "float32"), (0.3, 0.7, "float16")]
+)
+def test_the_graph_calculates_as_numpy_does(layout, data_format, power, gain, stored):
+    inputs = Inputs(layout=layout, power=power, gain=gain, density_scale_e_per_angstrom2=3.0)
+    given = [records.decode(records.encode(sample(seed), stored)) for seed in (0, 1)]
+    scale = np.array([record.header["arrays"]["cbed"]["scale"] for record in given], np.float32).reshape(-1, 1, 1, 1)
+    batch = Batch(
+        tf.constant(np.stack([record.cbed.reshape(*SCAN, *DETECTOR) for record in given])),
+        tf.constant(scale),
+        tf.constant(np.stack([record.density for record in given])),
+    )
+    x, y = prepare(*batch, power, gain, 3.0, layout, data_format, "float32")
+    for index, record in enumerate(given):
+        wanted_x, wanted_y = load_sample(record, inputs, data_format)
+        np.testing.assert_allclose(x[index], wanted_x, rtol=1e-6)
+        np.testing.assert_allclose(y[index], wanted_y, rtol=3e-7)  # TensorFlow multiplies by a constant's inverse
+
+
+@pytest.mark.parametrize("compute", ["float32", "mixed_float16", "mixed_bfloat16"])
+def test_the_network_is_handed_the_type_it_computes_in(compute):
+    data, entries = dataset(1)
+    job = experiment(precision={"compute": compute})
+    with precision.policy(compute):
+        model = build(job.network, seed=0)
+    ((x, y),) = batches(data, entries, job, epoch=0)
+    assert x.dtype.name == model.inputs[0].dtype == compute.removeprefix("mixed_")
+    assert y.dtype == np.float32
+    with data.view(entries[0].id) as given:
+        wanted = load_sample(given, job.training.inputs)[0]
+    np.testing.assert_array_equal(x[0], tf.cast(wanted, x.dtype))
+
+
 def test_augmentation_depends_on_sample_and_epoch_alone():
     data, entries = dataset(6)
+    job = experiment(inputs={"augment": True, "dose_electrons_per_pattern": [100, 1000]})
+
+    def images(share, epoch):
+        found = zip(share, batches(data, share, job, epoch), strict=True)
+        return {entry.id: (x.numpy(), y.numpy()) for entry, (x, y) in found}
+
+    forward, backward = images(entries, 3), images(entries[::-1], 3)
+    for sample_id, pair in forward.items():
+        for a, b in zip(pair, backward[sample_id], strict=True):
+            np.testing.assert_array_equal(a, b)
+    drawn = [images(entries[:1], epoch)[entries[0].id] for epoch in range(16)]
+    assert len({y.tobytes() for _, y in drawn}) == 4
+    assert len({x.tobytes() for x, _ in drawn}) == 16
+
+
+def test_augmented_batches_are_symmetries_of_the_sample():
+    data, entries = dataset(1)
     job = experiment(inputs={"augment": True})
-
-    def targets(share, epoch):
-        return {entry.id: y.numpy() for entry, (_, y) in zip(share, batches(data, share, job, epoch), strict=True)}
-
-    forward, backward = targets(entries, 3), targets(entries[::-1], 3)
-    for sample_id, image in forward.items():
-        np.testing.assert_array_equal(image, backward[sample_id])
+    with data.view(entries[0].id) as given:
+        wanted = [load_sample(given, job.training.inputs, symmetry=symmetry) for symmetry in range(4)]
     drawn = set()
     for epoch in range(16):
-        drawn |= {image.tobytes() for image in targets(entries[:1], epoch).values()}
-    assert len(drawn) == 4
+        ((x, y),) = batches(data, entries, job, epoch)
+        (same,) = [symmetry for symmetry in range(4) if np.array_equal(y[0], wanted[symmetry][1])]
+        np.testing.assert_array_equal(x[0], wanted[same][0])
+        drawn.add(same)
+    assert drawn == {0, 1, 2, 3}
+
+
+def test_dose_noise_is_counted_before_the_normalisation():
+    data, entries = dataset(1)
+    ((x, y),) = batches(data, entries, experiment(inputs={"dose_electrons_per_pattern": 400.0}), epoch=0)
+    counts = x.numpy() ** 2 * 400 / PIXELS
+    np.testing.assert_allclose(counts, np.round(counts), atol=1e-4)
+    with data.view(entries[0].id) as given:
+        clean = given.cbed.sum((1, 2)) * 400
+        np.testing.assert_array_equal(y[0, ..., 0], given.density)
+    assert np.all(np.abs(counts[0].sum((0, 1)) - clean) < 5 * np.sqrt(clean))
+    assert np.any(counts[0].sum((0, 1)) != clean)
+
+
+def test_no_more_is_read_ahead_than_there_is_room_for():
+    data, entries = dataset(12)
+    seen = []
+
+    class Watched(Memory):
+        def view(self, sample_id, check=False):
+            seen.append(sample_id)
+            return super().view(sample_id, check)
+
+    job = experiment(inputs={"read_ahead_gib": 1e-9})  # room for none: two are read ahead all the same
+    many = entries * 5
+    found = batches(Watched(data.encoded), many, job, epoch=0)
+    next(found)
+    found.close()
+    assert len(seen) <= 2 * 16 < len(many)
+
+
+def test_refuses_samples_of_another_shape_or_more_digits():
+    data, entries = dataset(1)
+    with pytest.raises(WorkError, match=r"sample-00 holds float32 patterns: set data.dtype=float32"):
+        list(batches(data, entries, experiment().model_copy(update={"data": Data(dtype="float16")}), epoch=0))
+    other = sample(0)
+    other.provenance["scan_shape"] = [3, 2]
+    with pytest.raises(WorkError, match=r"sample-00 holds patterns \(3, 2, 8, 12\).*where.*\(2, 3, 8, 12\)"):
+        list(batches(Memory({"sample-00": bytes(records.encode(other))}), entries, experiment(), epoch=0))
 
 
 def test_a_corrupt_record_ends_the_epoch_with_its_reason():
