@@ -9,7 +9,7 @@ is sent float16. All of it happens in threads ahead of the step.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, closing
 from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 
@@ -112,7 +112,7 @@ class Batch(NamedTuple):
 
 def batches(
     dataset: Readable, share: Sequence[Entry], experiment: Experiment, epoch: int, first: int = 0
-) -> Iterator[tuple[Tensor, Tensor]]:
+) -> Generator[tuple[Tensor, Tensor], None, None]:
     """(x, y) batches of `share` in its order but the `first` ones, which are not read; ready ahead of the step.
 
     As `load_sample`, with a leading axis of the batch, x in the type in which the network computes. What fills no
@@ -136,7 +136,7 @@ def read_batches(
     epoch: int,
     first: int,
     ready: Callable[[Batch], Result],
-) -> Iterator[Result]:
+) -> Generator[Result, None, None]:
     """ready(batch), called in threads, of the host's tensors of each batch; see `batches`.
 
     A sample costs 50 µs under the interpreter's lock and 0.1 ms a MiB without: small ones are read by one thread, and

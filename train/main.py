@@ -7,7 +7,7 @@ failure on one rank ends the job on all. Run again, the job takes up where it st
 import json
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import ExitStack, closing, nullcontext
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
@@ -164,11 +164,12 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         during.callback(lambda: dog.beat(progress.step, watchdog.RESTING))
         for epoch in epochs:
             order = data.epoch_share(to_learn, experiment.seed, epoch, share, shares, steps * training.batch_size)
-            batches = dog.over(data.batches(dataset, order, experiment, epoch), progress.step + 1)
-            for row in train_epoch(step, batches, training, epoch, progress.step + 1, steps, ranks, state):
-                known = account.step(row)
-                record(known)
-                show(known)
+            with closing(data.batches(dataset, order, experiment, epoch)) as read:
+                batches = dog.over(read, progress.step + 1)
+                for row in train_epoch(step, batches, training, epoch, progress.step + 1, steps, ranks, state):
+                    known = account.step(row)
+                    record(known)
+                    show(known)
             progress = Progress(progress.step + steps, epoch + 1)
             # The normalisations' statistics become those of all ranks' batches, gradients that wait their mean.
             reduction.average([*model.non_trainable_weights, *waiting])
