@@ -74,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     command.set_defaults(run=commands.info)
     command.add_argument("path", type=Path, metavar="DIR|FILE")
     command.add_argument("--json", action="store_true")
+    command.add_argument("--ids", action="store_true", help="only the samples' names, one a line")
 
     command = add("show", help="pictures of a sample, or a page to look through its patterns")
     command.set_defaults(run=commands.show)

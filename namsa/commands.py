@@ -119,9 +119,14 @@ def verify(options: argparse.Namespace) -> int:
 
 
 def info(options: argparse.Namespace) -> None:
-    """What a dataset or a file holds: samples, and the first one's arrays with their axes and units."""
+    """What a dataset or a file holds: samples, and the first one's arrays with their axes and units; or only names."""
     found = infos.dataset(options.path) if options.path.is_dir() else infos.file(options.path)
-    print(json.dumps(found, ensure_ascii=False) if options.json else infos.text(found))
+    names = infos.ids(found)
+    found.pop("ids", None)  # of tens of thousands of samples only where they are asked for
+    if options.ids:
+        print(json.dumps(names) if options.json else "\n".join(names))
+    else:
+        print(json.dumps(found, ensure_ascii=False) if options.json else infos.text(found))
 
 
 def show(options: argparse.Namespace) -> None:

@@ -88,6 +88,8 @@ def simulate_entry(
         "material": entry.material,
         "formula": entry.formula,
         "space_group": entry.space_group,
+        "source": material.source,
+        "source_kind": material.kind,
         "zone_axis": list(entry.zone_axis),
         "wanted_thickness_angstrom": entry.thickness_angstrom,
         "thickness_angstrom": lz,

@@ -16,7 +16,7 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from namsa import coherence, fused, manifest, multislice, optics, potential, prism, scan
+from namsa import coherence, fused, manifest, multislice, optics, potential, prism, scan, strata
 from namsa import detector as detectors
 from namsa.backend import available_cores, resolve, to_host
 from namsa.balance import shuffled
@@ -349,6 +349,9 @@ def dataset(config: SimulationConfig, materials: Sequence[Material], size: int) 
         "memory_bytes": largest.memory_bytes + 4 * largest.disk_bytes,
         "disk_bytes": round(scale * sum(one.disk_bytes for one in found)),
         "costliest": {"id": feasible[costliest].id} | asdict(found[costliest]),
+        "strata": strata.strata(feasible),
+        "merged": {material.name: list(material.merged) for material in materials if material.merged},
+        "warning": manifest.empty_splits(feasible, config.split),
     }
 
 
@@ -359,6 +362,12 @@ def rows(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         yield "time", f"{_duration(found['seconds'])}, {_duration(found['seconds_a_rank'])} on each of {found['ranks']}"
         yield "memory a rank", f"{found['memory_bytes'] / 1e9:.2f} GB of arrays"
         yield "disk", f"{found['disk_bytes'] / 1e9:.3g} GB"
+        if found["merged"]:
+            yield "merged", "; ".join(f"{', '.join(names)} into {kept}" for kept, names in found["merged"].items())
+        yield "", ""
+        yield from strata.rows(found["strata"])
+        if found["warning"]:
+            yield "warning", found["warning"]
         yield "", ""
         found = found["costliest"]
     other, seconds = next(pair for pair in found["seconds_by_method"].items() if pair[0] != found["method"])

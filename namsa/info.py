@@ -1,13 +1,14 @@
 """What a dataset or an HDF5 file holds, as JSON and in words: samples, what they are of, arrays with axes and units."""
 
 import json
+import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from namsa import hdf5, manifest, shards
+from namsa import hdf5, manifest, shards, strata
 from namsa.failures import read_failures
 from namsa.frame import UNITS, axes
 
@@ -33,7 +34,7 @@ _ORIGIN = {"config_hash": "configuration {}", "split": "{} split"}
 
 
 def dataset(directory: Path) -> Tree:
-    """A dataset's counts and its first sample. Raises InputError where `directory` is none."""
+    """A dataset's counts, their spread, the names of its samples, and the first. Raises InputError where it is none."""
     header, entries = manifest.read_header(directory), manifest.read(directory)
     paths = shards.shard_paths(directory)
     with shards.Dataset(directory) as data:
@@ -47,6 +48,9 @@ def dataset(directory: Path) -> Tree:
         "samples": len(present),
         "materials": len({entry.material for entry in present}),
         "splits": {name: sum(entry.split == name for entry in present) for name in ("train", "dev", "test")},
+        "strata": strata.strata(present),
+        "merged": header.get("merged", {}),
+        "ids": [entry.id for entry in present],
         "shards": len(paths),
         "bytes": sum(path.stat().st_size for path in paths),
         "first": first,
@@ -100,14 +104,16 @@ def text(found: Tree) -> str:
             facts.append(("names", ", ".join(ids[:5]) + (", ..." if len(ids) > 5 else "")))
     else:
         first = found["first"]
-        splits = ", ".join(f"{name} {count}" for name, count in found["splits"].items())
         not_made = f"{found['skipped']} cannot be built, {found['failed']} failed"
         facts = [
             ("samples", f"{found['samples']} of {found['entries']} in the manifest; {not_made}"),
-            ("splits", splits),
-            ("materials", str(found["materials"])),
             ("shards", f"{found['shards']}, {size}"),
         ]
+        if found["merged"]:
+            merged = (f"{', '.join(names)} into {kept}" for kept, names in found["merged"].items())
+            facts.append(("merged", "; ".join(merged)))
+        if found["samples"]:
+            facts += strata.rows(found["strata"])
     lines = [found["path"], *_aligned(facts)]
     if first:
         lines += ["", f"first sample: {first['id']}", *_aligned(_facts(first["provenance"]))]
@@ -117,9 +123,18 @@ def text(found: Tree) -> str:
     return "\n".join(lines)
 
 
+def ids(found: Tree) -> list[str]:
+    """The names of the samples that are there."""
+    return found["ids"] if "ids" in found else [sample["id"] for sample in found["contents"]]
+
+
 def _aligned(facts: Sequence[tuple[str, str]], indent: int = 2) -> list[str]:
     width = max(len(name) for name, _ in facts)
-    return [f"{' ' * indent}{name:<{width}}  {value}" for name, value in facts]
+    lines = []
+    for name, value in facts:
+        start = f"{' ' * indent}{name:<{width}}  "
+        lines += textwrap.wrap(value, 120, initial_indent=start, subsequent_indent=" " * len(start)) or [start.rstrip()]
+    return lines
 
 
 def _axes(array: Tree) -> list[tuple[str, str]]:

@@ -8,6 +8,7 @@ that a directory belongs to one configuration.
 import hashlib
 import json
 import math
+import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
@@ -17,6 +18,7 @@ from typing import Any, Literal
 import numpy as np
 import xxhash
 
+from namsa.checks import SimulationWarning
 from namsa.config import SimulationConfig, Specimen, Split
 from namsa.crystal import Material
 from namsa.errors import InputError
@@ -127,9 +129,10 @@ def ensure(directory: Path, config: SimulationConfig, materials: Sequence[Materi
         write_whole(path, _text(config, wanted, build(config, materials), materials), replace=False)
     header, entries = _read(path)
     if header["config_hash"] != wanted:
+        doubt = " (does materials.generator give the same every time?)" if config.materials.generator else ""
         raise InputError(
             f"{directory} holds the dataset of configuration {header['config_hash']} ({header['name']}), and this is "
-            f"{wanted} ({config.name}): give it a directory of its own, or delete {directory} to start anew"
+            f"{wanted} ({config.name}): give it a directory of its own, or delete {directory} to start anew{doubt}"
         )
     return entries
 
@@ -173,6 +176,8 @@ def _text(config: SimulationConfig, wanted: str, entries: tuple[Entry, ...], mat
         raise InputError(
             f"all {len(feasible)} samples are held out (splits are by formula): add materials, or raise split.train"
         )
+    if said := empty_splits(feasible, config.split):
+        warnings.warn(said, SimulationWarning, stacklevel=3)
     body = "".join(json.dumps(_written(entry), ensure_ascii=False) + "\n" for entry in entries)
     header = {
         "format": FORMAT,
@@ -189,6 +194,17 @@ def _text(config: SimulationConfig, wanted: str, entries: tuple[Entry, ...], mat
     if merged := {material.name: material.merged for material in materials if material.merged}:
         header["merged"] = merged
     return json.dumps(header | {"digest": _digest(header, body)}, ensure_ascii=False) + "\n" + body
+
+
+def empty_splits(entries: Sequence[Entry], split: Split) -> str | None:
+    """What to say where a split that should have some of `entries` has none."""
+    empty = [name for name in SPLITS if getattr(split, name) > 0 and not any(entry.split == name for entry in entries)]
+    if not empty:
+        return None
+    shares = " and ".join(f"{name} ({getattr(split, name):.0%})" for name in empty)
+    raised = " and ".join(f"split.{name}" for name in empty)
+    formulas = len({entry.formula for entry in entries})
+    return f"no sample is in {shares}: splits are by formula, and there are {formulas}: add some, or raise {raised}"
 
 
 def read_header(directory: Path) -> dict[str, Any]:

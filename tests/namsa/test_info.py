@@ -76,7 +76,13 @@ def test_a_dataset_is_described_by_its_manifest_and_first_sample(tmp_path, sampl
     assert found["first"]["arrays"]["cbed"]["dtype"] == "float16"
     assert main(["info", str(tmp_path)]) == 0
     text = capsys.readouterr().out
-    assert "samples    5 of 12 in the manifest" in text
+    assert "samples          5 of 12 in the manifest" in text
+    assert "by split         5/0/0 (train/dev/test)" in text
+    assert main(["info", str(tmp_path), "--ids"]) == 0
+    ids = capsys.readouterr().out.splitlines()
+    assert (len(ids), ids[0]) == (5, found["first"]["id"])
+    assert main(["info", str(tmp_path), "--ids", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == ids
     assert "cbed: 2 × 3 × 10 × 12 float16" in text
 
 

@@ -2,13 +2,14 @@
 
 import json
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
 import pytest
 from fake_samples import MATERIALS, config
 
-from namsa import InputError, WorkError
+from namsa import InputError, SimulationWarning, WorkError
 from namsa.config import Split
 from namsa.manifest import SPLITS, build, config_hash, ensure, read, read_header, split_of, write_whole
 
@@ -76,6 +77,17 @@ def test_a_thickness_that_gives_the_specimen_of_another_is_skipped_with_its_reas
     assert [bool(entry.skipped) for entry in entries] == [False, False, False, True, False, True]
     assert entries[3].skipped == "21 Å is 6 × the crystal's period of 3.61 Å, and so is 20 Å"
     assert entries[5].skipped.endswith("so is 1 Å")
+
+
+def test_an_empty_split_is_told_when_the_list_is_written(tmp_path):
+    few = config(split={"train": 0.9, "dev": 0.05, "test": 0.05})
+    with pytest.warns(
+        SimulationWarning, match=r"in dev \(5%\) and test \(5%\): splits are by formula, and there are 3:"
+    ):
+        ensure(tmp_path, few, MATERIALS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ensure(tmp_path, few, MATERIALS)  # it is there
 
 
 def test_the_header_names_what_was_merged(tmp_path):
