@@ -65,10 +65,19 @@ def _parser() -> argparse.ArgumentParser:
     command.add_argument("--limit", type=int, metavar="N", help="at most this many new samples")
     command.add_argument("--time-limit", type=float, metavar="SECONDS", help="start no sample after this time")
 
-    command = add("verify", help="every record's checksum; exit 1 where any is bad")
-    command.set_defaults(run=commands.verify)
-    command.add_argument("directory", type=Path, metavar="DIR")
-    command.add_argument("--json", action="store_true")
+    for name, run, what in (
+        ("verify", commands.verify, "every record's checksum; exit 1 where any is bad"),
+        ("repair", commands.repair, "moves bad records aside and lists them; the next run makes them again"),
+    ):
+        command = add(name, help=what)
+        command.set_defaults(run=run)
+        command.add_argument("directory", type=Path, metavar="DIR")
+        command.add_argument("--json", action="store_true")
+
+    command = add("merge", help="several datasets of one configuration as one, each sample once; run again to go on")
+    command.set_defaults(run=commands.merge)
+    command.add_argument("directories", type=Path, metavar="DIR", nargs="+")
+    command.add_argument("--out", type=Path, required=True, metavar="DIR")
 
     command = add("info", help="what a dataset or an HDF5 file holds, with axes and units")
     command.set_defaults(run=commands.info)

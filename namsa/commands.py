@@ -16,6 +16,8 @@ from namsa import doctor as doctors
 from namsa import estimate as estimates
 from namsa import factory, hdf5, manifest, materials, materials_project, shards, viewer
 from namsa import info as infos
+from namsa import merge as merging
+from namsa import repair as repairs
 from namsa import show as pictures
 from namsa import verify as verification
 from namsa.cif import read_cif
@@ -106,16 +108,47 @@ def _number(text: str, name: str) -> int | None:
 
 
 def verify(options: argparse.Namespace) -> int:
-    """Exit code 1 where a record is corrupt or missing."""
+    """Exit code 1 where a record is corrupt."""
     found = verification.verify(options.directory)
     if options.json:
-        print(json.dumps(found))
-    else:
-        print(f"{found['samples']} samples, {len(found['corrupt'])} corrupt, {len(found['missing'])} missing")
-        for kind in ("corrupt", "missing"):
-            for sample_id in found[kind]:
-                print(f"{kind} {sample_id}")
+        print(json.dumps(found, ensure_ascii=False))
+        return 1 if found["corrupt"] else 0
+    counts = ", ".join(f"{len(found[kind])} {kind}" for kind in ("corrupt", "missing", "repeated"))
+    print(f"{found['samples']} samples, {counts}, {found['failed']} failed, {found['skipped']} cannot be built")
+    for kind in ("corrupt", "missing", "repeated"):
+        for sample_id in found[kind]:
+            print(f"{kind} {sample_id}")
+    for sample_id, reason in found["failures"].items():
+        print(f"failed {sample_id}: {reason}")
+    if found["corrupt"]:
+        print(f"namsa: namsa repair {options.directory} moves what is corrupt aside", file=sys.stderr)
     return 1 if found["corrupt"] else 0
+
+
+def repair(options: argparse.Namespace) -> None:
+    """What is damaged goes into a folder beside the rest."""
+    found = repairs.repair(options.directory)
+    if options.json:
+        print(json.dumps(found, ensure_ascii=False))
+    elif not found["shards"]:
+        print("nothing is damaged")
+    else:
+        for shard in found["shards"]:
+            what = "the file is damaged" if shard["damaged"] else ", ".join(shard["moved"])
+            print(f"{found['quarantine']}/{shard['shard']}: {what}; {shard['kept']} whole samples kept")
+        print("the next namsa dataset makes what is missing")
+
+
+def merge(options: argparse.Namespace) -> None:
+    """The summary is the last line, as JSON."""
+    with _progress() as progress:
+        task = progress.add_task("merge", total=None)
+        summary = merging.merge(
+            options.directories,
+            options.out,
+            lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    print(json.dumps(summary))
 
 
 def info(options: argparse.Namespace) -> None:

@@ -129,10 +129,11 @@ def _present(directory: Path, samples_hash: str) -> frozenset[str]:
                 f"{directory} holds samples of configuration {dataset.config_hash}, and this is {samples_hash}: "
                 "give it a directory of its own"
             )
-        return frozenset(dataset.ids) | _elsewhere(directory, samples_hash)
+        return frozenset(dataset.ids) | elsewhere(directory, samples_hash)
 
 
-def _elsewhere(directory: Path, samples_hash: str) -> frozenset[str]:
+def elsewhere(directory: Path, samples_hash: str) -> frozenset[str]:
+    """The samples that other nodes hold. Raises WorkError where their list is damaged."""
     path = directory / ELSEWHERE
     if not path.exists():
         return frozenset()

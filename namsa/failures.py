@@ -6,6 +6,7 @@ manifest is in a shard, skipped, failed, or missing. A line is on the disk befor
 """
 
 import json
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -30,7 +31,23 @@ def append_failure(directory: Path, rank: int, samples_hash: str, sample_id: str
 
     Raises WorkError where that cannot be written.
     """
-    final = not isinstance(error, MemoryError)
-    reason = str(error) if final else f"out of memory: {error}"
-    line = {"id": sample_id, "reason": reason, "config_hash": samples_hash} | ({} if final else {"final": False})
+    if isinstance(error, MemoryError):
+        _append(directory, rank, samples_hash, sample_id, f"out of memory: {error}", final=False)
+    else:
+        _append(directory, rank, samples_hash, sample_id, str(error))
+
+
+def copy_failures(sources: Sequence[Path], out: Path, samples_hash: str) -> set[str]:
+    """Adds what is written down in `sources` to what is in `out`; returns the ids."""
+    known = read_failures(out, samples_hash)
+    for source in sources:
+        for sample_id, reason in read_failures(source, samples_hash).items():
+            if sample_id not in known:
+                _append(out, 0, samples_hash, sample_id, reason)
+                known[sample_id] = reason
+    return set(known)
+
+
+def _append(directory: Path, rank: int, samples_hash: str, sample_id: str, reason: str, **more: bool) -> None:
+    line = {"id": sample_id, "reason": reason, "config_hash": samples_hash} | more
     append_line(directory / f"failed-{rank:05d}.jsonl", json.dumps(line, ensure_ascii=False))

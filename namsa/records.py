@@ -16,6 +16,7 @@ exact, nothing overflows, an intensity above 2^-29 of the maximum keeps all 11 b
 import json
 import math
 import struct
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -146,6 +147,28 @@ def decode(buffer: Buffer, check: bool = False) -> Record:
         return Record(header, **{name: _view(view, body, array) for name, array in header["arrays"].items()})
     except (ValueError, TypeError, KeyError, AttributeError):
         raise WorkError("the record is damaged: its header does not fit its bytes") from None
+
+
+def scan(buffer: memoryview, find: Callable[[bytes, int], int]) -> Iterator[memoryview]:
+    """The whole records in `buffer`, a file whose structure is lost; `find` finds bytes in it, or says -1."""
+    place = find(_MAGIC, 0)
+    while place >= 0:
+        length = 0
+        try:
+            length = _length(buffer[place:])
+            decode(buffer[place : place + length], check=True)
+            yield buffer[place : place + length]
+        except (WorkError, ValueError, TypeError, KeyError, AttributeError, struct.error):
+            length = 1  # a record may begin inside of what was no whole one
+        place = find(_MAGIC, place + length)
+
+
+def _length(view: memoryview) -> int:
+    """Of the record that `view` begins with, from its header, which may be damaged."""
+    header_length = _PREFIX.unpack_from(view)[2]
+    arrays = json.loads(bytes(view[_PREFIX.size : _PREFIX.size + header_length]))["arrays"].values()
+    ends = (array["offset"] + math.prod(array["shape"]) * np.dtype(array["dtype"]).itemsize for array in arrays)
+    return _aligned(_PREFIX.size + header_length) + _aligned(max(ends))
 
 
 def _to_half(array: npt.NDArray[Any]) -> npt.NDArray[np.float16]:

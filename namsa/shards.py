@@ -12,7 +12,7 @@ LMDB trusts its pages, and a damaged one would crash the process. So no shard is
 import errno
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from namsa import records, structure
 from namsa.errors import InputError, WorkError
 from namsa.files import sync_folder
 
+BATCH_BYTES = 2**26
 _MAP_SIZE = 2**36  # address space, not disk: 64 GiB beyond what is there, doubled where it does not do
 
 
@@ -71,6 +72,17 @@ class Writer:
         self._pending.append((sample_id, record))
         if len(self._pending) >= self._samples_per_commit:
             self.commit()
+
+    def put_many(self, samples: Iterable[tuple[str, bytes]]) -> Iterator[str]:
+        """Takes many records, committing whenever they come to `BATCH_BYTES`; tells the id of each that was taken."""
+        size = 0
+        for sample_id, record in samples:
+            self._pending.append((sample_id, record))
+            size += len(record)
+            if size >= BATCH_BYTES:
+                self.commit()
+                size = 0
+            yield sample_id
 
     def commit(self) -> None:
         """Brings everything that was put onto the disk."""
@@ -140,6 +152,11 @@ class Shard:
                 raise WorkError(f"{sample_id} in {self.path}: {error}") from None
             yield record
 
+    def read_bytes(self, sample_id: str) -> bytes:
+        """The record of `sample_id` as it is stored, its digest compared."""
+        with self.view(sample_id), self._transaction() as transaction:
+            return bytes(transaction.get(sample_id.encode(), b""))
+
     @contextmanager
     def _transaction(self) -> Iterator["lmdb.Transaction[memoryview]"]:
         try:
@@ -201,6 +218,10 @@ class Dataset:
             raise InputError(f"there is no sample {sample_id!r} among the {len(self)}")
         with self._shards[sample_id].view(sample_id, check) as record:
             yield record
+
+    def read_bytes(self, sample_id: str) -> bytes:
+        """The record of `sample_id` as it is stored, its digest compared."""
+        return self._shards[sample_id].read_bytes(sample_id)
 
     def read(self, sample_id: str, check: bool = True) -> records.Record:
         """The record of `sample_id`, copied."""

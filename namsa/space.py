@@ -25,15 +25,13 @@ def expected_bytes(config: SimulationConfig, materials: Mapping[str, Material], 
     return round(_SLACK * sum(sizes) / max(1, len(sizes)) * len(entries))
 
 
-def check(directory: Path, expected: int, ranks: int, time_limited: bool) -> None:
+def check(directory: Path, expected: int, ranks: int = 1, time_limited: bool = False) -> None:
     """Raises WorkError where `ranks` times `expected` bytes do not fit; of a run that may end sooner, only warns."""
     free = shutil.disk_usage(directory).free
     if ranks * expected <= free:
         return
     each = f" for each of {ranks} ranks here" if ranks > 1 else ""
-    message = (
-        f"{directory} has {free / 1e9:.3g} GB free, and the samples to come take about {expected / 1e9:.3g} GB{each}"
-    )
+    message = f"{directory} has {free / 1e9:.3g} GB free, what is to come takes about {expected / 1e9:.3g} GB{each}"
     if not time_limited:
-        raise WorkError(f"{message}: make room, take another folder, or fewer samples with --limit or --time-limit")
+        raise WorkError(f"{message}: make room, take another folder, or make fewer samples (--limit, --time-limit)")
     warnings.warn(f"{message}: the disk may be full before the time is over; what is written stays", stacklevel=2)

@@ -1,10 +1,12 @@
 """Whether a dataset holds what its manifest promises, byte for byte."""
 
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from namsa import manifest
+from namsa import manifest, structure
 from namsa.errors import WorkError
+from namsa.factory import elsewhere
 from namsa.failures import read_failures
 from namsa.shards import Shard, shard_paths
 
@@ -13,30 +15,49 @@ def verify(directory: Path) -> dict[str, Any]:
     """Reads every record and compares its checksum.
 
     Returns {"samples": how many there are, "corrupt": their ids, or the name of a shard that cannot be read,
-    "missing": ids that are neither there, nor skipped, nor failed, "failed": how many could not be made}.
+    "missing": ids that are neither there, nor on another node, nor skipped, nor failed, "repeated": ids in more than
+    one shard, "skipped": how many cannot be built, "failed": how many could not be made, "failures": {id: reason}}.
 
     Raises InputError where the directory has no manifest, or a damaged one.
     """
     header, entries = manifest.read_header(directory), manifest.read(directory)
-    present: set[str] = set()
+    times: Counter[str] = Counter()
     corrupt: list[str] = []
     for path in shard_paths(directory):
-        try:
-            shard = Shard(path)
-        except WorkError:
+        bad = bad_records(path, header["samples_hash"])
+        if bad is None:
             corrupt.append(path.name)
             continue
-        with shard:
-            present.update(shard.ids)
-            corrupt += [sample_id for sample_id in shard.ids if not _sound(shard, sample_id, header["samples_hash"])]
-    failed = read_failures(directory, header["samples_hash"])
-    missing = [e.id for e in entries if not e.skipped and e.id not in present and e.id not in failed]
-    return {"samples": len(present), "corrupt": corrupt, "missing": missing, "failed": len(failed)}
+        times.update(structure.keys(path))
+        corrupt += bad
+    made = times.keys() | elsewhere(directory, header["samples_hash"])
+    failures = {k: v for k, v in read_failures(directory, header["samples_hash"]).items() if k not in made}
+    missing = [e.id for e in entries if not e.skipped and e.id not in made and e.id not in failures]
+    return {
+        "samples": len(times),
+        "corrupt": corrupt,
+        "missing": missing,
+        "repeated": [sample_id for sample_id, number in times.items() if number > 1],
+        "skipped": sum(bool(entry.skipped) for entry in entries),
+        "failed": len(failures),
+        "failures": failures,
+    }
+
+
+def bad_records(path: Path, samples_hash: str) -> list[str] | None:
+    """The ids in a shard whose records are damaged, or not of this configuration; None where the shard itself is."""
+    try:
+        structure.keys(path, thorough=True)
+        with Shard(path) as shard:
+            return [sample_id for sample_id in shard.ids if not _sound(shard, sample_id, samples_hash)]
+    except WorkError:
+        return None
 
 
 def _sound(shard: Shard, sample_id: str, samples_hash: str) -> bool:
     try:
         with shard.view(sample_id) as record:
-            return record.header["provenance"]["config_hash"] == samples_hash
-    except WorkError:
+            provenance = record.header["provenance"]
+            return provenance["config_hash"] == samples_hash and provenance.get("id", sample_id) == sample_id
+    except (WorkError, KeyError):
         return False

@@ -63,10 +63,14 @@ def produce(directory: Path, rank=0, size=1, settings=SETTINGS[0], **more):
     return factory.produce(settings, directory, rank, size, simulate=some_fail, **more)
 
 
+def acknowledged(directory: Path) -> Path:
+    """Beside it: what was said to the world needs no room on the disk."""
+    return directory.with_name(directory.name + ACKNOWLEDGED)
+
+
 def acknowledge(directory: Path) -> None:
     """From here on, this process writes down which samples are committed, after they are."""
-    directory.mkdir(exist_ok=True)
-    file = os.open(directory / ACKNOWLEDGED, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+    file = os.open(acknowledged(directory), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     original = shards.Writer.commit
 
     def commit(self):
@@ -91,8 +95,8 @@ class Reference:
     def check_kept(self, directory: Path) -> int:
         """After a crash: what was acknowledged is there, and what is there is right. Returns the number of samples."""
         found = contents(directory)
-        acknowledged = (directory / ACKNOWLEDGED).read_text().split() if (directory / ACKNOWLEDGED).exists() else []
-        assert set(acknowledged) <= found.keys(), f"lost: {set(acknowledged) - found.keys()}"
+        promised = set(acknowledged(directory).read_text().split()) if acknowledged(directory).exists() else set()
+        assert promised <= found.keys(), f"lost: {promised - found.keys()}"
         assert found.items() <= self.samples.items()
         return len(found)
 
@@ -325,10 +329,10 @@ def cut_many(reference: Reference, log: list[tuple], root: Path, cuts: int, seed
             directory = root / f"cut-{done}"
             directory.mkdir()
             for name, content in disk.after_a_cut(rng).items():
-                if not name.endswith("-lock"):  # shared memory, made anew
+                if not name.endswith(("-lock", ACKNOWLEDGED)):  # the lock is shared memory, made anew
                     (directory / Path(name).name).write_bytes(content)
             committed = "".join(each[5].decode() for each in log[:number] if each[3].endswith(ACKNOWLEDGED))
-            (directory / ACKNOWLEDGED).write_text(committed)  # said to the world, and not to the disk
+            acknowledged(directory).write_text(committed)
             kept.append(reference.check_kept(directory))
             reference.check_finished(directory, rng.choice((1, 2, 3)))
             shutil.rmtree(directory)
