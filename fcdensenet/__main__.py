@@ -34,11 +34,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except ValueError as error:
         print(f"fcdensenet: {error}", file=sys.stderr)
         return 2
-    weighed = count(config)
+    weighed, recomputed = count(config), count(config, recompute=not config.block_norm)
     if options.json:
-        print(json.dumps(as_json(weighed)))
+        print(json.dumps(as_json(weighed, recomputed)))
     else:
-        Console().print(layer_table(weighed), sums_table(weighed))
+        Console().print(layer_table(weighed), sums_table(weighed, recomputed))
     return 0
 
 

@@ -16,10 +16,16 @@ Tensor = TypeVar("Tensor")
 
 
 class Layers(Protocol[Tensor]):
-    """What a network is made of. Every layer has a name of its own; channels lie where the configuration says."""
+    """What a network is made of. Every layer has a name of its own; channels lie where the configuration says.
 
+    recompute: whether a dense block's stacks are computed again in the backward pass rather than kept
+    """
+
+    @property
+    def recompute(self) -> bool: ...
     def input(self, name: str) -> Tensor: ...
     def conv(self, x: Tensor, filters: int, kernel: int, name: str, bias: bool = True) -> Tensor: ...
+    def stacked_conv(self, parts: Sequence[Tensor], filters: int, kernel: int, name: str) -> Tensor: ...
     def transposed_conv(self, x: Tensor, filters: int, kernel: int, name: str) -> Tensor: ...
     def norm(self, x: Tensor, name: str) -> Tensor: ...
     def relu(self, x: Tensor, name: str) -> Tensor: ...
@@ -35,9 +41,13 @@ def dense_block(op: Layers[Tensor], x: Tensor, convolutions: int, config: Networ
 
     Every convolution sees the rectified stack of `x` and all new maps so far. The block's output passes ReLU and
     dropout once (Laanait et al. 2019), so that no map is dropped more than once however often it is passed on.
+    Stacks grow with the square of the convolutions and cost little to make again (Pleiss et al. 2017).
     """
     new: list[Tensor] = []
     for i in range(1, convolutions + 1):
+        if op.recompute:
+            new.append(op.stacked_conv([x, *new], config.growth, config.kernel, f"{name}_conv{i}"))
+            continue
         stack = op.concat([x, *new], f"{name}_stack{i}") if new else x
         if config.block_norm:
             stack = op.norm(stack, f"{name}_norm{i}")

@@ -40,13 +40,17 @@ def network(op: Layers[Tensor], config: NetworkConfig) -> tuple[Tensor, Tensor]:
     return patterns, op.output(x, "density")
 
 
-def build(config: NetworkConfig, seed: int) -> "keras.Model":
+def build(config: NetworkConfig, seed: int, recompute: bool = False) -> "keras.Model":
     """The network as a Keras model: (n, y, x, channels) or (n, channels, y, x) patterns to maps of the same y, x.
 
     The output is float32 whatever Keras' dtype policy. `seed` and a layer's name fix its initial weights and dropout.
+    `recompute` saves memory for a little time, with the same variables and the same gradients but for rounding; it
+    raises ValueError where dense blocks are normalised, whose statistics would be taken twice.
     """
+    if recompute and config.block_norm:
+        raise ValueError("recompute does not go with network.block_norm: set one of them to false")
     import keras
 
     from fcdensenet.keras_layers import KerasLayers
 
-    return keras.Model(*network(KerasLayers(config, seed), config), name="fcdensenet")
+    return keras.Model(*network(KerasLayers(config, seed, recompute), config), name="fcdensenet")

@@ -84,9 +84,9 @@ class Count:
         return self.trainable_parameters * BYTES[dtype]
 
 
-def count(config: NetworkConfig) -> Count:
+def count(config: NetworkConfig, recompute: bool = False) -> Count:
     """The layers of the network that `fcdensenet.build.build` makes of `config`."""
-    counter = ShapeLayers(config)
+    counter = ShapeLayers(config, recompute)
     network(counter, config)
     return Count(
         tuple(
@@ -101,6 +101,7 @@ class ShapeLayers:
     """`fcdensenet.blocks.Layers` on shapes alone: writes down each layer, and by name whose output a gradient needs."""
 
     config: NetworkConfig
+    recompute: bool = False
     layers: list[Layer] = field(default_factory=list)
     kept: set[str] = field(default_factory=set)
 
@@ -130,6 +131,12 @@ class ShapeLayers:
         parameters = prod(weights) + filters * bias
         flop = 2 * prod(self.shape(x, 1)) * prod(weights)
         return self.add(Layer(name, "conv", self.shape(x, filters), weights, parameters, parameters, flop))
+
+    def stacked_conv(self, parts: Sequence[Layer], filters: int, kernel: int, name: str) -> Layer:
+        stack = Layer("", "concat", self.shape(parts[0], sum(self.channels(part) for part in parts)))  # not kept
+        maps = self.conv(stack, filters, kernel, name)
+        self.kept.update(part.name for part in parts)
+        return maps
 
     def transposed_conv(self, x: Layer, filters: int, kernel: int, name: str) -> Layer:
         self.kept.add(x.name)

@@ -8,8 +8,11 @@ from rich.table import Table
 from fcdensenet.count import BYTES, Count
 
 
-def as_json(count: Count) -> dict[str, Any]:
-    """Sums and layers, plain numbers; shapes of one sample, activations and gradients in bytes for each dtype."""
+def as_json(count: Count, recomputed: Count) -> dict[str, Any]:
+    """Sums and layers, plain numbers; shapes of one sample, activations and gradients in bytes for each dtype.
+
+    recomputed: the count of the same network with training.recompute
+    """
     return {
         "parameters": count.parameters,
         "trainable_parameters": count.trainable_parameters,
@@ -18,6 +21,7 @@ def as_json(count: Count) -> dict[str, Any]:
         "forward_flop": count.forward_flop,
         "step_flop": count.step_flop,
         "activation_bytes": {dtype: count.activation_bytes(dtype) for dtype in BYTES},
+        "activation_bytes_recompute": {dtype: recomputed.activation_bytes(dtype) for dtype in BYTES},
         "gradient_bytes": {dtype: count.gradient_bytes(dtype) for dtype in BYTES},
         "layers": [
             {
@@ -55,8 +59,8 @@ def layer_table(count: Count) -> Table:
     return table
 
 
-def sums_table(count: Count) -> Table:
-    """The sums, with what each of them counts."""
+def sums_table(count: Count, recomputed: Count) -> Table:
+    """The sums, with what each of them counts; `recomputed` as in `as_json`."""
     table = Table(box=None, show_header=False)
     table.add_column(justify="right", no_wrap=True)
     table.add_column()
@@ -66,6 +70,8 @@ def sums_table(count: Count) -> Table:
     table.add_row(f"{count.step_flop:.5e}", "FLOP of a training step, a sample (three times forward)")
     for dtype in BYTES:
         table.add_row(f"{count.activation_bytes(dtype) / 1e9:.3f} GB", f"activations a step keeps, a sample, {dtype}")
+        lean = recomputed.activation_bytes(dtype)
+        table.add_row(f"{lean / 1e9:.3f} GB", f"the same with training.recompute, {dtype}")
     for dtype in BYTES:
         table.add_row(f"{count.gradient_bytes(dtype) / 1e6:,.1f} MB", f"one rank's gradient message, {dtype}")
     return table

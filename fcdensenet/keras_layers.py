@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import keras
-from keras import KerasTensor
+from keras import KerasTensor, ops
 
 from fcdensenet.config import NetworkConfig
 
@@ -19,6 +19,7 @@ class KerasLayers:
 
     config: NetworkConfig
     seed: int
+    recompute: bool = False
 
     @property
     def axis(self) -> int:
@@ -43,6 +44,10 @@ class KerasLayers:
             data_format=self.config.data_format,
             name=name,
         )(x)
+
+    def stacked_conv(self, parts: Sequence[KerasTensor], filters: int, kernel: int, name: str) -> KerasTensor:
+        initializer = keras.initializers.HeNormal(layer_seed(self.seed, name))
+        return StackedConv(filters, kernel, initializer, self.config.data_format, name=name)(list(parts))
 
     def transposed_conv(self, x: KerasTensor, filters: int, kernel: int, name: str) -> KerasTensor:
         # At stride 2 an output pixel meets a quarter of the kernel's taps (one at least), He's variance is for all.
@@ -78,6 +83,38 @@ class KerasLayers:
 
     def output(self, x: KerasTensor, name: str) -> KerasTensor:
         return keras.layers.Activation("linear", dtype="float32", name=name)(x)
+
+
+class StackedConv(keras.layers.Layer):
+    """concatenate, ReLU, convolve: the first two again in the backward pass, which keeps only what they are made of."""
+
+    def __init__(
+        self, filters: int, kernel: int, initializer: keras.initializers.Initializer, data_format: str, name: str
+    ) -> None:
+        super().__init__(name=name)
+        self.filters, self.kernel_size, self.initializer, self.data_format = filters, kernel, initializer, data_format
+
+    @property
+    def axis(self) -> int:
+        return 1 if self.data_format == "channels_first" else -1
+
+    def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:
+        channels = sum(shape[self.axis] or 0 for shape in input_shape)
+        extent = (self.kernel_size, self.kernel_size)
+        self.kernel = self.add_weight(
+            name="kernel", shape=(*extent, channels, self.filters), initializer=self.initializer
+        )
+        self.bias = self.add_weight(name="bias", shape=(self.filters,), initializer="zeros")
+
+    def call(self, parts: Sequence[KerasTensor]) -> KerasTensor:
+        # Weights go in as tensors: what is computed again is then a function of its arguments alone.
+        weights = [ops.convert_to_tensor(weight) for weight in (self.kernel, self.bias)]
+        return keras.remat(self._forward)(*weights, *parts)
+
+    def _forward(self, kernel: KerasTensor, bias: KerasTensor, *parts: KerasTensor) -> KerasTensor:
+        stack = ops.relu(ops.concatenate(parts, self.axis))
+        maps = ops.conv(stack, kernel, padding="same", data_format=self.data_format)
+        return maps + ops.reshape(bias, (-1, 1, 1) if self.axis == 1 else (-1,))
 
 
 def layer_seed(seed: int, name: str) -> int:

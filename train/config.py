@@ -138,6 +138,9 @@ class Training(Section):
     precision: Precision = Precision()
     reduction: Reduction = Reduction()
     checkpoints: Checkpoints = Checkpoints()
+    recompute: bool = Field(
+        False, description="dense blocks' stacks are made again in the backward pass: less memory for a little time"
+    )
     simulate_seconds: PositiveFloat | None = Field(None, description="time box for simulating what is missing")
 
     @model_validator(mode="after")
@@ -175,6 +178,12 @@ class Experiment(SimulationConfig):
                     f"training.inputs.dose_electrons_per_pattern draws noise on samples that {name} gives noise "
                     "already, which would be that of no dose: unset one of them"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _recompute_without_norms(self) -> "Experiment":
+        if self.training.recompute and self.network.block_norm:
+            raise ValueError("training.recompute does not go with network.block_norm: set one of them to false")
         return self
 
     @model_validator(mode="after")

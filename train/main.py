@@ -130,7 +130,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
 
     keras.utils.clear_session()  # variables are named alike whatever this process has built before
     with reduction.together(), precision.policy(training.precision.compute):
-        model = build(experiment.network, experiment.seed)
+        model = build(experiment.network, experiment.seed, training.recompute)
         optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training)
         optimizer.build(model.trainable_variables)
         waiting = reduction.waiting(model.trainable_variables, training.reduction)

@@ -97,6 +97,38 @@ def test_gradient_reaches_every_variable(block_norm: bool) -> None:
         assert np.abs(gradient).max() > 0, variable.path
 
 
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+def test_recomputing_changes_neither_variables_nor_gradients(data_format: str) -> None:
+    found = []
+    for recompute in (False, True):
+        model = build(config(layers=(2, 3, 2), dropout=0.0, data_format=data_format), 0, recompute)
+        x = patterns() if data_format == "channels_last" else np.moveaxis(patterns(), -1, 1)
+
+        @tf.function(autograph=False)
+        def gradients(x: tf.Tensor, model: keras.Model = model) -> list[tf.Tensor]:
+            with tf.GradientTape() as tape:
+                loss = tf.reduce_mean(tf.square(model(x, training=True)))
+            return tape.gradient(loss, [variable.value for variable in model.trainable_variables])
+
+        names = {variable.path: variable.shape for variable in model.variables}
+        found.append((names, {v.path: g for v, g in zip(model.trainable_variables, gradients(x), strict=True)}))
+    (names, plain), (same_names, recomputed) = found
+    assert names == same_names
+    for path, gradient in plain.items():
+        np.testing.assert_allclose(recomputed[path], gradient, rtol=1e-4, atol=1e-6, err_msg=path)
+
+
+def test_recomputing_in_mixed_precision(mixed_float16: None) -> None:
+    model = build(config(), 0, recompute=True)
+    assert model.get_layer("down1_conv1").output.dtype == "float16"
+    assert {variable.dtype for variable in model.trainable_variables} == {"float32"}
+
+
+def test_recomputing_normalised_blocks_is_refused() -> None:
+    with pytest.raises(ValueError, match="block_norm"):
+        build(config(block_norm=True), 0, recompute=True)
+
+
 def test_learns_one_sample_by_heart() -> None:
     model, x = build(config(input_shape=(6, 8, 12), growth=16, dropout=0.0), seed=0), patterns(1)[:, :8, :12]
     truth = x[..., :1] * x[..., 1:2]

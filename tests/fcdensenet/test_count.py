@@ -59,11 +59,13 @@ def test_published_23m_network() -> None:
         {"layers": (2, 1, 3), "block_norm": True, "pooling": "max", "output_channels": 2},
         {"layers": (1, 3, 2, 1, 2), "dropout": 0.0, "kernel": 5, "first_kernel": 7, "transition_up_kernel": 3},
         {"layers": (3,)},
+        {"layers": (2, 3, 2), "recompute": True},
     ],
 )
 def test_count_is_the_built_model(options: dict[str, object]) -> None:
-    config = NetworkConfig(**(SMALL | options))
-    model, counted = build(config, seed=0), count(config)
+    recompute = bool(options.get("recompute"))
+    config = NetworkConfig(**(SMALL | {key: value for key, value in options.items() if key != "recompute"}))
+    model, counted = build(config, 0, recompute), count(config, recompute)
     assert [layer.name for layer in model.layers] == [layer.name for layer in counted.layers]
     for built, layer in zip(model.layers, counted.layers, strict=True):
         assert built.output.shape[1:] == layer.output_shape, layer.name
@@ -95,6 +97,19 @@ def test_kept_activations_by_hand() -> None:
     kept = pixels * (6 + 5 + 4 + 9)  # patterns, ReLU of first, ReLU of conv, stack
     assert count(config).activation_bytes("float16") == 2 * kept + mask
     assert count(config).activation_bytes("float32") == 4 * kept + mask
+
+
+def test_what_is_computed_again_is_not_kept() -> None:
+    """A block of 3 convolutions of 4 maps on 5: kept are the 5 and 3 × 4 once, not stacks of 5, 9 and 13."""
+    config = NetworkConfig(**SMALL | {"input_shape": (6, 2, 3), "layers": (3,), "dropout": 0.0})
+    pixels = 6
+    whole = 6 + 5 + 9 + 13 + 12 + 17  # patterns, stacks, ReLU of the new maps, what `last` sees
+    saved = 6 + 5 + 4 + 4 + 12 + 17  # the last convolution's maps are kept by nothing but the ReLU
+    assert count(config).activation_bytes("float32") == 4 * pixels * whole
+    assert count(config, recompute=True).activation_bytes("float32") == 4 * pixels * saved
+    assert count(config, recompute=True).step_flop == count(config).step_flop
+    paper, lean = (count(PAPER, recompute).activation_bytes("float16") for recompute in (False, True))
+    assert lean < 0.9 * paper
 
 
 def test_normalised_maps_are_kept_in_float32() -> None:
