@@ -10,6 +10,7 @@
  * compiled for each instruction set from the compiler's vector extensions; the processor picks at run time.
  */
 
+#include <stddef.h>
 #include <string.h>
 
 enum { FORWARD = 1, INVERSE = 2, MAX_LEVELS = 32, MAX_RADIX = 8 };
@@ -27,7 +28,10 @@ typedef struct {
     int number_bytes, lanes;          /* which instance of the passes the arrays are laid out for */
     int padded_y, padded_x;           /* whole groups of lanes */
     int groups, slices;
+    int dark_x;                       /* of the values that x's first level takes together, those that no column holds */
+    const int *dark_y;                /* of each group, those that y's last level leaves together and fresnel makes zero */
     const int *group;                 /* of neighbouring columns: group g holds columns group[g] * lanes and on */
+    const int *place;                 /* of the columns x * lanes and on among the groups; −1 where they are not kept */
     const int *row_of;                /* the row of a pattern that a place in a transformed column belongs to */
     const int *order;                 /* which transmission a slice has */
     const void *const *transmissions; /* (padded_y / lanes, nx) waves each, conjugated */

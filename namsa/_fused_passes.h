@@ -21,8 +21,12 @@
 #define join NAME(join, REAL, LANES)
 #define turn NAME(turn, REAL, LANES)
 #define level NAME(level, REAL, LANES)
+#define turns NAME(turns, REAL, LANES)
 #define convolve NAME(convolve, REAL, LANES)
 #define transpose NAME(transpose, REAL, LANES)
+#define fetch NAME(fetch, REAL, LANES)
+#define put NAME(put, REAL, LANES)
+#define row_group NAME(row_group, REAL, LANES)
 #define row_pass NAME(row_pass, REAL, LANES)
 #define column_pass NAME(column_pass, REAL, LANES)
 #define illuminate NAME(illuminate, REAL, LANES)
@@ -114,13 +118,19 @@ INLINE void dft(int r, vector *re, vector *im)
         dft_odd(r, re, im);
 }
 
-/* One level of the forward transform: r * m values become r blocks of m. w: exp(−2πi jk/(r m)), j < m, 0 < k < r. */
-INLINE void split(int r, int m, wave *x, const REAL *w)
+/* Whether value k of r is one of the `dark` ones in the middle, the highest frequencies, which are zero. */
+#define IS_DARK(k, r, dark) (2 * (k) >= (r) - (dark) && 2 * (k) < (r) + (dark))
+
+/* One level of the forward transform: r * m values become r blocks of m, here the first `count` of each. Of every r
+ * values that are taken together, the `dark` ones are not read. w: exp(−2πi jk/(r m)), j < m, 0 < k < r. */
+INLINE void split(int r, int m, int count, int dark, wave *x, const REAL *w)
 {
-    for (int j = 0; j < m; j++, x++, w += 2 * (r - 1)) {
+    for (int j = 0; j < count; j++, x++, w += 2 * (r - 1)) {
         vector re[MAX_RADIX], im[MAX_RADIX];
-        UNROLL for (int k = 0; k < r; k++)
-            re[k] = x[k * m].re, im[k] = x[k * m].im;
+        UNROLL for (int k = 0; k < r; k++) {
+            const wave v = IS_DARK(k, r, dark) ? (wave){{0}, {0}} : x[k * m];
+            re[k] = v.re, im[k] = v.im;
+        }
         dft(r, re, im);
         *x = (wave){re[0], im[0]};
         UNROLL for (int k = 1; k < r; k++) {
@@ -130,10 +140,10 @@ INLINE void split(int r, int m, wave *x, const REAL *w)
     }
 }
 
-/* Its inverse. */
-INLINE void join(int r, int m, wave *x, const REAL *w)
+/* Its inverse; the `dark` values are not written. */
+INLINE void join(int r, int m, int count, int dark, wave *x, const REAL *w)
 {
-    for (int j = 0; j < m; j++, x++, w += 2 * (r - 1)) {
+    for (int j = 0; j < count; j++, x++, w += 2 * (r - 1)) {
         vector re[MAX_RADIX], im[MAX_RADIX];
         re[0] = x->re, im[0] = x->im;
         UNROLL for (int k = 1; k < r; k++) {
@@ -143,25 +153,32 @@ INLINE void join(int r, int m, wave *x, const REAL *w)
         }
         dft(r, im, re);
         UNROLL for (int k = 0; k < r; k++)
-            x[k * m] = (wave){re[k], im[k]};
+            if (!IS_DARK(k, r, dark))
+                x[k * m] = (wave){re[k], im[k]};
     }
 }
 
-/* The last level there and back, with the factor between, never leaving the registers. Factors are read once a slice,
- * in short runs that the processor foresees too late: they are sent for two blocks ahead. */
-INLINE void turn(int r, int blocks, int mode, wave *x, const wave *factor)
+/* The last level there and back, with the factor between, never leaving the registers; the `dark` factors are zero.
+ * Factors are read once a slice, in short runs that the processor foresees too late: they are sent for two blocks
+ * ahead. */
+INLINE void turn(int r, int blocks, int dark, int mode, wave *x, const wave *factor)
 {
     for (int i = 0; i < blocks; i++, x += r, factor += r) {
         vector re[MAX_RADIX], im[MAX_RADIX];
-        UNROLL for (int k = 0; k < r; k++) {
-            __builtin_prefetch(&factor[2 * r + k].re);
-            __builtin_prefetch(&factor[2 * r + k].im);
-        }
+        UNROLL for (int k = 0; k < r; k++)
+            if (!IS_DARK(k, r, dark)) {
+                __builtin_prefetch(&factor[2 * r + k].re);
+                __builtin_prefetch(&factor[2 * r + k].im);
+            }
         UNROLL for (int k = 0; k < r; k++)
             re[k] = x[k].re, im[k] = x[k].im;
         if (mode & FORWARD)
             dft(r, re, im);
         UNROLL for (int k = 0; k < r; k++) {
+            if (IS_DARK(k, r, dark)) {
+                re[k] = im[k] = (vector){0};
+                continue;
+            }
             const vector a = re[k], b = im[k], c = factor[k].re, s = factor[k].im;
             re[k] = a * c - b * s, im[k] = a * s + b * c;
         }
@@ -172,45 +189,56 @@ INLINE void turn(int r, int blocks, int mode, wave *x, const wave *factor)
     }
 }
 
-/* One level of `blocks` blocks in a row: forward, inverse, or for m = 1 as `turn`, for a radix known to the compiler. */
-TARGET static void level(int radix, int m, int blocks, int mode, wave *x, const REAL *w, const wave *factor)
-{
-#define CASE(r)                           \
+/* Calls CASE(r, dark) for a radix and a number of dark values that the compiler knows: none, the least or two more. */
+#define LEAST(r) (2 - (r) % 2)
+#define CASES(r)                          \
     case r:                               \
-        if (m == 1)                       \
-            turn(r, blocks, mode, x, factor); \
-        else if (mode == FORWARD)         \
-            split(r, m, x, w);            \
+        if (dark >= LEAST(r) + 2)         \
+            CASE(r, LEAST(r) + 2);        \
+        else if (dark >= LEAST(r))        \
+            CASE(r, LEAST(r));            \
         else                              \
-            join(r, m, x, w);             \
-        break
+            CASE(r, 0);                   \
+        break;
+#define ALL_CASES CASES(2) CASES(3) CASES(4) CASES(5) CASES(7) CASES(8)
+
+/* `count` places of a level's blocks, forward or inverse. */
+TARGET static void level(int radix, int m, int count, int dark, int mode, wave *x, const REAL *w)
+{
+#define CASE(r, d) mode == FORWARD ? split(r, m, count, d, x, w) : join(r, m, count, d, x, w)
     switch (radix) {
-        CASE(2);
-        CASE(3);
-        CASE(4);
-        CASE(5);
-        CASE(7);
-        CASE(8);
+        ALL_CASES
     }
 #undef CASE
 }
 
-/* x <- F^-1[factor · F[x]] for `blocks` blocks in a row, from level i down; `mode` may leave out either transform.
- * Depth first, so that blocks soon fit the first-level cache. */
-TARGET static void convolve(const Transform *f, int i, int blocks, int mode, wave *x, const wave *factor)
+/* `turn`, for `blocks` blocks in a row. */
+TARGET static void turns(int radix, int blocks, int dark, int mode, wave *x, const wave *factor)
+{
+#define CASE(r, d) turn(r, blocks, d, mode, x, factor)
+    switch (radix) {
+        ALL_CASES
+    }
+#undef CASE
+}
+
+/* x <- F^-1[factor · F[x]] for `blocks` blocks in a row, from level i down; `mode` may leave out either transform. Of
+ * the factor, the `dark` highest multiples of the last level's frequency are zero. Depth first, so that blocks soon fit
+ * the first-level cache. */
+TARGET static void convolve(const Transform *f, int i, int blocks, int dark, int mode, wave *x, const wave *factor)
 {
     const int r = f->radix[i], m = f->block[i];
     const REAL *w = (const REAL *)f->twiddles + f->offset[i];
     if (m == 1) {
-        level(r, 1, blocks, mode, x, w, factor);
+        turns(r, blocks, dark, mode, x, factor);
         return;
     }
     for (int b = 0; b < blocks; b++, x += r * m, factor += r * m) {
         if (mode & FORWARD)
-            level(r, m, 1, FORWARD, x, w, factor);
-        convolve(f, i + 1, r, mode, x, factor);
+            level(r, m, m, 0, FORWARD, x, w);
+        convolve(f, i + 1, r, dark, mode, x, factor);
         if (mode & INVERSE)
-            level(r, m, 1, INVERSE, x, w, factor);
+            level(r, m, m, 0, INVERSE, x, w);
     }
 }
 
@@ -232,37 +260,75 @@ INLINE void transpose(const vector *from, vector *to)
         to[2 * i] = a[i];
 }
 
-/* [inverse FFT · t · FFT] of all rows, LANES at a time in `row`. Columns beyond the band limit are zero on the way in
- * and not kept on the way out. The inverse transform comes first, so rows have real and imaginary parts exchanged, and
- * the transmission is conjugated. */
-TARGET static void row_pass(const Plan *plan, wave *columns, wave *row, const wave *transmission)
+/* Columns x to x + LANES of the rows y to y + LANES, on their way into `row` and out of it. Columns beyond the band limit
+ * are not stored: they are zero on the way in and not kept on the way out. The inverse transform comes first, so rows
+ * have real and imaginary parts exchanged. */
+INLINE void fetch(const Plan *plan, const wave *columns, int y, wave *row, int x)
 {
-    for (int y = 0; y < plan->padded_y; y += LANES, transmission += plan->x.n) {
-        int x = 0;
-        for (int g = 0; g < plan->groups; g++, x += LANES) {
-            const wave *tile = columns + (long)g * plan->padded_y + y;
-            for (; x < plan->group[g] * LANES; x++)
-                row[x] = (wave){{0}, {0}};
-            transpose(&tile->im, &row[x].re);
-            transpose(&tile->re, &row[x].im);
-        }
-        for (; x < plan->padded_x; x++)
-            row[x] = (wave){{0}, {0}};
-        convolve(&plan->x, 0, 1, FORWARD | INVERSE, row, transmission);
-        for (int g = 0; g < plan->groups; g++) {
-            wave *tile = columns + (long)g * plan->padded_y + y;
-            x = plan->group[g] * LANES;
-            transpose(&row[x].im, &tile->re);
-            transpose(&row[x].re, &tile->im);
-        }
+    const int g = plan->place[x / LANES];
+    const wave *tile = columns + (long)g * plan->padded_y + y;
+    if (g < 0) {
+        UNROLL for (int i = 0; i < LANES; i++)
+            row[x + i] = (wave){{0}, {0}};
+        return;
+    }
+    transpose(&tile->im, &row[x].re);
+    transpose(&tile->re, &row[x].im);
+}
+
+INLINE void put(const Plan *plan, wave *columns, int y, const wave *row, int x)
+{
+    const int g = plan->place[x / LANES];
+    wave *tile = columns + (long)g * plan->padded_y + y;
+    if (g < 0)
+        return;
+    transpose(&row[x].im, &tile->re);
+    transpose(&row[x].re, &tile->im);
+}
+
+/* [inverse FFT · t · FFT] of LANES rows from y on. Where tiles fit the first level's blocks, those that it takes
+ * together are fetched just before and put back just after, while the first-level cache has them. */
+TARGET static void row_group(const Plan *plan, wave *columns, int y, wave *row, const wave *transmission)
+{
+    const Transform *f = &plan->x;
+    const int r = f->radix[0], m = f->block[0], dark = plan->dark_x;
+    const REAL *w = (const REAL *)f->twiddles + f->offset[0];
+    if (m % LANES) {
+        for (int x = 0; x < plan->padded_x; x += LANES)
+            fetch(plan, columns, y, row, x);
+        convolve(f, 0, 1, 0, FORWARD | INVERSE, row, transmission);
+        for (int x = 0; x < plan->padded_x; x += LANES)
+            put(plan, columns, y, row, x);
+        return;
+    }
+    for (int j = 0; j < m; j += LANES) {
+        for (int k = 0; k < r; k++)
+            if (!IS_DARK(k, r, dark))
+                fetch(plan, columns, y, row, j + k * m);
+        level(r, m, LANES, dark, FORWARD, row + j, w + 2 * j * (r - 1));
+    }
+    convolve(f, 1, r, 0, FORWARD | INVERSE, row, transmission);
+    for (int j = 0; j < m; j += LANES) {
+        level(r, m, LANES, dark, INVERSE, row + j, w + 2 * j * (r - 1));
+        for (int k = 0; k < r; k++)
+            if (!IS_DARK(k, r, dark))
+                put(plan, columns, y, row, j + k * m);
     }
 }
 
-/* [FFT · factor · inverse FFT] of all columns, or what `mode` leaves of it. */
-TARGET static void column_pass(const Plan *plan, wave *columns, const wave *factor, int mode)
+/* [inverse FFT · t · FFT] of all rows; the transmission is conjugated. */
+TARGET static void row_pass(const Plan *plan, wave *columns, wave *row, const wave *transmission)
+{
+    for (int y = 0; y < plan->padded_y; y += LANES, transmission += plan->x.n)
+        row_group(plan, columns, y, row, transmission);
+}
+
+/* [FFT · factor · inverse FFT] of all columns, or what `mode` leaves of it. dark: of each group, or none. */
+TARGET static void column_pass(const Plan *plan, wave *columns, const wave *factor, const int *dark, int mode)
 {
     for (int g = 0; g < plan->groups; g++)
-        convolve(&plan->y, 0, 1, mode, columns + (long)g * plan->padded_y, factor + (long)g * plan->y.n);
+        convolve(&plan->y, 0, 1, dark ? dark[g] : 0, mode, columns + (long)g * plan->padded_y,
+                 factor + (long)g * plan->y.n);
 }
 
 /* The phase ramps of a probe's position; times the lens they are the probe. ramp_x: a wave every `stride`. */
@@ -301,11 +367,11 @@ TARGET static void patterns(const Plan *plan, int probes, const void *ramps_y, c
     wave *columns = workspace, *row = columns + (long)plan->groups * plan->padded_y;
     for (int n = 0; n < probes; n++) {
         illuminate(plan, columns, (const REAL *)ramps_y + 2L * n * ny, (const wave *)ramps_x + n, probes);
-        column_pass(plan, columns, plan->lens, INVERSE);
+        column_pass(plan, columns, plan->lens, NULL, INVERSE);
         for (int slice = 0; slice < plan->slices; slice++) {
             const int last = slice == plan->slices - 1; /* what is measured is in reciprocal space */
             row_pass(plan, columns, row, plan->transmissions[plan->order[slice]]);
-            column_pass(plan, columns, plan->fresnel, last ? FORWARD : FORWARD | INVERSE);
+            column_pass(plan, columns, plan->fresnel, plan->dark_y, last ? FORWARD : FORWARD | INVERSE);
         }
         record(plan, columns, (REAL *)out + (long)n * ny * nx);
     }
@@ -326,12 +392,20 @@ TARGET static void patterns(const Plan *plan, int probes, const void *ramps_y, c
 #undef join
 #undef turn
 #undef level
+#undef turns
 #undef convolve
 #undef transpose
+#undef fetch
+#undef put
+#undef row_group
 #undef row_pass
 #undef column_pass
 #undef illuminate
 #undef record
 #undef patterns
+#undef IS_DARK
+#undef LEAST
+#undef CASES
+#undef ALL_CASES
 #undef INLINE
 #undef UNROLL

@@ -50,7 +50,10 @@ class _Plan(ctypes.Structure):
         ("padded_x", ctypes.c_int),
         ("groups", ctypes.c_int),
         ("slices", ctypes.c_int),
+        ("dark_x", ctypes.c_int),
+        ("dark_y", ctypes.c_void_p),
         ("group", ctypes.c_void_p),
+        ("place", ctypes.c_void_p),
         ("row_of", ctypes.c_void_p),
         ("order", ctypes.c_void_p),
         ("transmissions", ctypes.c_void_p),
@@ -167,10 +170,17 @@ def _planner(grid: Grid, slices: Slices, fresnel: Complexes, vectors: int | None
     transmissions = [_waves(np.conj(t.T[order_x]), lanes, real) for t in slices.transmissions]
 
     def planned(lens: Complexes) -> _Planned:
-        lit = np.flatnonzero(((lens != 0) | (fresnel != 0)).any(axis=0))
-        group = np.unique(lit // lanes).astype(np.intc)
+        lit = np.zeros(padded_x, dtype=bool)
+        lit[:nx] = ((lens != 0) | (fresnel != 0)).any(axis=0)
+        kept = lit.reshape(-1, lanes).any(axis=1)
+        group = np.flatnonzero(kept).astype(np.intc)
+        # How much of y's last level passes on, (radix, nx), and of x's first level takes, (radix,).
+        passed = (fresnel[order_y] != 0).reshape(-1, radices(ny)[-1], nx).any(axis=0)
+        taken = lit[:nx].reshape(radices(nx)[0], -1).any(axis=1)
         arrays = (
+            np.array([_dark(passed[:, g * lanes : (g + 1) * lanes].any(axis=1)) for g in group], dtype=np.intc),
             group,
+            np.where(kept, np.cumsum(kept) - 1, -1).astype(np.intc),
             ((order_y + ny // 2) % ny).astype(np.intc),
             np.asarray(slices.order, dtype=np.intc),
             np.array([t.ctypes.data for t in transmissions], dtype=np.uintp),
@@ -185,6 +195,7 @@ def _planner(grid: Grid, slices: Slices, fresnel: Complexes, vectors: int | None
             padded_x,
             len(group),
             len(slices.order),
+            _dark(taken),
             *(array.ctypes.data for array in arrays),
         )
         plan.alive = twiddles, transmissions, arrays  # the plan itself holds their addresses only
@@ -223,6 +234,13 @@ def digit_reversed(n: int) -> Integers:
 def _blocks(n: int) -> list[int]:
     """How many values each of a level's blocks has, after the level has split them off."""
     return [int(n // product) for product in np.cumprod(radices(n))]
+
+
+def _dark(lit: npt.NDArray[np.bool_]) -> int:
+    """How many in the middle of a level's values, which are its highest frequencies, are not lit."""
+    values = len(lit)
+    counts = range(values, 0, -2)
+    return next((n for n in counts if not lit[(values - n) // 2 : (values + n) // 2].any()), 0)
 
 
 def _twiddles(n: int, dtype: npt.DTypeLike) -> Complexes:
