@@ -160,7 +160,9 @@ def check_sites(atoms: ase.Atoms, near: Integers) -> None:
 def _near(atoms: ase.Atoms, within_angstrom: float) -> Integers:
     """Pairs of atoms, (m, 2), at most so far apart in the periodic right-angled cell."""
     box = _box(atoms)
-    return KDTree(_wrapped(atoms.positions, box), boxsize=box).query_pairs(within_angstrom, output_type="ndarray")
+    # Atoms lie evenly: a tree that does not weigh them is built and searched faster.
+    tree = KDTree(_wrapped(atoms.positions, box), boxsize=box, balanced_tree=False, compact_nodes=False)
+    return tree.query_pairs(within_angstrom, output_type="ndarray")
 
 
 def _linked(n: int, pairs: Integers) -> Integers:

@@ -71,7 +71,9 @@ def _load() -> ctypes.CDLL | None:
     library.fused_patterns.argtypes = (ctypes.POINTER(_Plan), ctypes.c_int, pointer, pointer, pointer, pointer)
     library.fused_patterns.restype = None
     if library.fused_plan_bytes() != ctypes.sizeof(_Plan):
-        raise WorkError(f"{found.origin} was compiled from another version of namsa: install namsa again")
+        raise WorkError(
+            f"{found.origin} was compiled from another version of namsa: install namsa again (in a checkout, scripts/uv sync)"
+        )
     return library
 
 
@@ -167,7 +169,10 @@ def _planner(grid: Grid, slices: Slices, fresnel: Complexes, vectors: int | None
     padded_y, padded_x = (-(-n // lanes) * lanes for n in grid.shape)
     order_y, order_x = digit_reversed(ny), digit_reversed(nx)
     twiddles = [_twiddles(n, dtype) for n in grid.shape]
-    transmissions = [_waves(np.conj(t.T[order_x]), lanes, real) for t in slices.transmissions]
+    # In one piece, which NumPy asks the system to lay out on large pages.
+    transmissions = _aligned((len(slices.transmissions), padded_y // lanes, nx, 2, lanes), real)
+    for waves, t in zip(transmissions, slices.transmissions, strict=True):
+        _conjugated_rows(t, order_x, waves)
 
     def planned(lens: Complexes) -> _Planned:
         lit = np.zeros(padded_x, dtype=bool)
@@ -269,6 +274,15 @@ def _waves(array: Complexes, lanes: int, real: npt.DTypeLike, group: Any = slice
     waves = _aligned((len(picked), length, 2, lanes), real)
     waves[:, :, 0], waves[:, :, 1] = picked.real, picked.imag
     return waves
+
+
+def _conjugated_rows(array: Complexes, order: Integers, out: Reals) -> None:
+    """Rows of (across, length), conjugated and in `order`, as waves; a group at a time, which fits a core's cache."""
+    lanes = out.shape[-1]
+    for group, start in zip(out, range(0, len(array), lanes), strict=True):
+        rows = array[start : start + lanes].T[order]
+        across = rows.shape[1]
+        group[:, 0, :across], group[:, 1, :across], group[:, :, across:] = rows.real, -rows.imag, 0
 
 
 def _aligned(shape: tuple[int, ...], real: npt.DTypeLike) -> Reals:

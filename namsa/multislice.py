@@ -20,7 +20,8 @@ PlaneWaves = Callable[[npt.NDArray[np.int64]], Array]
 
 def propagator(grid: Grid, wavelength: float, distance_angstrom: float) -> npt.NDArray[np.complex128]:
     """Band-limited Fresnel propagator, (ny, nx), zero frequency first."""
-    return grid.antialias() * np.exp(-1j * np.pi * wavelength * distance_angstrom * grid.squared_frequency())
+    along_y, along_x = (np.exp(-1j * np.pi * wavelength * distance_angstrom * k**2) for k in grid.frequencies())
+    return (grid.antialias() * along_y) * along_x
 
 
 def engine(grid: Grid, slices: Slices, fresnel: Array) -> Callable[[Array], Scan]:

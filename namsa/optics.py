@@ -44,24 +44,48 @@ def interaction_constant(energy_ev: float) -> float:
     return float(2 * np.pi * mass * constants.e * wavelength / constants.h**2 * 1e-10)
 
 
-def aberration_phase(
-    alpha: npt.NDArray[np.float64], phi: npt.NDArray[np.float64], energy_ev: float, aberrations: Mapping[str, float]
-) -> npt.NDArray[np.float64]:
-    """χ in rad, of the common shape of `alpha` and `phi` (rad).
-
-    Raises InputError for a name outside Krivanek's notation to fifth order, or a value that is not finite.
-    """
+def check_aberrations(aberrations: Mapping[str, float]) -> None:
+    """Raises InputError for a name outside Krivanek's notation to fifth order, or a value that is not finite."""
     for name, value in aberrations.items():
         if name not in ABERRATIONS:
             near = difflib.get_close_matches(name, ABERRATIONS, n=1, cutoff=0.0)[0]
             raise InputError(f"unknown aberration {name!r}; did you mean {near}? Known: {', '.join(ABERRATIONS)}")
         if not np.isfinite(value):
             raise InputError(f"aberration {name} is {value}; give a finite number (Å, or rad for phi)")
+
+
+def aberration_phase(
+    alpha: npt.NDArray[np.float64], phi: npt.NDArray[np.float64], energy_ev: float, aberrations: Mapping[str, float]
+) -> npt.NDArray[np.float64]:
+    """χ in rad, of the common shape of `alpha` and `phi` (rad). Raises InputError as `check_aberrations` does."""
+    check_aberrations(aberrations)
     path = np.zeros(np.broadcast_shapes(alpha.shape, phi.shape))
     for n, m in _ORDERS:
         if coefficient := aberrations.get(f"C{n}{m}", 0.0):
             path += coefficient * alpha ** (n + 1) / (n + 1) * np.cos(m * (phi - aberrations.get(f"phi{n}{m}", 0.0)))
     return 2 * np.pi / wavelength_angstrom(energy_ev) * path
+
+
+def aperture(
+    grid: Grid, energy_ev: float, semiangle_mrad: float, beam_tilt_mrad: tuple[float, float] = (0.0, 0.0)
+) -> npt.NDArray[np.float64]:
+    """A(k), which rays the lens lets through, shape (ny, nx): 1 inside, 0 outside, an edge one reciprocal pixel wide.
+
+    A beam tilt (y, x) moves it by tilt/λ. Raises InputError where the grid's band limit cuts the aperture or the
+    aperture is smaller than one reciprocal pixel.
+    """
+    wavelength = wavelength_angstrom(energy_ev)
+    _check_aperture(grid, wavelength, semiangle_mrad, beam_tilt_mrad)
+    ky, kx = _about(grid, wavelength, beam_tilt_mrad)
+    k = np.hypot(ky, kx)
+    # The pixel along k is between the grid's two: what neither brings inside need not be looked at.
+    pitch_y, pitch_x = (wavelength / extent for extent in grid.extent_angstrom)
+    near = np.nonzero(wavelength * k < semiangle_mrad * 1e-3 + max(pitch_y, pitch_x))
+    phi = np.arctan2(ky[near[0], 0], kx[0, near[1]])
+    pixel = np.hypot(np.sin(phi) * pitch_y, np.cos(phi) * pitch_x)
+    through = np.zeros(grid.shape)
+    through[near] = np.clip((semiangle_mrad * 1e-3 - wavelength * k[near]) / pixel + 0.5, 0, 1)
+    return through
 
 
 def lens(
@@ -73,23 +97,27 @@ def lens(
 ) -> npt.NDArray[np.complex128]:
     """The probe at the cell's origin in reciprocal space, A(k) exp(−iχ(k)) with Σ|ψ|² = 1, shape (ny, nx).
 
-    The aperture's edge is one reciprocal pixel wide. A beam tilt (y, x) turns the whole cone, aberrations and all:
-    A and χ are functions of k − tilt/λ, so that the probe keeps its shape and its place at the entrance.
+    A beam tilt (y, x) turns the whole cone, aberrations and all: A and χ are functions of k − tilt/λ, so that the probe
+    keeps its shape and its place at the entrance.
 
-    Raises InputError where the grid's band limit cuts the aperture or the aperture is smaller than one reciprocal
-    pixel.
+    Raises InputError as `aperture` and `aberration_phase` do.
     """
-    wavelength = wavelength_angstrom(energy_ev)
-    semiangle = semiangle_mrad * 1e-3
-    _check_aperture(grid, wavelength, semiangle_mrad, beam_tilt_mrad)
-    ky, kx = (k - tilt * 1e-3 / wavelength for k, tilt in zip(grid.frequencies(), beam_tilt_mrad, strict=True))
-    alpha, phi = wavelength * np.hypot(ky, kx), np.arctan2(ky, kx)
-    pixel = np.hypot(
-        np.sin(phi) * wavelength / grid.extent_angstrom[0], np.cos(phi) * wavelength / grid.extent_angstrom[1]
-    )
-    aperture = np.clip((semiangle - alpha) / pixel + 0.5, 0, 1)
-    wave = aperture * np.exp(-1j * aberration_phase(alpha, phi, energy_ev, aberrations))
+    through, wavelength = aperture(grid, energy_ev, semiangle_mrad, beam_tilt_mrad), wavelength_angstrom(energy_ev)
+    ky, kx = _about(grid, wavelength, beam_tilt_mrad)
+    lit = np.nonzero(through)
+    ky, kx = ky[lit[0], 0], kx[0, lit[1]]
+    phase = aberration_phase(wavelength * np.hypot(ky, kx), np.arctan2(ky, kx), energy_ev, aberrations)
+    wave = np.zeros(grid.shape, np.complex128)
+    wave[lit] = through[lit] * np.exp(-1j * phase)
     return wave / np.linalg.norm(wave)
+
+
+def _about(
+    grid: Grid, wavelength: float, beam_tilt_mrad: tuple[float, float]
+) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """(ky, kx), shapes (ny, 1) and (1, nx), from the axis of the tilted beam, 1/Å."""
+    ky, kx = (k - tilt * 1e-3 / wavelength for k, tilt in zip(grid.frequencies(), beam_tilt_mrad, strict=True))
+    return ky, kx
 
 
 def _check_aperture(grid: Grid, wavelength: float, semiangle_mrad: float, beam_tilt_mrad: tuple[float, float]) -> None:
@@ -134,7 +162,8 @@ def specimen_tilt(
         )
     tan_y, tan_x = np.tan(np.asarray(specimen_tilt_mrad) * 1e-3)
     ky, kx = grid.frequencies()
-    return np.exp(2j * np.pi * distance_angstrom * (ky * tan_y + kx * tan_x))
+    along_y, along_x = (np.exp(2j * np.pi * distance_angstrom * path) for path in (ky * tan_y, kx * tan_x))
+    return along_y * along_x
 
 
 def probe_diameter_angstrom(

@@ -69,12 +69,12 @@ def choose(
     slices: int,
     positions: npt.NDArray[np.float64],
     coherent: int,
-    lens: Array,
+    beams: Booleans,
     fresnel: Array,
     matrices: tuple[Any, ...] | None,
 ) -> Reuse | None:
-    """None where probes are to be propagated one by one; "auto" asks `pays`."""
-    beams, wanted = to_host(lens) != 0, seen(fresnel, matrices)
+    """None where probes are to be propagated one by one; "auto" asks `pays`. beams: as `engine` has them."""
+    wanted = seen(fresnel, matrices)
     work = count(slices, positions, coherent, beams, wanted)
     if method == "multislice" or (method == "auto" and not pays(work, fresnel.dtype.itemsize)):
         return None

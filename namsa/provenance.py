@@ -12,6 +12,7 @@ from namsa.config import Detector
 from namsa.detector import axes
 from namsa.grid import Grid
 
+_SOFTWARE = {name: version(name) for name in ("namsa", "numpy", "scipy")}
 _TOLD_OTHERWISE = ("atoms", "positions_angstrom", "backend", "on_progress")
 
 
@@ -45,7 +46,7 @@ def describe(
         "density_origin_angstrom": [0.0, 0.0],
         "backend": backend,
         "warnings": list(warnings),
-        "software": {name: version(name) for name in ("namsa", "numpy", "scipy")},
+        "software": dict(_SOFTWARE),
     }
 
 

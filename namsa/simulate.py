@@ -1,9 +1,8 @@
 """One specimen to one sample: the simulator's story, from atoms to a stack of patterns and its electron density."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from types import ModuleType
 from typing import Any, Literal
 
 import ase
@@ -11,19 +10,16 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from namsa import checks, coherence, fused, fused_gpu, multislice, optics, potential, prism, provenance, specimen
+from namsa import checks, coherence, diffract, multislice, optics, potential, prism, provenance, specimen
 from namsa import detector as detectors
-from namsa.backend import Backend, in_batches, resolve, to_host
+from namsa.backend import Backend, resolve, to_host
 from namsa.config import Detector, FrozenPhonons
 from namsa.crystal import check_atoms, displaced
+from namsa.diffract import Engine, Progress
 from namsa.form_factors import Table
 from namsa.grid import Array, Grid
 
-Progress = Callable[[str, int, int], None]
-Engine = Literal["auto", "plain", "fused"]
 Method = Literal["auto", "multislice", "prism"]
-_CACHE_BYTES = 2**20  # a batch of this size stays in a core's second-level cache
-_DEVICE_BYTES = 2**28  # and one of this size keeps a GPU busy
 
 
 @dataclass(frozen=True)
@@ -97,16 +93,17 @@ def simulate(
     positions = checks.positions(positions_angstrom, scan_shape)
     checks.choices(grid_shape, slice_thickness_angstrom, precision, projection, engine, method)
     aberrations = arguments["aberrations"] = dict(aberrations or {})
+    optics.check_aberrations(aberrations)
     xp, real = resolve(backend), np.dtype(precision)
     dtype = np.result_type(real, np.complex64)
+
+    # ---- Geometry: the grid across the beam, the slices along it ----------------------------------------------------
     lx, ly, lz = (float(length) for length in atoms.cell.lengths())
     grid = Grid((int(grid_shape[0]), int(grid_shape[1])), (ly, lx))
-    fuse = engine == "fused" or (engine == "auto" and xp is np and fused.supports(grid.shape))
-    checks.engine(engine, grid.shape, (fused if xp is np else fused_gpu).supports(grid.shape, dtype))
-    arguments["engine"] = "fused" if fuse else "plain"
     n_slices = potential.slice_count(lz, slice_thickness_angstrom)
     wavelength, sigma = optics.wavelength_angstrom(energy_ev), optics.interaction_constant(energy_ev)
 
+    # ---- Optics: coherent probes, the way through a slice, the detector ---------------------------------------------
     # A scan that resolves how patterns change with position holds its own average over the source.
     scan = coherence.resolving(scan_shape, positions, grid, wavelength, semiangle_mrad)
     scan = scan if source_points is None else None
@@ -120,55 +117,42 @@ def simulate(
         wave = optics.lens(grid, energy_ev, semiangle_mrad, defocused, beam_tilt_mrad)
         return xp.asarray((np.sqrt(mode.share) * wave).astype(dtype))
 
+    beams = optics.aperture(grid, energy_ev, semiangle_mrad, beam_tilt_mrad) != 0
     tilt = optics.specimen_tilt(grid, specimen_tilt_mrad, lz / n_slices)
     fresnel = xp.asarray((multislice.propagator(grid, wavelength, lz / n_slices) * tilt).astype(dtype))
-    binning = (
-        tuple(xp.asarray(m.astype(real)) for m in detectors.bin_matrices(grid, wavelength, detector))
-        if detector
-        else None
-    )
-    reuse = prism.choose(method, n_slices, positions, len(modes), lens(modes[0]), fresnel, binning)
-    arguments["method"] = "prism" if reuse else "multislice"
-    shape = tuple(row.count for row in detectors.pixels(grid, wavelength, detector))
+    binning = detectors.bin_matrices(grid, wavelength, detector) if detector else None
+    binning = binning and (xp.asarray(binning[0].astype(real)), xp.asarray(binning[1].astype(real)))
     electrons = detectors.electrons(detector, positions, scan_shape)
+
+    fused = diffract.fuses(engine, xp, grid.shape, dtype)
+    reuse = prism.choose(method, n_slices, positions, len(modes), beams, fresnel, binning)
+    arguments |= {"engine": "fused" if fused else "plain", "method": "prism" if reuse else "multislice"}
+    beam = diffract.Optics(grid, modes, lens, fresnel, binning, fused, reuse)
+
+    shape = tuple(row.count for row in detectors.pixels(grid, wavelength, detector))
     checks.memory(len(positions), shape, real.itemsize)
     notes = checks.warn(grid, energy_ev, semiangle_mrad, aberrations, lz, lz / n_slices, detector, positions)
 
+    # ---- The specimen, once for every thermal configuration, and what every probe makes of it -----------------------
     configurations = frozen_phonons.configurations if frozen_phonons else 1
     rng = np.random.default_rng(seed)
     cbed, density, projected = np.zeros((len(positions), *shape), real), np.zeros(grid.shape), np.zeros(grid.shape)
     for configuration in range(configurations):
         thermal = displaced(atoms, frozen_phonons.displacement_angstrom(), rng) if frozen_phonons else atoms
+        on_slices = partial(on_progress, "slices")
         seen = specimen.build(
-            thermal,
-            grid,
-            slice_thickness_angstrom,
-            sigma,
-            form_factors,
-            dtype,
-            xp,
-            partial(on_progress, "slices"),
-            projection,
+            thermal, grid, slice_thickness_angstrom, sigma, form_factors, dtype, xp, on_slices, projection
         )
-        scans = _engine(
-            fused if fuse and xp is np else multislice,
-            grid,
-            seen.slices,
-            fresnel,
-            reuse,
-            _part(on_progress, "plane waves", configuration, configurations),
+        diffract.add_patterns(
+            cbed, positions, beam, seen.slices, diffract.part(on_progress, configuration, configurations)
         )
-        for index, mode in enumerate(modes, start=configuration * len(modes)):
-            on_probes = _part(on_progress, "probes", index, configurations * len(modes))
-            if fuse and xp is not np and not reuse:
-                fused_gpu.diffract(
-                    cbed, positions + mode.shift, grid, lens(mode), seen.slices, fresnel, binning, on_probes
-                )
-            else:
-                _diffract(cbed, positions + mode.shift, lens(mode), scans, reuse and reuse.batch, binning, on_probes)
         density += to_host(seen.density)
         projected += to_host(seen.projected_potential)
-    cbed /= configurations
+    density, projected = density / configurations, projected / configurations
+    if configurations > 1:
+        cbed /= configurations
+
+    # ---- The source's size and the electrons' noise -----------------------------------------------------------------
     if scan and source_size_angstrom:
         coherence.blur(cbed, scan, grid.extent_angstrom, source_size_angstrom)
     if electrons is not None:
@@ -177,47 +161,4 @@ def simulate(
     described = provenance.describe(
         arguments, grid, wavelength, detector, positions, lz, n_slices, len(modes), xp.__name__, notes
     )
-    return Sample(cbed, (density / configurations).astype(real), (projected / configurations).astype(real), described)
-
-
-def _engine(
-    module: ModuleType,
-    grid: Grid,
-    slices: potential.Slices,
-    fresnel: Array,
-    reuse: prism.Reuse | None,
-    on_beams: Callable[[int, int], None],
-) -> Callable[[Array], multislice.Scan]:
-    """The engine of `module`, or `reuse` of its plane waves."""
-    if reuse is None:
-        return module.engine(grid, slices, fresnel)
-    exit_waves = module.plane_waves(grid, slices, fresnel)
-    return prism.engine(grid, exit_waves, fresnel, reuse.beams, reuse.wanted, on_beams)
-
-
-def _part(on_progress: Progress, stage: str, index: int, count: int) -> Callable[[int, int], None]:
-    """Progress in part `index` of `count` equal ones, as progress of the whole."""
-    return lambda done, total: on_progress(stage, index * total + done, count * total)
-
-
-def _diffract(
-    cbed: npt.NDArray[Any],
-    positions: npt.NDArray[np.float64],
-    wave: Array,
-    scans: Callable[[Array], multislice.Scan],
-    batch: int | None,
-    binning: Any,
-    on_probes: Callable[[int, int], None],
-) -> None:
-    """Adds every probe's pattern to `cbed`, in batches of a size or that fit a core's cache (or keep a GPU busy).
-
-    Batches write to their own rows, so that the result does not depend on the number of threads.
-    """
-    on_host = isinstance(wave, np.ndarray)
-    batch = batch or max(1, (_CACHE_BYTES if on_host else _DEVICE_BYTES) // wave.nbytes)
-    patterns = scans(wave)
-
-    def work(part: slice) -> None:
-        cbed[part] += to_host(detectors.collect(patterns(positions[part]), binning))
-
-    in_batches(work, len(positions), batch, on_host, on_probes)
+    return Sample(cbed, density.astype(real), projected.astype(real), described)

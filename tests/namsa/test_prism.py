@@ -204,10 +204,10 @@ def test_a_simulation_takes_either_method_to_the_same_result(shape):
 
 def test_auto_asks_the_counts():
     grid = Grid((72, 100), (12.24, 16.32))
-    fresnel, wave = grid.antialias().astype(np.complex64), lens(grid, np.complex64)
+    fresnel, beams = grid.antialias().astype(np.complex64), lens(grid, np.complex64) != 0
     for count, expected in ((10, False), (100, True)):
         positions = np.stack(np.meshgrid(*2 * [np.arange(count)], indexing="ij"), -1).reshape(-1, 2) * 0.1
-        found = prism.choose("auto", 50, positions, 1, wave, fresnel, None)
+        found = prism.choose("auto", 50, positions, 1, beams, fresnel, None)
         assert (found is not None) == expected
-        assert prism.choose("multislice", 50, positions, 1, wave, fresnel, None) is None
-        assert prism.choose("prism", 50, positions, 1, wave, fresnel, None) is not None
+        assert prism.choose("multislice", 50, positions, 1, beams, fresnel, None) is None
+        assert prism.choose("prism", 50, positions, 1, beams, fresnel, None) is not None
