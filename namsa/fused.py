@@ -71,9 +71,7 @@ def _load() -> ctypes.CDLL | None:
     library.fused_patterns.argtypes = (ctypes.POINTER(_Plan), ctypes.c_int, pointer, pointer, pointer, pointer)
     library.fused_patterns.restype = None
     if library.fused_plan_bytes() != ctypes.sizeof(_Plan):
-        raise WorkError(
-            f"{found.origin} was compiled from another version of namsa: install namsa again (in a checkout, scripts/uv sync)"
-        )
+        raise WorkError(f"{found.origin} is of another namsa: install it again (in a checkout: scripts/uv sync)")
     return library
 
 
