@@ -15,6 +15,7 @@ from namsa.config import Detector
 from namsa.detector import axes
 from namsa.errors import InputError
 from namsa.grid import Grid
+from namsa.words import counted
 
 THICK_SLICE_ANGSTROM = 4.0  # two layers of atoms in most crystals
 
@@ -139,7 +140,7 @@ def memory(patterns: int, shape: tuple[int, ...], bytes_a_pixel: int, available_
     needed = patterns * shape[0] * shape[1] * bytes_a_pixel
     if needed > available:
         raise InputError(
-            f"{patterns} patterns of {shape[0]}×{shape[1]} pixels need {needed / 1e9:.1f} GB of memory, and "
+            f"{counted(patterns, 'pattern')} of {shape[0]}×{shape[1]} pixels: {needed / 1e9:.1f} GB of memory, and "
             f"{available / 1e9:.1f} GB are available: use fewer positions, a detector, or a smaller grid"
         )
 

@@ -9,6 +9,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Sequence
+from importlib.metadata import version
 from pathlib import Path
 
 from namsa import commands
@@ -46,6 +47,7 @@ def _say(message: Warning | str, *_: object, **__: object) -> None:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="namsa", description="Multislice simulation of 4D-STEM and its datasets.")
+    parser.add_argument("--version", action="version", version=f"namsa {version('namsa')}")
     add = parser.add_subparsers(title="commands", required=True, metavar="COMMAND").add_parser
 
     command = add("simulate", help="one specimen to an HDF5 stack with a preview picture")

@@ -26,10 +26,13 @@ from namsa.entry import simulate_entry
 from namsa.errors import InputError
 from namsa.launcher import claim, local_rank_and_size, rank_and_size
 from namsa.simulate import Sample
+from namsa.words import counted
 
 
 def simulate(options: argparse.Namespace) -> None:
     """One stack: the configuration's first material (or --crystal), zone axis and thickness."""
+    if options.json and not options.dry_run:
+        raise InputError("--json goes with --dry-run; `namsa info FILE.h5 --json` says what a stack holds")
     config = load(options.config, options.overrides)
     material = read_cif(options.crystal) if options.crystal else materials.select(config.materials)[0]
     specimen = config.specimen
@@ -114,7 +117,9 @@ def verify(options: argparse.Namespace) -> int:
         print(json.dumps(found, ensure_ascii=False))
         return 1 if found["corrupt"] else 0
     counts = ", ".join(f"{len(found[kind])} {kind}" for kind in ("corrupt", "missing", "repeated"))
-    print(f"{found['samples']} samples, {counts}, {found['failed']} failed, {found['skipped']} cannot be built")
+    print(
+        f"{counted(found['samples'], 'sample')}, {counts}, {found['failed']} failed, {found['skipped']} cannot be built"
+    )
     for kind in ("corrupt", "missing", "repeated"):
         for sample_id in found[kind]:
             print(f"{kind} {sample_id}")
@@ -198,7 +203,7 @@ def export(options: argparse.Namespace) -> None:
                 progress.advance(task)
 
         count = hdf5.write(options.out, samples())
-    print(f"{options.out}: {count} samples")
+    print(f"{options.out}: {counted(count, 'sample')}")
 
 
 def crystals(options: argparse.Namespace) -> None:

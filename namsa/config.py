@@ -125,6 +125,7 @@ class Specimen(Section):
 
 
 class Microscope(Section):
+    elsewhere = {"defocus": "give aberrations.C10 in Å, which is −defocus (underfocus is C10 < 0)"}  # noqa: RUF012
     energy_ev: float = Field(200e3, ge=10e3, le=1e6, description="electron energy, 10 keV to 1 MeV, in eV")
     semiangle_mrad: float = Field(20.0, gt=0, le=200)
     aberrations: dict[str, float] = Field(

@@ -29,6 +29,7 @@ from namsa.manifest import Entry
 from namsa.orient import fit_cell
 from namsa.potential import AtomList, Slices
 from namsa.specimen import atom_list
+from namsa.words import counted
 
 Method = Literal["multislice", "prism"]
 
@@ -377,7 +378,10 @@ def rows(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "disk", f"{found['disk_bytes'] / 1e6:.3g} MB"
     yield "grid", _times(found["grid_shape"])
     yield "patterns", f"{found['probes']} of {_times(found['pattern_shape'])}"
-    yield "coherent probes", f"{found['coherent_probes']} a pattern, {found['configurations']} configurations"
+    yield (
+        "coherent probes",
+        f"{found['coherent_probes']} a pattern, {counted(found['configurations'], 'configuration')}",
+    )
     yield "plane waves", str(found["beams"])
     yield "slices", f"{found['slices']}, {found['distinct_slices']} of them distinct"
     yield "atoms", str(found["atoms"])

@@ -11,6 +11,7 @@ import numpy as np
 from namsa import hdf5, manifest, shards, strata
 from namsa.failures import read_failures
 from namsa.frame import UNITS, axes
+from namsa.words import counted
 
 Tree = dict[str, Any]
 
@@ -160,9 +161,9 @@ def _facts(p: Tree) -> list[tuple[str, str]]:
     lens = [f"{p['energy_ev'] / 1e3:g} keV", f"semiangle {p['semiangle_mrad']:g} mrad", *_given(p, _LENS)]
     lens += [f"{name} {value:g}" for name, value in p["aberrations"].items()]
     (ny, nx), slices = p["grid_shape"], p["slices"]
-    grid = f"{ny} × {nx} pixels, {slices} slices of {p['slice_thickness_angstrom']:.3f} Å"
+    grid = f"{ny} × {nx} pixels, {counted(slices, 'slice')} of {p['slice_thickness_angstrom']:.3f} Å"
     if phonons := p.get("frozen_phonons"):
-        grid += f", {phonons['configurations']} frozen phonons"
+        grid += f", {counted(phonons['configurations'], 'frozen phonon')}"
     return [
         ("specimen", ", ".join(part for part in specimen if part)),
         ("microscope", ", ".join(lens)),

@@ -5,7 +5,7 @@ import hashlib
 import json
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
@@ -14,8 +14,12 @@ from namsa.errors import InputError
 
 
 class Section(BaseModel):
-    """A frozen piece of the configuration tree; unknown keys are errors."""
+    """A frozen piece of the configuration tree; unknown keys are errors.
 
+    elsewhere: words that people look for in it, and what to write instead
+    """
+
+    elsewhere: ClassVar[dict[str, str]] = {}
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
 
 
@@ -69,7 +73,11 @@ def validate(model: type[Tree], tree: dict[str, Any], source: str) -> Tree:
 def _describe(model: type[BaseModel], fault: Any) -> str:
     where = [str(part) for part in fault["loc"]]
     if fault["type"] == "extra_forbidden":
-        known = list(_section_at(model, where[:-1]).model_fields)
+        section = _section_at(model, where[:-1])
+        known = list(section.model_fields)
+        for word, remedy in getattr(section, "elsewhere", {}).items():
+            if word in where[-1].lower():
+                return f"unknown key {'.'.join(where)}; {remedy}"
         near = difflib.get_close_matches(where[-1], known, n=1, cutoff=0.0)
         hint = f"; did you mean {near[0]}?" if near else ""
         return f"unknown key {'.'.join(where)}{hint}"

@@ -24,6 +24,7 @@ from matplotlib.ticker import LogFormatterSciNotation
 from namsa import virtual
 from namsa.errors import WorkError
 from namsa.frame import Frame, density_frame, pattern_frame, potential_frame, scan_frame
+from namsa.words import counted
 
 Image = npt.NDArray[Any]
 
@@ -100,7 +101,9 @@ def sample_figure(cbed: Image, density: Image, projected_potential: Image, prove
     positions = np.asarray(provenance["positions_angstrom"], float)
     probes = list(example_probes(cbed, angles, semiangle, positions))
 
-    pattern_panel(above[0], cbed.mean(axis=0), angles, f"Mean of {len(cbed)} patterns", semiangle_mrad=semiangle)
+    pattern_panel(
+        above[0], cbed.mean(axis=0), angles, f"Mean of {counted(len(cbed), 'pattern')}", semiangle_mrad=semiangle
+    )
     for ax, mark, probe in zip(above[1:], MARKS, probes, strict=False):
         y, x = positions[probe]
         pattern_panel(ax, cbed[probe], angles, f"{mark}: y {y:.2f} Å, x {x:.2f} Å")

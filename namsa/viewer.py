@@ -24,6 +24,7 @@ from namsa.errors import WorkError
 from namsa.frame import UNITS, Frame, density_frame, fills_cell, pattern_frame, potential_frame, scan_frame
 from namsa.optics import wavelength_angstrom
 from namsa.show import DARK_FIELD_FROM, PATTERN, PATTERN_POWER, REAL_SPACE, VIRTUAL, SampleLike, caption, dark_field
+from namsa.words import counted
 
 LARGEST_TILE = 128  # pixels of a pattern along an axis
 LARGEST_SHEET = 2**25  # pixels of all patterns
@@ -70,7 +71,7 @@ def page(sample: SampleLike, name: str) -> str:
     p = sample.provenance
     shown, values = patterns_shown(sample.cbed, p), signals(sample)
     mean = _pattern(
-        sample.cbed.mean(axis=0, dtype=np.float64), pattern_frame(p), f"Mean of {len(sample.cbed)} patterns"
+        sample.cbed.mean(axis=0, dtype=np.float64), pattern_frame(p), f"Mean of {counted(len(sample.cbed), 'pattern')}"
     )
     here = _pattern(shown.tiles, shown.frame, "Pattern")
     sheet, columns = _sheet(_indices(here))

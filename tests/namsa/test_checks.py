@@ -77,11 +77,11 @@ def test_negative_positions_wrap():
 
 def test_patterns_that_do_not_fit_into_memory(monkeypatch):
     checks.memory(100, (64, 64), 4, available_bytes=100 * 64 * 64 * 4)
-    with pytest.raises(InputError, match="1000 patterns of 512×512 pixels need 1.0 GB of memory, and 0.5 GB"):
+    with pytest.raises(InputError, match="1000 patterns of 512×512 pixels: 1.0 GB of memory, and 0.5 GB"):
         checks.memory(1000, (512, 512), 4, available_bytes=5 * 10**8)
     assert 10**8 < checks.available_memory_bytes() < 10**14
     monkeypatch.setattr(checks, "available_memory_bytes", lambda: 60 * 72 * 4 - 1)
-    with pytest.raises(InputError, match="1 patterns of 60×72 pixels"):
+    with pytest.raises(InputError, match="1 pattern of 60×72 pixels: "):
         namsa.simulate(atom(), **ARGUMENTS)
 
 
@@ -136,3 +136,11 @@ def test_the_focal_spread_is_given_once():
         Microscope(energy_spread_ev=0.8)
     with pytest.raises(ValueError, match="not both"):
         Microscope(chromatic_aberration_mm=1.2, energy_spread_ev=0.8, focal_spread_angstrom=10.0)
+
+
+def test_an_unknown_aberration_is_found_before_any_work():
+    def on_progress(stage, done, total):
+        raise AssertionError(f"{stage} began")
+
+    with pytest.raises(InputError, match="unknown aberration 'C11'; did you mean"):
+        namsa.simulate(atom(), **ARGUMENTS, aberrations={"C11": 1.0}, on_progress=on_progress)

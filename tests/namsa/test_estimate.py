@@ -1,8 +1,10 @@
 """What a simulation will take, against what it takes."""
 
 import json
+import re
 import time
 from dataclasses import replace
+from importlib.metadata import version
 
 import ase.build
 import pytest
@@ -130,6 +132,25 @@ def test_dry_run_of_one_sample(tmp_path, monkeypatch, capsys):
     assert cli.main(["simulate", config, "--dry-run"]) == 0
     assert "plane waves" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["a.yaml"]
+
+
+def test_json_without_a_dry_run_is_bad_input(tmp_path, capsys):
+    config = write_config(tmp_path / "a.yaml")
+    assert cli.main(["simulate", config, "--json", "--out", str(tmp_path / "a.h5")]) == 2
+    assert "--json goes with --dry-run" in capsys.readouterr().err
+    assert not (tmp_path / "a.h5").exists()
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as exit:
+        cli.main(["--version"])
+    assert exit.value.code == 0
+    assert capsys.readouterr().out.split() == ["namsa", version("namsa")]
+
+
+def test_one_of_a_kind_is_singular(tmp_path, capsys):
+    assert cli.main(["simulate", write_config(tmp_path / "a.yaml"), "--dry-run"]) == 0
+    assert "1 a pattern, 1 configuration\n" in re.sub(" *\n", "\n", capsys.readouterr().out)
 
 
 def test_dry_run_of_a_dataset(tmp_path, capsys):

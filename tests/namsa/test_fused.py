@@ -115,6 +115,11 @@ def test_other_primes_are_left_to_the_plain_engine(shape):
         fused.engine(*specimen(shape, np.complex64)[0])
 
 
+@pytest.mark.parametrize(("lit", "dark"), [("11100111", 2), ("11100011", 2), ("11000011", 4), ("11111111", 0)])
+def test_what_the_band_limit_leaves_out_of_a_level(lit, dark):
+    assert fused._dark(np.array([place == "1" for place in lit])) == dark
+
+
 @pytest.mark.parametrize(("shape", "engine"), [((96, 120), "fused"), ((97, 120), "plain")])
 def test_a_simulation_takes_the_fastest_engine_and_says_which(shape, engine):
     import ase.build

@@ -37,6 +37,7 @@ def test_the_tree_is_frozen_and_survives_a_round_trip(path):
     [
         ("microscope.energy_kev=200", "unknown key microscope.energy_kev; did you mean energy_ev"),
         ("microscop={}", "did you mean microscope"),
+        ("microscope.defocus=100", "unknown key microscope.defocus; give aberrations.C10 in Å, which is −defocus"),
         ("microscope.energy_ev=200", "microscope.energy_ev.*10000.*in eV"),
         ("microscope.energy_ev=2e8", "microscope.energy_ev.*1000000"),
         ("microscope.energy_ev=.nan", "microscope.energy_ev.*finite"),
