@@ -53,10 +53,13 @@ def produce(
     Returns {"rank", "size", "written", "present", "skipped", "failed", "remaining", "seconds", "bytes",
     "time_limit_reached"}; written to remaining are of this rank's share and sum to it.
 
-    Raises InputError where the directory holds another configuration's samples, and WorkError where it cannot be
-    written, or has no room for what is to be made in an unlimited time; what was committed stays.
+    Raises InputError for limits below 0 and where the directory holds another configuration's samples, and WorkError
+    where it cannot be written, or has no room for what is to be made in an unlimited time; what was committed stays.
     """
     start = time.monotonic()
+    for name, limit_ in (("--limit", limit), ("--time-limit", time_limit_s)):
+        if limit_ is not None and not limit_ >= 0:  # nor is not-a-number
+            raise InputError(f"{name} is {limit_}; it must be 0 or more")
     make_folder(directory)
     materials = {material.name: material for material in select(config.materials)}
     mine = share(manifest.ensure(directory, config, tuple(materials.values())), rank, size)

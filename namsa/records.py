@@ -38,6 +38,10 @@ _SMALLEST_NORMAL_HALF = np.float32(2.0**-14)
 _LARGEST_EXPONENT = 126  # scales and their inverses stay normal float32 numbers
 
 
+class NewerVersion(WorkError):
+    """A record that is whole, and that a later namsa wrote."""
+
+
 @dataclass(frozen=True)
 class Record:
     """A decoded record; its arrays are views of the buffer they were decoded from.
@@ -137,8 +141,10 @@ def decode(buffer: Buffer, check: bool = False) -> Record:
     magic, version, header_length, digest = _PREFIX.unpack_from(view)
     if magic != _MAGIC:
         raise WorkError(f"no record: it starts with {bytes(magic)!r} instead of {_MAGIC!r}")
-    if version > VERSION:
-        raise WorkError(f"a record of format version {version}; this namsa reads up to {VERSION}: update it")
+    if version > VERSION and _digest(view) == digest:  # and no damaged one
+        raise NewerVersion(f"a record of format version {version}; this namsa reads up to {VERSION}: update it")
+    if version != VERSION:
+        raise WorkError(f"no record: its format version is {version}, and there are 1 to {VERSION}")
     if check and _digest(view) != digest:
         raise WorkError("the record's checksum does not match: its bytes have changed since they were written")
     try:

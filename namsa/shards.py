@@ -149,7 +149,7 @@ class Shard:
             try:
                 record = records.decode(transaction.get(sample_id.encode(), b""), check)
             except WorkError as error:
-                raise WorkError(f"{sample_id} in {self.path}: {error}") from None
+                raise type(error)(f"{sample_id} in {self.path}: {error}") from None
             yield record
 
     def read_bytes(self, sample_id: str) -> bytes:

@@ -8,6 +8,7 @@ from namsa import manifest, structure
 from namsa.errors import WorkError
 from namsa.factory import elsewhere
 from namsa.failures import read_failures
+from namsa.records import NewerVersion
 from namsa.shards import Shard, shard_paths
 
 
@@ -45,13 +46,17 @@ def verify(directory: Path) -> dict[str, Any]:
 
 
 def bad_records(path: Path, samples_hash: str) -> list[str] | None:
-    """The ids in a shard whose records are damaged, or not of this configuration; None where the shard itself is."""
+    """The ids in a shard whose records are damaged, or not of this configuration; None where the shard itself is.
+
+    Raises NewerVersion where a record is a later namsa's.
+    """
     try:
         structure.keys(path, thorough=True)
-        with Shard(path) as shard:
-            return [sample_id for sample_id in shard.ids if not _sound(shard, sample_id, samples_hash)]
+        shard = Shard(path)
     except WorkError:
         return None
+    with shard:
+        return [sample_id for sample_id in shard.ids if not _sound(shard, sample_id, samples_hash)]
 
 
 def _sound(shard: Shard, sample_id: str, samples_hash: str) -> bool:
@@ -59,5 +64,7 @@ def _sound(shard: Shard, sample_id: str, samples_hash: str) -> bool:
         with shard.view(sample_id) as record:
             provenance = record.header["provenance"]
             return provenance["config_hash"] == samples_hash and provenance.get("id", sample_id) == sample_id
+    except NewerVersion:
+        raise
     except (WorkError, KeyError):
         return False

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from namsa import Sample, WorkError
+from namsa import Sample, WorkError, records
 from namsa.records import decode, encode
 
 
@@ -115,7 +115,10 @@ def test_a_record_cut_short_is_noticed_without_its_checksum():
 def test_a_newer_version_says_what_to_do():
     newer = encode(sample())
     struct.pack_into("<I", newer, 8, 2)
-    with pytest.raises(WorkError, match="version 2.*update"):
+    with pytest.raises(WorkError, match="version is 2, and there are 1 to 1"):  # one bit has changed
+        decode(newer)
+    newer[16:32] = records._digest(memoryview(newer))
+    with pytest.raises(records.NewerVersion, match="version 2.*update"):
         decode(newer)
 
 
