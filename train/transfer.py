@@ -80,7 +80,7 @@ def plan(
             if busy[reader] == len(rounds):
                 rounds.append([])
             length = min(piece_bytes, file.size - start)
-            rounds[busy[reader]].append(Piece(index, start, length, reader, number // len(readers), group))
+            rounds[busy[reader]].append(Piece(index, start, length, reader, number, group))
             busy[reader] += 1
             counted[group] += 1
     return rounds
@@ -112,10 +112,11 @@ def transfer(
     digests: dict[int, dict[int, bytes]] = {}  # by file and start, on the node's first rank
 
     def read(number: int) -> bytearray | None:
-        mine = [piece for piece in rounds[number] if piece.reader == rank] if number < len(rounds) else []
-        return (
-            read_piece(source / files[mine[0].file].name, files[mine[0].file], mine[0], pool, threads) if mine else None
-        )
+        for piece in rounds[number] if number < len(rounds) else ():
+            if piece.reader == rank:
+                original = files[piece.file]
+                return read_piece(source / original.name, original, piece, pool, threads)
+        return None
 
     def finish(number: int) -> None:
         """All ranks of this node have written what came in round `number`."""

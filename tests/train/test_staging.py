@@ -132,6 +132,8 @@ def test_a_plan_reads_every_byte_once_and_gives_every_reader_as_much():
     assert max(readers.values()) - min(readers.values()) <= 2000
     writers = {piece.writer(nodes[1]) for pieces in rounds for piece in pieces if piece.reader in (0, 1)}
     assert writers == {2, 3}
+    for pieces in rounds[:15]:  # of one round, what all ranks read is written on a node by its ranks alike
+        assert Counter(piece.writer(nodes[1]) for piece in pieces) == {2: 2, 3: 2}
 
 
 # ---- Again ----------------------------------------------------------------------------------------------------------
