@@ -107,6 +107,22 @@ def test_a_resumed_job_gives_the_same_bits(undisturbed, config):
         np.testing.assert_array_equal(array, wanted[key])
 
 
+@pytest.mark.usefixtures("no_report")
+def test_a_staged_dataset_whose_node_is_lost_gives_the_same_bits(undisturbed, config):
+    shared, home = config.parent / "data", config.parent / "home"
+    for node, epochs in enumerate((1, 3)):
+        local = config.parent / f"node{node}"
+        staged = [f"data.stage_from={shared}", f"data.directory={local / 'data'}", f"training.epochs={epochs}"]
+        train(config, staged, local / "run", home=home)
+        counts = json.loads((home / "staging.json").read_text())
+        assert counts["ranks"][0]["read"] == counts["bytes"] == counts["ranks"][0]["written"]
+    assert numbers(home) == numbers(undisturbed)
+    (name, resumed), (wanted_name, wanted) = newest(home), newest(undisturbed)
+    assert name == wanted_name
+    for key, array in resumed.items():
+        np.testing.assert_array_equal(array, wanted[key])
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
 def test_a_job_killed_within_an_epoch_takes_it_again(undisturbed, config, monkeypatch):
