@@ -161,10 +161,10 @@ def _note_elsewhere(target: Path, ranks: Ranks, here: list[int], local: list[int
 
 def summary(staged: dict[str, Any]) -> str:
     """One line about what `stage` did."""
-    rows, gib = staged["ranks"], 2**30
-    read, sent = (sum(row[key] for row in rows) for key in ("read", "sent"))
+    rows = staged["ranks"]
+    read, sent = ([row[key] / 2**20 for row in rows] for key in ("read", "sent"))
     return (
-        f"staged {staged['files']} files, {staged['bytes'] / gib:.2f} GiB, on {staged['nodes']} nodes in "
-        f"{staged['seconds']:.1f} s: {read / gib:.2f} GiB read from the shared file system, at most "
-        f"{max(row['read'] for row in rows) / gib:.2f} by one rank, and {sent / gib:.2f} GiB sent between ranks"
+        f"staged {staged['files']} files of {staged['bytes'] / 2**20:,.1f} MiB on {staged['nodes']} node"
+        f"{'s' * (staged['nodes'] > 1)} in {staged['seconds']:.1f} s: {sum(read):,.1f} MiB read from the shared file "
+        f"system, at most {max(read):,.1f} by one rank; {sum(sent):,.1f} sent between ranks"
     )
