@@ -213,8 +213,9 @@ def _exit_code(work: Callable[[], None]) -> int:
     except OSError as error:
         print(f"error: {error.filename or 'the system'}: {error.strerror}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt:
-        print("interrupted; run again to go on from the newest checkpoint", file=sys.stderr)
+    except KeyboardInterrupt as stopped:
+        if rank_and_size()[0] == 0 or str(stopped):
+            print(str(stopped) or "interrupted; run again to go on from the newest checkpoint", file=sys.stderr)
         return 130
     return 0
 

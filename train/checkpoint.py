@@ -1,16 +1,20 @@
 """A training job's state in one file of arrays, written whole or not at all.
 
 `checkpoints/step-000001234.npz` holds every variable of the network and of the optimizer (moments, counters, loss
-scale), in order, and a JSON header: format, step, epoch (the next to train), the network's configuration, the
-variables' names and an xxh3 digest of the arrays. No pickles. Files appear by renaming, after their bytes are on disk.
+scale, the seeds of dropout), in order, and a JSON header: format, step, epoch (the next to train or to go on with),
+samples taken of that epoch, the number of ranks, the network's configuration, the variables' names and an xxh3 digest
+of the arrays. Rates, deltas, orders and symmetries follow from these. No pickles. Files appear by renaming, after
+their bytes are on disk.
 """
 
 import json
 import os
 import sys
+import time
 import zipfile
 from collections.abc import Sequence
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +24,50 @@ import xxhash
 
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError, WorkError
+from train import copies
+from train.config import Checkpoints
 
-FORMAT = "train-checkpoint-1"
+FORMAT = "train-checkpoint-2"
+READABLE = ("train-checkpoint-1", FORMAT)  # the first knew whole epochs only
+
+BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)  # what reading raises
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a job has come: `step` steps, and `epoch` whole epochs."""
+    """How far a job has come.
+
+    step: steps taken
+    epoch: whole epochs among them
+    taken: samples of the next epoch's common order that have been trained on since (of each node's own order, where
+        nodes hold different samples)
+    ranks: that took the last step; 0 before the first
+    """
 
     step: int = 0
     epoch: int = 0
+    taken: int = 0
+    ranks: int = 0
+
+
+class Due:
+    """When a checkpoint is due. Seconds are this process's own: rank 0 alone asks, for rank 0 alone writes."""
+
+    def __init__(self, config: Checkpoints) -> None:
+        self.config, self.last = config, time.monotonic()
+
+    def within(self, progress: Progress) -> bool:
+        """Whether one is due after a step within an epoch."""
+        steps, seconds = self.config.every_steps, self.config.every_seconds
+        late = seconds is not None and time.monotonic() - self.last >= seconds
+        return late or (steps is not None and progress.step % steps == 0)
+
+    def after(self, progress: Progress) -> bool:
+        """Whether one is due after a whole epoch."""
+        return progress.epoch % self.config.every_epochs == 0 or self.within(progress)
+
+    def done(self) -> None:
+        self.last = time.monotonic()
 
 
 def save(
@@ -39,53 +77,68 @@ def save(
     arrays = [np.asarray(variable) for variable in variables]
     header = {
         "format": FORMAT,
-        "step": progress.step,
-        "epoch": progress.epoch,
+        **asdict(progress),
         "network": network.model_dump(mode="json"),
         "variables": [variable.path for variable in variables],
         "digest": _digest(arrays),
     }
     path = directory / f"step-{progress.step:09d}.npz"
-    partial = path.with_suffix(".partial")
+    partial = copies.partial(path)
     try:
         directory.mkdir(parents=True, exist_ok=True)
+        for left_over in directory.glob(copies.partial(Path("step-*")).name):  # of a job that was killed
+            left_over.unlink()
         with partial.open("wb") as file:
             named = {f"{index:05d}": array for index, array in enumerate(arrays)}
             np.savez(file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **named)
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-        for old in _newest_first(directory)[keep:]:
-            old.unlink()
+        copies.sync_folder(directory)
+        prune(directory, keep)
     except OSError as error:
-        raise WorkError(f"cannot write the checkpoint {path}: {error.strerror}") from None
+        with suppress(OSError):
+            partial.unlink()  # its bytes may be what the disk lacks
+        before = next((older.name for older in newest_first([directory])), "none")
+        raise WorkError(
+            f"cannot write the checkpoint {path}: {error.strerror} (the newest before it: {before})"
+        ) from None
     return path
 
 
-def restore(directory: Path, variables: Sequence[keras.Variable], network: NetworkConfig) -> Progress:
-    """Sets `variables` from the newest whole checkpoint in `directory`; where there is none they stay as they are.
+def restore(places: Sequence[Path], variables: Sequence[keras.Variable], network: NetworkConfig) -> Progress:
+    """Sets `variables` from the newest whole checkpoint in `places`; where there is none they stay as they are.
 
     A broken file is passed over for the one before, with a warning on stderr. Raises InputError where the checkpoint
     is of another network or optimizer, and names the first difference; WorkError where every file is broken.
     """
-    paths = _newest_first(directory)
+    paths = newest_first(places)
     for path in paths:
         try:
-            header, arrays = _read(path)
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            header, arrays = read(path)
+        except BROKEN as error:
             print(f"warning: the checkpoint {path} is broken ({error}); trying the one before", file=sys.stderr)
             continue
         _check_fits(path, header, arrays, variables, network)
         for variable, array in zip(variables, arrays, strict=True):
             variable.assign(array)
-        return Progress(header["step"], header["epoch"])
+        return Progress(**{field.name: header.get(field.name, 0) for field in fields(Progress)})
     if paths:
-        raise WorkError(f"every checkpoint in {directory} is broken: remove them to start anew")
+        where = " and ".join(map(str, places))
+        raise WorkError(f"every checkpoint in {where} is broken: remove them to start anew")
     return Progress()
 
 
-def _newest_first(directory: Path) -> list[Path]:
-    return sorted(directory.glob("step-*.npz"), reverse=True)
+def newest_first(places: Sequence[Path]) -> list[Path]:
+    """The checkpoints in all `places`; of one that several hold, the first place's comes first."""
+    paths = [path for place in places for path in place.glob("step-*.npz")]
+    return sorted(paths, key=lambda path: path.name, reverse=True)
+
+
+def prune(directory: Path, keep: int) -> None:
+    """Removes all but the newest `keep`."""
+    for old in newest_first([directory])[keep:]:
+        old.unlink()
 
 
 def _digest(arrays: Sequence[np.ndarray]) -> str:
@@ -96,10 +149,11 @@ def _digest(arrays: Sequence[np.ndarray]) -> str:
     return digest.hexdigest()
 
 
-def _read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
+def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
+    """A checkpoint's header and arrays. Raises one of `BROKEN` where it is."""
     with np.load(path, allow_pickle=False) as file:
         header = json.loads(file["header"].tobytes())
-        if header["format"] != FORMAT:
+        if header["format"] not in READABLE:
             raise ValueError(f"its format is {header['format']}, not {FORMAT}")
         arrays = [file[f"{index:05d}"] for index in range(len(header["variables"]))]
     if _digest(arrays) != header["digest"]:

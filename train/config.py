@@ -124,7 +124,11 @@ class Reduction(Section):
 
 
 class Checkpoints(Section):
+    """When a job writes down where it stands; it also does so when a signal stops it, and at the end."""
+
     every_epochs: PositiveInt = 1
+    every_steps: PositiveInt | None = Field(None, description="also within an epoch, counted from the job's first step")
+    every_seconds: PositiveFloat | None = Field(None, description="also where the last one is older than this")
     keep: PositiveInt = 3
 
 
@@ -142,6 +146,16 @@ class Training(Section):
         False, description="dense blocks' stacks are made again in the backward pass: less memory for a little time"
     )
     simulate_seconds: PositiveFloat | None = Field(None, description="time box for simulating what is missing")
+
+    @model_validator(mode="after")
+    def _checkpoints_find_ranks_alike(self) -> "Training":
+        within = self.checkpoints.every_steps or self.checkpoints.every_seconds
+        if within and (self.reduction.local or self.reduction.lag):
+            raise ValueError(
+                "checkpoints.every_steps and every_seconds need ranks that are alike after every step, which "
+                "reduction.lag and synchronise other than step leave to the ends of epochs: use every_epochs"
+            )
+        return self
 
     @model_validator(mode="after")
     def _ranks_share_a_loss_scale(self) -> "Training":

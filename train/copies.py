@@ -62,7 +62,7 @@ def finish(path: Path, original: Original, piece_bytes: int, digest: str) -> Non
     os.utime(partial(path), ns=(original.mtime_ns, original.mtime_ns))
     write_whole(_note(path), json.dumps(note))
     partial(path).replace(path)
-    _sync_folder(path.parent)
+    sync_folder(path.parent)
 
 
 def is_there(path: Path, original: Original) -> bool:
@@ -166,12 +166,13 @@ def copy(path: Path, copied: Path) -> None:
             raise WorkError(f"{path} has changed while it was copied: run again when nothing writes to it")
         os.utime(partial(copied), ns=(original.mtime_ns, original.mtime_ns))
         partial(copied).replace(copied)
-        _sync_folder(copied.parent)
+        sync_folder(copied.parent)
     except OSError as error:
         raise WorkError(f"cannot copy {path} to {copied}: {error.strerror}") from None
 
 
-def _sync_folder(path: Path) -> None:
+def sync_folder(path: Path) -> None:
+    """Brings the folder's own entries to the disk: a rename that a crash must not undo."""
     folder = os.open(path, os.O_RDONLY)
     try:
         os.fsync(folder)

@@ -88,13 +88,17 @@ def too_few(samples: int, ranks: int, batch_size: int) -> str:
     )
 
 
-def epoch_share(entries: Sequence[Entry], seed: int, epoch: int, rank: int, ranks: int, count: int) -> list[Entry]:
+def epoch_share(
+    entries: Sequence[Entry], seed: int, epoch: int, rank: int, ranks: int, count: int, taken: int = 0
+) -> list[Entry]:
     """The `count` entries of `rank` in `epoch`: every `ranks`-th of a common order, so that none is taken twice.
 
-    What `count` leaves over, so that all ranks take equally many steps, is another part of the samples each epoch.
+    A step takes the next samples of that order, some for each rank; so what is done is a number of samples, `taken`,
+    also where other ranks did it. What `count` leaves over, so that all ranks take equally many steps, is another part
+    of the samples each epoch.
     """
     order = np.random.default_rng([seed, epoch]).permutation(len(entries))
-    return [entries[index] for index in order[rank::ranks][:count]]
+    return [entries[index] for index in order[taken:][rank::ranks][:count]]
 
 
 class Batch(NamedTuple):

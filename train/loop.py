@@ -20,21 +20,24 @@ from namsa.errors import WorkError
 from train import grouping, losses, precision, reduction
 from train.config import Training
 from train.schedules import learning_rate
+from train.signals import Wish
 
 Tensor = Any
 Step = Callable[..., Tensor]
 Row = dict[str, Any]
 
-MEASURED = ("huber", "l2", "loss_scale", "grad_norm", "comm_s", "compute_s")
+MEASURED = ("huber", "l2", "loss_scale", "grad_norm", "comm_s", "compute_s", "stop")
 
 
 def make_step(
     model: keras.Model, optimizer: keras.optimizers.Optimizer, training: Training, waiting: Sequence[Any] = ()
 ) -> Step:
-    """step(x, y, rate, delta): one update of `model`, the same on all ranks; returns the numbers of `MEASURED`.
+    """step(x, y, rate, delta, stop): one update of `model`, the same on all ranks; returns the numbers of `MEASURED`.
 
-    They come back as one tensor, and so in one copy from the device. With gradients `waiting` (reduction.lag) the
-    update is by the step's before. Raises InputError where reduction.group_list does not fit the network.
+    They come back as one tensor, and so in one copy from the device. `stop` is 1 on a rank that wants to stop, and
+    above 0 on all in return. It travels with the loss and the normalisations' statistics, which are so the same on all
+    ranks after every step, as the weights are: rank 0's state is the job's. With gradients `waiting` (reduction.lag)
+    the update is by the step's before. Raises InputError where reduction.group_list does not fit the network.
     """
     weights = model.trainable_variables
     paths = [weight.path for weight in weights]
@@ -43,7 +46,7 @@ def make_step(
     statistics = model.non_trainable_weights
 
     @tf.function(autograph=False)  # no Python control flow to convert, and converting takes longer than tracing
-    def step(x: Tensor, y: Tensor, rate: Tensor, delta: Tensor) -> Tensor:
+    def step(x: Tensor, y: Tensor, rate: Tensor, delta: Tensor, stop: Tensor | float = 0.0) -> Tensor:
         began = tf.timestamp()
         scale = tf.convert_to_tensor(precision.loss_scale(optimizer))
         before = [tf.identity(statistic.value) for statistic in statistics]
@@ -51,6 +54,9 @@ def make_step(
             huber = losses.huber(model(x, training=True), y, delta)
             l2 = losses.l2(penalised, training.loss.l2)
             scaled = scale * (huber + l2)
+        seen = [statistic.value for statistic in statistics]
+        if not training.reduction.local:
+            huber, stop, *seen = reduction.average_together([huber, tf.convert_to_tensor(stop), *seen], "numbers")
         gradients = tape.gradient(scaled, [weight.value for weight in weights])
         computed = _time_after(gradients)
         groups = grouping.groups(gradients, paths, training.reduction)
@@ -60,13 +66,13 @@ def make_step(
         grad_norm = tf.linalg.global_norm(averaged) / scale
         optimizer.learning_rate.assign(rate)
         optimizer.apply(averaged, weights)  # behind a loss scale: nothing but a smaller scale where not finite
-        finite = tf.math.is_finite(tf.linalg.global_norm(gradients) if waiting else grad_norm)
-        for statistic, value in zip(statistics, before, strict=True):  # moving averages would never forget an infinity
-            statistic.assign(tf.where(finite, statistic.value, value))
+        # Moving averages would never forget an infinity.
+        finite = tf.math.is_finite(grad_norm) & tf.math.is_finite(tf.linalg.global_norm(seen or [0.0]))
+        for statistic, old, new in zip(statistics, before, seen, strict=True):
+            statistic.assign(tf.where(finite, new, old))
         waited = tf.maximum(communicated - computed, 0)  # late gradients may be there before
         times = [tf.cast(seconds, tf.float32) for seconds in (waited, computed - began)]
-        huber = huber if training.reduction.local else reduction.average_scalar(huber, "huber")
-        return tf.stack([huber, l2, scale, grad_norm, *times])
+        return tf.stack([huber, l2, scale, grad_norm, *times, stop])
 
     return step
 
@@ -93,22 +99,31 @@ def train_epoch(
     steps: int,
     ranks: int,
     state: Sequence[Any] = (),
+    begun: float = 0.0,
+    left: int | None = None,
+    wish: Wish | None = None,
 ) -> Iterator[Row]:
-    """Takes `steps` steps, the first of which is the job's number `first` (from 1), and yields a row after each.
+    """Takes an epoch's `steps` steps, the first of which is the job's number `first` (from 1); a row after each.
+
+    Of an epoch that a resumed job goes on with, `begun` steps are done (a fraction, if other ranks took them) and
+    `left` are left. A `wish` of any rank ends it after the next step in which the ranks agree.
 
     With local SGD (reduction.synchronise) a row is the rank's own, but where the ranks average `state`, all variables
     of the network and the optimizer: then it is the mean. Raises WorkError, on every rank at the same step, where
     training has diverged.
     """
     delta = losses.huber_delta(training.loss, epoch)
-    for index in range(steps):
-        rate = learning_rate(training.schedule, training.optimizer.learning_rate, ranks, epoch + index / steps)
+    wish, left = wish or Wish(), steps if left is None else left
+    for index in range(left):
+        part = (begun + index) / steps
+        rate = learning_rate(training.schedule, training.optimizer.learning_rate, ranks, epoch + part)
         started = time.perf_counter()
         x, y = next(batches)
         loaded = time.perf_counter()
-        numbers = step(x, y, tf.constant(rate, tf.float32), tf.constant(delta, tf.float32)).numpy().tolist()
+        scalars = [tf.constant(number, tf.float32) for number in (rate, delta, float(wish.name is not None))]
+        numbers = step(x, y, *scalars).numpy().tolist()
         agreed = not training.reduction.local
-        if reduction.due(training.reduction, first + index, index == steps - 1):
+        if reduction.due(training.reduction, first + index, index == left - 1):
             numbers, agreed = reduction.synchronise(state, numbers), True
         ended = time.perf_counter()
         measured = dict(zip(MEASURED, numbers, strict=True))
@@ -131,7 +146,10 @@ def train_epoch(
         }
         if agreed:
             _check_finite(row)
+            wish.agreed = measured["stop"] > 0
         yield row
+        if wish.agreed:
+            return
 
 
 def _check_finite(row: Row) -> None:

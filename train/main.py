@@ -25,13 +25,27 @@ from namsa import factory, manifest
 from namsa.errors import InputError
 from namsa.settings import config_hash, dump_yaml
 from namsa.shards import Dataset
-from train import checkpoint, copies, data, devices, performance, precision, reduction, staging, telemetry, watchdog
-from train.checkpoint import Progress
+from train import (
+    checkpoint,
+    copies,
+    courier,
+    data,
+    devices,
+    performance,
+    precision,
+    reduction,
+    signals,
+    staging,
+    telemetry,
+    watchdog,
+)
+from train.checkpoint import Due, Progress
 from train.config import Reduction, load
 from train.evaluate import evaluate, predictor
 from train.loop import make_step, train_epoch
 from train.optimizers import LarsAdam
 from train.report import write_report
+from train.signals import Stopped
 
 
 def train(
@@ -62,6 +76,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     # They meet before anything can go wrong, so that one whose configuration is at fault can end the others.
 
     started = time.perf_counter()
+    wish = stack.enter_context(signals.listening())
     reduction.start(_reduction_settings(config, overrides))
     rank, ranks = reduction.rank(), reduction.size()
     device = devices.claim(reduction.local_rank(), reduction.local_size())
@@ -136,46 +151,78 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         waiting = reduction.waiting(model.trainable_variables, training.reduction)
     state = [*model.variables, *optimizer.variables, *waiting]
 
-    # 1. The newest whole checkpoint of this run directory, read by rank 0.
+    # 1. The newest whole checkpoint of this run directory or of its home, read by rank 0.
     # 2. Without one, the initial weights of the configuration's seed.
     # Then every rank takes rank 0's state, but draws its own dropout.
-    progress, checkpoints, every = Progress(), run_dir / "checkpoints", training.checkpoints.every_epochs
+    progress, checkpoints = Progress(), run_dir / "checkpoints"
     with reduction.together():
         if rank == 0:
-            progress = checkpoint.restore(checkpoints, state, experiment.network)
+            places = [checkpoints, *([home / "checkpoints"] if home else [])]
+            progress = checkpoint.restore(places, state, experiment.network)
             if evaluate_only and not progress.step:
                 raise InputError(f"{checkpoints} holds no checkpoint to evaluate: train first")
     progress = Progress(**reduction.gather_json(asdict(progress))[0])
     reduction.broadcast_state(model, optimizer, waiting)
+    if progress.step:
+        say(resumed(progress, ranks))
 
     # ---- Training ---------------------------------------------------------------------------------------------------
 
     with reduction.together():
         step = make_step(model, optimizer, training, waiting)
     epochs = range(progress.epoch, progress.epoch if evaluate_only else training.epochs)
-    left = f"epochs {epochs.start + 1} to {epochs.stop}, {steps} steps each" if epochs else "no epoch left to train"
-    say(f"{model.count_params():,} parameters; {left}")
+    ahead = f"epochs {epochs.start + 1} to {epochs.stop}, {steps} steps each" if epochs else "no epoch left to train"
+    say(f"{model.count_params():,} parameters; {ahead}")
     flop = training.batch_size * weigh(experiment.network).step_flop
     account = performance.Account(flop, training.batch_size, performance.energy_meter(reduction.local_rank()))
     with ExitStack() as during:
+        keep, due = training.checkpoints.keep, Due(training.checkpoints)
+        during.enter_context(wish.heeded())
         recorder = telemetry.recorder(run_dir, progress.step) if rank == 0 and epochs else nullcontext(lambda row: None)
         record = during.enter_context(recorder)
         show = during.enter_context(telemetry.display(console, training.epochs, steps))
+        send = during.enter_context(courier.carrying(run_dir, home if rank == 0 else None, keep))
         during.callback(lambda: dog.beat(progress.step, watchdog.RESTING))
+
+        def save() -> None:
+            if rank == 0:
+                dog.beat(progress.step, watchdog.WRITING)
+                telemetry.settle(run_dir)
+                send(checkpoint.save(checkpoints, progress, state, experiment.network, keep))
+                due.done()
+
+        batch = shares * training.batch_size  # of the common order, a step
         for epoch in epochs:
-            order = data.epoch_share(to_learn, experiment.seed, epoch, share, shares, steps * training.batch_size)
+            left = reduction.lowest((len(to_learn) - progress.taken) // batch)
+            number = left * training.batch_size
+            order = data.epoch_share(to_learn, experiment.seed, epoch, share, shares, number, progress.taken)
+            first, begun = progress.step + 1, progress.taken / batch
             with closing(data.batches(dataset, order, experiment, epoch)) as read:
-                batches = dog.over(read, progress.step + 1)
-                for row in train_epoch(step, batches, training, epoch, progress.step + 1, steps, ranks, state):
+                batches = dog.over(read, first)
+                for row in train_epoch(step, batches, training, epoch, first, steps, ranks, state, begun, left, wish):
+                    last = row["step"] == first + left - 1
+                    progress = Progress(row["step"], epoch, progress.taken + batch, ranks)
                     known = account.step(row)
                     record(known)
-                    show(known)
-            progress = Progress(progress.step + steps, epoch + 1)
-            # The normalisations' statistics become those of all ranks' batches, gradients that wait their mean.
-            reduction.average([*model.non_trainable_weights, *waiting])
-            if rank == 0 and (progress.epoch % every == 0 or progress.epoch == epochs.stop):
-                checkpoint.save(checkpoints, progress, state, experiment.network, training.checkpoints.keep)
-                copies.take(run_dir, home)
+                    show(known, last)
+                    if due.within(progress) and not (last or wish.agreed):
+                        save()
+            if wish.agreed and progress.step < first + left - 1:
+                if training.reduction.lag or training.reduction.local:
+                    reduction.average(state)  # no longer to the bit what the ranks would have gone on with
+                save()
+                break
+            progress = Progress(progress.step, epoch + 1, 0, ranks)
+            reduction.average(waiting)
+            if due.after(progress) or progress.epoch == epochs.stop or wish.agreed:
+                save()
+            if wish.agreed:
+                break
+    with reduction.together():
+        wish.check()
+    if wish.agreed:
+        why = f"stopped by {wish.name or 'a signal to another rank'} after step {progress.step}"
+        raise reduction.alike(Stopped(f"{why}, its checkpoint is written: run again to go on"))
 
     # ---- Held-out materials -----------------------------------------------------------------------------------------
 
@@ -201,6 +248,19 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
             report = write_report(run_dir)
             copies.take(run_dir, home)
             console.print(telemetry.results(result, home or run_dir, report))
+
+
+def resumed(progress: Progress, ranks: int) -> str:
+    """What a job goes on from, and what other ranks make different."""
+    text = f"resumed after step {progress.step}, {progress.epoch} whole epochs"
+    if progress.taken:
+        text += f" and {progress.taken} samples of the next"
+    if progress.ranks not in (0, ranks):
+        text += (
+            f"; a run of {progress.ranks} rank{'s' * (progress.ranks > 1)} goes on with {ranks}: weights, moments, "
+            "loss scale and the order of samples stay; a step's samples, dropout and the learning rate follow the ranks"
+        )
+    return text
 
 
 def _reduction_settings(config: Path, overrides: Sequence[str]) -> Reduction:

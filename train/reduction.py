@@ -20,6 +20,7 @@ import tensorflow as tf
 
 from namsa.errors import InputError
 from namsa.launcher import rank_and_size
+from train import signals
 from train.config import Reduction
 
 Tensor = Any
@@ -90,11 +91,12 @@ def ended_elsewhere(code: int) -> SystemExit:
 
     A launcher ends all ranks as soon as one has ended; the pause lets the failing one be the first.
     """
+    signals.ignore()
     time.sleep(1)
     return SystemExit(code)
 
 
-def alike(error: Exception) -> BaseException:
+def alike(error: BaseException) -> BaseException:
     """What to raise where every rank meets the same `error` at the same place: rank 0 says it."""
     return error if rank() == 0 else ended_elsewhere(_exit_code(error))
 
@@ -105,10 +107,10 @@ def together() -> Iterator[None]:
 
     The first rank that failed raises its error, the others end in silence. It is a barrier too.
     """
-    failure = None
+    failure: BaseException | None = None
     try:
         yield
-    except Exception as error:
+    except (Exception, KeyboardInterrupt) as error:
         failure = error
     codes = gather_json(_exit_code(failure))
     if any(codes):
@@ -116,7 +118,9 @@ def together() -> Iterator[None]:
         raise failure if failure is not None and first == rank() else ended_elsewhere(codes[first])
 
 
-def _exit_code(error: Exception | None) -> int:
+def _exit_code(error: BaseException | None) -> int:
+    if isinstance(error, KeyboardInterrupt):
+        return 130
     return 0 if error is None else 2 if isinstance(error, InputError) else 1
 
 
@@ -237,9 +241,9 @@ def _as_one_buffer(tensors: Sequence[Tensor], op: Any, name: str) -> list[Tensor
     return [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
 
-def average_scalar(value: Tensor, name: str) -> Tensor:
-    """The mean over the ranks of a scalar, inside a tf.function."""
-    return value if hvd.size() == 1 else hvd.allreduce(value, op=hvd.Average, name=name, ignore_name_scope=True)
+def average_together(tensors: Sequence[Tensor], name: str) -> list[Tensor]:
+    """The mean over the ranks of float32 `tensors`, in one message, inside a tf.function."""
+    return list(tensors) if hvd.size() == 1 else _as_one_buffer(tensors, hvd.Average, name)
 
 
 def waiting(weights: Sequence[Any], config: Reduction) -> list[keras.Variable]:

@@ -5,6 +5,7 @@ metrics.jsonl has a line a step. A number that is not finite (a step skipped by 
 
 import json
 import math
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -43,6 +44,12 @@ def recorder(run_dir: Path, done: int) -> Iterator[Callable[[Row], None]]:
         yield record
 
 
+def settle(run_dir: Path) -> None:
+    """Brings metrics.jsonl to the disk, so that no checkpoint is there before the steps up to it."""
+    with (run_dir / "metrics.jsonl").open("rb") as file:
+        os.fsync(file.fileno())
+
+
 def forget_after(path: Path, step: int) -> None:
     """Rewrites metrics.jsonl without the lines of later steps and without one that a crash cut short."""
     if not path.exists():
@@ -75,16 +82,16 @@ def counter(console: Console, what: str) -> Iterator[Callable[[int, int], None]]
 
 
 @contextmanager
-def display(console: Console, epochs: int, steps: int) -> Iterator[Callable[[Row], None]]:
-    """Yields `show(row)`: a live line on a terminal, and everywhere a plain one at the end of an epoch."""
+def display(console: Console, epochs: int, steps: int) -> Iterator[Callable[[Row, bool], None]]:
+    """Yields `show(row, last)`: a live line on a terminal, and everywhere a plain one at the end of an epoch."""
     epoch: list[Row] = []
     with Progress(*COLUMNS, console=console, disable=not console.is_terminal, transient=True) as progress:
         task = progress.add_task("training", total=steps)
 
-        def show(row: Row) -> None:
+        def show(row: Row, last: bool) -> None:
             epoch.append(row)
             progress.update(task, completed=len(epoch), description=f"epoch {row['epoch'] + 1}  loss {row['loss']:.4g}")
-            if len(epoch) == steps:
+            if last:
                 console.print(summary(epoch, epochs), highlight=False, soft_wrap=True)
                 epoch.clear()
 

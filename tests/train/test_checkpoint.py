@@ -31,7 +31,7 @@ def test_everything_comes_back_bit_for_bit(tmp_path):
     written = variables(0.1)
     path = save(tmp_path, Progress(12, 3), written, NETWORK, keep=3)
     fresh = variables()
-    assert restore(tmp_path, fresh, NETWORK) == Progress(12, 3)
+    assert restore([tmp_path], fresh, NETWORK) == Progress(12, 3)
     for a, b in zip(values(fresh), values(written), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
@@ -41,7 +41,7 @@ def test_everything_comes_back_bit_for_bit(tmp_path):
 
 def test_no_checkpoint_leaves_the_variables(tmp_path):
     fresh = variables()
-    assert restore(tmp_path / "checkpoints", fresh, NETWORK) == Progress(0, 0)
+    assert restore([tmp_path / "checkpoints"], fresh, NETWORK) == Progress(0, 0)
     np.testing.assert_array_equal(fresh[0].numpy(), variables()[0].numpy())
 
 
@@ -50,7 +50,7 @@ def test_keeps_the_newest(tmp_path):
         save(tmp_path, Progress(step, step // 5), variables(step), NETWORK, keep=2)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-000000015.npz", "step-000001000.npz"]
     fresh = variables()
-    assert restore(tmp_path, fresh, NETWORK).step == 1000
+    assert restore([tmp_path], fresh, NETWORK).step == 1000
     assert float(fresh[1].numpy()) == 1002
 
 
@@ -63,7 +63,7 @@ def test_a_broken_newest_falls_back_with_a_warning(tmp_path, capsys, damage):
     raw[at + 3] ^= 4
     newest.write_bytes({"cut": raw[: len(raw) // 2], "flip": raw, "empty": b""}[damage])
     fresh = variables()
-    assert restore(tmp_path, fresh, NETWORK) == Progress(5, 1)
+    assert restore([tmp_path], fresh, NETWORK) == Progress(5, 1)
     assert float(fresh[1].numpy()) == 7
     assert "step-000000010.npz is broken" in capsys.readouterr().err
 
@@ -71,7 +71,7 @@ def test_a_broken_newest_falls_back_with_a_warning(tmp_path, capsys, damage):
 def test_only_broken_checkpoints_are_an_error(tmp_path):
     save(tmp_path, Progress(5, 1), variables(), NETWORK, keep=3).write_bytes(b"no zip")
     with pytest.raises(WorkError, match="every checkpoint"):
-        restore(tmp_path, variables(), NETWORK)
+        restore([tmp_path], variables(), NETWORK)
 
 
 def test_an_array_that_does_not_match_the_digest_is_broken(tmp_path):
@@ -81,19 +81,19 @@ def test_an_array_that_does_not_match_the_digest_is_broken(tmp_path):
     arrays["00001"] = np.asarray(3.0, np.float32)
     np.savez(path, **arrays)  # a whole zip, whose sums all match
     with pytest.raises(WorkError, match="every checkpoint"):
-        restore(tmp_path, variables(), NETWORK)
+        restore([tmp_path], variables(), NETWORK)
 
 
 def test_another_network_is_refused_by_name(tmp_path):
     path = save(tmp_path, Progress(5, 1), variables(), NETWORK, keep=3)
     with pytest.raises(InputError, match=r"growth 256, the configuration says 12"):
-        restore(tmp_path, variables(), NETWORK.model_copy(update={"growth": 12}))
+        restore([tmp_path], variables(), NETWORK.model_copy(update={"growth": 12}))
     other = variables()
     other[1] = keras.Variable(np.zeros(4, np.float32), name="scale")
     with pytest.raises(InputError, match=r"scale float32\[\] where the job has scale float32\[4\]"):
-        restore(tmp_path, other, NETWORK)
+        restore([tmp_path], other, NETWORK)
     with pytest.raises(InputError, match="3 variables, the job has 2"):
-        restore(tmp_path, variables()[:2], NETWORK)
+        restore([tmp_path], variables()[:2], NETWORK)
     with np.load(path) as file:
         assert json.loads(file["header"].tobytes())["network"]["growth"] == 256
 

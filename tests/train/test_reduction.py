@@ -124,7 +124,7 @@ def test_whole_groups_are_reduced_and_nothing_is_gathered_after_the_first_step(t
     events = [event for event in json.loads((together[0] / "timeline.json").read_text()) if "ph" in event]
     named = [event for event in events if event.get("name") == "process_name" and "name" in event.get("args", {})]
     tensors = {event["pid"]: event["args"]["name"] for event in named}
-    groups = [{"huber"}]
+    groups = [{"numbers"}]
     for number, members in enumerate(four_ranks.BLOCKS):
         groups.append({f"grad_g{number}_{member}of{members}" for member in range(1, members + 1)})
     operations = data_operations(events, tensors)

@@ -61,7 +61,7 @@ def test_away_from_a_terminal_an_epoch_is_one_plain_line():
     out = io.StringIO()
     with display(Console(file=out, width=200), epochs=3, steps=2) as show:
         for step in range(1, 5):
-            show(row(step, epoch=(step - 1) // 2, loss=float(step)))
+            show(row(step, epoch=(step - 1) // 2, loss=float(step)), step % 2 == 0)
     first, second = out.getvalue().splitlines()
     assert first.startswith("epoch 1/3  loss 1.5 ")
     assert second.startswith("epoch 2/3  loss 3.5 ")
