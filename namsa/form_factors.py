@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from scipy import constants
+from scipy import constants, special
 
 from namsa.errors import InputError
 
@@ -52,8 +52,10 @@ def xray(number: int, squared_q: Any, table: Table = "lobato") -> Any:
     return number - 2 * np.pi**2 * BOHR_RADIUS * squared_q * electron(number, squared_q, table)
 
 
-def electron_beyond(number: int, squared_k: Any, z_angstrom: float, table: Table = "lobato") -> Any:
+def electron_beyond(number: int, squared_k: Any, z_angstrom: Any, table: Table = "lobato") -> Any:
     """The part of f_e(k) that lies beyond z >= 0 along the beam, Å: half of f_e at the nucleus, nothing far off.
+
+    `z_angstrom` is a number, or an array on the host that broadcasts with `squared_k`.
 
     ∫_z^∞ dz' ∫ dk_z f_e(√(k² + k_z²)) exp(2πi k_z z') in closed form, since the tables are sums of Lorentzians, their
     squares and Gaussians in q: with κ² = k² + b the transform of 1/(κ² + k_z²) is (π/κ) exp(−2πκ|z|), that of its
@@ -72,5 +74,5 @@ def electron_beyond(number: int, squared_k: Any, z_angstrom: float, table: Table
             squared = squared_k + b
             total = total + a * np.exp(-2 * np.pi * z_angstrom * np.sqrt(squared)) / (2 * squared)
         for c, d in zip(p[6:9], p[9:], strict=True):
-            total = total + c * np.exp(-d * squared_k) * math.erfc(np.pi * z_angstrom / math.sqrt(d)) / 2
+            total = total + c * np.exp(-d * squared_k) * special.erfc(np.pi * z_angstrom / math.sqrt(d)) / 2
     return total

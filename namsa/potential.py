@@ -5,6 +5,7 @@ with A the cell's area, o_j the occupancy (Kirkland 2010, equation 5.21). The su
 so that it is a matrix product, of cosines and sines at k >= 0: a real one; no atom is moved to a pixel.
 """
 
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -52,17 +53,22 @@ def slice_count(depth_angstrom: float, slice_thickness_angstrom: float) -> int:
     return max(1, int(np.ceil(depth_angstrom / slice_thickness_angstrom - EDGE_ANGSTROM)))
 
 
+def slice_index(z: npt.NDArray[np.float64], depth_angstrom: float, n_slices: int) -> npt.NDArray[np.int64]:
+    """Which slice each height lies in."""
+    return np.floor((z + EDGE_ANGSTROM) / (depth_angstrom / n_slices)).astype(np.int64) % n_slices
+
+
 def distinct_slices(
-    atoms: AtomList, depth_angstrom: float, n_slices: int
+    atoms: AtomList, depth_angstrom: float, n_slices: int, marks: Sequence[Any] | None = None
 ) -> tuple[list[AtomList], npt.NDArray[np.int64]]:
-    """The slices that differ in elements or (x, y), and for each slice which of them it is.
+    """The slices that differ in elements, (x, y) or mark, and for each slice which of them it is.
 
     Slice i holds the atoms with i·dz <= z < (i + 1)·dz; atoms above or below the cell wrap, as thermal displacement
     across its faces asks for.
     """
-    index = np.floor((atoms.z + EDGE_ANGSTROM) / (depth_angstrom / n_slices)).astype(np.int64) % n_slices
+    index = slice_index(atoms.z, depth_angstrom, n_slices)
     flat = AtomList(atoms.numbers, atoms.yx, np.zeros_like(atoms.z), atoms.occupancies)
-    return distinct([flat[index == i] for i in range(n_slices)])
+    return distinct([flat[index == i] for i in range(n_slices)], marks)
 
 
 def distinct(
@@ -92,35 +98,52 @@ def structure_sums(atoms: AtomList, grid: Grid, xp: Any, dtype: npt.DTypeLike = 
     cosine, stands for both and makes the field real.
     """
     atoms = atoms[np.argsort(atoms.numbers, kind="stable")]
-    along_y, along_x = (_waves(atoms.yx[:, axis], grid, axis, xp, dtype) for axis in (0, 1))
+    along_y, along_x = waves(atoms.yx, grid, xp, dtype)
     along_y *= xp.asarray(atoms.occupancies.astype(dtype))[:, None, None]
-    rows, columns = (waves.reshape(len(waves), 2 * waves.shape[2]) for waves in (along_y, along_x))
-    even_y, even_x = (n % 2 == 0 for n in grid.shape)
-    sums = {}
     numbers, starts = np.unique(atoms.numbers, return_index=True)
-    for number, start, stop in zip(numbers, starts, [*starts, len(rows)][1:], strict=True):
-        total = (rows[start:stop].T @ columns[start:stop]).reshape(along_y.shape[1:] + along_x.shape[1:])
-        corner = total[1, -1, 1, -1].copy()
-        if even_y:
-            total[1, -1] = 0
-        if even_x:
-            total[:, :, 1, -1] = 0
-        if even_y and even_x:
-            total[1, -1, 1, -1] = corner
-        sums[int(number)] = total
-    return sums
+    parts = [slice(start, stop) for start, stop in itertools.pairwise([*starts, len(along_y)])]
+    return {
+        int(number): one_at_nyquist(products(along_y[part], along_x[part]), grid)
+        for number, part in zip(numbers, parts, strict=True)
+    }
 
 
-def _waves(positions: npt.NDArray[np.float64], grid: Grid, axis: int, xp: Any, dtype: npt.DTypeLike) -> Array:
-    """cos and sin of 2πk·r along an axis, (n, 2, n_k), k >= 0: whole turns go in double precision, so that no digits
-    of what is left are lost to `dtype`."""
-    turns = xp.asarray(positions / grid.extent_angstrom[axis])[:, None] * xp.arange(grid.shape[axis] // 2 + 1)
-    turns -= xp.rint(turns)
-    angles = (2 * np.pi * turns).astype(dtype)
-    waves = xp.empty((len(angles), 2, angles.shape[1]), dtype)
-    xp.cos(angles, out=waves[:, 0])
-    xp.sin(angles, out=waves[:, 1])
-    return waves
+def waves(
+    yx: npt.NDArray[np.float64], grid: Grid, xp: Any, dtype: npt.DTypeLike, counts: tuple[int, int] | None = None
+) -> tuple[Array, Array]:
+    """cos and sin of 2πk·r along y and along x, (n, 2, n_k), of the frequencies k >= 0 or the first `counts` of them.
+
+    Whole turns go in double precision, so that no digits of what is left are lost to `dtype`.
+    """
+    found = []
+    for axis, count in enumerate(counts or (n // 2 + 1 for n in grid.shape)):
+        turns = xp.asarray(yx[:, axis, None] / grid.extent_angstrom[axis]) * xp.arange(count)
+        turns -= xp.rint(turns)
+        angles = (2 * np.pi * turns).astype(dtype)
+        found.append(xp.empty((len(yx), 2, count), dtype))
+        xp.cos(angles, out=found[axis][:, 0])
+        xp.sin(angles, out=found[axis][:, 1])
+    return found[0], found[1]
+
+
+def products(along_y: Array, along_x: Array) -> Array:
+    """`waves` along y times those along x, summed over atoms: (2, n_ky, 2, n_kx)."""
+    shape = along_y.shape[1:] + along_x.shape[1:]
+    rows, columns = (a.reshape(len(a), a.shape[1] * a.shape[2]) for a in (along_y, along_x))
+    return (rows.T @ columns).reshape(shape)
+
+
+def one_at_nyquist(total: Array, grid: Grid) -> Array:
+    """In place: what remains of products of cos and sin, where frequencies k and −k are the same."""
+    even_y, even_x = (n % 2 == 0 for n in grid.shape)
+    corner = total[1, -1, 1, -1].copy()
+    if even_y:
+        total[1, -1] = 0
+    if even_x:
+        total[:, :, 1, -1] = 0
+    if even_y and even_x:
+        total[1, -1, 1, -1] = corner
+    return total
 
 
 def quadrant_frequencies(grid: Grid) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -138,31 +161,36 @@ def element_factors(
     return {int(number): factor(int(number), squared, table) for number in np.unique(numbers)}
 
 
+def weighted(sums: dict[int, Array], factors: dict[int, Array], grid: Grid, xp: Any) -> Array:
+    """Σ over elements of f(k) times `structure_sums`, in their layout and precision."""
+    hy, hx = (n // 2 + 1 for n in grid.shape)
+    total = xp.zeros((2, hy, 2, hx), np.float32)
+    for number, one in sums.items():
+        total = total + factors[number].astype(one.dtype, copy=False)[:, None] * one
+    return total
+
+
 def field(sums: dict[int, Array], factors: dict[int, Array], grid: Grid, xp: Any) -> Array:
     """Σ_j f_j as a real periodic field per Å², (ny, nx), in the precision of `sums`: e/Å² of X-ray factors, 1/Å of
     electron factors."""
-    hy, hx = (n // 2 + 1 for n in grid.shape)
-    total = xp.zeros((2, hy, 2, hx), np.float32)
-    for number, waves in sums.items():
-        total = total + factors[number].astype(waves.dtype, copy=False)[:, None] * waves
-    return real_field(total, grid)
+    return real_field(weighted(sums, factors, grid, xp), grid)
 
 
-def half_plane(waves: Array, grid: Grid) -> Array:
+def half_plane(total: Array, grid: Grid) -> Array:
     """Σ_j f_j exp(−2πi k·r_j), (ny, nx // 2 + 1) complex, the half kx >= 0, from its products of cos and sin."""
-    xp = array_module(waves)
-    (cos_cos, cos_sin), (sin_cos, sin_sin) = waves.swapaxes(1, 2)
-    ny, hy = grid.shape[0], waves.shape[1]
+    xp = array_module(total)
+    (cos_cos, cos_sin), (sin_cos, sin_sin) = total.swapaxes(1, 2)
+    ny, hy = grid.shape[0], total.shape[1]
     below = slice(ny - hy, 0, -1)  # the rows of −ky, as the transform has them
-    transform = xp.empty((ny, waves.shape[3]), np.result_type(waves.dtype, np.complex64))
+    transform = xp.empty((ny, total.shape[3]), np.result_type(total.dtype, np.complex64))
     transform.real[:hy], transform.imag[:hy] = cos_cos - sin_sin, -(sin_cos + cos_sin)
     transform.real[hy:], transform.imag[hy:] = (cos_cos + sin_sin)[below], (sin_cos - cos_sin)[below]
     return transform
 
 
-def real_field(waves: Array, grid: Grid) -> Array:
-    """The real periodic field per Å², (ny, nx), whose Fourier sum `half_plane` makes of `waves`."""
-    transform = half_plane(waves, grid)
+def real_field(total: Array, grid: Grid) -> Array:
+    """The real periodic field per Å², (ny, nx), whose Fourier sum `half_plane` makes of `total`."""
+    transform = half_plane(total, grid)
     area = grid.extent_angstrom[0] * grid.extent_angstrom[1]
     return fft_module(transform).irfft2(transform, s=grid.shape) * (grid.shape[0] * grid.shape[1] / area)
 

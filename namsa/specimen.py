@@ -4,6 +4,7 @@ The density is by definition of the same tables as the potential (Mott–Bethe),
 integrates to its number of electrons.
 """
 
+import itertools
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -60,27 +61,43 @@ def build(
     """
     listed, depth = atom_list(atoms), float(atoms.cell.lengths()[2])
     n_slices = potential.slice_count(depth, slice_thickness_angstrom)
-    distinct, order = potential.distinct_slices(listed, depth, n_slices)
+    faces, face_of = (
+        finite.faces(listed, depth, n_slices, table)
+        if projection == "finite"
+        else ([], np.zeros(n_slices + 1, dtype=np.int64))
+    )
+    between = list(itertools.pairwise(face_of.tolist()))
+    distinct, order = potential.distinct_slices(listed, depth, n_slices, between)
     factors = potential.element_factors(listed.numbers, grid, table, xp)
     antialias, real = xp.asarray(grid.antialias()), np.finfo(dtype).dtype
     transmissions: list[Array] = []
     hy, hx = (n // 2 + 1 for n in grid.shape)
     column_sums = {number: xp.zeros((2, hy, 2, hx)) for number in factors}
 
-    def project(members: AtomList) -> tuple[dict[int, Array], Array]:
-        sums = potential.structure_sums(members, grid, xp, real)
-        v = potential.POTENTIAL_CONSTANT * potential.field(sums, factors, grid, xp)
-        return sums, potential.transmission(v, sigma, antialias, dtype)
-
     with ThreadPoolExecutor(available_cores() if xp is np else 1) as pool:
-        for index, (sums, t) in enumerate(pool.map(project, distinct)):
+        expansions = [pool.submit(finite.shells, number, grid, table, real, xp) for number in factors if faces]
+        # A slice waits for faces that began before it: no deadlock.
+        moved = [
+            pool.submit(
+                lambda near: finite.moved(near, [s for e in expansions for s in e.result()], grid, real, xp), near
+            )
+            for near in faces
+        ]
+
+        def project(index: int) -> tuple[dict[int, Array], Array]:
+            sums = potential.structure_sums(distinct[index], grid, xp, real)
+            transform = potential.weighted(sums, factors, grid, xp)
+            if moved:
+                begins, ends = between[int(np.argmax(order == index))]
+                transform += moved[ends].result() - moved[begins].result()
+            v = potential.POTENTIAL_CONSTANT * potential.real_field(transform, grid)
+            return sums, potential.transmission(v, sigma, antialias, dtype)
+
+        for index, (sums, t) in enumerate(pool.map(project, range(len(distinct)))):
             transmissions.append(t)
             for number, total in sums.items():
                 column_sums[number] += np.count_nonzero(order == index) * total
             on_slice(index + 1, len(distinct))
     projected = potential.POTENTIAL_CONSTANT * potential.field(column_sums, factors, grid, xp)
     density = potential.field(column_sums, potential.element_factors(listed.numbers, grid, table, xp, xray), grid, xp)
-    slices = Slices(transmissions, order, depth / n_slices)
-    if projection == "finite":
-        slices = finite.build(listed, grid, depth, n_slices, sigma, table, dtype, xp, on_slice)
-    return Specimen(slices, density, projected)
+    return Specimen(Slices(transmissions, order, depth / n_slices), density, projected)

@@ -4,6 +4,7 @@ import ase
 import ase.build
 import numpy as np
 import pytest
+from threadpoolctl import threadpool_limits
 
 import namsa
 from namsa import InputError, finite, form_factors, potential, specimen
@@ -11,6 +12,13 @@ from namsa.grid import Grid
 
 GRID = Grid((60, 84), (9.0, 10.5))
 SIGMA = 1e-9  # so weak that (t − 1)/iσ is the potential itself, band-limited
+
+
+@pytest.fixture(autouse=True)
+def one_thread_a_product():
+    """As `simulate` has it: threads take slices."""
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
 
 
 def atoms_of(symbols, positions, depth=12.0):
@@ -63,8 +71,8 @@ def test_one_slice_is_the_infinite_projection():
 
 def test_an_atom_on_a_face_is_shared_equally_and_one_in_the_middle_symmetrically():
     on_face, inside = (potentials(atoms_of("Sr", [[3, 4, z]]), 1.5) for z in (6.0, 5.25))
-    np.testing.assert_allclose(on_face, on_face[::-1], atol=1e-5)
-    np.testing.assert_allclose(inside[:7], inside[:7][::-1], atol=0.2)  # remainders go to the last slices
+    np.testing.assert_allclose(on_face, on_face[::-1], atol=finite.TOLERANCE * on_face.max())
+    np.testing.assert_allclose(inside[:7], inside[:7][::-1], atol=0.2)  # remainders stay in the middle
     peak = inside.max(axis=(1, 2))
     assert peak.argmax() == 3
     assert peak[3] > 10 * peak[2] > 10 * peak[1]
@@ -75,42 +83,61 @@ def test_an_atom_moved_by_a_slice_moves_its_slices():
     np.testing.assert_allclose(there[1:], here[:-1], atol=1e-5)
 
 
-def test_crystals_keep_their_heights_and_repeat_their_slices():
+def test_crystals_repeat_their_slices():
     gold = ase.build.bulk("Au", cubic=True).repeat((1, 1, 8))
-    listed = specimen.atom_list(gold)
-    planes = finite.on_planes(listed, 32.64, 320)
-    np.testing.assert_allclose(planes.z, listed.z, atol=1e-6)
     slices = specimen.build(gold, GRID, 2.04, SIGMA, "lobato", np.complex128, np, projection="finite").slices
     assert len(slices.order) == 16
     assert len(slices.transmissions) < 8  # the layers near the faces and two more
 
 
-def test_heated_atoms_are_shared_by_planes_with_their_weight_and_height_kept():
-    listed = specimen.atom_list(heated())
-    depth = 4 * 4.08
-    planes = finite.on_planes(listed, depth, 40)
-    assert len(np.unique(planes.z)) <= 41
-    assert planes.occupancies.sum() == pytest.approx(len(listed.z))
-    n = len(listed.z)
-    height = planes.occupancies[:n] * planes.z[:n] + planes.occupancies[n:] * planes.z[n:]
-    np.testing.assert_allclose(height, listed.z % depth, atol=1e-6)
+@pytest.mark.parametrize("table", ["lobato", "kirkland"])
+@pytest.mark.parametrize(("dtype", "shape"), [("complex128", (60, 84)), ("complex64", (75, 91))])
+def test_heated_slices_equal_the_direct_sum(dtype, shape, table):
+    """Every atom's share of every slice, at its own height, summed over the plane in double precision."""
+    atoms = atoms_of("SrTiO3Au4", np.random.default_rng(2).uniform(-1, 13, (9, 3)))
+    atoms.set_array("occupancy", np.linspace(0.3, 1, len(atoms)))
+    grid = Grid(shape, GRID.extent_angstrom)
+    built = specimen.build(atoms, grid, 1.5, 1e-4, table, np.dtype(dtype), np, projection="finite").slices
+
+    ky, kx = grid.frequencies()
+    squared_k = ky**2 + kx**2
+    direct = np.zeros((8, *shape), complex)
+    for atom in atoms:
+        beyond = np.zeros((9, *shape))  # what lies before each face
+        for i in range(1, 8):
+            z = i * 1.5 - atom.z % 12
+            far = abs(z) >= finite.reach_angstrom(atom.number, table)
+            part = 0 if far else form_factors.electron_beyond(atom.number, squared_k, abs(z), table)
+            beyond[i] = form_factors.electron(atom.number, squared_k, table) - part if z > 0 else part
+        beyond[8] = form_factors.electron(atom.number, squared_k, table)
+        phase = np.exp(-2j * np.pi * (ky * atom.y + kx * atom.x))
+        direct += atoms.arrays["occupancy"][atom.index] * np.diff(beyond, axis=0) * phase
+    v = potential.POTENTIAL_CONSTANT * np.fft.ifft2(direct).real * np.prod(shape) / np.prod(grid.extent_angstrom)
+    wanted = np.stack([potential.transmission(one, 1e-4, grid.antialias(), np.complex128) for one in v])
+    found = np.stack([built.transmissions[i] for i in built.order])
+    assert np.abs(found - wanted).max() < 3 * finite.TOLERANCE * 1e-4 * v.max()
+    whole = specimen.build(atoms, grid, 1.5, 1e-4, table, np.complex128, np).slices
+    infinite = np.stack([whole.transmissions[i] for i in whole.order])
+    assert np.linalg.norm(infinite - wanted) > 0.05 * np.linalg.norm(1 - wanted)
 
 
-def test_planes_converge_to_exact_heights(monkeypatch):
-    """The error falls with the square of the planes' distance, and is far below what finite projection changes."""
-    listed = specimen.atom_list(heated(16))
-    arguments = (GRID, 16 * 4.08, 32, 1e-3, "lobato", np.complex128, np)
-
-    def transmissions(spacing):
-        monkeypatch.setattr(finite, "PLANE_ANGSTROM", spacing)
-        return np.stack(finite.build(listed, *arguments).transmissions)
-
-    exact = transmissions(1e-4)
-    infinite = specimen.build(heated(16), GRID, 2.04, 1e-3, "lobato", np.complex128, np).slices
-    change = np.linalg.norm(np.stack(infinite.transmissions) - exact)
-    coarse, shipped = (np.linalg.norm(transmissions(spacing) - exact) for spacing in (0.4, 0.2))
-    assert shipped < 0.5 * coarse
-    assert shipped < 0.3 * change
+@pytest.mark.parametrize("table", ["lobato", "kirkland"])
+@pytest.mark.parametrize("extent", [(9.0, 10.5), (1.5, 1.0)])
+@pytest.mark.parametrize("number", [1, 8, 38, 79])
+def test_few_heights_stand_for_all(number, extent, table):
+    """The expansion against the closed form, at heights that it was not made from and every k of coarse and fine grids,
+    as a share of the whole atom; nothing is left at the frequencies that it leaves out."""
+    grid = Grid((60, 84), extent)
+    ky, kx = potential.quadrant_frequencies(grid)
+    squared_k = ky**2 + kx**2
+    whole = form_factors.electron(number, squared_k, table)
+    for shell in finite.shells(number, grid, table, np.float64, np):
+        ny, nx = shell.parts.shape[1:]
+        assert len(shell.parts) <= 12
+        for z in np.random.default_rng(1).uniform(shell.nearest, shell.farthest, 20):
+            error = form_factors.electron_beyond(number, squared_k, z, table)
+            error[:ny, :nx] -= np.tensordot(shell.weights(z), shell.parts, axes=1)
+            assert np.abs(error / whole).max() < 10 * finite.TOLERANCE
 
 
 def test_thinner_slices_converge():
