@@ -17,6 +17,7 @@ from typing import Any, Literal
 
 import numpy as np
 import xxhash
+from threadpoolctl import threadpool_limits
 
 from namsa.checks import SimulationWarning
 from namsa.config import SimulationConfig, Specimen, Split
@@ -62,6 +63,7 @@ class Entry:
     cost: int = 0
 
 
+@threadpool_limits.wrap(limits=1, user_api="blas")  # matrices of a few hundred rows: more threads only wait
 def build(config: SimulationConfig, materials: Sequence[Material]) -> tuple[Entry, ...]:
     """Every material along every zone axis at every thickness, with every configuration of the microscope.
 
