@@ -166,6 +166,7 @@ def _facts(p: Tree) -> list[tuple[str, str]]:
         grid += f", {counted(phonons['configurations'], 'frozen phonon')}"
     return [
         ("specimen", ", ".join(part for part in specimen if part)),
+        *([("crystal", p["source"])] if p.get("source") else []),
         ("microscope", ", ".join(lens)),
         *([("detector", ", ".join(_given(p["detector"], _DETECTOR)))] if p.get("detector") else []),
         ("simulation", ", ".join([grid, *_given(p, _SIMULATION)])),
