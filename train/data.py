@@ -3,9 +3,10 @@
 Orders, symmetries and noise are drawn from seeds and the epoch's number alone, so that a resumed job sees the same
 batches.
 
-A batch is read as it lies on the disk: checksum and one copy, both without the interpreter's lock, from the file's
-pages into memory that TensorFlow takes over. The arithmetic is TensorFlow's, on the device that trains, so that a GPU
-is sent float16. All of it happens in threads ahead of the step.
+A batch is read as it lies on the disk: one copy, without the interpreter's lock, from the file's pages into memory that
+TensorFlow takes over. The arithmetic is TensorFlow's, on the device that trains, so that a GPU is sent float16. All of
+it happens in threads ahead of the step. A process compares a sample's checksum when it first reads it: that finds what
+was damaged before the job, and later epochs are read half as fast again.
 """
 
 import math
@@ -115,13 +116,20 @@ class Batch(NamedTuple):
 
 
 def batches(
-    dataset: Readable, share: Sequence[Entry], experiment: Experiment, epoch: int, first: int = 0
+    dataset: Readable,
+    share: Sequence[Entry],
+    experiment: Experiment,
+    epoch: int,
+    first: int = 0,
+    checked: set[str] | None = None,
 ) -> Generator[tuple[Tensor, Tensor], None, None]:
     """(x, y) batches of `share` in its order but the `first` ones, which are not read; ready ahead of the step.
 
     As `load_sample`, with a leading axis of the batch, x in the type in which the network computes. What fills no
     batch is left out. Raises what reading a sample raised: WorkError where its checksum does not match. To be closed
     before `dataset` is, for threads read it.
+
+    checked: ids of samples whose checksums need not be compared again; those that were are added
     """
     inputs = experiment.training.inputs
     settings = (inputs.power, inputs.gain, inputs.density_scale_e_per_angstrom2, inputs.layout)
@@ -130,7 +138,7 @@ def batches(
     def ready(batch: Batch) -> tuple[Tensor, Tensor]:
         return prepare(*batch, *settings, experiment.network.data_format, dtype)
 
-    return read_batches(dataset, share, experiment, epoch, first, ready)
+    return read_batches(dataset, share, experiment, epoch, first, ready, set() if checked is None else checked)
 
 
 def read_batches(
@@ -140,6 +148,7 @@ def read_batches(
     epoch: int,
     first: int,
     ready: Callable[[Batch], Result],
+    checked: set[str],
 ) -> Generator[Result, None, None]:
     """ready(batch), called in threads, of the host's tensors of each batch; see `batches`.
 
@@ -155,7 +164,7 @@ def read_batches(
     waiting = max(2, min(2 * threads, int(inputs.read_ahead_gib * 2**30 / (together * batch_bytes))))
 
     def read(batches: Sequence[Sequence[Entry]]) -> list[Result]:
-        found = (read_batch(dataset, entries, experiment, epoch, buffers) for entries in batches)
+        found = (read_batch(dataset, entries, experiment, epoch, buffers, checked) for entries in batches)
         return [ready(Batch(*map(as_tensor, arrays))) for arrays in found]
 
     whole = [share[at : at + size] for at in range(first * size, len(share) - size + 1, size)]
@@ -166,9 +175,14 @@ def read_batches(
 
 
 def read_batch(
-    dataset: Readable, entries: Sequence[Entry], experiment: Experiment, epoch: int, buffers: Buffers
+    dataset: Readable,
+    entries: Sequence[Entry],
+    experiment: Experiment,
+    epoch: int,
+    buffers: Buffers,
+    checked: set[str],
 ) -> Batch:
-    """The samples of `entries`, each checked against its digest and copied once, in arrays of `buffers`."""
+    """The samples of `entries`, each copied once, into arrays of `buffers`; compares checksums not in `checked`."""
     inputs, patterns_shape, image_shape = experiment.training.inputs, *experiment.sample_shapes()
     dtype = "float32" if inputs.dose_electrons_per_pattern else experiment.data.dtype
     batch = Batch(
@@ -177,8 +191,9 @@ def read_batch(
         buffers.empty((len(entries), *image_shape), "float32"),
     )
     for entry, *out in zip(entries, *batch, strict=True):
-        with dataset.view(entry.id, check=True) as record:
+        with dataset.view(entry.id, check=entry.id not in checked) as record:
             _copy(record, entry, inputs, epoch, *out)
+        checked.add(entry.id)
     return batch
 
 

@@ -7,7 +7,8 @@ GB/s are of patterns and densities, medians over the rounds.
 
 memcpy      np.copyto of the same bytes from the shard's mapped pages to memory that has been used before; one thread,
             and as many as there are cores
-namsa       `train.data.read_batches`: checksum, one copy, the host's tensors, as the training job reads them
+namsa       `train.data.read_batches`: one copy, the host's tensors, as the training job reads them
+namsa, first  the same in the first epoch of a process, where checksums are compared (TFRecord does so always)
 namsa, x y  `train.data.batches`: these, and what the network takes, made of them by TensorFlow on the device: here, the
             CPU
 TFRecord    tf.train.Example in uncompressed files, one a core, interleaved, parsed (decode_raw) and batched by tf.data
@@ -113,6 +114,7 @@ def measure(size: Size, folder: Path, rounds: int) -> dict[str, Any]:
         dataset = stack.enter_context(Dataset(folder))
         views = [stack.enter_context(dataset.view(entry.id, check=False)) for entry in entries]
         sample_bytes = views[0].cbed.nbytes + views[0].density.nbytes
+        checked = {entry.id for entry in entries}
         parsed: dict[str, Callable[[], Any]] = {}
         for order in ("single", "batch"):
             parsed[order] = lambda order=order: list_all(tfrecord(size, folder, order))
@@ -120,8 +122,9 @@ def measure(size: Size, folder: Path, rounds: int) -> dict[str, Any]:
         methods: dict[str, Callable[[], Any]] = {
             "memcpy": lambda: memcpy(views * size.passes, size, 1),
             "memcpy, threads": lambda: memcpy(views * size.passes, size, available_cores()),
-            "namsa": lambda: list_all(data.read_batches(dataset, share, experiment, 0, 0, lambda batch: batch)),
-            "namsa, x y": lambda: list_all(data.batches(dataset, share, experiment, 0)),
+            "namsa": lambda: list_all(data.read_batches(dataset, share, experiment, 0, 0, as_read, checked)),
+            "namsa, first": lambda: first_epochs(dataset, entries, size.passes, experiment),
+            "namsa, x y": lambda: list_all(data.batches(dataset, share, experiment, 0, checked=checked)),
             "TFRecord": parsed[fastest],
             "HDF5": lambda: list_all(hdf5(size, folder, np.random.default_rng(0).permutation(len(entries)))),
         }
@@ -157,7 +160,7 @@ def measure(size: Size, folder: Path, rounds: int) -> dict[str, Any]:
     }
 
 
-METHODS = ("memcpy", "memcpy, threads", "namsa", "namsa, x y", "TFRecord", "HDF5")
+METHODS = ("memcpy", "memcpy, threads", "namsa", "namsa, first", "namsa, x y", "TFRecord", "HDF5")
 
 
 # ---- Stores ---------------------------------------------------------------------------------------------------------
@@ -231,6 +234,15 @@ def sample(size: Size, image: tuple[int, int], seed: int) -> Sample:
 
 
 # ---- Readers --------------------------------------------------------------------------------------------------------
+
+
+def as_read(batch: data.Batch) -> data.Batch:
+    return batch
+
+
+def first_epochs(dataset: Dataset, entries: list[Entry], passes: int, experiment: Experiment) -> None:
+    for _ in range(passes):
+        list_all(data.read_batches(dataset, entries, experiment, 0, 0, as_read, set()))
 
 
 def memcpy(views: list[records.Record], size: Size, threads: int) -> None:

@@ -223,6 +223,21 @@ def test_a_corrupt_record_ends_the_epoch_with_its_reason():
         list(found)
 
 
+def test_a_checksum_is_compared_when_a_process_first_reads_the_sample():
+    data, entries = dataset(3)
+    compared = []
+
+    class Watched(Memory):
+        def view(self, sample_id, check=False):
+            compared.extend([sample_id] * check)
+            return super().view(sample_id, check)
+
+    checked = set()
+    for epoch in range(2):
+        assert len(list(batches(Watched(data.encoded), entries, experiment(), epoch, checked=checked))) == 3
+    assert sorted(compared) == sorted(checked) == [entry.id for entry in entries]
+
+
 def test_mean_target_is_the_mean_density():
     data, entries = dataset(3)
     expected = np.mean([sample(seed).density.astype(np.float64) for seed in range(3)], axis=0)

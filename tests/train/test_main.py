@@ -206,8 +206,8 @@ from train.__main__ import main
 from namsa.errors import WorkError
 whole = data.batches
 
-def cut(dataset, share, experiment, epoch):
-    for index, batch in enumerate(whole(dataset, share, experiment, epoch)):
+def cut(dataset, share, experiment, epoch, **more):
+    for index, batch in enumerate(whole(dataset, share, experiment, epoch, **more)):
         if (reduction.rank(), epoch, index) == (1, 1, 2):
             raise WorkError("the disk is on fire")
         yield batch
