@@ -72,11 +72,15 @@ class Materials(Section):
 
 
 class Split(Section):
-    """Fractions of the materials, assigned by a hash of the reduced formula: no formula is in two splits."""
+    """Fractions of the materials, assigned by hash: no formula is in two splits, nor, if wanted, any prototype."""
 
     train: float = Field(0.90, ge=0, le=1)
     dev: float = Field(0.05, ge=0, le=1)
     test: float = Field(0.05, ge=0, le=1)
+    by: Literal["formula", "prototype"] = Field(
+        "formula",
+        description="'prototype': materials of one formula, or of one kind of formula and space group, stay together",
+    )
 
     @model_validator(mode="after")
     def _sums_to_one(self) -> "Split":

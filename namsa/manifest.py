@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import xxhash
@@ -27,12 +27,11 @@ from namsa.files import write_whole
 from namsa.grid import fast_shape
 from namsa.orient import Fit, Rectangles, fit, rectangles
 from namsa.potential import slice_count
+from namsa.splits import SPLITS, SplitName, assign
 from namsa.variation import Varied, draw
 
 FILE_NAME = "manifest.jsonl"
 FORMAT, VERSION = "namsa-manifest", 1
-SplitName = Literal["train", "dev", "test"]
-SPLITS: tuple[SplitName, ...] = ("train", "dev", "test")
 
 
 @dataclass(frozen=True)
@@ -70,8 +69,7 @@ def build(config: SimulationConfig, materials: Sequence[Material]) -> tuple[Entr
     What cannot be built has its reason in `skipped`. Raises InputError where two entries would have the same id.
     """
     entries = []
-    for material in materials:
-        split = split_of(material.formula, config.split)
+    for material, split in zip(materials, assign(materials, config.split), strict=True):
         for zone_axis in config.specimen.zone_axes:
             for thickness, reason, cost in _specimens(config, material, zone_axis):
                 specimen = f"{material.name}-{''.join(map(str, zone_axis))}-{thickness:g}A"
@@ -108,18 +106,6 @@ def _seed(config: SimulationConfig, name: str) -> int:
     return int.from_bytes(_sha256(f"{config.seed} {name}")[:6], "big")
 
 
-def split_of(formula: str, split: Split) -> SplitName:
-    """The split of all materials with this reduced formula, the same everywhere: SHA-256 as a number in [0, 1)."""
-    number = int.from_bytes(_sha256(formula)[:6], "big") / 2**48
-    chosen, start = SPLITS[0], 0.0
-    for name in SPLITS:
-        fraction = getattr(split, name)
-        if fraction > 0 and number >= start:  # so that rounding in the sum cannot choose an empty split
-            chosen = name
-        start += fraction
-    return chosen
-
-
 def ensure(directory: Path, config: SimulationConfig, materials: Sequence[Material]) -> tuple[Entry, ...]:
     """The entries of the manifest in `directory`; where there is none, it is built and written first.
 
@@ -152,7 +138,7 @@ def config_hash(config: SimulationConfig, materials: Sequence[Material]) -> str:
     decisive = [
         config.samples_hash(),
         config.seed,
-        config.split.model_dump(),
+        config.split.model_dump(exclude={"by"} if config.split.by == "formula" else None),
         config.specimen.zone_axes,
         config.specimen.thickness_angstrom,
         [[material.name, material.formula, _atoms_hash(material)] for material in materials],

@@ -6,7 +6,8 @@ import pytest
 from fake_samples import MATERIALS, config
 
 from namsa import library
-from namsa.manifest import SPLITS, build, split_of
+from namsa.manifest import SPLITS, build
+from namsa.splits import split_of
 from namsa.strata import rows, strata
 
 UNEVEN = {"train": 0.5, "dev": 0.25, "test": 0.25}
