@@ -29,7 +29,7 @@ def assign(materials: Sequence[Material], split: Split) -> list[SplitName]:
 
 def split_of(family: str, split: Split) -> SplitName:
     """The split of a family of materials by its name, such as a reduced formula: SHA-256 as a number in [0, 1)."""
-    number = int.from_bytes(hashlib.sha256(family.encode()).digest()[:6], "big") / 2**48
+    number = int.from_bytes(_sha256(family)[:6], "big") / 2**48
     chosen, start = SPLITS[0], 0.0
     for name in SPLITS:
         fraction = getattr(split, name)
@@ -60,3 +60,7 @@ def _families(labels: Sequence[set[str]]) -> list[str]:
         for other in others:
             parent[other] = first
     return [root(min(labelled)) for labelled in labels]
+
+
+def _sha256(text: str) -> bytes:
+    return hashlib.sha256(text.encode()).digest()

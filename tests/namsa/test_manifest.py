@@ -45,7 +45,7 @@ def test_splits_are_by_formula_and_come_in_the_wanted_proportions():
 
 
 def test_rounding_puts_nothing_into_an_empty_split(monkeypatch):
-    monkeypatch.setattr("namsa.manifest._sha256", lambda text: b"\xff" * 32)
+    monkeypatch.setattr("namsa.splits._sha256", lambda text: b"\xff" * 32)
     assert split_of("X", Split(train=0.9, dev=0.1 - 1e-10, test=0)) == "dev"
     assert split_of("X", UNEVEN) == "test"
 
