@@ -31,6 +31,7 @@ _DETECTOR = {
     "dose_electrons_per_angstrom2": "{} electrons/Å²",
 }
 _SIMULATION = {"form_factors": "{} form factors", "projection": "{} projection", "precision": "{}"}
+_LISTED = 5  # failures; `namsa verify` lists all
 _ORIGIN = {"config_hash": "configuration {}", "split": "{} split"}
 
 
@@ -41,11 +42,13 @@ def dataset(directory: Path) -> Tree:
     with shards.Dataset(directory) as data:
         present = [entry for entry in entries if entry.id in data]
         first = _record(data, present[0].id) if present else None
+        failures = {k: why for k, why in read_failures(directory, header["samples_hash"]).items() if k not in data}
     return {
         "path": str(directory),
         "entries": len(entries),
         "skipped": sum(bool(entry.skipped) for entry in entries),
-        "failed": len(read_failures(directory, header["samples_hash"])),
+        "failed": len(failures),
+        "failures": failures,
         "samples": len(present),
         "materials": len({entry.material for entry in present}),
         "splits": {name: sum(entry.split == name for entry in present) for name in ("train", "dev", "test")},
@@ -108,6 +111,7 @@ def text(found: Tree) -> str:
         not_made = f"{found['skipped']} cannot be built, {found['failed']} failed"
         facts = [
             ("samples", f"{found['samples']} of {found['entries']} in the manifest; {not_made}"),
+            *(("failed", f"{sample_id}: {why}") for sample_id, why in list(found["failures"].items())[:_LISTED]),
             ("shards", f"{found['shards']}, {size}"),
         ]
         if found["merged"]:

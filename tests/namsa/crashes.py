@@ -133,15 +133,13 @@ def ids_of(path: Path) -> tuple[str, ...]:
 # ---- Killed ---------------------------------------------------------------------------------------------------------
 
 
-def victim(directory: Path, rank: int, size: int, settings, kill_at: int, count=None) -> None:
-    """A rank that kills itself at its `kill_at`th point, or tells how many there were."""
-    acknowledge(directory)
-    passed = 0
+def kill_at(number: int) -> list[int]:
+    """From here on this process kills itself at its `number`th point; the list has how many it has passed."""
+    passed = [0]
 
     def point() -> None:
-        nonlocal passed
-        passed += 1
-        if passed == kill_at:
+        passed[0] += 1
+        if passed[0] == number:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def instrument(owner, name: str) -> None:
@@ -157,9 +155,30 @@ def victim(directory: Path, rank: int, size: int, settings, kill_at: int, count=
 
     for owner, name in POINTS:
         instrument(owner, name)
+    return passed
+
+
+def victim(directory: Path, rank: int, size: int, settings, number: int, count=None) -> None:
+    """A rank that kills itself at its `number`th point, or tells how many there were."""
+    acknowledge(directory)
+    passed = kill_at(number)
     produce(directory, rank, size, settings)
     if count:
-        count.send(passed)
+        count.send(passed[0])
+
+
+def killed(work, *args, number: int) -> bool:
+    """Whether `work(*args)`, in a process of its own, came to its `number`th point, where it is killed."""
+
+    def run() -> None:
+        kill_at(number)
+        work(*args)
+
+    process = fork.Process(target=run)
+    process.start()
+    process.join()
+    assert process.exitcode in (0, -signal.SIGKILL)
+    return process.exitcode != 0
 
 
 def kill_many(reference: Reference, root: Path, kills: int, seed: int) -> dict[str, int]:

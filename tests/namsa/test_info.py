@@ -8,7 +8,7 @@ import fake_samples
 import numpy as np
 import pytest
 
-from namsa import Detector, InputError, factory, hdf5, info, simulate
+from namsa import Detector, InputError, WorkError, factory, hdf5, info, simulate
 from namsa.cli import main
 
 
@@ -99,3 +99,18 @@ def test_a_place_that_is_no_dataset_is_said_to_be_none(tmp_path):
         info.dataset(tmp_path)
     with pytest.raises(InputError, match="none.h5"):
         info.file(tmp_path / "none.h5")
+
+
+def test_what_could_not_be_made_is_counted_and_listed(tmp_path, sample, monkeypatch, capsys):
+    monkeypatch.setattr(factory, "select", lambda _: fake_samples.MATERIALS)
+
+    def no_iron(config, material, entry):
+        if material.formula == "Fe":
+            raise WorkError(f"no iron along {entry.zone_axis}")
+        return fake_samples.simulate(config, material, entry)
+
+    factory.produce(fake_samples.config(), tmp_path, simulate=no_iron)
+    found = info.dataset(tmp_path) | {"first": None}
+    assert found["failed"] == len(found["failures"]) == 4
+    assert found["failures"]["Fe-bcc-001-20A"] == "no iron along (0, 0, 1)"
+    assert "failed           Fe-bcc-001-20A: no iron along (0, 0, 1)\n" in info.text(found)

@@ -1,8 +1,10 @@
 """Merging: each sample once, checked on the way, and nothing that does not belong together."""
 
 import os
+import shutil
 
 import pytest
+from crashes import killed
 from fake_samples import MATERIALS, config, contents, simulate
 
 from namsa import InputError, WorkError, factory, manifest, merge, space
@@ -69,6 +71,19 @@ def test_a_merge_that_was_cut_off_goes_on(parts, tmp_path):
     assert merge.merge(parts, tmp_path / "out")["samples"] == 11
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
     assert not verify(tmp_path / "out")["repeated"]
+
+
+def test_killed_at_any_point_a_merge_goes_on(parts, tmp_path):
+    number, again, whole = 0, True, contents(tmp_path / "whole")
+    while again:
+        number += 3  # all of them take long; before and after a call come in turn
+        out = tmp_path / f"out-{number}"
+        again = killed(merge.merge, parts, out, number=number)
+        assert merge.merge(parts, out)["samples"] == 11
+        assert contents(out) == whole
+        assert verify(out)["repeated"] == []
+        shutil.rmtree(out)
+    assert number > 20
 
 
 def test_a_dataset_under_way_takes_in_another(parts, tmp_path):

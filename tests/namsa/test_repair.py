@@ -2,8 +2,10 @@
 
 import json
 import os
+import shutil
 
 import pytest
+from crashes import killed
 from fake_samples import MATERIALS, config, contents, sample, simulate
 
 from namsa import InputError, factory, space
@@ -146,6 +148,29 @@ def test_a_second_repair_takes_another_folder_and_one_cut_off_begins_anew(datase
         assert repair(dataset)["quarantine"] == str(dataset / f"quarantine-{number}")
     produce(dataset)
     assert contents(dataset) == undisturbed
+
+
+def test_killed_at_any_point_a_repair_loses_nothing_and_goes_on(dataset, undisturbed, tmp_path):
+    path = shard_path(dataset, 1)
+    with Shard(path) as shard:
+        bad = shard.ids[2]
+    change_a_bit(path, bad)
+    damaged, whole = path.read_bytes(), {k: v for k, v in undisturbed.items() if k != bad}
+    number, again = 0, True
+    while again:
+        number += 3  # all of them take long; before and after a call come in turn
+        copy = shutil.copytree(dataset, tmp_path / f"copy-{number}")
+        again = killed(repair, copy, number=number)
+        assert verify(copy)["corrupt"] in ([bad], [])
+        kept = [file.read_bytes() for file in copy.glob("**/shard-00001.lmdb")]
+        assert damaged in kept  # in its place, or aside, or both
+        repair(copy)
+        assert contents(copy) == whole
+        assert damaged in [file.read_bytes() for file in copy.glob("quarantine-*/shard-00001.lmdb")]
+        produce(copy)
+        assert contents(copy) == undisturbed
+        shutil.rmtree(copy)
+    assert number > 20
 
 
 def test_a_manifest_that_was_edited_is_said_to_be(dataset):
