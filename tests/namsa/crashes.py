@@ -373,24 +373,28 @@ def fill_many(reference: Reference, root: Path, runs: int, seed: int, disk=None)
         directory, here_there = root / f"full-{number}", fork.Pipe()
         directory.mkdir()
         room = rng.randint(0, 80) * 4096
-        if disk:
-            disk(directory, max(room, 4096))
+        acknowledged(directory).unlink(missing_ok=True)
         settings = rng.choice(SETTINGS)
-        rank = fork.Process(target=hungry, args=(directory, settings, None if disk else room, here_there[1]))
-        rank.start()
-        message = here_there[0].recv()
-        rank.join()
-        assert rank.exitcode == 0
-        if message:
-            assert "cannot write" in message
-            assert any(reason in message for reason in ("No space left", "File too large", "disk is full")), message
-            ended += 1
-        if disk:
-            disk(directory, 2**26)
-        reference.check_kept(directory)
-        reference.check_finished(directory, rng.choice((1, 2)))
-        if disk:
-            disk(directory, 0)
+        try:
+            if disk:
+                disk(directory, max(room, 4096))
+            arguments = (directory, settings, None if disk else room, here_there[1])
+            rank = fork.Process(target=hungry, args=arguments)
+            rank.start()
+            message = here_there[0].recv()
+            rank.join()
+            assert rank.exitcode == 0
+            if message:
+                assert "cannot write" in message
+                assert any(reason in message for reason in ("No space left", "File too large", "disk is full")), message
+                ended += 1
+            if disk:
+                disk(directory, 2**26)
+            reference.check_kept(directory)
+            reference.check_finished(directory, rng.choice((1, 2)))
+        finally:
+            if disk:
+                disk(directory, 0)
         shutil.rmtree(directory)
     return ended
 

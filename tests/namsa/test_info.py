@@ -101,16 +101,17 @@ def test_a_place_that_is_no_dataset_is_said_to_be_none(tmp_path):
         info.file(tmp_path / "none.h5")
 
 
-def test_what_could_not_be_made_is_counted_and_listed(tmp_path, sample, monkeypatch, capsys):
+def test_what_could_not_be_made_is_counted_and_listed(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(factory, "select", lambda _: fake_samples.MATERIALS)
 
-    def no_iron(config, material, entry):
-        if material.formula == "Fe":
-            raise WorkError(f"no iron along {entry.zone_axis}")
-        return fake_samples.simulate(config, material, entry)
+    def nothing_works(config, material, entry):
+        raise WorkError(f"no {material.formula} along {entry.zone_axis}")
 
-    factory.produce(fake_samples.config(), tmp_path, simulate=no_iron)
-    found = info.dataset(tmp_path) | {"first": None}
-    assert found["failed"] == len(found["failures"]) == 4
-    assert found["failures"]["Fe-bcc-001-20A"] == "no iron along (0, 0, 1)"
-    assert "failed           Fe-bcc-001-20A: no iron along (0, 0, 1)\n" in info.text(found)
+    factory.produce(fake_samples.config(), tmp_path, simulate=nothing_works)
+    assert main(["info", str(tmp_path), "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["failed"] == len(found["failures"]) == 12
+    assert found["failures"]["Fe-bcc-001-20A"] == "no Fe along (0, 0, 1)"
+    listed = [line for line in info.text(found).splitlines() if line.split()[0] == "failed"]
+    assert len(listed) == 5
+    assert all(" along (" in line for line in listed)
