@@ -13,11 +13,15 @@ from typing import Any
 
 from namsa.errors import InputError, WorkError
 from namsa.launcher import rank_and_size
+from train import supervise
 from train.config import Reduction, load
+from train.signals import Stopped
 
 USAGE = """
   python -m train CONFIG [--set section.key=value ...] [--run-dir DIR] [--home DIR]
       simulate what is missing, train, evaluate and report; run again to go on from the newest checkpoint
+  python -m train CONFIG ... --supervise [--ranks N [--min-ranks M] [--fewer-by K]] [--max-restarts R] [-- LAUNCHER ...]
+      the same, and again from the newest checkpoint where it fails: -- horovodrun -np {ranks}
   python -m train evaluate RUN_DIR
       measure the newest checkpoint on the held-out materials, and report
   python -m train stage FROM TO [--partition] [--threads N]
@@ -48,8 +52,39 @@ def train(arguments: Sequence[str]) -> int:
     parser.add_argument("--set", action="append", default=[], metavar="section.key=value", dest="overrides")
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="default runs/<name of the experiment>")
     parser.add_argument("--home", type=Path, metavar="DIR", help="keep the run directory there, too: it may be lost")
-    options = parser.parse_args(arguments)
-    return _job(options.config, options.overrides, options.run_dir, False, options.home)
+    parser.add_argument("--supervise", action="store_true", help="start again when it fails; a launcher may follow --")
+    parser.add_argument("--ranks", type=_count, metavar="N", help="{ranks} in the launcher's words")
+    parser.add_argument("--min-ranks", type=_count, metavar="M", help="where more keep failing (default N)")
+    parser.add_argument("--fewer-by", type=_count, default=1, metavar="K", help="ranks of a node")
+    parser.add_argument("--max-restarts", type=_count, default=10, metavar="R")
+    parser.add_argument("--ended", type=Path, help=argparse.SUPPRESS)  # where a supervised job leaves its exit code
+    cut = arguments.index("--") if "--" in arguments else len(arguments)
+    words, launcher = arguments[:cut], arguments[cut + 1 :]
+    options = parser.parse_args(words)
+    if options.supervise:
+        return _exit_code(lambda: _supervised(options, launcher))
+    if launcher or options.ranks or options.min_ranks:
+        parser.error("a launcher after --, --ranks and --min-ranks need --supervise")
+    return _job(options.config, options.overrides, options.run_dir, False, options.home, options.ended)
+
+
+def _supervised(options: argparse.Namespace, words: Sequence[str]) -> None:
+    experiment = load(options.config, options.overrides)
+    run_dir = options.run_dir or Path("runs") / experiment.name
+    ended = (options.home or run_dir) / ".ended.json"
+    job = [sys.executable, "-m", "train", str(options.config), "--run-dir", str(run_dir), "--ended", str(ended)]
+    job += [f"--set={each}" for each in options.overrides]
+    job += ["--home", str(options.home)] if options.home else []
+    plan = supervise.Plan(options.ranks, options.min_ranks, options.fewer_by, options.max_restarts)
+    places = [run_dir, *([options.home] if options.home else [])]
+    code = supervise.supervise(
+        lambda ranks: [*supervise.launcher(words, ranks), *job],
+        plan,
+        ended,
+        lambda: supervise.standing(places, experiment.data.directory),
+    )
+    if code:
+        raise SystemExit(code)
 
 
 def evaluate(arguments: Sequence[str]) -> int:
@@ -171,7 +206,12 @@ def _count(text: str) -> int:
 
 
 def _job(
-    config: Path, overrides: Sequence[str], run_dir: Path | None, evaluate_only: bool, home: Path | None = None
+    config: Path,
+    overrides: Sequence[str],
+    run_dir: Path | None,
+    evaluate_only: bool,
+    home: Path | None = None,
+    ended: Path | None = None,
 ) -> int:
     def check() -> None:
         if rank_and_size()[1] == 1:
@@ -182,10 +222,10 @@ def _job(
 
         main.train(config, overrides, run_dir, evaluate_only, home)
 
-    return _exit_code(check) or _as_rank(work)
+    return _exit_code(check, ended) or _as_rank(work, ended)
 
 
-def _as_rank(work: Callable[[Any], None]) -> int:
+def _as_rank(work: Callable[[Any], None], ended: Path | None = None) -> int:
     """One rank of a job, `work(reduction)`, and how it ends."""
 
     def ranked() -> None:
@@ -194,6 +234,8 @@ def _as_rank(work: Callable[[Any], None]) -> int:
 
         try:
             work(reduction)
+            if reduction.rank() == 0:
+                supervise.leave(ended, 0)
         except Exception as error:
             if reduction.lost_another_rank(error):
                 raise reduction.ended_elsewhere(1) from None
@@ -201,21 +243,27 @@ def _as_rank(work: Callable[[Any], None]) -> int:
         finally:
             reduction.stop()
 
-    return _exit_code(ranked)
+    return _exit_code(ranked, ended)
 
 
-def _exit_code(work: Callable[[], None]) -> int:
+def _exit_code(work: Callable[[], None], ended: Path | None = None) -> int:
     try:
         work()
     except (InputError, WorkError) as error:
         print(f"error: {error}", file=sys.stderr)
-        return 2 if isinstance(error, InputError) else 1
+        code = 2 if isinstance(error, InputError) else 1
+        supervise.leave(ended, code)
+        return code
     except OSError as error:
         print(f"error: {error.filename or 'the system'}: {error.strerror}", file=sys.stderr)
         return 1
-    except KeyboardInterrupt as stopped:
-        if rank_and_size()[0] == 0 or str(stopped):
-            print(str(stopped) or "interrupted; run again to go on from the newest checkpoint", file=sys.stderr)
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        supervise.leave(ended, 130)
+        return 130
+    except KeyboardInterrupt:
+        if rank_and_size()[0] == 0:
+            print("interrupted; run again to go on from the newest checkpoint", file=sys.stderr)
         return 130
     return 0
 

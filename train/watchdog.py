@@ -67,8 +67,10 @@ def watch(ranks: Ranks, warning_s: float) -> Iterator["Watchdog"]:
         )
         try:
             yield dog
-        finally:
-            dog.close()
+        except BaseException:
+            dog.close(farewell=False)  # where the others wait for this rank, it shall be missed
+            raise
+        dog.close()
 
 
 class Watchdog:
@@ -115,9 +117,11 @@ class Watchdog:
             self.beat(step, STEPPING)
             yield batch
 
-    def close(self) -> None:
+    def close(self, farewell: bool = True) -> None:
         self.leaving.set()
         self.thread.join()
+        if farewell:
+            self._tell({"left": True})
 
     # ---- The thread -------------------------------------------------------------------------------------------------
 
@@ -131,7 +135,6 @@ class Watchdog:
                 self._forgive(now)
             last = now
             self._judge(now)
-        self._tell({"left": True})
 
     def _place(self) -> dict[str, int]:
         return {"step": self.me.step, "phase": self.me.phase}
