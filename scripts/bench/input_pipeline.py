@@ -68,7 +68,7 @@ class Size(NamedTuple):
 SIZES = {
     "small": Size((24, 24), (16, 16), "scan", 256, 8, 2),  # the quickstart's
     "medium": Size((8, 8), (128, 128), "detector", 128, 8, 4),
-    "paper": Size((32, 32), (512, 512), "detector", 4, 1, 1, "mixed_float16", "channels_first"),
+    "paper": Size((32, 32), (512, 512), "detector", 2, 2, 1, "mixed_float16", "channels_first"),
 }
 
 
@@ -353,7 +353,7 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--sizes", nargs="+", choices=SIZES, default=list(SIZES))
-    parser.add_argument("--folder", help="where to put the temporary folder; 7 GB for the paper's samples")
+    parser.add_argument("--folder", help="where to put the temporary folder; 4 GB for the paper's samples")
     parser.add_argument("--no-job", action="store_true", help="leave out the training job")
     parser.add_argument("--json", action="store_true", help="one JSON object as the last line")
     return parser.parse_args()
