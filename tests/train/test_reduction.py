@@ -35,9 +35,11 @@ class Alone:
         self.optimizer.build(self.weights)
 
     def gradients(self, x, y):
+        """Those of the loss; `huber` is its part that depends on the samples."""
         with tf.GradientTape() as tape:
             huber = losses.huber(self.model(x, training=True), y, losses.huber_delta(self.training.loss, 0))
             loss = huber + losses.l2(losses.kernels(self.weights), self.training.loss.l2)
+        self.huber = float(huber)
         return tape.gradient(loss, [weight.value for weight in self.weights])
 
 
@@ -61,10 +63,13 @@ def test_no_gradient_is_lost_or_misplaced(together, name):
 
 @pytest.mark.slow
 def test_four_ranks_are_one_with_four_times_the_batch(together):
-    alone = Alone()
+    alone, hubers = Alone(), []
     for x, y in four_ranks.batches():
         alone.optimizer.apply(alone.gradients(x, y), alone.weights)
+        hubers.append(alone.huber)
     assert_close(together[0], "groups", alone.weights)
+    for found in together[1]:
+        np.testing.assert_allclose(found["huber"]["groups"], hubers, rtol=1e-5)
 
 
 @pytest.mark.slow

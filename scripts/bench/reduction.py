@@ -1,0 +1,145 @@
+"""What the response cache and gradient groups save, counted from outside Horovod.
+
+    scripts/uv run python scripts/bench/reduction.py [--ranks 2 4 8 16 32] [--rounds 3] [--json]
+
+Needs a C compiler; Open MPI and a Horovod built on it come in an environment of its own (some two minutes the first
+time). 32 ranks take 16 GB. Every round goes through {cache off, on} × {no groups, groups}, one after the other, so that
+whatever else the machine does falls on all alike; numbers are medians over the rounds, of a step after the first ones.
+
+A shim under LD_PRELOAD (pmpi.c) counts calls and bytes of control messages at rank 0 and of data, and the CPU time that
+rank 0's Horovod thread takes outside MPI: "coordinator", of which "idle" in cycles in which nothing was ready. Step
+times mean something up to as many ranks as there are cores; beyond, the processes wait for each other.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).parent
+WORKER = HERE / "worker_reduction.py"
+ARMS = {
+    "neither": {"cache_capacity": 0, "groups": 0},
+    "groups": {"cache_capacity": 0, "groups": 8},
+    "cache": {"cache_capacity": 4096, "groups": 0},
+    "both": {"cache_capacity": 4096, "groups": 8},
+}
+WORKLOADS = {"small": "200 small tensors", "network": "FC-DenseNet"}
+
+
+def main() -> None:
+    options = parse()
+    python = environment()
+    with tempfile.TemporaryDirectory() as directory:
+        shim = Path(directory) / "pmpi.so"
+        compiler = python.with_name("mpicc")
+        subprocess.run([compiler, "-O2", "-Wall", "-shared", "-fPIC", "-o", shim, HERE / "pmpi.c"], check=True)
+        results = []
+        for workload in options.workloads:
+            for ranks in options.ranks:
+                results.append(measure(python, shim, workload, ranks, options))
+                show(results[-1])
+    summary = summarise(results, options)
+    print("\n" + "\n".join(summary["says"]))
+    if options.json:
+        print(json.dumps(summary | {"results": results}))
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8, 16, 32])
+    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
+    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="'neither' and 'both' among them")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--steps", type=int, default=20, help="counted in each round and setting")
+    parser.add_argument("--warm-up", type=int, default=5, help="steps before, in which Horovod learns the tensors")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    return parser.parse_args()
+
+
+def environment() -> Path:
+    """The Python of the worker's environment, which uv makes where it is missing."""
+    uv = HERE.parent / "uv"
+    subprocess.run([uv, "sync", "-q", "--script", WORKER], check=True)
+    found = subprocess.run([uv, "python", "find", "--script", WORKER], check=True, capture_output=True, text=True)
+    return Path(found.stdout.strip())
+
+
+def measure(python: Path, shim: Path, workload: str, ranks: int, options: argparse.Namespace) -> dict[str, Any]:
+    """Every round's numbers by arm, and their medians."""
+    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in options.arms}
+    for _ in range(options.rounds):
+        for name in options.arms:
+            job = {"workload": workload, "settings": ARMS[name], "warm_up": options.warm_up, "steps": options.steps}
+            numbers = launch(python, shim, ranks, job)
+            numbers["coordinator_ms"] = (numbers["control_ns"] + numbers["idle_ns"]) / 1e6
+            numbers["control_calls"] = sum(numbers[f"{kind}_calls"] for kind in ("bitvector", "gather", "broadcast"))
+            rounds[name].append(numbers)
+    medians = {
+        name: {key: statistics.median(numbers[key] for numbers in every) for key in every[0]}
+        for name, every in rounds.items()
+    }
+    return {"workload": workload, "ranks": ranks, "arms": medians, "rounds": rounds}
+
+
+def launch(python: Path, shim: Path, ranks: int, job: dict[str, Any]) -> dict[str, float]:
+    settings = os.environ | {
+        "LD_LIBRARY_PATH": str(python.parents[1] / "lib"),
+        "PYTHONPATH": str(HERE.parents[1]),
+        "TF_CPP_MIN_LOG_LEVEL": "3",
+        "OMPI_ALLOW_RUN_AS_ROOT": "1",  # Open MPI refuses containers otherwise
+        "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    }
+    command = [python.with_name("mpiexec"), "-n", ranks, "--oversubscribe", "--bind-to", "none"]
+    command += ["--mca", "mpi_yield_when_idle", 1, "-x", f"LD_PRELOAD={shim}", python, WORKER, json.dumps(job)]
+    ended = subprocess.run(list(map(str, command)), env=settings, capture_output=True, text=True, check=False)
+    if ended.returncode:
+        raise SystemExit(ended.stdout + ended.stderr)
+    return dict(json.loads(ended.stdout.strip().splitlines()[-1]))
+
+
+def show(result: dict[str, Any]) -> None:
+    print(f"\n{WORKLOADS[result['workload']]}, {result['ranks']} ranks, a step:")
+    print(f"{'':9} {'gathered':>10} {'messages':>9} {'coordinator':>12} {'(idle)':>9} {'data ops':>9} {'time':>9}")
+    for name, n in result["arms"].items():
+        print(
+            f"{name:9} {n['gather_bytes']:8.0f} B {n['control_calls']:9.1f} {n['coordinator_ms']:9.2f} ms "
+            f"{n['idle_ns'] / 1e6:6.2f} ms {n['data_calls']:9.1f} {1e3 * n['step_s']:6.1f} ms",
+            flush=True,
+        )
+
+
+def summarise(results: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
+    """`ratio`: coordinator CPU without either technique over that with both, small tensors, most ranks."""
+
+    def ratios(key: str, ranks: int, workload: str, less: str = "neither") -> float:
+        arms = next(r["rounds"] for r in results if (r["workload"], r["ranks"]) == (workload, ranks))
+        return statistics.median(a[key] / b[key] for a, b in zip(arms[less], arms["both"], strict=True))
+
+    says, found = [], {}
+    for workload in dict.fromkeys(result["workload"] for result in results):
+        for ranks in [result["ranks"] for result in results if result["workload"] == workload]:
+            row = {
+                "coordinator": ratios("coordinator_ms", ranks, workload),
+                "step": ratios("step_s", ranks, workload),
+            }
+            found[f"{workload} {ranks}"] = row
+            says.append(
+                f"{WORKLOADS[workload]}, {ranks} ranks, neither over both: coordinator {row['coordinator']:.1f} times, "
+                f"step {row['step']:.2f} times"
+            )
+            if "cache" in options.arms:
+                row["step_cache"] = ratios("step_s", ranks, workload, less="cache")
+                says[-1] += f"; cache over both: step {row['step_cache']:.2f} times"
+    most = max(result["ranks"] for result in results)
+    first = results[0]["workload"]
+    gathered = {f"{r['workload']} {r['ranks']}": r["arms"]["both"]["gather_bytes"] for r in results}
+    return {"ratio": found[f"{first} {most}"]["coordinator"], "ratios": found, "gathered": gathered, "says": says}
+
+
+if __name__ == "__main__":
+    main()

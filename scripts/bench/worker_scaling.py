@@ -1,0 +1,58 @@
+"""One rank of `weak_scaling.py`, on one core: steps in blocks, and stops itself after each until it is told to go on.
+
+argv: the directory for what it finds, the configuration, the number of samples and of steps a block; the environment
+has the cores. A line of RANK.jsonl is a block: the times of its steps in s, and the losses.
+"""
+
+import json
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+out, config, samples, steps = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
+cores = [int(core) for core in os.environ["BENCH_CORES"].split()]
+os.sched_setaffinity(0, {cores[int(os.environ["HOROVOD_RANK"])]})  # before any thread is started
+
+import numpy as np  # noqa: E402
+import tensorflow as tf  # noqa: E402
+
+from fcdensenet.build import build  # noqa: E402
+from train import reduction  # noqa: E402
+from train.config import load  # noqa: E402
+from train.loop import make_step  # noqa: E402
+from train.optimizers import LarsAdam  # noqa: E402
+
+tf.config.threading.set_inter_op_parallelism_threads(1)
+tf.config.threading.set_intra_op_parallelism_threads(1)
+experiment = load(Path(config))
+training = experiment.training
+reduction.start(training.reduction)
+rank, ranks = reduction.rank(), reduction.size()
+model = build(experiment.network.model_copy(update={"dropout": 0.0}), seed=0)
+optimizer = LarsAdam(training.optimizer)
+optimizer.build(model.trainable_variables)
+reduction.broadcast_state(model, optimizer)
+step = make_step(model, optimizer, training)
+
+rng = np.random.default_rng(0)
+channels, height, width = experiment.network.input_shape
+x = rng.random((samples, height, width, channels), np.float32)
+y = x[..., :1] * x[..., 1:2] + x.mean(-1, keepdims=True)
+share = slice(rank * samples // ranks, (rank + 1) * samples // ranks)
+batch = tf.constant(x[share]), tf.constant(y[share]), tf.constant(5e-4), tf.constant(1.0)
+
+step(*batch)
+with (out / f"{rank}.jsonl").open("w") as file:
+    while True:
+        time.sleep(0.3)  # others may still be at the end of the last step
+        os.kill(os.getpid(), signal.SIGSTOP)
+        times, losses = [], []
+        for _ in range(steps):
+            started = time.perf_counter()
+            numbers = step(*batch).numpy()
+            times.append(time.perf_counter() - started)
+            losses.append(float(numbers[0]))
+        file.write(json.dumps({"pid": os.getpid(), "times": times, "losses": losses}) + "\n")
+        file.flush()
