@@ -19,6 +19,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -44,9 +45,12 @@ class Job:
         self.process = subprocess.Popen(
             [str(word) for word in words], env=settings, stdout=self.log, stderr=self.log, start_new_session=True
         )
-        self.workers = self._workers()
+        self.workers: list[int] = []
 
-    def _workers(self) -> list[int]:
+    def begin(self) -> None:
+        self.workers = self._found()
+
+    def _found(self) -> list[int]:
         while len(found := [pid for pid in _processes() if _argument(pid) == str(self.out)]) < self.ranks:
             self._check()
         self._wait(found)
@@ -71,8 +75,11 @@ class Job:
         return max(statistics.median(each["times"]) for each in last), last[0]["losses"]
 
     def end(self) -> None:
-        for pid in self.workers:
+        """Ends all that it started: the launcher's session, and workers, which have sessions of their own."""
+        for pid in [pid for pid in _processes() if _argument(pid) == str(self.out)]:
             os.kill(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
         self.log.close()
 
@@ -96,6 +103,7 @@ def _stopped(pid: int) -> bool:
 
 def main() -> None:
     options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no stopped process is left behind
     cores = sorted(os.sched_getaffinity(0))
     if len(cores) < max(options.ranks):
         raise SystemExit(f"{max(options.ranks)} ranks need as many cores, here are {len(cores)}: give --ranks")
@@ -128,12 +136,13 @@ def rounds(
 ) -> Blocks:
     """By the number of ranks, (step time, losses) of every turn; `samples` are of all ranks together."""
     kind = "-".join(map(str, samples.values()))
-    jobs = {n: Job(directory / f"{kind}_{n}", n, samples[n], options, cores) for n in samples}
-    try:
+    with ExitStack() as stack:
+        jobs = {}
+        for n, together in samples.items():
+            jobs[n] = Job(directory / f"{kind}_{n}", n, together, options, cores)
+            stack.callback(jobs[n].end)
+            jobs[n].begin()
         turns = [{n: job.block() for n, job in jobs.items()} for _ in range(number)]
-    finally:
-        for job in jobs.values():
-            job.end()
     return {n: [turn[n] for turn in turns] for n in jobs}
 
 

@@ -124,6 +124,27 @@ def test_a_staged_dataset_whose_node_is_lost_gives_the_same_bits(undisturbed, co
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("no_report", "undisturbed")
+def test_gradients_that_wait_are_part_of_a_checkpoint(config):
+    late = ["training.reduction.lag=1", "training.epochs=2"]
+    whole, resumed = config.parent / "late", config.parent / "late_resumed"
+    train(config, late, whole)
+    train(config, [*late[:1], "training.epochs=1"], resumed)
+    train(config, late, resumed)
+    assert numbers(resumed) == numbers(whole)
+    assert numbers(whole)[0]["grad_norm"] == 0
+    for ours, theirs in zip(newest(resumed)[1].values(), newest(whole)[1].values(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.usefixtures("undisturbed")
+def test_a_list_of_groups_that_misses_a_variable_is_an_input_error(config, tmp_path):
+    groups = ["training.reduction.grouping=list", "training.reduction.group_list=[['up*', 'last/*']]"]
+    with pytest.raises(InputError, match="variable first/kernel in no group"):
+        train(config, groups, tmp_path)
+
+
+@pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
 def test_a_job_killed_within_an_epoch_takes_it_again(undisturbed, config, monkeypatch):
     run_dir = config.parent / "killed"
