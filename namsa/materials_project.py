@@ -19,6 +19,7 @@ import numpy as np
 from namsa.config import MaterialsProject
 from namsa.crystal import MAX_ELEMENT, Material
 from namsa.errors import InputError, WorkError
+from namsa.files import write_whole
 from namsa.library import standard
 
 FORMAT, VERSION = "namsa-materials-project", 1
@@ -45,6 +46,8 @@ def fetch(config: MaterialsProject) -> int:
 
     if config.file.exists():
         raise InputError(f"{config.file} is there already; delete it to ask the Materials Project again")
+    if not config.file.parent.is_dir():
+        raise InputError(f"there is no folder {config.file.parent} for the answer: make it first")
     key = os.environ.get(KEY, "")
     if not key:
         raise InputError(
@@ -65,12 +68,7 @@ def fetch(config: MaterialsProject) -> int:
         "source": "The Materials Project, https://materialsproject.org, CC BY 4.0; Jain et al. 2013",
         "documents": documents,
     }
-    partial = config.file.with_name(f".{config.file.name}.part")
-    try:
-        partial.write_text(json.dumps(answer) + "\n", encoding="utf-8")
-        partial.replace(config.file)
-    except OSError as error:
-        raise WorkError(f"cannot write {config.file}: {error.strerror}") from None
+    write_whole(config.file, json.dumps(answer) + "\n")
     return len(documents)
 
 

@@ -83,7 +83,7 @@ def test_a_thickness_that_gives_the_specimen_of_another_is_skipped_with_its_reas
 def test_an_empty_split_is_told_when_the_list_is_written(tmp_path):
     few = config(split={"train": 0.9, "dev": 0.05, "test": 0.05})
     with pytest.warns(
-        SimulationWarning, match=r"in dev \(5%\) and test \(5%\): splits are by formula, and there are 3:"
+        SimulationWarning, match=r"in dev \(5%\) and test \(5%\): splits are by formula, and there are 3 formulas:"
     ):
         ensure(tmp_path, few, MATERIALS)
     with warnings.catch_warnings():

@@ -93,6 +93,8 @@ def test_a_limit_is_kept_to_by_hash_and_asks_for_no_more_structures(tmp_path, se
 def test_without_a_key_or_an_answer_it_is_said_what_to_do(tmp_path, server, monkeypatch) -> None:
     with pytest.raises(InputError, match="no crystal of .*Xe.*ask for less"):
         fetch(query(tmp_path, elements=["Xe"]))
+    with pytest.raises(InputError, match="no folder .*absent"):
+        fetch(query(tmp_path / "absent"))
     server.status = 403
     with pytest.raises(WorkError, match="does not answer.*403"):
         fetch(query(tmp_path))
