@@ -17,6 +17,7 @@ from typing import Any, Literal, NamedTuple, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
+import xxhash
 
 from namsa.backend import available_cores
 from namsa.errors import WorkError
@@ -87,6 +88,11 @@ def too_few(samples: int, ranks: int, batch_size: int) -> str:
         f"{samples} training samples are too few for {ranks} ranks with batches of {batch_size}: add materials, "
         "thicknesses or zone axes, raise training.simulate_seconds, or use fewer ranks or smaller batches"
     )
+
+
+def digest(entries: Sequence[Entry]) -> str:
+    """Of the entries' ids in their order, which is what shares are cut from."""
+    return xxhash.xxh3_64_hexdigest("\n".join(entry.id for entry in entries).encode())
 
 
 def epoch_share(

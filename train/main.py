@@ -132,6 +132,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         held_out = [entry for entry in present if entry.split != "train"]
     if not experiment.data.node_local:
         reduction.check_same(len(present), "the number of samples")
+        reduction.check_same(data.digest(present), "the digest of the samples' ids")
     steps = reduction.lowest(len(to_learn) // shares // training.batch_size)
     if not steps:
         raise reduction.alike(InputError(data.too_few(len(to_learn), shares, training.batch_size)))

@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -67,9 +68,11 @@ def slowly(function):
 
 
 class Job:
-    """`ranks` forked processes that are the ranks of one training job."""
+    """`ranks` forked processes that are the ranks of one training job; `prepare(rank)` runs first in each."""
 
-    def __init__(self, ranks: int, arguments: list[str], log: Path) -> None:
+    def __init__(
+        self, ranks: int, arguments: list[str], log: Path, prepare: Callable[[int], None] = lambda rank: None
+    ) -> None:
         self.pids: dict[int, int] = {}
         self.codes: dict[int, int] = {}
         environments: list[dict[str, str]] = [{}]
@@ -82,11 +85,11 @@ class Job:
         for rank, environment in enumerate(environments):
             pid = os.fork()
             if not pid:
-                self._be(environment, arguments, log)
+                self._be(environment, arguments, log, lambda rank=rank: prepare(rank))
             self.pids[rank] = pid
 
     @staticmethod
-    def _be(environment: dict[str, str], arguments: list[str], log: Path) -> None:
+    def _be(environment: dict[str, str], arguments: list[str], log: Path, prepare: Callable[[], None]) -> None:
         code = 70
         try:
             with log.open("ab") as out:
@@ -96,6 +99,7 @@ class Job:
             train.main.write_report = lambda run_dir: None  # pictures take longer than all the rest of this job
             train.main.checkpoint.np.savez = slowly(np.savez)
             train.loop.learning_rate = slowly(train.loop.learning_rate)
+            prepare()
             code = command(arguments)
         except SystemExit as ended:
             code = int(ended.code or 0)

@@ -1,0 +1,87 @@
+"""What two ranks do when one of them, or what they are given, is at fault: OUT/faults.json; `test_faults.py` starts it.
+
+Each job is {"codes": by rank, "out": what all ranks wrote}.
+"""
+
+import json
+import os
+import signal
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import yaml
+from kills import CONFIG, Job, lines
+
+import train.main
+
+
+def job(out: Path, name: str, *overrides: str, ranks: int = 2, run_dir: Path | None = None, prepare=lambda rank: None):
+    run_dir, log = run_dir or out / name, out / f"{name}.log"
+    arguments = [str(out / "tiny.yaml"), "--run-dir", str(run_dir), *(f"--set={each}" for each in overrides)]
+    codes = Job(ranks, arguments, log, prepare).end(30)
+    return {"codes": [codes[rank] for rank in sorted(codes)], "out": log.read_text()}
+
+
+def other_configuration(rank):
+    whole = train.main.load
+    train.main.load = lambda path, overrides=(): whole(path, [*overrides, f"seed={3 + rank}"])
+
+
+def other_samples(rank):
+    whole = train.main.manifest.read
+
+    def read(directory):
+        entries = whole(directory)
+        return [replace(entries[0], id=entries[1].id), *entries[1:]] if rank else entries
+
+    train.main.manifest.read = read
+
+
+def no_space(rank):
+    whole, count = train.main.checkpoint.np.savez, [0]
+
+    def savez(file, **arrays):
+        count[0] += 1
+        if count[0] == 3:
+            file.write(bytes(100))
+            raise OSError(28, "No space left on device")
+        whole(file, **arrays)
+
+    train.main.checkpoint.np.savez = savez
+
+
+def stop_rank_1(rank):
+    whole = train.main.train_epoch
+
+    def train_epoch(*arguments):
+        for row in whole(*arguments):
+            yield row
+            if (rank, row["step"]) == (1, 5):
+                os.kill(os.getpid(), signal.SIGUSR1)
+
+    train.main.train_epoch = train_epoch
+
+
+def main(out: Path) -> None:
+    (out / "tiny.yaml").write_text(yaml.safe_dump(CONFIG | {"data": {"directory": str(out / "data")}}))
+    stopped = out / "stopped"
+    found = {
+        "stopped": job(out, "stopped", prepare=stop_rank_1),
+        "checkpoints": sorted(path.name for path in stopped.glob("checkpoints/*")),
+        "steps": len(lines(stopped)),
+        "another network": job(out, "another", "network.growth=5", run_dir=stopped),
+        "fewer ranks": job(out, "fewer", ranks=1, run_dir=stopped),
+        "rows": [json.loads(line) for line in lines(stopped)],
+        "other configuration": job(out, "configuration", prepare=other_configuration),
+        "other samples": job(out, "samples", prepare=other_samples),
+        "too few": job(out, "few", "training.batch_size=5"),
+        "unwritable": job(out, "unwritable", run_dir=Path("/proc/run")),
+        "no space": job(out, "space", prepare=no_space),
+        "left": sorted(path.name for path in out.glob("space/checkpoints/*")),
+    }
+    (out / "faults.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,66 @@
+"""Two ranks with one at fault: one message, an exit code that says whose fault it is, and an end everywhere."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    out = tmp_path_factory.mktemp("faults")
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    line = [sys.executable, "tests/train/faults.py", out]
+    ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=400, env=environment, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return json.loads((out / "faults.json").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "code", "message"),
+    [
+        ("another network", 2, "is of a network with growth 4, the configuration says 5: use another --run-dir"),
+        ("other configuration", 2, "error: the configuration's hash is "),
+        ("other samples", 2, "error: the digest of the samples' ids is "),
+        ("too few", 2, "error: 8 training samples are too few for 2 ranks with batches of 5"),
+        ("unwritable", 1, "error: /proc/run: No such file or directory"),
+        ("no space", 1, "No space left on device (the newest before it: step-000000004.npz)"),
+    ],
+)
+def test_one_rank_says_what_is_at_fault_and_all_end(found, fault, code, message):
+    assert found[fault]["codes"] == [code, code], found[fault]["out"]
+    errors = [line for line in found[fault]["out"].splitlines() if line.startswith("error:")]
+    assert len(errors) == 1, found[fault]["out"]
+    assert message in errors[0]
+    assert "Traceback" not in found[fault]["out"]
+
+
+@pytest.mark.slow
+def test_a_full_disk_leaves_the_checkpoints_before(found):
+    assert found["left"] == ["step-000000003.npz", "step-000000004.npz"]
+
+
+@pytest.mark.slow
+def test_a_signal_to_one_rank_stops_all_after_the_same_step(found):
+    assert found["stopped"]["codes"] == [130, 130], found["stopped"]["out"]
+    assert found["steps"] == 6  # the wish travels with the numbers of the step after
+    assert found["checkpoints"][-1] == "step-000000006.npz"
+    (said,) = [line for line in found["stopped"]["out"].splitlines() if "stopped" in line and "results in" not in line]
+    assert said == ("stopped by a signal to another rank after step 6, its checkpoint is written: run again to go on")
+
+
+@pytest.mark.slow
+def test_fewer_ranks_go_on_within_the_epoch(found):
+    assert found["fewer ranks"]["codes"] == [0], found["fewer ranks"]["out"]
+    text = "resumed after step 6, 1 whole epochs and 4 samples of the next; a run of 2 ranks goes on with 1"
+    assert text in found["fewer ranks"]["out"]
+    rows = found["rows"]
+    assert [row["step"] for row in rows] == list(range(1, 19))  # 4 + 2 steps of two samples, then 4 + 8 of one
+    assert [row["epoch"] for row in rows] == [0] * 4 + [1] * 6 + [2] * 8
+    assert rows[6]["lr"] == pytest.approx(1e-3)
