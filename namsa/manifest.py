@@ -191,8 +191,8 @@ def empty_splits(entries: Sequence[Entry], split: Split) -> str | None:
         return None
     shares = " and ".join(f"{name} ({getattr(split, name):.0%})" for name in empty)
     raised = " and ".join(f"split.{name}" for name in empty)
-    found = len({entry.formula for entry in entries})
-    return f"no sample is in {shares}: splits are by {split.by}, and there are {found} formulas: add some, or raise {raised}"
+    by = f"{split.by}, and there are {len({entry.formula for entry in entries})} formulas"
+    return f"no sample is in {shares}: splits are by {by}: add some, or raise {raised}"
 
 
 def read_header(directory: Path) -> dict[str, Any]:
