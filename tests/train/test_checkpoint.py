@@ -6,7 +6,8 @@ import pytest
 
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError, WorkError
-from train.checkpoint import Progress, restore, save
+from train.checkpoint import Due, Progress, restore, save
+from train.config import Checkpoints
 
 NETWORK = NetworkConfig(input_shape=(2, 8, 8), layers=(1, 1, 1))
 
@@ -96,6 +97,64 @@ def test_another_network_is_refused_by_name(tmp_path):
         restore([tmp_path], variables()[:2], NETWORK)
     with np.load(path) as file:
         assert json.loads(file["header"].tobytes())["network"]["growth"] == 256
+
+
+def test_a_position_within_an_epoch_comes_back(tmp_path):
+    save(tmp_path, Progress(7, 1, 12, 4), variables(), NETWORK, keep=3)
+    assert restore([tmp_path], variables(), NETWORK) == Progress(7, 1, 12, 4)
+
+
+def test_a_checkpoint_of_the_first_format_is_of_whole_epochs(tmp_path):
+    path = save(tmp_path, Progress(5, 1), variables(1), NETWORK, keep=3)
+    with np.load(path) as file:
+        arrays = dict(file)
+    header = json.loads(arrays["header"].tobytes()) | {"format": "train-checkpoint-1"}
+    del header["taken"], header["ranks"]
+    arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
+    np.savez(path, **arrays)
+    assert restore([tmp_path], variables(), NETWORK) == Progress(5, 1, 0, 0)
+
+
+def test_the_newest_whole_one_of_two_places(tmp_path):
+    near, far = tmp_path / "near", tmp_path / "far"
+    for place in (near, far):
+        save(place, Progress(5, 1), variables(5), NETWORK, keep=3)
+    save(far, Progress(10, 2), variables(10), NETWORK, keep=3)
+    assert restore([near, far], variables(), NETWORK).step == 10
+    save(near, Progress(10, 2), variables(10), NETWORK, keep=3).write_bytes(b"")
+    assert restore([near, far], variables(), NETWORK).step == 10
+
+
+def test_a_full_disk_keeps_those_before_and_leaves_no_part(tmp_path, monkeypatch):
+    save(tmp_path, Progress(5, 1), variables(), NETWORK, keep=1)
+
+    def full(file, **arrays):
+        file.write(b"part")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(np, "savez", full)
+    with pytest.raises(WorkError, match=r"No space left on device \(the newest before it: step-000000005.npz\)"):
+        save(tmp_path, Progress(10, 2), variables(), NETWORK, keep=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000005.npz"]
+
+
+def test_a_part_that_a_kill_left_is_removed(tmp_path):
+    (tmp_path / ".step-000000003.npz.part").write_text("part")
+    save(tmp_path, Progress(5, 1), variables(), NETWORK, keep=1)
+    assert [path.name for path in tmp_path.iterdir()] == ["step-000000005.npz"]
+
+
+def test_due_by_epochs_steps_and_seconds(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("time.monotonic", lambda: now[0])
+    due = Due(Checkpoints(every_epochs=2, every_steps=3, every_seconds=60))
+    assert [due.within(Progress(step)) for step in (1, 2, 3, 4)] == [False, False, True, False]
+    assert [due.after(Progress(4, epoch)) for epoch in (1, 2)] == [False, True]
+    now[0] += 61
+    assert due.within(Progress(4))
+    due.done()
+    assert not due.within(Progress(4))
+    assert not Due(Checkpoints()).within(Progress(10**6))
 
 
 def test_an_unwritable_place_is_a_work_error(tmp_path):

@@ -242,3 +242,16 @@ def test_mean_target_is_the_mean_density():
     data, entries = dataset(3)
     expected = np.mean([sample(seed).density.astype(np.float64) for seed in range(3)], axis=0)
     np.testing.assert_allclose(mean_target(data, [entry.id for entry in entries]), expected, rtol=1e-12)
+
+
+def test_ranks_that_take_over_an_epoch_take_what_is_left_of_it():
+    entries = list("abcdefghijklm")
+    before = [epoch_share(entries, 3, 1, rank, 2, 6) for rank in range(2)]  # two ranks, batches of two, one step
+    taken = [entry for share in before for entry in share[:2]]
+    after = [epoch_share(entries, 3, 1, rank, 3, 3, len(taken)) for rank in range(3)]
+    left = [entry for share in after for entry in share]
+    assert len(left) == 9
+    assert not set(taken) & set(left)
+    assert set(taken) | set(left) == set(entries)
+    again = [epoch_share(entries, 3, 1, rank, 2, 4, len(taken)) for rank in range(2)]
+    assert again == [share[2:] for share in before]
