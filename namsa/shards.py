@@ -23,6 +23,7 @@ from namsa.errors import InputError, WorkError
 from namsa.files import sync_folder
 
 BATCH_BYTES = 2**26
+_LOCK_BYTES = 8192  # of a lock with LMDB's default of 126 readers
 _MAP_SIZE = 2**36  # address space, not disk: 64 GiB beyond what is there, doubled where it does not do
 
 
@@ -51,6 +52,7 @@ class Writer:
             if not path.exists() or not path.stat().st_size:
                 _create(path)
             structure.keys(path)
+            _reserve_lock(path)
             self._env = lmdb.open(str(path), subdir=False, map_size=path.stat().st_size + max(map_size, 2**16))
         except (lmdb.Error, OSError) as error:
             raise _cannot_write(path, error) from None
@@ -256,6 +258,15 @@ def _create(path: Path) -> None:
         os.fsync(file.fileno())
     partial.replace(path)
     sync_folder(path.parent)
+
+
+def _reserve_lock(path: Path) -> None:
+    """Room for LMDB's lock: it writes there through memory, which on a full disk would end the process by SIGBUS."""
+    lock = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o644)
+    try:
+        os.posix_fallocate(lock, 0, _LOCK_BYTES)
+    finally:
+        os.close(lock)
 
 
 def _cannot_write(path: Path, error: lmdb.Error | OSError) -> WorkError:

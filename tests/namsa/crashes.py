@@ -381,9 +381,9 @@ def fill_many(reference: Reference, root: Path, runs: int, seed: int, disk=None)
             arguments = (directory, settings, None if disk else room, here_there[1])
             rank = fork.Process(target=hungry, args=arguments)
             rank.start()
-            message = here_there[0].recv()
             rank.join()
             assert rank.exitcode == 0
+            message = here_there[0].recv()
             if message:
                 assert "cannot write" in message
                 assert any(reason in message for reason in ("No space left", "File too large", "disk is full")), message
