@@ -40,10 +40,8 @@ class Wish:
     def heeded(self) -> Iterator[None]:
         """Within, a signal does not interrupt: the work looks at `name` when it can stop."""
         self.patient = True
-        try:
-            yield
-        finally:
-            self.patient = False
+        yield
+        self.patient = False  # not after a failure: a launcher that ends the job for it adds nothing
 
 
 @contextmanager

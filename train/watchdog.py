@@ -24,6 +24,7 @@ Addresses = Sequence[tuple[str, int]]
 STALL_LIMIT = 10  # a job in which a rank does not move for this many times `stall_warning_s` is ended
 DATAGRAMS_PER_S = 2000  # into rank 0
 MISSED = 4  # signs missing in a row, after which a rank counts as silent
+GONE = 2.5  # the same, where a collective has failed because a rank is gone
 NAMED = 8  # ranks in a message
 READING, STEPPING, WRITING, RESTING = range(4)  # in the order of a step; a rank that rests may take its time
 PHASES = ("reads the samples of step {}", "is in step {}", "writes what it knows after step {}", "past step {}")
@@ -35,6 +36,7 @@ class Ranks(Protocol):
     def rank(self) -> int: ...
     def size(self) -> int: ...
     def gather_json(self, value: Any) -> list[Any]: ...
+    def lost_another_rank(self, error: Exception) -> bool: ...
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,13 @@ def watch(ranks: Ranks, warning_s: float) -> Iterator["Watchdog"]:
         )
         try:
             yield dog
-        except BaseException:
-            dog.close(farewell=False)  # where the others wait for this rank, it shall be missed
+        except BaseException as error:
+            lost = isinstance(error, Exception) and ranks.lost_another_rank(error)
+            if lost and rank == 0 and (text := dog.dead()):
+                print(f"error: {text}", file=sys.stderr, flush=True)
+            dog.close({} if lost else {"failed": True})  # a rank that others still wait for shall be missed
             raise
-        dog.close()
+        dog.close({"left": True})
 
 
 class Watchdog:
@@ -96,7 +101,7 @@ class Watchdog:
         now = time.monotonic()
         self.me, self.forgiven = Sign(0, RESTING, now, now), now
         self.others: dict[int, Sign] = {}  # on rank 0 all that were ever heard, elsewhere rank 0
-        self.warned = False
+        self.warned = self.failed = False
         self.leaving = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
@@ -117,11 +122,20 @@ class Watchdog:
             self.beat(step, STEPPING)
             yield batch
 
-    def close(self, farewell: bool = True) -> None:
+    def dead(self) -> str | None:
+        """After a collective failed, on rank 0: which rank is silent and has not said why; waits for a few signs."""
+        until = time.monotonic() + (GONE + 2) * self.interval_s
+        while (now := time.monotonic()) < until and not self.failed:
+            if any(now - sign.heard > GONE * self.interval_s for sign in self.others.values()):
+                return verdict(self.others, self.hosts, now, GONE * self.interval_s, "died")
+            time.sleep(0.05)
+        return None
+
+    def close(self, farewell: dict[str, bool] | None = None) -> None:
         self.leaving.set()
         self.thread.join()
         if farewell:
-            self._tell({"left": True})
+            self._tell(farewell)
 
     # ---- The thread -------------------------------------------------------------------------------------------------
 
@@ -158,6 +172,9 @@ class Watchdog:
         now, rank = time.monotonic(), int(words["rank"])
         if self.rank:
             self.first = [sender]
+        elif "failed" in words:
+            self.failed = True  # it says why itself
+            return
         elif "left" in words:
             self.others.pop(rank, None)
             return
@@ -198,7 +215,9 @@ def suspects(signs: Mapping[int, Sign], now: float, silent_after_s: float) -> li
     return sorted(silent or behind)
 
 
-def verdict(signs: Mapping[int, Sign], hosts: Sequence[str], now: float, silent_after_s: float) -> str:
+def verdict(
+    signs: Mapping[int, Sign], hosts: Sequence[str], now: float, silent_after_s: float, word: str = "stalled"
+) -> str:
     """One line that names the ranks that a stall is due to, where they are and since when."""
     ranks = suspects(signs, now, silent_after_s)
     if not ranks:
@@ -211,7 +230,7 @@ def verdict(signs: Mapping[int, Sign], hosts: Sequence[str], now: float, silent_
         silence = f"silent since {now - sign.heard:.0f} s, " if now - sign.heard > silent_after_s else ""
         named.append(f"rank {rank} on {hosts[rank]} ({silence}{_place(sign)} since {now - sign.since:.0f} s)")
     more = f" and {len(ranks) - NAMED} more" if len(ranks) > NAMED else ""
-    return f"stalled: {', '.join(named)}{more}"
+    return f"{word}: {', '.join(named)}{more}"
 
 
 def _place(sign: Sign) -> str:

@@ -51,14 +51,14 @@ def no_space(rank):
     train.main.checkpoint.np.savez = savez
 
 
-def stop_rank_1(rank):
+def signal_rank_1(rank, number=signal.SIGUSR1):
     whole = train.main.train_epoch
 
     def train_epoch(*arguments):
         for row in whole(*arguments):
             yield row
             if (rank, row["step"]) == (1, 5):
-                os.kill(os.getpid(), signal.SIGUSR1)
+                os.kill(os.getpid(), number)
 
     train.main.train_epoch = train_epoch
 
@@ -67,7 +67,7 @@ def main(out: Path) -> None:
     (out / "tiny.yaml").write_text(yaml.safe_dump(CONFIG | {"data": {"directory": str(out / "data")}}))
     stopped = out / "stopped"
     found = {
-        "stopped": job(out, "stopped", prepare=stop_rank_1),
+        "stopped": job(out, "stopped", prepare=signal_rank_1),
         "checkpoints": sorted(path.name for path in stopped.glob("checkpoints/*")),
         "steps": len(lines(stopped)),
         "another network": job(out, "another", "network.growth=5", run_dir=stopped),
@@ -75,6 +75,7 @@ def main(out: Path) -> None:
         "rows": [json.loads(line) for line in lines(stopped)],
         "other configuration": job(out, "configuration", prepare=other_configuration),
         "other samples": job(out, "samples", prepare=other_samples),
+        "killed": job(out, "killed", prepare=lambda rank: signal_rank_1(rank, signal.SIGKILL)),
         "too few": job(out, "few", "training.batch_size=5"),
         "unwritable": job(out, "unwritable", run_dir=Path("/proc/run")),
         "no space": job(out, "space", prepare=no_space),

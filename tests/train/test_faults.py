@@ -2,6 +2,7 @@
 
 import json
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +40,15 @@ def test_one_rank_says_what_is_at_fault_and_all_end(found, fault, code, message)
     assert len(errors) == 1, found[fault]["out"]
     assert message in errors[0]
     assert "Traceback" not in found[fault]["out"]
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_killed_is_named_by_the_other(found):
+    assert found["killed"]["codes"] == [1, -9]
+    errors = [line for line in found["killed"]["out"].splitlines() if line.startswith("error:")]
+    assert len(errors) == 1, found["killed"]["out"]
+    assert errors[0].startswith(f"error: died: rank 1 on {socket.gethostname()} (silent since ")
+    assert "in step " in errors[0] or "of step " in errors[0] or "after step " in errors[0]  # by its last sign
 
 
 @pytest.mark.slow

@@ -108,10 +108,26 @@ def test_ranks_may_take_their_time_outside_of_steps(pair):
     assert said == [[], []]
 
 
+def test_one_that_died_is_named_after_a_collective_failed(pair):
+    (first, second), _ = pair
+    second.beat(7, STEPPING)
+    wait_for(lambda: first.others and first.others[1].step == 7)
+    second.close()
+    assert first.dead().startswith("died: rank 1 on b (silent since 0 s, is in step 7 since ")
+
+
+def test_one_that_says_why_it_failed_is_not_called_dead(pair):
+    (first, second), _ = pair
+    wait_for(lambda: first.others)
+    second.close({"failed": True})
+    wait_for(lambda: first.failed)
+    assert first.dead() is None
+
+
 def test_one_that_left_is_not_missed(pair):
     (first, second), said = pair
     wait_for(lambda: first.others)
-    second.close()
+    second.close({"left": True})
     wait_for(lambda: not first.others)
     assert not said[0]
 
