@@ -160,6 +160,7 @@ def scaling(arguments: Sequence[str]) -> int:
     parser.add_argument("--machine", type=Path, metavar="FILE.yaml", help="default: Summit")
     parser.add_argument("--run", type=Path, metavar="RUN_DIR", help="take the time of a step from this run's metrics")
     parser.add_argument("--samples", type=int, metavar="N", help="training samples; default: the dataset's, if there")
+    parser.add_argument("--measured", type=Path, metavar="FILE", help="output of scripts/bench/reduction.py --json")
     parser.add_argument("--efficiency", type=float, default=0.9, help="the lowest that is worth its while")
     parser.add_argument("--out", type=Path, metavar="PICTURE", help=".png, .svg or .pdf")
     parser.add_argument("--json", action="store_true")
@@ -188,6 +189,7 @@ def scaling(arguments: Sequence[str]) -> int:
             run_dir=options.run,
             samples=options.samples,
             worthwhile=options.efficiency,
+            measured=options.measured,
         )
         if options.out:
             scaling_figure(found["curve"], found["published"]).savefig(options.out, dpi=150)

@@ -16,6 +16,7 @@ from fcdensenet.count import count
 from namsa import manifest
 from namsa.errors import InputError
 from namsa.settings import read_yaml, validate
+from train import scaling_fit
 from train.config import Experiment, Reduction, load
 from train.published import STRATEGIES, facts
 from train.scaling import Machine, Strategy, Workload, step, workload
@@ -32,6 +33,7 @@ def report(
     run_dir: Path | None = None,
     samples: int | None = None,
     worthwhile: float = 0.9,
+    measured: Path | None = None,
 ) -> Row:
     """What `train scaling` prints, JSON types only.
 
@@ -40,6 +42,7 @@ def report(
     run_dir: a run on one rank, whose steps say how long one computes; none takes the network's FLOP
     samples: in the training split; none asks the dataset, where it is there
     worthwhile: the lowest efficiency that the recommendation accepts
+    measured: output of scripts/bench/reduction.py, to which the coordinator's costs are fitted; see `scaling_fit`
 
     Raises InputError for what cannot be read.
     """
@@ -68,6 +71,7 @@ def report(
         "recommended": recommended(curve, worthwhile),
         "worthwhile": worthwhile,
         "published": [asdict(fact) for fact in facts(Machine())],
+        "measured": scaling_fit.fit(measured) if measured else None,
     }
 
 
@@ -172,6 +176,8 @@ def show(found: Row, console: Console) -> None:
     console.print(table)
     console.print(_advice(found), highlight=False)
     console.print(_check(found["published"]))
+    if found["measured"]:
+        console.print(_fitted(found["measured"]))
 
 
 def _advice(found: Row) -> str:
@@ -195,4 +201,18 @@ def _check(published: Sequence[Row]) -> Table:
         sign = "≥ " if fact["kind"] == "at_least" else ""
         row = (fact["name"], f"{sign}{fact['published']:g}", f"{fact['model']:.3g}", "yes" if fact["fitted"] else "no")
         table.add_row(*row, fact["source"])
+    return table
+
+
+def _fitted(measured: Row) -> Table:
+    title = (
+        f"The coordinator as measured: {1e6 * measured['message_s']:.3g} µs a message, "
+        f"{1e6 * measured['announcement_s']:.3g} µs a gradient and rank"
+    )
+    table = Table(title=title, box=box.SIMPLE_HEAD)
+    for column in ("ranks", "", "measured, ms", "model, ms", "fitted to it"):
+        table.add_column(column, justify="left" if column == "" else "right")
+    for row in measured["rows"]:
+        times = (f"{1e3 * row[name]:.3g}" for name in ("measured_s", "model_s"))
+        table.add_row(str(row["ranks"]), row["arm"], *times, "yes" if row["fitted"] else "no")
     return table
