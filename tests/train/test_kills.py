@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("ranks", "kills"), [(1, 3), (2, 2)])
+@pytest.mark.parametrize(("ranks", "kills"), [(1, 2), (2, 2)])
 def test_killed_jobs_end_as_if_left_alone(ranks, kills):
     line = [sys.executable, "tests/train/kills.py", "--ranks", str(ranks), "--kills", str(kills), "--seed", "1"]
     environment = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
