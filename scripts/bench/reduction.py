@@ -54,6 +54,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8, 16, 32])
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="'neither' and 'both' among them")
+    parser.add_argument("--rows", type=int, default=2048, help="of the small tensors' work: 20 ms of a core for 2048")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20, help="counted in each round and setting")
     parser.add_argument("--warm-up", type=int, default=5, help="steps before, in which Horovod learns the tensors")
@@ -74,8 +75,8 @@ def measure(python: Path, shim: Path, workload: str, ranks: int, options: argpar
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in options.arms}
     for _ in range(options.rounds):
         for name in options.arms:
-            job = {"workload": workload, "settings": ARMS[name], "warm_up": options.warm_up, "steps": options.steps}
-            numbers = launch(python, shim, ranks, job)
+            job = {"workload": workload, "rows": options.rows, "settings": ARMS[name]}
+            numbers = launch(python, shim, ranks, job | {"warm_up": options.warm_up, "steps": options.steps})
             numbers["coordinator_ms"] = (numbers["control_ns"] + numbers["idle_ns"]) / 1e6
             numbers["control_calls"] = sum(numbers[f"{kind}_calls"] for kind in ("bitvector", "gather", "broadcast"))
             rounds[name].append(numbers)
