@@ -14,8 +14,10 @@ times mean something up to as many ranks as there are cores; beyond, the process
 import argparse
 import json
 import os
+import signal
 import statistics
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ WORKLOADS = {"small": "200 small tensors", "network": "FC-DenseNet"}
 
 def main() -> None:
     options = parse()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the ranks end with this
     python = environment()
     with tempfile.TemporaryDirectory() as directory:
         shim = Path(directory) / "pmpi.so"

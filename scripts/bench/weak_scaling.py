@@ -40,6 +40,7 @@ class Job:
             "BENCH_CORES": " ".join(map(str, cores)),
             "PYTHONPATH": str(ROOT),
             "TF_CPP_MIN_LOG_LEVEL": "3",
+            "HOROVOD_GLOO_TIMEOUT_SECONDS": "3600",  # a rank that is stopped is not lost
         }
         self.log = (out / "log").open("w")
         self.process = subprocess.Popen(
@@ -98,7 +99,10 @@ def _argument(pid: int) -> str | None:
 
 
 def _stopped(pid: int) -> bool:
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    except FileNotFoundError:
+        return False  # it has ended, and so will its launcher, whose log says why
 
 
 def main() -> None:
