@@ -24,6 +24,7 @@ import xxhash
 
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError, WorkError
+from namsa.files import sync_folder
 from train import copies
 from train.config import Checkpoints
 
@@ -94,7 +95,7 @@ def save(
             file.flush()
             os.fsync(file.fileno())
         partial.replace(path)
-        copies.sync_folder(directory)
+        sync_folder(directory)
         prune(directory, keep)
     except OSError as error:
         with suppress(OSError):

@@ -16,7 +16,7 @@ from typing import Any
 import xxhash
 
 from namsa.errors import InputError, WorkError
-from namsa.manifest import write_whole
+from namsa.files import sync_folder, write_whole
 from namsa.shards import shard_path
 
 PIECE_BYTES = 2**22
@@ -169,12 +169,3 @@ def copy(path: Path, copied: Path) -> None:
         sync_folder(copied.parent)
     except OSError as error:
         raise WorkError(f"cannot copy {path} to {copied}: {error.strerror}") from None
-
-
-def sync_folder(path: Path) -> None:
-    """Brings the folder's own entries to the disk: a rename that a crash must not undo."""
-    folder = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from namsa.errors import WorkError
-from namsa.manifest import write_whole
+from namsa.files import write_whole
 from train import checkpoint, copies
 
 

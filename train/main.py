@@ -23,6 +23,7 @@ from fcdensenet.build import build
 from fcdensenet.count import count as weigh
 from namsa import factory, manifest
 from namsa.errors import InputError
+from namsa.files import write_whole
 from namsa.settings import config_hash, dump_yaml
 from namsa.shards import Dataset
 from train import (
@@ -93,7 +94,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         if rank == 0:
             run_dir.mkdir(parents=True, exist_ok=True)
             copies.bring(home, run_dir)
-            manifest.write_whole(run_dir / "config.yaml", dump_yaml(experiment))
+            write_whole(run_dir / "config.yaml", dump_yaml(experiment))
     console = Console(quiet=rank != 0)
     say = partial(console.print, highlight=False, soft_wrap=True)
     say(f"{experiment.name}: {ranks} rank{'s' * (ranks > 1)}, each on {device}; results in {home or run_dir}")
@@ -108,7 +109,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         say(staging.summary(staged))
         with reduction.together():
             if rank == 0:
-                manifest.write_whole(run_dir / "staging.json", json.dumps(staged, indent=1))
+                write_whole(run_dir / "staging.json", json.dumps(staged, indent=1))
     elif not evaluate_only:
         with reduction.together(), telemetry.counter(console, "rank 0 simulates") as count:
             nearby = reduction.local_size()

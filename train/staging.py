@@ -18,6 +18,7 @@ from typing import Any
 
 from namsa import factory, manifest
 from namsa.errors import InputError, WorkError
+from namsa.files import write_whole
 from namsa.shards import Shard, shard_paths
 from train import copies
 from train.copies import Original
@@ -156,7 +157,7 @@ def _note_elsewhere(target: Path, ranks: Ranks, here: list[int], local: list[int
             others = sorted({id for rank, ids in enumerate(everyone) if rank not in here for id in ids})
             header = manifest.read_header(target)
             text = json.dumps({"config_hash": header["samples_hash"], "ids": others})
-            manifest.write_whole(target / factory.ELSEWHERE, text)
+            write_whole(target / factory.ELSEWHERE, text)
 
 
 def summary(staged: dict[str, Any]) -> str:

@@ -16,7 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from namsa.manifest import write_whole
+from namsa.files import write_whole
 
 Row = dict[str, Any]
 

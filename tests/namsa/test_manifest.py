@@ -11,7 +11,7 @@ from fake_samples import MATERIALS, config
 
 from namsa import InputError, SimulationWarning, WorkError
 from namsa.config import Split
-from namsa.manifest import SPLITS, build, config_hash, ensure, read, read_header, write_whole
+from namsa.manifest import SPLITS, build, config_hash, ensure, read, read_header
 from namsa.splits import split_of
 
 UNEVEN = Split(train=0.7, dev=0.1, test=0.2)
