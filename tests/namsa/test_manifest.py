@@ -11,6 +11,7 @@ from fake_samples import MATERIALS, config
 
 from namsa import InputError, SimulationWarning, WorkError
 from namsa.config import Split
+from namsa.files import write_whole
 from namsa.manifest import SPLITS, build, config_hash, ensure, read, read_header
 from namsa.splits import split_of
 
