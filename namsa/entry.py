@@ -7,7 +7,7 @@ from threadpoolctl import threadpool_limits
 
 from namsa import coherence, scan, target
 from namsa.config import Microscope, SimulationConfig
-from namsa.crystal import supercell
+from namsa.crystal import Supercell, supercell
 from namsa.grid import Grid, fast_shape
 from namsa.manifest import Entry
 from namsa.materials import Material
@@ -27,14 +27,7 @@ def simulate_entry(
 
     Raises InputError where the crystal, grid, probe and detector do not go together.
     """
-    cell = supercell(
-        material.atoms,
-        entry.zone_axis,
-        config.specimen.lateral_angstrom,
-        entry.thickness_angstrom,
-        config.specimen.max_strain,
-        config.specimen.max_atoms,
-    )
+    cell = specimen(config, material, entry)
     lx, ly, lz = (float(length) for length in cell.atoms.cell.lengths())
     own = with_own_microscope(config, entry)
     settings, microscope = own.simulation, own.microscope
@@ -103,6 +96,19 @@ def simulate_entry(
     if entry.varied:
         provenance["varied"] = entry.varied
     return replace(sample, density=density.astype(sample.density.dtype), provenance=provenance)
+
+
+def specimen(config: SimulationConfig, material: Material, entry: Entry) -> Supercell:
+    """The supercell that `entry` describes, cold. Raises InputError where none can be built."""
+    wanted = config.specimen
+    return supercell(
+        material.atoms,
+        entry.zone_axis,
+        wanted.lateral_angstrom,
+        entry.thickness_angstrom,
+        wanted.max_strain,
+        wanted.max_atoms,
+    )
 
 
 def with_own_microscope(config: SimulationConfig, entry: Entry) -> SimulationConfig:

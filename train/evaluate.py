@@ -9,10 +9,10 @@ import json
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO, Literal, Protocol
 
+import ase
 import numpy as np
 import numpy.typing as npt
 
@@ -20,12 +20,14 @@ from namsa.errors import WorkError
 from namsa.manifest import Entry
 from namsa.records import Record
 from namsa.show import density_frame, example_probes, pattern_frame
+from train.columns import column_metrics, columns, mean_column_metrics
 from train.config import Experiment, Inputs, Training
 from train.metrics import mean_metrics, metrics
 
 Array = npt.NDArray[np.float32]
 Row = dict[str, Any]
 Predict = Callable[[Sequence[Record]], Array]
+AtomsOf = Callable[[Entry], ase.Atoms | None]
 DataFormat = Literal["channels_last", "channels_first"]
 
 PICTURES = 8
@@ -73,6 +75,7 @@ def evaluate(
     *,
     ranks: Ranks,
     run: Mapping[str, Any],
+    atoms_of: AtomsOf | None = None,
 ) -> Row:
     """Measure this rank's `entries` and, on rank 0, write `run_dir`/evaluation.json and predictions.npz.
 
@@ -81,13 +84,14 @@ def evaluate(
     mean_image: (H, W), e/Å², the mean of the training targets
     ranks: `train.reduction`
     run: facts for the report (ranks, parameters, versions, ...), JSON-able
+    atoms_of: an entry's specimen or None; where it is known, rows have the numbers of `train.columns` too
 
     Returns what evaluation.json holds, the same on every rank. "mean" is over the test split, or over dev where no
     test sample is there; "split" says which.
     """
     with ranks.together():
         measured = [
-            _row(entry, record, prediction, mean_image, experiment.training)
+            _row(entry, record, prediction, mean_image, experiment.training, atoms_of)
             for entry, record, prediction in _predictions(predict, experiment, dataset, entries)
         ]
     samples = sorted((row for share in ranks.gather_json(measured) for row in share), key=lambda row: row["id"])
@@ -195,14 +199,28 @@ def _predictions(
         yield from zip(batch, records, predict(records), strict=True)
 
 
-def _row(entry: Entry, record: Record, prediction: Array, mean_image: npt.NDArray[Any], training: Training) -> Row:
+def _row(
+    entry: Entry,
+    record: Record,
+    prediction: Array,
+    mean_image: npt.NDArray[Any],
+    training: Training,
+    atoms_of: AtomsOf | None,
+) -> Row:
     """A sample's facts and numbers; its split is today's manifest's."""
-    measure = partial(
-        metrics,
-        truth=record.density,
-        huber_delta=training.loss.huber_delta,
-        density_scale=training.inputs.density_scale_e_per_angstrom2,
-    )
+    frame = density_frame(record.provenance)
+    atoms = atoms_of(entry) if atoms_of else None
+    truth = columns(atoms, frame, record.density.shape) if atoms else None
+
+    def measure(image: npt.NDArray[Any]) -> Row:
+        numbers = metrics(
+            image,
+            record.density,
+            huber_delta=training.loss.huber_delta,
+            density_scale=training.inputs.density_scale_e_per_angstrom2,
+        )
+        return numbers | (column_metrics(image, frame, truth) if truth else {})
+
     facts = {
         "id": entry.id,
         "material": entry.material,
@@ -232,7 +250,11 @@ def _picture(row: Row, record: Record, prediction: Array) -> Row:
 
 
 def _means(rows: Sequence[Row]) -> Row:
-    return {"mean": mean_metrics(rows), "mean_predictor": mean_metrics([row["mean_predictor"] for row in rows])}
+    by_mean_image = [row["mean_predictor"] for row in rows]
+    return {
+        "mean": mean_metrics(rows) | mean_column_metrics(rows),
+        "mean_predictor": mean_metrics(by_mean_image) | mean_column_metrics(by_mean_image),
+    }
 
 
 def _grouped(rows: Sequence[Row], keys: Sequence[str]) -> list[Row]:

@@ -6,7 +6,7 @@ failure on one rank ends the job on all. Run again, the job takes up where it st
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import asdict
 from functools import partial
@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import ase
 import keras
 import numpy as np
 import tensorflow as tf
@@ -22,8 +23,11 @@ from rich.console import Console
 from fcdensenet.build import build
 from fcdensenet.count import count as weigh
 from namsa import factory, manifest
+from namsa.entry import specimen
 from namsa.errors import InputError
 from namsa.files import write_whole
+from namsa.manifest import Entry
+from namsa.materials import select
 from namsa.settings import config_hash, dump_yaml
 from namsa.shards import Dataset
 from train import (
@@ -41,8 +45,8 @@ from train import (
     watchdog,
 )
 from train.checkpoint import Due, Progress
-from train.config import Reduction, load
-from train.evaluate import evaluate, predictor
+from train.config import Experiment, Reduction, load
+from train.evaluate import AtomsOf, evaluate, predictor
 from train.loop import make_step, train_epoch
 from train.optimizers import LarsAdam
 from train.report import write_report
@@ -242,7 +246,10 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     }
     predict = predictor(model, training.inputs, experiment.network.data_format)
     shared = held_out[share::shares]
-    result = evaluate(predict, experiment, dataset, shared, mean_image, run_dir, ranks=reduction, run=facts)
+    atoms_of = _specimens(experiment, say) if shared else None
+    result = evaluate(
+        predict, experiment, dataset, shared, mean_image, run_dir, ranks=reduction, run=facts, atoms_of=atoms_of
+    )
 
     # ---- Report -----------------------------------------------------------------------------------------------------
 
@@ -264,6 +271,21 @@ def resumed(progress: Progress, ranks: int) -> str:
             "loss scale and the order of samples stay; a step's samples, dropout and the learning rate follow the ranks"
         )
     return text
+
+
+def _specimens(experiment: Experiment, say: Callable[[str], None]) -> AtomsOf | None:
+    """An entry's atoms, where the crystals are at hand: staged samples may have come without them."""
+    try:
+        materials = {material.name: material for material in select(experiment.materials)}
+    except InputError as error:
+        say(f"atomic columns are not measured: {error}")
+        return None
+
+    def atoms(entry: Entry) -> ase.Atoms | None:
+        material = materials.get(entry.material)  # of the samples' own list, which may be another
+        return specimen(experiment, material, entry).atoms if material else None
+
+    return atoms
 
 
 def _reduction_settings(config: Path, overrides: Sequence[str]) -> Reduction:

@@ -4,12 +4,15 @@ import json
 from contextlib import nullcontext
 from types import SimpleNamespace
 
+import ase
 import numpy as np
 import pytest
 
+from namsa.frame import Frame
 from namsa.manifest import Entry
 from namsa.records import decode, encode
 from namsa.simulate import Sample
+from train import columns
 from train.evaluate import PICTURES, choose, evaluate, predictor, read_predictions, tables
 from train.metrics import NAMES, metrics
 
@@ -78,10 +81,13 @@ class World:
         return [value, *theirs]
 
 
-def run(entries, run_dir, ranks=None):
+def run(entries, run_dir, ranks=None, atoms_of=None):
     run_dir.mkdir(exist_ok=True)
     ranks = ranks or World()
-    return evaluate(predict, EXPERIMENT, Dataset(), entries, MEAN_IMAGE, run_dir, ranks=ranks, run={"ranks": 1})
+    facts = {"ranks": 1}
+    return evaluate(
+        predict, EXPERIMENT, Dataset(), entries, MEAN_IMAGE, run_dir, ranks=ranks, run=facts, atoms_of=atoms_of
+    )
 
 
 def test_numbers_are_those_of_the_prediction_and_of_the_mean_image(tmp_path):
@@ -206,3 +212,24 @@ def test_predictor_undoes_the_normalisation_and_drops_nothing_out(data_format):
     found = predictor(keras.Model(x, y), inputs, data_format)([stored, stored])
     assert found.shape == (2, *DETECTOR)
     assert np.allclose(found, 3 * stored.patterns().mean(axis=0) * np.prod(DETECTOR), rtol=1e-5)
+
+
+def test_columns_are_measured_where_the_atoms_are_known(tmp_path):
+    def atoms_of(of):
+        """One column, at a maximum of the density, of all materials but one."""
+        if of.material == "Si":
+            return None
+        places, _ = columns.maxima(record(of).density, Frame((1.0, 1.0), (0.0, 0.0)))
+        y, x = min(places, key=lambda place: np.hypot(*(place - (4, 6))))
+        return ase.Atoms("Cu", positions=[(x, y, 0)], cell=(12, 8, 5), pbc=True)
+
+    result = run(ENTRIES, tmp_path, atoms_of=atoms_of)
+    for row in result["samples"]:
+        known = row["material"] != "Si"
+        assert (set(columns.NAMES) <= row.keys(), set(columns.NAMES) <= row["mean_predictor"].keys()) == (known, known)
+        assert not known or row["columns_found"] == 1  # half the truth has its maximum where the truth has
+        assert not known or row["mean_predictor"]["columns_found"] == 0
+    assert result["mean"]["columns_found"] == 1
+    assert result["mean_predictor"]["columns_found"] == 0
+    assert set(result["mean"]) == {*NAMES, *columns.NAMES}
+    assert set(run(ENTRIES, tmp_path)["mean"]) == set(NAMES)
