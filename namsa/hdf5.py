@@ -9,7 +9,7 @@ raster, are an EMD array: their axes are as they are, and nothing is made square
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError, WorkError
-from namsa.frame import UNITS, axes
+from namsa.frame import UNITS, Axis, Frame, axes
 from namsa.simulate import Sample
 
 
@@ -29,23 +29,49 @@ def write(path: Path, samples: Iterable[tuple[str, Sample]]) -> int:
     A scan on a grid is stored as (sy, sx, dy, dx), other stacks as (n, dy, dx). Raises WorkError where the place
     cannot be written.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     count = 0
+    with _emd(path) as file:
+        for name, sample in samples:
+            _write_sample(_group(file, name, "root", "Root"), sample)
+            count += 1
+    return count
+
+
+def write_images(
+    path: Path,
+    name: str,
+    images: Mapping[str, tuple[npt.NDArray[Any], str]],
+    frame: Frame,
+    provenance: Mapping[str, Any],
+) -> None:
+    """Writes `images`, (array, units) by name and all of one shape, as a tree with axes in Å; the file appears whole.
+
+    Raises WorkError where the place cannot be written.
+    """
+    with _emd(path) as file:
+        group = _group(file, name, "root", "Root")
+        group.attrs["provenance"] = json.dumps(dict(provenance), ensure_ascii=False)
+        for key, (image, units) in images.items():
+            along = zip(("y", "x"), frame.coordinates(image.shape), strict=True)
+            _write_array(_group(group, key, "array", "Array"), image, units, [(axis, "Å", at) for axis, at in along])
+
+
+@contextmanager
+def _emd(path: Path) -> Iterator[h5py.File]:
+    """A file to write that takes the place of `path` when it is whole."""
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with h5py.File(partial, "w") as file:
                 file.attrs.update({"emd_group_type": "file", "version_major": 1, "version_minor": 0})
                 file.attrs["authoring_program"] = "namsa"
-                for name, sample in samples:
-                    _write_sample(_group(file, name, "root", "Root"), sample)
-                    count += 1
+                yield file
             os.replace(partial, path)
         finally:
             partial.unlink(missing_ok=True)
     except OSError as error:
         raise WorkError(f"cannot write {path}: {error}") from None
-    return count
 
 
 def _write_sample(group: h5py.Group, sample: Sample) -> None:
@@ -58,14 +84,17 @@ def _write_sample(group: h5py.Group, sample: Sample) -> None:
         _write_metadata(_group(bundle, "calibration", "metadata", "Calibration"), calibration)
     for name, dimensions in stored.items():
         array = _group(group, name, "array", "DataCube" if name == "cbed" and calibration else "Array")
-        shape = [len(along) for _, _, along in dimensions]
-        data = array.create_dataset("data", data=getattr(sample, name).reshape(shape))
-        data.attrs["units"] = UNITS[name]
-        for number, (axis, unit, along) in enumerate(dimensions):
-            # Of an axis with one coordinate readers would not know the step; two of them are as good as all in EMD.
-            dimension = array.create_dataset(f"dim{number}", data=along if len(along) > 1 else [along[0], along[0] + 1])
-            dimension.attrs.update({"name": axis, "units": unit})
+        _write_array(array, getattr(sample, name), UNITS[name], dimensions)
     group["cbed"].create_dataset("positions_angstrom", data=sample.provenance["positions_angstrom"])
+
+
+def _write_array(group: h5py.Group, values: npt.NDArray[Any], units: str, dimensions: Sequence[Axis]) -> None:
+    data = group.create_dataset("data", data=values.reshape([len(along) for _, _, along in dimensions]))
+    data.attrs["units"] = units
+    for number, (axis, unit, along) in enumerate(dimensions):
+        # Of an axis with one coordinate readers would not know the step; two of them are as good as all in EMD.
+        dimension = group.create_dataset(f"dim{number}", data=along if len(along) > 1 else [along[0], along[0] + 1])
+        dimension.attrs.update({"name": axis, "units": unit})
 
 
 def _write_metadata(group: h5py.Group, values: dict[str, Any]) -> None:

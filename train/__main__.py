@@ -28,6 +28,8 @@ USAGE = """
       bring a dataset from a shared file system to every node's own disk; run again to go on
   python -m train keep FROM TO
       copy home what this rank has added to a dataset on its node's own disk
+  python -m train reconstruct DATA.h5 --checkpoint NAME --out OUT.h5
+      the electron density in a microscope's 4D-STEM file, by a trained network
   python -m train report RUN_DIR
       write report.html again
   python -m train scaling CONFIG [--ranks 1..27600] [--machine FILE.yaml] [--run RUN_DIR] [--out PICTURE] [--json]
@@ -42,6 +44,7 @@ Under horovodrun, mpirun, jsrun or srun each process is a rank of one job.
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     commands = {"evaluate": evaluate, "stage": stage, "keep": keep, "report": report, "scaling": scaling}
+    commands["reconstruct"] = reconstruct
     command = commands.get(arguments[0] if arguments else "")
     return command(arguments[1:]) if command else train(arguments)
 
@@ -137,6 +140,60 @@ def keep(arguments: Sequence[str]) -> int:
         print(json.dumps(copies.keep(options.source, options.target, rank_and_size()[0])))
 
     return _exit_code(work)
+
+
+def reconstruct(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m train reconstruct")
+    parser.add_argument("data", type=Path, metavar="DATA.h5", help="py4DSTEM's, HyperSpy's, namsa's or any HDF5 file")
+    parser.add_argument("--checkpoint", required=True, metavar="NAME", help="a model, a run directory or a checkpoint")
+    parser.add_argument("--out", type=Path, required=True, metavar="OUT.h5", help="a picture goes beside it")
+    parser.add_argument("--dataset", metavar="NAME", help="which of the file's datasets of four axes")
+    given = parser.add_argument_group("what the file does not say, or says wrongly; two numbers are y and x")
+    given.add_argument("--energy-ev", type=float)
+    given.add_argument("--semiangle-mrad", type=float)
+    given.add_argument("--scan-step-angstrom", type=float, nargs="+", metavar="STEP")
+    given.add_argument("--pixel-mrad", type=float, nargs="+", metavar="PIXEL", help="of the detector")
+    given.add_argument("--centre-pixels", type=float, nargs=2, metavar=("Y", "X"), help="the optic axis")
+    given.add_argument("--rotation-deg", type=float, help="turns the detector's y, x into the scan's (py4DSTEM's sign)")
+    given.add_argument("--beam-intensity", type=float, help="sum of a pattern without specimen, in the file's units")
+    parser.add_argument("--passes", type=int, metavar="N", help="predictions with dropout, of each symmetry")
+    options = parser.parse_args(arguments)
+
+    def work() -> None:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only
+        from rich.console import Console
+
+        from namsa.fourd import Given
+        from train.reconstruct import reconstruct
+
+        given = Given(
+            options.dataset,
+            _pair(options.scan_step_angstrom, "--scan-step-angstrom"),
+            _pair(options.pixel_mrad, "--pixel-mrad"),
+            options.energy_ev,
+            options.semiangle_mrad,
+            options.centre_pixels and tuple(options.centre_pixels),
+            options.rotation_deg,
+        )
+        reconstruct(
+            options.data,
+            options.checkpoint,
+            options.out,
+            given,
+            beam_intensity=options.beam_intensity,
+            passes=options.passes,
+            console=Console(),
+        )
+
+    return _exit_code(work)
+
+
+def _pair(values: Sequence[float] | None, name: str) -> tuple[float, float] | None:
+    if values is None:
+        return None
+    if len(values) > 2 or min(values) <= 0:
+        raise InputError(f"{name} is {' '.join(map(str, values))}: give one positive number, or two, y and x")
+    return values[0], values[-1]
 
 
 def report(arguments: Sequence[str]) -> int:

@@ -49,6 +49,25 @@ def sample_figure(picture: Mapping[str, Any], mean_image: npt.NDArray[Any]) -> F
 
 
 @styled
+def reconstruction_figure(
+    pattern: npt.NDArray[Any],
+    angles: Frame,
+    semiangle_mrad: float,
+    images: Mapping[str, tuple[npt.NDArray[Any], Frame, str, str]],
+    title: str,
+) -> Figure:
+    """The mean pattern (fraction of the beam), then `images`, each (array, its pixels, units, colours) by its title."""
+    frames = [frame.aspect(image.shape) for image, frame, _, _ in images.values()]
+    places = -(-(len(images) + 1) // 4)
+    figure, axes = panels(*[max(angles.aspect(pattern.shape), *frames)] * places)
+    figure.suptitle(title, fontsize=11, x=0.008, ha="left")
+    pattern_panel(axes.flat[0], pattern, angles, "Mean pattern", semiangle_mrad=semiangle_mrad)
+    for ax, (name, (image, frame, units, colours)) in zip(axes.flat[1:], images.items(), strict=False):
+        image_panel(ax, image, frame, name, units, cmap=colours)
+    return figure
+
+
+@styled
 def loss_figure(steps: Steps) -> Figure:
     """The training loss and its data term, each epoch's mean, with the learning rate and the Huber delta below."""
     figure = Figure(figsize=(9, 4.8), layout="constrained")

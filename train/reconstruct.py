@@ -1,0 +1,292 @@
+"""From a microscope's 4D-STEM file to the electron density of its specimen, top to bottom.
+
+The scan goes through in strips of rows, so that memory does not grow with it: what is held are a strip of patterns on
+the network's detector, and images. What is done to the data, and what is assumed about it, is said and written beside
+the result.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+
+from namsa import hdf5
+from namsa.errors import InputError, WorkError
+from namsa.fourd import Given, Patterns, opened
+from namsa.frame import Frame
+from train import checkpoint, ensemble, fit, telemetry, tiles
+from train.trained import Conditions, Model, conditions, find, not_in_the_file
+
+Array = npt.NDArray[Any]
+Say = Callable[[str], None]
+
+PIECE_BYTES = 64 * 2**20  # of patterns that are read at once
+BAND_ROWS = 8  # scan rows that are read together, or more where the file keeps more together
+SURVEY_ROWS = 16  # scan rows that the mean pattern is taken from
+BATCH_BYTES = 128 * 2**20  # of windows that the network is given at once
+NEGATIVE = 0.01  # of the intensity: what a subtracted dark level may leave
+COLOURS = {"density": "viridis", "uncertainty": "cividis", "trust": "RdYlGn"}
+PASSES = 8  # with dropout, where no symmetry makes an ensemble
+
+
+@dataclass(frozen=True)
+class Images:
+    """What comes out, on the network's scan positions.
+
+    density: e/Å²; uncertainty: e/Å², one standard deviation, None where there is no ensemble
+    bright_field: fraction of the beam in the disk
+    pattern: (dy, dx), the mean pattern of the survey in the data's own pixels, fraction of the beam
+    """
+
+    density: Array
+    uncertainty: Array | None
+    bright_field: Array
+    pattern: Array
+
+
+def reconstruct(
+    path: Path,
+    checkpoint_name: str,
+    out: Path,
+    given: Given = Given(),  # noqa: B008 - frozen
+    beam_intensity: float | None = None,
+    passes: int | None = None,
+    console: Console | None = None,
+) -> None:
+    """Writes the density of the scan in `path` to `out` (HDF5, EMD 1.0) and a picture beside it (.png).
+
+    checkpoint_name: see `train.trained.find`
+    given: what the file does not say, or says wrongly
+    beam_intensity: the sum of a pattern without a specimen, in the file's units
+    passes: with dropout, for each symmetry
+
+    Raises InputError where the data do not fit what the network was trained for, or do not say enough; WorkError where
+    `out` cannot be written.
+    """
+    console = console or Console(quiet=True)
+
+    def say(line: str) -> None:
+        said.append(line)
+        console.print(line, highlight=False, soft_wrap=True)
+
+    said: list[str] = []
+    model = find(checkpoint_name)
+    trained = conditions(model.experiment)
+    _check_model(model)
+    with opened(path, given) as data:
+        sy, sx, dy, dx = data.shape
+        say(f"{path}: {sy}×{sx} patterns of {dy}×{dx} pixels, {data.data.dtype}")
+        fit.check(data, trained, path)
+        pattern = _survey(data, path)
+        centre = _centre(data, pattern, say)
+        scale = _scale(data, pattern, beam_intensity, model, say)
+        plan = fit.plan(data, centre, trained, path)
+        for line in (*plan.said, not_in_the_file(model.experiment)):
+            say(line)
+        images = _images(data, plan, scale, model, trained, passes, console, say)
+        frame = Frame(*_axes(data, plan, model, images.density.shape))
+        scan = Frame(plan.step_angstrom, data.scan_origin_angstrom)
+        angles = Frame(data.pixel_mrad, [-at * pixel for at, pixel in zip(centre, data.pixel_mrad, strict=True)])
+    images = Images(images.density, images.uncertainty, images.bright_field, pattern * scale)
+    provenance = {
+        "data": str(path.resolve()),
+        "model": model.name,
+        "weights": str(model.weights.resolve()),
+        "weights_digest": checkpoint.read(model.weights)[0]["digest"],
+        "namsa": version("namsa"),
+        "energy_ev": trained.energy_ev,
+        "semiangle_mrad": trained.semiangle_mrad,
+        "said": said,
+    }
+    _write(out, images, frame, scan, angles, provenance)
+    console.print(f"{out} and {out.with_suffix('.png')}", highlight=False, soft_wrap=True)
+
+
+def _check_model(model: Model) -> None:
+    inputs, target = model.experiment.training.inputs, model.experiment.target
+    if inputs.layout == "scan" and target.at != "scan":
+        raise InputError(f"{model.name} has layout scan and targets at the grid: use a network with target.at scan")
+
+
+# ---- What the patterns are ------------------------------------------------------------------------------------------
+
+
+def _survey(data: Patterns, path: Path) -> Array:
+    """The mean pattern (dy, dx), float64, of rows of the scan, evenly spaced. Raises InputError where it is none."""
+    rows = np.unique(np.linspace(0, data.shape[0] - 1, SURVEY_ROWS).round().astype(int))
+    total = np.zeros(data.shape[2:])
+    for row in rows:
+        for columns in _pieces(data, 1):
+            total += data.read(slice(row, row + 1), columns).sum(axis=(0, 1), dtype=np.float64)
+    if not np.isfinite(total).all() or total.sum() <= 0:
+        raise InputError(f"{path} holds patterns that are not finite or sum to nothing: mask its bad pixels")
+    return total / (len(rows) * data.shape[1])
+
+
+def _centre(data: Patterns, pattern: Array, say: Say) -> tuple[float, float]:
+    if data.centre_pixels is not None:
+        y, x = data.centre_pixels
+        say(f"optic axis at pixel ({y:.2f}, {x:.2f}), as the file or the command says")
+    else:
+        y, x = (
+            float(pattern.sum(axis=1 - axis) @ np.arange(n)) / pattern.sum() for axis, n in enumerate(pattern.shape)
+        )
+        say(f"optic axis taken at pixel ({y:.2f}, {x:.2f}), the mean pattern's centre of mass")
+    return y, x
+
+
+def _scale(data: Patterns, pattern: Array, beam_intensity: float | None, model: Model, say: Say) -> float:
+    """What turns the file's intensities into fractions of the incident beam."""
+    if beam_intensity is not None:
+        part = pattern.sum() / beam_intensity
+        say(f"intensities over the given {beam_intensity:g}: the mean pattern is {part:.3f} of the beam")
+        return 1 / beam_intensity
+    if data.fractions:
+        say(f"intensities are fractions of the beam: {pattern.sum():.3f} of it in the mean pattern")
+        return 1.0
+    fraction = float(model.calibration.get("transmitted_fraction", 1.0))
+    say(
+        f"assumed: the mean pattern, {pattern.sum():.4g} in the file's units, is {fraction:g} of the beam; "
+        "where the beam's own sum is known, give --beam-intensity"
+    )
+    return fraction / float(pattern.sum())
+
+
+# ---- From patterns to images ----------------------------------------------------------------------------------------
+
+
+def _images(
+    data: Patterns,
+    plan: fit.Plan,
+    scale: float,
+    model: Model,
+    trained: Conditions,
+    passes: int | None,
+    console: Console,
+    say: Say,
+) -> Images:
+    whole = model.experiment.training.inputs.layout == "detector"
+    scan = (plan.down.shape[0], plan.along.shape[0])
+    window, multiple = _window(scan, model, trained, whole)
+    image = trained.detector_shape if whole else window
+    built = ensemble.network(model, image)
+    chosen = (
+        [0] if whole else ensemble.symmetries(trained.symmetric, window, trained.detector_shape, plan.step_angstrom)
+    )
+    dropout = model.experiment.network.dropout
+    passes = passes if passes is not None else PASSES if len(chosen) == 1 and dropout else 0
+    predict = ensemble.members(built, model, chosen, passes)
+    count = len(chosen) * max(1, passes)
+
+    rows, columns = (tiles.windows(n, side, multiple) for n, side in zip(scan, window, strict=True))
+    say(
+        f"{model.name}: {len(rows)}×{len(columns)} windows of {window[0]}×{window[1]} positions, "
+        f"{count} predictions of each ({len(chosen)} symmetries, {passes} passes with dropout)"
+    )
+    disk, bright = fit.bright(trained), np.zeros(scan, np.float32)
+    blend = tiles.Blend(image if whole else scan, margin=0 if whole else window[0] // 8)
+    dark = light = 0.0
+    with telemetry.counter(console, "scan rows") as done:
+        bands = _bands(data, plan, scale, lambda row: done(row, data.shape[0]))
+        for row, strip in zip(rows, tiles.strips(bands, plan.down, rows), strict=True):
+            dark += float(-strip[strip < 0].sum(dtype=np.float64))
+            light += float(strip.sum(dtype=np.float64))
+            if dark > NEGATIVE * light:
+                raise InputError(
+                    f"more than {100 * NEGATIVE:g} % of the intensity is negative: subtract no more than the dark level"
+                )
+            bright[row] = strip[..., disk].sum(axis=-1)
+            patterns = np.maximum(strip, 0).reshape(*strip.shape[:2], *trained.detector_shape)
+            size = max(1, BATCH_BYTES // (patterns.nbytes * window[1] // patterns.shape[1]))
+            for first in range(0, len(columns), size):
+                some = columns[first : first + size]
+                answers = predict(np.stack([patterns[:, column] for column in some]))
+                for column, answer in zip(some, answers.swapaxes(0, 1), strict=True):
+                    blend.add((slice(0, image[0]), slice(0, image[1])) if whole else (row, column), answer)
+    if dark:
+        say(f"negative intensities, {100 * dark / light:.2g} % of all, counted as none")
+    factor = model.calibration.get("uncertainty_factor")
+    say(
+        "uncertainty: the ensemble's standard deviation, "
+        + (f"times {factor:g}, as calibrated" if factor else "not calibrated: a lower bound of the error")
+        if count > 1
+        else "uncertainty: none, for there is no ensemble: give --passes, with a network that has dropout"
+    )
+    spread = blend.deviation() * (factor or 1) if count > 1 else None
+    return Images(blend.mean(), spread, bright, np.empty(0))
+
+
+def _window(scan: tuple[int, int], model: Model, trained: Conditions, whole: bool) -> tuple[tuple[int, int], int]:
+    """A window's shape, and the multiple of positions at which it may begin."""
+    if whole:
+        if scan != trained.scan_shape:
+            raise InputError(
+                f"{model.name} takes exactly {trained.scan_shape[0]}×{trained.scan_shape[1]} positions at once "
+                f"(layout detector), not {scan[0]}×{scan[1]}: use a network of layout scan"
+            )
+        return scan, 1
+    multiple = 2**model.experiment.network.pools
+    y, x = (tiles.side(n, size, multiple) for n, size in zip(scan, trained.scan_shape, strict=True))
+    return (y, x), multiple
+
+
+def _bands(data: Patterns, plan: fit.Plan, scale: float, done: Callable[[int], None]) -> Iterator[Array]:
+    """The scan from its first row on, on the network's detector and along x on its positions: (rows, sx, pixels)."""
+    binning = plan.binning * np.float32(scale)
+    height = data.chunk[0] * -(-BAND_ROWS // data.chunk[0])
+    for first in range(0, data.shape[0], height):
+        rows = slice(first, min(first + height, data.shape[0]))
+        binned = []
+        for columns in _pieces(data, height):
+            piece = data.read(rows, columns)
+            flat = piece.reshape(-1, piece.shape[2] * piece.shape[3]).astype(np.float32)
+            binned.append((binning @ flat.T).T.reshape(*piece.shape[:2], -1))
+        band = np.concatenate(binned, axis=1)
+        if not np.isfinite(band).all():
+            raise InputError(f"patterns in scan rows {rows.start} to {rows.stop - 1} are not finite: mask bad pixels")
+        if plan.along.shape[0] != plan.along.shape[1] or plan.along.nnz != plan.along.shape[0]:
+            band = np.stack([plan.along @ row for row in band])
+        yield band
+        done(rows.stop)
+
+
+def _pieces(data: Patterns, rows: int) -> list[slice]:
+    """Columns of the scan in pieces of `PIECE_BYTES` at most, of whole chunks of the file."""
+    _, sx, dy, dx = data.shape
+    wide = data.chunk[1]
+    size = max(1, PIECE_BYTES // (rows * wide * dy * dx * data.data.dtype.itemsize)) * wide
+    return [slice(first, min(first + size, sx)) for first in range(0, sx, size)]
+
+
+# ---- Out ------------------------------------------------------------------------------------------------------------
+
+
+def _axes(data: Patterns, plan: fit.Plan, model: Model, shape: tuple[int, ...]) -> tuple[Any, Any]:
+    """(step, origin) of the images, Å."""
+    if model.experiment.training.inputs.layout == "scan":
+        return plan.step_angstrom, data.scan_origin_angstrom
+    cell = model.experiment.specimen.lateral_angstrom
+    extent = [n * step for n, step in zip(data.shape, plan.step_angstrom, strict=False)]
+    extent = extent if model.experiment.scan.step_angstrom is None else list(cell)
+    return [length / n for length, n in zip(extent, shape, strict=True)], (0.0, 0.0)
+
+
+def _write(out: Path, images: Images, frame: Frame, scan: Frame, angles: Frame, provenance: dict[str, Any]) -> None:
+    from train.figures import reconstruction_figure
+
+    found = {"density": (images.density, "e/Å²"), "uncertainty": (images.uncertainty, "e/Å²")}
+    stored = {name: (image.astype(np.float32), units) for name, (image, units) in found.items() if image is not None}
+    hdf5.write_images(out, "reconstruction", stored, frame, provenance)
+    drawn = {"Bright field": (images.bright_field, scan, "fraction of the beam", "gray")}
+    drawn |= {name.capitalize(): (image, frame, units, COLOURS[name]) for name, (image, units) in stored.items()}
+    title = f"{Path(provenance['data']).name}  ·  {provenance['model']}"
+    figure = reconstruction_figure(images.pattern, angles, provenance["semiangle_mrad"], drawn, title)
+    try:
+        figure.savefig(out.with_suffix(".png"))
+    except OSError as error:
+        raise WorkError(f"cannot write {out.with_suffix('.png')}: {error.strerror}") from None
