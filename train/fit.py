@@ -2,7 +2,8 @@
 
 The energy and the semiangle cannot be changed. A detector's pixels are shared out by area among the network's, so that
 no electron is lost that lands there; positions between those that were scanned are interpolated linearly, and of a
-finer scan the neighbours within half a step of the network's are averaged, by a hat that none is left out of.
+much finer scan the neighbours within half a step of the network's are averaged: less noise, and a blur that is small
+beside the step.
 """
 
 from dataclasses import dataclass

@@ -30,6 +30,7 @@ BAND_ROWS = 8  # scan rows that are read together, or more where the file keeps 
 SURVEY_ROWS = 16  # scan rows that the mean pattern is taken from
 BATCH_BYTES = 128 * 2**20  # of windows that the network is given at once
 NEGATIVE = 0.01  # of the intensity: what a subtracted dark level may leave
+MARGIN = 1 / 8  # of a window's side, where the network sees the padding behind the window's edge most
 COLOURS = {"density": "viridis", "uncertainty": "cividis", "trust": "RdYlGn"}
 PASSES = 8  # with dropout, where no symmetry makes an ensemble
 
@@ -189,7 +190,7 @@ def _images(
         f"{count} predictions of each ({len(chosen)} symmetries, {passes} passes with dropout)"
     )
     disk, bright = fit.bright(trained), np.zeros(scan, np.float32)
-    blend = tiles.Blend(image if whole else scan, margin=0 if whole else window[0] // 8)
+    blend = tiles.Blend(image if whole else scan, margin=0 if whole else int(MARGIN * min(window)))
     dark = light = 0.0
     with telemetry.counter(console, "scan rows") as done:
         bands = _bands(data, plan, scale, lambda row: done(row, data.shape[0]))
