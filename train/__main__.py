@@ -175,15 +175,18 @@ def reconstruct(arguments: Sequence[str]) -> int:
             options.centre_pixels and tuple(options.centre_pixels),
             options.rotation_deg,
         )
-        reconstruct(
-            options.data,
-            options.checkpoint,
-            options.out,
-            given,
-            beam_intensity=options.beam_intensity,
-            passes=options.passes,
-            console=Console(),
-        )
+        try:
+            reconstruct(
+                options.data,
+                options.checkpoint,
+                options.out,
+                given,
+                beam_intensity=options.beam_intensity,
+                passes=options.passes,
+                console=Console(),
+            )
+        except KeyboardInterrupt:
+            raise Stopped(f"interrupted; {options.out} was not written") from None
 
     return _exit_code(work)
 

@@ -5,8 +5,8 @@ the network's detector, and images. What is done to the data, and what is assume
 the result.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -19,11 +19,14 @@ from namsa import hdf5
 from namsa.errors import InputError, WorkError
 from namsa.fourd import Given, Patterns, opened
 from namsa.frame import Frame
+from namsa.words import counted
 from train import checkpoint, ensemble, fit, telemetry, tiles
 from train.trained import Conditions, Model, conditions, find, not_in_the_file
 
 Array = npt.NDArray[Any]
 Say = Callable[[str], None]
+# How well a window's density (y, x), e/Å², explains its patterns (y, x, dy, dx), fractions of the beam: 1 is wholly.
+Trust = Callable[[Array, Array], float]
 
 PIECE_BYTES = 64 * 2**20  # of patterns that are read at once
 BAND_ROWS = 8  # scan rows that are read together, or more where the file keeps more together
@@ -40,14 +43,29 @@ class Images:
     """What comes out, on the network's scan positions.
 
     density: e/Å²; uncertainty: e/Å², one standard deviation, None where there is no ensemble
+    trust: what `Trust` says of the window that a position is in, None where nobody was asked
     bright_field: fraction of the beam in the disk
-    pattern: (dy, dx), the mean pattern of the survey in the data's own pixels, fraction of the beam
     """
 
     density: Array
     uncertainty: Array | None
+    trust: Array | None
     bright_field: Array
-    pattern: Array
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network made ready for a scan: its window (y, x), where one may begin, and how many answers it gives to each.
+
+    whole: whether it takes the whole scan at once and answers with an image of another shape (layout detector)
+    """
+
+    predict: ensemble.Predict
+    window: tuple[int, int]
+    multiple: int
+    answers: int
+    image: tuple[int, int]
+    whole: bool
 
 
 def reconstruct(
@@ -57,6 +75,7 @@ def reconstruct(
     given: Given = Given(),  # noqa: B008 - frozen
     beam_intensity: float | None = None,
     passes: int | None = None,
+    trust: Trust | None = None,
     console: Console | None = None,
 ) -> None:
     """Writes the density of the scan in `path` to `out` (HDF5, EMD 1.0) and a picture beside it (.png).
@@ -65,6 +84,7 @@ def reconstruct(
     given: what the file does not say, or says wrongly
     beam_intensity: the sum of a pattern without a specimen, in the file's units
     passes: with dropout, for each symmetry
+    trust: asked about every window that lies beside the one before
 
     Raises InputError where the data do not fit what the network was trained for, or do not say enough; WorkError where
     `out` cannot be written.
@@ -89,11 +109,14 @@ def reconstruct(
         plan = fit.plan(data, centre, trained, path)
         for line in (*plan.said, not_in_the_file(model.experiment)):
             say(line)
-        images = _images(data, plan, scale, model, trained, passes, console, say)
+        network = _network((plan.down.shape[0], plan.along.shape[0]), plan, model, trained, passes, say)
+        with telemetry.counter(console, "scan rows") as done:
+            bands = _bands(data, plan, scale, lambda row: done(row, data.shape[0]))
+            images = _images(bands, plan, network, trained, trust, say)
+        images = _calibrated(images, model, say)
         frame = Frame(*_axes(data, plan, model, images.density.shape))
         scan = Frame(plan.step_angstrom, data.scan_origin_angstrom)
         angles = Frame(data.pixel_mrad, [-at * pixel for at, pixel in zip(centre, data.pixel_mrad, strict=True)])
-    images = Images(images.density, images.uncertainty, images.bright_field, pattern * scale)
     provenance = {
         "data": str(path.resolve()),
         "model": model.name,
@@ -104,7 +127,7 @@ def reconstruct(
         "semiangle_mrad": trained.semiangle_mrad,
         "said": said,
     }
-    _write(out, images, frame, scan, angles, provenance)
+    _write(out, images, pattern * scale, frame, scan, angles, provenance)
     console.print(f"{out} and {out.with_suffix('.png')}", highlight=False, soft_wrap=True)
 
 
@@ -161,65 +184,73 @@ def _scale(data: Patterns, pattern: Array, beam_intensity: float | None, model: 
 # ---- From patterns to images ----------------------------------------------------------------------------------------
 
 
-def _images(
-    data: Patterns,
-    plan: fit.Plan,
-    scale: float,
-    model: Model,
-    trained: Conditions,
-    passes: int | None,
-    console: Console,
-    say: Say,
-) -> Images:
+def _network(
+    scan: tuple[int, int], plan: fit.Plan, model: Model, trained: Conditions, passes: int | None, say: Say
+) -> Network:
     whole = model.experiment.training.inputs.layout == "detector"
-    scan = (plan.down.shape[0], plan.along.shape[0])
     window, multiple = _window(scan, model, trained, whole)
     image = trained.detector_shape if whole else window
-    built = ensemble.network(model, image)
-    chosen = (
-        [0] if whole else ensemble.symmetries(trained.symmetric, window, trained.detector_shape, plan.step_angstrom)
-    )
-    dropout = model.experiment.network.dropout
-    passes = passes if passes is not None else PASSES if len(chosen) == 1 and dropout else 0
-    predict = ensemble.members(built, model, chosen, passes)
-    count = len(chosen) * max(1, passes)
-
-    rows, columns = (tiles.windows(n, side, multiple) for n, side in zip(scan, window, strict=True))
+    symmetric = trained.symmetric and not whole
+    chosen = ensemble.symmetries(symmetric, window, trained.detector_shape, plan.step_angstrom)
+    if passes is None:
+        passes = PASSES if len(chosen) == 1 and model.experiment.network.dropout else 0
+    predict = ensemble.members(ensemble.network(model, image), model, chosen, passes)
     say(
-        f"{model.name}: {len(rows)}×{len(columns)} windows of {window[0]}×{window[1]} positions, "
-        f"{count} predictions of each ({len(chosen)} symmetries, {passes} passes with dropout)"
+        f"{model.name}: windows of {window[0]}×{window[1]} positions, "
+        f"{counted(len(chosen) * max(1, passes), 'prediction')} of each: {len(chosen)} by symmetry"
+        + (f", times {passes} with dropout" if passes else ", without dropout")
     )
+    return Network(predict, window, multiple, len(chosen) * max(1, passes), image, whole)
+
+
+def _images(
+    bands: Iterator[Array], plan: fit.Plan, network: Network, trained: Conditions, trust: Trust | None, say: Say
+) -> Images:
+    scan = (plan.down.shape[0], plan.along.shape[0])
+    rows, columns = (tiles.windows(n, side, network.multiple) for n, side in zip(scan, network.window, strict=True))
+    asked = {(y, x) for y in tiles.apart(rows) for x in tiles.apart(columns)} if trust else set()
+    margin = 0 if network.whole else int(MARGIN * min(network.window))
+    shape = network.image if network.whole else scan
+    blend, scores = tiles.Blend(shape, margin), tiles.Blend(shape, 0)
     disk, bright = fit.bright(trained), np.zeros(scan, np.float32)
-    blend = tiles.Blend(image if whole else scan, margin=0 if whole else int(MARGIN * min(window)))
     dark = light = 0.0
-    with telemetry.counter(console, "scan rows") as done:
-        bands = _bands(data, plan, scale, lambda row: done(row, data.shape[0]))
-        for row, strip in zip(rows, tiles.strips(bands, plan.down, rows), strict=True):
-            dark += float(-strip[strip < 0].sum(dtype=np.float64))
-            light += float(strip.sum(dtype=np.float64))
-            if dark > NEGATIVE * light:
-                raise InputError(
-                    f"more than {100 * NEGATIVE:g} % of the intensity is negative: subtract no more than the dark level"
-                )
-            bright[row] = strip[..., disk].sum(axis=-1)
-            patterns = np.maximum(strip, 0).reshape(*strip.shape[:2], *trained.detector_shape)
-            size = max(1, BATCH_BYTES // (patterns.nbytes * window[1] // patterns.shape[1]))
-            for first in range(0, len(columns), size):
-                some = columns[first : first + size]
-                answers = predict(np.stack([patterns[:, column] for column in some]))
-                for column, answer in zip(some, answers.swapaxes(0, 1), strict=True):
-                    blend.add((slice(0, image[0]), slice(0, image[1])) if whole else (row, column), answer)
+    for y, (row, strip) in enumerate(zip(rows, tiles.strips(bands, plan.down, rows), strict=True)):
+        dark -= float(strip[strip < 0].sum(dtype=np.float64))
+        light += float(strip.sum(dtype=np.float64))
+        if dark > NEGATIVE * light:
+            raise InputError(
+                f"more than {100 * NEGATIVE:g} % of the intensity is negative: subtract no more than the dark level"
+            )
+        bright[row] = strip[..., disk].sum(axis=-1)
+        patterns = np.maximum(strip, 0).reshape(*strip.shape[:2], *trained.detector_shape)
+        for x, answer in _answers(patterns, columns, network.predict):
+            place = (slice(0, shape[0]), slice(0, shape[1])) if network.whole else (row, columns[x])
+            blend.add(place, answer)
+            if trust and (y, x) in asked:
+                score = trust(answer.mean(axis=0), patterns[:, columns[x]])
+                scores.add(place, np.full(answer.shape[1:], score)[None])
     if dark:
         say(f"negative intensities, {100 * dark / light:.2g} % of all, counted as none")
-    factor = model.calibration.get("uncertainty_factor")
-    say(
-        "uncertainty: the ensemble's standard deviation, "
-        + (f"times {factor:g}, as calibrated" if factor else "not calibrated: a lower bound of the error")
-        if count > 1
-        else "uncertainty: none, for there is no ensemble: give --passes, with a network that has dropout"
-    )
-    spread = blend.deviation() * (factor or 1) if count > 1 else None
-    return Images(blend.mean(), spread, bright, np.empty(0))
+    spread = blend.deviation() if network.answers > 1 else None
+    return Images(blend.mean(), spread, scores.mean() if trust else None, bright)
+
+
+def _answers(patterns: Array, columns: Sequence[slice], predict: ensemble.Predict) -> Iterator[tuple[int, Array]]:
+    """The number of each window of a strip and the answers (members, h, w) to it."""
+    size = max(1, BATCH_BYTES // patterns[:, columns[0]].nbytes)
+    for first in range(0, len(columns), size):
+        some = np.stack([patterns[:, column] for column in columns[first : first + size]])
+        yield from enumerate(predict(some).swapaxes(0, 1), start=first)
+
+
+def _calibrated(images: Images, model: Model, say: Say) -> Images:
+    if images.uncertainty is None:
+        say("uncertainty: none, for there is no ensemble: give --passes, with a network that has dropout")
+        return images
+    factor = float(model.calibration.get("uncertainty_factor", 0))
+    how = f"times {factor:g}, as calibrated" if factor else "not calibrated: a lower bound of the error"
+    say(f"uncertainty: the ensemble's standard deviation, {how}")
+    return replace(images, uncertainty=images.uncertainty * (factor or 1))
 
 
 def _window(scan: tuple[int, int], model: Model, trained: Conditions, whole: bool) -> tuple[tuple[int, int], int]:
@@ -277,16 +308,22 @@ def _axes(data: Patterns, plan: fit.Plan, model: Model, shape: tuple[int, ...]) 
     return [length / n for length, n in zip(extent, shape, strict=True)], (0.0, 0.0)
 
 
-def _write(out: Path, images: Images, frame: Frame, scan: Frame, angles: Frame, provenance: dict[str, Any]) -> None:
+def _write(
+    out: Path, images: Images, pattern: Array, frame: Frame, scan: Frame, angles: Frame, provenance: dict[str, Any]
+) -> None:
     from train.figures import reconstruction_figure
 
-    found = {"density": (images.density, "e/Å²"), "uncertainty": (images.uncertainty, "e/Å²")}
+    found = {
+        "density": (images.density, "e/Å²"),
+        "uncertainty": (images.uncertainty, "e/Å²"),
+        "trust": (images.trust, ""),
+    }
     stored = {name: (image.astype(np.float32), units) for name, (image, units) in found.items() if image is not None}
     hdf5.write_images(out, "reconstruction", stored, frame, provenance)
     drawn = {"Bright field": (images.bright_field, scan, "fraction of the beam", "gray")}
     drawn |= {name.capitalize(): (image, frame, units, COLOURS[name]) for name, (image, units) in stored.items()}
     title = f"{Path(provenance['data']).name}  ·  {provenance['model']}"
-    figure = reconstruction_figure(images.pattern, angles, provenance["semiangle_mrad"], drawn, title)
+    figure = reconstruction_figure(pattern, angles, provenance["semiangle_mrad"], drawn, title)
     try:
         figure.savefig(out.with_suffix(".png"))
     except OSError as error:

@@ -31,6 +31,15 @@ def windows(size: int, side: int, multiple: int) -> list[slice]:
     return [slice(start, start + side) for start in starts]
 
 
+def apart(windows: Sequence[slice]) -> list[int]:
+    """Numbers of as few of `windows` as cover the same, each beside the one before."""
+    chosen = [0]
+    for number, window in enumerate(windows):
+        if window.start > windows[chosen[-1]].stop:  # the one before still reached the last one's end
+            chosen.append(number - 1)
+    return chosen if chosen[-1] == len(windows) - 1 else [*chosen, len(windows) - 1]
+
+
 def weight(window: slice, size: int, margin: int) -> npt.NDArray[np.float64]:
     """sin² over `window`, zero in `margin` positions at either end unless the scan of `size` ends there, too."""
     n = window.stop - window.start

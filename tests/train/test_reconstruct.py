@@ -197,12 +197,34 @@ def test_without_the_beams_intensity_the_mean_pattern_stands_for_it(tmp_path, ru
     np.testing.assert_allclose(density(tmp_path, 7 * values, run, name="assumed", beam=None), wanted, rtol=1e-4)
 
 
+def test_trust_is_asked_for_once_at_every_position(tmp_path, run):
+    asked = []
+
+    def trust(image, shown):
+        asked.append((image.copy(), shown.copy()))
+        return 0.1 * len(asked)
+
+    values = patterns((28, 60))  # windows at 0 and 4, and at 0, 12, 24 and 36
+    data = stored(tmp_path / "scan.h5", values)
+    reconstruct.reconstruct(data, run, tmp_path / "out.h5", BEAM, beam_intensity=1, trust=trust)
+    np.testing.assert_allclose([shown for _, shown in asked[:2]], [values[:24, :24], values[:24, 24:48]], rtol=1e-5)
+    assert len(asked) == 6
+    with h5py.File(tmp_path / "out.h5") as file:
+        found, density = (file[f"reconstruction/{name}/data"][()] for name in ("trust", "density"))
+    assert found[0, 0] == pytest.approx(0.1)
+    assert found[0, 30] == pytest.approx(0.2)
+    assert found[27, 59] == pytest.approx(0.6)
+    np.testing.assert_allclose(asked[0][0][:4, :8], density[:4, :8], rtol=1e-4)  # where no other window counts
+
+
 def test_dropout_makes_an_ensemble_where_symmetries_do_not(tmp_path):
     run = write_run(tmp_path / "astigmatic", experiment(aberrations={"C12": 10.0}))
     data = stored(tmp_path / "scan.h5", patterns())
     reconstruct.reconstruct(data, run, tmp_path / "out.h5", BEAM, passes=None)
     with h5py.File(tmp_path / "out.h5") as file:
-        assert "8 predictions of each (1 symmetries, 8 passes" in file["reconstruction"].attrs["provenance"]
+        assert (
+            "8 predictions of each: 1 by symmetry, times 8 with dropout" in file["reconstruction"].attrs["provenance"]
+        )
         assert file["reconstruction/uncertainty/data"][()].min() > 0
 
 

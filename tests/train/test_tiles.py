@@ -19,6 +19,13 @@ def test_windows_cover_the_scan_and_begin_where_the_network_may(size, side, mult
     assert total.min() > 0
 
 
+def test_windows_apart_cover_the_scan_with_as_few_as_it_takes():
+    for size, chosen in ((24, [0]), (28, [0, 1]), (48, [0, 2]), (60, [0, 2, 3]), (72, [0, 2, 4]), (75, [0, 2, 4, 5])):
+        windows = tiles.windows(size, 24, 4)
+        assert tiles.apart(windows) == chosen
+        assert len(set().union(*(range(windows[n].start, windows[n].stop) for n in chosen))) == size
+
+
 def test_a_window_is_the_trained_one_or_what_a_small_scan_holds():
     assert [tiles.side(size, 24, 4) for size in (500, 24, 23, 4)] == [24, 24, 20, 4]
     with pytest.raises(InputError, match="3 positions.*needs 4"):
