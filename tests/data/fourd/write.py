@@ -1,4 +1,4 @@
-"""Writes the small 4D-STEM files of this folder with py4DSTEM and HyperSpy themselves.
+"""Writes small 4D-STEM files with py4DSTEM and HyperSpy themselves; `write_old.py` has older versions.
 
 Both are GPL and are no part of the project; from this folder:
 
