@@ -6,7 +6,8 @@ definition. So only columns that stand apart by `APART_ANGSTROM` or more are loo
 - column_error_angstrom: median distance of a found column's maximum from the column
 - columns_found: the part of the columns with a maximum within `RADIUS_ANGSTROM`
 - columns_spurious: the part of the maxima that have no column, of any kind, within `RADIUS_ANGSTROM`
-- column_rank: Spearman's correlation of the found columns' peak heights with their electrons along the beam
+- column_rank: Spearman's correlation of the found columns' peak heights with their electrons along the beam, as a part
+  of what heights in the right order reach: of columns that are alike, no two heights are equal to the last bit
 
 All finite or None: where there is nothing to measure, or to rank.
 """
@@ -22,7 +23,7 @@ from scipy.ndimage import map_coordinates
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import KDTree
-from scipy.stats import spearmanr
+from scipy.stats import rankdata, spearmanr
 from skimage.feature import peak_local_max
 
 from namsa.frame import Frame
@@ -125,7 +126,8 @@ def column_metrics(image: npt.NDArray[Any], frame: Frame, truth: Columns) -> Met
         numbers["column_error_angstrom"] = float(np.median(distance[near]))
         electrons, peaks = np.round(truth.electrons[wanted][near], 3), heights[which[near]]
         if np.ptp(electrons) > 0 and np.ptp(peaks) > 0:
-            numbers["column_rank"] = float(spearmanr(electrons, peaks).statistic)
+            reached, best = spearmanr(electrons, peaks), spearmanr(electrons, rankdata(electrons, method="ordinal"))
+            numbers["column_rank"] = float(np.clip(reached.statistic / best.statistic, -1, 1))
     return numbers
 
 

@@ -87,6 +87,10 @@ def test_each_fault_shows_in_its_own_number():
     assert moved["column_error_angstrom"] == pytest.approx(0.2, abs=0.02)
     assert (moved["columns_found"], moved["column_rank"]) == (1, pytest.approx(1))
 
+    like = np.array([6, 6, 30, 30, 30])  # whose heights differ a little
+    alike = judged(image(COLUMNS, like + np.array([0.1, 0, 0.2, 0, 0.1])), specimen(numbers=like))
+    assert alike["column_rank"] == pytest.approx(1)
+
     reversed_order = judged(image(COLUMNS, ELECTRONS[::-1]))
     assert reversed_order["column_rank"] == pytest.approx(-1)
     assert reversed_order["column_error_angstrom"] < 0.03
