@@ -24,11 +24,11 @@ import os
 import subprocess
 import sys
 import venv
-from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
+from threading import BoundedSemaphore
 from typing import Any
 
 import numpy as np
@@ -120,6 +120,7 @@ class Choice:
 
 def main() -> None:
     options = parse()
+    options.places = BoundedSemaphore(options.workers)
     config = load(options.config)
     samples = Samples(config, options.work / "samples")
     for program in {program_of(method) for method in options.methods if method in SEARCH}:
@@ -260,7 +261,8 @@ def run(program: str, job: str, options: argparse.Namespace) -> str:
     threads = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), str(options.threads))
     command = [python(program, options.work), HERE / f"worker_{program}.py"]
     surroundings = os.environ | threads
-    done = subprocess.run(command, check=False, input=job + "\n", capture_output=True, text=True, env=surroundings)
+    with options.places:
+        done = subprocess.run(command, check=False, input=job + "\n", capture_output=True, text=True, env=surroundings)
     if done.returncode or not done.stdout:
         raise SystemExit(f"{program} failed on {job}:\n{done.stderr[-3000:]}")
     return done.stdout
@@ -313,7 +315,9 @@ def search(method: str, dev: list[Stack], wanted: str, options: argparse.Namespa
     settings = {name: values[0] for name, values in axes.items()}
     best = chosen(method, dev, settings, wanted, options)
     for name, values in list(axes.items())[: options.axes]:
-        tried = [chosen(method, dev, best.settings | {name: value}, wanted, options) for value in values[1:]]
+        others = [best.settings | {name: value} for value in values[1:]]
+        with ThreadPoolExecutor(len(others)) as pool:
+            tried = list(pool.map(lambda other: chosen(method, dev, other, wanted, options), others))
         best = max([best, *tried], key=lambda choice: choice.ssim)
     return best
 
@@ -334,9 +338,9 @@ def chosen(method: str, dev: list[Stack], settings: Settings, wanted: str, optio
 
 
 def everywhere(
-    method: str, stacks: Iterable[Stack], settings: Settings, options: argparse.Namespace
+    method: str, stacks: list[Stack], settings: Settings, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
-    with ThreadPoolExecutor(options.workers) as pool:
+    with ThreadPoolExecutor(len(stacks)) as pool:
         return list(pool.map(lambda stack: images(method, stack, settings, options), stacks))
 
 
