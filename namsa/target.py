@@ -11,9 +11,12 @@ def band_limited(density: npt.NDArray[np.float64], grid: Grid, max_q: float) -> 
 
     ½(1 + cos(πq/q_max)): a hard edge would ring, and a density that rings below zero is no density.
     """
-    q = np.sqrt(grid.squared_frequency())
-    window = np.where(q < max_q, 0.5 * (1 + np.cos(np.pi * np.minimum(q / max_q, 1))), 0)
-    return np.fft.fft2(density) * window
+    return np.fft.fft2(density) * window(np.sqrt(grid.squared_frequency()), max_q)
+
+
+def window(q: npt.NDArray[np.float64], max_q: float) -> npt.NDArray[np.float64]:
+    """The cosine window of `band_limited` at frequencies `q` (1/Å)."""
+    return np.where(q < max_q, 0.5 * (1 + np.cos(np.pi * np.minimum(q / max_q, 1))), 0)
 
 
 def on_grid(coefficients: npt.NDArray[np.complex128]) -> npt.NDArray[np.float64]:
