@@ -14,7 +14,7 @@ def share(entries: Sequence[Entry], rank: int, size: int) -> list[Entry]:
     orientations and thicknesses are mixed as in the whole. Entries that cannot be built are dealt out evenly.
     """
     feasible = shuffled(entry for entry in entries if not entry.skipped)
-    skipped = [entry for entry in entries if entry.skipped]
+    skipped = shuffled(entry for entry in entries if entry.skipped)
     loads = [(0, 0, other) for other in range(size)]  # by cost, then by number where costs are equal or not known
     mine = skipped[rank::size]
     for entry in sorted(feasible, key=lambda entry: -entry.cost):

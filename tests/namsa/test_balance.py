@@ -33,9 +33,10 @@ def test_shares_are_of_equal_cost(size):
 def test_an_entry_without_a_cost_counts_as_one_of_many_and_what_is_skipped_is_spread():
     unknown = [replace(entry, cost=0) for entry in ENTRIES]
     assert max(len(share(unknown, rank, 5)) for rank in range(5)) <= len(ENTRIES) / 5 + 1
-    skipped = [replace(entry, skipped="too thick") for entry in ENTRIES[:100]] + list(ENTRIES[100:])
-    counts = [sum(bool(entry.skipped) for entry in share(skipped, rank, 4)) for rank in range(4)]
-    assert counts == [25, 25, 25, 25]
+    whole = sum(bool(entry.skipped) for entry in ENTRIES)
+    counts = [sum(bool(entry.skipped) for entry in share(ENTRIES, rank, 4)) for rank in range(4)]
+    assert sum(counts) == whole > 0
+    assert max(counts) - min(counts) <= 1
 
 
 def test_any_beginning_of_a_share_is_a_fair_mix():
