@@ -295,7 +295,7 @@ def compare(method: str, dev: list[Stack], test: list[Stack], options: argparse.
             continue
         choice = search(method, dev, wanted, options)
         found = everywhere(method, test, choice.settings, options)
-        pictures = [answer["images"][choice.leg][choice.windowed] for answer in found]
+        pictures = [answer["images"][choice.leg][int(choice.windowed)] for answer in found]
         judged = [judge(image, s, wanted, choice.line) for image, s in zip(pictures, test, strict=True)]
         row[wanted] = means(judged) | {
             "settings": choice.settings,
@@ -328,7 +328,7 @@ def chosen(method: str, dev: list[Stack], settings: Settings, wanted: str, optio
     choices = []
     for leg in range(len(found[0])):
         for windowed in (False, True):
-            pictures = [sample[leg][windowed] for sample in found]
+            pictures = [sample[leg][int(windowed)] for sample in found]
             if not all(np.isfinite(picture).all() for picture in pictures):  # a step that is too long diverges
                 continue
             line = fitted(np.array(pictures), np.array([stack.truth[wanted] for stack in dev]))
