@@ -126,10 +126,11 @@ def sample_figure(cbed: Image, density: Image, projected_potential: Image, prove
     return figure
 
 
-def panels(*aspects: float) -> tuple[Figure, npt.NDArray[Any]]:
-    """A figure of rows of four empty panels, as high as images of these heights over widths need."""
-    figure = Figure(figsize=(11.5, 0.3 + sum(2.2 * aspect + 0.5 for aspect in aspects)), layout="constrained")
-    axes = figure.subplots(len(aspects), 4, squeeze=False, height_ratios=aspects)
+def panels(*aspects: float, columns: int = 4) -> tuple[Figure, npt.NDArray[Any]]:
+    """A figure of rows of `columns` empty panels, as high as images of these heights over widths need."""
+    size = (11.5 * columns / 4, 0.3 + sum(2.2 * aspect + 0.5 for aspect in aspects))
+    figure = Figure(figsize=size, layout="constrained")
+    axes = figure.subplots(len(aspects), columns, squeeze=False, height_ratios=aspects)
     for ax in axes.flat:
         ax.axis("off")
     return figure, axes

@@ -156,6 +156,8 @@ def reconstruct(arguments: Sequence[str]) -> int:
     given.add_argument("--centre-pixels", type=float, nargs=2, metavar=("Y", "X"), help="the optic axis")
     given.add_argument("--rotation-deg", type=float, help="turns the detector's y, x into the scan's (py4DSTEM's sign)")
     given.add_argument("--beam-intensity", type=float, help="sum of a pattern without specimen, in the file's units")
+    parser.add_argument("--thickness-angstrom", type=float, help="of the specimen, by which trust is measured")
+    parser.add_argument("--formula", help="of the specimen, as SrTiO3, for the same")
     parser.add_argument("--passes", type=int, metavar="N", help="predictions with dropout, of each symmetry")
     options = parser.parse_args(arguments)
 
@@ -164,7 +166,11 @@ def reconstruct(arguments: Sequence[str]) -> int:
         from rich.console import Console
 
         from namsa.fourd import Given
-        from train.reconstruct import reconstruct
+        from train.reconstruct import Specimen, reconstruct
+
+        if options.formula and not options.thickness_angstrom:
+            raise InputError("--formula is for measuring trust, which takes --thickness-angstrom, too")
+        specimen = Specimen(options.thickness_angstrom, options.formula) if options.thickness_angstrom else None
 
         given = Given(
             options.dataset,
@@ -183,6 +189,7 @@ def reconstruct(arguments: Sequence[str]) -> int:
                 given,
                 beam_intensity=options.beam_intensity,
                 passes=options.passes,
+                specimen=specimen,
                 console=Console(),
             )
         except KeyboardInterrupt:

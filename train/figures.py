@@ -58,12 +58,12 @@ def reconstruction_figure(
 ) -> Figure:
     """The mean pattern (fraction of the beam), then `images`, each (array, its pixels, units, colours) by its title."""
     frames = [frame.aspect(image.shape) for image, frame, _, _ in images.values()]
-    places = -(-(len(images) + 1) // 4)
-    figure, axes = panels(*[max(angles.aspect(pattern.shape), *frames)] * places)
+    figure, axes = panels(max(angles.aspect(pattern.shape), *frames), columns=1 + len(images))
     figure.suptitle(title, fontsize=11, x=0.008, ha="left")
     pattern_panel(axes.flat[0], pattern, angles, "Mean pattern", semiangle_mrad=semiangle_mrad)
     for ax, (name, (image, frame, units, colours)) in zip(axes.flat[1:], images.items(), strict=False):
-        image_panel(ax, image, frame, name, units, cmap=colours)
+        norm = None if units else Normalize(0, 1)  # what has no units is a part of 1
+        image_panel(ax, image, frame, name, units, cmap=colours, norm=norm)
     return figure
 
 

@@ -22,11 +22,10 @@ from namsa.frame import Frame
 from namsa.words import counted
 from train import checkpoint, ensemble, fit, telemetry, tiles
 from train.trained import Conditions, Model, conditions, find, not_in_the_file
+from train.trust import Specimen, Trust, judge
 
 Array = npt.NDArray[Any]
 Say = Callable[[str], None]
-# How well a window's density (y, x), e/Å², explains its patterns (y, x, dy, dx), fractions of the beam: 1 is wholly.
-Trust = Callable[[Array, Array], float]
 
 PIECE_BYTES = 64 * 2**20  # of patterns that are read at once
 BAND_ROWS = 8  # scan rows that are read together, or more where the file keeps more together
@@ -43,7 +42,7 @@ class Images:
     """What comes out, on the network's scan positions.
 
     density: e/Å²; uncertainty: e/Å², one standard deviation, None where there is no ensemble
-    trust: what `Trust` says of the window that a position is in, None where nobody was asked
+    trust: `train.trust` of the window that a position is in, None where nobody was asked
     bright_field: fraction of the beam in the disk
     """
 
@@ -75,7 +74,7 @@ def reconstruct(
     given: Given = Given(),  # noqa: B008 - frozen
     beam_intensity: float | None = None,
     passes: int | None = None,
-    trust: Trust | None = None,
+    specimen: Specimen | None = None,
     console: Console | None = None,
 ) -> None:
     """Writes the density of the scan in `path` to `out` (HDF5, EMD 1.0) and a picture beside it (.png).
@@ -84,7 +83,7 @@ def reconstruct(
     given: what the file does not say, or says wrongly
     beam_intensity: the sum of a pattern without a specimen, in the file's units
     passes: with dropout, for each symmetry
-    trust: asked about every window that lies beside the one before
+    specimen: what is known of it, by which trust is measured; see `train.trust`
 
     Raises InputError where the data do not fit what the network was trained for, or do not say enough; WorkError where
     `out` cannot be written.
@@ -110,9 +109,11 @@ def reconstruct(
         for line in (*plan.said, not_in_the_file(model.experiment)):
             say(line)
         network = _network((plan.down.shape[0], plan.along.shape[0]), plan, model, trained, passes, say)
+        judged = judge(specimen, model, network.window, plan.step_angstrom) if specimen and not network.whole else None
+        say(_about_trust(specimen, judged))
         with telemetry.counter(console, "scan rows") as done:
             bands = _bands(data, plan, scale, lambda row: done(row, data.shape[0]))
-            images = _images(bands, plan, network, trained, trust, say)
+            images = _images(bands, plan, network, trained, judged, say)
         images = _calibrated(images, model, say)
         frame = Frame(*_axes(data, plan, model, images.density.shape))
         scan = Frame(plan.step_angstrom, data.scan_origin_angstrom)
@@ -241,6 +242,15 @@ def _answers(patterns: Array, columns: Sequence[slice], predict: ensemble.Predic
     for first in range(0, len(columns), size):
         some = np.stack([patterns[:, column] for column in columns[first : first + size]])
         yield from enumerate(predict(some).swapaxes(0, 1), start=first)
+
+
+def _about_trust(specimen: Specimen | None, judged: Trust | None) -> str:
+    if specimen is None:
+        return "trust: not measured, which takes the specimen's thickness: give --thickness-angstrom"
+    if judged is None:
+        return "trust: not measured, for a network of layout detector has no windows"
+    of = f" of {specimen.formula}" if specimen.formula else ""
+    return f"trust: 1 − R/R₀ of every window's simulation, for {specimen.thickness_angstrom:g} Å{of}"
 
 
 def _calibrated(images: Images, model: Model, say: Say) -> Images:

@@ -1,8 +1,8 @@
 """A trained network by name or place, and what it was trained for.
 
 A place is a run directory (config.yaml and checkpoints/), one of its checkpoints, or the folder of a model: config.yaml
-and one file of weights (.npz, a checkpoint's format), and beside them, where there are any, `calibration.json`. A name
-is that of a model that comes with the package, in train/models/.
+and one file of weights (.npz, a checkpoint's format), and beside them, where there are any, `calibration.json` and
+`transfer.json` (`train.trust`). A name is that of a model that comes with the package, in train/models/.
 """
 
 import json
@@ -28,6 +28,7 @@ class Model:
     """
 
     name: str
+    folder: Path
     weights: Path
     experiment: Experiment
     calibration: dict[str, Any]
@@ -48,7 +49,7 @@ def find(name: str) -> Model:
         raise InputError(f"{folder} has no config.yaml, which says what the network was trained for")
     calibration = folder / "calibration.json"
     measured = json.loads(calibration.read_text(encoding="utf-8")) if calibration.is_file() else {}
-    return Model(folder.name, weights, load(folder / "config.yaml"), measured)
+    return Model(folder.name, folder, weights, load(folder / "config.yaml"), measured)
 
 
 def _newest(folder: Path) -> Path:

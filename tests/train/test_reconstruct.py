@@ -18,6 +18,7 @@ from train import checkpoint, ensemble, reconstruct, trained
 from train.__main__ import main
 from train.checkpoint import Progress
 from train.config import Experiment
+from train.trust import Specimen
 
 SCAN, WINDOW, DETECTOR = (28, 36), (24, 24), (4, 4)
 BEAM = Given(
@@ -197,16 +198,17 @@ def test_without_the_beams_intensity_the_mean_pattern_stands_for_it(tmp_path, ru
     np.testing.assert_allclose(density(tmp_path, 7 * values, run, name="assumed", beam=None), wanted, rtol=1e-4)
 
 
-def test_trust_is_asked_for_once_at_every_position(tmp_path, run):
+def test_trust_is_asked_for_once_at_every_position(tmp_path, run, monkeypatch):
     asked = []
 
     def trust(image, shown):
         asked.append((image.copy(), shown.copy()))
         return 0.1 * len(asked)
 
+    monkeypatch.setattr(reconstruct, "judge", lambda *_: trust)
     values = patterns((28, 60))  # windows at 0 and 4, and at 0, 12, 24 and 36
     data = stored(tmp_path / "scan.h5", values)
-    reconstruct.reconstruct(data, run, tmp_path / "out.h5", BEAM, beam_intensity=1, trust=trust)
+    reconstruct.reconstruct(data, run, tmp_path / "out.h5", BEAM, beam_intensity=1, specimen=Specimen(20.0, "Au"))
     np.testing.assert_allclose([shown for _, shown in asked[:2]], [values[:24, :24], values[:24, 24:48]], rtol=1e-5)
     assert len(asked) == 6
     with h5py.File(tmp_path / "out.h5") as file:

@@ -1,0 +1,52 @@
+"""Trust in true and in false densities, by their simulation."""
+
+import numpy as np
+import pytest
+import test_consistency
+
+from namsa import InputError
+from train import mott_bethe
+from train.trained import Model
+from train.trust import Specimen, judge
+
+THICKNESS = test_consistency.THICKNESS
+
+
+@pytest.fixture(scope="module")
+def silicon():
+    """Of the window that is all of the scan: density and patterns."""
+    made, density = test_consistency.sample(test_consistency.crystal())
+    return density, made.cbed.reshape(*density.shape, 16, 16)
+
+
+def model(folder):
+    # The step and the origin of the trained scan are not the data's: `judge` is told those.
+    scan = {"shape": (24, 24), "step_angstrom": (1.0, 1.0), "origin_angstrom": "random"}
+    experiment = test_consistency.EXPERIMENT
+    trained = experiment.model_copy(update={"scan": experiment.scan.model_copy(update=scan)})
+    return Model("silicon", folder, folder / "weights.npz", trained, {})
+
+
+def test_a_true_density_is_trusted_and_false_ones_are_not(tmp_path, silicon):
+    density, patterns = silicon
+    trust = judge(Specimen(THICKNESS, "Si"), model(tmp_path), density.shape, test_consistency.STEP)
+    true = trust(density, patterns)
+    assert 0.5 < true < 1
+    assert trust(np.roll(density, 4, axis=0), patterns) < 0.4 * true
+    assert trust(np.full_like(density, density.mean()), patterns) < 0.05
+    assert trust(2 * density, patterns) < 0.9 * true
+
+
+def test_a_transfer_beside_the_weights_stands_for_a_formula(tmp_path, silicon):
+    density, patterns = silicon
+    window, step = density.shape, test_consistency.STEP
+    with pytest.raises(InputError, match="no transfer.json: give --formula"):
+        judge(Specimen(THICKNESS), model(tmp_path), window, step)
+    with pytest.raises(InputError, match="--formula Sili is no chemical formula"):
+        judge(Specimen(THICKNESS, "Sili"), model(tmp_path), window, step)
+    mott_bethe.write(mott_bethe.of_elements({"Si": 1}, test_consistency.MAX_Q), tmp_path / "transfer.json")
+    known, found = (
+        judge(Specimen(THICKNESS, formula), model(tmp_path), window, step)(density, patterns)
+        for formula in ("Si", None)
+    )
+    assert found == pytest.approx(known)
