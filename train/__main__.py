@@ -24,6 +24,8 @@ USAGE = """
       the same, and again from the newest checkpoint where it fails: -- horovodrun -np {ranks}
   python -m train evaluate RUN_DIR
       measure the newest checkpoint on the held-out materials, and report
+  python -m train calibrate RUN_DIR [--passes N]
+      measure how far the network's uncertainty holds, and how well its answers, simulated, explain their patterns
   python -m train stage FROM TO [--partition] [--threads N]
       bring a dataset from a shared file system to every node's own disk; run again to go on
   python -m train keep FROM TO
@@ -44,7 +46,7 @@ Under horovodrun, mpirun, jsrun or srun each process is a rank of one job.
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     commands = {"evaluate": evaluate, "stage": stage, "keep": keep, "report": report, "scaling": scaling}
-    commands["reconstruct"] = reconstruct
+    commands |= {"reconstruct": reconstruct, "calibrate": measure}
     command = commands.get(arguments[0] if arguments else "")
     return command(arguments[1:]) if command else train(arguments)
 
@@ -95,6 +97,31 @@ def evaluate(arguments: Sequence[str]) -> int:
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
     run_dir = parser.parse_args(arguments).run_dir
     return _job(run_dir / "config.yaml", (), run_dir, True)
+
+
+def measure(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m train calibrate")
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    parser.add_argument("--passes", type=int, metavar="N", help="predictions with dropout, of each symmetry")
+    options = parser.parse_args(arguments)
+
+    def work() -> None:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only
+        from rich.console import Console
+
+        from train import calibrate, telemetry
+        from train.report import write_report
+
+        with telemetry.counter(Console(stderr=True), "held-out samples") as count:
+            found, scores = calibrate.calibrate(options.run_dir, options.passes, count)
+        print(
+            f"uncertainty: {found['scale']:.3g} times the spread of {found['method']}; within it lie "
+            f"{found['coverage_68']:.1%} of the dev pixels and {found.get('test', found)['coverage_68']:.1%} of the "
+            f"test ones\nconsistency: median R {sorted(scores)[len(scores) // 2]:.3f} of {len(scores)} samples\n"
+            f"{write_report(options.run_dir)}"
+        )
+
+    return _exit_code(work)
 
 
 def stage(arguments: Sequence[str]) -> int:

@@ -30,7 +30,7 @@ Array = npt.NDArray[Any]
 Tensor = Any
 
 BATCH = 32
-RATE = 0.02  # Adam's, in root mean squares of the potential about its mean
+RATE = 0.05  # Adam's, in root mean squares of the potential about its mean
 _DARK = 1e-7  # of the beam in a pixel: keeps the root's slope finite
 
 

@@ -204,6 +204,7 @@ def _groups(evaluation: Row) -> str:
 
 
 def _samples(samples: Sequence[Row]) -> str:
+    scored = any("consistency_r" in row for row in samples)
     rows = [
         (
             escape(row["id"]),
@@ -212,10 +213,20 @@ def _samples(samples: Sequence[Row]) -> str:
             escape(row["split"]),
             f"{row['thickness_angstrom']:.1f}",
             *_compared(row),
+            *([_explained(row)] if scored else []),
         )
         for row in samples
     ]
-    return _table("", ("Sample", "Formula", "Zone", "Split", "Thickness, Å", *COMPARED_HEAD), rows, text_columns=4)
+    head = ["Sample", "Formula", "Zone", "Split", "Thickness, Å", *COMPARED_HEAD]
+    head += ["Patterns' R (of nothing)"] if scored else []
+    return _table("", head, rows, text_columns=4)
+
+
+def _explained(row: Row) -> str:
+    """How far patterns of the network's density, and of nothing, are from the sample's; see `train.consistency`."""
+    if "consistency_r" not in row:
+        return _number(None, ".3f")
+    return f"{_number(row['consistency_r'], '.3f')} ({_number(row['consistency_empty_r'], '.3f')})"
 
 
 def _training(steps: figures.Steps) -> str:

@@ -1,0 +1,184 @@
+"""How far a consistency score can be trusted, and what a few steps of refinement do, on materials nobody trained on.
+
+    scripts/uv run python scripts/bench/trust.py runs/quickstart [--every 4] [--refined 12] [--json]
+
+Each density is simulated and compared with the sample's patterns (`train.consistency`): the true one, whose score is
+the floor that band, elements and the order along the beam leave; the network's; and false ones, made of the true one:
+
+    shifted    by 2 and 1 scan steps                mirrored  in x
+    stronger   times 1.5                            weaker    over 1.5
+    sharper    to the power of 1.5, the same mean   another   of another material, the same mean
+
+"fitted": without the elements, potential's scale fitted; "elements": with them. A false density counts as found where
+its score is above the truth's ("truth") or the network's ("network"). Rank correlations are over samples, of the
+network's score with its true error. Refinement starts from the network's density, 30 steps.
+
+"ratio" is the median over samples of the lowest score of a density that is shifted, mirrored or another's, over the
+truth's.
+"""
+
+import argparse
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+from ase.formula import Formula
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from scipy.ndimage import uniform_filter
+from scipy.stats import spearmanr
+
+from namsa import manifest
+from namsa.shards import Dataset
+from train import consistency, ensemble, mott_bethe, refine
+from train.metrics import metrics
+from train.trained import find
+
+WRONG_PLACE = ("shifted", "mirrored", "another")
+WRONG_SIZE = ("stronger", "weaker", "sharper")
+
+
+def main() -> int:
+    options = parse()
+    samples = list(measure(options))
+    thicknesses = sorted({s["wanted"] for s in samples})
+    summary = [summarise([s for s in samples if s["wanted"] == t], f"{t:g} Å") for t in thicknesses]
+    summary.append(summarise(samples, "all"))
+    refined = [s for s in samples if "refined" in s]
+    show(summary, refined)
+    if options.json:
+        ratio = float(np.median([min(s["fitted"][n] for n in WRONG_PLACE) / s["fitted"]["truth"] for s in samples]))
+        print(json.dumps({"ratio": ratio, "summary": summary, "samples": samples}))
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("run_dir", type=Path, help="a trained run whose target is on the scan")
+    parser.add_argument("--every", type=int, default=4, help="every n-th held-out sample")
+    parser.add_argument("--refined", type=int, default=12, help="how many of them are refined")
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    model = find(str(options.run_dir))
+    experiment = model.experiment
+    scan = experiment.scan.shape
+    answers = ensemble.members(ensemble.network(model, scan), model, [0], 0)
+    with Dataset(experiment.data.directory) as dataset:
+        ids = set(dataset.ids)
+        present = [entry for entry in manifest.read(experiment.data.directory) if entry.id in ids]
+        transfer = mott_bethe.fit(dataset.read(entry.id) for entry in present if entry.split == "train")
+        every = [entry for entry in present if entry.split != "train"]
+        held_out = every[:: options.every]
+        apart = max(1, len(held_out) // max(1, options.refined))
+        for index, entry in enumerate(track(held_out, "samples", console=Console(stderr=True))):
+            record = dataset.read(entry.id)
+            p = record.provenance
+            truth, thickness = record.density.astype(np.float64), p["thickness_angstrom"]
+            patterns = record.patterns()
+            network = answers(patterns.reshape(1, *scan, *patterns.shape[1:]))[0, 0].astype(np.float64)
+            alike = [
+                e for e in every if e.thickness_angstrom == entry.thickness_angstrom and e.formula != entry.formula
+            ]
+            other = alike[index % len(alike)]
+            candidates = {"truth": truth, "network": network} | false(truth, dataset.read(other.id).density)
+            where = consistency.scene(experiment, thickness, scan, None, tuple(p["extent_angstrom"]))
+            elements = mott_bethe.of_elements(
+                Formula(entry.formula).count(), transfer.max_q_per_angstrom, experiment.simulation.form_factors
+            )
+            found: dict[str, Any] = {"id": entry.id, "wanted": entry.thickness_angstrom}
+            found["error"] = numbers(network, truth, experiment)
+            for name, way in (("fitted", transfer), ("elements", elements)):
+                checks = {
+                    key: consistency.check(density, patterns, experiment, thickness, way, where)
+                    for key, density in candidates.items()
+                }
+                found[name] = {key: check.score for key, check in checks.items()} | {"empty": checks["truth"].empty}
+                if name == "fitted":
+                    error = uniform_filter(abs(network - truth), 3).ravel()[where.inside]
+                    found["local"] = float(spearmanr(checks["network"].map.ravel()[where.inside], error)[0])
+            if index % apart == 0 and options.refined:
+                after = refine.refine(network, patterns, experiment, thickness, transfer, where)
+                found["refined"] = numbers(after.density, truth, experiment) | {"scores": after.scores}
+            yield found
+
+
+def false(truth: Any, other: Any) -> dict[str, Any]:
+    sharp = np.clip(truth, 0, None) ** 1.5
+    return {
+        "shifted": np.roll(truth, (2, 1), (0, 1)),
+        "mirrored": truth[:, ::-1],
+        "another": other * (truth.mean() / other.mean()),
+        "stronger": 1.5 * truth,
+        "weaker": truth / 1.5,
+        "sharper": sharp * (truth.mean() / sharp.mean()),
+    }
+
+
+def numbers(density: Any, truth: Any, experiment: Any) -> dict[str, Any]:
+    delta, scale = experiment.training.loss.huber_delta, experiment.training.inputs.density_scale_e_per_angstrom2
+    return metrics(density, truth, huber_delta=delta, density_scale=scale)
+
+
+def summarise(samples: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    row: dict[str, Any] = {"name": name, "samples": len(samples)}
+    for way in ("fitted", "elements"):
+        scores = {key: np.array([s[way][key] for s in samples]) for key in samples[0][way]}
+        row[way] = {
+            "median": {key: float(np.median(values)) for key, values in scores.items()},
+            "truth": {key: float(np.mean(scores["truth"] < scores[key])) for key in (*WRONG_PLACE, *WRONG_SIZE)},
+            "network": {key: float(np.mean(scores["network"] < scores[key])) for key in (*WRONG_PLACE, *WRONG_SIZE)},
+            "correlation": {
+                key: float(spearmanr(scores["network"], [s["error"][key] for s in samples])[0])
+                for key in ("mae", "r_factor")
+            },
+        }
+    row["local"] = float(np.median([s["local"] for s in samples]))
+    return row
+
+
+def show(summary: list[dict[str, Any]], refined: list[dict[str, Any]]) -> None:
+    console = Console(width=160)
+    columns = ("empty", "truth", "network", *WRONG_PLACE, *WRONG_SIZE)
+    table = Table(title="Median R (found against truth / against the network's)")
+    for head in ("samples", "transfer", *columns, "ρ(MAE)", "ρ(R factor)"):
+        table.add_column(head)
+    for row in summary:
+        for way in ("fitted", "elements"):
+            part = row[way]
+            cells = [f"{part['median'][column]:.3f}" for column in columns]
+            for at, column in enumerate(columns[3:], start=3):
+                cells[at] += f" ({part['truth'][column]:.0%}/{part['network'][column]:.0%})"
+            ranks = [f"{part['correlation'][key]:+.2f}" for key in ("mae", "r_factor")]
+            table.add_row(f"{row['name']}, {row['samples']}", way, *cells, *ranks)
+    console.print(table)
+    local = summary[-1]["local"]
+    console.print(f"Rank correlation of the map with the local error, within a sample: {local:.2f} (median)")
+    if not refined:
+        return
+    table = Table(title=f"Refinement, {len(refined)} samples")
+    for head in ("", "R", "MAE, e/Å²", "SSIM", "Pearson"):
+        table.add_column(head)
+    for name, at, part in (("network", 0, "error"), ("refined", 1, "refined")):
+        means = [np.mean([s[part][key] for s in refined]) for key in ("mae", "ssim", "pearson")]
+        r = np.mean([s["refined"]["scores"][at] for s in refined])
+        table.add_row(name, f"{r:.3f}", f"{means[0]:.2f}", *(f"{value:.3f}" for value in means[1:]))
+    better = [
+        f"{sum((s['refined'][k] - s['error'][k]) * sign > 0 for s in refined)} of {len(refined)}"
+        for k, sign in (("mae", -1), ("ssim", 1), ("pearson", 1))
+    ]
+    table.add_row("better in", "", *better)
+    console.print(table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

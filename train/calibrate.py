@@ -1,0 +1,96 @@
+"""`python -m train calibrate RUN_DIR`: how far a trained network's answers can be trusted, measured once and kept.
+
+transfer.json    from density to potential, fitted to the training samples (`train.mott_bethe`)
+calibration.json the factor from spread to error, its coverage (`train.uncertainty`), the beam that patterns hold
+evaluation.json  "consistency_r" and "consistency_empty_r" of every held-out sample (`train.consistency`); the report
+                 shows them
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa import manifest
+from namsa.entry import with_own_microscope
+from namsa.errors import InputError
+from namsa.manifest import Entry
+from namsa.records import Record
+from namsa.shards import Dataset
+from train import consistency, ensemble, mott_bethe, uncertainty
+from train.config import Experiment
+from train.evaluate import write_json
+from train.reconstruct import PASSES
+from train.trained import conditions, find
+
+Array = npt.NDArray[Any]
+OnSample = Callable[[int, int], None]
+
+
+def calibrate(
+    run_dir: Path, passes: int | None = None, on_sample: OnSample = lambda done, total: None
+) -> tuple[dict[str, Any], list[float]]:
+    """Writes the files above in `run_dir`; returns what calibration.json says and every sample's score.
+
+    passes: with dropout, of each symmetry; default none, or 8 where there is no symmetry
+
+    Raises InputError where the run has no checkpoint, the dataset no dev sample or the network but one answer.
+    """
+    model = find(str(run_dir))
+    experiment, trained = model.experiment, conditions(model.experiment)
+    whole = experiment.training.inputs.layout == "detector"
+    scan, detector = trained.scan_shape, trained.detector_shape
+    chosen = ensemble.symmetries(trained.symmetric and not whole, scan, detector, trained.scan_step_angstrom)
+    if passes is None:
+        passes = PASSES if len(chosen) == 1 and experiment.network.dropout else 0
+    count = len(chosen) * max(1, passes)
+    if count < 2:
+        raise InputError(f"{run_dir}: its network has one answer alone, without symmetry and without dropout")
+    answers = ensemble.members(ensemble.network(model, detector if whole else scan), model, chosen, passes)
+    method = f"{len(chosen)} symmetries" + (f", {passes} passes with dropout each" if passes else "")
+    with Dataset(experiment.data.directory) as dataset:
+        ids = set(dataset.ids)
+        present = [entry for entry in manifest.read(experiment.data.directory) if entry.id in ids]
+        of = {split: [e for e in present if e.split == split] for split in ("train", "dev", "test")}
+        if not of["dev"]:
+            raise InputError(f"{experiment.data.directory} has no sample of the dev split to calibrate with")
+        dev = [dataset.read(entry.id) for entry in of["dev"]]
+        found = uncertainty.calibration(answers, dev, (dataset.read(e.id) for e in of["test"]), method, count)
+        learned = of["train"] or of["dev"]
+        found["transmitted_fraction"] = float(
+            np.mean([dataset.read(e.id).patterns().sum(axis=(1, 2)).mean() for e in learned])
+        )
+        transfer = mott_bethe.fit(dataset.read(entry.id) for entry in learned)
+        write_json(run_dir / "calibration.json", found)
+        mott_bethe.write(transfer, run_dir / "transfer.json")
+        held_out, scores = of["dev"] + of["test"], {}
+        for done, entry in enumerate(held_out, start=1):
+            record = dataset.read(entry.id)
+            stack = record.patterns().reshape(1, *scan, *detector)
+            scores[entry.id] = of_record(answers(stack)[:, 0].mean(axis=0), record, entry, experiment, transfer)
+            on_sample(done, len(held_out))
+    _add(run_dir / "evaluation.json", scores)
+    return found, [score.score for score in scores.values()]
+
+
+def of_record(
+    density: Array, record: Record, entry: Entry, experiment: Experiment, transfer: mott_bethe.Transfer
+) -> consistency.Consistency:
+    """`consistency.check` of a `density` that was made of a simulated sample, in the sample's own cell."""
+    own, p = with_own_microscope(experiment, entry), record.provenance
+    thickness, extent = p["thickness_angstrom"], tuple(p["extent_angstrom"])
+    where = consistency.scene(own, thickness, density.shape, p["positions_angstrom"], extent)
+    return consistency.check(density, record.patterns(), own, thickness, transfer, where)
+
+
+def _add(path: Path, scores: dict[str, consistency.Consistency]) -> None:
+    if not path.is_file():
+        return
+    evaluation = json.loads(path.read_text(encoding="utf-8"))
+    for row in evaluation["samples"]:
+        if score := scores.get(row["id"]):
+            row |= {"consistency_r": score.score, "consistency_empty_r": score.empty}
+    write_json(path, evaluation)
