@@ -17,7 +17,7 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from namsa.errors import InputError
+from namsa.errors import InputError, WorkError
 from namsa.frame import UNITS
 from namsa.optics import wavelength_angstrom
 
@@ -90,10 +90,16 @@ class Patterns:
         return self._forwards(self.data.chunks or (1, 1, 1, 1))[:2]
 
     def read(self, rows: slice, columns: slice) -> npt.NDArray[Any]:
-        """The patterns (rows, columns, dy, dx) in the file's type."""
-        if self.backwards:
-            return np.asarray(self.data[:, :, columns, rows]).transpose(3, 2, 1, 0)
-        return np.asarray(self.data[rows, columns])
+        """The patterns (rows, columns, dy, dx) in the file's type. Raises WorkError where HDF5 cannot unpack them."""
+        try:
+            if self.backwards:
+                return np.asarray(self.data[:, :, columns, rows]).transpose(3, 2, 1, 0)
+            return np.asarray(self.data[rows, columns])
+        except OSError as error:
+            raise WorkError(
+                f"cannot read {self.data.file.filename} from scan row {rows.start} on, it is damaged or packed by a "
+                f"filter that h5py lacks (h5repack makes it plain): {' '.join(str(error).split())}"
+            ) from None
 
     def _forwards(self, values: Any) -> Any:
         return tuple(values[::-1] if self.backwards else values)

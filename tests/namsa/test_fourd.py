@@ -1,5 +1,6 @@
 """4D-STEM files as py4DSTEM and HyperSpy write them (tests/data/fourd), and as nobody says what they are."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import fake_samples
@@ -7,7 +8,7 @@ import h5py
 import numpy as np
 import pytest
 
-from namsa import InputError, hdf5
+from namsa import InputError, WorkError, hdf5
 from namsa.fourd import Given, opened
 from namsa.optics import wavelength_angstrom
 
@@ -90,6 +91,17 @@ def test_files_that_hold_no_scan_are_refused(tmp_path):
     for name, message in (("flat.h5", "no datasets of four"), ("text.h5", "as HDF5"), ("none.h5", "no file")):
         with pytest.raises(InputError, match=message), opened(tmp_path / name, BEAM):
             pass
+
+
+def test_what_hdf5_cannot_unpack_is_said(tmp_path):
+    with h5py.File(tmp_path / "damaged.h5", "w") as file:
+        data = file.create_dataset("scan", SHAPE, "u2", chunks=(2, 5, 6, 8), compression="gzip")
+        data[:] = 1
+        data.id.write_direct_chunk((2, 0, 0, 0), b"not what gzip writes")
+    with opened(tmp_path / "damaged.h5", replace(BEAM, scan_step_angstrom=(1, 1), pixel_mrad=(1, 1))) as patterns:
+        assert patterns.read(slice(0, 2), slice(0, 5)).min() == 1
+        with pytest.raises(WorkError, match="damaged.h5 from scan row 2 on, it is damaged or packed by a filter"):
+            patterns.read(slice(2, 3), slice(0, 5))
 
 
 @pytest.mark.parametrize(
