@@ -5,7 +5,8 @@ the network's detector, and images. What is done to the data, and what is assume
 the result.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from importlib.metadata import version
 from pathlib import Path
@@ -16,18 +17,21 @@ import numpy.typing as npt
 from rich.console import Console
 
 from namsa import hdf5
+from namsa.backend import available_cores
 from namsa.errors import InputError, WorkError
 from namsa.fourd import Given, Patterns, opened
 from namsa.frame import Frame
 from namsa.words import counted
 from train import checkpoint, ensemble, fit, telemetry, tiles
+from train.readahead import ahead
 from train.trained import Conditions, Model, conditions, find, not_in_the_file
 from train.trust import Specimen, Trust, judge
 
 Array = npt.NDArray[Any]
 Say = Callable[[str], None]
 
-PIECE_BYTES = 64 * 2**20  # of patterns that are read at once
+PIECE_BYTES = 16 * 2**20  # of patterns that a thread reads at once; three times as much is made of them
+READERS = 4  # threads: HDF5 unpacks for one at a time
 BAND_ROWS = 8  # scan rows that are read together, or more where the file keeps more together
 SURVEY_ROWS = 16  # scan rows that the mean pattern is taken from
 BATCH_BYTES = 128 * 2**20  # of windows that the network is given at once
@@ -111,8 +115,10 @@ def reconstruct(
         network = _network((plan.down.shape[0], plan.along.shape[0]), plan, model, trained, passes, say)
         judged = judge(specimen, model, network.window, plan.step_angstrom) if specimen and not network.whole else None
         say(_about_trust(specimen, judged))
-        with telemetry.counter(console, "scan rows") as done:
-            bands = _bands(data, plan, scale, lambda row: done(row, data.shape[0]))
+        with (
+            telemetry.counter(console, "scan rows") as done,
+            closing(_bands(data, plan, scale, lambda row: done(row, data.shape[0]))) as bands,
+        ):
             images = _images(bands, plan, network, trained, judged, say)
         images = _calibrated(images, model, say)
         frame = Frame(*_axes(data, plan, model, images.density.shape))
@@ -277,24 +283,34 @@ def _window(scan: tuple[int, int], model: Model, trained: Conditions, whole: boo
     return (y, x), multiple
 
 
-def _bands(data: Patterns, plan: fit.Plan, scale: float, done: Callable[[int], None]) -> Iterator[Array]:
-    """The scan from its first row on, on the network's detector and along x on its positions: (rows, sx, pixels)."""
+def _bands(data: Patterns, plan: fit.Plan, scale: float, done: Callable[[int], None]) -> Generator[Array, None, None]:
+    """The scan from its first row on, on the network's detector and along x on its positions: (rows, sx, pixels).
+
+    Read and binned in threads, ahead of the network; to be closed before the file is.
+    """
     binning = plan.binning * np.float32(scale)
     height = data.chunk[0] * -(-BAND_ROWS // data.chunk[0])
-    for first in range(0, data.shape[0], height):
-        rows = slice(first, min(first + height, data.shape[0]))
-        binned = []
-        for columns in _pieces(data, height):
-            piece = data.read(rows, columns)
-            flat = piece.reshape(-1, piece.shape[2] * piece.shape[3]).astype(np.float32)
-            binned.append((binning @ flat.T).T.reshape(*piece.shape[:2], -1))
-        band = np.concatenate(binned, axis=1)
-        if not np.isfinite(band).all():
-            raise InputError(f"patterns in scan rows {rows.start} to {rows.stop - 1} are not finite: mask bad pixels")
-        if plan.along.shape[0] != plan.along.shape[1] or plan.along.nnz != plan.along.shape[0]:
-            band = np.stack([plan.along @ row for row in band])
-        yield band
-        done(rows.stop)
+    bands = [slice(first, min(first + height, data.shape[0])) for first in range(0, data.shape[0], height)]
+    pieces = _pieces(data, height)
+
+    def binned(task: tuple[slice, slice]) -> Array:
+        piece = data.read(*task)
+        flat = piece.reshape(-1, piece.shape[2] * piece.shape[3]).astype(np.float32)
+        return (binning @ flat.T).T.reshape(*piece.shape[:2], -1)
+
+    threads = min(READERS, available_cores())
+    with closing(
+        ahead(binned, [(rows, columns) for rows in bands for columns in pieces], threads, 2 * threads)
+    ) as ready:
+        for rows in bands:
+            band = np.concatenate([next(ready) for _ in pieces], axis=1)
+            if not np.isfinite(band).all():
+                raise InputError(
+                    f"patterns in scan rows {rows.start} to {rows.stop - 1} are not finite: mask bad pixels"
+                )
+            same = plan.along.shape[0] == plan.along.shape[1] == plan.along.nnz
+            yield band if same else np.stack([plan.along @ row for row in band])
+            done(rows.stop)
 
 
 def _pieces(data: Patterns, rows: int) -> list[slice]:
