@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from namsa.errors import InputError, WorkError
-from train import checkpoint, performance, reduction
+from train import checkpoint, mott_bethe, performance, reduction
 from train.__main__ import main as command
 from train.main import train
 
@@ -259,3 +259,16 @@ def test_a_fault_of_one_rank_ends_the_job_with_one_message(config, tmp_path, fau
     assert len(said) == 1, ended.stderr
     assert said[0].startswith(message)
     assert f"Exit code: {code}" in ended.stderr
+
+
+def test_a_run_is_calibrated(undisturbed, capsys):
+    assert command(["calibrate", str(undisturbed)]) == 0
+    assert "times the spread of 1 symmetries, 8 passes" in capsys.readouterr().out
+    found = json.loads((undisturbed / "calibration.json").read_text(encoding="utf-8"))
+    assert found["coverage_68"] == pytest.approx(0.683, abs=0.01)
+    assert 0.5 < found["transmitted_fraction"] <= 1
+    fitted = mott_bethe.read(undisturbed / "transfer.json")
+    assert fitted.ratio[0] > fitted.ratio[-1] > 0
+    rows = json.loads((undisturbed / "evaluation.json").read_text(encoding="utf-8"))["samples"]
+    assert all(0 < row["consistency_r"] < 1 and row["consistency_empty_r"] > 0 for row in rows)
+    assert "R (of nothing)" in (undisturbed / "report.html").read_text(encoding="utf-8")
