@@ -185,6 +185,9 @@ def reconstruct(arguments: Sequence[str]) -> int:
     given.add_argument("--beam-intensity", type=float, help="sum of a pattern without specimen, in the file's units")
     parser.add_argument("--thickness-angstrom", type=float, help="of the specimen, by which trust is measured")
     parser.add_argument("--formula", help="of the specimen, as SrTiO3, for the same")
+    parser.add_argument(
+        "--refine-steps", type=_count, default=0, metavar="N", help="towards the patterns, with a thickness; 30 will do"
+    )
     parser.add_argument("--passes", type=int, metavar="N", help="predictions with dropout, of each symmetry")
     options = parser.parse_args(arguments)
 
@@ -197,6 +200,8 @@ def reconstruct(arguments: Sequence[str]) -> int:
 
         if options.formula and not options.thickness_angstrom:
             raise InputError("--formula is for measuring trust, which takes --thickness-angstrom, too")
+        if options.refine_steps and not options.thickness_angstrom:
+            raise InputError("--refine-steps simulates the specimen, which takes --thickness-angstrom, too")
         specimen = Specimen(options.thickness_angstrom, options.formula) if options.thickness_angstrom else None
 
         given = Given(
@@ -217,6 +222,7 @@ def reconstruct(arguments: Sequence[str]) -> int:
                 beam_intensity=options.beam_intensity,
                 passes=options.passes,
                 specimen=specimen,
+                refine_steps=options.refine_steps,
                 console=Console(),
             )
         except KeyboardInterrupt:

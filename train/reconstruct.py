@@ -25,7 +25,7 @@ from namsa.words import counted
 from train import checkpoint, ensemble, fit, telemetry, tiles
 from train.readahead import ahead
 from train.trained import Conditions, Model, conditions, find, not_in_the_file
-from train.trust import Specimen, Trust, judge
+from train.trust import Refine, Specimen, Trust, judge, refiner
 
 Array = npt.NDArray[Any]
 Say = Callable[[str], None]
@@ -79,6 +79,7 @@ def reconstruct(
     beam_intensity: float | None = None,
     passes: int | None = None,
     specimen: Specimen | None = None,
+    refine_steps: int = 0,
     console: Console | None = None,
 ) -> None:
     """Writes the density of the scan in `path` to `out` (HDF5, EMD 1.0) and a picture beside it (.png).
@@ -88,6 +89,7 @@ def reconstruct(
     beam_intensity: the sum of a pattern without a specimen, in the file's units
     passes: with dropout, for each symmetry
     specimen: what is known of it, by which trust is measured; see `train.trust`
+    refine_steps: towards the patterns, from each window's density; takes a specimen; see `train.refine`
 
     Raises InputError where the data do not fit what the network was trained for, or do not say enough; WorkError where
     `out` cannot be written.
@@ -115,11 +117,15 @@ def reconstruct(
         network = _network((plan.down.shape[0], plan.along.shape[0]), plan, model, trained, passes, say)
         judged = judge(specimen, model, network.window, plan.step_angstrom) if specimen and not network.whole else None
         say(_about_trust(specimen, judged))
+        improve = None
+        if judged and specimen and refine_steps:
+            improve = refiner(specimen, model, network.window, plan.step_angstrom, refine_steps)
+            say(f"refined: {refine_steps} steps a window; the uncertainty is that of the network's own density")
         with (
             telemetry.counter(console, "scan rows") as done,
             closing(_bands(data, plan, scale, lambda row: done(row, data.shape[0]))) as bands,
         ):
-            images = _images(bands, plan, network, trained, judged, say)
+            images = _images(bands, plan, network, trained, judged, improve, say)
         images = _calibrated(images, model, say)
         frame = Frame(*_axes(data, plan, model, images.density.shape))
         scan = Frame(plan.step_angstrom, data.scan_origin_angstrom)
@@ -211,7 +217,13 @@ def _network(
 
 
 def _images(
-    bands: Iterator[Array], plan: fit.Plan, network: Network, trained: Conditions, trust: Trust | None, say: Say
+    bands: Iterator[Array],
+    plan: fit.Plan,
+    network: Network,
+    trained: Conditions,
+    trust: Trust | None,
+    improve: Refine | None,
+    say: Say,
 ) -> Images:
     scan = (plan.down.shape[0], plan.along.shape[0])
     rows, columns = (tiles.windows(n, side, network.multiple) for n, side in zip(scan, network.window, strict=True))
@@ -232,6 +244,9 @@ def _images(
         patterns = np.maximum(strip, 0).reshape(*strip.shape[:2], *trained.detector_shape)
         for x, answer in _answers(patterns, columns, network.predict):
             place = (slice(0, shape[0]), slice(0, shape[1])) if network.whole else (row, columns[x])
+            if improve:
+                estimate = answer.mean(axis=0)
+                answer = answer + (improve(estimate, patterns[:, columns[x]]) - estimate)  # noqa: PLW2901
             blend.add(place, answer)
             if trust and (y, x) in asked:
                 score = trust(answer.mean(axis=0), patterns[:, columns[x]])

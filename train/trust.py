@@ -18,11 +18,14 @@ from ase.formula import Formula
 from namsa.errors import InputError
 from namsa.optics import wavelength_angstrom
 from train import consistency, mott_bethe
+from train.config import Experiment
 from train.trained import Model
 
 Array = npt.NDArray[Any]
 # From a window's density (y, x), e/Å², and its patterns (y, x, dy, dx), fractions of the beam.
 Trust = Callable[[Array, Array], float]
+# The same to a density that explains them better.
+Refine = Callable[[Array, Array], Array]
 
 
 @dataclass(frozen=True)
@@ -35,10 +38,7 @@ class Specimen:
 
 def judge(specimen: Specimen, model: Model, window: tuple[int, int], step_angstrom: tuple[float, float]) -> Trust:
     """The trust in a window of positions `step_angstrom` apart. Raises InputError where there is no way to tell."""
-    own = model.experiment
-    scan = own.scan.model_copy(update={"shape": window, "step_angstrom": step_angstrom, "origin_angstrom": (0.0, 0.0)})
-    experiment = own.model_copy(update={"scan": scan})
-    where = consistency.scene(experiment, specimen.thickness_angstrom, window)
+    experiment, where = _setting(specimen, model, window, step_angstrom)
     transfer = _transfer(specimen, model)
 
     def trust(density: Array, patterns: Array) -> float:
@@ -46,6 +46,31 @@ def judge(specimen: Specimen, model: Model, window: tuple[int, int], step_angstr
         return float(np.clip(1 - found.score / found.empty, 0, 1)) if found.empty > 0 else 1.0
 
     return trust
+
+
+def refiner(
+    specimen: Specimen, model: Model, window: tuple[int, int], step_angstrom: tuple[float, float], steps: int
+) -> Refine:
+    """`steps` of `train.refine`, for windows as in `judge`. Raises InputError as that does."""
+    from train.refine import refine
+
+    experiment, where = _setting(specimen, model, window, step_angstrom)
+    transfer = _transfer(specimen, model)
+
+    def refined(density: Array, patterns: Array) -> Array:
+        thickness = specimen.thickness_angstrom
+        return refine(density, patterns, experiment, thickness, transfer, where, steps=steps).density
+
+    return refined
+
+
+def _setting(
+    specimen: Specimen, model: Model, window: tuple[int, int], step_angstrom: tuple[float, float]
+) -> tuple[Experiment, consistency.Scene]:
+    own = model.experiment
+    scan = own.scan.model_copy(update={"shape": window, "step_angstrom": step_angstrom, "origin_angstrom": (0.0, 0.0)})
+    experiment = own.model_copy(update={"scan": scan})
+    return experiment, consistency.scene(experiment, specimen.thickness_angstrom, window)
 
 
 def _transfer(specimen: Specimen, model: Model) -> mott_bethe.Transfer:

@@ -6,8 +6,9 @@ import test_consistency
 
 from namsa import InputError
 from train import mott_bethe
+from train.__main__ import main
 from train.trained import Model
-from train.trust import Specimen, judge
+from train.trust import Specimen, judge, refiner
 
 THICKNESS = test_consistency.THICKNESS
 
@@ -50,3 +51,19 @@ def test_a_transfer_beside_the_weights_stands_for_a_formula(tmp_path, silicon):
         for formula in ("Si", None)
     )
     assert found == pytest.approx(known)
+
+
+def test_a_refined_density_is_trusted_more(tmp_path, silicon):
+    density, patterns = silicon
+    rough = density + 0.2 * np.std(density) * np.random.default_rng(4).normal(size=density.shape)
+    where = Specimen(THICKNESS, "Si"), model(tmp_path), density.shape, test_consistency.STEP
+    refined = refiner(*where, steps=8)(rough, patterns)
+    assert refined.shape == density.shape
+    trust = judge(*where)
+    assert trust(refined, patterns) > trust(rough, patterns)
+
+
+def test_refinement_without_a_thickness_is_bad_input(tmp_path, capsys):
+    words = ["reconstruct", "data.h5", "--checkpoint", "none", "--out", str(tmp_path / "out.h5"), "--refine-steps", "5"]
+    assert main(words) == 2
+    assert "takes --thickness-angstrom, too" in capsys.readouterr().err
