@@ -1,6 +1,6 @@
 """How far a consistency score can be trusted, and what a few steps of refinement do, on materials nobody trained on.
 
-    scripts/uv run python scripts/bench/trust.py runs/quickstart [--every 4] [--refined 12] [--json]
+    scripts/uv run python scripts/bench/trust.py runs/quickstart [--every 5] [--refined 10] [--json]
 
 Each density is simulated and compared with the sample's patterns (`train.consistency`): the true one, whose score is
 the floor that band, elements and the order along the beam leave; the network's; and false ones, made of the true one:
@@ -62,8 +62,8 @@ def main() -> int:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("run_dir", type=Path, help="a trained run whose target is on the scan")
-    parser.add_argument("--every", type=int, default=4, help="every n-th held-out sample")
-    parser.add_argument("--refined", type=int, default=12, help="how many of them are refined")
+    parser.add_argument("--every", type=int, default=5, help="every n-th held-out sample")
+    parser.add_argument("--refined", type=int, default=10, help="how many of them are refined")
     parser.add_argument("--json", action="store_true")
     return parser.parse_args()
 
