@@ -55,18 +55,21 @@ PACKAGES = {"quantem": ("torch==2.13.0", "quantem==0.1.10"), "py4dstem": ("py4DS
 BORDER = 5  # pixels of the target on every side
 TARGETS = ("density", "potential")
 MULTISLICE = {"slice_angstrom": (10.0, 5.0, 20.0), "identical_slices": (False, True)}
+UPDATES = (("sgd", 0.5), ("sgd", 1.0), ("adam", 3e-3), ("adam", 1e-2), ("adam", 3e-2))
 # The first of each is what the search begins with; the settings in front matter most. "plane": where the slices lie
 # within their thickness, 0 at the front.
 SEARCH: dict[str, dict[str, tuple[Any, ...]]] = {
     "quantem, single slice": {
-        "rate": (1e-2, 3e-3, 3e-2),
+        "update": UPDATES,
+        "batch": (128, 32),
         "plane": (0.5, 0.0),
         "object": ("potential", "pure_phase"),
         "probe_rate": (0.0, 1e-3),
         "tv_weight_xy": (0.0, 0.5, 5.0),
     },
     "quantem, multislice": {
-        "rate": (5e-3, 2e-3, 1e-2, 3e-2),
+        "update": UPDATES,
+        "batch": (128, 32),
         **MULTISLICE,
         "object": ("potential", "pure_phase"),
         "tv_weight_xy": (0.0, 0.5, 5.0),
@@ -75,14 +78,16 @@ SEARCH: dict[str, dict[str, tuple[Any, ...]]] = {
         "plane": (0.5, 0.0),
     },
     "py4DSTEM, single slice": {
-        "rate": (0.5, 0.1, 1.0),
+        "rate": (1.0, 0.5, 2.0, 0.1),
+        "batch": (128, 32),
         "plane": (0.5, 0.0),
         "object": ("potential", "complex"),
         "object_positivity": (True, False),
         "probe": (False, True),
     },
     "py4DSTEM, multislice": {
-        "rate": (0.5, 0.1, 1.0),
+        "rate": (1.0, 0.5, 2.0, 0.1),
+        "batch": (128, 32),
         **MULTISLICE,
         "object": ("potential", "complex"),
         "object_positivity": (True, False),
@@ -91,7 +96,7 @@ SEARCH: dict[str, dict[str, tuple[Any, ...]]] = {
         "plane": (0.5, 0.0),
     },
 }
-PERFECT = "perfect phase"  # the true potential, which as a density is the best that a phase and a line can be
+PERFECT = "true potential"  # what it is worth as a density, under a line as any phase
 CLASSICAL = ("iCoM", PERFECT, "mean image", "the target itself")
 
 

@@ -15,7 +15,6 @@ from py4DSTEM.process.phase import MultislicePtychography, SingleslicePtychograp
 from skimage.restoration import unwrap_phase
 
 mpl.use("Agg")
-BATCH = 128
 
 
 def prepared(job: dict[str, Any]) -> Any:
@@ -73,7 +72,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         ptychography.reconstruct(
             num_iter=wanted - done,
             reset=done == 0,
-            max_batch_size=BATCH,
+            max_batch_size=settings.get("batch", 128),
             seed_random=done,
             progress_bar=False,
             **options,

@@ -21,8 +21,6 @@ from quantem.diffractive_imaging import (
     PtychographyDatasetRaster,
 )
 
-BATCH = 128
-
 
 class OnAxis(PtychographyDatasetRaster):
     """Takes the axis as given, in the middle pixel, where quantem fits the mean of the patterns' centres."""
@@ -77,7 +75,8 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
     settings = job["settings"]
     start = time.perf_counter()
     ptychography = prepared(job)
-    optimizers = {"object": {"name": "adam", "lr": settings["rate"]}}
+    name, rate = settings["update"]  # SGD takes quantem's analytic gradients, in ePIE's steps
+    optimizers = {"object": {"name": name, "lr": rate}}
     if settings.get("probe_rate"):
         optimizers["probe"] = {"name": "adam", "lr": settings["probe_rate"]}
     limits = {key: settings[key] for key in ("identical_slices", "tv_weight_z", "tv_weight_xy") if key in settings}
@@ -89,7 +88,8 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
             optimizer_params=None if done else optimizers,
             scheduler_params=None if done else {"object": {"name": "plateau", "factor": 0.5}},
             constraints={"object": limits} if limits else None,
-            batch_size=BATCH,
+            batch_size=settings.get("batch", 128),
+            autograd=name != "sgd",
         )
         done = wanted
         phases.append(ptychography.obj_model.obj.detach().numpy().sum(axis=0))
