@@ -54,7 +54,7 @@ HERE = Path(__file__).parent
 PACKAGES = {"quantem": ("torch==2.13.0", "quantem==0.1.10"), "py4dstem": ("py4DSTEM==0.14.18",)}
 BORDER = 5  # pixels of the target on every side
 TARGETS = ("density", "potential")
-MULTISLICE = {"slice_angstrom": (10.0, 5.0, 20.0), "identical_slices": (False, True)}
+MULTISLICE = {"identical_slices": (True, False), "slice_angstrom": (10.0, 5.0, 20.0)}
 UPDATES = (("sgd", 0.5), ("sgd", 1.0), ("adam", 3e-3), ("adam", 1e-2), ("adam", 3e-2))
 # The first of each is what the search begins with; the settings in front matter most. "plane": where the slices lie
 # within their thickness, 0 at the front.
@@ -63,15 +63,15 @@ SEARCH: dict[str, dict[str, tuple[Any, ...]]] = {
         "update": UPDATES,
         "batch": (128, 32),
         "plane": (0.5, 0.0),
-        "object": ("potential", "pure_phase"),
+        "object": ("potential", "pure_phase", "complex"),
         "probe_rate": (0.0, 1e-3),
         "tv_weight_xy": (0.0, 0.5, 5.0),
     },
     "quantem, multislice": {
         "update": UPDATES,
-        "batch": (128, 32),
+        "batch": (32, 128),
         **MULTISLICE,
-        "object": ("potential", "pure_phase"),
+        "object": ("complex", "potential", "pure_phase"),
         "tv_weight_xy": (0.0, 0.5, 5.0),
         "tv_weight_z": (0.0, 5.0, 50.0),
         "probe_rate": (0.0, 1e-3),
@@ -86,10 +86,10 @@ SEARCH: dict[str, dict[str, tuple[Any, ...]]] = {
         "probe": (False, True),
     },
     "py4DSTEM, multislice": {
-        "rate": (1.0, 0.5, 2.0, 0.1),
-        "batch": (128, 32),
+        "rate": (0.5, 1.0, 2.0, 0.1),
+        "batch": (32, 128),
         **MULTISLICE,
-        "object": ("potential", "complex"),
+        "object": ("complex", "potential"),
         "object_positivity": (True, False),
         "kz_regularization_gamma": (None, 1.0),
         "probe": (False, True),

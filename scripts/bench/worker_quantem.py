@@ -20,6 +20,7 @@ from quantem.diffractive_imaging import (
     Ptychography,
     PtychographyDatasetRaster,
 )
+from skimage.restoration import unwrap_phase
 
 
 class OnAxis(PtychographyDatasetRaster):
@@ -70,6 +71,13 @@ def prepared(job: dict[str, Any]) -> Ptychography:
     return ptychography
 
 
+def projected(slices: np.ndarray) -> np.ndarray:
+    """The object's phase, summed over slices."""
+    if np.iscomplexobj(slices):
+        slices = np.stack([unwrap_phase(np.angle(one)) for one in slices])
+    return slices.sum(axis=0)
+
+
 def run(job: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(job["threads"])
     settings = job["settings"]
@@ -92,7 +100,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
             autograd=name != "sgd",
         )
         done = wanted
-        phases.append(ptychography.obj_model.obj.detach().numpy().sum(axis=0))
+        phases.append(projected(ptychography.obj_model.obj.detach().numpy()))
         seconds.append(time.perf_counter() - start)
     sampling, first = ptychography.dset.obj_sampling, ptychography.dset.scan_positions_px.detach().numpy()[0]
     np.savez(job["result"], phases=np.array(phases, np.float32), step=sampling, first=first * sampling)
