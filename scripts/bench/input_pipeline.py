@@ -68,7 +68,7 @@ class Size(NamedTuple):
 SIZES = {
     "small": Size((24, 24), (16, 16), "scan", 256, 8, 2),  # the quickstart's
     "medium": Size((8, 8), (128, 128), "detector", 128, 8, 4),
-    "paper": Size((32, 32), (512, 512), "detector", 2, 2, 1, "mixed_float16", "channels_first"),
+    "paper": Size((32, 32), (512, 512), "detector", 2, 12, 1, "mixed_float16", "channels_first"),
 }
 
 
