@@ -98,7 +98,6 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         if rank == 0:
             run_dir.mkdir(parents=True, exist_ok=True)
             copies.bring(home, run_dir)
-            write_whole(run_dir / "config.yaml", dump_yaml(experiment))
     console = Console(quiet=rank != 0)
     say = partial(console.print, highlight=False, soft_wrap=True)
     say(f"{experiment.name}: {ranks} rank{'s' * (ranks > 1)}, each on {device}; results in {home or run_dir}")
@@ -167,6 +166,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
             progress = checkpoint.restore(places, state, experiment.network)
             if evaluate_only and not progress.step:
                 raise InputError(f"{checkpoints} holds no checkpoint to evaluate: train first")
+            write_whole(run_dir / "config.yaml", dump_yaml(experiment))  # of the run, now that it fits
     progress = Progress(**reduction.gather_json(asdict(progress))[0])
     reduction.broadcast_state(model, optimizer, waiting)
     if progress.step:
