@@ -20,6 +20,7 @@ import yaml
 from namsa.errors import InputError, WorkError
 from train import figures
 from train.evaluate import read_predictions, replacing
+from train.runs import read_steps
 
 Row = Mapping[str, Any]
 
@@ -60,7 +61,12 @@ def write_report(run_dir: Path) -> Path:
     """
     if not any((run_dir / name).is_file() for name in FILES):
         raise InputError(f"{run_dir} is no run directory: it has none of {', '.join(FILES)}")
-    readers = (_config, read_steps, lambda path: json.loads(_text(path)), read_predictions)
+    readers = (
+        _config,
+        lambda path: read_steps(path, STEP_COLUMNS),
+        lambda path: json.loads(_text(path)),
+        read_predictions,
+    )
     config, steps, evaluation, predictions = (
         _read(run_dir / name, reader) for name, reader in zip(FILES, readers, strict=True)
     )
@@ -86,25 +92,6 @@ def write_report(run_dir: Path) -> Path:
     with replacing(path) as file:
         file.write(page.encode())
     return path
-
-
-def read_steps(path: Path) -> dict[str, npt.NDArray[np.float64]]:
-    """The columns `STEP_COLUMNS` of metrics.jsonl, one number a step; null is NaN.
-
-    A run that was resumed repeats the steps after its checkpoint, and the last line of a step counts. A job that was
-    killed may have left half a line at the end. Raises ValueError for any other line that is no step.
-    """
-    lines = _text(path).splitlines()
-    rows = {}
-    for number, line in enumerate(lines, start=1):
-        try:
-            row = json.loads(line)
-            rows[row["step"]] = [np.nan if row[name] is None else float(row[name]) for name in STEP_COLUMNS]
-        except (ValueError, KeyError, TypeError):
-            if number < len(lines):
-                raise ValueError(f"line {number} is no step: {line[:60]}") from None
-    table = np.array([rows[step] for step in sorted(rows)]).reshape(-1, len(STEP_COLUMNS))
-    return dict(zip(STEP_COLUMNS, table.T, strict=True))
 
 
 # ---- Sections -------------------------------------------------------------------------------------------------------

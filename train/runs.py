@@ -1,11 +1,13 @@
 """Finished and unfinished runs, read from their directories, to be laid side by side."""
 
 import json
+import statistics
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import yaml
 from rich import box
 from rich.table import Table
@@ -13,6 +15,26 @@ from rich.table import Table
 from namsa.errors import InputError
 
 Row = dict[str, Any]
+Numbers = npt.NDArray[np.float64]
+
+
+def read_steps(path: Path, columns: Sequence[str]) -> dict[str, Numbers]:
+    """The `columns` of metrics.jsonl, one number a step, in the order of steps; null is NaN.
+
+    A run that was resumed may have taken steps twice: the last line of a step counts. A job that was killed may have
+    left half a line at the end. Raises ValueError for any other line that is no step, OSError without a file.
+    """
+    lines = path.read_text(encoding="utf-8").splitlines()
+    rows = {}
+    for number, line in enumerate(lines, start=1):
+        try:
+            row = json.loads(line)
+            rows[row["step"]] = [np.nan if row[name] is None else float(row[name]) for name in columns]
+        except (ValueError, KeyError, TypeError):
+            if number < len(lines):
+                raise ValueError(f"line {number} is no step: {line[:60]}") from None
+    table = np.array([rows[step] for step in sorted(rows)]).reshape(-1, len(columns))
+    return dict(zip(columns, table.T, strict=True))
 
 
 def read_run(run_dir: Path) -> Row:
@@ -22,19 +44,16 @@ def read_run(run_dir: Path) -> Row:
     """
     try:
         batch = yaml.safe_load((run_dir / "config.yaml").read_text(encoding="utf-8"))["training"].get("batch_size", 1)
-        rows = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
-        epochs: dict[int, list[Row]] = {}
-        for row in rows:
-            epochs.setdefault(row["epoch"], []).append(row)
-        steps = max(map(len, epochs.values()), default=0)
-        whole = [epochs[epoch] for epoch in sorted(epochs) if len(epochs[epoch]) == steps]
+        steps = read_steps(run_dir / "metrics.jsonl", ("epoch", "step_s", "huber", "samples_per_s"))
+        epochs, lengths = np.unique(steps["epoch"], return_counts=True)
+        whole = [steps["epoch"] == epoch for epoch in epochs[lengths == lengths.max()]]
         return {
             "run": run_dir.resolve().name,
-            "ranks": round(rows[-1]["samples_per_s"] * rows[-1]["step_s"] / batch),
-            "epoch_s": [sum(row["step_s"] for row in epoch) for epoch in whole],
-            "huber": [_mean([row["huber"] for row in epoch if row["huber"] is not None]) for epoch in whole],
+            "ranks": round(steps["samples_per_s"][-1] * steps["step_s"][-1] / batch),
+            "epoch_s": [float(steps["step_s"][epoch].sum()) for epoch in whole],
+            "huber": [_mean(steps["huber"][epoch]) for epoch in whole],
         }
-    except (OSError, ValueError, KeyError, TypeError, IndexError, ZeroDivisionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, ArithmeticError) as error:
         raise InputError(f"{run_dir} has no whole epoch to compare ({error!r}): give directories of runs") from None
 
 
@@ -88,5 +107,6 @@ def comparison_table(found: Row) -> Table:
     return table
 
 
-def _mean(values: list[float]) -> float:
-    return sum(values) / len(values)
+def _mean(values: Numbers) -> float:
+    """Without the steps that had none. Raises ValueError where no step has."""
+    return statistics.fmean(values[~np.isnan(values)])

@@ -1,6 +1,5 @@
 """`python -m train scaling CONFIG`: how far a job scales, how many ranks to ask for, and how the model was checked."""
 
-import json
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -19,6 +18,7 @@ from namsa.settings import read_yaml, validate
 from train import scaling_fit
 from train.config import Experiment, Reduction, load
 from train.published import STRATEGIES, facts
+from train.runs import read_steps
 from train.scaling import Machine, Strategy, Workload, step, workload
 
 Row = dict[str, Any]
@@ -111,10 +111,10 @@ def measured_s(run_dir: Path) -> float:
     """The median computation of a step in `run_dir`, in seconds: without waiting for data and for other ranks."""
     path = run_dir / "metrics.jsonl"
     try:
-        rows = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        times = [row["step_s"] - row["data_s"] - row["comm_s"] for row in rows]
-        return statistics.median(times[len(times) // 10 :])  # the first steps compile
-    except (OSError, ValueError, KeyError, statistics.StatisticsError) as error:
+        steps = read_steps(path, ("step_s", "data_s", "comm_s"))
+        times = steps["step_s"] - steps["data_s"] - steps["comm_s"]
+        return statistics.median(times[len(times) // 10 :].tolist())  # the first steps compile
+    except (OSError, ValueError) as error:
         raise InputError(
             f"cannot read steps from {path} ({error}): give the directory of a run that has trained"
         ) from None

@@ -10,7 +10,8 @@ import pytest
 from namsa.errors import InputError, WorkError
 from train import figures
 from train.evaluate import ARRAYS, write_json, write_predictions
-from train.report import read_steps, write_report
+from train.report import STEP_COLUMNS, write_report
+from train.runs import read_steps
 
 RIVAL = {"huber": 0.4, "mae": 2.0, "psnr": 14.0, "ssim": 0.25, "pearson": 0.3, "r_factor": 0.8}
 NETWORK = {"huber": 0.1, "mae": 0.5, "psnr": 24.0, "ssim": 0.75, "pearson": 0.9, "r_factor": 0.2}
@@ -162,22 +163,9 @@ def test_a_damaged_file_is_an_error(run_dir, name):
         write_report(run_dir)
 
 
-def test_of_a_step_taken_twice_the_last_counts_and_half_a_last_line_does_not(tmp_path):
-    path = tmp_path / "metrics.jsonl"
-    write_metrics(tmp_path, [1, 2, 3, 2])
-    again = json.dumps({"step": 3} | STEP | {"loss": None})
-    path.write_text(path.read_text() + again + '\n{"step": 4, "lo')
-    steps = read_steps(path)
-    assert steps["step"].tolist() == [1, 2, 3]
-    assert np.isnan(steps["loss"][2])
-    path.write_text('{"step": 4, "lo\n' + again)
-    with pytest.raises(ValueError, match="line 1 is no step"):
-        read_steps(path)
-
-
 def test_parts_of_the_time_sum_to_the_step(tmp_path):
     write_metrics(tmp_path, range(1, 5))
-    steps = read_steps(tmp_path / "metrics.jsonl")
+    steps = read_steps(tmp_path / "metrics.jsonl", STEP_COLUMNS)
     parts = figures.time_parts(steps)
     assert parts["computing"] == pytest.approx(0.07)
     assert sum(parts.values()) == pytest.approx(steps["step_s"])

@@ -138,7 +138,8 @@ def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_run_tells_how_long_a_step_computes(tmp_path: Path) -> None:
     row = {"step_s": 0.9, "data_s": 0.1, "comm_s": 0.3}
-    (tmp_path / "metrics.jsonl").write_text("\n".join(json.dumps(row | {"step_s": s}) for s in (9.0, 0.9, 0.9, 0.9)))
+    lines = [json.dumps(row | {"step": step, "step_s": s}) for step, s in enumerate((9.0, 0.9, 0.9, 0.9), start=1)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 5, "step')  # still being written
     assert scaling_report.measured_s(tmp_path) == pytest.approx(0.5)
     with pytest.raises(InputError, match="metrics.jsonl"):
         scaling_report.measured_s(tmp_path / "nothing")
