@@ -149,8 +149,7 @@ def broadcast_state(
 ) -> None:
     """Rank 0's weights, moments, counters, loss scale and `waiting` gradients on every rank.
 
-    Its dropout, too, but with seeds of the rank's own: a
-    generator's state is (seed, draws), and with one seed all ranks would drop the same maps.
+    Rank 0's dropout, too, but with a seed of the rank's own: with one for all, every rank would drop the same maps.
     """
     state = [*model.variables, *optimizer.variables, *waiting]
     hvd.broadcast_variables([variable.value for variable in state], root_rank=0)
