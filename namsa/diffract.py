@@ -1,6 +1,6 @@
-"""Specimen's slices to patterns: which engine takes them there, by which method, in what batches."""
+"""Specimen's slices to patterns: by which optics, which engine takes them there, by which method, in what batches."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal
@@ -8,10 +8,11 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from namsa import checks, fused, fused_gpu, multislice, prism
+from namsa import checks, fused, fused_gpu, multislice, optics, prism
 from namsa.backend import in_batches, to_host
 from namsa.coherence import Mode
-from namsa.detector import collect
+from namsa.config import Detector
+from namsa.detector import bin_matrices, collect
 from namsa.grid import Array, Grid
 from namsa.potential import Slices
 
@@ -36,7 +37,39 @@ class Optics:
     fresnel: Array
     binning: tuple[Array, Array] | None
     fused: bool
-    reuse: prism.Reuse | None
+    reuse: prism.Reuse | None = None
+
+
+def beam(
+    grid: Grid,
+    modes: list[Mode],
+    energy_ev: float,
+    semiangle_mrad: float,
+    aberrations: Mapping[str, float],
+    slice_thickness_angstrom: float,
+    detector: Detector | None,
+    *,
+    beam_tilt_mrad: tuple[float, float],
+    specimen_tilt_mrad: tuple[float, float],
+    precision: Literal["float32", "float64"] = "float32",
+    xp: Any = np,
+    engine: Engine = "auto",
+) -> Optics:
+    """The probes of `modes`, the way through a slice and the detector. Raises InputError where no `engine` can."""
+    real, dtype = np.dtype(precision), np.result_type(precision, np.complex64)
+    wavelength = optics.wavelength_angstrom(energy_ev)
+
+    def lens(mode: Mode) -> Array:
+        defocused = {**aberrations, "C10": aberrations.get("C10", 0.0) + mode.c10}
+        wave = optics.lens(grid, energy_ev, semiangle_mrad, defocused, beam_tilt_mrad)
+        return xp.asarray((np.sqrt(mode.share) * wave).astype(dtype))
+
+    tilt = optics.specimen_tilt(grid, specimen_tilt_mrad, slice_thickness_angstrom)
+    propagator = multislice.propagator(grid, wavelength, slice_thickness_angstrom)
+    fresnel = xp.asarray((propagator * tilt).astype(dtype))
+    binning = bin_matrices(grid, wavelength, detector) if detector else None
+    binning = binning and (xp.asarray(binning[0].astype(real)), xp.asarray(binning[1].astype(real)))
+    return Optics(grid, modes, lens, fresnel, binning, fuses(engine, xp, grid.shape, dtype))
 
 
 def fuses(engine: Engine, xp: Any, shape: tuple[int, int], dtype: npt.DTypeLike) -> bool:

@@ -1,7 +1,7 @@
 """One specimen to one sample: the simulator's story, from atoms to a stack of patterns and its electron density."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from namsa import checks, coherence, diffract, multislice, optics, potential, prism, provenance, specimen
+from namsa import checks, coherence, diffract, optics, potential, prism, provenance, specimen
 from namsa import detector as detectors
 from namsa.backend import Backend, resolve, to_host
 from namsa.config import Detector, FrozenPhonons
 from namsa.crystal import check_atoms, displaced
 from namsa.diffract import Engine, Progress
 from namsa.form_factors import Table
-from namsa.grid import Array, Grid
+from namsa.grid import Grid
 
 Method = Literal["auto", "multislice", "prism"]
 
@@ -111,23 +111,25 @@ def simulate(
     modes = coherence.modes(
         wavelength, semiangle_mrad, source_size_angstrom, source_points, focal_spread_angstrom, focal_points
     )
-
-    def lens(mode: coherence.Mode) -> Array:
-        defocused = aberrations | {"C10": aberrations.get("C10", 0.0) + mode.c10}
-        wave = optics.lens(grid, energy_ev, semiangle_mrad, defocused, beam_tilt_mrad)
-        return xp.asarray((np.sqrt(mode.share) * wave).astype(dtype))
-
     beams = optics.aperture(grid, energy_ev, semiangle_mrad, beam_tilt_mrad) != 0
-    tilt = optics.specimen_tilt(grid, specimen_tilt_mrad, lz / n_slices)
-    fresnel = xp.asarray((multislice.propagator(grid, wavelength, lz / n_slices) * tilt).astype(dtype))
-    binning = detectors.bin_matrices(grid, wavelength, detector) if detector else None
-    binning = binning and (xp.asarray(binning[0].astype(real)), xp.asarray(binning[1].astype(real)))
+    beam = diffract.beam(
+        grid,
+        modes,
+        energy_ev,
+        semiangle_mrad,
+        aberrations,
+        lz / n_slices,
+        detector,
+        beam_tilt_mrad=beam_tilt_mrad,
+        specimen_tilt_mrad=specimen_tilt_mrad,
+        precision=precision,
+        xp=xp,
+        engine=engine,
+    )
+    reuse = prism.choose(method, n_slices, positions, len(modes), beams, beam.fresnel, beam.binning)
+    beam = replace(beam, reuse=reuse)
+    arguments |= {"engine": "fused" if beam.fused else "plain", "method": "prism" if reuse else "multislice"}
     electrons = detectors.electrons(detector, positions, scan_shape)
-
-    fused = diffract.fuses(engine, xp, grid.shape, dtype)
-    reuse = prism.choose(method, n_slices, positions, len(modes), beams, fresnel, binning)
-    arguments |= {"engine": "fused" if fused else "plain", "method": "prism" if reuse else "multislice"}
-    beam = diffract.Optics(grid, modes, lens, fresnel, binning, fused, reuse)
 
     shape = tuple(row.count for row in detectors.pixels(grid, wavelength, detector))
     checks.memory(len(positions), shape, real.itemsize)

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.optimize import minimize_scalar
 
-from namsa import coherence, diffract, multislice, optics, potential, scan, target
+from namsa import coherence, diffract, optics, potential, scan, target
 from namsa import detector as detectors
 from namsa.config import SimulationConfig
 from namsa.entry import focal_spread_angstrom
@@ -233,21 +233,18 @@ def simulate(
 def beam_of(experiment: SimulationConfig, grid: Grid, slice_thickness_angstrom: float) -> diffract.Optics:
     """The experiment's probes, the way through a slice and the detector, in single precision on the host."""
     m = experiment.microscope
-    wavelength = optics.wavelength_angstrom(m.energy_ev)
     sizes = (m.source_size_angstrom, m.source_points, focal_spread_angstrom(m), m.focal_points)
-    modes = coherence.modes(wavelength, m.semiangle_mrad, *sizes)
-
-    def lens(mode: coherence.Mode) -> npt.NDArray[np.complex64]:
-        defocused = m.aberrations | {"C10": m.aberrations.get("C10", 0.0) + mode.c10}
-        wave = optics.lens(grid, m.energy_ev, m.semiangle_mrad, defocused, m.beam_tilt_mrad)
-        return (np.sqrt(mode.share) * wave).astype(np.complex64)
-
-    tilt = optics.specimen_tilt(grid, m.specimen_tilt_mrad, slice_thickness_angstrom)
-    fresnel = (multislice.propagator(grid, wavelength, slice_thickness_angstrom) * tilt).astype(np.complex64)
-    binning = detectors.bin_matrices(grid, wavelength, experiment.detector) if experiment.detector else None
-    binning = binning and (binning[0].astype(np.float32), binning[1].astype(np.float32))
-    fused = diffract.fuses("auto", np, grid.shape, np.dtype(np.complex64))
-    return diffract.Optics(grid, modes, lens, fresnel, binning, fused, None)
+    return diffract.beam(
+        grid,
+        coherence.modes(optics.wavelength_angstrom(m.energy_ev), m.semiangle_mrad, *sizes),
+        m.energy_ev,
+        m.semiangle_mrad,
+        m.aberrations,
+        slice_thickness_angstrom,
+        experiment.detector,
+        beam_tilt_mrad=m.beam_tilt_mrad,
+        specimen_tilt_mrad=m.specimen_tilt_mrad,
+    )
 
 
 def _on_own_grid(
