@@ -16,7 +16,7 @@ from scipy.sparse.csgraph import connected_components
 from scipy.spatial import KDTree
 
 from namsa.errors import InputError
-from namsa.orient import fit_cell
+from namsa.orient import Fit, fit_cell
 
 Integers = npt.NDArray[np.int64]
 Kind = Literal["cif", "materials_project", "builtin", "generator", "substituted"]
@@ -64,11 +64,15 @@ def supercell(
     max_strain: float,
     max_atoms: int,
 ) -> Supercell:
-    """The crystal along [uvw] as `orient.fit_cell` chooses it, filled with atoms; same arguments, same errors.
+    """The crystal along [uvw] as `orient.fit_cell` chooses it, filled with atoms; same arguments, same errors."""
+    return filled(atoms, fit_cell(atoms, zone_axis, lateral_angstrom, thickness_angstrom, max_strain, max_atoms))
+
+
+def filled(atoms: ase.Atoms, fit: Fit) -> Supercell:
+    """The supercell that was chosen, with its atoms.
 
     Fractional coordinates do not change under a homogeneous strain, so that atoms need neither turning nor bending.
     """
-    fit = fit_cell(atoms, zone_axis, lateral_angstrom, thickness_angstrom, max_strain, max_atoms)
     lattice_points = lattice_points_in_supercell(fit.matrix)
     basis = atoms.get_scaled_positions(wrap=False) @ np.linalg.inv(fit.matrix)
     fractional = (lattice_points[:, None] + basis).reshape(-1, 3)

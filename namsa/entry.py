@@ -6,12 +6,13 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from namsa import coherence, scan, target
-from namsa.config import Microscope, SimulationConfig
-from namsa.crystal import Supercell, supercell
+from namsa.config import Microscope, SimulationConfig, Specimen
+from namsa.crystal import Supercell, filled
 from namsa.grid import Grid, fast_shape
 from namsa.manifest import Entry
 from namsa.materials import Material
 from namsa.optics import wavelength_angstrom
+from namsa.orient import Fit, fit_cell
 from namsa.simulate import Progress, Sample, simulate
 from namsa.variation import Varied
 
@@ -100,8 +101,12 @@ def simulate_entry(
 
 def specimen(config: SimulationConfig, material: Material, entry: Entry) -> Supercell:
     """The supercell that `entry` describes, cold. Raises InputError where none can be built."""
-    wanted = config.specimen
-    return supercell(
+    return filled(material.atoms, fit_of(config.specimen, material, entry))
+
+
+def fit_of(wanted: Specimen, material: Material, entry: Entry) -> Fit:
+    """The same before it has atoms: sides, strain, how many atoms there will be."""
+    return fit_cell(
         material.atoms,
         entry.zone_axis,
         wanted.lateral_angstrom,

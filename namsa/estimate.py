@@ -21,12 +21,11 @@ from namsa import detector as detectors
 from namsa.backend import available_cores, resolve, to_host
 from namsa.balance import shuffled
 from namsa.config import SimulationConfig
-from namsa.crystal import Material, supercell
-from namsa.entry import focal_spread_angstrom, with_own_microscope
+from namsa.crystal import Material, filled
+from namsa.entry import fit_of, focal_spread_angstrom, with_own_microscope
 from namsa.errors import InputError
 from namsa.grid import Array, Grid, fast_shape
 from namsa.manifest import Entry
-from namsa.orient import fit_cell
 from namsa.potential import AtomList, Slices
 from namsa.specimen import atom_list
 from namsa.words import counted
@@ -106,14 +105,7 @@ def count(config: SimulationConfig, material: Material, entry: Entry) -> Case:
     """What `entry.simulate_entry` would do. Raises InputError as it does."""
     own = with_own_microscope(config, entry)
     wanted, microscope, settings = own.specimen, own.microscope, own.simulation
-    fit = fit_cell(
-        material.atoms,
-        entry.zone_axis,
-        wanted.lateral_angstrom,
-        entry.thickness_angstrom,
-        wanted.max_strain,
-        wanted.max_atoms,
-    )
+    fit = fit_of(wanted, material, entry)
     lx, ly, lz = fit.lengths_angstrom
     grid = Grid(settings.grid_shape or fast_shape((ly, lx), settings.sampling_angstrom or 0.0), (ly, lx))
     positions = (
@@ -163,17 +155,10 @@ def _distinct_slices(config: SimulationConfig, material: Material, entry: Entry,
     """As many as there are slices where atoms are displaced; else those of the smallest supercell, which is tiled."""
     if config.specimen.frozen_phonons:
         return n_slices
-    smallest = (1e-3, 1e-3)
-    cell = supercell(
-        material.atoms,
-        entry.zone_axis,
-        smallest,
-        entry.thickness_angstrom,
-        config.specimen.max_strain,
-        config.specimen.max_atoms,
-    )
-    depth = float(cell.atoms.cell.lengths()[2])
-    return len(potential.distinct_slices(atom_list(cell.atoms), depth, n_slices)[0])
+    smallest = config.specimen.model_copy(update={"lateral_angstrom": (1e-3, 1e-3)})
+    fit = fit_of(smallest, material, entry)
+    atoms = atom_list(filled(material.atoms, fit).atoms)
+    return len(potential.distinct_slices(atoms, fit.lengths_angstrom[2], n_slices)[0])
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # as in `simulate`
