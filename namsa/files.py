@@ -2,21 +2,24 @@
 
 import os
 import uuid
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from namsa.errors import WorkError
 
 
-def write_whole(path: Path, text: str, replace: bool = True) -> None:
-    """Writes a file so that it is there whole or not at all; without `replace`, one that is there already stays.
+@contextmanager
+def writing(path: Path, replace: bool = True) -> Iterator[BinaryIO]:
+    """A file to write that takes the place of `path` once it is whole; without `replace`, one that is there stays.
 
     Raises WorkError where it cannot be written.
     """
     partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        with partial.open("x", encoding="utf-8") as file:
-            file.write(text)
+        with partial.open("xb") as file:
+            yield file
             file.flush()
             os.fsync(file.fileno())
         if replace:
@@ -30,6 +33,12 @@ def write_whole(path: Path, text: str, replace: bool = True) -> None:
     finally:
         with suppress(OSError):  # where the folder cannot be written, there is nothing to remove
             partial.unlink(missing_ok=True)
+
+
+def write_whole(path: Path, text: str, replace: bool = True) -> None:
+    """Writes a file of text as `writing` does."""
+    with writing(path, replace) as file:
+        file.write(text.encode())
 
 
 def append_line(path: Path, line: str) -> None:

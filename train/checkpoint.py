@@ -8,12 +8,10 @@ their bytes are on disk.
 """
 
 import json
-import os
 import sys
 import time
 import zipfile
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -24,8 +22,7 @@ import xxhash
 
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError, WorkError
-from namsa.files import sync_folder
-from train import copies
+from namsa.files import make_folder, writing
 from train.config import Checkpoints
 
 FORMAT = "train-checkpoint-2"
@@ -84,26 +81,17 @@ def save(
         "digest": _digest(arrays),
     }
     path = directory / f"step-{progress.step:09d}.npz"
-    partial = copies.partial(path)
     try:
-        directory.mkdir(parents=True, exist_ok=True)
-        for left_over in directory.glob(copies.partial(Path("step-*")).name):  # of a job that was killed
+        make_folder(directory)
+        for left_over in directory.glob(".step-*"):  # of a job that was killed
             left_over.unlink()
-        with partial.open("wb") as file:
+        with writing(path) as file:
             named = {f"{index:05d}": array for index, array in enumerate(arrays)}
             np.savez(file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **named)
-            file.flush()
-            os.fsync(file.fileno())
-        partial.replace(path)
-        sync_folder(directory)
         prune(directory, keep)
-    except OSError as error:
-        with suppress(OSError):
-            partial.unlink()  # its bytes may be what the disk lacks
+    except (OSError, WorkError) as error:
         before = next((older.name for older in newest_first([directory])), "none")
-        raise WorkError(
-            f"cannot write the checkpoint {path}: {error.strerror} (the newest before it: {before})"
-        ) from None
+        raise WorkError(f"{error} (the newest before it: {before})") from None
     return path
 
 

@@ -6,17 +6,16 @@ learned nothing from the patterns. `evaluation.json` and `predictions.npz` are a
 
 import base64
 import json
-import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import ase
 import numpy as np
 import numpy.typing as npt
 
-from namsa.errors import WorkError
+from namsa.files import write_whole, writing
 from namsa.manifest import Entry
 from namsa.records import Record
 from namsa.show import density_frame, example_probes, pattern_frame
@@ -149,25 +148,9 @@ def choose(samples: Sequence[Row]) -> list[str]:
     return [row["id"] for row in ranked if row["id"] in ids]
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[BinaryIO]:
-    """A file to write that takes the place of `path` when it is whole. Raises WorkError where it cannot be written."""
-    partial = path.with_name(path.name + ".partial")
-    try:
-        with partial.open("wb") as file:
-            yield file
-        os.replace(partial, path)
-    except OSError as error:
-        raise WorkError(f"cannot write {path}: {error.strerror}") from None
-    finally:
-        partial.unlink(missing_ok=True)
-
-
 def write_json(path: Path, value: Any) -> None:
     """`value` as JSON; what JSON cannot hold, as NaN, is a ValueError."""
-    text = json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False)
-    with replacing(path) as file:
-        file.write(text.encode())
+    write_whole(path, json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False))
 
 
 def write_predictions(path: Path, pictures: Sequence[Row], mean_image: npt.NDArray[Any]) -> None:
@@ -177,7 +160,7 @@ def write_predictions(path: Path, pictures: Sequence[Row], mean_image: npt.NDArr
     arrays = {f"{picture['id']}/{name}": picture[name].astype(np.float32) for picture in pictures for name in ARRAYS}
     metadata = [{key: value for key, value in picture.items() if key not in ARRAYS} for picture in pictures]
     text = np.array(json.dumps(metadata, allow_nan=False))
-    with replacing(path) as file:
+    with writing(path) as file:
         np.savez_compressed(file, metadata=text, mean_image=mean_image.astype(np.float32), **arrays)
 
 

@@ -18,8 +18,9 @@ import numpy.typing as npt
 import yaml
 
 from namsa.errors import InputError, WorkError
+from namsa.files import write_whole
 from train import figures
-from train.evaluate import read_predictions, replacing
+from train.evaluate import read_predictions
 from train.runs import read_steps
 
 Row = Mapping[str, Any]
@@ -89,8 +90,7 @@ def write_report(run_dir: Path) -> Path:
         config=f"<pre>{escape(config[1])}</pre>" if config else _missing("config.yaml is not there."),
     )
     path = run_dir / "report.html"
-    with replacing(path) as file:
-        file.write(page.encode())
+    write_whole(path, page)
     return path
 
 

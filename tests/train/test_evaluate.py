@@ -161,7 +161,7 @@ def test_predictions_hold_arrays_and_facts_without_pickles(tmp_path):
         assert np.array_equal(picture["patterns"], stored.cbed[probes])
         assert picture["density_frame"] == [[1.0, 1.0], [0.0, 0.0]]
         assert picture["r_factor"] == pytest.approx(0.5)
-    assert not list(tmp_path.glob("*.partial"))
+    assert not list(tmp_path.glob(".*"))
 
 
 def sample(number, material, ssim, split="test"):

@@ -102,7 +102,7 @@ def test_page_is_self_contained_and_escaped(run_dir):
     assert not {"b", "i"} & set(page.tags)
     assert "quick <i>" in page.text
     assert "MgO<b>" in page.text
-    assert not list(run_dir.glob("*.partial"))
+    assert not list(run_dir.glob(".*"))
 
 
 def test_headline_and_tables_say_what_the_numbers_say(run_dir):
