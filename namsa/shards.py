@@ -143,8 +143,10 @@ class Shard:
 
     @contextmanager
     def view(self, sample_id: str, check: bool = True) -> Iterator[records.Record]:
-        """The record of `sample_id` as views of the file, valid inside the context; `check` compares its digest.
+        """The record of `sample_id` as views of the file; `check` compares its digest.
 
+        The views are good until the shard is closed, also after the context is left: no record is ever removed or
+        changed, and one of more than 2 kB lies on pages of its own, which LMDB gives up only with the record.
         Checking 2 MiB takes 0.2 ms; converting them from float16 takes 1.5 ms.
         """
         with self._transaction() as transaction:
@@ -215,7 +217,7 @@ class Dataset:
 
     @contextmanager
     def view(self, sample_id: str, check: bool = True) -> Iterator[records.Record]:
-        """The record of `sample_id` as views of a file, valid inside the context; `check` compares its digest."""
+        """The record of `sample_id` as views of a file, good until it is closed; `check` compares its digest."""
         if sample_id not in self:
             raise InputError(f"there is no sample {sample_id!r} among the {len(self)}")
         with self._shards[sample_id].view(sample_id, check) as record:

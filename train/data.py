@@ -5,8 +5,8 @@ batches.
 
 A batch is read as it lies on the disk: one copy, without the interpreter's lock, from the file's pages into memory that
 TensorFlow takes over. The arithmetic is TensorFlow's, on the device that trains, so that a GPU is sent float16. All of
-it happens in threads ahead of the step. A process compares a sample's checksum when it first reads it: that finds what
-was damaged before the job, and later epochs are read half as fast again.
+it happens in threads ahead of the step. A process reads a sample's header and compares its checksum only once (`Kept`):
+that finds what was damaged before the job, and later epochs are little more than copies.
 """
 
 import math
@@ -108,6 +108,28 @@ def epoch_share(
     return [entries[index] for index in order[taken:][rank::ranks][:count]]
 
 
+class Place(NamedTuple):
+    """Where a sample lies, as its header says: views of its shard.
+
+    patterns: (sy, sx, dy, dx), fractions of the beam times `scale`
+    density: (ty, tx), e/Å²
+    symmetries: that augmentation draws from; None without it
+    """
+
+    patterns: npt.NDArray[Any]
+    scale: float
+    density: npt.NDArray[np.float32]
+    symmetries: symmetries.Symmetries | None
+
+
+class Kept:
+    """What a job keeps between epochs: the places of samples it found undamaged, and memory for batches."""
+
+    def __init__(self) -> None:
+        self.places: dict[str, Place] = {}
+        self.buffers = Buffers()
+
+
 class Batch(NamedTuple):
     """n samples as they lie in their records, augmented.
 
@@ -126,16 +148,13 @@ def batches(
     share: Sequence[Entry],
     experiment: Experiment,
     epoch: int,
-    first: int = 0,
-    checked: set[str] | None = None,
+    kept: Kept | None = None,
 ) -> Generator[tuple[Tensor, Tensor], None, None]:
-    """(x, y) batches of `share` in its order but the `first` ones, which are not read; ready ahead of the step.
+    """(x, y) batches of `share` in its order, ready ahead of the step.
 
     As `load_sample`, with a leading axis of the batch, x in the type in which the network computes. What fills no
     batch is left out. Raises what reading a sample raised: WorkError where its checksum does not match. To be closed
-    before `dataset` is, for threads read it.
-
-    checked: ids of samples whose checksums need not be compared again; those that were are added
+    before `dataset` is, for threads read it. Epochs of one `dataset` and `experiment` share `kept`.
     """
     inputs = experiment.training.inputs
     settings = (inputs.power, inputs.gain, inputs.density_scale_e_per_angstrom2, inputs.layout)
@@ -144,7 +163,7 @@ def batches(
     def ready(batch: Batch) -> tuple[Tensor, Tensor]:
         return prepare(*batch, *settings, experiment.network.data_format, dtype)
 
-    return read_batches(dataset, share, experiment, epoch, first, ready, set() if checked is None else checked)
+    return read_batches(dataset, share, experiment, epoch, ready, kept or Kept())
 
 
 def read_batches(
@@ -152,16 +171,15 @@ def read_batches(
     share: Sequence[Entry],
     experiment: Experiment,
     epoch: int,
-    first: int,
     ready: Callable[[Batch], Result],
-    checked: set[str],
+    kept: Kept,
 ) -> Generator[Result, None, None]:
     """ready(batch), called in threads, of the host's tensors of each batch; see `batches`.
 
     A sample costs 50 µs under the interpreter's lock and 0.1 ms a MiB without: small ones are read by one thread, and
     several batches at a time, as threads would wait for each other; large ones by all cores.
     """
-    inputs, size, buffers = experiment.training.inputs, experiment.training.batch_size, Buffers()
+    inputs, size = experiment.training.inputs, experiment.training.batch_size
     pixels, cores = math.prod(experiment.network.input_shape), available_cores()
     threads = cores if inputs.dose_electrons_per_pattern else min(cores, 1 + pixels // 2**20)
     # At its largest a batch is what was read, float32 in between, and what the network takes: up to 12 bytes a pixel.
@@ -170,64 +188,72 @@ def read_batches(
     waiting = max(2, min(2 * threads, int(inputs.read_ahead_gib * 2**30 / (together * batch_bytes))))
 
     def read(batches: Sequence[Sequence[Entry]]) -> list[Result]:
-        found = (read_batch(dataset, entries, experiment, epoch, buffers, checked) for entries in batches)
+        found = (read_batch(dataset, entries, experiment, epoch, kept) for entries in batches)
         return [ready(Batch(*map(as_tensor, arrays))) for arrays in found]
 
-    whole = [share[at : at + size] for at in range(first * size, len(share) - size + 1, size)]
+    whole = [share[at : at + size] for at in range(0, len(share) - size + 1, size)]
     tasks = [whole[at : at + together] for at in range(0, len(whole), together)]
     with closing(ahead(read, tasks, threads, waiting)) as done:
         for task in done:
             yield from task
 
 
-def read_batch(
-    dataset: Readable,
-    entries: Sequence[Entry],
-    experiment: Experiment,
-    epoch: int,
-    buffers: Buffers,
-    checked: set[str],
-) -> Batch:
-    """The samples of `entries`, each copied once, into arrays of `buffers`; compares checksums not in `checked`."""
+def read_batch(dataset: Readable, entries: Sequence[Entry], experiment: Experiment, epoch: int, kept: Kept) -> Batch:
+    """The samples of `entries`, each copied once, into arrays of `kept.buffers`."""
     inputs, patterns_shape, image_shape = experiment.training.inputs, *experiment.sample_shapes()
     dtype = "float32" if inputs.dose_electrons_per_pattern else experiment.data.dtype
+    places = [kept.places.get(entry.id) or _find(dataset, entry.id, experiment, kept) for entry in entries]
     batch = Batch(
-        buffers.empty((len(entries), *patterns_shape), dtype),
-        buffers.empty((len(entries), 1, 1, 1), "float32"),
-        buffers.empty((len(entries), *image_shape), "float32"),
+        kept.buffers.empty((len(entries), *patterns_shape), dtype),
+        kept.buffers.empty((len(entries), 1, 1, 1), "float32"),
+        kept.buffers.empty((len(entries), *image_shape), "float32"),
     )
-    for entry, *out in zip(entries, *batch, strict=True):
-        with dataset.view(entry.id, check=entry.id not in checked) as record:
-            _copy(record, entry, inputs, epoch, *out)
-        checked.add(entry.id)
+    if inputs.augment or inputs.dose_electrons_per_pattern:
+        for place, entry, *out in zip(places, entries, *batch, strict=True):
+            _draw(place, inputs, entry.seed, epoch, *out)
+    else:  # one call for many samples: between them it holds the interpreter's lock for less than a microsecond
+        np.concatenate([place.patterns for place in places], out=batch.patterns.reshape(-1, *patterns_shape[1:]))
+        np.concatenate([place.density for place in places], out=batch.density.reshape(-1, *image_shape[1:]))
+        batch.scale[:, 0, 0, 0] = [place.scale for place in places]
     return batch
 
 
-def _copy(record: Record, entry: Entry, inputs: Inputs, epoch: int, out: Any, scale: Any, density: Any) -> None:
-    """Writes a record's patterns, their scale and its density, augmented by `entry.seed` and `epoch`."""
-    found = (*record.header["provenance"]["scan_shape"], *record.cbed.shape[1:])
-    if (found, record.density.shape) != (out.shape, density.shape):
-        raise WorkError(
-            f"{entry.id} holds patterns {found} and density {record.density.shape}, where the configuration has "
-            f"{out.shape} and {density.shape}: give its samples another data.directory"
+def _find(dataset: Readable, sample_id: str, experiment: Experiment, kept: Kept) -> Place:
+    """The place of a sample, read from its header, its checksum compared; `kept` from now on."""
+    inputs, patterns_shape, image_shape = experiment.training.inputs, *experiment.sample_shapes()
+    with dataset.view(sample_id, check=True) as record:
+        found = (*record.header["provenance"]["scan_shape"], *record.cbed.shape[1:])
+        if (found, record.density.shape) != (patterns_shape, image_shape):
+            raise WorkError(
+                f"{sample_id} holds patterns {found} and density {record.density.shape}, where the configuration has "
+                f"{patterns_shape} and {image_shape}: give its samples another data.directory"
+            )
+        if inputs.dose_electrons_per_pattern:
+            noise.check_noiseless(record.header["provenance"])
+        elif not np.can_cast(record.cbed.dtype, experiment.data.dtype):
+            raise WorkError(f"{sample_id} holds {record.cbed.dtype} patterns: set data.dtype={record.cbed.dtype}")
+        place = kept.places[sample_id] = Place(
+            record.cbed.reshape(found),
+            record.header["arrays"]["cbed"]["scale"],
+            record.density,
+            symmetries_of(record) if inputs.augment else None,
         )
-    if not np.can_cast(record.cbed.dtype, out.dtype):
-        raise WorkError(f"{entry.id} holds {record.cbed.dtype} patterns: set data.dtype={record.cbed.dtype}")
-    patterns = record.cbed
-    scale[:] = record.header["arrays"]["cbed"]["scale"]
+    return place
+
+
+def _draw(place: Place, inputs: Inputs, seed: int, epoch: int, out: Any, scale: Any, density: Any) -> None:
+    """Writes a sample's patterns, their scale and its density with the noise and the symmetry of `seed` in `epoch`."""
+    patterns, scale[:] = place.patterns, place.scale
     if inputs.dose_electrons_per_pattern:
-        electrons = noise.electrons(inputs.dose_electrons_per_pattern, entry.seed, epoch)
-        patterns = noise.counted(record, electrons, entry.seed, epoch)
+        electrons = noise.electrons(inputs.dose_electrons_per_pattern, seed, epoch)
+        patterns = noise.counted(patterns, place.scale, electrons, seed, epoch)
         scale[:] = 1
-    symmetry = 0
-    if inputs.augment:
-        of = symmetries_of(record)
-        symmetry = int(np.random.default_rng([entry.seed, epoch]).integers(of.order))
-    if symmetry:
-        symmetries.place(symmetry, of, patterns.reshape(out.shape), record.density, out, density)
+    symmetry = int(np.random.default_rng([seed, epoch]).integers(place.symmetries.order)) if place.symmetries else 0
+    if place.symmetries and symmetry:
+        symmetries.place(symmetry, place.symmetries, patterns, place.density, out, density)
     else:
-        np.copyto(out, patterns.reshape(out.shape))
-        np.copyto(density, record.density)
+        np.copyto(out, patterns)
+        np.copyto(density, place.density)
 
 
 @tf.function(autograph=False)

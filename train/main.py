@@ -181,7 +181,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     say(f"{model.count_params():,} parameters; {ahead}")
     flop = training.batch_size * weigh(experiment.network).step_flop
     account = performance.Account(flop, training.batch_size, performance.energy_meter(reduction.local_rank()))
-    checked: set[str] = set()  # samples whose checksums this process has compared
+    kept = data.Kept()
     with ExitStack() as during:
         keep, due = training.checkpoints.keep, Due(training.checkpoints)
         during.enter_context(wish.heeded())
@@ -204,7 +204,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
             number = left * training.batch_size
             order = data.epoch_share(to_learn, experiment.seed, epoch, share, shares, number, progress.taken)
             first, begun = progress.step + 1, progress.taken / batch
-            with closing(data.batches(dataset, order, experiment, epoch, checked=checked)) as read:
+            with closing(data.batches(dataset, order, experiment, epoch, kept=kept)) as read:
                 batches = dog.over(read, first)
                 for row in train_epoch(step, batches, training, epoch, first, steps, ranks, state, begun, left, wish):
                     last = row["step"] == first + left - 1

@@ -8,7 +8,6 @@ import numpy.typing as npt
 
 from namsa.backend import available_cores
 from namsa.errors import InputError
-from namsa.records import Record
 
 Dose = float | tuple[float, float]
 
@@ -22,27 +21,19 @@ def electrons(dose: Dose, seed: int, epoch: int) -> float:
     return float(low * (high / low) ** np.random.default_rng([seed, epoch, _DOSE]).random())
 
 
-def counted(record: Record, electrons: float, seed: int, epoch: int) -> npt.NDArray[np.float32]:
-    """The patterns of `record` as a beam of `electrons` a pattern leaves them, (n, dy, dx), fractions of the beam.
+def counted(stored: npt.NDArray[Any], scale: float, electrons: float, seed: int, epoch: int) -> npt.NDArray[np.float32]:
+    """Patterns as a beam of `electrons` a pattern leaves them, fractions of the beam; `stored` is these times `scale`.
 
     Every pixel is an independent Poisson number of mean I · electrons, over `electrons`. NumPy draws one in 10 to 40
     ns, by its mean, without the interpreter's lock; parts of 2^20 pixels are drawn side by side.
-
-    Raises InputError where the record was simulated with noise: noise on noise is that of no dose.
     """
-    already = dose_of(record.header["provenance"])
-    if already:
-        raise InputError(
-            f"the samples have the noise of {already} already, and noise drawn on top is that of no dose: unset "
-            "training.inputs.dose_electrons_per_pattern, or simulate without noise"
-        )
-    scale = np.float32(electrons / record.header["arrays"]["cbed"]["scale"])
-    patterns, noisy = record.cbed.reshape(-1), np.empty(record.cbed.size, np.float32)
+    mean = np.float32(electrons / scale)
+    patterns, noisy = stored.reshape(-1), np.empty(stored.size, np.float32)
 
     def part(start: int) -> None:
         piece = slice(start, start + _PART)
         rng = np.random.default_rng([seed, epoch, _COUNTS, start // _PART])
-        np.divide(rng.poisson(patterns[piece] * scale), np.float32(electrons), out=noisy[piece], casting="same_kind")
+        np.divide(rng.poisson(patterns[piece] * mean), np.float32(electrons), out=noisy[piece], casting="same_kind")
 
     starts = range(0, patterns.size, _PART)
     if len(starts) == 1:
@@ -50,7 +41,17 @@ def counted(record: Record, electrons: float, seed: int, epoch: int) -> npt.NDAr
     else:
         with ThreadPoolExecutor(available_cores()) as pool:
             list(pool.map(part, starts))
-    return noisy.reshape(record.cbed.shape)
+    return noisy.reshape(stored.shape)
+
+
+def check_noiseless(provenance: dict[str, Any]) -> None:
+    """Raises InputError where a sample was simulated with noise: noise on noise is that of no dose."""
+    already = dose_of(provenance)
+    if already:
+        raise InputError(
+            f"the samples have the noise of {already} already, and noise drawn on top is that of no dose: unset "
+            "training.inputs.dose_electrons_per_pattern, or simulate without noise"
+        )
 
 
 def dose_of(provenance: dict[str, Any]) -> str | None:

@@ -5,7 +5,6 @@ before at 12.7 GB/s. So a batch's memory is used again once its tensors are gone
 """
 
 import math
-import weakref
 from collections import defaultdict, deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -21,27 +20,37 @@ Result = TypeVar("Result")
 _ALIGNMENT = 64  # what TensorFlow's kernels ask for; it ends the process on a shared tensor that has less
 
 
+_Block = tuple[int, npt.NDArray[np.uint8]]  # the address of its first aligned byte, and what keeps it
+
+
+class _Loan:
+    """What an array in a block of memory is based on: gives the block back when the array and all views are gone."""
+
+    def __init__(self, block: _Block, to: list[_Block], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._block, self._to = block, to
+        self.__array_interface__ = {"version": 3, "data": (block[0], False), "shape": shape, "typestr": dtype.str}
+
+    def __del__(self) -> None:
+        self._to.append(self._block)
+
+
 class Buffers:
     """Blocks of memory by their size. Several threads may take from it at once."""
 
     def __init__(self) -> None:
-        self._free: defaultdict[int, list[npt.NDArray[np.uint8]]] = defaultdict(list)
+        self._free: defaultdict[int, list[_Block]] = defaultdict(list)
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """An array that is not initialised. Its memory is given out again when this very array is gone.
-
-        So no view of it may outlive it; a tensor of `as_tensor` keeps it.
-        """
-        size = math.prod(shape) * np.dtype(dtype).itemsize
+        """An array that is not initialised. Its memory is given out again when its views and tensors are gone."""
+        of = np.dtype(dtype)
+        size = math.prod(shape) * of.itemsize
         free = self._free[size]
         try:
             block = free.pop()
         except IndexError:
-            block = np.empty(size + _ALIGNMENT, np.uint8)
-        start = -block.ctypes.data % _ALIGNMENT
-        array = block[start : start + size].view(dtype).reshape(shape)
-        weakref.finalize(array, free.append, block).atexit = False
-        return array
+            memory = np.empty(size + _ALIGNMENT, np.uint8)
+            block = memory.ctypes.data + -memory.ctypes.data % _ALIGNMENT, memory
+        return np.asarray(_Loan(block, free, shape, of))
 
 
 def as_tensor(array: npt.NDArray[Any]) -> Any:

@@ -7,8 +7,10 @@ GB/s are of patterns and densities, medians over the rounds.
 
 memcpy      np.copyto of the same bytes from the shard's mapped pages to memory that has been used before; one thread,
             and as many as there are cores
-namsa       `train.data.read_batches`: one copy, the host's tensors, as the training job reads them
-namsa, first  the same in the first epoch of a process, where checksums are compared (TFRecord does so always)
+namsa       `train.data.read_batches`: one copy, the host's tensors, as the training job reads them in all epochs but
+            the first
+namsa, first  the same in a job's first epoch: headers are read, checksums compared (TFRecord does so always) and memory
+            is used for the first time
 namsa, x y  `train.data.batches`: these, and what the network takes, made of them by TensorFlow on the device: here, the
             CPU
 TFRecord    tf.train.Example in uncompressed files, one a core, interleaved, parsed (decode_raw) and batched by tf.data
@@ -114,19 +116,20 @@ def measure(size: Size, folder: Path, rounds: int) -> dict[str, Any]:
         dataset = stack.enter_context(Dataset(folder))
         views = [stack.enter_context(dataset.view(entry.id, check=False)) for entry in entries]
         sample_bytes = views[0].cbed.nbytes + views[0].density.nbytes
-        checked = {entry.id for entry in entries}
+        kept, buffers = data.Kept(), Buffers()
+        places = [places_of(views[0], size) for _ in range(available_cores())]
         parsed: dict[str, Callable[[], Any]] = {}
         for order in ("single", "batch"):
             parsed[order] = lambda order=order: list_all(tfrecord(size, folder, order))
         fastest = min(parsed, key=lambda order: (parsed[order](), timed(parsed[order]))[1])
         methods: dict[str, Callable[[], Any]] = {
-            "memcpy": lambda: memcpy(views * size.passes, size, 1),
-            "memcpy, threads": lambda: memcpy(views * size.passes, size, available_cores()),
-            "namsa": lambda: list_all(data.read_batches(dataset, share, experiment, 0, 0, as_read, checked)),
-            "namsa, first": lambda: first_epochs(dataset, entries, size.passes, experiment),
-            "namsa, x y": lambda: list_all(data.batches(dataset, share, experiment, 0, checked=checked)),
+            "memcpy": lambda: memcpy(views * size.passes, places[:1]),
+            "memcpy, threads": lambda: memcpy(views * size.passes, places),
+            "namsa": lambda: list_all(data.read_batches(dataset, share, experiment, 0, as_read, kept)),
+            "namsa, first": lambda: first_epoch(dataset, entries, size.passes, experiment),
+            "namsa, x y": lambda: list_all(data.batches(dataset, share, experiment, 0, kept)),
             "TFRecord": parsed[fastest],
-            "HDF5": lambda: list_all(hdf5(size, folder, np.random.default_rng(0).permutation(len(entries)))),
+            "HDF5": lambda: list_all(hdf5(size, folder, np.random.default_rng(0).permutation(len(entries)), buffers)),
         }
         assert tuple(methods) == METHODS
         for method in methods.values():  # page cache, traces and thread pools
@@ -240,24 +243,34 @@ def as_read(batch: data.Batch) -> data.Batch:
     return batch
 
 
-def first_epochs(dataset: Dataset, entries: list[Entry], passes: int, experiment: Experiment) -> None:
+def first_epoch(dataset: Dataset, entries: list[Entry], passes: int, experiment: Experiment) -> None:
+    kept = data.Kept()
     for _ in range(passes):
-        list_all(data.read_batches(dataset, entries, experiment, 0, 0, as_read, set()))
+        kept.places.clear()
+        list_all(data.read_batches(dataset, entries, experiment, 0, as_read, kept))
 
 
-def memcpy(views: list[records.Record], size: Size, threads: int) -> None:
-    """Copies patterns and density of each record to the places of a batch, which are few and used again."""
-    places = [(np.zeros_like(views[0].cbed), np.zeros_like(views[0].density)) for _ in range(size.batch)]
+Places = list[tuple[Any, Any]]  # of patterns and density: a batch's
+
+
+def places_of(view: records.Record, size: Size) -> Places:
+    return [(np.ones_like(view.cbed), np.ones_like(view.density)) for _ in range(size.batch)]
+
+
+def memcpy(views: list[records.Record], places: list[Places]) -> None:
+    """Copies patterns and density of each record, by a thread for each of `places`, which are few and used again."""
+    threads = len(places)
     if threads == 1:
         for index, view in enumerate(views):
-            copy(view, *places[index % len(places)], slice(None))
+            copy(view, *places[0][index % len(places[0])], slice(None))
         return
-    parts = [slice(*bounds) for bounds in spans(len(views[0].cbed), threads)]
     with ThreadPoolExecutor(threads) as pool:
         if views[0].cbed.nbytes > 2**26:  # each thread a part of every sample
-            list(pool.map(lambda part: [copy(view, *places[0], part) for view in views], parts))
+            parts = [slice(*bounds) for bounds in spans(len(views[0].cbed), threads)]
+            list(pool.map(lambda part: [copy(view, *places[0][0], part) for view in views], parts))
         else:  # each thread samples of its own, to places of its own
-            list(pool.map(lambda span: memcpy(views[slice(*span)], size, 1), spans(len(views), threads)))
+            shares = [views[slice(*span)] for span in spans(len(views), threads)]
+            list(pool.map(lambda share, own: memcpy(share, [own]), shares, places))
 
 
 def copy(view: records.Record, cbed: Any, density: Any, part: slice) -> None:
@@ -298,8 +311,7 @@ def tfrecord(size: Size, folder: Path, order: str) -> Iterator[Any]:
     return iter(read.prefetch(2 if size.samples < 16 else auto))
 
 
-def hdf5(size: Size, folder: Path, order: Any) -> Iterator[Any]:
-    buffers = Buffers()
+def hdf5(size: Size, folder: Path, order: Any, buffers: Buffers) -> Iterator[Any]:
     image = size.scan if size.layout == "scan" else size.detector
     with h5py.File(folder / "samples.h5") as file:
         for at in range(0, size.passes * len(order), size.batch):

@@ -7,6 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import lmdb
+import numpy as np
 import pytest
 from fake_samples import contents, sample
 
@@ -161,6 +162,31 @@ def test_what_a_reader_without_a_lock_sees_stays_as_it_is(tmp_path):
         assert here.poll(20)
         assert here.recv() == sorted([*before, "one"])
     reader.join()
+
+
+def write_in_turn(path: Path, opened) -> None:
+    assert opened.wait(20)
+    for turn in range(10):
+        with Writer(path) as writer:
+            for number in range(10):
+                writer.put(f"{turn}-{number}", RECORD)
+
+
+def test_a_view_stays_good_when_its_context_is_left_and_others_write(tmp_path):
+    path, opened = fill(tmp_path, 0, 20), fork.Event()
+    writer = fork.Process(target=write_in_turn, args=(path, opened))
+    writer.start()  # before the shard is open: a process can have it open only once
+    with Shard(path) as shard:
+        seen = []
+        for sample_id in shard.ids:
+            with shard.view(sample_id) as record:
+                seen.append((record, record.copy()))
+        opened.set()
+        writer.join()
+        assert writer.exitcode == 0
+        for record, copied in seen:
+            for name in ("cbed", "density", "projected_potential", "positions_angstrom"):
+                np.testing.assert_array_equal(getattr(record, name), getattr(copied, name))
 
 
 def kill_while_writing(path: Path, started) -> None:

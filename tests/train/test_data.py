@@ -6,10 +6,10 @@ from synthetic import DETECTOR, SCAN, TARGET, Memory, dataset, experiment, sampl
 from fcdensenet.build import build
 from namsa import Sample, records
 from namsa.config import Data
-from namsa.errors import WorkError
+from namsa.errors import InputError, WorkError
 from train import precision, symmetries
 from train.config import Inputs
-from train.data import Batch, batches, epoch_share, load_sample, mean_target, prepare, symmetries_of
+from train.data import Batch, Kept, batches, epoch_share, load_sample, mean_target, prepare, read_batch, symmetries_of
 
 PIXELS = DETECTOR[0] * DETECTOR[1]
 
@@ -94,19 +94,6 @@ def test_batches_come_in_order_whole_and_as_loaded():
             x, y = load_sample(given, job.training.inputs)
         np.testing.assert_array_equal(found[index // 2][0][index % 2], x)
         np.testing.assert_array_equal(found[index // 2][1][index % 2], y)
-
-
-def test_batches_without_the_first_are_the_others_and_read_nothing_else():
-    data, entries = dataset(9)
-    job = experiment(batch_size=2, inputs={"augment": True, "dose_electrons_per_pattern": [50, 500]})
-    whole = list(batches(data, entries, job, epoch=1))
-    unread = {entry.id: b"no record" for entry in entries[:4]}
-    rest = list(batches(Memory(data.encoded | unread), entries, job, epoch=1, first=2))
-    assert len(rest) == 2
-    for resumed, undisturbed in zip(rest, whole[2:], strict=True):
-        for a, b in zip(resumed, undisturbed, strict=True):
-            np.testing.assert_array_equal(a, b)
-    assert not list(batches(data, entries, job, epoch=1, first=4))
 
 
 @pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
@@ -214,6 +201,15 @@ def test_refuses_samples_of_another_shape_or_more_digits():
         list(batches(Memory({"sample-00": bytes(records.encode(other))}), entries, experiment(), epoch=0))
 
 
+def test_refuses_to_draw_noise_on_noise():
+    noisy = sample(0)
+    noisy.provenance["detector"] = {"electrons_per_pattern": 800.0}
+    data, entries = Memory({"sample-00": bytes(records.encode(noisy, "float32"))}), dataset(1)[1]
+    assert len(list(batches(data, entries, experiment(), epoch=0))) == 1
+    with pytest.raises(InputError, match="have the noise of detector.electrons_per_pattern=800 already"):
+        list(batches(data, entries, experiment(inputs={"dose_electrons_per_pattern": 400.0}), epoch=0))
+
+
 def test_a_corrupt_record_ends_the_epoch_with_its_reason():
     data, entries = dataset(2)
     broken = bytearray(data.encoded[entries[1].id])
@@ -223,19 +219,37 @@ def test_a_corrupt_record_ends_the_epoch_with_its_reason():
         list(found)
 
 
-def test_a_checksum_is_compared_when_a_process_first_reads_the_sample():
-    data, entries = dataset(3)
-    compared = []
+@pytest.mark.parametrize("inputs", [{}, {"augment": True}, {"augment": True, "dose_electrons_per_pattern": [50, 500]}])
+def test_a_later_epoch_copies_from_the_places_that_the_first_has_found_and_checked(inputs):
+    data, entries = dataset(5)
+    opened = []
 
     class Watched(Memory):
         def view(self, sample_id, check=False):
-            compared.extend([sample_id] * check)
+            opened.append((sample_id, check))
             return super().view(sample_id, check)
 
-    checked = set()
-    for epoch in range(2):
-        assert len(list(batches(Watched(data.encoded), entries, experiment(), epoch, checked=checked))) == 3
-    assert sorted(compared) == sorted(checked) == [entry.id for entry in entries]
+    job, kept = experiment(batch_size=2, inputs=inputs), Kept()
+    for epoch, share in enumerate([entries[:4], entries[1:], entries]):
+        found = list(batches(Watched(data.encoded), share, job, epoch, kept))
+        alone = list(batches(data, share, job, epoch))
+        assert len(found) == len(alone) == 2
+        for pair, wanted in zip(found, alone, strict=True):
+            for a, b in zip(pair, wanted, strict=True):
+                np.testing.assert_array_equal(a, b)
+    assert sorted(opened) == [(entry.id, True) for entry in entries]
+
+
+def test_epochs_are_read_into_the_same_memory():
+    data, entries = dataset(6)
+    job, kept = experiment(batch_size=2), Kept()
+
+    def addresses():
+        return {read_batch(data, entries[at : at + 2], job, 0, kept).patterns.ctypes.data for at in (0, 2, 4)}
+
+    first = addresses()
+    assert len(first) == 1
+    assert addresses() == first
 
 
 def test_mean_target_is_the_mean_density():
