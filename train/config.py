@@ -9,6 +9,7 @@ from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, Pos
 from fcdensenet.config import NetworkConfig
 from namsa.config import SimulationConfig
 from namsa.settings import Section, read_yaml, validate
+from train.symmetries import directed
 
 
 class Inputs(Section):
@@ -192,6 +193,13 @@ class Experiment(SimulationConfig):
                     f"training.inputs.dose_electrons_per_pattern draws noise on samples that {name} gives noise "
                     "already, which would be that of no dose: unset one of them"
                 )
+        return self
+
+    @model_validator(mode="after")
+    def _augmented_samples_are_true(self) -> "Experiment":
+        microscope = self.microscope.model_dump() | (self.variation.given() if self.variation else {})
+        if self.training.inputs.augment and (reason := directed(microscope)):
+            raise ValueError(reason)
         return self
 
     @model_validator(mode="after")

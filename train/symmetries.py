@@ -12,7 +12,7 @@ A sample has 4 symmetries (mirrors of y and x) or 8 (with the exchange), numbere
 then exchanges them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -79,20 +79,27 @@ def symmetries(provenance: dict[str, Any], detector: tuple[int, ...], density: t
 
     Raises InputError where it has none, naming the reason.
     """
-    lens = {name: value for name, value in provenance["aberrations"].items() if value and not name.endswith("0")}
-    if lens:
-        raise InputError(f"aberrations {lens} are not round, so mirrored samples are not true ones: {_REMEDY}")
-    tilts = {
-        name: provenance[name] for name in ("beam_tilt_mrad", "specimen_tilt_mrad") if any(provenance.get(name, ()))
-    }
-    if tilts:
-        raise InputError(f"tilts {tilts} have a direction, so mirrored samples are not true ones: {_REMEDY}")
+    if reason := directed(provenance):
+        raise InputError(reason)
     axes = [_axes(provenance, detector, density, axis) for axis in (0, 1)]
     mirrors = [_mirrors(*axes[axis], provenance["extent_angstrom"][axis], "yx"[axis]) for axis in (0, 1)]
     same = all(a.like(b) for a, b in zip(*axes, strict=True))
     return Symmetries(mirrors[0], mirrors[1], same)
 
 
+def directed(microscope: Mapping[str, Any]) -> str | None:
+    """Why no sample of a microscope with these values, which may be several a tilt, has symmetries; None where some do.
+
+    What the samples' grids allow besides is known when they are there: see `symmetries`.
+    """
+    lens = {name: value for name, value in microscope["aberrations"].items() if value and not name.endswith("0")}
+    if lens:
+        return f"aberrations {lens} are not round, so mirrored samples are not true ones: {_REMEDY}"
+    tilts = {name: microscope[name] for name in _TILTS if np.any(microscope.get(name, 0))}
+    return f"tilts {tilts} have a direction, so mirrored samples are not true ones: {_REMEDY}" if tilts else None
+
+
+_TILTS = ("beam_tilt_mrad", "specimen_tilt_mrad")
 _REMEDY = "set training.inputs.augment=false"
 
 

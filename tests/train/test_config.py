@@ -52,3 +52,19 @@ def test_noise_upon_noise_is_refused(noise):
     load(CONFIGS / "quickstart.yaml", [noise])
     with pytest.raises(InputError, match="draws noise on samples that .* gives noise already.*unset one"):
         load(CONFIGS / "quickstart.yaml", [dose, noise])
+
+
+@pytest.mark.parametrize(
+    "directed",
+    [
+        "microscope.aberrations={C12: 20, phi12: 0.3}",
+        "microscope.specimen_tilt_mrad=[0, 2]",
+        "variation={rule: grid, beam_tilt_mrad: [[0, 0], [0, 2]]}",
+        "variation={rule: random, configurations: 2, specimen_tilt_mrad: [0, 4]}",
+    ],
+)
+def test_a_microscope_with_a_direction_is_refused_before_samples_are_made_to_be_mirrored(directed):
+    load(CONFIGS / "quickstart.yaml", [directed, "training.inputs.augment=false"])
+    load(CONFIGS / "quickstart.yaml", ["variation={rule: grid, defocus_angstrom: [0, 50], beam_tilt_mrad: [[0, 0]]}"])
+    with pytest.raises(InputError, match="mirrored samples are not true ones: set training.inputs.augment=false"):
+        load(CONFIGS / "quickstart.yaml", [directed, "training.inputs.augment=true"])
