@@ -11,7 +11,6 @@ from typing import Annotated, Any, Literal
 
 import numpy as np
 from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
-from scipy.stats import qmc
 
 from namsa.settings import Section
 
@@ -88,6 +87,8 @@ def draw(variation: RandomVariation | GridVariation, seed: int) -> list[Varied]:
     given = variation.given()
     if isinstance(variation, GridVariation):
         return [dict(zip(given, _plain(values), strict=True)) for values in itertools.product(*given.values())]
+    from scipy.stats import qmc  # half a second for every process, of which few draw
+
     coordinates = sum(2 if name.endswith("tilt_mrad") else 1 for name in given)
     # Whole powers of 2 are what Sobol' points are even in, and what SciPy wants; the sequence does not depend on them.
     points = qmc.Sobol(coordinates, scramble=False).random_base2(math.ceil(math.log2(variation.configurations)))
