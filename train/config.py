@@ -23,6 +23,16 @@ class Inputs(Section):
         description="'detector': patterns are channels over detector pixels (the paper); "
         "'scan': detector pixels are channels over scan positions",
     )
+    channels: Literal["pixels", "binned", "polar", "virtual"] = Field(
+        "pixels",
+        description="of layout scan: every detector pixel, squares of bin_pixels, sectors of rings, or virtual "
+        "detectors with the deflection; see train/channels.py",
+    )
+    bin_pixels: PositiveInt = Field(2, description="the side of channels 'binned', detector pixels")
+    guess: Literal["none", "dpc"] = Field(
+        "none",
+        description="of layout scan, a channel more: 'dpc' is the phase that the deflections are the gradient of",
+    )
     power: PositiveFloat = 0.5
     gain: PositiveFloat = 1.0
     density_scale_e_per_angstrom2: PositiveFloat = Field(1.0, description="densities are divided by this")
@@ -35,6 +45,13 @@ class Inputs(Section):
     read_ahead_gib: PositiveFloat = Field(
         2.0, description="memory for batches that are read ahead of the step, two at least; of each rank"
     )
+
+    def named(self) -> str:
+        """What becomes channels, in words."""
+        chosen = [f"layout {self.layout}"]
+        if self.channels != "pixels":
+            chosen.append(f"channels {self.channels}" + f" by {self.bin_pixels}" * (self.channels == "binned"))
+        return ", ".join(chosen + [f"guess {self.guess}"] * (self.guess != "none"))
 
     @model_validator(mode="after")
     def _dose_is_a_range(self) -> "Inputs":
@@ -210,14 +227,17 @@ class Experiment(SimulationConfig):
 
     @model_validator(mode="after")
     def _network_fits_data(self) -> "Experiment":
+        from train import channels  # which stand on this module
+
         patterns, _ = self.sample_shapes()
         scan, detector, layout = patterns[:2], patterns[2:], self.training.inputs.layout
         planes, image = (scan, detector) if layout == "detector" else (detector, scan)
-        wanted = (planes[0] * planes[1], *image)
+        wanted = (channels.count(channels.channels(self), planes[0] * planes[1]), *image)
         if self.network.input_shape != wanted:
             raise ValueError(
                 f"network.input_shape is {list(self.network.input_shape)}, but the data give {list(wanted)} "
-                f"(layout {layout}, scan {list(scan)}, detector {list(detector)}): set it to {list(wanted)}"
+                f"({self.training.inputs.named()}, scan {list(scan)}, detector {list(detector)}): "
+                f"set it to {list(wanted)}"
             )
         target = scan if self.target.at == "scan" else self.simulation.grid_shape
         if target != image:

@@ -24,6 +24,8 @@ from namsa.errors import WorkError
 from namsa.manifest import Entry
 from namsa.records import Record
 from train import noise, symmetries
+from train.channels import Channels, channels, seen
+from train.channels_graph import seen_by_graph
 from train.config import Experiment, Inputs
 from train.readahead import Buffers, ahead, as_tensor
 
@@ -43,13 +45,18 @@ class Readable(Protocol):
 
 
 def load_sample(
-    record: Record, inputs: Inputs, data_format: DataFormat = "channels_last", symmetry: int = 0
+    record: Record,
+    inputs: Inputs,
+    data_format: DataFormat = "channels_last",
+    symmetry: int = 0,
+    made: Channels | None = None,
 ) -> tuple[Image, Image]:
     """A record as the network sees it: x (H, W, C) and y (H, W, 1), float32; (C, H, W) and (1, H, W) channels first.
 
     x = gain · (I / I₀)^power, I₀ = 1 / (number of detector pixels): a pixel's part of the beam, spread evenly.
     y = density / density_scale. Layout 'detector': H, W are the detector's y, x and C the probe positions; 'scan':
-    H, W are the scan's y, x and C the detector's pixels. `symmetry` is a number of `train.symmetries`; 0 is none.
+    H, W are the scan's y, x and C the detector's pixels, or what `made` makes of them. `symmetry` is a number of
+    `train.symmetries`; 0 is none.
     """
     sy, sx = record.header["provenance"]["scan_shape"]
     dy, dx = record.cbed.shape[1:]
@@ -57,11 +64,14 @@ def load_sample(
     if symmetry:
         patterns, density = symmetries.apply(symmetry, symmetries_of(record), patterns, density)
         sy, sx, dy, dx = patterns.shape
-    x = inputs.gain * (patterns * (dy * dx)) ** inputs.power
     y = density / np.float32(inputs.density_scale_e_per_angstrom2)
-    shape, channels = ((sy * sx, dy, dx), 0) if inputs.layout == "detector" else ((sy, sx, dy * dx), -1)
-    wanted = 0 if data_format == "channels_first" else -1
-    return np.ascontiguousarray(np.moveaxis(x.reshape(shape), channels, wanted)), np.expand_dims(y, wanted)
+    if made:
+        x = seen(patterns.reshape(sy, sx, dy * dx), made, inputs.power, inputs.gain)
+    else:
+        x = inputs.gain * (patterns * (dy * dx)) ** inputs.power
+        x = x.reshape((sy * sx, dy, dx) if inputs.layout == "detector" else (sy, sx, dy * dx))
+    last, wanted = 0 if inputs.layout == "detector" else -1, 0 if data_format == "channels_first" else -1
+    return np.ascontiguousarray(np.moveaxis(x, last, wanted)), np.expand_dims(y, wanted)
 
 
 def symmetries_of(record: Record) -> symmetries.Symmetries:
@@ -158,10 +168,10 @@ def batches(
     """
     inputs = experiment.training.inputs
     settings = (inputs.power, inputs.gain, inputs.density_scale_e_per_angstrom2, inputs.layout)
-    dtype = experiment.training.precision.compute.removeprefix("mixed_")
+    dtype, made = experiment.training.precision.compute.removeprefix("mixed_"), channels(experiment)
 
     def ready(batch: Batch) -> tuple[Tensor, Tensor]:
-        return prepare(*batch, *settings, experiment.network.data_format, dtype)
+        return prepare(*batch, *settings, experiment.network.data_format, dtype, made)
 
     return read_batches(dataset, share, experiment, epoch, ready, kept or Kept())
 
@@ -180,7 +190,7 @@ def read_batches(
     several batches at a time, as threads would wait for each other; large ones by all cores.
     """
     inputs, size = experiment.training.inputs, experiment.training.batch_size
-    pixels, cores = math.prod(experiment.network.input_shape), available_cores()
+    pixels, cores = math.prod(experiment.sample_shapes()[0]), available_cores()
     threads = cores if inputs.dose_electrons_per_pattern else min(cores, 1 + pixels // 2**20)
     # At its largest a batch is what was read, float32 in between, and what the network takes: up to 12 bytes a pixel.
     batch_bytes = 12 * size * pixels
@@ -267,9 +277,14 @@ def prepare(
     layout: str,
     data_format: DataFormat,
     dtype: str,
+    made: Channels | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`load_sample` of a `Batch` in TensorFlow's arithmetic, on its device: x in `dtype`, y in float32."""
     n, sy, sx, dy, dx = patterns.shape
+    y = tf.expand_dims(density / density_scale, 1 if data_format == "channels_first" else -1)
+    if made:
+        x = seen_by_graph(tf.reshape(patterns, (n, sy, sx, dy * dx)), scale, made, power, gain)
+        return tf.cast(tf.transpose(x, (0, 3, 1, 2)) if data_format == "channels_first" else x, dtype), y
     x = tf.reshape(patterns, (n, sy * sx, dy, dx) if layout == "detector" else (n, sy, sx, dy * dx))
     wanted = "channels_first" if layout == "detector" else "channels_last"
     if data_format != wanted:  # while it is small
@@ -279,5 +294,4 @@ def prepare(
         x = tf.sqrt(x) if power == 0.5 else x**power
     if gain != 1:
         x = gain * x
-    y = density / density_scale
-    return tf.cast(x, dtype), tf.expand_dims(y, 1 if data_format == "channels_first" else -1)
+    return tf.cast(x, dtype), y

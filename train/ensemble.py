@@ -78,6 +78,7 @@ def members(built: Any, model: Model, chosen: Sequence[int], passes: int) -> Pre
     """
     import tensorflow as tf
 
+    from train.channels import channels
     from train.data import prepare
 
     inputs, network = model.experiment.training.inputs, model.experiment.network
@@ -87,12 +88,13 @@ def members(built: Any, model: Model, chosen: Sequence[int], passes: int) -> Pre
         if type(layer).__name__ == "BatchNormalization":
             layer.trainable = False
     settings = (inputs.power, inputs.gain, inputs.density_scale_e_per_angstrom2, inputs.layout)
+    made = channels(model.experiment)
     forward = tf.function(lambda x: built(x, training=passes > 0), reduce_retracing=True)
 
     def once(patterns: Array) -> Array:
         n, image = len(patterns), (1, *network.input_shape[1:])
         ones, none = np.ones((n, 1, 1, 1), np.float32), np.zeros(image, np.float32)
-        x, _ = prepare(*map(tf.constant, (patterns, ones, none)), *settings, network.data_format, "float32")
+        x, _ = prepare(*map(tf.constant, (patterns, ones, none)), *settings, network.data_format, "float32", made)
         y = forward(x).numpy()
         density = y[:, 0] if network.data_format == "channels_first" else y[..., 0]
         return density * np.float32(inputs.density_scale_e_per_angstrom2)

@@ -19,6 +19,7 @@ from namsa.files import write_whole, writing
 from namsa.manifest import Entry
 from namsa.records import Record
 from namsa.show import density_frame, example_probes, pattern_frame
+from train.channels import Channels
 from train.columns import column_metrics, columns, mean_column_metrics
 from train.config import Experiment, Inputs, Training
 from train.metrics import mean_metrics, metrics
@@ -47,8 +48,10 @@ class Ranks(Protocol):
     def together(self) -> AbstractContextManager[None]: ...
 
 
-def predictor(model: Any, inputs: Inputs, data_format: DataFormat = "channels_last") -> Predict:
-    """The Keras `model` without dropout, from records to densities in e/Å²."""
+def predictor(
+    model: Any, inputs: Inputs, data_format: DataFormat = "channels_last", made: Channels | None = None
+) -> Predict:
+    """The Keras `model` without dropout, from records to densities in e/Å²; `made`: see `train.channels`."""
     import tensorflow as tf
 
     from train.data import load_sample
@@ -56,7 +59,7 @@ def predictor(model: Any, inputs: Inputs, data_format: DataFormat = "channels_la
     forward = tf.function(lambda x: model(x, training=False), reduce_retracing=True)
 
     def predict(records: Sequence[Record]) -> Array:
-        x = np.stack([load_sample(record, inputs, data_format)[0] for record in records])
+        x = np.stack([load_sample(record, inputs, data_format, made=made)[0] for record in records])
         y = forward(x).numpy().astype(np.float32)
         density = y[:, 0] if data_format == "channels_first" else y[..., 0]
         return density * np.float32(inputs.density_scale_e_per_angstrom2)

@@ -31,6 +31,7 @@ from namsa.materials import select
 from namsa.settings import config_hash, dump_yaml
 from namsa.shards import Dataset
 from train import (
+    channels,
     checkpoint,
     copies,
     courier,
@@ -244,7 +245,8 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         "performance": account.summary(reduction),
         "versions": {"tensorflow": tf.__version__} | {name: version(name) for name in ("namsa", "keras", "horovod")},
     }
-    predict = predictor(model, training.inputs, experiment.network.data_format)
+    seen_as = channels.channels(experiment)
+    predict = predictor(model, training.inputs, experiment.network.data_format, seen_as)
     shared = held_out[share::shares]
     atoms_of = _specimens(experiment, say) if shared else None
     result = evaluate(

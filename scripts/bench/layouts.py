@@ -1,0 +1,196 @@
+"""What the network is best given: the same samples, parameters and steps for every layout of its inputs.
+
+    scripts/uv run python scripts/bench/layouts.py data/benchmark [--train 320] [--arms scan,polar] [--json]
+
+From a dataset of configs/benchmark.yaml (it may still be growing) all held-out samples and the first `--train` to learn
+from are copied to `--work`; each arm is a job of `python -m train` on them, with the benchmark's own training section
+and as many parameters as the benchmark's network: filters and growth, the one twice the other, are chosen to that end.
+Run again, it takes up where it stopped.
+
+The paper's layout has patterns as images, which must have the target's shape: its samples have their 33×33 pixels
+shared out by area among 32×32, and the target stays on the 32×32 scan positions.
+
+"ratio" is the paper's mean absolute error over that of the best arm, on the test materials.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import yaml
+from rich.console import Console
+from rich.table import Table
+
+from fcdensenet.config import NetworkConfig
+from fcdensenet.count import count
+from namsa import factory, manifest, records, shards
+from namsa.manifest import Entry
+from namsa.materials import select
+from namsa.simulate import Sample
+from train.config import Experiment, load
+from train.fit import overlap
+
+CONFIG = Path(__file__).parents[2] / "configs/benchmark.yaml"
+PAPER = ("detector={shape: [32, 32], pixel_mrad: 3.09375}", "training.inputs.layout=detector")  # 33 · 3 mrad in 32
+ARMS: dict[str, tuple[int, tuple[str, ...]]] = {  # channels, and what differs from the benchmark's configuration
+    "detector": (1024, PAPER),
+    "scan": (1089, ()),
+    "binned": (121, ("training.inputs.channels=binned", "training.inputs.bin_pixels=3")),
+    "polar": (101, ("training.inputs.channels=polar",)),
+    "virtual": (7, ("training.inputs.channels=virtual",)),
+    "scan+dpc": (1090, ("training.inputs.guess=dpc",)),
+    "polar+dpc": (102, ("training.inputs.channels=polar", "training.inputs.guess=dpc")),
+    "virtual+dpc": (8, ("training.inputs.channels=virtual", "training.inputs.guess=dpc")),
+}
+
+
+def main() -> int:
+    options = parse()
+    rows = []
+    for arm in options.arms:
+        network = alike(ARMS[arm][0], options.set)
+        overrides = [f"network={yaml.safe_dump(network.model_dump(mode='json'), default_flow_style=True)}"]
+        overrides += [*base(options.set), *ARMS[arm][1], f"training.epochs={options.epochs}", f"name={arm}"]
+        kind = "images" if arm == "detector" else "patterns"
+        folder = options.work / f"{kind}-{options.train}"
+        experiment = load(CONFIG, [*overrides, f"data.directory={folder}"])
+        if not (folder / factory.ELSEWHERE).exists():
+            copy(options.samples, folder, experiment, options.train)
+        run = options.work / f"{arm}-{options.train}-{options.epochs}{options.name}"
+        if not (run / "evaluation.json").exists():
+            settings = [part for override in [*overrides, f"data.directory={folder}"] for part in ("--set", override)]
+            command = [sys.executable, "-m", "train", str(CONFIG), *settings, "--run-dir", str(run)]
+            subprocess.run(command, check=True, stdout=sys.stderr, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"})
+        rows.append({"arm": arm, "channels": network.input_shape[0]} | read(run))
+        show(rows)
+    if options.json:
+        errors = {row["arm"]: row["test"]["mae"] for row in rows}
+        ratio = errors["detector"] / min(errors.values()) if "detector" in errors else None
+        print(json.dumps({"ratio": ratio, "arms": rows}))
+    return 0
+
+
+# ---- Samples --------------------------------------------------------------------------------------------------------
+
+
+def copy(source: Path, target: Path, experiment: Experiment, train: int) -> None:
+    """Writes the dataset of `experiment` in `target`, of what `source` holds: held-out samples, `train` others."""
+    target.mkdir(parents=True, exist_ok=True)
+    entries = manifest.ensure(target, experiment, tuple(select(experiment.materials)))
+    with shards.Dataset(source) as dataset, shards.Writer(shards.shard_path(target, 0), 16) as writer:
+        wanted = chosen(entries, dataset.ids, train)
+        for entry in wanted:
+            sample = on_detector(dataset.read(entry.id).sample(), experiment)
+            writer.put(entry.id, records.encode(sample, experiment.data.dtype))
+    others = sorted({entry.id for entry in entries} - {entry.id for entry in wanted})
+    listed = {"config_hash": experiment.samples_hash(), "ids": others}  # nobody simulates them
+    (target / factory.ELSEWHERE).write_text(json.dumps(listed), encoding="utf-8")
+
+
+def chosen(entries: Sequence[Entry], there: Sequence[str], train: int) -> list[Entry]:
+    """All held-out samples and `train` others, drawn evenly."""
+    order = np.random.default_rng(0).permutation(len(entries))
+    found = [entry for entry in (entries[index] for index in order) if entry.id in set(there)]
+    to_learn = [entry for entry in found if entry.split == "train"]
+    if len(to_learn) < train:
+        raise SystemExit(f"there are {len(to_learn)} samples to learn from: give --train at most that")
+    return to_learn[:train] + [entry for entry in found if entry.split != "train"]
+
+
+def on_detector(sample: Sample, experiment: Experiment) -> Sample:
+    """The sample with its patterns shared out by area among the pixels of `experiment`'s detector."""
+    assert experiment.detector is not None
+    assert experiment.detector.pixel_mrad is not None
+    old, pitch = sample.cbed.shape[1:], sample.provenance["detector_sampling_mrad"]
+    new = experiment.detector.shape or old
+    if old == new:
+        return sample
+    pixel = experiment.detector.pixel_mrad
+    y, x = (overlap(n, p, (n - 1) / 2, m, pixel, -m / 2) for n, p, m in zip(old, pitch, new, strict=True))
+    provenance = sample.provenance | {
+        "detector_sampling_mrad": [pixel, pixel],
+        "detector_origin_mrad": [-(m - 1) / 2 * pixel for m in new],
+        "config_hash": experiment.samples_hash(),
+    }
+    return Sample((y @ sample.cbed @ x.T).astype(np.float32), sample.density, sample.projected_potential, provenance)
+
+
+# ---- Networks and results -------------------------------------------------------------------------------------------
+
+
+def base(overrides: Sequence[str]) -> list[str]:
+    return [override for override in overrides if not override.startswith("network.")]
+
+
+def alike(channels: int, overrides: Sequence[str]) -> NetworkConfig:
+    """A network for so many channels with as many parameters as the benchmark's for every pixel, by its growth."""
+    network = [override for override in overrides if override.startswith("network.")]
+    reference = load(CONFIG, network).network
+    shape = (channels, *reference.input_shape[1:])
+    wanted = count(reference).parameters
+
+    def grown(growth: int) -> NetworkConfig:
+        wider = {"input_shape": shape, "growth": growth, "first_filters": 2 * growth}
+        return reference.model_copy(update=wider)
+
+    return min((grown(growth) for growth in range(4, 129)), key=lambda n: abs(count(n).parameters - wanted))
+
+
+def read(run: Path) -> dict[str, Any]:
+    found = json.loads((run / "evaluation.json").read_text(encoding="utf-8"))
+    steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    splits = {row["split"]: row for row in found["by_split"]}
+    by = {row["wanted_thickness_angstrom"]: row for row in found["by_thickness"]}
+    return {
+        "parameters": found["run"]["parameters"],
+        "step_ms": 1e3 * float(np.median([row["step_s"] for row in steps])),
+        "huber": list(huber(steps)),
+        "dev": splits.get("dev"),
+        "test": splits.get("test"),
+        "by_thickness": by,
+    }
+
+
+def huber(steps: Sequence[dict[str, Any]]) -> Iterator[float]:
+    """Of every epoch, the mean of the training's loss."""
+    for epoch in range(steps[-1]["epoch"] + 1):
+        yield float(np.mean([row["huber"] for row in steps if row["epoch"] == epoch]))
+
+
+def show(rows: Sequence[dict[str, Any]]) -> None:
+    thicknesses = sorted(rows[0]["by_thickness"])
+    table = Table("arm", "channels", "parameters", "ms a step", "huber, end", "dev SSIM")
+    for name in ("SSIM", "Pearson", "MAE", *(f"SSIM {t:g} Å" for t in thicknesses)):
+        table.add_column(name, justify="right")
+    mean = {"arm": "mean image", "channels": 0, "parameters": 0, "step_ms": 0, "huber": [0]}
+    mean |= {split: rows[0][split]["mean_predictor"] for split in ("dev", "test")}
+    mean["by_thickness"] = {t: row["mean_predictor"] for t, row in rows[0]["by_thickness"].items()}
+    for row in (*rows, mean):
+        facts = [row["arm"], f"{row['channels']}", f"{row['parameters']:,}", f"{row['step_ms']:.0f}"]
+        test, ssims = row["test"], [f"{row['by_thickness'][t]['ssim']:.3f}" for t in thicknesses]
+        scores = [f"{test['ssim']:.3f}", f"{test['pearson']:.3f}", f"{test['mae']:.2f}"]
+        table.add_row(*facts, f"{row['huber'][-1]:.4f}", f"{row['dev']['ssim']:.3f}", *scores, *ssims)
+    Console(width=160).print(table)
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("samples", type=Path, help="a dataset of configs/benchmark.yaml")
+    parser.add_argument("--work", type=Path, default=Path("runs/layouts"))
+    parser.add_argument("--train", type=int, default=320, help="samples to learn from")
+    parser.add_argument("--epochs", type=int, default=24)
+    parser.add_argument("--arms", type=lambda text: text.split(","), default=list(ARMS), help=", ".join(ARMS))
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every arm")
+    parser.add_argument("--name", default="", help="added to the runs' folders")
+    parser.add_argument("--json", action="store_true")
+    return parser.parse_args()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
