@@ -54,20 +54,17 @@ def main() -> int:
     options = parse()
     rows = []
     for arm in options.arms:
-        network = alike(ARMS[arm][0], options.set)
-        overrides = [f"network={yaml.safe_dump(network.model_dump(mode='json'), default_flow_style=True)}"]
-        overrides += [*base(options.set), *ARMS[arm][1], f"training.epochs={options.epochs}", f"name={arm}"]
-        kind = "images" if arm == "detector" else "patterns"
-        folder = options.work / f"{kind}-{options.train}"
-        experiment = load(CONFIG, [*overrides, f"data.directory={folder}"])
+        folder = options.work / f"{'images' if arm == 'detector' else 'patterns'}-{options.train}"
+        changes = [*overrides(arm, options.set), f"training.epochs={options.epochs}", f"data.directory={folder}"]
+        experiment = load(CONFIG, changes)
         if not (folder / factory.ELSEWHERE).exists():
             copy(options.samples, folder, experiment, options.train)
         run = options.work / f"{arm}-{options.train}-{options.epochs}{options.name}"
         if not (run / "evaluation.json").exists():
-            settings = [part for override in [*overrides, f"data.directory={folder}"] for part in ("--set", override)]
+            settings = [part for change in changes for part in ("--set", change)]
             command = [sys.executable, "-m", "train", str(CONFIG), *settings, "--run-dir", str(run)]
             subprocess.run(command, check=True, stdout=sys.stderr, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"})
-        rows.append({"arm": arm, "channels": network.input_shape[0]} | read(run))
+        rows.append({"arm": arm, "channels": experiment.network.input_shape[0]} | read(run))
         show(rows)
     if options.json:
         errors = {row["arm"]: row["test"]["mae"] for row in rows}
@@ -124,14 +121,17 @@ def on_detector(sample: Sample, experiment: Experiment) -> Sample:
 # ---- Networks and results -------------------------------------------------------------------------------------------
 
 
-def base(overrides: Sequence[str]) -> list[str]:
-    return [override for override in overrides if not override.startswith("network.")]
+def overrides(arm: str, more: Sequence[str]) -> list[str]:
+    """What makes the benchmark's configuration that of `arm`; `more` is of every arm."""
+    channels, own = ARMS[arm]
+    network = alike(channels, [override for override in more if override.startswith("network.")])
+    tree = yaml.safe_dump(network.model_dump(mode="json"), default_flow_style=True)
+    return [f"network={tree}", *(override for override in more if not override.startswith("network.")), *own]
 
 
-def alike(channels: int, overrides: Sequence[str]) -> NetworkConfig:
-    """A network for so many channels with as many parameters as the benchmark's for every pixel, by its growth."""
-    network = [override for override in overrides if override.startswith("network.")]
-    reference = load(CONFIG, network).network
+def alike(channels: int, more: Sequence[str]) -> NetworkConfig:
+    """A network for so many channels with as many parameters as the benchmark's, by its growth."""
+    reference = load(CONFIG, more).network
     shape = (channels, *reference.input_shape[1:])
     wanted = count(reference).parameters
 
