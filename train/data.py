@@ -186,15 +186,16 @@ def read_batches(
 ) -> Generator[Result, None, None]:
     """ready(batch), called in threads, of the host's tensors of each batch; see `batches`.
 
-    A sample costs 50 µs under the interpreter's lock and 0.1 ms a MiB without: small ones are read by one thread, and
-    several batches at a time, as threads would wait for each other; large ones by all cores.
+    A sample costs 0.1 ms a MiB without the interpreter's lock, and under it 50 µs when it is first read, few later;
+    a batch, and handing it over, tens. So small ones are read by one thread, and several batches at a time, as threads
+    would wait for each other; large ones by all cores.
     """
     inputs, size = experiment.training.inputs, experiment.training.batch_size
     pixels, cores = math.prod(experiment.sample_shapes()[0]), available_cores()
     threads = cores if inputs.dose_electrons_per_pattern else min(cores, 1 + pixels // 2**20)
     # At its largest a batch is what was read, float32 in between, and what the network takes: up to 12 bytes a pixel.
     batch_bytes = 12 * size * pixels
-    together = max(1, min(16, 2**24 // batch_bytes))
+    together = max(1, min(16, 2**25 // batch_bytes))
     waiting = max(2, min(2 * threads, int(inputs.read_ahead_gib * 2**30 / (together * batch_bytes))))
 
     def read(batches: Sequence[Sequence[Entry]]) -> list[Result]:

@@ -325,10 +325,10 @@ def hdf5(size: Size, folder: Path, order: Any, buffers: Buffers) -> Iterator[Any
 
 
 def list_all(batches: Iterator[Any]) -> int:
-    """Takes every batch, and lets go of it before the next."""
+    """Takes every batch, and lets go of it before the next; how many there were."""
     count = 0
-    for batch in batches:
-        count += int(batch[0].shape[0])
+    for batch in batches:  # to ask a tensor's shape takes as long as half a small sample's copy
+        count += 1
         del batch
     return count
 
