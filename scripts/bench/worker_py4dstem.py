@@ -62,7 +62,7 @@ def projected(ptychography: Any) -> np.ndarray:
 
 def run(job: dict[str, Any]) -> dict[str, Any]:
     settings = job["settings"]
-    start = time.perf_counter()
+    start = time.process_time()  # of all threads
     ptychography = prepared(job)
     options = {"step_size": settings["rate"], "fix_probe": not settings.get("probe")}
     names = ("object_positivity", "identical_slices", "kz_regularization_gamma")
@@ -80,10 +80,10 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         losses += [float(error) for error in ptychography.error_iterations[-(wanted - done) :]]
         done = wanted
         phases.append(projected(ptychography))
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     sampling, first = np.array(ptychography.sampling), np.asarray(ptychography._positions_px)[0]
     np.savez(job["result"], phases=np.array(phases, np.float32), step=sampling, first=first * sampling)
-    return {"seconds": seconds, "losses": losses}
+    return {"cpu_seconds": seconds, "losses": losses}
 
 
 if __name__ == "__main__":

@@ -81,7 +81,7 @@ def projected(slices: np.ndarray) -> np.ndarray:
 def run(job: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(job["threads"])
     settings = job["settings"]
-    start = time.perf_counter()
+    start = time.process_time()  # of all threads
     ptychography = prepared(job)
     name, rate = settings["update"]  # SGD takes quantem's analytic gradients, in ePIE's steps
     optimizers = {"object": {"name": name, "lr": rate}}
@@ -101,11 +101,11 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         )
         done = wanted
         phases.append(projected(ptychography.obj_model.obj.detach().numpy()))
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.process_time() - start)
     sampling, first = ptychography.dset.obj_sampling, ptychography.dset.scan_positions_px.detach().numpy()[0]
     np.savez(job["result"], phases=np.array(phases, np.float32), step=sampling, first=first * sampling)
     losses = [float(loss) for loss in ptychography.iter_losses]
-    return {"seconds": seconds, "losses": losses}
+    return {"cpu_seconds": seconds, "losses": losses}
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """The rivals' judge: images are compared at the right places, and the search keeps what is best."""
 
 import argparse
-import importlib.util
+import importlib
 import sys
 from pathlib import Path
 
@@ -9,21 +9,35 @@ import numpy as np
 import pytest
 
 from namsa.frame import Frame
+from namsa.manifest import Entry
 from train.columns import Columns
 
-PATH = Path(__file__).parents[2] / "scripts/bench/rivals.py"
+BENCH = Path(__file__).parents[2] / "scripts/bench"
 SHAPE, STEP, ORIGIN = (20, 24), (0.4, 0.5), (7.3, -2.1)
 NO_COLUMNS = Columns(np.empty((0, 2)), np.empty(0), np.empty(0, bool))
-OPTIONS = argparse.Namespace(axes=99)
+OPTIONS = argparse.Namespace(axes=None)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def scripts():
+    sys.path.insert(0, str(BENCH))
+    yield
+    sys.path.remove(str(BENCH))
+
+
+@pytest.fixture(scope="module")
+def stacks():
+    return importlib.import_module("rivals_stacks")
+
+
+@pytest.fixture(scope="module")
+def methods():
+    return importlib.import_module("rivals_methods")
 
 
 @pytest.fixture(scope="module")
 def rivals():
-    spec = importlib.util.spec_from_file_location("rivals", PATH)
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["rivals"] = module  # where dataclasses look for their module
-    spec.loader.exec_module(module)
-    return module
+    return importlib.import_module("rivals_search")
 
 
 def field(y, x):
@@ -31,25 +45,25 @@ def field(y, x):
     return np.cos(2 * np.pi * y[:, None] / 6) + np.sin(2 * np.pi * x[None, :] / 5) * np.sin(2 * np.pi * y[:, None] / 4)
 
 
-def stack(rivals, name="one", scale=3.0):
+def stack(stacks, name="one", scale=3.0):
     y, x = (o + s * np.arange(n) for o, s, n in zip(ORIGIN, STEP, SHAPE, strict=True))
-    truth = {wanted: scale * field(y - ORIGIN[0], x - ORIGIN[1]) + 5 for wanted in rivals.TARGETS}
-    return rivals.Stack(name, np.empty(0), {}, Frame(STEP, ORIGIN), truth, NO_COLUMNS, max_q=1.25)
+    truth = {wanted: scale * field(y - ORIGIN[0], x - ORIGIN[1]) + 5 for wanted in stacks.TARGETS}
+    return stacks.Stack(name, np.empty(0), {}, Frame(STEP, ORIGIN), truth, NO_COLUMNS, max_q=1.25)
 
 
-def test_an_object_is_sampled_where_the_target_is(rivals, monkeypatch):
+def test_an_object_is_sampled_where_the_target_is(stacks, methods, monkeypatch):
     step, first = np.array([0.25, 0.3]), np.array([1.1, 2.3])
     y, x = (s * np.arange(n) - f for s, n, f in zip(step, (48, 50), first, strict=True))
-    answer = {"phases": [field(y, x)], "step": step, "first": first, "seconds": [1.0], "losses": [2.0]}
-    monkeypatch.setattr(rivals, "reconstruct", lambda *arguments: answer)
-    one = stack(rivals)
-    plain, windowed = rivals.images("quantem, single slice", one, {}, OPTIONS)["images"][0]
+    answer = {"phases": [field(y, x)], "step": step, "first": first, "cpu_seconds": [1.0], "losses": [2.0]}
+    monkeypatch.setattr(methods, "reconstruct", lambda *arguments: answer)
+    one = stack(stacks)
+    plain, windowed = methods.images("quantem, single slice", one, {}, OPTIONS)["images"][0]
     assert np.allclose(3 * plain + 5, one.truth["density"], atol=1e-9)
     assert np.corrcoef(windowed.ravel(), plain.ravel())[0, 1] > 0.97
     assert windowed.std() < plain.std()
 
 
-def test_the_search_finds_settings_iterations_window_and_line(rivals, monkeypatch):
+def test_the_search_finds_settings_iterations_window_and_line(stacks, rivals, monkeypatch):
     asked = []
 
     def images(method, one, settings, options):
@@ -57,11 +71,11 @@ def test_the_search_finds_settings_iterations_window_and_line(rivals, monkeypatc
         wrong = abs(settings["rate"] - 3) + (settings["object"] != "b")
         noise = np.random.default_rng(len(one.id)).normal(size=(3, 2, *SHAPE)) * (wrong + 0.01)
         noise *= np.array([[2, 3], [2, 1], [4, 4]])[:, :, None, None]  # the second leg, windowed, is best
-        return {"images": (one.truth["density"] - 5) / 6 + noise, "seconds": [1, 2, 3], "losses": []}
+        return {"images": (one.truth["density"] - 5) / 6 + noise, "cpu_seconds": [1, 2, 3], "losses": []}
 
     monkeypatch.setattr(rivals, "images", images)
     monkeypatch.setitem(rivals.SEARCH, "new", {"rate": (1, 2, 3), "object": ("a", "b")})
-    best = rivals.search("new", [stack(rivals), stack(rivals, "another", scale=2.0)], "density", OPTIONS)
+    best = rivals.search("new", [stack(stacks), stack(stacks, "another", scale=2.0)], "density", OPTIONS)
     assert best.settings == {"rate": 3, "object": "b"}
     assert (best.leg, best.windowed) == (1, True)
     assert best.line == pytest.approx((6, 5), rel=0.05)
@@ -69,18 +83,18 @@ def test_the_search_finds_settings_iterations_window_and_line(rivals, monkeypatc
     assert {(s["rate"], s["object"]) for s in asked} == {(1, "a"), (2, "a"), (3, "a"), (3, "b")}
 
 
-def test_a_search_that_diverges_is_no_choice(rivals, monkeypatch):
+def test_a_search_that_diverges_is_no_choice(stacks, rivals, monkeypatch):
     def images(method, one, settings, options):
         image = one.truth["density"] * (np.nan if settings["rate"] == 1 else 1)
-        return {"images": [[image, image]], "seconds": [1], "losses": []}
+        return {"images": [[image, image]], "cpu_seconds": [1], "losses": []}
 
     monkeypatch.setattr(rivals, "images", images)
     monkeypatch.setitem(rivals.SEARCH, "new", {"rate": (1, 2)})
-    assert rivals.search("new", [stack(rivals)], "density", OPTIONS).settings == {"rate": 2}
+    assert rivals.search("new", [stack(stacks)], "density", OPTIONS).settings == {"rate": 2}
 
 
-def test_the_border_does_not_count(rivals):
-    one = stack(rivals)
+def test_the_border_does_not_count(stacks, rivals):
+    one = stack(stacks)
     image = one.truth["density"].copy()
     image[: rivals.BORDER] = image[:, -rivals.BORDER :] = 1e6
     numbers = rivals.judge(image, one, "density", (1, 0))
@@ -88,3 +102,37 @@ def test_the_border_does_not_count(rivals):
     assert numbers["own_ssim"] == pytest.approx(1)
     assert rivals.judge(2 * image - 7, one, "density", (1, 0))["ssim"] < 0.9
     assert rivals.judge(2 * image - 7, one, "density", (1, 0))["own_ssim"] == pytest.approx(1)
+
+
+def test_a_search_begins_where_it_is_told_to_and_leaves_other_settings(stacks, rivals, monkeypatch):
+    asked = []
+
+    def images(method, one, settings, options):
+        asked.append(settings)
+        noise = np.random.default_rng(1).normal(size=SHAPE) * (settings["rate"] != 2)
+        return {"images": [[one.truth["density"] + noise] * 2], "cpu_seconds": [1], "losses": []}
+
+    monkeypatch.setattr(rivals, "images", images)
+    monkeypatch.setitem(rivals.SEARCH, "new", {"rate": (1, 2, 3), "object": ("a", "b")})
+    options, begin = argparse.Namespace(axes=["rate"]), {"rate": 3, "object": "b"}
+    assert rivals.search("new", [stack(stacks)], "density", options, begin).settings == {"rate": 2, "object": "b"}
+    assert {settings["object"] for settings in asked} == {"b"}
+    assert sorted(settings["rate"] for settings in asked) == [1, 2, 3]
+
+
+def test_test_samples_are_of_different_materials_and_the_same_at_every_thickness(stacks):
+    names = [f"M{i}" for i in range(9)] + list(stacks.SEEN_BEFORE)
+    entries = [
+        Entry(f"{name}-{split}-{axis}-{thickness}", name, name, "P1", axis, thickness, 1, split, skipped)
+        for name in names
+        for axis in ((0, 0, 1), (1, 1, 0))
+        for thickness in (20.0, 100.0)
+        for split, skipped in (("test", None), ("dev", None), ("test", "too large"))
+    ]
+    thin, thick = (stacks.choose(entries, "test", thickness, 9) for thickness in (20.0, 100.0))
+    assert {entry.material for entry in thin} == {*names} - stacks.SEEN_BEFORE
+    assert [(e.material, e.zone_axis) for e in thick] == [(e.material, e.zone_axis) for e in thin]
+    assert stacks.choose(entries, "test", 20.0, 3) == thin[:3]
+    everything = stacks.choose(entries, "test", 20.0, 1000)
+    assert len(everything) == 18
+    assert {(e.split, e.skipped) for e in everything} == {("test", None)}

@@ -1,0 +1,187 @@
+"""Each method's images of a stack, for rivals.py: ptychography by workers in environments of their own, iCoM here."""
+
+import argparse
+import hashlib
+import json
+import os
+import subprocess
+import time
+import venv
+from collections import defaultdict
+from pathlib import Path
+from threading import BoundedSemaphore
+from typing import Any
+
+import numpy as np
+import xxhash
+from rivals_stacks import Image, Stack
+
+from namsa import target, virtual
+from namsa.frame import pattern_frame, scan_frame
+from namsa.grid import Grid
+from namsa.optics import wavelength_angstrom
+
+Settings = dict[str, Any]
+
+HERE = Path(__file__).parent
+PACKAGES = {"quantem": ("torch==2.13.0", "quantem==0.1.10"), "py4dstem": ("py4DSTEM==0.14.18",)}
+MULTISLICE = {"identical_slices": (True, False), "slice_angstrom": (20.0, 10.0, 5.0)}
+UPDATES = (("sgd", 0.5), ("sgd", 1.0), ("adam", 3e-3), ("adam", 1e-2), ("adam", 3e-2))
+# The first of each is what the search begins with; the settings in front matter most. "plane": where the slices lie
+# within their thickness, 0 at the front.
+SEARCH: dict[str, dict[str, tuple[Any, ...]]] = {
+    "quantem, single slice": {
+        "update": UPDATES,
+        "batch": (128, 32),
+        "plane": (0.5, 0.0),
+        "object": ("potential", "pure_phase", "complex"),
+        "probe_rate": (0.0, 1e-3),
+        "tv_weight_xy": (0.0, 0.5, 5.0),
+    },
+    "quantem, multislice": {
+        "update": UPDATES,
+        "batch": (32, 128),
+        **MULTISLICE,
+        "object": ("complex", "potential", "pure_phase"),
+        "tv_weight_xy": (0.0, 0.5, 5.0),
+        "tv_weight_z": (0.0, 5.0, 50.0),
+        "probe_rate": (0.0, 1e-3),
+        "plane": (0.5, 0.0),
+    },
+    "py4DSTEM, single slice": {
+        "rate": (1.0, 0.5, 2.0, 0.1),
+        "batch": (128, 32),
+        "plane": (0.5, 0.0),
+        "object": ("potential", "complex"),
+        "object_positivity": (True, False),
+        "probe": (False, True),
+    },
+    "py4DSTEM, multislice": {
+        "rate": (0.5, 1.0, 2.0, 0.1),
+        "batch": (32, 128),
+        **MULTISLICE,
+        "object": ("complex", "potential"),
+        "object_positivity": (True, False),
+        "kz_regularization_gamma": (None, 1.0),
+        "probe": (False, True),
+        "plane": (0.5, 0.0),
+    },
+}
+PERFECT = "true potential"  # what it is worth as a density, under a line as any phase
+
+
+def images(method: str, stack: Stack, settings: Settings, options: argparse.Namespace) -> dict[str, Any]:
+    """ "images" (legs, 2, H, W), without and with the window, at the target's pixels; "cpu_seconds"; "losses"."""
+    if method == "iCoM":
+        started = time.thread_time()
+        return {"images": [icom(stack)], "cpu_seconds": [time.thread_time() - started], "losses": []}
+    if method == PERFECT:
+        return {"images": [[stack.truth["potential"]] * 2], "cpu_seconds": [0.0], "losses": []}
+    found = reconstruct(method, stack, settings, options)
+    y, x = (step * np.arange(n) for step, n in zip(stack.frame.step, stack.truth["density"].shape, strict=True))
+    pictures = []
+    for phase in found["phases"]:
+        grid = Grid(phase.shape, tuple(np.multiply(phase.shape, found["step"])))
+        coefficients = (target.band_limited(phase.astype(np.float64), grid, q) for q in (np.inf, stack.max_q))
+        pictures.append(
+            [target.at_positions(c, grid, found["first"][0] + y, found["first"][1] + x) for c in coefficients]
+        )
+    return found | {"images": pictures}
+
+
+def icom(stack: Stack) -> list[Image]:
+    p, angles, scan = stack.provenance, pattern_frame(stack.provenance), scan_frame(stack.provenance)
+    deflection = virtual.centre_of_mass(stack.patterns, angles).reshape(*p["scan_shape"], 2)
+    phase = virtual.integrated(deflection, tuple(scan.step), wavelength_angstrom(p["energy_ev"]), periodic=False)
+    mirrored = np.block([[phase, phase[:, ::-1]], [phase[::-1], phase[::-1, ::-1]]])
+    grid = Grid(mirrored.shape, tuple(np.multiply(mirrored.shape, scan.step)))
+    window = target.on_grid(target.band_limited(mirrored, grid, stack.max_q))
+    return [phase, window[: phase.shape[0], : phase.shape[1]]]
+
+
+def reconstruct(method: str, stack: Stack, settings: Settings, options: argparse.Namespace) -> dict[str, Any]:
+    """What the method's worker answers; kept, so that it is asked once."""
+    p, program = stack.provenance, program_of(method)
+    given = {key: value for key, value in settings.items() if key != "slice_angstrom"}
+    if "slice_angstrom" in settings:
+        given["slices"] = max(2, round(p["thickness_angstrom"] / settings["slice_angstrom"]))
+    job = {
+        "energy_ev": p["energy_ev"],
+        "semiangle_mrad": p["semiangle_mrad"],
+        "step_angstrom": list(stack.frame.step),
+        "pixel_mrad": p["detector_sampling_mrad"],
+        "thickness_angstrom": p["thickness_angstrom"],
+        "settings": given,
+        "iterations": options.iterations,
+    }
+    bits = xxhash.xxh3_64_hexdigest(np.ascontiguousarray(stack.patterns).data)
+    asked = json.dumps([PACKAGES[program], stack.id, bits, job])
+    answer = options.work / "answers" / f"{stack.id}-{program}-{hashlib.sha256(asked.encode()).hexdigest()[:12]}.json"
+    result = answer.with_suffix(".npz")
+    if not answer.exists():
+        answer.parent.mkdir(parents=True, exist_ok=True)
+        patterns = answer.with_suffix(".npy")
+        np.save(patterns, stack.patterns.reshape(*p["scan_shape"], *stack.patterns.shape[1:]))
+        job |= {"stack": str(patterns), "result": str(result), "threads": options.threads}
+        said = options.programs.ask(program, json.dumps(job))
+        patterns.unlink()
+        answer.write_text(json.dumps(said | {"settings": given}))
+    with np.load(result) as file:
+        return json.loads(answer.read_text()) | dict(file)
+
+
+def program_of(method: str) -> str:
+    return method.partition(",")[0].lower()
+
+
+class Programs:
+    """The workers, each a process that takes one job after the other; no more than `count` work at a time."""
+
+    def __init__(self, work: Path, count: int, threads: int) -> None:
+        self.work, self.places = work, BoundedSemaphore(count)
+        names = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+        self.surroundings = os.environ | dict.fromkeys(names, str(threads))
+        self.idle: defaultdict[str, list[subprocess.Popen[str]]] = defaultdict(list)
+
+    def ask(self, program: str, job: str) -> dict[str, Any]:
+        """The answer to `job`; ends all where there is none."""
+        with self.places:
+            try:
+                worker = self.idle[program].pop()
+            except IndexError:
+                worker = self._start(program)
+            assert worker.stdin
+            assert worker.stdout
+            worker.stdin.write(job + "\n")
+            worker.stdin.flush()
+            said = worker.stdout.readline()
+            if not said:
+                raise SystemExit(f"{program} failed on {job}: see {self._log(program)}")
+            self.idle[program].append(worker)
+        return dict(json.loads(said))
+
+    def stop(self) -> None:
+        for worker in (worker for workers in self.idle.values() for worker in workers):
+            worker.communicate()  # it has no more jobs to read, and ends
+
+    def _start(self, program: str) -> subprocess.Popen[str]:
+        command = [python(program, self.work), HERE / f"worker_{program}.py"]
+        pipe = subprocess.PIPE
+        with self._log(program).open("a") as log:
+            return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True, env=self.surroundings)
+
+    def _log(self, program: str) -> Path:
+        return self.work / f"{program}.log"
+
+
+def python(program: str, work: Path) -> Path:
+    return (work / "environments" / program / "bin/python").absolute()
+
+
+def install(program: str, work: Path) -> None:
+    """The program's environment, made by pip where it is not there; torch comes as pip's default has it."""
+    home = work / "environments" / program
+    if not (home / "ready").exists():
+        venv.create(home, with_pip=True)
+        subprocess.run([python(program, work), "-m", "pip", "install", "-q", *PACKAGES[program]], check=True)
+        (home / "ready").touch()

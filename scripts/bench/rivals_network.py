@@ -1,0 +1,31 @@
+"""A trained network of ours among the rivals: its density of a stack, and the CPU time that it takes."""
+
+import time
+
+import numpy as np
+from rivals_stacks import Image, Stack
+
+from namsa.errors import InputError
+
+NETWORKS = {"network": [0], "network, 8 views": list(range(8))}  # by the symmetries that are averaged
+
+
+class Network:
+    def __init__(self, checkpoint: str) -> None:
+        from train import ensemble, trained  # TensorFlow takes a while
+
+        model = trained.find(checkpoint)
+        if model.experiment.training.inputs.layout != "scan":
+            raise InputError(f"{checkpoint} has layout {model.experiment.training.inputs.layout}, and this takes scan")
+        shape, image = model.experiment.sample_shapes()
+        built = ensemble.network(model, image)
+        self.predict = {name: ensemble.members(built, model, views, passes=0) for name, views in NETWORKS.items()}
+        for predict in self.predict.values():
+            predict(np.zeros((1, *shape), np.float32))  # TensorFlow traces the network when it is first called
+
+    def density(self, method: str, stack: Stack) -> tuple[Image, float]:
+        """(H, W) in e/Å², and the CPU seconds of all threads: to read the stack, and to make the density of it."""
+        started = time.process_time()
+        patterns = stack.patterns.reshape(1, *stack.provenance["scan_shape"], *stack.patterns.shape[1:])
+        image = self.predict[method](patterns.astype(np.float32)).mean(axis=0)[0]
+        return image.astype(np.float64), stack.read_seconds + time.process_time() - started

@@ -1,0 +1,105 @@
+"""The judge of rivals.py and the search for settings, which knows the development split only."""
+
+import argparse
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any
+
+import numpy as np
+from rivals_methods import SEARCH, Settings, images
+from rivals_stacks import Image, Stack
+
+from namsa.frame import Frame
+from train.columns import column_metrics
+from train.metrics import metrics
+
+Numbers = dict[str, float | None]
+
+BORDER = 5  # pixels of the target on every side
+
+
+@dataclass(frozen=True)
+class Choice:
+    """What the development split says is best: settings, which of the images along the way, and how to map it."""
+
+    settings: Settings
+    leg: int
+    windowed: bool
+    line: tuple[float, float]
+    ssim: float
+
+
+def search(
+    method: str, dev: list[Stack], wanted: str, options: argparse.Namespace, begin: Settings | None = None
+) -> Choice:
+    """Setting by setting, from `begin` or the first values of all, each value kept that is better than what was."""
+    axes = SEARCH.get(method, {})
+    settings = begin or {name: values[0] for name, values in axes.items()}
+    best = chosen(method, dev, settings, wanted, options)
+    for name, values in axes.items():
+        if options.axes is not None and name not in options.axes:
+            continue
+        others = [best.settings | {name: value} for value in values if value != best.settings[name]]
+        with ThreadPoolExecutor(len(others)) as pool:
+            tried = list(pool.map(lambda other: chosen(method, dev, other, wanted, options), others))
+        best = max([best, *tried], key=lambda choice: choice.ssim)
+    return best
+
+
+def chosen(method: str, dev: list[Stack], settings: Settings, wanted: str, options: argparse.Namespace) -> Choice:
+    """The best of the images along the way, with and without the window, under the line that fits all of `dev`."""
+    found = [answer["images"] for answer in everywhere(method, dev, settings, options)]
+    choices = []
+    for leg in range(len(found[0])):
+        for windowed in (False, True):
+            pictures = [sample[leg][int(windowed)] for sample in found]
+            if not all(np.isfinite(picture).all() for picture in pictures):  # a step that is too long diverges
+                continue
+            line = fitted(np.array(pictures), np.array([stack.truth[wanted] for stack in dev]))
+            scores = [judge(image, s, wanted, line)["own_ssim"] for image, s in zip(pictures, dev, strict=True)]
+            choices.append(Choice(settings, leg, windowed, line, mean(score or 0.0 for score in scores)))
+    return max(choices, key=lambda c: c.ssim, default=Choice(settings, 0, False, (1, 0), -1.0))
+
+
+def everywhere(
+    method: str, stacks: list[Stack], settings: Settings, options: argparse.Namespace
+) -> list[dict[str, Any]]:
+    with ThreadPoolExecutor(len(stacks)) as pool:
+        return list(pool.map(lambda stack: images(method, stack, settings, options), stacks))
+
+
+def fitted(image: Image, truth: Image) -> tuple[float, float]:
+    """Scale and offset by least squares, of the interiors."""
+    x, t = interior(image), interior(truth)
+    scale = float(((x - x.mean()) * (t - t.mean())).sum() / max(((x - x.mean()) ** 2).sum(), 1e-30))
+    return scale, float(t.mean() - scale * x.mean())
+
+
+def judge(image: Image, stack: Stack, wanted: str, line: tuple[float, float]) -> Numbers:
+    truth = interior(stack.truth[wanted])
+    own = fitted(image, stack.truth[wanted])
+    numbers = metrics(line[0] * interior(image) + line[1], truth, huber_delta=1.0)
+    frame = Frame(stack.frame.step, np.add(stack.frame.origin, np.multiply(BORDER, stack.frame.step)).tolist())
+    return {
+        "ssim": numbers["ssim"],
+        "own_ssim": metrics(own[0] * interior(image) + own[1], truth, huber_delta=1.0)["ssim"],
+        **{name: numbers[name] for name in ("pearson", "psnr", "mae", "r_factor")},
+        **column_metrics(interior(image), frame, stack.atoms),
+    }
+
+
+def interior(image: Image) -> Image:
+    return image[..., BORDER:-BORDER, BORDER:-BORDER]
+
+
+def means(judged: Iterable[Numbers]) -> Numbers:
+    rows = list(judged)
+    defined = {name: [v for numbers in rows if (v := numbers[name]) is not None] for name in rows[0]}
+    return {name: mean(values) if values else None for name, values in defined.items()}
+
+
+def falling(losses: list[float], iterations: list[int]) -> float:
+    """The part of itself by which the loss still fell in the last leg."""
+    return losses[iterations[-2] - 1] / losses[iterations[-1] - 1] - 1 if len(iterations) > 1 else float("nan")
