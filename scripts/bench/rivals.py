@@ -33,6 +33,7 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import numpy as np
 from rivals_methods import PERFECT, SEARCH, Programs, Settings, install, program_of
 from rivals_network import NETWORKS, Network
 from rivals_report import draw, ratio, show
@@ -125,7 +126,7 @@ def compare(
                 "along": along(found, choice, test, wanted, options.iterations),
             }
     best = choices["density"]
-    image = found[0]["images"][best.leg][int(best.windowed)]
+    image = at(best, found[0])
     scale, offset = fitted(image, test[0].truth["density"])
     return row, scale * image + offset
 
@@ -141,9 +142,15 @@ def as_it_is(method: str, stack: Stack, wanted: str, options: argparse.Namespace
 
 def judged(found: list[dict[str, Any]], choice: Choice, test: list[Stack], wanted: str) -> dict[str, Any]:
     """Means over `test`, and each sample's numbers."""
-    pictures = [answer["images"][choice.leg][int(choice.windowed)] for answer in found]
+    pictures = [at(choice, answer) for answer in found]
     each = [judge(image, stack, wanted, choice.line) for image, stack in zip(pictures, test, strict=True)]
     return means(each) | {"each": each, "cpu_seconds": mean(answer["cpu_seconds"][choice.leg] for answer in found)}
+
+
+def at(choice: Choice, answer: dict[str, Any]) -> Image:
+    """The image after the choice's iterations, or the last one before it diverged."""
+    legs = [leg[int(choice.windowed)] for leg in answer["images"][: choice.leg + 1]]
+    return next((image for image in reversed(legs) if np.isfinite(image).all()), np.zeros_like(legs[0]))
 
 
 def along(

@@ -49,7 +49,7 @@ SEARCH: dict[str, dict[str, tuple[Any, ...]]] = {
         "plane": (0.5, 0.0),
     },
     "py4DSTEM, single slice": {
-        "rate": (1.0, 0.5, 2.0, 0.1),
+        "rate": (1.0, 0.5, 0.1),
         "batch": (128, 32),
         "plane": (0.5, 0.0),
         "object": ("potential", "complex"),
@@ -57,7 +57,7 @@ SEARCH: dict[str, dict[str, tuple[Any, ...]]] = {
         "probe": (False, True),
     },
     "py4DSTEM, multislice": {
-        "rate": (0.5, 1.0, 2.0, 0.1),
+        "rate": (1.0, 0.5, 0.1),
         "batch": (32, 128),
         **MULTISLICE,
         "object": ("complex", "potential"),

@@ -53,8 +53,10 @@ def prepared(job: dict[str, Any]) -> Any:
 
 
 def projected(ptychography: Any) -> np.ndarray:
-    """The object's phase, summed over slices."""
+    """The object's phase, summed over slices; NaN where it has diverged, for unwrapping that would not end."""
     slices = np.atleast_3d(ptychography.object.T).T
+    if not np.isfinite(slices).all():
+        return np.full(slices.shape[1:], np.nan)
     if np.iscomplexobj(slices):
         slices = np.stack([unwrap_phase(np.angle(one)) for one in slices])
     return slices.sum(axis=0)

@@ -72,7 +72,9 @@ def prepared(job: dict[str, Any]) -> Ptychography:
 
 
 def projected(slices: np.ndarray) -> np.ndarray:
-    """The object's phase, summed over slices."""
+    """The object's phase, summed over slices; NaN where it has diverged, for unwrapping that would not end."""
+    if not np.isfinite(slices).all():
+        return np.full(slices.shape[1:], np.nan)
     if np.iscomplexobj(slices):
         slices = np.stack([unwrap_phase(np.angle(one)) for one in slices])
     return slices.sum(axis=0)

@@ -136,3 +136,11 @@ def test_test_samples_are_of_different_materials_and_the_same_at_every_thickness
     everything = stacks.choose(entries, "test", 20.0, 1000)
     assert len(everything) == 18
     assert {(e.split, e.skipped) for e in everything} == {("test", None)}
+
+
+def test_what_diverges_is_judged_by_its_last_image_before(rivals):
+    main = importlib.import_module("rivals")
+    good, bad = np.ones(SHAPE), np.full(SHAPE, np.nan)
+    choice = rivals.Choice({}, 2, True, (1, 0), 1)
+    assert main.at(choice, {"images": [[bad, good], [bad, 2 * good], [good, bad]]}).mean() == 2
+    assert main.at(choice, {"images": [[good, bad]] * 3}).mean() == 0
