@@ -89,13 +89,14 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--test", type=int, default=1000, help="samples of each thickness to judge on, at most")
     parser.add_argument("--methods", nargs="+", choices=METHODS, help="all, the networks where there is a checkpoint")
     parser.add_argument("--iterations", type=int, nargs="+", default=[3, 6, 12, 24, 50, 100, 200])
-    parser.add_argument("--search-iterations", type=int, nargs="+", help="to search settings with; else the same")
     parser.add_argument("--axes", nargs="*", help="search these settings only (`SEARCH` has their names)")
     parser.add_argument("--workers", type=int, default=2, help="reconstructions side by side")
     parser.add_argument("--threads", type=int, default=1, help="of each")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     options = parser.parse_args()
     options.methods = options.methods or [m for m in METHODS if options.checkpoint or m not in NETWORKS]
+    if not options.checkpoint and set(options.methods) & set(NETWORKS):
+        parser.error("a network's row takes --checkpoint")
     return options
 
 
@@ -112,8 +113,7 @@ def compare(
             row["averaged"] = options.averaged
         return row, as_it_is(method, test[0], "density", options)["images"][0][0]
 
-    brief = argparse.Namespace(**vars(options) | {"iterations": options.search_iterations or options.iterations})
-    begin[method] = settings = search(method, dev, "density", brief, begin.get(method)).settings
+    begin[method] = settings = search(method, dev, "density", options, begin.get(method)).settings
     choices = {wanted: chosen(method, dev, settings, wanted, options) for wanted in TARGETS}
     found = everywhere(method, test, settings, options)
     for wanted, choice in choices.items():
