@@ -5,7 +5,7 @@ import json
 import re
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from importlib.resources import files
 
@@ -27,14 +27,22 @@ SHORTEST_BOND = 0.65
 ASE_COMPLETE = ("sc", "fcc", "bcc", "hcp", "diamond", "bct", "rhombohedral")
 
 
-def builtin() -> tuple[Material, ...]:
-    """Real crystals with measured lattice parameters, sorted by name.
+def builtin(formulas: Collection[str] | None = None) -> tuple[Material, ...]:
+    """Real crystals with measured lattice parameters, sorted by name; of these `formulas` only, as names begin.
 
     From the AFLOW library of crystallographic prototypes (Mehl et al., Comput. Mater. Sci. 136 (2017) S1), which
     pymatgen carries, and from ASE's reference states of the elements, where AFLOW has none of the same formula, space
     group and Pearson symbol. These three make the name, with Wyckoff letters where two share it.
     """
-    aflow = [(standard(atoms, source), wyckoff) for atoms, source, wyckoff in _aflow() if _is_plausible(atoms)]
+
+    def wanted(atoms: ase.Atoms) -> bool:
+        return formulas is None or _plain(reduced_formula(atoms)) in formulas
+
+    aflow = [
+        (standard(atoms, source), wyckoff)
+        for atoms, source, wyckoff in _aflow()
+        if wanted(atoms) and _is_plausible(atoms)
+    ]
     names = Counter(material.name for material, _ in aflow)
     found = {}
     for material, wyckoff in aflow:
@@ -42,8 +50,10 @@ def builtin() -> tuple[Material, ...]:
         found[name] = replace(material, name=name)
     for symbol, state in zip(chemical_symbols, reference_states, strict=True):
         if state and state["symmetry"] in ASE_COMPLETE and state.get("basis", ()) is not None:
-            material = standard(bulk(symbol), f"ASE reference state of {symbol}")
-            found.setdefault(material.name, material)
+            atoms = bulk(symbol)
+            if wanted(atoms):
+                material = standard(atoms, f"ASE reference state of {symbol}")
+                found.setdefault(material.name, material)
     return tuple(found[name] for name in sorted(found))
 
 
@@ -81,9 +91,13 @@ def standard(atoms: ase.Atoms, source: str, kind: Kind = "builtin", symprec: flo
     )
     formula = reduced_formula(conventional)
     pearson = _pearson(symmetry.number, symmetry.international[0], len(conventional))
-    plain = re.sub(r"\W", "_", formula)  # KAg(CN)2: no brackets in file names
-    name = f"{plain}-{symmetry.number}-{pearson}"
+    name = f"{_plain(formula)}-{symmetry.number}-{pearson}"
     return Material(name, formula, symmetry.international, conventional, source, kind)
+
+
+def _plain(formula: str) -> str:
+    """KAg(CN)2 without the brackets: for names of files."""
+    return re.sub(r"\W", "_", formula)
 
 
 def _pearson(space_group_number: int, centring: str, atoms: int) -> str:

@@ -57,12 +57,12 @@ def _check_names(chosen: list[Material]) -> None:
 def _named(names: Literal["all"] | tuple[str, ...]) -> list[Material]:
     if not names:
         return []
-    known = {material.name: material for material in builtin()}
     if names == "all":
-        return list(known.values())
+        return list(builtin())
+    known = {material.name: material for material in builtin({name.partition("-")[0] for name in names})}
     for name in names:
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=3, cutoff=0.0)
+            near = difflib.get_close_matches(name, [material.name for material in builtin()], n=3, cutoff=0.0)
             raise InputError(f"materials.builtin: {name} is not known; nearest are {', '.join(near)}")
     return [known[name] for name in names]
 

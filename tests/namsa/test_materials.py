@@ -30,7 +30,7 @@ def library() -> dict[str, Material]:
 
 @pytest.fixture
 def built_once(library: dict[str, Material], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(materials, "builtin", lambda: tuple(library.values()))
+    monkeypatch.setattr(materials, "builtin", lambda formulas=None: tuple(library.values()))
 
 
 def density(material: Material) -> float:
@@ -49,6 +49,15 @@ def cif(tmp_path: Path, sites: str, symmetry: str = "_space_group_name_H-M_alt '
     tags = "\n".join(f"_cell_{key} {value}" for key, value in values.items())
     path.write_text(f"data_made\n{tags}\n{symmetry}\n{loop}\n{sites}\n")
     return path
+
+
+def test_of_some_formulas_there_are_those_of_the_whole_library(library: dict[str, Material]) -> None:
+    formulas = {"C", "KAg_CN_2", "Fe"}  # two of one name but for Wyckoff letters, brackets, an element of ASE
+    found = materials.builtin(formulas)
+    assert [m.name for m in found] == [name for name in library if name.partition("-")[0] in formulas]
+    for material in found:
+        np.testing.assert_array_equal(material.atoms.positions, library[material.name].atoms.positions)
+        assert material.source == library[material.name].source
 
 
 def test_builtin_are_many_sorted_and_safely_named(library: dict[str, Material]) -> None:

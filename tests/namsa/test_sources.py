@@ -221,13 +221,13 @@ def test_mixed_sites_are_compared_by_their_shares() -> None:
 def test_the_library_and_existing_choices_stay_what_they_were(
     library_of: dict[str, Material], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(materials, "builtin", lambda: tuple(library_of.values()))
+    monkeypatch.setattr(materials, "builtin", lambda formulas=None: tuple(library_of.values()))
     assert [m.name for m in select(Materials(builtin="all"))] == list(library_of)
     assert not any(m.merged for m in select(Materials(builtin="all")))
 
 
 def test_merging_and_substituting_are_choices(library_of: dict[str, Material], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(materials, "builtin", lambda: tuple(library_of.values()))
+    monkeypatch.setattr(materials, "builtin", lambda formulas=None: tuple(library_of.values()))
     chosen = {"builtin": ("ZrO2-14-mP12", "NaCl-225-cF8"), "cif": (DATA / "baddeleyite.cif",)}
     assert [m.name for m in select(Materials(**chosen))] == ["NaCl-225-cF8", "baddeleyite"]
     assert len(select(Materials(**chosen, merge_duplicates=False))) == 3
