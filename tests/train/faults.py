@@ -11,7 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import yaml
-from kills import CONFIG, Job, lines
+from kills import CONFIG, Job
+from tiny import lines, rows
 
 import train.main
 
@@ -72,7 +73,7 @@ def main(out: Path) -> None:
         "steps": len(lines(stopped)),
         "another network": job(out, "another", "network.growth=5", run_dir=stopped),
         "fewer ranks": job(out, "fewer", ranks=1, run_dir=stopped),
-        "rows": [json.loads(line) for line in lines(stopped)],
+        "rows": rows(stopped),
         "other configuration": job(out, "configuration", prepare=other_configuration),
         "other samples": job(out, "samples", prepare=other_samples),
         "killed": job(out, "killed", prepare=lambda rank: signal_rank_1(rank, signal.SIGKILL)),

@@ -19,43 +19,21 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import tiny
 import yaml
 from horovod.runner.common.util.hosts import get_host_assignments, parse_hosts
 from horovod.runner.gloo_run import create_run_env_vars, create_slot_env_vars
 from horovod.runner.http.http_server import RendezvousServer
+from tiny import lines, newest, numbers
 
 import train.loop
 import train.main
 from train.__main__ import main as command
 
-MEASURED = ("_s", "_mib", "_j")  # how names of what is measured, and so never the same, end
-EPOCHS = 3
 SLOW_S = 0.05  # a step of this job takes 10 ms, which leaves no time to hit it
-CONFIG = {
-    "name": "tiny",
-    "seed": 3,
-    "materials": {"builtin": ["Ag-225-cF4", "Al-225-cF4", "Ar-225-cF4", "C-227-cF8", "Ca-225-cF4", "Cu-225-cF4"]},
-    "split": {"train": 0.6, "dev": 0.2, "test": 0.2},
-    "specimen": {"thickness_angstrom": [4.0, 8.0], "lateral_angstrom": [7.0, 8.0], "max_strain": 0.15},
-    "microscope": {"energy_ev": 100e3, "semiangle_mrad": 15.0},
-    "scan": {"shape": [2, 3]},
-    "simulation": {"grid_shape": [32, 48]},
-    "network": {
-        "input_shape": [6, 32, 48],
-        "layers": [1, 1, 1],
-        "growth": 4,
-        "kernel": 3,
-        "first_kernel": 3,
-        "first_filters": 4,
-        "dropout": 0.25,
-    },
-    "training": {
-        "epochs": EPOCHS,
-        "inputs": {"augment": True},
-        "optimizer": {"learning_rate": 1e-3},
-        "precision": {"compute": "mixed_float16", "initial_loss_scale": 1e7, "growth_steps": 4},  # grows and shrinks
-        "checkpoints": {"every_steps": 3},
-    },
+PRECISION = {"compute": "mixed_float16", "initial_loss_scale": 1e7, "growth_steps": 4}  # grows and shrinks
+CONFIG = tiny.CONFIG | {
+    "training": tiny.CONFIG["training"] | {"precision": PRECISION, "checkpoints": {"every_steps": 3}}
 }
 
 
@@ -133,29 +111,14 @@ class Job:
         return self.codes
 
 
-def lines(run_dir: Path) -> list[str]:
-    path = run_dir / "metrics.jsonl"
-    return path.read_text().splitlines() if path.exists() else []
-
-
-def rows(run_dir: Path) -> list[dict]:
-    return [{k: v for k, v in json.loads(line).items() if not k.endswith(MEASURED)} for line in lines(run_dir)]
-
-
-def newest(run_dir: Path) -> tuple[str, dict[str, np.ndarray]]:
-    path = max((run_dir / "checkpoints").glob("step-*.npz"))
-    with np.load(path) as file:
-        return path.name, {name: array for name, array in file.items() if name != "header"}
-
-
 def differences(run_dir: Path, undisturbed: Path) -> list[str]:
     """What is not equal, bit for bit: steps' numbers, arrays of the last checkpoint, the evaluation."""
     (name, found), (wanted_name, wanted) = newest(run_dir), newest(undisturbed)
     differ = [f"checkpoint {name}"] * (name != wanted_name)
     differ += [f"array {key}" for key in wanted if found[key].tobytes() != wanted[key].tobytes()]
-    steps = zip(rows(run_dir), rows(undisturbed), strict=False)
+    steps = zip(numbers(run_dir), numbers(undisturbed), strict=False)
     differ += [f"step {theirs['step']}: {ours} {theirs}" for ours, theirs in steps if ours != theirs]
-    differ += ["number of steps"] * (len(rows(run_dir)) != len(rows(undisturbed)))
+    differ += ["number of steps"] * (len(numbers(run_dir)) != len(numbers(undisturbed)))
     samples = [json.loads((path / "evaluation.json").read_text())["samples"] for path in (run_dir, undisturbed)]
     return differ + ["evaluation"] * (samples[0] != samples[1])
 
@@ -186,7 +149,7 @@ def harness(kills: int, ranks: int, seed: int, overrides: list[str], place: Path
     started = time.monotonic()
     codes = Job(ranks, [*line, "--run-dir", str(undisturbed)], place / "undisturbed.log").end(30)
     assert set(codes.values()) == {0}, (place / "undisturbed.log").read_text()
-    duration_s, steps, done, runs, equal = time.monotonic() - started, len(rows(undisturbed)), [], 0, 0
+    duration_s, steps, done, runs, equal = time.monotonic() - started, len(numbers(undisturbed)), [], 0, 0
     while len(done) < kills or not runs:
         log = place / f"job-{runs}.log"
         for number in range(100):

@@ -8,33 +8,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from tiny import CONFIG, newest, numbers, rows
 
 from namsa.errors import InputError, WorkError
-from train import checkpoint, mott_bethe, performance, reduction
+from train import checkpoint, mott_bethe, reduction
 from train.__main__ import main as command
 from train.main import train
 
 ROOT = Path(__file__).parents[2]
-CONFIG = {
-    "name": "tiny",
-    "seed": 3,
-    "materials": {"builtin": ["Ag-225-cF4", "Al-225-cF4", "Ar-225-cF4", "C-227-cF8", "Ca-225-cF4", "Cu-225-cF4"]},
-    "split": {"train": 0.6, "dev": 0.2, "test": 0.2},
-    "specimen": {"thickness_angstrom": [4.0, 8.0], "lateral_angstrom": [7.0, 8.0], "max_strain": 0.15},
-    "microscope": {"energy_ev": 100e3, "semiangle_mrad": 15.0},
-    "scan": {"shape": [2, 3]},
-    "simulation": {"grid_shape": [32, 48]},
-    "network": {
-        "input_shape": [6, 32, 48],
-        "layers": [1, 1, 1],
-        "growth": 4,
-        "kernel": 3,
-        "first_kernel": 3,
-        "first_filters": 4,
-        "dropout": 0.25,
-    },
-    "training": {"epochs": 3, "inputs": {"augment": True}, "optimizer": {"learning_rate": 1e-3}},
-}
 
 
 @pytest.fixture(scope="module")
@@ -56,20 +37,6 @@ def undisturbed(config):
 def no_report(monkeypatch):
     """Pictures take longer than all the rest of this job."""
     monkeypatch.setattr("train.main.write_report", lambda run_dir: None)
-
-
-def rows(run_dir):
-    return [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text().splitlines()]
-
-
-def numbers(run_dir):
-    return [{key: value for key, value in row.items() if key not in performance.MEASURED} for row in rows(run_dir)]
-
-
-def newest(run_dir):
-    path = max((run_dir / "checkpoints").iterdir())
-    with np.load(path) as file:
-        return path.name, {name: array for name, array in file.items() if name != "header"}
 
 
 def test_leaves_all_that_was_promised(undisturbed, config):
