@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from namsa.cif import read_cif
 from namsa.config import load
 from namsa.entry import simulate_entry
 from namsa.errors import InputError
+from namsa.failures import not_made
 from namsa.launcher import claim, local_rank_and_size, rank_and_size
 from namsa.simulate import Sample
 from namsa.words import counted
@@ -110,6 +111,11 @@ def _number(text: str, name: str) -> int | None:
         raise InputError(f"{name} is {text!r}; it must be auto or a number") from None
 
 
+def _print_failures(failures: Mapping[str, str]) -> None:
+    for sample_id, reason in failures.items():
+        print(f"failed {sample_id}: {reason}")
+
+
 def verify(options: argparse.Namespace) -> int:
     """Exit code 1 where a record is corrupt."""
     found = verification.verify(options.directory)
@@ -123,8 +129,7 @@ def verify(options: argparse.Namespace) -> int:
     for kind in ("corrupt", "missing", "repeated"):
         for sample_id in found[kind]:
             print(f"{kind} {sample_id}")
-    for sample_id, reason in found["failures"].items():
-        print(f"failed {sample_id}: {reason}")
+    _print_failures(found["failures"])
     if found["corrupt"]:
         print(f"namsa: namsa repair {options.directory} moves what is corrupt aside", file=sys.stderr)
     return 1 if found["corrupt"] else 0
@@ -193,7 +198,7 @@ def _find_sample(path: Path) -> tuple[str, Sample]:
 
 
 def export(options: argparse.Namespace) -> None:
-    """All of a dataset's samples, one group each."""
+    """All of a dataset's samples, one group each; what is not among them because it failed is said."""
     with shards.Dataset(options.directory) as data, _progress() as progress:
         task = progress.add_task("export", total=len(data.ids))
 
@@ -203,7 +208,9 @@ def export(options: argparse.Namespace) -> None:
                 progress.advance(task)
 
         count = hdf5.write(options.out, samples())
-    print(f"{options.out}: {counted(count, 'sample')}")
+        failures = not_made(options.directory, data.config_hash or "", data.ids)
+    print(f"{options.out}: {counted(count, 'sample')}, {len(failures)} failed")
+    _print_failures(failures)
 
 
 def crystals(options: argparse.Namespace) -> None:

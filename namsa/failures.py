@@ -6,7 +6,7 @@ manifest is in a shard, skipped, failed, or missing. A line is on the disk befor
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,6 +24,12 @@ def read_failures(directory: Path, samples_hash: str) -> dict[str, str]:
                 if failure["config_hash"] == samples_hash and failure.get("final", True):
                     failures[failure["id"]] = failure["reason"]
     return failures
+
+
+def not_made(directory: Path, samples_hash: str, made: Collection[str]) -> dict[str, str]:
+    """Those of `read_failures` that nobody, on a machine with more memory perhaps, has `made` after all."""
+    there = frozenset(made)
+    return {name: why for name, why in read_failures(directory, samples_hash).items() if name not in there}
 
 
 def append_failure(directory: Path, rank: int, samples_hash: str, sample_id: str, error: Exception) -> None:

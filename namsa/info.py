@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from namsa import hdf5, manifest, shards, strata
-from namsa.failures import read_failures
+from namsa.failures import not_made
 from namsa.frame import UNITS, axes
 from namsa.words import counted
 
@@ -42,7 +42,7 @@ def dataset(directory: Path) -> Tree:
     with shards.Dataset(directory) as data:
         present = [entry for entry in entries if entry.id in data]
         first = _record(data, present[0].id) if present else None
-        failures = {k: why for k, why in read_failures(directory, header["samples_hash"]).items() if k not in data}
+        failures = not_made(directory, header["samples_hash"], data.ids)
     return {
         "path": str(directory),
         "entries": len(entries),

@@ -7,7 +7,7 @@ from typing import Any
 from namsa import manifest, structure
 from namsa.errors import WorkError
 from namsa.factory import elsewhere
-from namsa.failures import read_failures
+from namsa.failures import not_made
 from namsa.records import NewerVersion
 from namsa.shards import Shard, shard_paths
 
@@ -32,7 +32,7 @@ def verify(directory: Path) -> dict[str, Any]:
         times.update(structure.keys(path))
         corrupt += bad
     made = times.keys() | elsewhere(directory, header["samples_hash"])
-    failures = {k: v for k, v in read_failures(directory, header["samples_hash"]).items() if k not in made}
+    failures = not_made(directory, header["samples_hash"], made)
     missing = [e.id for e in entries if not e.skipped and e.id not in made and e.id not in failures]
     return {
         "samples": len(times),

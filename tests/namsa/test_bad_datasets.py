@@ -13,7 +13,9 @@ import yaml
 from ase.build import bulk
 
 from namsa.cli import main
-from namsa.shards import Shard, Writer, shard_path
+from namsa.errors import WorkError
+from namsa.failures import append_failure
+from namsa.shards import Dataset, Shard, Writer, shard_path
 
 TINY = {
     "split": {"train": 1, "dev": 0, "test": 0},
@@ -100,6 +102,20 @@ def test_a_shard_of_another_configuration(run, made, data, tmp_path):
     assert run("repair", data)[0] == 0
     assert run("verify", data)[0] == 0
     assert json.loads(run(*simulate(made, data))[1])["present"] == 2
+
+
+@pytest.mark.parametrize("command", ["verify", "info", "export"])
+def test_a_sample_that_could_not_be_made_is_counted_with_its_reason(made, data, tmp_path, capsys, command):
+    with Dataset(data) as dataset:
+        present, of = dataset.ids[0], dataset.config_hash
+    for name in ("Cu-iron", present):  # another machine has made the second after all
+        append_failure(data, 1, of, name, WorkError("it is no copper"))
+    more = ("--out", str(tmp_path / "out.h5")) if command == "export" else ()
+    assert main([command, str(data), *more]) == 0
+    said = capsys.readouterr().out
+    assert "1 failed" in said
+    assert said.count("it is no copper") == 1
+    assert "Cu-iron: it is no copper" in said
 
 
 @pytest.mark.parametrize("command", ["dataset", "verify", "repair", "info", "export"])
