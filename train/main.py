@@ -204,24 +204,20 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
             left = reduction.lowest((len(to_learn) - progress.taken) // batch)
             number = left * training.batch_size
             order = data.epoch_share(to_learn, experiment.seed, epoch, share, shares, number, progress.taken)
-            first, begun = progress.step + 1, progress.taken / batch
+            first, end, begun = progress.step + 1, progress.step + left, progress.taken / batch
             with closing(data.batches(dataset, order, experiment, epoch, kept=kept)) as read:
                 batches = dog.over(read, first)
                 for row in train_epoch(step, batches, training, epoch, first, steps, ranks, state, begun, left, wish):
-                    last = row["step"] == first + left - 1
                     progress = Progress(row["step"], epoch, progress.taken + batch, ranks)
                     known = account.step(row)
                     record(known)
+                    last = progress.step == end
                     show(known, last)
                     if due.within(progress) and not (last or wish.agreed):
                         save()
-            if wish.agreed and progress.step < first + left - 1:
-                if training.reduction.lag or training.reduction.local:
-                    reduction.average(state)  # no longer to the bit what the ranks would have gone on with
-                save()
-                break
-            progress = Progress(progress.step, epoch + 1, 0, ranks)
-            reduction.average(waiting)
+            if progress.step == end:
+                progress = Progress(end, epoch + 1, 0, ranks)
+            reduction.average(waiting)  # all else is alike where an epoch ends, and where a wish is agreed on
             if due.after(progress) or progress.epoch == epochs.stop or wish.agreed:
                 save()
             if wish.agreed:
