@@ -28,7 +28,7 @@ from namsa.grid import Array, Grid, fast_shape
 from namsa.manifest import Entry
 from namsa.potential import AtomList, Slices
 from namsa.specimen import atom_list
-from namsa.words import counted
+from namsa.words import counted, duration
 
 Method = Literal["multislice", "prism"]
 
@@ -345,7 +345,7 @@ def rows(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     """What `stack` or `dataset` found, as (name, value) for a table."""
     if "samples" in found:
         yield "samples", f"{found['samples']} ({found['skipped']} skipped), estimated from {found['sampled']}"
-        yield "time", f"{_duration(found['seconds'])}, {_duration(found['seconds_a_rank'])} on each of {found['ranks']}"
+        yield "time", f"{duration(found['seconds'])}, {duration(found['seconds_a_rank'])} on each of {found['ranks']}"
         yield "memory a rank", f"{found['memory_bytes'] / 1e9:.2f} GB of arrays"
         yield "disk", f"{found['disk_bytes'] / 1e9:.3g} GB"
         if found["merged"]:
@@ -358,7 +358,7 @@ def rows(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
         found = found["costliest"]
     other, seconds = next(pair for pair in found["seconds_by_method"].items() if pair[0] != found["method"])
     yield "sample", found["id"]
-    yield "method", f"{found['method']}, {_duration(found['seconds'])}; {other} {_duration(seconds)}"
+    yield "method", f"{found['method']}, {duration(found['seconds'])}; {other} {duration(seconds)}"
     yield "memory", f"{found['memory_bytes'] / 1e9:.2f} GB of arrays"
     yield "disk", f"{found['disk_bytes'] / 1e6:.3g} MB"
     yield "grid", _times(found["grid_shape"])
@@ -374,10 +374,3 @@ def rows(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
 
 def _times(shape: tuple[int, int]) -> str:
     return "×".join(map(str, shape))
-
-
-def _duration(seconds: float) -> str:
-    for unit, name in ((86400.0, "days"), (3600.0, "h"), (60.0, "min")):
-        if seconds >= 2 * unit:
-            return f"{seconds / unit:.3g} {name}"
-    return f"{seconds:.2g} s"

@@ -20,12 +20,16 @@ from train.signals import Stopped
 USAGE = """
   python -m train CONFIG [--set section.key=value ...] [--run-dir DIR] [--home DIR]
       simulate what is missing, train, evaluate and report; run again to go on from the newest checkpoint
+  python -m train CONFIG [--set ...] --dry-run [--ranks N] [--json]
+      what that will take: time by a few steps measured here, memory, disk
   python -m train CONFIG ... --supervise [--ranks N [--min-ranks M] [--fewer-by K]] [--max-restarts R] [-- LAUNCHER ...]
       the same, and again from the newest checkpoint where it fails: -- horovodrun -np {ranks}
   python -m train evaluate RUN_DIR
       measure the newest checkpoint on the held-out materials, and report
   python -m train calibrate RUN_DIR [--passes N]
       measure how far the network's uncertainty holds, and how well its answers, simulated, explain their patterns
+  python -m train pack RUN_DIR --out DIR
+      what of a finished, calibrated run is worth shipping: its configuration, weights, calibration and a card
   python -m train stage FROM TO [--partition] [--threads N]
       bring a dataset from a shared file system to every node's own disk; run again to go on
   python -m train keep FROM TO
@@ -46,7 +50,7 @@ Under horovodrun, mpirun, jsrun or srun each process is a rank of one job.
 def main(arguments: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     commands = {"evaluate": evaluate, "stage": stage, "keep": keep, "report": report, "scaling": scaling}
-    commands |= {"reconstruct": reconstruct, "calibrate": measure}
+    commands |= {"reconstruct": reconstruct, "calibrate": measure, "pack": package}
     command = commands.get(arguments[0] if arguments else "")
     return command(arguments[1:]) if command else train(arguments)
 
@@ -57,6 +61,8 @@ def train(arguments: Sequence[str]) -> int:
     parser.add_argument("--set", action="append", default=[], metavar="section.key=value", dest="overrides")
     parser.add_argument("--run-dir", type=Path, metavar="DIR", help="default runs/<name of the experiment>")
     parser.add_argument("--home", type=Path, metavar="DIR", help="keep the run directory there, too: it may be lost")
+    parser.add_argument("--dry-run", action="store_true", help="tell what it will take, and do nothing")
+    parser.add_argument("--json", action="store_true", help="of --dry-run")
     parser.add_argument("--supervise", action="store_true", help="start again when it fails; a launcher may follow --")
     parser.add_argument("--ranks", type=_count, metavar="N", help="{ranks} in the launcher's words")
     parser.add_argument("--min-ranks", type=_count, metavar="M", help="where more keep failing (default N)")
@@ -68,9 +74,32 @@ def train(arguments: Sequence[str]) -> int:
     options = parser.parse_args(words)
     if options.supervise:
         return _exit_code(lambda: _supervised(options, launcher))
-    if launcher or options.ranks or options.min_ranks:
-        parser.error("a launcher after --, --ranks and --min-ranks need --supervise")
+    if options.dry_run:
+        return _dry_run(options)
+    if launcher or options.ranks or options.min_ranks or options.json:
+        parser.error("a launcher after --, --ranks and --min-ranks need --supervise; --json needs --dry-run")
     return _job(options.config, options.overrides, options.run_dir, False, options.home, options.ended)
+
+
+def _dry_run(options: argparse.Namespace) -> int:
+    def work(reduction: Any) -> None:
+        from rich.console import Console
+        from rich.table import Table
+
+        experiment = load(options.config, options.overrides)
+        reduction.start(experiment.training.reduction)
+        from train import forecast
+
+        found = forecast.forecast(experiment, options.ranks or reduction.size())
+        if reduction.rank() == 0 and options.json:
+            print(json.dumps(found))
+        elif reduction.rank() == 0:
+            table = Table(box=None, show_header=False)
+            for row in forecast.rows(found):
+                table.add_row(*row)
+            Console().print(table, highlight=False)
+
+    return _as_rank(work)
 
 
 def _supervised(options: argparse.Namespace, words: Sequence[str]) -> None:
@@ -119,6 +148,27 @@ def measure(arguments: Sequence[str]) -> int:
             f"{found['coverage_68']:.1%} of the dev pixels and {found.get('test', found)['coverage_68']:.1%} of the "
             f"test ones\nconsistency: median R {sorted(scores)[len(scores) // 2]:.3f} of {len(scores)} samples\n"
             f"{write_report(options.run_dir)}"
+        )
+
+    return _exit_code(work)
+
+
+def package(arguments: Sequence[str]) -> int:
+    parser = argparse.ArgumentParser(prog="python -m train pack")
+    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
+    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="its last part is the model's name")
+    options = parser.parse_args(arguments)
+
+    def work() -> None:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only
+        from rich.console import Console
+
+        from train import pack, telemetry
+
+        with telemetry.counter(Console(stderr=True), "doses and thicknesses") as count:
+            weights = pack.pack(options.run_dir, options.out, count)["weights"]
+        print(
+            f"{options.out}: {weights['bytes'] / 1e6:.2f} MB of weights ({weights['dtype']}), and {options.out}/CARD.md"
         )
 
     return _exit_code(work)

@@ -24,7 +24,7 @@ from train import consistency, ensemble, mott_bethe, uncertainty
 from train.config import Experiment
 from train.evaluate import write_json
 from train.reconstruct import PASSES
-from train.trained import conditions, find
+from train.trained import Model, conditions, find
 
 Array = npt.NDArray[Any]
 OnSample = Callable[[int, int], None]
@@ -40,17 +40,11 @@ def calibrate(
     Raises InputError where the run has no checkpoint, the dataset no dev sample or the network but one answer.
     """
     model = find(str(run_dir))
-    experiment, trained = model.experiment, conditions(model.experiment)
-    whole = experiment.training.inputs.layout == "detector"
-    scan, detector = trained.scan_shape, trained.detector_shape
-    chosen = ensemble.symmetries(trained.symmetric and not whole, scan, detector, trained.scan_step_angstrom)
-    if passes is None:
-        passes = PASSES if len(chosen) == 1 and experiment.network.dropout else 0
-    count = len(chosen) * max(1, passes)
+    answers, method, count = answering(model, passes)
     if count < 2:
         raise InputError(f"{run_dir}: its network has one answer alone, without symmetry and without dropout")
-    answers = ensemble.members(ensemble.network(model, detector if whole else scan), model, chosen, passes)
-    method = f"{len(chosen)} symmetries" + (f", {passes} passes with dropout each" if passes else "")
+    experiment, trained = model.experiment, conditions(model.experiment)
+    scan, detector = trained.scan_shape, trained.detector_shape
     with Dataset(experiment.data.directory) as dataset:
         ids = set(dataset.ids)
         present = [entry for entry in manifest.read(experiment.data.directory) if entry.id in ids]
@@ -74,6 +68,19 @@ def calibrate(
             on_sample(done, len(held_out))
     _add(run_dir / "evaluation.json", scores)
     return found, [score.score for score in scores.values()]
+
+
+def answering(model: Model, passes: int | None = None) -> tuple[ensemble.Predict, str, int]:
+    """`ensemble.members` of windows as they were trained, as `reconstruct` has them; what they are; how many."""
+    experiment, trained = model.experiment, conditions(model.experiment)
+    whole = experiment.training.inputs.layout == "detector"
+    scan, detector = trained.scan_shape, trained.detector_shape
+    chosen = ensemble.symmetries(trained.symmetric and not whole, scan, detector, trained.scan_step_angstrom)
+    if passes is None:
+        passes = PASSES if len(chosen) == 1 and experiment.network.dropout else 0
+    answers = ensemble.members(ensemble.network(model, detector if whole else scan), model, chosen, passes)
+    method = f"{len(chosen)} symmetries" + (f", {passes} passes with dropout each" if passes else "")
+    return answers, method, len(chosen) * max(1, passes)
 
 
 def of_record(

@@ -11,10 +11,10 @@ import json
 import sys
 import time
 import zipfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import keras
 import numpy as np
@@ -72,22 +72,14 @@ def save(
     directory: Path, progress: Progress, variables: Sequence[keras.Variable], network: NetworkConfig, keep: int
 ) -> Path:
     """Writes the checkpoint of `progress` and removes all but the newest `keep`. Raises WorkError where it cannot."""
-    arrays = [np.asarray(variable) for variable in variables]
-    header = {
-        "format": FORMAT,
-        **asdict(progress),
-        "network": network.model_dump(mode="json"),
-        "variables": [variable.path for variable in variables],
-        "digest": _digest(arrays),
-    }
     path = directory / f"step-{progress.step:09d}.npz"
     try:
         make_folder(directory)
         for left_over in directory.glob(".step-*"):  # of a job that was killed
             left_over.unlink()
+        facts = {**asdict(progress), "network": network.model_dump(mode="json")}
         with writing(path) as file:
-            named = {f"{index:05d}": array for index, array in enumerate(arrays)}
-            np.savez(file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **named)
+            write(file, facts, [variable.path for variable in variables], list(map(np.asarray, variables)))
         prune(directory, keep)
     except (OSError, WorkError) as error:
         before = next((older.name for older in newest_first([directory])), "none")
@@ -136,6 +128,13 @@ def _digest(arrays: Sequence[np.ndarray]) -> str:
         digest.update(f"{array.dtype.str}{array.shape}".encode())
         digest.update(np.ascontiguousarray(array).data)
     return digest.hexdigest()
+
+
+def write(file: BinaryIO, facts: Mapping[str, Any], names: Sequence[str], arrays: Sequence[np.ndarray]) -> None:
+    """The format itself: `facts` for the header, and the arrays with their variables' names."""
+    header = {"format": FORMAT, **facts, "variables": list(names), "digest": _digest(arrays)}
+    numbered = {f"{index:05d}": array for index, array in enumerate(arrays)}
+    np.savez(file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **numbered)
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:

@@ -153,6 +153,11 @@ class Checkpoints(Section):
 class Training(Section):
     epochs: PositiveInt
     batch_size: PositiveInt = Field(1, description="samples a rank and step")
+    samples: PositiveInt | None = Field(
+        None,
+        description="at most this many training samples, the first in an order by hash, so that fewer are among more; "
+        "none: all",
+    )
     inputs: Inputs = Inputs()
     loss: Loss = Loss()
     optimizer: Optimizer = Optimizer()
@@ -217,6 +222,14 @@ class Experiment(SimulationConfig):
         microscope = self.microscope.model_dump() | (self.variation.given() if self.variation else {})
         if self.training.inputs.augment and (reason := directed(microscope)):
             raise ValueError(reason)
+        return self
+
+    @model_validator(mode="after")
+    def _samples_are_counted_once(self) -> "Experiment":
+        if self.training.samples and self.data.node_local:
+            raise ValueError(
+                "training.samples counts the samples of all nodes, which data.node_local keeps apart: unset one of them"
+            )
         return self
 
     @model_validator(mode="after")

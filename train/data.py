@@ -100,6 +100,14 @@ def too_few(samples: int, ranks: int, batch_size: int) -> str:
     )
 
 
+def limited(entries: Sequence[Entry], count: int | None) -> list[Entry]:
+    """`count` of `entries`, or all, in their order: the first by a hash of the id, so that fewer are among more."""
+    if count is None or count >= len(entries):
+        return list(entries)
+    chosen = {entry.id for entry in sorted(entries, key=lambda e: xxhash.xxh3_128_digest(e.id.encode()))[:count]}
+    return [entry for entry in entries if entry.id in chosen]
+
+
 def digest(entries: Sequence[Entry]) -> str:
     """Of the entries' ids in their order, which is what shares are cut from."""
     return xxhash.xxh3_64_hexdigest("\n".join(entry.id for entry in entries).encode())

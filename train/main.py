@@ -133,7 +133,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
             raise InputError(f"{directory} holds samples of another configuration: set data.directory to another place")
         ids = set(dataset.ids)
         present = [entry for entry in manifest.read(directory) if entry.id in ids]
-        to_learn = [entry for entry in present if entry.split == "train"]
+        to_learn = data.limited([entry for entry in present if entry.split == "train"], training.samples)
         held_out = [entry for entry in present if entry.split != "train"]
     if not experiment.data.node_local:
         reduction.check_same(len(present), "the number of samples")
@@ -233,6 +233,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     facts: dict[str, Any] = {
         "ranks": ranks,
         "device": device,
+        "machine": devices.processor(),
         "parameters": model.count_params(),
         "training_samples": int(learned),
         "epochs": progress.epoch,

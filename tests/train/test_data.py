@@ -9,7 +9,18 @@ from namsa.config import Data
 from namsa.errors import InputError, WorkError
 from train import precision, symmetries
 from train.config import Inputs
-from train.data import Batch, Kept, batches, epoch_share, load_sample, mean_target, prepare, read_batch, symmetries_of
+from train.data import (
+    Batch,
+    Kept,
+    batches,
+    epoch_share,
+    limited,
+    load_sample,
+    mean_target,
+    prepare,
+    read_batch,
+    symmetries_of,
+)
 
 PIXELS = DETECTOR[0] * DETECTOR[1]
 
@@ -75,6 +86,17 @@ def test_shares_cover_an_epoch_once_in_an_order_of_its_own():
         taken = {entry.id for rank in range(3) for entry in epoch_share(entries, 7, epoch, rank, 3, 4)}
         left_out |= {entry.id for entry in entries} - taken
     assert len(left_out) > 3
+
+
+def test_fewer_samples_are_among_more_in_their_order():
+    _, entries = dataset(12)
+    chosen = [limited(entries, count) for count in (3, 6, 12, None)]
+    assert [len(each) for each in chosen] == [3, 6, 12, 12]
+    assert set(chosen[0]) < set(chosen[1])
+    for each in chosen:
+        assert each == [entry for entry in entries if entry in each]
+    assert chosen[0] == limited(entries[::-1], 3)[::-1]  # whatever the order of the list
+    assert chosen[1] not in (entries[:6], entries[6:])
 
 
 def test_two_ranks_take_together_what_one_takes_alone():

@@ -239,3 +239,30 @@ def test_a_run_is_calibrated(undisturbed, capsys):
     rows = json.loads((undisturbed / "evaluation.json").read_text(encoding="utf-8"))["samples"]
     assert all(0 < row["consistency_r"] < 1 and row["consistency_empty_r"] > 0 for row in rows)
     assert "R (of nothing)" in (undisturbed / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_run_is_told_before_it_begins(config, undisturbed, capsys):
+    assert command([str(config), "--dry-run", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out.splitlines()[-1])
+    run = json.loads((undisturbed / "evaluation.json").read_text(encoding="utf-8"))["run"]
+    assert found["simulation"] is None
+    assert (found["steps"], found["train_samples"], found["parameters"]) == (
+        run["steps"],
+        run["training_samples"],
+        run["parameters"],
+    )
+    written = next((undisturbed / "checkpoints").glob("*.npz")).stat().st_size
+    assert found["checkpoint_bytes"] == pytest.approx(written, rel=0.5)  # names are most of so small a file
+    assert found["seconds"] > found["steps"] * found["step_s"] > 0
+    assert command([str(config), "--dry-run", "--set", "data.directory=elsewhere", "--ranks", "2"]) == 0
+    told = capsys.readouterr().out
+    assert f"to simulate    {found['train_samples'] + found['held_out_samples']} samples" in told
+    assert "on 2 ranks" in told
+    assert not Path("elsewhere").exists()
+
+
+def test_fewer_samples_are_the_first_of_more(config, tmp_path, no_report):
+    train(config, ["training.samples=5", "training.epochs=1"], tmp_path / "few")
+    assert json.loads((tmp_path / "few/evaluation.json").read_text(encoding="utf-8"))["run"]["training_samples"] == 5
+    with pytest.raises(InputError, match="5 training samples are too few"):
+        train(config, ["training.samples=5", "training.batch_size=6"], tmp_path / "none")
