@@ -107,9 +107,9 @@ def stretched(experiment: Experiment, samples: int, ranks: int, steps: int) -> d
 
 
 def standard_error(evaluation: Row, key: str) -> float:
-    """Of the mean over the reported split's materials, whose samples are alike."""
+    """Of the mean over the reported split's materials, whose samples are alike; 0 where there is but one."""
     values = [row[key] for row in evaluation["by_material"] if row["split"] == evaluation["split"]]
-    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else float("nan")
+    return float(np.std(values, ddof=1) / np.sqrt(len(values))) if len(values) > 1 else 0.0
 
 
 def run(command: list[str]) -> None:
