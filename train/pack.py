@@ -10,6 +10,7 @@ A folder of this kind in train/models/ comes with the package and is found by it
 
 import hashlib
 import json
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
@@ -19,7 +20,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from fcdensenet.build import build
 from namsa import manifest, strata
 from namsa.config import Data
 from namsa.errors import InputError
@@ -28,10 +28,9 @@ from namsa.manifest import Entry
 from namsa.records import Record
 from namsa.settings import dump_yaml
 from namsa.shards import Dataset
-from train import checkpoint, noise, report
+from train import checkpoint, ensemble, noise, report
 from train.calibrate import answering
 from train.card import card
-from train.ensemble import Predict
 from train.metrics import mean_metrics, metrics
 from train.trained import Model, find
 
@@ -54,19 +53,27 @@ def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: Non
     facts = _facts(run_dir, model)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} is there already: remove it, or choose another --out")
-    out.mkdir(parents=True, exist_ok=True)
-    with Dataset(model.experiment.data.directory) as dataset:
+    partial = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # of one that was interrupted
+    partial.mkdir(parents=True)
+    directory = model.experiment.data.directory
+    with Dataset(directory) as dataset:
         ids = set(dataset.ids)
-        entries = [entry for entry in manifest.read(model.experiment.data.directory) if entry.id in ids]
+        entries = [entry for entry in manifest.read(directory) if entry.id in ids]
         facts["strata"] = strata.strata(entries)
         held_out = [entry for entry in entries if entry.split == facts["evaluation"]["split"]]
         chosen = [(entry, dataset.read(entry.id)) for entry in _spaced(held_out)]
-        write_whole(out / "config.yaml", dump_yaml(_without_place(model)))
+        if not chosen:
+            raise InputError(f"{directory} holds none of the samples that {run_dir} was evaluated on")
+        write_whole(partial / "config.yaml", dump_yaml(model.experiment.model_copy(update={"data": Data()})))
         for name in COPIED:
-            write_whole(out / name, (run_dir / name).read_text(encoding="utf-8"))
-        facts["weights"] = _write_weights(model, out, [record for _, record in chosen])
-        facts["doses"] = list(_by_dose(find(str(out)), chosen, on_sample))
-    write_whole(out / "CARD.md", card(out.resolve().name, model.experiment, facts))
+            write_whole(partial / name, (run_dir / name).read_text(encoding="utf-8"))
+        facts["weights"] = _write_weights(model, partial, [record for _, record in chosen])
+        facts["doses"] = list(_by_dose(find(str(partial)), chosen, on_sample))
+    write_whole(partial / "CARD.md", card(out.resolve().name, model.experiment, facts))
+    if out.exists():
+        out.rmdir()
+    partial.rename(out)
     return facts
 
 
@@ -77,7 +84,10 @@ def _facts(run_dir: Path, model: Model) -> dict[str, Any]:
         if not (run_dir / name).is_file():
             raise InputError(f"{run_dir} has no {name}: run python -m train {command} {run_dir} first")
         found[name.removesuffix(".json")] = json.loads((run_dir / name).read_text(encoding="utf-8"))
-    step = checkpoint.read(model.weights)[0]["step"]
+    try:
+        step = checkpoint.read(model.weights)[0]["step"]
+    except checkpoint.BROKEN as error:
+        raise InputError(f"cannot read the weights {model.weights}: {error}") from None
     if step != found["evaluation"]["run"]["steps"]:
         raise InputError(
             f"{run_dir}: evaluation.json is of step {found['evaluation']['run']['steps']}, the newest checkpoint of "
@@ -88,10 +98,6 @@ def _facts(run_dir: Path, model: Model) -> dict[str, Any]:
     times = report.read_steps(run_dir / "metrics.jsonl")
     found["training_s"] = float(np.nansum(times["step_s"]))
     return found
-
-
-def _without_place(model: Model) -> Any:
-    return model.experiment.model_copy(update={"data": Data(dtype=model.experiment.data.dtype)})
 
 
 def _spaced(entries: Sequence[Entry]) -> list[Entry]:
@@ -113,7 +119,8 @@ def _write_weights(model: Model, out: Path, records: Sequence[Record]) -> dict[s
     """weights.npz in `out`, in float16 where answers to `records` then change by less than `HARM` of their error."""
     header, arrays = checkpoint.read(model.weights)
     facts = {key: header[key] for key in ("step", "epoch", "network")}
-    own = {variable.path for variable in build(model.experiment.network, seed=0).variables}
+    _, *image = model.experiment.network.input_shape
+    own = {variable.path for variable in ensemble.network(model, (image[0], image[1])).variables}
     kept = [(name, array) for name, array in zip(header["variables"], arrays, strict=True) if name in own]
     truth = np.stack([record.density for record in records]).astype(np.float64)
     whole = _answers(answering(model)[0], records)
@@ -137,7 +144,7 @@ def _write_weights(model: Model, out: Path, records: Sequence[Record]) -> dict[s
     }
 
 
-def _answers(answers: Predict, records: Sequence[Record], dose: float | None = None) -> Array:
+def _answers(answers: ensemble.Predict, records: Sequence[Record], dose: float | None = None) -> Array:
     """The mean answer to each record's patterns, under the noise of `dose` electrons a pattern: (n, h, w), e/Å²."""
     found = []
     for number, record in enumerate(records):
