@@ -28,10 +28,11 @@ from namsa.manifest import Entry
 from namsa.records import Record
 from namsa.settings import dump_yaml
 from namsa.shards import Dataset
-from train import checkpoint, ensemble, noise, report
+from train import checkpoint, ensemble, noise
 from train.calibrate import answering
 from train.card import card
 from train.metrics import mean_metrics, metrics
+from train.runs import read_steps
 from train.trained import Model, find
 
 Array = npt.NDArray[Any]
@@ -95,7 +96,7 @@ def _facts(run_dir: Path, model: Model) -> dict[str, Any]:
         )
     if not found["evaluation"]["samples"]:
         raise InputError(f"{run_dir} was evaluated on no sample: a card has nothing to say of it")
-    times = report.read_steps(run_dir / "metrics.jsonl")
+    times = read_steps(run_dir / "metrics.jsonl", ("step", "step_s"))
     found["training_s"] = float(np.nansum(times["step_s"]))
     return found
 
@@ -148,7 +149,8 @@ def _answers(answers: ensemble.Predict, records: Sequence[Record], dose: float |
     """The mean answer to each record's patterns, under the noise of `dose` electrons a pattern: (n, h, w), e/Å²."""
     found = []
     for number, record in enumerate(records):
-        patterns = noise.counted(record, dose, number, 0) if dose else record.patterns()
+        scale = record.header["arrays"]["cbed"]["scale"]
+        patterns = noise.counted(record.cbed, scale, dose, number, 0) if dose else record.patterns()
         window = patterns.reshape(1, *record.header["provenance"]["scan_shape"], *record.cbed.shape[1:])
         found.append(answers(window)[:, 0].mean(axis=0, dtype=np.float64))
     return np.stack(found)
