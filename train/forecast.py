@@ -29,7 +29,7 @@ from train.loop import make_step
 from train.optimizers import LarsAdam
 
 Tree = dict[str, Any]
-STEPS, SECONDS = 3, 5.0  # that are measured after the first: at least so many, and no fewer than fill this
+STEPS, SECONDS = 3, 2.0  # that are measured after the first: at least so many, and no fewer than fill this
 LINE_BYTES = 600  # of metrics.jsonl and TensorBoard's events, a step
 
 

@@ -92,7 +92,7 @@ def test_fewer_samples_are_among_more_in_their_order():
     _, entries = dataset(12)
     chosen = [limited(entries, count) for count in (3, 6, 12, None)]
     assert [len(each) for each in chosen] == [3, 6, 12, 12]
-    assert set(chosen[0]) < set(chosen[1])
+    assert {entry.id for entry in chosen[0]} < {entry.id for entry in chosen[1]}
     for each in chosen:
         assert each == [entry for entry in entries if entry in each]
     assert chosen[0] == limited(entries[::-1], 3)[::-1]  # whatever the order of the list

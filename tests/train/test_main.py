@@ -11,8 +11,9 @@ import yaml
 from tiny import CONFIG, newest, numbers, rows
 
 from namsa.errors import InputError, WorkError
-from train import checkpoint, mott_bethe, reduction
+from train import checkpoint, forecast, mott_bethe, reduction
 from train.__main__ import main as command
+from train.config import load
 from train.main import train
 
 ROOT = Path(__file__).parents[2]
@@ -241,24 +242,32 @@ def test_a_run_is_calibrated(undisturbed, capsys):
     assert "R (of nothing)" in (undisturbed / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_run_is_told_before_it_begins(config, undisturbed, capsys):
-    assert command([str(config), "--dry-run", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out.splitlines()[-1])
-    run = json.loads((undisturbed / "evaluation.json").read_text(encoding="utf-8"))["run"]
+def test_a_run_is_told_before_it_begins(config, undisturbed):
+    ended = run(sys.executable, "-m", "train", config, "--dry-run", "--json", timeout=120)
+    found = json.loads(ended.stdout.splitlines()[-1])
+    done = json.loads((undisturbed / "evaluation.json").read_text(encoding="utf-8"))["run"]
     assert found["simulation"] is None
-    assert (found["steps"], found["train_samples"], found["parameters"]) == (
-        run["steps"],
-        run["training_samples"],
-        run["parameters"],
-    )
+    told = (found["steps"], found["train_samples"], found["parameters"])
+    assert told == (done["steps"], done["training_samples"], done["parameters"])
     written = next((undisturbed / "checkpoints").glob("*.npz")).stat().st_size
     assert found["checkpoint_bytes"] == pytest.approx(written, rel=0.5)  # names are most of so small a file
     assert found["seconds"] > found["steps"] * found["step_s"] > 0
-    assert command([str(config), "--dry-run", "--set", "data.directory=elsewhere", "--ranks", "2"]) == 0
-    told = capsys.readouterr().out
-    assert f"to simulate    {found['train_samples'] + found['held_out_samples']} samples" in told
-    assert "on 2 ranks" in told
-    assert not Path("elsewhere").exists()
+
+
+def test_missing_samples_are_part_of_what_is_told(config, undisturbed, tmp_path):
+    elsewhere = load(config, [f"data.directory={tmp_path / 'elsewhere'}"])
+    reduction.start(elsewhere.training.reduction)
+    found = forecast.forecast(elsewhere, ranks=2)
+    assert found["simulation"]["samples"] == found["train_samples"] + found["held_out_samples"]
+    assert found["steps"] == elsewhere.training.epochs * (found["train_samples"] // 2)
+    told = dict(forecast.rows(found))
+    assert told["to simulate"].startswith(f"{found['simulation']['samples']} samples: ")
+    assert "on 2 ranks" in told["steps"]
+    assert not (tmp_path / "elsewhere").exists()
+    with pytest.raises(InputError, match="samples of another configuration"):
+        forecast.forecast(load(config, ["specimen.lateral_angstrom=[7.0, 9.0]"]))
+    with pytest.raises(InputError, match="too few for 99 ranks"):
+        forecast.forecast(load(config), ranks=99)
 
 
 def test_fewer_samples_are_the_first_of_more(config, tmp_path, no_report):

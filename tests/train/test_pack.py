@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
-from test_main import CONFIG
+from tiny import CONFIG
 
 from namsa import InputError
 from train import checkpoint, report
