@@ -6,6 +6,8 @@ metrics.jsonl has a line a step. A number that is not finite (a step skipped by 
 import json
 import math
 import os
+import platform
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -27,21 +29,44 @@ COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), 
 def recorder(run_dir: Path, done: int) -> Iterator[Callable[[Row], None]]:
     """Yields `record(row)`, which appends a step's row to metrics.jsonl and to TensorBoard's events.
 
-    Lines of steps after `done` are removed first: a job killed since its last checkpoint takes those steps again.
+    What either has of steps after `done` counts no longer: a job killed since its last checkpoint takes them again.
     """
     path = run_dir / "metrics.jsonl"
     forget_after(path, done)
-    writer = tf.summary.create_file_writer(str(run_dir / "tensorboard"))
-    with path.open("a", buffering=1, encoding="utf-8") as file, writer.as_default():
+    with path.open("a", buffering=1, encoding="utf-8") as file, _events(run_dir / "tensorboard", done) as add:
 
         def record(row: Row) -> None:
             finite = {key: value if math.isfinite(value) else None for key, value in row.items()}
             file.write(json.dumps(finite, allow_nan=False) + "\n")
-            for key, value in finite.items():
-                if key != "step" and value is not None:
-                    tf.summary.scalar(key, value, step=row["step"])
+            add(finite)
 
         yield record
+
+
+@contextmanager
+def _events(directory: Path, done: int) -> Iterator[Callable[[Row], None]]:
+    """Yields `add(row)`, which writes one event to a new file, after one that says that steps after `done` come again.
+
+    The latter is what makes TensorBoard drop them, and what tf.summary cannot write.
+    """
+    event, log, summary = tf.compat.v1.Event, tf.compat.v1.SessionLog, tf.compat.v1.Summary
+    directory.mkdir(exist_ok=True)
+    seconds, rest = divmod(time.time_ns(), 10**9)  # TensorBoard reads files in the order of their names
+    name = f"events.out.tfevents.{seconds}.{rest:09d}.{platform.node()}"
+    with tf.io.TFRecordWriter(str(directory / name)) as file:
+
+        def write(**content: Any) -> None:
+            file.write(event(wall_time=time.time(), **content).SerializeToString())
+            file.flush()
+
+        def add(row: Row) -> None:
+            numbers = {tag: number for tag, number in row.items() if tag != "step" and number is not None}
+            values = [summary.Value(tag=tag, simple_value=number) for tag, number in numbers.items()]
+            write(step=row["step"], summary=summary(value=values))
+
+        write(file_version="brain.Event:2")
+        write(step=done + 1, session_log=log(status=log.START))
+        yield add
 
 
 def settle(run_dir: Path) -> None:

@@ -3,7 +3,9 @@ import json
 import math
 
 import pytest
+import tensorflow as tf
 from rich.console import Console
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
 from train.telemetry import display, forget_after, recorder, summary
 
@@ -50,6 +52,17 @@ def test_resuming_forgets_steps_after_the_checkpoint_and_a_torn_line(tmp_path):
         record(row(6, loss=9.0))
     assert [line["step"] for line in lines(path)] == [1, 2, 3, 4, 5, 6]
     assert lines(path)[-1]["loss"] == 9.0
+
+
+def test_tensorboard_forgets_the_same_steps(tmp_path):
+    for done, steps, loss in ((0, range(1, 8), 1.0), (5, range(6, 9), 2.0)):
+        with recorder(tmp_path, done) as record:
+            for step in steps:
+                record(row(step, loss=loss))
+    board = EventAccumulator(str(tmp_path / "tensorboard"))
+    board.Reload()
+    shown = [(event.step, tf.make_ndarray(event.tensor_proto).item()) for event in board.Tensors("loss")]
+    assert shown == [(step, 1.0 if step <= 5 else 2.0) for step in range(1, 9)]
 
 
 def test_forgetting_without_a_file_is_nothing(tmp_path):
