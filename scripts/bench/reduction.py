@@ -1,14 +1,16 @@
 """What the response cache and gradient groups save, counted from outside Horovod.
 
-    scripts/uv run python scripts/bench/reduction.py [--ranks 2 4 8 16 32] [--rounds 3] [--json]
+    scripts/uv run python scripts/bench/reduction.py [--ranks 2 4 8 16 32] [--rounds 3] [--cycle-ms 1] [--json]
 
 Needs a C compiler; Open MPI and a Horovod built on it come in an environment of its own (some two minutes the first
-time). 32 ranks take 16 GB. Every round goes through {cache off, on} × {no groups, groups}, one after the other, so that
-whatever else the machine does falls on all alike; numbers are medians over the rounds, of a step after the first ones.
+time). 32 ranks take 16 GB. Every round goes through {cache off, on} × {no groups, groups}, one after the other in the
+same processes, so that whatever else the machine does falls on all alike; numbers are medians over the rounds, of a
+step after the first ones.
 
 A shim under LD_PRELOAD (pmpi.c) counts calls and bytes of control messages at rank 0 and of data, and the CPU time that
-rank 0's Horovod thread takes outside MPI: "coordinator", of which "idle" in cycles in which nothing was ready. Step
-times mean something up to as many ranks as there are cores; beyond, the processes wait for each other.
+rank 0's Horovod thread takes outside MPI: "coordinator", of which "idle" in cycles in which nothing was ready. The
+gradients of "200 small tensors" become ready one after another while nothing computes on these cores, as with a GPU;
+the FC-DenseNet trains on them, so that its step times mean something up to as many ranks as there are cores.
 """
 
 import argparse
@@ -57,7 +59,8 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8, 16, 32])
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="'neither' and 'both' among them")
-    parser.add_argument("--rows", type=int, default=2048, help="of the small tensors' work: 20 ms of a core for 2048")
+    parser.add_argument("--step-ms", type=float, default=100, help="the small tensors' step without communication")
+    parser.add_argument("--cycle-ms", type=float, help="Horovod's cycle, in all arms; default: the configuration's")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20, help="counted in each round and setting")
     parser.add_argument("--warm-up", type=int, default=5, help="steps before, in which Horovod learns the tensors")
@@ -67,22 +70,21 @@ def parse() -> argparse.Namespace:
 
 def environment() -> Path:
     """The Python of the worker's environment, which uv makes where it is missing."""
-    uv = HERE.parent / "uv"
-    subprocess.run([uv, "sync", "-q", "--script", WORKER], check=True)
+    uv, compiled = HERE.parent / "uv", os.environ | {"UV_COMPILE_BYTECODE": "1"}  # or each rank compiles TensorFlow's
+    subprocess.run([uv, "sync", "-q", "--script", WORKER], env=compiled, check=True)
     found = subprocess.run([uv, "python", "find", "--script", WORKER], check=True, capture_output=True, text=True)
     return Path(found.stdout.strip())
 
 
 def measure(python: Path, shim: Path, workload: str, ranks: int, options: argparse.Namespace) -> dict[str, Any]:
     """Every round's numbers by arm, and their medians."""
-    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in options.arms}
-    for _ in range(options.rounds):
-        for name in options.arms:
-            job = {"workload": workload, "rows": options.rows, "settings": ARMS[name]}
-            numbers = launch(python, shim, ranks, job | {"warm_up": options.warm_up, "steps": options.steps})
-            numbers["coordinator_ms"] = (numbers["control_ns"] + numbers["idle_ns"]) / 1e6
-            numbers["control_calls"] = sum(numbers[f"{kind}_calls"] for kind in ("bitvector", "gather", "broadcast"))
-            rounds[name].append(numbers)
+    cycle = {"cycle_time_ms": options.cycle_ms} if options.cycle_ms else {}
+    job = {name: getattr(options, name) for name in ("step_ms", "rounds", "warm_up", "steps")}
+    arms = {name: ARMS[name] | cycle for name in options.arms}
+    rounds = launch(python, shim, ranks, job | {"workload": workload, "arms": arms})
+    for numbers in (numbers for every in rounds.values() for numbers in every):
+        numbers["coordinator_ms"] = (numbers["control_ns"] + numbers["idle_ns"]) / 1e6
+        numbers["control_calls"] = sum(numbers[f"{kind}_calls"] for kind in ("bitvector", "gather", "broadcast"))
     medians = {
         name: {key: statistics.median(numbers[key] for numbers in every) for key in every[0]}
         for name, every in rounds.items()
@@ -90,7 +92,7 @@ def measure(python: Path, shim: Path, workload: str, ranks: int, options: argpar
     return {"workload": workload, "ranks": ranks, "arms": medians, "rounds": rounds}
 
 
-def launch(python: Path, shim: Path, ranks: int, job: dict[str, Any]) -> dict[str, float]:
+def launch(python: Path, shim: Path, ranks: int, job: dict[str, Any]) -> dict[str, list[dict[str, float]]]:
     settings = os.environ | {
         "LD_LIBRARY_PATH": str(python.parents[1] / "lib"),
         "PYTHONPATH": str(HERE.parents[1]),

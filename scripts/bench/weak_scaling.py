@@ -4,10 +4,10 @@
 
 The network and `training.reduction` of a configuration (the quickstart's), on numbers made up. All jobs are alive at
 once and take turns, a block of steps each, while the others are stopped. Efficiency is the median over the rounds of
-one rank's step time over N ranks'; a step time is the median of a block, of the slowest rank. It says something where
-nobody else uses these cores: others slow down N ranks as soon as they slow down one. Then every job trains on the
-same samples, divided among its ranks: the losses must agree, but for normalisations, which see the samples of one
-rank.
+one rank's step time over N ranks'; a step time is the median of a block, of the slowest rank. "Machine" is the same
+of N processes that know nothing of each other: what memory, caches and whoever else uses the cores leave, whatever is
+reduced; "reduction" is the rest, the step of N alone over that of N together. Then every job trains on the same
+samples, divided among its ranks: the losses must agree, but for normalisations, which see the samples of one rank.
 """
 
 import argparse
@@ -30,17 +30,20 @@ ROOT = HERE.parents[1]
 class Job:
     """N ranks that stand still but for `block`."""
 
-    def __init__(self, out: Path, ranks: int, samples: int, options: argparse.Namespace, cores: list[int]) -> None:
+    def __init__(
+        self, out: Path, ranks: int, samples: int, options: argparse.Namespace, cores: list[int], kind: str = "together"
+    ) -> None:
         self.out, self.ranks = out, ranks
         out.mkdir()
         launcher = Path(sys.executable).with_name("horovodrun")
         words = [launcher, "-np", ranks, "--gloo", sys.executable, HERE / "worker_scaling.py"]
-        words += [out, options.config, samples, options.steps]
+        words += [out, options.config, samples, options.steps, kind]
         settings = os.environ | {
             "BENCH_CORES": " ".join(map(str, cores)),
             "PYTHONPATH": str(ROOT),
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "HOROVOD_GLOO_TIMEOUT_SECONDS": "3600",  # a rank that is stopped is not lost
+            "HOROVOD_START_TIMEOUT": "600",  # nor is one that waits for its core
         }
         self.log = (out / "log").open("w")
         self.process = subprocess.Popen(
@@ -112,9 +115,11 @@ def main() -> None:
     if len(cores) < max(options.ranks):
         raise SystemExit(f"{max(options.ranks)} ranks need as many cores, here are {len(cores)}: give --ranks")
     with tempfile.TemporaryDirectory() as directory:
-        weak = rounds(options, Path(directory), {n: n * options.samples for n in options.ranks}, cores, options.rounds)
+        jobs = {(n, kind): n * options.samples for n in options.ranks for kind in KINDS[: 1 + (n > 1)]}
+        weak = rounds(options, Path(directory), jobs, cores, options.rounds)
         most = max(options.ranks)
-        same = rounds(options, Path(directory), dict.fromkeys(options.ranks, most * options.samples), cores, 2)
+        jobs = {(n, "together"): most * options.samples for n in options.ranks}
+        same = rounds(options, Path(directory), jobs, cores, 2)
     summary = summarise(weak, same)
     show(summary)
     if options.json:
@@ -124,7 +129,7 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", type=Path, default=ROOT / "configs/quickstart.yaml")
-    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4], help="1 among them")
+    parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4], help="1 among them, and more")
     parser.add_argument("--samples", type=int, default=2, help="of a rank and step")
     parser.add_argument("--rounds", type=int, default=5, help="in which each job has its turn")
     parser.add_argument("--steps", type=int, default=10, help="a turn")
@@ -132,47 +137,58 @@ def parse() -> argparse.Namespace:
     return parser.parse_args()
 
 
-Blocks = dict[int, list[tuple[float, list[float]]]]
+Blocks = dict[tuple[int, str], list[tuple[float, list[float]]]]  # by ranks and kind, every turn's step time and losses
+KINDS = "together", "alone"
 
 
 def rounds(
-    options: argparse.Namespace, directory: Path, samples: dict[int, int], cores: list[int], number: int
+    options: argparse.Namespace, directory: Path, samples: dict[tuple[int, str], int], cores: list[int], number: int
 ) -> Blocks:
-    """By the number of ranks, (step time, losses) of every turn; `samples` are of all ranks together."""
-    kind = "-".join(map(str, samples.values()))
+    """`number` turns of each job; `samples` are of all its ranks together."""
     with ExitStack() as stack:
         jobs = {}
-        for n, together in samples.items():
-            jobs[n] = Job(directory / f"{kind}_{n}", n, together, options, cores)
-            stack.callback(jobs[n].end)
-            jobs[n].begin()
-        turns = [{n: job.block() for n, job in jobs.items()} for _ in range(number)]
-    return {n: [turn[n] for turn in turns] for n in jobs}
+        for (n, kind), together in samples.items():
+            out = directory / f"{kind}_{n}_{together}_{number}"
+            jobs[n, kind] = job = Job(out, n, together, options, cores, kind)
+            stack.callback(job.end)
+        for job in jobs.values():
+            job.begin()
+        turns = [{key: job.block() for key, job in jobs.items()} for _ in range(number)]
+    return {key: [turn[key] for turn in turns] for key in jobs}
 
 
 def summarise(weak: Blocks, same: Blocks) -> dict[str, Any]:
     """`ratio` is the efficiency of most ranks."""
-    efficiency = {
-        n: statistics.median(one[0] / many[0] for one, many in zip(weak[1], weak[n], strict=True)) for n in weak
+
+    def ratios(a: tuple[int, str], b: tuple[int, str]) -> list[float]:
+        return [one[0] / other[0] for one, other in zip(weak[a], weak[b], strict=True)]
+
+    one, many = (1, "together"), [n for n, kind in weak if kind == "alone"]
+    every = {
+        "efficiency": {n: ratios(one, (n, "together")) for n in many},
+        "machine": {n: ratios(one, (n, "alone")) for n in many},
+        "reduction": {n: ratios((n, "alone"), (n, "together")) for n in many},
     }
+    found = {name: {n: statistics.median(values) for n, values in by.items()} for name, by in every.items()}
     return {
-        "ratio": efficiency[max(weak)],
-        "efficiency": efficiency,
-        "efficiencies": {n: [one[0] / many[0] for one, many in zip(weak[1], weak[n], strict=True)] for n in weak},
-        "step_s": {n: statistics.median(turn[0] for turn in weak[n]) for n in weak},
-        "loss": {n: [loss for turn in same[n] for loss in turn[1]][-1] for n in same},
-        "first_loss": {n: same[n][0][1][0] for n in same},
+        "ratio": found["efficiency"][max(many)],
+        **found,
+        "rounds": every,
+        "step_s": {n: statistics.median(turn[0] for turn in weak[n, "together"]) for n in (1, *many)},
+        "loss": {n: same[n, "together"][-1][1][-1] for n in (1, *many)},
+        "first_loss": {n: same[n, "together"][0][1][0] for n in (1, *many)},
     }
 
 
 def show(summary: dict[str, Any]) -> None:
-    print(f"{'ranks':>5} {'step':>9} {'efficiency':>11} {'(rounds)':>14} {'same samples: loss':>26}")
-    for n, efficiency in summary["efficiency"].items():
-        every = summary["efficiencies"][n]
-        print(
-            f"{n:5} {1e3 * summary['step_s'][n]:6.1f} ms {efficiency:11.3f} {min(every):6.3f} to {max(every):.3f} "
-            f"{summary['first_loss'][n]:10.6f} to {summary['loss'][n]:.6f}"
-        )
+    print(f"{'ranks':>5} {'step':>9} {'efficiency':>11} {'(rounds)':>16} {'machine':>8} {'reduction':>10} {'loss':>16}")
+    for n, step_s in summary["step_s"].items():
+        numbers = f"{'':47}"
+        if n in summary["efficiency"]:
+            every = summary["rounds"]["efficiency"][n]
+            numbers = f"{summary['efficiency'][n]:11.3f}   {min(every):5.3f} to {max(every):5.3f}"
+            numbers += f" {summary['machine'][n]:8.3f} {summary['reduction'][n]:10.3f}"
+        print(f"{n:5} {1e3 * step_s:6.1f} ms {numbers} {summary['first_loss'][n]:.6f} to {summary['loss'][n]:.6f}")
 
 
 if __name__ == "__main__":

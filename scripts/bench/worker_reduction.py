@@ -25,9 +25,11 @@
 # version = "0.28.1"
 # requires-dist = ["cloudpickle", "psutil", "pyyaml", "packaging"]
 # ///
-"""One rank of `reduction.py`: trains under one setting and counts what Horovod asks of MPI.
+"""One rank of `reduction.py`: trains under every setting in turn and counts what Horovod asks of MPI.
 
-argv: a JSON object with workload, rows, settings (of `training.reduction`), warm_up and steps. Rank 0 prints one.
+argv: a JSON object with workload, step_ms, arms (name: settings of `training.reduction`), rounds, warm_up and steps.
+Rank 0 prints one: every round's numbers by arm. Between settings Horovod ends and starts anew; MPI, which could not,
+is ours.
 """
 
 import ctypes
@@ -50,22 +52,34 @@ from train.optimizers import LarsAdam
 TENSORS = 200  # of the small workload
 COUNTERS = [f"{kind}_{what}" for what in ("calls", "bytes") for kind in ("bitvector", "gather", "broadcast", "data")]
 COUNTERS += ["control_ns", "unpack_ns", "idle_ns"]
+MULTIPLE = 3  # MPI_THREAD_MULTIPLE
 
 Step = Callable[[], Any]
 
 
 def main() -> None:
-    tf.config.threading.set_inter_op_parallelism_threads(1)
-    tf.config.threading.set_intra_op_parallelism_threads(1)
     job = json.loads(sys.argv[1])
-    config = Reduction.model_validate(job["settings"])
-    reduction.start(config)
-    step = small(config, job["rows"]) if job["workload"] == "small" else network(config)
-    first = counted(step, job["warm_up"])
-    found = counted(step, job["steps"]) | {"warm_up_gather_bytes": first["gather_bytes"]}
-    if reduction.rank() == 0:
+    waits = job["workload"] == "small"  # in one thread, while another hands gradients over
+    tf.config.threading.set_inter_op_parallelism_threads(1 + waits)
+    tf.config.threading.set_intra_op_parallelism_threads(1)
+    mpi = ctypes.CDLL(None)
+    mpi.MPI_Init_thread(None, None, MULTIPLE, ctypes.byref(ctypes.c_int()))
+    arms = {name: Reduction.model_validate(settings) for name, settings in job["arms"].items()}
+    made: dict[int, Step] = {}  # by the number of groups
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in arms}
+    for _ in range(job["rounds"]):
+        for name, config in arms.items():
+            reduction.start(config)
+            if config.groups not in made:
+                made[config.groups] = small(config, job["step_ms"]) if waits else network(config)
+            first = counted(made[config.groups], job["warm_up"])
+            numbers = counted(made[config.groups], job["steps"])
+            found[name].append(numbers | {"warm_up_gather_bytes": first["gather_bytes"]})
+            rank = reduction.rank()
+            reduction.stop()
+    if rank == 0:
         print(json.dumps(found), flush=True)
-    reduction.stop()
+    mpi.MPI_Finalize()
 
 
 def counted(step: Step, steps: int) -> dict[str, float]:
@@ -85,25 +99,36 @@ def read() -> list[int]:
     return list(values)
 
 
-def small(config: Reduction, rows: int) -> Step:
-    """TENSORS gradients of 16 × 16 numbers, one after the other; `rows` makes the time between them."""
+def small(config: Reduction, step_ms: float) -> Step:
+    """TENSORS gradients of 16 × 16 numbers, ready one after the other over the last two thirds of `step_ms`.
+
+    That is a backward pass on a device: until the next gradient is there the rank sleeps, and leaves the cores to
+    Horovod's threads, as a GPU does.
+    """
     weights = [tf.Variable(tf.eye(16)) for _ in range(TENSORS)]
     paths = [f"layer{number}/kernel" for number in range(TENSORS)]
+    began = [0.0]
+
+    def wait(before: Any, part: Any) -> Any:
+        time.sleep(max(0.0, began[0] + part * step_ms / 1e3 - time.perf_counter()))
+        return before
 
     @tf.function(autograph=False)
     def step() -> Any:
-        with tf.GradientTape() as tape:
-            x = tf.ones((rows, 16))
-            for weight in weights:
-                x = tf.tanh(x @ weight)
-            loss = tf.reduce_sum(x)
-        gradients = tape.gradient(loss, weights)
+        ready, gradients = tf.constant(0.0), []
+        for number, weight in enumerate(weights, start=1):
+            ready = tf.numpy_function(wait, [ready, tf.constant((1 + 2 * number / TENSORS) / 3)], tf.float32)
+            gradients.append(weight + tf.ensure_shape(ready, ()))
         means = reduction.average_gradients(gradients, grouping.groups(gradients, paths, config), config)
         for weight, mean in zip(weights, means, strict=True):
             weight.assign_sub(1e-3 * mean)
-        return loss
+        return ready
 
-    return lambda: step().numpy()
+    def timed() -> Any:
+        began[0] = time.perf_counter()
+        return step().numpy()
+
+    return timed
 
 
 def network(config: Reduction) -> Step:

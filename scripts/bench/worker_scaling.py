@@ -1,7 +1,8 @@
 """One rank of `weak_scaling.py`, on one core: steps in blocks, and stops itself after each until it is told to go on.
 
-argv: the directory for what it finds, the configuration, the number of samples and of steps a block; the environment
-has the cores. A line of RANK.jsonl is a block: the times of its steps in s, and the losses.
+argv: the directory for what it finds, the configuration, the number of samples and of steps a block, and whether it
+trains "together" with the other ranks or "alone", all samples divided alike. The environment has the cores. A line of
+RANK.jsonl is a block: the times of its steps in s, and the losses.
 """
 
 import json
@@ -13,7 +14,10 @@ from pathlib import Path
 
 out, config, samples, steps = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
 cores = [int(core) for core in os.environ["BENCH_CORES"].split()]
-os.sched_setaffinity(0, {cores[int(os.environ["HOROVOD_RANK"])]})  # before any thread is started
+rank, ranks = int(os.environ["HOROVOD_RANK"]), int(os.environ["HOROVOD_SIZE"])
+if sys.argv[5] == "alone":  # what a process without a launcher is
+    for name in [name for name in os.environ if name.startswith("HOROVOD_")]:
+        del os.environ[name]
 
 import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
@@ -24,12 +28,13 @@ from train.config import load  # noqa: E402
 from train.loop import make_step  # noqa: E402
 from train.optimizers import LarsAdam  # noqa: E402
 
+for thread in os.listdir("/proc/self/task"):  # and, from now on, those that they start
+    os.sched_setaffinity(int(thread), {cores[rank]})
 tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.config.threading.set_intra_op_parallelism_threads(1)
 experiment = load(Path(config))
 training = experiment.training
 reduction.start(training.reduction)
-rank, ranks = reduction.rank(), reduction.size()
 model = build(experiment.network.model_copy(update={"dropout": 0.0}), seed=0)
 optimizer = LarsAdam(training.optimizer)
 optimizer.build(model.trainable_variables)
