@@ -206,8 +206,9 @@ def _check(published: Sequence[Row]) -> Table:
 
 def _fitted(measured: Row) -> Table:
     title = (
-        f"The coordinator as measured: {1e6 * measured['message_s']:.3g} µs a message, "
-        f"{1e6 * measured['announcement_s']:.3g} µs a gradient and rank"
+        f"The coordinator as measured: {1e6 * measured['cycle_s']:.3g} µs a cycle, "
+        f"{1e6 * measured['message_s']:.3g} µs a message, {1e6 * measured['announcement_s']:.3g} µs a gradient and "
+        f"rank; at most {100 * measured['worst']:.0f}% off where not fitted"
     )
     table = Table(title=title, box=box.SIMPLE_HEAD)
     for column in ("ranks", "", "measured, ms", "model, ms", "fitted to it"):

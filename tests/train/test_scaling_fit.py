@@ -8,7 +8,7 @@ from namsa.errors import InputError
 from train.__main__ import main
 from train.scaling_fit import fit
 
-MESSAGE_S, ANNOUNCEMENT_S = 2e-6, 0.5e-6
+CYCLE_S, MESSAGE_S, ANNOUNCEMENT_S = 30e-6, 2e-6, 0.5e-6
 
 
 def output(path, counts=(2, 4, 8, 16, 32), wrong_at=()):
@@ -17,7 +17,8 @@ def output(path, counts=(2, 4, 8, 16, 32), wrong_at=()):
     for ranks in counts:
         arms = {}
         for arm, cycles in (("neither", 8.0 + ranks / 8), ("groups", 15.0), ("both", 0.0)):
-            seconds = ranks * (MESSAGE_S * cycles + ANNOUNCEMENT_S * 200) * (2 if ranks in wrong_at else 1)
+            law = CYCLE_S * cycles + ranks * (MESSAGE_S * cycles + ANNOUNCEMENT_S * 200)
+            seconds = law * (2 if ranks in wrong_at else 1)
             arms[arm] = {"gather_calls": cycles, "control_ns": seconds * 1e9}
         results.append({"workload": "small", "ranks": ranks, "arms": arms})
     path.write_text("a table\n" + json.dumps({"ratio": 1, "results": results}) + "\n")
@@ -26,6 +27,7 @@ def output(path, counts=(2, 4, 8, 16, 32), wrong_at=()):
 
 def test_costs_are_found_and_hold_where_they_were_not_fitted(tmp_path):
     found = fit(output(tmp_path / "reduction.txt"))
+    assert found["cycle_s"] == pytest.approx(CYCLE_S)
     assert found["message_s"] == pytest.approx(MESSAGE_S)
     assert found["announcement_s"] == pytest.approx(ANNOUNCEMENT_S)
     assert {row["ranks"] for row in found["rows"] if not row["fitted"]} == {4, 16}
