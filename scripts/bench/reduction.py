@@ -4,8 +4,8 @@
 
 Needs a C compiler; Open MPI and a Horovod built on it come in an environment of its own (some two minutes the first
 time). 32 ranks take 16 GB. Every round goes through {cache off, on} × {no groups, groups}, one after the other in the
-same processes, so that whatever else the machine does falls on all alike; numbers are medians over the rounds, of a
-step after the first ones.
+same processes (with --cycle-ms, each in its own), so that whatever else the machine does falls on all alike; numbers
+are medians over the rounds, of a step after the first ones.
 
 A shim under LD_PRELOAD (pmpi.c) counts calls and bytes of control messages at rank 0 and of data, and the CPU time that
 rank 0's Horovod thread takes outside MPI: "coordinator", of which "idle" in cycles in which nothing was ready. The
@@ -60,7 +60,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="'neither' and 'both' among them")
     parser.add_argument("--step-ms", type=float, default=100, help="the small tensors' step without communication")
-    parser.add_argument("--cycle-ms", type=float, help="Horovod's cycle, in all arms; default: the configuration's")
+    parser.add_argument(
+        "--cycle-ms", type=float, help="Horovod's cycle, each setting in processes of its own; default 1"
+    )
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20, help="counted in each round and setting")
     parser.add_argument("--warm-up", type=int, default=5, help="steps before, in which Horovod learns the tensors")
@@ -78,10 +80,15 @@ def environment() -> Path:
 
 def measure(python: Path, shim: Path, workload: str, ranks: int, options: argparse.Namespace) -> dict[str, Any]:
     """Every round's numbers by arm, and their medians."""
-    cycle = {"cycle_time_ms": options.cycle_ms} if options.cycle_ms else {}
-    job = {name: getattr(options, name) for name in ("step_ms", "rounds", "warm_up", "steps")}
-    arms = {name: ARMS[name] | cycle for name in options.arms}
-    rounds = launch(python, shim, ranks, job | {"workload": workload, "arms": arms})
+    job = {name: getattr(options, name) for name in ("step_ms", "warm_up", "steps")} | {"workload": workload}
+    arms: dict[str, dict[str, float]] = {name: ARMS[name] for name in options.arms}
+    if options.cycle_ms is None:
+        rounds = launch(python, shim, ranks, job | {"arms": arms, "rounds": options.rounds})
+    else:
+        rounds = {name: [] for name in arms}
+        for name, every in options.rounds * list(rounds.items()):
+            settings = arms[name] | {"cycle_time_ms": options.cycle_ms}
+            every.extend(launch(python, shim, ranks, job | {"arms": {name: settings}, "rounds": 1})[name])
     for numbers in (numbers for every in rounds.values() for numbers in every):
         numbers["coordinator_ms"] = (numbers["control_ns"] + numbers["idle_ns"]) / 1e6
         numbers["control_calls"] = sum(numbers[f"{kind}_calls"] for kind in ("bitvector", "gather", "broadcast"))
@@ -102,10 +109,15 @@ def launch(python: Path, shim: Path, ranks: int, job: dict[str, Any]) -> dict[st
     }
     command = [python.with_name("mpiexec"), "-n", ranks, "--oversubscribe", "--bind-to", "none"]
     command += ["--mca", "mpi_yield_when_idle", 1, "-x", f"LD_PRELOAD={shim}", python, WORKER, json.dumps(job)]
-    ended = subprocess.run(list(map(str, command)), env=settings, capture_output=True, text=True, check=False)
-    if ended.returncode:
-        raise SystemExit(ended.stdout + ended.stderr)
-    return dict(json.loads(ended.stdout.strip().splitlines()[-1]))
+    pipe = subprocess.PIPE
+    with subprocess.Popen(list(map(str, command)), env=settings, stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            out, errors = process.communicate()
+        finally:
+            process.terminate()  # it ends the ranks, which a kill would leave behind
+    if process.returncode:
+        raise SystemExit(out + errors)
+    return dict(json.loads(out.strip().splitlines()[-1]))
 
 
 def show(result: dict[str, Any]) -> None:
