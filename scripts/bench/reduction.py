@@ -3,9 +3,8 @@
     scripts/uv run python scripts/bench/reduction.py [--ranks 2 4 8 16 32] [--rounds 3] [--cycle-ms 1] [--json]
 
 Needs a C compiler; Open MPI and a Horovod built on it come in an environment of its own (some two minutes the first
-time). 32 ranks take 16 GB. Every round goes through {cache off, on} × {no groups, groups}, one after the other in the
-same processes (with --cycle-ms, each in its own), so that whatever else the machine does falls on all alike; numbers
-are medians over the rounds, of a step after the first ones.
+time). 32 ranks take 16 GB. Every round goes through {cache off, on} × {no groups, groups}, one after the other, so that
+whatever else the machine does falls on all alike; numbers are medians over the rounds, of a step after the first ones.
 
 A shim under LD_PRELOAD (pmpi.c) counts calls and bytes of control messages at rank 0 and of data, and the CPU time that
 rank 0's Horovod thread takes outside MPI: "coordinator", of which "idle" in cycles in which nothing was ready. The
@@ -80,18 +79,15 @@ def environment() -> Path:
 
 def measure(python: Path, shim: Path, workload: str, ranks: int, options: argparse.Namespace) -> dict[str, Any]:
     """Every round's numbers by arm, and their medians."""
+    rounds: dict[str, list[dict[str, float]]] = {name: [] for name in options.arms}
     job = {name: getattr(options, name) for name in ("step_ms", "warm_up", "steps")} | {"workload": workload}
-    arms: dict[str, dict[str, float]] = {name: ARMS[name] for name in options.arms}
-    if options.cycle_ms is None:
-        rounds = launch(python, shim, ranks, job | {"arms": arms, "rounds": options.rounds})
-    else:
-        rounds = {name: [] for name in arms}
-        for name, every in options.rounds * list(rounds.items()):
-            settings = arms[name] | {"cycle_time_ms": options.cycle_ms}
-            every.extend(launch(python, shim, ranks, job | {"arms": {name: settings}, "rounds": 1})[name])
-    for numbers in (numbers for every in rounds.values() for numbers in every):
-        numbers["coordinator_ms"] = (numbers["control_ns"] + numbers["idle_ns"]) / 1e6
-        numbers["control_calls"] = sum(numbers[f"{kind}_calls"] for kind in ("bitvector", "gather", "broadcast"))
+    cycle = {"cycle_time_ms": options.cycle_ms} if options.cycle_ms else {}
+    for _ in range(options.rounds):
+        for name in options.arms:
+            numbers = launch(python, shim, ranks, job | {"settings": ARMS[name] | cycle})
+            numbers["coordinator_ms"] = (numbers["control_ns"] + numbers["idle_ns"]) / 1e6
+            numbers["control_calls"] = sum(numbers[f"{kind}_calls"] for kind in ("bitvector", "gather", "broadcast"))
+            rounds[name].append(numbers)
     medians = {
         name: {key: statistics.median(numbers[key] for numbers in every) for key in every[0]}
         for name, every in rounds.items()
@@ -99,7 +95,7 @@ def measure(python: Path, shim: Path, workload: str, ranks: int, options: argpar
     return {"workload": workload, "ranks": ranks, "arms": medians, "rounds": rounds}
 
 
-def launch(python: Path, shim: Path, ranks: int, job: dict[str, Any]) -> dict[str, list[dict[str, float]]]:
+def launch(python: Path, shim: Path, ranks: int, job: dict[str, Any]) -> dict[str, float]:
     settings = os.environ | {
         "LD_LIBRARY_PATH": str(python.parents[1] / "lib"),
         "PYTHONPATH": str(HERE.parents[1]),

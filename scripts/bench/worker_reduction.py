@@ -25,17 +25,14 @@
 # version = "0.28.1"
 # requires-dist = ["cloudpickle", "psutil", "pyyaml", "packaging"]
 # ///
-"""One rank of `reduction.py`: trains under every setting in turn and counts what Horovod asks of MPI.
+"""One rank of `reduction.py`: trains under one setting and counts what Horovod asks of MPI.
 
-argv: a JSON object with workload, step_ms, arms (name: settings of `training.reduction`), rounds, warm_up and steps.
-Rank 0 prints one: every round's numbers by arm. Between settings Horovod ends and starts anew; MPI, which could not,
-is ours. Nor can Horovod where cycle time and fusion threshold were given (it crashes), so that with several settings
-its own hold, 1 ms and 128 MiB.
+argv: a JSON object with workload, step_ms, settings (of `training.reduction`), warm_up and steps. Rank 0 prints one.
+One setting a process: a Horovod that is started again keeps some of the first one's.
 """
 
 import ctypes
 import json
-import os
 import statistics
 import sys
 import time
@@ -54,7 +51,6 @@ from train.optimizers import LarsAdam
 TENSORS = 200  # of the small workload
 COUNTERS = [f"{kind}_{what}" for what in ("calls", "bytes") for kind in ("bitvector", "gather", "broadcast", "data")]
 COUNTERS += ["control_ns", "unpack_ns", "idle_ns"]
-MULTIPLE = 3  # MPI_THREAD_MULTIPLE
 
 Step = Callable[[], Any]
 
@@ -64,35 +60,14 @@ def main() -> None:
     waits = job["workload"] == "small"  # in one thread, while another hands gradients over
     tf.config.threading.set_inter_op_parallelism_threads(1 + waits)
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    mpi = ctypes.CDLL(None)
-    mpi.MPI_Init_thread(None, None, MULTIPLE, ctypes.byref(ctypes.c_int()))
-    arms = {name: Reduction.model_validate(settings) for name, settings in job["arms"].items()}
-    if len(arms) * job["rounds"] > 1:
-        reduction.hvd.init = without(reduction.hvd.init, "HOROVOD_CYCLE_TIME", "HOROVOD_FUSION_THRESHOLD")
-    made: dict[int, Step] = {}  # by the number of groups
-    found: dict[str, list[dict[str, float]]] = {name: [] for name in arms}
-    for _ in range(job["rounds"]):
-        for name, config in arms.items():
-            reduction.start(config)
-            if config.groups not in made:
-                made[config.groups] = small(config, job["step_ms"]) if waits else network(config)
-            first = counted(made[config.groups], job["warm_up"])
-            numbers = counted(made[config.groups], job["steps"])
-            found[name].append(numbers | {"warm_up_gather_bytes": first["gather_bytes"]})
-            rank = reduction.rank()
-            reduction.stop()
-    if rank == 0:
+    config = Reduction.model_validate(job["settings"])
+    reduction.start(config)
+    step = small(config, job["step_ms"]) if waits else network(config)
+    first = counted(step, job["warm_up"])
+    found = counted(step, job["steps"]) | {"warm_up_gather_bytes": first["gather_bytes"]}
+    if reduction.rank() == 0:
         print(json.dumps(found), flush=True)
-    mpi.MPI_Finalize()
-
-
-def without(start: Callable[[], None], *names: str) -> Callable[[], None]:
-    def begin() -> None:
-        for name in names:
-            os.environ.pop(name, None)
-        start()
-
-    return begin
+    reduction.stop()
 
 
 def counted(step: Step, steps: int) -> dict[str, float]:
