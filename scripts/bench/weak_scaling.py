@@ -34,7 +34,6 @@ class Job:
         self, out: Path, ranks: int, samples: int, options: argparse.Namespace, cores: list[int], kind: str = "together"
     ) -> None:
         self.out, self.ranks = out, ranks
-        out.mkdir()
         launcher = Path(sys.executable).with_name("horovodrun")
         words = [launcher, "-np", ranks, "--gloo", sys.executable, HERE / "worker_scaling.py"]
         words += [out, options.config, samples, options.steps, kind]
@@ -148,7 +147,7 @@ def rounds(
     with ExitStack() as stack:
         jobs = {}
         for (n, kind), together in samples.items():
-            out = directory / f"{kind}_{n}_{together}_{number}"
+            out = Path(tempfile.mkdtemp(prefix=f"{kind}_{n}_", dir=directory))
             jobs[n, kind] = job = Job(out, n, together, options, cores, kind)
             stack.callback(job.end)
         for job in jobs.values():
