@@ -127,10 +127,10 @@ def seen(patterns: Array, made: Channels, power: float, gain: float) -> Array:
     gain · (I / I₀)^power of the averages, as of pixels; deflection in tenths of the semiangle, phase in
     tenths of a radian.
     """
-    averages = patterns if made.means is None else patterns @ made.means
+    averages = patterns if made.means is None else _each(patterns, made.means)
     found = [gain * (averages * patterns.shape[-1]) ** power]
     if made.angles is not None:
-        total, y, x = np.moveaxis(patterns @ made.angles, -1, 0)
+        total, y, x = np.moveaxis(_each(patterns, made.angles), -1, 0)
         deflection = np.stack([y, x], axis=-1) / np.where(total > 0, total, 1)[..., None]
         if made.deflection:
             found.append(TENTHS / made.semiangle_mrad * deflection)
@@ -138,3 +138,8 @@ def seen(patterns: Array, made: Channels, power: float, gain: float) -> Array:
             phase = virtual.integrated(deflection, made.step_angstrom, made.wavelength_angstrom, periodic=False)
             found.append(TENTHS * phase[..., None])
     return np.concatenate(found, axis=-1, dtype=np.float32)
+
+
+def _each(patterns: Array, matrix: Array) -> Array:
+    """patterns @ matrix in one product, where NumPy would call BLAS, and wait for its threads, for each scan row."""
+    return (patterns.reshape(-1, patterns.shape[-1]) @ matrix).reshape(*patterns.shape[:-1], -1)
