@@ -54,11 +54,13 @@ def main() -> int:
     options = parse()
     rows = []
     for arm in options.arms:
-        folder = options.work / f"{'images' if arm == 'detector' else 'patterns'}-{options.train}"
+        kind = "images" if arm == "detector" else "patterns"
+        folder = options.work / f"{kind}-{options.train}"
         changes = [*overrides(arm, options.set), f"training.epochs={options.epochs}", f"data.directory={folder}"]
         experiment = load(CONFIG, changes)
         if not (folder / factory.ELSEWHERE).exists():
-            copy(options.samples, folder, experiment, options.train)
+            others = list(options.work.glob(f"*-{options.train}/{factory.ELSEWHERE}"))  # the very same samples
+            copy(others[0].parent if others else options.samples, folder, experiment, options.train)
         run = options.work / f"{arm}-{options.train}-{options.epochs}{options.name}"
         if not (run / "evaluation.json").exists():
             settings = [part for change in changes for part in ("--set", change)]
