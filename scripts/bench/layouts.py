@@ -10,7 +10,7 @@ Run again, it takes up where it stopped.
 The paper's layout has patterns as images, which must have the target's shape: its samples have their 33×33 pixels
 shared out by area among 32×32, and the target stays on the 32×32 scan positions.
 
-"ratio" is the paper's mean absolute error over that of the best arm, on the test materials.
+"ratio" is the paper's mean absolute error over the best arm's, on the test materials.
 """
 
 import argparse
@@ -38,14 +38,16 @@ from train.fit import overlap
 
 CONFIG = Path(__file__).parents[2] / "configs/benchmark.yaml"
 PAPER = ("detector={shape: [32, 32], pixel_mrad: 3.09375}", "training.inputs.layout=detector")  # 33 · 3 mrad in 32
-ARMS: dict[str, tuple[int, tuple[str, ...]]] = {  # channels, and what differs from the benchmark's configuration
+PIXELS = ("training.inputs.channels=pixels", "training.inputs.guess=none")
+POLAR, BINNED = "training.inputs.channels=polar", "training.inputs.channels=binned"
+ARMS: dict[str, tuple[int, tuple[str, ...]]] = {  # channels, and how they come about
     "detector": (1024, PAPER),
     "scan": (1089, ()),
-    "binned": (121, ("training.inputs.channels=binned", "training.inputs.bin_pixels=3")),
-    "polar": (101, ("training.inputs.channels=polar",)),
+    "binned": (121, (BINNED, "training.inputs.bin_pixels=3")),
+    "polar": (101, (POLAR,)),
     "virtual": (7, ("training.inputs.channels=virtual",)),
     "scan+dpc": (1090, ("training.inputs.guess=dpc",)),
-    "polar+dpc": (102, ("training.inputs.channels=polar", "training.inputs.guess=dpc")),
+    "polar+dpc": (102, (POLAR, "training.inputs.guess=dpc")),
     "virtual+dpc": (8, ("training.inputs.channels=virtual", "training.inputs.guess=dpc")),
 }
 
@@ -128,7 +130,8 @@ def overrides(arm: str, more: Sequence[str]) -> list[str]:
     channels, own = ARMS[arm]
     network = alike(channels, [override for override in more if override.startswith("network.")])
     tree = yaml.safe_dump(network.model_dump(mode="json"), default_flow_style=True)
-    return [f"network={tree}", *(override for override in more if not override.startswith("network.")), *own]
+    rest = [override for override in more if not override.startswith("network.")]
+    return [f"network={tree}", *PIXELS, *rest, *own]
 
 
 def alike(channels: int, more: Sequence[str]) -> NetworkConfig:
@@ -138,8 +141,7 @@ def alike(channels: int, more: Sequence[str]) -> NetworkConfig:
     wanted = count(reference).parameters
 
     def grown(growth: int) -> NetworkConfig:
-        wider = {"input_shape": shape, "growth": growth, "first_filters": 2 * growth}
-        return reference.model_copy(update=wider)
+        return reference.model_copy(update={"input_shape": shape, "growth": growth, "first_filters": 2 * growth})
 
     return min((grown(growth) for growth in range(4, 129)), key=lambda n: abs(count(n).parameters - wanted))
 
@@ -148,14 +150,13 @@ def read(run: Path) -> dict[str, Any]:
     found = json.loads((run / "evaluation.json").read_text(encoding="utf-8"))
     steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
     splits = {row["split"]: row for row in found["by_split"]}
-    by = {row["wanted_thickness_angstrom"]: row for row in found["by_thickness"]}
     return {
         "parameters": found["run"]["parameters"],
         "step_ms": 1e3 * float(np.median([row["step_s"] for row in steps])),
         "huber": list(huber(steps)),
         "dev": splits.get("dev"),
         "test": splits.get("test"),
-        "by_thickness": by,
+        "by_thickness": {row["wanted_thickness_angstrom"]: row for row in found["by_thickness"]},
     }
 
 
