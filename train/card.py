@@ -26,7 +26,7 @@ def card(name: str, experiment: Experiment, facts: Facts) -> str:
 
 def _for_what(name: str, experiment: Experiment) -> Iterator[str]:
     at, varied = conditions(experiment), experiment.variation.given() if experiment.variation else {}
-    focus = varied.get("defocus_angstrom", (-experiment.microscope.aberrations.get("C10", 0.0),))
+    focus = varied.get("defocus_angstrom", (0.0 - experiment.microscope.aberrations.get("C10", 0.0),))
     others = {key: value for key, value in experiment.microscope.aberrations.items() if key != "C10" and value}
     yield f"# {name}"
     yield ""
