@@ -1,6 +1,6 @@
 """`python -m train pack RUN_DIR --out DIR`: a finished run as a folder that can be shipped, and its card.
 
-config.yaml         the run's, but for where its samples were
+config.yaml         the run's, but for where its samples were and how long they might take
 weights.npz         the network's variables alone, in a checkpoint's format; kernels in float16 where that does no harm
 calibration.json, transfer.json   as `train.calibrate` wrote them
 CARD.md             what it is for, what it was trained on, how good it is and where not (`train.card`)
@@ -66,7 +66,9 @@ def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: Non
         chosen = [(entry, dataset.read(entry.id)) for entry in _spaced(held_out)]
         if not chosen:
             raise InputError(f"{directory} holds none of the samples that {run_dir} was evaluated on")
-        write_whole(partial / "config.yaml", dump_yaml(model.experiment.model_copy(update={"data": Data()})))
+        whole = model.experiment.training.model_copy(update={"simulate_seconds": None})
+        shipped = model.experiment.model_copy(update={"data": Data(), "training": whole})
+        write_whole(partial / "config.yaml", dump_yaml(shipped))
         for name in COPIED:
             write_whole(partial / name, (run_dir / name).read_text(encoding="utf-8"))
         facts["weights"] = _write_weights(model, partial, [record for _, record in chosen])
