@@ -10,7 +10,7 @@ import json
 import math
 import warnings
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -131,6 +131,12 @@ def read(directory: Path) -> tuple[Entry, ...]:
     Raises InputError where there is none, or it was cut short, edited, or written by a newer version.
     """
     return _read(directory / FILE_NAME)[1]
+
+
+def present(directory: Path, ids: Collection[str]) -> list[Entry]:
+    """Those entries of `read` whose samples are there, by their `ids`."""
+    there = frozenset(ids)
+    return [entry for entry in read(directory) if entry.id in there]
 
 
 def config_hash(config: SimulationConfig, materials: Sequence[Material]) -> str:

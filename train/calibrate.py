@@ -23,7 +23,6 @@ from namsa.shards import Dataset
 from train import consistency, ensemble, mott_bethe, uncertainty
 from train.config import Experiment
 from train.evaluate import write_json
-from train.reconstruct import PASSES
 from train.trained import Model, conditions, find
 
 Array = npt.NDArray[Any]
@@ -46,8 +45,7 @@ def calibrate(
     experiment, trained = model.experiment, conditions(model.experiment)
     scan, detector = trained.scan_shape, trained.detector_shape
     with Dataset(experiment.data.directory) as dataset:
-        ids = set(dataset.ids)
-        present = [entry for entry in manifest.read(experiment.data.directory) if entry.id in ids]
+        present = manifest.present(experiment.data.directory, dataset.ids)
         of = {split: [e for e in present if e.split == split] for split in ("train", "dev", "test")}
         if not of["dev"]:
             raise InputError(f"{experiment.data.directory} has no sample of the dev split to calibrate with")
@@ -73,12 +71,9 @@ def calibrate(
 def answering(model: Model, passes: int | None = None) -> tuple[ensemble.Predict, str, int]:
     """`ensemble.members` of windows as they were trained, as `reconstruct` has them; what they are; how many."""
     experiment, trained = model.experiment, conditions(model.experiment)
-    whole = experiment.training.inputs.layout == "detector"
-    scan, detector = trained.scan_shape, trained.detector_shape
-    chosen = ensemble.symmetries(trained.symmetric and not whole, scan, detector, trained.scan_step_angstrom)
-    if passes is None:
-        passes = PASSES if len(chosen) == 1 and experiment.network.dropout else 0
-    answers = ensemble.members(ensemble.network(model, detector if whole else scan), model, chosen, passes)
+    chosen, passes = ensemble.guises(model, trained.scan_shape, trained.scan_step_angstrom, passes)
+    _, *image = experiment.network.input_shape
+    answers = ensemble.members(ensemble.network(model, (image[0], image[1])), model, chosen, passes)
     method = f"{len(chosen)} symmetries" + (f", {passes} passes with dropout each" if passes else "")
     return answers, method, len(chosen) * max(1, passes)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from namsa.words import counted, duration
 from train.config import Experiment
-from train.trained import conditions
+from train.trained import conditions, defocus, span
 
 Facts = Mapping[str, Any]
 
@@ -25,8 +25,7 @@ def card(name: str, experiment: Experiment, facts: Facts) -> str:
 
 
 def _for_what(name: str, experiment: Experiment) -> Iterator[str]:
-    at, varied = conditions(experiment), experiment.variation.given() if experiment.variation else {}
-    focus = varied.get("defocus_angstrom", (0.0 - experiment.microscope.aberrations.get("C10", 0.0),))
+    at = conditions(experiment)
     others = {key: value for key, value in experiment.microscope.aberrations.items() if key != "C10" and value}
     yield f"# {name}"
     yield ""
@@ -46,8 +45,8 @@ def _for_what(name: str, experiment: Experiment) -> Iterator[str]:
                 f"pixels up to twice that; must reach {at.reach_mrad:g} mrad",
             ),
             ("window", f"{_times(at.scan_shape)} positions", "any scan, in overlapping windows"),
-            ("thickness", f"{_span(experiment.specimen.thickness_angstrom)} Å", "not checked: no file says it"),
-            ("defocus, underfocus > 0, of the entrance", f"{_span(focus)} Å", "not checked"),
+            ("thickness", f"{span(experiment.specimen.thickness_angstrom)} Å", "not checked: no file says it"),
+            ("defocus, underfocus > 0, of the entrance", f"{span(defocus(experiment))} Å", "not checked"),
             ("other aberrations, Å", str(others or "none"), "not checked"),
             ("dose, electrons a pattern", _dose(experiment), "not checked"),
         ],
@@ -257,8 +256,3 @@ def _pair(pair: Sequence[float]) -> str:
 
 def _times(shape: Sequence[int]) -> str:
     return "×".join(map(str, shape))
-
-
-def _span(values: Sequence[float]) -> str:
-    low, high = min(values), max(values)
-    return f"{low:g}" if low == high else f"{low:g} to {high:g}"

@@ -20,9 +20,10 @@ import tensorflow as tf
 import xxhash
 
 from namsa.backend import available_cores
-from namsa.errors import WorkError
+from namsa.errors import InputError, WorkError
 from namsa.manifest import Entry
 from namsa.records import Record
+from namsa.shards import Dataset
 from train import noise, symmetries
 from train.channels import Channels, channels, seen
 from train.channels_graph import seen_by_graph
@@ -90,6 +91,14 @@ def mean_target(dataset: Readable, ids: Sequence[str]) -> npt.NDArray[np.float64
 
 
 # ---- An epoch -------------------------------------------------------------------------------------------------------
+
+
+def check_are_of(dataset: Dataset, experiment: Experiment) -> None:
+    """Raises InputError where the samples in `dataset` are those of another configuration."""
+    if dataset.config_hash not in (None, experiment.samples_hash()):
+        raise InputError(
+            f"{experiment.data.directory} holds samples of another configuration: set data.directory to another place"
+        )
 
 
 def too_few(samples: int, ranks: int, batch_size: int) -> str:

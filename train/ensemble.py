@@ -14,10 +14,12 @@ import numpy.typing as npt
 from fcdensenet.build import build
 from namsa.errors import InputError
 from train import checkpoint
-from train.trained import Model
+from train.trained import Model, conditions
 
 Array = npt.NDArray[Any]
 Predict = Callable[[Array], Array]
+
+PASSES = 8  # with dropout, where no symmetry makes an ensemble
 
 
 def network(model: Model, image: tuple[int, int]) -> Any:
@@ -50,6 +52,21 @@ def symmetries(symmetric: bool, scan: Sequence[int], detector: Sequence[int], st
         return [0]
     alike = scan[0] == scan[1] and detector[0] == detector[1] and bool(np.isclose(steps[0], steps[1]))
     return list(range(8 if alike else 4))
+
+
+def guises(
+    model: Model, window: Sequence[int], step_angstrom: Sequence[float], passes: int | None
+) -> tuple[list[int], int]:
+    """In what guises a window of positions is shown: the symmetries, and how often each with dropout.
+
+    passes: None for as many as it takes to have more than one answer
+    """
+    trained = conditions(model.experiment)
+    symmetric = trained.symmetric and model.experiment.training.inputs.layout == "scan"
+    chosen = symmetries(symmetric, window, trained.detector_shape, step_angstrom)
+    if passes is None:
+        passes = PASSES if len(chosen) == 1 and model.experiment.network.dropout else 0
+    return chosen, passes
 
 
 def mirrored(patterns: Array, symmetry: int) -> Array:

@@ -70,10 +70,7 @@ def _samples(experiment: Experiment, ranks: int) -> tuple[Sequence[Entry], Tree 
     there: set[str] = set()
     if directory.is_dir() and shard_paths(directory):
         with Dataset(directory) as dataset:
-            if dataset.config_hash not in (None, experiment.samples_hash()):
-                raise InputError(
-                    f"{directory} holds samples of another configuration: set data.directory to another place"
-                )
+            data.check_are_of(dataset, experiment)
             there = set(dataset.ids)
     materials = select(experiment.materials)
     entries = [entry for entry in manifest.build(experiment, materials) if not entry.skipped]

@@ -129,10 +129,8 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         share, shares = reduction.local_rank(), reduction.local_size()
     with reduction.together():
         dataset = stack.enter_context(Dataset(directory))
-        if dataset.config_hash not in (None, experiment.samples_hash()):
-            raise InputError(f"{directory} holds samples of another configuration: set data.directory to another place")
-        ids = set(dataset.ids)
-        present = [entry for entry in manifest.read(directory) if entry.id in ids]
+        data.check_are_of(dataset, experiment)
+        present = manifest.present(directory, dataset.ids)
         to_learn = data.limited([entry for entry in present if entry.split == "train"], training.samples)
         held_out = [entry for entry in present if entry.split != "train"]
     if not experiment.data.node_local:

@@ -59,8 +59,7 @@ def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: Non
     partial.mkdir(parents=True)
     directory = model.experiment.data.directory
     with Dataset(directory) as dataset:
-        ids = set(dataset.ids)
-        entries = [entry for entry in manifest.read(directory) if entry.id in ids]
+        entries = manifest.present(directory, dataset.ids)
         facts["strata"] = strata.strata(entries)
         held_out = [entry for entry in entries if entry.split == facts["evaluation"]["split"]]
         chosen = [(entry, dataset.read(entry.id)) for entry in _spaced(held_out)]
@@ -126,14 +125,14 @@ def _write_weights(model: Model, out: Path, records: Sequence[Record]) -> dict[s
     own = {variable.path for variable in ensemble.network(model, (image[0], image[1])).variables}
     kept = [(name, array) for name, array in zip(header["variables"], arrays, strict=True) if name in own]
     truth = np.stack([record.density for record in records]).astype(np.float64)
-    whole = _answers(answering(model)[0], records)
+    whole = answers_to(answering(model)[0], records)
     error = float(np.sqrt(np.mean((whole - truth) ** 2)))
     there = replace(model, folder=out, weights=out / "weights.npz")
     for dtype in ("float16", "float32"):
         with writing(there.weights) as file, np.errstate(over="ignore"):
             chosen = [array.astype(dtype) if array.ndim > 1 else array for _, array in kept]
             checkpoint.write(file, facts, [name for name, _ in kept], chosen)
-        changed = _answers(answering(there)[0], records) - whole
+        changed = answers_to(answering(there)[0], records) - whole
         if np.sqrt(np.mean(changed**2)) <= HARM * error:  # not where a weight overflowed: that is not a number
             break
     return {
@@ -147,7 +146,7 @@ def _write_weights(model: Model, out: Path, records: Sequence[Record]) -> dict[s
     }
 
 
-def _answers(answers: ensemble.Predict, records: Sequence[Record], dose: float | None = None) -> Array:
+def answers_to(answers: ensemble.Predict, records: Sequence[Record], dose: float | None = None) -> Array:
     """The mean answer to each record's patterns, under the noise of `dose` electrons a pattern: (n, h, w), e/Å²."""
     found = []
     for number, record in enumerate(records):
@@ -171,7 +170,7 @@ def _by_dose(model: Model, chosen: Sequence[tuple[Entry, Record]], on_sample: On
         records = [record for entry, record in chosen if entry.thickness_angstrom == thickness]
         rows = [
             metrics(answer, record.density, huber_delta=loss.huber_delta)
-            for answer, record in zip(_answers(answers, records, dose), records, strict=True)
+            for answer, record in zip(answers_to(answers, records, dose), records, strict=True)
         ]
         yield {"electrons": dose, "thickness_angstrom": thickness, "samples": len(rows)} | mean_metrics(rows)
         on_sample(done, len(doses) * len(thicknesses))

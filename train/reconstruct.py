@@ -38,7 +38,6 @@ BATCH_BYTES = 128 * 2**20  # of windows that the network is given at once
 NEGATIVE = 0.01  # of the intensity: what a subtracted dark level may leave
 MARGIN = 1 / 8  # of a window's side, where the network sees the padding behind the window's edge most
 COLOURS = {"density": "viridis", "uncertainty": "cividis", "trust": "RdYlGn"}
-PASSES = 8  # with dropout, where no symmetry makes an ensemble
 
 
 @dataclass(frozen=True)
@@ -203,10 +202,7 @@ def _network(
     whole = model.experiment.training.inputs.layout == "detector"
     window, multiple = _window(scan, model, trained, whole)
     image = trained.detector_shape if whole else window
-    symmetric = trained.symmetric and not whole
-    chosen = ensemble.symmetries(symmetric, window, trained.detector_shape, plan.step_angstrom)
-    if passes is None:
-        passes = PASSES if len(chosen) == 1 and model.experiment.network.dropout else 0
+    chosen, passes = ensemble.guises(model, window, plan.step_angstrom, passes)
     predict = ensemble.members(ensemble.network(model, image), model, chosen, passes)
     say(
         f"{model.name}: windows of {window[0]}×{window[1]} positions, "

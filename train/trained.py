@@ -6,6 +6,7 @@ and one file of weights (.npz, a checkpoint's format), and beside them, where th
 """
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -120,18 +121,23 @@ def conditions(experiment: Experiment) -> Conditions:
 def not_in_the_file(experiment: Experiment) -> str:
     """One line about what a network was trained for and no data file says."""
     thickness = experiment.specimen.thickness_angstrom
-    varied = experiment.variation.given() if experiment.variation else {}
-    defocus = varied.get("defocus_angstrom", (0.0 - experiment.microscope.aberrations.get("C10", 0.0),))
     dose = experiment.training.inputs.dose_electrons_per_pattern
     noise = "without noise" if dose is None else f"at {dose} electrons a pattern"
     others = {name: value for name, value in experiment.microscope.aberrations.items() if name != "C10" and value}
     lens = f", {others}" if others else ""
     return (
-        f"not in the file, so not checked: trained for thickness {_span(thickness)} Å, defocus {_span(defocus)} Å"
-        f"{lens}, {noise}"
+        f"not in the file, so not checked: trained for thickness {span(thickness)} Å, "
+        f"defocus {span(defocus(experiment))} Å{lens}, {noise}"
     )
 
 
-def _span(values: tuple[float, ...]) -> str:
+def defocus(experiment: Experiment) -> tuple[float, ...]:
+    """Of the entrance, in Å, underfocus positive: the one value, or those between which it varies."""
+    varied = experiment.variation.given() if experiment.variation else {}
+    return varied.get("defocus_angstrom", (0.0 - experiment.microscope.aberrations.get("C10", 0.0),))
+
+
+def span(values: Sequence[float]) -> str:
+    """In words, from the least to the most."""
     least, most = min(values), max(values)
     return f"{least:g}" if least == most else f"{least:g} to {most:g}"

@@ -30,6 +30,7 @@ from rich.table import Table
 from namsa import manifest
 from namsa.shards import Dataset
 from train.config import Experiment, load
+from train.runs import read_steps
 
 Row = dict[str, Any]
 SPARSE = 0.1  # of the steps: how often a run writes a checkpoint, and what of it the training loss is the mean of
@@ -59,8 +60,7 @@ def simulated(options: argparse.Namespace, experiment: Experiment) -> int:
     words = [f"--set={each}" for each in options.overrides]
     run([sys.executable, "-m", "namsa", "dataset", str(options.config), "--out", str(directory), *words])
     with Dataset(directory) as dataset:
-        there = set(dataset.ids)
-    return sum(entry.split == "train" and entry.id in there for entry in manifest.read(directory))
+        return sum(entry.split == "train" for entry in manifest.present(directory, dataset.ids))
 
 
 def trained(options: argparse.Namespace, experiment: Experiment, samples: int, ranks: int) -> Row:
@@ -73,17 +73,18 @@ def trained(options: argparse.Namespace, experiment: Experiment, samples: int, r
         command = [sys.executable, "-m", "train", str(options.config), "--run-dir", str(run_dir)]
         run([*launcher, *command, *(f"--set={each}" for each in overrides)])
     evaluation = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))
-    steps = [json.loads(line) for line in (run_dir / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    taken = read_steps(run_dir / "metrics.jsonl", ("huber", "step_s"))
+    number = len(taken["huber"])
     return {
         "samples": samples,
         "ranks": ranks,
         "epochs": changes["training.epochs"],
-        "steps": len(steps),
-        "train_huber": float(np.mean([row["huber"] for row in steps[-max(1, int(SPARSE * len(steps))) :]])),
+        "steps": number,
+        "train_huber": float(np.mean(taken["huber"][-max(1, int(SPARSE * number)) :])),
         **{key: evaluation["mean"][key] for key in ("huber", "mae", "ssim", "pearson")},
         "mae_error": standard_error(evaluation, "mae"),
         "mean_image_mae": evaluation["mean_predictor"]["mae"],
-        "seconds": sum(row["step_s"] for row in steps),
+        "seconds": float(taken["step_s"].sum()),
     }
 
 

@@ -18,7 +18,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from namsa.materials import select
 from namsa.simulate import Sample
 from train.config import Experiment, load
 from train.fit import overlap
+from train.runs import read_steps
 
 CONFIG = Path(__file__).parents[2] / "configs/benchmark.yaml"
 PAPER = ("detector={shape: [32, 32], pixel_mrad: 3.09375}", "training.inputs.layout=detector")  # 33 · 3 mrad in 32
@@ -97,7 +98,8 @@ def copy(source: Path, target: Path, experiment: Experiment, train: int) -> None
 def chosen(entries: Sequence[Entry], there: Sequence[str], train: int) -> list[Entry]:
     """All held-out samples and `train` others, drawn evenly."""
     order = np.random.default_rng(0).permutation(len(entries))
-    found = [entry for entry in (entries[index] for index in order) if entry.id in set(there)]
+    ids = frozenset(there)
+    found = [entry for entry in (entries[index] for index in order) if entry.id in ids]
     to_learn = [entry for entry in found if entry.split == "train"]
     if len(to_learn) < train:
         raise SystemExit(f"there are {len(to_learn)} samples to learn from: give --train at most that")
@@ -148,22 +150,16 @@ def alike(channels: int, more: Sequence[str]) -> NetworkConfig:
 
 def read(run: Path) -> dict[str, Any]:
     found = json.loads((run / "evaluation.json").read_text(encoding="utf-8"))
-    steps = [json.loads(line) for line in (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
+    steps = read_steps(run / "metrics.jsonl", ("epoch", "step_s", "huber"))
     splits = {row["split"]: row for row in found["by_split"]}
     return {
         "parameters": found["run"]["parameters"],
-        "step_ms": 1e3 * float(np.median([row["step_s"] for row in steps])),
-        "huber": list(huber(steps)),
+        "step_ms": 1e3 * float(np.median(steps["step_s"])),
+        "huber": [float(np.mean(steps["huber"][steps["epoch"] == epoch])) for epoch in np.unique(steps["epoch"])],
         "dev": splits.get("dev"),
         "test": splits.get("test"),
         "by_thickness": {row["wanted_thickness_angstrom"]: row for row in found["by_thickness"]},
     }
-
-
-def huber(steps: Sequence[dict[str, Any]]) -> Iterator[float]:
-    """Of every epoch, the mean of the training's loss."""
-    for epoch in range(steps[-1]["epoch"] + 1):
-        yield float(np.mean([row["huber"] for row in steps if row["epoch"] == epoch]))
 
 
 def show(rows: Sequence[dict[str, Any]]) -> None:

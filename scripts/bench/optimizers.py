@@ -96,7 +96,7 @@ def trained(
 
 def read(experiment: Experiment, dataset: Dataset, split: str, samples: int | None) -> Any:
     """Batches of `samples` of a split, epoch after epoch in an order that only the seed decides; None: each once."""
-    entries = [e for e in manifest.read(experiment.data.directory) if e.split == split and e.id in set(dataset.ids)]
+    entries = [e for e in manifest.present(experiment.data.directory, dataset.ids) if e.split == split]
     left = len(entries) if samples is None else samples
     for epoch in itertools.count():
         share = data.epoch_share(entries, experiment.seed, epoch, 0, 1, min(left, len(entries)))

@@ -74,8 +74,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     scan = experiment.scan.shape
     answers = ensemble.members(ensemble.network(model, scan), model, [0], 0)
     with Dataset(experiment.data.directory) as dataset:
-        ids = set(dataset.ids)
-        present = [entry for entry in manifest.read(experiment.data.directory) if entry.id in ids]
+        present = manifest.present(experiment.data.directory, dataset.ids)
         transfer = mott_bethe.fit(dataset.read(entry.id) for entry in present if entry.split == "train")
         every = [entry for entry in present if entry.split != "train"]
         held_out = every[:: options.every]

@@ -10,7 +10,7 @@ from namsa.config import Materials
 from namsa.entry import simulate_entry
 from train.calibrate import answering
 from train.metrics import metrics
-from train.pack import _answers
+from train.pack import answers_to
 from train.trained import MODELS, find
 
 CRYSTAL = Path(__file__).parents[1] / "data" / "mixed_perovskite.cif"  # in no library
@@ -40,7 +40,7 @@ def test_a_crystal_of_no_library_comes_out(name):
     (entry,) = manifest.build(config, crystals)
     sample = simulate_entry(config, crystals[0], entry)
     record = records.decode(records.encode(sample, "float16"))
-    (density,) = _answers(answering(model)[0], [record])
+    (density,) = answers_to(answering(model)[0], [record])
     found = metrics(density, record.density, huber_delta=10.0)
     assert found["ssim"] > 0.9
     assert found["pearson"] > 0.95
