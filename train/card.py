@@ -194,7 +194,7 @@ def _training(experiment: Experiment, facts: Facts) -> Iterator[str]:
     yield from _table(
         ("", ""),
         [
-            ("network", f"FC-DenseNet, {run['parameters']:,} parameters, layout {experiment.training.inputs.layout}"),
+            ("network", f"FC-DenseNet, {run['parameters']:,} parameters, {experiment.training.inputs.named()}"),
             ("trained", f"{run['epochs']} epochs, {run['steps']:,} steps, {run['training_samples']:,} samples"),
             ("time in steps", duration(facts["training_s"])),
             ("on", f"{counted(run['ranks'], 'rank')}, each on {run['device']}" + _machine(run)),

@@ -14,7 +14,8 @@ def seen_by_graph(patterns: Tensor, scale: Tensor, made: Channels, power: float,
     """As `seen`, of a batch (n, sy, sx, pixels) of fractions times `scale` (n, 1, 1, 1)."""
     patterns = tf.cast(patterns, tf.float32)
     averages = patterns if made.means is None else patterns @ made.means
-    found = [gain * (averages * (patterns.shape[-1] / scale)) ** power]
+    fractions = averages * (patterns.shape[-1] / scale)
+    found = [gain * (tf.sqrt(fractions) if power == 0.5 else fractions**power)]
     if made.angles is not None:
         total, y, x = tf.unstack(patterns @ made.angles, axis=-1)
         deflection = tf.math.divide_no_nan(tf.stack([y, x], axis=-1), total[..., None])

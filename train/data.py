@@ -298,12 +298,12 @@ def prepare(
     made: Channels | None = None,
 ) -> tuple[Tensor, Tensor]:
     """`load_sample` of a `Batch` in TensorFlow's arithmetic, on its device: x in `dtype`, y in float32."""
-    n, sy, sx, dy, dx = patterns.shape
+    _, sy, sx, dy, dx = patterns.shape
     y = tf.expand_dims(density / density_scale, 1 if data_format == "channels_first" else -1)
     if made:
-        x = seen_by_graph(tf.reshape(patterns, (n, sy, sx, dy * dx)), scale, made, power, gain)
+        x = seen_by_graph(tf.reshape(patterns, (-1, sy, sx, dy * dx)), scale, made, power, gain)
         return tf.cast(tf.transpose(x, (0, 3, 1, 2)) if data_format == "channels_first" else x, dtype), y
-    x = tf.reshape(patterns, (n, sy * sx, dy, dx) if layout == "detector" else (n, sy, sx, dy * dx))
+    x = tf.reshape(patterns, (-1, sy * sx, dy, dx) if layout == "detector" else (-1, sy, sx, dy * dx))
     wanted = "channels_first" if layout == "detector" else "channels_last"
     if data_format != wanted:  # while it is small
         x = tf.transpose(x, (0, 2, 3, 1) if data_format == "channels_last" else (0, 3, 1, 2))

@@ -106,21 +106,21 @@ def members(built: Any, model: Model, chosen: Sequence[int], passes: int) -> Pre
             layer.trainable = False
     settings = (inputs.power, inputs.gain, inputs.density_scale_e_per_angstrom2, inputs.layout)
     made = channels(model.experiment)
-    forward = tf.function(lambda x: built(x, training=passes > 0), reduce_retracing=True)
 
-    def once(patterns: Array) -> Array:
-        n, image = len(patterns), (1, *network.input_shape[1:])
-        ones, none = np.ones((n, 1, 1, 1), np.float32), np.zeros(image, np.float32)
-        x, _ = prepare(*map(tf.constant, (patterns, ones, none)), *settings, network.data_format, "float32", made)
-        y = forward(x).numpy()
-        density = y[:, 0] if network.data_format == "channels_first" else y[..., 0]
-        return density * np.float32(inputs.density_scale_e_per_angstrom2)
+    @tf.function(reduce_retracing=True)
+    def forward(patterns: Any) -> Any:
+        ones, none = tf.ones((1, 1, 1, 1)), tf.zeros((1, *network.input_shape[1:]))  # fractions, and no target
+        x, _ = prepare(patterns, ones, none, *settings, network.data_format, "float32", made)
+        y = built(x, training=passes > 0)
+        return inputs.density_scale_e_per_angstrom2 * (
+            y[:, 0] if network.data_format == "channels_first" else y[..., 0]
+        )
 
     def predict(patterns: Array) -> Array:
         answers = []
         for symmetry in chosen:
             turned = np.ascontiguousarray(mirrored(patterns, symmetry), np.float32)
-            answers += [restored(once(turned), symmetry) for _ in range(max(1, passes))]
+            answers += [restored(forward(turned).numpy(), symmetry) for _ in range(max(1, passes))]
         return np.stack(answers)
 
     return predict

@@ -51,6 +51,7 @@ from namsa.shards import Dataset, Writer, shard_path
 from train import data
 from train.config import Experiment
 from train.readahead import Buffers, as_tensor
+from train.runs import read_steps
 
 CONFIG = Path(__file__).parents[2] / "configs/quickstart.yaml"
 V100_STEP_S = 0.863  # of the paper's network, a sample
@@ -349,15 +350,14 @@ def job(parent: str | None) -> dict[str, float]:
         overrides = [word for setting in settings for word in ("--set", setting)]
         command = [sys.executable, "-m", "train", CONFIG, *overrides, "--run-dir", f"{folder}/run"]
         subprocess.run(command, check=True, stdout=sys.stderr)
-        rows = [json.loads(line) for line in (Path(folder) / "run/metrics.jsonl").read_text().splitlines()]
-    rows = [row for row in rows if row["epoch"]]
-    waits, steps = [row["data_s"] for row in rows], [row["step_s"] for row in rows]
+        taken = read_steps(Path(folder) / "run/metrics.jsonl", ("epoch", "data_s", "step_s"))
+    waits, steps = (taken[name][taken["epoch"] > 0] for name in ("data_s", "step_s"))
     return {
-        "steps": len(rows),
-        "step_ms": 1e3 * statistics.median(steps),
-        "data_ms": 1e3 * statistics.median(waits),
-        "data_max_ms": 1e3 * max(waits),
-        "data_share": sum(waits) / sum(steps),
+        "steps": len(steps),
+        "step_ms": 1e3 * float(np.median(steps)),
+        "data_ms": 1e3 * float(np.median(waits)),
+        "data_max_ms": 1e3 * float(waits.max()),
+        "data_share": float(waits.sum() / steps.sum()),
     }
 
 

@@ -1,0 +1,62 @@
+"""How a command ends, and arguments that several take."""
+
+import argparse
+import os
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from namsa.errors import InputError, WorkError
+from namsa.launcher import rank_and_size
+from train import supervise
+from train.signals import Stopped
+
+
+def exit_code(work: Callable[[], None], ended: Path | None = None) -> int:
+    try:
+        work()
+    except (InputError, WorkError) as error:
+        print(f"error: {error}", file=sys.stderr)
+        code = 2 if isinstance(error, InputError) else 1
+        supervise.leave(ended, code)
+        return code
+    except OSError as error:
+        print(f"error: {error.filename or 'the system'}: {error.strerror}", file=sys.stderr)
+        return 1
+    except Stopped as stopped:
+        print(stopped, file=sys.stderr)
+        supervise.leave(ended, 130)
+        return 130
+    except KeyboardInterrupt:
+        if rank_and_size()[0] == 0:
+            print("interrupted; run again to go on from the newest checkpoint", file=sys.stderr)
+        return 130
+    return 0
+
+
+def as_rank(work: Callable[[Any], None], ended: Path | None = None) -> int:
+    """One rank of a job, `work(reduction)`, and how it ends."""
+
+    def ranked() -> None:
+        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only
+        from train import reduction
+
+        try:
+            work(reduction)
+            if reduction.rank() == 0:
+                supervise.leave(ended, 0)
+        except Exception as error:
+            if reduction.lost_another_rank(error):
+                raise reduction.ended_elsewhere(1) from None
+            raise
+        finally:
+            reduction.stop()
+
+    return exit_code(ranked, ended)
+
+
+def positive(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
+    return int(text)
