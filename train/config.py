@@ -65,6 +65,11 @@ class Loss(Section):
     huber_delta: PositiveFloat = 10.0
     huber_delta_decay: float = Field(0.99, gt=0, le=1, description="factor an epoch")
     l2: NonNegativeFloat = 1e-4
+    relative: bool = Field(
+        False,
+        description="errors, and so huber_delta, in units of the standard deviation of the sample's own density, so "
+        "that light and thin samples count as heavy and thick ones do; l2 then wants to be smaller",
+    )
 
 
 class Optimizer(Section):

@@ -204,6 +204,7 @@ def _row(
             record.density,
             huber_delta=training.loss.huber_delta,
             density_scale=training.inputs.density_scale_e_per_angstrom2,
+            relative=training.loss.relative,
         )
         return numbers | (column_metrics(image, frame, truth) if truth else {})
 

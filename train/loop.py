@@ -51,7 +51,7 @@ def make_step(
         scale = tf.convert_to_tensor(precision.loss_scale(optimizer))
         before = [tf.identity(statistic.value) for statistic in statistics]
         with tf.GradientTape() as tape:
-            huber = losses.huber(model(x, training=True), y, delta)
+            huber = losses.huber(model(x, training=True), y, delta, training.loss.relative)
             l2 = losses.l2(penalised, training.loss.l2)
             scaled = scale * (huber + l2)
         seen = [statistic.value for statistic in statistics]

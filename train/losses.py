@@ -2,6 +2,9 @@
 
 loss = mean over pixels of h(e) + l2 · Σ w²/2, with e = prediction − target, h(e) = e²/2 where |e| <= δ and
 δ(|e| − δ/2) elsewhere (Huber 1964). Half the sum of squares makes l2 · w the gradient.
+
+Projected densities differ by a factor of a hundred between 20 Å of lithium and 200 Å of lead. With `relative` e is
+divided by the standard deviation of the sample's target, so that both count alike, as in SSIM and correlation.
 """
 
 from collections.abc import Iterable
@@ -11,16 +14,21 @@ import keras
 import tensorflow as tf
 
 from train.config import Loss
+from train.metrics import LEAST_SPREAD
 
 Tensor = Any
 
 
-def huber(prediction: Tensor, target: Tensor, delta: Tensor) -> Tensor:
+def huber(prediction: Tensor, target: Tensor, delta: Tensor, relative: bool = False) -> Tensor:
     """Mean of h(e) over all pixels, a float32 scalar; (N, H, W, 1) each, in units of the density scale.
 
     `delta` is a tensor, so that it can decay without the training step being traced anew.
     """
-    error = tf.abs(tf.cast(prediction, tf.float32) - tf.cast(target, tf.float32))
+    target = tf.cast(target, tf.float32)
+    error = tf.abs(tf.cast(prediction, tf.float32) - target)
+    if relative:
+        spread = tf.math.reduce_std(target, axis=tuple(range(1, len(target.shape))), keepdims=True)
+        error /= tf.maximum(spread, LEAST_SPREAD)
     inner = tf.minimum(error, delta)
     # Equal to Huber's two cases, without a branch whose discarded side could overflow.
     return tf.reduce_mean(inner * (error - 0.5 * inner))

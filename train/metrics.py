@@ -3,7 +3,8 @@
 Images are (H, W) in e/Å²; `huber` alone, the training's loss, is computed in the training's units:
 
 - huber: mean of e²/2 where |e| <= δ and δ(|e| − δ/2) elsewhere, e = (p − t)/scale, the scale that densities are
-  divided by in training; δ is the configuration's first, so that runs compare whatever the decay of δ
+  divided by in training, or that times the truth's standard deviation in it (`train.losses`, relative); δ is the
+  configuration's first, so that runs compare whatever the decay of δ
 - mae: mean |p − t|, e/Å²
 - psnr: 10 log10(R²/mean (p − t)²), dB, R = max t − min t; None where p = t (it is infinite) or t is constant
 - ssim: Wang et al. (2004), uniform window of 7 pixels (fewer on a smaller image), data range R; None where t is
@@ -24,10 +25,16 @@ Metrics = dict[str, float | None]
 
 NAMES = ("huber", "mae", "psnr", "ssim", "pearson", "r_factor")
 SSIM_WINDOW = 7
+LEAST_SPREAD = 0.01  # density scales: a truth of less has no contrast that an error could be relative to
 
 
 def metrics(
-    prediction: npt.ArrayLike, truth: npt.ArrayLike, *, huber_delta: float, density_scale: float = 1.0
+    prediction: npt.ArrayLike,
+    truth: npt.ArrayLike,
+    *,
+    huber_delta: float,
+    density_scale: float = 1.0,
+    relative: bool = False,
 ) -> Metrics:
     """The numbers of `NAMES` for one image; both (H, W), e/Å².
 
@@ -41,8 +48,9 @@ def metrics(
             raise WorkError(f"{bad} of {image.size} pixels of the {name} are not finite: nothing can be measured")
     error = np.abs(p - t)
     span = float(np.ptp(t))
+    unit = density_scale * max(float(t.std()) / density_scale, LEAST_SPREAD) if relative else density_scale
     return {
-        "huber": _huber(error / density_scale, huber_delta),
+        "huber": _huber(error / unit, huber_delta),
         "mae": float(error.mean()),
         "psnr": _psnr(float((error**2).mean()), span),
         "ssim": _ssim(p, t, span),

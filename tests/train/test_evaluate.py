@@ -20,7 +20,7 @@ SHAPE, DETECTOR, PROBES = (8, 12), (6, 10), 4
 TRAINING = SimpleNamespace(
     batch_size=2,
     inputs=SimpleNamespace(density_scale_e_per_angstrom2=4.0),
-    loss=SimpleNamespace(huber_delta=0.5),
+    loss=SimpleNamespace(huber_delta=0.5, relative=False),
 )
 EXPERIMENT = SimpleNamespace(training=TRAINING)
 MEAN_IMAGE = np.full(SHAPE, 2.0)

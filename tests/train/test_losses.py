@@ -27,6 +27,21 @@ def test_huber_of_half_precision_predictions_does_not_overflow():
     )
 
 
+def test_relative_errors_count_alike_whatever_the_contrast():
+    rng = np.random.default_rng(1)
+    target = rng.normal(5.0, 2.0, (1, 5, 7, 1)).astype(np.float32)
+    error = rng.normal(size=target.shape).astype(np.float32)
+    light, heavy = (
+        float(huber(scale * (target + error), scale * target, tf.constant(1.0), relative=True)) for scale in (1, 200)
+    )
+    assert heavy == pytest.approx(light, rel=1e-5)
+    assert light == pytest.approx(float(huber(error / target.std(), 0 * target, tf.constant(1.0))), rel=1e-5)
+    both = huber(np.concatenate([target + error, 200 * target]), np.concatenate([target, 200 * target]), 1.0, True)
+    assert float(both) == pytest.approx(light / 2, rel=1e-5)  # each by its own contrast
+    flat = np.full_like(target, 3.0)
+    assert np.isfinite(huber(flat + error, flat, tf.constant(1.0), relative=True))
+
+
 def test_delta_decays_by_epoch():
     loss = Loss(huber_delta=8.0, huber_delta_decay=0.5)
     assert [huber_delta(loss, epoch) for epoch in range(4)] == [8.0, 4.0, 2.0, 1.0]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from namsa.errors import InputError, WorkError
+from train.losses import huber
 from train.metrics import NAMES, mean_metrics, metrics
 
 TRUTH = np.array([[0.0, 1.0, 2.0], [3.0, 4.0, 10.0]])
@@ -21,6 +22,15 @@ def test_numbers_worked_by_hand():
     assert found["psnr"] == pytest.approx(10 * math.log10(10**2 / (17.5 / 6)))
     # 0.125 + 0.125 + 0 + 0.5 + 0 + 1·(4 − 0.5)
     assert found["huber"] == pytest.approx(4.25 / 6)
+
+
+def test_huber_is_the_training_loss():
+    rng = np.random.default_rng(1)
+    truth, prediction = rng.normal(40.0, 9.0, (2, 6, 9))
+    for relative in (False, True):
+        pair = [(image / 10).astype(np.float32)[None, ..., None] for image in (prediction, truth)]
+        found = metrics(prediction, truth, huber_delta=1.0, density_scale=10.0, relative=relative)
+        assert found["huber"] == pytest.approx(float(huber(*pair, 1.0, relative)), rel=1e-5)
 
 
 def test_huber_is_in_the_trainings_units():
