@@ -139,6 +139,18 @@ def present(directory: Path, ids: Collection[str]) -> list[Entry]:
     return [entry for entry in read(directory) if entry.id in there]
 
 
+def spread(entries: Sequence[Entry], most: int) -> list[Entry]:
+    """About `most` of `entries`, as many of each thickness and one at least, from their first to their last."""
+    thicknesses = sorted({entry.thickness_angstrom for entry in entries})
+    share = -(-most // max(1, len(thicknesses)))
+    chosen: list[Entry] = []
+    for thickness in thicknesses:
+        alike = [entry for entry in entries if entry.thickness_angstrom == thickness]
+        places = np.linspace(0, len(alike) - 1, min(share, len(alike))).round().astype(int)
+        chosen += [alike[place] for place in places]
+    return chosen
+
+
 def config_hash(config: SimulationConfig, materials: Sequence[Material]) -> str:
     """16 hex digits that change with any value that decides the list or a sample, a crystal's atoms among them."""
     decisive = [

@@ -17,7 +17,7 @@ USAGE = """
       the same, and again from the newest checkpoint where it fails: -- horovodrun -np {ranks}
   python -m train evaluate RUN_DIR
       measure the newest checkpoint on the held-out materials, and report
-  python -m train calibrate RUN_DIR [--passes N]
+  python -m train calibrate RUN_DIR [--passes N] [--simulated N]
       measure how far the network's uncertainty holds, and how well its answers, simulated, explain their patterns
   python -m train pack RUN_DIR --out DIR
       what of a finished, calibrated run is worth shipping: its configuration, weights, calibration and a card

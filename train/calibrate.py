@@ -2,8 +2,8 @@
 
 transfer.json    from density to potential, fitted to the training samples (`train.mott_bethe`)
 calibration.json the factor from spread to error, its coverage (`train.uncertainty`), the beam that patterns hold
-evaluation.json  "consistency_r" and "consistency_empty_r" of every held-out sample (`train.consistency`); the report
-                 shows them
+evaluation.json  "consistency_r" and "consistency_empty_r" of held-out samples (`train.consistency`); the report shows
+                 them
 """
 
 import json
@@ -30,11 +30,15 @@ OnSample = Callable[[int, int], None]
 
 
 def calibrate(
-    run_dir: Path, passes: int | None = None, on_sample: OnSample = lambda done, total: None
+    run_dir: Path,
+    passes: int | None = None,
+    simulated: int | None = None,
+    on_sample: OnSample = lambda done, total: None,
 ) -> tuple[dict[str, Any], list[float]]:
-    """Writes the files above in `run_dir`; returns what calibration.json says and every sample's score.
+    """Writes the files above in `run_dir`; returns what calibration.json says and the samples' scores.
 
     passes: with dropout, of each symmetry; default none, or 8 where there is no symmetry
+    simulated: how many held-out samples get a score, each of which takes a simulation; default all
 
     Raises InputError where the run has no checkpoint, the dataset no dev sample or the network but one answer.
     """
@@ -59,6 +63,8 @@ def calibrate(
         write_json(run_dir / "calibration.json", found)
         mott_bethe.write(transfer, run_dir / "transfer.json")
         held_out, scores = of["dev"] + of["test"], {}
+        if simulated is not None:
+            held_out = manifest.spread(held_out, simulated)
         for done, entry in enumerate(held_out, start=1):
             record = dataset.read(entry.id)
             stack = record.patterns().reshape(1, *scan, *detector)

@@ -62,7 +62,7 @@ def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: Non
         entries = manifest.present(directory, dataset.ids)
         facts["strata"] = strata.strata(entries)
         held_out = [entry for entry in entries if entry.split == facts["evaluation"]["split"]]
-        chosen = [(entry, dataset.read(entry.id)) for entry in _spaced(held_out)]
+        chosen = [(entry, dataset.read(entry.id)) for entry in manifest.spread(held_out, SAMPLES)]
         if not chosen:
             raise InputError(f"{directory} holds none of the samples that {run_dir} was evaluated on")
         whole = model.experiment.training.model_copy(update={"simulate_seconds": None})
@@ -100,18 +100,6 @@ def _facts(run_dir: Path, model: Model) -> dict[str, Any]:
     times = read_steps(run_dir / "metrics.jsonl", ("step", "step_s"))
     found["training_s"] = float(np.nansum(times["step_s"]))
     return found
-
-
-def _spaced(entries: Sequence[Entry]) -> list[Entry]:
-    """At most `SAMPLES` of them, as many of each thickness."""
-    thicknesses = sorted({entry.thickness_angstrom for entry in entries})
-    share = -(-SAMPLES // len(thicknesses))
-    chosen: list[Entry] = []
-    for thickness in thicknesses:
-        alike = [entry for entry in entries if entry.thickness_angstrom == thickness]
-        places = np.linspace(0, len(alike) - 1, min(share, len(alike))).round().astype(int)
-        chosen += [alike[place] for place in places]
-    return chosen
 
 
 # ---- Weights --------------------------------------------------------------------------------------------------------

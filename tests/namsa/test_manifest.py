@@ -12,7 +12,7 @@ from fake_samples import MATERIALS, config
 from namsa import InputError, SimulationWarning, WorkError
 from namsa.config import Split
 from namsa.files import write_whole
-from namsa.manifest import SPLITS, build, config_hash, ensure, read, read_header
+from namsa.manifest import SPLITS, build, config_hash, ensure, read, read_header, spread
 from namsa.splits import split_of
 
 UNEVEN = Split(train=0.7, dev=0.1, test=0.2)
@@ -27,6 +27,13 @@ def test_every_material_axis_and_thickness_is_listed_once():
     assert entries[3].thickness_angstrom == 12.5
     assert len({entry.seed for entry in entries}) == 12
     assert all(entry.skipped is None for entry in entries)
+
+
+def test_some_of_all_thicknesses_are_spread_over_the_list():
+    entries = [replace(build(config(), MATERIALS)[0], thickness_angstrom=t) for t in [20.0] * 9 + [50.0] * 2]
+    found = [next(i for i, entry in enumerate(entries) if entry is chosen) for chosen in spread(entries, 6)]
+    assert found == [0, 4, 8, 9, 10]  # three of each, of which there are but two of the second
+    assert spread([], 6) == []
 
 
 def test_seeds_follow_from_the_seed_and_the_id_alone():

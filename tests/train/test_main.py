@@ -1,6 +1,7 @@
 """The whole job on five small crystals, simulated for the purpose."""
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from namsa.errors import InputError, WorkError
 from train import checkpoint, forecast, mott_bethe, reduction
 from train.__main__ import main as command
 from train.config import load
+from train.evaluate import write_json
 from train.main import train
 
 ROOT = Path(__file__).parents[2]
@@ -240,6 +242,18 @@ def test_a_run_is_calibrated(undisturbed, capsys):
     rows = json.loads((undisturbed / "evaluation.json").read_text(encoding="utf-8"))["samples"]
     assert all(0 < row["consistency_r"] < 1 and row["consistency_empty_r"] > 0 for row in rows)
     assert "R (of nothing)" in (undisturbed / "report.html").read_text(encoding="utf-8")
+
+
+def test_some_samples_may_be_simulated_for_all(undisturbed, tmp_path):
+    run_dir = tmp_path / "run"
+    shutil.copytree(undisturbed, run_dir)
+    whole = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))
+    for row in whole["samples"]:
+        row.pop("consistency_r", None)
+    write_json(run_dir / "evaluation.json", whole)
+    assert command(["calibrate", str(run_dir), "--simulated", "1"]) == 0
+    rows = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))["samples"]
+    assert sum("consistency_r" in row for row in rows) == 2 < len(rows)  # one of each thickness
 
 
 def test_a_run_is_told_before_it_begins(config, undisturbed):

@@ -14,6 +14,7 @@ def calibrate(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m train calibrate")
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
     parser.add_argument("--passes", type=int, metavar="N", help="predictions with dropout, of each symmetry")
+    parser.add_argument("--simulated", type=positive, metavar="N", help="about so many held-out samples; default all")
     options = parser.parse_args(arguments)
 
     def work() -> None:
@@ -25,7 +26,7 @@ def calibrate(arguments: Sequence[str]) -> int:
         from train.report import write_report
 
         with telemetry.counter(Console(stderr=True), "held-out samples") as count:
-            found, scores = calibrate(options.run_dir, options.passes, count)
+            found, scores = calibrate(options.run_dir, options.passes, options.simulated, count)
         print(
             f"uncertainty: {found['scale']:.3g} times the spread of {found['method']}; within it lie "
             f"{found['coverage_68']:.1%} of the dev pixels and {found.get('test', found)['coverage_68']:.1%} of the "
