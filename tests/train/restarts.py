@@ -1,0 +1,50 @@
+"""Two ranks with state of their own, stopped where an epoch ends and within one: OUT/restarts.json; `test_restarts.py`.
+
+Each way is {"codes" and "out" of the job left alone and of the other's two starts, "stood": steps after each of these,
+"rows" of the first, "differ": in what the other is not equal}.
+"""
+
+import json
+import shutil
+import sys
+from pathlib import Path
+
+import yaml
+from faults import job, signal_rank_1
+from kills import CONFIG, differences
+from tiny import lines, numbers
+
+WAYS = {
+    "lag": ["training.reduction.lag=1", "training.precision.initial_loss_scale=2e3"],  # it grows, then is halved
+    "local": ["training.reduction.synchronise=3", "training.precision.compute=float32"],  # epochs have 4 steps
+}
+
+
+def stopped_and_left_alone(out: Path, name: str, overrides: list[str]) -> dict:
+    undisturbed, run_dir = out / f"{name}-undisturbed", out / f"{name}-stopped"
+    started, stood = [job(out, undisturbed.name, *overrides)], []
+    shutil.copytree(undisturbed, run_dir)
+    for later in sorted(run_dir.glob("checkpoints/step-*.npz"))[1:]:  # as if killed after the first epoch
+        later.unlink()
+    for prepare in ({"prepare": signal_rank_1}, {}):
+        started.append(job(out, run_dir.name, *overrides, **prepare))
+        stood.append(len(lines(run_dir)))
+    return {
+        "codes": [each["codes"] for each in started],
+        "out": [each["out"] for each in started],
+        "stood": stood,
+        "rows": numbers(undisturbed),
+        "differ": differences(run_dir, undisturbed),
+    }
+
+
+def main(out: Path) -> None:
+    config = CONFIG | {"data": {"directory": str(out / "data")}}
+    config["training"] = config["training"] | {"checkpoints": {}}  # after each epoch, and where it is stopped
+    (out / "tiny.yaml").write_text(yaml.safe_dump(config))
+    found = {name: stopped_and_left_alone(out, name, overrides) for name, overrides in WAYS.items()}
+    (out / "restarts.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

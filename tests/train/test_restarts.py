@@ -1,0 +1,39 @@
+"""Where ranks hold what is their own (late gradients, weights of local SGD), stops and restarts change no bit."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def found(tmp_path_factory):
+    out = tmp_path_factory.mktemp("restarts")
+    environment = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
+    line = [sys.executable, "tests/train/restarts.py", out]
+    ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=400, env=environment, check=False)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return json.loads((out / "restarts.json").read_text())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", ["lag", "local"])
+def test_stopped_after_an_epoch_and_within_one_two_ranks_give_the_same_bits(found, way):
+    assert found[way]["codes"] == [[0, 0], [130, 130], [0, 0]], found[way]["out"]
+    assert "resumed after step 4, 1 whole epochs" in found[way]["out"][1]
+    assert found[way]["stood"] == [6, 12]  # the signal comes after the fifth step, the second of four of an epoch
+    assert found[way]["differ"] == []
+
+
+@pytest.mark.slow
+def test_gradients_that_waited_over_a_stop_had_another_loss_scale(found):
+    """Or the test above would not see that it is kept, too: step 4 is where the job was stopped first."""
+    scales = [row["loss_scale"] for row in found["lag"]["rows"]]
+    assert scales[4] == 2 * scales[3]
+    assert sum(math.isfinite(row["grad_norm"] or math.inf) for row in found["lag"]["rows"]) >= 9
