@@ -101,8 +101,10 @@ def _code(ended: Path) -> int:
 def _run(line: Sequence[str]) -> bool:
     """Runs `line`; whether a signal asked this process to stop, which is handed on as SIGTERM.
 
+    mpiexec and mpirun kill their ranks within a second of that, but pass SIGUSR1 on: for them it is that.
     The session is its own, so that Ctrl-C reaches it once.
     """
+    stop = signal.SIGUSR1 if Path(line[0]).name.startswith("mpi") else signal.SIGTERM
     try:
         process = subprocess.Popen(line, start_new_session=True)
     except OSError as error:
@@ -112,7 +114,7 @@ def _run(line: Sequence[str]) -> bool:
     def forward(number: int, _frame: object) -> None:
         nonlocal asked
         asked = True
-        process.send_signal(signal.SIGTERM)
+        process.send_signal(stop)
 
     before = {number: signal.signal(number, forward) for number in STOPPING}
     try:

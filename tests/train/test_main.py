@@ -14,6 +14,7 @@ from tiny import CONFIG, newest, numbers, rows
 from namsa.errors import InputError, WorkError
 from train import checkpoint, forecast, mott_bethe, reduction
 from train.__main__ import main as command
+from train.commands.common import as_rank
 from train.config import load
 from train.evaluate import write_json
 from train.main import train
@@ -167,6 +168,17 @@ def test_input_errors_are_one_line_and_exit_2(capsys, tmp_path):
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 2
     assert lines[0].startswith("error: cannot read the configuration")
+
+
+def test_a_rank_says_why_it_fails_before_it_leaves_the_others(capsys, monkeypatch):
+    """Who leaves MPI waits there for the others, whose end is the job's."""
+    monkeypatch.setattr(reduction, "stop", lambda: print("left", file=sys.stderr))
+
+    def fails(_):
+        raise WorkError("the disk is on fire")
+
+    assert as_rank(fails) == 1
+    assert capsys.readouterr().err.splitlines() == ["error: the disk is on fire", "left"]
 
 
 def run(*line, timeout=240):

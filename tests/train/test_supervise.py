@@ -108,17 +108,19 @@ def test_what_cannot_be_left_is_no_further_fault(tmp_path):
     assert (tmp_path / "new" / "ended").read_text() == '{"exit_code": 130}'
 
 
-def test_a_signal_reaches_the_job_once_and_ends_the_supervisor(tmp_path):
+@pytest.mark.parametrize(("launcher", "handed_on"), [("horovodrun", "SIGTERM"), ("mpiexec", "SIGUSR1")])
+def test_a_signal_reaches_the_job_once_and_ends_the_supervisor(tmp_path, launcher, handed_on):
+    (tmp_path / launcher).symlink_to(sys.executable)
     job = (
         "import signal, sys, time; from pathlib import Path\n"
-        "def come(*_): print('came', flush=True)\n"
-        "signal.signal(signal.SIGTERM, come)\n"
+        "def come(number, _): print(signal.Signals(number).name, flush=True)\n"
+        "for number in (signal.SIGTERM, signal.SIGUSR1): signal.signal(number, come)\n"
         f"Path({str(tmp_path / 'ready')!r}).touch()\n"
         "time.sleep(0.5); time.sleep(0.5); sys.exit(0)\n"
     )
     script = (
         "import sys; from pathlib import Path; from train.supervise import Plan, supervise\n"
-        f"line, ended = [sys.executable, '-c', {job!r}], Path({str(tmp_path / 'ended')!r})\n"
+        f"line, ended = [{str(tmp_path / launcher)!r}, '-c', {job!r}], Path({str(tmp_path / 'ended')!r})\n"
         "sys.exit(supervise(lambda _: line, Plan(), ended, int))"
     )
     line = [sys.executable, "-c", script]
@@ -126,5 +128,5 @@ def test_a_signal_reaches_the_job_once_and_ends_the_supervisor(tmp_path):
         while not (tmp_path / "ready").exists():
             time.sleep(0.02)
         os.killpg(process.pid, signal.SIGINT)
-        assert process.communicate(timeout=20)[0] == "came\n"
+        assert process.communicate(timeout=20)[0] == f"{handed_on}\n"
     assert process.returncode == 130

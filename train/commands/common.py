@@ -4,6 +4,7 @@ import argparse
 import os
 import sys
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -42,6 +43,7 @@ def as_rank(work: Callable[[Any], None], ended: Path | None = None) -> int:
         os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only
         from train import reduction
 
+        last.callback(reduction.stop)  # after the words: MPI waits for the other ranks there, and they may end the job
         try:
             work(reduction)
             if reduction.rank() == 0:
@@ -50,10 +52,9 @@ def as_rank(work: Callable[[Any], None], ended: Path | None = None) -> int:
             if reduction.lost_another_rank(error):
                 raise reduction.ended_elsewhere(1) from None
             raise
-        finally:
-            reduction.stop()
 
-    return exit_code(ranked, ended)
+    with ExitStack() as last:
+        return exit_code(ranked, ended)
 
 
 def positive(text: str) -> int:
