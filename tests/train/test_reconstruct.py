@@ -14,7 +14,7 @@ from fcdensenet.build import build
 from namsa import InputError
 from namsa.fourd import Given
 from namsa.settings import dump_yaml
-from train import checkpoint, ensemble, reconstruct, trained
+from train import checkpoint, ensemble, intake, reconstruct, trained, windows
 from train.__main__ import main
 from train.checkpoint import Progress
 from train.config import Experiment
@@ -141,8 +141,8 @@ def test_a_lens_that_is_not_round_makes_no_mirrors(tmp_path):
 def test_pieces_of_a_scan_make_the_whole(tmp_path, run, monkeypatch):
     values = patterns()
     at_once = density(tmp_path, values, run)
-    monkeypatch.setattr(reconstruct, "PIECE_BYTES", 1000)
-    monkeypatch.setattr(reconstruct, "BATCH_BYTES", 1)
+    monkeypatch.setattr(intake, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(windows, "BATCH_BYTES", 1)
     in_pieces = density(tmp_path, values, run, name="pieces", chunks=(3, 5, 4, 4), compression="gzip")
     np.testing.assert_allclose(in_pieces, at_once, rtol=1e-5)
 
@@ -150,19 +150,19 @@ def test_pieces_of_a_scan_make_the_whole(tmp_path, run, monkeypatch):
 def test_a_scan_in_windows_is_the_scan_in_one(tmp_path, run, monkeypatch):
     """Where the margin is as wide as the network looks, six positions here, nothing sees a window's own edge."""
     values = patterns((48, 60))
-    monkeypatch.setattr(reconstruct, "MARGIN", 1 / 4)
+    monkeypatch.setattr(windows, "MARGIN", 1 / 4)
     of = trained.find(run)
     in_one = ensemble.members(ensemble.network(of, (48, 60)), of, range(4), passes=0)(values[None])[:, 0].mean(axis=0)
     # The exchange of y and x is no symmetry of the scan in one, so windows are turned by the other four only.
     monkeypatch.setattr(ensemble, "symmetries", lambda *_: list(range(4)))
     in_windows = density(tmp_path, values, run)
     np.testing.assert_allclose(in_windows, in_one, atol=1e-4 * np.ptp(in_one))
-    monkeypatch.setattr(reconstruct, "MARGIN", 0)
+    monkeypatch.setattr(windows, "MARGIN", 0)
     assert np.abs(density(tmp_path, values, run) - in_one).max() > 1e-3 * np.ptp(in_one)
 
 
 def test_memory_does_not_grow_with_the_scan(tmp_path, run, monkeypatch):
-    monkeypatch.setattr(reconstruct, "PIECE_BYTES", 2**20)
+    monkeypatch.setattr(intake, "PIECE_BYTES", 2**20)
     scan = (320, 32)  # 168 MB of patterns
     with h5py.File(tmp_path / "long.h5", "w") as file:
         file.create_dataset("scan", (*scan, 64, 64), "f4", chunks=(8, 8, 64, 64), compression="gzip", fillvalue=1.0)
