@@ -52,7 +52,7 @@ def main() -> None:
     for program in {program_of(method) for method in options.methods if method in SEARCH}:
         install(program, options.work)
     options.programs = Programs(options.work, options.workers, options.threads)
-    options.network = Network(options.checkpoint) if options.checkpoint else None
+    options.network = Network(options.checkpoint, options.threads) if options.checkpoint else None
     rows: list[dict[str, Any]] = []
     pictures: dict[tuple[float, float], dict[str, Image]] = {}
     begin: dict[str, Settings] = {}

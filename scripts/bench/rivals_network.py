@@ -11,9 +11,13 @@ NETWORKS = {"network": [0], "network, 8 views": list(range(8))}  # by the symmet
 
 
 class Network:
-    def __init__(self, checkpoint: str) -> None:
-        from train import ensemble, trained  # TensorFlow takes a while
+    def __init__(self, checkpoint: str, threads: int) -> None:
+        import tensorflow as tf  # which takes a while, as do those on top of it
 
+        from train import ensemble, trained
+
+        tf.config.threading.set_intra_op_parallelism_threads(threads)
+        tf.config.threading.set_inter_op_parallelism_threads(threads)
         model = trained.find(checkpoint)
         if model.experiment.training.inputs.layout != "scan":
             raise InputError(f"{checkpoint} has layout {model.experiment.training.inputs.layout}, and this takes scan")
