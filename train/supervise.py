@@ -101,7 +101,7 @@ def _code(ended: Path) -> int:
 def _run(line: Sequence[str]) -> bool:
     """Runs `line`; whether a signal asked this process to stop, which is handed on as SIGTERM.
 
-    mpiexec and mpirun kill their ranks within a second of that, but pass SIGUSR1 on: for them it is that.
+    mpiexec and mpirun (Open MPI's) kill their ranks within a second of that, but pass SIGUSR1 on: they get that.
     The session is its own, so that Ctrl-C reaches it once.
     """
     stop = signal.SIGUSR1 if Path(line[0]).name.startswith("mpi") else signal.SIGTERM
