@@ -37,7 +37,7 @@ import numpy as np
 from rivals_methods import PERFECT, SEARCH, Programs, Settings, install, program_of
 from rivals_network import NETWORKS, Network
 from rivals_report import draw, ratio, show
-from rivals_search import Choice, chosen, everywhere, falling, fitted, judge, means, search
+from rivals_search import QUALITY, Choice, chosen, everywhere, falling, fitted, judge, means, search, standard_errors
 from rivals_stacks import TARGETS, Image, Samples, Stack, choose
 
 from namsa.config import load
@@ -144,7 +144,8 @@ def judged(found: list[dict[str, Any]], choice: Choice, test: list[Stack], wante
     """Means over `test`, and each sample's numbers."""
     pictures = [at(choice, answer) for answer in found]
     each = [judge(image, stack, wanted, choice.line) for image, stack in zip(pictures, test, strict=True)]
-    return means(each) | {"each": each, "cpu_seconds": mean(answer["cpu_seconds"][choice.leg] for answer in found)}
+    seconds = mean(answer["cpu_seconds"][choice.leg] for answer in found)
+    return means(each) | {"standard_error": standard_errors(each), "each": each, "cpu_seconds": seconds}
 
 
 def at(choice: Choice, answer: dict[str, Any]) -> Image:
@@ -160,8 +161,7 @@ def along(
     rows = []
     for leg, count in enumerate(iterations):
         numbers = judged(found, replace(choice, leg=leg), test, wanted)
-        kept = ("ssim", "own_ssim", "pearson", "cpu_seconds")
-        rows.append({"iterations": count} | {name: numbers[name] for name in kept})
+        rows.append({"iterations": count} | {name: numbers[name] for name in (*QUALITY, "cpu_seconds")})
     return rows
 
 

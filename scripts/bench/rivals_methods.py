@@ -57,7 +57,7 @@ SEARCH: dict[str, dict[str, tuple[Any, ...]]] = {
         "probe": (False, True),
     },
     "py4DSTEM, multislice": {
-        "rate": (1.0, 0.5, 0.1),
+        "rate": (1.0, 0.5, 0.2, 0.1),
         "batch": (32, 128),
         **MULTISLICE,
         "object": ("complex", "potential"),

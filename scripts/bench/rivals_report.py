@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.table import Table
 from rivals_methods import SEARCH
 from rivals_network import NETWORKS
-from rivals_search import interior
+from rivals_search import QUALITY, interior
 from rivals_stacks import TARGETS, Image
 
 from namsa.frame import Frame
@@ -31,7 +31,7 @@ def show(rows: list[Row]) -> None:
             if wanted not in row:
                 continue
             n = row[wanted]
-            quality = [n[key] for key in ("ssim", "own_ssim", "pearson")]
+            quality = [number(n[key], n["standard_error"][key]) for key in QUALITY]
             column = [n[key] for key in ("column_error_angstrom", "columns_found", "columns_spurious", "column_rank")]
             effort = [str(n.get("iterations", "")), f"{n['cpu_seconds']:.3g}" if n["cpu_seconds"] else ""]
             loss = f"{n['loss_still_falls']:.1%}" if "loss_still_falls" in n else ""
@@ -40,7 +40,8 @@ def show(rows: list[Row]) -> None:
                 f"{row['thickness_angstrom']:g}",
                 f"{row['dose']:g}" if row["dose"] else "no noise",
                 row["method"],
-                *map(number, quality + column),
+                *quality,
+                *map(number, column),
                 *effort,
                 loss,
                 f"{times:.0f} ×" if times else "",
@@ -48,8 +49,8 @@ def show(rows: list[Row]) -> None:
         Console(width=180).print(table)
 
 
-def number(value: float | None) -> str:
-    return "" if value is None else f"{value:.3f}"
+def number(value: float | None, error: float | None = None) -> str:
+    return "" if value is None else f"{value:.3f}" if error is None else f"{value:.3f} ± {error:.3f}"
 
 
 def times_network(row: Row, rows: list[Row]) -> float | None:

@@ -1,10 +1,10 @@
 """The judge of rivals.py and the search for settings, which knows the development split only."""
 
 import argparse
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from statistics import mean
+from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from train.metrics import metrics
 
 Numbers = dict[str, float | None]
 
+QUALITY = ("ssim", "own_ssim", "pearson")
 BORDER = 5  # pixels of the target on every side
 
 
@@ -98,6 +99,12 @@ def means(judged: Iterable[Numbers]) -> Numbers:
     rows = list(judged)
     defined = {name: [v for numbers in rows if (v := numbers[name]) is not None] for name in rows[0]}
     return {name: mean(values) if values else None for name, values in defined.items()}
+
+
+def standard_errors(judged: Sequence[Numbers]) -> Numbers:
+    """Of the means of what the tables' first columns have; samples of one material are not independent."""
+    defined = {name: [v for numbers in judged if (v := numbers[name]) is not None] for name in QUALITY}
+    return {name: stdev(v) / len(v) ** 0.5 if len(v) > 1 else None for name, v in defined.items()}
 
 
 def falling(losses: list[float], iterations: list[int]) -> float:
