@@ -11,10 +11,10 @@ with what was best in the one before, in the order in which thicknesses and dose
 applied to the test split, to different materials, without the one on which the search's first values were tried.
 
 A phase is no density. So a rival's image is windowed as the target is, or not, sampled at the target's pixels, and
-mapped by the scale and offset that fit the development samples best ("SSIM"), or this very sample ("own fit": more
-than anybody could know). It is judged as projected electron density and, from the same reconstruction with an
-iteration and a line of its own, as projected potential, its own quantity. A network is judged as it is ("SSIM"). A
-border of 2 Å is left out. "Loss" is by how much of itself it still fell in the last leg.
+mapped by the scale and offset that fit the development samples best, those left out where it failed ("SSIM"), or this
+very sample ("own fit": more than anybody could know). It is judged as projected electron density and, from the same
+reconstruction with an iteration and a line of its own, as projected potential, its own quantity. A network is judged as
+it is ("SSIM"). A border of 2 Å is left out. "Loss" is by how much of itself it still fell in the last leg.
 
 Time is CPU time of all threads, for others may work on the machine: of ptychography without imports, from reading the
 stack to the best image; of the network from reading the record to the density, once TensorFlow has been warmed up.

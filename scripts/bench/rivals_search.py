@@ -50,7 +50,10 @@ def search(
 
 
 def chosen(method: str, dev: list[Stack], settings: Settings, wanted: str, options: argparse.Namespace) -> Choice:
-    """The best of the images along the way, with and without the window, under the line that fits all of `dev`."""
+    """The best of the images along the way, with and without the window; its line fits those of `dev` that it got.
+
+    Got: with at least half of the best one's SSIM under its own line. One that failed would spoil the others' scale.
+    """
     found = [answer["images"] for answer in everywhere(method, dev, settings, options)]
     choices = []
     for leg in range(len(found[0])):
@@ -58,9 +61,12 @@ def chosen(method: str, dev: list[Stack], settings: Settings, wanted: str, optio
             pictures = [sample[leg][int(windowed)] for sample in found]
             if not all(np.isfinite(picture).all() for picture in pictures):  # a step that is too long diverges
                 continue
-            line = fitted(np.array(pictures), np.array([stack.truth[wanted] for stack in dev]))
-            scores = [judge(image, s, wanted, line)["own_ssim"] for image, s in zip(pictures, dev, strict=True)]
-            choices.append(Choice(settings, leg, windowed, line, mean(score or 0.0 for score in scores)))
+            scores = [
+                judge(image, s, wanted, (1, 0))["own_ssim"] or 0.0 for image, s in zip(pictures, dev, strict=True)
+            ]
+            seen = [n for n, score in enumerate(scores) if score >= max(scores) / 2]  # a failure says nothing of scale
+            line = fitted(np.array([pictures[n] for n in seen]), np.array([dev[n].truth[wanted] for n in seen]))
+            choices.append(Choice(settings, leg, windowed, line, mean(scores)))
     return max(choices, key=lambda c: c.ssim, default=Choice(settings, 0, False, (1, 0), -1.0))
 
 
