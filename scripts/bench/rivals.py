@@ -90,6 +90,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--methods", nargs="+", choices=METHODS, help="all, the networks where there is a checkpoint")
     parser.add_argument("--iterations", type=int, nargs="+", default=[3, 6, 12, 24, 50, 100, 200])
     parser.add_argument("--axes", nargs="*", help="search these settings only (`SEARCH` has their names)")
+    parser.add_argument("--begin", type=json.loads, default={}, help='where the search begins, as {"rate": 0.5}')
     parser.add_argument("--workers", type=int, default=2, help="reconstructions side by side")
     parser.add_argument("--threads", type=int, default=1, help="of each")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")

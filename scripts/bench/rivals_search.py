@@ -37,7 +37,7 @@ def search(
 ) -> Choice:
     """Setting by setting, from `begin` or the first values of all, each value kept that is better than what was."""
     axes = SEARCH.get(method, {})
-    settings = begin or {name: values[0] for name, values in axes.items()}
+    settings = begin or {name: options.begin.get(name, values[0]) for name, values in axes.items()}
     best = chosen(method, dev, settings, wanted, options)
     for name, values in axes.items():
         if options.axes is not None and name not in options.axes:
