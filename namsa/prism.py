@@ -31,8 +31,8 @@ _WAVES_BYTES = (2**20, 2**28)  # host, device: of plane waves together, as simul
 _PRODUCT_BYTES = (2**20, 2**28)  # host, device: of S in one product, which stays in a core's cache
 _ROWS, _PIXELS = 32, 256  # of the scan, at most, and of the pattern, at least, in one product
 
-# What an operation takes, those of the probes' propagation as the unit (docs/benchmarks.md). Transforms beat small
-# matrix products; and twice over, because S also takes memory, and because a GPU's plane waves go the plain way.
+# What an operation takes, those of the probes' propagation as the unit. Transforms beat small matrix products; and
+# twice over, because S also takes memory, and because a GPU's plane waves go the plain way.
 PLANE_WAVE_COST = 2.0
 PRODUCT_COST = 12.0
 

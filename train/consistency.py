@@ -5,7 +5,7 @@
 
 The score is R = Σ|√I_sim − √I| / Σ√I over the pixels of all positions whose probe meets nothing but known density, the
 map the same for each position. 0 is perfect. It is no error of the density in e/Å²: how far it can be trusted is
-measured by `scripts/bench/trust.py` and written in docs/benchmarks.md.
+measured by `scripts/bench/trust.py` and written in docs/benchmarks/reconstruction.md.
 
 A projected density is simulated as equal slices of the potential that `train.mott_bethe` makes of it, with the
 experiment's own microscope and detector. What is not known of the specimen limits the score from below, also for the

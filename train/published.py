@@ -10,8 +10,9 @@ thousands of ranks is fitted to nothing. The factor of 8 is read as from hierarc
 to trees with both: of that, a factor of 3 is the trees', and the rest agrees with the factor of 2 at 6,000 ranks that
 Romero et al. 2022 (NSDI) publish for the same techniques.
 
-`announcement_s` comes out about ten times what the coordinator needs on a machine of today (docs/benchmarks.md): it
-stands for a slower core, MPI's linear gather, and whatever gradients the authors' network had beyond the 50 of ours.
+`announcement_s` comes out thirty times the 0.22 µs that the coordinator needs on a machine of today
+(docs/benchmarks/training.md): it stands for a slower core, MPI's linear gather, and whatever gradients the authors'
+network had beyond the 50 of ours.
 """
 
 from dataclasses import dataclass, replace
