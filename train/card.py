@@ -5,7 +5,7 @@ from typing import Any
 
 from namsa.words import counted, duration
 from train.config import Experiment
-from train.trained import conditions, defocus, span
+from train.trained import conditions, defocus, dose, span
 
 Facts = Mapping[str, Any]
 
@@ -48,7 +48,7 @@ def _for_what(name: str, experiment: Experiment) -> Iterator[str]:
             ("thickness", f"{span(experiment.specimen.thickness_angstrom)} Å", "not checked: no file says it"),
             ("defocus, underfocus > 0, of the entrance", f"{span(defocus(experiment))} Å", "not checked"),
             ("other aberrations, Å", str(others or "none"), "not checked"),
-            ("dose, electrons a pattern", _dose(experiment), "not checked"),
+            ("dose, electrons a pattern", dose(experiment) or "noiseless", "not checked"),
         ],
     )
 
@@ -228,13 +228,6 @@ def _beside(row: Facts, key: str) -> str:
 
 def _number(value: float | None, digits: int = 3) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
-
-
-def _dose(experiment: Experiment) -> str:
-    dose = experiment.training.inputs.dose_electrons_per_pattern
-    if dose is None:
-        return "noiseless"
-    return f"{dose[0]:g} to {dose[1]:g}" if isinstance(dose, tuple) else f"{dose:g}"
 
 
 def _counts(of: Mapping[str, Mapping[str, int]]) -> str:

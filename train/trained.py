@@ -121,8 +121,8 @@ def conditions(experiment: Experiment) -> Conditions:
 def not_in_the_file(experiment: Experiment) -> str:
     """One line about what a network was trained for and no data file says."""
     thickness = experiment.specimen.thickness_angstrom
-    dose = experiment.training.inputs.dose_electrons_per_pattern
-    noise = "without noise" if dose is None else f"at {dose} electrons a pattern"
+    electrons = dose(experiment)
+    noise = f"at {electrons} electrons a pattern" if electrons else "without noise"
     others = {name: value for name, value in experiment.microscope.aberrations.items() if name != "C10" and value}
     lens = f", {others}" if others else ""
     return (
@@ -135,6 +135,14 @@ def defocus(experiment: Experiment) -> tuple[float, ...]:
     """Of the entrance, in Å, underfocus positive: the one value, or those between which it varies."""
     varied = experiment.variation.given() if experiment.variation else {}
     return varied.get("defocus_angstrom", (0.0 - experiment.microscope.aberrations.get("C10", 0.0),))
+
+
+def dose(experiment: Experiment) -> str | None:
+    """Electrons a pattern that a network was trained for, in words; None without noise."""
+    given = experiment.training.inputs.dose_electrons_per_pattern
+    if given is None:
+        return None
+    return span(given if isinstance(given, tuple) else (given,))
 
 
 def span(values: Sequence[float]) -> str:
