@@ -24,11 +24,13 @@ from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, ScalarFormatter
 from rich.console import Console
 from rich.table import Table
 
 from namsa import manifest
 from namsa.shards import Dataset
+from namsa.words import counted
 from train.config import Experiment, load
 from train.runs import read_steps
 
@@ -147,7 +149,9 @@ def figure(rows: list[Row]) -> Figure:
     ax.errorbar(samples, [row["mae"] for row in rows], errors, marker="o", capsize=3, color="#2a6f97")
     ax.axhline(rows[-1]["mean_image_mae"], color="#222222", linestyle="--", linewidth=1, label="mean image")
     ax.set(xscale="log", yscale="log", xlabel="training samples", ylabel="test MAE, e/Å²")
-    ax.set_xticks(samples, [str(each) for each in samples])
+    ax.set_xticks(samples, [f"{row['samples']}\n{counted(row['ranks'], 'rank')}" for row in rows])
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter(ScalarFormatter())
     ax.minorticks_off()
     ax.legend(frameon=False)
     return drawn
