@@ -15,7 +15,7 @@ from train.columns import Columns
 BENCH = Path(__file__).parents[2] / "scripts/bench"
 SHAPE, STEP, ORIGIN = (20, 24), (0.4, 0.5), (7.3, -2.1)
 NO_COLUMNS = Columns(np.empty((0, 2)), np.empty(0), np.empty(0, bool))
-OPTIONS = argparse.Namespace(axes=None)
+OPTIONS = argparse.Namespace(axes=None, begin={})
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -118,6 +118,8 @@ def test_a_search_begins_where_it_is_told_to_and_leaves_other_settings(stacks, r
     assert rivals.search("new", [stack(stacks)], "density", options, begin).settings == {"rate": 2, "object": "b"}
     assert {settings["object"] for settings in asked} == {"b"}
     assert sorted(settings["rate"] for settings in asked) == [1, 2, 3]
+    named = argparse.Namespace(axes=[], begin={"rate": 3})
+    assert rivals.search("new", [stack(stacks)], "density", named).settings == {"rate": 3, "object": "a"}
 
 
 def test_test_samples_are_of_different_materials_and_the_same_at_every_thickness(stacks):
