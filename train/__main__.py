@@ -3,6 +3,7 @@
 Exit codes: 0 done, 1 the work failed, 2 bad input or configuration, 130 interrupted.
 """
 
+import os
 import sys
 from collections.abc import Sequence
 
@@ -50,6 +51,7 @@ COMMANDS = {
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # TensorFlow's errors only; before anything imports it
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     command = COMMANDS.get(arguments[0] if arguments else "")
     return command(arguments[1:]) if command else job.train(arguments, USAGE)

@@ -48,7 +48,7 @@ def metrics(
             raise WorkError(f"{bad} of {image.size} pixels of the {name} are not finite: nothing can be measured")
     error = np.abs(p - t)
     span = float(np.ptp(t))
-    unit = density_scale * max(float(t.std()) / density_scale, LEAST_SPREAD) if relative else density_scale
+    unit = max(float(t.std()), LEAST_SPREAD * density_scale) if relative else density_scale
     return {
         "huber": _huber(error / unit, huber_delta),
         "mae": float(error.mean()),

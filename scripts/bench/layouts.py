@@ -15,7 +15,6 @@ shared out by area among 32×32, and the target stays on the 32×32 scan positio
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -68,7 +67,7 @@ def main() -> int:
         if not (run / "evaluation.json").exists():
             settings = [part for change in changes for part in ("--set", change)]
             command = [sys.executable, "-m", "train", str(CONFIG), *settings, "--run-dir", str(run)]
-            subprocess.run(command, check=True, stdout=sys.stderr, env=os.environ | {"TF_CPP_MIN_LOG_LEVEL": "2"})
+            subprocess.run(command, check=True, stdout=sys.stderr)
         rows.append({"arm": arm, "channels": experiment.network.input_shape[0]} | read(run))
         show(rows)
     if options.json:

@@ -90,7 +90,8 @@ def trained(
     for x, y in read(experiment, dataset, "train", samples // batch * batch):
         if not np.isfinite(step(x, y, tf.constant(rate), delta).numpy()[0]):
             return float("nan")
-    held_out = [losses.huber(model(x, training=False), y, delta) for x, y in read(experiment, dataset, "dev", None)]
+    answers = ((model(x, training=False), y) for x, y in read(experiment, dataset, "dev", None))
+    held_out = [losses.huber(answer, y, delta, training.loss.relative) for answer, y in answers]
     return float(np.mean(held_out))
 
 

@@ -1,24 +1,16 @@
 """Two ranks with one at fault: one message, an exit code that says whose fault it is, and an end everywhere."""
 
 import json
-import os
 import socket
-import subprocess
-import sys
-from pathlib import Path
 
+import launch
 import pytest
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     out = tmp_path_factory.mktemp("faults")
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
-    line = [sys.executable, "tests/train/faults.py", out]
-    ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=400, env=environment, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    launch.script("faults.py", out)
     return json.loads((out / "faults.json").read_text())
 
 

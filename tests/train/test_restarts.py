@@ -2,23 +2,15 @@
 
 import json
 import math
-import os
-import subprocess
-import sys
-from pathlib import Path
 
+import launch
 import pytest
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory):
     out = tmp_path_factory.mktemp("restarts")
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "2"}
-    line = [sys.executable, "tests/train/restarts.py", out]
-    ended = subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=400, env=environment, check=False)
-    assert ended.returncode == 0, ended.stdout + ended.stderr
+    launch.script("restarts.py", out)
     return json.loads((out / "restarts.json").read_text())
 
 

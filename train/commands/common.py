@@ -1,7 +1,6 @@
 """How a command ends, and arguments that several take."""
 
 import argparse
-import os
 import sys
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -40,7 +39,6 @@ def as_rank(work: Callable[[Any], None], ended: Path | None = None) -> int:
     """One rank of a job, `work(reduction)`, and how it ends."""
 
     def ranked() -> None:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only
         from train import reduction
 
         last.callback(reduction.stop)  # after the words: MPI waits for the other ranks there, and they may end the job

@@ -1,7 +1,6 @@
 """What a trained network is measured, shipped and used by."""
 
 import argparse
-import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -18,7 +17,6 @@ def calibrate(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
 
     def work() -> None:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only
         from rich.console import Console
 
         from train import telemetry
@@ -44,7 +42,6 @@ def pack(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
 
     def work() -> None:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only
         from rich.console import Console
 
         from train import telemetry
@@ -86,7 +83,6 @@ def reconstruct(arguments: Sequence[str]) -> int:
     options = parser.parse_args(arguments)
 
     def work() -> None:
-        os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # errors only
         from rich.console import Console
 
         from namsa.fourd import Given
