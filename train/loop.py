@@ -26,7 +26,7 @@ Tensor = Any
 Step = Callable[..., Tensor]
 Row = dict[str, Any]
 
-MEASURED = ("huber", "l2", "loss_scale", "grad_norm", "comm_s", "compute_s", "stop")
+MEASURED = ("huber", "l2", "loss_scale", "grad_norm", "comm_s", "compute_s", "stop", "own")
 
 
 def make_step(
@@ -35,9 +35,10 @@ def make_step(
     """step(x, y, rate, delta, stop): one update of `model`, the same on all ranks; returns the numbers of `MEASURED`.
 
     They come back as one tensor, and so in one copy from the device. `stop` is 1 on a rank that wants to stop, and
-    above 0 on all in return. It travels with the loss and the normalisations' statistics, which are so the same on all
-    ranks after every step, as the weights are: rank 0's state is the job's. With gradients `waiting` (reduction.lag)
-    the update is by the step's before. Raises InputError where reduction.group_list does not fit the network.
+    above 0 on all in return; "own" is the loss of this rank's batch. The wish travels with the loss and the
+    normalisations' statistics, which are so the same on all ranks after every step, as the weights are: rank 0's state
+    is the job's. With gradients `waiting` (reduction.lag) the update is by the step's before. Raises InputError where
+    reduction.group_list does not fit the network.
     """
     weights = model.trainable_variables
     paths = [weight.path for weight in weights]
@@ -53,7 +54,8 @@ def make_step(
         with tf.GradientTape() as tape:
             huber = losses.huber(model(x, training=True), y, delta, training.loss.relative)
             l2 = losses.l2(penalised, training.loss.l2)
-            scaled = scale * (huber + l2)
+            own = huber + l2
+            scaled = scale * own
         seen = [statistic.value for statistic in statistics]
         if not training.reduction.local:
             huber, stop, *seen = reduction.average_together([huber, tf.convert_to_tensor(stop), *seen], "numbers")
@@ -72,7 +74,7 @@ def make_step(
             statistic.assign(tf.where(finite, new, old))
         waited = tf.maximum(communicated - computed, 0)  # late gradients may be there before
         times = [tf.cast(seconds, tf.float32) for seconds in (waited, computed - began)]
-        return tf.stack([huber, l2, scale, grad_norm, *times, stop])
+        return tf.stack([huber, l2, scale, grad_norm, *times, stop, own])
 
     return step
 
@@ -122,6 +124,7 @@ def train_epoch(
         loaded = time.perf_counter()
         scalars = [tf.constant(number, tf.float32) for number in (rate, delta, float(wish.name is not None))]
         numbers = step(x, y, *scalars).numpy().tolist()
+        own = numbers[-1]
         agreed = not training.reduction.local
         if reduction.due(training.reduction, first + index, index == left - 1):
             numbers, agreed = reduction.synchronise(state, numbers), True
@@ -145,19 +148,26 @@ def train_epoch(
             "samples_per_s": ranks * training.batch_size / (ended - started),
         }
         if agreed:
-            _check_finite(row)
+            _check_finite(row, own, ranks)
             wish.agreed = measured["stop"] > 0
         yield row
         if wish.agreed:
             return
 
 
-def _check_finite(row: Row) -> None:
-    """A step that is not finite is skipped where a loss scale can still be halved; elsewhere it ends the job."""
-    if row["loss_scale"] <= 1 and not (math.isfinite(row["loss"]) and math.isfinite(row["grad_norm"])):
-        raise reduction.alike(
-            WorkError(
-                f"training diverged at step {row['step']}: loss {row['loss']:g}, gradient norm {row['grad_norm']:g}; "
-                "lower training.optimizer.learning_rate, or warm up longer, and run again from the last checkpoint"
-            )
+def _check_finite(row: Row, own: float, ranks: int) -> None:
+    """A step that is not finite is skipped where a loss scale can still be halved; elsewhere it ends the job.
+
+    The ranks' `own` losses say whose it was: what has been averaged is the same on all.
+    """
+    if row["loss_scale"] > 1 or (math.isfinite(row["loss"]) and math.isfinite(row["grad_norm"])):
+        return
+    at_fault = [rank for rank, loss in enumerate(reduction.gather_json(own)) if not math.isfinite(loss)]
+    whose = f" (rank {', '.join(map(str, at_fault))}'s, of {ranks})" if 0 < len(at_fault) < ranks else ""
+    raise reduction.alike(
+        WorkError(
+            f"training diverged at step {row['step']}: loss {row['loss']:g}{whose}, gradient norm "
+            f"{row['grad_norm']:g}; lower training.optimizer.learning_rate, or warm up longer, and run again from the "
+            "last checkpoint"
         )
+    )

@@ -64,6 +64,16 @@ def signal_rank_1(rank, number=signal.SIGUSR1):
     train.main.train_epoch = train_epoch
 
 
+def not_finite_on_rank_1(rank):
+    whole = train.main.train_epoch
+
+    def train_epoch(step, batches, *rest):
+        poisoned = ((x * float("nan") if rank else x, y) for x, y in batches)
+        yield from whole(step, poisoned, *rest)
+
+    train.main.train_epoch = train_epoch
+
+
 def main(out: Path) -> None:
     (out / "tiny.yaml").write_text(yaml.safe_dump(CONFIG | {"data": {"directory": str(out / "data")}}))
     stopped = out / "stopped"
@@ -80,6 +90,7 @@ def main(out: Path) -> None:
         "too few": job(out, "few", "training.batch_size=5"),
         "unwritable": job(out, "unwritable", run_dir=Path("/proc/run")),
         "no space": job(out, "space", prepare=no_space),
+        "not finite": job(out, "nan", "training.precision.compute=float32", prepare=not_finite_on_rank_1),
         "left": sorted(path.name for path in out.glob("space/checkpoints/*")),
     }
     (out / "faults.json").write_text(json.dumps(found))
