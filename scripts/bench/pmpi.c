@@ -2,23 +2,27 @@
  *
  * Horovod's background thread is the only one that calls these functions. Control is what coordinates: the bitvector
  * (allreduce of AND and OR), requests gathered at rank 0, and responses broadcast; data is every other allreduce.
- * CPU time between two calls is the thread's own (waiting inside MPI does not count). What follows a data operation is
- * unpacking and callbacks; an AND directly after an AND is a cycle in which nothing was ready everywhere; the rest is
- * coordination, with the packing of what is to be sent.
+ * CPU time between two calls is the thread's own (waiting inside MPI does not count). Between control and control it is
+ * coordination, of which with the bitvector only cycles are left in which nothing was ready everywhere; between control
+ * and data it is packing, and the choice of what to pack where that comes from the cache, on every rank; after data it is
+ * unpacking and callbacks (and the packing for the next operation, where one follows directly).
  *
  * Open MPI waits by asking again and again, and yields the core in between (mpi_yield_when_idle), which the scheduler
- * gives to another rank for milliseconds. Here a waiting thread sleeps, so that more ranks than cores do not slow each
- * other down.
+ * gives to another rank for milliseconds. With PMPI_SLEEP in the environment a waiting thread sleeps instead, so that
+ * more ranks than cores do not slow each other down.
  */
 #define _GNU_SOURCE
 #include <mpi.h>
 #include <sched.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <time.h>
+#include <unistd.h>
 
 enum { BITVECTOR, GATHER, BROADCAST, DATA, KINDS };
-enum { CONTROL_NS = 2 * KINDS, UNPACK_NS, IDLE_NS, COUNTERS };
+enum { CONTROL_NS = 2 * KINDS, PACK_NS, UNPACK_NS, COUNTERS };
 
 static _Atomic long long counters[COUNTERS]; /* calls of each kind, bytes of each kind, then times */
 static _Thread_local int last = -1;
@@ -30,7 +34,11 @@ void pmpi_read(long long *out) {
 }
 
 int sched_yield(void) {
-    static _Thread_local int precise;
+    static _Thread_local int asked, sleeps, precise;
+    if (!asked++)
+        sleeps = getenv("PMPI_SLEEP") != NULL;
+    if (!sleeps)
+        return (int)syscall(SYS_sched_yield);
     if (!precise)
         precise = prctl(PR_SET_TIMERSLACK, 1000) == 0; /* 50 µs otherwise */
     return nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
@@ -45,8 +53,7 @@ static long long cpu_ns(void) {
 static void enter(int kind, long long bytes) {
     long long now = cpu_ns();
     if (last >= 0) {
-        int sort = last == DATA ? UNPACK_NS : last == BITVECTOR && kind == BITVECTOR ? IDLE_NS : CONTROL_NS;
-        counters[sort] += now - left;
+        counters[last == DATA ? UNPACK_NS : kind == DATA ? PACK_NS : CONTROL_NS] += now - left;
     }
     counters[kind]++;
     counters[KINDS + kind] += bytes;

@@ -1,15 +1,17 @@
 """What the response cache and gradient groups save, counted from outside Horovod.
 
-    scripts/uv run python scripts/bench/reduction.py [--ranks 2 4 8 16 32] [--rounds 3] [--cycle-ms 1] [--json]
+    scripts/uv run python scripts/bench/reduction.py [--ranks 2 4 8 16 32] [--rounds 3] [--groups 8] [--cycle-ms 0.5]
+        [--json]
 
 Needs a C compiler; Open MPI and a Horovod built on it come in an environment of its own (some two minutes the first
 time). 32 ranks take 16 GB. Every round goes through {cache off, on} × {no groups, groups}, one after the other, so that
 whatever else the machine does falls on all alike; numbers are medians over the rounds, of a step after the first ones.
 
 A shim under LD_PRELOAD (pmpi.c) counts calls and bytes of control messages at rank 0 and of data, and the CPU time that
-rank 0's Horovod thread takes outside MPI: "coordinator", of which "idle" in cycles in which nothing was ready. The
-gradients of "200 small tensors" become ready one after another while nothing computes on these cores, as with a GPU;
-the FC-DenseNet trains on them, so that its step times mean something up to as many ranks as there are cores.
+rank 0's Horovod thread takes outside MPI: "coordinator" and, as every rank does, "packing" before data operations and
+"unpacking" after them. The gradients of "200 small tensors" become ready one after another while nothing computes on
+these cores, as with a GPU; the FC-DenseNet trains on them. Step times mean something up to as many ranks as there are
+cores; more of them sleep where they would wait for each other.
 """
 
 import argparse
@@ -26,10 +28,10 @@ from typing import Any
 HERE = Path(__file__).parent
 WORKER = HERE / "worker_reduction.py"
 ARMS = {
-    "neither": {"cache_capacity": 0, "groups": 0},
-    "groups": {"cache_capacity": 0, "groups": 8},
-    "cache": {"cache_capacity": 4096, "groups": 0},
-    "both": {"cache_capacity": 4096, "groups": 8},
+    "neither": {"cache": False, "groups": False},
+    "groups": {"cache": False, "groups": True},
+    "cache": {"cache": True, "groups": False},
+    "both": {"cache": True, "groups": True},
 }
 WORKLOADS = {"small": "200 small tensors", "network": "FC-DenseNet"}
 
@@ -58,10 +60,9 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8, 16, 32])
     parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
     parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="'neither' and 'both' among them")
+    parser.add_argument("--groups", type=int, default=8, help="of equal bytes, where there are groups")
     parser.add_argument("--step-ms", type=float, default=100, help="the small tensors' step without communication")
-    parser.add_argument(
-        "--cycle-ms", type=float, help="Horovod's cycle, each setting in processes of its own; default 1"
-    )
+    parser.add_argument("--cycle-ms", type=float, default=0.5, help="Horovod's cycle")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20, help="counted in each round and setting")
     parser.add_argument("--warm-up", type=int, default=5, help="steps before, in which Horovod learns the tensors")
@@ -81,11 +82,13 @@ def measure(python: Path, shim: Path, workload: str, ranks: int, options: argpar
     """Every round's numbers by arm, and their medians."""
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in options.arms}
     job = {name: getattr(options, name) for name in ("step_ms", "warm_up", "steps")} | {"workload": workload}
-    cycle = {"cycle_time_ms": options.cycle_ms} if options.cycle_ms else {}
     for _ in range(options.rounds):
         for name in options.arms:
-            numbers = launch(python, shim, ranks, job | {"settings": ARMS[name] | cycle})
-            numbers["coordinator_ms"] = (numbers["control_ns"] + numbers["idle_ns"]) / 1e6
+            arm = ARMS[name]
+            settings = {"cache_capacity": 4096 * arm["cache"], "groups": options.groups * arm["groups"]}
+            settings["cycle_time_ms"] = options.cycle_ms
+            numbers = launch(python, shim, ranks, job | {"settings": settings})
+            numbers |= {f"{kind}_ms": numbers[f"{kind}_ns"] / 1e6 for kind in ("control", "pack", "unpack")}
             numbers["control_calls"] = sum(numbers[f"{kind}_calls"] for kind in ("bitvector", "gather", "broadcast"))
             rounds[name].append(numbers)
     medians = {
@@ -96,6 +99,7 @@ def measure(python: Path, shim: Path, workload: str, ranks: int, options: argpar
 
 
 def launch(python: Path, shim: Path, ranks: int, job: dict[str, Any]) -> dict[str, float]:
+    crowded = ranks > len(os.sched_getaffinity(0))
     settings = os.environ | {
         "LD_LIBRARY_PATH": str(python.parents[1] / "lib"),
         "PYTHONPATH": str(HERE.parents[1]),
@@ -104,7 +108,8 @@ def launch(python: Path, shim: Path, ranks: int, job: dict[str, Any]) -> dict[st
         "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
     }
     command = [python.with_name("mpiexec"), "-n", ranks, "--oversubscribe", "--bind-to", "none"]
-    command += ["--mca", "mpi_yield_when_idle", 1, "-x", f"LD_PRELOAD={shim}", python, WORKER, json.dumps(job)]
+    command += ["--mca", "mpi_yield_when_idle", 1, "-x", f"LD_PRELOAD={shim}", *["-x", "PMPI_SLEEP=1"] * crowded]
+    command += [python, WORKER, json.dumps(job)]
     pipe = subprocess.PIPE
     with subprocess.Popen(list(map(str, command)), env=settings, stdout=pipe, stderr=pipe, text=True) as process:
         try:
@@ -118,11 +123,13 @@ def launch(python: Path, shim: Path, ranks: int, job: dict[str, Any]) -> dict[st
 
 def show(result: dict[str, Any]) -> None:
     print(f"\n{WORKLOADS[result['workload']]}, {result['ranks']} ranks, a step:")
-    print(f"{'':9} {'gathered':>10} {'messages':>9} {'coordinator':>12} {'(idle)':>9} {'data ops':>9} {'time':>9}")
+    titles = ("gathered", "messages", "coordinator", "packing", "unpacking", "data ops", "step")
+    print(f"{'':9}" + "".join(f"{title:>12}" for title in titles))
     for name, n in result["arms"].items():
+        times = "".join(f"{n[f'{kind}_ms']:9.2f} ms" for kind in ("control", "pack", "unpack"))
         print(
-            f"{name:9} {n['gather_bytes']:8.0f} B {n['control_calls']:9.1f} {n['coordinator_ms']:9.2f} ms "
-            f"{n['idle_ns'] / 1e6:6.2f} ms {n['data_calls']:9.1f} {1e3 * n['step_s']:6.1f} ms",
+            f"{name:9}{n['gather_bytes']:10.0f} B{n['control_calls']:12.1f}{times}{n['data_calls']:12.1f}"
+            f"{1e3 * n['step_s']:9.1f} ms",
             flush=True,
         )
 
@@ -138,7 +145,7 @@ def summarise(results: list[dict[str, Any]], options: argparse.Namespace) -> dic
     for workload in dict.fromkeys(result["workload"] for result in results):
         for ranks in [result["ranks"] for result in results if result["workload"] == workload]:
             row = {
-                "coordinator": ratios("coordinator_ms", ranks, workload),
+                "coordinator": ratios("control_ms", ranks, workload),
                 "step": ratios("step_s", ranks, workload),
             }
             found[f"{workload} {ranks}"] = row

@@ -1,9 +1,6 @@
 """Weak scaling on one machine: 1, 2, 4 ranks, a core each, as many samples a rank; and the same samples among them.
 
-    scripts/uv run python scripts/bench/weak_scaling.py [--ranks 1 2 4] [--cores 1] [--samples 2] [--rounds 5]
-        [--set KEY=VALUE] [--json]
-
-A rank computes on one core; with `--cores 2` Horovod's threads have another, as on nodes with cores to spare.
+    scripts/uv run python scripts/bench/weak_scaling.py [--ranks 1 2 4] [--rounds 5] [--set KEY=VALUE] [--json]
 
 The network and `training.reduction` of a configuration (the quickstart's), on numbers made up. All jobs are alive at
 once and take turns, a block of steps each, while the others are stopped. Efficiency is the median over the rounds of
@@ -42,7 +39,6 @@ class Job:
         words += [out, options.config, samples, options.steps, kind, *options.set]
         settings = os.environ | {
             "BENCH_CORES": " ".join(map(str, cores)),
-            "BENCH_CORES_A_RANK": str(options.cores),
             "PYTHONPATH": str(ROOT),
             "TF_CPP_MIN_LOG_LEVEL": "3",
             "HOROVOD_GLOO_TIMEOUT_SECONDS": "3600",  # a rank that is stopped is not lost
@@ -115,8 +111,8 @@ def main() -> None:
     options = parse()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that no stopped process is left behind
     cores = sorted(os.sched_getaffinity(0))
-    if len(cores) < (needed := max(options.ranks) * options.cores):
-        raise SystemExit(f"{max(options.ranks)} ranks need {needed} cores, here are {len(cores)}: give --ranks")
+    if len(cores) < max(options.ranks):
+        raise SystemExit(f"{max(options.ranks)} ranks need as many cores, here are {len(cores)}: give --ranks")
     with tempfile.TemporaryDirectory() as directory:
         jobs = {(n, kind): n * options.samples for n in options.ranks for kind in KINDS[: 1 + (n > 1)]}
         weak = rounds(options, Path(directory), jobs, cores, options.rounds)
@@ -133,7 +129,6 @@ def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--config", type=Path, default=ROOT / "configs/quickstart.yaml")
     parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of the configuration")
-    parser.add_argument("--cores", type=int, default=1, help="of a rank, which computes on one of them")
     parser.add_argument("--ranks", type=int, nargs="+", default=[1, 2, 4], help="1 among them, and more")
     parser.add_argument("--samples", type=int, default=2, help="of a rank and step")
     parser.add_argument("--rounds", type=int, default=5, help="in which each job has its turn")

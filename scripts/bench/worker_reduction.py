@@ -50,7 +50,7 @@ from train.optimizers import LarsAdam
 
 TENSORS = 200  # of the small workload
 COUNTERS = [f"{kind}_{what}" for what in ("calls", "bytes") for kind in ("bitvector", "gather", "broadcast", "data")]
-COUNTERS += ["control_ns", "unpack_ns", "idle_ns"]
+COUNTERS += ["control_ns", "pack_ns", "unpack_ns"]
 
 Step = Callable[[], Any]
 

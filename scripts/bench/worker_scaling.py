@@ -1,4 +1,4 @@
-"""One rank of `weak_scaling.py`, on its cores: steps in blocks, and stops itself after each until it is told to go on.
+"""One rank of `weak_scaling.py`, on one core: steps in blocks, and stops itself after each until it is told to go on.
 
 argv: the directory for what it finds, the configuration, the number of samples and of steps a block, whether it trains
 "together" with the other ranks or "alone", all samples divided alike, and changes to the configuration. The environment
@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 out, config, samples, steps = Path(sys.argv[1]), sys.argv[2], int(sys.argv[3]), int(sys.argv[4])
-cores, of_a_rank = os.environ["BENCH_CORES"].split(), int(os.environ["BENCH_CORES_A_RANK"])
+cores = [int(core) for core in os.environ["BENCH_CORES"].split()]
 rank, ranks = int(os.environ["HOROVOD_RANK"]), int(os.environ["HOROVOD_SIZE"])
 if sys.argv[5] == "alone":  # what a process without a launcher is
     for name in [name for name in os.environ if name.startswith("HOROVOD_")]:
@@ -29,7 +29,7 @@ from train.loop import make_step  # noqa: E402
 from train.optimizers import LarsAdam  # noqa: E402
 
 for thread in os.listdir("/proc/self/task"):  # and, from now on, those that they start
-    os.sched_setaffinity(int(thread), map(int, cores[rank * of_a_rank : (rank + 1) * of_a_rank]))
+    os.sched_setaffinity(int(thread), {cores[rank]})
 tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.config.threading.set_intra_op_parallelism_threads(1)
 experiment = load(Path(config), sys.argv[6:])
