@@ -25,6 +25,7 @@ enum { BITVECTOR, GATHER, BROADCAST, DATA, KINDS };
 enum { CONTROL_NS = 2 * KINDS, PACK_NS, UNPACK_NS, COUNTERS };
 
 static _Atomic long long counters[COUNTERS]; /* calls of each kind, bytes of each kind, then times */
+static int sleeps; /* where a thread waits */
 static _Thread_local int last = -1;
 static _Thread_local long long left;
 
@@ -33,10 +34,10 @@ void pmpi_read(long long *out) {
         out[i] = counters[i];
 }
 
+__attribute__((constructor)) static void begin(void) { sleeps = getenv("PMPI_SLEEP") != NULL; }
+
 int sched_yield(void) {
-    static _Thread_local int asked, sleeps, precise;
-    if (!asked++)
-        sleeps = getenv("PMPI_SLEEP") != NULL;
+    static _Thread_local int precise;
     if (!sleeps)
         return (int)syscall(SYS_sched_yield);
     if (!precise)
