@@ -26,19 +26,19 @@ Tensor = Any
 Step = Callable[..., Tensor]
 Row = dict[str, Any]
 
-MEASURED = ("huber", "l2", "loss_scale", "grad_norm", "comm_s", "compute_s", "stop", "own")
+MEASURED = ("huber", "l2", "loss_scale", "grad_norm", "comm_s", "compute_s", "stop")
 
 
 def make_step(
     model: keras.Model, optimizer: keras.optimizers.Optimizer, training: Training, waiting: Sequence[Any] = ()
 ) -> Step:
-    """step(x, y, rate, delta, stop): one update of `model`, the same on all ranks; returns the numbers of `MEASURED`.
+    """step(x, y, rate, delta, stop): one update of `model`, the same on all ranks; returns the numbers of `MEASURED`
+    and, last, the loss of this rank's own batch.
 
     They come back as one tensor, and so in one copy from the device. `stop` is 1 on a rank that wants to stop, and
-    above 0 on all in return; "own" is the loss of this rank's batch. The wish travels with the loss and the
-    normalisations' statistics, which are so the same on all ranks after every step, as the weights are: rank 0's state
-    is the job's. With gradients `waiting` (reduction.lag) the update is by the step's before. Raises InputError where
-    reduction.group_list does not fit the network.
+    above 0 on all in return. It travels with the loss and the normalisations' statistics, which are so the same on all
+    ranks after every step, as the weights are: rank 0's state is the job's. With gradients `waiting` (reduction.lag)
+    the update is by the step's before. Raises InputError where reduction.group_list does not fit the network.
     """
     weights = model.trainable_variables
     paths = [weight.path for weight in weights]
@@ -123,8 +123,7 @@ def train_epoch(
         x, y = next(batches)
         loaded = time.perf_counter()
         scalars = [tf.constant(number, tf.float32) for number in (rate, delta, float(wish.name is not None))]
-        numbers = step(x, y, *scalars).numpy().tolist()
-        own = numbers[-1]
+        *numbers, own = step(x, y, *scalars).numpy().tolist()
         agreed = not training.reduction.local
         if reduction.due(training.reduction, first + index, index == left - 1):
             numbers, agreed = reduction.synchronise(state, numbers), True
@@ -148,22 +147,23 @@ def train_epoch(
             "samples_per_s": ranks * training.batch_size / (ended - started),
         }
         if agreed:
-            _check_finite(row, own, ranks)
+            _check_finite(row, own)
             wish.agreed = measured["stop"] > 0
         yield row
         if wish.agreed:
             return
 
 
-def _check_finite(row: Row, own: float, ranks: int) -> None:
+def _check_finite(row: Row, own: float) -> None:
     """A step that is not finite is skipped where a loss scale can still be halved; elsewhere it ends the job.
 
     The ranks' `own` losses say whose it was: what has been averaged is the same on all.
     """
     if row["loss_scale"] > 1 or (math.isfinite(row["loss"]) and math.isfinite(row["grad_norm"])):
         return
-    at_fault = [rank for rank, loss in enumerate(reduction.gather_json(own)) if not math.isfinite(loss)]
-    whose = f" (rank {', '.join(map(str, at_fault))}'s, of {ranks})" if 0 < len(at_fault) < ranks else ""
+    every = reduction.gather_json(own)
+    at_fault = [str(rank) for rank, loss in enumerate(every) if not math.isfinite(loss)]
+    whose = f" (rank {', '.join(at_fault)}'s, of {len(every)})" if 0 < len(at_fault) < len(every) else ""
     raise reduction.alike(
         WorkError(
             f"training diverged at step {row['step']}: loss {row['loss']:g}{whose}, gradient norm "

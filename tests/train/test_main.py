@@ -2,10 +2,9 @@
 
 import json
 import shutil
-import subprocess
 import sys
-from pathlib import Path
 
+import launch
 import numpy as np
 import pytest
 import yaml
@@ -18,8 +17,6 @@ from train.commands.common import as_rank
 from train.config import load
 from train.evaluate import write_json
 from train.main import train
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -181,16 +178,11 @@ def test_a_rank_says_why_it_fails_before_it_leaves_the_others(capsys, monkeypatc
     assert capsys.readouterr().err.splitlines() == ["error: the disk is on fire", "left"]
 
 
-def run(*line, timeout=240):
-    return subprocess.run([*map(str, line)], cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
 def test_two_ranks_do_the_whole_job_and_one_rank_goes_on_with_it(config):
     run_dir = config.parent / "two_ranks"
-    launcher = Path(sys.executable).parent / "horovodrun"
-    ended = run(launcher, "-np", 2, "--gloo", sys.executable, "-m", "train", config, "--run-dir", run_dir)
+    ended = launch.horovodrun("-m", "train", config, "--run-dir", run_dir)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.count("Held-out materials") == 1
     assert "<stderr>" not in ended.stderr
@@ -234,8 +226,7 @@ sys.exit(main([config, "--run-dir", sys.argv[1] + "." + missing]))
 def test_a_fault_of_one_rank_ends_the_job_with_one_message(config, tmp_path, fault, message, code):
     script = tmp_path / "job.py"
     script.write_text(RANK_1_FAILS)
-    launcher = Path(sys.executable).parent / "horovodrun"
-    ended = run(launcher, "-np", 2, "--gloo", sys.executable, script, config, fault, timeout=120)
+    ended = launch.horovodrun(script, config, fault, timeout=120)
     said = [line.partition("<stderr>:")[2] for line in ended.stderr.splitlines() if "<stderr>:" in line]
     said = [line for line in said if line != "Terminated"]  # the launcher's own
     assert len(said) == 1, ended.stderr
@@ -269,7 +260,7 @@ def test_some_samples_may_be_simulated_for_all(undisturbed, tmp_path):
 
 
 def test_a_run_is_told_before_it_begins(config, undisturbed):
-    ended = run(sys.executable, "-m", "train", config, "--dry-run", "--json", timeout=120)
+    ended = launch.run(sys.executable, "-m", "train", config, "--dry-run", "--json", timeout=120)
     found = json.loads(ended.stdout.splitlines()[-1])
     done = json.loads((undisturbed / "evaluation.json").read_text(encoding="utf-8"))["run"]
     assert found["simulation"] is None

@@ -1,10 +1,8 @@
 """Two ranks against one, and against each other."""
 
 import json
-import subprocess
-import sys
-from pathlib import Path
 
+import launch
 import numpy as np
 import pytest
 import two_ranks
@@ -12,27 +10,13 @@ import two_ranks
 from train import reduction
 from train.config import Reduction
 
-HERE = Path(__file__).parent
-
-
-def run(line, timeout):
-    """A command from the repository's root, where the packages are."""
-    return subprocess.run(line, cwd=HERE.parents[1], capture_output=True, text=True, timeout=timeout, check=False)
-
-
-def horovodrun(*command, ranks=2, timeout=240):
-    launcher = str(Path(sys.executable).parent / "horovodrun")
-    line = [launcher, "-np", str(ranks), "--gloo", sys.executable, *map(str, command)]
-    return run(line, timeout)
-
-
 # ---- Two ranks, started once ----------------------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
     out = tmp_path_factory.mktemp("two_ranks")
-    ended = horovodrun(HERE / "two_ranks.py", out)
+    ended = launch.horovodrun("tests/train/two_ranks.py", out)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return out, [json.loads((out / f"{rank}.json").read_text()) for rank in (0, 1)]
 

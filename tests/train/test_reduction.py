@@ -4,10 +4,10 @@ import json
 import os
 
 import four_ranks
+import launch
 import numpy as np
 import pytest
 import tensorflow as tf
-from test_ranks import HERE, horovodrun
 
 from namsa.errors import InputError
 from train import losses, precision, reduction
@@ -19,7 +19,7 @@ from train.optimizers import LarsAdam
 @pytest.fixture(scope="module")
 def together(tmp_path_factory):
     out = tmp_path_factory.mktemp("four_ranks")
-    ended = horovodrun(HERE / "four_ranks.py", out, ranks=four_ranks.RANKS)
+    ended = launch.horovodrun("tests/train/four_ranks.py", out, ranks=four_ranks.RANKS)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return out, [json.loads((out / f"{rank}.json").read_text()) for rank in range(four_ranks.RANKS)]
 

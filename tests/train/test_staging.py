@@ -4,12 +4,10 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from collections import Counter
-from pathlib import Path
 
 import fake_samples
+import launch
 import numpy as np
 import pytest
 import thread_ranks
@@ -21,7 +19,6 @@ from train import copies, staging, transfer
 from train.copies import Original
 from train.transfer import plan
 
-HERE = Path(__file__).parent
 NODES = [[0, 1], [2, 3, 4]]  # of different sizes
 
 
@@ -343,10 +340,8 @@ def test_four_ranks_on_two_nodes(dataset, tmp_path):
         "staged = staging.stage(Path(sys.argv[1]), to, reduction)\n"
         "(to / f'.{reduction.rank()}.json').write_text(json.dumps(staged))\nreduction.stop()\n"
     )
-    launcher = str(Path(sys.executable).parent / "horovodrun")
-    line = [launcher, "-np", "4", "-H", "localhost:2,127.0.0.1:2", "--gloo"]
-    line += [sys.executable, "-c", worker, str(dataset), str(tmp_path / "to")]
-    done = subprocess.run(line, cwd=HERE.parents[1], capture_output=True, text=True, timeout=120, check=False)
+    hosts = ["-H", "localhost:2,127.0.0.1:2"]
+    done = launch.horovodrun("-c", worker, dataset, tmp_path / "to", ranks=4, timeout=120, more=hosts)
     assert done.returncode == 0, done.stdout + done.stderr
     nodes = [tmp_path / "to" / name for name in ("localhost", "127.0.0.1")]
     assert [files(node) for node in nodes] == [files(dataset)] * 2

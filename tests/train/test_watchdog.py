@@ -1,17 +1,13 @@
 """Which rank is named: by rules alone, by two watchdogs in one process, and by a job whose rank is stopped."""
 
-import os
 import socket
-import subprocess
 import sys
 import time
-from pathlib import Path
 
+import launch
 import pytest
 
 from train.watchdog import READING, RESTING, STEPPING, WRITING, Sign, Watchdog, suspects, verdict, watch
-
-ROOT = Path(__file__).parents[2]
 
 
 class Alone:
@@ -156,9 +152,7 @@ def test_the_process_ends_though_its_main_thread_hangs():
         "    dog.beat(17, watchdog.STEPPING)\n"
         "    time.sleep(60)\n"
     )
-    ended = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=50, check=False
-    )
+    ended = launch.run(sys.executable, "-c", code, timeout=50)
     assert ended.returncode == 1
     assert "error: rank 0 is in step 17 since " in ended.stderr
 
@@ -186,16 +180,6 @@ with watchdog.watch(reduction, 1.0) as dog:
 def test_a_stopped_rank_is_named_and_ends_the_job(tmp_path):
     script = tmp_path / "job.py"
     script.write_text(STOPS)
-    launcher = Path(sys.executable).parent / "horovodrun"
-    line = [launcher, "-np", "2", "--gloo", sys.executable, script]
-    ended = subprocess.run(
-        line,
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        timeout=300,  # the job itself ends in half a minute on an idle machine
-        check=False,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-    )
+    ended = launch.horovodrun(script, timeout=300)  # the job itself ends in half a minute on an idle machine
     assert ended.returncode == 1
     assert f"error: stalled: rank 1 on {socket.gethostname()} (silent since" in ended.stderr
