@@ -27,12 +27,7 @@ from typing import Any
 
 HERE = Path(__file__).parent
 WORKER = HERE / "worker_reduction.py"
-ARMS = {
-    "neither": {"cache": False, "groups": False},
-    "groups": {"cache": False, "groups": True},
-    "cache": {"cache": True, "groups": False},
-    "both": {"cache": True, "groups": True},
-}
+ARMS = {"neither": (0, 0), "groups": (0, 1), "cache": (1, 0), "both": (1, 1)}  # (response cache, groups)
 WORKLOADS = {"small": "200 small tensors", "network": "FC-DenseNet"}
 
 
@@ -84,11 +79,13 @@ def measure(python: Path, shim: Path, workload: str, ranks: int, options: argpar
     job = {name: getattr(options, name) for name in ("step_ms", "warm_up", "steps")} | {"workload": workload}
     for _ in range(options.rounds):
         for name in options.arms:
-            arm = ARMS[name]
-            settings = {"cache_capacity": 4096 * arm["cache"], "groups": options.groups * arm["groups"]}
-            settings["cycle_time_ms"] = options.cycle_ms
+            cache, groups = ARMS[name]
+            settings = {
+                "cache_capacity": 4096 * cache,
+                "groups": options.groups * groups,
+                "cycle_time_ms": options.cycle_ms,
+            }
             numbers = launch(python, shim, ranks, job | {"settings": settings})
-            numbers |= {f"{kind}_ms": numbers[f"{kind}_ns"] / 1e6 for kind in ("control", "pack", "unpack")}
             numbers["control_calls"] = sum(numbers[f"{kind}_calls"] for kind in ("bitvector", "gather", "broadcast"))
             rounds[name].append(numbers)
     medians = {
@@ -126,7 +123,7 @@ def show(result: dict[str, Any]) -> None:
     titles = ("gathered", "messages", "coordinator", "packing", "unpacking", "data ops", "step")
     print(f"{'':9}" + "".join(f"{title:>12}" for title in titles))
     for name, n in result["arms"].items():
-        times = "".join(f"{n[f'{kind}_ms']:9.2f} ms" for kind in ("control", "pack", "unpack"))
+        times = "".join(f"{n[f'{kind}_ns'] / 1e6:9.2f} ms" for kind in ("control", "pack", "unpack"))
         print(
             f"{name:9}{n['gather_bytes']:10.0f} B{n['control_calls']:12.1f}{times}{n['data_calls']:12.1f}"
             f"{1e3 * n['step_s']:9.1f} ms",
@@ -145,7 +142,7 @@ def summarise(results: list[dict[str, Any]], options: argparse.Namespace) -> dic
     for workload in dict.fromkeys(result["workload"] for result in results):
         for ranks in [result["ranks"] for result in results if result["workload"] == workload]:
             row = {
-                "coordinator": ratios("control_ms", ranks, workload),
+                "coordinator": ratios("control_ns", ranks, workload),
                 "step": ratios("step_s", ranks, workload),
             }
             found[f"{workload} {ranks}"] = row
