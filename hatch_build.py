@@ -1,4 +1,4 @@
-"""Compiles namsa/_fused.c as namsa is installed, editable or not.
+"""Compiles namsa/engines/fused.c as namsa is installed, editable or not.
 
 The library goes beside the package, not into the source tree: it then always is the one of the installed build, whose
 files uv caches. It is loaded with ctypes and knows nothing of Python, so any C compiler and any Python will do. Where
@@ -26,7 +26,7 @@ class FusedBuildHook(BuildHookInterface):
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
         library = Path(self.directory).absolute() / LIBRARY
         library.parent.mkdir(parents=True, exist_ok=True)
-        command = [*shlex.split(os.environ.get("CC") or "cc"), *FLAGS, "-o", str(library), "namsa/_fused.c"]
+        command = [*shlex.split(os.environ.get("CC") or "cc"), *FLAGS, "-o", str(library), "namsa/engines/fused.c"]
         try:
             subprocess.run(command, cwd=self.root, check=True, capture_output=True, text=True)
         except (OSError, subprocess.CalledProcessError) as error:

@@ -2,6 +2,6 @@
 
 import sys
 
-from namsa.cli import main
+from namsa.cli.parser import main
 
 sys.exit(main())

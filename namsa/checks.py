@@ -10,12 +10,12 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from namsa import optics
-from namsa.config import Detector
-from namsa.detector import axes
+from namsa.config.simulation import Detector
 from namsa.errors import InputError
-from namsa.grid import Grid
-from namsa.words import counted
+from namsa.physics import optics
+from namsa.physics.detector import axes
+from namsa.physics.grid import Grid
+from namsa.text import counted
 
 THICK_SLICE_ANGSTROM = 4.0  # two layers of atoms in most crystals
 

@@ -8,9 +8,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from namsa.config import Detector
-from namsa.detector import axes
-from namsa.grid import Grid
+from namsa.config.simulation import Detector
+from namsa.physics.detector import axes
+from namsa.physics.grid import Grid
 
 _SOFTWARE = {name: version(name) for name in ("namsa", "numpy", "scipy")}
 _TOLD_OTHERWISE = ("atoms", "positions_angstrom", "backend", "on_progress")

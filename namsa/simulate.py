@@ -10,14 +10,17 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from namsa import checks, coherence, diffract, optics, potential, prism, provenance, specimen
-from namsa import detector as detectors
-from namsa.backend import Backend, resolve, to_host
-from namsa.config import Detector, FrozenPhonons
-from namsa.crystal import check_atoms, displaced
-from namsa.diffract import Engine, Progress
-from namsa.form_factors import Table
-from namsa.grid import Grid
+from namsa import checks, provenance
+from namsa.config.simulation import Detector, FrozenPhonons
+from namsa.crystals.supercell import check_atoms, displaced
+from namsa.engines import dispatch as diffract
+from namsa.engines import prism
+from namsa.engines.dispatch import Engine, Progress
+from namsa.physics import coherence, optics, potential, specimen
+from namsa.physics import detector as detectors
+from namsa.physics.backend import Backend, resolve, to_host
+from namsa.physics.form_factors import Table
+from namsa.physics.grid import Grid
 
 Method = Literal["auto", "multislice", "prism"]
 

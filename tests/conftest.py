@@ -1,8 +1,5 @@
-"""What every test needs: quiet TensorFlow, no GPU surprises, helpers importable."""
+"""What every test needs: quiet TensorFlow."""
 
 import os
-import sys
-from pathlib import Path
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
-sys.path.insert(0, str(Path(__file__).parent / "namsa"))

@@ -22,36 +22,29 @@ from rich.console import Console
 
 from fcdensenet.build import build
 from fcdensenet.count import count as weigh
-from namsa import factory, manifest
-from namsa.entry import specimen
+from namsa.config.loading import config_hash, dump_yaml
+from namsa.crystals.select import select
+from namsa.dataset import factory, manifest
+from namsa.dataset.manifest import Entry
+from namsa.dataset.shards import Dataset
+from namsa.dataset.simulate_entry import specimen
 from namsa.errors import InputError
 from namsa.files import write_whole
-from namsa.manifest import Entry
-from namsa.materials import select
-from namsa.settings import config_hash, dump_yaml
-from namsa.shards import Dataset
-from train import (
-    channels,
-    checkpoint,
-    copies,
-    courier,
-    data,
-    devices,
-    performance,
-    precision,
-    reduction,
-    signals,
-    staging,
-    telemetry,
-    watchdog,
-)
-from train.checkpoint import Due, Progress
-from train.config import Experiment, Reduction, load
-from train.evaluate import AtomsOf, evaluate, predictor
-from train.loop import make_step, train_epoch
-from train.optimizers import LarsAdam
-from train.report import write_report
-from train.signals import Stopped
+from train.experiment import channels
+from train.experiment.experiment import Experiment, Reduction, load
+from train.input import batches as data
+from train.measure import performance, telemetry
+from train.optimization import checkpoint, precision
+from train.optimization.checkpoint import Due, Progress
+from train.optimization.loop import make_step, train_epoch
+from train.optimization.optimizers import LarsAdam
+from train.ranks import devices, reduction, signals, watchdog
+from train.ranks.signals import Stopped
+from train.reports.evaluate import AtomsOf, evaluate, predictor
+from train.reports.report import write_report
+from train.staging import checkpoint_delivery as courier
+from train.staging import copies
+from train.staging import stage as staging
 
 
 def train(

@@ -25,8 +25,8 @@ from rich.console import Console
 from rich.table import Table
 
 import namsa
-from namsa.grid import Grid
-from namsa.optics import wavelength_angstrom
+from namsa.physics.grid import Grid
+from namsa.physics.optics import wavelength_angstrom
 
 Patterns = npt.NDArray[np.float64]
 LATTICE_ANGSTROM = 5.653

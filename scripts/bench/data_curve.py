@@ -28,11 +28,11 @@ from matplotlib.ticker import LogLocator, ScalarFormatter
 from rich.console import Console
 from rich.table import Table
 
-from namsa import manifest
-from namsa.shards import Dataset
-from namsa.words import counted
-from train.config import Experiment, load
-from train.runs import read_steps
+from namsa.dataset import manifest
+from namsa.dataset.shards import Dataset
+from namsa.text import counted
+from train.experiment.experiment import Experiment, load
+from train.reports.runs import read_steps
 
 Row = dict[str, Any]
 SPARSE = 0.1  # of the steps: how often a run writes a checkpoint, and what of it the training loss is the mean of

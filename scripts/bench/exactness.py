@@ -35,11 +35,11 @@ from simulate_vs_abtem import HERE, RIVALS, ask, start, workload
 from threadpoolctl import threadpool_limits
 
 import namsa
-from namsa import potential, specimen
-from namsa.grid import Grid
-from namsa.optics import interaction_constant
+from namsa.physics import potential, specimen
+from namsa.physics.grid import Grid
+from namsa.physics.optics import interaction_constant
 
-sys.path.insert(0, str(HERE.parents[1] / "tests/namsa"))
+sys.path.insert(0, str(HERE.parents[1] / "tests/support"))
 import reference_cases
 
 RIVAL_OPTIONS: dict[str, dict[str, Any]] = {

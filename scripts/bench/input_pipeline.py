@@ -7,12 +7,12 @@ GB/s are of patterns and densities, medians over the rounds.
 
 memcpy      np.copyto of the same bytes from the shard's mapped pages to memory that has been used before; one thread,
             and as many as there are cores
-namsa       `train.data.read_batches`: one copy, the host's tensors, as the training job reads them in all epochs but
-            the first
+namsa       `train.input.batches.read_batches`: one copy, the host's tensors, as the training job reads them in all
+            epochs but the first
 namsa, first  the same in a job's first epoch: headers are read, checksums compared (TFRecord does so always) and memory
             is used for the first time
-namsa, x y  `train.data.batches`: these, and what the network takes, made of them by TensorFlow on the device: here, the
-            CPU
+namsa, x y  `train.input.batches.batches`: these, and what the network takes, made of them by TensorFlow on the
+            device: here, the CPU
 TFRecord    tf.train.Example in uncompressed files, one a core, interleaved, parsed (decode_raw) and batched by tf.data
             with its own choice of parallelism, in any order; single or whole batches parsed, whichever is faster
 HDF5        contiguous float16 dataset, h5py's read_direct into memory that goes round as namsa's does; no checksum
@@ -44,14 +44,15 @@ import tensorflow as tf
 from rich.console import Console
 from rich.table import Table
 
-from namsa import Sample, records
-from namsa.backend import available_cores
-from namsa.manifest import Entry
-from namsa.shards import Dataset, Writer, shard_path
-from train import data
-from train.config import Experiment
-from train.readahead import Buffers, as_tensor
-from train.runs import read_steps
+from namsa import Sample
+from namsa.dataset import records
+from namsa.dataset.manifest import Entry
+from namsa.dataset.shards import Dataset, Writer, shard_path
+from namsa.physics.backend import available_cores
+from train.experiment.experiment import Experiment
+from train.input import batches as data
+from train.input.readahead import Buffers, as_tensor
+from train.reports.runs import read_steps
 
 CONFIG = Path(__file__).parents[2] / "configs/quickstart.yaml"
 V100_STEP_S = 0.863  # of the paper's network, a sample

@@ -28,13 +28,13 @@ from rich.table import Table
 
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
-from namsa import factory, manifest, records, shards
-from namsa.manifest import Entry
-from namsa.materials import select
+from namsa.crystals.select import select
+from namsa.dataset import factory, manifest, records, shards
+from namsa.dataset.manifest import Entry
 from namsa.simulate import Sample
-from train.config import Experiment, load
-from train.fit import overlap
-from train.runs import read_steps
+from train.experiment.experiment import Experiment, load
+from train.reconstruction.resampling import overlap
+from train.reports.runs import read_steps
 
 CONFIG = Path(__file__).parents[2] / "configs/benchmark.yaml"
 PAPER = ("detector={shape: [32, 32], pixel_mrad: 3.09375}", "training.inputs.layout=detector")  # 33 · 3 mrad in 32

@@ -24,12 +24,14 @@ from rich.console import Console
 from rich.table import Table
 
 from fcdensenet.build import build
-from namsa import factory, manifest
-from namsa.shards import Dataset
-from train import data, losses, reduction
-from train.config import Experiment, Optimizer, load
-from train.loop import make_step
-from train.optimizers import LarsAdam
+from namsa.dataset import factory, manifest
+from namsa.dataset.shards import Dataset
+from train.experiment.experiment import Experiment, Optimizer, load
+from train.input import batches as data
+from train.optimization import losses
+from train.optimization.loop import make_step
+from train.optimization.optimizers import LarsAdam
+from train.ranks import reduction
 
 ROOT = Path(__file__).parents[2]
 ARMS: dict[str, dict[str, Any]] = {

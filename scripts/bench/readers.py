@@ -5,8 +5,8 @@
 Four files: a scan of even steps as `namsa simulate` writes it, one whose steps differ, patterns of no raster, and two
 samples of which one's name ends with the other's. Both readers are GPL and live in an environment that uv makes for
 them. Every axis' length, name, units, scale and offset is compared; from the first file py4DSTEM also makes a bright
-field, deflections and their phase with nothing but its calibration, which must be those of `namsa.virtual`. "ratio" is
-the part of the checks that passed; exit code 1 where it is not 1.
+field, deflections and their phase with nothing but its calibration, which must be those of
+`namsa.physics.virtual_detectors`. "ratio" is the part of the checks that passed; exit code 1 where it is not 1.
 
 py4DSTEM's DataCube has names of its own for its axes and no origin for a scan. Its reciprocal axes begin at the origin
 in pixels but step in mrad (0.14.18: DataCube.calibrate mixes the two), so the origin is checked where it is stored.
@@ -26,9 +26,10 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from namsa import hdf5, virtual
-from namsa.frame import UNITS, Axis, axes, pattern_frame, scan_frame
-from namsa.optics import wavelength_angstrom
+from namsa.io import hdf5
+from namsa.physics import virtual_detectors as virtual
+from namsa.physics.optics import wavelength_angstrom
+from namsa.pixels import UNITS, Axis, axes, pattern_frame, scan_frame
 from namsa.simulate import Sample
 
 HERE = Path(__file__).parent
@@ -135,7 +136,7 @@ def faults(sample: Sample, written: list[Axis], seen: dict[str, Any]) -> Iterato
 
 
 def images(path: Path, theirs: Any) -> Iterator[dict[str, Any]]:
-    """What py4DSTEM made of the calibrated file against what `namsa.virtual` makes of the sample."""
+    """What py4DSTEM made of the calibrated file against what `namsa.physics.virtual_detectors` makes of the sample."""
     ((tree, sample),) = hdf5.read(path)
     provenance = sample.provenance
     angles, scan, shape = pattern_frame(provenance), scan_frame(provenance), provenance["scan_shape"]

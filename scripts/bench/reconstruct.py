@@ -80,8 +80,9 @@ def random_weights(folder: Path) -> str:
     """A run directory of a network that was never trained."""
     code = (
         "import sys; from pathlib import Path; from fcdensenet.build import build;"
-        "from namsa.settings import dump_yaml;"
-        "from train import checkpoint; from train.config import load; e = load(Path('configs/quickstart.yaml'));"
+        "from namsa.config.loading import dump_yaml;"
+        "from train.optimization import checkpoint; from train.experiment.experiment import load;"
+        " e = load(Path('configs/quickstart.yaml'));"
         "f = Path(sys.argv[1]); v = build(e.network, seed=0).variables;"
         "checkpoint.save(f / 'checkpoints', checkpoint.Progress(), v, e.network, keep=1);"
         "(f / 'config.yaml').write_text(dump_yaml(e))"

@@ -40,7 +40,7 @@ from rivals_report import draw, ratio, show
 from rivals_search import QUALITY, Choice, chosen, everywhere, falling, fitted, judge, means, search, standard_errors
 from rivals_stacks import TARGETS, Image, Samples, Stack, choose
 
-from namsa.config import load
+from namsa.config.simulation import load
 
 MEAN, TRUTH = "mean image", "the target itself"
 METHODS = (*SEARCH, "iCoM", PERFECT, MEAN, TRUTH, *NETWORKS)

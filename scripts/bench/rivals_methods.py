@@ -16,10 +16,11 @@ import numpy as np
 import xxhash
 from rivals_stacks import Image, Stack
 
-from namsa import target, virtual
-from namsa.frame import pattern_frame, scan_frame
-from namsa.grid import Grid
-from namsa.optics import wavelength_angstrom
+from namsa.physics import density_target as target
+from namsa.physics import virtual_detectors as virtual
+from namsa.physics.grid import Grid
+from namsa.physics.optics import wavelength_angstrom
+from namsa.pixels import pattern_frame, scan_frame
 
 Settings = dict[str, Any]
 

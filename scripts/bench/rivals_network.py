@@ -14,7 +14,8 @@ class Network:
     def __init__(self, checkpoint: str, threads: int) -> None:
         import tensorflow as tf  # which takes a while, as do those on top of it
 
-        from train import ensemble, trained
+        from train.reconstruction import ensemble
+        from train.reconstruction import models as trained
 
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(threads)

@@ -13,9 +13,9 @@ from rivals_network import NETWORKS
 from rivals_search import QUALITY, interior
 from rivals_stacks import TARGETS, Image
 
-from namsa.frame import Frame
-from namsa.show import image_panel, panels, styled
-from train.metrics import metrics
+from namsa.pixels import Frame
+from namsa.view.panels import image_panel, panels, styled
+from train.measure.metrics import metrics
 
 Row = dict[str, Any]
 

@@ -11,9 +11,9 @@ import numpy as np
 from rivals_methods import SEARCH, Settings, images
 from rivals_stacks import Image, Stack
 
-from namsa.frame import Frame
-from train.columns import column_metrics
-from train.metrics import metrics
+from namsa.pixels import Frame
+from train.measure.atomic_columns import column_metrics
+from train.measure.metrics import metrics
 
 Numbers = dict[str, float | None]
 

@@ -11,15 +11,18 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from namsa import hdf5, manifest, materials, target
-from namsa.config import SimulationConfig
-from namsa.detector import counted
-from namsa.entry import simulate_entry, specimen
-from namsa.frame import Frame, density_frame
-from namsa.grid import Grid
-from namsa.shards import Dataset
+from namsa.config.simulation import SimulationConfig
+from namsa.crystals import select as materials
+from namsa.dataset import manifest
+from namsa.dataset.shards import Dataset
+from namsa.dataset.simulate_entry import simulate_entry, specimen
+from namsa.io import hdf5
+from namsa.physics import density_target as target
+from namsa.physics.detector import counted
+from namsa.physics.grid import Grid
+from namsa.pixels import Frame, density_frame
 from namsa.simulate import Sample
-from train.columns import Columns, columns
+from train.measure.atomic_columns import Columns, columns
 
 Image = npt.NDArray[np.float64]
 

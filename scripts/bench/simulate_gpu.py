@@ -22,11 +22,12 @@ from typing import Any
 import ase
 import numpy as np
 
-from namsa import fused_gpu, multislice, optics, specimen
-from namsa.backend import resolve, to_host
+from namsa.engines import fused_gpu, multislice
 from namsa.errors import InputError
-from namsa.grid import Array, Grid
-from namsa.potential import Slices
+from namsa.physics import optics, specimen
+from namsa.physics.backend import resolve, to_host
+from namsa.physics.grid import Array, Grid
+from namsa.physics.potential import Slices
 
 HERE = Path(__file__).parent
 RIVAL = ("abtem==1.0.11", "cupy-cuda12x")

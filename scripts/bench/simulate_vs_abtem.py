@@ -23,7 +23,7 @@ from typing import Any
 import ase
 import numpy as np
 
-from namsa.backend import available_cores
+from namsa.physics.backend import available_cores
 
 HERE = Path(__file__).parent
 RIVALS = ("abtem==1.0.11", "pyfftw==0.15.1", "mkl_fft==2.3.2", "mkl==2026.2.0", "scipy")

@@ -29,8 +29,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from train.copies import Original
-from train.transfer import Piece, read_piece
+from train.staging.copies import Original
+from train.staging.pieces import Piece, read_piece
 
 HERE = Path(__file__).resolve().parent
 SHARDS = 8

@@ -30,10 +30,10 @@ from rich.table import Table
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import Layer, count
-from train import reduction
-from train.config import Reduction, Training
-from train.loop import make_step
-from train.optimizers import LarsAdam
+from train.experiment.experiment import Reduction, Training
+from train.optimization.loop import make_step
+from train.optimization.optimizers import LarsAdam
+from train.ranks import reduction
 
 
 def main() -> None:

@@ -2,7 +2,8 @@
 
     scripts/uv run python scripts/bench/trust.py runs/quickstart [--every 5] [--refined 10] [--json]
 
-Each density is simulated and compared with the sample's patterns (`train.consistency`): the true one, whose score is
+Each density is simulated and compared with the sample's patterns (`namsa.inverse.consistency`): the true one, whose
+score is
 the floor that band, elements and the order along the beam leave; the network's; and false ones, made of the true one:
 
     shifted    by 2 and 1 scan steps                mirrored  in x
@@ -35,11 +36,12 @@ from rich.table import Table
 from scipy.ndimage import uniform_filter
 from scipy.stats import spearmanr
 
-from namsa import manifest
-from namsa.shards import Dataset
-from train import consistency, ensemble, mott_bethe, refine
-from train.metrics import metrics
-from train.trained import find
+from namsa.dataset import manifest
+from namsa.dataset.shards import Dataset
+from namsa.inverse import consistency, mott_bethe
+from train.measure.metrics import metrics
+from train.reconstruction import ensemble, refine
+from train.reconstruction.models import find
 
 WRONG_PLACE = ("shifted", "mirrored", "another")
 WRONG_SIZE = ("stronger", "weaker", "sharper")

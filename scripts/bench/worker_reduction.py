@@ -43,10 +43,10 @@ import tensorflow as tf
 
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
-from train import grouping, reduction
-from train.config import Reduction, Training
-from train.loop import make_step
-from train.optimizers import LarsAdam
+from train.experiment.experiment import Reduction, Training
+from train.optimization.loop import make_step
+from train.optimization.optimizers import LarsAdam
+from train.ranks import grouping, reduction
 
 TENSORS = 200  # of the small workload
 COUNTERS = [f"{kind}_{what}" for what in ("calls", "bytes") for kind in ("bitvector", "gather", "broadcast", "data")]

@@ -23,10 +23,10 @@ import numpy as np  # noqa: E402
 import tensorflow as tf  # noqa: E402
 
 from fcdensenet.build import build  # noqa: E402
-from train import reduction  # noqa: E402
-from train.config import load  # noqa: E402
-from train.loop import make_step  # noqa: E402
-from train.optimizers import LarsAdam  # noqa: E402
+from train.experiment.experiment import load  # noqa: E402
+from train.optimization.loop import make_step  # noqa: E402
+from train.optimization.optimizers import LarsAdam  # noqa: E402
+from train.ranks import reduction  # noqa: E402
 
 for thread in os.listdir("/proc/self/task"):  # and, from now on, those that they start
     os.sched_setaffinity(int(thread), {cores[rank]})

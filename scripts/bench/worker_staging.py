@@ -10,8 +10,9 @@ import sys
 import time
 from pathlib import Path
 
-from train import reduction, staging
-from train.config import Reduction
+from train.experiment.experiment import Reduction
+from train.ranks import reduction
+from train.staging import stage as staging
 
 
 def main() -> None:

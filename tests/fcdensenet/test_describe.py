@@ -6,10 +6,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from paths import CONFIGS
 
 from fcdensenet.__main__ import main
 
-PAPER = Path(__file__).parents[2] / "configs" / "paper.yaml"
+PAPER = CONFIGS / "paper.yaml"
 NETWORK = "network:\n  input_shape: [6, 16, 24]\n  layers: [1, 2, 1]\n  growth: 4\n"
 
 

@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 import namsa
-from namsa import InputError, checks, optics, potential, specimen
-from namsa.config import FrozenPhonons, Microscope
-from namsa.crystal import displaced
-from namsa.grid import Grid
+from namsa import InputError, checks
+from namsa.config.simulation import FrozenPhonons, Microscope
+from namsa.crystals.supercell import displaced
+from namsa.physics import optics, potential, specimen
+from namsa.physics.grid import Grid
 
 ARGUMENTS = {
     "energy_ev": 200e3,

@@ -11,12 +11,11 @@ from pathlib import Path
 
 import pytest
 from local_ranks import NODE_DISK
+from paths import ROOT
 
-from namsa.shards import shard_paths
-from namsa.verify import verify
+from namsa.dataset.shards import shard_paths
+from namsa.dataset.verify import verify
 
-HERE = Path(__file__).resolve().parent
-ROOT = HERE.parents[1]
 SCRIPTS = ("scripts/summit.lsf", "scripts/slurm.sh")
 
 # In place of Python: notes what it was asked to do by which rank, and fails or hangs as it is told.
@@ -43,7 +42,9 @@ def job(tmp_path):
 def _environment(tmp_path, nodes, ranks_per_node):
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("HOROVOD", "SLURM", "LSB"))}
     return inherited | {
-        "PATH": os.pathsep.join([str(HERE), str(Path(sys.executable).parent), os.environ["PATH"]]),
+        "PATH": os.pathsep.join(
+            [str(ROOT / "tests" / "support"), str(Path(sys.executable).parent), os.environ["PATH"]]
+        ),
         "PYTHON": sys.executable,
         "NODES": str(nodes),
         "RANKS_PER_NODE": str(ranks_per_node),

@@ -1,16 +1,15 @@
 """The data curve's jobs: equally many steps, of equally stretched schedules, whatever the number of samples."""
 
 import importlib.util
-from pathlib import Path
 
 import numpy as np
 import pytest
+from paths import ROOT
 
-from train.config import load
-from train.losses import huber_delta
-from train.schedules import learning_rate
+from train.experiment.experiment import load
+from train.optimization.losses import huber_delta
+from train.optimization.schedules import learning_rate
 
-ROOT = Path(__file__).parents[2]
 CONFIG = ROOT / "configs/quickstart.yaml"  # 30 epochs, batches of 2
 
 

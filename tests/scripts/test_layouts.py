@@ -1,17 +1,12 @@
 """The comparison of layouts is fair: as many parameters, and the same patterns on the paper's detector."""
 
-import sys
-from pathlib import Path
-
+import layouts
 import numpy as np
 import pytest
 
 from fcdensenet.count import count
 from namsa.simulate import Sample
-from train.config import load
-
-sys.path.insert(0, str(Path(__file__).parents[2] / "scripts/bench"))
-import layouts
+from train.experiment.experiment import load
 
 
 @pytest.mark.parametrize("arm", layouts.ARMS)

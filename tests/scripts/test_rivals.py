@@ -2,27 +2,17 @@
 
 import argparse
 import importlib
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
-from namsa.frame import Frame
-from namsa.manifest import Entry
-from train.columns import Columns
+from namsa.dataset.manifest import Entry
+from namsa.pixels import Frame
+from train.measure.atomic_columns import Columns
 
-BENCH = Path(__file__).parents[2] / "scripts/bench"
 SHAPE, STEP, ORIGIN = (20, 24), (0.4, 0.5), (7.3, -2.1)
 NO_COLUMNS = Columns(np.empty((0, 2)), np.empty(0), np.empty(0, bool))
 OPTIONS = argparse.Namespace(axes=None, begin={})
-
-
-@pytest.fixture(scope="module", autouse=True)
-def scripts():
-    sys.path.insert(0, str(BENCH))
-    yield
-    sys.path.remove(str(BENCH))
 
 
 @pytest.fixture(scope="module")

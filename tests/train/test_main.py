@@ -11,12 +11,15 @@ import yaml
 from tiny import CONFIG, newest, numbers, rows
 
 from namsa.errors import InputError, WorkError
-from train import checkpoint, forecast, mott_bethe, reduction
+from namsa.inverse import mott_bethe
 from train.__main__ import main as command
 from train.commands.common import as_rank
-from train.config import load
-from train.evaluate import write_json
+from train.experiment.experiment import load
 from train.main import train
+from train.optimization import checkpoint
+from train.ranks import reduction
+from train.reports.evaluate import write_json
+from train.scaling import forecast
 
 
 @pytest.fixture(scope="module")

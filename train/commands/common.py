@@ -9,8 +9,8 @@ from typing import Any
 
 from namsa.errors import InputError, WorkError
 from namsa.launcher import rank_and_size
-from train import supervise
-from train.signals import Stopped
+from train.ranks import supervise
+from train.ranks.signals import Stopped
 
 
 def exit_code(work: Callable[[], None], ended: Path | None = None) -> int:
@@ -39,7 +39,7 @@ def as_rank(work: Callable[[Any], None], ended: Path | None = None) -> int:
     """One rank of a job, `work(reduction)`, and how it ends."""
 
     def ranked() -> None:
-        from train import reduction
+        from train.ranks import reduction
 
         last.callback(reduction.stop)  # after the words: MPI waits for the other ranks there, and they may end the job
         try:

@@ -8,7 +8,7 @@ from typing import Any
 
 from namsa.launcher import rank_and_size
 from train.commands.common import as_rank, exit_code, positive
-from train.config import Reduction
+from train.experiment.experiment import Reduction
 
 
 def stage(arguments: Sequence[str]) -> int:
@@ -24,7 +24,8 @@ def stage(arguments: Sequence[str]) -> int:
     def work(reduction: Any) -> None:
         from rich.console import Console
 
-        from train import staging, telemetry
+        from train.measure import telemetry
+        from train.staging import stage as staging
 
         reduction.start(Reduction())
         console = Console(quiet=reduction.rank() != 0, stderr=True)
@@ -48,7 +49,7 @@ def keep(arguments: Sequence[str]) -> int:
     parser.add_argument("source", type=Path, metavar="FROM", help="the dataset's folder on this node's own disk")
     parser.add_argument("target", type=Path, metavar="TO", help="where the dataset is kept")
     options = parser.parse_args(arguments)
-    from train import copies
+    from train.staging import copies
 
     def work() -> None:
         print(json.dumps(copies.keep(options.source, options.target, rank_and_size()[0])))

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from namsa.launcher import rank_and_size
-from train import supervise
 from train.commands.common import as_rank, exit_code, positive
-from train.config import load
+from train.experiment.experiment import load
+from train.ranks import supervise
 
 
 def train(arguments: Sequence[str], usage: str) -> int:
@@ -73,7 +73,7 @@ def _dry_run(options: argparse.Namespace) -> int:
 
         experiment = load(options.config, options.overrides)
         reduction.start(experiment.training.reduction)
-        from train import forecast
+        from train.scaling import forecast
 
         found = forecast.forecast(experiment, options.ranks or reduction.size())
         if reduction.rank() == 0 and options.json:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from namsa.errors import InputError
 from train.commands.common import exit_code, positive
-from train.signals import Stopped
+from train.ranks.signals import Stopped
 
 
 def calibrate(arguments: Sequence[str]) -> int:
@@ -19,9 +19,9 @@ def calibrate(arguments: Sequence[str]) -> int:
     def work() -> None:
         from rich.console import Console
 
-        from train import telemetry
-        from train.calibrate import calibrate
-        from train.report import write_report
+        from train.measure import telemetry
+        from train.reconstruction.calibrate import calibrate
+        from train.reports.report import write_report
 
         with telemetry.counter(Console(stderr=True), "held-out samples") as count:
             found, scores = calibrate(options.run_dir, options.passes, options.simulated, count)
@@ -44,8 +44,8 @@ def pack(arguments: Sequence[str]) -> int:
     def work() -> None:
         from rich.console import Console
 
-        from train import telemetry
-        from train.pack import pack
+        from train.measure import telemetry
+        from train.reconstruction.pack import pack
 
         with telemetry.counter(Console(stderr=True), "doses and thicknesses") as count:
             weights = pack(options.run_dir, options.out, count)["weights"]
@@ -85,8 +85,8 @@ def reconstruct(arguments: Sequence[str]) -> int:
     def work() -> None:
         from rich.console import Console
 
-        from namsa.fourd import Given
-        from train.reconstruct import Specimen, reconstruct
+        from namsa.io.foreign import Given
+        from train.reconstruction.reconstruct import Specimen, reconstruct
 
         if options.formula and not options.thickness_angstrom:
             raise InputError("--formula is for measuring trust, which takes --thickness-angstrom, too")

@@ -13,7 +13,7 @@ def report(arguments: Sequence[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m train report")
     parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
     run_dir = parser.parse_args(arguments).run_dir
-    from train.report import write_report
+    from train.reports.report import write_report
 
     def work() -> None:
         print(write_report(run_dir))
@@ -39,8 +39,9 @@ def scaling(arguments: Sequence[str]) -> int:
     def work() -> None:
         from rich.console import Console
 
-        from train import runs, scaling_report
-        from train.figures import scaling_figure
+        from train.reports import runs
+        from train.reports.figures import scaling_figure
+        from train.scaling import report as scaling_report
 
         if (options.config is None) == (options.compare is None):
             raise InputError("train scaling wants a CONFIG, or --compare with run directories")

@@ -1,0 +1,226 @@
+"""What this machine has, and the command that gets what it lacks.
+
+TensorFlow, Horovod and CuPy are asked in processes of their own: they may be missing, or take the process down with
+them, and loading them here would start devices that a later computation wants to set up itself.
+"""
+
+import importlib
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import asdict, dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from namsa.engines import fused
+from namsa.errors import InputError
+from namsa.launcher import rank_and_size
+from namsa.physics.backend import available_cores
+
+SYNC = "scripts/uv sync"
+SYNC_GPU = "scripts/uv sync --no-group cpu --extra gpu"
+REBUILD = "scripts/uv cache clean horovod && scripts/uv sync --reinstall-package horovod"
+PROBE_TIMEOUT_S = 120.0
+LIBRARIES = ("numpy", "scipy", "h5py", "lmdb", "ase", "pymatgen", "spglib", "xxhash")
+NETWORK_FILE_SYSTEMS = ("nfs", "lustre", "gpfs", "beegfs", "ceph", "panfs", "cifs", "fuse.sshfs")
+
+_TENSORFLOW = """
+import json, tensorflow as tf, keras
+print(json.dumps({"tensorflow": tf.__version__, "keras": keras.__version__, "cuda": tf.test.is_built_with_cuda(),
+    "gpus": [tf.config.experimental.get_device_details(g).get("device_name", g.name)
+             for g in tf.config.list_physical_devices("GPU")]}))
+"""
+_HOROVOD = """
+import json, horovod, horovod.tensorflow as hvd
+print(json.dumps({"version": horovod.__version__, "gloo": bool(hvd.gloo_built()), "mpi": bool(hvd.mpi_built()),
+    "nccl": bool(hvd.nccl_built())}))
+"""
+_CUPY = """
+import json, cupy
+def device(i):
+    p = cupy.cuda.runtime.getDeviceProperties(i)
+    return {"name": p["name"].decode(), "memory_gib": round(p["totalGlobalMem"] / 2**30, 1)}
+print(json.dumps({"version": cupy.__version__, "cuda": cupy.cuda.runtime.runtimeGetVersion(),
+    "devices": [device(i) for i in range(cupy.cuda.runtime.getDeviceCount())]}))
+"""
+
+
+@dataclass(frozen=True)
+class Check:
+    """One thing looked for. `needed` tells a fault (where not `ok`) from a possibility that this machine lacks."""
+
+    group: str
+    name: str
+    ok: bool
+    found: str
+    remedy: str = ""
+    needed: bool = True
+
+
+def report(directory: Path = Path()) -> dict[str, Any]:
+    """{"ok": nothing needed is missing, "checks": [Check as a dict, ...]}; `directory` is where data shall lie.
+
+    Whatever is missing or broken is reported, never raised.
+    """
+    with ThreadPoolExecutor() as pool:
+        tensorflow, horovod, cupy = pool.map(probe, (_TENSORFLOW, _HOROVOD, _CUPY))
+    checks = [
+        *_machine(),
+        *(_disk(name, path) for name, path in (("data", directory), ("temporary", Path(tempfile.gettempdir())))),
+        *map(_library, LIBRARIES),
+        _engine(),
+        _cupy(*cupy),
+        *_tensorflow(*tensorflow),
+        *_horovod(*horovod),
+        _launcher(),
+    ]
+    return {"ok": all(check.ok for check in checks if check.needed), "checks": [asdict(check) for check in checks]}
+
+
+def table(found: Mapping[str, Any]) -> Table:
+    """What `report` returned, for a person."""
+    lines = Table("", "", "found", "to get it", box=None, pad_edge=False, header_style="dim")
+    group = None
+    for check in found["checks"]:
+        if check["group"] != group:
+            group = check["group"]
+            lines.add_row("", f"[bold]{group}[/]")
+        mark = "[green]ok[/]" if check["ok"] else "[red]missing[/]" if check["needed"] else "[yellow]none[/]"
+        lines.add_row(mark, check["name"], escape(check["found"]), "" if check["ok"] else check["remedy"])
+    return lines
+
+
+def _machine() -> list[Check]:
+    version = sys.version_info
+    cores, memory = available_cores(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    return [
+        Check(
+            "machine",
+            "Python",
+            (3, 11) <= version < (3, 13),
+            f"{platform.python_version()} ({sys.executable})",
+            "scripts/uv python pin 3.11, then " + SYNC,
+        ),
+        Check("machine", "cores", True, f"{cores} usable of {os.cpu_count()}"),
+        Check("machine", "memory", True, f"{memory:.1f} GiB"),
+    ]
+
+
+def _disk(name: str, path: Path) -> Check:
+    try:
+        free = shutil.disk_usage(path).free
+        kind = _file_system(path.resolve())
+    except OSError as error:
+        return Check("machine", f"{name} disk", False, f"{path}: {error.strerror}", f"mkdir -p {path}", needed=False)
+    shared = ", shared: keep datasets on a node's own disk" if kind.startswith(NETWORK_FILE_SYSTEMS) else ""
+    return Check("machine", f"{name} disk", True, f"{path.resolve()}: {free / 2**30:.1f} GiB free, {kind}{shared}")
+
+
+def _file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
+    """The type of the file system that holds `path`: of all mounts above it the deepest, the last mounted first."""
+    holding = [
+        (len(Path(point).parts), order, kind)
+        for order, (_, point, kind, *_) in enumerate(line.split() for line in mounts.read_text().splitlines())
+        if path.is_relative_to(point.replace("\\040", " "))
+    ]
+    return max(holding)[2] if holding else "unknown"
+
+
+def _library(name: str) -> Check:
+    try:
+        importlib.import_module(name)
+        return Check("simulation", name, True, metadata.version(name))
+    except Exception as error:  # a binary that does not fit raises whatever it likes
+        return Check("simulation", name, False, f"{type(error).__name__}: {error}", SYNC)
+
+
+def _engine() -> Check:
+    remedy = "with a C compiler on PATH: scripts/uv sync --reinstall-package namsa"
+    found = f"fused, with vectors of {fused.vector_bytes()} bytes" if fused.available() else "plain, on SciPy's FFT"
+    return Check("simulation", "compiled engine", fused.available(), found, remedy, needed=False)
+
+
+def _cupy(found: Any, fault: str) -> Check:
+    if found is None:
+        return Check("simulation", "CuPy", False, fault, SYNC_GPU, needed=False)
+    devices = ", ".join(f"{device['name']} {device['memory_gib']} GiB" for device in found["devices"]) or "no device"
+    usable = bool(found["devices"])
+    return Check("simulation", "CuPy", usable, f"{found['version']}: {devices}", "a CUDA device", needed=False)
+
+
+def _tensorflow(found: Any, fault: str) -> list[Check]:
+    if found is None:
+        return [Check("training", "TensorFlow", False, fault, SYNC)]
+    gpus = ", ".join(found["gpus"]) or ("no device" if found["cuda"] else "this build is for CPUs")
+    return [
+        Check("training", "TensorFlow", True, found["tensorflow"]),
+        Check("training", "Keras", True, found["keras"]),
+        Check("training", "GPUs", bool(found["gpus"]), gpus, SYNC_GPU, needed=False),
+    ]
+
+
+def _horovod(found: Any, fault: str) -> list[Check]:
+    if found is None:
+        return [Check("training", "Horovod", False, fault, SYNC)]
+    return [
+        Check("training", "Horovod", True, found["version"]),
+        Check(
+            "training", "Gloo", found["gloo"], "horovodrun" if found["gloo"] else "not built in", REBUILD, needed=False
+        ),
+        Check(
+            "training",
+            "MPI",
+            found["mpi"],
+            "mpirun, jsrun, srun" if found["mpi"] else "not built in: jsrun and srun need it",
+            f"with mpicxx on PATH: {REBUILD}",
+            needed=False,
+        ),
+        Check(
+            "training",
+            "NCCL",
+            found["nccl"],
+            "gradients go from GPU to GPU" if found["nccl"] else "not built in",
+            f"HOROVOD_GPU_OPERATIONS=NCCL; {REBUILD}",
+            needed=False,
+        ),
+    ]
+
+
+def _launcher() -> Check:
+    start = "horovodrun -np N ..., or jsrun or srun"
+    try:
+        rank, size = rank_and_size()
+    except InputError as error:
+        return Check("ranks", "launcher", False, str(error), start)
+    found = f"rank {rank} of {size}" if size > 1 else "one process"
+    return Check("ranks", "launcher", size > 1, found, start, needed=False)
+
+
+def probe(code: str, timeout_s: float = PROBE_TIMEOUT_S) -> tuple[Any, str]:
+    """What `code`, run by a Python of its own, printed last, as JSON; or None and the reason."""
+    environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code],
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=timeout_s,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        return None, f"no answer in {timeout_s:g} s"
+    if done.returncode:
+        lines = done.stderr.strip().splitlines()
+        return None, lines[-1][:200] if lines else f"ended with status {done.returncode}"
+    return json.loads(done.stdout.strip().splitlines()[-1]), ""

@@ -1,0 +1,1 @@
+"""Configuration of a simulation: one frozen pydantic tree, read from YAML."""

@@ -1,0 +1,1 @@
+"""Datasets: manifest, factory, records, shards, and how they are verified, repaired and merged."""

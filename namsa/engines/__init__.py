@@ -1,0 +1,1 @@
+"""Engines that propagate electron waves through slices: plain, fused, GPU and PRISM."""

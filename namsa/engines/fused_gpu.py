@@ -1,0 +1,350 @@
+"""Multislice on a GPU by hand-written kernels: the plain engine's arithmetic in two passes over memory a slice.
+
+The plain engine (`multislice.exit_waves` on CuPy arrays, with cuFFT) is the twin that this one must agree with to the
+rounding of float32. A slice there moves each wave about six times; here [row F⁻¹ · t · row F] and
+[column F · P · column F⁻¹] each read and write it once, without the columns that the band limit zeroes: see
+`bytes_per_slice`. The kernels are in fused_gpu.cu; this file plans, builds, feeds and empties them.
+
+`launch(name, probes, *arrays)` enqueues a kernel: here on a device, in the tests on a CPU that runs the same source.
+
+No GPU has run the kernels yet, so `simulate` takes them only where asked to, by engine "fused". NVRTC compiles them for
+sm_70, sm_80 and sm_90, and the tests run them on a CPU. Times in the comments here are estimates.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.errors import InputError, WorkError
+from namsa.physics import detector
+from namsa.physics.backend import available_cores, to_host
+from namsa.physics.grid import Array, Grid
+from namsa.physics.potential import Slices
+
+Launch = Callable[..., None]
+
+OPTIONS = ("-std=c++17", "--device-as-default-execution-space")  # the kernels' lambdas are the device's
+RADICES = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16)
+MAX_PIXELS = 1024  # along an axis: a block of longer columns would fill a multiprocessor, and load or compute by turns
+_BLOCK_THREADS = 256  # of a rows pass: several blocks a multiprocessor, so that one computes while others load
+_TILE = 8  # columns: 64 bytes side by side, two whole sectors of memory; if two such blocks fit a multiprocessor
+_COMPLEX = 8  # bytes
+# Waves of a batch: a launch lasts some 80 µs on an H100, beside which 5 µs to enqueue one vanish (so no graph is
+# captured); yet few enough that what the second-level cache keeps from pass to pass counts.
+_WAVES_BYTES = 2**27
+_IN_FLIGHT = 2  # batches: one is computed while the other is copied to the host and added there
+_COPY_THREADS = 4  # the host adds patterns slower than a device makes them unless several cores do it
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One axis of `n` pixels: its radices, and the frequencies low <= k < high that are zero (none: low = high = n)."""
+
+    n: int
+    radices: tuple[int, ...]
+    low: int
+    high: int
+
+    @property
+    def threads(self) -> int:
+        """A line's threads: at each stage a thread has one transform of that stage's radix, or none."""
+        return self.n // min(self.radices)
+
+    @property
+    def kept(self) -> int:
+        """How many frequencies are stored."""
+        return self.n - (self.high - self.low)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What the kernels are built for: the axes, `tile` columns a block, `row_probes` probes a block of rows."""
+
+    y: Axis
+    x: Axis
+    tile: int
+    row_probes: int
+
+    @property
+    def pitch(self) -> int:
+        """Stored columns, with those that complete the last tile."""
+        return -(-self.x.kept // self.tile) * self.tile
+
+    @property
+    def pads(self) -> tuple[int, int]:
+        """Every how many values (rows, columns) a slot of shared memory stays empty.
+
+        The first exchange writes a radix apart; an even radix would meet in few of the memory's 16 double banks: for a
+        row of 512, three times the fewest cycles, and 1.25 times with the pad.
+        """
+        row, column = self.x.radices[0], self.y.radices[0]
+        power_of_two = row & (row - 1) == 0
+        return self.x.n if row % 2 else 16 if power_of_two else row, self.y.n if column % 2 else column
+
+    @property
+    def shared_bytes(self) -> tuple[int, int]:
+        """Shared memory of a block of (rows, columns)."""
+        row, column = (axis.n + (axis.n - 1) // pad for axis, pad in zip((self.x, self.y), self.pads, strict=True))
+        return self.row_probes * row * _COMPLEX, self.tile * column * _COMPLEX
+
+    @property
+    def bytes_per_slice(self) -> int:
+        """Device memory that a probe's wave moves a slice: two passes, each a read and a write.
+
+        t and P are shared by all probes and stay in the second-level cache. 512² with a third of the columns zeroed:
+        5.6 MB, against 8.4 MB unpruned and 25.2 MB for plain transforms and products.
+        """
+        return 4 * self.y.n * self.pitch * _COMPLEX
+
+
+def radices(n: int) -> tuple[int, ...]:
+    """The stages that transform `n` values: as few as can be, then the smallest and the most equal radices.
+
+    Empty where n has a prime factor above 7 or exceeds MAX_PIXELS. The smallest stages come first and last: there a
+    line meets memory, and all its threads should take part.
+    """
+
+    def factorisations(rest: int, most: int) -> Iterator[tuple[int, ...]]:
+        if rest == 1:
+            yield ()
+        for radix in RADICES:
+            if radix <= most and rest % radix == 0:
+                for others in factorisations(rest // radix, radix):
+                    yield (radix, *others)
+
+    if not 2 <= n <= MAX_PIXELS:
+        return ()
+    best = min(factorisations(n, max(RADICES)), key=lambda r: (len(r), max(r), -min(r)), default=())
+    return best if len(best) < 2 else (best[-1], *best[:-2], best[-2])
+
+
+def supports(shape: tuple[int, int], dtype: Any) -> bool:
+    """Whether the kernels can do this grid; the plain engine does all."""
+    return np.dtype(dtype) == np.complex64 and all(radices(n) for n in shape)
+
+
+def make_plan(lens: Array, fresnel: Array, shared_limit: int) -> Plan | None:
+    """Plans for the frequencies where the lens or the propagator, (ny, nx) each, are not zero.
+
+    `shared_limit` is the device's largest shared memory of a block, bytes. None where the kernels cannot do it.
+    """
+    if not supports(fresnel.shape, fresnel.dtype):
+        return None
+    used = (lens != 0) | (fresnel != 0)
+    y, x = (_axis(to_host(used.any(axis=other))) for other in (1, 0))
+    row_probes = min(16, max(1, _BLOCK_THREADS // x.threads))
+    for tile, threads, blocks in ((_TILE, 512, 2), (_TILE // 2, 1024, 1)):  # half a tile still fills a sector
+        plan = Plan(y, x, tile, row_probes)
+        if tile * y.threads <= threads and blocks * max(plan.shared_bytes) <= shared_limit:
+            return plan
+    return None
+
+
+def _axis(used: npt.NDArray[np.bool_]) -> Axis:
+    n = len(used)
+    frequencies = np.abs(np.fft.fftfreq(n, 1 / n)).round().astype(int)
+    reach = int(frequencies[used].max(initial=0))
+    low, high = (reach + 1, n - reach) if 2 * reach + 1 < n else (n, n)
+    return Axis(n, radices(n), low, high)
+
+
+def source(plan: Plan) -> str:
+    """The CUDA text for a plan: its numbers as macros above fused_gpu.cu."""
+    macros: dict[str, Any] = {"PITCH": plan.pitch, "TILE": plan.tile, "ROW_PROBES": plan.row_probes}
+    macros["ROW_PAD"], macros["COLUMN_PAD"] = plan.pads
+    for name, axis in (("Y", plan.y), ("X", plan.x)):
+        macros |= {f"N{name}": axis.n, f"THREADS_{name}": axis.threads, f"LOW_{name}": axis.low}
+        macros |= {f"HIGH_{name}": axis.high, f"RADICES_{name}": ", ".join(map(str, axis.radices))}
+        macros |= {f"RADICES_{name}_BACK": ", ".join(map(str, reversed(axis.radices)))}
+    text = "".join(f"#define {name} {value}\n" for name, value in macros.items())
+    return text + Path(__file__).with_suffix(".cu").read_text(encoding="utf-8")
+
+
+def geometry(plan: Plan, kernel: str, probes: int) -> tuple[tuple[int, int], tuple[int, int], int]:
+    """(grid, block, shared bytes) of a kernel over `probes` waves."""
+    rows, columns = plan.shared_bytes
+    if kernel == "rows":
+        return (plan.y.n, -(-probes // plan.row_probes)), (plan.x.threads, plan.row_probes), rows
+    return (plan.pitch // plan.tile, probes), (plan.tile, plan.y.threads), columns
+
+
+def batch_size(plan: Plan, probes: int, free_bytes: int, wanted: int | None = None) -> int:
+    """Probes a batch, all batches about equal; they take at most half of `free_bytes`.
+
+    Raises WorkError where not even one probe fits.
+    """
+    waves = plan.y.n * plan.pitch * _COMPLEX
+    each = waves + (plan.y.n + plan.pitch) * _COMPLEX + 2 * _IN_FLIGHT * plan.y.n * plan.x.n * 4
+    fit = free_bytes // 2 // each
+    if not fit:
+        raise WorkError(
+            f"a probe of {plan.y.n}×{plan.x.n} needs {each / 1e6:.1f} MB twice over on the GPU, which has "
+            f"{free_bytes / 1e6:.1f} MB free: close what else uses it, or use backend 'cpu'"
+        )
+    most = min(probes, fit, wanted or max(1, _WAVES_BYTES // waves), 65535)  # CUDA's limit on a grid's second axis
+    return -(-probes // -(-probes // most))
+
+
+@dataclass(frozen=True)
+class Operands:
+    """What all probes share, in the kernels' layout on the device: lens and propagator (ny, pitch), `roots` of y, x."""
+
+    lens: Array
+    propagator: Array
+    roots_y: Array
+    roots_x: Array
+
+
+def operands(plan: Plan, lens: Array, fresnel: Array, xp: Any) -> Operands:
+    """The inverse transforms' 1/(ny nx) goes into the propagator, which each slice applies once."""
+    scaled = fresnel * fresnel.dtype.type(1 / (plan.y.n * plan.x.n))
+    tables = (xp.asarray(roots(axis)) for axis in (plan.y, plan.x))
+    return Operands(_stored(plan, lens, xp), _stored(plan, scaled, xp), *tables)
+
+
+def roots(axis: Axis) -> npt.NDArray[np.complex64]:
+    """The roots of unity as `stages` in fused_gpu.cu reads them, (2, n): for the radices, and for them reversed."""
+    tables = np.ones((2, axis.n), np.complex64)
+    for table, stages in zip(tables, (axis.radices, axis.radices[::-1]), strict=True):
+        done = stages[0]
+        for radix in stages[1:]:
+            turns = np.outer(np.arange(1, radix), np.arange(done)) / (done * radix)
+            table[done : done * radix] = np.exp(-2j * np.pi * turns).ravel()
+            done *= radix
+    return tables
+
+
+def _stored(plan: Plan, columns: Array, xp: Any) -> Array:
+    """Full rows (…, nx) as the kernels hold them, (…, pitch): kept columns, then zeros."""
+    stored = xp.zeros((*columns.shape[:-1], plan.pitch), np.complex64)
+    stored[..., : plan.x.low] = columns[..., : plan.x.low]
+    stored[..., plan.x.low : plan.x.kept] = columns[..., plan.x.high :]
+    return stored
+
+
+def ramps(plan: Plan, grid: Grid, positions: Array, xp: Any) -> tuple[Array, Array]:
+    """exp(−2πi k·r) of `positions` (n, 2) in Å along y, (n, ny), and x, (n, pitch); formed in double precision."""
+    ky, kx = (xp.asarray(k.ravel()) for k in grid.frequencies())
+    along_y, along_x = (xp.exp(-2j * np.pi * positions[:, i, None] * k) for i, k in enumerate((ky, kx)))
+    return along_y.astype(np.complex64), _stored(plan, along_x.astype(np.complex64), xp)
+
+
+def propagate(
+    launch: Launch, shared: Operands, slices: Slices, ramp: tuple[Array, Array], waves: Array, patterns: Array
+) -> None:
+    """Enqueues a batch from probe to pattern: two launches a slice, and one.
+
+    waves (n, ny, pitch) complex64 is scratch; patterns (n, ny, nx) float32 has the zero frequency in the centre. Its
+    pixels outside the kept frequencies are not written: give zeros.
+    """
+    probes = len(ramp[0])
+    launch("enter", probes, waves, shared.lens, *ramp, shared.roots_y)
+    for index in slices.order[:-1]:
+        launch("rows", probes, waves, slices.transmissions[index], shared.roots_x)
+        launch("columns", probes, waves, shared.propagator, shared.roots_y)
+    launch("rows", probes, waves, slices.transmissions[slices.order[-1]], shared.roots_x)
+    launch("leave", probes, waves, shared.propagator, shared.roots_y, patterns)
+
+
+def device_plan(lens: Array, fresnel: Array) -> Plan | None:
+    """`make_plan` for the current CUDA device."""
+    from cupy.cuda import runtime
+
+    limit = runtime.deviceGetAttribute(runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, runtime.getDevice())
+    return make_plan(lens, fresnel, limit)
+
+
+def device_launch(plan: Plan) -> Launch:
+    """The kernels on the current CUDA device and stream; CuPy compiles them by NVRTC and keeps them on disk."""
+    import cupy
+
+    module = cupy.RawModule(code=source(plan), options=OPTIONS)
+    kernels = {name: module.get_function(name) for name in ("enter", "rows", "columns", "leave")}
+    for name, kernel in kernels.items():
+        kernel.max_dynamic_shared_size_bytes = geometry(plan, name, 1)[2]
+
+    def launch(name: str, probes: int, *arrays: Array) -> None:
+        grid, block, shared = geometry(plan, name, probes)
+        kernels[name](grid, block, (*arrays, np.int32(probes)), shared_mem=shared)
+
+    return launch
+
+
+def diffract(
+    cbed: npt.NDArray[Any],
+    positions: npt.NDArray[np.float64],
+    grid: Grid,
+    lens: Array,
+    slices: Slices,
+    fresnel: Array,
+    binning: Any,
+    on_probes: Callable[[int, int], None],
+    batch: int | None = None,
+) -> None:
+    """Adds every probe's pattern to `cbed` (n, dy, dx) on the host; `lens`, `slices` and `fresnel` are on the device.
+
+    Raises InputError where the device's shared memory is too small for the grid.
+
+    One stream computes and another copies to page-locked memory, from where a few threads add to `cbed`.
+    """
+    import cupy
+    import cupyx
+
+    plan = device_plan(lens, fresnel)
+    if plan is None:
+        raise InputError(f"this GPU has too little shared memory for a grid of {grid.shape}: use engine 'plain'")
+    free_bytes = cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
+    size = batch_size(plan, len(positions), free_bytes, batch)
+    shared, launch = operands(plan, lens, fresnel, cupy), device_launch(plan)
+    # What the kernels take on trust; no copy where it holds.
+    slices = replace(slices, transmissions=[cupy.ascontiguousarray(t, np.complex64) for t in slices.transmissions])
+    waves = cupy.empty((size, plan.y.n, plan.pitch), np.complex64)
+    stacks = [cupy.zeros((size, *grid.shape), np.float32) for _ in range(_IN_FLIGHT)]
+    landings = [cupyx.empty_pinned((size, *cbed.shape[1:]), np.float32) for _ in range(_IN_FLIGHT)]
+    threads = min(_COPY_THREADS, available_cores())
+    cupy.cuda.get_current_stream().synchronize()  # what lens, slices and fresnel were made on
+    computing, copying = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
+    in_flight: deque[tuple[int, list[Future[None]], Any]] = deque()
+    done = 0
+
+    def add(copied: Any, rows: npt.NDArray[Any], landed: npt.NDArray[Any]) -> None:
+        copied.synchronize()
+        rows += landed
+
+    def finish_oldest() -> None:
+        nonlocal done
+        count, additions, _ = in_flight.popleft()
+        for addition in additions:
+            addition.result()
+        done += count
+        on_probes(done, len(positions))
+
+    with ThreadPoolExecutor(threads) as pool:
+        for turn, start in enumerate(range(0, len(positions), size)):
+            if len(in_flight) == _IN_FLIGHT:
+                finish_oldest()
+            rows = cbed[start : start + size]
+            stack, landing = (buffers[turn % _IN_FLIGHT][: len(rows)] for buffers in (stacks, landings))
+            with computing:
+                ramp = ramps(plan, grid, cupy.asarray(positions[start : start + size]), cupy)
+                propagate(launch, shared, slices, ramp, waves[: len(rows)], stack)
+                collected = detector.collect(stack, binning)
+                computed = computing.record()
+            copying.wait_event(computed)
+            collected.get(stream=copying, out=landing, blocking=False)
+            copied = copying.record()
+            parts = np.array_split(np.arange(len(rows)), threads)
+            additions = [
+                pool.submit(add, copied, rows[part[0] : part[-1] + 1], landing[part[0] : part[-1] + 1])
+                for part in parts
+                if len(part)
+            ]
+            in_flight.append((len(rows), additions, collected))  # `collected` is kept until its copy has landed
+        while in_flight:
+            finish_oldest()

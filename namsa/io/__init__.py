@@ -1,0 +1,1 @@
+"""Files of samples and files of other programs."""

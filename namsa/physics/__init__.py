@@ -1,0 +1,1 @@
+"""Physics as pure functions on arrays: optics, potentials, detectors, targets."""

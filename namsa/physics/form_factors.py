@@ -1,0 +1,78 @@
+"""Atomic form factors of free neutral atoms, for electrons and, by Mott–Bethe, for X-rays.
+
+q = 1/d is the scattering vector's length in 1/Å; f_e is in Å, f_x in electrons. The tables in `data/` are the
+parameters of Lobato & Van Dyck, Acta Cryst. A70 (2014) 636, and of Kirkland, Advanced Computing in Electron
+Microscopy, 2nd ed. (2010), appendix C; each file's first line gives its formula.
+"""
+
+import math
+from functools import lru_cache
+from importlib.resources import files
+from typing import Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+from scipy import constants, special
+
+from namsa.errors import InputError
+
+Table = Literal["lobato", "kirkland"]
+BOHR_RADIUS = constants.physical_constants["Bohr radius"][0] * 1e10  # Å
+
+
+@lru_cache  # a file of constants, read once
+def _parameters(table: Table) -> dict[int, npt.NDArray[np.float64]]:
+    if table not in ("lobato", "kirkland"):
+        raise InputError(f"form_factors is {table!r}; it must be 'lobato' or 'kirkland'")
+    lines = files("namsa.physics").joinpath(f"tables/{table}.csv").read_text(encoding="utf-8").splitlines()
+    rows = [line.split(",") for line in lines[2:]]  # a comment, then the columns' names
+    return {int(row[0]): np.array(row[2:], dtype=np.float64) for row in rows}
+
+
+def electron(number: int, squared_q: Any, table: Table = "lobato") -> Any:
+    """f_e at `squared_q` (1/Å², any shape, on host or device) of the element with atomic number `number`, Å.
+
+    Raises InputError for an element outside the table.
+    """
+    parameters = _parameters(table)
+    if number not in parameters:
+        raise InputError(f"no {table} form factor for atomic number {number}; the table has 1 to {max(parameters)}")
+    p = [float(value) for value in parameters[number]]
+    if table == "lobato":
+        terms = [a * (2 + b * squared_q) / (1 + b * squared_q) ** 2 for a, b in zip(p[:5], p[5:], strict=True)]
+    else:
+        lorentzians = [a / (squared_q + b) for a, b in zip(p[:3], p[3:6], strict=True)]
+        # NumPy's dispatch lets one line serve arrays of the host and of the device.
+        terms = lorentzians + [c * np.exp(-d * squared_q) for c, d in zip(p[6:9], p[9:], strict=True)]
+    return sum(terms[1:], terms[0])
+
+
+def xray(number: int, squared_q: Any, table: Table = "lobato") -> Any:
+    """f_x = Z − 2π²a₀q²f_e(q), electrons: the density's transform, which is Z at q = 0."""
+    return number - 2 * np.pi**2 * BOHR_RADIUS * squared_q * electron(number, squared_q, table)
+
+
+def electron_beyond(number: int, squared_k: Any, z_angstrom: Any, table: Table = "lobato") -> Any:
+    """The part of f_e(k) that lies beyond z >= 0 along the beam, Å: half of f_e at the nucleus, nothing far off.
+
+    `z_angstrom` is a number, or an array on the host that broadcasts with `squared_k`.
+
+    ∫_z^∞ dz' ∫ dk_z f_e(√(k² + k_z²)) exp(2πi k_z z') in closed form, since the tables are sums of Lorentzians, their
+    squares and Gaussians in q: with κ² = k² + b the transform of 1/(κ² + k_z²) is (π/κ) exp(−2πκ|z|), that of its
+    square (π/2κ³)(1 + 2πκ|z|) exp(−2πκ|z|). Raises InputError as `electron` does.
+    """
+    electron(number, 0.0, table)
+    p = [float(value) for value in _parameters(table)[number]]
+    total = 0.0
+    if table == "lobato":
+        for a, b in zip(p[:5], p[5:], strict=True):
+            squared = squared_k + 1 / b
+            path = 2 * np.pi * z_angstrom * np.sqrt(squared)
+            total = total + a / b * np.exp(-path) / (2 * squared) * (1 + (1 + path / 2) / (b * squared))
+    else:
+        for a, b in zip(p[:3], p[3:6], strict=True):
+            squared = squared_k + b
+            total = total + a * np.exp(-2 * np.pi * z_angstrom * np.sqrt(squared)) / (2 * squared)
+        for c, d in zip(p[6:9], p[9:], strict=True):
+            total = total + c * np.exp(-d * squared_k) * special.erfc(np.pi * z_angstrom / math.sqrt(d)) / 2
+    return total

@@ -1,0 +1,1 @@
+"""Pictures and summaries of samples and datasets."""

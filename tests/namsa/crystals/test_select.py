@@ -1,0 +1,249 @@
+"""Materials: what the libraries bring, what CIF files say, and which of them an experiment takes."""
+
+import hashlib
+import re
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+import spglib
+from ase.neighborlist import neighbor_list
+from paths import DATA
+from pymatgen.core import Element
+
+from namsa.config.simulation import Materials
+from namsa.crystals import select as materials
+from namsa.crystals.cif import read_cif
+from namsa.crystals.select import Material, select
+from namsa.errors import InputError
+
+DALTON = 1.66053907  # u/Å³ in g/cm³
+
+
+@pytest.fixture(scope="module")
+def library() -> dict[str, Material]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)
+        return {material.name: material for material in materials.builtin()}
+
+
+@pytest.fixture
+def built_once(library: dict[str, Material], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(materials, "builtin", lambda formulas=None: tuple(library.values()))
+
+
+def density(material: Material) -> float:
+    """g/cm³"""
+    shares = material.atoms.arrays.get("occupancy", np.ones(len(material.atoms)))
+    return float(material.atoms.get_masses() @ shares / material.atoms.get_volume() * DALTON)
+
+
+def cif(tmp_path: Path, sites: str, symmetry: str = "_space_group_name_H-M_alt 'P 1'", **cell: str) -> Path:
+    """A CIF with rows of label, x, y, z, occupancy in a cube of 4 Å."""
+    values = {f"length_{side}": "4" for side in "abc"} | {f"angle_{a}": "90" for a in ("alpha", "beta", "gamma")} | cell
+    loop = "\n".join(
+        ["loop_", *(f"_atom_site_{key}" for key in ("label", *(f"fract_{x}" for x in "xyz"), "occupancy"))]
+    )
+    path = tmp_path / "made.cif"
+    tags = "\n".join(f"_cell_{key} {value}" for key, value in values.items())
+    path.write_text(f"data_made\n{tags}\n{symmetry}\n{loop}\n{sites}\n")
+    return path
+
+
+def test_of_some_formulas_there_are_those_of_the_whole_library(library: dict[str, Material]) -> None:
+    formulas = {"C", "KAg_CN_2", "Fe"}  # two of one name but for Wyckoff letters, brackets, an element of ASE
+    found = materials.builtin(formulas)
+    assert [m.name for m in found] == [name for name in library if name.partition("-")[0] in formulas]
+    for material in found:
+        np.testing.assert_array_equal(material.atoms.positions, library[material.name].atoms.positions)
+        assert material.source == library[material.name].source
+
+
+def test_builtin_are_many_sorted_and_safely_named(library: dict[str, Material]) -> None:
+    assert len(library) == 341
+    assert list(library) == sorted(library)
+    assert all(re.fullmatch(r"[A-Za-z0-9_]+-\d+-[amothc][PCIFR]\d+(-[a-z]+)?", name) for name in library)
+    for name, material in library.items():
+        assert set(re.findall(r"[A-Z][a-z]?", name.split("-")[0])) == set(material.atoms.symbols)
+    assert {"NaCl-225-cF8", "CaTiO3-221-cP5", "Si-227-cF8", "C-194-hP4-bc", "C-194-hP4-f"} <= library.keys()
+
+
+def test_builtin_cells_are_conventional_and_of_the_named_group(library: dict[str, Material]) -> None:
+    for name in ("NaCl-225-cF8", "Al2O3-167-hR10", "ZrO2-14-mP12", "Mg-194-hP2", "Bi-166-hR2", "PI2-2-aP6"):
+        material = library[name]
+        cell = (material.atoms.cell[:], material.atoms.get_scaled_positions(), material.atoms.numbers)
+        assert spglib.get_spacegroup(cell, symprec=1e-3) == f"{material.space_group} ({name.split('-')[1]})"
+    assert len(library["NaCl-225-cF8"].atoms) == 8
+    assert len(library["Al2O3-167-hR10"].atoms) == 30
+    assert library["Al2O3-167-hR10"].atoms.cell.angles() == pytest.approx([90, 90, 120])
+
+
+def test_builtin_elements_have_the_density_of_the_handbooks(library: dict[str, Material]) -> None:
+    states = [material for material in library.values() if material.source.startswith("ASE")]
+    assert len(states) == 60
+    for material in states:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # noble gases have no density as solids here
+            known = Element(material.formula).density_of_solid
+        if known:
+            assert density(material) == pytest.approx(known / 1000, rel=0.07), material.name
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("NaCl-225-cF8", 2.165), ("TiO2-136-tP6", 4.25), ("CaF2-225-cF12", 3.18), ("Al2O3-167-hR10", 3.99)],
+)
+def test_builtin_minerals_have_their_density(library: dict[str, Material], name: str, expected: float) -> None:
+    assert density(library[name]) == pytest.approx(expected, rel=0.02)
+
+
+def test_builtin_leaves_out_misprints(library: dict[str, Material]) -> None:
+    sources = " ".join(material.source for material in library.values())
+    for misprint in ("AB_mP4_11_e_e", "ABC_cP12_198_a_a_a Ullmanite", "sigma_tP30"):
+        assert misprint not in sources
+    for material in library.values():
+        assert not np.any(neighbor_list("d", material.atoms, 0.95)), material.name
+
+
+def test_monoclinic_cif_is_expanded_by_its_symmetry() -> None:
+    material = read_cif(DATA / "baddeleyite.cif")
+    assert (material.name, material.formula, material.space_group) == ("baddeleyite", "ZrO2", "P2_1/c")
+    assert material.source.endswith("baddeleyite.cif")
+    assert material.atoms.symbols.formula.count() == {"Zr": 4, "O": 8}
+    assert material.atoms.cell.cellpar() == pytest.approx([5.1505, 5.2116, 5.3173, 90, 99.23, 90])
+    assert density(material) == pytest.approx(5.81, abs=0.01)
+    assert "occupancy" not in material.atoms.arrays
+    # Seven oxygens about each zirconium: baddeleyite's mark.
+    i = neighbor_list("i", material.atoms, {("Zr", "O"): 2.4})
+    assert np.all(np.bincount(i, minlength=12)[material.atoms.symbols == "Zr"] == 7)
+
+
+def test_triclinic_cif_has_octahedra_and_tetrahedra() -> None:
+    material = read_cif(DATA / "kyanite.cif")
+    assert (material.formula, material.space_group, len(material.atoms)) == ("Al2SiO5", "P-1", 32)
+    for symbol, neighbours in (("Al", 6), ("Si", 4)):
+        i = neighbor_list("i", material.atoms, {(symbol, "O"): 2.2})
+        assert np.all(np.bincount(i, minlength=32)[material.atoms.symbols == symbol] == neighbours)
+
+
+def test_mixed_site_becomes_atoms_at_one_place_that_share_it() -> None:
+    material = read_cif(DATA / "mixed_perovskite.cif")
+    atoms = material.atoms
+    shares = {"Sr": [0.7], "Ba": [0.3], "Ti": [1.0], "O": [0.99] * 3}
+    for symbol, expected in shares.items():
+        assert atoms.arrays["occupancy"][atoms.symbols == symbol] == pytest.approx(expected)
+    assert atoms.positions[atoms.symbols == "Sr"] == pytest.approx(atoms.positions[atoms.symbols == "Ba"])
+    assert material.space_group == "Pm-3m"
+    assert material.formula == "Ba0.3Sr0.7Ti1O2.97"
+
+
+def test_ions_and_isotopes_of_one_element_are_one_atom(tmp_path: Path) -> None:
+    path = cif(tmp_path, "A Fe2+ 0 0 0 0.4\nB Fe3+ 0 0 0 0.6\nC D .5 .5 .5 1")
+    path.write_text(path.read_text().replace("_atom_site_label", "_atom_site_label\n_atom_site_type_symbol"))
+    atoms = read_cif(path).atoms
+    assert sorted(atoms.symbols) == ["Fe", "H"]
+    assert "occupancy" not in atoms.arrays
+
+
+def test_thirds_are_understood_and_small_print_is_ignored(tmp_path: Path) -> None:
+    path = cif(tmp_path, "Na1 0.3333 0.6667 0.2500(3) 0.3334\nK1 0.3333 0.6667 0.25 0.6667")
+    path.write_text("\ufeffdata_global\n_journal_name ?\n\n" + path.read_text())
+    atoms = read_cif(path).atoms
+    assert atoms.get_scaled_positions() == pytest.approx(np.tile([1 / 3, 2 / 3, 1 / 4], (2, 1)))
+    assert atoms.arrays["occupancy"].sum() == pytest.approx(1)
+
+
+SITES = "Na1 0 0 0 1\nCl1 .5 .5 .5 1"
+
+
+@pytest.mark.parametrize(
+    ("sites", "symmetry", "says"),
+    [
+        (SITES, "", "Defaulting to P1"),
+        (SITES, "_space_group_name_H-M_alt 'P q 3'", "Defaulting to P1"),
+        (SITES, "_space_group_IT_number 1\n_chemical_formula_sum 'Na2 Cl'", "Incorrect stoichiometry"),
+        (SITES, "_space_group_IT_number 1\n_chemical_formula_sum 'Na Cl H'", "Missing elements H"),
+        (SITES, "loop_\n_symmetry_equiv_pos_as_xyz\n'x,y,z'\n'-x,q,z'", "does not fit the cell"),
+        ("Na1 0 0 0 0.7\nK1 0 0 0 0.4\nCl1 .5 .5 .5 1", None, "ccupancy 1.1"),
+        ("Na1 0 0 0 ?", None, r"site Na1: occupancy \?"),
+        ("Na1 0 0 0 .", None, r"site Na1: occupancy \."),
+        ("Na1 0 0 0 -0.5\nCl1 .5 .5 .5 1", None, "site Na1: occupancy -0.5"),
+        ("Na1 0 0 0 0\nCl1 .5 .5 .5 1", None, "site Na1: occupancy 0"),
+        ("Na1 0 ? 0 1", None, "site Na1: coordinate y"),
+        ("Na1 0 0 . 1", None, "site Na1: coordinate z"),
+        ("Xx1 0 0 0 1\nCl1 .5 .5 .5 1", None, "'Xx1' names no element"),
+        ("OH1 0 0 0 1\nCl1 .5 .5 .5 1", None, "OH1 parsed as"),
+        ("O1 0 0 0 .5\nH1 0 0 0 .5\nNa1 .5 .5 .5 1", None, "hydrogen on an oxygen"),
+        ("Na1 0 0 0 1\nCl1 .05 0 0 1", None, r"\(Na\).*\(Cl\).*overlap"),
+        ("Na1 0 0 0 1\nCl1 .5 .5 .5", None, "too few or too many values"),
+        ("", None, "."),
+    ],
+)
+def test_a_cif_that_would_have_to_be_guessed_at_is_refused(
+    tmp_path: Path, sites: str, symmetry: str | None, says: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    path = cif(tmp_path, sites) if symmetry is None else cif(tmp_path, sites, symmetry)
+    with pytest.raises(InputError, match=says) as refused:
+        read_cif(path)
+    assert str(path) in str(refused.value)
+    assert "\n" not in str(refused.value)
+    assert not recwarn.list
+
+
+def test_a_cell_that_contradicts_the_symmetry_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match="does not fit the cell"):
+        read_cif(cif(tmp_path, SITES, "_space_group_IT_number 221", length_b="4.3"))
+
+
+@pytest.mark.parametrize("content", [b"", b"not a crystal\n", b"\x00\xff\xfe\x93NUMPY", b"data_x\n_cell_length_a 4\n"])
+def test_what_is_no_cif_is_refused(tmp_path: Path, content: bytes) -> None:
+    path = tmp_path / "other.cif"
+    path.write_bytes(content)
+    with pytest.raises(InputError, match=r"other\.cif.*one structure.*not 0"):
+        read_cif(path)
+
+
+def test_broken_missing_and_double_files_are_refused_by_name(tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"broken\.cif: a loop_ has too few"):
+        read_cif(DATA / "broken.cif")
+    with pytest.raises(InputError, match=r"absent\.cif: No such file"):
+        read_cif(tmp_path / "absent.cif")
+    path = cif(tmp_path, SITES)
+    path.write_text(path.read_text() * 2)
+    with pytest.raises(InputError, match="one structure with atom sites, not 2"):
+        read_cif(path)
+
+
+@pytest.mark.usefixtures("built_once")
+def test_select_takes_names_files_and_folders_sorted(tmp_path: Path) -> None:
+    (tmp_path / "kyanite.cif").write_text((DATA / "kyanite.cif").read_text())
+    (tmp_path / "notes.txt").write_text("no crystal")
+    config = Materials(builtin=("Si-227-cF8", "Cu-225-cF4"), cif=(DATA / "baddeleyite.cif", tmp_path))
+    assert [m.name for m in select(config)] == ["Cu-225-cF4", "Si-227-cF8", "baddeleyite", "kyanite"]
+
+
+@pytest.mark.usefixtures("built_once")
+def test_select_limits_by_element_and_by_hash(library: dict[str, Material]) -> None:
+    light = select(Materials(builtin="all", max_atomic_number=30))
+    assert {m.name for m in light} == {m.name for m in library.values() if m.atoms.numbers.max() <= 30}
+    by_hash = sorted((m.name for m in light), key=lambda name: hashlib.sha256(name.encode()).hexdigest())
+    few = select(Materials(builtin="all", max_atomic_number=30, limit=10))
+    assert [m.name for m in few] == sorted(by_hash[:10])
+
+
+@pytest.mark.parametrize(
+    ("config", "says"),
+    [
+        (Materials(), "names no material"),
+        (Materials(builtin=("Si-227-cF9",)), "Si-227-cF9 is not known; nearest are Si-227-cF8"),
+        (Materials(builtin=("Au-225-cF4",), max_atomic_number=30), "all 1 materials.*max_atomic_number 30"),
+        (Materials(cif=(DATA / "kyanite.cif", DATA / "kyanite.cif")), r"2 materials are called kyanite \(.*kyanite"),
+        (Materials(cif=(Path(__file__).parent,)), "holds no .cif"),
+        (Materials(cif=(DATA / "broken.cif",)), "broken"),
+    ],
+)
+@pytest.mark.usefixtures("built_once")
+def test_select_refuses(config: Materials, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        select(config)

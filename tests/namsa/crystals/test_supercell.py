@@ -1,0 +1,347 @@
+"""Orientation, displacement and checks of crystals, against crystallography."""
+
+import re
+
+import ase
+import numpy as np
+import pytest
+from ase.build import bulk
+from ase.neighborlist import neighbor_list
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from paths import DATA
+from scipy.spatial.distance import pdist
+
+from namsa.crystals import orient as orient_module
+from namsa.crystals.cif import read_cif
+from namsa.crystals.orient import fit_cell
+from namsa.crystals.supercell import Supercell, check_atoms, displaced, supercell
+from namsa.errors import InputError
+
+LATERAL = (14.0, 23.0)  # (y, x): not square, so that a swapped axis shows
+AXES = [(0, 0, 1), (1, 0, 0), (1, 1, 0), (1, 1, 1), (2, -1, 1)]
+
+
+def perovskite() -> ase.Atoms:
+    positions = [(0, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0), (0.5, 0, 0.5), (0, 0.5, 0.5)]
+    return ase.Atoms("SrTiO3", scaled_positions=positions, cell=[3.905] * 3, pbc=True)
+
+
+CRYSTALS = {
+    "perovskite": perovskite(),
+    "silicon": bulk("Si", cubic=True),
+    "magnesium": bulk("Mg"),
+    "bismuth": bulk("Bi"),
+    "monoclinic": read_cif(DATA / "baddeleyite.cif").atoms,
+    "triclinic": read_cif(DATA / "kyanite.cif").atoms,
+}
+
+
+def orient(atoms: ase.Atoms, axis: tuple[int, int, int], max_strain: float = 0.03, thickness: float = 20) -> Supercell:
+    return supercell(atoms, axis, LATERAL, thickness, max_strain, 100_000)
+
+
+@pytest.mark.parametrize("axis", AXES, ids=str)
+@pytest.mark.parametrize("crystal", CRYSTALS)
+def test_supercell_is_the_crystal_along_its_zone_axis(crystal: str, axis: tuple[int, int, int]) -> None:
+    atoms = CRYSTALS[crystal]
+    cell = orient(atoms, axis)
+    sides, lengths = cell.matrix @ atoms.cell[:], cell.atoms.cell.lengths()
+
+    assert np.array_equal(cell.atoms.cell[:], np.diag(lengths))
+    assert np.array_equal(np.cross(cell.matrix[2], axis), (0, 0, 0))
+    assert cell.matrix[2] @ axis > 0
+    assert np.linalg.det(sides) > 0
+    assert np.linalg.norm(sides, axis=1) == pytest.approx(lengths)
+    assert lengths[0] >= LATERAL[1] - 1e-9
+    assert lengths[1] >= LATERAL[0] - 1e-9
+    repeat = np.linalg.norm(np.array(axis) @ atoms.cell[:])
+    assert abs(lengths[2] - 20) <= repeat / 2 or lengths[2] == pytest.approx(repeat)
+
+    # The strain is that of the map from the crystal's sides, in whatever orientation, to the box.
+    stretches = np.linalg.svd(np.linalg.inv(sides) @ np.diag(lengths), compute_uv=False)
+    assert cell.strain == pytest.approx(np.abs(stretches - 1).max(), abs=1e-9)
+    assert cell.strain <= 0.03
+
+    repeats = round(abs(np.linalg.det(cell.matrix)))
+    assert {s: repeats * n for s, n in atoms.symbols.formula.count().items()} == cell.atoms.symbols.formula.count()
+    assert np.all((cell.atoms.positions >= 0) & (cell.atoms.positions < lengths))
+    check_atoms(cell.atoms)
+
+
+@pytest.mark.parametrize(("crystal", "bond"), [("monoclinic", "ZrO"), ("triclinic", "AlO"), ("triclinic", "SiO")])
+@pytest.mark.parametrize("axis", AXES[:4], ids=str)
+def test_bonds_keep_their_number_and_within_the_strain_their_lengths(
+    crystal: str, bond: str, axis: tuple[int, int, int]
+) -> None:
+    def lengths(atoms: ase.Atoms) -> np.ndarray:
+        i, j, distance = neighbor_list("ijd", atoms, 2.45)
+        return distance[(atoms.symbols[i] == bond[:2]) & (atoms.symbols[j] == bond[2:])]
+
+    cell = orient(CRYSTALS[crystal], axis)
+    before, after = lengths(CRYSTALS[crystal]), lengths(cell.atoms)
+    assert len(after) == len(before) * round(abs(np.linalg.det(cell.matrix)))
+    assert after.min() == pytest.approx(before.min(), rel=cell.strain + 1e-9)
+    assert after.max() == pytest.approx(before.max(), rel=cell.strain + 1e-9)
+
+
+def test_perovskite_001_is_tiled_along_its_axes_without_strain() -> None:
+    cell = orient(perovskite(), (0, 0, 1))
+    assert cell.matrix.tolist() == [[6, 0, 0], [0, 4, 0], [0, 0, 5]]
+    assert cell.strain < 1e-12
+    # Atoms of one layer have one height, exactly: slices rest on it.
+    assert np.unique(cell.atoms.positions[:, 2]) == pytest.approx(np.arange(10) * 3.905 / 2)
+    assert len(np.unique(cell.atoms.positions[:, 2])) == 10
+
+
+def test_perovskite_110_shows_columns_of_sr_o_ti_and_oxygen() -> None:
+    cell = orient(perovskite(), (1, 1, 0))
+    assert cell.matrix.tolist() == [[0, 0, 6], [3, -3, 0], [4, 4, 0]]
+    columns = {
+        symbol: np.unique(cell.atoms.positions[cell.atoms.symbols == symbol][:, :2].round(6), axis=0)
+        for symbol in ("Sr", "Ti", "O")
+    }
+    sr, ti = ({tuple(xy) for xy in columns[symbol]} for symbol in ("Sr", "Ti"))
+    assert not sr & ti
+    # Along [110] a third of the O alternate with Sr, the others stand in columns of their own: SrO, Ti and O₂.
+    assert len(sr) == len(ti) == 36
+    assert len({tuple(xy) for xy in columns["O"]} & sr) == 36
+    assert len(columns["O"]) == 72
+
+
+def test_silicon_110_shows_dumbbells_a_quarter_of_the_lattice_parameter_apart() -> None:
+    projected = np.unique(orient(bulk("Si", cubic=True), (1, 1, 0)).atoms.positions[:, :2].round(6), axis=0)
+    assert pdist(projected).min() == pytest.approx(5.43 / 4, abs=1e-5)
+
+
+def test_hexagonal_001_takes_the_orthohexagonal_cell() -> None:
+    cell = orient(bulk("Mg"), (0, 0, 1))
+    assert cell.strain < 1e-9
+    assert np.array_equal(np.cross(cell.matrix[0], (1, 0, 0)), (0, 0, 0))
+    assert np.array_equal(np.cross(cell.matrix[1], (1, 2, 0)), (0, 0, 0))
+
+
+def test_axes_may_be_given_in_multiples_and_backwards() -> None:
+    along, twice, back = (orient(perovskite(), axis) for axis in ((1, 1, 0), (2, 2, 0), (-1, -1, 0)))
+    assert np.array_equal(along.matrix, twice.matrix)
+    assert np.array_equal(along.matrix[2], -back.matrix[2])
+
+
+@pytest.mark.parametrize("crystal", ["perovskite", "monoclinic"])
+def test_thickness_is_the_nearest_number_of_repeats_and_at_least_one(crystal: str) -> None:
+    atoms = CRYSTALS[crystal]
+    repeat = atoms.cell.lengths()[2]
+    for wanted, repeats in ((0.1, 1), (1.4, 1), (1.6, 2), (7.45, 7)):
+        cell = orient(atoms, (0, 0, 1), thickness=wanted * repeat)
+        assert cell.atoms.cell.lengths()[2] == pytest.approx(repeats * repeat)
+
+
+def test_geometry_alone_tells_what_the_supercell_will_be() -> None:
+    for axis in AXES:
+        cell = orient(CRYSTALS["triclinic"], axis)
+        fit = fit_cell(CRYSTALS["triclinic"], axis, LATERAL, 20, 0.03, 100_000)
+        assert np.array_equal(fit.matrix, cell.matrix)
+        assert fit.lengths_angstrom == pytest.approx(tuple(cell.atoms.cell.lengths()))
+        assert (fit.strain, fit.atoms) == (cell.strain, len(cell.atoms))
+
+
+def test_neither_orientation_nor_handedness_of_the_given_cell_matters() -> None:
+    atoms = CRYSTALS["triclinic"]
+    turned = atoms.copy()
+    turned.rotate(40, (1, 2, -1), rotate_cell=True)
+    assert np.array_equal(orient(turned, (1, 1, 0)).matrix, orient(atoms, (1, 1, 0)).matrix)
+    mirrored = atoms.copy()
+    mirrored.set_cell(atoms.cell[:] * (1, 1, -1), scale_atoms=True)
+    cell = orient(mirrored, (1, 1, 0))
+    assert np.linalg.det(cell.matrix) < 0 < np.linalg.det(cell.matrix @ mirrored.cell[:])
+    assert cell.strain == pytest.approx(orient(atoms, (1, 1, 0)).strain)
+
+
+def test_occupancies_are_kept() -> None:
+    atoms = read_cif(DATA / "mixed_perovskite.cif").atoms
+    cell = orient(atoms, (1, 1, 1))
+    repeats = abs(np.linalg.det(cell.matrix))
+    for symbol in ("Sr", "Ba", "Ti", "O"):
+        before, after = (a.arrays["occupancy"][a.symbols == symbol].sum() for a in (atoms, cell.atoms))
+        assert after == pytest.approx(repeats * before)
+    check_atoms(cell.atoms)
+
+
+@settings(max_examples=30, deadline=None, derandomize=True)
+@given(
+    sides=st.tuples(*[st.floats(2.5, 12)] * 3),
+    angles=st.tuples(*[st.floats(60, 120)] * 3),
+    axis=st.tuples(*[st.integers(-2, 2)] * 3).filter(any),
+)
+def test_any_triclinic_cell_is_fitted_within_the_strain(
+    sides: tuple[float, ...], angles: tuple[float, ...], axis: tuple[int, int, int]
+) -> None:
+    assume(sum(angles) < 350)
+    assume(max(angles) < sum(angles) - max(angles) - 10)
+    atoms = ase.Atoms("Po", cell=[*sides, *angles], pbc=True)
+    fit = fit_cell(atoms, axis, LATERAL, 20, 0.05, 1_000_000)
+    box = np.diag(fit.lengths_angstrom)
+    stretches = np.linalg.svd(np.linalg.inv(fit.matrix @ atoms.cell[:]) @ box, compute_uv=False)
+    assert np.abs(stretches - 1).max() == pytest.approx(fit.strain, abs=1e-9)
+    assert fit.strain <= 0.05
+    assert np.linalg.det(box) / fit.atoms == pytest.approx(atoms.get_volume(), rel=0.16)
+
+
+def test_a_refusal_names_the_best_strain_which_then_works() -> None:
+    with pytest.raises(InputError, match=r"max_strain 1e-05.*raise specimen.max_strain") as refused:
+        orient(CRYSTALS["triclinic"], (1, 1, 1), max_strain=1e-5)
+    best = float(re.search(r"best found needs ([\d.e-]+)", str(refused.value))[1])  # type: ignore[index]
+    assert best > 1e-5
+    fit = fit_cell(CRYSTALS["triclinic"], (1, 1, 1), LATERAL, 20, best * 1.01, 10**9)
+    assert fit.strain <= best * 1.01
+
+
+@pytest.mark.parametrize("limit", [0.1, 0.4])
+def test_the_search_for_sides_leaves_none_out(limit: float) -> None:
+    """Against every lattice vector of a cube of indices that holds the sphere which is searched."""
+    cell = np.array([[3.1, 0.2, 0.1], [0.4, 4.7, -0.3], [-0.9, 1.1, 23.0]])
+    beam = np.array([1, 2, 1]) @ cell / np.linalg.norm(np.array([1, 2, 1]) @ cell)
+    points = 2000
+    found = orient_module._sides(cell, beam, limit, points)
+    vectors = np.moveaxis(np.indices((61, 61, 61)), 0, -1).reshape(-1, 3) - 30
+    cartesian = vectors @ cell
+    length = np.linalg.norm(cartesian, axis=1)
+    radius = (3 * points * np.linalg.det(cell) / (4 * np.pi)) ** (1 / 3)
+    assert radius < 30 / np.linalg.norm(np.linalg.inv(cell), axis=0).max()
+    wanted = (length <= radius) & (np.abs(cartesian @ beam) <= limit * length) & (np.gcd.reduce(vectors, axis=1) == 1)
+    every = {tuple(v) for v in vectors[wanted].tolist()}
+    both = {tuple(v) for v in np.concatenate([found, -found]).tolist()}
+    assert both == every
+    assert 10 < len(found) == len(every) // 2 < orient_module.MAX_SIDES
+
+
+def test_too_many_atoms_are_refused_by_number() -> None:
+    needed = len(orient(perovskite(), (0, 0, 1)).atoms)
+    with pytest.raises(InputError, match=f"has {needed} atoms, max_atoms is {needed - 1}"):
+        supercell(perovskite(), (0, 0, 1), LATERAL, 20, 0, needed - 1)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (((0, 0, 0), LATERAL, 20, 0.02), "zone axis"),
+        (((0, 0, 1), (0.0, 5.0), 20, 0.02), "must be positive"),
+        (((0, 0, 1), LATERAL, -20, 0.02), "must be positive"),
+        (((0, 0, 1), LATERAL, 20, -0.02), "max_strain is -0.02"),
+        (((0, 0, 1), LATERAL, 20, 0.5), "max_strain is 0.5"),
+    ],
+)
+def test_meaningless_arguments_are_refused(arguments: tuple, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        supercell(perovskite(), *arguments, 10_000)
+
+
+def test_a_cell_without_volume_is_refused() -> None:
+    with pytest.raises(InputError, match="no volume"):
+        supercell(ase.Atoms("Si"), (0, 0, 1), LATERAL, 20, 0.02, 10_000)
+
+
+def moves(before: ase.Atoms, after: ase.Atoms) -> np.ndarray:
+    half = before.cell.lengths() / 2
+    return (after.positions - before.positions + half) % (2 * half) - half
+
+
+def test_displacements_have_each_element_s_rms_along_each_axis() -> None:
+    atoms = supercell(perovskite(), (0, 0, 1), (40, 40), 60, 0, 100_000).atoms
+    rms = {"Sr": 0.05, "Ti": 0.0, "O": 0.1, "Ba": 9.0}
+    hot = displaced(atoms, rms, np.random.default_rng(1))
+    moved = moves(atoms, hot)
+    assert np.sqrt((moved[atoms.symbols == "Sr"] ** 2).mean(axis=0)) == pytest.approx([0.05] * 3, rel=0.05)
+    assert np.sqrt((moved[atoms.symbols == "O"] ** 2).mean(axis=0)) == pytest.approx([0.1] * 3, rel=0.05)
+    assert moved[atoms.symbols == "Ti"] == pytest.approx(0, abs=1e-12)
+    assert np.all((hot.positions >= 0) & (hot.positions < atoms.cell.lengths()))
+    assert np.array_equal(hot.numbers, atoms.numbers)
+
+
+def test_displacements_follow_the_seed_and_leave_the_crystal_alone() -> None:
+    atoms = orient(perovskite(), (0, 0, 1)).atoms
+    before = atoms.positions.copy()
+    first, again, other = (displaced(atoms, 0.1, np.random.default_rng(seed)).positions for seed in (1, 1, 2))
+    assert np.array_equal(first, again)
+    assert not np.array_equal(first, other)
+    assert np.array_equal(atoms.positions, before)
+
+
+def test_the_atoms_of_a_mixed_site_move_together() -> None:
+    atoms = orient(read_cif(DATA / "mixed_perovskite.cif").atoms, (0, 0, 1)).atoms
+    rms = {"Sr": 0.05, "Ba": 0.1, "Ti": 0.1, "O": 0.1}
+    hot = displaced(atoms, rms, np.random.default_rng(1))
+    moved = moves(atoms, hot)
+    assert moved[atoms.symbols == "Sr"] == pytest.approx(moved[atoms.symbols == "Ba"])
+    expected = np.sqrt(0.7 * 0.05**2 + 0.3 * 0.1**2)
+    assert np.sqrt((moved[atoms.symbols == "Sr"] ** 2).mean()) == pytest.approx(expected, rel=0.1)
+
+
+@pytest.mark.parametrize(
+    ("rms", "says"),
+    [({"Sr": 0.1, "O": 0.1}, "no displacement is given for Ti"), (-0.1, "0 Å or more"), (float("nan"), "0 Å or more")],
+)
+def test_wrong_displacements_are_refused(rms: float | dict[str, float], says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        displaced(perovskite(), rms, np.random.default_rng(1))
+
+
+def faulty(**changes: object) -> ase.Atoms:
+    """A right-angled cell with a fault: `position`, `number` and `occupancy` of the last atom, `cell` of all."""
+    atoms = perovskite()
+    if "position" in changes:
+        atoms.positions[-1] = changes["position"]
+    if "number" in changes:
+        atoms.numbers[-1] = changes["number"]
+    if "occupancy" in changes:
+        atoms.set_array("occupancy", np.array([1, 1, 1, 1, changes["occupancy"]], dtype=float))
+    if "cell" in changes:
+        atoms.set_cell(changes["cell"])
+    return atoms
+
+
+@pytest.mark.parametrize(
+    ("atoms", "says"),
+    [
+        (ase.Atoms(cell=[4, 4, 4]), "no atoms"),
+        (faulty(position=(np.nan, 0, 0)), r"atom 4 \(O\).*finite"),
+        (faulty(cell=[4, 4, 4, 90, 91, 90]), "not right-angled"),
+        (faulty(cell=[4, 4, 0.5]), "at least 1 Å"),
+        (ase.Atoms("Si"), "at least 1 Å"),
+        (faulty(number=0), "atomic number 0"),
+        (faulty(number=104), "atomic number 104"),
+        (faulty(occupancy=0), "occupancy 0 "),
+        (faulty(occupancy=1.1), "occupancy 1.1"),
+        (faulty(occupancy=np.nan), "occupancy nan"),
+        (faulty(position=(0.1, 0.1, 0.1)), r"atom 0 \(Sr\).*atom 4 \(O\).*overlap"),
+        (faulty(position=(3.85, 3.85, 3.85)), "overlap"),  # across the faces
+        (faulty(position=(3.905, 0, 0)), "overlap"),  # the atom of the next cell
+        (faulty(position=(0.1, 0.1, 0.1), occupancy=0.5), "not 1.5"),
+    ],
+)
+def test_check_atoms_refuses(atoms: ase.Atoms, says: str) -> None:
+    with pytest.raises(InputError, match=says):
+        check_atoms(atoms)
+
+
+def test_check_atoms_accepts_split_sites() -> None:
+    atoms = faulty(position=(0.1, 0.1, 0.1))
+    atoms.set_array("occupancy", np.array([0.6, 1, 1, 1, 0.4]))
+    check_atoms(atoms)
+
+
+def test_atoms_far_outside_the_cell_are_compared_as_they_stand() -> None:
+    atoms = faulty(position=(3 * 3.905, 0, 0))  # on Sr, if it were wrapped
+    check_atoms(atoms)
+    atoms.positions[-1] = atoms.positions[0]
+    with pytest.raises(InputError, match="overlap"):
+        check_atoms(atoms)
+    atoms.positions += 100
+    with pytest.raises(InputError, match="overlap"):
+        check_atoms(atoms)
+
+
+def test_check_atoms_takes_a_hundred_thousand_in_its_stride() -> None:
+    atoms = supercell(perovskite(), (0, 0, 1), (100, 100), 120, 0, 200_000).atoms
+    assert len(atoms) > 100_000
+    check_atoms(atoms)

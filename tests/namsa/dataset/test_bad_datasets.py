@@ -1,0 +1,223 @@
+"""What can be wrong with a dataset's folder, told by the `namsa` command in one line and by its exit code."""
+
+import json
+import os
+import shutil
+import struct
+import subprocess
+
+import ase.io
+import pytest
+import xxhash
+import yaml
+from ase.build import bulk
+
+from namsa.cli.parser import main
+from namsa.dataset.failures import append_failure
+from namsa.dataset.shards import Dataset, Shard, Writer, shard_path
+from namsa.errors import WorkError
+
+TINY = {
+    "split": {"train": 1, "dev": 0, "test": 0},
+    "specimen": {"lateral_angstrom": [4, 5], "thickness_angstrom": [8, 12]},
+    "scan": {"shape": [2, 3]},
+    "simulation": {"grid_shape": [32, 36]},
+}
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("made")
+    ase.io.write(folder / "copper.cif", bulk("Cu", cubic=True))
+    crystals = {"materials": {"cif": [str(folder / "copper.cif")]}}
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(TINY | crystals))
+    assert main(["dataset", str(folder / "tiny.yaml"), "--out", str(folder / "data")]) == 0
+    return folder
+
+
+@pytest.fixture
+def data(made, tmp_path):
+    return shutil.copytree(made / "data", tmp_path / "data")
+
+
+@pytest.fixture
+def run(made, capsys):
+    """The exit code, the last line of stdout and all of stderr, which is one line, or two with what a rank takes."""
+
+    def run(*arguments):
+        capsys.readouterr()
+        code = main([str(argument) for argument in arguments])
+        said = capsys.readouterr()
+        assert "Traceback" not in said.err
+        assert len(said.err.splitlines()) <= 1
+        return code, said.out.strip().split("\n")[-1], said.err
+
+    return run
+
+
+def simulate(made, data, *more):
+    return "dataset", made / "tiny.yaml", "--out", data, *more
+
+
+def test_a_sound_dataset_is_all_there(run, made, data):
+    code, summary, said = run(*simulate(made, data))
+    assert (code, said) == (0, "")
+    assert {key: json.loads(summary)[key] for key in ("present", "written")} == {"present": 2, "written": 0}
+
+
+@pytest.mark.parametrize("command", ["dataset", "verify", "repair", "info"])
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text.replace('"thickness_angstrom": 8', '"thickness_angstrom": 9'), "cut short or edited"),
+        (lambda text: text[: len(text) * 2 // 3], "cut short or edited"),
+        (lambda text: text.replace('"version": 1', '"version": 99'), "version 99, this namsa reads up to"),
+        (lambda text: "", "is not a manifest"),
+        (lambda text: "PK\x03\x04", "is not a manifest"),
+    ],
+)
+def test_a_manifest_that_was_touched(run, made, data, command, change, message):
+    path = data / "manifest.jsonl"
+    path.write_text(change(path.read_text()))
+    code, _, said = run(*(simulate(made, data) if command == "dataset" else (command, data)))
+    assert code == 2
+    assert message in said
+    assert "manifest.jsonl" in said
+
+
+def test_a_shard_of_another_configuration(run, made, data, tmp_path):
+    other = ("--set", "microscope.energy_ev=100e3")
+    code, _, said = run(*simulate(made, data, *other))
+    assert code == 2
+    assert "directory of its own" in said
+    assert run(*simulate(made, tmp_path / "other", *other))[0] == 0
+    shutil.copy(shard_path(tmp_path / "other", 0), shard_path(data, 1))
+    for command in (simulate(made, data), ("info", data)):
+        code, _, said = run(*command)
+        assert code == 2
+        assert "shard-00000.lmdb" in said
+        assert "shard-00001.lmdb" in said
+        assert "different configurations" in said
+    assert run("verify", data)[0] == 1
+    assert run("repair", data)[0] == 0
+    assert run("verify", data)[0] == 0
+    assert json.loads(run(*simulate(made, data))[1])["present"] == 2
+
+
+@pytest.mark.parametrize("command", ["verify", "info", "export"])
+def test_a_sample_that_could_not_be_made_is_counted_with_its_reason(made, data, tmp_path, capsys, command):
+    with Dataset(data) as dataset:
+        present, of = dataset.ids[0], dataset.config_hash
+    for name in ("Cu-iron", present):  # another machine has made the second after all
+        append_failure(data, 1, of, name, WorkError("it is no copper"))
+    more = ("--out", str(tmp_path / "out.h5")) if command == "export" else ()
+    assert main([command, str(data), *more]) == 0
+    said = capsys.readouterr().out
+    assert "1 failed" in said
+    assert said.count("it is no copper") == 1
+    assert "Cu-iron: it is no copper" in said
+
+
+@pytest.mark.parametrize("command", ["dataset", "verify", "repair", "info", "export"])
+def test_a_record_of_a_later_version(run, made, data, tmp_path, command):
+    """It is neither damaged, nor moved aside, nor made again."""
+    with Shard(shard_path(data, 0)) as shard:
+        sample_id = shard.ids[0]
+        record = bytearray(shard.read_bytes(sample_id))
+    record[8:12] = struct.pack("<I", 2)
+    digest = xxhash.xxh3_128(record[:16])
+    digest.update(record[32:])
+    record[16:32] = digest.digest()
+    shard_path(data, 0).unlink()
+    with Writer(shard_path(data, 0)) as writer:
+        writer.put(sample_id, record)
+    arguments = {"dataset": simulate(made, data), "export": ("export", data, "--out", tmp_path / "out.h5")}
+    code, _, said = run(*arguments.get(command, (command, data)))
+    assert code == 1
+    assert "version 2; this namsa reads up to 1: update it" in said
+    assert not list(data.glob("quarantine*"))
+
+
+@pytest.mark.parametrize("command", ["dataset", "info", "export", "show"])
+def test_a_damaged_shard(run, made, data, tmp_path, command):
+    os.truncate(shard_path(data, 0), 20_000)
+    arguments = {
+        "dataset": simulate(made, data),
+        "export": ("export", data, "--out", tmp_path / "out.h5"),
+        "show": ("show", data, "--out", tmp_path / "out.png"),
+    }
+    code, _, said = run(*arguments.get(command, (command, data)))
+    assert code == 1
+    assert f"namsa repair {data}" in said
+    assert run("verify", data)[0] == 1
+    assert run("repair", data, "--json")[0] == 0
+    assert run(*simulate(made, data))[0] == 0
+    assert run("verify", data)[:2] == (0, "2 samples, 0 corrupt, 0 missing, 0 repeated, 0 failed, 0 cannot be built")
+
+
+def test_a_folder_that_cannot_be_written(run, made, tmp_path):
+    place = tmp_path / "place"
+    place.mkdir()
+    if os.geteuid():
+        place.chmod(0o500)
+    else:  # to root every folder is open, unless its file system is not
+        try:
+            command = ["mount", "-t", "tmpfs", "-o", "ro", "tmpfs", place]
+            subprocess.run(command, check=True, capture_output=True)
+        except (OSError, subprocess.CalledProcessError):
+            pytest.skip("root cannot mount here")
+    try:
+        for directory in (place, place / "data"):
+            code, _, said = run(*simulate(made, directory))
+            assert code == 1
+            assert str(directory) in said
+            assert "Read-only file system" in said or "Permission denied" in said
+    finally:
+        if os.geteuid() == 0:
+            subprocess.run(["umount", place], check=True)
+
+
+def test_a_dataset_that_may_only_be_read_can_be_read(run, made, data, tmp_path):
+    for path in data.iterdir():
+        path.chmod(0o400)
+    data.chmod(0o500)
+    assert run("verify", data)[0] == run("info", data)[0] == 0
+    assert run("merge", data, "--out", tmp_path / "merged")[0] == 0
+    assert run("verify", tmp_path / "merged")[0] == 0
+    data.chmod(0o700)
+
+
+def test_places_that_are_not_there_or_something_else(run, made, data, tmp_path):
+    (tmp_path / "file").touch()
+    nowhere = tmp_path / "nowhere"
+    for code, arguments in (
+        (1, simulate(made, tmp_path / "file")),
+        (1, simulate(made, tmp_path / "file" / "below")),
+        (2, ("verify", nowhere)),
+        (2, ("repair", nowhere)),
+        (2, ("info", nowhere)),
+        (2, ("merge", nowhere, "--out", tmp_path / "out")),
+        (2, ("export", nowhere, "--out", tmp_path / "out.h5")),
+        (1, ("merge", data, "--out", tmp_path / "file")),
+    ):
+        found, _, said = run(*arguments)
+        assert found == code, (arguments, said)
+        assert str(tmp_path) in said
+    assert not nowhere.exists()
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--rank", "2", "--size", "2"),
+        ("--rank", "1"),
+        ("--rank", "first", "--size", "2"),
+        ("--limit", "-1"),
+        ("--time-limit", "-1"),
+        ("--time-limit", "nan"),
+    ],
+)
+def test_numbers_without_sense(run, made, data, more):
+    code, _, said = run(*simulate(made, data, *more))
+    assert code == 2
+    assert more[0] in said

@@ -1,0 +1,175 @@
+"""What a simulation will take, against what it takes."""
+
+import json
+import re
+import time
+from dataclasses import replace
+from importlib.metadata import version
+
+import ase.build
+import pytest
+
+from namsa.cli import parser as cli
+from namsa.config.simulation import SimulationConfig
+from namsa.crystals.supercell import Material
+from namsa.dataset import estimate, manifest, records
+from namsa.dataset.simulate_entry import simulate_entry
+from namsa.io import hdf5
+
+CONFIG = {
+    "materials": {"builtin": ["Si-227-cF8", "Ag-225-cF4", "MgAl2O4-227-cF56"]},
+    "split": {"train": 1, "dev": 0, "test": 0},
+    "specimen": {"zone_axes": [[0, 0, 1]], "thickness_angstrom": [20], "lateral_angstrom": [10, 14]},
+    "scan": {"shape": [8, 10]},
+    "simulation": {"grid_shape": [72, 100], "backend": "cpu"},
+    "detector": {"shape": [14, 12], "pixel_mrad": 5},
+    "target": {"at": "scan"},
+}
+ROCKSALT = Material("NaCl", "NaCl", "Fm-3m", ase.build.bulk("NaCl", "rocksalt", 5.64, cubic=True), "test")
+RATES = estimate.Rates(1e-11, 2e-11, 1e-10, 1e-9, 1e-7)
+
+
+def case(**sections):
+    """(case, config, material, entry)."""
+    tree = CONFIG | {name: CONFIG.get(name, {}) | values if values else None for name, values in sections.items()}
+    config = SimulationConfig.model_validate(tree)
+    entry = manifest.build(config, (ROCKSALT,))[0]
+    return estimate.count(config, ROCKSALT, entry), config, ROCKSALT, entry
+
+
+def test_counts_are_those_of_the_sample():
+    found, *rest = case()
+    made = simulate_entry(*rest).provenance
+    assert (found.work.slices, found.atoms) == (made["slices"], made["atoms"])
+    assert list(found.grid.shape) == made["grid_shape"]
+    assert list(found.grid.extent_angstrom) == pytest.approx(made["extent_angstrom"])
+    assert (found.work.probes, found.work.rows, found.work.coherent) == (80, 8, made["coherent_probes"])
+    assert found.pattern_shape == (14, 12)
+    assert found.elements == 2
+
+
+def test_counts_distinct_slices_and_coherent_probes():
+    assert (
+        case(specimen={"thickness_angstrom": [80]})[0].distinct_slices
+        < 20
+        < case(specimen={"thickness_angstrom": [80], "frozen_phonons": {"rms_angstrom": 0.08, "configurations": 3}})[
+            0
+        ].distinct_slices
+    )
+    found = case(microscope={"focal_spread_angstrom": 40.0, "focal_points": 5})[0]
+    assert found.work.coherent == 5
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"scan": {"shape": [16, 10]}},
+        {"specimen": {"thickness_angstrom": [40]}},
+        {"specimen": {"frozen_phonons": {"rms_angstrom": 0.08, "configurations": 2}}},
+        {"microscope": {"focal_spread_angstrom": 40.0, "focal_points": 5}},
+    ],
+)
+def test_more_to_do_takes_longer(more):
+    few, many = (estimate.estimate(case(**sections)[0], RATES) for sections in ({}, more))
+    assert all(many.seconds_by_method[method] > seconds for method, seconds in few.seconds_by_method.items())
+    assert many.seconds == many.seconds_by_method[many.method]
+    assert many.memory_bytes >= few.memory_bytes
+    assert many.disk_bytes >= few.disk_bytes
+
+
+def test_the_method_follows_from_the_counts_and_not_from_the_rates():
+    few = case()[0]
+    many = case(scan={"shape": [100, 100]}, specimen={"thickness_angstrom": [100]})[0]
+    assert (few.method, many.method) == ("multislice", "prism")
+    wrong = RATES._replace(propagation=1e-20)
+    assert estimate.estimate(many, wrong).method == "prism"
+
+
+@pytest.mark.parametrize(("stored", "camera"), [("float16", {"binning": 1}), ("float32", None)])
+def test_disk_is_what_the_record_takes(stored, camera):
+    found, *rest = case(data={"dtype": stored}, detector=camera, scan={"shape": [30, 30]})
+    expected = len(records.encode(simulate_entry(*rest), stored))
+    assert estimate.record_bytes(found) == pytest.approx(expected, rel=0.02)
+
+
+def test_disk_is_what_the_hdf5_file_takes(tmp_path):
+    found, config, material, entry = case(scan={"shape": [30, 30]})
+    hdf5.write(tmp_path / "a.h5", [(entry.id, simulate_entry(config, material, entry))])
+    assert estimate.hdf5_bytes(found) == pytest.approx((tmp_path / "a.h5").stat().st_size, rel=0.02)
+
+
+def test_memory_holds_patterns_and_transmissions():
+    found = replace(case()[0], distinct_slices=50)
+    assert estimate.memory_bytes(found) > 80 * 14 * 12 * 4 + 50 * 72 * 100 * 8
+
+
+@pytest.mark.slow
+def test_time_is_about_what_it_takes():
+    found, config, material, entry = case(
+        specimen={"thickness_angstrom": [100], "lateral_angstrom": [14, 14]}, simulation={"grid_shape": [150, 180]}
+    )
+
+    def ratio():
+        """Estimated over real; they are measured one after the other, on a machine that others may use."""
+        expected = estimate.estimate(found, estimate.calibrate(found)).seconds_by_method["multislice"]
+        start = time.perf_counter()
+        simulate_entry(config, material, entry)
+        return expected / (time.perf_counter() - start)
+
+    assert any(1 / 3 < ratio() < 3 for _ in range(5))
+
+
+def write_config(path):
+    path.write_text(json.dumps(CONFIG), encoding="utf-8")  # JSON is YAML
+    return str(path)
+
+
+def test_dry_run_of_one_sample(tmp_path, monkeypatch, capsys):
+    config = write_config(tmp_path / "a.yaml")
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["simulate", config, "--dry-run", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["probes"] == 80
+    assert found["seconds"] == found["seconds_by_method"][found["method"]] > 0
+    assert cli.main(["simulate", config, "--dry-run"]) == 0
+    assert "plane waves" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["a.yaml"]
+
+
+def test_json_without_a_dry_run_is_bad_input(tmp_path, capsys):
+    config = write_config(tmp_path / "a.yaml")
+    assert cli.main(["simulate", config, "--json", "--out", str(tmp_path / "a.h5")]) == 2
+    assert "--json goes with --dry-run" in capsys.readouterr().err
+    assert not (tmp_path / "a.h5").exists()
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit) as exit:
+        cli.main(["--version"])
+    assert exit.value.code == 0
+    assert capsys.readouterr().out.split() == ["namsa", version("namsa")]
+
+
+def test_one_of_a_kind_is_singular(tmp_path, capsys):
+    assert cli.main(["simulate", write_config(tmp_path / "a.yaml"), "--dry-run"]) == 0
+    assert "1 a pattern, 1 configuration\n" in re.sub(" *\n", "\n", capsys.readouterr().out)
+
+
+def test_dry_run_of_a_dataset(tmp_path, capsys):
+    config = write_config(tmp_path / "a.yaml")
+    command = ["dataset", config, "--out", str(tmp_path / "data"), "--rank", "1", "--size", "4", "--dry-run"]
+    assert cli.main([*command, "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert (found["samples"], found["sampled"], found["skipped"]) == (3, 3, 0)
+    assert found["seconds_a_rank"] == found["seconds"] / 4
+    assert found["disk_bytes"] == pytest.approx(3 * found["costliest"]["disk_bytes"], rel=0.1)
+    assert cli.main(command) == 0
+    assert "3 (0 skipped)" in capsys.readouterr().out
+    assert [path.name for path in tmp_path.iterdir()] == ["a.yaml"]
+
+
+def test_dry_run_of_what_cannot_be_is_bad_input(tmp_path, capsys):
+    config = write_config(tmp_path / "a.yaml")
+    arguments = ["simulate", config, "--set", "microscope.semiangle_mrad=150", "--dry-run"]
+    assert cli.main(arguments) == 2
+    assert "semiangle_mrad 150" in capsys.readouterr().err

@@ -1,0 +1,362 @@
+"""The factory: every missing sample made once, the same bits whoever makes them, whatever cuts them off."""
+
+import json
+import multiprocessing
+import os
+import shutil
+import time
+
+import pytest
+from fake_samples import MATERIALS, config, contents, sample, simulate
+
+from namsa import InputError, WorkError
+from namsa.dataset import disk_space as space
+from namsa.dataset import factory, manifest
+from namsa.dataset.shards import Dataset, Shard, Writer, shard_path, shard_paths
+from namsa.dataset.sharing import shuffled
+from namsa.dataset.simulate_entry import simulate_entry
+
+fork = multiprocessing.get_context("fork")
+
+
+@pytest.fixture(autouse=True)
+def _materials(monkeypatch):
+    monkeypatch.setattr(factory, "select", lambda _: MATERIALS)
+    monkeypatch.setattr(space, "SAMPLED", 1)  # a stand-in's size is not to be foreseen, and looking takes longer
+
+
+def produce(directory, rank=0, size=1, simulate=simulate, **more):
+    return factory.produce(more.pop("config", config()), directory, rank, size, simulate=simulate, **more)
+
+
+@pytest.fixture
+def undisturbed(tmp_path):
+    produce(tmp_path / "undisturbed")
+    return contents(tmp_path / "undisturbed")
+
+
+def test_one_rank_makes_everything_once(tmp_path):
+    told = []
+    summary = produce(tmp_path, on_sample=lambda done, total: told.append((done, total)))
+    assert summary | {"seconds": 0, "bytes": 0} == {
+        "rank": 0, "size": 1, "written": 12, "present": 0, "skipped": 0, "failed": 0, "remaining": 0,
+        "seconds": 0, "bytes": 0, "time_limit_reached": False,
+    }  # fmt: skip
+    assert summary["bytes"] > 12 * 1000
+    assert told == [(done, 12) for done in range(1, 13)]
+    assert {path.name for path in tmp_path.iterdir()} == {
+        "manifest.jsonl", "config.yaml", "shard-00000.lmdb", "shard-00000.lmdb-lock",
+    }  # fmt: skip
+    again = produce(tmp_path, simulate=None)
+    assert (again["written"], again["present"], again["bytes"]) == (0, 12, 0)
+
+
+@pytest.mark.parametrize("size", [2, 5, 13])
+def test_ranks_together_make_what_one_makes(tmp_path, undisturbed, size):
+    summaries = [produce(tmp_path, rank, size) for rank in range(size)]
+    assert contents(tmp_path) == undisturbed
+    assert sum(summary["written"] for summary in summaries) == 12
+
+
+def test_ranks_at_the_same_time_make_what_one_makes(tmp_path, undisturbed):
+    ranks = [fork.Process(target=produce, args=(tmp_path, rank, 3)) for rank in range(3)]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join()
+        assert rank.exitcode == 0
+    assert contents(tmp_path) == undisturbed
+    in_shards = []
+    for path in shard_paths(tmp_path):
+        with Shard(path) as shard:
+            in_shards += shard.ids
+    assert sorted(in_shards) == sorted(undisturbed)  # none twice
+
+
+def test_another_number_of_ranks_goes_on_where_the_first_stopped(tmp_path, undisturbed):
+    produce(tmp_path, 0, 3)
+    produce(tmp_path, 1, 3, limit=1)
+    summaries = [produce(tmp_path, rank, 2) for rank in range(2)]
+    assert sum(summary["present"] for summary in summaries) == 5
+    assert sum(summary["written"] for summary in summaries) == 7
+    assert contents(tmp_path) == undisturbed
+
+
+@pytest.mark.parametrize("killed_after", [0, 1, 4, 11])
+@pytest.mark.parametrize("samples_per_commit", [1, 3])
+def test_killed_anywhere_a_run_goes_on_to_the_same_dataset(tmp_path, undisturbed, killed_after, samples_per_commit):
+    settings = config(data={"samples_per_commit": samples_per_commit})
+
+    def deadly(config, material, entry):
+        if len(made) == killed_after:
+            os.kill(os.getpid(), 9)
+        made.append(entry)
+        return simulate(config, material, entry)
+
+    made = []
+    victim = fork.Process(target=produce, args=(tmp_path,), kwargs={"simulate": deadly, "config": settings})
+    victim.start()
+    victim.join()
+    assert victim.exitcode == -9
+    summary = produce(tmp_path, config=settings)
+    assert summary["present"] >= killed_after - samples_per_commit - 1  # pending, or on the way to the shard
+    assert summary["present"] + summary["written"] == 12
+    assert contents(tmp_path) == undisturbed
+
+
+@pytest.mark.parametrize("delay_s", [0.0, 0.002, 0.005, 0.01, 0.02, 0.05])
+def test_killed_at_any_time_a_run_goes_on_to_the_same_dataset(tmp_path, undisturbed, delay_s):
+    def slow(config, material, entry):
+        time.sleep(0.002)
+        return simulate(config, material, entry)
+
+    victim = fork.Process(target=produce, args=(tmp_path,), kwargs={"simulate": slow})
+    victim.start()
+    victim.join(delay_s)
+    victim.kill()
+    victim.join()
+    produce(tmp_path)
+    assert contents(tmp_path) == undisturbed
+
+
+def test_an_interrupt_keeps_what_was_made(tmp_path, undisturbed):
+    made = []
+
+    def interrupted(config, material, entry):
+        if len(made) == 5:
+            raise KeyboardInterrupt
+        made.append(entry.id)
+        return simulate(config, material, entry)
+
+    with pytest.raises(KeyboardInterrupt):
+        produce(tmp_path, simulate=interrupted, config=config(data={"samples_per_commit": 100}))
+    assert contents(tmp_path) == {sample_id: undisturbed[sample_id] for sample_id in made}
+
+
+def test_limits_stop_between_samples(tmp_path):
+    assert produce(tmp_path, limit=3)["written"] == 3
+    summary = produce(tmp_path, limit=2)
+    assert (summary["present"], summary["written"], summary["remaining"]) == (3, 2, 7)
+    assert not summary["time_limit_reached"]
+    summary = produce(tmp_path, time_limit_s=0)
+    assert (summary["present"], summary["written"], summary["remaining"]) == (5, 0, 7)
+    assert summary["time_limit_reached"]
+    summary = produce(tmp_path, time_limit_s=1000)
+    assert (summary["written"], summary["time_limit_reached"]) == (7, False)
+
+
+def test_a_sample_that_fails_is_recorded_and_neither_replaced_nor_tried_again(tmp_path, undisturbed):
+    tried = []
+
+    def fails_for_iron(config, material, entry):
+        tried.append(entry.id)
+        if material.name == "Fe-bcc":
+            raise (InputError if "001" in entry.id else WorkError)(f"iron will not do: {entry.id}")
+        return simulate(config, material, entry)
+
+    summary = produce(tmp_path, simulate=fails_for_iron)
+    assert (summary["written"], summary["failed"], summary["remaining"]) == (8, 4, 0)
+    assert contents(tmp_path) == {sample_id: d for sample_id, d in undisturbed.items() if "Fe" not in sample_id}
+    lines = [json.loads(line) for line in (tmp_path / "failed-00000.jsonl").read_text().splitlines()]
+    assert {line["id"] for line in lines} == {sample_id for sample_id in undisturbed if "Fe" in sample_id}
+    assert all(line["reason"] == f"iron will not do: {line['id']}" for line in lines)
+
+    tried.clear()
+    summary = produce(tmp_path, simulate=fails_for_iron)
+    assert (summary["written"], summary["present"], summary["failed"]) == (0, 8, 4)
+    assert not tried
+    (tmp_path / "failed-00000.jsonl").unlink()
+    assert produce(tmp_path)["written"] == 4
+    assert contents(tmp_path) == undisturbed
+
+
+def test_samples_that_are_not_finite_fail(tmp_path):
+    def broken(config, material, entry):
+        made = simulate(config, material, entry)
+        if material.name == "Fe-bcc":
+            made.density[0, 0] = float("nan")
+        return made
+
+    summary = produce(tmp_path, simulate=broken)
+    assert (summary["written"], summary["failed"]) == (8, 4)
+    assert "density holds numbers that are not finite" in (tmp_path / "failed-00000.jsonl").read_text()
+
+
+def test_a_failure_cut_short_by_a_crash_is_tried_again(tmp_path):
+    (tmp_path / "failed-00000.jsonl").write_text('{"id": "Fe-bcc-001-20A", "rea')
+    assert produce(tmp_path)["written"] == 12
+
+
+def test_a_failure_after_one_that_a_crash_cut_short_is_kept(tmp_path):
+    def fails(config, material, entry):
+        raise InputError("no")
+
+    (tmp_path / "failed-00000.jsonl").write_text('{"id": "Fe-bcc-001-20A", "rea')
+    assert produce(tmp_path, simulate=fails, limit=1)["failed"] == 1
+    assert produce(tmp_path, simulate=fails)["failed"] == 12
+    assert len((tmp_path / "failed-00000.jsonl").read_text().splitlines()) == 13
+    assert produce(tmp_path, simulate=None)["failed"] == 12
+
+
+def test_what_memory_did_not_suffice_for_is_tried_again(tmp_path, undisturbed):
+    def too_large(config, material, entry):
+        if material.name == "Fe-bcc":
+            raise MemoryError("Unable to allocate 1 TiB")
+        return simulate(config, material, entry)
+
+    summary = produce(tmp_path, simulate=too_large)
+    assert (summary["written"], summary["failed"], summary["remaining"]) == (8, 4, 0)
+    assert "out of memory: Unable to allocate 1 TiB" in (tmp_path / "failed-00000.jsonl").read_text()
+    summary = produce(tmp_path)
+    assert (summary["written"], summary["present"], summary["failed"]) == (4, 8, 0)
+    assert contents(tmp_path) == undisturbed
+
+
+SMALL = {
+    "simulation": {"grid_shape": [48, 54]},
+    "scan": {"shape": [5, 6]},
+    "specimen": {"zone_axes": [[0, 0, 1], [0, 1, 1]], "thickness_angstrom": [8], "lateral_angstrom": [4, 5]},
+}
+
+
+def test_a_disk_that_will_be_full_is_foreseen(tmp_path, monkeypatch):
+    monkeypatch.setattr(space, "SAMPLED", 8)
+    usage, real = shutil.disk_usage(tmp_path), config(**SMALL)
+    expected = space.expected_bytes(real, {m.name: m for m in MATERIALS}, shuffled(manifest.build(real, MATERIALS)))
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=round(1.1 * expected)))
+    assert produce(tmp_path / "enough", config=real, limit=3)["written"] == 3
+    with pytest.raises(WorkError, match=r"GB free.*each of 2 ranks here.*--time-limit"):
+        produce(tmp_path / "for two", config=real, local_size=2)
+    assert not shard_paths(tmp_path / "for two")
+    assert produce(tmp_path / "for two", 0, 2, config=real, local_size=2)["remaining"] == 0  # half of it each
+    with pytest.warns(UserWarning, match="may be full before the time is over"):
+        assert produce(tmp_path / "short", config=real, local_size=2, time_limit_s=1000)["written"] == 6
+
+
+def test_the_size_is_foreseen_to_a_few_percent(tmp_path, monkeypatch):
+    monkeypatch.setattr(space, "SAMPLED", 8)
+    real = config(**SMALL)
+    expected = space.expected_bytes(real, {m.name: m for m in MATERIALS}, manifest.build(real, MATERIALS))
+    assert produce(tmp_path, config=real, simulate=simulate_entry)["written"] == 6
+    empty = 4 * 4096
+    assert shard_path(tmp_path, 0).stat().st_size - empty == pytest.approx(expected, rel=0.05)
+
+
+def test_in_the_same_time_more_ranks_make_more_samples_and_none_twice(tmp_path, monkeypatch):
+    axes = [(1, v, w) for v in range(6) for w in range(6)]
+    many = config(specimen={"zone_axes": axes, "thickness_angstrom": [8]})
+    clock = [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
+
+    def takes_a_second(config, material, entry):
+        clock[0] += 1.0
+        return simulate(config, material, entry)
+
+    for size in (1, 2, 5):
+        directory = tmp_path / str(size)
+        box = {"config": many, "simulate": takes_a_second, "time_limit_s": 7.5}
+        assert [produce(directory, rank, size, **box)["written"] for rank in range(size)] == [8] * size
+        assert len(contents(directory)) == 8 * size
+
+
+def test_a_clock_that_jumps_changes_nothing(tmp_path, undisturbed, monkeypatch):
+    jumps = iter([1e9, 3e9, 5.0, -7.0] * 10_000)
+    monkeypatch.setattr(time, "time", lambda: next(jumps))
+    monkeypatch.setattr(time, "time_ns", lambda: int(1e9 * next(jumps)))
+    summary = produce(tmp_path, time_limit_s=60)
+    assert (summary["written"], summary["time_limit_reached"]) == (12, False)
+    assert 0 <= summary["seconds"] < 60
+    assert contents(tmp_path) == undisturbed
+
+
+def test_errors_of_the_program_itself_are_not_taken_for_failed_samples(tmp_path):
+    def buggy(config, material, entry):
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        produce(tmp_path, simulate=buggy)
+    assert not list(tmp_path.glob("failed*"))
+
+
+def test_skipped_entries_are_counted_and_not_simulated(tmp_path):
+    summary = produce(tmp_path, config=config(specimen={"thickness_angstrom": [10, 200], "max_atoms": 1000}))
+    assert summary["skipped"] >= 1
+    assert summary["skipped"] + summary["written"] == 6
+
+
+def test_a_directory_of_other_samples_is_refused(tmp_path):
+    produce(tmp_path)
+    other = config(microscope={"energy_ev": 100e3})
+    with pytest.raises(InputError, match="directory of its own"):
+        produce(tmp_path, config=other)
+    (tmp_path / "manifest.jsonl").unlink()
+    with pytest.raises(InputError, match="directory of its own") as error:
+        produce(tmp_path, config=other)
+    assert config().samples_hash() in str(error.value)
+    assert other.samples_hash() in str(error.value)
+
+
+def test_a_finished_dataset_is_not_written_to(tmp_path):
+    produce(tmp_path)
+    before = {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()}
+    produce(tmp_path)
+    produce(tmp_path, 1, 2)
+    assert {path: path.stat().st_mtime_ns for path in tmp_path.iterdir()} == before
+
+
+def test_a_full_disk_ends_the_run_and_keeps_what_was_committed(tmp_path, monkeypatch):
+    def full(self, sample_id, record):
+        if len(put) == 4:
+            raise WorkError("cannot write shard: No space left on device")
+        put.append(sample_id)
+        original(self, sample_id, record)
+
+    put, original = [], Writer.put
+    monkeypatch.setattr(Writer, "put", full)
+    with pytest.raises(WorkError, match="No space left"):
+        produce(tmp_path)
+    assert sorted(contents(tmp_path)) == sorted(put)
+    assert not list(tmp_path.glob("failed*"))
+
+
+def test_a_damaged_shard_of_any_rank_stops_the_run(tmp_path):
+    produce(tmp_path, 1, 2)
+    path = shard_path(tmp_path, 1)
+    os.truncate(path, path.stat().st_size // 2)
+    with pytest.raises(WorkError, match=r"shard-00001\.lmdb is damaged"):
+        produce(tmp_path, 0, 2)
+
+
+def test_a_place_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(WorkError, match="cannot make .*file/below: Not a directory"):
+        produce(tmp_path / "file" / "below")
+
+
+def test_storing_waits_for_no_more_than_one_sample(tmp_path, monkeypatch):
+    """The bound on memory: with a slow disk, at most one finished sample waits while one is stored."""
+    made, stored, ahead = [], [], []
+    original = Writer.put
+
+    def slow_put(self, sample_id, record):
+        time.sleep(0.01)
+        original(self, sample_id, record)
+        stored.append(sample_id)
+
+    def fast(config, material, entry):
+        ahead.append(len(made) - len(stored))
+        made.append(entry.id)
+        return simulate(config, material, entry)
+
+    monkeypatch.setattr(Writer, "put", slow_put)
+    produce(tmp_path, simulate=fast)
+    assert max(ahead) == 1
+    assert stored == made
+
+
+def test_the_configuration_lies_next_to_the_samples(tmp_path):
+    produce(tmp_path)
+    assert "energy_ev: 200000.0" in (tmp_path / "config.yaml").read_text()
+    with Dataset(tmp_path) as dataset:
+        assert dataset.config_hash == config().samples_hash()
+        assert dataset.read(dataset.ids[0]).cbed.shape == sample().cbed.shape

@@ -1,0 +1,234 @@
+"""The manifest: the same list on every rank, split by material, written once and noticed when it was touched."""
+
+import json
+import time
+import warnings
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+
+import pytest
+from fake_samples import MATERIALS, config
+
+from namsa import InputError, SimulationWarning, WorkError
+from namsa.config.simulation import Split
+from namsa.dataset.manifest import SPLITS, build, config_hash, ensure, read, read_header, spread
+from namsa.dataset.splits import split_of
+from namsa.files import write_whole
+
+UNEVEN = Split(train=0.7, dev=0.1, test=0.2)
+
+
+def test_every_material_axis_and_thickness_is_listed_once():
+    entries = build(config(), MATERIALS)
+    assert len(entries) == 12
+    assert entries[0].id == "Cu-fcc-001-20A"
+    assert entries[3].id == "Cu-fcc-1-10-12.5A"
+    assert entries[3].zone_axis == (1, -1, 0)
+    assert entries[3].thickness_angstrom == 12.5
+    assert len({entry.seed for entry in entries}) == 12
+    assert all(entry.skipped is None for entry in entries)
+
+
+def test_some_of_all_thicknesses_are_spread_over_the_list():
+    entries = [replace(build(config(), MATERIALS)[0], thickness_angstrom=t) for t in [20.0] * 9 + [50.0] * 2]
+    found = [next(i for i, entry in enumerate(entries) if entry is chosen) for chosen in spread(entries, 6)]
+    assert found == [0, 4, 8, 9, 10]  # three of each, of which there are but two of the second
+    assert spread([], 6) == []
+
+
+def test_seeds_follow_from_the_seed_and_the_id_alone():
+    one, more = build(config(), MATERIALS[:1]), build(config(), MATERIALS)
+    assert one == more[:4]
+    assert not {entry.seed for entry in build(config(seed=1), MATERIALS)} & {entry.seed for entry in more}
+
+
+def test_splits_are_by_formula_and_come_in_the_wanted_proportions():
+    formulas = [f"X{number}" for number in range(4000)]
+    found = [split_of(formula, UNEVEN) for formula in formulas]
+    for name in SPLITS:
+        assert found.count(name) / len(found) == pytest.approx(getattr(UNEVEN, name), abs=0.02)
+    assert found == [split_of(formula, UNEVEN) for formula in formulas]
+    assert {split_of(formula, Split(train=0.9, dev=0.1, test=0)) for formula in formulas} == {"train", "dev"}
+    assert {split_of(formula, Split(train=0, dev=0, test=1)) for formula in formulas} == {"test"}
+
+
+def test_rounding_puts_nothing_into_an_empty_split(monkeypatch):
+    monkeypatch.setattr("namsa.dataset.splits._sha256", lambda text: b"\xff" * 32)
+    assert split_of("X", Split(train=0.9, dev=0.1 - 1e-10, test=0)) == "dev"
+    assert split_of("X", UNEVEN) == "test"
+
+
+def test_no_formula_is_in_two_splits_however_it_is_named_or_cut():
+    polymorphs = [replace(material, formula="SiC") for material in MATERIALS]
+    entries = build(config(split=UNEVEN.model_dump()), polymorphs)
+    assert len({entry.split for entry in entries}) == 1
+
+
+def test_what_cannot_be_built_is_listed_with_its_reason_and_counted(tmp_path):
+    few = config(specimen={"thickness_angstrom": [10, 200, 20], "max_atoms": 600})
+    entries = ensure(tmp_path, few, MATERIALS)
+    assert len(entries) == 9
+    skipped = [entry for entry in entries if entry.skipped]
+    assert {entry.thickness_angstrom for entry in skipped} >= {200}
+    assert all("max_atoms is 600" in entry.skipped for entry in skipped)
+    for material in MATERIALS:  # what can be built at one thickness can be at all smaller ones
+        flags = [
+            bool(e.skipped) for e in sorted(entries, key=lambda e: e.thickness_angstrom) if e.material == material.name
+        ]
+        assert flags == sorted(flags)
+    header = read_header(tmp_path)
+    assert (header["entries"], header["samples"], header["skipped"]) == (9, 9 - len(skipped), len(skipped))
+    assert header["splits"] == {"train": 9 - len(skipped), "dev": 0, "test": 0}
+
+
+def test_a_thickness_that_gives_the_specimen_of_another_is_skipped_with_its_reason():
+    entries = build(config(specimen={"thickness_angstrom": [20, 19, 12.5, 21, 1, 2]}), MATERIALS[:1])  # a = 3.61 Å
+    assert [bool(entry.skipped) for entry in entries] == [False, False, False, True, False, True]
+    assert entries[3].skipped == "21 Å is 6 × the crystal's period of 3.61 Å, and so is 20 Å"
+    assert entries[5].skipped.endswith("so is 1 Å")
+
+
+def test_an_empty_split_is_told_when_the_list_is_written(tmp_path):
+    few = config(split={"train": 0.9, "dev": 0.05, "test": 0.05})
+    with pytest.warns(
+        SimulationWarning, match=r"in dev \(5%\) and test \(5%\): splits are by formula, and there are 3 formulas:"
+    ):
+        ensure(tmp_path, few, MATERIALS)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ensure(tmp_path, few, MATERIALS)  # it is there
+
+
+def test_the_header_names_what_was_merged(tmp_path):
+    ensure(tmp_path, config(), (replace(MATERIALS[0], merged=("copper (cu.cif)",)), *MATERIALS[1:]))
+    assert read_header(tmp_path)["merged"] == {"Cu-fcc": ["copper (cu.cif)"]}
+
+
+def test_a_list_of_tens_of_thousands_takes_seconds():
+    many = [replace(MATERIALS[0], name=f"m{number}") for number in range(100)]
+    thick = config(specimen={"thickness_angstrom": [float(t) for t in range(10, 210)]})
+    start = time.perf_counter()
+    assert len(build(thick, many)) == 20_000
+    assert time.perf_counter() - start < 5
+
+
+def test_what_is_written_is_read(tmp_path):
+    written = ensure(tmp_path, config(), MATERIALS)
+    assert read(tmp_path) == written == build(config(), MATERIALS)
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.jsonl"]
+
+
+def test_a_manifest_that_is_there_is_not_built_again(tmp_path, monkeypatch):
+    written = ensure(tmp_path, config(), MATERIALS)
+    monkeypatch.setattr("namsa.dataset.manifest.build", None)
+    assert ensure(tmp_path, config(name="renamed"), MATERIALS) == written
+
+
+def test_ranks_that_start_together_agree(tmp_path):
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(lambda _: ensure(tmp_path, config(), MATERIALS), range(32)))
+    assert all(entries == found[0] for entries in found)
+    assert [path.name for path in tmp_path.iterdir()] == ["manifest.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"seed": 1},
+        {"split": {"train": 0.9, "dev": 0.1, "test": 0}},
+        {"specimen": {"zone_axes": [[0, 0, 1]], "thickness_angstrom": [20, 12.5]}},
+        {"specimen": {"zone_axes": [[0, 0, 1], [1, -1, 0]], "thickness_angstrom": [20, 12.6]}},
+        {"microscope": {"energy_ev": 100e3}},
+    ],
+)
+def test_a_directory_belongs_to_one_configuration(tmp_path, other):
+    ensure(tmp_path, config(), MATERIALS)
+    with pytest.raises(InputError, match="directory of its own") as error:
+        ensure(tmp_path, config(**other), MATERIALS)
+    assert config_hash(config(), MATERIALS) in str(error.value)
+    assert config_hash(config(**other), MATERIALS) in str(error.value)
+
+
+def test_a_crystal_whose_atoms_changed_is_another_configuration(tmp_path):
+    ensure(tmp_path, config(), MATERIALS)
+    moved = MATERIALS[2].atoms.copy()
+    moved.positions[0, 1] += 0.01
+    with pytest.raises(InputError, match="directory of its own"):
+        ensure(tmp_path, config(), (*MATERIALS[:2], replace(MATERIALS[2], atoms=moved)))
+    with pytest.raises(InputError, match="directory of its own"):
+        ensure(tmp_path, config(), MATERIALS[:2])
+
+
+@pytest.mark.parametrize(
+    "tamper",
+    [
+        lambda lines: lines[:-1],
+        lambda lines: [*lines[:3], lines[3].replace("train", "test "), *lines[4:]],
+        lambda lines: [*lines, lines[-1]],
+        lambda lines: [lines[0], lines[2], lines[1], *lines[3:]],
+        lambda lines: [*lines[:-1], lines[-1][:-20]],
+        lambda lines: [lines[0].replace('"train": 12', '"train": 13'), *lines[1:]],
+    ],
+)
+def test_an_edited_or_cut_list_is_noticed(tmp_path, tamper):
+    ensure(tmp_path, config(), MATERIALS)
+    path = tmp_path / "manifest.jsonl"
+    path.write_text("\n".join(tamper(path.read_text().splitlines())) + "\n")
+    for use in (lambda: read(tmp_path), lambda: ensure(tmp_path, config(), MATERIALS)):
+        with pytest.raises(InputError, match=r"manifest\.jsonl was cut short or edited .* of 12.*delete it"):
+            use()
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{}\n", "[1]\n", "not json\n", '{"format": "else", "version": 1, "digest": ""}\n']
+)
+def test_something_else_is_no_manifest(tmp_path, text):
+    (tmp_path / "manifest.jsonl").write_text(text)
+    with pytest.raises(InputError, match=r"manifest\.jsonl is not a manifest"):
+        read(tmp_path)
+
+
+def test_a_newer_version_says_what_to_do(tmp_path):
+    ensure(tmp_path, config(), MATERIALS)
+    path = tmp_path / "manifest.jsonl"
+    header, _, body = path.read_text().partition("\n")
+    path.write_text(json.dumps(json.loads(header) | {"version": 2}) + "\n" + body)
+    with pytest.raises(InputError, match="version 2.*update"):
+        read(tmp_path)
+
+
+def test_lists_that_cannot_be_trained_on_are_refused(tmp_path):
+    held_out = next(f"X{n}" for n in range(1000) if split_of(f"X{n}", UNEVEN) != "train")
+    materials = [replace(MATERIALS[0], formula=held_out)]
+    with pytest.raises(InputError, match=r"held out.*add materials"):
+        ensure(tmp_path, config(split=UNEVEN.model_dump()), materials)
+    with pytest.raises(InputError, match=r"none of the 3 samples can be built; Cu-fcc-001-20A: .*max_atoms is 1;"):
+        ensure(tmp_path, config(specimen={"max_atoms": 1}), MATERIALS)
+    assert not list(tmp_path.iterdir())
+
+
+def test_samples_of_one_name_are_refused():
+    with pytest.raises(InputError, match="2 samples would be named Cu-fcc-001-20A"):
+        build(config(specimen={"thickness_angstrom": [20, 30, 20]}), MATERIALS)
+    with pytest.raises(InputError, match="2 samples would be named"):
+        build(config(specimen={"thickness_angstrom": [20.0000001, 20.0000002]}), MATERIALS)
+
+
+def test_a_place_without_a_manifest_says_how_to_make_one(tmp_path):
+    with pytest.raises(InputError, match="namsa dataset CONFIG"):
+        read(tmp_path)
+
+
+def test_a_file_is_written_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "file"
+    write_whole(path, "first")
+    write_whole(path, "second", replace=False)
+    assert path.read_text() == "first"
+    write_whole(path, "third")
+    assert path.read_text() == "third"
+    with pytest.raises(WorkError, match="cannot write .*nowhere.*No such file"):
+        write_whole(tmp_path / "nowhere" / "file", "text")
+    with pytest.raises(UnicodeEncodeError):
+        write_whole(path, "\ud800")
+    assert path.read_text() == "third"
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]

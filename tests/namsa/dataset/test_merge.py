@@ -1,0 +1,154 @@
+"""Merging: each sample once, checked on the way, and nothing that does not belong together."""
+
+import os
+import shutil
+
+import pytest
+from crashes import killed
+from fake_samples import MATERIALS, config, contents, simulate
+
+from namsa import InputError, WorkError
+from namsa.dataset import disk_space as space
+from namsa.dataset import factory, manifest, merge
+from namsa.dataset.failures import read_failures
+from namsa.dataset.shards import Dataset, Writer, shard_path, shard_paths
+from namsa.dataset.verify import verify
+
+
+@pytest.fixture(autouse=True)
+def _materials(monkeypatch):
+    monkeypatch.setattr(factory, "select", lambda _: MATERIALS)
+    monkeypatch.setattr(space, "SAMPLED", 0)
+
+
+def no_thin_iron(settings, material, entry):
+    if entry.id == "Fe-bcc-001-12.5A":
+        raise WorkError("no thin iron")
+    return simulate(settings, material, entry)
+
+
+def produce(directory, rank=0, size=1, settings=None, **more):
+    return factory.produce(settings or config(), directory, rank, size, simulate=no_thin_iron, **more)
+
+
+@pytest.fixture
+def parts(tmp_path):
+    """Two halves, and some of each again."""
+    produce(tmp_path / "whole")
+    for number in range(3):
+        produce(tmp_path / f"part-{number}", number % 2, 2, limit=None if number < 2 else 3)
+    produce(tmp_path / "part-2", 1, 2, limit=2)
+    return [tmp_path / f"part-{number}" for number in range(3)]
+
+
+def test_parts_become_the_whole(parts, tmp_path):
+    told, again = [], len(contents(parts[2]))
+    summary = merge.merge(parts, tmp_path / "out", lambda *progress: told.append(progress))
+    assert summary == {"samples": 11, "copied": 11, "present": again, "failed": 1}
+    assert told[-1] == (11 + again, 11 + again)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert (tmp_path / "out" / "manifest.jsonl").read_bytes() == (tmp_path / "whole" / "manifest.jsonl").read_bytes()
+    found = verify(tmp_path / "out")
+    assert (found["samples"], found["corrupt"], found["missing"], found["repeated"]) == (11, [], [], [])
+    assert found["failures"] == {"Fe-bcc-001-12.5A": "no thin iron"}
+    summary = produce(tmp_path / "out")
+    assert (summary["written"], summary["present"], summary["failed"]) == (0, 11, 1)
+
+
+def test_merging_again_adds_nothing(parts, tmp_path):
+    merge.merge(parts, tmp_path / "out")
+    before = {path: path.read_bytes() for path in (tmp_path / "out").iterdir() if not path.name.endswith("-lock")}
+    assert merge.merge(parts, tmp_path / "out")["copied"] == 0
+    assert {path: path.read_bytes() for path in before} == before
+
+
+def test_a_merge_that_was_cut_off_goes_on(parts, tmp_path):
+    def interrupt(done, total):
+        if done == 4:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        merge.merge(parts, tmp_path / "out", interrupt)
+    assert len(contents(tmp_path / "out")) == 4
+    assert merge.merge(parts, tmp_path / "out")["samples"] == 11
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert not verify(tmp_path / "out")["repeated"]
+
+
+def test_killed_at_any_point_a_merge_goes_on(parts, tmp_path):
+    number, again, whole = 0, True, contents(tmp_path / "whole")
+    while again:
+        number += 3  # all of them take long; before and after a call come in turn
+        out = tmp_path / f"out-{number}"
+        again = killed(merge.merge, parts, out, number=number)
+        assert merge.merge(parts, out)["samples"] == 11
+        assert contents(out) == whole
+        assert verify(out)["repeated"] == []
+        shutil.rmtree(out)
+    assert number > 20
+
+
+def test_a_dataset_under_way_takes_in_another(parts, tmp_path):
+    produce(tmp_path / "out", limit=5)
+    assert merge.merge(parts, tmp_path / "out")["samples"] == 11
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_a_larger_manifest_takes_in_a_smaller_one(tmp_path):
+    produce(tmp_path / "thin", settings=config(specimen={"thickness_angstrom": [12.5]}))
+    produce(tmp_path / "thick", settings=config(specimen={"thickness_angstrom": [20]}))
+    with pytest.raises(InputError, match="no manifest lists the samples of all 2.*--limit 0"):
+        merge.merge([tmp_path / "thin", tmp_path / "thick"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+    config_of_all = config(specimen={"thickness_angstrom": [12.5, 20]})
+    assert produce(tmp_path / "out", settings=config_of_all, limit=0)["written"] == 0
+    assert merge.merge([tmp_path / "thin", tmp_path / "thick"], tmp_path / "out")["copied"] == 5
+    assert produce(tmp_path / "out", settings=config_of_all)["remaining"] == 0
+
+
+def test_two_things_under_one_name_are_refused(parts, tmp_path):
+    with Dataset(parts[1]) as data:
+        wrong, record = data.ids[1], data.read_bytes(data.ids[0])
+    shard_paths(parts[2])[0].unlink()
+    shard_path(parts[2], 1).unlink(missing_ok=True)
+    with Writer(shard_path(parts[2], 0)) as writer:
+        writer.put(wrong, record)
+    with pytest.raises(InputError, match=f"{wrong} is one thing in .*part-2 and another in .*out"):
+        merge.merge(parts, tmp_path / "out")
+
+
+def test_what_does_not_belong_together_is_refused(parts, tmp_path):
+    produce(tmp_path / "other", settings=config(microscope={"energy_ev": 100e3}))
+    with pytest.raises(InputError, match=r"different configurations do not go together: .* in .*part-0, .* in .*other"):
+        merge.merge([parts[0], tmp_path / "other"], tmp_path / "out")
+    with pytest.raises(InputError, match="is one of the datasets"):
+        merge.merge(parts, parts[0] / ".." / "part-1")
+    with pytest.raises(InputError, match="no manifest in .*other"):
+        merge.merge(parts, tmp_path / "other")
+    with pytest.raises(InputError, match=r"there is no .*nowhere"):
+        merge.merge([tmp_path / "nowhere"], tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_damaged_record_is_not_passed_on(parts, tmp_path):
+    path = shard_paths(parts[1])[0]
+    whole = bytearray(path.read_bytes())
+    with Dataset(parts[1]) as data:
+        record = data.read_bytes(data.ids[2])
+    place = -1
+    while (place := whole.find(record, place + 1)) >= 0:
+        whole[place + 900] ^= 1
+    path.write_bytes(whole)
+    with pytest.raises(WorkError, match=r"in .*part-1.*checksum"):
+        merge.merge(parts, tmp_path / "out")
+    assert contents(tmp_path / "out").items() <= contents(tmp_path / "whole").items()
+    os.truncate(path, 9000)
+    with pytest.raises(WorkError, match=r"part-1.*namsa repair"):
+        merge.merge(parts, tmp_path / "out")
+
+
+def test_a_failure_stands_in_no_list_twice(parts, tmp_path):
+    for _ in range(2):
+        merge.merge(parts, tmp_path / "out")
+    lines = (tmp_path / "out" / "failed-00000.jsonl").read_text().splitlines()
+    assert len(lines) == len(read_failures(tmp_path / "out", manifest.read_header(parts[0])["samples_hash"])) == 1

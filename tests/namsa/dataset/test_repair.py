@@ -1,0 +1,182 @@
+"""Repair: what is bad goes aside as it is, what is whole stays, and the next run makes the dataset whole."""
+
+import json
+import os
+import shutil
+
+import pytest
+from crashes import killed
+from fake_samples import MATERIALS, config, contents, sample, simulate
+
+from namsa import InputError
+from namsa.dataset import disk_space as space
+from namsa.dataset import factory
+from namsa.dataset.records import encode
+from namsa.dataset.repair import repair
+from namsa.dataset.shards import Shard, Writer, shard_path
+from namsa.dataset.verify import verify
+
+
+@pytest.fixture(autouse=True)
+def _materials(monkeypatch):
+    monkeypatch.setattr(factory, "select", lambda _: MATERIALS)
+    monkeypatch.setattr(space, "SAMPLED", 0)
+
+
+def produce(directory, rank=0, size=1):
+    return factory.produce(config(), directory, rank, size, simulate=large)
+
+
+def large(config, material, entry):
+    """Half of the records have pages of their own, half lie among the keys."""
+    made = simulate(config, material, entry)
+    made.provenance["padding"] = "." * (entry.seed % 2 * 9000)
+    return made
+
+
+@pytest.fixture
+def dataset(tmp_path):
+    for rank in (0, 1):
+        produce(tmp_path / "data", rank, 2)
+    return tmp_path / "data"
+
+
+@pytest.fixture
+def undisturbed(dataset):
+    return contents(dataset)
+
+
+def bytes_of(path):
+    return {file.name: file.read_bytes() for file in path.iterdir() if file.suffix == ".lmdb"}
+
+
+def change_a_bit(path, sample_id):
+    with Shard(path) as shard:
+        record = shard.read_bytes(sample_id)
+    whole = bytearray(path.read_bytes())
+    place = -1
+    while (place := whole.find(record, place + 1)) >= 0:  # pages given up hold it too
+        whole[place + len(record) // 2] ^= 1
+    path.write_bytes(whole)
+
+
+def test_a_sound_dataset_is_left_alone(dataset, undisturbed):
+    before = bytes_of(dataset)
+    assert repair(dataset) == {"quarantine": None, "shards": []}
+    assert bytes_of(dataset) == before
+    assert not list(dataset.glob("quarantine*"))
+
+
+def test_a_bad_record_goes_aside_and_is_made_again(dataset, undisturbed):
+    path = shard_path(dataset, 1)
+    with Shard(path) as shard:
+        bad = shard.ids[2]
+    change_a_bit(path, bad)
+    assert verify(dataset)["corrupt"] == [bad]
+    before = bytes_of(dataset)
+
+    found = repair(dataset)
+    quarantine = dataset / "quarantine-0"
+    assert found == {
+        "quarantine": str(quarantine),
+        "shards": [{"shard": path.name, "damaged": False, "moved": [bad], "kept": 5}],
+    }
+    assert json.loads((quarantine / "list.json").read_text()) == found["shards"]
+    assert (quarantine / path.name).read_bytes() == before[path.name]  # moved, not changed
+    assert bytes_of(dataset)["shard-00000.lmdb"] == before["shard-00000.lmdb"]
+    assert contents(dataset) == {k: v for k, v in undisturbed.items() if k != bad}
+    assert (verify(dataset)["corrupt"], verify(dataset)["missing"]) == ([], [bad])
+    assert not [file.name for file in dataset.iterdir() if file.name.startswith(".")]
+
+    assert produce(dataset)["written"] == 1
+    assert contents(dataset) == undisturbed
+    assert repair(dataset)["shards"] == []
+
+
+@pytest.mark.parametrize("left", [0.9, 0.5, 0.1])
+def test_of_a_file_cut_short_the_whole_records_are_kept(dataset, undisturbed, left):
+    path = shard_path(dataset, 0)
+    os.truncate(path, int(left * path.stat().st_size))
+    (found,) = repair(dataset)["shards"]
+    assert found["damaged"]
+    assert found["kept"] < 6
+    assert found["kept"] > 6 * left - 3
+    assert len(contents(dataset)) == 6 + found["kept"]
+    assert contents(dataset).items() <= undisturbed.items()
+    produce(dataset)
+    assert contents(dataset) == undisturbed
+
+
+@pytest.mark.parametrize("page", [0, 1])
+def test_with_its_first_pages_gone_a_file_still_gives_its_records(dataset, undisturbed, page):
+    path = shard_path(dataset, 0)
+    whole = bytearray(path.read_bytes())
+    whole[4096 * page : 4096 * (page + 1)] = bytes(4096)
+    path.write_bytes(whole)
+    assert repair(dataset)["shards"] == [{"shard": path.name, "damaged": True, "moved": [], "kept": 6}]
+    assert contents(dataset) == undisturbed
+
+
+def test_garbage_and_lies_in_a_file_do_no_harm(dataset, undisturbed):
+    path = shard_path(dataset, 0)
+    whole = bytearray(path.read_bytes())
+    magic, places, place = b"NAMSA4D\n", [], -1
+    while (place := whole.find(magic, place + 1)) >= 0:
+        places.append(place)
+    for number, place in enumerate(places[::2]):  # headers that lie about length, shape, type
+        whole[place + 12 + number % 3 * 20 : place + 16 + number % 3 * 20] = b"\xff\xff\xff\x7f"
+    path.write_bytes(bytes(4096) + magic + whole[4096:] + magic)
+    (found,) = repair(dataset)["shards"]
+    assert found["damaged"]
+    assert contents(dataset).items() <= undisturbed.items()
+    produce(dataset)
+    assert contents(dataset) == undisturbed
+
+
+def test_samples_of_another_configuration_go_aside(dataset, undisturbed):
+    with Writer(shard_path(dataset, 0)) as writer:
+        writer.put("stray", encode(sample(config_hash="another", id="stray")))
+    assert repair(dataset)["shards"] == [{"shard": "shard-00000.lmdb", "damaged": False, "moved": ["stray"], "kept": 6}]
+    assert contents(dataset) == undisturbed
+
+
+def test_a_second_repair_takes_another_folder_and_one_cut_off_begins_anew(dataset, undisturbed, monkeypatch):
+    for number in (0, 1):
+        with Shard(shard_path(dataset, number)) as shard:
+            bad = shard.ids[0]
+        change_a_bit(shard_path(dataset, number), bad)
+        if number:
+            (dataset / ".shard-00001.lmdb.repaired").write_bytes(b"left by a repair that was killed")
+        assert repair(dataset)["quarantine"] == str(dataset / f"quarantine-{number}")
+    produce(dataset)
+    assert contents(dataset) == undisturbed
+
+
+def test_killed_at_any_point_a_repair_loses_nothing_and_goes_on(dataset, undisturbed, tmp_path):
+    path = shard_path(dataset, 1)
+    with Shard(path) as shard:
+        bad = shard.ids[2]
+    change_a_bit(path, bad)
+    damaged, whole = path.read_bytes(), {k: v for k, v in undisturbed.items() if k != bad}
+    number, again = 0, True
+    while again:
+        number += 3  # all of them take long; before and after a call come in turn
+        copy = shutil.copytree(dataset, tmp_path / f"copy-{number}")
+        again = killed(repair, copy, number=number)
+        assert verify(copy)["corrupt"] in ([bad], [])
+        kept = [file.read_bytes() for file in copy.glob("**/shard-00001.lmdb")]
+        assert damaged in kept  # in its place, or aside, or both
+        repair(copy)
+        assert contents(copy) == whole
+        assert damaged in [file.read_bytes() for file in copy.glob("quarantine-*/shard-00001.lmdb")]
+        produce(copy)
+        assert contents(copy) == undisturbed
+        shutil.rmtree(copy)
+    assert number > 20
+
+
+def test_a_manifest_that_was_edited_is_said_to_be(dataset):
+    path = dataset / "manifest.jsonl"
+    path.write_text(path.read_text().replace("Cu-fcc-001-20A", "Cu-fcc-001-21A"))
+    with pytest.raises(InputError, match="cut short or edited"):
+        repair(dataset)

@@ -1,0 +1,59 @@
+"""Shares: every sample in one, equal in cost, mixed like the whole, and the same on every rank."""
+
+import random
+from dataclasses import replace
+
+import pytest
+from fake_samples import MATERIALS, config
+
+from namsa.dataset import manifest
+from namsa.dataset.sharing import share
+
+AXES = [(1, v, w) for v in range(8) for w in range(8)]
+ENTRIES = manifest.build(config(specimen={"thickness_angstrom": [10, 20, 40, 80], "zone_axes": AXES}), MATERIALS)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_shares_cover_the_manifest_and_do_not_overlap(size):
+    shares = [share(ENTRIES, rank, size) for rank in range(size)]
+    assert sorted(entry.id for mine in shares for entry in mine) == sorted(entry.id for entry in ENTRIES)
+    assert shares == [share(random.Random(size).sample(ENTRIES, len(ENTRIES)), rank, size) for rank in range(size)]
+
+
+@pytest.mark.parametrize("size", [2, 5, 16])
+def test_shares_are_of_equal_cost(size):
+    mine = [share(ENTRIES, rank, size) for rank in range(size)]
+    work = [sum(entry.cost for entry in entries) for entries in mine]
+    by_hash = sorted(ENTRIES, key=lambda entry: (entry.seed, entry.id))
+    before = [sum(entry.cost for entry in by_hash[rank::size]) for rank in range(size)]
+    assert max(work) < 1.03 * sum(work) / size
+    assert max(work) < max(before)
+
+
+def test_an_entry_without_a_cost_counts_as_one_of_many_and_what_is_skipped_is_spread():
+    unknown = [replace(entry, cost=0) for entry in ENTRIES]
+    assert max(len(share(unknown, rank, 5)) for rank in range(5)) <= len(ENTRIES) / 5 + 1
+    whole = sum(bool(entry.skipped) for entry in ENTRIES)
+    counts = [sum(bool(entry.skipped) for entry in share(ENTRIES, rank, 4)) for rank in range(4)]
+    assert sum(counts) == whole > 0
+    assert max(counts) - min(counts) <= 1
+
+
+def test_any_beginning_of_a_share_is_a_fair_mix():
+    """A time limit leaves a beginning: it must not be the cheap, the thick, or the first material."""
+    mine = share(ENTRIES, 1, 4)
+    begun = mine[: len(mine) // 3]
+    mean = [sum(entry.thickness_angstrom for entry in entries) / len(entries) for entries in (begun, ENTRIES)]
+    assert mean[0] == pytest.approx(mean[1], rel=0.25)
+    for material in MATERIALS:
+        assert sum(entry.material == material.name for entry in begun) == pytest.approx(len(begun) / 3, rel=0.5)
+
+
+def test_cost_is_slices_times_pixels_times_probes():
+    coarse = config(specimen={"thickness_angstrom": [20, 40]}, simulation={"sampling_angstrom": 0.5})
+    fine = config(specimen={"thickness_angstrom": [20, 40]}, simulation={"sampling_angstrom": 0.25})
+    thin, thick = manifest.build(coarse, MATERIALS[:1])
+    assert thick.cost == pytest.approx(2 * thin.cost, rel=0.1)
+    assert manifest.build(fine, MATERIALS[:1])[0].cost == pytest.approx(4 * thin.cost, rel=0.1)
+    few = config(specimen={"thickness_angstrom": [20]}, simulation={"sampling_angstrom": 0.5}, scan={"shape": [4, 4]})
+    assert manifest.build(few, MATERIALS[:1])[0].cost == thin.cost // 16

@@ -1,0 +1,93 @@
+"""Verifying: every record's checksum, every entry of the manifest."""
+
+import os
+
+import pytest
+from fake_samples import MATERIALS, config, sample, simulate
+
+from namsa import InputError, WorkError
+from namsa.dataset import factory, manifest
+from namsa.dataset import sharing as balance
+from namsa.dataset.records import encode
+from namsa.dataset.shards import Dataset, Writer, shard_path
+from namsa.dataset.verify import verify
+
+SOUND = {
+    "samples": 12, "corrupt": [], "missing": [], "repeated": [], "skipped": 0, "failed": 0, "failures": {}
+}  # fmt: skip
+
+
+@pytest.fixture
+def dataset(tmp_path, monkeypatch):
+    monkeypatch.setattr(factory, "select", lambda _: MATERIALS)
+    for rank in (0, 1):
+        factory.produce(config(), tmp_path, rank, 2, simulate=simulate)
+    return tmp_path
+
+
+def test_a_sound_dataset(dataset):
+    assert verify(dataset) == SOUND
+
+
+@pytest.mark.parametrize("place", [0.0, 0.01, 0.2, 0.5, 0.9, 0.9999])
+def test_one_changed_bit_is_found(dataset, place):
+    entry = balance.share(manifest.read(dataset), 1, 2)[3]
+    (material,) = (material for material in MATERIALS if material.name == entry.material)
+    record = bytes(encode(simulate(config(), material, entry)))
+    path = shard_path(dataset, 1)
+    whole = bytearray(path.read_bytes())
+    whole[whole.index(record) + int(place * len(record))] ^= 1
+    path.write_bytes(whole)
+    assert verify(dataset) == SOUND | {"corrupt": [entry.id]}
+
+
+def test_a_shard_that_cannot_be_read_is_named_and_its_samples_are_missing(dataset):
+    path = shard_path(dataset, 0)
+    os.truncate(path, path.stat().st_size // 2)
+    lost = {entry.id for entry in balance.share(manifest.read(dataset), 0, 2)}
+    found = verify(dataset)
+    assert (found["samples"], found["corrupt"]) == (6, ["shard-00000.lmdb"])
+    assert found["missing"] == [entry.id for entry in manifest.read(dataset) if entry.id in lost]
+
+
+def test_missing_and_failed_are_told_apart(tmp_path, monkeypatch):
+    def fails(config, material, entry):
+        if entry.id == "Si-diamond-001-20A":
+            raise WorkError("no")
+        return simulate(config, material, entry)
+
+    monkeypatch.setattr(factory, "select", lambda _: MATERIALS)
+    factory.produce(config(), tmp_path, simulate=fails)
+    failures = {"Si-diamond-001-20A": "no"}
+    assert verify(tmp_path) == SOUND | {"samples": 11, "failed": 1, "failures": failures}
+    shard_path(tmp_path, 0).unlink()
+    found = verify(tmp_path)
+    assert (found["samples"], found["failed"], len(found["missing"])) == (0, 1, 11)
+
+
+def test_a_sample_of_another_configuration_is_found(dataset):
+    with Writer(shard_path(dataset, 2)) as writer:
+        writer.put("stray", encode(sample(config_hash="another")))
+    assert verify(dataset)["corrupt"] == ["stray"]
+
+
+def test_a_sample_in_two_shards_is_listed(dataset):
+    with Dataset(dataset) as data:
+        sample_id = data.ids[4]
+        record = data.read_bytes(sample_id)
+    with Writer(shard_path(dataset, 7)) as writer:
+        writer.put(sample_id, record)
+    assert verify(dataset) == SOUND | {"repeated": [sample_id]}
+
+
+def test_a_record_under_another_samples_id_is_found(dataset):
+    with Dataset(dataset) as data:
+        record = data.read_bytes(data.ids[4])
+    with Writer(shard_path(dataset, 7)) as writer:
+        writer.put("other", record)
+    assert verify(dataset)["corrupt"] == ["other"]
+
+
+def test_a_directory_without_a_manifest_is_refused(tmp_path):
+    with pytest.raises(InputError, match=r"no .*manifest\.jsonl"):
+        verify(tmp_path)

@@ -1,0 +1,282 @@
+"""The GPU engine against its plain twin: the kernels' own text run on a CPU, its plans, and a device where one is."""
+
+import ctypes
+import dataclasses
+import importlib.util
+import re
+import sys
+from pathlib import Path
+
+import cuda_on_cpu
+import numpy as np
+import pytest
+
+from namsa.config.simulation import Detector
+from namsa.engines import fused_gpu, multislice
+from namsa.errors import WorkError
+from namsa.physics import detector, optics
+from namsa.physics.backend import to_host
+from namsa.physics.grid import Grid
+from namsa.physics.potential import Slices
+
+V100_SHARED, H100_SHARED = 96 * 2**10, 227 * 2**10
+needs_compiler = pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="no g++")
+
+
+def problem(shape, reach, probes=3, slices=3, seed=0):
+    """Random lens, slices and propagator; the latter and the lens reach `reach` frequencies along (y, x)."""
+    rng = np.random.default_rng(seed)
+    grid = Grid(shape, (0.1 * shape[0], 0.12 * shape[1]))
+
+    def noise(*leading):
+        return rng.normal(size=(*leading, *shape)) + 1j * rng.normal(size=(*leading, *shape))
+
+    inside = np.logical_and.outer(
+        *(abs(np.fft.fftfreq(n, 1 / n)) < far + 0.5 for n, far in zip(shape, reach, strict=True))
+    )
+    phases = np.exp(1j * np.angle(noise(2)))
+    lens, fresnel = inside * noise(), inside * np.exp(1j * np.angle(noise()))
+    lens /= np.linalg.norm(lens)
+    order = np.arange(slices) * 2 % 3 % 2  # 0, 0, 1, ...
+    stack = Slices([t.astype(np.complex64) for t in phases], order, 2.0)
+    positions = rng.uniform(-9, 9, (probes, 2))
+    return grid, lens.astype(np.complex64), stack, fresnel.astype(np.complex64), positions
+
+
+def plain(grid, lens, slices, fresnel, positions):
+    """The twin in double precision, from the same numbers."""
+    double = Slices([t.astype(complex) for t in slices.transmissions], slices.order, slices.thickness_angstrom)
+    waves = optics.probes(lens.astype(complex), grid, positions)
+    return multislice.intensity(multislice.exit_waves(waves, double, fresnel.astype(complex)))
+
+
+def fused(plan, launch, grid, lens, slices, fresnel, positions):
+    waves = np.full((len(positions), plan.y.n, plan.pitch), np.nan, np.complex64)
+    patterns = np.zeros((len(positions), *grid.shape), np.float32)
+    ramp = fused_gpu.ramps(plan, grid, positions, np)
+    fused_gpu.propagate(launch, fused_gpu.operands(plan, lens, fresnel, np), slices, ramp, waves, patterns)
+    return patterns
+
+
+def error(found, wanted):
+    return np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
+
+
+# Together every radix, as first, middle and last stage, pruned and not, along either axis.
+CASES = {
+    "radices 2 5 6, nothing pruned": ((2, 30), (1, 15), (2,), (5, 6)),
+    "radices 4 8 3 6": ((32, 18), (9, 4), (4, 8), (3, 6)),
+    "radices 14 15": ((210, 21), (69, 7), (14, 15), (3, 7)),
+    "radices 7 10 9 12": ((70, 108), (23, 20), (7, 10), (9, 12)),
+    "three stages, rows not of whole warps": ((16, 360), (5, 119), (16,), (5, 9, 8)),
+    "three stages of columns": ((512, 24), (170, 7), (8, 8, 8), (4, 6)),
+    "16 in the middle": ((24, 1024), (7, 341), (4, 6), (8, 16, 8)),
+    "one frequency": ((15, 9), (0, 0), (15,), (9,)),
+}
+
+
+@needs_compiler
+@pytest.mark.parametrize("case", CASES)
+def test_the_kernels_agree_with_the_plain_engine(case, tmp_path):
+    shape, reach, radices_y, radices_x = CASES[case]
+    world = problem(shape, reach, probes=2 if max(shape) > 400 else 5)
+    plan = fused_gpu.make_plan(world[1], world[3], V100_SHARED)
+    assert (plan.y.radices, plan.x.radices) == (radices_y, radices_x)
+    assert plan.x.kept == min(2 * reach[1] + 1, shape[1])
+    launch = cuda_on_cpu.build(plan, tmp_path)
+    found = fused(plan, launch, *world)
+    assert error(found, plain(*world)) < 1e-6
+    launch.backwards = True
+    np.testing.assert_array_equal(fused(plan, launch, *world), found)  # else a barrier is missing
+
+
+@needs_compiler
+@pytest.mark.parametrize("missing", [0, 1])
+def test_a_missing_barrier_would_be_seen(missing, tmp_path, monkeypatch):
+    world = problem((32, 18), (9, 4))
+    plan = fused_gpu.make_plan(world[1], world[3], V100_SHARED)
+    text = fused_gpu.source(plan)
+    at = [match.start() for match in re.finditer("__syncthreads", text)][missing]
+    monkeypatch.setattr(fused_gpu, "source", lambda plan: text[:at] + "//" + text[at:])
+    launch = cuda_on_cpu.build(plan, tmp_path)
+    one = fused(plan, launch, *world)
+    launch.backwards = True
+    assert not np.array_equal(fused(plan, launch, *world), one)
+
+
+@needs_compiler
+def test_rounding_does_not_drift_over_slices(tmp_path):
+    world = problem((70, 108), (23, 20), probes=1, slices=40)
+    plan = fused_gpu.make_plan(world[1], world[3], V100_SHARED)
+    found = fused(plan, cuda_on_cpu.build(plan, tmp_path), *world)
+    wanted = plain(*world)
+    single = multislice.intensity(
+        multislice.exit_waves(optics.probes(world[1], world[0], world[4]), world[2], world[3])
+    )
+    assert single.dtype == np.float32
+    assert error(found, wanted) < 2 * error(single, wanted)
+
+
+@needs_compiler
+@pytest.mark.parametrize("binned", [False, True])
+def test_batches_reach_their_rows_and_the_detector(binned, tmp_path, monkeypatch):
+    """The whole of `diffract`, with NumPy under a stand-in for CuPy: 7 probes in batches of 2, 2, 2 and 1."""
+    grid, lens, slices, fresnel, positions = world = problem((32, 18), (9, 5), probes=7)
+    wavelength = 0.025
+    pixel_mrad = 1.5 * wavelength / min(grid.extent_angstrom) * 1e3
+    seen = Detector(shape=(4, 3), pixel_mrad=pixel_mrad)
+    matrices = tuple(m.astype(np.float32) for m in detector.bin_matrices(grid, wavelength, seen)) if binned else None
+    plan = fused_gpu.make_plan(lens, fresnel, V100_SHARED)
+    launch, progress = cuda_on_cpu.build(plan, tmp_path), []
+    cupy, cupyx = cuda_on_cpu.fake_cupy(free_bytes=2**24)
+    monkeypatch.setitem(sys.modules, "cupy", cupy)
+    monkeypatch.setitem(sys.modules, "cupyx", cupyx)
+    monkeypatch.setattr(fused_gpu, "device_plan", lambda lens, fresnel: plan)
+    monkeypatch.setattr(fused_gpu, "device_launch", lambda plan: launch)
+    before = 2.0**-10  # of the patterns' size: it is added to
+    cbed = np.full((7, *(seen.shape if binned else grid.shape)), before, np.float32)
+    fused_gpu.diffract(
+        cbed, positions, grid, lens, slices, fresnel, matrices, lambda *done: progress.append(done), batch=2
+    )
+    assert progress == [(2, 7), (4, 7), (6, 7), (7, 7)]
+    assert error(cbed - before, detector.collect(plain(*world), matrices)) < 1e-6
+
+
+def test_radices_multiply_to_every_smooth_size():
+    sizes = [n for n in range(2, fused_gpu.MAX_PIXELS + 1) if fused_gpu.radices(n)]
+    for n in sizes:
+        stages = fused_gpu.radices(n)
+        assert np.prod(stages) == n
+        assert set(stages) <= set(fused_gpu.RADICES)
+        assert len(stages) <= 4
+    assert {96, 128, 250, 343, 512, 768, 1000, 1024} <= set(sizes)
+    assert not {11, 131, 1001, 2048} & set(sizes)
+    assert fused_gpu.radices(512) == (8, 8, 8)
+
+
+def paper_plan(shared_limit=V100_SHARED):
+    """512×512 pixels on 100×100 Å at 200 kV, as DESIGN.md's sample of the paper."""
+    grid = Grid((512, 512), (100.0, 100.0))
+    fresnel = multislice.propagator(grid, 0.0250793, 2.0).astype(np.complex64)
+    return fused_gpu.make_plan(fresnel, fresnel, shared_limit)
+
+
+def test_the_papers_sample_is_planned_to_its_roofline():
+    plan = paper_plan()
+    assert plan.x.kept == 341  # |kx| <= 170 < 2/3 · 256
+    assert (plan.pitch, plan.tile) == (344, 8)
+    assert plan.bytes_per_slice == 4 * 512 * 344 * 8  # two passes, each a read and a write
+    assert plan.bytes_per_slice < 0.68 * 8.4e6
+    assert 2 * plan.shared_bytes[1] <= V100_SHARED  # two blocks of columns a multiprocessor
+
+
+def test_plans_fit_the_device_or_are_refused():
+    wide, tall = np.ones((512, 12), np.complex64), np.ones((1024, 12), np.complex64)
+    assert fused_gpu.make_plan(wide, wide, V100_SHARED).tile == 8
+    assert fused_gpu.make_plan(wide, wide, 64 * 2**10).tile == 4  # Turing
+    assert fused_gpu.make_plan(tall, tall, H100_SHARED).tile == 4
+    assert fused_gpu.make_plan(tall, tall, 16 * 2**10) is None
+    assert fused_gpu.make_plan(*[np.ones((131, 12), np.complex64)] * 2, H100_SHARED) is None
+    assert fused_gpu.make_plan(*[np.ones((64, 64), complex)] * 2, H100_SHARED) is None
+    for n in range(2, fused_gpu.MAX_PIXELS + 1):
+        if fused_gpu.supports((n, n), np.complex64):
+            axis = fused_gpu.Axis(n, fused_gpu.radices(n), n, n)
+            plan = fused_gpu.Plan(axis, axis, 4, 1)
+            for kernel in ("rows", "columns"):
+                assert np.prod(fused_gpu.geometry(plan, kernel, 1)[1]) <= 1024
+            assert max(plan.shared_bytes) <= V100_SHARED
+
+
+def test_frequencies_that_only_the_lens_lights_are_kept():
+    lens, fresnel = np.zeros((2, 16, 24), np.complex64)
+    fresnel[0, :2] = 1
+    lens[-3, 5] = 1  # ky = −3, kx = 5
+    plan = fused_gpu.make_plan(lens, fresnel, V100_SHARED)
+    assert (plan.y.low, plan.y.high) == (4, 13)
+    assert (plan.x.low, plan.x.high) == (6, 19)
+
+
+def test_batches_fit_the_memory():
+    plan = paper_plan()
+    assert fused_gpu.batch_size(plan, 1024, 2**36) == 94  # eleven batches of about 2^27 bytes of waves
+    assert fused_gpu.batch_size(plan, 1024, 2**26) == 5
+    assert fused_gpu.batch_size(plan, 3, 2**36) == 3
+    assert fused_gpu.batch_size(plan, 1024, 2**36, wanted=16) == 16
+    with pytest.raises(WorkError, match=r"512×512 needs .* 1\.0 MB free"):
+        fused_gpu.batch_size(plan, 1024, 10**6)
+
+
+def nvrtc():
+    """NVIDIA's run-time compiler, which needs no device, where one of its wheels or CUDA has put it."""
+    found = importlib.util.find_spec("nvidia")
+    folders = [Path(p) / "cuda_nvrtc" / "lib" for p in (found.submodule_search_locations or ())] if found else []
+    for library in [p for folder in folders for p in folder.glob("libnvrtc.so.*")] + ["libnvrtc.so"]:
+        try:
+            return ctypes.CDLL(str(library))
+        except OSError:
+            continue
+    return None
+
+
+@pytest.mark.parametrize("architecture", ["sm_70", "sm_80", "sm_90"])
+@pytest.mark.parametrize("shape", [(512, 512), (1024, 360)])
+def test_nvidias_compiler_takes_the_kernels_without_spilling(architecture, shape):
+    compiler = nvrtc()
+    if compiler is None:
+        pytest.skip("no NVRTC")
+    ones = np.ones(shape, np.complex64)
+    ones[:, shape[1] // 3 : -shape[1] // 3] = 0
+    text = fused_gpu.source(fused_gpu.make_plan(ones, ones, V100_SHARED)).encode()
+    program = ctypes.c_void_p()
+    options = (f"--gpu-architecture={architecture}", "--ptxas-options=-v", *fused_gpu.OPTIONS)
+    compiler.nvrtcCreateProgram(ctypes.byref(program), text, b"fused_gpu.cu", 0, None, None)
+    arguments = (ctypes.c_char_p * len(options))(*(option.encode() for option in options))
+    fault = compiler.nvrtcCompileProgram(program, len(options), arguments)
+    size = ctypes.c_size_t()
+    compiler.nvrtcGetProgramLogSize(program, ctypes.byref(size))
+    log = ctypes.create_string_buffer(size.value)
+    compiler.nvrtcGetProgramLog(program, log)
+    report = log.value.decode()
+    assert fault == 0, report
+    assert report.count("0 bytes spill stores, 0 bytes spill loads") == 4, report
+    assert max(map(int, re.findall(r"Used (\d+) registers", report))) <= 64, report
+
+
+@pytest.fixture
+def cupy():
+    module = pytest.importorskip("cupy")
+    try:
+        module.cuda.runtime.getDeviceCount()
+    except module.cuda.runtime.CUDARuntimeError as fault:
+        pytest.skip(f"no CUDA device: {fault}")
+    return module
+
+
+def on_device(cupy, lens, slices, fresnel):
+    stack = dataclasses.replace(slices, transmissions=[cupy.asarray(t) for t in slices.transmissions])
+    return cupy.asarray(lens), stack, cupy.asarray(fresnel)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("shape", [(14, 30), (70, 108), (360, 128), (512, 640), (1024, 1024)])
+@pytest.mark.parametrize("batch", [None, 3])
+def test_a_device_agrees_with_the_plain_engine(shape, batch, cupy):
+    grid, lens, slices, fresnel, positions = world = problem(shape, (shape[0] // 3, shape[1] // 3), probes=7)
+    device = on_device(cupy, lens, slices, fresnel)
+    cbed = np.zeros((7, *shape), np.float32)
+    fused_gpu.diffract(cbed, positions, grid, *device, None, lambda *done: None, batch)
+    assert error(cbed, plain(*world)) < 1e-6
+
+
+@pytest.mark.gpu
+def test_a_device_repeats_itself_to_the_bit(cupy):
+    """Nothing is summed in an order left to chance, so a difference would be a race."""
+    grid, lens, slices, fresnel, positions = problem((512, 384), (170, 128), probes=64, slices=10)
+    device = on_device(cupy, lens, slices, fresnel)
+    stacks = np.zeros((3, 64, 512, 384), np.float32)
+    for stack, batch in zip(stacks, (64, 64, 10), strict=True):
+        fused_gpu.diffract(stack, positions, grid, *device, None, lambda *done: None, batch)
+    np.testing.assert_array_equal(stacks[1], stacks[0])
+    np.testing.assert_array_equal(stacks[2], stacks[0])
+    waves = multislice.exit_waves(optics.probes(device[0], grid, positions), *device[1:])
+    assert error(stacks[0], to_host(multislice.intensity(waves))) < 5e-6

@@ -1,0 +1,214 @@
+"""Plane-wave reuse against multislice of every probe, and the counts that choose between them."""
+
+import ase.build
+import numpy as np
+import pytest
+
+import namsa
+from namsa.config.simulation import Detector, FrozenPhonons
+from namsa.engines import fused, multislice, prism
+from namsa.physics import detector, optics, specimen
+from namsa.physics.grid import Grid
+
+ENERGY, SEMIANGLE = 200e3, 18.0
+ABERRATIONS = {"C10": -60.0, "C12": 25.0, "phi12": 0.4, "C30": 2e5}
+TOLERANCE = {np.complex64: 2e-6, np.complex128: 1e-13}
+RASTER = np.stack(np.meshgrid(0.3 + 1.1 * np.arange(3), -2 + 0.7 * np.arange(5), indexing="ij"), -1).reshape(-1, 2)
+LIST = np.array([[0.2, 1.0], [0.2, 7.5], [3.3, 0.0], [-4.0, 2.0], [-4.0, 2.5], [-4.0, 30.0], [9.9, 0.1]])
+
+
+@pytest.fixture(scope="module", params=TOLERANCE)
+def strong(request):
+    """(grid, slices, propagator) of 61 Å of gold, where a wave has no likeness to what came in."""
+    dtype = request.param
+    atoms = ase.build.bulk("Au", cubic=True) * (4, 3, 15)
+    grid = Grid((72, 100), tuple(atoms.cell.lengths()[[1, 0]]))
+    slices = specimen.build(atoms, grid, 2.04, optics.interaction_constant(ENERGY), "lobato", dtype, np).slices
+    fresnel = multislice.propagator(grid, optics.wavelength_angstrom(ENERGY), slices.thickness_angstrom)
+    return grid, slices, fresnel.astype(dtype)
+
+
+def lens(grid, dtype, tilt=(0.0, 0.0), **changes):
+    return optics.lens(grid, ENERGY, SEMIANGLE, ABERRATIONS | changes, tilt).astype(dtype)
+
+
+def by_multislice(strong, wave, positions):
+    return multislice.engine(*strong)(wave)(positions)
+
+
+def by_reuse(strong, wave, wanted=None):
+    grid, slices, fresnel = strong
+    wanted = prism.seen(fresnel) if wanted is None else wanted
+    return prism.engine(grid, multislice.plane_waves(grid, slices, fresnel), fresnel, wave != 0, wanted)(wave)
+
+
+def close(found, expected, dtype):
+    assert found.dtype == expected.dtype == dtype(0).real.dtype
+    errors = np.linalg.norm(found - expected, axis=(1, 2)) / np.linalg.norm(expected, axis=(1, 2))
+    return errors.max() < TOLERANCE[dtype]
+
+
+@pytest.mark.parametrize("positions", [RASTER, LIST, LIST[:1]], ids=["raster", "list", "one"])
+def test_equals_multislice(strong, positions):
+    dtype = strong[2].dtype.type
+    wave = lens(strong[0], dtype)
+    amplitude = np.abs(wave) / np.abs(wave).max()
+    assert np.any((amplitude > 0) & (amplitude < 0.9))  # a soft edge
+    expected = by_multislice(strong, wave, positions)
+    assert expected.sum(axis=(1, 2)).max() < 0.95  # strong: some is scattered beyond the band limit
+    assert close(by_reuse(strong, wave)(positions), expected, dtype)
+
+
+def test_equals_multislice_where_the_beam_is_tilted(strong):
+    dtype = strong[2].dtype.type
+    wave = lens(strong[0], dtype, (4.0, -7.0))
+    assert close(by_reuse(strong, wave)(LIST), by_multislice(strong, wave, LIST), dtype)
+
+
+def test_small_blocks_change_nothing_but_rounding(strong, monkeypatch):
+    dtype = strong[2].dtype.type
+    wave = lens(strong[0], dtype)
+    expected = by_multislice(strong, wave, RASTER)
+    monkeypatch.setattr(prism, "_ROWS", 2)
+    monkeypatch.setattr(prism, "_PRODUCT_BYTES", (1, 1))
+    monkeypatch.setattr(prism, "_WAVES_BYTES", (1, 1))
+    patterns = by_reuse(strong, wave)
+    assert close(patterns(RASTER), expected, dtype)
+    pieces = np.concatenate([patterns(RASTER[i : i + 4]) for i in range(0, len(RASTER), 4)])  # rows of 5, cut
+    assert close(pieces, expected, dtype)
+
+
+def test_lenses_share_a_matrix(strong):
+    grid, slices, fresnel = strong
+    dtype = fresnel.dtype.type
+    waves = [lens(grid, dtype), lens(grid, dtype, C10=150.0), lens(grid, dtype, C21=4e3)]
+    calls = []
+    scan = prism.engine(
+        grid,
+        multislice.plane_waves(grid, slices, fresnel),
+        fresnel,
+        waves[0] != 0,
+        prism.seen(fresnel),
+        lambda done, total: calls.append((done, total)),
+    )
+    beams = np.count_nonzero(waves[0])
+    assert calls[-1] == (beams, beams)
+    for wave in waves:
+        assert close(scan(wave)(LIST), by_multislice(strong, wave, LIST), dtype)
+    assert calls[-1] == (beams, beams)
+    assert sum(done == beams for done, _ in calls) == 1
+
+
+@pytest.mark.parametrize("camera", [Detector(shape=(11, 17), binning=2), Detector(shape=(12, 12), pixel_mrad=3.5)])
+def test_works_out_no_more_than_the_detector_sees(strong, camera):
+    grid, _, fresnel = strong
+    dtype = fresnel.dtype.type
+    wave = lens(grid, dtype)
+    matrices = detector.bin_matrices(grid, optics.wavelength_angstrom(ENERGY), camera)
+    matrices = tuple(matrix.astype(fresnel.real.dtype) for matrix in matrices)
+    wanted = prism.seen(fresnel, matrices)
+    assert np.count_nonzero(wanted) < 0.5 * np.count_nonzero(prism.seen(fresnel))
+    patterns = by_reuse(strong, wave, wanted)(RASTER)
+    assert not patterns[:, ~np.fft.fftshift(wanted)].any()
+    expected = detector.collect(by_multislice(strong, wave, RASTER), matrices)
+    assert close(detector.collect(patterns, matrices), expected, dtype)
+
+
+def test_seen_is_the_band_limit_where_there_is_no_detector(strong):
+    grid, _, fresnel = strong
+    np.testing.assert_array_equal(prism.seen(fresnel), grid.antialias() > 0)
+
+
+@pytest.mark.parametrize(("positions", "rows"), [(RASTER, 3), (LIST, 4), (RASTER[:, ::-1], 15)])
+def test_counts(positions, rows):
+    grid = Grid((72, 100), (12.24, 16.32))
+    beams, wanted = lens(grid, complex) != 0, grid.antialias() > 0
+    found = prism.count(30, positions, 4, beams, wanted)
+    assert found[:5] == ((72, 100), 30, len(positions), rows, 4)
+    # A disc of 18 mrad and half a reciprocal pixel of its soft edge, and that disc's diameter along x.
+    radius = 18e-3 / 0.0250793 + 0.5 / 14
+    assert found.beams == pytest.approx(np.pi * radius**2 * 12.24 * 16.32, rel=0.05)
+    assert found.columns == pytest.approx(2 * radius * 16.32, abs=1.5)
+    assert found.seen == np.count_nonzero(wanted)
+
+
+def work(**changes):
+    """The 32×32 patterns of a small cell: reuse pays."""
+    usual = prism.Work((128, 128), 40, probes=1024, rows=32, coherent=1, beams=200, columns=16, seen=5700)
+    return usual._replace(**changes)
+
+
+def test_operations():
+    assert prism.propagation_operations(work(), 7) == 7 * 40 * 128**2 * (2 * 5 * 14 + 12)
+    assert prism.product_operations(work()) == 8 * 5700 * (32 * 200 + 1024 * 16)
+    assert prism.product_operations(work(coherent=3)) == 3 * prism.product_operations(work())
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected"),
+    [
+        ({}, True),
+        ({"probes": 300, "rows": 10}, False),
+        ({"probes": 300, "rows": 10, "coherent": 20}, True),  # partial coherence shares the matrix
+        ({"rows": 1024, "slices": 2}, False),  # a list of positions through next to nothing
+        ({"beams": 900, "columns": 34}, False),
+        ({"beams": 50_000, "coherent": 1000}, False),  # 2.3 GB
+    ],
+)
+def test_reuse_is_chosen_where_it_pays(changes, expected):
+    assert prism.pays(work(**changes), 8) == expected
+
+
+def test_a_batch_is_whole_rows_of_the_scan():
+    assert prism.batch((128, 128), 4) == 512
+    assert prism.batch((128, 128), 4, row=60) == 480
+    assert prism.batch((512, 512), 4) == 32
+    assert prism.batch((512, 512), 4, row=60) == 120
+    assert prism.batch((8192, 8192), 8) == 1
+
+
+@pytest.mark.skipif(not fused.available(), reason="installed without a C compiler")
+def test_plane_waves_of_the_fused_engine(strong):
+    grid, slices, fresnel = strong
+    dtype = fresnel.dtype.type
+    beams = np.flatnonzero(lens(grid, dtype, (4.0, -7.0)))[::7]
+    found, expected = (module.plane_waves(grid, slices, fresnel)(beams) for module in (fused, multislice))
+    assert found.dtype == expected.dtype
+    assert np.linalg.norm(found - expected) < TOLERANCE[dtype] * np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("shape", [(72, 100), (74, 100)], ids=["fused", "plain"])
+def test_a_simulation_takes_either_method_to_the_same_result(shape):
+    arguments = {
+        "energy_ev": ENERGY,
+        "semiangle_mrad": SEMIANGLE,
+        "grid_shape": shape,
+        "positions_angstrom": RASTER,
+        "scan_shape": (3, 5),
+        "source_size_angstrom": 0.6,
+        "focal_spread_angstrom": 40.0,
+        "detector": Detector(shape=(11, 17), binning=2),
+        "frozen_phonons": FrozenPhonons(rms_angstrom=0.08, configurations=2),
+        "backend": "cpu",
+    }
+    atoms = ase.build.bulk("Au", cubic=True) * (4, 3, 5)
+    stages = []
+    either = [
+        namsa.simulate(atoms, **arguments, method=method, on_progress=lambda *stage: stages.append(stage))
+        for method in ("multislice", "prism")
+    ]
+    assert [sample.provenance["method"] for sample in either] == ["multislice", "prism"]
+    assert close(either[1].cbed, either[0].cbed, np.complex64)
+    for name in {stage for stage, _, _ in stages}:
+        assert [stage[1] / stage[2] for stage in stages if stage[0] == name][-1] == 1
+
+
+def test_auto_asks_the_counts():
+    grid = Grid((72, 100), (12.24, 16.32))
+    fresnel, beams = grid.antialias().astype(np.complex64), lens(grid, np.complex64) != 0
+    for count, expected in ((10, False), (100, True)):
+        positions = np.stack(np.meshgrid(*2 * [np.arange(count)], indexing="ij"), -1).reshape(-1, 2) * 0.1
+        found = prism.choose("auto", 50, positions, 1, beams, fresnel, None)
+        assert (found is not None) == expected
+        assert prism.choose("multislice", 50, positions, 1, beams, fresnel, None) is None
+        assert prism.choose("prism", 50, positions, 1, beams, fresnel, None) is not None

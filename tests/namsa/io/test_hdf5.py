@@ -1,0 +1,130 @@
+"""HDF5 files hold what was simulated, in EMD 1.0; scripts/bench/readers.py opens them with the real readers."""
+
+from dataclasses import replace
+
+import fake_samples
+import h5py
+import numpy as np
+import pytest
+
+from namsa import InputError, WorkError
+from namsa.io import hdf5
+from namsa.pixels import UNITS
+
+PROVENANCE = {
+    "grid_shape": [8, 10],
+    "semiangle_mrad": 20.0,
+    "positions_angstrom": [[1 + 0.5 * i, 3 + 0.5 * j] for i in range(2) for j in range(3)],
+    "detector_sampling_mrad": [2.0, 2.0],
+    "detector_origin_mrad": [-4.0, -7.0],
+}
+
+
+def sample(**provenance):
+    return fake_samples.sample(**(PROVENANCE | provenance))
+
+
+def test_what_is_read_is_what_was_written(tmp_path):
+    written = {"a": sample(), "b": replace(sample(), cbed=2 * sample().cbed), "loose": sample(scan_shape=None)}
+    assert hdf5.write(tmp_path / "new" / "file.h5", written.items()) == 3
+    found = dict(hdf5.read(tmp_path / "new" / "file.h5"))
+    assert list(found) == list(written)
+    for name, expected in written.items():
+        for array in UNITS:
+            np.testing.assert_array_equal(getattr(found[name], array), getattr(expected, array))
+        assert found[name].provenance == expected.provenance
+
+
+def test_every_array_has_its_axes_and_units(tmp_path):
+    hdf5.write(tmp_path / "file.h5", [("a", sample())])
+    with h5py.File(tmp_path / "file.h5") as file:
+        assert dict(file.attrs).items() >= {"emd_group_type": "file", "version_major": 1, "version_minor": 0}.items()
+        assert file["a"].attrs["emd_group_type"] == "root"
+        for array, units, axes in (
+            (
+                "cbed",
+                "fraction of the beam",
+                [
+                    ("y", "Å", [1, 1.5]),
+                    ("x", "Å", [3, 3.5, 4]),
+                    ("ky", "mrad", 2.0 * np.arange(5) - 4),
+                    ("kx", "mrad", 2.0 * np.arange(7) - 7),
+                ],
+            ),
+            ("density", "e/Å²", [("y", "Å", [1, 1.5]), ("x", "Å", [3, 3.25, 3.5])]),
+            ("projected_potential", "V·Å", [("y", "Å", 2.0 * np.arange(8)), ("x", "Å", 1.8 * np.arange(10))]),
+        ):
+            group = file["a"][array]
+            assert group.attrs["emd_group_type"] == "array"
+            assert group["data"].attrs["units"] == units
+            assert group["data"].shape == tuple(len(along) for _, _, along in axes)
+            for number, (name, unit, along) in enumerate(axes):
+                dimension = group[f"dim{number}"]
+                assert (dimension.attrs["name"], dimension.attrs["units"]) == (name, unit)
+                np.testing.assert_allclose(dimension, along)
+
+
+def test_py4dstem_is_told_pixels_steps_and_the_optic_axis(tmp_path):
+    hdf5.write(tmp_path / "file.h5", [("a", sample())])
+    with h5py.File(tmp_path / "file.h5") as file:
+        assert file["a/cbed"].attrs["python_class"] == "DataCube"
+        calibration = file["a/metadatabundle/calibration"]
+        numbers = {
+            key: calibration[key][()] for key in ("R_pixel_size", "Q_pixel_size", "qx0", "qy0", "probe_semiangle")
+        }
+        assert numbers == {"R_pixel_size": 0.5, "Q_pixel_size": 2.0, "qx0": 2.0, "qy0": 3.5, "probe_semiangle": 10.0}
+        assert calibration["R_pixel_units"][()] == b"A"
+        assert calibration["Q_pixel_units"].attrs["type"] == "string"
+
+
+@pytest.mark.parametrize(
+    "uneven",
+    [
+        {"scan_shape": None},
+        {"detector_sampling_mrad": [2.0, 1.9]},
+        {"positions_angstrom": [[1 + 0.5 * i, 3 + 0.4 * j] for i in range(2) for j in range(3)]},
+    ],
+)
+def test_what_py4dstem_has_no_number_for_is_no_datacube(tmp_path, uneven):
+    hdf5.write(tmp_path / "file.h5", [("a", sample(**uneven))])
+    with h5py.File(tmp_path / "file.h5") as file:
+        assert file["a/cbed"].attrs["python_class"] == "Array"
+        assert "calibration" not in file["a/metadatabundle"]
+
+
+def test_an_axis_of_one_position_has_a_step(tmp_path):
+    line = sample(scan_shape=[1, 6], positions_angstrom=[[1.0, 0.5 * j] for j in range(6)])
+    hdf5.write(tmp_path / "file.h5", [("a", line)])
+    with h5py.File(tmp_path / "file.h5") as file:
+        assert file["a/cbed/data"].shape == (1, 6, 5, 7)
+        np.testing.assert_allclose(np.diff(file["a/cbed/dim0"]), 1.0)
+
+
+def test_many_positions_fit_into_the_provenance(tmp_path):
+    many = sample(scan_shape=None, positions_angstrom=np.random.default_rng(0).uniform(0, 9, (20_000, 2)).tolist())
+    many = replace(many, cbed=np.ones((20_000, 1, 1), np.float32))
+    hdf5.write(tmp_path / "file.h5", [("a", many)])
+    ((_, found),) = hdf5.read(tmp_path / "file.h5")
+    assert found.provenance == many.provenance
+
+
+def test_a_file_is_whole_or_not_there(tmp_path):
+    def broken():
+        yield "a", sample()
+        raise WorkError("cut off")
+
+    with pytest.raises(WorkError, match="cut off"):
+        hdf5.write(tmp_path / "file.h5", broken())
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_files_that_cannot_be_read_or_written_are_named(tmp_path):
+    (tmp_path / "text.h5").write_text("no HDF5")
+    with pytest.raises(InputError, match="text.h5"):
+        list(hdf5.read(tmp_path / "text.h5"))
+    with h5py.File(tmp_path / "other.h5", "w") as file:
+        file["x"] = 1
+    with pytest.raises(InputError, match="no sample"):
+        list(hdf5.read(tmp_path / "other.h5"))
+    with pytest.raises(WorkError, match="cannot write"):
+        hdf5.write(tmp_path / "text.h5" / "file.h5", [("a", sample())])

@@ -1,0 +1,211 @@
+"""Detector pixels collect what lands on them and count electrons; targets are sampled by Fourier's sum."""
+
+import numpy as np
+import pytest
+from ase.build import bulk
+from scipy import stats
+
+from namsa import Detector, FrozenPhonons, InputError, simulate
+from namsa.config.simulation import Scan
+from namsa.dataset import scan
+from namsa.physics import density_target as target
+from namsa.physics import detector
+from namsa.physics.grid import Grid
+
+GRID = Grid((120, 96), (20.0, 18.0))
+WAVELENGTH = 0.0250793
+
+
+def test_binning_conserves_what_lands_on_the_detector():
+    rng = np.random.default_rng(0)
+    patterns = rng.random((2, *GRID.shape))
+    wy, wx = detector.bin_matrices(GRID, WAVELENGTH, Detector(shape=(12, 16), pixel_mrad=4.0))
+    collected = detector.collect(patterns, (wy, wx))
+    assert collected.shape == (2, 12, 16)
+    assert wy.sum(axis=0).max() == pytest.approx(1)
+    # 4 mrad is 4/(λ/L) reciprocal pixels: every detector pixel collects exactly that many along an axis.
+    np.testing.assert_allclose(wy.sum(axis=1), 4.0 / (WAVELENGTH / 20.0 * 1e3))
+    np.testing.assert_allclose(wx.sum(axis=0), 4.0 / (WAVELENGTH / 18.0 * 1e3))
+
+
+def test_a_beam_on_the_axis_lands_in_the_middle():
+    pattern = np.zeros((1, *GRID.shape))
+    pattern[0, 60, 48] = 1  # the zero frequency
+    odd = detector.collect(pattern, detector.bin_matrices(GRID, WAVELENGTH, Detector(shape=(5, 7), pixel_mrad=3.0)))
+    assert odd[0, 2, 3] == pytest.approx(1)
+    even = detector.collect(pattern, detector.bin_matrices(GRID, WAVELENGTH, Detector(shape=(4, 6), pixel_mrad=3.0)))
+    np.testing.assert_allclose(even[0, 1:3, 2:4], 0.25)
+
+
+def test_detectors_the_grid_cannot_serve_are_refused():
+    with pytest.raises(InputError, match="cell of .* Å or more"):
+        detector.bin_matrices(GRID, WAVELENGTH, Detector(shape=(4, 4), pixel_mrad=0.5))
+    with pytest.raises(InputError, match="pixels of .* Å or less"):
+        detector.bin_matrices(GRID, WAVELENGTH, Detector(shape=(4, 40), pixel_mrad=4.0))
+
+
+def test_target_is_band_limited_keeps_the_electrons_and_agrees_on_and_off_the_grid():
+    rng = np.random.default_rng(1)
+    density = rng.random(GRID.shape) * 30
+    coefficients = target.band_limited(density, GRID, 1.2)
+    smooth = target.on_grid(coefficients)
+    assert smooth.mean() == pytest.approx(density.mean())
+    spectrum = np.abs(np.fft.fft2(smooth))
+    assert spectrum[np.sqrt(GRID.squared_frequency()) > 1.2].max() < 1e-9 * spectrum.max()
+    dy, dx = GRID.sampling_angstrom
+    y, x = dy * np.array([3.0, 10.0, 119.0]), dx * np.array([0.0, 50.0])
+    np.testing.assert_allclose(target.at_positions(coefficients, GRID, y, x), smooth[np.ix_([3, 10, 119], [0, 50])])
+
+
+def test_scans_fill_the_cell_or_keep_their_step():
+    rng = np.random.default_rng(2)
+    y, x = scan.positions(Scan(shape=(4, 5)), (8.0, 10.0), rng)
+    np.testing.assert_allclose(y, [0, 2, 4, 6])
+    np.testing.assert_allclose(x, [0, 2, 4, 6, 8])
+    stepped = Scan(shape=(3, 2), step_angstrom=(0.5, 0.4), origin_angstrom=(1.0, 2.0))
+    y, x = scan.positions(stepped, (8.0, 10.0), rng)
+    np.testing.assert_allclose(scan.raster(y, x)[:3], [[1.0, 2.0], [1.0, 2.4], [1.5, 2.0]])
+    drawn = Scan(shape=(3, 2), step_angstrom=(0.5, 0.4), origin_angstrom="random")
+    first, again = (scan.positions(drawn, (8.0, 10.0), np.random.default_rng(5))[0] for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    assert first[0] != 0
+
+
+def disk(radius_mrad):
+    """A pattern on `GRID` that is one inside `radius_mrad`; zero frequency in the centre."""
+    frequency = np.fft.fftshift(np.sqrt(GRID.squared_frequency()))
+    return (frequency * WAVELENGTH * 1e3 < radius_mrad).astype(float)[None]
+
+
+@pytest.mark.parametrize("binning", [1, 2, 3, 4])
+@pytest.mark.parametrize("max_angle_mrad", [None, 17.0])
+def test_the_grid_s_own_pixels_are_summed_and_reach_as_far_as_wanted(binning, max_angle_mrad):
+    camera = Detector(binning=binning, max_angle_mrad=max_angle_mrad)
+    pattern = np.random.default_rng(4).random((1, *GRID.shape)) * disk(max_angle_mrad or 1e3)
+    pattern *= np.fft.fftshift(GRID.antialias()) > 0
+    wy, wx = detector.bin_matrices(GRID, WAVELENGTH, camera)
+    for weights in (wy, wx):  # every pixel of the grid is in one of the detector's or in none, and whole
+        np.testing.assert_allclose(weights, np.round(weights), atol=1e-9)
+        assert weights.sum() <= max(weights.shape)
+    collected = detector.collect(pattern, (wy, wx))
+    assert collected.sum() == pytest.approx(pattern.sum())
+    (step_y, step_x), (y0, x0) = detector.axes(GRID, WAVELENGTH, camera)
+    assert step_y == pytest.approx(binning * WAVELENGTH / 20.0 * 1e3)
+    assert step_x == pytest.approx(binning * WAVELENGTH / 18.0 * 1e3)
+    # Mean angles are those of the pattern that was binned, so the axes say where the pixels are.
+    (raw_y, raw_x), (raw_y0, raw_x0) = detector.axes(GRID, WAVELENGTH, None)
+    ky, kx = raw_y0 + raw_y * np.arange(120), raw_x0 + raw_x * np.arange(96)
+    one = np.zeros((1, *GRID.shape))
+    one[0, 62 : 62 + binning, 47 : 47 + binning] = 1
+    seen = detector.collect(one, (wy, wx))[0]
+    mean_y = (seen.sum(axis=1) @ (y0 + step_y * np.arange(len(wy)))) / seen.sum()
+    mean_x = (seen.sum(axis=0) @ (x0 + step_x * np.arange(wx.shape[1]))) / seen.sum()
+    assert abs(mean_y - ky[62 : 62 + binning].mean()) <= step_y / 2
+    assert abs(mean_x - kx[47 : 47 + binning].mean()) <= step_x / 2
+
+
+def test_a_crop_keeps_the_axis_where_the_grid_has_it():
+    camera = Detector(shape=(30, 21))
+    pattern = np.random.default_rng(5).random((2, *GRID.shape))
+    cropped = detector.collect(pattern, detector.bin_matrices(GRID, WAVELENGTH, camera))
+    np.testing.assert_allclose(cropped, pattern[:, 60 - 15 : 60 + 15, 48 - 10 : 48 + 11], atol=1e-12)
+    (step_y, step_x), (y0, x0) = detector.axes(GRID, WAVELENGTH, camera)
+    assert (y0 + 15 * step_y, x0 + 10 * step_x) == pytest.approx((0, 0))
+
+
+def test_square_pixels_reach_an_angle_or_the_band_limit():
+    y, x = detector.pixels(GRID, WAVELENGTH, Detector(pixel_mrad=3.0, max_angle_mrad=17.0))
+    assert (y.count, x.count, y.size_mrad) == (12, 12, 3.0)
+    everything = detector.pixels(GRID, WAVELENGTH, Detector(pixel_mrad=3.0))[0]
+    limit = GRID.band_limit * WAVELENGTH * 1e3
+    assert limit - 3 < everything.count / 2 * 3 <= limit
+
+
+def test_angles_beyond_the_band_limit_are_refused():
+    for camera in (Detector(max_angle_mrad=60.0), Detector(shape=(110, 90))):
+        with pytest.raises(InputError, match="band limit"):
+            detector.pixels(GRID, WAVELENGTH, camera)
+
+
+@pytest.mark.parametrize(
+    "twice",
+    [
+        {"pixel_mrad": 2.0, "binning": 2},
+        {"shape": (4, 4), "max_angle_mrad": 10.0},
+        {"electrons_per_pattern": 10, "dose_electrons_per_angstrom2": 3},
+    ],
+)
+def test_one_thing_said_in_two_ways_is_refused(twice):
+    with pytest.raises(ValueError, match="at most one"):
+        Detector(**twice)
+
+
+@pytest.mark.parametrize("rms", [0.3, 1.0, 2.5])
+def test_point_spread_has_its_width_and_loses_nothing_inside(rms):
+    pattern = np.zeros((1, *GRID.shape))
+    pattern[0, 60, 48] = 1
+    sharp, spread = (
+        detector.collect(pattern, detector.bin_matrices(GRID, WAVELENGTH, Detector(point_spread_pixels=s)))[0]
+        for s in (0.0, rms)
+    )
+    assert sharp.max() == pytest.approx(1)
+    assert spread.sum() == pytest.approx(1)
+    for axis in (0, 1):
+        line = spread.sum(axis=1 - axis)
+        off_axis = np.arange(len(line)) - len(line) // 2
+        assert line @ off_axis == pytest.approx(0, abs=1e-9)
+        assert np.sqrt(line @ off_axis**2) == pytest.approx(rms)
+
+
+def test_counts_are_poisson_s_at_every_brightness():
+    for mean in (0.02, 1.7, 15.9, 16.1, 900.0):
+        counts = 50 * detector.counted(np.full((20, 50, 40), mean / 50, np.float64), 50.0, seed=3)
+        np.testing.assert_allclose(counts, np.round(counts), atol=1e-9)
+        assert counts.mean() == pytest.approx(mean, abs=5 * np.sqrt(mean / 40_000))
+        assert counts.var() == pytest.approx(mean, rel=0.05 if mean > 1 else 0.2)
+
+
+def test_counts_are_quantiles():
+    quantile = np.random.default_rng(6).random(3000)
+    for mean in (0.5, 12.0, 200.0):
+        expected = stats.poisson.ppf(quantile, mean)
+        np.testing.assert_array_equal(detector._poisson(quantile, np.full(3000, mean)), expected)
+
+
+def test_noise_is_the_pattern_s_own_and_outlives_rounding():
+    patterns = np.random.default_rng(7).exponential(1e-3, (3, 30, 40)).astype(np.float32)
+    noisy = detector.counted(patterns, 2e4, seed=1)
+    assert noisy.dtype == np.float32
+    np.testing.assert_array_equal(noisy[:2], detector.counted(patterns[:2], 2e4, seed=1))
+    assert not np.array_equal(noisy, detector.counted(patterns, 2e4, seed=2))
+    same = detector.counted(np.repeat(patterns[:1], 2, axis=0), 2e4, seed=1)
+    assert not np.array_equal(same[0], same[1])
+    rounded = detector.counted(patterns * np.float32(1 + 1e-6), 2e4, seed=1)
+    assert np.mean(rounded != noisy) < 1e-3
+
+
+def test_a_dose_is_shared_out_by_the_step_of_the_raster():
+    camera = Detector(dose_electrons_per_angstrom2=500)
+    raster = scan.raster(np.array([0.0, 0.4, 0.8]), np.array([1.0, 1.3]))
+    assert detector.electrons(camera, raster, (3, 2)) == pytest.approx(500 * 0.4 * 0.3)
+    assert detector.electrons(Detector(electrons_per_pattern=7), raster, None) == 7
+    assert detector.electrons(Detector(), raster, None) is None
+    with pytest.raises(InputError, match="electrons_per_pattern"):
+        detector.electrons(camera, raster, None)
+
+
+def test_simulated_patterns_are_counted_after_everything_else():
+    atoms = bulk("MgO", "rocksalt", a=4.212, cubic=True) * (3, 3, 1)
+    arguments = {
+        "energy_ev": 200e3,
+        "semiangle_mrad": 20.0,
+        "grid_shape": (64, 72),
+        "positions_angstrom": [[0.0, 0.0], [1.0, 0.5], [2.0, 2.0]],
+        "frozen_phonons": FrozenPhonons(rms_angstrom=0.1, configurations=2),
+        "seed": 11,
+    }
+    clean = simulate(atoms, detector=Detector(binning=2), **arguments)
+    noisy = simulate(atoms, detector=Detector(binning=2, electrons_per_pattern=3e4), **arguments)
+    np.testing.assert_array_equal(noisy.cbed, detector.counted(clean.cbed, 3e4, seed=11))
+    assert noisy.provenance["detector"]["electrons_per_pattern"] == 3e4
+    assert noisy.cbed.sum(axis=(1, 2)) == pytest.approx(clean.cbed.sum(axis=(1, 2)), abs=5 / np.sqrt(3e4))

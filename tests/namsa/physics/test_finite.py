@@ -1,0 +1,194 @@
+"""Finite projection: against the integral it stands for, the infinite projection, and itself with more slices."""
+
+import ase
+import ase.build
+import numpy as np
+import pytest
+from threadpoolctl import threadpool_limits
+
+import namsa
+from namsa import InputError
+from namsa.physics import finite, form_factors, potential, specimen
+from namsa.physics.grid import Grid
+
+GRID = Grid((60, 84), (9.0, 10.5))
+SIGMA = 1e-9  # so weak that (t − 1)/iσ is the potential itself, band-limited
+
+
+@pytest.fixture(autouse=True)
+def one_thread_a_product():
+    """As `simulate` has it: threads take slices."""
+    with threadpool_limits(limits=1, user_api="blas"):
+        yield
+
+
+def atoms_of(symbols, positions, depth=12.0):
+    ly, lx = GRID.extent_angstrom
+    return ase.Atoms(symbols, positions=positions, cell=[lx, ly, depth], pbc=True)
+
+
+def potentials(atoms, thickness, projection="finite", table="lobato"):
+    """The potential of every slice, V·Å, (n, ny, nx)."""
+    slices = specimen.build(atoms, GRID, thickness, SIGMA, table, np.complex128, np, projection=projection).slices
+    return np.stack([slices.transmissions[i].imag / SIGMA for i in slices.order])
+
+
+def heated(n=4, seed=5):
+    atoms = ase.build.bulk("Au", cubic=True).repeat((2, 2, n))
+    atoms.positions += np.random.default_rng(seed).normal(0, 0.1, atoms.positions.shape)
+    return atoms
+
+
+@pytest.mark.parametrize("table", ["lobato", "kirkland"])
+@pytest.mark.parametrize("number", [8, 38, 79])
+def test_what_lies_beyond_a_height_is_the_integral_over_kz(number, table):
+    """f/2 − ∫ f(√(k² + kz²)) sin(2πkz z)/(πkz) dkz over kz > 0, by the trapezoidal rule."""
+    kz = np.linspace(0, 100, 500_001)
+    for k in (0.0, 0.4, 2.0):
+        whole = form_factors.electron(number, k**2, table)
+        f = form_factors.electron(number, k**2 + kz**2, table)
+        for z in (0.0, 0.3, 1.5):
+            integral = np.trapezoid(f * 2 * z * np.sinc(2 * kz * z), kz)
+            assert form_factors.electron_beyond(number, k**2, z, table) == pytest.approx(
+                whole / 2 - integral, abs=2e-5 * whole
+            )
+
+
+@pytest.mark.parametrize("table", ["lobato", "kirkland"])
+@pytest.mark.parametrize("thickness", [0.7, 2.0, 5.0])
+def test_slices_sum_to_the_infinite_projection(thickness, table):
+    """Also of atoms whose potential reaches out of the cell, at its faces and beyond."""
+    atoms = atoms_of("SrTiOAu", [[1, 2, 0.0], [4.4, 5.5, 11.95], [9.9, 0.1, 4.1], [5.0, 8.0, -0.4]])
+    slices = potentials(atoms, thickness, table=table)
+    whole = potentials(atoms, thickness, "infinite", table)
+    np.testing.assert_allclose(slices.sum(axis=0), whole.sum(axis=0), atol=1e-6 * whole.max())
+    assert np.abs(slices - whole).max() > 0.01 * whole.max()
+
+
+def test_one_slice_is_the_infinite_projection():
+    atoms = atoms_of("SrO", [[1, 2, 3.0], [4.4, 5.5, 11.95]])
+    np.testing.assert_allclose(potentials(atoms, 12.0), potentials(atoms, 12.0, "infinite"), atol=1e-5)
+
+
+def test_an_atom_on_a_face_is_shared_equally_and_one_in_the_middle_symmetrically():
+    on_face, inside = (potentials(atoms_of("Sr", [[3, 4, z]]), 1.5) for z in (6.0, 5.25))
+    np.testing.assert_allclose(on_face, on_face[::-1], atol=finite.TOLERANCE * on_face.max())
+    np.testing.assert_allclose(inside[:7], inside[:7][::-1], atol=0.2)  # remainders stay in the middle
+    peak = inside.max(axis=(1, 2))
+    assert peak.argmax() == 3
+    assert peak[3] > 10 * peak[2] > 10 * peak[1]
+
+
+def test_an_atom_moved_by_a_slice_moves_its_slices():
+    here, there = (potentials(atoms_of("Ti", [[3, 4, z]]), 1.0) for z in (5.3, 6.3))
+    np.testing.assert_allclose(there[1:], here[:-1], atol=1e-5)
+
+
+def test_crystals_repeat_their_slices():
+    gold = ase.build.bulk("Au", cubic=True).repeat((1, 1, 8))
+    slices = specimen.build(gold, GRID, 2.04, SIGMA, "lobato", np.complex128, np, projection="finite").slices
+    assert len(slices.order) == 16
+    assert len(slices.transmissions) < 8  # the layers near the faces and two more
+
+
+@pytest.mark.parametrize("table", ["lobato", "kirkland"])
+@pytest.mark.parametrize(("dtype", "shape"), [("complex128", (60, 84)), ("complex64", (75, 91))])
+def test_heated_slices_equal_the_direct_sum(dtype, shape, table):
+    """Every atom's share of every slice, at its own height, summed over the plane in double precision."""
+    atoms = atoms_of("SrTiO3Au4", np.random.default_rng(2).uniform(-1, 13, (9, 3)))
+    atoms.set_array("occupancy", np.linspace(0.3, 1, len(atoms)))
+    grid = Grid(shape, GRID.extent_angstrom)
+    built = specimen.build(atoms, grid, 1.5, 1e-4, table, np.dtype(dtype), np, projection="finite").slices
+
+    ky, kx = grid.frequencies()
+    squared_k = ky**2 + kx**2
+    direct = np.zeros((8, *shape), complex)
+    for atom in atoms:
+        beyond = np.zeros((9, *shape))  # what lies before each face
+        for i in range(1, 8):
+            z = i * 1.5 - atom.z % 12
+            far = abs(z) >= finite.reach_angstrom(atom.number, table)
+            part = 0 if far else form_factors.electron_beyond(atom.number, squared_k, abs(z), table)
+            beyond[i] = form_factors.electron(atom.number, squared_k, table) - part if z > 0 else part
+        beyond[8] = form_factors.electron(atom.number, squared_k, table)
+        phase = np.exp(-2j * np.pi * (ky * atom.y + kx * atom.x))
+        direct += atoms.arrays["occupancy"][atom.index] * np.diff(beyond, axis=0) * phase
+    v = potential.POTENTIAL_CONSTANT * np.fft.ifft2(direct).real * np.prod(shape) / np.prod(grid.extent_angstrom)
+    wanted = np.stack([potential.transmission(one, 1e-4, grid.antialias(), np.complex128) for one in v])
+    found = np.stack([built.transmissions[i] for i in built.order])
+    assert np.abs(found - wanted).max() < 3 * finite.TOLERANCE * 1e-4 * v.max()
+    whole = specimen.build(atoms, grid, 1.5, 1e-4, table, np.complex128, np).slices
+    infinite = np.stack([whole.transmissions[i] for i in whole.order])
+    assert np.linalg.norm(infinite - wanted) > 0.05 * np.linalg.norm(1 - wanted)
+
+
+@pytest.mark.parametrize("table", ["lobato", "kirkland"])
+@pytest.mark.parametrize("extent", [(9.0, 10.5), (1.5, 1.0)])
+@pytest.mark.parametrize("number", [1, 8, 38, 79])
+def test_few_heights_stand_for_all(number, extent, table):
+    """The expansion against the closed form, at heights that it was not made from and every k of coarse and fine grids,
+    as a share of the whole atom; nothing is left at the frequencies that it leaves out."""
+    grid = Grid((60, 84), extent)
+    ky, kx = potential.quadrant_frequencies(grid)
+    squared_k = ky**2 + kx**2
+    whole = form_factors.electron(number, squared_k, table)
+    for shell in finite.shells(number, grid, table, np.float64, np):
+        ny, nx = shell.parts.shape[1:]
+        assert len(shell.parts) <= 12
+        for z in np.random.default_rng(1).uniform(shell.nearest, shell.farthest, 20):
+            error = form_factors.electron_beyond(number, squared_k, z, table)
+            error[:ny, :nx] -= np.tensordot(shell.weights(z), shell.parts, axes=1)
+            assert np.abs(error / whole).max() < 10 * finite.TOLERANCE
+
+
+def test_thinner_slices_converge():
+    z = 2.9 * np.arange(8) + np.random.default_rng(4).uniform(0.1, 1.4, 8)
+    atoms = atoms_of("Si8", np.stack([np.full(8, 5.0), np.full(8, 4.0), z], axis=1), depth=24.0)
+
+    def pattern(thickness):
+        return namsa.simulate(
+            atoms,
+            energy_ev=200e3,
+            semiangle_mrad=20.0,
+            grid_shape=(120, 168),
+            positions_angstrom=[[4.1, 5.2]],
+            slice_thickness_angstrom=thickness,
+            projection="finite",
+            precision="float64",
+            backend="cpu",
+        ).cbed
+
+    finest = pattern(0.15)
+    errors = [np.linalg.norm(pattern(t) - finest) / np.linalg.norm(finest) for t in (2.0, 1.0, 0.5)]
+    assert errors[2] < 0.6 * errors[1]
+    assert errors[1] < 0.8 * errors[0] < 0.02
+
+
+def test_projection_changes_neither_density_nor_projected_potential():
+    atoms = heated(2)
+    built = [
+        specimen.build(atoms, GRID, 2.0, 1e-3, "lobato", np.complex128, np, projection=p)
+        for p in ("infinite", "finite")
+    ]
+    np.testing.assert_array_equal(built[0].density, built[1].density)
+    np.testing.assert_array_equal(built[0].projected_potential, built[1].projected_potential)
+
+
+def test_another_projection_is_refused():
+    with pytest.raises(InputError, match="'finate'"):
+        namsa.simulate(
+            atoms_of("O", [[1, 1, 1]]),
+            energy_ev=200e3,
+            semiangle_mrad=20.0,
+            grid_shape=GRID.shape,
+            positions_angstrom=[[0, 0]],
+            projection="finate",
+        )
+
+
+def test_the_mean_inner_potential_is_shared_by_the_whole():
+    """∫v over the plane is (h²/2πm₀e) f(0), whichever slices it is spread over."""
+    slices = potentials(atoms_of("Si", [[3, 4, 5.9]]), 1.0)
+    area = np.prod(GRID.extent_angstrom)
+    forward = potential.POTENTIAL_CONSTANT * form_factors.electron(14, 0.0)
+    assert slices.mean(axis=(1, 2)).sum() * area == pytest.approx(forward, rel=1e-6)

@@ -1,0 +1,113 @@
+"""The electron and the lens: published constants, aberrations, apertures that fit."""
+
+import numpy as np
+import pytest
+
+from namsa import InputError
+from namsa.physics import optics
+from namsa.physics.grid import Grid
+
+GRID = Grid((96, 120), (14.4, 16.2))
+
+
+@pytest.mark.parametrize(
+    ("energy_ev", "wavelength", "sigma"),
+    [(100e3, 0.0370144, 9.24396e-4), (200e3, 0.0250793, 7.28840e-4), (300e3, 0.0196875, 6.52616e-4)],
+)
+def test_published_constants(energy_ev, wavelength, sigma):
+    assert optics.wavelength_angstrom(energy_ev) == pytest.approx(wavelength, rel=3e-6)
+    assert optics.interaction_constant(energy_ev) == pytest.approx(sigma, rel=1e-6)
+
+
+@pytest.mark.parametrize("energy_ev", [200.0, 9.9e3, 1.1e6, 200e6, float("nan")])
+def test_energy_in_the_wrong_unit_is_refused(energy_ev):
+    with pytest.raises(InputError, match="energy_ev"):
+        optics.wavelength_angstrom(energy_ev)
+
+
+def test_probe_is_normalised_and_centred_where_asked():
+    at = np.array([[3.0, 5.4], [10.5, 1.35]])
+    waves = np.fft.ifft2(optics.probes(optics.lens(GRID, 200e3, 25.0, {}), GRID, at))
+    for (y, x), wave in zip(at, waves, strict=True):
+        row, column = np.unravel_index(np.abs(wave).argmax(), GRID.shape)
+        assert (row * GRID.sampling_angstrom[0], column * GRID.sampling_angstrom[1]) == pytest.approx((y, x))
+    assert np.sum(np.abs(optics.lens(GRID, 200e3, 25.0, {"C30": 1e5})) ** 2) == pytest.approx(1)
+
+
+def test_aperture_is_a_disc_of_the_semiangle():
+    lens = optics.lens(GRID, 200e3, 22.0, {})
+    alpha = optics.wavelength_angstrom(200e3) * np.sqrt(GRID.squared_frequency()) * 1e3
+    pixel = optics.wavelength_angstrom(200e3) / min(GRID.extent_angstrom) * 1e3
+    weight = np.abs(lens) / np.abs(lens[0, 0])
+    assert np.all(weight[alpha < 22.0 - pixel] == pytest.approx(1))
+    assert np.all(weight[alpha > 22.0 + pixel] == 0)
+
+
+def test_aberrations_have_their_symmetry_and_order():
+    alpha, phi = np.array([10e-3, 20e-3]), np.array([0.3, 0.3])
+    for name, m in (("C12", 2), ("C21", 1), ("C34", 4), ("C45", 5), ("C56", 6)):
+        n = int(name[1])
+        turn = 2 * np.pi / m
+        chi = optics.aberration_phase(alpha, phi, 200e3, {name: 1e4, f"phi{name[1:]}": 0.1})
+        np.testing.assert_allclose(
+            optics.aberration_phase(alpha, phi + turn, 200e3, {name: 1e4, f"phi{name[1:]}": 0.1}), chi, rtol=1e-9
+        )
+        np.testing.assert_allclose(chi[1] / chi[0], 2 ** (n + 1), rtol=1e-9)
+    chi = optics.aberration_phase(alpha, phi, 200e3, {"C10": 100.0})
+    np.testing.assert_allclose(chi, np.pi / optics.wavelength_angstrom(200e3) * 100.0 * alpha**2)
+
+
+def test_the_aberrations_are_all_those_to_fifth_order():
+    coefficients = ["C10", "C12", "C21", "C23", "C30", "C32", "C34", "C41", "C43", "C45", "C50", "C52", "C54", "C56"]
+    angles = [f"phi{name[1:]}" for name in coefficients if not name.endswith("0")]
+    assert sorted(optics.ABERRATIONS) == sorted(coefficients + angles)
+
+
+def test_aberrations_equal_haiders_in_complex_notation():
+    """χ as polynomials in ω = α exp(iφ): C21 = 3 B2, C32 = 4 S3, C41 = 5 B4, C43 = 5 D4, C52 = 6 S5, C54 = 6 R5.
+
+    Uhlemann & Haider, Ultramicroscopy 72 (1998) 109; Krivanek et al., Ultramicroscopy 78 (1999) 1.
+    """
+    rng = np.random.default_rng(2)
+    alpha, phi = rng.uniform(0, 0.03, 40), rng.uniform(-np.pi, np.pi, 40)
+    w = alpha * np.exp(1j * phi)
+    haider = {  # Krivanek's name: (how many times Haider's coefficient it is, Haider's polynomial)
+        "C10": (1, w * w.conj() / 2),
+        "C12": (1, w.conj() ** 2 / 2),
+        "C21": (3, w * w.conj() ** 2),
+        "C23": (1, w.conj() ** 3 / 3),
+        "C30": (1, (w * w.conj()) ** 2 / 4),
+        "C32": (4, w * w.conj() ** 3),
+        "C34": (1, w.conj() ** 4 / 4),
+        "C41": (5, w**2 * w.conj() ** 3),
+        "C43": (5, w * w.conj() ** 4),
+        "C45": (1, w.conj() ** 5 / 5),
+        "C50": (1, (w * w.conj()) ** 3 / 6),
+        "C52": (6, w**2 * w.conj() ** 4),
+        "C54": (6, w * w.conj() ** 5),
+        "C56": (1, w.conj() ** 6 / 6),
+    }
+    for name, (times, polynomial) in haider.items():
+        turn = 0.0 if name.endswith("0") else 0.37
+        coefficient = 1e4 * np.exp(1j * int(name[2]) * turn)
+        aberrations = {name: 1e4 * times} | ({f"phi{name[1:]}": turn} if turn else {})
+        expected = 2 * np.pi / optics.wavelength_angstrom(200e3) * np.real(coefficient * polynomial)
+        np.testing.assert_allclose(optics.aberration_phase(alpha, phi, 200e3, aberrations), expected, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("aberrations", "message"), [({"C11": 1.0}, "C11"), ({"c10": 1.0}, "C10"), ({"C30": float("nan")}, "finite")]
+)
+def test_bad_aberrations_are_named(aberrations, message):
+    with pytest.raises(InputError, match=message):
+        optics.lens(GRID, 200e3, 20.0, aberrations)
+
+
+def test_apertures_that_do_not_fit_are_refused_with_the_remedy():
+    with pytest.raises(InputError, match="pixels of .* Å or less"):
+        optics.lens(GRID, 200e3, 60.0, {})
+    with pytest.raises(InputError, match="cell of .* Å or more"):
+        optics.lens(GRID, 200e3, 1.0, {})
+    with pytest.raises(InputError, match="positive"):
+        optics.lens(GRID, 200e3, -3.0, {})
+    optics.lens(Grid((120, 96), (14.4, 10.0)), 200e3, 50.0, {})  # what the first message promises: finer pixels fit

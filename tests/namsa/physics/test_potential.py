@@ -1,0 +1,158 @@
+"""Potential and density: sums over structure factors against what they must equal."""
+
+import ase
+import numpy as np
+import pytest
+from scipy import constants
+
+from namsa import InputError
+from namsa.physics import form_factors, potential, specimen
+from namsa.physics.grid import Grid
+
+GRID = Grid((60, 84), (9.0, 10.5))
+
+
+def atoms_of(symbols, positions, depth=8.0, occupancy=None):
+    ly, lx = GRID.extent_angstrom
+    atoms = ase.Atoms(symbols, positions=positions, cell=[lx, ly, depth], pbc=True)
+    if occupancy is not None:
+        atoms.set_array("occupancy", np.array(occupancy, dtype=float))
+    return atoms
+
+
+def build(atoms, table="lobato", thickness=2.0):
+    return specimen.build(atoms, GRID, thickness, 7.3e-4, table, np.complex128, np)
+
+
+def mean(field):
+    return field.mean() * GRID.extent_angstrom[0] * GRID.extent_angstrom[1]
+
+
+@pytest.mark.parametrize("table", ["lobato", "kirkland"])
+def test_density_integrates_to_the_electrons(table):
+    built = build(atoms_of("SrTiO", [[1, 2, 3], [4.44, 5.55, 1], [9.9, 0.1, 7]]), table)
+    assert mean(built.density) == pytest.approx(38 + 22 + 8, rel=1e-9)
+
+
+def test_mean_potential_is_the_forward_scattering():
+    built = build(atoms_of("Si", [[1.234, 2.345, 3]]))
+    forward = form_factors.electron(14, np.zeros(1))[0]
+    h2_over_2pi_me = constants.h**2 / (2 * np.pi * constants.m_e * constants.e) * 1e20
+    assert mean(built.projected_potential) == pytest.approx(h2_over_2pi_me * forward, rel=1e-9)
+    assert h2_over_2pi_me == pytest.approx(47.878, abs=1e-3)
+
+
+def test_the_two_tables_describe_the_same_atoms():
+    squared_q = np.linspace(0, 2, 50) ** 2
+    for number in (6, 14, 38, 79):
+        lobato, kirkland = (form_factors.electron(number, squared_q, t) for t in ("lobato", "kirkland"))
+        np.testing.assert_allclose(lobato, kirkland, rtol=0.08)
+        assert form_factors.xray(number, squared_q)[0] == number
+
+
+def test_unknown_element_and_table_are_refused():
+    with pytest.raises(InputError, match="atomic number 120"):
+        form_factors.electron(120, np.zeros(1))
+    with pytest.raises(InputError, match="'peng'"):
+        form_factors.electron(14, np.zeros(1), "peng")
+
+
+@pytest.mark.parametrize("shape", [(60, 84), (60, 81), (55, 84), (55, 81)])
+def test_structure_sums_equal_the_full_direct_sum(shape):
+    """Half-plane, separable and real by construction, against Re F⁻¹ of the plain sum over all k."""
+    grid = Grid(shape, GRID.extent_angstrom)
+    rng = np.random.default_rng(3)
+    listed = specimen.atom_list(atoms_of("Si8", rng.uniform(-5, 15, (8, 3)), occupancy=rng.uniform(0.1, 1, 8)))
+    factors = potential.element_factors(listed.numbers, grid, "lobato", np)
+    field = potential.field(potential.structure_sums(listed, grid, np), factors, grid, np)
+
+    ky, kx = grid.frequencies()
+    f = form_factors.electron(14, grid.squared_frequency())
+    phases = [np.exp(-2j * np.pi * (ky * y + kx * x)) for y, x in listed.yx]
+    direct = np.fft.ifft2(f * sum(o * p for o, p in zip(listed.occupancies, phases, strict=True))).real
+    direct *= np.prod(shape) / np.prod(grid.extent_angstrom)
+    np.testing.assert_allclose(field, direct, atol=1e-12 * direct.max())
+
+
+@pytest.mark.parametrize("hot", [0.0, 0.08])
+@pytest.mark.parametrize(("dtype", "bound"), [("float32", 1e-6), ("float64", 1e-12)])
+@pytest.mark.parametrize("shape", [(96, 160), (96, 161), (95, 160), (95, 161)])
+def test_structure_sums_keep_their_precision(shape, dtype, bound, hot):
+    """Against exp(−2πi k·r) summed atom by atom in double precision, of a crystal and of one with displaced atoms."""
+    grid = Grid(shape, (11.0, 19.0))
+    cells = np.stack(np.mgrid[-3:8, -1:9], axis=-1).reshape(-1, 2) * [1.0, 1.9]
+    yx = cells + np.random.default_rng(6).normal(0, hot, cells.shape) + 1e-3
+    occupancies = np.linspace(0.2, 1, len(yx))
+    atoms = potential.AtomList(np.arange(len(yx)) % 3, yx, np.zeros(len(yx)), occupancies)
+    sums = potential.structure_sums(atoms, grid, np, dtype)
+    assert {total.dtype for total in sums.values()} == {np.dtype(dtype)}
+
+    ky, kx = (np.fft.fftfreq(n, 1 / n) / length for n, length in zip(shape, grid.extent_angstrom, strict=True))
+    y, x = np.exp(-2j * np.pi * np.outer(ky, yx[:, 0])), np.exp(-2j * np.pi * np.outer(yx[:, 1], kx))
+    below_nyquist = np.abs(np.fft.fftfreq(shape[0])) < 0.5, np.fft.fftfreq(shape[1])[: shape[1] // 2 + 1] >= 0
+    inside = np.ix_(*(np.flatnonzero(axis) for axis in below_nyquist))
+    for number, total in sums.items():
+        mine = atoms.numbers == number
+        direct = ((y * (occupancies * mine)) @ x)[:, : shape[1] // 2 + 1]
+        found = potential.half_plane(total, grid)
+        assert np.linalg.norm((found - direct)[inside]) < bound * np.linalg.norm(direct[inside])
+        assert np.abs((found - direct)[inside]).max() < bound * occupancies[mine].sum()
+
+
+@pytest.mark.parametrize("shape", [(60, 84), (55, 81)])
+def test_single_precision_changes_a_heated_specimen_by_no_more_than_it_rounds(shape):
+    atoms = atoms_of("SrTiO3", np.random.default_rng(8).uniform(-3, 12, (5, 3)), occupancy=[1, 0.7, 1, 1, 0.4])
+    single, double = (
+        specimen.build(atoms, Grid(shape, GRID.extent_angstrom), 2.0, 7.3e-4, "lobato", dtype, np)
+        for dtype in (np.complex64, np.complex128)
+    )
+
+    def error(found, wanted):
+        return np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
+
+    assert error(single.density, double.density) < 1e-6
+    assert error(single.projected_potential, double.projected_potential) < 1e-6
+    for t, wanted in zip(single.slices.transmissions, double.slices.transmissions, strict=True):
+        assert t.dtype == np.complex64
+        assert error(t, wanted) < 1e-6
+    assert mean(single.density) == pytest.approx(38 + 0.7 * 22 + 2.4 * 8, rel=1e-6)
+
+
+def test_equal_columns_have_equal_peaks_wherever_they_lie():
+    """No splatting to pixels: shifting an atom by part of a pixel shifts its potential, by Fourier's theorem."""
+    still = build(atoms_of("Sr", [[4.0, 3.0, 1.0]])).projected_potential
+    dy, dx = GRID.sampling_angstrom
+    moved = build(atoms_of("Sr", [[4.0 + 0.37 * dx, 3.0 - 0.21 * dy, 1.0]])).projected_potential
+    ky, kx = GRID.frequencies()
+    inside = (np.abs(ky) < np.abs(ky).max()) & (np.abs(kx) < np.abs(kx).max())
+    shift = np.exp(-2j * np.pi * (-0.21 * dy * ky + 0.37 * dx * kx))
+    np.testing.assert_allclose((np.fft.fft2(still) * shift)[inside], np.fft.fft2(moved)[inside], atol=1e-7)
+
+
+def test_half_occupied_atoms_weigh_half():
+    whole = build(atoms_of("Cu", [[1, 2, 3]]))
+    half = build(atoms_of("Cu2", [[1, 2, 3], [1, 2, 3]], occupancy=[0.5, 0.5]))
+    np.testing.assert_allclose(half.projected_potential, whole.projected_potential, atol=1e-12)
+    np.testing.assert_allclose(half.density, whole.density, atol=1e-12)
+
+
+def test_repeated_slices_are_computed_once_and_counted_fully():
+    z = 2.0 * np.arange(4) + 0.5
+    column = build(atoms_of("Au4", [[3, 4, v] for v in z]))
+    assert len(column.slices.order) == 4
+    assert len(column.slices.transmissions) == 1
+    single = build(atoms_of("Au", [[3, 4, 0.5]], depth=2.0))
+    np.testing.assert_allclose(column.projected_potential, 4 * single.projected_potential)
+    np.testing.assert_allclose(column.density, 4 * single.density)
+
+
+def test_slices_hold_their_lower_edge_and_wrap():
+    numbers = np.array([1, 2, 3, 4, 5])
+    z = np.array([2.0, 2.0 - 5e-10, 2.0 - 1e-6, -0.1, 8.0])
+    atoms = potential.AtomList(numbers, np.zeros((5, 2)), z, np.ones(5))
+    distinct, order = potential.distinct_slices(atoms, 8.0, 4)
+    members = [sorted(distinct[i].numbers.tolist()) for i in order]
+    assert members == [[3, 5], [1, 2], [], [4]]
+    assert potential.slice_count(8.0, 2.0) == 4
+    assert potential.slice_count(8.1, 2.0) == 5
+    assert potential.slice_count(0.3 * 7, 0.3) == 7

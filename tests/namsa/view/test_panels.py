@@ -1,0 +1,120 @@
+"""Pictures: what they measure, and that every mark stands where the arrays say."""
+
+from types import SimpleNamespace
+
+import matplotlib
+import numpy as np
+import pytest
+
+from namsa.errors import WorkError
+from namsa.pixels import Frame, pattern_frame
+from namsa.view.panels import dark_field, example_probes, image_panel, mark_probes, panels, sample_figure, show
+
+
+def sample(scan=(3, 4), detector=(16, 20), grid=(24, 40), extent=(6.0, 10.0)):
+    """Patterns with 0.9 in the bright disk of 10 mrad, and 0.1·(number + 1)/n at 21 mrad along x."""
+    n = scan[0] * scan[1]
+    step = [length / count for length, count in zip(extent, scan, strict=True)]
+    y, x = (s * np.arange(count) for s, count in zip(step, scan, strict=True))
+    pixel = 2.0
+    provenance = {
+        "grid_shape": list(grid),
+        "extent_angstrom": list(extent),
+        "positions_angstrom": np.stack(np.meshgrid(y, x, indexing="ij"), -1).reshape(-1, 2).tolist(),
+        "scan_shape": list(scan),
+        "detector_sampling_mrad": [pixel, pixel],
+        "detector_origin_mrad": [-(count - 1) / 2 * pixel for count in detector],
+        "density_sampling_angstrom": [length / count for length, count in zip(extent, grid, strict=True)],
+        "density_origin_angstrom": [0.0, 0.0],
+        "energy_ev": 200e3,
+        "semiangle_mrad": 10.0,
+        "thickness_angstrom": 20.0,
+    }
+    disk = pattern_frame(provenance).distance(detector) < 10
+    cbed = np.where(disk, 0.9 / disk.sum(), 0) * np.ones((n, 1, 1))
+    cbed[:, detector[0] // 2, detector[1] // 2 + 10 - 1] = 0.1 * (1 + np.arange(n)) / n  # 19 mrad along x, 1 along y
+    density = np.zeros(grid)
+    density[6, 30] = 5.0
+    return SimpleNamespace(cbed=cbed, density=density, projected_potential=density * 40, provenance=provenance)
+
+
+def test_dark_field_is_what_lies_beyond_the_disk_and_its_edge():
+    s = sample()
+    assert dark_field(s.cbed, pattern_frame(s.provenance), 10.0) == pytest.approx(0.1 * np.arange(1, 13) / 12)
+
+
+def test_a_detector_that_ends_in_the_disk_has_no_dark_field_and_is_shown():
+    s = sample()
+    provenance = s.provenance | {"detector_origin_mrad": [-5.0, -5.0]}
+    cbed, angles = np.ones((12, 6, 6)) * np.linspace(0.02, 0.01, 12)[:, None, None], pattern_frame(provenance)
+    assert dark_field(cbed, angles, 10.0) is None
+    assert example_probes(cbed, angles, 10.0, provenance["positions_angstrom"]) == (11, 6, 0)
+    figure = sample_figure(cbed, s.density, s.projected_potential, provenance)
+    assert sum(bool(ax.images) for ax in figure.axes) == 3 + 1 + 3
+
+
+def test_examples_are_the_strongest_the_median_and_the_weakest_dark_field():
+    s = sample()
+    found = example_probes(s.cbed, pattern_frame(s.provenance), 10.0, s.provenance["positions_angstrom"])
+    assert found == (11, 6, 0)
+
+
+def test_of_equal_probes_the_middle_one_is_the_example():
+    s = sample(scan=(5, 5))
+    cbed = np.repeat(s.cbed[:1], 25, axis=0)
+    assert example_probes(cbed, pattern_frame(s.provenance), 10.0, s.provenance["positions_angstrom"]) == (12,)
+
+
+def test_a_mark_stands_on_the_pixel_of_its_position():
+    s = sample()
+    _, ((ax, *_),) = panels(0.6)
+    frame = Frame(s.provenance["density_sampling_angstrom"], (0.0, 0.0))
+    image_panel(ax, s.density, frame, "", "e/Å²")
+    brightest = np.array([6 * 6.0 / 24, 30 * 10.0 / 40])
+    mark_probes(ax, [brightest, brightest + np.array([6.0, -20.0])], s.provenance["extent_angstrom"])
+    left, right, bottom, top = ax.images[0].get_extent()
+    for line in ax.lines:
+        (x,), (y,) = line.get_data()
+        row = int((y - top) / (bottom - top) * 24)
+        column = int((x - left) / (right - left) * 40)
+        assert s.density[row, column] == 5.0
+
+
+def test_figure_has_a_panel_for_everything_that_is_there():
+    s = sample()
+    figure = sample_figure(s.cbed, s.density, s.projected_potential, s.provenance | {"zone_axis": [0, 1, 1]})
+    drawn = [ax for ax in figure.axes if ax.images]
+    assert [ax.get_title(loc="left").partition(",")[0].partition(":")[0] for ax in drawn] == [
+        "Mean of 12 patterns",
+        "A",
+        "B",
+        "C",
+        "Projected potential",
+        "Projected electron density",
+        "Bright field < 10 mrad",
+        "Annular dark field > 12.5 mrad",
+    ]
+    assert "[0 1 1]" in figure.get_suptitle()
+    dark = drawn[-1].images[0].get_array()
+    assert dark.shape == (3, 4)
+    assert dark[2, 1] == pytest.approx(0.1 * 10 / 12)
+
+
+def test_single_pattern_of_no_scan_is_shown():
+    s = sample()
+    p = s.provenance | {"scan_shape": None, "positions_angstrom": [[1.0, 2.0]]}
+    figure = sample_figure(s.cbed[:1], s.density, s.projected_potential, p)
+    assert sum(bool(ax.images) for ax in figure.axes) == 4
+
+
+def test_show_writes_the_picture_and_leaves_settings_alone(tmp_path):
+    before = dict(matplotlib.rcParams)
+    path = show(sample(), tmp_path / "sample.png")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    assert dict(matplotlib.rcParams) == before
+
+
+@pytest.mark.parametrize("name", ["sample.nonsense", "no/folder/sample.png"])
+def test_a_picture_that_cannot_be_written_is_an_error(tmp_path, name):
+    with pytest.raises(WorkError, match="cannot write the picture"):
+        show(sample(), tmp_path / name)

@@ -1,0 +1,105 @@
+// Runs the kernels of namsa/engines/fused_gpu.cu, the very text that a GPU gets, on a CPU: compiled by the tests as
+//     g++ -DSOURCE='"kernels.cu"' cuda_on_cpu.cpp
+// A block's threads are coroutines that run one after the other from barrier to barrier, in an order of the caller's
+// choice: results that differ with it lack a barrier. Shared memory starts as NaN: what is read unwritten shows.
+
+#include <cmath>
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <ucontext.h>
+
+struct float2 {
+    float x, y;
+};
+struct dim3 {
+    int x, y;
+};
+static inline float2 make_float2(float x, float y) { return {x, y}; }
+
+#define __global__
+#define __device__
+#define __shared__
+#define __forceinline__ inline
+#define __launch_bounds__(threads)
+
+static dim3 threadIdx, blockIdx;
+extern float2 shared[1 << 15];
+float2 shared[1 << 15];
+
+namespace {
+constexpr size_t STACK = 64 << 10, THREADS = 1024;
+struct Coroutine {
+    ucontext_t context;
+    bool finished;
+    std::unique_ptr<char[]> stack{new char[STACK]};
+};
+Coroutine coroutines[THREADS];
+ucontext_t scheduler;
+Coroutine *running;
+std::function<void()> kernel;
+
+void start() {
+    kernel();
+    running->finished = true;
+    swapcontext(&running->context, &scheduler);
+}
+
+enum Fault { NONE, PARTED, OVERRUN };
+
+// PARTED: some of a block's threads end while others wait at a barrier. OVERRUN: the slot past `used` was written.
+Fault run_block(dim3 block, int used, bool backwards) {
+    const int threads = block.x * block.y;
+    for (int i = 0; i <= used; ++i) shared[i] = {NAN, NAN};
+    for (int i = 0; i < threads; ++i) {
+        Coroutine &c = coroutines[i];
+        getcontext(&c.context);
+        c.context.uc_stack.ss_sp = c.stack.get();
+        c.context.uc_stack.ss_size = STACK;
+        c.finished = false;
+        makecontext(&c.context, start, 0);
+    }
+    for (int finished = 0; finished < threads;) {
+        finished = 0;
+        for (int turn = 0; turn < threads; ++turn) {
+            const int i = backwards ? threads - 1 - turn : turn;
+            threadIdx = {i % block.x, i / block.x};
+            running = &coroutines[i];
+            swapcontext(&scheduler, &running->context);
+            finished += running->finished;
+        }
+        if (finished != 0 && finished != threads) return PARTED;
+    }
+    return std::isnan(shared[used].x) ? NONE : OVERRUN;
+}
+} // namespace
+
+static void __syncthreads() { swapcontext(&running->context, &scheduler); }
+
+#include SOURCE
+
+static int launch(dim3 grid, dim3 block, int shared_bytes, bool backwards, std::function<void()> call) {
+    kernel = std::move(call);
+    for (blockIdx.y = 0; blockIdx.y < grid.y; ++blockIdx.y)
+        for (blockIdx.x = 0; blockIdx.x < grid.x; ++blockIdx.x)
+            if (Fault fault = run_block(block, shared_bytes / sizeof(float2), backwards)) return fault;
+    return NONE;
+}
+
+#define DIMENSIONS int grid_x, int grid_y, int block_x, int block_y, int shared_bytes, int backwards
+#define LAUNCH(call) launch({grid_x, grid_y}, {block_x, block_y}, shared_bytes, backwards, [&] { call; })
+
+extern "C" {
+int launch_enter(DIMENSIONS, float2 *waves, float2 *lens, float2 *ramp_y, float2 *ramp_x, float2 *roots, int probes) {
+    return LAUNCH(enter(waves, lens, ramp_y, ramp_x, roots, probes));
+}
+int launch_rows(DIMENSIONS, float2 *waves, float2 *transmission, float2 *roots, int probes) {
+    return LAUNCH(rows(waves, transmission, roots, probes));
+}
+int launch_columns(DIMENSIONS, float2 *waves, float2 *propagator, float2 *roots, int probes) {
+    return LAUNCH(columns(waves, propagator, roots, probes));
+}
+int launch_leave(DIMENSIONS, float2 *waves, float2 *propagator, float2 *roots, float *patterns, int probes) {
+    return LAUNCH(leave(waves, propagator, roots, patterns, probes));
+}
+}

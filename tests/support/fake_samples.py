@@ -1,0 +1,70 @@
+"""A small dataset whose samples cost nothing: three crystals, and a stand-in for the simulation that is all seed."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+from ase.build import bulk
+
+from namsa import Sample
+from namsa.config.simulation import SimulationConfig
+from namsa.crystals.supercell import Material
+from namsa.dataset.manifest import Entry
+from namsa.dataset.shards import Dataset
+
+MATERIALS = tuple(
+    Material(f"{symbol}-{structure}", symbol, group, bulk(symbol, structure, a, cubic=True), "test")
+    for symbol, structure, group, a in (
+        ("Cu", "fcc", "Fm-3m", 3.61),
+        ("Fe", "bcc", "Im-3m", 2.87),
+        ("Si", "diamond", "Fd-3m", 5.43),
+    )
+)
+
+
+def config(**sections) -> SimulationConfig:
+    """12 samples of 3 materials, two zone axes, two thicknesses."""
+    tree = {
+        "simulation": {"grid_shape": [8, 10]},
+        "split": {"train": 1, "dev": 0, "test": 0},
+        "specimen": {"zone_axes": [[0, 0, 1], [1, -1, 0]], "thickness_angstrom": [20, 12.5]},
+    }
+    return SimulationConfig.model_validate(tree | sections)
+
+
+def sample(seed: int = 0, **provenance) -> Sample:
+    """Six patterns of 5 × 7 pixels from 2 × 3 positions; no two of its shapes' sides are equal."""
+    rng = np.random.default_rng(seed)
+    given = {
+        "scan_shape": [2, 3],
+        "positions_angstrom": rng.uniform(0, 9, (6, 2)).tolist(),
+        "extent_angstrom": [16.0, 18.0],
+        "detector_sampling_mrad": [2.0, 1.5],
+        "detector_origin_mrad": [-4.0, -4.5],
+        "density_sampling_angstrom": [0.5, 0.25],
+        "density_origin_angstrom": [1.0, 3.0],
+        "config_hash": "0123456789abcdef",
+    }
+    return Sample(
+        rng.exponential(1e-3, (6, 5, 7)).astype(np.float32),
+        rng.normal(5, 1, (2, 3)).astype(np.float32),
+        rng.normal(100, 20, (8, 10)).astype(np.float32),
+        given | provenance,
+    )
+
+
+def simulate(config: SimulationConfig, material: Material, entry: Entry) -> Sample:
+    return sample(entry.seed, id=entry.id, material=material.name, config_hash=config.samples_hash())
+
+
+def contents(directory: Path) -> dict[str, str]:
+    """A digest of each sample's header and arrays, by id."""
+    digests = {}
+    with Dataset(directory) as dataset:
+        for sample_id in dataset.ids:
+            record = dataset.read(sample_id)
+            arrays = (record.cbed, record.density, record.projected_potential, record.positions_angstrom)
+            text = json.dumps(record.header).encode() + b"".join(array.tobytes() for array in arrays)
+            digests[sample_id] = hashlib.sha256(text).hexdigest()
+    return digests

@@ -1,0 +1,122 @@
+"""What four ranks find out about the choices of `training.reduction`, into OUT; `test_reduction.py` starts it."""
+
+import json
+import os
+import sys
+import time
+from pathlib import Path
+
+import horovod.tensorflow as hvd
+import keras
+import numpy as np
+import tensorflow as tf
+from two_ranks import digest, training
+
+from train.experiment.experiment import Reduction
+from train.optimization.loop import make_step, train_epoch
+from train.optimization.optimizers import LarsAdam
+from train.ranks import grouping, reduction
+
+RANKS, STEPS, RATE = 4, 5, 1e-2
+
+GROUPED = {
+    "plain": {"groups": 0},
+    "bytes": {"groups": 3},
+    "layer": {"grouping": "layer"},
+    "block": {"grouping": "block"},
+    "list": {"grouping": "list", "group_list": [["*/bias"], ["*down*/kernel", "*last/kernel"], ["*up*/kernel"]]},
+    "contiguous": {"groups": 3, "contiguous": True},
+}
+TRAINED = {"groups": {"groups": 3}, "lag": {"lag": 1}, "local": {"synchronise": 2}}
+BLOCKS = (2, 4, 4)  # variables of each block of `small_model`, the last one first
+
+
+def small_model(seed=1):
+    """No dropout and no normalisation, so that the mean over ranks is the mean over a larger batch."""
+    keras.utils.set_random_seed(seed)
+    names = ("down1_conv1", "down1_conv2", "up1_conv1", "up1_conv2")
+    convolutions = [keras.layers.Conv2D(4, 3, padding="same", activation="relu", name=name) for name in names]
+    last = keras.layers.Conv2D(1, 1, name="last")
+    return keras.Sequential([keras.Input((6, 8, 2)), *convolutions, last])
+
+
+def batches(samples=slice(None)):
+    """STEPS batches of RANKS samples, or those of them that a rank has."""
+    rng = np.random.default_rng(4)
+    for _ in range(STEPS):
+        x = rng.normal(size=(RANKS, 6, 8, 2)).astype(np.float32)
+        yield tf.constant(x[samples]), tf.constant((x[..., :1] * x[..., 1:]).astype(np.float32)[samples])
+
+
+def configured(choice):
+    """A constant rate, and float32 throughout."""
+    schedule = {"scale_with_ranks": False, "warmup_epochs": 0}
+    return training(optimizer={"learning_rate": RATE}, schedule=schedule, reduction=choice)
+
+
+def train(choice, seed, samples):
+    """(weights, losses, the optimizer's and the waiting variables) after STEPS steps."""
+    config, model = configured(choice), small_model(seed)
+    optimizer = LarsAdam(config.optimizer)
+    optimizer.build(model.trainable_variables)
+    waiting = reduction.waiting(model.trainable_variables, config.reduction)
+    reduction.broadcast_state(model, optimizer, waiting)
+    step = make_step(model, optimizer, config, waiting)
+    state = [*model.variables, *optimizer.variables]
+    rows = list(train_epoch(step, batches(samples), config, 0, 1, STEPS, reduction.size(), state))
+    weights = [weight.numpy() for weight in model.trainable_variables]
+    return weights, [row["huber"] for row in rows], optimizer.variables, waiting
+
+
+def exact_means(choice, rank):
+    """How far averages of whole numbers, which no order of summation rounds, are from right: 0 if none is misplaced."""
+    names, shapes = [f"{block}_{n}/kernel" for block in "ab" for n in range(3)], [(n, 3) for n in range(1, 7)]
+    config = Reduction.model_validate(choice | {"group_list": [["a*"], ["b*"]]} if "group_list" in choice else choice)
+
+    @tf.function(autograph=False)
+    def averages(start):
+        tensors = [tf.reshape(tf.range(n * m, dtype=tf.float32), (n, m)) * 8 + start + n for n, m in shapes]
+        return reduction.average_gradients(tensors, grouping.groups(tensors, names, config), config)
+
+    wanted = [np.arange(n * m).reshape(n, m) * 8 + n + 4 * sum(range(RANKS)) / RANKS for n, m in shapes]
+    found = averages(tf.constant(4.0 * rank))
+    return float(max(np.abs(a.numpy() - b).max() for a, b in zip(found, wanted, strict=True)))
+
+
+def timeline(choice, path):
+    """Horovod's record of STEPS steps from the first on."""
+    config, model = configured(choice), small_model()
+    optimizer = LarsAdam(config.optimizer)
+    optimizer.build(model.trainable_variables)
+    step = make_step(model, optimizer, config)
+    hvd.start_timeline(str(path))
+    time.sleep(0.2)  # it begins at a cycle of its own
+    for x, y in batches():
+        step(x, y, tf.constant(RATE), tf.constant(2.0))
+    hvd.stop_timeline()
+    time.sleep(0.2)
+
+
+def main(out):
+    os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
+    reduction.start(Reduction())
+    rank = reduction.rank()
+    timeline(GROUPED["block"], out / "timeline.json")
+    found = {"exact": {name: exact_means(choice, rank) for name, choice in GROUPED.items()}, "digest": {}, "huber": {}}
+    for name, choice in TRAINED.items():
+        weights, found["huber"][name], moments, waiting = train(choice, rank, slice(rank, rank + 1))
+        found["digest"][name] = digest(weights)
+        if name == "local":
+            found["moments"] = digest(variable.numpy() for variable in moments)
+        if name == "lag":
+            found["waiting"] = [digest(variable.numpy() for variable in waiting)]
+            reduction.average(waiting)
+            found["waiting"].append(digest(variable.numpy() for variable in waiting))
+        if rank == 0:
+            np.savez(out / f"{name}.npz", *weights)
+    (out / f"{rank}.json").write_text(json.dumps(found))
+    reduction.stop()
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

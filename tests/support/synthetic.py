@@ -1,0 +1,71 @@
+"""A dataset in memory, of random samples that went through a record and back."""
+
+from contextlib import contextmanager
+
+import numpy as np
+
+from namsa import Sample
+from namsa.dataset import records
+from namsa.dataset.manifest import Entry
+from train.experiment.experiment import Experiment
+
+SCAN, DETECTOR, TARGET = (2, 3), (8, 12), (8, 12)
+
+
+class Memory:
+    """`train.input.batches.Readable` over records in memory."""
+
+    def __init__(self, encoded):
+        self.encoded = encoded
+
+    @contextmanager
+    def view(self, sample_id, check=False):
+        yield records.decode(self.encoded[sample_id], check)
+
+
+def experiment(**training):
+    """Six probes on a detector of 8 × 12 pixels, a small network with dropout and normalisation."""
+    tree = {
+        "seed": 5,
+        "scan": {"shape": SCAN},
+        "data": {"dtype": "float32"},
+        "simulation": {"grid_shape": TARGET},
+        "detector": {"shape": DETECTOR, "pixel_mrad": 2.0},
+        "network": {
+            "input_shape": (SCAN[0] * SCAN[1], *DETECTOR),
+            "layers": (1, 1, 1),
+            "growth": 4,
+            "kernel": 3,
+            "first_kernel": 3,
+            "first_filters": 4,
+            "dropout": 0.25,
+        },
+        "training": {"epochs": 2, "optimizer": {"lars": "none", "learning_rate": 1e-3}} | training,
+    }
+    return Experiment.model_validate(tree)
+
+
+def sample(seed):
+    """Random patterns and density; the scan fills the cell, so that mirrors are symmetries."""
+    rng = np.random.default_rng(seed)
+    extent = (6.0, 9.0)
+    y, x = (np.arange(n) * length / n for n, length in zip(SCAN, extent, strict=True))
+    provenance = {
+        "aberrations": {},
+        "scan_shape": list(SCAN),
+        "positions_angstrom": np.stack(np.meshgrid(y, x, indexing="ij"), -1).reshape(-1, 2).tolist(),
+        "extent_angstrom": list(extent),
+        "detector_sampling_mrad": [2.0, 2.0],
+        "detector_origin_mrad": [-(n - 1.0) for n in DETECTOR],
+        "density_sampling_angstrom": [length / n for length, n in zip(extent, TARGET, strict=True)],
+        "density_origin_angstrom": [0.0, 0.0],
+    }
+    patterns = rng.exponential(1 / 96, (6, *DETECTOR)).astype(np.float32)
+    return Sample(patterns, rng.uniform(0, 4, TARGET).astype(np.float32), np.zeros(TARGET, np.float32), provenance)
+
+
+def dataset(count):
+    """(dataset, entries) of `count` samples."""
+    names = [f"sample-{index:02d}" for index in range(count)]
+    entries = [Entry(name, name, "X", "P1", (0, 0, 1), 20.0, seed, "train") for seed, name in enumerate(names)]
+    return Memory({entry.id: bytes(records.encode(sample(entry.seed), "float32")) for entry in entries}), entries

@@ -1,0 +1,51 @@
+"""A job that takes seconds, and what it leaves: its steps' numbers and the arrays of its last checkpoint."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from train.measure.performance import MEASURED
+
+CONFIG: dict[str, Any] = {
+    "name": "tiny",
+    "seed": 3,
+    "materials": {"builtin": ["Ag-225-cF4", "Al-225-cF4", "Ar-225-cF4", "C-227-cF8", "Ca-225-cF4", "Cu-225-cF4"]},
+    "split": {"train": 0.6, "dev": 0.2, "test": 0.2},
+    "specimen": {"thickness_angstrom": [4.0, 8.0], "lateral_angstrom": [7.0, 8.0], "max_strain": 0.15},
+    "microscope": {"energy_ev": 100e3, "semiangle_mrad": 15.0},
+    "scan": {"shape": [2, 3]},
+    "simulation": {"grid_shape": [32, 48]},
+    "network": {
+        "input_shape": [6, 32, 48],
+        "layers": [1, 1, 1],
+        "growth": 4,
+        "kernel": 3,
+        "first_kernel": 3,
+        "first_filters": 4,
+        "dropout": 0.25,
+    },
+    "training": {"epochs": 3, "inputs": {"augment": True}, "optimizer": {"learning_rate": 1e-3}},
+}
+
+
+def lines(run_dir: Path) -> list[str]:
+    path = run_dir / "metrics.jsonl"
+    return path.read_text().splitlines() if path.exists() else []
+
+
+def rows(run_dir: Path) -> list[dict]:
+    return [json.loads(line) for line in lines(run_dir)]
+
+
+def numbers(run_dir: Path) -> list[dict]:
+    """The rows without what is measured, and so never the same."""
+    return [{key: value for key, value in row.items() if key not in MEASURED} for row in rows(run_dir)]
+
+
+def newest(run_dir: Path) -> tuple[str, dict[str, np.ndarray]]:
+    """The name and the arrays of the last checkpoint."""
+    path = max((run_dir / "checkpoints").glob("step-*.npz"))
+    with np.load(path) as file:
+        return path.name, {name: array for name, array in file.items() if name != "header"}

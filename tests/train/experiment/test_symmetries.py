@@ -1,0 +1,169 @@
+"""Mirrors and turns of a synthetic experiment whose answer is known: its patterns lean away from nearby atoms."""
+
+import ase
+import numpy as np
+import pytest
+
+import namsa
+from namsa.errors import InputError
+from namsa.physics.density_target import band_limited, on_grid
+from namsa.physics.grid import Grid
+from train.experiment.symmetries import apply, symmetries
+
+
+def provenance(extent=(6.0, 8.0), scan=(3, 4), detector=(4, 6), density=(6, 12), origin=(0.0, 0.0), **more):
+    step = [length / n for length, n in zip(extent, scan, strict=True)]
+    y, x = (o + s * np.arange(n) for o, s, n in zip(origin, step, scan, strict=True))
+    return {
+        "aberrations": {"C10": -50.0, "C12": 0.0},
+        "extent_angstrom": list(extent),
+        "scan_shape": list(scan),
+        "positions_angstrom": np.stack(np.meshgrid(y, x, indexing="ij"), -1).reshape(-1, 2).tolist(),
+        "detector_sampling_mrad": [2.0, 2.0],
+        "detector_origin_mrad": [-(detector[0] - 1.0), -(detector[1] - 1.0)],
+        "density_sampling_angstrom": [length / n for length, n in zip(extent, density, strict=True)],
+        "density_origin_angstrom": [0.0, 0.0],
+    } | more
+
+
+def points(count, origin, step):
+    return origin + step * np.arange(count)
+
+
+def experiment(p, atoms, detector, density):
+    """Patterns (sy, sx, dy, dx) and density of `atoms` (n, 2): both are made of scalar products, and so turn along."""
+    extent = np.array(p["extent_angstrom"])
+
+    def nearest(r):  # from each atom to r, through the periodic cell
+        d = r[..., None, :] - atoms
+        return d - extent * np.round(d / extent)
+
+    k = np.stack(
+        np.meshgrid(
+            *(points(detector[i], p["detector_origin_mrad"][i], p["detector_sampling_mrad"][i]) for i in (0, 1)),
+            indexing="ij",
+        ),
+        -1,
+    )
+    r = np.array(p["positions_angstrom"]).reshape(*p["scan_shape"], 2)
+    away = nearest(r)
+    lean = np.einsum("yxni,uvi->yxuvn", away, k)
+    weights = np.arange(1, len(atoms) + 1)
+    patterns = np.sum(weights * np.exp(-(away**2).sum(-1))[:, :, None, None] * (1.5 + np.tanh(lean / 5)), -1)
+    s = np.stack(
+        np.meshgrid(
+            *(points(density[i], p["density_origin_angstrom"][i], p["density_sampling_angstrom"][i]) for i in (0, 1)),
+            indexing="ij",
+        ),
+        -1,
+    )
+    return patterns, np.sum(weights * np.exp(-2 * (nearest(s) ** 2).sum(-1)), -1)
+
+
+ATOMS = np.array([[0.7, 1.1], [2.9, 5.2], [4.4, 3.0]])
+
+
+def moved(atoms, symmetry, of, p):
+    """The atoms of the mirrored and exchanged specimen, by where the mirrors send the first probe."""
+    r = np.array(p["positions_angstrom"]).reshape(*p["scan_shape"], 2)
+    atoms = atoms.copy()
+    if symmetry & 1:
+        atoms[:, 0] = r[0, 0, 0] + r[of.y.scan[0], 0, 0] - atoms[:, 0]
+    if symmetry & 2:
+        atoms[:, 1] = r[0, 0, 1] + r[0, of.x.scan[0], 1] - atoms[:, 1]
+    return atoms[:, ::-1] if symmetry & 4 else atoms
+
+
+CASES = {
+    "periodic scan from the origin": provenance(),
+    "scan that starts on a density pixel": provenance(origin=(1.0, 2 / 3)),
+    "reciprocal grid": provenance(detector_origin_mrad=[-4.0, -6.0], detector_sampling_mrad=[2.0, 2.0]),
+    "target at the probes, anywhere": provenance(
+        origin=(0.3, 0.9),
+        density=(3, 4),
+        density_origin_angstrom=[0.3, 0.9],
+        density_sampling_angstrom=[2.0, 2.0],
+    ),
+    "square": provenance((7.0, 7.0), (3, 3), (4, 4), (6, 6)),
+}
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_symmetry_of_the_data_is_the_data_of_the_moved_specimen(name):
+    p = CASES[name]
+    detector = (4, 4) if name == "square" else (4, 6)
+    density = {"square": (6, 6), "target at the probes, anywhere": (3, 4)}.get(name, (6, 12))
+    of = symmetries(p, detector, density)
+    assert of.order == (8 if name == "square" else 4)
+    patterns, image = experiment(p, ATOMS, detector, density)
+    inner = slice(1, None) if name == "reciprocal grid" else slice(None)  # its first row has no partner but itself
+    for symmetry in range(of.order):
+        found_patterns, found_image = apply(symmetry, of, patterns, image)
+        wanted_patterns, wanted_image = experiment(p, moved(ATOMS, symmetry, of, p), detector, density)
+        np.testing.assert_allclose(found_image, wanted_image, atol=1e-9)
+        np.testing.assert_allclose(found_patterns[..., inner, inner], wanted_patterns[..., inner, inner], atol=1e-9)
+        if symmetry:
+            assert np.abs(found_image - image).max() > 0.1
+            assert np.abs(found_patterns - patterns).max() > 0.1
+
+
+def test_a_symmetry_of_a_simulation_is_the_simulation_of_the_moved_specimen():
+    shape, scan, extent = (32, 40), (2, 3), (6.4, 8.0)
+    atoms = ase.Atoms("OSiGe", [(1.1, 0.7, 0.5), (5.2, 2.9, 2.0), (3.0, 4.4, 3.1)], cell=(*extent[::-1], 4.0), pbc=True)
+
+    def simulation(of):
+        y, x = (np.arange(n) * length / n for n, length in zip(scan, extent, strict=True))
+        settings = {"energy_ev": 80e3, "semiangle_mrad": 25.0, "aberrations": {"C10": -40.0, "C30": 1e5}}
+        found = namsa.simulate(
+            of,
+            grid_shape=shape,
+            positions_angstrom=np.stack(np.meshgrid(y, x, indexing="ij"), -1).reshape(-1, 2),
+            precision="float64",
+            backend="cpu",
+            **settings,
+        )
+        found.provenance["scan_shape"] = list(scan)
+        density = on_grid(band_limited(found.density, Grid(shape, extent), max_q=2.0))
+        return found.provenance, found.cbed.reshape(*scan, *shape), density
+
+    p, patterns, density = simulation(atoms)
+    of = symmetries(p, shape, shape)
+    for symmetry in range(1, of.order):
+        found_patterns, found_density = apply(symmetry, of, patterns, density)
+        there = atoms.copy()
+        there.positions[:, [1, 0]] = moved(atoms.positions[:, [1, 0]], symmetry, of, p)
+        _, wanted_patterns, wanted_density = simulation(there)
+        np.testing.assert_allclose(found_density, wanted_density, atol=1e-9 * density.max())
+        # A grid has one of its two highest frequencies (k, ±k), so that mirrored potentials differ by a little.
+        np.testing.assert_allclose(found_patterns, wanted_patterns, atol=1e-6 * patterns.max())
+        assert np.abs(found_patterns - patterns).max() > 0.01 * patterns.max()
+
+
+def test_every_symmetry_keeps_what_is_there():
+    p = CASES["square"]
+    of = symmetries(p, (4, 4), (6, 6))
+    patterns, image = experiment(p, ATOMS, (4, 4), (6, 6))
+    for symmetry in range(8):
+        found, density = apply(symmetry, of, patterns, image)
+        np.testing.assert_array_equal(np.sort(found, axis=None), np.sort(patterns, axis=None))
+        np.testing.assert_array_equal(np.sort(density, axis=None), np.sort(image, axis=None))
+
+
+def test_refuses_a_lens_that_is_not_round():
+    with pytest.raises(InputError, match="C12.*not round"):
+        symmetries(provenance(aberrations={"C10": 10.0, "C12": 5.0, "phi12": 0.3}), (4, 6), (6, 12))
+
+
+def test_refuses_tilts():
+    with pytest.raises(InputError, match=r"tilts .*beam_tilt_mrad.*augment=false"):
+        symmetries(provenance(beam_tilt_mrad=[0.0, 2.0]), (4, 6), (6, 12))
+
+
+def test_refuses_a_scan_that_shares_no_mirror_with_the_density():
+    with pytest.raises(InputError, match="no common mirror along y"):
+        symmetries(provenance(origin=(0.123, 0.0)), (4, 6), (6, 12))
+
+
+def test_refuses_a_detector_off_the_axis():
+    with pytest.raises(InputError, match="optic axis along y"):
+        symmetries(provenance(detector_origin_mrad=[-2.3, -5.0]), (4, 6), (6, 12))

@@ -1,0 +1,52 @@
+import numpy as np
+import pytest
+
+from namsa.errors import InputError
+from train.input import noise
+
+
+def uneven(mean, shape=(40, 50, 60)):
+    """Patterns whose pixels differ by a factor of 10, of the same sum each."""
+    ramp = np.broadcast_to(np.linspace(0.2, 2.0, shape[2]), shape)
+    return (mean * ramp / ramp.mean()).astype(np.float32)
+
+
+@pytest.mark.parametrize("mean", [0.01, 0.7, 12.0, 400.0])
+def test_counts_have_the_mean_and_the_variance_of_poissons(mean):
+    dose = 5e4
+    patterns = uneven(mean / dose)
+    stored = (patterns * np.float32(1024)).astype(np.float32)
+    counts = noise.counted(stored, 1024.0, dose, seed=3, epoch=1).astype(np.float64) * dose
+    np.testing.assert_allclose(counts, np.round(counts), atol=1e-3)
+    expected = patterns.astype(np.float64) * dose
+    columns, pixels = expected.mean((0, 1)), expected.shape[0] * expected.shape[1]
+    error = np.sqrt(columns / pixels)
+    assert np.abs((counts.mean((0, 1)) - columns) / error).max() < 5
+    spread = np.sqrt((columns + 2 * columns**2) / pixels)  # of a Poisson number's variance
+    assert np.abs((((counts - expected) ** 2).mean((0, 1)) - columns) / spread).max() < 5
+    neighbours = ((counts - expected)[:, :, 1:] * (counts - expected)[:, :, :-1]).mean()
+    assert abs(neighbours) < 5 * mean / np.sqrt(counts.size)
+
+
+def test_every_sample_and_epoch_has_its_own_noise_and_keeps_it():
+    patterns = uneven(1e-3, (3, 1024, 700))  # more than one part
+    first = noise.counted(patterns, 1.0, 1e3, 3, 1)
+    np.testing.assert_array_equal(first, noise.counted(patterns, 1.0, 1e3, 3, 1))
+    for seed, epoch in ((3, 2), (4, 1)):
+        assert np.mean(first != noise.counted(patterns, 1.0, 1e3, seed, epoch)) > 0.3
+    assert np.mean(first.reshape(-1)[: 2**20] != first.reshape(-1)[2**20 :][: 2**20]) > 0.3
+
+
+def test_a_dose_is_itself_or_even_in_the_logarithm():
+    assert noise.electrons(250.0, 7, 1) == 250.0
+    drawn = np.log10([noise.electrons((10.0, 1e5), seed, 2) for seed in range(2000)])
+    assert drawn.min() >= 1
+    assert drawn.max() <= 5
+    assert np.histogram(drawn, 4, (1, 5))[0] == pytest.approx(500, abs=100)
+    assert noise.electrons((10.0, 1e5), 1, 0) != noise.electrons((10.0, 1e5), 1, 1)
+
+
+@pytest.mark.parametrize("name", ["electrons_per_pattern", "dose_electrons_per_angstrom2"])
+def test_refuses_patterns_that_are_noisy_already(name):
+    with pytest.raises(InputError, match=f"have the noise of detector.{name}=800 already.*unset"):
+        noise.check_noiseless({"detector": {"shape": [50, 60], name: 800.0}})

@@ -1,0 +1,117 @@
+"""Reconstruction numbers against examples worked by hand."""
+
+import json
+import math
+
+import numpy as np
+import pytest
+
+from namsa.errors import InputError, WorkError
+from train.measure.metrics import NAMES, mean_metrics, metrics
+from train.optimization.losses import huber
+
+TRUTH = np.array([[0.0, 1.0, 2.0], [3.0, 4.0, 10.0]])
+ERROR = np.array([[0.5, -0.5, 0.0], [1.0, 0.0, -4.0]])  # Σ|e| = 6, Σe² = 17.5
+
+
+def test_numbers_worked_by_hand():
+    found = metrics(TRUTH + ERROR, TRUTH, huber_delta=1.0)
+    assert tuple(found) == NAMES
+    assert found["mae"] == pytest.approx(6 / 6)
+    assert found["r_factor"] == pytest.approx(6 / 20)
+    assert found["psnr"] == pytest.approx(10 * math.log10(10**2 / (17.5 / 6)))
+    # 0.125 + 0.125 + 0 + 0.5 + 0 + 1·(4 − 0.5)
+    assert found["huber"] == pytest.approx(4.25 / 6)
+
+
+def test_huber_is_the_training_loss():
+    rng = np.random.default_rng(1)
+    truth, prediction = rng.normal(40.0, 9.0, (2, 6, 9))
+    for relative in (False, True):
+        pair = [(image / 10).astype(np.float32)[None, ..., None] for image in (prediction, truth)]
+        found = metrics(prediction, truth, huber_delta=1.0, density_scale=10.0, relative=relative)
+        assert found["huber"] == pytest.approx(float(huber(*pair, 1.0, relative)), rel=1e-5)
+
+
+def test_huber_is_in_the_trainings_units():
+    # Halved errors 0.25, 0.25, 0, 0.5, 0, 2: quadratic up to 1 and linear for the last.
+    found = metrics(TRUTH + ERROR, TRUTH, huber_delta=1.0, density_scale=2.0)
+    assert found["huber"] == pytest.approx((2 * 0.25**2 / 2 + 0.5**2 / 2 + 1.5) / 6)
+    assert found["mae"] == pytest.approx(1.0)
+
+
+def test_pearson_knows_sign_and_ignores_scale():
+    assert metrics(3 * TRUTH + 7, TRUTH, huber_delta=1.0)["pearson"] == pytest.approx(1)
+    assert metrics(-TRUTH, TRUTH, huber_delta=1.0)["pearson"] == pytest.approx(-1)
+    # deviations (−1, 0, 1, 0) and (−1, 1, 1, −1): 2 / √(2·4)
+    found = metrics([[0.0, 2.0], [2.0, 0.0]], [[0.0, 1.0], [2.0, 1.0]], huber_delta=1.0)
+    assert found["pearson"] == pytest.approx(2 / math.sqrt(8))
+
+
+def test_ssim_of_one_window_worked_by_hand():
+    t = np.zeros((3, 3))
+    t[1, 1] = 9.0  # mean 1, unbiased variance (8·1 + 64)/8 = 9, range 9
+    c1, c2 = (0.01 * 9) ** 2, (0.03 * 9) ** 2
+    by_hand = (2 * 1 * 2 + c1) * (2 * 18 + c2) / ((1 + 4 + c1) * (9 + 36 + c2))
+    assert metrics(2 * t, t, huber_delta=1.0)["ssim"] == pytest.approx(by_hand)
+
+
+def test_ssim_falls_with_noise_and_is_one_for_the_truth():
+    rng = np.random.default_rng(1)
+    t = np.abs(np.sin(np.arange(20)[:, None] / 3) * np.cos(np.arange(28) / 4)) * 30
+    noise = rng.normal(size=t.shape)
+    quality = [metrics(t + amplitude * noise, t, huber_delta=1.0)["ssim"] for amplitude in (0, 1, 4, 16)]
+    assert quality[0] == pytest.approx(1)
+    assert quality == sorted(quality, reverse=True)
+    assert quality[3] < 0.5
+
+
+def test_perfect_prediction_has_no_psnr():
+    t = np.kron(TRUTH, np.ones((4, 4)))
+    found = metrics(t, t, huber_delta=1.0)
+    assert found["psnr"] is None
+    assert {k: v for k, v in found.items() if k != "psnr"} == pytest.approx(
+        {"huber": 0, "mae": 0, "ssim": 1, "pearson": 1, "r_factor": 0}
+    )
+
+
+@pytest.mark.parametrize(("level", "r_factor"), [(2.0, 0.5), (0.0, None)])
+def test_constant_truth_is_defined_and_json(level, r_factor):
+    t = np.full((8, 9), level)
+    found = metrics(t + 1, t, huber_delta=1.0)
+    assert found == {"huber": 0.5, "mae": 1, "psnr": None, "ssim": None, "pearson": None, "r_factor": r_factor}
+    json.dumps(found, allow_nan=False)
+
+
+def test_constant_prediction_has_no_correlation():
+    assert metrics(np.ones((3, 3)), np.eye(3), huber_delta=1.0)["pearson"] is None
+
+
+def test_image_too_small_for_a_window_has_no_ssim():
+    assert metrics(np.eye(2), 2 * np.eye(2), huber_delta=1.0)["ssim"] is None
+
+
+def test_mean_leaves_out_what_is_undefined():
+    rows = [dict.fromkeys(NAMES, 1.0), dict.fromkeys(NAMES, 3.0) | {"psnr": None}]
+    assert mean_metrics(rows) == dict.fromkeys(NAMES, 2.0) | {"psnr": 1.0}
+    assert mean_metrics([]) == dict.fromkeys(NAMES, None)
+
+
+@pytest.mark.parametrize(
+    ("p", "t", "message"),
+    [
+        (np.ones((3, 4)), np.ones((4, 3)), "one shape"),
+        (np.ones(4), np.ones(4), r"\(H, W\)"),
+    ],
+)
+def test_other_shapes_are_errors(p, t, message):
+    with pytest.raises(InputError, match=message):
+        metrics(p, t, huber_delta=1.0)
+
+
+def test_pixels_that_are_not_finite_are_errors():
+    bad, good = np.array([[np.nan, 1.0]]), np.ones((1, 2))
+    with pytest.raises(WorkError, match="1 of 2 pixels of the prediction"):
+        metrics(bad, good, huber_delta=1.0)
+    with pytest.raises(WorkError, match="1 of 2 pixels of the truth"):
+        metrics(good, bad, huber_delta=1.0)

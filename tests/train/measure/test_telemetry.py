@@ -1,0 +1,93 @@
+import io
+import json
+import math
+
+import pytest
+import tensorflow as tf
+from rich.console import Console
+from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
+
+from train.measure.telemetry import display, forget_after, recorder, summary
+
+NUMBERS = (
+    "loss",
+    "huber",
+    "l2",
+    "delta",
+    "lr",
+    "loss_scale",
+    "grad_norm",
+    "step_s",
+    "data_s",
+    "comm_s",
+    "samples_per_s",
+)
+
+
+def row(step, epoch=0, **more):
+    return {"step": step, "epoch": epoch} | dict.fromkeys(NUMBERS, 0.5) | more
+
+
+def lines(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_line_a_step_and_events(tmp_path):
+    with recorder(tmp_path, 0) as record:
+        record(row(1))
+        assert lines(tmp_path / "metrics.jsonl") == [row(1)]  # there while the job runs
+        record(row(2, loss=math.inf, grad_norm=math.nan))
+    assert lines(tmp_path / "metrics.jsonl")[1] == row(2, loss=None, grad_norm=None)
+    (events,) = (tmp_path / "tensorboard").iterdir()
+    assert b"grad_norm" in events.read_bytes()
+
+
+def test_resuming_forgets_steps_after_the_checkpoint_and_a_torn_line(tmp_path):
+    with recorder(tmp_path, 0) as record:
+        for step in range(1, 8):
+            record(row(step))
+    path = tmp_path / "metrics.jsonl"
+    path.write_text(path.read_text() + '{"step": 8, "ep')
+    with recorder(tmp_path, 5) as record:
+        record(row(6, loss=9.0))
+    assert [line["step"] for line in lines(path)] == [1, 2, 3, 4, 5, 6]
+    assert lines(path)[-1]["loss"] == 9.0
+
+
+def test_tensorboard_forgets_the_same_steps(tmp_path):
+    for done, steps, loss in ((0, range(1, 8), 1.0), (5, range(6, 9), 2.0)):
+        with recorder(tmp_path, done) as record:
+            for step in steps:
+                record(row(step, loss=loss))
+    board = EventAccumulator(str(tmp_path / "tensorboard"))
+    board.Reload()
+    shown = [(event.step, tf.make_ndarray(event.tensor_proto).item()) for event in board.Tensors("loss")]
+    assert shown == [(step, 1.0 if step <= 5 else 2.0) for step in range(1, 9)]
+
+
+def test_forgetting_without_a_file_is_nothing(tmp_path):
+    forget_after(tmp_path / "metrics.jsonl", 3)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_away_from_a_terminal_an_epoch_is_one_plain_line():
+    out = io.StringIO()
+    with display(Console(file=out, width=200), epochs=3, steps=2) as show:
+        for step in range(1, 5):
+            show(row(step, epoch=(step - 1) // 2, loss=float(step)), step % 2 == 0)
+    first, second = out.getvalue().splitlines()
+    assert first.startswith("epoch 1/3  loss 1.5 ")
+    assert second.startswith("epoch 2/3  loss 3.5 ")
+
+
+def test_summary_weighs_rates_by_time():
+    rows = [row(1, step_s=3.0, samples_per_s=1.0, data_s=1.0, comm_s=0.0), row(2, step_s=1.0, samples_per_s=5.0)]
+    assert "2.0 samples/s  4.0 s (38% waiting for data, 12% for ranks)" in summary(rows, 1)
+    assert summary(rows, 1).count("\n") == 0
+
+
+@pytest.mark.parametrize("step", [0, 3])
+def test_a_fresh_run_in_a_used_directory_starts_its_lines_anew(tmp_path, step):
+    (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row(s)) + "\n" for s in range(1, 6)))
+    forget_after(tmp_path / "metrics.jsonl", step)
+    assert len(lines(tmp_path / "metrics.jsonl")) == step

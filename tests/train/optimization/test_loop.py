@@ -1,0 +1,158 @@
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from namsa.errors import WorkError
+from train.experiment.experiment import Optimizer, Reduction, Training
+from train.optimization import precision
+from train.optimization.loop import make_step, train_epoch
+from train.optimization.losses import kernels
+from train.optimization.optimizers import LarsAdam
+from train.ranks import reduction
+
+KEYS = "step epoch loss huber l2 delta lr loss_scale grad_norm step_s data_s comm_s compute_s misc_s samples_per_s"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def alone():
+    reduction.start(Reduction())
+
+
+def training(**sections):
+    return Training.model_validate({"epochs": 3, "optimizer": {"learning_rate": 1e-2, "lars": "none"}} | sections)
+
+
+def job(config):
+    keras.utils.set_random_seed(1)
+    with precision.policy(config.precision.compute):
+        layers = keras.layers
+        model = keras.Sequential(
+            [
+                keras.Input((6, 8, 2)),
+                layers.Conv2D(4, 3, padding="same", activation="relu"),
+                layers.BatchNormalization(momentum=0.8),
+                layers.Conv2D(1, 1),
+            ]
+        )
+        optimizer = precision.with_loss_scale(LarsAdam(config.optimizer), config)
+        optimizer.build(model.trainable_variables)
+    return model, optimizer, make_step(model, optimizer, config)
+
+
+def batches(count, size=2, poison=None):
+    rng = np.random.default_rng(2)
+    for index in range(count):
+        x = rng.normal(size=(size, 6, 8, 2)).astype(np.float32)
+        y = (x[..., :1] - 0.5 * x[..., 1:]) ** 2
+        if index == poison:
+            x[0, 0, 0, 0] = np.inf
+        yield tf.constant(x), tf.constant(y)
+
+
+def run(config, steps, epoch=0, first=1, poison=None):
+    model, optimizer, step = job(config)
+    return list(train_epoch(step, batches(steps, poison=poison), config, epoch, first, steps, 1)), model, optimizer
+
+
+def test_a_row_has_what_the_file_promises_and_adds_up():
+    config = training(batch_size=2, loss={"l2": 0.01}, schedule={"warmup_epochs": 0, "decay_every_epochs": 1})
+    rows, *_ = run(config, 3, epoch=2, first=11)
+    assert all(list(row) == KEYS.split() for row in rows)
+    assert [row["step"] for row in rows] == [11, 12, 13]
+    for row in rows:
+        assert row["loss"] == pytest.approx(row["huber"] + row["l2"])
+        assert row["delta"] == pytest.approx(10 * 0.99**2)
+        assert row["lr"] == pytest.approx(1e-2 * 0.5**2)
+        assert 0 <= row["comm_s"] < row["step_s"]
+        assert 0 <= row["data_s"] < row["step_s"]
+        assert row["samples_per_s"] == pytest.approx(2 / row["step_s"])
+
+
+def test_the_numbers_are_those_of_the_formulas():
+    config = training(loss={"l2": 0.3, "huber_delta": 0.7})
+    model, _, step = job(config)
+    x, y = next(batches(1))
+    error = model(x, training=True).numpy() - y.numpy()
+    size = np.abs(error)
+    huber = np.mean(np.where(size <= 0.7, size**2 / 2, 0.7 * (size - 0.35)))
+    with tf.GradientTape() as tape:
+        size = tf.abs(model(x, training=True) - y)
+        inner = tf.minimum(size, 0.7)
+        loss = tf.reduce_mean(inner * (size - inner / 2))
+        l2 = 0.15 * sum(tf.reduce_sum(w.value**2) for w in kernels(model.trainable_variables))
+        whole = loss + l2
+    norm = tf.linalg.global_norm(tape.gradient(whole, [w.value for w in model.trainable_variables]))
+    found = step(x, y, tf.constant(1e-2), tf.constant(0.7)).numpy()
+    np.testing.assert_allclose(found[:4], [huber, l2, 1.0, norm], rtol=1e-5)
+
+
+def test_training_learns():
+    rows, *_ = run(training(batch_size=2), 150)
+    assert np.mean([row["huber"] for row in rows[-20:]]) < 0.3 * np.mean([row["huber"] for row in rows[:20]])
+
+
+def test_the_rate_of_the_schedule_is_the_rate_that_is_used():
+    config = training(optimizer={"learning_rate": 1e-2, "lars": "none"}, loss={"l2": 0.0})
+    model, _, step = job(config)
+    before = [w.numpy() for w in model.trainable_variables]
+    x, y = next(batches(1))
+    step(x, y, tf.constant(3e-4), tf.constant(10.0))
+    moved = np.concatenate(
+        [np.abs(w.numpy() - b).ravel() for w, b in zip(model.trainable_variables, before, strict=True)]
+    )
+    assert moved.max() == pytest.approx(3e-4, rel=1e-3)  # Adam's first step
+
+
+def test_without_a_loss_scale_an_infinity_ends_the_job():
+    with pytest.raises(WorkError, match="diverged at step 5"):
+        run(training(), 6, first=3, poison=2)
+
+
+def test_with_a_loss_scale_an_infinity_is_skipped_and_the_scale_halved():
+    config = training(precision={"compute": "mixed_float16", "initial_loss_scale": 1024.0, "growth_steps": 4})
+    rows, _, optimizer = run(config, 9, poison=2)
+    assert [row["loss_scale"] for row in rows] == [1024, 1024, 1024, 512, 512, 512, 512, 1024, 1024]
+    assert not np.isfinite(rows[2]["grad_norm"])
+    assert int(optimizer.iterations) == 8
+    assert np.isfinite(rows[-1]["loss"])
+
+
+def test_a_skipped_step_leaves_weights_and_moments():
+    config = training(precision={"compute": "mixed_float16"})
+    model, optimizer, step = job(config)
+    x, y = next(batches(1))
+    step(x, y, tf.constant(1e-2), tf.constant(10.0))
+    state = [*model.variables, *optimizer.inner_optimizer.variables]
+    before = [variable.numpy() for variable in state]
+    step(x * np.inf, y, tf.constant(1e-2), tf.constant(10.0))
+    for variable, value in zip(state, before, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), value)
+
+
+def test_half_precision_reports_and_takes_the_unscaled_gradient():
+    exact, _, _ = run(training(loss={"l2": 0.0}), 1)
+    half, _, _ = run(training(loss={"l2": 0.0}, precision={"compute": "mixed_float16"}), 1)
+    assert half[0]["loss_scale"] == 2**15
+    assert half[0]["grad_norm"] == pytest.approx(exact[0]["grad_norm"], rel=1e-2)
+
+
+def test_a_scale_that_cannot_fall_further_ends_the_job():
+    config = training(precision={"compute": "mixed_float16", "initial_loss_scale": 1.0})
+    with pytest.raises(WorkError, match="diverged at step 1"):
+        run(config, 1, poison=0)
+
+
+def test_a_policy_ends_with_its_context():
+    before = keras.config.dtype_policy()
+    with precision.policy("mixed_bfloat16"):
+        layer = keras.layers.Dense(1)
+    assert (layer.compute_dtype, layer.variable_dtype) == ("bfloat16", "float32")
+    assert keras.config.dtype_policy() == before
+
+
+def test_float16_on_the_wire_needs_a_loss_scale_too():
+    plain = LarsAdam(Optimizer())
+    assert precision.with_loss_scale(plain, training()) is plain
+    wired = precision.with_loss_scale(plain, training(reduction={"compression": "fp16"}))
+    assert isinstance(wired, keras.optimizers.LossScaleOptimizer)

@@ -1,0 +1,119 @@
+import keras
+import numpy as np
+import pytest
+
+from train.experiment.experiment import Optimizer
+from train.optimization.optimizers import LarsAdam
+
+
+def ratio(weights, direction, config, rate):
+    whole = config.lars_trust * np.linalg.norm(weights) / np.linalg.norm(direction)
+    return min(whole / rate, 1) if config.layer_rates == "larc" else whole
+
+
+def reference(weights, gradients, config, rate):
+    """The docstring's algorithm in NumPy, float64."""
+    weights = [w.astype(np.float64) for w in weights]
+    m, v = [np.zeros_like(w) for w in weights], [np.zeros_like(w) for w in weights]
+    for t, step in enumerate(gradients, start=1):
+        for i, gradient in enumerate(step):
+            g, layered = gradient, weights[i].ndim > 1
+            if layered and config.lars == "before":
+                g = ratio(weights[i], g, config, rate) * g
+            m[i] = config.beta_1 * m[i] + (1 - config.beta_1) * g
+            v[i] = config.beta_2 * v[i] + (1 - config.beta_2) * g**2
+            u = m[i] / (1 - config.beta_1**t) / (np.sqrt(v[i] / (1 - config.beta_2**t)) + config.epsilon)
+            if layered and config.lars == "after":
+                u = ratio(weights[i], u, config, rate) * u
+            weights[i] = weights[i] - rate * u
+    return weights
+
+
+def problem():
+    rng = np.random.default_rng(7)
+    shapes = [(3, 3, 2, 4), (4,), (5, 2)]
+    weights = [rng.normal(size=shape).astype(np.float32) for shape in shapes]
+    gradients = [[10.0**k * rng.normal(size=shape).astype(np.float32) for shape in shapes] for k in (-2, 0, 3, 1)]
+    return weights, gradients
+
+
+def run(optimizer, weights, gradients):
+    variables = [keras.Variable(w) for w in weights]
+    optimizer.build(variables)
+    for step in gradients:
+        optimizer.apply([keras.ops.convert_to_tensor(g) for g in step], variables)
+    return [variable.numpy() for variable in variables]
+
+
+@pytest.mark.parametrize("layer_rates", ["lars", "larc"])
+@pytest.mark.parametrize("lars", ["before", "after", "none"])
+def test_follows_the_algorithm(lars, layer_rates):
+    weights, gradients = problem()
+    config = Optimizer(learning_rate=0.05, lars=lars, lars_trust=0.3, layer_rates=layer_rates)
+    found = run(LarsAdam(config), weights, gradients)
+    for a, b in zip(found, reference(weights, gradients, config, 0.05), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=3e-6)  # 1 − β₂ᵗ in float32
+
+
+def test_without_lars_is_keras_adam():
+    weights, gradients = problem()
+    found = run(LarsAdam(Optimizer(learning_rate=0.01, lars="none", epsilon=1e-12)), weights, gradients)
+    adam = run(keras.optimizers.Adam(0.01, 0.9, 0.999, 1e-12), weights, gradients)
+    for a, b in zip(found, adam, strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_after_moves_a_layer_by_a_fixed_fraction_of_its_norm_and_a_bias_by_adam():
+    weights, gradients = problem()
+    moved = run(LarsAdam(Optimizer(learning_rate=0.1, lars="after", lars_trust=0.5)), weights, gradients[:1])
+    fractions = [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(moved, weights, strict=True)]
+    assert fractions[0] == pytest.approx(0.05, rel=1e-4)
+    assert fractions[2] == pytest.approx(0.05, rel=1e-4)
+    np.testing.assert_allclose(np.abs(moved[1] - weights[1]), 0.1, rtol=1e-3)
+
+
+def test_before_is_blind_to_the_scale_of_a_layers_gradient():
+    weights, gradients = problem()
+    config = Optimizer(learning_rate=0.05, lars="before")
+    spiked = [[1000 * g if k == 2 else g for g in step] for k, step in enumerate(gradients)]
+    for index in (0, 2):
+        a = run(LarsAdam(config), weights, gradients)[index]
+        b = run(LarsAdam(config), weights, spiked)[index]
+        np.testing.assert_allclose(a, b, rtol=1e-5)
+
+
+def relative_steps(weights, found):
+    return [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(found, weights, strict=True)]
+
+
+def test_larc_after_moves_no_layer_further_than_adam_and_none_further_than_trust():
+    weights, gradients = problem()
+    adam = run(LarsAdam(Optimizer(learning_rate=0.1, lars="none")), weights, gradients[:1])
+    for trust in (0.02, 0.2, 20.0):
+        config = Optimizer(learning_rate=0.1, lars="after", lars_trust=trust, layer_rates="larc")
+        found = relative_steps(weights, run(LarsAdam(config), weights, gradients[:1]))
+        for index in (0, 2):
+            wanted = min(trust, relative_steps(weights, adam)[index])
+            assert found[index] == pytest.approx(wanted, rel=1e-4)
+
+
+def test_adam_cancels_what_stands_before_it_and_not_what_stands_behind():
+    """A trust ten times smaller: behind Adam a step ten times shorter, before Adam the same step."""
+    weights, gradients = problem()
+
+    def steps(lars, trust):
+        config = Optimizer(learning_rate=0.1, lars=lars, lars_trust=trust)
+        return relative_steps(weights, run(LarsAdam(config), weights, gradients))
+
+    for index in (0, 2):
+        assert steps("before", 0.01)[index] == pytest.approx(steps("before", 0.1)[index], rel=1e-3)
+        assert steps("after", 0.01)[index] == pytest.approx(0.1 * steps("after", 0.1)[index], rel=0.05)
+
+
+@pytest.mark.parametrize("lars", ["before", "after"])
+def test_zero_weights_and_zero_gradients_stay_finite(lars):
+    weights = [np.zeros((2, 3), np.float32), np.ones((2, 3), np.float32)]
+    gradients = [[np.ones((2, 3), np.float32), np.zeros((2, 3), np.float32)]]
+    grown, kept = run(LarsAdam(Optimizer(learning_rate=0.1, lars=lars)), weights, gradients)
+    assert np.all(grown < 0)
+    np.testing.assert_array_equal(kept, 1)

@@ -1,0 +1,118 @@
+"""Loss scales and arithmetic with fewer bits, on optimizers alone; `test_loop` and `test_ranks` have them in a step."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from train.experiment.experiment import Training
+from train.optimization import precision
+from train.optimization.optimizers import LarsAdam
+
+
+def logmax(initial=2.0**15):
+    """A LogMax optimizer over one variable of two numbers, and a step with given scaled gradients."""
+    training = Training.model_validate(
+        {
+            "epochs": 1,
+            "optimizer": {"learning_rate": 1e-3, "lars": "none"},
+            "precision": {"compute": "mixed_float16", "loss_scaling": "logmax", "initial_loss_scale": initial},
+        }
+    )
+    optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training)
+    variable = keras.Variable(np.array([1.0, 2.0], np.float32))
+    optimizer.build([variable])
+
+    @tf.function(autograph=False)
+    def step(gradient):
+        optimizer.apply([gradient], [variable])
+        return tf.identity(optimizer.dynamic_scale.value)
+
+    return optimizer, variable, lambda *gradient: float(step(tf.constant(gradient, tf.float32)))
+
+
+def reference(largest):
+    """OpenSeq2Seq's automatic_loss_scaler.LogMaxScaler in NumPy, float64: the scale after each largest gradient."""
+    fast = slow = square = 0.0
+    for count, value in enumerate(largest, start=1):
+        x = np.log2(value)
+        fast, slow, square = 0.99 * fast + 0.01 * x, 0.999 * slow + 0.001 * x, 0.999 * square + 0.001 * x * x
+        mean = fast / (1 - 0.99**count)
+        variance = square / (1 - 0.999**count) - (slow / (1 - 0.999**count)) ** 2
+        yield float(np.clip(2 ** (16 - mean - 3.09 * np.sqrt(max(variance, 0))), 1, 2**24))
+
+
+def test_logmax_is_openseq2seqs():
+    rng = np.random.default_rng(3)
+    largest = 2 ** rng.normal(-4, 2, 60)
+    _, _, step = logmax()
+    scale, found = 2.0**15, []
+    for value in largest:
+        scale = step(-value * scale, 0.1 * value * scale)
+        found.append(scale)
+    np.testing.assert_allclose(found, list(reference(largest)), rtol=0.05)  # a variance of float32 differences
+
+
+def test_logmax_lets_one_step_in_a_thousand_overflow():
+    rng = np.random.default_rng(4)
+    logarithms = tf.constant(rng.normal(-3, 1.5, 3000), tf.float32)
+    statistics = tf.zeros(4)
+    for value in logarithms:
+        statistics = precision.log_max_statistics(statistics, value)
+    scale = float(precision.log_max_scale(statistics))
+    overflowing = np.mean(2 ** rng.normal(-3, 1.5, 10**6) * scale > 2**16)
+    assert 2e-4 < overflowing < 4e-3
+
+
+@pytest.mark.parametrize("poison", [np.inf, -np.inf, np.nan])
+def test_logmax_skips_what_is_not_finite_and_lowers_the_scale(poison):
+    optimizer, variable, step = logmax()
+    for _ in range(20):
+        before = step(3.0, 1.0)
+    weights, moments = variable.numpy(), [v.numpy() for v in optimizer.inner_optimizer.variables]
+    after = step(poison, 1.0)
+    assert after <= before / 2
+    np.testing.assert_array_equal(variable.numpy(), weights)
+    for variable_, value in zip(optimizer.inner_optimizer.variables, moments, strict=True):
+        np.testing.assert_array_equal(variable_.numpy(), value)
+    assert int(optimizer.iterations) == 20
+
+
+def test_logmax_learns_nothing_from_a_gradient_of_zeros():
+    _, _, step = logmax()
+    before = step(3.0, 1.0)
+    assert step(0.0, 0.0) == before
+
+
+def test_logmax_is_at_hand_only_where_gradients_are_float16():
+    training = Training.model_validate({"epochs": 1, "precision": {"loss_scaling": "logmax"}})
+    plain = LarsAdam(training.optimizer)
+    assert precision.with_loss_scale(plain, training) is plain
+
+
+def dense(policy):
+    keras.utils.set_random_seed(5)
+    with precision.policy(policy):
+        model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(5, activation="relu"), keras.layers.Dense(1)])
+    return model
+
+
+@pytest.mark.parametrize(("policy", "digits"), [("mixed_bfloat16", 8), ("mixed_float16", 11)])
+def test_master_weights_are_float32_and_computation_is_not(policy, digits):
+    """A step far below the spacing of the short numbers is not lost; the network's answers have only their digits."""
+    exact, short = dense("float32"), dense(policy)
+    assert {variable.dtype for variable in short.variables} == {"float32"}
+    assert short.layers[0].compute_dtype == policy.removeprefix("mixed_")
+    x = np.random.default_rng(6).normal(size=(32, 7)).astype(np.float32)
+    np.testing.assert_allclose(short(x), exact(x), atol=4 * 2.0**-digits)
+    assert np.abs(np.asarray(short(x), np.float32) - exact(x)).max() > 0
+
+    weight = short.layers[0].kernel
+    training = Training.model_validate({"epochs": 1, "optimizer": {"learning_rate": 1e-7, "lars": "none"}})
+    optimizer = LarsAdam(training.optimizer)
+    optimizer.build([weight])
+    before = weight.numpy()
+    optimizer.apply([tf.ones_like(weight.value)], [weight])
+    moved = before - weight.numpy()
+    large = np.abs(before) < 0.5
+    np.testing.assert_allclose(moved[large], 1e-7, atol=3e-8)

@@ -1,0 +1,133 @@
+"""Groups of gradients: by equal bytes, layer, block and list, in the order in which the backward graph is ready."""
+
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from scipy.stats import kendalltau
+
+from fcdensenet.build import build
+from fcdensenet.config import NetworkConfig
+from namsa.errors import InputError
+from train.experiment.experiment import Reduction
+from train.ranks import grouping
+
+NETWORK = NetworkConfig(
+    input_shape=(2, 16, 24), layers=(2, 2, 1, 2, 2), growth=4, kernel=3, first_kernel=3, first_filters=4, dropout=0.5
+)
+
+
+def traced(work):
+    """What `work` returns at the tracing of a tf.function."""
+    found = []
+    tf.function(lambda: found.append(work()), autograph=False)()
+    return found[0]
+
+
+def test_equal_runs_have_about_equal_sizes():
+    backward = [5, 4, 3, 2, 1, 0]
+    assert grouping.equal_runs([1] * 6, backward, 3) == [[5, 4], [3, 2], [1, 0]]
+    sizes = list(np.random.default_rng(0).integers(1, 100, 200))
+    order = list(np.random.default_rng(1).permutation(200))
+    runs = grouping.equal_runs(sizes, order, 8)
+    assert [index for run in runs for index in run] == order
+    loads = [sum(sizes[index] for index in run) for run in runs]
+    assert max(loads) - min(loads) <= 2 * max(sizes)
+
+
+def test_no_run_is_empty_where_one_gradient_outweighs_all():
+    assert grouping.equal_runs([1, 1000, 1], [2, 1, 0], 8) == [[2], [1], [0]]
+    assert grouping.equal_runs([5], [0], 8) == [[0]]
+
+
+def test_a_group_stands_where_its_last_gradient_does():
+    assert grouping.by_colour(["a", "b", "a", "b", "c"], [4, 0, 3, 1, 2]) == [[4], [3, 1], [0, 2]]
+
+
+def test_readiness_is_the_longest_chain_before():
+    """A short branch is ready first, whatever the order of the variables or of the operations."""
+
+    def work():
+        long = tf.zeros(3) + 1.0
+        for _ in range(3):
+            long = tf.sin(long)
+        short = tf.cos(tf.zeros(3) + 2.0)
+        return grouping.readiness([long, short, tf.sin(short), tf.sin(long)])
+
+    assert traced(work) == [1, 2, 0, 3]
+
+
+@pytest.fixture(scope="module")
+def densenet():
+    """(paths, readiness, the order in which one thread did finish them) of a network with skips."""
+    model = build(NETWORK, seed=0)
+    weights, order = model.trainable_variables, []
+
+    def clock(_):
+        return np.float64(time.perf_counter())
+
+    @tf.function(autograph=False)
+    def finished(x):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(model(x, training=True) ** 2)
+        gradients = tape.gradient(loss, [weight.value for weight in weights])
+        order[:] = grouping.readiness(gradients)
+        # Not tf.timestamp: a stateful operation waits for the one made before it.
+        return [tf.numpy_function(clock, [tf.reshape(g, [-1])[:1]], tf.float64, stateful=False) for g in gradients]
+
+    x = tf.random.normal((1, 16, 24, 2), seed=0)
+    times = np.median([[float(t) for t in finished(x)] - np.float64(0) for _ in range(9)][2:], axis=0)
+    return [weight.path for weight in weights], order, np.argsort(times)
+
+
+def test_readiness_of_a_densenet_goes_from_the_last_block_to_the_first(densenet):
+    paths, order, _ = densenet
+    blocks = list(dict.fromkeys(grouping.colours([paths[index] for index in order], Reduction(grouping="block"))))
+    assert blocks == ["last", "up1", "tu1", "up2", "tu2", "bottom", "td2", "down2", "td1", "down1", "first"]
+    kernels = [paths[index] for index in order if paths[index].startswith("down1_conv") and "kernel" in paths[index]]
+    assert kernels == ["down1_conv2/kernel", "down1_conv1/kernel"]
+
+
+def test_blocks_are_groups_in_that_order(densenet):
+    paths, order, _ = densenet
+    found = grouping.by_colour(grouping.colours(paths, Reduction(grouping="block")), order)
+    assert sorted(index for group in found for index in group) == list(range(len(paths)))
+    assert [{paths[i].split("_")[0].split("/")[0] for i in group} for group in found][:3] == [
+        {"last"},
+        {"up1"},
+        {"tu1"},
+    ]
+    layers = grouping.by_colour(grouping.colours(paths, Reduction(grouping="layer")), order)
+    assert {paths[index] for index in layers[0]} == {"last/kernel", "last/bias"}
+
+
+def test_layers_blocks_and_lists_by_path():
+    paths = ["first/kernel", "down1_conv2/kernel", "down1_conv2/bias", "model/td1_norm/gamma"]
+    layers = ["first", "down1_conv2", "down1_conv2", "model/td1_norm"]
+    assert grouping.colours(paths, Reduction(grouping="layer")) == layers
+    assert grouping.colours(paths, Reduction(grouping="block")) == ["first", "down1", "down1", "td1"]
+    listed = Reduction(grouping="list", group_list=(("*norm*", "first/*"), ("down1_*",)))
+    assert grouping.colours(paths, listed) == ["0", "1", "1", "0"]
+
+
+@pytest.mark.parametrize(
+    ("patterns", "message"),
+    [
+        ([["a/*"]], "the variable b/kernel in no group"),
+        ([["a/*", "b/*"], ["*/bias"]], "the variable a/bias in groups 0, 1"),
+        ([["*"], ["c/*", "d"]], r"group 1 \(c/\*, d\) has no variable"),
+    ],
+)
+def test_a_list_has_every_variable_once(patterns, message):
+    config = Reduction.model_validate({"grouping": "list", "group_list": patterns})
+    with pytest.raises(InputError, match=message):
+        grouping.colours(["a/kernel", "a/bias", "b/kernel"], config)
+
+
+@pytest.mark.slow
+def test_readiness_is_nearly_the_order_of_execution(densenet):
+    _, order, executed = densenet
+    place = np.empty((2, len(order)))
+    place[0, order] = place[1, executed] = np.arange(len(order))
+    assert kendalltau(*place).statistic > 0.8

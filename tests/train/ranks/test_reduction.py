@@ -1,0 +1,225 @@
+"""The choices of `training.reduction`, among four ranks and against the same written by hand for one."""
+
+import json
+import os
+
+import four_ranks
+import launch
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from namsa.errors import InputError
+from train.experiment.experiment import Reduction
+from train.optimization import losses, precision
+from train.optimization.loop import make_step
+from train.optimization.optimizers import LarsAdam
+from train.ranks import reduction
+
+
+@pytest.fixture(scope="module")
+def together(tmp_path_factory):
+    out = tmp_path_factory.mktemp("four_ranks")
+    ended = launch.horovodrun("tests/support/four_ranks.py", out, ranks=four_ranks.RANKS)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return out, [json.loads((out / f"{rank}.json").read_text()) for rank in range(four_ranks.RANKS)]
+
+
+class Alone:
+    """One process that trains with nothing of `reduction` or `make_step`."""
+
+    def __init__(self):
+        self.training = four_ranks.configured({})
+        self.model = four_ranks.small_model(seed=0)
+        self.weights = self.model.trainable_variables
+        self.optimizer = LarsAdam(self.training.optimizer)
+        self.optimizer.build(self.weights)
+
+    def gradients(self, x, y):
+        """Those of the loss; `huber` is its part that depends on the samples."""
+        with tf.GradientTape() as tape:
+            huber = losses.huber(self.model(x, training=True), y, losses.huber_delta(self.training.loss, 0))
+            loss = huber + losses.l2(losses.kernels(self.weights), self.training.loss.l2)
+        self.huber = float(huber)
+        return tape.gradient(loss, [weight.value for weight in self.weights])
+
+
+def assert_close(out, name, weights, tolerance=2e-6):
+    with np.load(out / f"{name}.npz") as file:
+        for found, wanted in zip(file.values(), weights, strict=True):
+            np.testing.assert_allclose(found, wanted, atol=tolerance)
+
+
+@pytest.mark.slow
+def test_all_ranks_have_the_same_weights(together):
+    for name in four_ranks.TRAINED:
+        assert len({found["digest"][name] for found in together[1]}) == 1, name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", four_ranks.GROUPED)
+def test_no_gradient_is_lost_or_misplaced(together, name):
+    assert [found["exact"][name] for found in together[1]] == [0.0] * four_ranks.RANKS
+
+
+@pytest.mark.slow
+def test_four_ranks_are_one_with_four_times_the_batch(together):
+    alone, hubers = Alone(), []
+    for x, y in four_ranks.batches():
+        alone.optimizer.apply(alone.gradients(x, y), alone.weights)
+        hubers.append(alone.huber)
+    assert_close(together[0], "groups", alone.weights)
+    for found in together[1]:
+        np.testing.assert_allclose(found["huber"]["groups"], hubers, rtol=1e-5)
+
+
+@pytest.mark.slow
+def test_with_lag_a_step_takes_the_gradient_of_the_one_before(together):
+    out, found = together
+    alone = Alone()
+    previous = [tf.zeros(weight.shape) for weight in alone.weights]
+    for x, y in four_ranks.batches():
+        now = alone.gradients(x, y)
+        alone.optimizer.apply(previous, alone.weights)
+        previous = now
+    assert_close(out, "lag", alone.weights)
+    before, after = zip(*(rank["waiting"] for rank in found), strict=True)
+    assert len(set(before)) == four_ranks.RANKS  # what waits is each rank's own
+    assert len(set(after)) == 1  # and, once averaged, the state of the job
+
+
+@pytest.mark.slow
+def test_local_steps_then_the_mean_of_weights_and_moments(together):
+    out, found = together
+    ranks = [Alone() for _ in range(four_ranks.RANKS)]
+    for number, (x, y) in enumerate(four_ranks.batches(), start=1):
+        for rank, alone in enumerate(ranks):
+            alone.optimizer.apply(alone.gradients(x[rank : rank + 1], y[rank : rank + 1]), alone.weights)
+        if number in (2, 4, four_ranks.STEPS):  # every second step, and the epoch's last
+            for same in zip(
+                *([*alone.weights, *alone.optimizer.m, *alone.optimizer.v] for alone in ranks), strict=True
+            ):
+                mean = np.mean([variable.numpy() for variable in same], axis=0)
+                for variable in same:
+                    variable.assign(mean)
+    assert_close(out, "local", ranks[0].weights)
+    assert len({rank["moments"] for rank in found}) == 1
+    losses_of_ranks = [rank["huber"]["local"] for rank in found]
+    assert len({row[0] for row in losses_of_ranks}) == four_ranks.RANKS  # between, each rank's own
+    assert len({row[1] for row in losses_of_ranks}) == 1
+
+
+# ---- What Horovod did, by its own record ----------------------------------------------------------------------------
+
+
+def data_operations(events, tensors):
+    """The sets of tensors that went through the wire together, in order."""
+    operations, open_now = [], None
+    for event in events:
+        if event.get("name") == "GLOO_ALLREDUCE":
+            if open_now is None:
+                operations.append(open_now := set())
+            open_now.add(tensors[event["pid"]])
+        elif event["ph"] == "E":
+            open_now = None
+    return operations
+
+
+@pytest.mark.slow
+def test_whole_groups_are_reduced_and_nothing_is_gathered_after_the_first_step(together):
+    events = [event for event in json.loads((together[0] / "timeline.json").read_text()) if "ph" in event]
+    named = [event for event in events if event.get("name") == "process_name" and "name" in event.get("args", {})]
+    tensors = {event["pid"]: event["args"]["name"] for event in named}
+    groups = [{"numbers"}]
+    for number, members in enumerate(four_ranks.BLOCKS):
+        groups.append({f"grad_g{number}_{member}of{members}" for member in range(1, members + 1)})
+    operations = data_operations(events, tensors)
+    assert len(operations) == four_ranks.STEPS * len(groups)
+    for group in groups:
+        assert operations.count(group) == four_ranks.STEPS
+    requests = [tensors[e["pid"]] for e in events if e["ph"] == "X" and e["name"] in {str(r) for r in range(4)}]
+    for group in groups:  # a rank's request reaches rank 0 once, before the first reduction, and never again
+        assert all(requests.count(tensor) == four_ranks.RANKS for tensor in group)
+
+
+# ---- One process ----------------------------------------------------------------------------------------------------
+
+
+def stepped(choice, batches, **sections):
+    config, model = four_ranks.configured(choice), four_ranks.small_model(seed=0)
+    config = config.model_validate(config.model_dump() | sections)
+    optimizer = precision.with_loss_scale(LarsAdam(config.optimizer), config)
+    optimizer.build(model.trainable_variables)
+    waiting = reduction.waiting(model.trainable_variables, config.reduction)
+    step = make_step(model, optimizer, config, waiting)
+    rows = [step(x, y, tf.constant(four_ranks.RATE), tf.constant(10.0)).numpy() for x, y in batches]
+    return [weight.numpy() for weight in model.trainable_variables], rows, waiting
+
+
+def test_without_lag_nothing_waits():
+    reduction.start(Reduction())
+    plain, _, waiting = stepped({}, four_ranks.batches())
+    assert waiting == []
+    zero, _, _ = stepped({"lag": 0}, four_ranks.batches())
+    for ours, theirs in zip(plain, zero, strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+def test_late_gradients_follow_a_changing_loss_scale():
+    """A scale that doubles between a gradient and its use changes nothing."""
+    reduction.start(Reduction())
+    plain, rows, _ = stepped({"lag": 1}, four_ranks.batches())
+    scaled = {"compute": "mixed_float16", "initial_loss_scale": 8.0, "growth_steps": 2}
+    found, scaled_rows, _ = stepped({"lag": 1}, four_ranks.batches(), precision=scaled)  # the model stays float32
+    assert [row[2] for row in scaled_rows] == [8, 8, 16, 16, 32]
+    for ours, theirs in zip(found, plain, strict=True):
+        np.testing.assert_allclose(ours, theirs, atol=1e-7)
+    np.testing.assert_allclose([row[3] for row in scaled_rows], [row[3] for row in rows], rtol=1e-5)
+    assert rows[0][3] == 0
+
+
+def test_horovod_is_told_before_it_starts(monkeypatch):
+    reduction.start(Reduction())
+    told = {}
+    monkeypatch.setattr(reduction.hvd, "init", lambda: told.update(os.environ))
+    monkeypatch.setattr(os, "environ", dict(os.environ))
+    reduction.start(Reduction(cache_capacity=0, fusion_threshold_mib=64, cycle_time_ms=0.1, hierarchical=True))
+    wanted = {
+        "CACHE_CAPACITY": "0",
+        "FUSION_THRESHOLD": str(2**26),
+        "CYCLE_TIME": "0.1",
+        "HIERARCHICAL_ALLREDUCE": "1",
+        "DISABLE_GROUP_FUSION": "1",
+    }
+    assert {name: told[f"HOROVOD_{name}"] for name in wanted} == wanted
+    reduction.start(Reduction(groups=0))
+    assert (told["HOROVOD_DISABLE_GROUP_FUSION"], told["HOROVOD_HIERARCHICAL_ALLREDUCE"]) == ("0", "0")
+
+
+def test_hierarchical_is_refused_where_horovod_would_ignore_it(monkeypatch):
+    reduction.start(Reduction())
+    monkeypatch.setattr(reduction.hvd, "init", lambda: None)
+    monkeypatch.setattr(reduction.hvd, "size", lambda: 2)
+    monkeypatch.setattr(reduction, "rank_and_size", lambda: (0, 2))
+    with pytest.raises(InputError, match="hierarchical needs Horovod built with NCCL"):
+        reduction.start(Reduction(hierarchical=True))
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"grouping": "list"}, "go together"),
+        ({"group_list": [["*"]]}, "go together"),
+        ({"groups": 0, "grouping": "layer"}, "tensor by tensor"),
+        ({"synchronise": 4, "lag": 1}, "synchronise: step alone"),
+        ({"synchronise": "epoch", "compression": "fp16"}, "synchronise: step alone"),
+    ],
+)
+def test_choices_that_do_not_go_together(choice, message):
+    with pytest.raises(ValueError, match=message):
+        Reduction.model_validate(choice)
+
+
+def test_local_steps_need_no_loss_scale():
+    with pytest.raises(ValueError, match="mixed_bfloat16"):
+        four_ranks.training(reduction={"synchronise": 2}, precision={"compute": "mixed_float16"})

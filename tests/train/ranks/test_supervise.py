@@ -1,0 +1,131 @@
+"""Starting again, with jobs that take no time: small scripts that leave what a real one would."""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from paths import ROOT
+
+from namsa.errors import InputError, WorkError
+from train.ranks.supervise import Plan, launcher, leave, standing, supervise
+
+AT_ONCE = {"pause_s": 0.0}
+
+
+class Job:
+    """Its n-th start runs codes[n]: an exit code for its own line and, after a comma, a file that it makes."""
+
+    def __init__(self, place, *endings):
+        self.ended, self.place, self.endings, self.ranks, self.said = place / "ended", place, list(endings), [], []
+
+    def __call__(self, ranks):
+        self.ranks.append(ranks)
+        code, _, made = str(self.endings[min(len(self.ranks), len(self.endings)) - 1]).partition(",")
+        leaves = f"""echo '{{"exit_code": {code}}}' > {self.ended}; """ if code != "killed" else ""
+        makes = f"touch {self.place / made}; " if made else ""
+        return ["sh", "-c", f"{makes}{leaves}exit 1"]
+
+    def supervised(self, **plan):
+        seen = lambda: sorted(path.name for path in self.place.glob("step-*"))  # noqa: E731
+        return supervise(self, Plan(**AT_ONCE | plan), self.ended, seen, self.said.append)
+
+
+@pytest.fixture(autouse=True)
+def at_root(monkeypatch):
+    monkeypatch.chdir(ROOT)
+
+
+def test_a_job_that_gets_on_is_started_until_it_is_done(tmp_path):
+    job = Job(tmp_path, "killed,step-1", "1,step-2", "killed,step-3", 0)
+    assert job.supervised() == 0
+    assert len(job.ranks) == 4
+    assert job.said[0] == "the job ended with exit code 1; starting it again in 0 s (1 of 10)"
+
+
+@pytest.mark.parametrize("code", [2, 130])
+def test_input_at_fault_and_interrupts_are_final(tmp_path, code):
+    job = Job(tmp_path, code)
+    assert job.supervised() == code
+    assert len(job.ranks) == 1
+
+
+def test_one_that_gets_no_further_twice_is_given_up(tmp_path):
+    job = Job(tmp_path, "1,step-1", "killed")
+    with pytest.raises(WorkError, match="exit code 1, for the second time without getting further"):
+        job.supervised()
+    assert len(job.ranks) == 3
+
+
+def test_with_fewer_ranks_down_to_the_least(tmp_path):
+    job = Job(tmp_path, "killed")
+    with pytest.raises(WorkError, match="second time"):
+        job.supervised(ranks=12, min_ranks=4, fewer_by=4)
+    assert job.ranks == [12, 12, 8, 8, 4, 4]
+    assert "starting it again with 8 ranks" in job.said[1]
+
+
+def test_restarts_are_counted(tmp_path):
+    job = Job(tmp_path, *(f"1,step-{n}" for n in range(9)))
+    with pytest.raises(WorkError, match="exit code 1 after 2 restarts"):
+        job.supervised(max_restarts=2)
+    assert len(job.ranks) == 3
+
+
+def test_a_launcher_that_is_not_there_is_an_input_error(tmp_path):
+    with pytest.raises(InputError, match="cannot start /nowhere/horovodrun: No such file"):
+        supervise(lambda ranks: ["/nowhere/horovodrun"], Plan(), tmp_path / "ended", lambda: 0)
+
+
+def test_the_number_of_ranks_goes_into_the_launchers_words():
+    assert launcher(["horovodrun", "-np", "{ranks}"], 3) == ["horovodrun", "-np", "3"]
+    assert launcher(["srun", "-n4"], None) == ["srun", "-n4"]
+    for words, ranks in ((["srun"], 3), (["srun", "-n{ranks}"], None)):
+        with pytest.raises(InputError, match="--ranks N and {ranks}"):
+            launcher(words, ranks)
+
+
+def test_standing_changes_with_checkpoints_and_samples(tmp_path):
+    run_dir, data = tmp_path / "run", tmp_path / "data"
+    found = [standing([run_dir], data)]
+    (run_dir / "checkpoints").mkdir(parents=True)
+    (run_dir / "checkpoints" / "step-000000003.npz").touch()
+    found.append(standing([run_dir], data))
+    data.mkdir()
+    (data / "shard").write_bytes(bytes(10**5))
+    found.append(standing([run_dir], data))
+    assert len(set(found)) == 3
+
+
+def test_what_cannot_be_left_is_no_further_fault(tmp_path):
+    (tmp_path / "file").touch()
+    leave(tmp_path / "file" / "ended", 1)
+    leave(None, 1)
+    leave(tmp_path / "new" / "ended", 130)
+    assert (tmp_path / "new" / "ended").read_text() == '{"exit_code": 130}'
+
+
+@pytest.mark.parametrize(("launcher", "handed_on"), [("horovodrun", "SIGTERM"), ("mpiexec", "SIGUSR1")])
+def test_a_signal_reaches_the_job_once_and_ends_the_supervisor(tmp_path, launcher, handed_on):
+    (tmp_path / launcher).symlink_to(sys.executable)
+    job = (
+        "import signal, sys, time; from pathlib import Path\n"
+        "def come(number, _): print(signal.Signals(number).name, flush=True)\n"
+        "for number in (signal.SIGTERM, signal.SIGUSR1): signal.signal(number, come)\n"
+        f"Path({str(tmp_path / 'ready')!r}).touch()\n"
+        "time.sleep(0.5); time.sleep(0.5); sys.exit(0)\n"
+    )
+    script = (
+        "import sys; from pathlib import Path; from train.ranks.supervise import Plan, supervise\n"
+        f"line, ended = [{str(tmp_path / launcher)!r}, '-c', {job!r}], Path({str(tmp_path / 'ended')!r})\n"
+        "sys.exit(supervise(lambda _: line, Plan(), ended, int))"
+    )
+    line = [sys.executable, "-c", script]
+    with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:
+        while not (tmp_path / "ready").exists():
+            time.sleep(0.02)
+        os.killpg(process.pid, signal.SIGINT)
+        assert process.communicate(timeout=20)[0] == f"{handed_on}\n"
+    assert process.returncode == 130

@@ -1,0 +1,103 @@
+"""The differentiable multislice against namsa's, its gradient, and what a few steps do."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from plane_of_atoms import EXPERIMENT, MAX_Q, SCAN, THICKNESS, crystal, sample
+
+from namsa.engines import multislice
+from namsa.errors import InputError
+from namsa.inverse import consistency, mott_bethe
+from namsa.physics import detector as detectors
+from namsa.physics import optics, potential
+from namsa.physics.grid import Grid
+from train.reconstruction import refine
+
+GRID = Grid((40, 48), (7.6, 8.8))
+POSITIONS = np.array([[0.3, 1.1], [3.7, 2.9], [6.6, 8.1]])
+
+
+def potentials(count: int) -> np.ndarray:
+    """(count, 40, 48) V·Å, smooth, all different."""
+    rng = np.random.default_rng(7)
+    q = np.sqrt(GRID.squared_frequency())
+    noise = np.fft.fft2(rng.normal(size=(count, *GRID.shape))) * np.exp(-(q**2))
+    fields = np.fft.ifft2(noise).real
+    return (300 * (fields - fields.min()) / np.ptp(fields)).astype(np.float32)
+
+
+def test_tensorflow_simulates_what_namsa_does() -> None:
+    v = potentials(3)
+    model = refine.multislice(EXPERIMENT, THICKNESS, GRID, distinct=3)
+    assert model.counts == (2, 2, 2)
+    found = model.patterns(tf.constant(v), POSITIONS).numpy()
+
+    antialias, sigma = GRID.antialias(), optics.interaction_constant(200e3)
+    slices = [potential.transmission(field.astype(float), sigma, antialias, np.complex128) for field in v]
+    order = np.repeat(np.arange(3), 2)
+    wavelength = optics.wavelength_angstrom(200e3)
+    fresnel = multislice.propagator(GRID, wavelength, 2.0)
+    lens = optics.lens(GRID, 200e3, 20, {"C10": -40.0})
+    run = multislice.engine(GRID, potential.Slices(slices, order, 2.0), fresnel)
+    wanted = detectors.collect(run(lens)(POSITIONS), detectors.bin_matrices(GRID, wavelength, EXPERIMENT.detector))
+    np.testing.assert_allclose(found, wanted, atol=2e-6 * wanted.max())
+
+
+def test_partial_coherence_is_the_same_sum() -> None:
+    blurred = EXPERIMENT.microscope.model_copy(update={"source_size_angstrom": 0.8, "source_points": 2})
+    experiment = EXPERIMENT.model_copy(update={"microscope": blurred})
+    v = potentials(1)
+    where = consistency.Scene(GRID, POSITIONS, np.ones(len(POSITIONS), bool))
+    wanted = consistency.simulate(6 * v[0].astype(float), experiment, THICKNESS, where)
+    found = refine.multislice(experiment, THICKNESS, GRID).patterns(tf.constant(v), POSITIONS).numpy()
+    np.testing.assert_allclose(found, wanted, atol=3e-6 * wanted.max())
+
+
+def test_gradient_is_the_slope() -> None:
+    model = refine.multislice(EXPERIMENT, THICKNESS, GRID)
+    truth, v = potentials(1), tf.Variable(0.7 * potentials(1))
+    measured = model.patterns(tf.constant(truth), POSITIONS)
+
+    def value(field: tf.Tensor) -> tf.Tensor:
+        return refine.loss(model.patterns(field, POSITIONS), measured)
+
+    with tf.GradientTape() as tape:
+        at = value(v)
+    gradient = tape.gradient(at, v).numpy()
+    rng, q = np.random.default_rng(3), np.sqrt(GRID.squared_frequency())
+    for _ in range(3):
+        way = np.fft.ifft2(np.fft.fft2(rng.normal(size=GRID.shape)) * np.exp(-(q**2))).real[None].astype(np.float32)
+        way *= 3 / abs(way).max()  # V·Å: the loss is even, and single precision sees it
+        slope = (value(v + way) - value(v - way)) / 2
+        np.testing.assert_allclose(np.sum(gradient * way), slope, rtol=0.02, atol=1e-5 * float(at))
+
+
+def test_truth_stays_and_a_perturbed_truth_comes_back() -> None:
+    model = refine.multislice(EXPERIMENT, THICKNESS, GRID)
+    made, _ = sample(crystal("Cu"))
+    where = consistency.Scene(GRID, np.array(made.provenance["positions_angstrom"]), np.ones(SCAN[0] * SCAN[1], bool))
+    truth = (made.projected_potential / 6)[None].astype(np.float32)
+    chosen = np.arange(0, len(where.positions), 9)
+    own = refine.loss(model.patterns(tf.constant(truth), where.positions[chosen]), made.cbed[chosen])
+    assert own < 1e-8
+    v = tf.Variable(truth * 0.8)
+    losses = refine.descend(model, v, where.positions, made.cbed, steps=12, batch=48, rate=8.0, seed=0)
+    assert losses[-1] < 0.5 * losses[0]
+    errors = [np.sqrt(np.mean((field - truth) ** 2)) for field in (truth * 0.8, v.numpy())]
+    assert errors[1] < errors[0]
+    assert v.numpy().min() >= 0
+
+
+def test_refinement_explains_more_of_the_patterns() -> None:
+    made, density = sample(crystal("Cu"))
+    transfer = mott_bethe.of_elements({"Cu": 1}, MAX_Q)
+    where = consistency.scene(EXPERIMENT, THICKNESS, SCAN)
+    estimate = density + 0.15 * np.std(density) * np.random.default_rng(1).normal(size=SCAN)
+    found = refine.refine(estimate, made.cbed, EXPERIMENT, THICKNESS, transfer, where, steps=12, seed=1)
+    assert found.density.shape == SCAN
+    assert found.scores[1] < 0.9 * found.scores[0]
+    none = refine.refine(estimate, made.cbed, EXPERIMENT, THICKNESS, transfer, where, steps=0)
+    # Without a step: what the potential's band and the scan's edges leave of the estimate.
+    assert np.corrcoef(none.density.ravel(), estimate.ravel())[0, 1] > 0.99
+    with pytest.raises(InputError, match="7 distinct slices of 6"):
+        refine.multislice(EXPERIMENT, THICKNESS, GRID, distinct=7)

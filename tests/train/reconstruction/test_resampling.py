@@ -1,0 +1,116 @@
+"""What fits a network, what is resampled, and what is refused."""
+
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from namsa import InputError
+from namsa.io.foreign import Patterns
+from train.reconstruction import resampling as fit
+from train.reconstruction.models import Conditions
+
+TRAINED = Conditions(
+    energy_ev=200e3,
+    semiangle_mrad=20.0,
+    scan_shape=(8, 12),
+    scan_step_angstrom=(0.4, 0.5),
+    detector_shape=(4, 6),
+    pixel_mrad=(8.0, 8.0),
+    first_edge=(-2.0, -3.0),
+    symmetric=True,
+)
+DATA = Patterns(
+    data=SimpleNamespace(shape=(20, 30, 33, 49), chunks=None),
+    backwards=False,
+    scan_step_angstrom=(0.4, 0.5),
+    scan_origin_angstrom=(0.0, 0.0),
+    pixel_mrad=(1.0, 1.0),
+    energy_ev=200e3,
+    semiangle_mrad=20.0,
+    centre_pixels=None,
+    rotation_deg=0.0,
+    flip=False,
+    fractions=True,
+)
+CENTRE, PATH = (16.0, 24.0), Path("scan.h5")
+
+
+def test_every_misfit_is_named_at_once():
+    wrong = replace(DATA, energy_ev=300e3, semiangle_mrad=25.0, scan_step_angstrom=(0.9, 0.5), pixel_mrad=(1.0, 17.0))
+    with pytest.raises(InputError) as error:
+        fit.plan(wrong, CENTRE, TRAINED, PATH)
+    for part in ("300 keV, trained for 200 ± 2 %", "25 mrad, trained for 20 ± 5 %", "0.9 and 0.5 Å, at most 0.8 and 1",
+                 "1 and 17 mrad, at most 16"):  # fmt: skip
+        assert part in str(error.value)
+    fit.check(replace(DATA, energy_ev=203e3, semiangle_mrad=19.2), TRAINED, PATH)
+
+
+def test_shared_out_pixels_lose_no_electron_that_lands_on_the_detector():
+    binning = fit.plan(DATA, CENTRE, TRAINED, PATH).binning
+    assert binning.shape == (24, 33 * 49)
+    patterns = np.zeros((33, 49))
+    patterns[3:30, 2:47] = np.random.default_rng(0).random((27, 45))  # all of them within 16 and 24 mrad
+    assert (binning @ patterns.ravel()).sum() == pytest.approx(patterns.sum())
+    even = (binning @ np.ones(33 * 49)).reshape(4, 6)
+    np.testing.assert_allclose(even, 64, rtol=1e-5)  # 8 mrad squared of pixels of 1 mrad
+    # An electron at +5 mrad in y and −13 mrad in x, and one on the border of four pixels.
+    spot = np.zeros((33, 49))
+    spot[21, 11] = 1
+    assert np.argwhere((binning @ spot.ravel()).reshape(4, 6)).tolist() == [[2, 1]]
+    spot = np.zeros((33, 49))
+    spot[16, 24] = 1
+    np.testing.assert_allclose((binning @ spot.ravel()).reshape(4, 6)[1:3, 2:4], 0.25)
+
+
+@pytest.mark.parametrize("flip", [False, True])
+@pytest.mark.parametrize("degrees", [0.0, 90.0, 180.0, -37.0])
+def test_a_turned_detector_is_turned_back(degrees, flip):
+    size = 201  # fine and large, so that the moment of the network's pixels is that of the electron
+    trained = replace(TRAINED, detector_shape=(60, 60), pixel_mrad=(2.0, 2.0), first_edge=(-30.0, -30.0))
+    y, x = 17.0, -41.0  # where the electron is on the detector, from the optic axis
+    matrix = fit.turned((size, size), (1.0, 1.0), (100.0, 100.0), degrees, flip, trained)
+    spot = np.zeros((size, size))
+    spot[100 + int(y), 100 + int(x)] = 1
+    found = (matrix @ spot.ravel()).reshape(60, 60)
+    angle, first, second = np.deg2rad(degrees), *((x, y) if flip else (y, x))
+    wanted = (first * np.cos(angle) - second * np.sin(angle), first * np.sin(angle) + second * np.cos(angle))
+    centres = (np.arange(60) - 29.5) * 2
+    assert found.sum() == pytest.approx(1)
+    assert found.sum(axis=1) @ centres == pytest.approx(wanted[0], abs=1)
+    assert found.sum(axis=0) @ centres == pytest.approx(wanted[1], abs=1)
+
+
+def test_a_turned_detector_agrees_with_a_straight_one_and_its_dark_corners_are_said():
+    straight = fit.plan(DATA, CENTRE, TRAINED, PATH).binning
+    turned = fit.turned((33, 49), (1.0, 1.0), CENTRE, 0.0, False, TRAINED)
+    assert abs(straight - turned).max() < 1e-6
+    square = replace(TRAINED, detector_shape=(4, 4), first_edge=(-2.0, -2.0))
+    plan = fit.plan(replace(DATA, rotation_deg=45.0), CENTRE, square, PATH)
+    assert any("in the corners" in line for line in plan.said)
+
+
+def test_a_detector_that_ends_too_early_is_refused():
+    with pytest.raises(InputError, match=r"reaches 10.5 mrad .* pixel \(10.0, 24.0\), the network's 16.0 mrad"):
+        fit.plan(DATA, (10.0, 24.0), TRAINED, PATH)
+
+
+@pytest.mark.parametrize(("step", "positions"), [(0.4, 31), (0.397, 31), (0.6, 46), (0.25, 19), (0.1, 8)])
+def test_a_slope_stays_a_slope_whatever_the_step(step, positions):
+    weights, found = fit.hat(31, step, 0.4)
+    assert weights.shape[0] == positions
+    assert found == (step if positions == 31 else 0.4)
+    np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-6)
+    inner = (weights @ (step * np.arange(31)))[1:-1]  # the last hats are cut off by the scan's ends
+    np.testing.assert_allclose(inner, found * np.arange(positions)[1:-1], rtol=1e-5)
+    noise = np.sqrt(weights.multiply(weights).sum(axis=1))[1:-1].max()
+    assert noise < 0.62 if step == 0.1 else noise <= 1  # of four patterns a step three are averaged, as 1 : 2 : 1
+
+
+def test_what_is_done_is_said():
+    plan = fit.plan(replace(DATA, scan_step_angstrom=(0.25, 0.5)), CENTRE, TRAINED, PATH)
+    assert plan.step_angstrom == (0.4, 0.5)
+    assert (plan.down.shape[0], plan.along.shape[0]) == (12, 30)
+    assert "scan resampled from steps of 0.25 and 0.5 Å to 0.4 and 0.5 Å: 12×30 positions" in plan.said

@@ -1,0 +1,235 @@
+"""Evaluation with a predictor that is known: which numbers come out, for whom, and what is kept for the report."""
+
+import json
+from contextlib import nullcontext
+from types import SimpleNamespace
+
+import ase
+import numpy as np
+import pytest
+
+from namsa.dataset.manifest import Entry
+from namsa.dataset.records import decode, encode
+from namsa.pixels import Frame
+from namsa.simulate import Sample
+from train.measure import atomic_columns as columns
+from train.measure.metrics import NAMES, metrics
+from train.reports.evaluate import PICTURES, choose, evaluate, predictor, read_predictions, tables
+
+SHAPE, DETECTOR, PROBES = (8, 12), (6, 10), 4
+TRAINING = SimpleNamespace(
+    batch_size=2,
+    inputs=SimpleNamespace(density_scale_e_per_angstrom2=4.0),
+    loss=SimpleNamespace(huber_delta=0.5, relative=False),
+)
+EXPERIMENT = SimpleNamespace(training=TRAINING)
+MEAN_IMAGE = np.full(SHAPE, 2.0)
+
+
+def entry(material, thickness, split):
+    name = f"{material}-001-{thickness:g}A"
+    return Entry(name, material, material, "Fm-3m", (0, 0, 1), thickness, seed=0, split=split)
+
+
+ENTRIES = [entry(m, t, s) for m, s in (("MgO", "test"), ("Si", "dev"), ("Cu", "test")) for t in (20.0, 40.0)]
+
+
+def record(of):
+    rng = np.random.default_rng(len(of.id) + int(of.thickness_angstrom) + ord(of.material[0]))
+    provenance = {
+        "split": "train",  # of the manifest at the time of simulation
+        "thickness_angstrom": of.thickness_angstrom + 0.5,
+        "energy_ev": 200e3,
+        "semiangle_mrad": 3.0,
+        "extent_angstrom": [8.0, 12.0],
+        "positions_angstrom": [[float(n), 0.0] for n in range(PROBES)],
+        "scan_shape": [2, 2],
+        "detector_sampling_mrad": [1.0, 1.0],
+        "detector_origin_mrad": [-2.5, -4.5],
+        "density_sampling_angstrom": [1.0, 1.0],
+        "density_origin_angstrom": [0.0, 0.0],
+    }
+    cbed, density = rng.random((PROBES, *DETECTOR)).astype("f4"), rng.random(SHAPE).astype("f4") * 5
+    return decode(encode(Sample(cbed, density, density, provenance), "float32"))
+
+
+class Dataset:
+    def read(self, sample_id):
+        return record(next(e for e in ENTRIES if e.id == sample_id))
+
+
+def predict(records):
+    """Half of the truth, in batches no larger than configured."""
+    assert 1 <= len(records) <= TRAINING.batch_size
+    return np.stack([r.density / 2 for r in records])
+
+
+class World:
+    """`train.ranks.reduction` for ranks that run one after another: what the others would have sent is put in."""
+
+    def __init__(self, rank=0, others=()):
+        self.sent, self._rank, self._others = [], rank, others
+        self.together = nullcontext
+
+    def rank(self):
+        return self._rank
+
+    def gather_json(self, value):
+        value = json.loads(json.dumps(value, allow_nan=False))
+        self.sent.append(value)
+        theirs = [sent[len(self.sent) - 1] for sent in self._others if len(sent) >= len(self.sent)]
+        return [value, *theirs]
+
+
+def run(entries, run_dir, ranks=None, atoms_of=None):
+    run_dir.mkdir(exist_ok=True)
+    ranks = ranks or World()
+    facts = {"ranks": 1}
+    return evaluate(
+        predict, EXPERIMENT, Dataset(), entries, MEAN_IMAGE, run_dir, ranks=ranks, run=facts, atoms_of=atoms_of
+    )
+
+
+def test_numbers_are_those_of_the_prediction_and_of_the_mean_image(tmp_path):
+    result = run(ENTRIES, tmp_path)
+    assert result == json.loads((tmp_path / "evaluation.json").read_text())
+    assert [row["id"] for row in result["samples"]] == sorted(e.id for e in ENTRIES)
+    for row in result["samples"]:
+        truth = Dataset().read(row["id"]).density
+        measure = {"huber_delta": 0.5, "density_scale": 4.0}
+        assert {name: row[name] for name in NAMES} == metrics(truth / 2, truth, **measure)
+        assert row["mean_predictor"] == metrics(MEAN_IMAGE, truth, **measure)
+        assert row["r_factor"] == pytest.approx(0.5)
+        assert row["thickness_angstrom"] == row["wanted_thickness_angstrom"] + 0.5
+    assert {row["material"]: row["split"] for row in result["samples"]} == {"MgO": "test", "Si": "dev", "Cu": "test"}
+
+
+def test_means_are_over_the_test_split_and_the_tables_over_their_groups(tmp_path):
+    result = run(ENTRIES, tmp_path)
+    test = [row for row in result["samples"] if row["split"] == "test"]
+    assert result["split"] == "test"
+    assert result["mean"]["mae"] == pytest.approx(np.mean([row["mae"] for row in test]))
+    assert result["mean_predictor"]["mae"] == pytest.approx(np.mean([row["mean_predictor"]["mae"] for row in test]))
+    assert [(row["material"], row["split"], row["samples"]) for row in result["by_material"]] == [
+        ("Cu", "test", 2),
+        ("MgO", "test", 2),
+        ("Si", "dev", 2),
+    ]
+    assert [(row["wanted_thickness_angstrom"], row["samples"]) for row in result["by_thickness"]] == [(20, 2), (40, 2)]
+    thin = [row["ssim"] for row in test if row["wanted_thickness_angstrom"] == 20]
+    assert result["by_thickness"][0]["ssim"] == pytest.approx(np.mean(thin))
+    assert [row["split"] for row in result["by_split"]] == ["dev", "test"]
+
+
+def test_dev_speaks_where_there_is_no_test_sample_and_null_where_there_is_none(tmp_path):
+    result = run([e for e in ENTRIES if e.split == "dev"], tmp_path)
+    assert result["split"] == "dev"
+    assert result["mean"]["r_factor"] == pytest.approx(0.5)
+    nothing = run([], tmp_path)
+    assert nothing["split"] is None
+    assert nothing["mean"] == dict.fromkeys(NAMES)
+    assert read_predictions(tmp_path / "predictions.npz")[0] == []
+
+
+def test_two_ranks_find_what_one_finds_and_only_the_first_writes(tmp_path):
+    alone = run(ENTRIES, tmp_path / "alone")
+    # Each of the two calls that a rank makes needs what the other sends in it: let both learn it in turns.
+    first, second = World(0), World(1)
+    for _ in range(2):
+        first, second = World(0, [second.sent]), World(1, [first.sent])
+        run(ENTRIES[::2], tmp_path / "first", first)
+        run(ENTRIES[1::2], tmp_path / "second", second)
+    together = run(ENTRIES[::2], tmp_path / "first", World(0, [second.sent]))
+    assert together == alone
+    assert not list((tmp_path / "second").iterdir())
+    ours, _ = read_predictions(tmp_path / "first" / "predictions.npz")
+    theirs, _ = read_predictions(tmp_path / "alone" / "predictions.npz")
+    assert [picture["id"] for picture in ours] == [picture["id"] for picture in theirs]
+
+
+def test_predictions_hold_arrays_and_facts_without_pickles(tmp_path):
+    run(ENTRIES, tmp_path)
+    pictures, mean_image = read_predictions(tmp_path / "predictions.npz")
+    assert np.array_equal(mean_image, MEAN_IMAGE)
+    assert {picture["id"] for picture in pictures} == {e.id for e in ENTRIES if e.split == "test"}
+    for picture in pictures:
+        stored = Dataset().read(picture["id"])
+        assert np.array_equal(picture["truth"], stored.density)
+        assert np.array_equal(picture["prediction"], stored.density / 2)
+        assert np.allclose(picture["position_averaged"], stored.cbed.mean(axis=0))
+        probes = [int(y) for y, _ in picture["probes_angstrom"]]
+        assert np.array_equal(picture["patterns"], stored.cbed[probes])
+        assert picture["density_frame"] == [[1.0, 1.0], [0.0, 0.0]]
+        assert picture["r_factor"] == pytest.approx(0.5)
+    assert not list(tmp_path.glob(".*"))
+
+
+def sample(number, material, ssim, split="test"):
+    return {"id": f"{number:03}", "material": material, "ssim": ssim, "split": split}
+
+
+def test_pictures_are_the_best_median_and_worst_and_of_many_materials():
+    samples = [sample(n, "common", n / 100) for n in range(60)]
+    samples += [sample(60 + n, f"rare-{n}", 0.7 + n / 100) for n in range(4)]
+    samples += [sample(90, "dev", 1.0, "dev"), sample(91, "flat", None)]
+    chosen = choose(samples)
+    assert len(chosen) == PICTURES
+    assert chosen[0] == "063"  # best SSIM of the test split
+    assert chosen[-1] == "091"  # an undefined SSIM is worst
+    assert "031" in chosen  # rank 32 of 0 ... 64, behind the four rare ones
+    assert {"060", "061", "062"} <= set(chosen)
+
+
+def test_few_samples_are_all_chosen_once():
+    samples = [sample(n, "one", n / 10) for n in range(5)]
+    assert choose(samples) == ["004", "003", "002", "001", "000"]
+    assert choose([]) == []
+
+
+def test_tables_leave_undefined_numbers_out():
+    rows = [
+        {"material": "A", "formula": "A", "space_group": "P1", "split": "test", "wanted_thickness_angstrom": 20.0}
+        | dict.fromkeys(NAMES, value)
+        | {"mean_predictor": dict.fromkeys(NAMES, 1.0)}
+        for value in (2.0, None)
+    ]
+    assert tables(rows)["mean"] == dict.fromkeys(NAMES, 2.0)
+    assert tables(rows[1:])["mean"] == dict.fromkeys(NAMES)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+def test_predictor_undoes_the_normalisation_and_drops_nothing_out(data_format):
+    import keras
+
+    from train.experiment.experiment import Inputs
+
+    stored = record(ENTRIES[0])
+    axis = 3 if data_format == "channels_last" else 1
+    x = keras.Input((*DETECTOR, PROBES) if axis == 3 else (PROBES, *DETECTOR))
+    y = keras.layers.Lambda(lambda x: keras.ops.mean(x, axis=axis, keepdims=True))(keras.layers.Dropout(0.9)(x))
+    inputs = Inputs(layout="detector", power=1.0, density_scale_e_per_angstrom2=3.0)
+    found = predictor(keras.Model(x, y), inputs, data_format)([stored, stored])
+    assert found.shape == (2, *DETECTOR)
+    assert np.allclose(found, 3 * stored.patterns().mean(axis=0) * np.prod(DETECTOR), rtol=1e-5)
+
+
+def test_columns_are_measured_where_the_atoms_are_known(tmp_path):
+    def atoms_of(of):
+        """One column, at a maximum of the density, of all materials but one."""
+        if of.material == "Si":
+            return None
+        places, _ = columns.maxima(record(of).density, Frame((1.0, 1.0), (0.0, 0.0)))
+        y, x = min(places, key=lambda place: np.hypot(*(place - (4, 6))))
+        return ase.Atoms("Cu", positions=[(x, y, 0)], cell=(12, 8, 5), pbc=True)
+
+    result = run(ENTRIES, tmp_path, atoms_of=atoms_of)
+    for row in result["samples"]:
+        known = row["material"] != "Si"
+        assert (set(columns.NAMES) <= row.keys(), set(columns.NAMES) <= row["mean_predictor"].keys()) == (known, known)
+        assert not known or row["columns_found"] == 1  # half the truth has its maximum where the truth has
+        assert not known or row["mean_predictor"]["columns_found"] == 0
+    assert result["mean"]["columns_found"] == 1
+    assert result["mean_predictor"]["columns_found"] == 0
+    assert set(result["mean"]) == {*NAMES, *columns.NAMES}
+    assert set(run(ENTRIES, tmp_path)["mean"]) == set(NAMES)

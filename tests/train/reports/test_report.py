@@ -1,0 +1,212 @@
+"""The report: one self-contained page that says what the files say, and says so where a file is missing."""
+
+import json
+import re
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+
+from namsa.errors import InputError, WorkError
+from train.reports import figures
+from train.reports.evaluate import ARRAYS, write_json, write_predictions
+from train.reports.report import STEP_COLUMNS, write_report
+from train.reports.runs import read_steps
+
+RIVAL = {"huber": 0.4, "mae": 2.0, "psnr": 14.0, "ssim": 0.25, "pearson": 0.3, "r_factor": 0.8}
+NETWORK = {"huber": 0.1, "mae": 0.5, "psnr": 24.0, "ssim": 0.75, "pearson": 0.9, "r_factor": 0.2}
+FACTS = {
+    "id": "MgO<b>-110-20A",
+    "material": "MgO<b>",
+    "formula": "MgO",
+    "space_group": "P4_2/m-3",
+    "split": "test",
+    "zone_axis": [1, -1, 0],
+    "thickness_angstrom": 20.4,
+    "wanted_thickness_angstrom": 20.0,
+}
+STEP = {"epoch": 0, "loss": 2.0, "huber": 1.5, "lr": 1e-4, "delta": 10.0, "step_s": 0.1, "data_s": 0.01, "comm_s": 0.02}
+
+
+def evaluation(network=NETWORK, rival=RIVAL):
+    numbers = network | {"mean_predictor": rival}
+    return {
+        "split": "test",
+        "mean": network,
+        "mean_predictor": rival,
+        "by_split": [{"split": "test", "samples": 1} | numbers],
+        "by_material": [
+            {key: FACTS[key] for key in ("material", "formula", "space_group", "split")} | {"samples": 1} | numbers
+        ],
+        "by_thickness": [{"wanted_thickness_angstrom": 20.0, "samples": 1} | numbers],
+        "run": {"ranks": 4, "parameters": 1234567, "versions": {"namsa": "0.1.0"}},
+        "samples": [FACTS | numbers],
+    }
+
+
+def write_metrics(run_dir, steps):
+    rows = [{"step": step} | STEP | {"loss": 2.0 / step, "huber": 1.5 / step} for step in steps]
+    (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def write_picture(run_dir):
+    rng = np.random.default_rng(0)
+    shapes = {"truth": (8, 12), "prediction": (8, 12), "position_averaged": (6, 6), "patterns": (2, 6, 6)}
+    arrays = {name: rng.random(shapes[name]).astype("f4") for name in ARRAYS}
+    frames = {"density_frame": [[1.0, 1.0], [0.0, 0.0]], "pattern_frame": [[2.0, 2.0], [-5.0, -5.0]]}
+    where = {"extent_angstrom": [8.0, 12.0], "probes_angstrom": [[1.0, 2.0], [3.0, 4.0]], "semiangle_mrad": 4.0}
+    picture = FACTS | NETWORK | {"mean_predictor": RIVAL} | frames | where | arrays
+    write_predictions(run_dir / "predictions.npz", [picture], np.ones((8, 12)))
+
+
+class Page(HTMLParser):
+    """The page's text, addresses and tags; fails where tags do not nest."""
+
+    def __init__(self, path):
+        super().__init__()
+        self.tags, self.addresses, self.open, words = [], [], [], []
+        self.handle_data = words.append
+        self.feed(path.read_text(encoding="utf-8"))
+        self.close()
+        assert not self.open
+        self.text = " ".join(" ".join(words).split())
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.addresses += [value for name, value in attrs if name in ("src", "href", "action")]
+        if tag not in ("meta", "img"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.fixture
+def run_dir(tmp_path):
+    (tmp_path / "config.yaml").write_text("name: quick <i>\nseed: 1\n", encoding="utf-8")
+    write_json(tmp_path / "evaluation.json", evaluation())
+    write_metrics(tmp_path, range(1, 30))
+    return tmp_path
+
+
+def test_page_is_self_contained_and_escaped(run_dir):
+    write_picture(run_dir)
+    path = write_report(run_dir)
+    assert path == run_dir / "report.html"
+    page = Page(path)
+    assert "script" not in page.tags
+    assert "link" not in page.tags
+    assert page.addresses
+    assert all(address.startswith("data:image/") for address in page.addresses)
+    assert "http" not in page.text
+    assert not {"b", "i"} & set(page.tags)
+    assert "quick <i>" in page.text
+    assert "MgO<b>" in page.text
+    assert not list(run_dir.glob(".*"))
+
+
+def test_headline_and_tables_say_what_the_numbers_say(run_dir):
+    text = Page(write_report(run_dir)).text.replace("\u00a0", " ")
+    assert "On 1 held-out sample of 1 material" in text
+    assert "SSIM 0.750 (mean image: 0.250)" in text
+    assert "Pearson correlation 0.900 (mean image: 0.300)" in text
+    assert "0.50 e/Å² (mean image: 2.00 e/Å²)" in text
+    assert "4.0 times smaller" in text
+    assert "higher in 1 of 1 samples" in text
+    assert "10.0 dB higher" in text
+    assert "1,234,567" in text
+    assert "[11\u03040]" in text
+    assert "P4 2 /m3\u0304" in text
+
+
+def test_a_network_that_is_worse_is_called_worse(run_dir):
+    write_json(run_dir / "evaluation.json", evaluation(RIVAL, NETWORK))
+    text = Page(write_report(run_dir)).text
+    assert "That error is 4.0 times larger" in text
+    assert "0.500 lower" in text
+    assert "higher in 0 of 1 samples" in text
+
+
+def test_undefined_numbers_are_dashes(run_dir):
+    write_json(run_dir / "evaluation.json", evaluation(dict.fromkeys(NETWORK), RIVAL))
+    assert "SSIM – (mean image: 0.250)" in Page(write_report(run_dir)).text
+
+
+@pytest.mark.parametrize(
+    ("missing", "says"),
+    [
+        ("config.yaml", "config.yaml is not there"),
+        ("metrics.jsonl", "No step has been recorded"),
+        ("evaluation.json", "No held-out sample has been evaluated"),
+        ("predictions.npz", "predictions.npz is not there"),
+    ],
+)
+def test_a_missing_part_is_said_and_the_rest_is_there(run_dir, missing, says):
+    (run_dir / missing).unlink(missing_ok=True)
+    page = Page(write_report(run_dir))
+    assert says in page.text
+    others = {"config.yaml": "seed: 1", "metrics.jsonl": "29 steps", "evaluation.json": "4.0 times smaller"}
+    assert all(words in page.text for name, words in others.items() if name != missing)
+
+
+def test_one_part_is_enough_and_none_is_an_error(tmp_path):
+    with pytest.raises(InputError, match="no run directory"):
+        write_report(tmp_path)
+    write_metrics(tmp_path, [1])
+    assert "1 epoch, 1 step." in Page(write_report(tmp_path)).text
+
+
+@pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "evaluation.json", "predictions.npz"])
+def test_a_damaged_file_is_an_error(run_dir, name):
+    (run_dir / name).write_bytes(b"PK{\nPK")
+    with pytest.raises(WorkError, match=re.escape(name)):
+        write_report(run_dir)
+
+
+def test_parts_of_the_time_sum_to_the_step(tmp_path):
+    write_metrics(tmp_path, range(1, 5))
+    steps = read_steps(tmp_path / "metrics.jsonl", STEP_COLUMNS)
+    parts = figures.time_parts(steps)
+    assert parts["computing"] == pytest.approx(0.07)
+    assert sum(parts.values()) == pytest.approx(steps["step_s"])
+
+
+def test_binning_keeps_means_and_marks_empty_runs():
+    x = np.arange(10.0)
+    middle, mean = figures.binned(x, np.where(x < 2, np.nan, x), 5)
+    assert middle.tolist() == [0.5, 2.5, 4.5, 6.5, 8.5]
+    assert np.isnan(mean[0])
+    assert mean[1:].tolist() == middle[1:].tolist()
+    assert figures.binned(x[:3], x[:3], 5)[1].tolist() == [0, 1, 2]
+
+
+def test_epoch_means_leave_out_skipped_steps():
+    steps = {
+        "step": np.array([1.0, 2, 3, 4, 5]),
+        "epoch": np.array([0.0, 0, 0, 1, 1]),
+        "loss": np.array([4.0, np.nan, 2, 1, 3]),
+    }
+    x, loss = figures.epoch_means(steps, "loss")
+    assert x.tolist() == [2, 4.5]
+    assert loss.tolist() == [3, 2]
+
+
+def test_densities_share_the_truths_scale_and_the_difference_is_symmetric():
+    rng = np.random.default_rng(2)
+    truth = rng.random((8, 12)) * 10
+    picture = {
+        "truth": truth,
+        "prediction": truth + np.where(truth > 9, -3.0, 0.5),
+        "position_averaged": np.ones((4, 6)),
+        "patterns": np.ones((1, 4, 6)),
+        "density_frame": [[1.0, 1.0], [0.0, 0.0]],
+        "pattern_frame": [[1.0, 1.0], [-1.5, -2.5]],
+        "extent_angstrom": [8.0, 12.0],
+        "probes_angstrom": [[0.0, 0.0]],
+        "semiangle_mrad": 2.0,
+    }
+    figure = figures.sample_figure(picture, np.full((8, 12), 100.0))
+    shown, found, difference, mean, *patterns = (ax.images[0] for ax in figure.axes if ax.images)
+    assert shown.get_clim() == found.get_clim() == mean.get_clim() == (0, truth.max())
+    assert difference.get_clim() == pytest.approx((-3, 3))
+    assert len(patterns) == 2

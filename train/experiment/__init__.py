@@ -1,0 +1,1 @@
+"""Configuration of an experiment, and what follows from it: conditions, input channels, symmetries."""

@@ -1,0 +1,1 @@
+"""Metrics of densities, performance of steps, and what a job writes while it runs."""

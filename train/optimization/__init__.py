@@ -1,0 +1,1 @@
+"""Losses, optimizers, schedules, loss scaling, the training loop and checkpoints."""

@@ -1,0 +1,1 @@
+"""Ranks: reduction with Horovod, grouping, devices, signals, watchdog and supervisor."""

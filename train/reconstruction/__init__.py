@@ -1,0 +1,1 @@
+"""Reconstruction of 4D-STEM data with a trained network."""

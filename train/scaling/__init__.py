@@ -1,0 +1,1 @@
+"""Model of data-parallel scaling, its published facts, fits and forecasts."""

@@ -1,0 +1,1 @@
+"""Staging of datasets and checkpoints on node-local storage."""
