@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from namsa.config.simulation import Detector
+from namsa.config.instrument import Detector
 from namsa.errors import InputError
 from namsa.physics import optics
 from namsa.physics.detector import axes

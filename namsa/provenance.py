@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from namsa.config.simulation import Detector
+from namsa.config.instrument import Detector
 from namsa.physics.detector import axes
 from namsa.physics.grid import Grid
 

@@ -1,9 +1,9 @@
 """One specimen to one sample: the simulator's story, from atoms to a stack of patterns and its electron density."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import ase
 import numpy as np
@@ -11,8 +11,8 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from namsa import checks, provenance
-from namsa.config.simulation import Detector, FrozenPhonons
-from namsa.crystals.supercell import check_atoms, displaced
+from namsa.config.instrument import Detector, FrozenPhonons
+from namsa.crystals.sites import check_atoms, displaced
 from namsa.engines import dispatch as diffract
 from namsa.engines import prism
 from namsa.engines.dispatch import Engine, Progress
@@ -21,24 +21,9 @@ from namsa.physics import detector as detectors
 from namsa.physics.backend import Backend, resolve, to_host
 from namsa.physics.form_factors import Table
 from namsa.physics.grid import Grid
+from namsa.sample import Sample
 
 Method = Literal["auto", "multislice", "prism"]
-
-
-@dataclass(frozen=True)
-class Sample:
-    """A (patterns, density) pair with its provenance; all arrays on the host.
-
-    cbed: (n, dy, dx), the fraction of the incident beam in each pixel, zero frequency in the centre
-    density: (ty, tx), projected electron density, e/Å²
-    projected_potential: (ny, nx), V·Å
-    provenance: everything needed to make the sample again, JSON types only
-    """
-
-    cbed: npt.NDArray[Any]
-    density: npt.NDArray[Any]
-    projected_potential: npt.NDArray[Any]
-    provenance: dict[str, Any]
 
 
 # Threads take slices and probes. More of them inside a product of small matrices would be slower, and its last bits

@@ -30,8 +30,8 @@ from namsa.dataset.shards import Dataset
 from namsa.dataset.simulate_entry import specimen
 from namsa.errors import InputError
 from namsa.files import write_whole
-from train.experiment import channels
-from train.experiment.experiment import Experiment, Reduction, load
+from train.experiment.experiment import Experiment, load
+from train.experiment.sections import Reduction
 from train.input import batches as data
 from train.measure import performance, telemetry
 from train.optimization import checkpoint, precision
@@ -233,7 +233,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         "performance": account.summary(reduction),
         "versions": {"tensorflow": tf.__version__} | {name: version(name) for name in ("namsa", "keras", "horovod")},
     }
-    seen_as = channels.channels(experiment)
+    seen_as = experiment.channels()
     predict = predictor(model, training.inputs, experiment.network.data_format, seen_as)
     shared = held_out[share::shares]
     atoms_of = _specimens(experiment, say) if shared else None

@@ -27,7 +27,7 @@ from namsa.dataset.simulate_entry import simulate_entry
 from namsa.errors import InputError
 from namsa.io import hdf5
 from namsa.launcher import claim, local_rank_and_size, rank_and_size
-from namsa.simulate import Sample
+from namsa.sample import Sample
 from namsa.text import counted
 from namsa.view import info as infos
 from namsa.view import panels as pictures

@@ -16,7 +16,7 @@ from ase.data import chemical_symbols, covalent_radii, reference_states
 from ase.neighborlist import neighbor_list
 
 from namsa.crystals.cif import reduced_formula
-from namsa.crystals.supercell import Kind, Material
+from namsa.crystals.material import Kind, Material
 from namsa.errors import WorkError
 
 SYMPREC = 1e-3  # Å; the libraries give coordinates to four digits and more

@@ -13,7 +13,8 @@ from pymatgen.core import Composition, Element, Structure
 from pymatgen.io.cif import CifParser, str2float
 from pymatgen.symmetry.analyzer import SpacegroupAnalyzer
 
-from namsa.crystals.supercell import ROUNDING, SAME_SITE, TOO_CLOSE, Material, check_sites
+from namsa.crystals.material import Material
+from namsa.crystals.sites import ROUNDING, SAME_SITE, TOO_CLOSE, check_sites
 from namsa.errors import InputError
 
 SYMPREC = 0.01  # Å; how far atoms may be from where the space group puts them, given the digits of a CIF

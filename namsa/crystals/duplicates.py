@@ -12,7 +12,7 @@ from dataclasses import replace
 from pymatgen.core import Structure
 
 from namsa.crystals.cif import as_structure
-from namsa.crystals.supercell import Kind, Material
+from namsa.crystals.material import Kind, Material
 
 APART: tuple[Kind, ...] = ("builtin", "generator")
 PREFERRED: tuple[Kind, ...] = ("cif", "materials_project", "builtin", "generator", "substituted")

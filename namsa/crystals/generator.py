@@ -12,9 +12,10 @@ import ase
 import numpy as np
 from ase.neighborlist import neighbor_list
 
-from namsa.config.simulation import Generator
+from namsa.config.materials import Generator
 from namsa.crystals.cif import as_structure, reduced_formula, space_group
-from namsa.crystals.supercell import TOO_CLOSE, Material, check_sites
+from namsa.crystals.material import Material
+from namsa.crystals.sites import TOO_CLOSE, check_sites
 from namsa.errors import InputError
 
 

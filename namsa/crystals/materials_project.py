@@ -16,9 +16,10 @@ from typing import Any, Protocol
 import ase
 import numpy as np
 
-from namsa.config.simulation import MaterialsProject
+from namsa.config.materials import MaterialsProject
 from namsa.crystals.builtin import standard
-from namsa.crystals.supercell import MAX_ELEMENT, Material
+from namsa.crystals.material import Material
+from namsa.crystals.sites import MAX_ELEMENT
 from namsa.errors import InputError, WorkError
 from namsa.files import write_whole
 

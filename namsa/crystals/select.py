@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from namsa.config.simulation import Materials
+from namsa.config.materials import Materials
 from namsa.crystals import duplicates, generator, materials_project, substitution
 from namsa.crystals.builtin import builtin
 from namsa.crystals.cif import read_cif
-from namsa.crystals.supercell import Material
+from namsa.crystals.material import Material
 from namsa.errors import InputError
 
 

@@ -15,9 +15,9 @@ from collections.abc import Sequence
 from ase.data import atomic_numbers
 from pymatgen.core import Composition, Species
 
-from namsa.config.simulation import Substitution
+from namsa.config.materials import Substitution
 from namsa.crystals.cif import reduced_formula
-from namsa.crystals.supercell import Material
+from namsa.crystals.material import Material
 
 MAX_FORMULA = 24  # atoms: beyond, finding the oxidation states takes seconds
 # Negative ions of other elements are an alloy's rather than a salt's.

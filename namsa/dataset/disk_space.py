@@ -7,7 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from namsa.config.simulation import SimulationConfig
-from namsa.crystals.supercell import Material
+from namsa.crystals.material import Material
 from namsa.dataset.estimate import count, record_bytes
 from namsa.dataset.manifest import Entry
 from namsa.errors import InputError, WorkError

@@ -17,7 +17,8 @@ import numpy as np
 from threadpoolctl import threadpool_limits
 
 from namsa.config.simulation import SimulationConfig
-from namsa.crystals.supercell import Material, filled
+from namsa.crystals.material import Material
+from namsa.crystals.supercell import filled
 from namsa.dataset import manifest, scan, strata
 from namsa.dataset.manifest import Entry
 from namsa.dataset.sharing import shuffled

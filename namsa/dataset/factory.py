@@ -19,8 +19,8 @@ from typing import Any
 
 from namsa.config.loading import dump_yaml
 from namsa.config.simulation import SimulationConfig
+from namsa.crystals.material import Material
 from namsa.crystals.select import select
-from namsa.crystals.supercell import Material
 from namsa.dataset import disk_space as space
 from namsa.dataset import manifest, records, shards
 from namsa.dataset.failures import append_failure, read_failures
@@ -29,7 +29,7 @@ from namsa.dataset.sharing import share
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.errors import InputError, WorkError
 from namsa.files import make_folder, write_whole
-from namsa.simulate import Sample
+from namsa.sample import Sample
 
 ELSEWHERE = "elsewhere.json"
 

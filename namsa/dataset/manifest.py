@@ -20,10 +20,12 @@ import xxhash
 from threadpoolctl import threadpool_limits
 
 from namsa.checks import SimulationWarning
-from namsa.config.simulation import SimulationConfig, Specimen, Split
+from namsa.config.instrument import Specimen
+from namsa.config.materials import Split
+from namsa.config.simulation import SimulationConfig
 from namsa.config.variation import Varied, draw
+from namsa.crystals.material import Material
 from namsa.crystals.orient import Fit, Rectangles, fit, rectangles
-from namsa.crystals.supercell import Material
 from namsa.dataset.splits import SPLITS, SplitName, assign
 from namsa.errors import InputError
 from namsa.files import write_whole

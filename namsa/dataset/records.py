@@ -26,7 +26,7 @@ import xxhash
 from pydantic_core import from_json  # twice as fast as json, which took a third of the time to read a small sample
 
 from namsa.errors import WorkError
-from namsa.simulate import Sample
+from namsa.sample import Sample
 
 Buffer = bytes | bytearray | memoryview
 VERSION = 1

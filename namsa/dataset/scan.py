@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa import checks
-from namsa.config.simulation import Scan
+from namsa.config.instrument import Scan
 from namsa.errors import InputError
 
 

@@ -5,18 +5,21 @@ from dataclasses import replace
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from namsa.config.simulation import Microscope, SimulationConfig, Specimen
+from namsa.config.instrument import Microscope, Specimen
+from namsa.config.simulation import SimulationConfig
 from namsa.config.variation import Varied
 from namsa.crystals.orient import Fit, fit_cell
 from namsa.crystals.select import Material
 from namsa.crystals.supercell import Supercell, filled
 from namsa.dataset import scan
 from namsa.dataset.manifest import Entry
+from namsa.engines.dispatch import Progress
 from namsa.physics import coherence
 from namsa.physics import density_target as target
 from namsa.physics.grid import Grid, fast_shape
 from namsa.physics.optics import wavelength_angstrom
-from namsa.simulate import Progress, Sample, simulate
+from namsa.sample import Sample
+from namsa.simulate import simulate
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # as in `simulate`

@@ -7,8 +7,8 @@ from typing import Literal
 
 from pymatgen.core import Composition
 
-from namsa.config.simulation import Split
-from namsa.crystals.supercell import Material
+from namsa.config.materials import Split
+from namsa.crystals.material import Material
 
 SplitName = Literal["train", "dev", "test"]
 SPLITS: tuple[SplitName, ...] = ("train", "dev", "test")

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa import checks
-from namsa.config.simulation import Detector
+from namsa.config.instrument import Detector
 from namsa.engines import fused, fused_gpu, multislice, prism
 from namsa.physics import optics
 from namsa.physics.backend import in_batches, to_host

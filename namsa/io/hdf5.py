@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from namsa.errors import InputError, WorkError
 from namsa.pixels import UNITS, Axis, Frame, axes
-from namsa.simulate import Sample
+from namsa.sample import Sample
 
 
 def write(path: Path, samples: Iterable[tuple[str, Sample]]) -> int:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from scipy import special
 from scipy.linalg import toeplitz
 
-from namsa.config.simulation import Detector
+from namsa.config.instrument import Detector
 from namsa.errors import InputError
 from namsa.physics.backend import available_cores
 from namsa.physics.grid import Array, Grid

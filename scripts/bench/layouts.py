@@ -31,7 +31,7 @@ from fcdensenet.count import count
 from namsa.crystals.select import select
 from namsa.dataset import factory, manifest, records, shards
 from namsa.dataset.manifest import Entry
-from namsa.simulate import Sample
+from namsa.sample import Sample
 from train.experiment.experiment import Experiment, load
 from train.reconstruction.resampling import overlap
 from train.reports.runs import read_steps

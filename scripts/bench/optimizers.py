@@ -26,7 +26,8 @@ from rich.table import Table
 from fcdensenet.build import build
 from namsa.dataset import factory, manifest
 from namsa.dataset.shards import Dataset
-from train.experiment.experiment import Experiment, Optimizer, load
+from train.experiment.experiment import Experiment, load
+from train.experiment.sections import Optimizer
 from train.input import batches as data
 from train.optimization import losses
 from train.optimization.loop import make_step

@@ -30,7 +30,7 @@ from namsa.io import hdf5
 from namsa.physics import virtual_detectors as virtual
 from namsa.physics.optics import wavelength_angstrom
 from namsa.pixels import UNITS, Axis, axes, pattern_frame, scan_frame
-from namsa.simulate import Sample
+from namsa.sample import Sample
 
 HERE = Path(__file__).parent
 READERS = ("py4dstem==0.14.18", "hyperspy==2.5.0", "rosettasciio==0.15.0", "numpy<2")

@@ -21,7 +21,7 @@ from namsa.physics import density_target as target
 from namsa.physics.detector import counted
 from namsa.physics.grid import Grid
 from namsa.pixels import Frame, density_frame
-from namsa.simulate import Sample
+from namsa.sample import Sample
 from train.measure.atomic_columns import Columns, columns
 
 Image = npt.NDArray[np.float64]

@@ -30,7 +30,7 @@ from rich.table import Table
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import Layer, count
-from train.experiment.experiment import Reduction, Training
+from train.experiment.sections import Reduction, Training
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
 from train.ranks import reduction

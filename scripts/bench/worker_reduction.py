@@ -43,7 +43,7 @@ import tensorflow as tf
 
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
-from train.experiment.experiment import Reduction, Training
+from train.experiment.sections import Reduction, Training
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
 from train.ranks import grouping, reduction

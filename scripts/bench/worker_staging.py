@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from train.experiment.experiment import Reduction
+from train.experiment.sections import Reduction
 from train.ranks import reduction
 from train.staging import stage as staging
 

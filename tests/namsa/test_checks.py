@@ -9,8 +9,8 @@ import pytest
 
 import namsa
 from namsa import InputError, checks
-from namsa.config.simulation import FrozenPhonons, Microscope
-from namsa.crystals.supercell import displaced
+from namsa.config.instrument import FrozenPhonons, Microscope
+from namsa.crystals.sites import displaced
 from namsa.physics import optics, potential, specimen
 from namsa.physics.grid import Grid
 

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from fcdensenet.count import count
-from namsa.simulate import Sample
+from namsa.sample import Sample
 from train.experiment.experiment import load
 
 

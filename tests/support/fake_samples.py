@@ -9,7 +9,7 @@ from ase.build import bulk
 
 from namsa import Sample
 from namsa.config.simulation import SimulationConfig
-from namsa.crystals.supercell import Material
+from namsa.crystals.material import Material
 from namsa.dataset.manifest import Entry
 from namsa.dataset.shards import Dataset
 

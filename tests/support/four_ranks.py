@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 from two_ranks import digest, training
 
-from train.experiment.experiment import Reduction
+from train.experiment.sections import Reduction
 from train.optimization.loop import make_step, train_epoch
 from train.optimization.optimizers import LarsAdam
 from train.ranks import grouping, reduction

@@ -7,7 +7,7 @@ import namsa
 from namsa.config.loading import validate
 from namsa.physics import density_target as target
 from namsa.physics.grid import Grid
-from namsa.simulate import Sample
+from namsa.sample import Sample
 from train.experiment.experiment import Experiment
 
 MAX_Q = 1.25

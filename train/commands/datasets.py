@@ -8,7 +8,7 @@ from typing import Any
 
 from namsa.launcher import rank_and_size
 from train.commands.common import as_rank, exit_code, positive
-from train.experiment.experiment import Reduction
+from train.experiment.sections import Reduction
 
 
 def stage(arguments: Sequence[str]) -> int:

@@ -23,8 +23,8 @@ import numpy.typing as npt
 
 from namsa.physics import virtual_detectors as virtual
 from namsa.physics.optics import wavelength_angstrom
-from train.experiment.experiment import Experiment
-from train.reconstruction.models import conditions
+from train.experiment.conditions import Conditions
+from train.experiment.sections import Inputs
 
 Array = npt.NDArray[Any]
 
@@ -52,9 +52,8 @@ class Channels(NamedTuple):
     wavelength_angstrom: float
 
 
-def channels(experiment: Experiment) -> Channels | None:
+def channels(inputs: Inputs, trained: Conditions) -> Channels | None:
     """What the configuration asks for; None where it is the pixels alone. Raises ValueError where it does not fit."""
-    inputs = experiment.training.inputs
     if inputs.channels == "pixels" and inputs.guess == "none":
         return None
     if inputs.layout != "scan":
@@ -62,7 +61,6 @@ def channels(experiment: Experiment) -> Channels | None:
             f"training.inputs.channels {inputs.channels} with guess {inputs.guess} needs scan positions as the "
             "image: set training.inputs.layout=scan"
         )
-    trained = conditions(experiment)
     y, x = (
         (np.arange(size) + 0.5 + first) * pixel
         for size, first, pixel in zip(trained.detector_shape, trained.first_edge, trained.pixel_mrad, strict=True)

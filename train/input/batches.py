@@ -25,8 +25,9 @@ from namsa.dataset.shards import Dataset
 from namsa.errors import InputError, WorkError
 from namsa.physics.backend import available_cores
 from train.experiment import symmetries
-from train.experiment.channels import Channels, channels, seen
-from train.experiment.experiment import Experiment, Inputs
+from train.experiment.channels import Channels, seen
+from train.experiment.experiment import Experiment
+from train.experiment.sections import Inputs
 from train.input import noise
 from train.input.channels_graph import seen_by_graph
 from train.input.readahead import Buffers, ahead, as_tensor
@@ -186,7 +187,7 @@ def batches(
     """
     inputs = experiment.training.inputs
     settings = (inputs.power, inputs.gain, inputs.density_scale_e_per_angstrom2, inputs.layout)
-    dtype, made = experiment.training.precision.compute.removeprefix("mixed_"), channels(experiment)
+    dtype, made = experiment.training.precision.compute.removeprefix("mixed_"), experiment.channels()
 
     def ready(batch: Batch) -> tuple[Tensor, Tensor]:
         return prepare(*batch, *settings, experiment.network.data_format, dtype, made)

@@ -23,7 +23,7 @@ import xxhash
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError, WorkError
 from namsa.files import make_folder, writing
-from train.experiment.experiment import Checkpoints
+from train.experiment.sections import Checkpoints
 
 FORMAT = "train-checkpoint-2"
 READABLE = ("train-checkpoint-1", FORMAT)  # the first knew whole epochs only

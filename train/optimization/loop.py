@@ -17,7 +17,7 @@ import keras
 import tensorflow as tf
 
 from namsa.errors import WorkError
-from train.experiment.experiment import Training
+from train.experiment.sections import Training
 from train.optimization import losses, precision
 from train.optimization.schedules import learning_rate
 from train.ranks import grouping, reduction

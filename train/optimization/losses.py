@@ -13,7 +13,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from train.experiment.experiment import Loss
+from train.experiment.sections import Loss
 from train.measure.metrics import LEAST_SPREAD
 
 Tensor = Any

@@ -13,7 +13,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from train.experiment.experiment import Optimizer
+from train.experiment.sections import Optimizer
 
 Tensor = Any
 

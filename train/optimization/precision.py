@@ -12,7 +12,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from train.experiment.experiment import Training
+from train.experiment.sections import Training
 
 Tensor = Any
 

@@ -10,7 +10,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from namsa.errors import InputError
-from train.experiment.experiment import Reduction
+from train.experiment.sections import Reduction
 
 Tensor = Any
 

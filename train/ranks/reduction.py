@@ -20,7 +20,7 @@ import tensorflow as tf
 
 from namsa.errors import InputError
 from namsa.launcher import rank_and_size
-from train.experiment.experiment import Reduction
+from train.experiment.sections import Reduction
 from train.ranks import signals
 
 Tensor = Any

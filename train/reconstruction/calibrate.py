@@ -22,9 +22,10 @@ from namsa.dataset.shards import Dataset
 from namsa.dataset.simulate_entry import with_own_microscope
 from namsa.errors import InputError
 from namsa.inverse import consistency, mott_bethe
+from train.experiment.conditions import conditions
 from train.experiment.experiment import Experiment
 from train.reconstruction import ensemble, uncertainty
-from train.reconstruction.models import Model, conditions, find
+from train.reconstruction.models import Model, find
 from train.reports.evaluate import write_json
 
 Array = npt.NDArray[Any]

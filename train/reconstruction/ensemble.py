@@ -14,8 +14,9 @@ import numpy.typing as npt
 
 from fcdensenet.build import build
 from namsa.errors import InputError
+from train.experiment.conditions import conditions
 from train.optimization import checkpoint
-from train.reconstruction.models import Model, conditions
+from train.reconstruction.models import Model
 
 Array = npt.NDArray[Any]
 Predict = Callable[[Array], Array]
@@ -96,7 +97,6 @@ def members(built: Any, model: Model, chosen: Sequence[int], passes: int) -> Pre
     """
     import tensorflow as tf
 
-    from train.experiment.channels import channels
     from train.input.batches import prepare
 
     inputs, network = model.experiment.training.inputs, model.experiment.network
@@ -106,7 +106,7 @@ def members(built: Any, model: Model, chosen: Sequence[int], passes: int) -> Pre
         if type(layer).__name__ == "BatchNormalization":
             layer.trainable = False
     settings = (inputs.power, inputs.gain, inputs.density_scale_e_per_angstrom2, inputs.layout)
-    made = channels(model.experiment)
+    made = model.experiment.channels()
 
     @tf.function(reduce_retracing=True)
     def forward(patterns: Any) -> Any:

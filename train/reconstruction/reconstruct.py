@@ -20,12 +20,13 @@ from namsa.errors import InputError, WorkError
 from namsa.io import hdf5
 from namsa.io.foreign import Given, Patterns, opened
 from namsa.pixels import Frame
+from train.experiment.conditions import conditions, not_in_the_file
 from train.measure import telemetry
 from train.optimization import checkpoint
 from train.reconstruction import reading as intake
 from train.reconstruction import resampling as fit
 from train.reconstruction import windows
-from train.reconstruction.models import Model, conditions, find, not_in_the_file
+from train.reconstruction.models import Model, find
 from train.reconstruction.trust import Specimen, Trust, judge, refiner
 from train.reconstruction.windows import Images
 
@@ -76,7 +77,7 @@ def reconstruct(
         centre = intake.centre(data, pattern, say)
         scale = intake.scale(data, pattern, beam_intensity, model, say)
         plan = fit.plan(data, centre, trained, path)
-        for line in (*plan.said, not_in_the_file(model.experiment)):
+        for line in (*plan.said, not_in_the_file(model.experiment, model.experiment.training.inputs)):
             say(line)
         network = windows.ready((plan.down.shape[0], plan.along.shape[0]), plan, model, trained, passes, say)
         judged = judge(specimen, model, network.window, plan.step_angstrom) if specimen and not network.whole else None

@@ -15,7 +15,7 @@ from scipy import sparse
 
 from namsa.errors import InputError
 from namsa.io.foreign import Patterns
-from train.reconstruction.models import Conditions
+from train.experiment.conditions import Conditions
 
 Pair = tuple[float, float]
 

@@ -9,9 +9,10 @@ import numpy.typing as npt
 
 from namsa.errors import InputError
 from namsa.text import counted
+from train.experiment.conditions import Conditions
 from train.reconstruction import ensemble, tiles
 from train.reconstruction import resampling as fit
-from train.reconstruction.models import Conditions, Model
+from train.reconstruction.models import Model
 from train.reconstruction.trust import Refine, Trust
 
 Array = npt.NDArray[Any]

@@ -4,8 +4,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from namsa.text import counted, duration
+from train.experiment.conditions import conditions, defocus, dose, span
 from train.experiment.experiment import Experiment
-from train.reconstruction.models import conditions, defocus, dose, span
 
 Facts = Mapping[str, Any]
 
@@ -48,7 +48,7 @@ def _for_what(name: str, experiment: Experiment) -> Iterator[str]:
             ("thickness", f"{span(experiment.specimen.thickness_angstrom)} Å", "not checked: no file says it"),
             ("defocus, underfocus > 0, of the entrance", f"{span(defocus(experiment))} Å", "not checked"),
             ("other aberrations, Å", str(others or "none"), "not checked"),
-            ("dose, electrons a pattern", dose(experiment) or "noiseless", "not checked"),
+            ("dose, electrons a pattern", dose(experiment.training.inputs) or "noiseless", "not checked"),
         ],
     )
 

@@ -20,7 +20,8 @@ from namsa.dataset.records import Record
 from namsa.files import write_whole, writing
 from namsa.view.panels import density_frame, example_probes, pattern_frame
 from train.experiment.channels import Channels
-from train.experiment.experiment import Experiment, Inputs, Training
+from train.experiment.experiment import Experiment
+from train.experiment.sections import Inputs, Training
 from train.measure.atomic_columns import column_metrics, columns, mean_column_metrics
 from train.measure.metrics import mean_metrics, metrics
 

@@ -15,7 +15,8 @@ from fcdensenet.count import count
 from namsa.config.loading import read_yaml, validate
 from namsa.dataset import manifest
 from namsa.errors import InputError
-from train.experiment.experiment import Experiment, Reduction, load
+from train.experiment.experiment import Experiment, load
+from train.experiment.sections import Reduction
 from train.reports.runs import read_steps
 from train.scaling import fit as scaling_fit
 from train.scaling.model import Machine, Strategy, Workload, step, workload

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from namsa.config.simulation import SimulationConfig
 from namsa.config.variation import GridVariation, RandomVariation, draw
-from namsa.crystals.supercell import Material
+from namsa.crystals.material import Material
 from namsa.dataset.estimate import count
 from namsa.dataset.manifest import build, config_hash, ensure, read
 from namsa.dataset.simulate_entry import simulate_entry

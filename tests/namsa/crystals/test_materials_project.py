@@ -14,7 +14,7 @@ from ase.neighborlist import neighbor_list
 from paths import DATA
 
 from namsa.cli.parser import main
-from namsa.config.simulation import MaterialsProject
+from namsa.config.materials import MaterialsProject
 from namsa.crystals.materials_project import fetch, read
 from namsa.errors import InputError, WorkError
 

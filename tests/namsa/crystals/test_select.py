@@ -12,7 +12,7 @@ from ase.neighborlist import neighbor_list
 from paths import DATA
 from pymatgen.core import Element
 
-from namsa.config.simulation import Materials
+from namsa.config.materials import Materials
 from namsa.crystals import select as materials
 from namsa.crystals.cif import read_cif
 from namsa.crystals.select import Material, select

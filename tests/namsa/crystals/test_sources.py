@@ -10,15 +10,15 @@ from ase.build import bulk
 from paths import DATA
 from pymatgen.core import Composition
 
-from namsa.config.simulation import Generator, Materials, Substitution
+from namsa.config.materials import Generator, Materials, Substitution
 from namsa.crystals import builtin as library
 from namsa.crystals import select as materials
 from namsa.crystals.builtin import standard
 from namsa.crystals.cif import as_structure, read_cif, space_group
 from namsa.crystals.duplicates import merged
+from namsa.crystals.material import Material
 from namsa.crystals.select import select
 from namsa.crystals.substitution import substituted
-from namsa.crystals.supercell import Material
 from namsa.dataset.manifest import config_hash
 from namsa.errors import InputError
 

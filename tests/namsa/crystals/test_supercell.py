@@ -15,7 +15,8 @@ from scipy.spatial.distance import pdist
 from namsa.crystals import orient as orient_module
 from namsa.crystals.cif import read_cif
 from namsa.crystals.orient import fit_cell
-from namsa.crystals.supercell import Supercell, check_atoms, displaced, supercell
+from namsa.crystals.sites import check_atoms, displaced
+from namsa.crystals.supercell import Supercell, supercell
 from namsa.errors import InputError
 
 LATERAL = (14.0, 23.0)  # (y, x): not square, so that a swapped axis shows

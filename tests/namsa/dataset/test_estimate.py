@@ -11,7 +11,7 @@ import pytest
 
 from namsa.cli import parser as cli
 from namsa.config.simulation import SimulationConfig
-from namsa.crystals.supercell import Material
+from namsa.crystals.material import Material
 from namsa.dataset import estimate, manifest, records
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.io import hdf5

@@ -10,7 +10,7 @@ import pytest
 from fake_samples import MATERIALS, config
 
 from namsa import InputError, SimulationWarning, WorkError
-from namsa.config.simulation import Split
+from namsa.config.materials import Split
 from namsa.dataset.manifest import SPLITS, build, config_hash, ensure, read, read_header, spread
 from namsa.dataset.splits import split_of
 from namsa.files import write_whole

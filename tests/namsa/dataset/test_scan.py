@@ -4,7 +4,8 @@ import numpy as np
 import pytest
 
 from namsa import InputError
-from namsa.config.simulation import Scan, load
+from namsa.config.instrument import Scan
+from namsa.config.simulation import load
 from namsa.dataset import scan
 
 POSITIONS = np.array([[0.5, 1.25], [3.0, -2.0], [7.75, 1e-3]])

@@ -4,9 +4,9 @@ from collections import Counter
 
 from ase.build import bulk
 
-from namsa.config.simulation import Split
+from namsa.config.materials import Split
+from namsa.crystals.material import Material
 from namsa.crystals.select import builtin
-from namsa.crystals.supercell import Material
 from namsa.dataset.splits import assign, split_of
 
 THIRDS = Split(train=0.4, dev=0.3, test=0.3, by="prototype")

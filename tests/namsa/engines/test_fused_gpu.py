@@ -11,7 +11,7 @@ import cuda_on_cpu
 import numpy as np
 import pytest
 
-from namsa.config.simulation import Detector
+from namsa.config.instrument import Detector
 from namsa.engines import fused_gpu, multislice
 from namsa.errors import WorkError
 from namsa.physics import detector, optics

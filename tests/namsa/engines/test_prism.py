@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 import namsa
-from namsa.config.simulation import Detector, FrozenPhonons
+from namsa.config.instrument import Detector, FrozenPhonons
 from namsa.engines import fused, multislice, prism
 from namsa.physics import detector, optics, specimen
 from namsa.physics.grid import Grid

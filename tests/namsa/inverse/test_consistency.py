@@ -12,7 +12,7 @@ from namsa.errors import InputError, WorkError
 from namsa.inverse import consistency, mott_bethe
 from namsa.physics import density_target as target
 from namsa.physics.grid import Grid
-from namsa.simulate import Sample
+from namsa.sample import Sample
 
 
 def record(atoms: ase.Atoms) -> records.Record:

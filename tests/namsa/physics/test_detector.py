@@ -6,7 +6,7 @@ from ase.build import bulk
 from scipy import stats
 
 from namsa import Detector, FrozenPhonons, InputError, simulate
-from namsa.config.simulation import Scan
+from namsa.config.instrument import Scan
 from namsa.dataset import scan
 from namsa.physics import density_target as target
 from namsa.physics import detector

@@ -9,7 +9,7 @@ from namsa import InputError
 from namsa.physics import virtual_detectors as virtual
 from namsa.physics.optics import wavelength_angstrom
 from namsa.pixels import Frame
-from train.experiment.channels import channels, count, seen
+from train.experiment.channels import count, seen
 from train.experiment.experiment import load
 from train.input.batches import prepare
 from train.input.channels_graph import seen_by_graph
@@ -30,7 +30,7 @@ def job(kind, guess, scan, detector, *more):
 
 
 def made_of(kind, guess, scan, detector, *more):
-    return channels(job(kind, guess, scan, detector, "scan.step_angstrom=[0.3, 0.5]", *more))
+    return job(kind, guess, scan, detector, "scan.step_angstrom=[0.3, 0.5]", *more).channels()
 
 
 def random_patterns(scan, detector, seed=0):
@@ -128,7 +128,7 @@ def test_the_graph_calculates_as_numpy_does(kind, guess, data_format):
 def test_a_symmetry_exchanges_channels(kind, guess, detector, symmetry):
     """The phase turns with the scan; every mean of the turned patterns is a mean of the patterns, turned."""
     scan = (8, 8)
-    made = channels(job(kind, guess, scan, detector, "training.inputs.bin_pixels=1"))
+    made = job(kind, guess, scan, detector, "training.inputs.bin_pixels=1").channels()
     patterns = random_patterns(scan, detector)[None]
     one = tf.ones((1, 1, 1, 1))
 

@@ -9,7 +9,7 @@ from namsa.config.simulation import Data
 from namsa.dataset import records
 from namsa.errors import InputError, WorkError
 from train.experiment import symmetries
-from train.experiment.experiment import Inputs
+from train.experiment.sections import Inputs
 from train.input.batches import (
     Batch,
     Kept,

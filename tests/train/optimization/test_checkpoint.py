@@ -6,7 +6,7 @@ import pytest
 
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError, WorkError
-from train.experiment.experiment import Checkpoints
+from train.experiment.sections import Checkpoints
 from train.optimization.checkpoint import Due, Progress, restore, save
 
 NETWORK = NetworkConfig(input_shape=(2, 8, 8), layers=(1, 1, 1))

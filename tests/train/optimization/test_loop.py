@@ -4,7 +4,7 @@ import pytest
 import tensorflow as tf
 
 from namsa.errors import WorkError
-from train.experiment.experiment import Optimizer, Reduction, Training
+from train.experiment.sections import Optimizer, Reduction, Training
 from train.optimization import precision
 from train.optimization.loop import make_step, train_epoch
 from train.optimization.losses import kernels

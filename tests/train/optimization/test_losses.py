@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from train.experiment.experiment import Loss
+from train.experiment.sections import Loss
 from train.optimization.losses import huber, huber_delta, kernels, l2
 
 

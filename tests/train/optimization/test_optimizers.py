@@ -2,7 +2,7 @@ import keras
 import numpy as np
 import pytest
 
-from train.experiment.experiment import Optimizer
+from train.experiment.sections import Optimizer
 from train.optimization.optimizers import LarsAdam
 
 

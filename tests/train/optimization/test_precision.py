@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from train.experiment.experiment import Training
+from train.experiment.sections import Training
 from train.optimization import precision
 from train.optimization.optimizers import LarsAdam
 

@@ -1,6 +1,6 @@
 import pytest
 
-from train.experiment.experiment import Schedule
+from train.experiment.sections import Schedule
 from train.optimization.schedules import learning_rate
 
 

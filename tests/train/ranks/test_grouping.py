@@ -10,7 +10,7 @@ from scipy.stats import kendalltau
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError
-from train.experiment.experiment import Reduction
+from train.experiment.sections import Reduction
 from train.ranks import grouping
 
 NETWORK = NetworkConfig(

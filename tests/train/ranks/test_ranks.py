@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import two_ranks
 
-from train.experiment.experiment import Reduction
+from train.experiment.sections import Reduction
 from train.ranks import reduction
 
 # ---- Two ranks, started once ----------------------------------------------------------------------------------------

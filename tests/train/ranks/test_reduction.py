@@ -10,7 +10,7 @@ import pytest
 import tensorflow as tf
 
 from namsa.errors import InputError
-from train.experiment.experiment import Reduction
+from train.experiment.sections import Reduction
 from train.optimization import losses, precision
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam

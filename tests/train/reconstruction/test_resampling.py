@@ -9,8 +9,8 @@ import pytest
 
 from namsa import InputError
 from namsa.io.foreign import Patterns
+from train.experiment.conditions import Conditions
 from train.reconstruction import resampling as fit
-from train.reconstruction.models import Conditions
 
 TRAINED = Conditions(
     energy_ev=200e3,

@@ -5,7 +5,7 @@ import hashlib
 import pytest
 from paths import DATA
 
-from namsa.config.simulation import Materials
+from namsa.config.materials import Materials
 from namsa.crystals import select as materials
 from namsa.dataset import manifest, records
 from namsa.dataset.simulate_entry import simulate_entry

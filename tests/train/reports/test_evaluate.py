@@ -11,7 +11,7 @@ import pytest
 from namsa.dataset.manifest import Entry
 from namsa.dataset.records import decode, encode
 from namsa.pixels import Frame
-from namsa.simulate import Sample
+from namsa.sample import Sample
 from train.measure import atomic_columns as columns
 from train.measure.metrics import NAMES, metrics
 from train.reports.evaluate import PICTURES, choose, evaluate, predictor, read_predictions, tables
@@ -202,7 +202,7 @@ def test_tables_leave_undefined_numbers_out():
 def test_predictor_undoes_the_normalisation_and_drops_nothing_out(data_format):
     import keras
 
-    from train.experiment.experiment import Inputs
+    from train.experiment.sections import Inputs
 
     stored = record(ENTRIES[0])
     axis = 3 if data_format == "channels_last" else 1

@@ -1,0 +1,100 @@
+"""The layers of the packages: a module imports only from its own layer's package or from the layers below it.
+
+The lists document the structure; a package or module that is in none of them fails the test.
+"""
+
+import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+# From the ground up. Those of one line do not know each other.
+LAYERS = {
+    "namsa": (
+        ("errors", "text", "sample", "pixels"),
+        ("files", "config", "launcher"),
+        ("crystals", "physics"),
+        ("io", "checks", "provenance"),
+        ("engines",),
+        ("simulate",),
+        ("dataset",),
+        ("inverse", "view"),
+        ("cli",),
+        ("__init__", "__main__"),
+    ),
+    "fcdensenet": (
+        ("config",),
+        ("blocks",),
+        ("keras_layers",),
+        ("build",),
+        ("count",),
+        ("describe",),
+        ("__init__", "__main__"),
+    ),
+    "train": (
+        ("experiment",),
+        ("input", "ranks", "measure"),
+        ("optimization",),
+        ("reports",),
+        ("staging", "scaling", "reconstruction"),
+        ("main",),
+        ("commands",),
+        ("__init__", "__main__"),
+    ),
+}
+BELOW = {"namsa": (), "fcdensenet": (), "train": ("namsa", "fcdensenet")}  # the packages that a package stands on
+
+
+def modules() -> dict[str, Path]:
+    files = (path for package in LAYERS for path in (ROOT / package).rglob("*.py"))
+    return {".".join(path.relative_to(ROOT).with_suffix("").parts): path for path in files}
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Names of modules of the three packages that `path` imports, at its top or inside a function."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            named = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno} is a relative import"
+            whole = f"{node.module}."
+            named = [whole + alias.name if whole + alias.name in KNOWN else str(node.module) for alias in node.names]
+        else:
+            continue
+        yield from (name if name in KNOWN else f"{name}.__init__" for name in named if name.split(".")[0] in LAYERS)
+
+
+KNOWN = modules()
+IMPORTS = {name: sorted(set(imports(path))) for name, path in KNOWN.items()}
+FLOOR = {
+    (package, name): floor for package, layers in LAYERS.items() for floor, names in enumerate(layers) for name in names
+}
+
+
+def part(module: str) -> tuple[str, str]:
+    """The package and its sub-package, or module beside the sub-packages, that a module belongs to."""
+    package, name, *_ = module.split(".")
+    return package, name
+
+
+@pytest.mark.parametrize("module", KNOWN)
+def test_a_module_imports_from_its_own_part_and_from_layers_below(module):
+    package, own = part(module)
+    upward = []
+    for imported in IMPORTS[module]:
+        other = part(imported)
+        if other[0] != package:
+            allowed = other[0] in BELOW[package]
+        else:
+            allowed = other[1] == own or FLOOR[other] < FLOOR[package, own]
+        if not allowed:
+            upward.append(imported)
+    assert not upward
+
+
+def test_no_import_is_circular():
+    order = TopologicalSorter({name: {other for other in found if other != name} for name, found in IMPORTS.items()})
+    order.prepare()  # raises CycleError, which names the modules
