@@ -14,7 +14,6 @@ Integers = npt.NDArray[np.int64]
 ROUNDING = 1e-4  # occupancies and coordinates are printed to about four digits
 SAME_SITE = 1e-3  # Å; atoms no further apart are of one mixed site
 TOO_CLOSE = 0.3  # Å; less than half the shortest bond: two whole atoms no further apart are a mistake
-OUTSIDE = 1.0  # Å; further than heat moves an atom out of the cell
 MAX_ELEMENT = 103  # form factors are tabulated so far
 
 
@@ -49,20 +48,16 @@ def check_atoms(atoms: ase.Atoms) -> None:
     """Raises InputError for what cannot be simulated; it names the atom, the limit and the remedy.
 
     No atoms, a cell that is not right-angled, positions that are not finite, elements without form factors,
-    occupancies outside (0, 1], atoms that overlap: across the cell's faces too, unless atoms lie well outside it.
-    Such a specimen is superposed by its periodicity, which only its maker can judge.
+    occupancies outside (0, 1], atoms that overlap. The simulation repeats the cell, so atoms are wrapped into it before
+    they are compared: atoms that overlap across the cell's faces are found wherever they lie.
     """
     if not len(atoms):
         raise InputError("the specimen has no atoms")
-    box = _box(atoms)
+    _box(atoms)
     if not np.all(np.isfinite(atoms.positions)):
         index = int(np.argmin(np.isfinite(atoms.positions).all(axis=1)))
         raise InputError(f"{_label(atoms, index)}: positions must be finite")
-    if np.all((atoms.positions > -OUTSIDE) & (atoms.positions < box + OUTSIDE)):
-        near = _near(atoms, TOO_CLOSE)
-    else:
-        near = KDTree(atoms.positions).query_pairs(TOO_CLOSE, output_type="ndarray")
-    check_sites(atoms, near)
+    check_sites(atoms, _near(atoms, TOO_CLOSE))
 
 
 def check_sites(atoms: ase.Atoms, near: Integers) -> None:
@@ -85,8 +80,10 @@ def check_sites(atoms: ase.Atoms, near: Integers) -> None:
     if len(crowded):
         first, second = np.flatnonzero(site == crowded[0])[:2]
         raise InputError(
-            f"{_label(atoms, first)} and {_label(atoms, second)} overlap: atoms within {TOO_CLOSE} Å of each other "
-            f"must share a site, with occupancies that sum to at most 1, not {total[crowded[0]]:g}"
+            f"{_label(atoms, first)} and {_label(atoms, second)} overlap: atoms within {TOO_CLOSE} Å of each other, "
+            "also across the cell's faces, must share a site, with occupancies that sum to at most 1, not "
+            f"{total[crowded[0]]:g}: remove one of them, set their occupancies, or make the cell a whole number of the "
+            "crystal's periods"
         )
 
 

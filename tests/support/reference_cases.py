@@ -11,7 +11,7 @@ CASES = json.loads((FOLDER / "cases.json").read_text())
 
 
 def load(name):
-    """(atoms, simulate()'s arguments, arrays) of a case."""
+    """Returns (atoms, arguments of `namsa.simulate`, stored arrays) of a case."""
     case, arrays = CASES[name], np.load(FOLDER / f"{name}.npz", allow_pickle=False)
     atoms = ase.Atoms(arrays["numbers"], positions=arrays["positions"], cell=arrays["cell"], pbc=True)
     keys = ("energy_ev", "semiangle_mrad", "slice_thickness_angstrom", "aberrations")
@@ -21,12 +21,8 @@ def load(name):
 
 
 def full_patterns(arrays, table, shape):
-    """The stored box of each pattern in its place on the full grid."""
-    y0, y1, x0, x1 = box(arrays)
+    """Returns the stored patterns on the full grid, (n, ny, nx), zero outside the stored box."""
+    y0, y1, x0, x1 = (int(edge) for edge in arrays["box_y0y1x0x1"])
     full = np.zeros((len(arrays["probe_positions_yx"]), *shape))
     full[:, y0:y1, x0:x1] = arrays[f"cbed_{table}"]
     return full
-
-
-def box(arrays):
-    return [int(v) for v in arrays["box_y0y1x0x1"]]

@@ -331,14 +331,13 @@ def test_check_atoms_accepts_split_sites() -> None:
     check_atoms(atoms)
 
 
-def test_atoms_far_outside_the_cell_are_compared_as_they_stand() -> None:
-    atoms = faulty(position=(3 * 3.905, 0, 0))  # on Sr, if it were wrapped
+@pytest.mark.parametrize("periods", [(3, 0, 0), (0, -1, 0), (-7, 2, 100)])
+def test_atoms_that_overlap_are_found_however_far_outside_the_cell(periods: tuple[int, int, int]) -> None:
+    atoms = faulty()
+    atoms.positions += 3.905 * np.array(periods)
     check_atoms(atoms)
-    atoms.positions[-1] = atoms.positions[0]
-    with pytest.raises(InputError, match="overlap"):
-        check_atoms(atoms)
-    atoms.positions += 100
-    with pytest.raises(InputError, match="overlap"):
+    atoms.positions[-1] = 0.01, 0.02, -0.03  # at the Sr atom of the cell itself
+    with pytest.raises(InputError, match="overlap.*remove one.* whole number of the crystal's periods"):
         check_atoms(atoms)
 
 

@@ -3,10 +3,20 @@
 import numpy as np
 import pytest
 import reference_cases
+from scipy.spatial import KDTree
 
 import namsa
 
 TOLERANCE = {"float64": 1e-6, "float32": 1e-4}  # relative L2 of every pattern
+
+
+@pytest.mark.parametrize("name", reference_cases.CASES)
+def test_the_atoms_form_a_crystal_across_the_periodic_faces(name):
+    atoms, _, _ = reference_cases.load(name)
+    cell = atoms.cell.lengths()
+    tree = KDTree(atoms.positions % cell, boxsize=cell)
+    distances, _ = tree.query(tree.data, k=2)
+    assert distances[:, 1].min() > 1.9  # Å
 
 
 @pytest.mark.parametrize("precision", TOLERANCE)
@@ -23,8 +33,8 @@ def test_agrees_with_the_reference(name, table, precision):
     stored = reference_cases.CASES[name]["results"][table]["total_intensity"]
     np.testing.assert_allclose(sample.cbed.sum(axis=(1, 2)), stored, rtol=TOLERANCE[precision])
     for field in ("density", "projected_potential"):
-        wanted = arrays[f"{field}_{table}"]
-        assert np.linalg.norm(getattr(sample, field) - wanted) < TOLERANCE[precision] * np.linalg.norm(wanted)
+        expected = arrays[f"{field}_{table}"]
+        assert np.linalg.norm(getattr(sample, field) - expected) < TOLERANCE[precision] * np.linalg.norm(expected)
 
     pixel_area = np.prod(sample.provenance["density_sampling_angstrom"])
     electrons = sample.density.sum(dtype=np.float64) * pixel_area
