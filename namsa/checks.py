@@ -15,7 +15,7 @@ from namsa.errors import InputError
 from namsa.physics import optics
 from namsa.physics.detector import axes
 from namsa.physics.grid import Grid
-from namsa.text import counted
+from namsa.text import plural
 
 THICK_SLICE_ANGSTROM = 4.0  # two layers of atoms in most crystals
 
@@ -140,7 +140,7 @@ def memory(patterns: int, shape: tuple[int, ...], bytes_a_pixel: int, available_
     needed = patterns * shape[0] * shape[1] * bytes_a_pixel
     if needed > available:
         raise InputError(
-            f"{counted(patterns, 'pattern')} of {shape[0]}×{shape[1]} pixels: {needed / 1e9:.1f} GB of memory, and "
+            f"{plural(patterns, 'pattern')} of {shape[0]}×{shape[1]} pixels: {needed / 1e9:.1f} GB of memory, and "
             f"{available / 1e9:.1f} GB are available: use fewer positions, a detector, or a smaller grid"
         )
 

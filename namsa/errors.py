@@ -1,9 +1,9 @@
-"""Errors a person can act on."""
+"""Errors that the user can act on. Commands print their message as one line, without a traceback."""
 
 
 class InputError(ValueError):
-    """Bad input or configuration. The message names the value, the limit and the remedy; commands exit with 2."""
+    """The input or the configuration is wrong. The message names the value, the limit and the remedy; exit code 2."""
 
 
 class WorkError(RuntimeError):
-    """The work itself failed (no space, an unwritable place, a corrupt record); commands exit with 1."""
+    """The work failed, for example for lack of disk space or because of a corrupt record; exit code 1."""

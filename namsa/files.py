@@ -1,4 +1,4 @@
-"""Files that are there whole or not at all, also after a power cut."""
+"""Atomic and durable writing: a file is complete or absent, also after a crash or a power cut."""
 
 import os
 import uuid
@@ -11,71 +11,86 @@ from namsa.errors import WorkError
 
 
 @contextmanager
-def writing(path: Path, replace: bool = True) -> Iterator[BinaryIO]:
-    """A file to write that takes the place of `path` once it is whole; without `replace`, one that is there stays.
+def open_atomic(path: Path, replace: bool = True) -> Iterator[BinaryIO]:
+    """Opens a temporary file for writing and moves it to `path` when the `with` block ends without an error.
 
-    Raises WorkError where it cannot be written.
+    Args:
+        path: The file to write.
+        replace: If false, a file that exists at `path` is kept and the new one is discarded.
+
+    Yields:
+        The temporary file, open for binary writing.
+
+    Raises:
+        WorkError: If the file cannot be written.
     """
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
     try:
-        with partial.open("xb") as file:
+        with temporary.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         if replace:
-            partial.replace(path)
+            temporary.replace(path)
         else:
             with suppress(FileExistsError):
-                path.hardlink_to(partial)
+                path.hardlink_to(temporary)
         sync_folder(path.parent)
     except OSError as error:
         raise WorkError(f"cannot write {path}: {error.strerror}") from None
     finally:
-        with suppress(OSError):  # where the folder cannot be written, there is nothing to remove
-            partial.unlink(missing_ok=True)
+        with suppress(OSError):  # in a folder that cannot be written there is no file to remove
+            temporary.unlink(missing_ok=True)
 
 
-def write_whole(path: Path, text: str, replace: bool = True) -> None:
-    """Writes a file of text as `writing` does."""
-    with writing(path, replace) as file:
+def write_text_atomic(path: Path, text: str, replace: bool = True) -> None:
+    """Writes a text file as `open_atomic` does, in UTF-8."""
+    with open_atomic(path, replace) as file:
         file.write(text.encode())
 
 
 def append_line(path: Path, line: str) -> None:
-    """Adds a line, which is on the disk when this returns; one that a crash cut short stays a line of its own.
+    """Appends a line to a text file. The line is on the disk when the function returns.
 
-    Raises WorkError where it cannot be written.
+    If a crash cut off the file's last line, the new one starts on a line of its own.
+
+    Raises:
+        WorkError: If the file cannot be written.
     """
     try:
-        new = not path.exists()
+        is_new = not path.exists()
         with path.open("ab+") as file:
             end = file.seek(0, os.SEEK_END)
             file.seek(max(0, end - 1))
-            cut_short = end > 0 and file.read(1) != b"\n"
-            file.write(b"\n" * cut_short + line.encode() + b"\n")
+            is_cut_off = end > 0 and file.read(1) != b"\n"
+            file.write(b"\n" * is_cut_off + line.encode() + b"\n")
             file.flush()
             os.fsync(file.fileno())
-        if new:
+        if is_new:
             sync_folder(path.parent)
     except OSError as error:
         raise WorkError(f"cannot write {path}: {error.strerror}") from None
 
 
 def make_folder(path: Path) -> None:
-    """Makes `path` and its parents, where missing. Raises WorkError where that cannot be done."""
-    new = [folder for folder in (path, *path.parents) if not folder.exists()]
+    """Creates a folder and its parents where they are missing.
+
+    Raises:
+        WorkError: If a folder cannot be created.
+    """
+    missing = [folder for folder in (path, *path.parents) if not folder.exists()]
     try:
         path.mkdir(parents=True, exist_ok=True)
-        for folder in new:
+        for folder in missing:
             sync_folder(folder.parent)
     except OSError as error:
         raise WorkError(f"cannot make {path}: {error.strerror}") from None
 
 
 def sync_folder(path: Path) -> None:
-    """Brings the names in a folder onto the disk: syncing a file does not do that for its name."""
-    folder = os.open(path, os.O_RDONLY)
+    """Flushes the file names in a folder to the disk. Flushing a file alone does not make its name durable."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
-        os.fsync(folder)
+        os.fsync(descriptor)
     finally:
-        os.close(folder)
+        os.close(descriptor)

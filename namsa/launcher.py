@@ -1,13 +1,15 @@
-"""This process's rank, the number of ranks, and its share of the machine, as the launcher's environment has them."""
+"""This process's rank, the number of ranks and its share of the machine, read from the launcher's environment."""
 
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
 from namsa.errors import InputError
+from namsa.text import plural
 
-# Innermost first: mpirun within a Slurm job inherits Slurm's variables, which then describe its own daemons.
-_LAUNCHERS = (
+# (rank, size) variables of each launcher, the innermost first: mpirun within a Slurm job inherits Slurm's variables,
+# which then describe Slurm's own daemons.
+_RANK_VARIABLES = (
     ("HOROVOD_RANK", "HOROVOD_SIZE"),
     ("OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"),
     ("JSM_NAMESPACE_RANK", "JSM_NAMESPACE_SIZE"),
@@ -15,7 +17,8 @@ _LAUNCHERS = (
     ("SLURM_PROCID", "SLURM_NTASKS"),
     ("PMIX_RANK", "JSM_NAMESPACE_SIZE"),
 )
-_ON_THIS_MACHINE = (
+# The same for the ranks on this machine.
+_LOCAL_RANK_VARIABLES = (
     ("HOROVOD_LOCAL_RANK", "HOROVOD_LOCAL_SIZE"),
     ("OMPI_COMM_WORLD_LOCAL_RANK", "OMPI_COMM_WORLD_LOCAL_SIZE"),
     ("JSM_NAMESPACE_LOCAL_RANK", "JSM_NAMESPACE_LOCAL_SIZE"),
@@ -27,30 +30,44 @@ _ON_THIS_MACHINE = (
 def rank_and_size(
     rank: int | None = None, size: int | None = None, environment: Mapping[str, str] = os.environ
 ) -> tuple[int, int]:
-    """`rank` and `size` where given, else those of Horovod, Open MPI, jsrun, MPICH, Slurm or PMIx, else (0, 1).
+    """Returns this process's rank and the number of ranks.
 
-    Raises InputError where one of the two is missing or they do not go together.
+    Explicit values win. Without them, the variables of Horovod, Open MPI, jsrun, MPICH, Slurm and PMIx are tried in
+    this order. A process without a launcher is rank 0 of 1.
+
+    Args:
+        rank: Explicit rank, given together with `size`.
+        size: Explicit number of ranks.
+        environment: The environment variables.
+
+    Returns:
+        The rank and the number of ranks.
+
+    Raises:
+        InputError: If only one of the two is known, or the rank is not in `[0, size)`.
     """
     if rank is not None or size is not None:
         if rank is None or size is None:
             raise InputError(
                 "one of --rank and --size is missing: give both, or neither to take them from the launcher"
             )
-        return _checked(rank, size, "--rank and --size")
-    for rank_name, size_name in _LAUNCHERS:
+        return _validated(rank, size, "--rank and --size")
+    for rank_name, size_name in _RANK_VARIABLES:
         if rank_name not in environment or (rank_name == "SLURM_PROCID" and _in_batch_script(environment)):
             continue
         if size_name not in environment:
             raise InputError(f"{rank_name} is set and {size_name} is not: give --rank and --size")
-        return _checked(_integer(environment, rank_name), _integer(environment, size_name), f"{rank_name}, {size_name}")
+        source = f"{rank_name}, {size_name}"
+        return _validated(_integer(environment, rank_name), _integer(environment, size_name), source)
     return 0, 1
 
 
 def local_rank_and_size(environment: Mapping[str, str] = os.environ) -> tuple[int, int]:
-    """This process's number among its launcher's on this machine, and how many they are; (0, 1) where nothing says."""
-    for rank_name, size_name in _ON_THIS_MACHINE:
+    """Returns this process's rank among those on this machine and their number; (0, 1) if no variable tells."""
+    for rank_name, size_name in _LOCAL_RANK_VARIABLES:
         if {rank_name, size_name} <= environment.keys() and not _in_batch_script(environment):
-            # Slurm writes 4(x2),3 for two nodes of four and one of three: more than are here only make shares smaller.
+            # Slurm writes 4(x2),3 for two nodes of four tasks and one of three. The largest number is safe on every
+            # node: it only makes shares smaller.
             sizes = [part.partition("(")[0] for part in environment[size_name].split(",")]
             if environment[rank_name].isdigit() and all(part.isdigit() for part in sizes):
                 return int(environment[rank_name]), max(1, *map(int, sizes))
@@ -58,38 +75,53 @@ def local_rank_and_size(environment: Mapping[str, str] = os.environ) -> tuple[in
 
 
 def share_of_cores(available: set[int], cores: int, local_rank: int, local_size: int) -> set[int]:
-    """The cores for one of `local_size` ranks that may run on `available` of a node's `cores`.
+    """Returns the cores that one rank of this machine should run on.
 
-    A launcher that binds ranks gives each a set of its own, which together fit the node; one that does not gives all
-    ranks the same set, which is then cut into equal runs. More ranks than cores share.
+    A launcher that binds ranks gives each its own set, and the sets together fit the machine. Such a set is kept. A
+    launcher that does not bind gives all ranks the same set, which is divided into equal runs here. If there are more
+    ranks than cores, the ranks share them.
+
+    Args:
+        available: The cores that this process may run on now.
+        cores: The number of cores of the machine.
+        local_rank: This process's rank on the machine.
+        local_size: The number of ranks on the machine.
     """
     if len(available) * local_size <= cores or local_size > len(available):
         return available
-    each = len(available) // local_size
-    return set(sorted(available)[local_rank * each : (local_rank + 1) * each])
+    cores_per_rank = len(available) // local_size
+    return set(sorted(available)[local_rank * cores_per_rank : (local_rank + 1) * cores_per_rank])
 
 
-def visible_gpus(environment: str | None, nodes: int) -> list[str]:
-    """CUDA's names for the GPUs this process may use: what CUDA_VISIBLE_DEVICES says, else each device node."""
-    return [str(index) for index in range(nodes)] if environment is None else environment.split(",")
+def visible_gpus(cuda_visible_devices: str | None, device_nodes: int) -> list[str]:
+    """Returns CUDA's names for the GPUs that this process may use: those of CUDA_VISIBLE_DEVICES if set, else all."""
+    if cuda_visible_devices is None:
+        return [str(index) for index in range(device_nodes)]
+    return cuda_visible_devices.split(",")
 
 
-def claim(local_rank: int, local_size: int) -> str:
-    """Binds this process to its share of the machine, before anything starts a thread pool or a GPU; says what it is.
+def bind_to_share(local_rank: int, local_size: int) -> str:
+    """Binds this process to its share of the machine's cores and to one GPU if there is any.
 
-    Thread pools size themselves by the bound cores. A launcher may show a rank one GPU of the node, or all of them.
+    Call it before anything starts a thread pool or a GPU: thread pools size themselves by the bound cores. A launcher
+    may show a rank one GPU of the node or all of them.
+
+    Returns:
+        The share as text: "GPU 0" or "8 CPU cores".
     """
     cores = share_of_cores(os.sched_getaffinity(0), os.cpu_count() or 1, local_rank, local_size)
     os.sched_setaffinity(0, cores)
-    names = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), len(list(Path("/dev").glob("nvidia[0-9]*"))))
+    device_nodes = len(list(Path("/dev").glob("nvidia[0-9]*")))
+    names = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), device_nodes)
     if not names:
-        return f"{len(cores)} CPU core{'s' if len(cores) > 1 else ''}"
-    os.environ["CUDA_VISIBLE_DEVICES"] = names[min(local_rank, len(names) - 1)]  # CuPy has no other switch that holds
+        return plural(len(cores), "CPU core")
+    # CuPy has no other setting that holds for the whole process.
+    os.environ["CUDA_VISIBLE_DEVICES"] = names[min(local_rank, len(names) - 1)]
     return f"GPU {os.environ['CUDA_VISIBLE_DEVICES']}"
 
 
 def _in_batch_script(environment: Mapping[str, str]) -> bool:
-    """Whether Slurm runs this outside srun: there, too, SLURM_PROCID is 0, and one share would be all that is done."""
+    """Whether this runs in a Slurm batch script outside srun, where SLURM_PROCID is 0 although there is one process."""
     return "SLURM_JOB_ID" in environment and "SLURM_STEP_ID" not in environment
 
 
@@ -100,7 +132,7 @@ def _integer(environment: Mapping[str, str], name: str) -> int:
         raise InputError(f"{name} is {environment[name]!r}, not a number: give --rank and --size") from None
 
 
-def _checked(rank: int, size: int, source: str) -> tuple[int, int]:
+def _validated(rank: int, size: int, source: str) -> tuple[int, int]:
     if not 0 <= rank < size:
         raise InputError(f"rank {rank} of {size} ({source}): the rank must be 0 or more and below the size")
     return rank, size

@@ -1,4 +1,7 @@
-"""Where the pixels of a sample's arrays are, from its provenance."""
+"""The coordinates of the pixels of a sample's arrays, derived from its provenance.
+
+Pairs are (y, x). Images are in Å from the cell's origin, patterns in mrad from the optic axis.
+"""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -6,83 +9,105 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-Axis = tuple[str, str, npt.NDArray[np.float64]]  # name, units, coordinates
 UNITS = {"cbed": "fraction of the beam", "density": "e/Å²", "projected_potential": "V·Å"}
 
 
-class Frame(NamedTuple):
-    """Pixel [i, j] of an image is centred on origin + (i, j)·step; all (y, x), in Å or mrad."""
+class ArrayAxis(NamedTuple):
+    """One axis of an array.
+
+    Attributes:
+        name: As "ky".
+        units: As "mrad"; empty for a plain index.
+        coordinates: Coordinate of each index, `(n,)`, in `units`.
+    """
+
+    name: str
+    units: str
+    coordinates: npt.NDArray[np.float64]
+
+
+class PixelGrid(NamedTuple):
+    """A regular grid of pixels: pixel [i, j] of an image is centred on origin + (i, j)·step.
+
+    Attributes:
+        step: Distance between neighbouring pixels, (y, x), Å or mrad.
+        origin: Centre of pixel [0, 0], (y, x), Å or mrad.
+    """
 
     step: Sequence[float]
     origin: Sequence[float]
 
     def extent(self, shape: Sequence[int]) -> tuple[float, float, float, float]:
-        """(left, right, bottom, top) edges of an image of `shape`, y downwards."""
+        """Returns the outer edges (left, right, bottom, top) of an image of `shape`, with y downwards."""
         (dy, dx), (y, x), (ny, nx) = self.step, self.origin, shape
         return x - dx / 2, x + (nx - 0.5) * dx, y + (ny - 0.5) * dy, y - dy / 2
 
     def aspect(self, shape: Sequence[int]) -> float:
-        """Height over width of an image of `shape`."""
+        """Returns the ratio of height to width of an image of `shape`."""
         return shape[0] * self.step[0] / (shape[1] * self.step[1])
 
     def coordinates(self, shape: Sequence[int]) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """(y, x) of an image's rows and columns, shapes (ny,) and (nx,)."""
+        """Returns the y of an image's rows, `(ny,)`, and the x of its columns, `(nx,)`."""
         y, x = (self.origin[axis] + self.step[axis] * np.arange(shape[axis]) for axis in (0, 1))
         return y, x
 
     def distance(self, shape: Sequence[int]) -> npt.NDArray[np.float64]:
-        """Every pixel's distance from (0, 0), of `shape`."""
+        """Returns each pixel's distance from (0, 0), as an array of `shape`."""
         y, x = self.coordinates(shape)
         return np.hypot(y[:, None], x[None, :])
 
 
-def pattern_frame(provenance: Mapping[str, Any]) -> Frame:
-    """A pattern's pixels, mrad from the optic axis."""
-    return Frame(provenance["detector_sampling_mrad"], provenance["detector_origin_mrad"])
+def pattern_grid(provenance: Mapping[str, Any]) -> PixelGrid:
+    """Returns the detector's pixels, in mrad from the optic axis."""
+    return PixelGrid(provenance["detector_sampling_mrad"], provenance["detector_origin_mrad"])
 
 
-def density_frame(provenance: Mapping[str, Any]) -> Frame:
-    """The density's pixels, Å from the cell's origin."""
-    return Frame(provenance["density_sampling_angstrom"], provenance["density_origin_angstrom"])
+def density_grid(provenance: Mapping[str, Any]) -> PixelGrid:
+    """Returns the density's pixels, in Å from the cell's origin."""
+    return PixelGrid(provenance["density_sampling_angstrom"], provenance["density_origin_angstrom"])
 
 
-def potential_frame(provenance: Mapping[str, Any]) -> Frame:
-    """The projected potential's pixels, Å from the cell's origin."""
+def potential_grid(provenance: Mapping[str, Any]) -> PixelGrid:
+    """Returns the projected potential's pixels, in Å from the cell's origin."""
     extent, shape = provenance["extent_angstrom"], provenance["grid_shape"]
-    return Frame([length / n for length, n in zip(extent, shape, strict=True)], (0.0, 0.0))
+    return PixelGrid([length / n for length, n in zip(extent, shape, strict=True)], (0.0, 0.0))
 
 
-def scan_frame(provenance: Mapping[str, Any]) -> Frame | None:
-    """The probe positions as pixels, Å; None where they are no grid, or a line, whose pixels have no height."""
+def scan_grid(provenance: Mapping[str, Any]) -> PixelGrid | None:
+    """Returns the probe positions as pixels, in Å; `None` if they form no raster, or a line, which has no height."""
     shape = provenance.get("scan_shape")
     if not shape or min(shape) < 2:
         return None
     positions = np.asarray(provenance["positions_angstrom"], float).reshape(*shape, 2)
-    return Frame((positions[1, 1] - positions[0, 0]).tolist(), positions[0, 0].tolist())
+    return PixelGrid((positions[1, 1] - positions[0, 0]).tolist(), positions[0, 0].tolist())
 
 
-def fills_cell(scan: Frame, provenance: Mapping[str, Any]) -> bool:
-    """Whether the scan's last row and column are one step before its first come again."""
+def fills_cell(scan: PixelGrid, provenance: Mapping[str, Any]) -> bool:
+    """Returns whether the scan covers the periodic cell: one step after the last row and column it starts again."""
     lengths = np.multiply(scan.step, provenance["scan_shape"])
     return bool(np.allclose(lengths, provenance["extent_angstrom"], rtol=1e-6))
 
 
-def axes(provenance: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> dict[str, list[Axis]]:
-    """The axes of the arrays of `shapes`, slowest first; patterns of a raster have its two in place of their number.
+def array_axes(provenance: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> dict[str, list[ArrayAxis]]:
+    """Returns the axes of a sample's arrays, the slowest first.
 
-    shapes: those of the sample's arrays by name; of the patterns' the last two numbers count
+    The patterns of a raster have the raster's two axes in place of a running number.
+
+    Args:
+        provenance: The sample's provenance.
+        shapes: The shape of each array by name. Of the patterns only the last two numbers are used.
     """
     positions = np.asarray(provenance["positions_angstrom"], float)
-    scan: list[Axis] = [("position", "", np.arange(len(positions), dtype=np.float64))]
+    scan = [ArrayAxis("position", "", np.arange(len(positions), dtype=np.float64))]
     if provenance["scan_shape"]:
         raster = positions.reshape(*provenance["scan_shape"], 2)
-        scan = [("y", "Å", raster[:, 0, 0]), ("x", "Å", raster[0, :, 1])]
+        scan = [ArrayAxis("y", "Å", raster[:, 0, 0]), ArrayAxis("x", "Å", raster[0, :, 1])]
     return {
-        "cbed": scan + _plane(("ky", "kx"), "mrad", pattern_frame(provenance), shapes["cbed"][-2:]),
-        "density": _plane(("y", "x"), "Å", density_frame(provenance), shapes["density"]),
-        "projected_potential": _plane(("y", "x"), "Å", potential_frame(provenance), shapes["projected_potential"]),
+        "cbed": scan + _image_axes(("ky", "kx"), "mrad", pattern_grid(provenance), shapes["cbed"][-2:]),
+        "density": _image_axes(("y", "x"), "Å", density_grid(provenance), shapes["density"]),
+        "projected_potential": _image_axes(("y", "x"), "Å", potential_grid(provenance), shapes["projected_potential"]),
     }
 
 
-def _plane(names: tuple[str, str], units: str, frame: Frame, shape: Sequence[int]) -> list[Axis]:
-    return [(name, units, along) for name, along in zip(names, frame.coordinates(shape), strict=True)]
+def _image_axes(names: tuple[str, str], units: str, grid: PixelGrid, shape: Sequence[int]) -> list[ArrayAxis]:
+    return [ArrayAxis(name, units, values) for name, values in zip(names, grid.coordinates(shape), strict=True)]

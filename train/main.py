@@ -29,7 +29,7 @@ from namsa.dataset.manifest import Entry
 from namsa.dataset.shards import Dataset
 from namsa.dataset.simulate_entry import specimen
 from namsa.errors import InputError
-from namsa.files import write_whole
+from namsa.files import write_text_atomic
 from train.experiment.experiment import Experiment, load
 from train.experiment.sections import Reduction
 from train.input import batches as data
@@ -38,9 +38,9 @@ from train.optimization import checkpoint, precision
 from train.optimization.checkpoint import Due, Progress
 from train.optimization.loop import make_step, train_epoch
 from train.optimization.optimizers import LarsAdam
-from train.ranks import devices, reduction, signals, watchdog
+from train.ranks import devices, reduction, signals, stalls, watchdog
 from train.ranks.signals import Stopped
-from train.reports.evaluate import AtomsOf, evaluate, predictor
+from train.reports.evaluate import AtomsOf, HeldOut, evaluate, predictor
 from train.reports.report import write_report
 from train.staging import checkpoint_delivery as courier
 from train.staging import copies
@@ -75,7 +75,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     # They meet before anything can go wrong, so that one whose configuration is at fault can end the others.
 
     started = time.perf_counter()
-    wish = stack.enter_context(signals.listening())
+    stop_request = stack.enter_context(signals.listen())
     reduction.start(_reduction_settings(config, overrides))
     rank, ranks = reduction.rank(), reduction.size()
     device = devices.claim(reduction.local_rank(), reduction.local_size())
@@ -106,7 +106,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         say(staging.summary(staged))
         with reduction.together():
             if rank == 0:
-                write_whole(run_dir / "staging.json", json.dumps(staged, indent=1))
+                write_text_atomic(run_dir / "staging.json", json.dumps(staged, indent=1))
     elif not evaluate_only:
         with reduction.together(), telemetry.counter(console, "rank 0 simulates") as count:
             nearby = reduction.local_size()
@@ -129,9 +129,9 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     if not experiment.data.node_local:
         reduction.check_same(len(present), "the number of samples")
         reduction.check_same(data.digest(present), "the digest of the samples' ids")
-    steps = reduction.lowest(len(to_learn) // shares // training.batch_size)
+    steps = reduction.minimum(len(to_learn) // shares // training.batch_size)
     if not steps:
-        raise reduction.alike(InputError(data.too_few(len(to_learn), shares, training.batch_size)))
+        raise reduction.reported_once(InputError(data.too_few(len(to_learn), shares, training.batch_size)))
     with reduction.together():
         mine = [entry.id for entry in to_learn[share::shares]]
         mean_target = data.mean_target(dataset, mine)
@@ -145,7 +145,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         model = build(experiment.network, experiment.seed, training.recompute)
         optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training)
         optimizer.build(model.trainable_variables)
-        waiting = reduction.waiting(model.trainable_variables, training.reduction)
+        waiting = reduction.gradient_buffers(model.trainable_variables, training.reduction)
     state = [*model.variables, *optimizer.variables, *waiting]
 
     # 1. The newest whole checkpoint of this run directory or of its home, read by rank 0.
@@ -158,7 +158,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
             progress = checkpoint.restore(places, state, experiment.network)
             if evaluate_only and not progress.step:
                 raise InputError(f"{checkpoints} holds no checkpoint to evaluate: train first")
-            write_whole(run_dir / "config.yaml", dump_yaml(experiment))  # of the run, now that it fits
+            write_text_atomic(run_dir / "config.yaml", dump_yaml(experiment))  # of the run, now that it fits
     progress = Progress(**reduction.gather_json(asdict(progress))[0])
     reduction.broadcast_state(model, optimizer, waiting)
     if progress.step:
@@ -176,48 +176,48 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     kept = data.Kept()
     with ExitStack() as during:
         keep, due = training.checkpoints.keep, Due(training.checkpoints)
-        during.enter_context(wish.heeded())
+        during.enter_context(stop_request.deferred())
         recorder = telemetry.recorder(run_dir, progress.step) if rank == 0 and epochs else nullcontext(lambda row: None)
         record = during.enter_context(recorder)
         show = during.enter_context(telemetry.display(console, training.epochs, steps))
         send = during.enter_context(courier.carrying(run_dir, home if rank == 0 else None, keep))
-        during.callback(lambda: dog.beat(progress.step, watchdog.RESTING))
+        during.callback(lambda: dog.enter(progress.step, stalls.IDLE))
 
         def save() -> None:
             if rank == 0:
-                dog.beat(progress.step, watchdog.WRITING)
+                dog.enter(progress.step, stalls.WRITING)
                 telemetry.settle(run_dir)
                 send(checkpoint.save(checkpoints, progress, state, experiment.network, keep))
                 due.done()
 
         batch = shares * training.batch_size  # of the common order, a step
         for epoch in epochs:
-            left = reduction.lowest((len(to_learn) - progress.taken) // batch)
+            left = reduction.minimum((len(to_learn) - progress.taken) // batch)
             number = left * training.batch_size
             order = data.epoch_share(to_learn, experiment.seed, epoch, share, shares, number, progress.taken)
             first, end, begun = progress.step + 1, progress.step + left, progress.taken / batch
             with closing(data.batches(dataset, order, experiment, epoch, kept=kept)) as read:
-                batches = dog.over(read, first)
-                for row in train_epoch(step, batches, training, epoch, first, steps, ranks, state, begun, left, wish):
+                batches = dog.follow(read, first)
+                for row in train_epoch(step, batches, training, epoch, first, steps, ranks, state, begun, left, stop_request):
                     progress = Progress(row["step"], epoch, progress.taken + batch, ranks)
                     known = account.step(row)
                     record(known)
                     last = progress.step == end
                     show(known, last)
-                    if due.within(progress) and not (last or wish.agreed):
+                    if due.within(progress) and not (last or stop_request.agreed):
                         save()
             if progress.step == end:
                 progress = Progress(end, epoch + 1, 0, ranks)
-            reduction.average(waiting)  # all else is alike where an epoch ends, and where a wish is agreed on
-            if due.after(progress) or progress.epoch == epochs.stop or wish.agreed:
+            reduction.average(waiting)  # all else is alike where an epoch ends, and where a stop_request is agreed on
+            if due.after(progress) or progress.epoch == epochs.stop or stop_request.agreed:
                 save()
-            if wish.agreed:
+            if stop_request.agreed:
                 break
     with reduction.together():
-        wish.check()
-    if wish.agreed:
-        why = f"stopped by {wish.name or 'a signal to another rank'} after step {progress.step}"
-        raise reduction.alike(Stopped(f"{why}, its checkpoint is written: run again to go on"))
+        stop_request.check()
+    if stop_request.agreed:
+        why = f"stopped by {stop_request.signal_name or 'a signal to another rank'} after step {progress.step}"
+        raise reduction.reported_once(Stopped(f"{why}, its checkpoint is written: run again to go on"))
 
     # ---- Held-out materials -----------------------------------------------------------------------------------------
 
@@ -237,9 +237,8 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     predict = predictor(model, training.inputs, experiment.network.data_format, seen_as)
     shared = held_out[share::shares]
     atoms_of = _specimens(experiment, say) if shared else None
-    result = evaluate(
-        predict, experiment, dataset, shared, mean_image, run_dir, ranks=reduction, run=facts, atoms_of=atoms_of
-    )
+    own_share = HeldOut(dataset, shared, mean_image, atoms_of)
+    result = evaluate(predict, experiment, own_share, run_dir, ranks=reduction, run=facts)
 
     # ---- Report -----------------------------------------------------------------------------------------------------
 

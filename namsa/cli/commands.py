@@ -26,9 +26,9 @@ from namsa.dataset.failures import not_made
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.errors import InputError
 from namsa.io import hdf5
-from namsa.launcher import claim, local_rank_and_size, rank_and_size
+from namsa.launcher import bind_to_share, local_rank_and_size, rank_and_size
 from namsa.sample import Sample
-from namsa.text import counted
+from namsa.text import plural
 from namsa.view import info as infos
 from namsa.view import panels as pictures
 from namsa.view import viewer
@@ -78,7 +78,7 @@ def dataset(options: argparse.Namespace) -> None:
         _print_estimate(estimates.dataset(config, materials.select(config.materials), size), options.json)
         return
     local_rank, local_size = local_rank_and_size()
-    device = claim(local_rank, local_size)
+    device = bind_to_share(local_rank, local_size)
     if size > 1:
         print(f"namsa: rank {rank} of {size}, {local_size} on this machine, takes {device}", file=sys.stderr)
     with _progress() as progress:
@@ -128,7 +128,7 @@ def verify(options: argparse.Namespace) -> int:
         return 1 if found["corrupt"] else 0
     counts = ", ".join(f"{len(found[kind])} {kind}" for kind in ("corrupt", "missing", "repeated"))
     print(
-        f"{counted(found['samples'], 'sample')}, {counts}, {found['failed']} failed, {found['skipped']} cannot be built"
+        f"{plural(found['samples'], 'sample')}, {counts}, {found['failed']} failed, {found['skipped']} cannot be built"
     )
     for kind in ("corrupt", "missing", "repeated"):
         for sample_id in found[kind]:
@@ -213,7 +213,7 @@ def export(options: argparse.Namespace) -> None:
 
         count = hdf5.write(options.out, samples())
         failures = not_made(options.directory, data.config_hash or "", data.ids)
-    print(f"{options.out}: {counted(count, 'sample')}, {len(failures)} failed")
+    print(f"{options.out}: {plural(count, 'sample')}, {len(failures)} failed")
     _print_failures(failures)
 
 

@@ -21,7 +21,7 @@ from namsa.crystals.builtin import standard
 from namsa.crystals.material import Material
 from namsa.crystals.sites import MAX_ELEMENT
 from namsa.errors import InputError, WorkError
-from namsa.files import write_whole
+from namsa.files import write_text_atomic
 
 FORMAT, VERSION = "namsa-materials-project", 1
 FIELDS = ("material_id", "structure", "energy_above_hull", "theoretical", "last_updated")
@@ -69,7 +69,7 @@ def fetch(config: MaterialsProject) -> int:
         "source": "The Materials Project, https://materialsproject.org, CC BY 4.0; Jain et al. 2013",
         "documents": documents,
     }
-    write_whole(config.file, json.dumps(answer) + "\n")
+    write_text_atomic(config.file, json.dumps(answer) + "\n")
     return len(documents)
 
 

@@ -31,7 +31,7 @@ from namsa.physics.backend import available_cores, resolve, to_host
 from namsa.physics.grid import Array, Grid, fast_shape
 from namsa.physics.potential import AtomList, Slices
 from namsa.physics.specimen import atom_list
-from namsa.text import counted, duration
+from namsa.text import duration, plural
 
 Method = Literal["multislice", "prism"]
 
@@ -368,7 +368,7 @@ def rows(found: dict[str, Any]) -> Iterator[tuple[str, str]]:
     yield "patterns", f"{found['probes']} of {_times(found['pattern_shape'])}"
     yield (
         "coherent probes",
-        f"{found['coherent_probes']} a pattern, {counted(found['configurations'], 'configuration')}",
+        f"{found['coherent_probes']} a pattern, {plural(found['configurations'], 'configuration')}",
     )
     yield "plane waves", str(found["beams"])
     yield "slices", f"{found['slices']}, {found['distinct_slices']} of them distinct"

@@ -28,7 +28,7 @@ from namsa.dataset.manifest import Entry
 from namsa.dataset.sharing import share
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.errors import InputError, WorkError
-from namsa.files import make_folder, write_whole
+from namsa.files import make_folder, write_text_atomic
 from namsa.sample import Sample
 
 ELSEWHERE = "elsewhere.json"
@@ -89,7 +89,7 @@ def produce(
     if todo:
         expected = space.expected_bytes(config, materials, todo)
         space.check(directory, expected, local_size, time_limited=time_limit_s is not None)
-        write_whole(directory / "config.yaml", dump_yaml(config))
+        write_text_atomic(directory / "config.yaml", dump_yaml(config))
         # One sample is stored while the next is simulated; a second that is done waits, so that memory stays bounded.
         with (
             shards.Writer(shards.shard_path(directory, rank), config.data.samples_per_commit, 2 * expected) as writer,

@@ -28,7 +28,7 @@ from namsa.crystals.material import Material
 from namsa.crystals.orient import Fit, Rectangles, fit, rectangles
 from namsa.dataset.splits import SPLITS, SplitName, assign
 from namsa.errors import InputError
-from namsa.files import write_whole
+from namsa.files import write_text_atomic
 from namsa.physics.grid import fast_shape
 from namsa.physics.potential import slice_count
 
@@ -116,7 +116,7 @@ def ensure(directory: Path, config: SimulationConfig, materials: Sequence[Materi
     """
     path, wanted = directory / FILE_NAME, config_hash(config, materials)
     if not path.exists():
-        write_whole(path, _text(config, wanted, build(config, materials), materials), replace=False)
+        write_text_atomic(path, _text(config, wanted, build(config, materials), materials), replace=False)
     header, entries = _read(path)
     if header["config_hash"] != wanted:
         doubt = " (does materials.generator give the same every time?)" if config.materials.generator else ""

@@ -11,7 +11,7 @@ from namsa.dataset.failures import copy_failures
 from namsa.dataset.manifest import Entry
 from namsa.dataset.shards import Dataset, Writer, shard_path, shard_paths
 from namsa.errors import InputError
-from namsa.files import make_folder, write_whole
+from namsa.files import make_folder, write_text_atomic
 
 
 def merge(
@@ -77,7 +77,7 @@ def _take_manifest(sources: Sequence[Path], out: Path) -> str:
         make_folder(out)
         for name in ("config.yaml", manifest.FILE_NAME):
             if (candidate / name).exists():
-                write_whole(out / name, (candidate / name).read_text(encoding="utf-8"))
+                write_text_atomic(out / name, (candidate / name).read_text(encoding="utf-8"))
     return hashes[sources[0]]
 
 

@@ -14,7 +14,7 @@ from namsa.dataset import manifest, records
 from namsa.dataset.shards import Shard, Writer, shard_paths
 from namsa.dataset.verify import bad_records
 from namsa.errors import WorkError
-from namsa.files import make_folder, sync_folder, write_whole
+from namsa.files import make_folder, sync_folder, write_text_atomic
 
 
 def repair(directory: Path) -> dict[str, Any]:
@@ -38,7 +38,7 @@ def repair(directory: Path) -> dict[str, Any]:
             kept = _rescue(path, _all_but(path, frozenset(bad)))
         _exchange(path, quarantine)
         moved.append({"shard": path.name, "damaged": bad is None, "moved": bad or [], "kept": kept})
-        write_whole(quarantine / "list.json", json.dumps(moved, indent=1) + "\n")
+        write_text_atomic(quarantine / "list.json", json.dumps(moved, indent=1) + "\n")
     return {"quarantine": str(quarantine) if moved else None, "shards": moved}
 
 

@@ -26,7 +26,7 @@ from namsa.physics import density_target as target
 from namsa.physics.form_factors import Table, electron, xray
 from namsa.physics.grid import Grid
 from namsa.physics.potential import POTENTIAL_CONSTANT
-from namsa.pixels import density_frame
+from namsa.pixels import density_grid
 
 Array = npt.NDArray[np.float64]
 
@@ -158,7 +158,7 @@ def _spectra(record: Record) -> tuple[Any, Any, Array, float, float]:
     p, shape = record.provenance, record.density.shape
     grid = Grid(tuple(p["grid_shape"]), tuple(p["extent_angstrom"]))
     max_q = float(p["density_max_q_per_angstrom"])
-    frame = density_frame(p)
+    frame = density_grid(p)
     coefficients = target.band_limited(record.projected_potential.astype(np.float64), grid, max_q)
     fields = target.at_positions(coefficients, grid, *frame.coordinates(shape)), record.density.astype(np.float64)
     # Without jumps at the window's edges and without the mean, which would leak to its neighbours.

@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError, WorkError
-from namsa.pixels import UNITS, Axis, Frame, axes
+from namsa.pixels import UNITS, ArrayAxis, PixelGrid, array_axes
 from namsa.sample import Sample
 
 
@@ -41,7 +41,7 @@ def write_images(
     path: Path,
     name: str,
     images: Mapping[str, tuple[npt.NDArray[Any], str]],
-    frame: Frame,
+    frame: PixelGrid,
     provenance: Mapping[str, Any],
 ) -> None:
     """Writes `images`, (array, units) by name and all of one shape, as a tree with axes in Å; the file appears whole.
@@ -76,7 +76,7 @@ def _emd(path: Path) -> Iterator[h5py.File]:
 
 def _write_sample(group: h5py.Group, sample: Sample) -> None:
     group.attrs["provenance"] = json.dumps(sample.provenance)
-    stored = axes(sample.provenance, {name: getattr(sample, name).shape for name in UNITS})
+    stored = array_axes(sample.provenance, {name: getattr(sample, name).shape for name in UNITS})
     scan = [along for _, units, along in stored["cbed"][:-2] if units == "Å"]
     calibration = _calibration(sample.provenance, scan)
     bundle = _group(group, "metadatabundle", "metadatabundle")
@@ -88,7 +88,7 @@ def _write_sample(group: h5py.Group, sample: Sample) -> None:
     group["cbed"].create_dataset("positions_angstrom", data=sample.provenance["positions_angstrom"])
 
 
-def _write_array(group: h5py.Group, values: npt.NDArray[Any], units: str, dimensions: Sequence[Axis]) -> None:
+def _write_array(group: h5py.Group, values: npt.NDArray[Any], units: str, dimensions: Sequence[ArrayAxis]) -> None:
     data = group.create_dataset("data", data=values.reshape([len(along) for _, _, along in dimensions]))
     data.attrs["units"] = units
     for number, (axis, unit, along) in enumerate(dimensions):

@@ -15,13 +15,13 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError
-from namsa.pixels import Frame
+from namsa.pixels import PixelGrid
 
 Image = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
 
-def annular(patterns: Image, angles: Frame, inner_mrad: float, outer_mrad: float) -> Floats:
+def annular(patterns: Image, angles: PixelGrid, inner_mrad: float, outer_mrad: float) -> Floats:
     """The fraction of the beam scattered from one angle up to another, (n,): dark field, or with inner 0 bright field.
 
     A pixel counts whole where its centre is. Raises InputError where the ring holds no pixel.
@@ -36,12 +36,12 @@ def annular(patterns: Image, angles: Frame, inner_mrad: float, outer_mrad: float
     return np.array([pattern[ring].sum(dtype=np.float64) for pattern in patterns])  # one by one: no copy of the stack
 
 
-def bright_field(patterns: Image, angles: Frame, semiangle_mrad: float) -> Floats:
+def bright_field(patterns: Image, angles: PixelGrid, semiangle_mrad: float) -> Floats:
     """The fraction of the beam in the aperture's disk, (n,)."""
     return annular(patterns, angles, 0, semiangle_mrad)
 
 
-def centre_of_mass(patterns: Image, angles: Frame) -> Floats:
+def centre_of_mass(patterns: Image, angles: PixelGrid) -> Floats:
     """Mean angle (y, x) of the electrons on the detector, (n, 2) in mrad; (0, 0) where there are none."""
     y, x = angles.coordinates(patterns.shape[1:])
     along_y, along_x = (patterns.sum(axis=axis, dtype=np.float64) for axis in (2, 1))

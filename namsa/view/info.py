@@ -11,8 +11,8 @@ import numpy as np
 from namsa.dataset import manifest, shards, strata
 from namsa.dataset.failures import not_made
 from namsa.io import hdf5
-from namsa.pixels import UNITS, axes
-from namsa.text import counted
+from namsa.pixels import UNITS, array_axes
+from namsa.text import plural
 
 Tree = dict[str, Any]
 
@@ -94,7 +94,7 @@ def _sample(name: str, provenance: Tree, arrays: Mapping[str, Any]) -> Tree:
                 for axis, units, along in dimensions
             ],
         }
-        for key, dimensions in axes(provenance, {key: array.shape for key, array in arrays.items()}).items()
+        for key, dimensions in array_axes(provenance, {key: array.shape for key, array in arrays.items()}).items()
     }
     return {"id": name, "arrays": described, "provenance": provenance}
 
@@ -166,9 +166,9 @@ def _facts(p: Tree) -> list[tuple[str, str]]:
     lens = [f"{p['energy_ev'] / 1e3:g} keV", f"semiangle {p['semiangle_mrad']:g} mrad", *_given(p, _LENS)]
     lens += [f"{name} {value:g}" for name, value in p["aberrations"].items()]
     (ny, nx), slices = p["grid_shape"], p["slices"]
-    grid = f"{ny} × {nx} pixels, {counted(slices, 'slice')} of {p['slice_thickness_angstrom']:.3f} Å"
+    grid = f"{ny} × {nx} pixels, {plural(slices, 'slice')} of {p['slice_thickness_angstrom']:.3f} Å"
     if phonons := p.get("frozen_phonons"):
-        grid += f", {counted(phonons['configurations'], 'frozen phonon')}"
+        grid += f", {plural(phonons['configurations'], 'frozen phonon')}"
     return [
         ("specimen", ", ".join(part for part in specimen if part)),
         *([("crystal", p["source"])] if p.get("source") else []),

@@ -23,8 +23,8 @@ from matplotlib.ticker import LogFormatterSciNotation
 
 from namsa.errors import WorkError
 from namsa.physics import virtual_detectors as virtual
-from namsa.pixels import Frame, density_frame, pattern_frame, potential_frame, scan_frame
-from namsa.text import counted
+from namsa.pixels import PixelGrid, density_grid, pattern_grid, potential_grid, scan_grid
+from namsa.text import plural
 
 Image = npt.NDArray[Any]
 
@@ -94,15 +94,15 @@ def sample_figure(cbed: Image, density: Image, projected_potential: Image, prove
     cbed (n, dy, dx) fraction of the beam a pixel, density (ty, tx) e/Å², projected_potential (ny, nx) V·Å;
     `provenance` is a sample's (`namsa.simulate`).
     """
-    semiangle, angles = provenance["semiangle_mrad"], pattern_frame(provenance)
-    cell = potential_frame(provenance)
+    semiangle, angles = provenance["semiangle_mrad"], pattern_grid(provenance)
+    cell = potential_grid(provenance)
     figure, (above, below) = panels(angles.aspect(cbed.shape[1:]), cell.aspect(projected_potential.shape))
     figure.suptitle(caption(provenance), fontsize=11, x=0.008, ha="left")
     positions = np.asarray(provenance["positions_angstrom"], float)
     probes = list(example_probes(cbed, angles, semiangle, positions))
 
     pattern_panel(
-        above[0], cbed.mean(axis=0), angles, f"Mean of {counted(len(cbed), 'pattern')}", semiangle_mrad=semiangle
+        above[0], cbed.mean(axis=0), angles, f"Mean of {plural(len(cbed), 'pattern')}", semiangle_mrad=semiangle
     )
     for ax, mark, probe in zip(above[1:], MARKS, probes, strict=False):
         y, x = positions[probe]
@@ -111,10 +111,10 @@ def sample_figure(cbed: Image, density: Image, projected_potential: Image, prove
     # Heavy columns are such sharp peaks that light ones would vanish beside them on a linear scale.
     root = PowerNorm(0.5, vmin=0, vmax=float(projected_potential.max()) or 1.0)
     image_panel(below[0], projected_potential, cell, "Projected potential", "V·Å", norm=root)
-    image_panel(below[1], density, density_frame(provenance), "Projected electron density", "e/Å²")
+    image_panel(below[1], density, density_grid(provenance), "Projected electron density", "e/Å²")
     for ax in below[:2]:
         mark_probes(ax, positions[probes], provenance["extent_angstrom"])
-    if scan := scan_frame(provenance):
+    if scan := scan_grid(provenance):
         bright, dark = virtual.bright_field(cbed, angles, semiangle), dark_field(cbed, angles, semiangle)
         for ax, title, values in (
             (below[2], f"Bright field < {semiangle:g} mrad", bright),
@@ -146,7 +146,7 @@ def caption(provenance: Mapping[str, Any]) -> str:
     return "  ·  ".join(parts)
 
 
-def dark_field(cbed: Image, angles: Frame, semiangle_mrad: float) -> npt.NDArray[np.float64] | None:
+def dark_field(cbed: Image, angles: PixelGrid, semiangle_mrad: float) -> npt.NDArray[np.float64] | None:
     """What each of the n patterns scatters beyond the disk and its soft edge; None where the detector ends before."""
     inner = DARK_FIELD_FROM * semiangle_mrad
     if angles.distance(cbed.shape[1:]).max() < inner:
@@ -155,7 +155,7 @@ def dark_field(cbed: Image, angles: Frame, semiangle_mrad: float) -> npt.NDArray
 
 
 def example_probes(
-    cbed: Image, angles: Frame, semiangle_mrad: float, positions_angstrom: npt.ArrayLike
+    cbed: Image, angles: PixelGrid, semiangle_mrad: float, positions_angstrom: npt.ArrayLike
 ) -> tuple[int, ...]:
     """Indices of the strongest, the median and the weakest dark field: on the heaviest column, and off it.
 
@@ -171,7 +171,9 @@ def example_probes(
     return tuple(dict.fromkeys(int(np.argmin(np.where(level == wanted, off_middle, np.inf))) for wanted in levels))
 
 
-def pattern_panel(ax: Axes, pattern: Image, angles: Frame, title: str, *, semiangle_mrad: float | None = None) -> None:
+def pattern_panel(
+    ax: Axes, pattern: Image, angles: PixelGrid, title: str, *, semiangle_mrad: float | None = None
+) -> None:
     """One pattern (dy, dx) on axes in mrad; the aperture's circle where `semiangle_mrad` is given."""
     brightest = float(pattern.max()) or 1.0
     norm = PowerNorm(PATTERN_POWER, vmin=0, vmax=brightest)
@@ -186,7 +188,7 @@ def pattern_panel(ax: Axes, pattern: Image, angles: Frame, title: str, *, semian
 def image_panel(
     ax: Axes,
     image: Image,
-    frame: Frame,
+    frame: PixelGrid,
     title: str,
     unit: str,
     *,
@@ -223,7 +225,7 @@ def mark_probes(ax: Axes, positions_angstrom: npt.ArrayLike, period_angstrom: Se
 
 
 def _draw(
-    ax: Axes, image: Image, frame: Frame, title: str, units: tuple[str, str], *, cmap: str, norm: Normalize | None
+    ax: Axes, image: Image, frame: PixelGrid, title: str, units: tuple[str, str], *, cmap: str, norm: Normalize | None
 ) -> Colorbar:
     ax.axis("on")
     drawn = ax.imshow(image, cmap=cmap, norm=norm, extent=frame.extent(image.shape))

@@ -22,8 +22,8 @@ import numpy.typing as npt
 from namsa.errors import WorkError
 from namsa.physics import virtual_detectors as virtual
 from namsa.physics.optics import wavelength_angstrom
-from namsa.pixels import UNITS, Frame, density_frame, fills_cell, pattern_frame, potential_frame, scan_frame
-from namsa.text import counted
+from namsa.pixels import UNITS, PixelGrid, density_grid, fills_cell, pattern_grid, potential_grid, scan_grid
+from namsa.text import plural
 from namsa.view.panels import (
     DARK_FIELD_FROM,
     PATTERN,
@@ -48,7 +48,7 @@ class Panel(NamedTuple):
     title: str
     units: str
     image: Image
-    frame: Frame
+    frame: PixelGrid
     colours: str = REAL_SPACE
     low: float | None = None
     high: float | None = None
@@ -59,7 +59,7 @@ class Shown(NamedTuple):
     """The patterns that the page has: tiles (m, h, w), their numbers in the sample, the raster they make, if any."""
 
     tiles: Image
-    frame: Frame
+    frame: PixelGrid
     numbers: npt.NDArray[np.intp]
     raster: tuple[int, int] | None
     note: str
@@ -80,7 +80,7 @@ def page(sample: SampleLike, name: str) -> str:
     p = sample.provenance
     shown, values = patterns_shown(sample.cbed, p), signals(sample)
     mean = _pattern(
-        sample.cbed.mean(axis=0, dtype=np.float64), pattern_frame(p), f"Mean of {counted(len(sample.cbed), 'pattern')}"
+        sample.cbed.mean(axis=0, dtype=np.float64), pattern_grid(p), f"Mean of {plural(len(sample.cbed), 'pattern')}"
     )
     here = _pattern(shown.tiles, shown.frame, "Pattern")
     sheet, columns = _sheet(_indices(here))
@@ -119,7 +119,7 @@ def page(sample: SampleLike, name: str) -> str:
 def signals(sample: SampleLike) -> list[tuple[str, str, npt.NDArray[np.float64]]]:
     """What virtual detectors see: (title, units, (n,) values)."""
     p, cbed = sample.provenance, sample.cbed
-    angles, semiangle = pattern_frame(p), p["semiangle_mrad"]
+    angles, semiangle = pattern_grid(p), p["semiangle_mrad"]
     dark, deflection = dark_field(cbed, angles, semiangle), virtual.centre_of_mass(cbed, angles)
     return [
         *([(f"Dark field > {DARK_FIELD_FROM * semiangle:g} mrad", UNITS["cbed"], dark)] if dark is not None else []),
@@ -133,12 +133,12 @@ def maps(sample: SampleLike, values: Sequence[tuple[str, str, npt.NDArray[np.flo
     """Images of the specimen: of the `signals` where the scan is a grid, and of what was simulated."""
     p = sample.provenance
     potential = Panel(
-        "Projected potential", UNITS["projected_potential"], sample.projected_potential, potential_frame(p)
+        "Projected potential", UNITS["projected_potential"], sample.projected_potential, potential_grid(p)
     )
     found = [potential._replace(low=0, power=0.5)]  # heavy columns are sharp peaks
-    if min(density_frame(p).step) > 0:
-        found.append(Panel("Electron density", UNITS["density"], sample.density, density_frame(p)))
-    if (scan := scan_frame(p)) is None:
+    if min(density_grid(p).step) > 0:
+        found.append(Panel("Electron density", UNITS["density"], sample.density, density_grid(p)))
+    if (scan := scan_grid(p)) is None:
         return found
     shape, wavelength = p["scan_shape"], wavelength_angstrom(p["energy_ev"])
     deflection = np.stack([numbers for _, units, numbers in values if units == "mrad"], axis=-1)
@@ -167,8 +167,8 @@ def patterns_shown(cbed: Image, provenance: Mapping[str, Any]) -> Shown:
     if raster:
         raster = (-(-raster[0] // every), -(-raster[1] // every))
     tiles = np.stack([_binned(cbed[number], binning) for number in numbers])
-    angles = pattern_frame(provenance)
-    frame = Frame(
+    angles = pattern_grid(provenance)
+    frame = PixelGrid(
         [step * binning for step in angles.step],
         [origin + step * (binning - 1) / 2 for origin, step in zip(angles.origin, angles.step, strict=True)],
     )
@@ -188,7 +188,7 @@ def _binned(pattern: Image, binning: int) -> Image:
     return np.asarray(whole.sum(axis=(1, 3), dtype=np.float32))
 
 
-def _pattern(image: Image, frame: Frame, title: str) -> Panel:
+def _pattern(image: Image, frame: PixelGrid, title: str) -> Panel:
     return Panel(title, UNITS["cbed"], image, frame, PATTERN, 0.0, None, PATTERN_POWER)
 
 

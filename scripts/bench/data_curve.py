@@ -30,7 +30,7 @@ from rich.table import Table
 
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
-from namsa.text import counted
+from namsa.text import plural
 from train.experiment.experiment import Experiment, load
 from train.reports.runs import read_steps
 
@@ -149,7 +149,7 @@ def figure(rows: list[Row]) -> Figure:
     ax.errorbar(samples, [row["mae"] for row in rows], errors, marker="o", capsize=3, color="#2a6f97")
     ax.axhline(rows[-1]["mean_image_mae"], color="#222222", linestyle="--", linewidth=1, label="mean image")
     ax.set(xscale="log", yscale="log", xlabel="training samples", ylabel="test MAE, e/Å²")
-    ax.set_xticks(samples, [f"{row['samples']}\n{counted(row['ranks'], 'rank')}" for row in rows])
+    ax.set_xticks(samples, [f"{row['samples']}\n{plural(row['ranks'], 'rank')}" for row in rows])
     ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.yaxis.set_major_formatter(ScalarFormatter())
     ax.minorticks_off()

@@ -29,7 +29,7 @@ from rich.table import Table
 from namsa.io import hdf5
 from namsa.physics import virtual_detectors as virtual
 from namsa.physics.optics import wavelength_angstrom
-from namsa.pixels import UNITS, Axis, axes, pattern_frame, scan_frame
+from namsa.pixels import UNITS, ArrayAxis, array_axes, pattern_grid, scan_grid
 from namsa.sample import Sample
 
 HERE = Path(__file__).parent
@@ -53,7 +53,7 @@ def main() -> int:
         jobs = [{"path": str(path), "dpc": None} for path in files(folder)]
         jobs[0]["dpc"] = str(folder / "dpc.npz")
         worker = subprocess.run(
-            [*apart, "python", HERE / "worker_readers.py"],
+            [*apart, "python", HERE / "workers" / "foreign_readers.py"],
             input="".join(json.dumps(job) + "\n" for job in jobs),
             stdout=subprocess.PIPE,
             text=True,
@@ -98,7 +98,7 @@ def compare(path: Path, answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
     for tree, sample in hdf5.read(path):
         shapes = {name: getattr(sample, name).shape for name in UNITS}
         for reader, found in answer.items():
-            for name, written in axes(sample.provenance, shapes).items():
+            for name, written in array_axes(sample.provenance, shapes).items():
                 seen = found["trees"].get(tree, {}).get(name)
                 row = {"file": path.name, "reader": reader, "array": f"{tree}/{name}", "class": "", "shape": ""}
                 if seen is None:
@@ -114,7 +114,7 @@ def compare(path: Path, answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
                 }
 
 
-def faults(sample: Sample, written: list[Axis], seen: dict[str, Any]) -> Iterator[str]:
+def faults(sample: Sample, written: list[ArrayAxis], seen: dict[str, Any]) -> Iterator[str]:
     if seen["shape"] != [len(along) for _, _, along in written]:
         yield f"shape {seen['shape']}"
         return
@@ -139,7 +139,7 @@ def images(path: Path, theirs: Any) -> Iterator[dict[str, Any]]:
     """What py4DSTEM made of the calibrated file against what `namsa.physics.virtual_detectors` makes of the sample."""
     ((tree, sample),) = hdf5.read(path)
     provenance = sample.provenance
-    angles, scan, shape = pattern_frame(provenance), scan_frame(provenance), provenance["scan_shape"]
+    angles, scan, shape = pattern_grid(provenance), scan_grid(provenance), provenance["scan_shape"]
     assert scan is not None
     bright = virtual.bright_field(sample.cbed, angles, provenance["semiangle_mrad"]).reshape(shape)
     deflection = virtual.centre_of_mass(sample.cbed, angles).reshape(*shape, 2)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from namsa.pixels import Frame, fills_cell, potential_frame, scan_frame
+from namsa.pixels import PixelGrid, fills_cell, potential_grid, scan_grid
 
 PROVENANCE = {
     "scan_shape": [3, 4],
@@ -14,24 +14,24 @@ PROVENANCE = {
 
 
 def test_frame_puts_pixels_where_they_are():
-    frame = Frame((2.0, 3.0), (10.0, -6.0))
+    frame = PixelGrid((2.0, 3.0), (10.0, -6.0))
     assert frame.extent((4, 5)) == (-7.5, 7.5, 17.0, 9.0)
     assert frame.aspect((4, 5)) == pytest.approx(8 / 15)
-    distance = Frame((2.0, 3.0), (-2.0, -6.0)).distance((3, 5))
+    distance = PixelGrid((2.0, 3.0), (-2.0, -6.0)).distance((3, 5))
     assert distance[1, 2] == 0
     assert distance[0, 4] == pytest.approx(np.hypot(2, 6))
 
 
 def test_scan_frame_only_where_the_scan_is_a_grid():
-    assert scan_frame(PROVENANCE) == Frame([2.0, 2.5], [1.0, -1.0])
-    assert scan_frame(PROVENANCE | {"scan_shape": None}) is None
-    assert scan_frame(PROVENANCE | {"scan_shape": [1, 12]}) is None
+    assert scan_grid(PROVENANCE) == PixelGrid([2.0, 2.5], [1.0, -1.0])
+    assert scan_grid(PROVENANCE | {"scan_shape": None}) is None
+    assert scan_grid(PROVENANCE | {"scan_shape": [1, 12]}) is None
 
 
 def test_a_scan_fills_the_cell_or_not():
-    assert fills_cell(scan_frame(PROVENANCE), PROVENANCE)
-    assert not fills_cell(scan_frame(PROVENANCE), PROVENANCE | {"extent_angstrom": [6.0, 10.1]})
+    assert fills_cell(scan_grid(PROVENANCE), PROVENANCE)
+    assert not fills_cell(scan_grid(PROVENANCE), PROVENANCE | {"extent_angstrom": [6.0, 10.1]})
 
 
 def test_the_potential_covers_the_cell():
-    assert potential_frame(PROVENANCE) == Frame([0.25, 0.2], (0.0, 0.0))
+    assert potential_grid(PROVENANCE) == PixelGrid([0.25, 0.2], (0.0, 0.0))

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from namsa.dataset.manifest import Entry
-from namsa.pixels import Frame
+from namsa.pixels import PixelGrid
 from train.measure.atomic_columns import Columns
 
 SHAPE, STEP, ORIGIN = (20, 24), (0.4, 0.5), (7.3, -2.1)
@@ -17,17 +17,17 @@ OPTIONS = argparse.Namespace(axes=None, begin={})
 
 @pytest.fixture(scope="module")
 def stacks():
-    return importlib.import_module("rivals_stacks")
+    return importlib.import_module("rivals.stacks")
 
 
 @pytest.fixture(scope="module")
 def methods():
-    return importlib.import_module("rivals_methods")
+    return importlib.import_module("rivals.methods")
 
 
 @pytest.fixture(scope="module")
 def rivals():
-    return importlib.import_module("rivals_search")
+    return importlib.import_module("rivals.search")
 
 
 def field(y, x):
@@ -38,7 +38,7 @@ def field(y, x):
 def stack(stacks, name="one", scale=3.0):
     y, x = (o + s * np.arange(n) for o, s, n in zip(ORIGIN, STEP, SHAPE, strict=True))
     truth = {wanted: scale * field(y - ORIGIN[0], x - ORIGIN[1]) + 5 for wanted in stacks.TARGETS}
-    return stacks.Stack(name, np.empty(0), {}, Frame(STEP, ORIGIN), truth, NO_COLUMNS, max_q=1.25)
+    return stacks.Stack(name, np.empty(0), {}, PixelGrid(STEP, ORIGIN), truth, NO_COLUMNS, max_q=1.25)
 
 
 def test_an_object_is_sampled_where_the_target_is(stacks, methods, monkeypatch):
@@ -131,7 +131,7 @@ def test_test_samples_are_of_different_materials_and_the_same_at_every_thickness
 
 
 def test_what_diverges_is_judged_by_its_last_image_before(rivals):
-    main = importlib.import_module("rivals")
+    main = importlib.import_module("reconstruct_vs_rivals")
     good, bad = np.ones(SHAPE), np.full(SHAPE, np.nan)
     choice = rivals.Choice({}, 2, True, (1, 0), 1)
     assert main.at(choice, {"images": [[bad, good], [bad, 2 * good], [good, bad]]}).mean() == 2

@@ -41,7 +41,7 @@ POINTS = (
     (shards.lmdb, "open"),
     (records, "encode"),
     (factory, "append_failure"),
-    (factory, "write_whole"),
+    (factory, "write_text_atomic"),
     (files, "sync_folder"),
 )
 

@@ -26,7 +26,7 @@ from scipy.spatial import KDTree
 from scipy.stats import rankdata, spearmanr
 from skimage.feature import peak_local_max
 
-from namsa.pixels import Frame
+from namsa.pixels import PixelGrid
 
 Floats = npt.NDArray[np.float64]
 Metrics = dict[str, float | None]
@@ -48,7 +48,7 @@ class Columns:
     apart: npt.NDArray[np.bool_]
 
 
-def columns(atoms: ase.Atoms, frame: Frame, shape: Sequence[int]) -> Columns:
+def columns(atoms: ase.Atoms, frame: PixelGrid, shape: Sequence[int]) -> Columns:
     """The columns of a periodic specimen in an image of `shape`, and those up to `APART_ANGSTROM` outside.
 
     atoms: right-angled cell, the beam along +z; occupancies count. A column is at its electrons' centroid.
@@ -80,7 +80,7 @@ def columns(atoms: ase.Atoms, frame: Frame, shape: Sequence[int]) -> Columns:
     return Columns(everywhere[seen], np.tile(total, len(everywhere) // count)[seen], nearest[seen] >= APART_ANGSTROM)
 
 
-def maxima(image: npt.NDArray[Any], frame: Frame) -> tuple[Floats, Floats]:
+def maxima(image: npt.NDArray[Any], frame: PixelGrid) -> tuple[Floats, Floats]:
     """Local maxima of `image` (H, W): positions (m, 2) as (y, x) in Å, and heights (m,).
 
     Found on a spline's finer pixels, and refined by the parabola through each and its two neighbours along each axis.
@@ -102,7 +102,7 @@ def maxima(image: npt.NDArray[Any], frame: Frame) -> tuple[Floats, Floats]:
     return np.asarray(frame.origin) + place / finer * np.asarray(frame.step), middle
 
 
-def column_metrics(image: npt.NDArray[Any], frame: Frame, truth: Columns) -> Metrics:
+def column_metrics(image: npt.NDArray[Any], frame: PixelGrid, truth: Columns) -> Metrics:
     """The numbers of `NAMES` for one image (H, W) whose pixels are at `frame`; a border of the radius is left out."""
     y, x = frame.coordinates(image.shape)
     low = np.array([y[0], x[0]]) + RADIUS_ANGSTROM

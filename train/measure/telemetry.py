@@ -18,7 +18,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from namsa.files import write_whole
+from namsa.files import write_text_atomic
 
 Row = dict[str, Any]
 
@@ -80,7 +80,7 @@ def forget_after(path: Path, step: int) -> None:
     if not path.exists():
         return
     kept = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if _step(line) <= step]
-    write_whole(path, "".join(kept))
+    write_text_atomic(path, "".join(kept))
 
 
 def _step(line: str) -> float:

@@ -22,7 +22,7 @@ import xxhash
 
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError, WorkError
-from namsa.files import make_folder, writing
+from namsa.files import make_folder, open_atomic
 from train.experiment.sections import Checkpoints
 
 FORMAT = "train-checkpoint-2"
@@ -78,7 +78,7 @@ def save(
         for left_over in directory.glob(".step-*"):  # of a job that was killed
             left_over.unlink()
         facts = {**asdict(progress), "network": network.model_dump(mode="json")}
-        with writing(path) as file:
+        with open_atomic(path) as file:
             write(file, facts, [variable.path for variable in variables], list(map(np.asarray, variables)))
         prune(directory, keep)
     except (OSError, WorkError) as error:

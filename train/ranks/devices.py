@@ -10,7 +10,7 @@ from namsa import launcher
 
 def claim(local_rank: int, local_size: int) -> str:
     """Binds this process to its share before TensorFlow or CuPy start a device; says what the share is."""
-    share = launcher.claim(local_rank, local_size)
+    share = launcher.bind_to_share(local_rank, local_size)
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
         return share

@@ -27,7 +27,7 @@ from namsa.dataset.manifest import Entry
 from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
-from namsa.files import write_whole, writing
+from namsa.files import open_atomic, write_text_atomic
 from train.input import noise
 from train.measure.metrics import mean_metrics, metrics
 from train.optimization import checkpoint
@@ -69,12 +69,12 @@ def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: Non
             raise InputError(f"{directory} holds none of the samples that {run_dir} was evaluated on")
         whole = model.experiment.training.model_copy(update={"simulate_seconds": None})
         shipped = model.experiment.model_copy(update={"data": Data(), "training": whole})
-        write_whole(partial / "config.yaml", dump_yaml(shipped))
+        write_text_atomic(partial / "config.yaml", dump_yaml(shipped))
         for name in COPIED:
-            write_whole(partial / name, (run_dir / name).read_text(encoding="utf-8"))
+            write_text_atomic(partial / name, (run_dir / name).read_text(encoding="utf-8"))
         facts["weights"] = _write_weights(model, partial, [record for _, record in chosen])
         facts["doses"] = list(_by_dose(find(str(partial)), chosen, on_sample))
-    write_whole(partial / "CARD.md", card(out.resolve().name, model.experiment, facts))
+    write_text_atomic(partial / "CARD.md", card(out.resolve().name, model.experiment, facts))
     if out.exists():
         out.rmdir()
     partial.rename(out)
@@ -119,7 +119,7 @@ def _write_weights(model: Model, out: Path, records: Sequence[Record]) -> dict[s
     error = float(np.sqrt(np.mean((whole - truth) ** 2)))
     there = replace(model, folder=out, weights=out / "weights.npz")
     for dtype in ("float16", "float32"):
-        with writing(there.weights) as file, np.errstate(over="ignore"):
+        with open_atomic(there.weights) as file, np.errstate(over="ignore"):
             chosen = [array.astype(dtype) if array.ndim > 1 else array for _, array in kept]
             checkpoint.write(file, facts, [name for name, _ in kept], chosen)
         changed = answers_to(answering(there)[0], records) - whole

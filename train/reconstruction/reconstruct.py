@@ -19,7 +19,7 @@ from rich.console import Console
 from namsa.errors import InputError, WorkError
 from namsa.io import hdf5
 from namsa.io.foreign import Given, Patterns, opened
-from namsa.pixels import Frame
+from namsa.pixels import PixelGrid
 from train.experiment.conditions import conditions, not_in_the_file
 from train.measure import telemetry
 from train.optimization import checkpoint
@@ -92,9 +92,9 @@ def reconstruct(
         ):
             images = windows.images(bands, plan, network, trained, judged, improve, say)
         images = _calibrated(images, model, say)
-        frame = Frame(*_axes(data, plan, model, images.density.shape))
-        scan = Frame(plan.step_angstrom, data.scan_origin_angstrom)
-        angles = Frame(data.pixel_mrad, [-at * pixel for at, pixel in zip(centre, data.pixel_mrad, strict=True)])
+        frame = PixelGrid(*_axes(data, plan, model, images.density.shape))
+        scan = PixelGrid(plan.step_angstrom, data.scan_origin_angstrom)
+        angles = PixelGrid(data.pixel_mrad, [-at * pixel for at, pixel in zip(centre, data.pixel_mrad, strict=True)])
     provenance = {
         "data": str(path.resolve()),
         "model": model.name,
@@ -145,7 +145,13 @@ def _axes(data: Patterns, plan: fit.Plan, model: Model, shape: tuple[int, ...]) 
 
 
 def _write(
-    out: Path, images: Images, pattern: Array, frame: Frame, scan: Frame, angles: Frame, provenance: dict[str, Any]
+    out: Path,
+    images: Images,
+    pattern: Array,
+    frame: PixelGrid,
+    scan: PixelGrid,
+    angles: PixelGrid,
+    provenance: dict[str, Any],
 ) -> None:
     from train.reports.figures import reconstruction_figure
 

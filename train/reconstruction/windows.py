@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError
-from namsa.text import counted
+from namsa.text import plural
 from train.experiment.conditions import Conditions
 from train.reconstruction import ensemble, tiles
 from train.reconstruction import resampling as fit
@@ -64,7 +64,7 @@ def ready(
     predict = ensemble.members(ensemble.network(model, image), model, chosen, passes)
     say(
         f"{model.name}: windows of {window[0]}×{window[1]} positions, "
-        f"{counted(len(chosen) * max(1, passes), 'prediction')} of each: {len(chosen)} by symmetry"
+        f"{plural(len(chosen) * max(1, passes), 'prediction')} of each: {len(chosen)} by symmetry"
         + (f", times {passes} with dropout" if passes else ", without dropout")
     )
     return Network(predict, window, multiple, len(chosen) * max(1, passes), image, whole)

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from namsa.text import counted, duration
+from namsa.text import duration, plural
 from train.experiment.conditions import conditions, defocus, dose, span
 from train.experiment.experiment import Experiment
 
@@ -60,7 +60,7 @@ def _numbers(evaluation: Facts) -> Iterator[str]:
     yield f"## On materials it never saw ({split} split, noiseless)"
     yield ""
     yield (
-        f"{counted(len(held_out), 'sample')} of {counted(materials, 'material')}; in brackets the mean image of the "
+        f"{plural(len(held_out), 'sample')} of {plural(materials, 'material')}; in brackets the mean image of the "
         "training samples, which has looked at nothing. One pass of the network."
     )
     yield ""
@@ -92,7 +92,7 @@ def _doses(facts: Facts) -> Iterator[str]:
     yield "## By dose"
     yield ""
     yield (
-        f"Of {counted(of, 'held-out sample')}, the mean of {facts['calibration']['method']}, which is what "
+        f"Of {plural(of, 'held-out sample')}, the mean of {facts['calibration']['method']}, which is what "
         "`reconstruct` gives: SSIM, and in brackets MAE in e/Å²."
     )
     yield ""
@@ -114,7 +114,7 @@ def _uncertainty(found: Facts) -> Iterator[str]:
     text = (
         f"One standard deviation is {found['scale']:.3g} times the spread of {found['method']}. The factor was chosen "
         f"so that {found['coverage_68']:.1%} of the dev pixels' errors lie within it "
-        f"({counted(found['samples'], 'sample')}; within twice that {found['coverage_95']:.1%})"
+        f"({plural(found['samples'], 'sample')}; within twice that {found['coverage_95']:.1%})"
     )
     if test := found.get("test"):
         text += f"; of the test pixels it is {test['coverage_68']:.1%}, and {test['coverage_95']:.1%} within twice that"
@@ -197,7 +197,7 @@ def _training(experiment: Experiment, facts: Facts) -> Iterator[str]:
             ("network", f"FC-DenseNet, {run['parameters']:,} parameters, {experiment.training.inputs.named()}"),
             ("trained", f"{run['epochs']} epochs, {run['steps']:,} steps, {run['training_samples']:,} samples"),
             ("time in steps", duration(facts["training_s"])),
-            ("on", f"{counted(run['ranks'], 'rank')}, each on {run['device']}" + _machine(run)),
+            ("on", f"{plural(run['ranks'], 'rank')}, each on {run['device']}" + _machine(run)),
             ("versions", versions),
             (
                 "weights",

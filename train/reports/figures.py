@@ -11,7 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from namsa.view.panels import MARKS, Frame, image_panel, mark_probes, panels, pattern_panel, styled
+from namsa.view.panels import MARKS, PixelGrid, image_panel, mark_probes, panels, pattern_panel, styled
 
 Numbers = npt.NDArray[np.float64]
 Steps = Mapping[str, Numbers]
@@ -30,7 +30,7 @@ def sample_figure(picture: Mapping[str, Any], mean_image: npt.NDArray[Any]) -> F
     zero.
     """
     truth, error = picture["truth"], picture["prediction"] - picture["truth"]
-    frame, angles = Frame(*picture["density_frame"]), Frame(*picture["pattern_frame"])
+    frame, angles = PixelGrid(*picture["density_frame"]), PixelGrid(*picture["pattern_frame"])
     figure, (above, below) = panels(frame.aspect(truth.shape), angles.aspect(picture["position_averaged"].shape))
     largest = float(np.abs(error).max()) or 1.0
     symmetric = Normalize(-largest, largest)
@@ -51,9 +51,9 @@ def sample_figure(picture: Mapping[str, Any], mean_image: npt.NDArray[Any]) -> F
 @styled
 def reconstruction_figure(
     pattern: npt.NDArray[Any],
-    angles: Frame,
+    angles: PixelGrid,
     semiangle_mrad: float,
-    images: Mapping[str, tuple[npt.NDArray[Any], Frame, str, str]],
+    images: Mapping[str, tuple[npt.NDArray[Any], PixelGrid, str, str]],
     title: str,
 ) -> Figure:
     """The mean pattern (fraction of the beam), then `images`, each (array, its pixels, units, colours) by its title."""

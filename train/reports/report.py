@@ -18,7 +18,7 @@ import numpy.typing as npt
 import yaml
 
 from namsa.errors import InputError, WorkError
-from namsa.files import write_whole
+from namsa.files import write_text_atomic
 from train.reports import figures
 from train.reports.evaluate import read_predictions
 from train.reports.runs import read_steps
@@ -90,7 +90,7 @@ def write_report(run_dir: Path) -> Path:
         config=f"<pre>{escape(config[1])}</pre>" if config else _missing("config.yaml is not there."),
     )
     path = run_dir / "report.html"
-    write_whole(path, page)
+    write_text_atomic(path, page)
     return path
 
 

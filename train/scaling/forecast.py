@@ -22,7 +22,7 @@ from namsa.dataset import estimate, manifest
 from namsa.dataset.manifest import Entry
 from namsa.dataset.shards import Dataset, shard_paths
 from namsa.errors import InputError
-from namsa.text import counted, duration
+from namsa.text import duration, plural
 from train.experiment.experiment import Experiment
 from train.input import batches as data
 from train.measure import performance
@@ -97,7 +97,7 @@ def _step(experiment: Experiment) -> Tree:
         model = build(experiment.network, experiment.seed, training.recompute)
         optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training)
         optimizer.build(model.trainable_variables)
-        waiting = reduction.waiting(model.trainable_variables, training.reduction)
+        waiting = reduction.gradient_buffers(model.trainable_variables, training.reduction)
     step, batch = make_step(model, optimizer, training, waiting), _batch(experiment)
     rate, delta = (tf.constant(number, tf.float32) for number in (0.0, training.loss.huber_delta))
 
@@ -143,14 +143,14 @@ def rows(found: Tree) -> Iterator[tuple[str, str]]:
     if simulation := found["simulation"]:
         yield (
             "to simulate",
-            f"{counted(simulation['samples'], 'sample')}: {duration(simulation['seconds'])}, "
+            f"{plural(simulation['samples'], 'sample')}: {duration(simulation['seconds'])}, "
             f"{simulation['disk_bytes'] / 1e9:.3g} GB on disk",
         )
     yield "samples", f"{found['train_samples']} to train on, {found['held_out_samples']} held out"
     yield "network", f"{found['parameters']:,} parameters, {found['step_flop']:.3g} FLOP a step of one rank"
     yield (
         "steps",
-        f"{found['steps']}: {found['epochs']} epochs of {found['steps_an_epoch']}, on {counted(ranks, 'rank')}",
+        f"{found['steps']}: {found['epochs']} epochs of {found['steps_an_epoch']}, on {plural(ranks, 'rank')}",
     )
     yield (
         "a step",

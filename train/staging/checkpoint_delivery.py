@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from namsa.errors import WorkError
-from namsa.files import write_whole
+from namsa.files import write_text_atomic
 from train.optimization import checkpoint
 from train.staging import copies
 
@@ -56,9 +56,9 @@ def deliver(path: Path, run_dir: Path, home: Path, keep: int) -> None:
     """
     copied = home / "checkpoints" / path.name
     copied.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(home / "config.yaml", (run_dir / "config.yaml").read_text(encoding="utf-8"))
+    write_text_atomic(home / "config.yaml", (run_dir / "config.yaml").read_text(encoding="utf-8"))
     lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8")
-    write_whole(home / "metrics.jsonl", lines[: lines.rfind("\n") + 1])
+    write_text_atomic(home / "metrics.jsonl", lines[: lines.rfind("\n") + 1])
     copies.copy(path, copied)
     try:
         checkpoint.read(copied)

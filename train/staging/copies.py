@@ -17,7 +17,7 @@ import xxhash
 
 from namsa.dataset.shards import shard_path
 from namsa.errors import InputError, WorkError
-from namsa.files import sync_folder, write_whole
+from namsa.files import sync_folder, write_text_atomic
 
 PIECE_BYTES = 2**22
 
@@ -60,7 +60,7 @@ def finish(path: Path, original: Original, piece_bytes: int, digest: str) -> Non
     with partial(path).open("rb") as file:
         os.fsync(file.fileno())
     os.utime(partial(path), ns=(original.mtime_ns, original.mtime_ns))
-    write_whole(_note(path), json.dumps(note))
+    write_text_atomic(_note(path), json.dumps(note))
     partial(path).replace(path)
     sync_folder(path.parent)
 

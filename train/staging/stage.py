@@ -19,10 +19,11 @@ from typing import Any
 from namsa.dataset import factory, manifest
 from namsa.dataset.shards import Shard, shard_paths
 from namsa.errors import InputError, WorkError
-from namsa.files import write_whole
+from namsa.files import write_text_atomic
+from train.ranks.protocol import Ranks
 from train.staging import copies
 from train.staging.copies import Original
-from train.staging.pieces import Ranks, piece_size, plan, transfer
+from train.staging.pieces import piece_size, plan, transfer
 
 THREADS = 8  # Kurth et al.: 6.7 times the bandwidth of one
 
@@ -157,7 +158,7 @@ def _note_elsewhere(target: Path, ranks: Ranks, here: list[int], local: list[int
             others = sorted({id for rank, ids in enumerate(everyone) if rank not in here for id in ids})
             header = manifest.read_header(target)
             text = json.dumps({"config_hash": header["samples_hash"], "ids": others})
-            write_whole(target / factory.ELSEWHERE, text)
+            write_text_atomic(target / factory.ELSEWHERE, text)
 
 
 def summary(staged: dict[str, Any]) -> str:

@@ -13,7 +13,7 @@ from namsa import InputError, SimulationWarning, WorkError
 from namsa.config.materials import Split
 from namsa.dataset.manifest import SPLITS, build, config_hash, ensure, read, read_header, spread
 from namsa.dataset.splits import split_of
-from namsa.files import write_whole
+from namsa.files import write_text_atomic
 
 UNEVEN = Split(train=0.7, dev=0.1, test=0.2)
 
@@ -221,14 +221,14 @@ def test_a_place_without_a_manifest_says_how_to_make_one(tmp_path):
 
 def test_a_file_is_written_whole_or_not_at_all(tmp_path):
     path = tmp_path / "file"
-    write_whole(path, "first")
-    write_whole(path, "second", replace=False)
+    write_text_atomic(path, "first")
+    write_text_atomic(path, "second", replace=False)
     assert path.read_text() == "first"
-    write_whole(path, "third")
+    write_text_atomic(path, "third")
     assert path.read_text() == "third"
     with pytest.raises(WorkError, match="cannot write .*nowhere.*No such file"):
-        write_whole(tmp_path / "nowhere" / "file", "text")
+        write_text_atomic(tmp_path / "nowhere" / "file", "text")
     with pytest.raises(UnicodeEncodeError):
-        write_whole(path, "\ud800")
+        write_text_atomic(path, "\ud800")
     assert path.read_text() == "third"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]

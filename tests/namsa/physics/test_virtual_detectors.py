@@ -8,7 +8,7 @@ from namsa import Detector, InputError, simulate
 from namsa.physics import virtual_detectors as virtual
 from namsa.physics.grid import Grid
 from namsa.physics.optics import interaction_constant, lens, wavelength_angstrom
-from namsa.pixels import Frame, pattern_frame, scan_frame
+from namsa.pixels import PixelGrid, pattern_grid, scan_grid
 
 ENERGY, SEMIANGLE, EXTENT = 200e3, 20.0, (9.0, 10.0)
 SCAN = (32, 36)  # every third of 96×108 pixels, finer than the λ/4α that the deflection needs
@@ -42,7 +42,7 @@ def test_vacuum_has_its_centre_on_the_axis_and_all_of_the_beam_in_the_disk(detec
     vacuum = ase.Atoms("H", [(5.0, 4.5, 1.0)], cell=ATOMS.cell, pbc=True)
     vacuum.arrays["occupancy"] = np.array([1e-9])
     sample = specimen(vacuum, [[0.0, 0.0], [3.3, 1.2]], detector)
-    angles = pattern_frame(sample.provenance)
+    angles = pattern_grid(sample.provenance)
     pixel = max(angles.step)
     off_axis = 0.01 * pixel if detector and detector.binning == 2 else 1e-6  # even binning is not symmetric
     assert virtual.centre_of_mass(sample.cbed, angles) == pytest.approx(0, abs=off_axis)
@@ -54,7 +54,7 @@ def test_the_beam_is_drawn_towards_an_atom():
     atom = ase.Atoms("Si", [(5.0, 4.0, 1.0)], cell=ATOMS.cell, pbc=True)
     sides = [[4.0, 4.6], [4.0, 5.4], [3.6, 5.0], [4.4, 5.0], [4.0, 5.0]]  # left, right, above, below, on it
     sample = specimen(atom, sides)
-    (left, right, above, below, on) = virtual.centre_of_mass(sample.cbed, pattern_frame(sample.provenance))
+    (left, right, above, below, on) = virtual.centre_of_mass(sample.cbed, pattern_grid(sample.provenance))
     assert left[1] > 0.5
     assert right[1] == pytest.approx(-left[1], rel=1e-3)
     assert above[0] > 0.5
@@ -63,8 +63,8 @@ def test_the_beam_is_drawn_towards_an_atom():
 
 
 def test_icom_of_a_thin_object_is_its_potential_as_the_probe_blurs_it(thin):
-    deflection = virtual.centre_of_mass(thin.cbed, pattern_frame(thin.provenance)).reshape(*SCAN, 2)
-    scan = scan_frame(thin.provenance | {"scan_shape": SCAN})
+    deflection = virtual.centre_of_mass(thin.cbed, pattern_grid(thin.provenance)).reshape(*SCAN, 2)
+    scan = scan_grid(thin.provenance | {"scan_shape": SCAN})
     phase = virtual.integrated(deflection, scan.step, wavelength_angstrom(ENERGY))
     probe = np.abs(np.fft.ifft2(lens(Grid((96, 108), EXTENT), ENERGY, SEMIANGLE, {}))) ** 2  # around the origin
     blurred = np.fft.ifft2(np.fft.fft2(thin.projected_potential) * np.fft.fft2(probe / probe.sum())).real[::3, ::3]
@@ -97,12 +97,12 @@ def test_icom_undoes_a_gradient_on_and_off_the_period():
 def test_dark_field_knows_the_atomic_number():
     atoms = ase.Atoms("SiAg", [(2.5, 4.5, 1.0), (7.5, 4.5, 1.0)], cell=ATOMS.cell, pbc=True)
     sample = specimen(atoms, [[4.5, 2.5], [4.5, 7.5]])
-    light, heavy = virtual.annular(sample.cbed, pattern_frame(sample.provenance), 50.0, 80.0)
+    light, heavy = virtual.annular(sample.cbed, pattern_grid(sample.provenance), 50.0, 80.0)
     assert 1.2 < np.log(heavy / light) / np.log(47 / 14) < 2.0
 
 
 def test_rings_share_out_the_beam_and_need_a_pixel(thin):
-    angles = pattern_frame(thin.provenance)
+    angles = pattern_grid(thin.provenance)
     parts = [virtual.annular(thin.cbed, angles, *ring) for ring in ((0, 20), (20, 50), (50, np.inf))]
     np.testing.assert_allclose(sum(parts), thin.cbed.sum(axis=(1, 2)))
     with pytest.raises(InputError, match="centres reach from 0.00 to"):
@@ -110,4 +110,4 @@ def test_rings_share_out_the_beam_and_need_a_pixel(thin):
 
 
 def test_an_empty_pattern_has_no_deflection():
-    assert virtual.centre_of_mass(np.zeros((1, 4, 5)), Frame((1.0, 1.0), (0.0, 0.0))).tolist() == [[0.0, 0.0]]
+    assert virtual.centre_of_mass(np.zeros((1, 4, 5)), PixelGrid((1.0, 1.0), (0.0, 0.0))).tolist() == [[0.0, 0.0]]

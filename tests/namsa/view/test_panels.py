@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from namsa.errors import WorkError
-from namsa.pixels import Frame, pattern_frame
+from namsa.pixels import PixelGrid, pattern_grid
 from namsa.view.panels import dark_field, example_probes, image_panel, mark_probes, panels, sample_figure, show
 
 
@@ -30,7 +30,7 @@ def sample(scan=(3, 4), detector=(16, 20), grid=(24, 40), extent=(6.0, 10.0)):
         "semiangle_mrad": 10.0,
         "thickness_angstrom": 20.0,
     }
-    disk = pattern_frame(provenance).distance(detector) < 10
+    disk = pattern_grid(provenance).distance(detector) < 10
     cbed = np.where(disk, 0.9 / disk.sum(), 0) * np.ones((n, 1, 1))
     cbed[:, detector[0] // 2, detector[1] // 2 + 10 - 1] = 0.1 * (1 + np.arange(n)) / n  # 19 mrad along x, 1 along y
     density = np.zeros(grid)
@@ -40,13 +40,13 @@ def sample(scan=(3, 4), detector=(16, 20), grid=(24, 40), extent=(6.0, 10.0)):
 
 def test_dark_field_is_what_lies_beyond_the_disk_and_its_edge():
     s = sample()
-    assert dark_field(s.cbed, pattern_frame(s.provenance), 10.0) == pytest.approx(0.1 * np.arange(1, 13) / 12)
+    assert dark_field(s.cbed, pattern_grid(s.provenance), 10.0) == pytest.approx(0.1 * np.arange(1, 13) / 12)
 
 
 def test_a_detector_that_ends_in_the_disk_has_no_dark_field_and_is_shown():
     s = sample()
     provenance = s.provenance | {"detector_origin_mrad": [-5.0, -5.0]}
-    cbed, angles = np.ones((12, 6, 6)) * np.linspace(0.02, 0.01, 12)[:, None, None], pattern_frame(provenance)
+    cbed, angles = np.ones((12, 6, 6)) * np.linspace(0.02, 0.01, 12)[:, None, None], pattern_grid(provenance)
     assert dark_field(cbed, angles, 10.0) is None
     assert example_probes(cbed, angles, 10.0, provenance["positions_angstrom"]) == (11, 6, 0)
     figure = sample_figure(cbed, s.density, s.projected_potential, provenance)
@@ -55,20 +55,20 @@ def test_a_detector_that_ends_in_the_disk_has_no_dark_field_and_is_shown():
 
 def test_examples_are_the_strongest_the_median_and_the_weakest_dark_field():
     s = sample()
-    found = example_probes(s.cbed, pattern_frame(s.provenance), 10.0, s.provenance["positions_angstrom"])
+    found = example_probes(s.cbed, pattern_grid(s.provenance), 10.0, s.provenance["positions_angstrom"])
     assert found == (11, 6, 0)
 
 
 def test_of_equal_probes_the_middle_one_is_the_example():
     s = sample(scan=(5, 5))
     cbed = np.repeat(s.cbed[:1], 25, axis=0)
-    assert example_probes(cbed, pattern_frame(s.provenance), 10.0, s.provenance["positions_angstrom"]) == (12,)
+    assert example_probes(cbed, pattern_grid(s.provenance), 10.0, s.provenance["positions_angstrom"]) == (12,)
 
 
 def test_a_mark_stands_on_the_pixel_of_its_position():
     s = sample()
     _, ((ax, *_),) = panels(0.6)
-    frame = Frame(s.provenance["density_sampling_angstrom"], (0.0, 0.0))
+    frame = PixelGrid(s.provenance["density_sampling_angstrom"], (0.0, 0.0))
     image_panel(ax, s.density, frame, "", "e/Å²")
     brightest = np.array([6 * 6.0 / 24, 30 * 10.0 / 40])
     mark_probes(ax, [brightest, brightest + np.array([6.0, -20.0])], s.provenance["extent_angstrom"])

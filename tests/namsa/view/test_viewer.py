@@ -16,7 +16,7 @@ from matplotlib.image import imread
 
 from namsa.cli.parser import main
 from namsa.errors import WorkError
-from namsa.pixels import pattern_frame
+from namsa.pixels import pattern_grid
 from namsa.view import viewer
 
 SCAN, DETECTOR, CELL = (4, 6), (10, 14), (8.0, 15.0)
@@ -107,7 +107,7 @@ def test_large_patterns_are_binned_and_keep_their_angles_and_their_beam():
     assert shown.tiles.shape == (24, 260 // 3, 100)
     assert shown.tiles[23].sum() == pytest.approx(s.cbed[23, :258].sum(), rel=1e-5)
     # The bright pixel, number 23 of the first row, is where it was within the three that were binned.
-    angles = pattern_frame(s.provenance)
+    angles = pattern_grid(s.provenance)
     column = int(np.argmax(shown.tiles[23][0]))
     assert shown.frame.origin[1] + shown.frame.step[1] * column == pytest.approx(angles.origin[1] + angles.step[1] * 22)
     assert "3 × 3 of their 260 × 300 pixels" in shown.note

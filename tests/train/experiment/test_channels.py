@@ -8,7 +8,7 @@ from paths import CONFIGS
 from namsa import InputError
 from namsa.physics import virtual_detectors as virtual
 from namsa.physics.optics import wavelength_angstrom
-from namsa.pixels import Frame
+from namsa.pixels import PixelGrid
 from train.experiment.channels import count, seen
 from train.experiment.experiment import load
 from train.input.batches import prepare
@@ -80,7 +80,7 @@ def test_deflection_and_phase_are_namsa_virtuals_in_their_units():
     made = made_of("virtual", "dpc", scan, detector)
     patterns = random_patterns(scan, detector)
     found = seen(in_a_row(patterns), made, 0.5, 1.0)
-    angles = Frame((4, 4), (-30, -22))
+    angles = PixelGrid((4, 4), (-30, -22))
     deflection = virtual.centre_of_mass(patterns.reshape(-1, *detector), angles).reshape(*scan, 2)
     np.testing.assert_allclose(found[..., -3:-1], deflection / 2, rtol=1e-4, atol=1e-5)
     phase = virtual.integrated(deflection, (0.3, 0.5), wavelength_angstrom(200e3), periodic=False)

@@ -6,10 +6,10 @@ import ase
 import numpy as np
 import pytest
 
-from namsa.pixels import Frame
+from namsa.pixels import PixelGrid
 from train.measure.atomic_columns import NAMES, column_metrics, columns, maxima, mean_column_metrics
 
-FRAME, SHAPE = Frame((0.4, 0.3), (-1.0, 2.0)), (24, 36)  # 9.2 × 10.5 Å from (−1, 2)
+FRAME, SHAPE = PixelGrid((0.4, 0.3), (-1.0, 2.0)), (24, 36)  # 9.2 × 10.5 Å from (−1, 2)
 COLUMNS = np.array([[0.53, 4.1], [2.4, 9.97], [4.31, 5.2], [6.6, 8.03], [6.0, 3.5]])
 ELECTRONS = np.array([6.0, 14.0, 30.0, 47.0, 64.0])
 

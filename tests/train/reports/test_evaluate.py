@@ -10,7 +10,7 @@ import pytest
 
 from namsa.dataset.manifest import Entry
 from namsa.dataset.records import decode, encode
-from namsa.pixels import Frame
+from namsa.pixels import PixelGrid
 from namsa.sample import Sample
 from train.measure import atomic_columns as columns
 from train.measure.metrics import NAMES, metrics
@@ -219,7 +219,7 @@ def test_columns_are_measured_where_the_atoms_are_known(tmp_path):
         """One column, at a maximum of the density, of all materials but one."""
         if of.material == "Si":
             return None
-        places, _ = columns.maxima(record(of).density, Frame((1.0, 1.0), (0.0, 0.0)))
+        places, _ = columns.maxima(record(of).density, PixelGrid((1.0, 1.0), (0.0, 0.0)))
         y, x = min(places, key=lambda place: np.hypot(*(place - (4, 6))))
         return ase.Atoms("Cu", positions=[(x, y, 0)], cell=(12, 8, 5), pbc=True)
 
