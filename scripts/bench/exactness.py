@@ -59,7 +59,7 @@ def main() -> int:
         reason = (tried.stderr.strip().splitlines() or ["it said nothing"])[-1]
         print(f"the environment for {RIVALS[0]} cannot be made: {reason}", file=sys.stderr)
         return 2
-    abtem = start([*apart, HERE / "worker_abtem_exactness.py"])
+    abtem = start([*apart, HERE / "workers" / "abtem_exactness.py"])
     errors = {name: case_errors(name, abtem) for name in reference_cases.CASES}
     costs = {
         "crystal": build_seconds(abtem, 0.0, options.repeats),

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
-WORKER = HERE / "worker_reduction.py"
+WORKER = HERE / "workers" / "reduction_rank.py"
 ARMS = {"neither": (0, 0), "groups": (0, 1), "cache": (1, 0), "both": (1, 1)}  # (response cache, groups)
 WORKLOADS = {"small": "200 small tensors", "network": "FC-DenseNet"}
 

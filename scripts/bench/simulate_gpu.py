@@ -161,7 +161,7 @@ def abtem(jobs: list[dict[str, Any]]) -> list[dict[str, Any]]:
     command = [str(HERE.parent / "uv"), "run", "--no-project", "--isolated", "--python", "3.11"]
     command += [word for package in RIVAL for word in ("--with", package)] + [
         "python",
-        str(HERE / "worker_abtem_gpu.py"),
+        str(HERE / "workers" / "abtem_gpu.py"),
     ]
     environment = {key: value for key, value in os.environ.items() if key != "VIRTUAL_ENV"}
     lines = "\n".join(json.dumps(job) for job in jobs) + "\n"

@@ -36,10 +36,10 @@ def main() -> None:
     apart = [HERE.parent / "uv", "run", "--no-project", "--isolated", "--python", "3.11"]
     apart += [word for package in RIVALS for word in ("--with", package)] + ["python"]
     programs = {
-        "namsa": start([sys.executable, HERE / "worker_namsa.py"]),
-        "namsa, plain": start([sys.executable, HERE / "worker_namsa.py"]),
-        "abTEM, FFTW": start([*apart, HERE / "worker_abtem.py"]),
-        "abTEM, MKL": start([*apart, HERE / "worker_abtem.py"]),
+        "namsa": start([sys.executable, HERE / "workers" / "namsa_patterns.py"]),
+        "namsa, plain": start([sys.executable, HERE / "workers" / "namsa_patterns.py"]),
+        "abTEM, FFTW": start([*apart, HERE / "workers" / "abtem_patterns.py"]),
+        "abTEM, MKL": start([*apart, HERE / "workers" / "abtem_patterns.py"]),
     }
     choices = {
         "namsa": {"engine": "auto"},
@@ -47,7 +47,7 @@ def main() -> None:
         "abTEM, FFTW": {"fft": "fftw"},
         "abTEM, MKL": {"fft": "mkl"},
     }
-    transforms = start([*apart, HERE / "worker_fft.py"])
+    transforms = start([*apart, HERE / "workers" / "bare_fft.py"])
     rounds = []
     for repeat in range(-1, options.repeats):  # the first round loads and plans, and is not counted
         results: dict[str, Any] = {name: ask(programs[name], job | choices[name]) for name in programs}

@@ -79,7 +79,15 @@ def run(how: str, source: Path, folder: Path, options: argparse.Namespace) -> li
     target, out = folder / how, folder / f"{how}-out"
     out.mkdir()
     launcher = [str(Path(sys.executable).parent / "horovodrun"), "-np", str(options.ranks), "--gloo"]
-    worker = [sys.executable, str(HERE / "worker_staging.py"), how, source, target, str(options.ranks_per_node), out]
+    worker = [
+        sys.executable,
+        str(HERE / "workers" / "staging_rank.py"),
+        how,
+        source,
+        target,
+        str(options.ranks_per_node),
+        out,
+    ]
     environment = os.environ | {"PYTHONPATH": str(HERE.parents[1]), "TF_CPP_MIN_LOG_LEVEL": "3"}
     subprocess.run([*launcher, *map(str, worker)], check=True, stdout=sys.stderr, env=environment)
     names = [path.name for path in source.iterdir()]

@@ -35,7 +35,7 @@ class Job:
     ) -> None:
         self.out, self.ranks = out, ranks
         launcher = Path(sys.executable).with_name("horovodrun")
-        words = [launcher, "-np", ranks, "--gloo", sys.executable, HERE / "worker_scaling.py"]
+        words = [launcher, "-np", ranks, "--gloo", sys.executable, HERE / "workers" / "scaling_rank.py"]
         words += [out, options.config, samples, options.steps, kind, *options.set]
         settings = os.environ | {
             "BENCH_CORES": " ".join(map(str, cores)),
@@ -97,7 +97,7 @@ def _argument(pid: int) -> str | None:
         words = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     except OSError:
         return None
-    return words[2] if len(words) > 2 and words[1] == str(HERE / "worker_scaling.py") else None
+    return words[2] if len(words) > 2 and words[1] == str(HERE / "workers" / "scaling_rank.py") else None
 
 
 def _stopped(pid: int) -> bool:

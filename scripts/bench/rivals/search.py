@@ -1,4 +1,4 @@
-"""The judge of rivals.py and the search for settings, which knows the development split only."""
+"""The judge of reconstruct_vs_rivals.py and the search for settings, which knows the development split only."""
 
 import argparse
 from collections.abc import Iterable, Sequence
@@ -8,10 +8,10 @@ from statistics import mean, stdev
 from typing import Any
 
 import numpy as np
-from rivals_methods import SEARCH, Settings, images
-from rivals_stacks import Image, Stack
 
-from namsa.pixels import Frame
+from namsa.pixels import PixelGrid
+from rivals.methods import SEARCH, Settings, images
+from rivals.stacks import Image, Stack
 from train.measure.atomic_columns import column_metrics
 from train.measure.metrics import metrics
 
@@ -88,7 +88,7 @@ def judge(image: Image, stack: Stack, wanted: str, line: tuple[float, float]) ->
     truth = interior(stack.truth[wanted])
     own = fitted(image, stack.truth[wanted])
     numbers = metrics(line[0] * interior(image) + line[1], truth, huber_delta=1.0)
-    frame = Frame(stack.frame.step, np.add(stack.frame.origin, np.multiply(BORDER, stack.frame.step)).tolist())
+    frame = PixelGrid(stack.frame.step, np.add(stack.frame.origin, np.multiply(BORDER, stack.frame.step)).tolist())
     return {
         "ssim": numbers["ssim"],
         "own_ssim": metrics(own[0] * interior(image) + own[1], truth, huber_delta=1.0)["ssim"],

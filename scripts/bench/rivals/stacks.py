@@ -1,4 +1,4 @@
-"""The benchmark's samples as all methods of rivals.py get them, at a dose, with what is true of them."""
+"""The benchmark's samples as all methods of reconstruct_vs_rivals.py get them, at a dose, with what is true of them."""
 
 import hashlib
 import time
@@ -20,7 +20,7 @@ from namsa.io import hdf5
 from namsa.physics import density_target as target
 from namsa.physics.detector import counted
 from namsa.physics.grid import Grid
-from namsa.pixels import Frame, density_frame
+from namsa.pixels import PixelGrid, density_grid
 from namsa.sample import Sample
 from train.measure.atomic_columns import Columns, columns
 
@@ -37,7 +37,7 @@ class Stack:
     id: str
     patterns: npt.NDArray[Any]
     provenance: dict[str, Any]
-    frame: Frame
+    frame: PixelGrid
     truth: dict[str, Image]
     atoms: Columns
     max_q: float
@@ -59,7 +59,7 @@ class Samples:
         started = time.thread_time()
         sample = self._sample(entry)
         read_seconds = time.thread_time() - started
-        p, frame = sample.provenance, density_frame(sample.provenance)
+        p, frame = sample.provenance, density_grid(sample.provenance)
         patterns = sample.cbed
         if dose:
             patterns = counted(patterns, dose * frame.step[0] * frame.step[1], entry.seed)
@@ -98,7 +98,7 @@ def choose(entries: Iterable[manifest.Entry], split: str, thickness: float, coun
 
 def truths(sample: Sample) -> dict[str, Image]:
     """By `TARGETS`: the density, and the projected potential under the density's window, at its pixels."""
-    p, frame = sample.provenance, density_frame(sample.provenance)
+    p, frame = sample.provenance, density_grid(sample.provenance)
     grid = Grid(sample.projected_potential.shape, tuple(p["extent_angstrom"]))
     window = target.band_limited(sample.projected_potential.astype(np.float64), grid, p["density_max_q_per_angstrom"])
     potential = target.at_positions(window, grid, *frame.coordinates(sample.density.shape))
