@@ -36,7 +36,8 @@ LAYERS = {
     ),
     "train": (
         ("experiment",),
-        ("input", "ranks", "measure"),
+        ("ranks",),
+        ("input", "measure"),
         ("optimization",),
         ("reports",),
         ("staging", "scaling", "reconstruction"),

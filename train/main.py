@@ -224,7 +224,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     facts: dict[str, Any] = {
         "ranks": ranks,
         "device": device,
-        "machine": devices.processor(),
+        "machine": devices.processor_name(),
         "parameters": model.count_params(),
         "training_samples": int(learned),
         "epochs": progress.epoch,

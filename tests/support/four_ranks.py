@@ -59,7 +59,7 @@ def train(choice, seed, samples):
     config, model = configured(choice), small_model(seed)
     optimizer = LarsAdam(config.optimizer)
     optimizer.build(model.trainable_variables)
-    waiting = reduction.waiting(model.trainable_variables, config.reduction)
+    waiting = reduction.gradient_buffers(model.trainable_variables, config.reduction)
     reduction.broadcast_state(model, optimizer, waiting)
     step = make_step(model, optimizer, config, waiting)
     state = [*model.variables, *optimizer.variables]

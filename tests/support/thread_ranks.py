@@ -1,16 +1,22 @@
-"""`train.ranks.reduction`'s collectives for ranks that are threads of one process, on pretended nodes."""
+"""`train.ranks.protocol.Ranks` for ranks that are threads of one process, on simulated nodes."""
 
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from train.ranks.protocol import Ranks
 
 
 class Ended(Exception):
-    """What a rank ends with where another one failed."""
+    """What a rank ends with after another one has failed."""
 
 
 class Group:
+    """The ranks of one job, by node."""
+
     def __init__(self, nodes):
         self.nodes = nodes
         self.size = sum(map(len, nodes))
@@ -26,11 +32,16 @@ class Group:
 
 
 class Rank:
-    def __init__(self, group, rank):
+    """One rank of a group."""
+
+    def __init__(self, group: Group, rank: int) -> None:
         self._group, self._rank = group, rank
 
     def rank(self):
         return self._rank
+
+    def size(self):
+        return self._group.size
 
     def nodes(self):
         return self._group.nodes
@@ -38,8 +49,14 @@ class Rank:
     def gather_json(self, value):
         return [json.loads(text) for text in self._group.gather(self._rank, json.dumps(value))]
 
+    def total(self, array):
+        return sum(self._group.gather(self._rank, array))
+
     def exchange(self, outgoing):
         return [row[self._rank].copy() for row in self._group.gather(self._rank, outgoing)]
+
+    def lost_another_rank(self, error):
+        return isinstance(error, Ended)
 
     @contextmanager
     def together(self):
@@ -56,9 +73,10 @@ class Rank:
 def run(nodes, work):
     """`work(rank)` on every rank: what each returned, or raised."""
 
-    def attempt(rank):
+    def attempt(number):
+        rank: Ranks = Rank(group, number)
         try:
-            return work(Rank(group, rank))
+            return work(rank)
         except Exception as error:
             return error
 

@@ -85,7 +85,7 @@ def main(out):
     found = {
         "ranks": [rank, reduction.size()],
         "gathered": reduction.gather_json({"rank": rank, "text": "Å" * (3 * rank + 1)}),
-        "lowest": reduction.lowest(7 - rank),
+        "lowest": reduction.minimum(7 - rank),
         "total": reduction.total(np.array([0.1, rank])).tolist(),
         "same": caught(lambda: reduction.check_same({"a": 1}, "it")),
         "differs": caught(lambda: reduction.check_same(rank, "the number")),

@@ -19,14 +19,14 @@ def exit_code(work: Callable[[], None], ended: Path | None = None) -> int:
     except (InputError, WorkError) as error:
         print(f"error: {error}", file=sys.stderr)
         code = 2 if isinstance(error, InputError) else 1
-        supervise.leave(ended, code)
+        supervise.write_exit_code(ended, code)
         return code
     except OSError as error:
         print(f"error: {error.filename or 'the system'}: {error.strerror}", file=sys.stderr)
         return 1
     except Stopped as stopped:
         print(stopped, file=sys.stderr)
-        supervise.leave(ended, 130)
+        supervise.write_exit_code(ended, 130)
         return 130
     except KeyboardInterrupt:
         if rank_and_size()[0] == 0:
@@ -45,10 +45,10 @@ def as_rank(work: Callable[[Any], None], ended: Path | None = None) -> int:
         try:
             work(reduction)
             if reduction.rank() == 0:
-                supervise.leave(ended, 0)
+                supervise.write_exit_code(ended, 0)
         except Exception as error:
             if reduction.lost_another_rank(error):
-                raise reduction.ended_elsewhere(1) from None
+                raise reduction.silent_exit(1) from None
             raise
 
     with ExitStack() as last:

@@ -94,13 +94,13 @@ def _supervised(options: argparse.Namespace, words: Sequence[str]) -> None:
     job = [sys.executable, "-m", "train", str(options.config), "--run-dir", str(run_dir), "--ended", str(ended)]
     job += [f"--set={each}" for each in options.overrides]
     job += ["--home", str(options.home)] if options.home else []
-    plan = supervise.Plan(options.ranks, options.min_ranks, options.fewer_by, options.max_restarts)
+    policy = supervise.RestartPolicy(options.ranks, options.min_ranks, options.fewer_by, options.max_restarts)
     places = [run_dir, *([options.home] if options.home else [])]
     code = supervise.supervise(
-        lambda ranks: [*supervise.launcher(words, ranks), *job],
-        plan,
+        lambda ranks: [*supervise.launcher_command(words, ranks), *job],
+        policy,
         ended,
-        lambda: supervise.standing(places, experiment.data.directory),
+        lambda: supervise.progress_marker(places, experiment.data.directory),
     )
     if code:
         raise SystemExit(code)

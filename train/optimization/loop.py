@@ -21,7 +21,7 @@ from train.experiment.sections import Training
 from train.optimization import losses, precision
 from train.optimization.schedules import learning_rate
 from train.ranks import grouping, reduction
-from train.ranks.signals import Wish
+from train.ranks.signals import StopRequest
 
 Tensor = Any
 Step = Callable[..., Tensor]
@@ -59,11 +59,11 @@ def make_step(
             scaled = scale * own
         seen = [statistic.value for statistic in statistics]
         if not training.reduction.local:
-            huber, stop, *seen = reduction.average_together([huber, tf.convert_to_tensor(stop), *seen], "numbers")
+            huber, stop, *seen = reduction.average_in_one_message([huber, tf.convert_to_tensor(stop), *seen], "numbers")
         gradients = tape.gradient(scaled, [weight.value for weight in weights])
         computed = _time_after(gradients)
         groups = grouping.groups(gradients, paths, training.reduction)
-        used = reduction.delayed(gradients, scale, waiting) if waiting else gradients
+        used = reduction.swap_gradients(gradients, scale, waiting) if waiting else gradients
         averaged = reduction.average_gradients(used, groups, training.reduction)
         communicated = _time_after(averaged)
         grad_norm = tf.linalg.global_norm(averaged) / scale
@@ -104,29 +104,29 @@ def train_epoch(
     state: Sequence[Any] = (),
     begun: float = 0.0,
     left: int | None = None,
-    wish: Wish | None = None,
+    stop_request: StopRequest | None = None,
 ) -> Iterator[Row]:
     """Takes an epoch's `steps` steps, the first of which is the job's number `first` (from 1); a row after each.
 
     Of an epoch that a resumed job goes on with, `begun` steps are done (a fraction, if other ranks took them) and
-    `left` are left. A `wish` of any rank ends it after the next step in which the ranks agree.
+    `left` are left. A `stop_request` of any rank ends it after the next step in which the ranks agree.
 
     With local SGD (reduction.synchronise) a row is the rank's own, but where the ranks average `state`, all variables
     of the network and the optimizer: then it is the mean. Raises WorkError, on every rank at the same step, where
     training has diverged.
     """
     delta = losses.huber_delta(training.loss, epoch)
-    wish, left = wish or Wish(), steps if left is None else left
+    stop_request, left = stop_request or StopRequest(), steps if left is None else left
     for index in range(left):
         part = (begun + index) / steps
         rate = learning_rate(training.schedule, training.optimizer.learning_rate, ranks, epoch + part)
         started = time.perf_counter()
         x, y = next(batches)
         loaded = time.perf_counter()
-        scalars = [tf.constant(number, tf.float32) for number in (rate, delta, float(wish.name is not None))]
+        scalars = [tf.constant(number, tf.float32) for number in (rate, delta, float(stop_request.signal_name is not None))]
         *numbers, own = step(x, y, *scalars).numpy().tolist()
         agreed = not training.reduction.local
-        if reduction.due(training.reduction, first + index, index == left - 1):
+        if reduction.synchronisation_due(training.reduction, first + index, index == left - 1):
             numbers, agreed = reduction.synchronise(state, numbers), True
         ended = time.perf_counter()
         measured = dict(zip(MEASURED, numbers, strict=True))
@@ -149,9 +149,9 @@ def train_epoch(
         }
         if agreed:
             _check_finite(row, own)
-            wish.agreed = measured["stop"] > 0
+            stop_request.agreed = measured["stop"] > 0
         yield row
-        if wish.agreed:
+        if stop_request.agreed:
             return
 
 
@@ -165,7 +165,7 @@ def _check_finite(row: Row, own: float) -> None:
     every = reduction.gather_json(own)
     at_fault = [str(rank) for rank, loss in enumerate(every) if not math.isfinite(loss)]
     whose = f" (rank {', '.join(at_fault)}'s, of {len(every)})" if 0 < len(at_fault) < len(every) else ""
-    raise reduction.alike(
+    raise reduction.reported_once(
         WorkError(
             f"training diverged at step {row['step']}: loss {row['loss']:g}{whose}, gradient norm "
             f"{row['grad_norm']:g}; lower training.optimizer.learning_rate, or warm up longer, and run again from the "

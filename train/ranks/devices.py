@@ -5,12 +5,20 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from namsa import launcher
+from namsa.launcher import bind_to_share
 
 
 def claim(local_rank: int, local_size: int) -> str:
-    """Binds this process to its share before TensorFlow or CuPy start a device; says what the share is."""
-    share = launcher.bind_to_share(local_rank, local_size)
+    """Binds this process to its share of the node. Call it before TensorFlow or CuPy start a device.
+
+    Args:
+        local_rank: Number of this rank on its node.
+        local_size: Number of ranks on this node.
+
+    Returns:
+        The share in words.
+    """
+    share = bind_to_share(local_rank, local_size)
     gpus = tf.config.list_physical_devices("GPU")
     if not gpus:
         return share
@@ -20,8 +28,8 @@ def claim(local_rank: int, local_size: int) -> str:
     return str(tf.config.experimental.get_device_details(gpu).get("device_name", gpu.name))
 
 
-def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """The name of this machine's processor, as Linux has it; elsewhere its architecture."""
+def processor_name(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Returns the name of this machine's processor on Linux, elsewhere its architecture."""
     try:
         lines = cpuinfo.read_text(encoding="utf-8").splitlines()
     except OSError:

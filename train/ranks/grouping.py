@@ -1,8 +1,9 @@
-"""Which gradients travel together: colours of the backward graph (Laanait et al. 2019), pure, without Horovod.
+"""Groups of gradients that are reduced together, found from the backward graph without Horovod.
 
-A group is reduced when its last gradient is ready. Groups are therefore made, and numbered, by readiness: the order in
-which the backward graph can finish the gradients. That is nearly the variables' order reversed, but not where skips
-let a layer's gradient wait for another branch.
+Laanait et al. (2019) call such a group a colour of the graph. A group is reduced when its last gradient is ready.
+Groups are therefore made, and numbered, in the order in which the backward graph can finish the gradients. This is
+nearly the reverse order of the variables, except where a skip connection makes a layer's gradient wait for another
+branch.
 """
 
 from collections.abc import Sequence
@@ -16,9 +17,18 @@ Tensor = Any
 
 
 def groups(gradients: Sequence[Tensor], paths: Sequence[str], config: Reduction) -> list[list[int]]:
-    """Indices of `gradients`, of variables with these `paths`, by group; each once, first to be ready first.
+    """Groups gradients. Call it where the tf.function that computes the gradients is traced.
 
-    To be called where the tf.function is traced that computes the gradients. Raises InputError as `colours` does.
+    Args:
+        gradients: Symbolic tensors of the backward graph.
+        paths: Path of each gradient's variable.
+        config: The section training.reduction.
+
+    Returns:
+        Indices of `gradients` in each group, each index once. The group that is ready first comes first.
+
+    Raises:
+        InputError: As `colours`.
     """
     order = readiness(gradients)
     if config.grouping == "bytes" and config.groups == 0:
@@ -29,44 +39,58 @@ def groups(gradients: Sequence[Tensor], paths: Sequence[str], config: Reduction)
 
 
 def readiness(tensors: Sequence[Tensor]) -> list[int]:
-    """Indices of a tf.function's `tensors` by the longest chain of operations before each, the shortest first.
+    """Sorts tensors of a tf.function by the length of the longest chain of operations before each.
 
-    Equal ones stand in the order in which their operations were made, which for a tape's gradients is backward.
+    Tensors with chains of equal length are in the order in which their operations were created, which is backward for
+    a tape's gradients.
+
+    Args:
+        tensors: Symbolic tensors of one graph.
+
+    Returns:
+        Their indices, the shortest chain first.
     """
     depth: dict[Any, int] = {}
-    made: dict[Any, int] = {}
-    for number, operation in enumerate(tensors[0].graph.get_operations()):  # made after what they take
-        before = [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
-        depth[operation] = 1 + max((depth[other] for other in before), default=0)
-        made[operation] = number
-    return sorted(range(len(tensors)), key=lambda index: (depth[tensors[index].op], made[tensors[index].op]))
+    created: dict[Any, int] = {}
+    for number, operation in enumerate(tensors[0].graph.get_operations()):  # inputs are created before
+        inputs = [tensor.op for tensor in operation.inputs] + list(operation.control_inputs)
+        depth[operation] = 1 + max((depth[other] for other in inputs), default=0)
+        created[operation] = number
+    return sorted(range(len(tensors)), key=lambda index: (depth[tensors[index].op], created[tensors[index].op]))
 
 
 def equal_runs(sizes: Sequence[int], order: Sequence[int], number: int) -> list[list[int]]:
-    """`order`, a permutation of the indices of `sizes`, cut into at most `number` runs of about equal sizes."""
+    """Cuts `order`, a permutation of the indices of `sizes`, into at most `number` runs of about equal total size."""
     runs: list[list[int]] = [[] for _ in range(number)]
-    whole, before = sum(sizes), 0
+    total, before = sum(sizes), 0
     for index in order:
         middle = before + sizes[index] / 2
-        runs[min(number - 1, int(number * middle / whole))].append(index)
+        runs[min(number - 1, int(number * middle / total))].append(index)
         before += sizes[index]
     return [run for run in runs if run]
 
 
 def by_colour(colour: Sequence[str], order: Sequence[int]) -> list[list[int]]:
-    """The indices of each colour in `order`; the colour that is complete first comes first."""
-    found: dict[str, list[int]] = {}
+    """Returns the indices of each colour in `order`. The colour that is complete first comes first."""
+    members: dict[str, list[int]] = {}
     for index in order:
-        found.setdefault(colour[index], []).append(index)
-    place = {index: number for number, index in enumerate(order)}
-    return sorted(found.values(), key=lambda group: place[group[-1]])
+        members.setdefault(colour[index], []).append(index)
+    position = {index: number for number, index in enumerate(order)}
+    return sorted(members.values(), key=lambda group: position[group[-1]])
 
 
 def colours(paths: Sequence[str], config: Reduction) -> list[str]:
-    """The colour of each variable: its layer, its block or transition, or its group in the configuration's list.
+    """Assigns a colour to each variable: its layer, its block or transition, or its group in the configured list.
 
-    A path is `down1_conv2/kernel`: layer `down1_conv2`, block `down1`. Raises InputError for a variable that the list
-    has in no group or in two, and for a group without a variable.
+    Args:
+        paths: Paths of variables, as `down1_conv2/kernel`: layer `down1_conv2`, block `down1`.
+        config: The section training.reduction.
+
+    Returns:
+        The colour of each variable.
+
+    Raises:
+        InputError: If a variable is in no group of the list or in two, or a group has no variable.
     """
     layers = [path.rpartition("/")[0] for path in paths]
     if config.grouping == "layer":
@@ -74,19 +98,21 @@ def colours(paths: Sequence[str], config: Reduction) -> list[str]:
     if config.grouping == "block":
         return [layer.rpartition("/")[2].partition("_")[0] for layer in layers]
     if config.grouping == "list":
-        return _listed(paths, config.group_list)
+        return _listed_colours(paths, config.group_list)
     return [""] * len(paths)
 
 
-def _listed(paths: Sequence[str], patterns: Sequence[Sequence[str]]) -> list[str]:
-    key, found = "training.reduction.group_list", []
+def _listed_colours(paths: Sequence[str], patterns: Sequence[Sequence[str]]) -> list[str]:
+    """Returns the number of each variable's group in training.reduction.group_list, as text."""
+    key = "training.reduction.group_list"
+    numbers = []
     for path in paths:
         fitting = [n for n, group in enumerate(patterns) if any(fnmatchcase(path, pattern) for pattern in group)]
         if len(fitting) != 1:
             place = f"in groups {', '.join(map(str, fitting))}" if fitting else "in no group"
             raise InputError(f"{key} has the variable {path} {place}; it must be in exactly one")
-        found.append(str(fitting[0]))
+        numbers.append(str(fitting[0]))
     for number, group in enumerate(patterns):
-        if str(number) not in found:
+        if str(number) not in numbers:
             raise InputError(f"{key}: group {number} ({', '.join(group)}) has no variable; one of them is {paths[0]}")
-    return found
+    return numbers

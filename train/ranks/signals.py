@@ -1,8 +1,8 @@
 """Signals that ask a job to stop: Ctrl-C, a batch system's SIGTERM, and its warnings SIGUSR1 and SIGUSR2.
 
-While a job trains they are kept as a wish, which the ranks agree on in the next step's numbers (they may reach ranks
-at different times, or some only): all stop after the same step, with a checkpoint. Elsewhere they end the work at hand,
-as Ctrl-C does; so does a second Ctrl-C anywhere.
+While a job trains, a signal is kept as a request. It may reach ranks at different times, or some of them only, so the
+ranks agree on it with the numbers of the next step. All stop after the same step, with a checkpoint. Outside of
+training, a signal interrupts the work as Ctrl-C does. A second Ctrl-C always does.
 """
 
 import signal
@@ -14,49 +14,55 @@ STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
 
 
 class Stopped(KeyboardInterrupt):
-    """A signal has ended the job; the message says where it stands."""
+    """A signal has ended the job. The message says after which step."""
 
 
-class Wish:
-    """name: of the signal that came to this rank; agreed: whether all ranks know of one to any rank."""
+class StopRequest:
+    """A signal that asks this job to stop.
+
+    Attributes:
+        signal_name: Name of the signal that reached this rank, or `None`.
+        agreed: Whether all ranks know of a signal to any rank.
+    """
 
     def __init__(self) -> None:
-        self.name: str | None = None
+        self.signal_name: str | None = None
         self.agreed = False
-        self.patient = False
+        self._deferred = False
 
-    def come(self, number: int, _frame: Any) -> None:
-        again = self.name is not None and number == signal.SIGINT
-        self.name = signal.Signals(number).name
-        if again or not self.patient:
+    def receive(self, number: int, _frame: Any) -> None:
+        """Handles signal `number`. Raises KeyboardInterrupt unless signals are deferred."""
+        second_ctrl_c = self.signal_name is not None and number == signal.SIGINT
+        self.signal_name = signal.Signals(number).name
+        if second_ctrl_c or not self._deferred:
             raise KeyboardInterrupt
 
     def check(self) -> None:
-        """Interrupts where a signal came too late for the ranks to agree on it."""
-        if self.name and not self.agreed:
+        """Raises KeyboardInterrupt if a signal came too late for the ranks to agree on it."""
+        if self.signal_name and not self.agreed:
             raise KeyboardInterrupt
 
     @contextmanager
-    def heeded(self) -> Iterator[None]:
-        """Within, a signal does not interrupt: the work looks at `name` when it can stop."""
-        self.patient = True
+    def deferred(self) -> Iterator[None]:
+        """Keeps signals from interrupting inside the context, where the work reads `signal_name` when it can stop."""
+        self._deferred = True
         yield
-        self.patient = False  # not after a failure: a launcher that ends the job for it adds nothing
+        self._deferred = False  # not after a failure, when a launcher ends the job and its signal says nothing new
 
 
 @contextmanager
-def listening() -> Iterator[Wish]:
-    """Yields the wish that signals become in this context, which is the main thread's."""
-    wish = Wish()
-    before = {number: signal.signal(number, wish.come) for number in STOPPING}
+def listen() -> Iterator[StopRequest]:
+    """Yields the request that signals set inside the context. Call it in the main thread."""
+    request = StopRequest()
+    previous = {number: signal.signal(number, request.receive) for number in STOPPING}
     try:
-        yield wish
+        yield request
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 def ignore() -> None:
-    """For a process that is ending anyway: a launcher that ends it, too, has nothing to add."""
+    """Ignores signals from now on, in a process that is about to end anyway."""
     for number in STOPPING:
         signal.signal(number, signal.SIG_IGN)

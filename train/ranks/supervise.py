@@ -1,11 +1,11 @@
-"""Starts a job again from its last checkpoint when it ends with a failure, with fewer ranks if need be.
+"""Restarts a job from its last checkpoint when it fails, with fewer ranks if necessary.
 
     python -m train CONFIG --supervise [--ranks N --min-ranks M --fewer-by K] [--max-restarts R] -- LAUNCHER ...
 
-The job is `LAUNCHER ... python -m train CONFIG ...`; `{ranks}` in the launcher's words becomes the number of ranks.
-Launchers do not all hand on the ranks' exit codes: the rank that speaks leaves its own in a file (`--ended`). A job
-that was interrupted or found its input at fault is not started again, nor one that gets no further twice with as few
-ranks as allowed.
+The job is `LAUNCHER ... python -m train CONFIG ...`. In the launcher's arguments, `{ranks}` is replaced by the number
+of ranks. Not all launchers pass on the exit codes of the ranks, so the rank that reports the end of the job writes its
+exit code to a file (`--ended`). A job that was interrupted, or whose input is wrong, is not restarted, nor is one that
+twice makes no progress with the fewest ranks allowed.
 """
 
 import json
@@ -21,12 +21,21 @@ from pathlib import Path
 from namsa.errors import InputError, WorkError
 from train.ranks.signals import STOPPING
 
-FINAL = (0, 2, 130)  # done, input at fault, interrupted: another start would end alike
+FINAL_CODES = (0, 2, 130)  # done, wrong input, interrupted: another start would end alike
 
 
 @dataclass(frozen=True)
-class Plan:
-    """ranks: to start with, None where the launcher's words say it; pauses are in s and double."""
+class RestartPolicy:
+    """When and how a job is restarted.
+
+    Attributes:
+        ranks: Number of ranks of the first start; `None` if the launcher's arguments give it.
+        min_ranks: Fewest ranks; `None` for `ranks`.
+        fewer_by: Ranks that a start has less after two starts without progress.
+        max_restarts: Number of restarts after which the job is given up.
+        pause_s: Pause before a restart, s. It doubles with every start without progress.
+        longest_pause_s: Upper limit of the pause, s.
+    """
 
     ranks: int | None = None
     min_ranks: int | None = None
@@ -38,88 +47,105 @@ class Plan:
 
 def supervise(
     command: Callable[[int | None], Sequence[str]],
-    plan: Plan,
-    ended: Path,
+    policy: RestartPolicy,
+    exit_code_path: Path,
     progress: Callable[[], object],
-    say: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),
+    report: Callable[[str], None] = lambda text: print(text, file=sys.stderr, flush=True),
 ) -> int:
-    """The exit code of the last start of command(ranks). `progress` changes as the job gets on.
+    """Runs a job until it is done or no restart helps.
 
-    Raises WorkError where starting again is of no use.
+    Args:
+        command: Returns the command line for a number of ranks.
+        policy: When and how to restart.
+        exit_code_path: The file to which the job writes its exit code.
+        progress: Returns a value that changes while the job makes progress.
+        report: Called with a line before each restart.
+
+    Returns:
+        The exit code of the last start.
+
+    Raises:
+        WorkError: If the job makes no progress, or after `max_restarts`.
     """
-    ranks, stalled, fewest = plan.ranks, 0, plan.min_ranks or plan.ranks
-    for restarts in range(plan.max_restarts + 1):
+    ranks, starts_without_progress, fewest = policy.ranks, 0, policy.min_ranks or policy.ranks
+    for restarts in range(policy.max_restarts + 1):
         before = progress()
-        ended.unlink(missing_ok=True)
-        asked = _run(command(ranks))
-        code = _code(ended)
-        if asked or code in FINAL:
-            return 130 if asked and code else code
-        stalled = 0 if progress() != before else stalled + 1
+        exit_code_path.unlink(missing_ok=True)
+        interrupted = _run(command(ranks))
+        code = _read_exit_code(exit_code_path)
+        if interrupted or code in FINAL_CODES:
+            return 130 if interrupted and code else code
+        starts_without_progress = 0 if progress() != before else starts_without_progress + 1
         text = f"the job ended with exit code {code}"
-        if stalled >= 2:
-            if ranks is None or fewest is None or ranks - plan.fewer_by < fewest:
+        if starts_without_progress >= 2:
+            if ranks is None or fewest is None or ranks - policy.fewer_by < fewest:
                 raise WorkError(f"{text}, for the second time without getting further: see its messages above")
-            ranks, stalled = ranks - plan.fewer_by, 0
-        if restarts < plan.max_restarts:
-            pause_s = min(plan.pause_s * 2 ** (stalled and stalled - 1), plan.longest_pause_s)
+            ranks, starts_without_progress = ranks - policy.fewer_by, 0
+        if restarts < policy.max_restarts:
+            doublings = max(0, starts_without_progress - 1)
+            pause_s = min(policy.pause_s * 2**doublings, policy.longest_pause_s)
             with_ranks = f" with {ranks} ranks" if ranks else ""
-            say(f"{text}; starting it again{with_ranks} in {pause_s:g} s ({restarts + 1} of {plan.max_restarts})")
+            report(f"{text}; starting it again{with_ranks} in {pause_s:g} s ({restarts + 1} of {policy.max_restarts})")
             time.sleep(pause_s)
-    raise WorkError(f"{text} after {plan.max_restarts} restarts: see its messages above, or raise --max-restarts")
+    raise WorkError(f"{text} after {policy.max_restarts} restarts: see its messages above, or raise --max-restarts")
 
 
-def launcher(words: Sequence[str], ranks: int | None) -> list[str]:
-    """The launcher's words with their {ranks}. Raises InputError where one of the two is missing."""
-    if any("{ranks}" in word for word in words) != (ranks is not None):
+def launcher_command(arguments: Sequence[str], ranks: int | None) -> list[str]:
+    """Returns the launcher's arguments with `{ranks}` replaced. Raises InputError if one of the two is missing."""
+    if any("{ranks}" in argument for argument in arguments) != (ranks is not None):
         raise InputError("--ranks N and {ranks} in the launcher's words (as horovodrun -np {ranks}) go together")
-    return [word.replace("{ranks}", str(ranks)) for word in words]
+    return [argument.replace("{ranks}", str(ranks)) for argument in arguments]
 
 
-def leave(ended: Path | None, code: int) -> None:
-    """Tells the supervisor how the job ended: the rank that speaks does."""
-    if ended:
-        with suppress(OSError):  # the job has said so already if it cannot write
-            ended.parent.mkdir(parents=True, exist_ok=True)
-            ended.write_text(json.dumps({"exit_code": code}), encoding="utf-8")
+def write_exit_code(path: Path | None, code: int) -> None:
+    """Tells the supervisor, if there is one, how the job ended. The rank that reports the end calls it."""
+    if path:
+        with suppress(OSError):  # the job has already reported that it cannot write
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(json.dumps({"exit_code": code}), encoding="utf-8")
 
 
-def standing(run_dirs: Sequence[Path], data: Path) -> tuple[str, int]:
-    """How far a job has come: its newest checkpoint, and the bytes of its samples."""
-    newest = max((path.name for each in run_dirs for path in each.glob("checkpoints/step-*.npz")), default="")
+def progress_marker(run_dirs: Sequence[Path], data: Path) -> tuple[str, int]:
+    """Returns how far a job has come: the name of its newest checkpoint, and the bytes of its samples.
+
+    Args:
+        run_dirs: The run directory and its home.
+        data: The directory of the samples.
+    """
+    newest = max((path.name for run_dir in run_dirs for path in run_dir.glob("checkpoints/step-*.npz")), default="")
     return newest, sum(path.stat().st_blocks for path in data.rglob("*") if path.is_file())
 
 
-def _code(ended: Path) -> int:
-    """What the job left; one that left nothing has failed, whatever its launcher makes of it."""
+def _read_exit_code(path: Path) -> int:
+    """Returns the job's exit code. A job that has written none has failed, whatever its launcher returns."""
     try:
-        return int(json.loads(ended.read_text(encoding="utf-8"))["exit_code"])
+        return int(json.loads(path.read_text(encoding="utf-8"))["exit_code"])
     except (OSError, ValueError, KeyError):
         return 1
 
 
-def _run(line: Sequence[str]) -> bool:
-    """Runs `line`; whether a signal asked this process to stop, which is handed on as SIGTERM.
+def _run(command: Sequence[str]) -> bool:
+    """Runs `command`; returns whether a signal asked this process to stop. The signal is passed on as SIGTERM.
 
-    mpiexec and mpirun (Open MPI's) kill their ranks within a second of that, but pass SIGUSR1 on: they get that.
-    The session is its own, so that Ctrl-C reaches it once.
+    mpiexec and mpirun (Open MPI) kill their ranks within a second of SIGTERM, but pass SIGUSR1 on, so they get that.
+    The command has a session of its own, so that Ctrl-C reaches it once.
     """
-    stop = signal.SIGUSR1 if Path(line[0]).name.startswith("mpi") else signal.SIGTERM
+    stop_signal = signal.SIGUSR1 if Path(command[0]).name.startswith("mpi") else signal.SIGTERM
     try:
-        process = subprocess.Popen(line, start_new_session=True)
+        process = subprocess.Popen(command, start_new_session=True)
     except OSError as error:
-        raise InputError(f"cannot start {line[0]}: {error.strerror}") from None
-    asked = False
+        raise InputError(f"cannot start {command[0]}: {error.strerror}") from None
+    interrupted = False
 
     def forward(number: int, _frame: object) -> None:
-        nonlocal asked
-        asked = True
-        process.send_signal(stop)
+        nonlocal interrupted
+        interrupted = True
+        process.send_signal(stop_signal)
 
-    before = {number: signal.signal(number, forward) for number in STOPPING}
+    previous = {number: signal.signal(number, forward) for number in STOPPING}
     try:
         process.wait()
     finally:
-        for number, handler in before.items():
+        for number, handler in previous.items():
             signal.signal(number, handler)
-    return asked
+    return interrupted

@@ -10,34 +10,20 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 import xxhash
 
 from namsa.errors import WorkError
+from train.ranks.protocol import Bytes, Ranks
 from train.staging import copies
 from train.staging.copies import Original
-
-Bytes = npt.NDArray[np.uint8]
 
 _LARGEST_PIECE, _SMALLEST_PIECE = 2**25, 2**16
 _ROUND_BYTES = 2**27  # that a rank sends in a round, and about what it receives
 _DIGEST = 16
-
-
-class Ranks(Protocol):
-    """What is needed of the module `train.ranks.reduction`."""
-
-    def rank(self) -> int: ...
-    def gather_json(self, value: Any) -> list[Any]: ...
-    def together(self) -> AbstractContextManager[None]: ...
-    def nodes(self) -> list[list[int]]: ...
-    def exchange(self, outgoing: Sequence[Bytes]) -> list[Bytes]: ...
 
 
 @dataclass(frozen=True)

@@ -3,35 +3,35 @@ import signal
 
 import pytest
 
-from train.ranks.signals import STOPPING, listening
+from train.ranks.signals import STOPPING, listen
 
 
 @pytest.mark.parametrize("number", STOPPING)
-def test_a_signal_interrupts_or_waits_to_be_heeded(number):
+def test_a_signal_interrupts_unless_it_is_deferred(number):
     before = signal.getsignal(number)
-    with listening() as wish:
+    with listen() as request:
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), number)
-        with wish.heeded():
-            wish.name = None
+        with request.deferred():
+            request.signal_name = None
             os.kill(os.getpid(), number)
-        assert wish.name == number.name
+        assert request.signal_name == number.name
         with pytest.raises(KeyboardInterrupt):
-            wish.check()
-        wish.agreed = True
-        wish.check()
+            request.check()
+        request.agreed = True
+        request.check()
     assert signal.getsignal(number) is before
 
 
-def test_a_second_ctrl_c_is_impatient():
-    with listening() as wish, wish.heeded():
+def test_a_second_ctrl_c_interrupts_always():
+    with listen() as request, request.deferred():
         os.kill(os.getpid(), signal.SIGTERM)
         os.kill(os.getpid(), signal.SIGTERM)
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGINT)
 
 
-def test_no_signal_is_no_wish():
-    with listening() as wish:
-        wish.check()
-        assert wish.name is None
+def test_without_a_signal_nothing_is_requested():
+    with listen() as request:
+        request.check()
+        assert request.signal_name is None

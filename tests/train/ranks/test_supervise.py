@@ -10,7 +10,7 @@ import pytest
 from paths import ROOT
 
 from namsa.errors import InputError, WorkError
-from train.ranks.supervise import Plan, launcher, leave, standing, supervise
+from train.ranks.supervise import RestartPolicy, launcher_command, progress_marker, supervise, write_exit_code
 
 AT_ONCE = {"pause_s": 0.0}
 
@@ -19,7 +19,7 @@ class Job:
     """Its n-th start runs codes[n]: an exit code for its own line and, after a comma, a file that it makes."""
 
     def __init__(self, place, *endings):
-        self.ended, self.place, self.endings, self.ranks, self.said = place / "ended", place, list(endings), [], []
+        self.ended, self.place, self.endings, self.ranks, self.reports = place / "ended", place, list(endings), [], []
 
     def __call__(self, ranks):
         self.ranks.append(ranks)
@@ -28,9 +28,9 @@ class Job:
         makes = f"touch {self.place / made}; " if made else ""
         return ["sh", "-c", f"{makes}{leaves}exit 1"]
 
-    def supervised(self, **plan):
+    def supervised(self, **policy):
         seen = lambda: sorted(path.name for path in self.place.glob("step-*"))  # noqa: E731
-        return supervise(self, Plan(**AT_ONCE | plan), self.ended, seen, self.said.append)
+        return supervise(self, RestartPolicy(**AT_ONCE | policy), self.ended, seen, self.reports.append)
 
 
 @pytest.fixture(autouse=True)
@@ -42,7 +42,7 @@ def test_a_job_that_gets_on_is_started_until_it_is_done(tmp_path):
     job = Job(tmp_path, "killed,step-1", "1,step-2", "killed,step-3", 0)
     assert job.supervised() == 0
     assert len(job.ranks) == 4
-    assert job.said[0] == "the job ended with exit code 1; starting it again in 0 s (1 of 10)"
+    assert job.reports[0] == "the job ended with exit code 1; starting it again in 0 s (1 of 10)"
 
 
 @pytest.mark.parametrize("code", [2, 130])
@@ -64,7 +64,7 @@ def test_with_fewer_ranks_down_to_the_least(tmp_path):
     with pytest.raises(WorkError, match="second time"):
         job.supervised(ranks=12, min_ranks=4, fewer_by=4)
     assert job.ranks == [12, 12, 8, 8, 4, 4]
-    assert "starting it again with 8 ranks" in job.said[1]
+    assert "starting it again with 8 ranks" in job.reports[1]
 
 
 def test_restarts_are_counted(tmp_path):
@@ -76,34 +76,34 @@ def test_restarts_are_counted(tmp_path):
 
 def test_a_launcher_that_is_not_there_is_an_input_error(tmp_path):
     with pytest.raises(InputError, match="cannot start /nowhere/horovodrun: No such file"):
-        supervise(lambda ranks: ["/nowhere/horovodrun"], Plan(), tmp_path / "ended", lambda: 0)
+        supervise(lambda ranks: ["/nowhere/horovodrun"], RestartPolicy(), tmp_path / "ended", lambda: 0)
 
 
 def test_the_number_of_ranks_goes_into_the_launchers_words():
-    assert launcher(["horovodrun", "-np", "{ranks}"], 3) == ["horovodrun", "-np", "3"]
-    assert launcher(["srun", "-n4"], None) == ["srun", "-n4"]
+    assert launcher_command(["horovodrun", "-np", "{ranks}"], 3) == ["horovodrun", "-np", "3"]
+    assert launcher_command(["srun", "-n4"], None) == ["srun", "-n4"]
     for words, ranks in ((["srun"], 3), (["srun", "-n{ranks}"], None)):
         with pytest.raises(InputError, match="--ranks N and {ranks}"):
-            launcher(words, ranks)
+            launcher_command(words, ranks)
 
 
-def test_standing_changes_with_checkpoints_and_samples(tmp_path):
+def test_the_progress_marker_changes_with_checkpoints_and_samples(tmp_path):
     run_dir, data = tmp_path / "run", tmp_path / "data"
-    found = [standing([run_dir], data)]
+    found = [progress_marker([run_dir], data)]
     (run_dir / "checkpoints").mkdir(parents=True)
     (run_dir / "checkpoints" / "step-000000003.npz").touch()
-    found.append(standing([run_dir], data))
+    found.append(progress_marker([run_dir], data))
     data.mkdir()
     (data / "shard").write_bytes(bytes(10**5))
-    found.append(standing([run_dir], data))
+    found.append(progress_marker([run_dir], data))
     assert len(set(found)) == 3
 
 
-def test_what_cannot_be_left_is_no_further_fault(tmp_path):
+def test_an_exit_code_that_cannot_be_written_is_no_further_fault(tmp_path):
     (tmp_path / "file").touch()
-    leave(tmp_path / "file" / "ended", 1)
-    leave(None, 1)
-    leave(tmp_path / "new" / "ended", 130)
+    write_exit_code(tmp_path / "file" / "ended", 1)
+    write_exit_code(None, 1)
+    write_exit_code(tmp_path / "new" / "ended", 130)
     assert (tmp_path / "new" / "ended").read_text() == '{"exit_code": 130}'
 
 
@@ -118,9 +118,9 @@ def test_a_signal_reaches_the_job_once_and_ends_the_supervisor(tmp_path, launche
         "time.sleep(0.5); time.sleep(0.5); sys.exit(0)\n"
     )
     script = (
-        "import sys; from pathlib import Path; from train.ranks.supervise import Plan, supervise\n"
+        "import sys; from pathlib import Path; from train.ranks.supervise import RestartPolicy, supervise\n"
         f"line, ended = [{str(tmp_path / launcher)!r}, '-c', {job!r}], Path({str(tmp_path / 'ended')!r})\n"
-        "sys.exit(supervise(lambda _: line, Plan(), ended, int))"
+        "sys.exit(supervise(lambda _: line, RestartPolicy(), ended, int))"
     )
     line = [sys.executable, "-c", script]
     with subprocess.Popen(line, stdout=subprocess.PIPE, text=True, start_new_session=True) as process:

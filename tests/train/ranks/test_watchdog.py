@@ -7,7 +7,8 @@ import time
 import launch
 import pytest
 
-from train.ranks.watchdog import READING, RESTING, STEPPING, WRITING, Sign, Watchdog, suspects, verdict, watch
+from train.ranks.stalls import IDLE, READING, STEPPING, WRITING, RankState, describe, suspects
+from train.ranks.watchdog import Watchdog, watch
 
 
 class Alone:
@@ -25,28 +26,29 @@ class Alone:
 
 
 def test_the_silent_rank_is_named_before_the_one_behind():
-    signs = {0: Sign(5, STEPPING, 90, 100), 1: Sign(5, STEPPING, 90, 92), 2: Sign(5, READING, 88, 100)}
-    assert suspects(signs, 100, 4) == [1]
-    assert verdict(signs, ["a", "b", "c"], 100, 4) == "stalled: rank 1 on b (silent since 8 s, is in step 5 since 10 s)"
+    states = {0: RankState(5, STEPPING, 90, 100), 1: RankState(5, STEPPING, 90, 92), 2: RankState(5, READING, 88, 100)}
+    assert suspects(states, 100, 4) == [1]
+    text = "stalled: rank 1 on b (silent since 8 s, is in step 5 since 10 s)"
+    assert describe(states, ["a", "b", "c"], 100, 4) == text
 
 
 def test_one_that_others_wait_for_in_a_collective_is_named():
-    signs = {0: Sign(5, STEPPING, 90, 100), 1: Sign(5, STEPPING, 91, 100), 2: Sign(5, READING, 60, 99)}
-    assert verdict(signs, ["a", "b", "c"], 100, 4) == "stalled: rank 2 on c (reads the samples of step 5 since 40 s)"
-    signs[2] = Sign(4, WRITING, 60, 99)
-    assert "rank 2 on c (writes what it knows after step 4 since 40 s)" in verdict(signs, ["a", "b", "c"], 100, 4)
+    states = {0: RankState(5, STEPPING, 90, 100), 1: RankState(5, STEPPING, 91, 100), 2: RankState(5, READING, 60, 99)}
+    assert describe(states, ["a", "b", "c"], 100, 4) == "stalled: rank 2 on c (reads the samples of step 5 since 40 s)"
+    states[2] = RankState(4, WRITING, 60, 99)
+    assert "rank 2 on c (writes its results after step 4 since 40 s)" in describe(states, ["a", "b", "c"], 100, 4)
 
 
 def test_nobody_is_blamed_where_all_stand_alike():
-    signs = {rank: Sign(7, STEPPING, 90, 99) for rank in range(3)}
-    assert suspects(signs, 100, 4) == []
-    assert verdict(signs, ["a"] * 5, 100, 4) == "every rank that is heard (of 3 of 5 ranks) is in step 7 since 10 s"
-    assert verdict({0: signs[0]}, ["a"], 100, 4) == "rank 0 is in step 7 since 10 s"
+    states = {rank: RankState(7, STEPPING, 90, 99) for rank in range(3)}
+    assert suspects(states, 100, 4) == []
+    assert describe(states, ["a"] * 5, 100, 4) == "every rank that is heard (of 3 of 5 ranks) is in step 7 since 10 s"
+    assert describe({0: states[0]}, ["a"], 100, 4) == "rank 0 is in step 7 since 10 s"
 
 
 def test_of_many_some_are_named_and_all_counted():
-    signs = {rank: Sign(7, STEPPING, 90, 99 if rank < 3 else 80) for rank in range(30)}
-    text = verdict(signs, ["a"] * 30, 100, 4)
+    states = {rank: RankState(7, STEPPING, 90, 99 if rank < 3 else 80) for rank in range(30)}
+    text = describe(states, ["a"] * 30, 100, 4)
     assert "rank 3 on a" in text
     assert text.endswith("and 19 more")
 
@@ -56,19 +58,19 @@ def test_of_many_some_are_named_and_all_counted():
 
 @pytest.fixture
 def pair():
-    """(dogs of rank 0 and 1, what each wanted to end with); a stall of 0.1 s warns, of 1 s ends."""
-    doors = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
-    doors[0].bind(("127.0.0.1", 0))
-    said = [[], []]
-    address = [doors[0].getsockname()]
-    dogs = [
-        Watchdog(rank, ["a", "b"], doors[rank], address, "token", 0.1, end=said[rank].append, interval_s=0.02)
+    """(watchdogs of rank 0 and 1, the messages that each would end with); a stall of 0.1 s warns, of 1 s ends."""
+    sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(2)]
+    sockets[0].bind(("127.0.0.1", 0))
+    messages = [[], []]
+    address = [sockets[0].getsockname()]
+    watchdogs = [
+        Watchdog(rank, ["a", "b"], sockets[rank], address, "token", 0.1, end=messages[rank].append, interval_s=0.02)
         for rank in range(2)
     ]
-    yield dogs, said
-    for dog, door in zip(dogs, doors, strict=True):
-        dog.close()
-        door.close()
+    yield watchdogs, messages
+    for watchdog, udp_socket in zip(watchdogs, sockets, strict=True):
+        watchdog.close()
+        udp_socket.close()
 
 
 def wait_for(condition, limit_s=20.0):
@@ -79,37 +81,37 @@ def wait_for(condition, limit_s=20.0):
 
 
 def test_rank_0_names_the_rank_that_stays_behind(pair, capsys):
-    (first, second), said = pair
-    second.beat(3, READING)
-    first.beat(3, STEPPING)
-    wait_for(lambda: said[0])
-    assert said[0][0].startswith("error: stalled: rank 1 on b (reads the samples of step 3 since ")
+    (first, second), messages = pair
+    second.enter(3, READING)
+    first.enter(3, STEPPING)
+    wait_for(lambda: messages[0])
+    assert messages[0][0].startswith("error: stalled: rank 1 on b (reads the samples of step 3 since ")
     assert "warning: stalled: rank 1 on b" in capsys.readouterr().err
-    assert not said[1]  # its turn would come later
+    assert not messages[1]  # its turn would come later
 
 
 def test_a_rank_without_a_sign_of_life_is_named_by_the_other(pair):
-    (first, second), said = pair
+    (first, second), messages = pair
     wait_for(lambda: first.others and second.others)
     first.close()  # rank 0 answers no more
-    wait_for(lambda: said[1])
-    assert said[1][0].startswith("error: stalled: rank 0 on a (silent since ")
+    wait_for(lambda: messages[1])
+    assert messages[1][0].startswith("error: stalled: rank 0 on a (silent since ")
 
 
 def test_ranks_may_take_their_time_outside_of_steps(pair):
-    (first, second), said = pair
-    first.beat(3, RESTING)
-    second.beat(2, RESTING)
+    (first, second), messages = pair
+    first.enter(3, IDLE)
+    second.enter(2, IDLE)
     time.sleep(1.5)
-    assert said == [[], []]
+    assert messages == [[], []]
 
 
 def test_one_that_died_is_named_after_a_collective_failed(pair):
     (first, second), _ = pair
-    second.beat(7, STEPPING)
+    second.enter(7, STEPPING)
     wait_for(lambda: first.others and first.others[1].step == 7)
     second.close()
-    assert first.dead().startswith("died: rank 1 on b (silent since 0 s, is in step 7 since ")
+    assert first.describe_lost_rank().startswith("died: rank 1 on b (silent since 0 s, is in step 7 since ")
 
 
 def test_one_that_says_why_it_failed_is_not_called_dead(pair):
@@ -117,39 +119,39 @@ def test_one_that_says_why_it_failed_is_not_called_dead(pair):
     wait_for(lambda: first.others)
     second.close({"failed": True})
     wait_for(lambda: first.failed)
-    assert first.dead() is None
+    assert first.describe_lost_rank() is None
 
 
 def test_one_that_left_is_not_missed(pair):
-    (first, second), said = pair
+    (first, second), messages = pair
     wait_for(lambda: first.others)
     second.close({"left": True})
     wait_for(lambda: not first.others)
-    assert not said[0]
+    assert not messages[0]
 
 
 def test_strangers_are_passed_over(pair):
     first, second = pair[0]
     for text in (b"\xff", b"[]", b'{"token": "other", "rank": 9}', b'{"token": "token", "rank": "x"}'):
-        second.door.sendto(text, first.door.getsockname())
+        second.socket.sendto(text, first.socket.getsockname())
     wait_for(lambda: first.others)
     time.sleep(0.3)
     assert set(first.others) == {1}
 
 
 def test_steps_are_told_as_batches_are_taken():
-    with watch(Alone(), 60) as dog:
-        steps = [(dog.me.step, dog.me.phase) for _ in dog.over(iter("ab"), 5)]
+    with watch(Alone(), 60) as watchdog:
+        steps = [(watchdog.state.step, watchdog.state.phase) for _ in watchdog.follow(iter("ab"), 5)]
     assert steps == [(5, STEPPING), (6, STEPPING)]
-    assert (dog.me.step, dog.me.phase) == (7, READING)
+    assert (watchdog.state.step, watchdog.state.phase) == (7, READING)
 
 
 def test_the_process_ends_though_its_main_thread_hangs():
     code = (
-        "import time\nfrom types import SimpleNamespace as Object\nfrom train.ranks import watchdog\n"
+        "import time\nfrom types import SimpleNamespace as Object\nfrom train.ranks import stalls, watchdog\n"
         "alone = Object(rank=lambda: 0, size=lambda: 1, gather_json=lambda value: [value])\n"
-        "with watchdog.watch(alone, 0.1) as dog:\n"
-        "    dog.beat(17, watchdog.STEPPING)\n"
+        "with watchdog.watch(alone, 0.1) as own:\n"
+        "    own.enter(17, stalls.STEPPING)\n"
         "    time.sleep(60)\n"
     )
     ended = launch.run(sys.executable, "-c", code, timeout=50)
@@ -162,16 +164,16 @@ def test_the_process_ends_though_its_main_thread_hangs():
 STOPS = """
 import os, signal, sys, time
 import numpy as np
-from train import reduction, watchdog
-from train.config import Reduction
+from train.experiment.sections import Reduction
+from train.ranks import reduction, stalls, watchdog
 
 reduction.start(Reduction())
-with watchdog.watch(reduction, 1.0) as dog:
+with watchdog.watch(reduction, 1.0) as own:
     for step in range(1, 100):
-        dog.beat(step, watchdog.READING)
+        own.enter(step, stalls.READING)
         if (reduction.rank(), step) == (1, 5):
             os.kill(os.getpid(), signal.SIGSTOP)
-        dog.beat(step, watchdog.STEPPING)
+        own.enter(step, stalls.STEPPING)
         reduction.total(np.ones(3))
 """
 

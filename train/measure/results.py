@@ -1,0 +1,121 @@
+"""Types of what a run measures: rows of metrics.jsonl, the summary of its performance and the facts of the run.
+
+A step's row says: loss = huber + l2; huber, the mean over the ranks' batches in the units of training; grad_norm, the
+norm of the averaged gradient before LARS; loss_scale, as used in the step. Times are of this rank, in seconds: step_s
+from the request for a batch to the updated weights, data_s the wait for the batch, compute_s the forward and backward
+pass, comm_s from this rank's last gradient to the last average, misc_s the rest, which includes data_s. Groups of
+gradients are reduced while others are still computed: comm_s is the part of the communication that this does not hide,
+including the wait for the slowest rank. samples_per_s is of all ranks.
+"""
+
+from typing import NotRequired, TypedDict
+
+
+class StepRow(TypedDict):
+    """One line of metrics.jsonl. In the file, a number that is not finite is null.
+
+    Attributes:
+        step: Number of the step in the job, from 1.
+        epoch: Index of the epoch, from 0.
+        loss: huber + l2.
+        huber: Mean Huber loss over the ranks' batches, in the units of training.
+        l2: L2 penalty of the convolutions' kernels.
+        delta: Huber's δ in this epoch.
+        lr: Learning rate.
+        loss_scale: Factor of the loss in this step.
+        grad_norm: Norm of the averaged, unscaled gradient.
+        step_s: From the request for a batch to the updated weights, s.
+        data_s: Wait for the batch, s.
+        comm_s: Communication that computation does not hide, s.
+        compute_s: Forward and backward pass, s.
+        misc_s: The rest of the step, s.
+        samples_per_s: Rate of all ranks together.
+        flop_per_s: Rate of one rank, see `train.measure.performance`.
+        memory_mib: Peak memory of the process so far, on the host.
+        energy_j: Energy of this step, where a meter is available.
+    """
+
+    step: int
+    epoch: int
+    loss: float
+    huber: float
+    l2: float
+    delta: float
+    lr: float
+    loss_scale: float
+    grad_norm: float
+    step_s: float
+    data_s: float
+    comm_s: float
+    compute_s: float
+    misc_s: float
+    samples_per_s: float
+    flop_per_s: NotRequired[float]
+    memory_mib: NotRequired[float]
+    energy_j: NotRequired[float]
+
+
+class Spread(TypedDict):
+    """The median of a number and the bounds of its central 68%."""
+
+    median: float
+    low: float
+    high: float
+
+
+class PerformanceSummary(TypedDict, total=False):
+    """Performance of a whole job, see `train.measure.performance`. Empty if fewer than two steps were taken.
+
+    Attributes:
+        steps: Steps that were measured, including the first.
+        samples_per_s: Rate of all ranks together.
+        step_s: Time per step, mean over the ranks.
+        t_comp_s: Median time of the forward and backward pass.
+        t_comm_s: Median time of communication that computation does not hide.
+        t_misc_s: Median time of the rest.
+        waiting_for_data_s: Median wait for data, a part of t_misc_s.
+        sustained_flop_per_s: FLOP / step_s, of all ranks together.
+        peak_flop_per_s: FLOP / t_comp_s, of all ranks together.
+        memory_mib_per_rank: Peak memory of this rank on the host.
+        energy_j: Energy of all ranks, where a meter is available.
+    """
+
+    steps: int
+    samples_per_s: Spread
+    step_s: Spread
+    t_comp_s: float
+    t_comm_s: float
+    t_misc_s: float
+    waiting_for_data_s: float
+    sustained_flop_per_s: float
+    peak_flop_per_s: float
+    memory_mib_per_rank: float
+    energy_j: float
+
+
+class RunFacts(TypedDict):
+    """Facts of a run in evaluation.json, for the report and the card of a network.
+
+    Attributes:
+        ranks: Number of ranks.
+        device: Each rank's share of its node.
+        machine: Name of the processor.
+        parameters: Number of the network's parameters.
+        training_samples: Samples that all ranks train on.
+        epochs: Whole epochs that were trained.
+        steps: Steps that were trained.
+        seconds: Wall time of this start of the job.
+        performance: Performance of this start's steps.
+        versions: Versions of the packages that were used, by name.
+    """
+
+    ranks: int
+    device: str
+    machine: str
+    parameters: int
+    training_samples: int
+    epochs: int
+    steps: int
+    seconds: float
+    performance: PerformanceSummary
+    versions: dict[str, str]

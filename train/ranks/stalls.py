@@ -1,0 +1,75 @@
+"""Rules that find the ranks which cause a stall, and the message that names them.
+
+A rank that is dead or stopped is silent. A rank that hangs is still heard, but it stays behind the others, who wait
+for it in a collective.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+MAX_NAMED = 8  # ranks in a message
+READING, STEPPING, WRITING, IDLE = range(4)  # in the order of a step; an idle rank has no time limit
+_PHASES = ("reads the samples of step {}", "is in step {}", "writes its results after step {}", "past step {}")
+
+
+@dataclass(frozen=True)
+class RankState:
+    """The last state that is known of a rank; times in s of this process's clock.
+
+    Attributes:
+        step: Number of the step in the job.
+        phase: `READING`, `STEPPING`, `WRITING` or `IDLE`.
+        since: When the rank entered the phase.
+        heard: When the rank was last heard.
+    """
+
+    step: int
+    phase: int
+    since: float
+    heard: float
+
+    def __str__(self) -> str:
+        return _PHASES[self.phase].format(self.step)
+
+
+def suspects(states: Mapping[int, RankState], now: float, silent_after_s: float) -> list[int]:
+    """Finds the ranks that cause a stall.
+
+    Args:
+        states: By rank.
+        now: Time, s.
+        silent_after_s: Time after which a rank that is not heard counts as silent.
+
+    Returns:
+        The silent ranks, else those that are behind; none if all are at the same place.
+    """
+    silent = [rank for rank, state in states.items() if now - state.heard > silent_after_s]
+    places = {(state.step, state.phase) for state in states.values()}
+    behind = [rank for rank, state in states.items() if len(places) > 1 and (state.step, state.phase) == min(places)]
+    return sorted(silent or behind)
+
+
+def describe(
+    states: Mapping[int, RankState], hosts: Sequence[str], now: float, silent_after_s: float, verb: str = "stalled"
+) -> str:
+    """Returns one line that names the ranks that cause a stall, where they are and for how long.
+
+    Args:
+        states: By rank.
+        hosts: The host of each rank.
+        now: Time, s.
+        silent_after_s: See `suspects`.
+        verb: The first word of the line.
+    """
+    ranks = suspects(states, now, silent_after_s)
+    if not ranks:
+        rank, heard = min(states), "" if len(states) == len(hosts) else f" (of {len(states)} of {len(hosts)} ranks)"
+        everyone = f"rank {rank}" if len(hosts) == 1 else f"every rank that is heard{heard}"
+        return f"{everyone} {states[rank]} since {now - states[rank].since:.0f} s"
+    named = []
+    for rank in ranks[:MAX_NAMED]:
+        state = states[rank]
+        silence = f"silent since {now - state.heard:.0f} s, " if now - state.heard > silent_after_s else ""
+        named.append(f"rank {rank} on {hosts[rank]} ({silence}{state} since {now - state.since:.0f} s)")
+    more = f" and {len(ranks) - MAX_NAMED} more" if len(ranks) > MAX_NAMED else ""
+    return f"{verb}: {', '.join(named)}{more}"
