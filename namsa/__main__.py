@@ -1,4 +1,5 @@
-"""`python -m namsa` is `namsa`."""
+# PYTHON_ARGCOMPLETE_OK
+"""Runs `namsa` as `python -m namsa`."""
 
 import sys
 

@@ -1,7 +1,7 @@
-"""What this machine has, and the command that gets what it lacks.
+"""What this machine has, and the command that installs what it lacks.
 
-TensorFlow, Horovod and CuPy are asked in processes of their own: they may be missing, or take the process down with
-them, and loading them here would start devices that a later computation wants to set up itself.
+TensorFlow, Horovod and CuPy are imported in processes of their own. They may be missing or crash, and to load them here
+would start devices that a later computation sets up itself.
 """
 
 import importlib
@@ -12,12 +12,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, TypedDict
 
 from rich.markup import escape
 from rich.table import Table
@@ -57,7 +56,16 @@ print(json.dumps({"version": cupy.__version__, "cuda": cupy.cuda.runtime.runtime
 
 @dataclass(frozen=True)
 class Check:
-    """One thing looked for. `needed` tells a fault (where not `ok`) from a possibility that this machine lacks."""
+    """One thing that was looked for.
+
+    Attributes:
+        group: What it is for: machine, simulation, training or ranks.
+        name: What was looked for.
+        ok: Whether it is there.
+        found: What is there, or the reason why it is not.
+        remedy: The command that installs it.
+        needed: Whether namsa is at fault without it. What is not needed is a possibility that this machine lacks.
+    """
 
     group: str
     name: str
@@ -67,36 +75,72 @@ class Check:
     needed: bool = True
 
 
-def report(directory: Path = Path()) -> dict[str, Any]:
-    """{"ok": nothing needed is missing, "checks": [Check as a dict, ...]}; `directory` is where data shall lie.
+class ReportJson(TypedDict):
+    """A report as `namsa doctor --json` prints it; each check has the attributes of `Check`."""
 
-    Whatever is missing or broken is reported, never raised.
+    ok: bool
+    checks: list[dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class Report:
+    """All checks of a machine.
+
+    Attributes:
+        checks: The checks, in the order in which they are shown.
+    """
+
+    checks: tuple[Check, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether nothing that is needed is missing."""
+        return all(check.ok for check in self.checks if check.needed)
+
+    def as_json(self) -> ReportJson:
+        """Returns the report in JSON types."""
+        return {"ok": self.ok, "checks": [asdict(check) for check in self.checks]}
+
+
+class Probe(NamedTuple):
+    """The answer of a process of its own: a JSON value, or None and the fault."""
+
+    answer: Any
+    fault: str = ""
+
+
+def report(directory: Path = Path()) -> Report:
+    """Checks this machine. Whatever is missing or broken is reported, never raised.
+
+    Args:
+        directory: Where data will be written.
     """
     with ThreadPoolExecutor() as pool:
         tensorflow, horovod, cupy = pool.map(probe, (_TENSORFLOW, _HOROVOD, _CUPY))
-    checks = [
-        *_machine(),
-        *(_disk(name, path) for name, path in (("data", directory), ("temporary", Path(tempfile.gettempdir())))),
-        *map(_library, LIBRARIES),
-        _engine(),
-        _cupy(*cupy),
-        *_tensorflow(*tensorflow),
-        *_horovod(*horovod),
-        _launcher(),
-    ]
-    return {"ok": all(check.ok for check in checks if check.needed), "checks": [asdict(check) for check in checks]}
+    return Report(
+        (
+            *_machine(),
+            *(_disk(name, path) for name, path in (("data", directory), ("temporary", Path(tempfile.gettempdir())))),
+            *map(_library, LIBRARIES),
+            _engine(),
+            _cupy(cupy),
+            *_tensorflow(tensorflow),
+            *_horovod(horovod),
+            _launcher(),
+        )
+    )
 
 
-def table(found: Mapping[str, Any]) -> Table:
-    """What `report` returned, for a person."""
+def table(report: Report) -> Table:
+    """Returns a report as a table for a terminal."""
     lines = Table("", "", "found", "to get it", box=None, pad_edge=False, header_style="dim")
     group = None
-    for check in found["checks"]:
-        if check["group"] != group:
-            group = check["group"]
+    for check in report.checks:
+        if check.group != group:
+            group = check.group
             lines.add_row("", f"[bold]{group}[/]")
-        mark = "[green]ok[/]" if check["ok"] else "[red]missing[/]" if check["needed"] else "[yellow]none[/]"
-        lines.add_row(mark, check["name"], escape(check["found"]), "" if check["ok"] else check["remedy"])
+        mark = "[green]ok[/]" if check.ok else "[red]missing[/]" if check.needed else "[yellow]none[/]"
+        lines.add_row(mark, check.name, escape(check.found), "" if check.ok else check.remedy)
     return lines
 
 
@@ -127,7 +171,7 @@ def _disk(name: str, path: Path) -> Check:
 
 
 def _file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
-    """The type of the file system that holds `path`: of all mounts above it the deepest, the last mounted first."""
+    """Returns the type of the file system of `path`: that of the deepest mount above it, of equal ones the latest."""
     holding = [
         (len(Path(point).parts), order, kind)
         for order, (_, point, kind, *_) in enumerate(line.split() for line in mounts.read_text().splitlines())
@@ -140,7 +184,7 @@ def _library(name: str) -> Check:
     try:
         importlib.import_module(name)
         return Check("simulation", name, True, metadata.version(name))
-    except Exception as error:  # a binary that does not fit raises whatever it likes
+    except Exception as error:  # a binary that does not fit raises anything
         return Check("simulation", name, False, f"{type(error).__name__}: {error}", SYNC)
 
 
@@ -150,17 +194,19 @@ def _engine() -> Check:
     return Check("simulation", "compiled engine", fused.available(), found, remedy, needed=False)
 
 
-def _cupy(found: Any, fault: str) -> Check:
+def _cupy(probed: Probe) -> Check:
+    found = probed.answer
     if found is None:
-        return Check("simulation", "CuPy", False, fault, SYNC_GPU, needed=False)
+        return Check("simulation", "CuPy", False, probed.fault, SYNC_GPU, needed=False)
     devices = ", ".join(f"{device['name']} {device['memory_gib']} GiB" for device in found["devices"]) or "no device"
     usable = bool(found["devices"])
     return Check("simulation", "CuPy", usable, f"{found['version']}: {devices}", "a CUDA device", needed=False)
 
 
-def _tensorflow(found: Any, fault: str) -> list[Check]:
+def _tensorflow(probed: Probe) -> list[Check]:
+    found = probed.answer
     if found is None:
-        return [Check("training", "TensorFlow", False, fault, SYNC)]
+        return [Check("training", "TensorFlow", False, probed.fault, SYNC)]
     gpus = ", ".join(found["gpus"]) or ("no device" if found["cuda"] else "this build is for CPUs")
     return [
         Check("training", "TensorFlow", True, found["tensorflow"]),
@@ -169,30 +215,22 @@ def _tensorflow(found: Any, fault: str) -> list[Check]:
     ]
 
 
-def _horovod(found: Any, fault: str) -> list[Check]:
+def _horovod(probed: Probe) -> list[Check]:
+    found = probed.answer
     if found is None:
-        return [Check("training", "Horovod", False, fault, SYNC)]
+        return [Check("training", "Horovod", False, probed.fault, SYNC)]
+
+    def feature(name: str, use: str, lacking: str, remedy: str) -> Check:
+        present = found[name.lower()]
+        return Check("training", name, present, use if present else lacking, remedy, needed=False)
+
     return [
         Check("training", "Horovod", True, found["version"]),
-        Check(
-            "training", "Gloo", found["gloo"], "horovodrun" if found["gloo"] else "not built in", REBUILD, needed=False
+        feature("Gloo", "horovodrun", "not built in", REBUILD),
+        feature(
+            "MPI", "mpirun, jsrun, srun", "not built in: jsrun and srun need it", f"with mpicxx on PATH: {REBUILD}"
         ),
-        Check(
-            "training",
-            "MPI",
-            found["mpi"],
-            "mpirun, jsrun, srun" if found["mpi"] else "not built in: jsrun and srun need it",
-            f"with mpicxx on PATH: {REBUILD}",
-            needed=False,
-        ),
-        Check(
-            "training",
-            "NCCL",
-            found["nccl"],
-            "gradients go from GPU to GPU" if found["nccl"] else "not built in",
-            f"HOROVOD_GPU_OPERATIONS=NCCL; {REBUILD}",
-            needed=False,
-        ),
+        feature("NCCL", "gradients go from GPU to GPU", "not built in", f"HOROVOD_GPU_OPERATIONS=NCCL; {REBUILD}"),
     ]
 
 
@@ -206,8 +244,8 @@ def _launcher() -> Check:
     return Check("ranks", "launcher", size > 1, found, start, needed=False)
 
 
-def probe(code: str, timeout_s: float = PROBE_TIMEOUT_S) -> tuple[Any, str]:
-    """What `code`, run by a Python of its own, printed last, as JSON; or None and the reason."""
+def probe(code: str, timeout_s: float = PROBE_TIMEOUT_S) -> Probe:
+    """Runs `code` in a Python of its own and returns the JSON value that it prints last."""
     environment = os.environ | {"TF_CPP_MIN_LOG_LEVEL": "3"}
     try:
         done = subprocess.run(
@@ -219,8 +257,8 @@ def probe(code: str, timeout_s: float = PROBE_TIMEOUT_S) -> tuple[Any, str]:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        return None, f"no answer in {timeout_s:g} s"
+        return Probe(None, f"no answer in {timeout_s:g} s")
     if done.returncode:
         lines = done.stderr.strip().splitlines()
-        return None, lines[-1][:200] if lines else f"ended with status {done.returncode}"
-    return json.loads(done.stdout.strip().splitlines()[-1]), ""
+        return Probe(None, lines[-1][:200] if lines else f"ended with status {done.returncode}")
+    return Probe(json.loads(done.stdout.strip().splitlines()[-1]))

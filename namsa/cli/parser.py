@@ -1,128 +1,201 @@
-"""The `namsa` command: its arguments, and what a fault means for the exit code.
+# PYTHON_ARGCOMPLETE_OK
+"""The `namsa` command: its arguments. What the commands do is in `namsa.cli.commands`."""
 
-0 done, 1 the work failed, 2 bad input (one line on stderr, no traceback), 130 interrupted.
-"""
-
-import argparse
-import os
 import signal
-import sys
-import warnings
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from namsa.cli import commands
-from namsa.errors import InputError, WorkError
+from namsa.cli.command_line import (
+    COMPLETION,
+    CommandParser,
+    command_function,
+    exit_code,
+    parse,
+    warn_in_one_line,
+)
+
+INTERRUPTED = "interrupted; what was written is complete, and the same command continues from there"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns its exit code."""
-    warnings.showwarning = _say
+    """Runs one command and returns its exit code: 0 done, 1 the work failed, 2 bad input, 130 interrupted.
+
+    Args:
+        arguments: The command's words; by default those of this process.
+    """
+    warn_in_one_line()
     # A batch system ends a job with SIGTERM: what is being written is finished as after Ctrl-C.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    options = _parser().parse_args(arguments)
-    try:
-        code = int(options.run(options) or 0)
-        sys.stdout.flush()
-        return code
-    except InputError as error:
-        print(f"namsa: {error}", file=sys.stderr)
-        return 2
-    except WorkError as error:
-        print(f"namsa: {error}", file=sys.stderr)
-        return 1
-    except BrokenPipeError:  # whoever reads, as in `namsa info DIR | head`, has read enough
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
-    except KeyboardInterrupt:
-        print("namsa: interrupted; what was written is whole, and the same command goes on from there", file=sys.stderr)
-        return 130
+    options = parse(build_parser(), arguments)
+    return exit_code(lambda: command_function(options.run)(options), INTERRUPTED)
 
 
-def _say(message: Warning | str, *_: object, **__: object) -> None:
-    """A warning as one line for a person, without the line of code that it comes from."""
-    print(f"namsa: warning: {message}", file=sys.stderr)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(prog="namsa", description="Multislice simulation of 4D-STEM and its datasets.")
-    parser.add_argument("--version", action="version", version=f"namsa {version('namsa')}")
-    add = parser.add_subparsers(title="commands", required=True, metavar="COMMAND").add_parser
-
-    command = add("simulate", help="one specimen to an HDF5 stack with a preview picture")
-    command.set_defaults(run=commands.simulate)
-    _add_config(command)
-    _add_dry_run(command)
-    command.add_argument("--crystal", type=Path, metavar="FILE.cif", help="instead of the configuration's first one")
-    command.add_argument("--out", type=Path, metavar="FILE.h5", help="default: the sample's name in this folder")
-
-    command = add("dataset", help="this rank's share of a dataset; run again to go on")
-    command.set_defaults(run=commands.dataset)
-    _add_config(command)
-    _add_dry_run(command)
-    command.add_argument("--out", type=Path, required=True, metavar="DIR")
-    command.add_argument("--rank", default="auto", help="auto (the launcher's environment) or a number")
-    command.add_argument("--size", default="auto", help="auto or the number of ranks")
-    command.add_argument("--limit", type=int, metavar="N", help="at most this many new samples")
-    command.add_argument("--time-limit", type=float, metavar="SECONDS", help="start no sample after this time")
-
-    for name, run, what in (
-        ("verify", commands.verify, "every record's checksum; exit 1 where any is bad"),
-        ("repair", commands.repair, "moves bad records aside and lists them; the next run makes them again"),
-    ):
-        command = add(name, help=what)
-        command.set_defaults(run=run)
-        command.add_argument("directory", type=Path, metavar="DIR")
-        command.add_argument("--json", action="store_true")
-
-    command = add("merge", help="several datasets of one configuration as one, each sample once; run again to go on")
-    command.set_defaults(run=commands.merge)
-    command.add_argument("directories", type=Path, metavar="DIR", nargs="+")
-    command.add_argument("--out", type=Path, required=True, metavar="DIR")
-
-    command = add("info", help="what a dataset or an HDF5 file holds, with axes and units")
-    command.set_defaults(run=commands.info)
-    command.add_argument("path", type=Path, metavar="DIR|FILE")
-    command.add_argument("--json", action="store_true")
-    command.add_argument("--ids", action="store_true", help="only the samples' names, one a line")
-
-    command = add("show", help="pictures of a sample, or a page to look through its patterns")
-    command.set_defaults(run=commands.show)
-    command.add_argument("sample", type=Path, metavar="SAMPLE", help="FILE.h5, DIR (its first) or DIR/ID")
-    command.add_argument(
-        "--out", type=Path, metavar="PNG", help="or .pdf, .svg, .html; default: the sample's name in this folder"
+def build_parser() -> CommandParser:
+    """Returns the parser of all commands."""
+    parser = CommandParser(
+        prog="namsa",
+        description="Multislice simulation of 4D-STEM and its datasets.",
+        examples=(
+            "namsa simulate configs/quickstart.yaml --out cell.h5",
+            "namsa dataset configs/quickstart.yaml --out data/quickstart",
+            "namsa dataset --help",
+        ),
+        notes=COMPLETION,
     )
-    command.add_argument("--html", action="store_true", help="a page to look through all patterns, beside the picture")
-
-    command = add("export", help="a dataset as one HDF5 file with axes and units")
-    command.set_defaults(run=commands.export)
-    command.add_argument("directory", type=Path, metavar="DIR")
-    command.add_argument("--out", type=Path, required=True, metavar="FILE")
-
-    command = add("crystals", help="the built-in crystals")
-    command.set_defaults(run=commands.crystals)
-    command.add_argument("--json", action="store_true")
-
-    command = add("fetch", help="what the configuration asks of the Materials Project, to a file; needs MP_API_KEY")
-    command.set_defaults(run=commands.fetch)
-    _add_config(command)
-
-    command = add("doctor", help="what this machine has and lacks")
-    command.set_defaults(run=commands.doctor)
-    command.add_argument("--json", action="store_true")
+    parser.add_argument("--version", action="version", version=f"namsa {version('namsa')}")
+    _add_simulation(parser)
+    _add_integrity(parser)
+    _add_views(parser)
+    _add_crystals(parser)
+    command = parser.add_command(
+        "doctor",
+        "namsa.cli.commands.machine:doctor",
+        summary="report what this machine has and lacks",
+        description="Lists libraries, devices, disks and ranks, and the command that installs what is missing.",
+        examples=("namsa doctor", "namsa doctor --json"),
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 
-def _add_config(command: argparse.ArgumentParser) -> None:
-    command.add_argument("config", type=Path, metavar="CONFIG", help="an experiment's YAML")
+def _add_simulation(parser: CommandParser) -> None:
+    command = parser.add_command(
+        "simulate",
+        "namsa.cli.commands.simulate:simulate",
+        summary="simulate one specimen to an HDF5 stack with a preview picture",
+        description="Takes the configuration's first material, zone axis and thickness.",
+        examples=(
+            "namsa simulate configs/quickstart.yaml --out cell.h5",
+            "namsa simulate configs/quickstart.yaml --crystal my.cif --set microscope.energy_ev=80e3",
+            "namsa simulate configs/quickstart.yaml --dry-run",
+        ),
+    )
+    _add_config(command)
+    _add_dry_run(command)
+    command.add_argument("--crystal", type=Path, metavar="FILE.cif", help="in place of the configuration's first one")
+    command.add_argument("--out", type=Path, metavar="FILE.h5", help="default: the sample's name in this folder")
+
+    command = parser.add_command(
+        "dataset",
+        "namsa.cli.commands.dataset:dataset",
+        summary="simulate this rank's share of a dataset; run it again to continue",
+        description="The last line on stdout is a summary in JSON.",
+        examples=(
+            "namsa dataset configs/quickstart.yaml --out data/quickstart",
+            "namsa dataset configs/quickstart.yaml --out data/quickstart --limit 2 --time-limit 600",
+            "mpirun -n 4 namsa dataset configs/quickstart.yaml --out data/quickstart",
+        ),
+    )
+    _add_config(command)
+    _add_dry_run(command)
+    command.add_argument("--out", type=Path, required=True, metavar="DIR", help="the dataset's folder")
+    command.add_argument("--rank", default="auto", help="auto (from the launcher's environment) or a number")
+    command.add_argument("--size", default="auto", help="auto or the number of ranks")
+    command.add_argument("--limit", type=int, metavar="N", help="simulate at most this many new samples")
+    command.add_argument("--time-limit", type=float, metavar="SECONDS", help="start no sample after this time")
+
+    command = parser.add_command(
+        "merge",
+        "namsa.cli.commands.dataset:merge",
+        summary="join datasets of one configuration, each sample once; run it again to continue",
+        description="The last line on stdout is a summary in JSON.",
+        examples=("namsa merge data/monday data/tuesday --out data/all",),
+    )
+    command.add_argument("directories", type=Path, metavar="DIR", nargs="+", help="datasets of one configuration")
+    command.add_argument("--out", type=Path, required=True, metavar="DIR", help="the joined dataset's folder")
+
+    command = parser.add_command(
+        "export",
+        "namsa.cli.commands.dataset:export",
+        summary="write a dataset as one HDF5 file with axes and units",
+        description="The layout is EMD 1.0, which py4DSTEM and HyperSpy open.",
+        examples=("namsa export data/quickstart --out quickstart.h5",),
+    )
+    _add_directory(command)
+    command.add_argument("--out", type=Path, required=True, metavar="FILE", help="the HDF5 file")
+
+
+def _add_integrity(parser: CommandParser) -> None:
+    command = parser.add_command(
+        "verify",
+        "namsa.cli.commands.integrity:verify",
+        summary="compare every record's checksum; exit code 1 if one is corrupt",
+        examples=("namsa verify data/quickstart", "namsa verify data/quickstart --json"),
+    )
+    _add_directory(command)
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+
+    command = parser.add_command(
+        "repair",
+        "namsa.cli.commands.integrity:repair",
+        summary="move damaged records aside and list them; the next run simulates them again",
+        examples=("namsa repair data/quickstart",),
+    )
+    _add_directory(command)
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_views(parser: CommandParser) -> None:
+    command = parser.add_command(
+        "info",
+        "namsa.cli.commands.view:info",
+        summary="describe a dataset or an HDF5 file, with axes and units",
+        examples=("namsa info data/quickstart", "namsa info cell.h5 --json", "namsa info data/quickstart --ids"),
+    )
+    command.add_argument("path", type=Path, metavar="DIR|FILE", help="a dataset, or an HDF5 file that namsa wrote")
+    command.add_argument("--json", action="store_true", help="print JSON")
+    command.add_argument("--ids", action="store_true", help="only the samples' names, one per line")
+
+    command = parser.add_command(
+        "show",
+        "namsa.cli.commands.view:show",
+        summary="draw a sample, or write an interactive page of its patterns",
+        examples=(
+            "namsa show cell.h5",
+            "namsa show data/quickstart --out first.svg",
+            "namsa show data/quickstart --out first.html",
+        ),
+    )
+    command.add_argument("sample", type=Path, metavar="SAMPLE", help="FILE.h5, DIR (its first sample) or DIR/ID")
+    command.add_argument(
+        "--out", type=Path, metavar="PNG", help="or .pdf, .svg, .html; default: the sample's name in this folder"
+    )
+    command.add_argument("--html", action="store_true", help="write the interactive page beside the picture")
+
+
+def _add_crystals(parser: CommandParser) -> None:
+    command = parser.add_command(
+        "crystals",
+        "namsa.cli.commands.crystals:crystals",
+        summary="list the built-in crystals",
+        examples=("namsa crystals", "namsa crystals --json"),
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON list")
+
+    command = parser.add_command(
+        "fetch",
+        "namsa.cli.commands.crystals:fetch",
+        summary="fetch the configuration's query of the Materials Project to a file",
+        description="Needs MP_API_KEY in the environment and a section materials.materials_project.",
+        examples=("MP_API_KEY=... namsa fetch my.yaml",),
+    )
+    _add_config(command)
+
+
+def _add_config(command: CommandParser) -> None:
+    command.add_argument("config", type=Path, metavar="CONFIG", help="an experiment's YAML file")
     command.add_argument(
         "--set", action="append", default=[], metavar="key.path=value", dest="overrides", help="override one value"
     )
 
 
-def _add_dry_run(command: argparse.ArgumentParser) -> None:
+def _add_directory(command: CommandParser) -> None:
+    command.add_argument("directory", type=Path, metavar="DIR", help="a dataset's folder")
+
+
+def _add_dry_run(command: CommandParser) -> None:
     command.add_argument(
-        "--dry-run", action="store_true", help="make and write nothing: say what it would take in time, memory and disk"
+        "--dry-run", action="store_true", help="simulate and write nothing; print the expected time, memory and disk"
     )
-    command.add_argument("--json", action="store_true", help="of --dry-run")
+    command.add_argument("--json", action="store_true", help="with --dry-run: print one JSON object")

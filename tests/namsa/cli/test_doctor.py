@@ -25,22 +25,23 @@ def _alone(monkeypatch):
 
 
 def _by_name(report):
-    return {check["name"]: check for check in report["checks"]}
+    return {check.name: check for check in report.checks}
 
 
 @pytest.mark.usefixtures("_alone")
 def test_everything_there(monkeypatch, tmp_path):
-    monkeypatch.setattr(doctor, "probe", lambda code: (EVERYTHING[code], ""))
+    monkeypatch.setattr(doctor, "probe", lambda code: doctor.Probe(EVERYTHING[code]))
     monkeypatch.setenv("HOROVOD_RANK", "3")
     monkeypatch.setenv("HOROVOD_SIZE", "6")
     report = doctor.report(tmp_path)
     checks = _by_name(report)
-    assert report["ok"]
-    assert [name for name, check in checks.items() if not check["ok"]] == []
-    assert checks["CuPy"]["found"] == "13.6.0: V100 16.0 GiB"
-    assert checks["launcher"]["found"] == "rank 3 of 6"
-    assert str(tmp_path) in checks["data disk"]["found"]
-    assert json.loads(json.dumps(report)) == report
+    assert report.ok
+    assert [name for name, check in checks.items() if not check.ok] == []
+    assert checks["CuPy"].found == "13.6.0: V100 16.0 GiB"
+    assert checks["launcher"].found == "rank 3 of 6"
+    assert str(tmp_path) in checks["data disk"].found
+    assert json.loads(json.dumps(report.as_json())) == report.as_json()
+    assert report.as_json()["ok"]
 
 
 @pytest.mark.usefixtures("_alone")
@@ -48,13 +49,13 @@ def test_nothing_there(monkeypatch, tmp_path):
     def no_module(name):
         raise OSError(f"lib{name}.so.1: cannot open shared object file")
 
-    monkeypatch.setattr(doctor, "probe", lambda code: (None, "ModuleNotFoundError: [gone]"))
+    monkeypatch.setattr(doctor, "probe", lambda code: doctor.Probe(None, "ModuleNotFoundError: [gone]"))
     monkeypatch.setattr(importlib, "import_module", no_module)
     report = doctor.report(tmp_path / "nowhere")
-    missing = [check for check in report["checks"] if not check["ok"]]
-    assert not report["ok"]
-    assert {"TensorFlow", "Horovod", "CuPy", "data disk", *doctor.LIBRARIES} <= {check["name"] for check in missing}
-    assert all(check["remedy"] for check in missing)
+    missing = [check for check in report.checks if not check.ok]
+    assert not report.ok
+    assert {"TensorFlow", "Horovod", "CuPy", "data disk", *doctor.LIBRARIES} <= {check.name for check in missing}
+    assert all(check.remedy for check in missing)
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(doctor.table(report))
     assert "[gone]" in console.export_text()
@@ -63,15 +64,16 @@ def test_nothing_there(monkeypatch, tmp_path):
 @pytest.mark.usefixtures("_alone")
 def test_what_is_not_needed_is_no_fault(monkeypatch):
     found = EVERYTHING | {doctor._HOROVOD: EVERYTHING[doctor._HOROVOD] | {"mpi": False, "nccl": False}}
-    monkeypatch.setattr(doctor, "probe", lambda code: (None, "gone") if code == doctor._CUPY else (found[code], ""))
+    found[doctor._CUPY] = None
+    monkeypatch.setattr(doctor, "probe", lambda code: doctor.Probe(found[code], "" if found[code] else "gone"))
     report = doctor.report()
     checks = _by_name(report)
-    assert report["ok"]
-    assert not any(checks[name]["ok"] for name in ("CuPy", "MPI", "NCCL", "launcher"))
+    assert report.ok
+    assert not any(checks[name].ok for name in ("CuPy", "MPI", "NCCL", "launcher"))
 
 
 def test_probe_answers_whatever_happens():
-    assert doctor.probe("print('noise'); print('[1, 2]')") == ([1, 2], "")
+    assert doctor.probe("print('noise'); print('[1, 2]')") == doctor.Probe([1, 2])
     assert doctor.probe("import no_such_module") == (None, "ModuleNotFoundError: No module named 'no_such_module'")
     assert doctor.probe("import os; os._exit(7)") == (None, "ended with status 7")
     assert doctor.probe("import time; time.sleep(60)", timeout_s=0.2) == (None, "no answer in 0.2 s")
@@ -90,5 +92,5 @@ def test_file_system_is_that_of_the_deepest_and_last_mount(tmp_path):
 @pytest.mark.slow
 def test_this_environment_can_train():
     checks = _by_name(doctor.report())
-    assert checks["TensorFlow"]["ok"]
-    assert checks["Gloo"]["ok"]
+    assert checks["TensorFlow"].ok
+    assert checks["Gloo"].ok

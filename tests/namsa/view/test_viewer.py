@@ -130,7 +130,7 @@ def test_a_page_that_cannot_be_written_is_an_error(tmp_path):
 
 def test_command_writes_the_page_alone_or_beside_the_picture(tmp_path, monkeypatch, capsys):
     s = sample()
-    monkeypatch.setattr("namsa.cli.commands._find_sample", lambda path: ("s", s))
+    monkeypatch.setattr("namsa.cli.commands.view.find_sample", lambda path: ("s", s))
     monkeypatch.chdir(tmp_path)
     assert main(["show", "x", "--out", "page.html"]) == 0
     assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html"]

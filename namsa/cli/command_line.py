@@ -1,0 +1,151 @@
+"""What all command lines of the project share: parsers with examples, completion, and how a command ends.
+
+Exit codes: 0 done, 1 the work failed, 2 bad input or usage, 130 interrupted. Each fault is one line on stderr.
+
+A parser names the function of each command as text, "module:function". The module is imported when the command runs, so
+that `--help` and completion need neither TensorFlow nor Matplotlib nor pymatgen.
+"""
+
+import argparse
+import importlib
+import os
+import select
+import sys
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any, NoReturn
+
+from namsa.errors import InputError, WorkError
+
+COMPLETION = (
+    'Bash and zsh complete commands and options after `eval "$(register-python-argcomplete namsa)"`; for\n'
+    "`python -m train` too after `activate-global-python-argcomplete`."
+)
+
+
+class CommandParser(argparse.ArgumentParser):
+    """An argument parser for one command, or for a program of several commands.
+
+    Args:
+        examples: Command lines that the help shows.
+        notes: Text below the examples.
+        default_command: The command that is meant if the first argument names none.
+        settings: Further arguments of `argparse.ArgumentParser`.
+    """
+
+    def __init__(
+        self, *, examples: Sequence[str] = (), notes: str = "", default_command: str | None = None, **settings: Any
+    ) -> None:
+        shown = "examples:\n" + "\n".join(f"  {line}" for line in examples) if examples else ""
+        epilog = "\n\n".join(part for part in (shown, notes) if part) or None
+        super().__init__(epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+        self.examples = tuple(examples)
+        self.commands: dict[str, CommandParser] = {}
+        self._default_command = default_command
+        self._subparsers_action: Any = None
+
+    def add_command(
+        self, name: str, run: str, *, summary: str, description: str = "", examples: Sequence[str] = (), **settings: Any
+    ) -> "CommandParser":
+        """Adds a command and returns its parser.
+
+        Args:
+            name: The command's name.
+            run: "module:function"; the function takes the parsed options and returns an exit code, or None for 0.
+            summary: One line for the program's list of commands.
+            description: Text at the top of the command's own help, after the summary.
+            examples: Command lines that the command's help shows.
+            settings: Further arguments of `CommandParser`.
+        """
+        if self._subparsers_action is None:
+            self._subparsers_action = self.add_subparsers(
+                title="commands", required=True, metavar="COMMAND", parser_class=CommandParser
+            )
+        full = f"{summary[0].upper()}{summary[1:]}." + (f"\n\n{description}" if description else "")
+        command: CommandParser = self._subparsers_action.add_parser(
+            name, help=summary, description=full, examples=examples, **settings
+        )
+        command.set_defaults(run=run)
+        self.commands[name] = command
+        return command
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parses `args`, with the default command in front if they name no command."""
+        words = list(sys.argv[1:] if args is None else args)
+        if self._default_command and words and words[0] not in (*self.commands, "-h", "--help", "--version"):
+            words = [self._default_command, *words]
+        return super().parse_known_args(words, namespace)
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the process with exit code 2 and one line that names the fault."""
+        self.exit(2, f"error: {message}; see `{self.prog} --help`\n")
+
+
+def parse(parser: CommandParser, arguments: Sequence[str] | None) -> argparse.Namespace:
+    """Returns the parsed options, or answers the shell's request for completions and ends the process."""
+    if "_ARGCOMPLETE" in os.environ:
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
+    return parser.parse_args(arguments)
+
+
+def command_function(reference: str) -> Callable[[argparse.Namespace], int | None]:
+    """Returns the function that "module:function" names."""
+    module, _, function = reference.partition(":")
+    found: Callable[[argparse.Namespace], int | None] = getattr(importlib.import_module(module), function)
+    return found
+
+
+def exit_code(work: Callable[[], int | None], interrupted: str | None = "interrupted") -> int:
+    """Runs `work` and returns its exit code; a fault becomes one line on stderr.
+
+    Args:
+        work: Returns an exit code, or None for 0.
+        interrupted: The line for a `KeyboardInterrupt` without a message of its own; None for no line.
+    """
+    try:
+        code = int(work() or 0)
+        sys.stdout.flush()
+        return code
+    except InputError as error:
+        return _fail(str(error), 2)
+    except WorkError as error:
+        return _fail(str(error), 1)
+    except OSError as error:
+        if isinstance(error, BrokenPipeError) and _reader_left():
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at its end
+            return 0
+        return _fail(f"{error.filename or 'the system'}: {error.strerror}", 1)
+    except KeyboardInterrupt as interrupt:
+        if line := str(interrupt) or interrupted:
+            print(line, file=sys.stderr)
+        return 130
+
+
+def warn_in_one_line() -> None:
+    """Makes Python's warnings one line each, without the line of code that they come from."""
+
+    def show(message: Warning | str, *_: object, **__: object) -> None:
+        print(f"warning: {message}", file=sys.stderr)
+
+    warnings.showwarning = show
+
+
+def positive(text: str) -> int:
+    """Returns an argument as a whole number of 1 or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
+    return int(text)
+
+
+def _fail(message: str, code: int) -> int:
+    print(f"error: {message}", file=sys.stderr)
+    return code
+
+
+def _reader_left() -> bool:
+    """Whether the program that stdout is piped into has ended, as `head` does when it has read enough."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))

@@ -1,0 +1,1 @@
+"""What each `namsa` command does: progress on stderr, results on stdout."""

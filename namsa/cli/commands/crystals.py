@@ -1,0 +1,28 @@
+"""`namsa crystals` and `fetch`: the crystals that come with namsa, and those of the Materials Project."""
+
+import argparse
+
+from namsa.cli.commands.output import print_json, print_table
+from namsa.config.simulation import load
+from namsa.crystals import materials_project
+from namsa.crystals.select import builtin
+from namsa.errors import InputError
+
+COLUMNS = ("name", "formula", "space group", "atoms", "source")
+
+
+def crystals(options: argparse.Namespace) -> None:
+    """Prints the built-in crystals by name."""
+    rows = [(m.name, m.formula, m.space_group, len(m.atoms), m.source) for m in builtin()]
+    if options.json:
+        print_json([dict(zip(COLUMNS, row, strict=True)) for row in rows])
+    else:
+        print_table((tuple(map(str, row)) for row in rows), COLUMNS)
+
+
+def fetch(options: argparse.Namespace) -> None:
+    """Writes the Materials Project's answer to the configuration's query into the file that the query names."""
+    query = load(options.config, options.overrides).materials.materials_project
+    if query is None:
+        raise InputError(f"{options.config} has no section materials.materials_project: there is nothing to ask")
+    print(f"{query.file}: {materials_project.fetch(query)} crystals")

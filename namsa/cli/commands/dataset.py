@@ -1,0 +1,82 @@
+"""`namsa dataset`, `merge` and `export`: datasets are simulated, joined and written as HDF5."""
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator
+
+from namsa.cli.commands.output import print_estimate, print_failures, progress_bars
+from namsa.config.simulation import load
+from namsa.crystals.select import select
+from namsa.dataset import estimate, factory, shards
+from namsa.dataset.failures import not_made
+from namsa.dataset.merge import merge as merge_datasets
+from namsa.errors import InputError
+from namsa.io import hdf5
+from namsa.launcher import bind_to_share, local_rank_and_size, rank_and_size
+from namsa.sample import Sample
+from namsa.text import plural
+
+
+def dataset(options: argparse.Namespace) -> None:
+    """Simulates this rank's share of a dataset; the summary is the last line, as JSON."""
+    config = load(options.config, options.overrides)
+    rank, size = rank_and_size(_number(options.rank, "--rank"), _number(options.size, "--size"))
+    if options.dry_run:
+        print_estimate(estimate.dataset(config, select(config.materials), size), options.json)
+        return
+    local_rank, local_size = local_rank_and_size()
+    device = bind_to_share(local_rank, local_size)
+    if size > 1:
+        print(f"rank {rank} of {size}, {local_size} on this machine, takes {device}", file=sys.stderr)
+    with progress_bars() as progress:
+        task = progress.add_task(f"rank {rank} of {size}", total=None)
+        summary = factory.produce(
+            config,
+            options.out,
+            rank,
+            size,
+            local_size=local_size,
+            limit=options.limit,
+            time_limit_s=options.time_limit,
+            on_sample=lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    print(json.dumps(summary))
+
+
+def _number(text: str, option: str) -> int | None:
+    """Returns the number in `text`, None for "auto"."""
+    if text == "auto":
+        return None
+    try:
+        return int(text)
+    except ValueError:
+        raise InputError(f"{option} is {text!r}; it must be auto or a number") from None
+
+
+def merge(options: argparse.Namespace) -> None:
+    """Joins datasets; the summary is the last line, as JSON."""
+    with progress_bars() as progress:
+        task = progress.add_task("merge", total=None)
+        summary = merge_datasets(
+            options.directories,
+            options.out,
+            lambda done, total: progress.update(task, completed=done, total=total),
+        )
+    print(json.dumps(summary))
+
+
+def export(options: argparse.Namespace) -> None:
+    """Writes all of a dataset's samples, one group each, and names those whose simulation failed."""
+    with shards.Dataset(options.directory) as data, progress_bars() as progress:
+        task = progress.add_task("export", total=len(data.ids))
+
+        def samples() -> Iterator[tuple[str, Sample]]:
+            for name in data.ids:
+                yield name, data.read(name, check=True).sample()
+                progress.advance(task)
+
+        count = hdf5.write(options.out, samples())
+        failures = not_made(options.directory, data.config_hash or "", data.ids)
+    print(f"{options.out}: {plural(count, 'sample')}, {len(failures)} failed")
+    print_failures(failures)

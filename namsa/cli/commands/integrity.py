@@ -1,0 +1,42 @@
+"""`namsa verify` and `repair`: checksums of a dataset, and what to do about damaged records."""
+
+import argparse
+import sys
+
+from namsa.cli.commands.output import print_failures, print_json
+from namsa.dataset.repair import repair as repair_dataset
+from namsa.dataset.verify import verify as verify_dataset
+from namsa.text import plural
+
+
+def verify(options: argparse.Namespace) -> int:
+    """Compares all checksums. Returns exit code 1 if a record is corrupt."""
+    result = verify_dataset(options.directory)
+    code = 1 if result["corrupt"] else 0
+    if options.json:
+        print_json(result)
+        return code
+    counts = ", ".join(f"{len(result[kind])} {kind}" for kind in ("corrupt", "missing", "repeated"))
+    failed = f"{result['failed']} failed, {result['skipped']} cannot be built"
+    print(f"{plural(result['samples'], 'sample')}, {counts}, {failed}")
+    for kind in ("corrupt", "missing", "repeated"):
+        for sample_id in result[kind]:
+            print(f"{kind} {sample_id}")
+    print_failures(result["failures"])
+    if result["corrupt"]:
+        print(f"`namsa repair {options.directory}` moves damaged records aside", file=sys.stderr)
+    return code
+
+
+def repair(options: argparse.Namespace) -> None:
+    """Moves what is damaged into a folder of its own."""
+    result = repair_dataset(options.directory)
+    if options.json:
+        print_json(result)
+    elif not result["shards"]:
+        print("nothing is damaged")
+    else:
+        for shard in result["shards"]:
+            damage = "the file is damaged" if shard["damaged"] else ", ".join(shard["moved"])
+            print(f"{result['quarantine']}/{shard['shard']}: {damage}; {shard['kept']} whole samples kept")
+        print("the next `namsa dataset` simulates what is missing")

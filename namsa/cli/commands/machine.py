@@ -1,0 +1,18 @@
+"""`namsa doctor`: what this machine has and lacks."""
+
+import argparse
+
+from rich.console import Console
+
+from namsa.cli import doctor as checks
+from namsa.cli.commands.output import print_json
+
+
+def doctor(options: argparse.Namespace) -> int:
+    """Prints the report. Returns exit code 1 if something that is needed is missing."""
+    report = checks.report()
+    if options.json:
+        print_json(report.as_json())
+    else:
+        Console().print(checks.table(report))
+    return 0 if report.ok else 1

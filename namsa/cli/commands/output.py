@@ -1,0 +1,49 @@
+"""What several commands print: progress bars, tables, estimates and failures."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+
+from namsa.dataset import estimate as estimates
+
+
+@contextmanager
+def progress_bars() -> Iterator[Progress]:
+    """Shows progress on stderr if that is a terminal. In a file, such as a batch job's log, it shows nothing."""
+    console = Console(file=sys.stderr)
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        yield progress
+
+
+def print_json(value: object) -> None:
+    """Prints a value as one line of JSON."""
+    print(json.dumps(value, ensure_ascii=False))
+
+
+def print_table(rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> None:
+    """Prints rows of cells, under a header if `columns` names the columns."""
+    table = Table(*columns, box=None, show_header=bool(columns))
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table)
+
+
+def print_estimate(estimate: dict[str, Any], as_json: bool) -> None:
+    """Prints what `namsa.dataset.estimate` expects of a simulation."""
+    if as_json:
+        print_json(estimate)
+    else:
+        print_table(estimates.rows(estimate))
+
+
+def print_failures(failures: Mapping[str, str]) -> None:
+    """Prints the samples whose simulation failed, with the reasons."""
+    for sample_id, reason in failures.items():
+        print(f"failed {sample_id}: {reason}")

@@ -1,0 +1,73 @@
+"""`namsa simulate`: one specimen to one HDF5 stack."""
+
+import argparse
+from pathlib import Path
+
+from rich.progress import TaskID
+
+from namsa.cli.commands.output import print_estimate, progress_bars
+from namsa.config.simulation import SimulationConfig, load
+from namsa.crystals.cif import read_cif
+from namsa.crystals.material import Material
+from namsa.crystals.select import select
+from namsa.dataset import estimate, manifest
+from namsa.dataset.manifest import Entry
+from namsa.dataset.simulate_entry import simulate_entry
+from namsa.errors import InputError
+from namsa.io import hdf5
+from namsa.sample import Sample
+from namsa.view import panels
+
+SUFFIXES = (".h5", ".hdf5", ".emd")
+
+
+def simulate(options: argparse.Namespace) -> None:
+    """Simulates the configuration's first material (or --crystal), zone axis and thickness."""
+    if options.json and not options.dry_run:
+        raise InputError("--json goes with --dry-run; `namsa info FILE.h5 --json` says what a stack holds")
+    config = load(options.config, options.overrides)
+    material = read_cif(options.crystal) if options.crystal else select(config.materials)[0]
+    config, entry = _first_entry(config, material)
+    if entry.skipped:
+        raise InputError(f"{entry.id}: {entry.skipped}")
+    if options.dry_run:
+        print_estimate(estimate.stack(config, material, entry), options.json)
+        return
+    path = _output_path(options.out, entry.id)
+    sample = _simulate_with_progress(config, material, entry)
+    hdf5.write(path, [(entry.id, sample)])
+    preview = panels.show(sample, path.with_suffix(".png"))
+    print(f"{path}  {preview}")
+
+
+def _first_entry(config: SimulationConfig, material: Material) -> tuple[SimulationConfig, Entry]:
+    """Returns the configuration with its first zone axis and thickness only, and its one manifest entry."""
+    specimen = config.specimen
+    first = specimen.model_copy(
+        update={"zone_axes": specimen.zone_axes[:1], "thickness_angstrom": specimen.thickness_angstrom[:1]}
+    )
+    config = config.model_copy(update={"specimen": first})
+    return config, manifest.build(config, (material,))[0]
+
+
+def _output_path(requested: Path | None, entry_id: str) -> Path:
+    """Returns the HDF5 file to write, after checks that need no simulation."""
+    path = requested or Path(f"{entry_id}.h5")
+    if path.suffix not in SUFFIXES:
+        raise InputError(f"--out {path}: end it in .h5, .hdf5 or .emd; the preview becomes {path.with_suffix('.png')}")
+    if not requested and path.exists():
+        raise InputError(f"{path} exists already, perhaps of another microscope: name another file with --out")
+    return path
+
+
+def _simulate_with_progress(config: SimulationConfig, material: Material, entry: Entry) -> Sample:
+    """Simulates the entry with one progress bar per stage."""
+    with progress_bars() as progress:
+        tasks: dict[str, TaskID] = {}
+
+        def on_progress(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = progress.add_task(stage)
+            progress.update(tasks[stage], completed=done, total=total)
+
+        return simulate_entry(config, material, entry, on_progress)

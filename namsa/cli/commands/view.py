@@ -1,0 +1,56 @@
+"""`namsa info` and `show`: what a dataset or a file holds, in words and in pictures."""
+
+import argparse
+import json
+from pathlib import Path
+
+from namsa.cli.commands.output import print_json
+from namsa.dataset import shards
+from namsa.errors import InputError
+from namsa.io import hdf5
+from namsa.sample import Sample
+from namsa.view import info as summaries
+from namsa.view import panels, viewer
+
+
+def info(options: argparse.Namespace) -> None:
+    """Prints what a dataset or a file holds, with the first sample's axes and units; or only the samples' names."""
+    found = summaries.dataset(options.path) if options.path.is_dir() else summaries.file(options.path)
+    names = summaries.ids(found)
+    found.pop("ids", None)  # of tens of thousands of samples only where they are asked for
+    if options.ids:
+        print(json.dumps(names) if options.json else "\n".join(names))
+    elif options.json:
+        print_json(found)
+    else:
+        print(summaries.text(found))
+
+
+def show(options: argparse.Namespace) -> None:
+    """Writes pictures of one sample; an interactive page if --out ends in .html, and beside the picture with --html."""
+    name, sample = find_sample(options.sample)
+    out = options.out or Path(f"{name}.png")
+    if out.suffix == ".html":
+        print(viewer.write(sample, out, name))
+        return
+    print(panels.show(sample, out))
+    if options.html:
+        print(viewer.write(sample, out.with_suffix(".html"), name))
+
+
+def find_sample(path: Path) -> tuple[str, Sample]:
+    """Returns the (name, sample) that `path` means: the first of a file or of a dataset, or DIR/ID.
+
+    Raises:
+        InputError: If there is no such sample.
+    """
+    if path.is_file():
+        return next(hdf5.read(path))
+    directory, requested = (path, None) if path.is_dir() else (path.parent, path.name)
+    with shards.Dataset(directory) as data:
+        if not data.ids:
+            raise InputError(f"{directory} holds no sample yet")
+        name = requested or data.ids[0]
+        if name not in data.ids:
+            raise InputError(f"no file {path}, and no sample {name} in {directory}; `namsa info {directory}` lists it")
+        return name, data.read(name, check=True).sample()
