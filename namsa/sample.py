@@ -1,4 +1,4 @@
-"""A sample: patterns with the density and potential of their specimen, and where they come from."""
+"""A sample: diffraction patterns, the density and potential of their specimen, and their provenance."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -8,12 +8,13 @@ import numpy.typing as npt
 
 @dataclass(frozen=True)
 class Sample:
-    """A (patterns, density) pair with its provenance; all arrays on the host.
+    """One pair of diffraction patterns and projected density, with its provenance. All arrays are NumPy arrays.
 
-    cbed: (n, dy, dx), the fraction of the incident beam in each pixel, zero frequency in the centre
-    density: (ty, tx), projected electron density, e/Å²
-    projected_potential: (ny, nx), V·Å
-    provenance: everything needed to make the sample again, JSON types only
+    Attributes:
+        cbed: Fraction of the incident beam in each detector pixel, `(n, dy, dx)`, zero frequency in the centre.
+        density: Projected electron density, `(ty, tx)`, e/Å².
+        projected_potential: Projected potential, `(ny, nx)`, V·Å.
+        provenance: Everything that is needed to simulate the sample again, in JSON types.
     """
 
     cbed: npt.NDArray[Any]

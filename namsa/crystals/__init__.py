@@ -1,1 +1,1 @@
-"""Crystals from files, libraries and generators, and the supercells that are cut from them."""
+"""Crystals from files, libraries and generators, and the supercells made from them."""

@@ -1,4 +1,4 @@
-"""CIF files to materials. pymatgen does the crystallography; what it would guess, drop or rescale is refused here."""
+"""Crystals from CIF files. pymatgen does the crystallography; files that it would have to guess at are refused."""
 
 import re
 import warnings
@@ -8,39 +8,43 @@ from typing import Any
 
 import ase
 import numpy as np
-from ase.neighborlist import neighbor_list
 from pymatgen.core import Composition, Element, Structure
 from pymatgen.io.cif import CifParser, str2float
 from pymatgen.symmetry.analyzer import SpacegroupAnalyzer
 
 from namsa.crystals.material import Material
-from namsa.crystals.sites import ROUNDING, SAME_SITE, TOO_CLOSE, check_sites
+from namsa.crystals.sites import ROUNDING, SAME_SITE, check_crystal, occupancies
 from namsa.errors import InputError
 
-SYMPREC = 0.01  # Å; how far atoms may be from where the space group puts them, given the digits of a CIF
+SYMPREC = 0.01  # Å; how far atoms may be from the positions of the space group, given the digits of a CIF
 
-# What pymatgen says where it changes nothing beyond the rounding of printed digits.
-HARMLESS = re.compile(
+# Warnings of pymatgen that stand for no change beyond the rounding of printed digits.
+HARMLESS_WARNINGS = re.compile(
     r"No _symmetry_equiv_pos_as_xyz type key found. Spacegroup from|A 1-line symmetry op P1"
     r"|\d+ fractional coordinates rounded to ideal values|Some occupancies \(.*\) sum to > 1"
     r"|Cannot determine chemical composition from CIF|Skipping relative stoichiometry check"
 )
-NEEDED = (
+REQUIRED_KEYS = (
     *(f"_cell_length_{side}" for side in "abc"),
     *(f"_cell_angle_{angle}" for angle in ("alpha", "beta", "gamma")),
     *(f"_atom_site_fract_{axis}" for axis in "xyz"),
 )
-MALFORMED = (ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError)
+# What pymatgen's parser raises for malformed files.
+PARSER_ERRORS = (ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError)
 
 
 def read_cif(path: Path) -> Material:
-    """The one crystal in a CIF, in the file's own setting; the material's name is the file's.
+    """Reads the one crystal in a CIF, in the file's own setting.
 
-    Symmetry is expanded; a mixed site becomes several atoms at one place, deuterium becomes hydrogen. Coordinates
-    within 1e-4 of 1/3 and 2/3 are taken for them.
+    Symmetry is expanded. A mixed site becomes several atoms at one position. Deuterium becomes hydrogen. Coordinates
+    within 1e-4 of 1/3 and 2/3 are set to them.
 
-    Raises InputError, naming the file, for one that cannot be read, holds no or several structures, gives no
-    symmetry, leaves values unknown, contradicts its own formula, or puts more than one atom on a site.
+    Args:
+        path: The file, whose name becomes the material's name.
+
+    Raises:
+        InputError: If the file cannot be read, holds no structure or several, gives no symmetry, leaves values
+            unknown, contradicts its own formula, or puts more than one atom on a site. It names the file.
     """
     path = Path(path)
     try:
@@ -49,30 +53,30 @@ def read_cif(path: Path) -> Material:
         raise InputError(f"cannot read the crystal {path}: {error.strerror}") from None
     try:
         structure = _parse(text)
-        atoms = _atoms(structure)
-        check_sites(atoms, np.column_stack(neighbor_list("ij", atoms, TOO_CLOSE)))
+        atoms = _to_atoms(structure)
+        check_crystal(atoms)
         symbol = space_group(structure)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    except MALFORMED as error:  # whatever pymatgen's parser runs into
+    except PARSER_ERRORS as error:
         reason = re.sub(r"No structure parsed for section \d+ in CIF.", "", str(error))
         raise InputError(f"{path} cannot be read as a CIF: {' '.join(reason.split())}") from None
     return Material(re.sub(r"[^\w.+-]+", "_", path.stem), reduced_formula(atoms), symbol, atoms, str(path), "cif")
 
 
 def reduced_formula(atoms: ase.Atoms) -> str:
-    """Of the cell's contents by occupancy, as pymatgen writes it."""
+    """Returns the reduced formula of a cell by occupancy, as pymatgen writes it."""
     amounts: dict[str, float] = defaultdict(float)
-    for symbol, occupancy in zip(atoms.symbols, atoms.arrays.get("occupancy", np.ones(len(atoms))), strict=True):
+    for symbol, occupancy in zip(atoms.symbols, occupancies(atoms), strict=True):
         amounts[symbol] += float(occupancy)
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that noble gases have no electronegativity to sort by
+        warnings.simplefilter("ignore")  # noble gases have no electronegativity to sort by
         return Composition({symbol: round(amount, 4) for symbol, amount in amounts.items()}).reduced_formula
 
 
-def as_structure(atoms: ase.Atoms) -> Structure:
-    """As pymatgen has it: the atoms of a mixed site are one site of several species."""
-    shares = np.asarray(atoms.arrays.get("occupancy", np.ones(len(atoms))))
+def to_structure(atoms: ase.Atoms) -> Structure:
+    """Returns a crystal as a pymatgen structure; the atoms of a mixed site become one site of several species."""
+    shares = occupancies(atoms)
     species = [{symbol: share} for symbol, share in zip(atoms.symbols, shares.tolist(), strict=True)]
     structure = Structure(atoms.cell[:], species, atoms.get_scaled_positions())
     if min(shares) < 1:
@@ -81,11 +85,12 @@ def as_structure(atoms: ase.Atoms) -> Structure:
 
 
 def space_group(structure: Structure) -> str:
-    """The Hermann–Mauguin symbol."""
+    """Returns the Hermann–Mauguin symbol of a structure's space group."""
     return SpacegroupAnalyzer(structure, SYMPREC).get_space_group_symbol()
 
 
 def _parse(text: str) -> Structure:
+    """The one structure in a CIF's text. Raises InputError for what pymatgen had to guess, drop or rescale."""
     blocks = [b for b in re.split(r"^\s*data_", text, flags=re.M) if re.search(r"^\s*_atom_site_label\b", b, re.M)]
     if len(blocks) != 1:
         raise InputError(f"a CIF must hold one structure with atom sites, not {len(blocks)}")
@@ -93,30 +98,40 @@ def _parse(text: str) -> Structure:
         warnings.simplefilter("always")
         try:
             parser = CifParser.from_str(f"data_{blocks[0]}", occupancy_tolerance=1 + ROUNDING)
-        except MALFORMED as error:
+        except PARSER_ERRORS as error:
             raise InputError(f"a loop_ has too few or too many values, or a quotation is left open ({error})") from None
         (block,) = parser.as_dict().values()
-        _check_sites(block)
+        _check_atom_site_loop(block)
         structure = parser.parse_structures(primitive=False, on_error="raise")[0]
-    told: list[str] = parser.warnings  # type: ignore[attr-defined]  # made in from_str, where mypy does not look
-    messages = dict.fromkeys([*told, *(str(warning.message) for warning in caught)])
-    faults = [" ".join(message.split()) for message in messages if not HARMLESS.match(message)]
+    _check_warnings(parser, structure, [str(warning.message) for warning in caught])
+    _check_symmetry_fits_cell(parser, structure)
+    return structure
+
+
+def _check_warnings(parser: CifParser, structure: Structure, caught: list[str]) -> None:
+    """Raises InputError for a warning of pymatgen that stands for a guess."""
+    parser_warnings: list[str] = parser.warnings  # type: ignore[attr-defined]  # set in from_str, unseen by mypy
+    messages = dict.fromkeys([*parser_warnings, *caught])
+    faults = [" ".join(message.split()) for message in messages if not HARMLESS_WARNINGS.match(message)]
     if "implicit_hydrogens" in structure.site_properties:
         faults.append("hydrogen on an oxygen's site")
     if faults:
         raise InputError(f"the file must say what it means; pymatgen had to guess or drop: {'; '.join(faults)}")
+
+
+def _check_symmetry_fits_cell(parser: CifParser, structure: Structure) -> None:
+    """Raises InputError for a symmetry operation that changes the cell's lengths or angles."""
     metric = structure.lattice.matrix @ structure.lattice.matrix.T
     tolerance = 0.01 * np.sqrt(np.outer(np.diag(metric), np.diag(metric)))
     for operation in parser.symmetry_operations:
         rotation = operation.rotation_matrix
         if np.any(np.abs(rotation.T @ metric @ rotation - metric) > tolerance):
             raise InputError(f"symmetry operation {operation.as_xyz_str()} does not fit the cell")
-    return structure
 
 
-def _check_sites(block: dict[str, Any]) -> None:
-    """Raises InputError for atom sites that pymatgen would drop or complete in silence."""
-    missing = [key for key in NEEDED if key not in block]
+def _check_atom_site_loop(block: dict[str, Any]) -> None:
+    """Raises InputError for atom sites that pymatgen would drop or complete without a warning."""
+    missing = [key for key in REQUIRED_KEYS if key not in block]
     if missing:
         raise InputError(f"{', '.join(missing)} missing")
     labels = block["_atom_site_label"]
@@ -135,18 +150,19 @@ def _check_sites(block: dict[str, Any]) -> None:
                 raise InputError(f"atom site {label}: occupancy {occupancy} must be a number above 0 and at most 1")
 
 
-def _atoms(structure: Structure) -> ase.Atoms:
+def _to_atoms(structure: Structure) -> ase.Atoms:
+    """The structure as ASE atoms; the species of a mixed site become atoms at one position."""
     numbers: list[int] = []
     positions: list[Any] = []
-    occupancies: list[float] = []
+    fractions: list[float] = []
     for site in structure:
-        shares: dict[int, float] = defaultdict(float)  # Fe2+ and Fe3+ scatter alike
+        shares: dict[int, float] = defaultdict(float)  # by element: Fe2+ and Fe3+ scatter alike
         for species, share in site.species.items():
             shares[species.Z] += share
         numbers += shares.keys()
-        occupancies += shares.values()
+        fractions += shares.values()
         positions += [site.coords] * len(shares)
     atoms = ase.Atoms(numbers=numbers, positions=positions, cell=structure.lattice.matrix, pbc=True)
-    if min(occupancies) < 1:
-        atoms.set_array("occupancy", np.array(occupancies))
+    if min(fractions) < 1:
+        atoms.set_array("occupancy", np.array(fractions))
     return atoms

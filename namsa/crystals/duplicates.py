@@ -1,8 +1,8 @@
-"""The same crystal from several sources, kept once.
+"""Removal of duplicates: the same crystal from several sources is kept once.
 
-Crystals are the same where formula and space group agree and pymatgen's StructureMatcher lays one on the other: the
-space group keeps apart polymorphs that differ by a small distortion, and the matcher what has the same atoms in other
-places. Lattice parameters may differ as those of measurements and calculations do.
+Two crystals are the same if formula and space group agree and pymatgen's StructureMatcher maps one onto the other. The
+space group distinguishes polymorphs that differ by a small distortion. The matcher distinguishes crystals that have the
+same atoms at other positions. Lattice parameters may differ by as much as those of measurements and calculations do.
 """
 
 from collections import defaultdict
@@ -11,23 +11,31 @@ from dataclasses import replace
 
 from pymatgen.core import Structure
 
-from namsa.crystals.cif import as_structure
-from namsa.crystals.material import Kind, Material
+from namsa.crystals.cif import to_structure
+from namsa.crystals.material import Material, MaterialKind
 
-APART: tuple[Kind, ...] = ("builtin", "generator")
-PREFERRED: tuple[Kind, ...] = ("cif", "materials_project", "builtin", "generator", "substituted")
-MAX_SCALE = 1.1  # of the lattice, by which two may differ: a made-up or calculated cell is closer
-LENGTHS, SITES, ANGLES = 0.1, 0.15, 5.0  # the matcher's tolerances: fractions of sides and of spacings, degrees
+# A crystal of one of these kinds is not compared with others of its kind.
+NOT_COMPARED: tuple[MaterialKind, ...] = ("builtin", "generator")
+PREFERENCE: tuple[MaterialKind, ...] = ("cif", "materials_project", "builtin", "generator", "substituted")
+MAX_SCALE = 1.1  # largest ratio of the lattice parameters: calculated cells are closer to the measured ones
+LENGTH_TOLERANCE, SITE_TOLERANCE, ANGLE_TOLERANCE = 0.1, 0.15, 5.0  # fractions of sides and of spacings, degrees
 
 
-def merged(materials: Sequence[Material]) -> list[Material]:
-    """`materials` without duplicates, in their order; those that were kept say in `merged` what was left out.
+def merge_duplicates(materials: Sequence[Material]) -> list[Material]:
+    """Keeps one of all materials that are the same crystal.
 
-    Kept is the one of the preferred source, of one source the first by name. Built-in crystals are not compared with
-    each other, as the library has each once, nor are those of a generator, which may differ by as little as is wanted.
+    The material of the preferred source is kept, and of one source the first by name. Built-in crystals are not
+    compared with each other, because the library holds each once. The crystals of a generator are not either, because
+    they may differ as little as the user wants.
+
+    Args:
+        materials: Materials from all sources.
+
+    Returns:
+        The kept materials in their order. Their `merged` lists what was left out.
     """
     groups: dict[tuple[str, str], list[Material]] = defaultdict(list)
-    for material in sorted(materials, key=lambda material: (PREFERRED.index(material.kind), material.name)):
+    for material in sorted(materials, key=lambda material: (PREFERENCE.index(material.kind), material.name)):
         groups[material.formula, material.space_group].append(material)
     kept = {}
     for group in groups.values():
@@ -37,26 +45,27 @@ def merged(materials: Sequence[Material]) -> list[Material]:
 
 
 def _distinct(group: Sequence[Material]) -> list[Material]:
-    if len({material.kind for material in group}) == 1 and group[0].kind in APART:
+    """The different crystals of one formula and space group, in order of preference."""
+    if len({material.kind for material in group}) == 1 and group[0].kind in NOT_COMPARED:
         return list(group)
     from pymatgen.analysis.structure_matcher import StructureMatcher
 
-    matcher = StructureMatcher(ltol=LENGTHS, stol=SITES, angle_tol=ANGLES)
+    matcher = StructureMatcher(ltol=LENGTH_TOLERANCE, stol=SITE_TOLERANCE, angle_tol=ANGLE_TOLERANCE)
     kept: list[tuple[Material, Structure]] = []
     for material in group:
-        structure = as_structure(material.atoms)
-        for index, (other, same) in enumerate(kept):
-            apart = material.kind == other.kind and material.kind in APART
-            if not apart and _alike(structure, same) and matcher.fit(structure, same):
-                said = f"{material.name} ({material.source})"
-                kept[index] = (replace(other, merged=(*other.merged, said)), same)
+        structure = to_structure(material.atoms)
+        for index, (other, other_structure) in enumerate(kept):
+            compared = material.kind != other.kind or material.kind not in NOT_COMPARED
+            if compared and _similar_volume(structure, other_structure) and matcher.fit(structure, other_structure):
+                duplicate = f"{material.name} ({material.source})"
+                kept[index] = (replace(other, merged=(*other.merged, duplicate)), other_structure)
                 break
         else:
             kept.append((material, structure))
     return [material for material, _ in kept]
 
 
-def _alike(one: Structure, other: Structure) -> bool:
-    """Of about the same size: the matcher scales cells to the same volume, and so would take any pressure."""
+def _similar_volume(one: Structure, other: Structure) -> bool:
+    """Whether the volumes per atom are similar: the matcher scales cells and would accept any pressure."""
     ratio = one.volume / one.composition.num_atoms / (other.volume / other.composition.num_atoms)
     return MAX_SCALE**-3 < ratio < MAX_SCALE**3

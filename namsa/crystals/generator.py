@@ -10,69 +10,76 @@ from typing import Any
 
 import ase
 import numpy as np
-from ase.neighborlist import neighbor_list
 
 from namsa.config.materials import Generator
-from namsa.crystals.cif import as_structure, reduced_formula, space_group
+from namsa.crystals.cif import reduced_formula, space_group, to_structure
 from namsa.crystals.material import Material
-from namsa.crystals.sites import TOO_CLOSE, check_sites
+from namsa.crystals.sites import check_crystal
 from namsa.errors import InputError
 
 
-def materials(config: Generator) -> list[Material]:
-    """What the function gives, in its own cells, to which zone axes then refer.
+def generate_materials(config: Generator) -> list[Material]:
+    """Calls the user's function and returns its crystals in their own cells, to which zone axes then refer.
 
-    Raises InputError where there is no such function, where it fails, with the line it failed at, and for what it
-    gives that is no crystal or has no name.
+    Args:
+        config: The function and its arguments.
+
+    Raises:
+        InputError: If there is no such function, if it fails (with the line), or if something it returns is not a
+            crystal or has no name.
     """
-    function = _function(config.function)
+    function = _load_function(config.function)
     try:
-        given = list(function(**config.arguments))
+        crystals = list(function(**config.arguments))
     except Exception as error:
-        place = traceback.extract_tb(error.__traceback__)[-1]
+        line = traceback.extract_tb(error.__traceback__)[-1]
         raise InputError(
-            f"materials.generator {config.function} failed at {place.filename}:{place.lineno}: "
+            f"materials.generator {config.function} failed at {line.filename}:{line.lineno}: "
             f"{type(error).__name__}: {' '.join(str(error).split())}"
         ) from error
-    if not given:
+    if not crystals:
         raise InputError(f"materials.generator {config.function} gives no crystal")
-    return [_material(one, f"{config.function}, number {number}") for number, one in enumerate(given)]
+    return [_to_material(crystal, f"{config.function}, number {number}") for number, crystal in enumerate(crystals)]
 
 
-def _function(named: str) -> Callable[..., Any]:
-    place, _, name = named.rpartition(":")
+def _load_function(reference: str) -> Callable[..., Any]:
+    """The function of 'package.module:function' or 'path/to/file.py:function'."""
+    location, _, name = reference.rpartition(":")
     try:
-        if place.endswith(".py"):
-            spec = importlib.util.spec_from_file_location(re.sub(r"\W", "_", Path(place).stem), place)
+        if location.endswith(".py"):
+            spec = importlib.util.spec_from_file_location(re.sub(r"\W", "_", Path(location).stem), location)
             if not (spec and spec.loader):
-                raise ImportError(f"{place} is no Python file")
+                raise ImportError(f"{location} is no Python file")
             module = importlib.util.module_from_spec(spec)
             spec.loader.exec_module(module)
         else:
-            module = importlib.import_module(place)
+            module = importlib.import_module(location)
         function = getattr(module, name)
     except (ImportError, OSError, SyntaxError, AttributeError) as error:
-        raise InputError(f"materials.generator: cannot find {named}: {' '.join(str(error).split())}") from None
+        raise InputError(f"materials.generator: cannot find {reference}: {' '.join(str(error).split())}") from None
     if not callable(function):
-        raise InputError(f"materials.generator: {named} is a {type(function).__name__}, not a function")
+        raise InputError(f"materials.generator: {reference} is a {type(function).__name__}, not a function")
     return function
 
 
-def _material(given: object, source: str) -> Material:
-    if isinstance(given, Material):
-        name, atoms = given.name, given.atoms
-    elif isinstance(given, ase.Atoms):
-        name, atoms = given.info.get("name", ""), given
+def _to_material(crystal: object, source: str) -> Material:
+    """One of the function's crystals, checked. Raises InputError that names it."""
+    if isinstance(crystal, Material):
+        name, atoms = crystal.name, crystal.atoms
+    elif isinstance(crystal, ase.Atoms):
+        name, atoms = crystal.info.get("name", ""), crystal
     else:
-        raise InputError(f"{source} is a {type(given).__name__}: give ase.Atoms or namsa.crystals.supercell.Material")
+        raise InputError(f"{source} is a {type(crystal).__name__}: give ase.Atoms or namsa.crystals.material.Material")
     if not re.fullmatch(r"[\w.+-]+", str(name)):
         raise InputError(f"{source} is named {name!r}: set atoms.info['name'], of letters, digits and _ . + - only")
     if not (len(atoms) and abs(np.linalg.det(np.asarray(atoms.cell))) > 0 and np.all(np.isfinite(atoms.positions))):
-        raise InputError(f"{name} of {source} is no crystal: it needs atoms at finite positions, in a cell of a volume")
+        raise InputError(
+            f"{name} of {source} is no crystal: it needs atoms at finite positions in a cell with a volume"
+        )
     atoms = atoms.copy()
     atoms.pbc = True
     try:
-        check_sites(atoms, np.column_stack(neighbor_list("ij", atoms, TOO_CLOSE)))
+        check_crystal(atoms)
     except InputError as error:
         raise InputError(f"{name} of {source}: {error}") from None
-    return Material(str(name), reduced_formula(atoms), space_group(as_structure(atoms)), atoms, source, "generator")
+    return Material(str(name), reduced_formula(atoms), space_group(to_structure(atoms)), atoms, source, "generator")

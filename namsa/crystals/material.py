@@ -1,21 +1,25 @@
-"""A crystal to simulate, and where it comes from."""
+"""A crystal to simulate, with its source."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 import ase
 
-Kind = Literal["cif", "materials_project", "builtin", "generator", "substituted"]
+MaterialKind = Literal["cif", "materials_project", "builtin", "generator", "substituted"]
 
 
 @dataclass(frozen=True)
 class Material:
     """A crystal to simulate.
 
-    name: unique and safe in file names; formula: reduced; space_group: Hermann–Mauguin symbol
-    atoms: the conventional cell, to which zone axes refer; source: the library's entry or the file
-    kind: where it comes from; a "substituted" one was made up after a prototype and need not exist
-    merged: names and sources of the same crystal elsewhere, left out for this one
+    Attributes:
+        name: Unique name that is safe in file names.
+        formula: Reduced formula.
+        space_group: Hermann–Mauguin symbol.
+        atoms: The conventional cell, to which zone axes refer.
+        source: The library entry or the file it comes from.
+        kind: The kind of source. A "substituted" crystal was derived from a prototype and need not exist.
+        merged: Names and sources of the duplicates that were left out in favour of this crystal.
     """
 
     name: str
@@ -23,5 +27,5 @@ class Material:
     space_group: str
     atoms: ase.Atoms
     source: str
-    kind: Kind = "generator"
+    kind: MaterialKind = "generator"
     merged: tuple[str, ...] = ()

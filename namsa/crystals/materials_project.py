@@ -1,8 +1,8 @@
-"""Crystals of the Materials Project: asked for once by `namsa fetch`, then read from the file that holds the answer.
+"""Crystals of the Materials Project: downloaded once by `namsa fetch`, then read from the file with the answer.
 
-Compute nodes have no network, a thousand ranks must not ask a server, and its answer changes with its database: so
-the answer is a file, with the question in it. Jain et al., APL Materials 1, 011002 (2013); the data are CC BY 4.0.
-Lattice parameters are calculated, in most cases 1 to 3% from the measured.
+The answer is a file for three reasons: compute nodes have no network, a thousand ranks must not query a server, and
+the database changes. The file holds the query too. Jain et al., APL Materials 1, 011002 (2013); the data are CC BY 4.0.
+Lattice parameters are calculated; in most cases they differ by 1 to 3% from measured ones.
 """
 
 import hashlib
@@ -17,7 +17,7 @@ import ase
 import numpy as np
 
 from namsa.config.materials import MaterialsProject
-from namsa.crystals.builtin import standard
+from namsa.crystals.builtin import standardize
 from namsa.crystals.material import Material
 from namsa.crystals.sites import MAX_ELEMENT
 from namsa.errors import InputError, WorkError
@@ -26,22 +26,31 @@ from namsa.files import write_text_atomic
 FORMAT, VERSION = "namsa-materials-project", 1
 FIELDS = ("material_id", "structure", "energy_above_hull", "theoretical", "last_updated")
 SYMPREC = 0.01  # Å
-BATCH = 100  # identifiers in one request: they stand in its address
-KEY = "MP_API_KEY"
-Tree = dict[str, Any]
+IDENTIFIERS_PER_REQUEST = 100  # they are part of the request's address, whose length is limited
+KEY_VARIABLE = "MP_API_KEY"
+JsonObject = dict[str, Any]
 
 
 class Client(Protocol):
     """The part of pymatgen's MPRester that is used."""
 
-    def request(self, sub_url: str, payload: Tree | None = None, *, mp_decode: bool = True) -> list[Tree]: ...
+    def request(
+        self, sub_url: str, payload: JsonObject | None = None, *, mp_decode: bool = True
+    ) -> list[JsonObject]: ...
 
 
 def fetch(config: MaterialsProject) -> int:
-    """Asks the server and writes the answer to `config.file`; the number of crystals.
+    """Queries the server and writes the answer to `config.file`.
 
-    Raises InputError without a key, where the file is there already, and where nothing answers the question; WorkError
-    where the server does not answer.
+    Args:
+        config: The query and the file.
+
+    Returns:
+        The number of crystals.
+
+    Raises:
+        InputError: If there is no API key, the file exists already, its folder does not, or no crystal matches.
+        WorkError: If the server does not answer.
     """
     from pymatgen.ext.matproj import MPRester, MPRestError
 
@@ -49,16 +58,17 @@ def fetch(config: MaterialsProject) -> int:
         raise InputError(f"{config.file} is there already; delete it to ask the Materials Project again")
     if not config.file.parent.is_dir():
         raise InputError(f"there is no folder {config.file.parent} for the answer: make it first")
-    key = os.environ.get(KEY, "")
+    key = os.environ.get(KEY_VARIABLE, "")
     if not key:
         raise InputError(
-            f"{KEY} is not set: get a key at https://materialsproject.org/api, then export {KEY}=... and run this again"
+            f"{KEY_VARIABLE} is not set: get a key at https://materialsproject.org/api, then export "
+            f"{KEY_VARIABLE}=... and run this again"
         )
     try:
         with MPRester(key) as client:
-            documents = ask(config, client)
-    except ValueError as error:  # of a key that is none
-        raise InputError(f"{KEY}: {error}") from None
+            documents = request_documents(config, client)
+    except ValueError as error:  # the key is malformed
+        raise InputError(f"{KEY_VARIABLE}: {error}") from None
     except MPRestError as error:
         raise WorkError(f"the Materials Project does not answer: {' '.join(str(error).split())[:300]}") from None
     answer = {
@@ -73,30 +83,41 @@ def fetch(config: MaterialsProject) -> int:
     return len(documents)
 
 
-def ask(config: MaterialsProject, client: Client) -> list[Tree]:
-    """The documents of the crystals, sorted by identifier: first which there are, then those that are wanted."""
-    found = _request(client, _criteria(config), ("material_id",))
-    names = sorted({str(document["material_id"]) for document in found}, key=_hash)[: config.limit]
-    if not names:
+def request_documents(config: MaterialsProject, client: Client) -> list[JsonObject]:
+    """Requests the identifiers of all matching crystals, chooses among them, and requests the chosen ones.
+
+    Returns:
+        One document per crystal with the keys `FIELDS`, sorted by identifier.
+
+    Raises:
+        InputError: If no crystal matches.
+    """
+    matches = _request(client, _criteria(config), ("material_id",))
+    identifiers = sorted({str(document["material_id"]) for document in matches}, key=_hash)[: config.limit]
+    if not identifiers:
         raise InputError(f"the Materials Project has no crystal of {_query(config)}: ask for less")
     documents = []
-    for start in range(0, len(names), BATCH):
-        batch = {"material_ids": ",".join(names[start : start + BATCH])}
-        documents += [{key: one.get(key) for key in FIELDS} for one in _request(client, batch, FIELDS)]
+    for start in range(0, len(identifiers), IDENTIFIERS_PER_REQUEST):
+        batch = {"material_ids": ",".join(identifiers[start : start + IDENTIFIERS_PER_REQUEST])}
+        documents += [{key: document.get(key) for key in FIELDS} for document in _request(client, batch, FIELDS)]
     return sorted(documents, key=lambda document: str(document["material_id"]))
 
 
 def read(config: MaterialsProject) -> list[Material]:
-    """The crystals in `config.file`, in the conventional cells of the International Tables.
+    """Reads the crystals in `config.file`, in the conventional cells of the International Tables.
 
-    Raises InputError where the file is missing, holds the answer to another question, or is none.
+    Args:
+        config: The query and the file.
+
+    Raises:
+        InputError: If the file is missing, has another format, or holds the answer to another query.
     """
     path = config.file
     try:
         answer = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise InputError(
-            f"there is no {path}: run namsa fetch CONFIG where there is a network, with {KEY} set"
+            f"there is no {path}: run namsa fetch CONFIG where there is a network, with {KEY_VARIABLE} set"
         ) from None
     except (OSError, ValueError) as error:
         raise InputError(f"cannot read {path}: {error}") from None
@@ -110,24 +131,25 @@ def read(config: MaterialsProject) -> list[Material]:
     return list(_materials(answer["documents"], str(path)))
 
 
-def _materials(documents: Sequence[Tree], path: str) -> Iterator[Material]:
+def _materials(documents: Sequence[JsonObject], path: str) -> Iterator[Material]:
     for document in documents:
         try:
-            name = str(document["material_id"])
-            atoms = _atoms(document["structure"])
+            identifier = str(document["material_id"])
+            atoms = _to_atoms(document["structure"])
             hull = document["energy_above_hull"]
         except (KeyError, IndexError, TypeError, ValueError) as error:
             raise InputError(f"{path}: {document.get('material_id')} is no crystal as expected ({error!r})") from None
         if atoms.numbers.max() > MAX_ELEMENT:
             continue
-        known = "calculated only" if document.get("theoretical") else "observed"
+        status = "calculated only" if document.get("theoretical") else "observed"
         energy = "" if hull is None else f", {hull:.3f} eV/atom above the hull"
-        material = standard(atoms, f"Materials Project {name}, {known}{energy}", "materials_project", SYMPREC)
-        yield replace(material, name=f"{material.name}-{name}")
+        source = f"Materials Project {identifier}, {status}{energy}"
+        material = standardize(atoms, source, "materials_project", SYMPREC)
+        yield replace(material, name=f"{material.name}-{identifier}")
 
 
-def _atoms(structure: Tree) -> ase.Atoms:
-    """From pymatgen's JSON of a structure; the database has no mixed sites."""
+def _to_atoms(structure: JsonObject) -> ase.Atoms:
+    """Atoms from pymatgen's JSON of a structure. The database has no mixed sites."""
     for site in structure["sites"]:
         if len(site["species"]) != 1 or site["species"][0]["occu"] != 1:
             raise ValueError("a site is mixed")
@@ -139,16 +161,16 @@ def _atoms(structure: Tree) -> ase.Atoms:
     )
 
 
-def _request(client: Client, criteria: Tree, fields: Sequence[str]) -> list[Tree]:
-    # Undecoded: what is read of the answer is numbers and names, not Python objects of the server's choosing.
+def _request(client: Client, criteria: JsonObject, fields: Sequence[str]) -> list[JsonObject]:
+    # The answer is not decoded: numbers and names are read from it, not Python objects of the server's choice.
     address = f"materials/summary/?_fields={','.join(fields)}&_all_fields=False"
     return client.request(address, payload=criteria, mp_decode=False)
 
 
-def _criteria(config: MaterialsProject) -> Tree:
-    """The question in the server's words, https://api.materialsproject.org/docs."""
+def _criteria(config: MaterialsProject) -> JsonObject:
+    """The query in the terms of the server, https://api.materialsproject.org/docs."""
     lists = ("material_ids", "formula", "chemsys", "elements", "exclude_elements")
-    criteria: Tree = {name: ",".join(getattr(config, name)) for name in lists if getattr(config, name)}
+    criteria: JsonObject = {name: ",".join(getattr(config, name)) for name in lists if getattr(config, name)}
     if config.max_energy_above_hull_ev is not None:
         criteria |= {"energy_above_hull_min": 0, "energy_above_hull_max": config.max_energy_above_hull_ev}
     if config.max_sites is not None:
@@ -158,9 +180,10 @@ def _criteria(config: MaterialsProject) -> Tree:
     return criteria | {"deprecated": "false"}
 
 
-def _query(config: MaterialsProject) -> Tree:
+def _query(config: MaterialsProject) -> JsonObject:
+    """The query as it is written to the file: the settings that are not at their defaults."""
     return config.model_dump(mode="json", exclude_defaults=True, exclude={"file"})
 
 
-def _hash(name: str) -> bytes:
-    return hashlib.sha256(name.encode()).digest()
+def _hash(identifier: str) -> bytes:
+    return hashlib.sha256(identifier.encode()).digest()

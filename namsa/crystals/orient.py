@@ -1,10 +1,10 @@
-"""From a crystal's lattice and a zone axis to a right-angled periodic cell with the beam along +z: geometry only.
+"""The choice of a right-angled periodic cell for a crystal that is seen along a zone axis: geometry only.
 
-Vectors are rows. A supercell's sides are integer combinations of the crystal's a, b, c: z a whole number of [uvw], so
-that the zone axis lies exactly along the beam, x and y across it. In most crystals no lattice vectors stand exactly
-at right angles. The sides then keep their lengths and the angles between them are bent to 90°: a homogeneous strain
-that depends on the three cosines alone. With unit vectors e_i along the sides, the map is F⁻¹ = [e_x; e_y; e_z], its
-Gram matrix G_ij = e_i·e_j, and its principal stretches are the eigenvalues of G to the power −1/2.
+Vectors are rows. The supercell's sides are integer combinations of the crystal's a, b, c. The side z is a multiple of
+[uvw], so that the zone axis lies exactly along the beam; x and y lie across it. In most crystals no lattice vectors are
+exactly at right angles. The sides then keep their lengths and the angles between them are set to 90°: a homogeneous
+strain that depends only on the three cosines. With unit vectors e_i along the sides, the map is F⁻¹ = [e_x; e_y; e_z],
+its Gram matrix G_ij = e_i·e_j, and its principal stretches are the eigenvalues of G to the power −1/2.
 """
 
 from dataclasses import dataclass
@@ -19,20 +19,21 @@ from namsa.errors import InputError
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
-EXACT = 1e-6  # lattice parameters are not known better: a smaller strain counts as none
-SEARCH_POINTS = (8_000, 100_000)  # lattice points about the origin; the second where the first have no solution
-MAX_SIDES = 500  # the shortest vectors across the beam, of which pairs are formed
-LOOSER = (0.05, 0.1, 0.2, 0.4)  # strains tried, where a search fails, to say how near it came
+EXACT = 1e-6  # lattice parameters are not known more precisely: a smaller strain counts as none
+SEARCH_POINTS = (8_000, 100_000)  # lattice points about the origin; the second if the first have no solution
+MAX_SIDES = 500  # the shortest vectors across the beam, from which pairs are formed
+LOOSER_STRAINS = (0.05, 0.1, 0.2, 0.4)  # tried after a failed search, for the error message
 
 
 @dataclass(frozen=True)
-class Fit:
-    """A right-angled supercell.
+class CellFit:
+    """A right-angled supercell before it is filled with atoms.
 
-    matrix: (3, 3) integers; row i is the supercell's side along x, y, z in terms of the crystal's a, b, c
-    strain: the largest |principal stretch − 1| of the deformation that makes the sides right-angled
-    lengths_angstrom: (x, y, z), as in an ase.Atoms
-    atoms: how many it holds
+    Attributes:
+        matrix: Integers, `(3, 3)`; row i is the supercell's side along x, y or z in units of the crystal's a, b, c.
+        strain: The largest |principal stretch − 1| of the deformation that makes the sides right-angled.
+        lengths_angstrom: Sides (x, y, z), Å, in the order of an `ase.Atoms`.
+        atoms: Number of atoms.
     """
 
     matrix: Integers
@@ -42,11 +43,18 @@ class Fit:
 
 
 @dataclass(frozen=True)
-class Rectangles:
-    """The right-angled cells of a crystal along [uvw], of which `fit` tiles one: they depend on no size.
+class RectangularCells:
+    """The right-angled cells of a crystal along one zone axis, before any of them is repeated to a size.
 
-    x, y: (n, 3) integers, in terms of the crystal's a, b, c; strain: (n,) of each, none above `limit`
-    name: of crystal and zone axis, for messages
+    Attributes:
+        name: Crystal and zone axis, for messages.
+        cell: Lattice vectors of the crystal, rows of `(3, 3)`, Å.
+        atoms: Number of atoms in the crystal's cell.
+        zone: Zone axis [uvw] without common factors, `(3,)`.
+        limit: Largest strain.
+        x: Sides along x, `(n, 3)` integers in units of the crystal's a, b, c.
+        y: Sides along y, `(n, 3)` integers in units of the crystal's a, b, c.
+        strain: Strain of each cell, `(n,)`.
     """
 
     name: str
@@ -60,41 +68,60 @@ class Rectangles:
 
     @property
     def repeat_angstrom(self) -> float:
-        """The crystal's period along the beam."""
+        """The crystal's period along the beam, Å."""
         return float(np.linalg.norm(self.zone @ self.cell))
 
     def repeats(self, thickness_angstrom: float) -> int:
-        """The whole number of periods, at least one, nearest to a thickness."""
+        """Returns the whole number of periods, at least one, that is nearest to a thickness."""
         return max(1, int(np.floor(thickness_angstrom / self.repeat_angstrom + 0.5)))
 
 
 def fit_cell(
     atoms: ase.Atoms,
+    *,
     zone_axis: tuple[int, int, int],
     lateral_angstrom: tuple[float, float],
     thickness_angstrom: float,
     max_strain: float,
     max_atoms: int,
-) -> Fit:
-    """The supercell of a crystal seen along [uvw], at least `lateral_angstrom` = (y, x) wide.
+) -> CellFit:
+    """Chooses the supercell of a crystal that is seen along a zone axis.
 
-    The thickness is the whole number of repeats, at least one, nearest to the wanted. Across the beam the smallest
-    nearly right-angled rectangle of lattice vectors is tiled, so that sides keep to simple directions; one strained
-    to the limit counts as twice as large as one that needs no strain. Ties go to fewer atoms, less strain, and the
-    shorter side along x.
+    Across the beam, the smallest nearly right-angled rectangle of lattice vectors is repeated, so that the sides keep
+    to simple directions. A rectangle at the strain limit counts as twice as large as one without strain. Ties are
+    decided by fewer atoms, then less strain, then the shorter side along x.
 
-    Raises InputError for a zone axis, size or strain without meaning, where no rectangle within reach keeps to
-    `max_strain`, and where all that do need more than `max_atoms`.
+    Args:
+        atoms: The crystal, in a periodic cell of any shape.
+        zone_axis: Direction [uvw] along the beam.
+        lateral_angstrom: Smallest extent (y, x), Å.
+        thickness_angstrom: Thickness, Å; the nearest whole number of periods is taken, at least one.
+        max_strain: Largest strain.
+        max_atoms: Largest number of atoms.
+
+    Raises:
+        InputError: If the zone axis, a size or the strain is meaningless, if no rectangle within the search keeps to
+            `max_strain`, or if all of these need more than `max_atoms`.
     """
-    return fit(rectangles(atoms, zone_axis, max_strain), lateral_angstrom, thickness_angstrom, max_atoms)
+    cells = find_rectangular_cells(atoms, zone_axis, max_strain)
+    return fit_to_size(cells, lateral_angstrom, thickness_angstrom, max_atoms)
 
 
-def rectangles(atoms: ase.Atoms, zone_axis: tuple[int, int, int], max_strain: float) -> Rectangles:
-    """The first half of `fit_cell`: what depends on neither width nor thickness."""
+def find_rectangular_cells(atoms: ase.Atoms, zone_axis: tuple[int, int, int], max_strain: float) -> RectangularCells:
+    """Does the first half of `fit_cell`, which depends on neither width nor thickness.
+
+    Args:
+        atoms: The crystal, in a periodic cell of any shape.
+        zone_axis: Direction [uvw] along the beam.
+        max_strain: Largest strain.
+
+    Raises:
+        InputError: If an argument is meaningless or no rectangle is found.
+    """
     if not any(zone_axis):
         raise InputError("zone axis [0 0 0] is no direction; give three integers, one of them not 0")
-    if not 0 <= max_strain <= LOOSER[-1]:
-        raise InputError(f"max_strain is {max_strain}; it must be in 0 to {LOOSER[-1]}")
+    if not 0 <= max_strain <= LOOSER_STRAINS[-1]:
+        raise InputError(f"max_strain is {max_strain}; it must be in 0 to {LOOSER_STRAINS[-1]}")
     cell = np.asarray(atoms.cell, dtype=np.float64)
     if not abs(np.linalg.det(cell)) > 0:
         raise InputError(f"the crystal's cell {cell.tolist()} Å has no volume; give three lattice vectors")
@@ -104,40 +131,52 @@ def rectangles(atoms: ase.Atoms, zone_axis: tuple[int, int, int], max_strain: fl
     for points in SEARCH_POINTS:
         x, y, strain = _rectangles(cell, zone, limit, points)
         if len(strain):
-            return Rectangles(name, cell, len(atoms), zone, limit, x, y, strain)
-    raise InputError(f"{name}: {_near_miss(cell, zone, limit)}")
+            return RectangularCells(name, cell, len(atoms), zone, limit, x, y, strain)
+    raise InputError(f"{name}: {_failure_message(cell, zone, limit)}")
 
 
-def fit(found: Rectangles, lateral_angstrom: tuple[float, float], thickness_angstrom: float, max_atoms: int) -> Fit:
-    """The second half of `fit_cell`."""
+def fit_to_size(
+    cells: RectangularCells, lateral_angstrom: tuple[float, float], thickness_angstrom: float, max_atoms: int
+) -> CellFit:
+    """Does the second half of `fit_cell`: chooses a rectangle and repeats it to a size.
+
+    Args:
+        cells: The rectangles to choose from.
+        lateral_angstrom: Smallest extent (y, x), Å.
+        thickness_angstrom: Thickness, Å.
+        max_atoms: Largest number of atoms.
+
+    Raises:
+        InputError: If a size is not positive or every rectangle needs more than `max_atoms`.
+    """
     if not min(*lateral_angstrom, thickness_angstrom) > 0:
         raise InputError(
             f"lateral_angstrom {tuple(lateral_angstrom)} and thickness_angstrom {thickness_angstrom} must be positive"
         )
-    x, y, strain, layers = found.x, found.y, found.strain, found.repeats(thickness_angstrom)
-    x_length, y_length = np.linalg.norm(x @ found.cell, axis=1), np.linalg.norm(y @ found.cell, axis=1)
+    x, y, strain, layers = cells.x, cells.y, cells.strain, cells.repeats(thickness_angstrom)
+    x_length, y_length = np.linalg.norm(x @ cells.cell, axis=1), np.linalg.norm(y @ cells.cell, axis=1)
     x_repeats, y_repeats = (
-        np.ceil(wanted / length - 1e-9).astype(np.int64)
-        for wanted, length in zip(reversed(lateral_angstrom), (x_length, y_length), strict=True)
+        np.ceil(extent / length - 1e-9).astype(np.int64)
+        for extent, length in zip(reversed(lateral_angstrom), (x_length, y_length), strict=True)
     )
-    counts = np.abs(np.cross(x, y) @ found.zone) * x_repeats * y_repeats * layers * found.atoms
+    counts = np.abs(np.cross(x, y) @ cells.zone) * x_repeats * y_repeats * layers * cells.atoms
     affordable = np.flatnonzero(counts <= max_atoms)
     if not len(affordable):
         raise InputError(
-            f"{found.name}: the smallest supercell within strain {found.limit:.3g} has {counts.min()} atoms, max_atoms "
+            f"{cells.name}: the smallest supercell within strain {cells.limit:.3g} has {counts.min()} atoms, max_atoms "
             f"is {max_atoms}; raise specimen.max_atoms or max_strain, or make lateral_angstrom or the thickness smaller"
         )
-    cost = x_length * y_length * (1 + strain / found.limit)
-    # Rounded, so that equivalent directions tie on every machine; of these the first has the shorter x.
+    cost = x_length * y_length * (1 + strain / cells.limit)
+    # Rounding makes equivalent directions tie on every machine; the first of them has the shorter x.
     keys = (np.round(strain / EXACT), counts, np.round(cost / cost[affordable].min(), 6))
     best = affordable[np.lexsort([key[affordable] for key in keys])[0]]
-    return Fit(
-        np.array([x_repeats[best] * x[best], y_repeats[best] * y[best], layers * found.zone]),
+    return CellFit(
+        np.array([x_repeats[best] * x[best], y_repeats[best] * y[best], layers * cells.zone]),
         float(strain[best]),
         (
             float(x_repeats[best] * x_length[best]),
             float(y_repeats[best] * y_length[best]),
-            layers * found.repeat_angstrom,
+            layers * cells.repeat_angstrom,
         ),
         int(counts[best]),
     )
@@ -145,29 +184,29 @@ def fit(found: Rectangles, lateral_angstrom: tuple[float, float], thickness_angs
 
 def _rectangles(cell: Floats, zone: Integers, limit: float, points: int) -> tuple[Integers, Integers, Floats]:
     """All right-handed (x, y, strain) with strains up to `limit`, shorter sides first; shapes (n, 3), (n, 3), (n,)."""
-    # The eigenvalues of G reach at least 1 ± |cosine| for each of its cosines, and 1 + c gives the stretch 1/√(1 + c).
+    # For each cosine c, the smallest eigenvalue of G is at most 1 − |c|, and the eigenvalue λ gives the stretch 1/√λ.
     max_cosine = 1 - 1 / (1 + limit) ** 2
     beam = zone @ cell / np.linalg.norm(zone @ cell)
     sides = _sides(cell, beam, max_cosine, points)
     units = sides @ cell
     units /= np.linalg.norm(units, axis=1, keepdims=True)
-    across = units @ units.T
-    i, j = np.nonzero(np.abs(across) <= max_cosine)
-    handed = np.where(np.cross(units[i], units[j]) @ beam > 0, 1, -1)
-    strain = _strain(handed * across[i, j], handed * (units[j] @ beam), units[i] @ beam)
-    good = strain <= limit
-    return sides[i][good], (handed[:, None] * sides[j])[good], strain[good]
+    cosines = units @ units.T
+    i, j = np.nonzero(np.abs(cosines) <= max_cosine)
+    handedness = np.where(np.cross(units[i], units[j]) @ beam > 0, 1, -1)
+    strain = _strain(handedness * cosines[i, j], handedness * (units[j] @ beam), units[i] @ beam)
+    accepted = strain <= limit
+    return sides[i][accepted], (handedness[:, None] * sides[j])[accepted], strain[accepted]
 
 
 def _sides(cell: Floats, beam: Floats, max_cosine: float, points: int) -> Integers:
     """The shortest lattice vectors nearly across the beam, one of each pair ±v and no multiples; (n, 3) integers.
 
-    `points` is about how many lattice points the sphere holds that is searched.
+    The search covers a sphere that holds about `points` lattice points.
     """
     reduced, change = minkowski_reduce(cell)
     radius = (3 * points * abs(np.linalg.det(cell)) / (4 * np.pi)) ** (1 / 3)
     reach = np.floor(radius * np.linalg.norm(np.linalg.inv(reduced), axis=0)).astype(np.int64)
-    # Of each column of points, along the lattice vector nearest to the beam, only those in the slab across it.
+    # The points form columns along the lattice vector nearest to the beam. Only those in the slab across it count.
     heights = reduced @ beam
     steep = int(np.argmax(np.abs(heights)))
     flat = [axis for axis in range(3) if axis != steep]
@@ -181,29 +220,29 @@ def _sides(cell: Floats, beam: Floats, max_cosine: float, points: int) -> Intege
     length = np.linalg.norm(cartesian, axis=1)
     across = (length <= radius) & (length > 0) & (np.abs(cartesian @ beam) <= max_cosine * length)
     vectors, length = vectors[across], length[across]
-    leading = np.take_along_axis(vectors, np.argmax(vectors != 0, axis=1)[:, None], axis=1)[:, 0]
-    keep = (leading > 0) & (np.gcd.reduce(vectors, axis=1) == 1)
+    first_index = np.take_along_axis(vectors, np.argmax(vectors != 0, axis=1)[:, None], axis=1)[:, 0]
+    keep = (first_index > 0) & (np.gcd.reduce(vectors, axis=1) == 1)
     vectors, length = vectors[keep], length[keep]
-    # Of equally long ones the simplest indices first, and [1 0 0] before [0 1 0].
+    # Among equally long vectors the simplest indices come first, and [1 0 0] before [0 1 0].
     order = np.lexsort((*-vectors.T[::-1], np.abs(vectors).sum(axis=1), np.round(length, 6)))
     return vectors[order[:MAX_SIDES]]
 
 
 def _strain(cos_xy: Floats, cos_yz: Floats, cos_zx: Floats) -> Floats:
-    """Largest |principal stretch − 1| where sides with these cosines are bent to right angles; shape (n,)."""
+    """Largest |principal stretch − 1| if sides with these cosines are set to right angles; shape (n,)."""
     gram = np.tile(np.eye(3), (len(cos_xy), 1, 1))
     for cosine, (i, j) in zip((cos_xy, cos_yz, cos_zx), ((0, 1), (1, 2), (2, 0)), strict=True):
         gram[:, i, j] = gram[:, j, i] = cosine
     return np.abs(np.linalg.eigvalsh(gram) ** -0.5 - 1).max(axis=1)
 
 
-def _near_miss(cell: Floats, zone: Integers, limit: float) -> str:
-    """How near a failed search came, and what to do."""
-    for looser in LOOSER:
+def _failure_message(cell: Floats, zone: Integers, limit: float) -> str:
+    """The strain that a failed search would have needed, and the remedy."""
+    for looser in LOOSER_STRAINS:
         strain = _rectangles(cell, zone, looser, SEARCH_POINTS[-1])[2] if looser > limit else np.empty(0)
         if len(strain):
             return (
                 f"no right-angled supercell within max_strain {limit:.3g}; the best found needs {strain.min():.3g}: "
                 "raise specimen.max_strain or choose another zone axis"
             )
-    return f"no right-angled supercell within strain {LOOSER[-1]}: choose another zone axis or another cell"
+    return f"no right-angled supercell within strain {LOOSER_STRAINS[-1]}: choose another zone axis or another cell"

@@ -1,8 +1,13 @@
-"""Atoms on their sites: what can be simulated, and displacements by heat."""
+"""Atoms and the sites they share: checks of what can be simulated, and thermal displacements.
+
+`atoms.arrays["occupancy"]`, if present, is each atom's fraction of its site. A mixed site is several atoms at one
+position.
+"""
 
 import ase
 import numpy as np
 import numpy.typing as npt
+from ase.neighborlist import neighbor_list
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import KDTree
@@ -11,19 +16,27 @@ from namsa.errors import InputError
 
 Integers = npt.NDArray[np.int64]
 
-ROUNDING = 1e-4  # occupancies and coordinates are printed to about four digits
-SAME_SITE = 1e-3  # Å; atoms no further apart are of one mixed site
-TOO_CLOSE = 0.3  # Å; less than half the shortest bond: two whole atoms no further apart are a mistake
-MAX_ELEMENT = 103  # form factors are tabulated so far
+ROUNDING = 1e-4  # occupancies and coordinates are printed with about four digits
+SAME_SITE = 1e-3  # Å; atoms within this distance belong to one mixed site
+TOO_CLOSE = 0.3  # Å; less than half the shortest bond: two whole atoms within this distance are a mistake
+MAX_ELEMENT = 103  # the form factor tables end here
 
 
-def displaced(atoms: ase.Atoms, rms_angstrom: float | dict[str, float], rng: np.random.Generator) -> ase.Atoms:
-    """`atoms` displaced as in Einstein's model, by independent normal deviates; wrapped into the cell.
+def displace_atoms(atoms: ase.Atoms, rms_angstrom: float | dict[str, float], rng: np.random.Generator) -> ase.Atoms:
+    """Displaces atoms thermally in Einstein's model, by independent normal deviates.
 
-    rms_angstrom: root mean square along one axis, for all or by element. The atoms of a mixed site move together, by
-    the occupancy-weighted mean square of its elements.
+    The atoms of a mixed site move together, by the occupancy-weighted mean square of its elements.
 
-    Raises InputError for an element without a value and a value that is no length.
+    Args:
+        atoms: Atoms in a right-angled periodic cell.
+        rms_angstrom: Root mean square displacement along one axis, Å, for all elements or for each by symbol.
+        rng: Source of the deviates.
+
+    Returns:
+        A copy with displaced positions, wrapped into the cell.
+
+    Raises:
+        InputError: If an element has no value, or a value is not a length.
     """
     symbols = atoms.get_chemical_symbols()
     if isinstance(rms_angstrom, dict):
@@ -35,46 +48,61 @@ def displaced(atoms: ase.Atoms, rms_angstrom: float | dict[str, float], rng: np.
         rms = np.full(len(atoms), rms_angstrom)
     if not np.all((rms >= 0) & np.isfinite(rms)):
         raise InputError(f"rms_angstrom is {rms_angstrom}; displacements are lengths of 0 Å or more")
-    site = _linked(len(atoms), _near(atoms, SAME_SITE))
-    weight = _occupancies(atoms)
+    site = _clusters(len(atoms), _pairs_within(atoms, SAME_SITE))
+    weight = occupancies(atoms)
     mean_square = np.bincount(site, weight * rms**2) / np.bincount(site, weight)
-    moves = rng.standard_normal((len(mean_square), 3)) * np.sqrt(mean_square)[:, None]
-    moved = atoms.copy()
-    moved.positions = _wrapped(atoms.positions + moves[site], _box(atoms))
-    return moved
+    displacements = rng.standard_normal((len(mean_square), 3)) * np.sqrt(mean_square)[:, None]
+    displaced = atoms.copy()
+    displaced.positions = _wrap(atoms.positions + displacements[site], _box_lengths(atoms))
+    return displaced
 
 
 def check_atoms(atoms: ase.Atoms) -> None:
-    """Raises InputError for what cannot be simulated; it names the atom, the limit and the remedy.
+    """Checks that a specimen can be simulated.
 
-    No atoms, a cell that is not right-angled, positions that are not finite, elements without form factors,
-    occupancies outside (0, 1], atoms that overlap. The simulation repeats the cell, so atoms are wrapped into it before
-    they are compared: atoms that overlap across the cell's faces are found wherever they lie.
+    The simulation repeats the cell, so atoms are wrapped into it before they are compared: atoms that overlap across
+    the cell's faces are found wherever they lie.
+
+    Raises:
+        InputError: If there are no atoms, the cell is not right-angled, positions are not finite, elements have no
+            form factors, occupancies are outside (0, 1], or atoms overlap. It names the atom, the limit and the
+            remedy.
     """
     if not len(atoms):
         raise InputError("the specimen has no atoms")
-    _box(atoms)
+    _box_lengths(atoms)
     if not np.all(np.isfinite(atoms.positions)):
         index = int(np.argmin(np.isfinite(atoms.positions).all(axis=1)))
         raise InputError(f"{_label(atoms, index)}: positions must be finite")
-    check_sites(atoms, _near(atoms, TOO_CLOSE))
+    _check_sites(atoms, _pairs_within(atoms, TOO_CLOSE))
 
 
-def check_sites(atoms: ase.Atoms, near: Integers) -> None:
-    """Raises InputError for elements without form factors, occupancies outside (0, 1] and atoms that overlap.
+def check_crystal(atoms: ase.Atoms) -> None:
+    """Checks the atoms of a crystal, in a periodic cell of any shape.
 
-    near: (m, 2) pairs of atoms within `TOO_CLOSE` of each other, in whatever cell.
+    Raises:
+        InputError: If elements have no form factors, occupancies are outside (0, 1], or atoms overlap.
     """
+    _check_sites(atoms, np.column_stack(neighbor_list("ij", atoms, TOO_CLOSE)))
+
+
+def occupancies(atoms: ase.Atoms) -> npt.NDArray[np.float64]:
+    """Returns each atom's fraction of its site, `(n,)`; 1 where none is given."""
+    return np.asarray(atoms.arrays.get("occupancy", np.ones(len(atoms))), dtype=np.float64)
+
+
+def _check_sites(atoms: ase.Atoms, close_pairs: Integers) -> None:
+    """Raises InputError for wrong elements, occupancies and overlaps; `close_pairs`, (m, 2), are within `TOO_CLOSE`."""
     unknown = np.flatnonzero((atoms.numbers < 1) | (atoms.numbers > MAX_ELEMENT))
     if len(unknown):
         raise InputError(
             f"{_label(atoms, unknown[0])}: atomic number {atoms.numbers[unknown[0]]} is not in 1 to {MAX_ELEMENT}"
         )
-    occupancy = _occupancies(atoms)
+    occupancy = occupancies(atoms)
     wrong = np.flatnonzero(~((occupancy > 0) & (occupancy <= 1 + ROUNDING)))
     if len(wrong):
         raise InputError(f"{_label(atoms, wrong[0])}: occupancy {occupancy[wrong[0]]:g} must be above 0 and at most 1")
-    site = _linked(len(atoms), near)
+    site = _clusters(len(atoms), close_pairs)
     total = np.bincount(site, occupancy)
     crowded = np.flatnonzero((total > 1 + ROUNDING) & (np.bincount(site) > 1))
     if len(crowded):
@@ -87,42 +115,38 @@ def check_sites(atoms: ase.Atoms, near: Integers) -> None:
         )
 
 
-def _near(atoms: ase.Atoms, within_angstrom: float) -> Integers:
-    """Pairs of atoms, (m, 2), at most so far apart in the periodic right-angled cell."""
-    box = _box(atoms)
-    # Atoms lie evenly: a tree that does not weigh them is built and searched faster.
-    tree = KDTree(_wrapped(atoms.positions, box), boxsize=box, balanced_tree=False, compact_nodes=False)
-    return tree.query_pairs(within_angstrom, output_type="ndarray")
+def _pairs_within(atoms: ase.Atoms, distance_angstrom: float) -> Integers:
+    """Pairs of atoms, (m, 2), within a distance of each other in the periodic right-angled cell."""
+    box = _box_lengths(atoms)
+    # Atoms are evenly distributed, so an unbalanced tree is as good, and is built and searched faster.
+    tree = KDTree(_wrap(atoms.positions, box), boxsize=box, balanced_tree=False, compact_nodes=False)
+    return tree.query_pairs(distance_angstrom, output_type="ndarray")
 
 
-def _linked(n: int, pairs: Integers) -> Integers:
-    """For each of n atoms the index of the cluster that `pairs` link it to, numbered by their first atoms; (n,)."""
+def _clusters(n: int, pairs: Integers) -> Integers:
+    """The cluster of each of n atoms that `pairs` connect, (n,), numbered in the order of their first atoms."""
     graph = coo_array((np.ones(len(pairs), dtype=bool), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
     return connected_components(graph, directed=False)[1].astype(np.int64)
 
 
-def _occupancies(atoms: ase.Atoms) -> npt.NDArray[np.float64]:
-    return np.asarray(atoms.arrays.get("occupancy", np.ones(len(atoms))), dtype=np.float64)
-
-
-def _box(atoms: ase.Atoms) -> npt.NDArray[np.float64]:
-    """The cell's sides (x, y, z), Å. Raises InputError where they are not right-angled along the axes."""
+def _box_lengths(atoms: ase.Atoms) -> npt.NDArray[np.float64]:
+    """The cell's sides (x, y, z), Å. Raises InputError unless they are right-angled along the axes."""
     cell = np.asarray(atoms.cell)
     sides = np.diag(cell)
     if not np.all(np.abs(cell - np.diag(sides)) < 1e-6):
         raise InputError(
             f"the cell {cell.round(3).tolist()} Å is not right-angled along x, y, z: "
-            "orient the crystal with namsa.crystals.supercell.supercell"
+            "orient the crystal with namsa.crystals.supercell.make_supercell"
         )
     if not np.all(sides >= 1):
         raise InputError(f"the cell's sides {sides.round(3).tolist()} Å must be at least 1 Å")
     return sides
 
 
-def _wrapped(positions: npt.NDArray[np.float64], box: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Positions in [0, side): a remainder can round up to the side itself."""
-    inside = positions % box
-    return np.where(inside < box, inside, 0.0)
+def _wrap(positions: npt.NDArray[np.float64], box: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Positions in [0, side): the remainder alone can round up to the side itself."""
+    wrapped = positions % box
+    return np.where(wrapped < box, wrapped, 0.0)
 
 
 def _label(atoms: ase.Atoms, index: int) -> str:

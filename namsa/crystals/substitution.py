@@ -1,16 +1,22 @@
-"""Crystals made up from known ones by exchanging one ion for a similar one. They need not exist, and say so.
+"""Hypothetical crystals: known ones in which one ion is replaced by a similar one. They need not exist.
 
-An ion takes another's place where both have the same charge, so that the crystal stays neutral; where their radii
-(Shannon, Acta Cryst. A32, 751 (1976)) differ by at most 15% of their mean, and their electronegativities by at most
-0.5, as Goldschmidt, Hume-Rothery and Ringwood found; and where known crystals show such pairs no less often than by
-chance (Hautier et al., Inorg. Chem. 50, 656 (2011), whose statistics pymatgen carries). The lattice is scaled by the
-sum of the ions' radii; atoms stay where they are in it.
+An ion may replace another under four conditions:
+
+- Both have the same charge, so that the crystal stays neutral.
+- Their radii (Shannon, Acta Cryst. A32, 751 (1976)) differ by at most 15% of their mean, and their electronegativities
+  by at most 0.5, after the rules of Goldschmidt, Hume-Rothery and Ringwood.
+- The pair was observed in known crystals.
+- It was observed no less often than by chance (Hautier et al., Inorg. Chem. 50, 656 (2011); pymatgen has the
+  statistics).
+
+The lattice is scaled by the sum of the ions' radii. The atoms keep their fractional coordinates.
 """
 
 import hashlib
 import re
 import warnings
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from ase.data import atomic_numbers
 from pymatgen.core import Composition, Species
@@ -19,22 +25,46 @@ from namsa.config.materials import Substitution
 from namsa.crystals.cif import reduced_formula
 from namsa.crystals.material import Material
 
-MAX_FORMULA = 24  # atoms: beyond, finding the oxidation states takes seconds
-# Negative ions of other elements are an alloy's rather than a salt's.
+MAX_FORMULA = 24  # atoms; for larger formulas, finding the oxidation states takes seconds
+# Negative ions of other elements indicate an alloy rather than a salt.
 ANIONS = {"H", "C", "N", "O", "F", "P", "S", "Cl", "As", "Se", "Br", "Te", "I"}
 MAX_RADIUS_DIFFERENCE, MAX_ELECTRONEGATIVITY_DIFFERENCE = 0.15, 0.5
-MIN_CORRELATION = 1.0  # of the two in each other's place, over chance
-Exchange = tuple[Material, Species, Species, float]  # prototype, ion that goes, ion that comes, scale of the lattice
+MIN_CORRELATION = 1.0  # how often two ions replace each other, relative to chance
 
 
-def substituted(config: Substitution, prototypes: Sequence[Material], max_atomic_number: int) -> list[Material]:
-    """At most `limit` made-up crystals, chosen by hash of their names, none of formula and space group of a prototype.
+class IonExchange(NamedTuple):
+    """One possible replacement.
 
-    Only ordered crystals whose oxidation states can be told from the formula have any.
+    Attributes:
+        prototype: The known crystal.
+        old: The ion that is replaced.
+        new: The ion that replaces it.
+        lattice_scale: New over old lattice parameter.
+    """
+
+    prototype: Material
+    old: Species
+    new: Species
+    lattice_scale: float
+
+
+def substitute_ions(config: Substitution, prototypes: Sequence[Material], max_atomic_number: int) -> list[Material]:
+    """Derives hypothetical crystals from known ones by replacing one ion with a similar one.
+
+    Only ordered crystals whose oxidation states follow from the formula are used as prototypes.
+
+    Args:
+        config: The `substitute` section, with the number of crystals.
+        prototypes: The known crystals.
+        max_atomic_number: The heaviest element that may be brought in.
+
+    Returns:
+        At most `config.limit` crystals, chosen by the hash of their names. None has the formula and space group of a
+        prototype.
     """
     known = {(material.formula, material.space_group) for material in prototypes}
-    similar = _similar(max_atomic_number)
-    found: dict[str, Exchange] = {}
+    similar = _similar_ions(max_atomic_number)
+    exchanges: dict[str, IonExchange] = {}
     for prototype in prototypes:
         ions = _ions(prototype)
         if not all(ion in similar for ion in ions):
@@ -43,19 +73,20 @@ def substituted(config: Substitution, prototypes: Sequence[Material], max_atomic
         for old, new in ((ion, other) for ion in ions for other in similar.get(ion, ()) if other.symbol not in present):
             formula = _formula(ions, old, new)
             if (formula, prototype.space_group) not in known:
-                plain = re.sub(r"\W", "_", formula)  # no brackets in file names
-                found.setdefault(f"{plain}-from-{prototype.name}", (prototype, old, new, _scale(ions, old, new)))
-    chosen = sorted(found, key=lambda name: hashlib.sha256(name.encode()).digest())[: config.limit]
-    return [_made_up(name, *found[name]) for name in chosen]
+                safe_formula = re.sub(r"\W", "_", formula)  # no brackets in file names
+                exchange = IonExchange(prototype, old, new, _lattice_scale(ions, old, new))
+                exchanges.setdefault(f"{safe_formula}-from-{prototype.name}", exchange)
+    chosen = sorted(exchanges, key=lambda name: hashlib.sha256(name.encode()).digest())[: config.limit]
+    return [_substituted(name, exchanges[name]) for name in chosen]
 
 
 def _ions(prototype: Material) -> dict[Species, float]:
-    """How many of each ion are in the formula; none where it cannot be told, or is not of ions."""
+    """The number of each ion in the formula; empty if unknown or if the crystal is not ionic."""
     composition = Composition(prototype.formula)
     if "occupancy" in prototype.atoms.arrays or composition.num_atoms > MAX_FORMULA:
         return {}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that noble gases have no electronegativity
+        warnings.simplefilter("ignore")  # noble gases have no electronegativity
         guesses = composition.oxi_state_guesses()
     if not guesses or not all(charge and float(charge).is_integer() for charge in guesses[0].values()):
         return {}
@@ -63,13 +94,13 @@ def _ions(prototype: Material) -> dict[Species, float]:
     return ions if all((ion.oxi_state or 0) > 0 or ion.symbol in ANIONS for ion in ions) else {}
 
 
-def _similar(max_atomic_number: int) -> dict[Species, list[Species]]:
-    """For each ion of a known radius those that may take its place, in a fixed order."""
+def _similar_ions(max_atomic_number: int) -> dict[Species, list[Species]]:
+    """For each ion with a known radius the ions that may replace it, in a fixed order."""
     from pymatgen.analysis.structure_prediction.substitution_probability import SubstitutionProbability
 
     statistics = SubstitutionProbability()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of ions without a radius, and with one for high spin only
+        warnings.simplefilter("ignore")  # some ions have no radius, or one for high spin only
         radii = {ion: float(ion.ionic_radius or 0) for ion in sorted(statistics.species, key=str)}
     ions = {ion: radius for ion, radius in radii.items() if radius > 0}
     return {
@@ -81,7 +112,7 @@ def _similar(max_atomic_number: int) -> dict[Species, list[Species]]:
             and atomic_numbers[new.symbol] <= max_atomic_number
             and 2 * abs(radius - old_radius) / (radius + old_radius) <= MAX_RADIUS_DIFFERENCE
             and abs(new.X - old.X) <= MAX_ELECTRONEGATIVITY_DIFFERENCE
-            and statistics.get_lambda(old, new) > statistics.alpha  # such a pair was observed
+            and statistics.get_lambda(old, new) > statistics.alpha  # the pair was observed
             and statistics.pair_corr(old, new) >= MIN_CORRELATION
         ]
         for old, old_radius in ions.items()
@@ -92,18 +123,21 @@ def _formula(ions: dict[Species, float], old: Species, new: Species) -> str:
     return Composition({(new if ion == old else ion).symbol: n for ion, n in ions.items()}).reduced_formula
 
 
-def _scale(ions: dict[Species, float], old: Species, new: Species) -> float:
-    def total(exchanged: Species) -> float:
+def _lattice_scale(ions: dict[Species, float], old: Species, new: Species) -> float:
+    """The ratio of the sums of the ions' radii after and before the exchange."""
+
+    def sum_of_radii(exchanged: Species) -> float:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             return sum(
                 count * float((exchanged if ion == old else ion).ionic_radius or 0) for ion, count in ions.items()
             )
 
-    return total(new) / total(old)
+    return sum_of_radii(new) / sum_of_radii(old)
 
 
-def _made_up(name: str, prototype: Material, old: Species, new: Species, scale: float) -> Material:
+def _substituted(name: str, exchange: IonExchange) -> Material:
+    prototype, old, new, scale = exchange
     atoms = prototype.atoms.copy()
     atoms.symbols[atoms.symbols == old.symbol] = new.symbol
     atoms.set_cell(atoms.cell * scale, scale_atoms=True)

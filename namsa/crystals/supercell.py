@@ -1,7 +1,6 @@
-"""Crystals as specimens: checked, turned to the beam and cut to size, and displaced by heat.
+"""Supercells: crystals that are oriented along a zone axis and cut to size.
 
-A specimen is an `ase.Atoms` in a right-angled periodic cell, Å, x first, the beam along +z from z = 0.
-`atoms.arrays["occupancy"]`, where there, is each atom's share of its site; a mixed site is several atoms at one place.
+A specimen is an `ase.Atoms` in a right-angled periodic cell, in Å with x first. The beam travels along +z from z = 0.
 """
 
 from dataclasses import dataclass
@@ -11,41 +10,77 @@ import numpy as np
 import numpy.typing as npt
 from ase.build.supercells import lattice_points_in_supercell
 
-from namsa.crystals.orient import Fit, fit_cell
+from namsa.crystals.orient import CellFit, fit_cell
 
 Integers = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True)
 class Supercell:
-    """atoms: right-angled cell, zone axis along +z; strain: the largest principal one; matrix: see `orient.Fit`."""
+    """A crystal in a right-angled periodic cell, with its zone axis along +z.
+
+    Attributes:
+        atoms: The atoms in the right-angled cell, Å.
+        strain: The largest |principal stretch − 1| that making the cell right-angled takes.
+        matrix: Integers, `(3, 3)`; row i is the supercell's side along x, y or z in units of the crystal's a, b, c.
+    """
 
     atoms: ase.Atoms
     strain: float
     matrix: Integers
 
 
-def supercell(
+def make_supercell(
     atoms: ase.Atoms,
+    *,
     zone_axis: tuple[int, int, int],
     lateral_angstrom: tuple[float, float],
     thickness_angstrom: float,
-    max_strain: float,
-    max_atoms: int,
+    max_strain: float = 0.02,
+    max_atoms: int = 200_000,
 ) -> Supercell:
-    """The crystal along [uvw] as `orient.fit_cell` chooses it, filled with atoms; same arguments, same errors."""
-    return filled(atoms, fit_cell(atoms, zone_axis, lateral_angstrom, thickness_angstrom, max_strain, max_atoms))
+    """Orients a crystal along a zone axis and fills a right-angled periodic cell with it.
+
+    `namsa.crystals.orient.fit_cell` describes how the cell is chosen.
+
+    Args:
+        atoms: The crystal, in a periodic cell of any shape.
+        zone_axis: Direction [uvw] of the crystal that lies along the beam.
+        lateral_angstrom: Smallest extent (y, x), Å.
+        thickness_angstrom: Thickness along the beam, Å, rounded to whole periods of the crystal, one at least.
+        max_strain: Largest strain that making the cell right-angled may take.
+        max_atoms: Largest number of atoms.
+
+    Returns:
+        The supercell with its atoms.
+
+    Raises:
+        InputError: If an argument is meaningless, or no cell keeps to `max_strain` and `max_atoms`.
+    """
+    fit = fit_cell(
+        atoms,
+        zone_axis=zone_axis,
+        lateral_angstrom=lateral_angstrom,
+        thickness_angstrom=thickness_angstrom,
+        max_strain=max_strain,
+        max_atoms=max_atoms,
+    )
+    return fill_cell(atoms, fit)
 
 
-def filled(atoms: ase.Atoms, fit: Fit) -> Supercell:
-    """The supercell that was chosen, with its atoms.
+def fill_cell(atoms: ase.Atoms, fit: CellFit) -> Supercell:
+    """Fills a chosen cell with the crystal's atoms.
 
-    Fractional coordinates do not change under a homogeneous strain, so that atoms need neither turning nor bending.
+    A homogeneous strain does not change fractional coordinates, so the atoms need neither rotation nor straining.
+
+    Args:
+        atoms: The crystal for which `fit` was chosen.
+        fit: The cell.
     """
     lattice_points = lattice_points_in_supercell(fit.matrix)
     basis = atoms.get_scaled_positions(wrap=False) @ np.linalg.inv(fit.matrix)
     fractional = (lattice_points[:, None] + basis).reshape(-1, 3)
-    # Rounded, so that a layer's atoms have one and the same height and none at a face falls on either side by chance.
+    # Rounding gives the atoms of one layer exactly the same height, and puts every atom at a face on the same side.
     fractional = np.round(fractional % 1, 12) % 1
     filled = ase.Atoms(
         numbers=np.tile(atoms.numbers, len(lattice_points)),

@@ -10,7 +10,7 @@ import pytest
 import namsa
 from namsa import InputError, checks
 from namsa.config.instrument import FrozenPhonons, Microscope
-from namsa.crystals.sites import displaced
+from namsa.crystals.sites import displace_atoms
 from namsa.physics import optics, potential, specimen
 from namsa.physics.grid import Grid
 
@@ -120,7 +120,7 @@ def test_heated_atoms_scatter_as_debye_and_waller_say():
     side = 12.0
     cold = ase.Atoms("Si400", cell=[side, side, 1200.0], pbc=True)
     cold.positions[:, 2] = 3.0 * np.arange(400)  # apart, so that no two share a site
-    hot = displaced(cold, FrozenPhonons(b_factor_angstrom2=b).displacement_angstrom(), np.random.default_rng(3))
+    hot = displace_atoms(cold, FrozenPhonons(b_factor_angstrom2=b).displacement_angstrom(), np.random.default_rng(3))
     grid = Grid((24, 24), (side, side))
     sums = potential.structure_sums(specimen.atom_list(hot), grid, np)[14]
     total = potential.half_plane(sums, grid).real / 400

@@ -13,9 +13,10 @@ from paths import DATA
 from pymatgen.core import Element
 
 from namsa.config.materials import Materials
-from namsa.crystals import select as materials
+from namsa.crystals.builtin import builtin_materials
 from namsa.crystals.cif import read_cif
-from namsa.crystals.select import Material, select
+from namsa.crystals.material import Material
+from namsa.crystals.select import select_materials
 from namsa.errors import InputError
 
 DALTON = 1.66053907  # u/Å³ in g/cm³
@@ -25,12 +26,12 @@ DALTON = 1.66053907  # u/Å³ in g/cm³
 def library() -> dict[str, Material]:
     with warnings.catch_warnings():
         warnings.simplefilter("error", UserWarning)
-        return {material.name: material for material in materials.builtin()}
+        return {material.name: material for material in builtin_materials()}
 
 
 @pytest.fixture
 def built_once(library: dict[str, Material], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(materials, "builtin", lambda formulas=None: tuple(library.values()))
+    monkeypatch.setattr("namsa.crystals.select.builtin_materials", lambda formulas=None: tuple(library.values()))
 
 
 def density(material: Material) -> float:
@@ -53,9 +54,9 @@ def cif(tmp_path: Path, sites: str, symmetry: str = "_space_group_name_H-M_alt '
 
 def test_of_some_formulas_there_are_those_of_the_whole_library(library: dict[str, Material]) -> None:
     formulas = {"C", "KAg_CN_2", "Fe"}  # two of one name but for Wyckoff letters, brackets, an element of ASE
-    found = materials.builtin(formulas)
-    assert [m.name for m in found] == [name for name in library if name.partition("-")[0] in formulas]
-    for material in found:
+    some = builtin_materials(formulas)
+    assert [m.name for m in some] == [name for name in library if name.partition("-")[0] in formulas]
+    for material in some:
         np.testing.assert_array_equal(material.atoms.positions, library[material.name].atoms.positions)
         assert material.source == library[material.name].source
 
@@ -158,7 +159,7 @@ SITES = "Na1 0 0 0 1\nCl1 .5 .5 .5 1"
 
 
 @pytest.mark.parametrize(
-    ("sites", "symmetry", "says"),
+    ("sites", "symmetry", "message"),
     [
         (SITES, "", "Defaulting to P1"),
         (SITES, "_space_group_name_H-M_alt 'P q 3'", "Defaulting to P1"),
@@ -181,10 +182,10 @@ SITES = "Na1 0 0 0 1\nCl1 .5 .5 .5 1"
     ],
 )
 def test_a_cif_that_would_have_to_be_guessed_at_is_refused(
-    tmp_path: Path, sites: str, symmetry: str | None, says: str, recwarn: pytest.WarningsRecorder
+    tmp_path: Path, sites: str, symmetry: str | None, message: str, recwarn: pytest.WarningsRecorder
 ) -> None:
     path = cif(tmp_path, sites) if symmetry is None else cif(tmp_path, sites, symmetry)
-    with pytest.raises(InputError, match=says) as refused:
+    with pytest.raises(InputError, match=message) as refused:
         read_cif(path)
     assert str(path) in str(refused.value)
     assert "\n" not in str(refused.value)
@@ -220,20 +221,20 @@ def test_select_takes_names_files_and_folders_sorted(tmp_path: Path) -> None:
     (tmp_path / "kyanite.cif").write_text((DATA / "kyanite.cif").read_text())
     (tmp_path / "notes.txt").write_text("no crystal")
     config = Materials(builtin=("Si-227-cF8", "Cu-225-cF4"), cif=(DATA / "baddeleyite.cif", tmp_path))
-    assert [m.name for m in select(config)] == ["Cu-225-cF4", "Si-227-cF8", "baddeleyite", "kyanite"]
+    assert [m.name for m in select_materials(config)] == ["Cu-225-cF4", "Si-227-cF8", "baddeleyite", "kyanite"]
 
 
 @pytest.mark.usefixtures("built_once")
 def test_select_limits_by_element_and_by_hash(library: dict[str, Material]) -> None:
-    light = select(Materials(builtin="all", max_atomic_number=30))
+    light = select_materials(Materials(builtin="all", max_atomic_number=30))
     assert {m.name for m in light} == {m.name for m in library.values() if m.atoms.numbers.max() <= 30}
     by_hash = sorted((m.name for m in light), key=lambda name: hashlib.sha256(name.encode()).hexdigest())
-    few = select(Materials(builtin="all", max_atomic_number=30, limit=10))
+    few = select_materials(Materials(builtin="all", max_atomic_number=30, limit=10))
     assert [m.name for m in few] == sorted(by_hash[:10])
 
 
 @pytest.mark.parametrize(
-    ("config", "says"),
+    ("config", "message"),
     [
         (Materials(), "names no material"),
         (Materials(builtin=("Si-227-cF9",)), "Si-227-cF9 is not known; nearest are Si-227-cF8"),
@@ -244,6 +245,6 @@ def test_select_limits_by_element_and_by_hash(library: dict[str, Material]) -> N
     ],
 )
 @pytest.mark.usefixtures("built_once")
-def test_select_refuses(config: Materials, says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        select(config)
+def test_select_refuses(config: Materials, message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        select_materials(config)

@@ -11,14 +11,12 @@ from paths import DATA
 from pymatgen.core import Composition
 
 from namsa.config.materials import Generator, Materials, Substitution
-from namsa.crystals import builtin as library
-from namsa.crystals import select as materials
-from namsa.crystals.builtin import standard
-from namsa.crystals.cif import as_structure, read_cif, space_group
-from namsa.crystals.duplicates import merged
+from namsa.crystals.builtin import builtin_materials, standardize
+from namsa.crystals.cif import read_cif, space_group, to_structure
+from namsa.crystals.duplicates import merge_duplicates
 from namsa.crystals.material import Material
-from namsa.crystals.select import select
-from namsa.crystals.substitution import substituted
+from namsa.crystals.select import select_materials
+from namsa.crystals.substitution import substitute_ions
 from namsa.dataset.manifest import config_hash
 from namsa.errors import InputError
 
@@ -26,7 +24,7 @@ GENERATOR = '''
 import ase.build
 import numpy as np
 
-from namsa.crystals.supercell import Material
+from namsa.crystals.material import Material
 
 def alloys(count, seed, a=4.08):
     """Gold with silver on random sites."""
@@ -74,8 +72,8 @@ def script(tmp_path: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def library_of() -> dict[str, Material]:
-    return {material.name: material for material in library.builtin()}
+def library() -> dict[str, Material]:
+    return {material.name: material for material in builtin_materials()}
 
 
 def made(script: Path, function: str, **arguments: Any) -> Materials:
@@ -83,7 +81,7 @@ def made(script: Path, function: str, **arguments: Any) -> Materials:
 
 
 def test_a_function_gives_crystals_in_its_own_cells(script: Path) -> None:
-    first, second = select(made(script, "alloys", count=2, seed=3))
+    first, second = select_materials(made(script, "alloys", count=2, seed=3))
     assert (first.name, first.formula, first.space_group, first.kind) == (
         "gold-silver-0",
         "AgAu3",
@@ -96,7 +94,7 @@ def test_a_function_gives_crystals_in_its_own_cells(script: Path) -> None:
 
 
 def test_mixed_sites_have_the_symmetry_of_the_sites(script: Path) -> None:
-    (mixed,) = select(made(script, "mixed"))
+    (mixed,) = select_materials(made(script, "mixed"))
     assert (mixed.space_group, len(mixed.atoms)) == ("Fm-3m", 8)
     assert Composition(mixed.formula).fractional_composition == Composition("CuNi3").fractional_composition
 
@@ -106,20 +104,22 @@ def test_a_function_in_a_package_is_found(monkeypatch: pytest.MonkeyPatch, scrip
     (script.parent / "package" / "made.py").write_text(GENERATOR)
     monkeypatch.syspath_prepend(script.parent)
     config = Materials(generator=Generator(function="package.made:alloys", arguments={"count": 1, "seed": 0}))
-    assert [material.name for material in select(config)] == ["gold-silver-0"]
+    assert [material.name for material in select_materials(config)] == ["gold-silver-0"]
 
 
 def test_what_a_function_gives_decides_the_manifest_and_not_its_name(script: Path) -> None:
     import fake_samples
 
     configurations = [made(script, "alloys", count=2, **a) for a in ({"seed": 3}, {"seed": 3, "a": 4.09})]
-    one, other = (config_hash(fake_samples.config(), select(config)) for config in configurations)
+    one, other = (config_hash(fake_samples.config(), select_materials(config)) for config in configurations)
     renamed = script.rename(script.with_name("renamed.py"))
-    assert config_hash(fake_samples.config(), select(made(renamed, "alloys", count=2, seed=3))) == one != other
+    assert (
+        config_hash(fake_samples.config(), select_materials(made(renamed, "alloys", count=2, seed=3))) == one != other
+    )
 
 
 @pytest.mark.parametrize(
-    ("function", "says"),
+    ("function", "message"),
     [
         ("nameless", r"number 0 is named '': set atoms.info\['name'\]"),
         ("text", "number 0 is a str: give ase.Atoms"),
@@ -132,19 +132,19 @@ def test_what_a_function_gives_decides_the_manifest_and_not_its_name(script: Pat
         ("alloys", "failed at .*missing 2 required positional arguments"),
     ],
 )
-def test_what_is_wrong_with_a_function_is_said(script: Path, function: str, says: str) -> None:
-    with pytest.raises(InputError, match=says) as refused:
-        select(made(script, function))
+def test_what_is_wrong_with_a_function_is_said(script: Path, function: str, message: str) -> None:
+    with pytest.raises(InputError, match=message) as refused:
+        select_materials(made(script, function))
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("place", ["no/such/file.py", "no.such.module"])
 def test_a_place_that_is_not_there_is_named(place: str) -> None:
     with pytest.raises(InputError, match=f"cannot find {place}:function"):
-        select(Materials(generator=Generator(function=f"{place}:function")))
+        select_materials(Materials(generator=Generator(function=f"{place}:function")))
 
 
-def test_the_lattice_of_a_substituted_crystal_is_near_the_measured(library_of: dict[str, Material]) -> None:
+def test_the_lattice_of_a_substituted_crystal_is_near_the_measured(library: dict[str, Material]) -> None:
     """Against the handbook's lattice parameters of crystals that exist and were left out of the prototypes."""
     for prototype, name, measured in (
         ("NaCl-225-cF8", "NaBr-from-NaCl-225-cF8", 5.973),
@@ -152,17 +152,17 @@ def test_the_lattice_of_a_substituted_crystal_is_near_the_measured(library_of: d
         ("CaF2-225-cF12", "SrF2-from-CaF2-225-cF12", 5.800),
         ("CaTiO3-221-cP5", "SrTiO3-from-CaTiO3-221-cP5", 3.905),
     ):
-        found = {m.name: m for m in substituted(Substitution(limit=10_000), [library_of[prototype]], 103)}
+        found = {m.name: m for m in substitute_ions(Substitution(limit=10_000), [library[prototype]], 103)}
         assert found[name].atoms.cell.lengths() == pytest.approx([measured] * 3, rel=0.03), name
 
 
-def test_substituted_crystals_are_neutral_ordered_and_labelled(library_of: dict[str, Material]) -> None:
-    prototypes = list(library_of.values())
+def test_substituted_crystals_are_neutral_ordered_and_labelled(library: dict[str, Material]) -> None:
+    prototypes = list(library.values())
     known = {(m.formula, m.space_group) for m in prototypes}
-    found = substituted(Substitution(limit=60), prototypes, 83)
+    found = substitute_ions(Substitution(limit=60), prototypes, 83)
     assert len(found) == len({m.name for m in found}) == 60
     for material in found:
-        prototype = library_of[material.name.split("-from-")[1]]
+        prototype = library[material.name.split("-from-")[1]]
         assert material.kind == "substituted"
         assert material.source.startswith(f"made up from {prototype.name}")
         assert (material.formula, material.space_group) not in known
@@ -171,24 +171,24 @@ def test_substituted_crystals_are_neutral_ordered_and_labelled(library_of: dict[
         assert 0 < changed.sum() < len(changed)
         assert len(set(material.atoms.symbols[changed])) == 1
         assert np.allclose(material.atoms.get_scaled_positions(), prototype.atoms.get_scaled_positions())
-    assert {m.name for m in substituted(Substitution(limit=10), prototypes, 83)} < {m.name for m in found}
+    assert {m.name for m in substitute_ions(Substitution(limit=10), prototypes, 83)} < {m.name for m in found}
 
 
-def test_alloys_elements_and_mixed_crystals_have_none(library_of: dict[str, Material]) -> None:
-    prototypes = [library_of[name] for name in ("Cu-225-cF4", "Si-227-cF8", "SiC-186-hP8", "Al2Cu-140-tI12")]
-    assert substituted(Substitution(limit=10), [*prototypes, read_cif(DATA / "mixed_perovskite.cif")], 103) == []
+def test_alloys_elements_and_mixed_crystals_have_none(library: dict[str, Material]) -> None:
+    prototypes = [library[name] for name in ("Cu-225-cF4", "Si-227-cF8", "SiC-186-hP8", "Al2Cu-140-tI12")]
+    assert substitute_ions(Substitution(limit=10), [*prototypes, read_cif(DATA / "mixed_perovskite.cif")], 103) == []
 
 
-def test_one_crystal_of_many_sources_is_taken_from_the_preferred(library_of: dict[str, Material]) -> None:
-    rocksalt = library_of["NaCl-225-cF8"]
+def test_one_crystal_of_many_sources_is_taken_from_the_preferred(library: dict[str, Material]) -> None:
+    rocksalt = library["NaCl-225-cF8"]
     primitive = bulk("NaCl", "rocksalt", a=5.69)
     primitive.rotate(30, "y", rotate_cell=True)
-    calculated = replace(standard(primitive, "calculated"), name="NaCl-mp", kind="materials_project")
+    calculated = replace(standardize(primitive, "calculated"), name="NaCl-mp", kind="materials_project")
     shifted = rocksalt.atoms.copy()
     shifted.positions += 0.7
     user = replace(rocksalt, name="z-my-salt", atoms=shifted, kind="cif", source="my.cif")
     made_up = replace(rocksalt, name="NaCl-from-KCl", kind="substituted")
-    kept = merged([made_up, rocksalt, library_of["CsCl-221-cP2"], calculated, user])
+    kept = merge_duplicates([made_up, rocksalt, library["CsCl-221-cP2"], calculated, user])
     assert [m.name for m in kept] == ["CsCl-221-cP2", "z-my-salt"]
     assert kept[-1].merged == (
         f"NaCl-mp ({calculated.source})",
@@ -197,40 +197,40 @@ def test_one_crystal_of_many_sources_is_taken_from_the_preferred(library_of: dic
     )
 
 
-def test_polymorphs_strained_and_other_structures_stay(library_of: dict[str, Material]) -> None:
-    rocksalt = library_of["NaCl-225-cF8"]
+def test_polymorphs_strained_and_other_structures_stay(library: dict[str, Material]) -> None:
+    rocksalt = library["NaCl-225-cF8"]
     pressed = rocksalt.atoms.copy()
     pressed.set_cell(pressed.cell * 0.85, scale_atoms=True)
     others = [
         replace(rocksalt, name="pressed", atoms=pressed, kind="cif"),
-        replace(standard(bulk("NaCl", "zincblende", a=6.1), "x"), name="zincblende", kind="cif"),
-        replace(standard(bulk("NaCl", "cesiumchloride", a=3.5), "x"), name="caesium", kind="cif"),
+        replace(standardize(bulk("NaCl", "zincblende", a=6.1), "x"), name="zincblende", kind="cif"),
+        replace(standardize(bulk("NaCl", "cesiumchloride", a=3.5), "x"), name="caesium", kind="cif"),
     ]
-    assert merged([rocksalt, *others]) == [rocksalt, *others]
+    assert merge_duplicates([rocksalt, *others]) == [rocksalt, *others]
 
 
 def test_mixed_sites_are_compared_by_their_shares() -> None:
     mixed = read_cif(DATA / "mixed_perovskite.cif")
     same = replace(mixed, name="again", atoms=mixed.atoms.copy())
-    assert [m.name for m in merged([mixed, same])] == ["again"]
+    assert [m.name for m in merge_duplicates([mixed, same])] == ["again"]
     swapped = mixed.atoms.copy()
     swapped.symbols[[i for i, s in enumerate(mixed.atoms.symbols) if s in ("Sr", "Ba")]] = ["Ba", "Sr"]
-    assert len(merged([mixed, replace(mixed, name="other", atoms=swapped)])) == 2
-    assert space_group(as_structure(mixed.atoms)) == mixed.space_group
+    assert len(merge_duplicates([mixed, replace(mixed, name="other", atoms=swapped)])) == 2
+    assert space_group(to_structure(mixed.atoms)) == mixed.space_group
 
 
 def test_the_library_and_existing_choices_stay_what_they_were(
-    library_of: dict[str, Material], monkeypatch: pytest.MonkeyPatch
+    library: dict[str, Material], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(materials, "builtin", lambda formulas=None: tuple(library_of.values()))
-    assert [m.name for m in select(Materials(builtin="all"))] == list(library_of)
-    assert not any(m.merged for m in select(Materials(builtin="all")))
+    monkeypatch.setattr("namsa.crystals.select.builtin_materials", lambda formulas=None: tuple(library.values()))
+    assert [m.name for m in select_materials(Materials(builtin="all"))] == list(library)
+    assert not any(m.merged for m in select_materials(Materials(builtin="all")))
 
 
-def test_merging_and_substituting_are_choices(library_of: dict[str, Material], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(materials, "builtin", lambda formulas=None: tuple(library_of.values()))
+def test_merging_and_substituting_are_choices(library: dict[str, Material], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("namsa.crystals.select.builtin_materials", lambda formulas=None: tuple(library.values()))
     chosen = {"builtin": ("ZrO2-14-mP12", "NaCl-225-cF8"), "cif": (DATA / "baddeleyite.cif",)}
-    assert [m.name for m in select(Materials(**chosen))] == ["NaCl-225-cF8", "baddeleyite"]
-    assert len(select(Materials(**chosen, merge_duplicates=False))) == 3
-    with_more = select(Materials(**chosen, substitute=Substitution(limit=2)))
+    assert [m.name for m in select_materials(Materials(**chosen))] == ["NaCl-225-cF8", "baddeleyite"]
+    assert len(select_materials(Materials(**chosen, merge_duplicates=False))) == 3
+    with_more = select_materials(Materials(**chosen, substitute=Substitution(limit=2)))
     assert [m.kind for m in with_more].count("substituted") == 2

@@ -1,6 +1,7 @@
 """Orientation, displacement and checks of crystals, against crystallography."""
 
 import re
+from typing import Any
 
 import ase
 import numpy as np
@@ -14,9 +15,9 @@ from scipy.spatial.distance import pdist
 
 from namsa.crystals import orient as orient_module
 from namsa.crystals.cif import read_cif
-from namsa.crystals.orient import fit_cell
-from namsa.crystals.sites import check_atoms, displaced
-from namsa.crystals.supercell import Supercell, supercell
+from namsa.crystals.orient import CellFit, fit_cell
+from namsa.crystals.sites import check_atoms, displace_atoms
+from namsa.crystals.supercell import Supercell, make_supercell
 from namsa.errors import InputError
 
 LATERAL = (14.0, 23.0)  # (y, x): not square, so that a swapped axis shows
@@ -38,8 +39,20 @@ CRYSTALS = {
 }
 
 
-def orient(atoms: ase.Atoms, axis: tuple[int, int, int], max_strain: float = 0.03, thickness: float = 20) -> Supercell:
-    return supercell(atoms, axis, LATERAL, thickness, max_strain, 100_000)
+def orient(atoms: ase.Atoms, zone_axis: tuple[int, int, int], **settings: Any) -> Supercell:
+    defaults = {"lateral_angstrom": LATERAL, "thickness_angstrom": 20, "max_strain": 0.03, "max_atoms": 100_000}
+    return make_supercell(atoms, zone_axis=zone_axis, **defaults | settings)
+
+
+def fit(atoms: ase.Atoms, zone_axis: tuple[int, int, int], max_strain: float, max_atoms: int) -> CellFit:
+    return fit_cell(
+        atoms,
+        zone_axis=zone_axis,
+        lateral_angstrom=LATERAL,
+        thickness_angstrom=20,
+        max_strain=max_strain,
+        max_atoms=max_atoms,
+    )
 
 
 @pytest.mark.parametrize("axis", AXES, ids=str)
@@ -132,18 +145,18 @@ def test_axes_may_be_given_in_multiples_and_backwards() -> None:
 def test_thickness_is_the_nearest_number_of_repeats_and_at_least_one(crystal: str) -> None:
     atoms = CRYSTALS[crystal]
     repeat = atoms.cell.lengths()[2]
-    for wanted, repeats in ((0.1, 1), (1.4, 1), (1.6, 2), (7.45, 7)):
-        cell = orient(atoms, (0, 0, 1), thickness=wanted * repeat)
+    for requested, repeats in ((0.1, 1), (1.4, 1), (1.6, 2), (7.45, 7)):
+        cell = orient(atoms, (0, 0, 1), thickness_angstrom=requested * repeat)
         assert cell.atoms.cell.lengths()[2] == pytest.approx(repeats * repeat)
 
 
 def test_geometry_alone_tells_what_the_supercell_will_be() -> None:
     for axis in AXES:
         cell = orient(CRYSTALS["triclinic"], axis)
-        fit = fit_cell(CRYSTALS["triclinic"], axis, LATERAL, 20, 0.03, 100_000)
-        assert np.array_equal(fit.matrix, cell.matrix)
-        assert fit.lengths_angstrom == pytest.approx(tuple(cell.atoms.cell.lengths()))
-        assert (fit.strain, fit.atoms) == (cell.strain, len(cell.atoms))
+        chosen = fit(CRYSTALS["triclinic"], axis, 0.03, 100_000)
+        assert np.array_equal(chosen.matrix, cell.matrix)
+        assert chosen.lengths_angstrom == pytest.approx(tuple(cell.atoms.cell.lengths()))
+        assert (chosen.strain, chosen.atoms) == (cell.strain, len(cell.atoms))
 
 
 def test_neither_orientation_nor_handedness_of_the_given_cell_matters() -> None:
@@ -180,12 +193,12 @@ def test_any_triclinic_cell_is_fitted_within_the_strain(
     assume(sum(angles) < 350)
     assume(max(angles) < sum(angles) - max(angles) - 10)
     atoms = ase.Atoms("Po", cell=[*sides, *angles], pbc=True)
-    fit = fit_cell(atoms, axis, LATERAL, 20, 0.05, 1_000_000)
-    box = np.diag(fit.lengths_angstrom)
-    stretches = np.linalg.svd(np.linalg.inv(fit.matrix @ atoms.cell[:]) @ box, compute_uv=False)
-    assert np.abs(stretches - 1).max() == pytest.approx(fit.strain, abs=1e-9)
-    assert fit.strain <= 0.05
-    assert np.linalg.det(box) / fit.atoms == pytest.approx(atoms.get_volume(), rel=0.16)
+    chosen = fit(atoms, axis, 0.05, 1_000_000)
+    box = np.diag(chosen.lengths_angstrom)
+    stretches = np.linalg.svd(np.linalg.inv(chosen.matrix @ atoms.cell[:]) @ box, compute_uv=False)
+    assert np.abs(stretches - 1).max() == pytest.approx(chosen.strain, abs=1e-9)
+    assert chosen.strain <= 0.05
+    assert np.linalg.det(box) / chosen.atoms == pytest.approx(atoms.get_volume(), rel=0.16)
 
 
 def test_a_refusal_names_the_best_strain_which_then_works() -> None:
@@ -193,8 +206,8 @@ def test_a_refusal_names_the_best_strain_which_then_works() -> None:
         orient(CRYSTALS["triclinic"], (1, 1, 1), max_strain=1e-5)
     best = float(re.search(r"best found needs ([\d.e-]+)", str(refused.value))[1])  # type: ignore[index]
     assert best > 1e-5
-    fit = fit_cell(CRYSTALS["triclinic"], (1, 1, 1), LATERAL, 20, best * 1.01, 10**9)
-    assert fit.strain <= best * 1.01
+    chosen = fit(CRYSTALS["triclinic"], (1, 1, 1), best * 1.01, 10**9)
+    assert chosen.strain <= best * 1.01
 
 
 @pytest.mark.parametrize("limit", [0.1, 0.4])
@@ -219,27 +232,29 @@ def test_the_search_for_sides_leaves_none_out(limit: float) -> None:
 def test_too_many_atoms_are_refused_by_number() -> None:
     needed = len(orient(perovskite(), (0, 0, 1)).atoms)
     with pytest.raises(InputError, match=f"has {needed} atoms, max_atoms is {needed - 1}"):
-        supercell(perovskite(), (0, 0, 1), LATERAL, 20, 0, needed - 1)
+        orient(perovskite(), (0, 0, 1), max_strain=0, max_atoms=needed - 1)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("zone_axis", "settings", "message"),
     [
-        (((0, 0, 0), LATERAL, 20, 0.02), "zone axis"),
-        (((0, 0, 1), (0.0, 5.0), 20, 0.02), "must be positive"),
-        (((0, 0, 1), LATERAL, -20, 0.02), "must be positive"),
-        (((0, 0, 1), LATERAL, 20, -0.02), "max_strain is -0.02"),
-        (((0, 0, 1), LATERAL, 20, 0.5), "max_strain is 0.5"),
+        ((0, 0, 0), {}, "zone axis"),
+        ((0, 0, 1), {"lateral_angstrom": (0.0, 5.0)}, "must be positive"),
+        ((0, 0, 1), {"thickness_angstrom": -20}, "must be positive"),
+        ((0, 0, 1), {"max_strain": -0.02}, "max_strain is -0.02"),
+        ((0, 0, 1), {"max_strain": 0.5}, "max_strain is 0.5"),
     ],
 )
-def test_meaningless_arguments_are_refused(arguments: tuple, says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        supercell(perovskite(), *arguments, 10_000)
+def test_meaningless_arguments_are_refused(
+    zone_axis: tuple[int, int, int], settings: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(InputError, match=message):
+        orient(perovskite(), zone_axis, **settings)
 
 
 def test_a_cell_without_volume_is_refused() -> None:
     with pytest.raises(InputError, match="no volume"):
-        supercell(ase.Atoms("Si"), (0, 0, 1), LATERAL, 20, 0.02, 10_000)
+        orient(ase.Atoms("Si"), (0, 0, 1))
 
 
 def moves(before: ase.Atoms, after: ase.Atoms) -> np.ndarray:
@@ -248,9 +263,9 @@ def moves(before: ase.Atoms, after: ase.Atoms) -> np.ndarray:
 
 
 def test_displacements_have_each_element_s_rms_along_each_axis() -> None:
-    atoms = supercell(perovskite(), (0, 0, 1), (40, 40), 60, 0, 100_000).atoms
+    atoms = orient(perovskite(), (0, 0, 1), lateral_angstrom=(40, 40), thickness_angstrom=60, max_strain=0).atoms
     rms = {"Sr": 0.05, "Ti": 0.0, "O": 0.1, "Ba": 9.0}
-    hot = displaced(atoms, rms, np.random.default_rng(1))
+    hot = displace_atoms(atoms, rms, np.random.default_rng(1))
     moved = moves(atoms, hot)
     assert np.sqrt((moved[atoms.symbols == "Sr"] ** 2).mean(axis=0)) == pytest.approx([0.05] * 3, rel=0.05)
     assert np.sqrt((moved[atoms.symbols == "O"] ** 2).mean(axis=0)) == pytest.approx([0.1] * 3, rel=0.05)
@@ -262,7 +277,7 @@ def test_displacements_have_each_element_s_rms_along_each_axis() -> None:
 def test_displacements_follow_the_seed_and_leave_the_crystal_alone() -> None:
     atoms = orient(perovskite(), (0, 0, 1)).atoms
     before = atoms.positions.copy()
-    first, again, other = (displaced(atoms, 0.1, np.random.default_rng(seed)).positions for seed in (1, 1, 2))
+    first, again, other = (displace_atoms(atoms, 0.1, np.random.default_rng(seed)).positions for seed in (1, 1, 2))
     assert np.array_equal(first, again)
     assert not np.array_equal(first, other)
     assert np.array_equal(atoms.positions, before)
@@ -271,7 +286,7 @@ def test_displacements_follow_the_seed_and_leave_the_crystal_alone() -> None:
 def test_the_atoms_of_a_mixed_site_move_together() -> None:
     atoms = orient(read_cif(DATA / "mixed_perovskite.cif").atoms, (0, 0, 1)).atoms
     rms = {"Sr": 0.05, "Ba": 0.1, "Ti": 0.1, "O": 0.1}
-    hot = displaced(atoms, rms, np.random.default_rng(1))
+    hot = displace_atoms(atoms, rms, np.random.default_rng(1))
     moved = moves(atoms, hot)
     assert moved[atoms.symbols == "Sr"] == pytest.approx(moved[atoms.symbols == "Ba"])
     expected = np.sqrt(0.7 * 0.05**2 + 0.3 * 0.1**2)
@@ -279,12 +294,12 @@ def test_the_atoms_of_a_mixed_site_move_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rms", "says"),
+    ("rms", "message"),
     [({"Sr": 0.1, "O": 0.1}, "no displacement is given for Ti"), (-0.1, "0 Å or more"), (float("nan"), "0 Å or more")],
 )
-def test_wrong_displacements_are_refused(rms: float | dict[str, float], says: str) -> None:
-    with pytest.raises(InputError, match=says):
-        displaced(perovskite(), rms, np.random.default_rng(1))
+def test_wrong_displacements_are_refused(rms: float | dict[str, float], message: str) -> None:
+    with pytest.raises(InputError, match=message):
+        displace_atoms(perovskite(), rms, np.random.default_rng(1))
 
 
 def faulty(**changes: object) -> ase.Atoms:
@@ -302,7 +317,7 @@ def faulty(**changes: object) -> ase.Atoms:
 
 
 @pytest.mark.parametrize(
-    ("atoms", "says"),
+    ("atoms", "message"),
     [
         (ase.Atoms(cell=[4, 4, 4]), "no atoms"),
         (faulty(position=(np.nan, 0, 0)), r"atom 4 \(O\).*finite"),
@@ -320,8 +335,8 @@ def faulty(**changes: object) -> ase.Atoms:
         (faulty(position=(0.1, 0.1, 0.1), occupancy=0.5), "not 1.5"),
     ],
 )
-def test_check_atoms_refuses(atoms: ase.Atoms, says: str) -> None:
-    with pytest.raises(InputError, match=says):
+def test_check_atoms_refuses(atoms: ase.Atoms, message: str) -> None:
+    with pytest.raises(InputError, match=message):
         check_atoms(atoms)
 
 
@@ -341,7 +356,14 @@ def test_atoms_that_overlap_are_found_however_far_outside_the_cell(periods: tupl
         check_atoms(atoms)
 
 
-def test_check_atoms_takes_a_hundred_thousand_in_its_stride() -> None:
-    atoms = supercell(perovskite(), (0, 0, 1), (100, 100), 120, 0, 200_000).atoms
+def test_check_atoms_accepts_a_hundred_thousand_atoms() -> None:
+    atoms = orient(
+        perovskite(),
+        (0, 0, 1),
+        lateral_angstrom=(100, 100),
+        thickness_angstrom=120,
+        max_strain=0,
+        max_atoms=200_000,
+    ).atoms
     assert len(atoms) > 100_000
     check_atoms(atoms)

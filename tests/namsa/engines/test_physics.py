@@ -4,7 +4,7 @@ import ase.build
 import numpy as np
 import pytest
 
-from namsa.crystals.supercell import supercell
+from namsa.crystals.supercell import make_supercell
 from namsa.engines import multislice
 from namsa.physics import optics, potential, specimen
 from namsa.physics.grid import Grid
@@ -27,7 +27,14 @@ def diffract(grid, slices, beam=(0, 0)):
 
 
 def gaas_110(depth=None):
-    cell = supercell(GAAS, (1, 1, 0), (4.0, 5.0), depth or 3.9, 0.0, 10_000).atoms
+    cell = make_supercell(
+        GAAS,
+        zone_axis=(1, 1, 0),
+        lateral_angstrom=(4.0, 5.0),
+        thickness_angstrom=depth or 3.9,
+        max_strain=0.0,
+        max_atoms=10_000,
+    ).atoms
     lx, ly, _ = cell.cell.lengths()
     return cell, Grid((24, 36) if ly < lx else (36, 24), (ly, lx))
 
