@@ -59,7 +59,11 @@ class CommandParser(argparse.ArgumentParser):
         """
         if self._subparsers_action is None:
             self._subparsers_action = self.add_subparsers(
-                title="commands", required=True, metavar="COMMAND", parser_class=CommandParser
+                title="commands",
+                required=True,
+                metavar="CONFIG|COMMAND" if self._default_command else "COMMAND",
+                parser_class=CommandParser,
+                prog=self.prog,
             )
         full = f"{summary[0].upper()}{summary[1:]}." + (f"\n\n{description}" if description else "")
         command: CommandParser = self._subparsers_action.add_parser(
@@ -76,6 +80,11 @@ class CommandParser(argparse.ArgumentParser):
             words = [self._default_command, *words]
         return super().parse_known_args(words, namespace)
 
+    def complete_files_as_first_word(self, files: Callable[..., Any]) -> None:
+        """Completes the first word with `files(prefix)`, too, if it may be an argument of the default command."""
+        if self._default_command:
+            self._subparsers_action.completer = lambda prefix, **context: [*self.commands, *files(prefix, **context)]
+
     def error(self, message: str) -> NoReturn:
         """Ends the process with exit code 2 and one line that names the fault."""
         self.exit(2, f"error: {message}; see `{self.prog} --help`\n")
@@ -86,6 +95,7 @@ def parse(parser: CommandParser, arguments: Sequence[str] | None) -> argparse.Na
     if "_ARGCOMPLETE" in os.environ:
         import argcomplete
 
+        parser.complete_files_as_first_word(argcomplete.completers.FilesCompleter())
         argcomplete.autocomplete(parser)
     return parser.parse_args(arguments)
 
@@ -102,25 +112,32 @@ def exit_code(work: Callable[[], int | None], interrupted: str | None = "interru
 
     Args:
         work: Returns an exit code, or None for 0.
-        interrupted: The line for a `KeyboardInterrupt` without a message of its own; None for no line.
+        interrupted: The line for a `KeyboardInterrupt` that has no message of its own. None prints no line.
     """
+    fault: BaseException
     try:
         code = int(work() or 0)
-        sys.stdout.flush()
+        sys.stdout.flush()  # a full disk or a closed pipe shows here, not when Python ends
         return code
-    except InputError as error:
-        return _fail(str(error), 2)
-    except WorkError as error:
-        return _fail(str(error), 1)
+    except (InputError, WorkError) as error:
+        line, fault = f"error: {error}", error
     except OSError as error:
         if isinstance(error, BrokenPipeError) and _reader_left():
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at its end
             return 0
-        return _fail(f"{error.filename or 'the system'}: {error.strerror}", 1)
-    except KeyboardInterrupt as interrupt:
-        if line := str(interrupt) or interrupted:
-            print(line, file=sys.stderr)
+        line, fault = f"error: {error.filename or 'the system'}: {error.strerror}", error
+    except KeyboardInterrupt as error:
+        line, fault = str(error) or interrupted or "", error
+    if line:
+        print(line, file=sys.stderr)
+    return fault_code(fault)
+
+
+def fault_code(fault: BaseException) -> int:
+    """Returns the exit code for a fault: 2 for bad input, 130 for an interrupt, 1 for all others."""
+    if isinstance(fault, KeyboardInterrupt):
         return 130
+    return 2 if isinstance(fault, InputError) else 1
 
 
 def warn_in_one_line() -> None:
@@ -137,11 +154,6 @@ def positive(text: str) -> int:
     if not text.isdecimal() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
     return int(text)
-
-
-def _fail(message: str, code: int) -> int:
-    print(f"error: {message}", file=sys.stderr)
-    return code
 
 
 def _reader_left() -> bool:

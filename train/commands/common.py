@@ -1,61 +1,61 @@
-"""How a command ends, and arguments that several take."""
+"""How a command of a job of several ranks ends."""
 
-import argparse
-import sys
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from namsa.cli import command_line
 from namsa.errors import InputError, WorkError
 from namsa.launcher import rank_and_size
 from train.ranks import supervise
 from train.ranks.signals import Stopped
 
 
-def exit_code(work: Callable[[], None], ended: Path | None = None) -> int:
-    try:
-        work()
-    except (InputError, WorkError) as error:
-        print(f"error: {error}", file=sys.stderr)
-        code = 2 if isinstance(error, InputError) else 1
-        supervise.write_exit_code(ended, code)
-        return code
-    except OSError as error:
-        print(f"error: {error.filename or 'the system'}: {error.strerror}", file=sys.stderr)
-        return 1
-    except Stopped as stopped:
-        print(stopped, file=sys.stderr)
-        supervise.write_exit_code(ended, 130)
-        return 130
-    except KeyboardInterrupt:
-        if rank_and_size()[0] == 0:
-            print("interrupted; run again to go on from the newest checkpoint", file=sys.stderr)
-        return 130
-    return 0
+def exit_code(work: Callable[[], None], exit_code_file: Path | None = None) -> int:
+    """Runs `work` and returns its exit code; a fault becomes one line on stderr.
+
+    Args:
+        work: What the command does.
+        exit_code_file: Where the supervisor of the job reads how the job ended. A job that ended otherwise, such as by
+            an unexpected `OSError`, leaves nothing there and is started again.
+    """
+
+    def recorded() -> None:
+        try:
+            work()
+        except (InputError, WorkError, Stopped) as fault:
+            supervise.write_exit_code(exit_code_file, command_line.fault_code(fault))
+            raise
+        except KeyboardInterrupt:
+            if rank_and_size()[0] == 0:
+                raise KeyboardInterrupt("interrupted; run again to continue from the newest checkpoint") from None
+            raise
+
+    return command_line.exit_code(recorded, interrupted=None)
 
 
-def as_rank(work: Callable[[Any], None], ended: Path | None = None) -> int:
-    """One rank of a job, `work(reduction)`, and how it ends."""
+def as_rank(work: Callable[[Any], None], exit_code_file: Path | None = None) -> int:
+    """Runs one rank of a job and returns its exit code.
+
+    Args:
+        work: What the rank does; its argument is the module `train.ranks.reduction`.
+        exit_code_file: See `exit_code`.
+    """
 
     def ranked() -> None:
         from train.ranks import reduction
 
-        last.callback(reduction.stop)  # after the words: MPI waits for the other ranks there, and they may end the job
+        # After the fault's line is printed: MPI waits for the other ranks there, and they may end the job.
+        at_end.callback(reduction.stop)
         try:
             work(reduction)
             if reduction.rank() == 0:
-                supervise.write_exit_code(ended, 0)
+                supervise.write_exit_code(exit_code_file, 0)
         except Exception as error:
             if reduction.lost_another_rank(error):
                 raise reduction.silent_exit(1) from None
             raise
 
-    with ExitStack() as last:
-        return exit_code(ranked, ended)
-
-
-def positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
-    return int(text)
+    with ExitStack() as at_end:
+        return exit_code(ranked, exit_code_file)

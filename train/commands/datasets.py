@@ -2,24 +2,15 @@
 
 import argparse
 import json
-from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from namsa.launcher import rank_and_size
-from train.commands.common import as_rank, exit_code, positive
+from train.commands.common import as_rank, exit_code
 from train.experiment.sections import Reduction
 
 
-def stage(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m train stage")
-    parser.add_argument("source", type=Path, metavar="FROM", help="a dataset on a file system that all nodes share")
-    parser.add_argument("target", type=Path, metavar="TO", help="a folder of each node's own")
-    parser.add_argument(
-        "--partition", action="store_true", help="each shard to one node, in place of all to every node"
-    )
-    parser.add_argument("--threads", type=positive, default=8, metavar="N", help="that read at once, in each rank")
-    options = parser.parse_args(arguments)
+def stage(options: argparse.Namespace) -> int:
+    """Copies a dataset to every node's own disk."""
 
     def work(reduction: Any) -> None:
         from rich.console import Console
@@ -44,14 +35,12 @@ def stage(arguments: Sequence[str]) -> int:
     return as_rank(work)
 
 
-def keep(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m train keep")
-    parser.add_argument("source", type=Path, metavar="FROM", help="the dataset's folder on this node's own disk")
-    parser.add_argument("target", type=Path, metavar="TO", help="where the dataset is kept")
-    options = parser.parse_args(arguments)
-    from train.staging import copies
+def keep(options: argparse.Namespace) -> int:
+    """Copies home what this rank has added to a dataset."""
 
     def work() -> None:
+        from train.staging import copies
+
         print(json.dumps(copies.keep(options.source, options.target, rank_and_size()[0])))
 
     return exit_code(work)

@@ -1,4 +1,4 @@
-"""The job: train, what it would take, again where it fails, and evaluate."""
+"""The job: train, estimate what that takes, supervise it, and evaluate."""
 
 import argparse
 import json
@@ -7,66 +7,61 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from namsa.errors import InputError
 from namsa.launcher import rank_and_size
-from train.commands.common import as_rank, exit_code, positive
+from train.commands.common import as_rank, exit_code
 from train.experiment.experiment import load
 from train.ranks import supervise
 
 
-def train(arguments: Sequence[str], usage: str) -> int:
-    parser = argparse.ArgumentParser(prog="python -m train", usage=usage)
-    parser.add_argument("config", type=Path, metavar="CONFIG", help="an experiment's YAML")
-    parser.add_argument("--set", action="append", default=[], metavar="section.key=value", dest="overrides")
-    parser.add_argument("--run-dir", type=Path, metavar="DIR", help="default runs/<name of the experiment>")
-    parser.add_argument("--home", type=Path, metavar="DIR", help="keep the run directory there, too: it may be lost")
-    parser.add_argument("--dry-run", action="store_true", help="tell what it will take, and do nothing")
-    parser.add_argument("--json", action="store_true", help="of --dry-run")
-    parser.add_argument("--supervise", action="store_true", help="start again when it fails; a launcher may follow --")
-    parser.add_argument("--ranks", type=positive, metavar="N", help="{ranks} in the launcher's words")
-    parser.add_argument("--min-ranks", type=positive, metavar="M", help="where more keep failing (default N)")
-    parser.add_argument("--fewer-by", type=positive, default=1, metavar="K", help="ranks of a node")
-    parser.add_argument("--max-restarts", type=positive, default=10, metavar="R")
-    parser.add_argument("--ended", type=Path, help=argparse.SUPPRESS)  # where a supervised job leaves its exit code
-    cut = arguments.index("--") if "--" in arguments else len(arguments)
-    words, launcher = arguments[:cut], arguments[cut + 1 :]
-    options = parser.parse_args(words)
+def run(options: argparse.Namespace) -> int:
+    """Trains, or does what --dry-run or --supervise ask for."""
     if options.supervise:
-        return exit_code(lambda: _supervised(options, launcher))
+        return exit_code(lambda: _supervise(options))
     if options.dry_run:
         return _dry_run(options)
-    if launcher or options.ranks or options.min_ranks or options.json:
-        parser.error("a launcher after --, --ranks and --min-ranks need --supervise; --json needs --dry-run")
-    return _job(options.config, options.overrides, options.run_dir, False, options.home, options.ended)
+    if options.launcher or options.ranks or options.min_ranks or options.json:
+        return exit_code(_refuse_options)
+    return _train(
+        options.config, options.overrides, options.run_dir, home=options.home, exit_code_file=options.exit_code_file
+    )
 
 
-def evaluate(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m train evaluate")
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
-    run_dir = parser.parse_args(arguments).run_dir
-    return _job(run_dir / "config.yaml", (), run_dir, True)
+def _refuse_options() -> None:
+    raise InputError("a launcher after --, --ranks and --min-ranks need --supervise; --json needs --dry-run")
 
 
-def _job(
+def evaluate(options: argparse.Namespace) -> int:
+    """Evaluates the newest checkpoint of a run."""
+    return _train(options.run_dir / "config.yaml", (), options.run_dir, evaluate_only=True)
+
+
+def _train(
     config: Path,
     overrides: Sequence[str],
     run_dir: Path | None,
-    evaluate_only: bool,
+    *,
+    evaluate_only: bool = False,
     home: Path | None = None,
-    ended: Path | None = None,
+    exit_code_file: Path | None = None,
 ) -> int:
+    """Runs the main job and returns its exit code."""
+
     def check() -> None:
         if rank_and_size()[1] == 1:
-            load(config, overrides)  # alone, a fault need not wait until TensorFlow is there
+            load(config, overrides)  # a single process reports a fault before it loads TensorFlow
 
     def work(_: Any) -> None:
         from train import main
 
         main.train(config, overrides, run_dir, evaluate_only, home)
 
-    return exit_code(check, ended) or as_rank(work, ended)
+    return exit_code(check, exit_code_file) or as_rank(work, exit_code_file)
 
 
 def _dry_run(options: argparse.Namespace) -> int:
+    """Prints what the job is expected to take."""
+
     def work(reduction: Any) -> None:
         from rich.console import Console
         from rich.table import Table
@@ -75,32 +70,33 @@ def _dry_run(options: argparse.Namespace) -> int:
         reduction.start(experiment.training.reduction)
         from train.scaling import forecast
 
-        found = forecast.forecast(experiment, options.ranks or reduction.size())
+        estimate = forecast.forecast(experiment, options.ranks or reduction.size())
         if reduction.rank() == 0 and options.json:
-            print(json.dumps(found))
+            print(json.dumps(estimate))
         elif reduction.rank() == 0:
             table = Table(box=None, show_header=False)
-            for row in forecast.rows(found):
+            for row in forecast.rows(estimate):
                 table.add_row(*row)
             Console().print(table, highlight=False)
 
     return as_rank(work)
 
 
-def _supervised(options: argparse.Namespace, words: Sequence[str]) -> None:
+def _supervise(options: argparse.Namespace) -> None:
+    """Runs the job, and again if it fails; ends the process with the exit code of the last run."""
     experiment = load(options.config, options.overrides)
     run_dir = options.run_dir or Path("runs") / experiment.name
-    ended = (options.home or run_dir) / ".ended.json"
-    job = [sys.executable, "-m", "train", str(options.config), "--run-dir", str(run_dir), "--ended", str(ended)]
-    job += [f"--set={each}" for each in options.overrides]
+    exit_code_file = (options.home or run_dir) / ".ended.json"
+    job = [sys.executable, "-m", "train", str(options.config), "--run-dir", str(run_dir), "--ended"]
+    job += [str(exit_code_file), *(f"--set={override}" for override in options.overrides)]
     job += ["--home", str(options.home)] if options.home else []
     policy = supervise.RestartPolicy(options.ranks, options.min_ranks, options.fewer_by, options.max_restarts)
-    places = [run_dir, *([options.home] if options.home else [])]
+    run_dirs = [run_dir, *([options.home] if options.home else [])]
     code = supervise.supervise(
-        lambda ranks: [*supervise.launcher_command(words, ranks), *job],
+        lambda ranks: [*supervise.launcher_command(options.launcher, ranks), *job],
         policy,
-        ended,
-        lambda: supervise.progress_marker(places, experiment.data.directory),
+        exit_code_file,
+        lambda: supervise.progress_marker(run_dirs, experiment.data.directory),
     )
     if code:
         raise SystemExit(code)

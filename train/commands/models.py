@@ -1,20 +1,15 @@
-"""What a trained network is measured, shipped and used by."""
+"""What trained networks are calibrated, packed and used by."""
 
 import argparse
 from collections.abc import Sequence
-from pathlib import Path
 
 from namsa.errors import InputError
-from train.commands.common import exit_code, positive
+from train.commands.common import exit_code
 from train.ranks.signals import Stopped
 
 
-def calibrate(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m train calibrate")
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
-    parser.add_argument("--passes", type=int, metavar="N", help="predictions with dropout, of each symmetry")
-    parser.add_argument("--simulated", type=positive, metavar="N", help="about so many held-out samples; default all")
-    options = parser.parse_args(arguments)
+def calibrate(options: argparse.Namespace) -> int:
+    """Calibrates a run's uncertainty on its held-out samples."""
 
     def work() -> None:
         from rich.console import Console
@@ -35,11 +30,8 @@ def calibrate(arguments: Sequence[str]) -> int:
     return exit_code(work)
 
 
-def pack(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m train pack")
-    parser.add_argument("run_dir", type=Path, metavar="RUN_DIR")
-    parser.add_argument("--out", type=Path, required=True, metavar="DIR", help="its last part is the model's name")
-    options = parser.parse_args(arguments)
+def pack(options: argparse.Namespace) -> int:
+    """Packs a calibrated run as a model to ship."""
 
     def work() -> None:
         from rich.console import Console
@@ -56,31 +48,8 @@ def pack(arguments: Sequence[str]) -> int:
     return exit_code(work)
 
 
-def reconstruct(arguments: Sequence[str]) -> int:
-    parser = argparse.ArgumentParser(prog="python -m train reconstruct")
-    parser.add_argument("data", type=Path, metavar="DATA.h5", help="py4DSTEM's, HyperSpy's, namsa's or any HDF5 file")
-    parser.add_argument("--checkpoint", required=True, metavar="NAME", help="a model, a run directory or a checkpoint")
-    parser.add_argument("--out", type=Path, required=True, metavar="OUT.h5", help="a picture goes beside it")
-    parser.add_argument("--dataset", metavar="NAME", help="which of the file's datasets of four axes")
-    given = parser.add_argument_group("what the file does not say, or says wrongly; two numbers are y and x")
-    given.add_argument("--energy-ev", type=float)
-    given.add_argument("--semiangle-mrad", type=float)
-    given.add_argument("--scan-step-angstrom", type=float, nargs="+", metavar="STEP")
-    given.add_argument("--pixel-mrad", type=float, nargs="+", metavar="PIXEL", help="of the detector")
-    given.add_argument("--centre-pixels", type=float, nargs=2, metavar=("Y", "X"), help="the optic axis")
-    given.add_argument("--rotation-deg", type=float, help="turns the detector's y, x into the scan's (py4DSTEM's sign)")
-    given.add_argument("--beam-intensity", type=float, help="sum of a pattern without specimen, in the file's units")
-    parser.add_argument("--thickness-angstrom", type=float, help="of the specimen, by which trust is measured")
-    parser.add_argument("--formula", help="of the specimen, as SrTiO3, for the same")
-    parser.add_argument(
-        "--refine-steps",
-        type=positive,
-        default=0,
-        metavar="N",
-        help="towards the patterns, with a thickness; 30 will do",
-    )
-    parser.add_argument("--passes", type=int, metavar="N", help="predictions with dropout, of each symmetry")
-    options = parser.parse_args(arguments)
+def reconstruct(options: argparse.Namespace) -> int:
+    """Reconstructs the density in a microscope's 4D-STEM file."""
 
     def work() -> None:
         from rich.console import Console
@@ -93,22 +62,21 @@ def reconstruct(arguments: Sequence[str]) -> int:
         if options.refine_steps and not options.thickness_angstrom:
             raise InputError("--refine-steps simulates the specimen, which takes --thickness-angstrom, too")
         specimen = Specimen(options.thickness_angstrom, options.formula) if options.thickness_angstrom else None
-
-        given = Given(
-            options.dataset,
-            _pair(options.scan_step_angstrom, "--scan-step-angstrom"),
-            _pair(options.pixel_mrad, "--pixel-mrad"),
-            options.energy_ev,
-            options.semiangle_mrad,
-            options.centre_pixels and tuple(options.centre_pixels),
-            options.rotation_deg,
+        overrides = Given(
+            dataset=options.dataset,
+            scan_step_angstrom=_pair(options.scan_step_angstrom, "--scan-step-angstrom"),
+            pixel_mrad=_pair(options.pixel_mrad, "--pixel-mrad"),
+            energy_ev=options.energy_ev,
+            semiangle_mrad=options.semiangle_mrad,
+            centre_pixels=options.centre_pixels and tuple(options.centre_pixels),
+            rotation_deg=options.rotation_deg,
         )
         try:
             reconstruct(
                 options.data,
                 options.checkpoint,
                 options.out,
-                given,
+                overrides,
                 beam_intensity=options.beam_intensity,
                 passes=options.passes,
                 specimen=specimen,
@@ -121,9 +89,10 @@ def reconstruct(arguments: Sequence[str]) -> int:
     return exit_code(work)
 
 
-def _pair(values: Sequence[float] | None, name: str) -> tuple[float, float] | None:
+def _pair(values: Sequence[float] | None, option: str) -> tuple[float, float] | None:
+    """Returns (y, x) of one or two positive numbers."""
     if values is None:
         return None
     if len(values) > 2 or min(values) <= 0:
-        raise InputError(f"{name} is {' '.join(map(str, values))}: give one positive number, or two, y and x")
+        raise InputError(f"{option} is {' '.join(map(str, values))}: give one positive number, or two, y and x")
     return values[0], values[-1]

@@ -5,7 +5,7 @@ import argparse
 from namsa.cli.commands.output import print_json, print_table
 from namsa.config.simulation import load
 from namsa.crystals import materials_project
-from namsa.crystals.select import builtin
+from namsa.crystals.select import builtin_materials
 from namsa.errors import InputError
 
 COLUMNS = ("name", "formula", "space group", "atoms", "source")
@@ -13,7 +13,7 @@ COLUMNS = ("name", "formula", "space group", "atoms", "source")
 
 def crystals(options: argparse.Namespace) -> None:
     """Prints the built-in crystals by name."""
-    rows = [(m.name, m.formula, m.space_group, len(m.atoms), m.source) for m in builtin()]
+    rows = [(m.name, m.formula, m.space_group, len(m.atoms), m.source) for m in builtin_materials()]
     if options.json:
         print_json([dict(zip(COLUMNS, row, strict=True)) for row in rows])
     else:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from namsa.cli.commands.output import print_estimate, print_failures, progress_bars
 from namsa.config.simulation import load
-from namsa.crystals.select import select
+from namsa.crystals.select import select_materials
 from namsa.dataset import estimate, factory, shards
 from namsa.dataset.failures import not_made
 from namsa.dataset.merge import merge as merge_datasets
@@ -23,7 +23,7 @@ def dataset(options: argparse.Namespace) -> None:
     config = load(options.config, options.overrides)
     rank, size = rank_and_size(_number(options.rank, "--rank"), _number(options.size, "--size"))
     if options.dry_run:
-        print_estimate(estimate.dataset(config, select(config.materials), size), options.json)
+        print_estimate(estimate.dataset(config, select_materials(config.materials), size), options.json)
         return
     local_rank, local_size = local_rank_and_size()
     device = bind_to_share(local_rank, local_size)

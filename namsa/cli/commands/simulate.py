@@ -9,9 +9,10 @@ from namsa.cli.commands.output import print_estimate, progress_bars
 from namsa.config.simulation import SimulationConfig, load
 from namsa.crystals.cif import read_cif
 from namsa.crystals.material import Material
-from namsa.crystals.select import select
-from namsa.dataset import estimate, manifest
-from namsa.dataset.manifest import Entry
+from namsa.crystals.select import select_materials
+from namsa.dataset import estimate
+from namsa.dataset.entries import build_entries
+from namsa.dataset.entry import Entry
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.errors import InputError
 from namsa.io import hdf5
@@ -26,7 +27,7 @@ def simulate(options: argparse.Namespace) -> None:
     if options.json and not options.dry_run:
         raise InputError("--json goes with --dry-run; `namsa info FILE.h5 --json` says what a stack holds")
     config = load(options.config, options.overrides)
-    material = read_cif(options.crystal) if options.crystal else select(config.materials)[0]
+    material = read_cif(options.crystal) if options.crystal else select_materials(config.materials)[0]
     config, entry = _first_entry(config, material)
     if entry.skipped:
         raise InputError(f"{entry.id}: {entry.skipped}")
@@ -47,7 +48,7 @@ def _first_entry(config: SimulationConfig, material: Material) -> tuple[Simulati
         update={"zone_axes": specimen.zone_axes[:1], "thickness_angstrom": specimen.thickness_angstrom[:1]}
     )
     config = config.model_copy(update={"specimen": first})
-    return config, manifest.build(config, (material,))[0]
+    return config, build_entries(config, (material,))[0]
 
 
 def _output_path(requested: Path | None, entry_id: str) -> Path:

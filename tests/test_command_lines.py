@@ -1,0 +1,176 @@
+"""Command lines: help that loads nothing heavy, examples that parse, one line per fault, exit codes, completion."""
+
+import argparse
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+from namsa.cli import command_line, parser
+from namsa.cli.command_line import CommandParser, exit_code
+from namsa.errors import InputError, WorkError
+from train.__main__ import main as train
+from train.commands import parser as train_parser
+
+PARSERS = {"namsa": parser.build_parser, "python -m train": train_parser.build_parser}
+COMMANDS = [(program, name) for program, build in PARSERS.items() for name in build().commands]
+
+
+@pytest.mark.parametrize("program", PARSERS)
+def test_parsers_are_built_without_heavy_libraries(program):
+    module = PARSERS[program].__module__
+    heavy = ["tensorflow", "keras", "numpy", "scipy", "matplotlib", "pymatgen", "ase", "pydantic", "rich"]
+    code = (
+        f"import sys, {module} as p; p.build_parser().format_help(); print(sorted({set(heavy)!r} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(("program", "name"), COMMANDS)
+def test_every_command_has_a_description_and_examples_that_parse(program, name):
+    build = PARSERS[program]
+    command = build().commands[name]
+    assert command.description.endswith(".")
+    assert command.examples
+    for example in command.examples:
+        _, found, words = example.partition(f"{program} ")
+        assert found, example
+        options = build().parse_args(shlex.split(words.partition(" -- ")[0]))
+        assert options.run == command.get_default("run")
+        config = getattr(options, "config", None)
+        assert config is None or config.parent == Path() or (ROOT / config).exists()
+
+
+@pytest.mark.parametrize("program", PARSERS)
+def test_help_lists_all_commands_with_examples(program, capsys):
+    with pytest.raises(SystemExit) as ended:
+        PARSERS[program]().parse_args(["--help"])
+    assert ended.value.code == 0
+    text = capsys.readouterr().out
+    assert all(f"\n    {name}" in text for name in PARSERS[program]().commands)
+    assert "examples:\n" in text
+    assert "register-python-argcomplete" in text
+
+
+@pytest.mark.parametrize(("program", "name"), COMMANDS)
+def test_every_command_has_a_function(program, name):
+    assert callable(command_line.command_function(PARSERS[program]().commands[name].get_default("run")))
+
+
+@pytest.mark.parametrize("main", [parser.main, train])
+def test_a_fault_of_usage_is_one_line_and_exit_code_2(main, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main([])
+    assert ended.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: the following arguments are required: ")
+    assert line.endswith(" --help`")
+
+
+@pytest.mark.parametrize("main", [parser.main, train])
+def test_version(main, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out.startswith("namsa 0.")
+
+
+def test_a_configuration_in_place_of_a_command_means_the_job():
+    parse = train_parser.build_parser().parse_args
+    assert parse(["own.yaml", "--dry-run"]) == parse(["run", "own.yaml", "--dry-run"])
+    assert parse(["--dry-run", "own.yaml"]).config == Path("own.yaml")
+    assert parse(["report", "runs/own"]).run == "train.commands.reports:report"
+
+
+def test_options_of_the_supervisor_need_it(capsys):
+    assert train(["configs/quickstart.yaml", "--", "horovodrun", "-np", "2"]) == 2
+    assert train(["configs/quickstart.yaml", "--ranks", "2"]) == 2
+    assert [line.partition(" need ")[2] for line in capsys.readouterr().err.splitlines()] == [
+        "--supervise; --json needs --dry-run"
+    ] * 2
+
+
+@pytest.mark.parametrize(
+    ("fault", "code", "line"),
+    [
+        (InputError("bad value"), 2, "error: bad value"),
+        (WorkError("no space"), 1, "error: no space"),
+        (FileNotFoundError(2, "No such file or directory", "a.h5"), 1, "error: a.h5: No such file or directory"),
+        (KeyboardInterrupt(), 130, "interrupted"),
+        (KeyboardInterrupt("stopped after step 3"), 130, "stopped after step 3"),
+    ],
+)
+def test_a_fault_is_one_line_and_its_exit_code(fault, code, line, capsys):
+    def work():
+        raise fault
+
+    assert exit_code(work) == code
+    assert capsys.readouterr().err == f"{line}\n"
+
+
+def test_exit_codes_of_work_that_ends(capsys):
+    assert exit_code(lambda: None) == 0
+    assert exit_code(lambda: 1) == 1
+    assert capsys.readouterr().err == ""
+
+
+def test_a_reader_that_leaves_is_no_fault():
+    """As `namsa info DIR | head`; a pipe that breaks elsewhere is one."""
+    code = "import sys; from namsa.cli.command_line import exit_code\nsys.exit(exit_code(lambda: print('x' * 10**6)))"
+    with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+        assert process.wait() == 0
+    other = code.replace("print('x' * 10**6)", "(_ for _ in ()).throw(BrokenPipeError(32, 'Broken pipe'))")
+    done = subprocess.run([sys.executable, "-c", other], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (1, "error: the system: Broken pipe\n")
+
+
+def test_warnings_are_one_line():
+    code = (
+        "import warnings; from namsa.cli import command_line as c; c.warn_in_one_line(); warnings.warn('thick slices')"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == "warning: thick slices\n"
+
+
+def test_numbers_of_1_or_more():
+    assert command_line.positive("12") == 12
+    for text in ("0", "-1", "1.5", "many"):
+        with pytest.raises(argparse.ArgumentTypeError, match="number of 1 or more"):
+            command_line.positive(text)
+
+
+def completions(program, line):
+    """What the shell would offer for `line`, as argcomplete's protocol has it: on file descriptor 8."""
+    words = [sys.executable, "-m", "namsa"] if program == "namsa" else [sys.executable, "-m", "train"]
+    start = str(len(program.split()))
+    asked = {"COMP_LINE": line, "COMP_POINT": str(len(line)), "COMP_TYPE": "9", "_ARGCOMPLETE": start}
+    command = f"exec 8>&1 9>&2 1>/dev/null; exec {shlex.join(words)}"
+    done = subprocess.run(
+        ["bash", "-c", command], env=os.environ | asked, capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    return done.stdout.replace(" ", "").split("\v")
+
+
+@pytest.mark.parametrize(
+    ("program", "line", "expected"),
+    [
+        ("namsa", "namsa sim", ["simulate"]),
+        ("namsa", "namsa show --h", ["--help", "--html"]),
+        ("python -m train", "python -m train eval", ["evaluate"]),
+        ("python -m train", "python -m train README", ["README.md"]),
+        ("python -m train", "python -m train own.yaml --run", ["--run-dir"]),
+    ],
+)
+def test_the_shell_completes_commands_options_and_files(program, line, expected):
+    assert completions(program, line) == expected
+
+
+def test_a_parser_without_examples_has_no_epilog():
+    assert CommandParser(prog="p").epilog is None

@@ -1,0 +1,222 @@
+"""The arguments of `python -m train`. What the commands do is in the other modules of this package."""
+
+import argparse
+from importlib.metadata import version
+from pathlib import Path
+
+from namsa.cli.command_line import COMPLETION, CommandParser, positive
+
+JOB = "run"  # the command that is meant if none is named: `python -m train CONFIG`
+
+
+def build_parser() -> CommandParser:
+    """Returns the parser of the job and of all commands."""
+    parser = CommandParser(
+        prog="python -m train",
+        usage="python -m train CONFIG [options]\n       python -m train COMMAND ...",
+        description="The training job, and what is done with a run directory. `python -m train CONFIG --help` lists\n"
+        "the options of the job; under horovodrun, mpirun, jsrun or srun each process is a rank of one job.",
+        examples=(
+            "python -m train configs/quickstart.yaml",
+            "horovodrun -np 2 python -m train configs/quickstart.yaml --run-dir runs/two",
+            "python -m train reconstruct data.h5 --checkpoint 200kv-20mrad --out density.h5",
+        ),
+        notes=COMPLETION,
+        default_command=JOB,
+    )
+    parser.add_argument("--version", action="version", version=f"namsa {version('namsa')}")
+    _add_job(parser)
+    _add_evaluation(parser)
+    _add_staging(parser)
+    _add_reconstruct(parser)
+    _add_reports(parser)
+    return parser
+
+
+def _add_job(parser: CommandParser) -> None:
+    command = parser.add_command(
+        JOB,
+        "train.commands.job:run",
+        summary="simulate what is missing, train, evaluate and report",
+        description="`python -m train CONFIG` means this command. Run it again to continue from the newest checkpoint.",
+        prog="python -m train",
+        usage="python -m train CONFIG [options] [-- LAUNCHER ...]",
+        examples=(
+            "horovodrun -np 2 python -m train configs/quickstart.yaml --set training.epochs=40",
+            "python -m train configs/paper.yaml --dry-run --ranks 27600",
+            "python -m train own.yaml --supervise --ranks 8 --min-ranks 6 -- horovodrun -np {ranks}",
+        ),
+    )
+    command.add_argument("config", type=Path, metavar="CONFIG", help="an experiment's YAML file")
+    _add_overrides(command)
+    command.add_argument("--run-dir", type=Path, metavar="DIR", help="default: runs/<name of the experiment>")
+    command.add_argument(
+        "--home", type=Path, metavar="DIR", help="a second place for the run directory, if it may be lost"
+    )
+    command.add_argument("--dry-run", action="store_true", help="only print the expected time, memory and disk")
+    command.add_argument("--json", action="store_true", help="with --dry-run: print one JSON object")
+    command.add_argument(
+        "--supervise", action="store_true", help="start the job again if it fails; a launcher may follow after --"
+    )
+    command.add_argument("--ranks", type=positive, metavar="N", help="the value of {ranks} in the launcher's words")
+    command.add_argument(
+        "--min-ranks", type=positive, metavar="M", help="continue with fewer ranks, down to M, if the job keeps failing"
+    )
+    command.add_argument("--fewer-by", type=positive, default=1, metavar="K", help="ranks per node, default 1")
+    command.add_argument("--max-restarts", type=positive, default=10, metavar="R", help="default 10")
+    command.add_argument("--ended", type=Path, dest="exit_code_file", help=argparse.SUPPRESS)  # for the supervisor
+
+
+def _add_evaluation(parser: CommandParser) -> None:
+    command = parser.add_command(
+        "evaluate",
+        "train.commands.job:evaluate",
+        summary="evaluate the newest checkpoint on the held-out materials, and report",
+        examples=(
+            "python -m train evaluate runs/quickstart",
+            "horovodrun -np 2 python -m train evaluate runs/quickstart",
+        ),
+    )
+    _add_run_dir(command)
+
+    command = parser.add_command(
+        "calibrate",
+        "train.commands.models:calibrate",
+        summary="calibrate the network's uncertainty and its consistency with the patterns",
+        description="Measures on held-out samples how often the error lies within the uncertainty, and how well\n"
+        "patterns that are simulated from the network's densities agree with its input.",
+        examples=(
+            "python -m train calibrate runs/quickstart",
+            "python -m train calibrate runs/quickstart --simulated 10",
+        ),
+    )
+    _add_run_dir(command)
+    _add_passes(command)
+    command.add_argument("--simulated", type=positive, metavar="N", help="about so many held-out samples; default: all")
+
+    command = parser.add_command(
+        "pack",
+        "train.commands.models:pack",
+        summary="pack a finished, calibrated run as a model: configuration, weights, calibration and card",
+        examples=("python -m train pack runs/quickstart --out models/quickstart",),
+    )
+    _add_run_dir(command)
+    command.add_argument(
+        "--out", type=Path, required=True, metavar="DIR", help="the model's folder, which gives it its name"
+    )
+
+
+def _add_staging(parser: CommandParser) -> None:
+    command = parser.add_command(
+        "stage",
+        "train.commands.datasets:stage",
+        summary="copy a dataset from a shared file system to every node's own disk; run it again to continue",
+        examples=(
+            "horovodrun -np 2 python -m train stage data/quickstart /tmp/quickstart",
+            "horovodrun -np 2 python -m train stage data/quickstart /tmp/quickstart --partition --threads 4",
+        ),
+    )
+    command.add_argument("source", type=Path, metavar="FROM", help="a dataset on a file system that all nodes share")
+    command.add_argument("target", type=Path, metavar="TO", help="a folder on each node's own disk")
+    command.add_argument("--partition", action="store_true", help="copy each shard to one node, not all to every node")
+    command.add_argument("--threads", type=positive, default=8, metavar="N", help="readers per rank, default 8")
+
+    command = parser.add_command(
+        "keep",
+        "train.commands.datasets:keep",
+        summary="copy home what this rank has added to a dataset on its node's own disk",
+        examples=("horovodrun -np 2 python -m train keep /tmp/quickstart data/home",),
+    )
+    command.add_argument("source", type=Path, metavar="FROM", help="the dataset's folder on this node's own disk")
+    command.add_argument("target", type=Path, metavar="TO", help="where the dataset is kept")
+
+
+def _add_reconstruct(parser: CommandParser) -> None:
+    command = parser.add_command(
+        "reconstruct",
+        "train.commands.models:reconstruct",
+        summary="reconstruct the electron density in a 4D-STEM file with a trained network",
+        examples=(
+            "python -m train reconstruct data.h5 --checkpoint 200kv-20mrad --out density.h5",
+            "python -m train reconstruct data.h5 --checkpoint runs/own --out density.h5 --energy-ev 200e3 "
+            "--semiangle-mrad 20",
+            "python -m train reconstruct data.h5 --checkpoint 200kv-20mrad --out density.h5 --thickness-angstrom 80 "
+            "--formula SrTiO3",
+        ),
+    )
+    command.add_argument("data", type=Path, metavar="DATA.h5", help="of py4DSTEM, HyperSpy, namsa, or any HDF5 file")
+    command.add_argument("--checkpoint", required=True, metavar="NAME", help="a model, a run directory or a checkpoint")
+    command.add_argument("--out", type=Path, required=True, metavar="OUT.h5", help="a picture is written beside it")
+    command.add_argument("--dataset", metavar="NAME", help="which of the file's datasets of four axes")
+    group = command.add_argument_group("what the file does not say, or says wrongly; two numbers are y and x")
+    group.add_argument("--energy-ev", type=float, help="energy of the beam")
+    group.add_argument("--semiangle-mrad", type=float, help="convergence semiangle of the probe")
+    group.add_argument("--scan-step-angstrom", type=float, nargs="+", metavar="STEP", help="step of the scan")
+    group.add_argument("--pixel-mrad", type=float, nargs="+", metavar="PIXEL", help="pixel of the detector")
+    group.add_argument("--centre-pixels", type=float, nargs=2, metavar=("Y", "X"), help="the optic axis")
+    group.add_argument("--rotation-deg", type=float, help="from the detector's y, x to the scan's (py4DSTEM's sign)")
+    group.add_argument("--beam-intensity", type=float, help="sum of a pattern without specimen, in the file's units")
+    command.add_argument("--thickness-angstrom", type=float, help="of the specimen, for which trust is measured")
+    command.add_argument("--formula", help="of the specimen, such as SrTiO3, for the same")
+    command.add_argument(
+        "--refine-steps",
+        type=positive,
+        default=0,
+        metavar="N",
+        help="refine towards the patterns; needs a thickness; 30 is usually enough",
+    )
+    _add_passes(command)
+
+
+def _add_reports(parser: CommandParser) -> None:
+    command = parser.add_command(
+        "report",
+        "train.commands.reports:report",
+        summary="write a run's report.html again",
+        examples=("python -m train report runs/quickstart",),
+    )
+    _add_run_dir(command)
+
+    command = parser.add_command(
+        "scaling",
+        "train.commands.reports:scaling",
+        summary="predict the job's efficiency on many ranks, or compare finished runs",
+        examples=(
+            "python -m train scaling configs/paper.yaml --ranks 1..27600 --out scaling.png",
+            "python -m train scaling configs/summit.yaml --samples 12153 --json",
+            "python -m train scaling --compare runs/one-rank runs/two-ranks",
+        ),
+    )
+    command.add_argument("config", type=Path, nargs="?", metavar="CONFIG", help="an experiment's YAML file")
+    command.add_argument(
+        "--compare",
+        type=Path,
+        nargs="+",
+        metavar="RUN_DIR",
+        help="speed-ups of finished runs on different numbers of ranks",
+    )
+    _add_overrides(command)
+    command.add_argument("--ranks", default="1..27600", help="1..N, or numbers separated by commas")
+    command.add_argument("--machine", type=Path, metavar="FILE.yaml", help="default: Summit")
+    command.add_argument(
+        "--run", type=Path, metavar="RUN_DIR", dest="run_dir", help="take a step's time from this run's metrics"
+    )
+    command.add_argument("--samples", type=int, metavar="N", help="training samples; default: those of the dataset")
+    command.add_argument("--measured", type=Path, metavar="FILE", help="output of scripts/bench/reduction.py --json")
+    command.add_argument("--efficiency", type=float, default=0.9, help="the lowest that is worthwhile, default 0.9")
+    command.add_argument("--out", type=Path, metavar="PICTURE", help=".png, .svg or .pdf")
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_overrides(command: CommandParser) -> None:
+    command.add_argument(
+        "--set", action="append", default=[], metavar="section.key=value", dest="overrides", help="override one value"
+    )
+
+
+def _add_run_dir(command: CommandParser) -> None:
+    command.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the folder of a run")
+
+
+def _add_passes(command: CommandParser) -> None:
+    command.add_argument("--passes", type=int, metavar="N", help="predictions with dropout, per symmetry")
