@@ -1,7 +1,6 @@
 """One specimen to one sample: the simulator's story, from atoms to a stack of patterns and its electron density."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from functools import partial
 from typing import Literal
 
@@ -12,18 +11,17 @@ from threadpoolctl import threadpool_limits
 
 from namsa import checks, provenance
 from namsa.config.instrument import Detector, FrozenPhonons
-from namsa.crystals.sites import check_atoms, displaced
-from namsa.engines import dispatch as diffract
-from namsa.engines import prism
-from namsa.engines.dispatch import Engine, Progress
+from namsa.crystals.sites import check_atoms, displace_atoms
+from namsa.engines import dispatch, prism
+from namsa.engines.dispatch import EngineName
+from namsa.engines.interface import ProgressCallback
+from namsa.engines.prism import MethodName
 from namsa.physics import coherence, optics, potential, specimen
 from namsa.physics import detector as detectors
 from namsa.physics.backend import Backend, resolve, to_host
 from namsa.physics.form_factors import Table
 from namsa.physics.grid import Grid
 from namsa.sample import Sample
-
-Method = Literal["auto", "multislice", "prism"]
 
 
 # Threads take slices and probes. More of them inside a product of small matrices would be slower, and its last bits
@@ -42,8 +40,8 @@ def simulate(
     frozen_phonons: FrozenPhonons | None = None,
     precision: Literal["float32", "float64"] = "float32",
     backend: Backend = "auto",
-    engine: Engine = "auto",
-    method: Method = "auto",
+    engine: EngineName = "auto",
+    method: MethodName = "auto",
     seed: int = 0,
     detector: Detector | None = None,
     beam_tilt_mrad: tuple[float, float] = (0.0, 0.0),
@@ -54,7 +52,7 @@ def simulate(
     focal_points: int | None = None,
     projection: specimen.Projection = "infinite",
     scan_shape: tuple[int, int] | None = None,
-    on_progress: Progress = lambda stage, done, total: None,
+    on_progress: ProgressCallback = lambda stage, done, total: None,
 ) -> Sample:
     """4D-STEM patterns of `atoms` by multislice, with the specimen's projected density and potential.
 
@@ -99,24 +97,13 @@ def simulate(
     modes = coherence.modes(
         wavelength, semiangle_mrad, source_size_angstrom, source_points, focal_spread_angstrom, focal_points
     )
+    beam = optics.BeamSettings(energy_ev, semiangle_mrad, aberrations, beam_tilt_mrad, specimen_tilt_mrad)
     beams = optics.aperture(grid, energy_ev, semiangle_mrad, beam_tilt_mrad) != 0
-    beam = diffract.beam(
-        grid,
-        modes,
-        energy_ev,
-        semiangle_mrad,
-        aberrations,
-        lz / n_slices,
-        detector,
-        beam_tilt_mrad=beam_tilt_mrad,
-        specimen_tilt_mrad=specimen_tilt_mrad,
-        precision=precision,
-        xp=xp,
-        engine=engine,
+    setup = dispatch.optical_setup(
+        grid, beam, modes, lz / n_slices, detector, precision=precision, xp=xp, engine=engine
     )
-    reuse = prism.choose(method, n_slices, positions, len(modes), beams, beam.fresnel, beam.binning)
-    beam = replace(beam, reuse=reuse)
-    arguments |= {"engine": "fused" if beam.fused else "plain", "method": "prism" if reuse else "multislice"}
+    reuse = prism.choose(method, n_slices, positions, len(modes), beams, setup.fresnel, setup.binning)
+    arguments |= {"engine": setup.implementation.name, "method": "prism" if reuse else "multislice"}
     electrons = detectors.electrons(detector, positions, scan_shape)
 
     shape = tuple(row.count for row in detectors.pixels(grid, wavelength, detector))
@@ -128,16 +115,22 @@ def simulate(
     rng = np.random.default_rng(seed)
     cbed, density, projected = np.zeros((len(positions), *shape), real), np.zeros(grid.shape), np.zeros(grid.shape)
     for configuration in range(configurations):
-        thermal = displaced(atoms, frozen_phonons.displacement_angstrom(), rng) if frozen_phonons else atoms
-        on_slices = partial(on_progress, "slices")
-        seen = specimen.build(
-            thermal, grid, slice_thickness_angstrom, sigma, form_factors, dtype, xp, on_slices, projection
+        thermal = displace_atoms(atoms, frozen_phonons.displacement_angstrom(), rng) if frozen_phonons else atoms
+        sliced = specimen.build(
+            thermal,
+            grid,
+            slice_thickness_angstrom,
+            sigma,
+            form_factors,
+            dtype,
+            xp,
+            projection=projection,
+            on_slice=partial(on_progress, "slices"),
         )
-        diffract.add_patterns(
-            cbed, positions, beam, seen.slices, diffract.part(on_progress, configuration, configurations)
-        )
-        density += to_host(seen.density)
-        projected += to_host(seen.projected_potential)
+        on_part = dispatch.part_of(on_progress, configuration, configurations)
+        dispatch.add_patterns(cbed, positions, setup, sliced.slices, reuse, on_part)
+        density += to_host(sliced.density)
+        projected += to_host(sliced.projected_potential)
     density, projected = density / configurations, projected / configurations
     if configurations > 1:
         cbed /= configurations

@@ -1,9 +1,9 @@
-"""Specimen's slices to patterns: by which optics, which engine takes them there, by which method, in what batches."""
+"""Chooses the engine and the method of a simulation, and adds the patterns of all coherent probes."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -11,127 +11,158 @@ import numpy.typing as npt
 from namsa import checks
 from namsa.config.instrument import Detector
 from namsa.engines import fused, fused_gpu, multislice, prism
+from namsa.engines.interface import Engine, PlaneWaves, ProgressCallback
 from namsa.physics import optics
-from namsa.physics.backend import in_batches, to_host
 from namsa.physics.coherence import Mode
-from namsa.physics.detector import bin_matrices, collect
+from namsa.physics.detector import bin_matrices
 from namsa.physics.grid import Array, Grid
 from namsa.physics.potential import Slices
 
-Progress = Callable[[str, int, int], None]
-Engine = Literal["auto", "plain", "fused"]
-_CACHE_BYTES = 2**20  # a batch of this size stays in a core's second-level cache
-_DEVICE_BYTES = 2**28  # and one of this size keeps a GPU busy
+EngineName = Literal["auto", "plain", "fused"]
+
+
+class Implementation(NamedTuple):
+    """The classes that propagate waves through slices.
+
+    Attributes:
+        name: "plain" or "fused", as the provenance has it.
+        engine: Makes an engine of (grid, slices, propagator).
+        plane_waves: Makes plane waves of (grid, slices, propagator).
+    """
+
+    name: str
+    engine: Callable[[Grid, Slices, Array], Engine]
+    plane_waves: Callable[[Grid, Slices, Array], PlaneWaves]
+
+
+PLAIN = Implementation("plain", multislice.PlainEngine, multislice.PlainPlaneWaves)
+FUSED = Implementation("fused", fused.FusedEngine, fused.FusedPlaneWaves)
+FUSED_GPU = Implementation("fused", fused_gpu.FusedGpuEngine, multislice.PlainPlaneWaves)
+
+
+def choose_implementation(engine: EngineName, xp: Any, shape: tuple[int, int], dtype: npt.DTypeLike) -> Implementation:
+    """Chooses the classes that propagate waves. "auto" chooses the fused ones on a CPU that supports the grid.
+
+    Args:
+        engine: The requested engine.
+        xp: The array module, numpy or cupy.
+        shape: Pixels (ny, nx) of the grid.
+        dtype: Complex type of the waves.
+
+    Raises:
+        InputError: If the fused engine is requested and does not support the grid or the precision.
+    """
+    on_host = xp is np
+    supported = (fused if on_host else fused_gpu).supports(shape, dtype)
+    checks.engine(engine, shape, supported)
+    if engine == "fused" or (engine == "auto" and on_host and supported):
+        return FUSED if on_host else FUSED_GPU
+    return PLAIN
 
 
 @dataclass(frozen=True)
-class Optics:
-    """What all configurations of a specimen share, on the host or the device.
+class OpticalSetup:
+    """What all thermal configurations of a specimen share. Arrays are on the host or the device.
 
-    lens: of a mode, (ny, nx) complex, zero frequency first; fresnel: the propagator over a slice, likewise
-    binning: the detector's matrices, as `detector.collect` has them
-    fused, reuse: what was chosen of engines and methods
+    Attributes:
+        grid: The sampling of the waves.
+        beam: The electron beam and its lens.
+        modes: The coherent probes.
+        fresnel: The propagator over one slice, (ny, nx) complex, zero frequency first.
+        binning: The detector's matrices as `namsa.physics.detector.bin_matrices` makes them. `None` without detector.
+        implementation: The classes that propagate waves.
+        xp: The array module, numpy or cupy.
     """
 
     grid: Grid
+    beam: optics.BeamSettings
     modes: list[Mode]
-    lens: Callable[[Mode], Array]
     fresnel: Array
     binning: tuple[Array, Array] | None
-    fused: bool
-    reuse: prism.Reuse | None = None
+    implementation: Implementation
+    xp: Any
+
+    def lens(self, mode: Mode) -> Array:
+        """Returns the lens of a mode with the mode's share of the beam, (ny, nx) complex, zero frequency first."""
+        beam = self.beam
+        defocused = {**beam.aberrations, "C10": beam.aberrations.get("C10", 0.0) + mode.c10}
+        wave = optics.lens(self.grid, beam.energy_ev, beam.semiangle_mrad, defocused, beam.beam_tilt_mrad)
+        return self.xp.asarray((np.sqrt(mode.share) * wave).astype(self.fresnel.dtype))
 
 
-def beam(
+def optical_setup(
     grid: Grid,
+    beam: optics.BeamSettings,
     modes: list[Mode],
-    energy_ev: float,
-    semiangle_mrad: float,
-    aberrations: Mapping[str, float],
     slice_thickness_angstrom: float,
     detector: Detector | None,
     *,
-    beam_tilt_mrad: tuple[float, float],
-    specimen_tilt_mrad: tuple[float, float],
     precision: Literal["float32", "float64"] = "float32",
     xp: Any = np,
-    engine: Engine = "auto",
-) -> Optics:
-    """The probes of `modes`, the way through a slice and the detector. Raises InputError where no `engine` can."""
+    engine: EngineName = "auto",
+) -> OpticalSetup:
+    """Computes the propagator and the detector's matrices, and chooses the engine.
+
+    Args:
+        grid: The sampling of the waves.
+        beam: The electron beam and its lens.
+        modes: The coherent probes.
+        slice_thickness_angstrom: Thickness of each slice, Å.
+        detector: The detector. `None` leaves patterns on the reciprocal grid.
+        precision: Precision of waves and patterns.
+        xp: The array module, numpy or cupy.
+        engine: The requested engine.
+
+    Raises:
+        InputError: If the engine does not support the grid, or beam, detector and grid do not fit.
+    """
     real, dtype = np.dtype(precision), np.result_type(precision, np.complex64)
-    wavelength = optics.wavelength_angstrom(energy_ev)
-
-    def lens(mode: Mode) -> Array:
-        defocused = {**aberrations, "C10": aberrations.get("C10", 0.0) + mode.c10}
-        wave = optics.lens(grid, energy_ev, semiangle_mrad, defocused, beam_tilt_mrad)
-        return xp.asarray((np.sqrt(mode.share) * wave).astype(dtype))
-
-    tilt = optics.specimen_tilt(grid, specimen_tilt_mrad, slice_thickness_angstrom)
+    wavelength = optics.wavelength_angstrom(beam.energy_ev)
+    tilt = optics.specimen_tilt(grid, beam.specimen_tilt_mrad, slice_thickness_angstrom)
     propagator = multislice.propagator(grid, wavelength, slice_thickness_angstrom)
     fresnel = xp.asarray((propagator * tilt).astype(dtype))
-    binning = bin_matrices(grid, wavelength, detector) if detector else None
-    binning = binning and (xp.asarray(binning[0].astype(real)), xp.asarray(binning[1].astype(real)))
-    return Optics(grid, modes, lens, fresnel, binning, fuses(engine, xp, grid.shape, dtype))
-
-
-def fuses(engine: Engine, xp: Any, shape: tuple[int, int], dtype: npt.DTypeLike) -> bool:
-    """Whether the fused engine is to be taken; "auto" takes it on a CPU that can. Raises InputError where none can."""
-    supported = (fused if xp is np else fused_gpu).supports(shape, dtype)
-    checks.engine(engine, shape, supported)
-    return engine == "fused" or (engine == "auto" and xp is np and supported)
+    binning = None
+    if detector:
+        rows, columns = bin_matrices(grid, wavelength, detector)
+        binning = xp.asarray(rows.astype(real)), xp.asarray(columns.astype(real))
+    implementation = choose_implementation(engine, xp, grid.shape, dtype)
+    return OpticalSetup(grid, beam, modes, fresnel, binning, implementation, xp)
 
 
 def add_patterns(
     cbed: npt.NDArray[Any],
     positions: npt.NDArray[np.float64],
-    beam: Optics,
+    setup: OpticalSetup,
     slices: Slices,
-    on_progress: Progress,
+    reuse: prism.PlaneWaveReuse | None = None,
+    on_progress: ProgressCallback = lambda stage, done, total: None,
 ) -> None:
-    """Adds to `cbed` (n, dy, dx), on the host, what each position's probes, a mode each, make of `slices`.
+    """Adds to `cbed` the patterns of all modes at all positions.
 
-    Plane waves to be reused take the plain way on a GPU, where the fused engine has none.
+    Args:
+        cbed: Patterns (n, dy, dx) on the host, changed in place.
+        positions: Probe positions (n, 2) as (y, x), Å.
+        setup: Lenses, propagator and detector.
+        slices: The specimen's transmission functions.
+        reuse: Settings of PRISM. `None` propagates every probe.
+        on_progress: Called as `on_progress(stage, done, total)`.
     """
-    on_host = isinstance(beam.fresnel, np.ndarray)
-    module = fused if beam.fused and on_host else multislice
-    of_lens: Callable[[Array], multislice.Scan] | None = None
-    if beam.reuse:
-        waves, on_beams = module.plane_waves(beam.grid, slices, beam.fresnel), partial(on_progress, "plane waves")
-        of_lens = prism.engine(beam.grid, waves, beam.fresnel, beam.reuse.beams, beam.reuse.wanted, on_beams)
-    elif on_host or not beam.fused:
-        of_lens = module.engine(beam.grid, slices, beam.fresnel)
-    for index, mode in enumerate(beam.modes):
-        lens, at = beam.lens(mode), positions + mode.shift
-        on_probes = partial(part(on_progress, index, len(beam.modes)), "probes")
-        if of_lens:
-            _in_batches(cbed, at, of_lens(lens), _batch(beam, lens), beam.binning, on_host, on_probes)
-        else:
-            fused_gpu.diffract(cbed, at, beam.grid, lens, slices, beam.fresnel, beam.binning, on_probes)
+    engine = _engine(setup, slices, reuse, on_progress)
+    for index, mode in enumerate(setup.modes):
+        on_probes = partial(part_of(on_progress, index, len(setup.modes)), "probes")
+        engine.prepare(setup.lens(mode)).add_patterns(cbed, positions + mode.shift, setup.binning, on_probes)
 
 
-def part(on_progress: Progress, index: int, count: int) -> Progress:
-    """Progress in part `index` of `count` equal ones, as progress of the whole."""
+def _engine(
+    setup: OpticalSetup, slices: Slices, reuse: prism.PlaneWaveReuse | None, on_progress: ProgressCallback
+) -> Engine:
+    """Returns the engine of one specimen."""
+    if reuse is None:
+        return setup.implementation.engine(setup.grid, slices, setup.fresnel)
+    plane_waves = setup.implementation.plane_waves(setup.grid, slices, setup.fresnel)
+    return prism.PrismEngine(setup.grid, plane_waves, setup.fresnel, reuse, partial(on_progress, "plane waves"))
+
+
+def part_of(on_progress: ProgressCallback, index: int, count: int) -> ProgressCallback:
+    """Returns a callback that reports the progress of part `index` of `count` equal parts as that of the whole."""
     return lambda stage, done, total: on_progress(stage, index * total + done, count * total)
-
-
-def _batch(beam: Optics, lens: Array) -> int:
-    if beam.reuse:
-        return beam.reuse.batch
-    return max(1, (_CACHE_BYTES if isinstance(lens, np.ndarray) else _DEVICE_BYTES) // lens.nbytes)
-
-
-def _in_batches(
-    cbed: npt.NDArray[Any],
-    positions: npt.NDArray[np.float64],
-    patterns: multislice.Scan,
-    batch: int,
-    binning: tuple[Array, Array] | None,
-    on_host: bool,
-    on_probes: Callable[[int, int], None],
-) -> None:
-    """Batches write to their own rows, so that the result does not depend on the number of threads."""
-
-    def work(rows: slice) -> None:
-        cbed[rows] += to_host(collect(patterns(positions[rows]), binning))
-
-    in_batches(work, len(positions), batch, on_host, on_probes)

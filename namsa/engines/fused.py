@@ -8,12 +8,12 @@ is put in that order once, here. The propagator carries the inverse transforms' 
 
 import ctypes
 import importlib.util
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from namsa.engines.interface import BatchedProbes, waves_per_batch
 from namsa.errors import InputError, WorkError
 from namsa.physics.grid import Grid
 from namsa.physics.potential import Slices
@@ -21,9 +21,6 @@ from namsa.physics.potential import Slices
 Reals = npt.NDArray[np.floating[Any]]
 Complexes = npt.NDArray[np.complexfloating[Any, Any]]
 Integers = npt.NDArray[np.integer[Any]]
-Scan = Callable[[npt.NDArray[np.float64]], Reals]
-
-_Planned = tuple[Callable[[Complexes, Complexes], tuple[Reals, Reals]], Callable[[Reals], Complexes]]
 
 LIBRARY = "_namsa_fused"  # as hatch_build.py installs it
 _LEVELS = 32  # as in fused.c
@@ -40,7 +37,7 @@ class _Transform(ctypes.Structure):
     )
 
 
-class _Plan(ctypes.Structure):
+class _FusedPlan(ctypes.Structure):
     _fields_ = (
         ("y", _Transform),
         ("x", _Transform),
@@ -68,9 +65,9 @@ def _load() -> ctypes.CDLL | None:
         return None
     library = ctypes.CDLL(found.origin)  # its calls release the interpreter's lock
     pointer = ctypes.c_void_p
-    library.fused_patterns.argtypes = (ctypes.POINTER(_Plan), ctypes.c_int, pointer, pointer, pointer, pointer)
+    library.fused_patterns.argtypes = (ctypes.POINTER(_FusedPlan), ctypes.c_int, pointer, pointer, pointer, pointer)
     library.fused_patterns.restype = None
-    if library.fused_plan_bytes() != ctypes.sizeof(_Plan):
+    if library.fused_plan_bytes() != ctypes.sizeof(_FusedPlan):
         raise WorkError(f"{found.origin} is of another namsa: install it again (in a checkout: scripts/uv sync)")
     return library
 
@@ -104,125 +101,141 @@ def radices(n: int) -> list[int]:
     return found
 
 
-def engine(
-    grid: Grid, slices: Slices, fresnel: Complexes, *, vectors: int | None = None
-) -> Callable[[Complexes], Scan]:
-    """lens -> positions (n, 2) in Å -> patterns (n, ny, nx), zero frequency in the centre; threads may share it.
+class FusedEngine:
+    """Multislice by the compiled loops of fused.c.
 
-    lens, fresnel: (ny, nx) complex, zero frequency first; the patterns are of fresnel's precision
-    vectors: width in bytes, no more than `vector_bytes()`, which it is if not given
+    Args:
+        grid: The sampling of the waves.
+        slices: The specimen's transmission functions.
+        fresnel: The propagator over one slice, (ny, nx) complex, zero frequency first. Patterns have its precision.
+        vectors: Width of the processor's vectors in bytes, at most `vector_bytes()`, which is the default.
 
-    Raises InputError for a grid that is not supported.
+    Raises:
+        InputError: If the grid is not supported, or namsa was installed without its compiled engine.
     """
-    planned = _planner(grid, slices, fresnel, vectors)
-    ky, kx = grid.frequencies()
 
-    def scan(lens: Complexes) -> Scan:
-        run, _ = planned(lens)
+    def __init__(self, grid: Grid, slices: Slices, fresnel: Complexes, *, vectors: int | None = None) -> None:
+        if _library is None:
+            raise InputError("namsa was installed without its compiled engine: use the plain engine")
+        if not supports(grid.shape):
+            raise InputError(f"grid_shape {grid.shape} has prime factors beyond 7: use the plain engine")
+        self.library = _library
+        self.grid = grid
+        self.fresnel = fresnel
+        self.real = fresnel.real.dtype
+        self.lanes = (vectors or vector_bytes()) // self.real.itemsize
+        self.padded_y, self.padded_x = (-(-n // self.lanes) * self.lanes for n in grid.shape)
+        self.order_y, order_x = (digit_reversed(n) for n in grid.shape)
+        self.twiddles = [_twiddles(n, fresnel.dtype) for n in grid.shape]
+        self.slice_order = np.asarray(slices.order, dtype=np.intc)
+        # In one piece, which NumPy asks the system to lay out on large pages.
+        layout = (len(slices.transmissions), self.padded_y // self.lanes, grid.shape[1], 2, self.lanes)
+        self.transmissions = _aligned(layout, self.real)
+        for waves, t in zip(self.transmissions, slices.transmissions, strict=True):
+            _conjugated_rows(t, order_x, waves)
 
-        def patterns(positions: npt.NDArray[np.float64]) -> Reals:
-            ramps_y = np.exp(-2j * np.pi * positions[:, :1] * ky[:, 0])
-            return run(ramps_y, np.exp(-2j * np.pi * positions[:, 1:] * kx[0]))[0]
-
-        return patterns
-
-    return scan
-
-
-def plane_waves(
-    grid: Grid, slices: Slices, fresnel: Complexes, *, vectors: int | None = None
-) -> Callable[[npt.NDArray[np.int64]], Complexes]:
-    """Flat indices (n,) on the grid -> the exit waves (n, ny, nx) of the plane waves there, each of amplitude 1.
-
-    Within the band limit: beyond, where the propagator is zero, there is none. Arguments and errors as in `engine`.
-    """
-    # A probe whose ramps light one place of the grid; what the workspace holds after it is its exit wave.
-    run, waves = _planner(grid, slices, fresnel, vectors)((fresnel != 0).astype(fresnel.dtype))
-    ny, nx = grid.shape
-
-    def exits(indices: npt.NDArray[np.int64]) -> Complexes:
-        out = np.empty((len(indices), ny, nx), fresnel.dtype)
-        for wave, index in zip(out, indices, strict=True):
-            row, column = (np.arange(n)[None] == i for n, i in zip(grid.shape, divmod(int(index), nx), strict=True))
-            wave[...] = waves(run(row, column)[1])
-        return out
-
-    return exits
+    def prepare(self, lens: Complexes) -> "FusedProbes":
+        """Returns the probes of `lens` (ny, nx); see `namsa.engines.interface.Engine.prepare`."""
+        return FusedProbes(self, lens)
 
 
-def _planner(grid: Grid, slices: Slices, fresnel: Complexes, vectors: int | None) -> Callable[[Complexes], _Planned]:
-    """lens -> (run, waves).
+class FusedProbes(BatchedProbes):
+    """The probes of one lens, propagated by a `FusedEngine`."""
 
-    run: ramps (n, ny) and (n, nx), of which a probe is the product with the lens -> (patterns, workspace)
-    waves: a workspace -> the last probe's exit wave (ny, nx), zero frequency first
-    """
-    library = _library
-    if library is None:
-        raise InputError("namsa was installed without its compiled engine: use the plain engine")
-    if not supports(grid.shape):
-        raise InputError(f"grid_shape {grid.shape} has prime factors beyond 7: use the plain engine")
-    ny, nx = grid.shape
-    dtype, real = fresnel.dtype, fresnel.real.dtype
-    lanes = (vectors or vector_bytes()) // real.itemsize
-    padded_y, padded_x = (-(-n // lanes) * lanes for n in grid.shape)
-    order_y, order_x = digit_reversed(ny), digit_reversed(nx)
-    twiddles = [_twiddles(n, dtype) for n in grid.shape]
-    # In one piece, which NumPy asks the system to lay out on large pages.
-    transmissions = _aligned((len(slices.transmissions), padded_y // lanes, nx, 2, lanes), real)
-    for waves, t in zip(transmissions, slices.transmissions, strict=True):
-        _conjugated_rows(t, order_x, waves)
-
-    def planned(lens: Complexes) -> _Planned:
-        lit = np.zeros(padded_x, dtype=bool)
-        lit[:nx] = ((lens != 0) | (fresnel != 0)).any(axis=0)
+    def __init__(self, engine: FusedEngine, lens: Complexes) -> None:
+        super().__init__(waves_per_batch(lens), on_host=True)
+        (ny, nx), lanes, order_y = engine.grid.shape, engine.lanes, engine.order_y
+        lit = np.zeros(engine.padded_x, dtype=bool)
+        lit[:nx] = ((lens != 0) | (engine.fresnel != 0)).any(axis=0)
         kept = lit.reshape(-1, lanes).any(axis=1)
         group = np.flatnonzero(kept).astype(np.intc)
         # How much of y's last level passes on, (radix, nx), and of x's first level takes, (radix,).
-        passed = (fresnel[order_y] != 0).reshape(-1, radices(ny)[-1], nx).any(axis=0)
+        passed = (engine.fresnel[order_y] != 0).reshape(-1, radices(ny)[-1], nx).any(axis=0)
         taken = lit[:nx].reshape(radices(nx)[0], -1).any(axis=1)
         arrays = (
             np.array([_dark(passed[:, g * lanes : (g + 1) * lanes].any(axis=1)) for g in group], dtype=np.intc),
             group,
             np.where(kept, np.cumsum(kept) - 1, -1).astype(np.intc),
             ((order_y + ny // 2) % ny).astype(np.intc),
-            np.asarray(slices.order, dtype=np.intc),
-            np.array([t.ctypes.data for t in transmissions], dtype=np.uintp),
-            _waves(lens[order_y], lanes, real, group),
-            _waves(fresnel[order_y] / (ny * nx), lanes, real, group),
+            engine.slice_order,
+            np.array([t.ctypes.data for t in engine.transmissions], dtype=np.uintp),
+            _waves(lens[order_y], lanes, engine.real, group),
+            _waves(engine.fresnel[order_y] / (ny * nx), lanes, engine.real, group),
         )
-        plan = _Plan(
-            *(_transform(n, w) for n, w in zip(grid.shape, twiddles, strict=True)),
-            real.itemsize,
+        self._engine = engine
+        self._group = group
+        self._arrays = arrays  # kept alive: the plan only holds their addresses
+        self._plan = _FusedPlan(
+            *(_transform(n, w) for n, w in zip(engine.grid.shape, engine.twiddles, strict=True)),
+            engine.real.itemsize,
             lanes,
-            padded_y,
-            padded_x,
+            engine.padded_y,
+            engine.padded_x,
             len(group),
-            len(slices.order),
+            len(engine.slice_order),
             _dark(taken),
             *(array.ctypes.data for array in arrays),
         )
-        plan.alive = twiddles, transmissions, arrays  # the plan itself holds their addresses only
 
-        def run(along_y: Complexes, along_x: Complexes) -> tuple[Reals, Reals]:
-            n = len(along_y)
-            ramps_y, ramps_x = along_y[:, order_y].astype(dtype, order="C"), _waves(along_x, lanes, real, group)
-            workspace = _aligned((len(group) * padded_y + padded_x, 2, lanes), real)
-            workspace[...] = 0
-            out = np.empty((n, ny, nx), real)
-            library.fused_patterns(
-                ctypes.byref(plan), n, *(array.ctypes.data for array in (ramps_y, ramps_x, workspace, out))
-            )
-            return out, workspace
+    def patterns(self, positions: npt.NDArray[np.float64]) -> Reals:
+        """Returns the patterns (n, ny, nx) of probes at `positions` (n, 2), in the precision of the propagator."""
+        ky, kx = self._engine.grid.frequencies()
+        ramps_y = np.exp(-2j * np.pi * positions[:, :1] * ky[:, 0])
+        return self.run(ramps_y, np.exp(-2j * np.pi * positions[:, 1:] * kx[0]))[0]
 
-        def waves(workspace: Reals) -> Complexes:
-            columns = workspace[: len(group) * padded_y].reshape(-1, padded_y, 2, lanes)[:, :ny].swapaxes(0, 1)
-            wave = np.zeros((ny, padded_x // lanes, lanes), dtype)
-            wave[order_y[:, None], group] = columns[:, :, 0] + 1j * columns[:, :, 1]
-            return wave.reshape(ny, padded_x)[:, :nx]
+    def run(self, along_y: Complexes, along_x: Complexes) -> tuple[Reals, Reals]:
+        """Propagates probes that are products of the lens and a ramp along each axis.
 
-        return run, waves
+        Args:
+            along_y: Ramps (n, ny).
+            along_x: Ramps (n, nx).
 
-    return planned
+        Returns:
+            The patterns (n, ny, nx), and the workspace, which holds the last probe's exit wave.
+        """
+        engine, n = self._engine, len(along_y)
+        ramps_y = along_y[:, engine.order_y].astype(engine.fresnel.dtype, order="C")
+        ramps_x = _waves(along_x, engine.lanes, engine.real, self._group)
+        workspace = _aligned((len(self._group) * engine.padded_y + engine.padded_x, 2, engine.lanes), engine.real)
+        workspace[...] = 0
+        out = np.empty((n, *engine.grid.shape), engine.real)
+        pointers = (array.ctypes.data for array in (ramps_y, ramps_x, workspace, out))
+        engine.library.fused_patterns(ctypes.byref(self._plan), n, *pointers)
+        return out, workspace
+
+    def exit_wave(self, workspace: Reals) -> Complexes:
+        """Returns the exit wave (ny, nx), zero frequency first, that `run` has left in `workspace`."""
+        engine, (ny, nx) = self._engine, self._engine.grid.shape
+        columns = workspace[: len(self._group) * engine.padded_y].reshape(-1, engine.padded_y, 2, engine.lanes)
+        columns = columns[:, :ny].swapaxes(0, 1)
+        wave = np.zeros((ny, engine.padded_x // engine.lanes, engine.lanes), engine.fresnel.dtype)
+        wave[engine.order_y[:, None], self._group] = columns[:, :, 0] + 1j * columns[:, :, 1]
+        return wave.reshape(ny, engine.padded_x)[:, :nx]
+
+
+class FusedPlaneWaves:
+    """Plane waves propagated by the compiled loops of fused.c.
+
+    They must lie within the band limit: beyond it the propagator is zero, and so are their exit waves. Arguments and
+    errors as `FusedEngine`.
+    """
+
+    def __init__(self, grid: Grid, slices: Slices, fresnel: Complexes, *, vectors: int | None = None) -> None:
+        self._shape = grid.shape
+        self._dtype = fresnel.dtype
+        engine = FusedEngine(grid, slices, fresnel, vectors=vectors)
+        self._probes = engine.prepare((fresnel != 0).astype(fresnel.dtype))
+
+    def exit_waves(self, indices: npt.NDArray[np.int64]) -> Complexes:
+        """Returns exit waves (n, ny, nx); see `namsa.engines.interface.PlaneWaves.exit_waves`.
+
+        A plane wave is a probe whose ramps are zero except at one frequency.
+        """
+        (ny, nx), out = self._shape, np.empty((len(indices), *self._shape), self._dtype)
+        for wave, index in zip(out, indices, strict=True):
+            row, column = (np.arange(n)[None] == i for n, i in zip((ny, nx), divmod(int(index), nx), strict=True))
+            wave[...] = self._probes.exit_wave(self._probes.run(row, column)[1])
+        return out
 
 
 def digit_reversed(n: int) -> Integers:

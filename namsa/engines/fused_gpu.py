@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -276,75 +276,135 @@ def device_launch(plan: Plan) -> Launch:
     return launch
 
 
-def diffract(
-    cbed: npt.NDArray[Any],
-    positions: npt.NDArray[np.float64],
-    grid: Grid,
-    lens: Array,
-    slices: Slices,
-    fresnel: Array,
-    binning: Any,
-    on_probes: Callable[[int, int], None],
-    batch: int | None = None,
-) -> None:
-    """Adds every probe's pattern to `cbed` (n, dy, dx) on the host; `lens`, `slices` and `fresnel` are on the device.
+class FusedGpuEngine:
+    """Multislice by the kernels of fused_gpu.cu, on the current CUDA device.
 
-    Raises InputError where the device's shared memory is too small for the grid.
-
-    One stream computes and another copies to page-locked memory, from where a few threads add to `cbed`.
+    Args:
+        grid: The sampling of the waves.
+        slices: The specimen's transmission functions, on the device.
+        fresnel: The propagator over one slice, (ny, nx) complex64 on the device, zero frequency first.
+        batch: Probes per batch; by default as many as `batch_size` chooses.
     """
-    import cupy
-    import cupyx
 
-    plan = device_plan(lens, fresnel)
-    if plan is None:
-        raise InputError(f"this GPU has too little shared memory for a grid of {grid.shape}: use engine 'plain'")
-    free_bytes = cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
-    size = batch_size(plan, len(positions), free_bytes, batch)
-    shared, launch = operands(plan, lens, fresnel, cupy), device_launch(plan)
-    # What the kernels take on trust; no copy where it holds.
-    slices = replace(slices, transmissions=[cupy.ascontiguousarray(t, np.complex64) for t in slices.transmissions])
-    waves = cupy.empty((size, plan.y.n, plan.pitch), np.complex64)
-    stacks = [cupy.zeros((size, *grid.shape), np.float32) for _ in range(_IN_FLIGHT)]
-    landings = [cupyx.empty_pinned((size, *cbed.shape[1:]), np.float32) for _ in range(_IN_FLIGHT)]
-    threads = min(_COPY_THREADS, available_cores())
-    cupy.cuda.get_current_stream().synchronize()  # what lens, slices and fresnel were made on
-    computing, copying = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
-    in_flight: deque[tuple[int, list[Future[None]], Any]] = deque()
-    done = 0
+    def __init__(self, grid: Grid, slices: Slices, fresnel: Array, *, batch: int | None = None) -> None:
+        import cupy
 
-    def add(copied: Any, rows: npt.NDArray[Any], landed: npt.NDArray[Any]) -> None:
-        copied.synchronize()
-        rows += landed
+        self.grid = grid
+        self.fresnel = fresnel
+        self.batch = batch
+        # The kernels take layout and type for granted. Nothing is copied where these are right.
+        contiguous = [cupy.ascontiguousarray(t, np.complex64) for t in slices.transmissions]
+        self.slices = replace(slices, transmissions=contiguous)
 
-    def finish_oldest() -> None:
-        nonlocal done
-        count, additions, _ = in_flight.popleft()
-        for addition in additions:
+    def prepare(self, lens: Array) -> "FusedGpuProbes":
+        """Returns the probes of `lens` (ny, nx); see `namsa.engines.interface.Engine.prepare`.
+
+        Raises:
+            InputError: If the device's shared memory is too small for the grid.
+        """
+        return FusedGpuProbes(self, lens)
+
+
+class FusedGpuProbes:
+    """The probes of one lens, propagated by a `FusedGpuEngine`."""
+
+    def __init__(self, engine: FusedGpuEngine, lens: Array) -> None:
+        import cupy
+
+        plan = device_plan(lens, engine.fresnel)
+        if plan is None:
+            raise InputError(
+                f"this GPU has too little shared memory for a grid of {engine.grid.shape}: use engine 'plain'"
+            )
+        self._engine = engine
+        self._plan = plan
+        self._operands = operands(plan, lens, engine.fresnel, cupy)
+        self._launch = device_launch(plan)
+
+    def patterns(self, positions: npt.NDArray[np.float64]) -> Array:
+        """Returns the patterns (n, ny, nx) float32, on the device, of probes at `positions` (n, 2), in one batch."""
+        import cupy
+
+        waves = cupy.empty((len(positions), self._plan.y.n, self._plan.pitch), np.complex64)
+        patterns = cupy.zeros((len(positions), *self._engine.grid.shape), np.float32)
+        self._propagate(positions, waves, patterns)
+        return patterns
+
+    def add_patterns(
+        self,
+        cbed: npt.NDArray[Any],
+        positions: npt.NDArray[np.float64],
+        binning: tuple[Array, Array] | None,
+        on_probes: Callable[[int, int], None],
+    ) -> None:
+        """Adds the patterns that the detector records to `cbed`; see `namsa.engines.interface.Probes.add_patterns`.
+
+        One stream computes. Another copies to page-locked memory, from where a few threads add to `cbed`.
+
+        Raises:
+            WorkError: If the device's free memory does not hold one probe.
+        """
+        import cupy
+        import cupyx
+
+        free_bytes = cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
+        size = batch_size(self._plan, len(positions), free_bytes, self._engine.batch)
+        waves = cupy.empty((size, self._plan.y.n, self._plan.pitch), np.complex64)
+        stacks = [cupy.zeros((size, *self._engine.grid.shape), np.float32) for _ in range(_IN_FLIGHT)]
+        landings = [cupyx.empty_pinned((size, *cbed.shape[1:]), np.float32) for _ in range(_IN_FLIGHT)]
+        threads = min(_COPY_THREADS, available_cores())
+        cupy.cuda.get_current_stream().synchronize()  # lens, slices and fresnel were made on this stream
+        computing, copying = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
+        in_flight: deque[_Batch] = deque()
+        done = 0
+        with ThreadPoolExecutor(threads) as pool:
+            for turn, start in enumerate(range(0, len(positions), size)):
+                if len(in_flight) == _IN_FLIGHT:
+                    done += in_flight.popleft().finish()
+                    on_probes(done, len(positions))
+                rows = cbed[start : start + size]
+                stack, landing = (buffers[turn % _IN_FLIGHT][: len(rows)] for buffers in (stacks, landings))
+                with computing:
+                    self._propagate(positions[start : start + size], waves[: len(rows)], stack)
+                    collected = detector.collect(stack, binning)
+                    computed = computing.record()
+                copying.wait_event(computed)
+                collected.get(stream=copying, out=landing, blocking=False)
+                copied = copying.record()
+                parts = np.array_split(np.arange(len(rows)), threads)
+                additions = [
+                    pool.submit(_add, copied, rows[part[0] : part[-1] + 1], landing[part[0] : part[-1] + 1])
+                    for part in parts
+                    if len(part)
+                ]
+                in_flight.append(_Batch(len(rows), additions, collected))
+            while in_flight:
+                done += in_flight.popleft().finish()
+                on_probes(done, len(positions))
+
+    def _propagate(self, positions: npt.NDArray[np.float64], waves: Array, patterns: Array) -> None:
+        """Enqueues one batch on the current stream; `waves` is scratch, `patterns` is written (see `propagate`)."""
+        import cupy
+
+        ramp = ramps(self._plan, self._engine.grid, cupy.asarray(positions), cupy)
+        propagate(self._launch, self._operands, self._engine.slices, ramp, waves, patterns)
+
+
+class _Batch(NamedTuple):
+    """A batch that is being copied and added: its probes, the additions, and the array to keep until it is copied."""
+
+    probes: int
+    additions: list[Future[None]]
+    collected: Array
+
+    def finish(self) -> int:
+        """Waits until the batch has been added; returns the number of its probes."""
+        for addition in self.additions:
             addition.result()
-        done += count
-        on_probes(done, len(positions))
+        return self.probes
 
-    with ThreadPoolExecutor(threads) as pool:
-        for turn, start in enumerate(range(0, len(positions), size)):
-            if len(in_flight) == _IN_FLIGHT:
-                finish_oldest()
-            rows = cbed[start : start + size]
-            stack, landing = (buffers[turn % _IN_FLIGHT][: len(rows)] for buffers in (stacks, landings))
-            with computing:
-                ramp = ramps(plan, grid, cupy.asarray(positions[start : start + size]), cupy)
-                propagate(launch, shared, slices, ramp, waves[: len(rows)], stack)
-                collected = detector.collect(stack, binning)
-                computed = computing.record()
-            copying.wait_event(computed)
-            collected.get(stream=copying, out=landing, blocking=False)
-            copied = copying.record()
-            parts = np.array_split(np.arange(len(rows)), threads)
-            additions = [
-                pool.submit(add, copied, rows[part[0] : part[-1] + 1], landing[part[0] : part[-1] + 1])
-                for part in parts
-                if len(part)
-            ]
-            in_flight.append((len(rows), additions, collected))  # `collected` is kept until its copy has landed
-        while in_flight:
-            finish_oldest()
+
+def _add(copied: Any, rows: npt.NDArray[Any], landed: npt.NDArray[Any]) -> None:
+    """Adds a part of a batch on the host as soon as the copy from the device has finished."""
+    copied.synchronize()
+    rows += landed

@@ -2,53 +2,93 @@
 
 t is a slice's transmission, P = exp(−iπλΔz k²) the Fresnel propagator over its thickness, both band-limited.
 Waves are batches of probes (n, ny, nx) in reciprocal space, scaled so that Σ|ψ|² is the fraction of the beam.
-"""
 
-from collections.abc import Callable
+The plain engine works for every grid and array module. The faster engines are tested against it.
+"""
 
 import numpy as np
 import numpy.typing as npt
 
+from namsa.engines.interface import BatchedProbes, waves_per_batch
 from namsa.physics import optics
 from namsa.physics.backend import array_module, fft_module
 from namsa.physics.grid import Array, Grid
 from namsa.physics.potential import Slices
 
-Scan = Callable[[npt.NDArray[np.float64]], Array]
-PlaneWaves = Callable[[npt.NDArray[np.int64]], Array]
+
+class PlainEngine:
+    """Multislice with the FFT of SciPy or CuPy.
+
+    Args:
+        grid: The sampling of the waves.
+        slices: The specimen's transmission functions.
+        fresnel: The propagator over one slice, (ny, nx) complex, zero frequency first.
+    """
+
+    def __init__(self, grid: Grid, slices: Slices, fresnel: Array) -> None:
+        self.grid = grid
+        self.slices = slices
+        self.fresnel = fresnel
+
+    def prepare(self, lens: Array) -> "PlainProbes":
+        """Returns the probes of `lens` (ny, nx); see `namsa.engines.interface.Engine.prepare`."""
+        return PlainProbes(self, lens)
+
+
+class PlainProbes(BatchedProbes):
+    """The probes of one lens, propagated by a `PlainEngine`."""
+
+    def __init__(self, engine: PlainEngine, lens: Array) -> None:
+        super().__init__(waves_per_batch(lens), isinstance(lens, np.ndarray))
+        self._engine = engine
+        self._lens = lens
+
+    def patterns(self, positions: npt.NDArray[np.float64]) -> Array:
+        """Returns the patterns (n, ny, nx) of probes at `positions` (n, 2), in the precision of the lens."""
+        waves = optics.probes(self._lens, self._engine.grid, positions)
+        return intensity(exit_waves(waves, self._engine.slices, self._engine.fresnel))
+
+
+class PlainPlaneWaves:
+    """Plane waves propagated with the FFT of SciPy or CuPy. Arguments as `PlainEngine`."""
+
+    def __init__(self, grid: Grid, slices: Slices, fresnel: Array) -> None:
+        self.grid = grid
+        self.slices = slices
+        self.fresnel = fresnel
+
+    def exit_waves(self, indices: npt.NDArray[np.int64]) -> Array:
+        """Returns exit waves (n, ny, nx); see `namsa.engines.interface.PlaneWaves.exit_waves`."""
+        xp = array_module(self.fresnel)
+        waves = xp.zeros((len(indices), self.fresnel.size), self.fresnel.dtype)
+        waves[xp.arange(len(indices)), xp.asarray(indices)] = 1
+        return exit_waves(waves.reshape(-1, *self.grid.shape), self.slices, self.fresnel)
 
 
 def propagator(grid: Grid, wavelength: float, distance_angstrom: float) -> npt.NDArray[np.complex128]:
-    """Band-limited Fresnel propagator, (ny, nx), zero frequency first."""
+    """Returns the band-limited Fresnel propagator over a distance.
+
+    Args:
+        grid: The sampling of the waves.
+        wavelength: Electron wavelength, Å.
+        distance_angstrom: Distance along the beam, Å.
+
+    Returns:
+        P(k), (ny, nx), zero frequency first.
+    """
     along_y, along_x = (np.exp(-1j * np.pi * wavelength * distance_angstrom * k**2) for k in grid.frequencies())
     return (grid.antialias() * along_y) * along_x
 
 
-def engine(grid: Grid, slices: Slices, fresnel: Array) -> Callable[[Array], Scan]:
-    """lens -> positions (n, 2) in Å -> patterns (n, ny, nx), zero frequency in the centre; threads may share it.
-
-    lens, fresnel: (ny, nx) complex, zero frequency first. For every grid and array module, and what the faster engines
-    are held against.
-    """
-    return lambda lens: lambda positions: intensity(exit_waves(optics.probes(lens, grid, positions), slices, fresnel))
-
-
-def plane_waves(grid: Grid, slices: Slices, fresnel: Array) -> PlaneWaves:
-    """Flat indices (n,) on the grid -> the exit waves (n, ny, nx) of the plane waves there, each of amplitude 1."""
-    xp = array_module(fresnel)
-
-    def exits(indices: npt.NDArray[np.int64]) -> Array:
-        waves = xp.zeros((len(indices), fresnel.size), fresnel.dtype)
-        waves[xp.arange(len(indices)), xp.asarray(indices)] = 1
-        return exit_waves(waves.reshape(-1, *grid.shape), slices, fresnel)
-
-    return exits
-
-
 def exit_waves(waves: Array, slices: Slices, fresnel: Array) -> Array:
-    """The waves behind the last slice, in reciprocal space; `waves` (n, ny, nx) is overwritten.
+    """Returns the waves behind the last slice, in reciprocal space.
 
-    After the last slice the wave already is in reciprocal space, where it is measured: no transform is wasted.
+    Patterns are measured in reciprocal space, so the last slice needs no transform back.
+
+    Args:
+        waves: Waves at the entrance, (n, ny, nx) in reciprocal space, zero frequency first; overwritten.
+        slices: The specimen's transmission functions.
+        fresnel: The propagator over one slice, (ny, nx).
     """
     fft = fft_module(waves)
     for index in slices.order:
@@ -60,5 +100,5 @@ def exit_waves(waves: Array, slices: Slices, fresnel: Array) -> Array:
 
 
 def intensity(waves: Array) -> Array:
-    """|ψ|² with the zero frequency in the centre, (n, ny, nx)."""
+    """Returns |ψ|² of `waves` with the zero frequency in the centre, (n, ny, nx)."""
     return fft_module(waves).fftshift(waves.real**2 + waves.imag**2, axes=(-2, -1))

@@ -1,13 +1,14 @@
-"""Plane-wave reuse: multislice once for every plane wave of the lens, and every probe as a sum of them.
+"""PRISM: multislice once for every plane wave of the lens, and every probe as a sum of them.
 
-Multislice is linear. A probe at r is the lens's plane waves b, of amplitudes ψ_b exp(−2πi k_b·r), and so its exit wave
-is the same sum over their exit waves S_b(k), the scattering matrix. That is PRISM (Ophus, Adv. Struct. Chem. Imaging 3
-(2017) 13) with interpolation factor 1: all plane waves of the periodic grid take part, and the patterns are those of
-multislice to rounding. S knows the specimen, not the lens: aberrations, defoci and source points share it.
+Multislice is linear. A probe at r is the sum of the lens's plane waves b with amplitudes ψ_b exp(−2πi k_b·r), so its
+exit wave is the same sum over their exit waves S_b(k), the scattering matrix. That is PRISM (Ophus, Adv. Struct. Chem.
+Imaging 3 (2017) 13) with interpolation factor 1: all plane waves of the periodic grid take part, and the patterns equal
+those of multislice to rounding. S depends on the specimen, not on the lens: aberrations, defoci and source points share
+it.
 
-The sum over b is one over ky for every row of the scan, then one over kx for every probe: matrix products, of which a
-raster needs far fewer than a list of positions. S has only the pixels that are seen. Where reuse pays there are fewer
-plane waves than probes, and S is smaller than the probes' exit waves together would be.
+The sum over b is a sum over ky for every row of the scan, then a sum over kx for every probe. Both are matrix products;
+a raster needs far fewer of them than a list of positions. S holds only the pixels that are detected. Where PRISM costs
+less than multislice there are fewer plane waves than probes, and S is smaller than the probes' exit waves together.
 """
 
 from collections.abc import Callable, Iterator
@@ -17,33 +18,39 @@ from typing import Any, Literal, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from namsa.engines import multislice
+from namsa.engines.interface import BatchedProbes, PlaneWaves, waves_per_batch
 from namsa.physics.backend import array_module, in_batches, to_host
 from namsa.physics.grid import Array, Grid
 
 Integers = npt.NDArray[np.int64]
 Booleans = npt.NDArray[np.bool_]
+MethodName = Literal["auto", "multislice", "prism"]
 
 LARGEST_MATRIX_BYTES = 2**31
-BATCH_BYTES = 2**25  # of patterns worked out together; for rows to share what is read of S, up to four times that
+BATCH_BYTES = 2**25  # patterns per batch; up to four times that, so that rows share what is read of S
 _BATCH_ROWS = 8
-_WAVES_BYTES = (2**20, 2**28)  # host, device: of plane waves together, as simulate has it for probes
-_PRODUCT_BYTES = (2**20, 2**28)  # host, device: of S in one product, which stays in a core's cache
-_ROWS, _PIXELS = 32, 256  # of the scan, at most, and of the pattern, at least, in one product
+_PRODUCT_BYTES = (2**20, 2**28)  # host, device: part of S per product, which stays in the cache of a core
+_ROWS = 32  # rows of the scan per product, at most
+_PIXELS = 256  # pixels of the pattern per product, at least
 
-# What an operation takes, those of the probes' propagation as the unit. Transforms beat small matrix products; and
-# twice over, because S also takes memory, and because a GPU's plane waves go the plain way.
+# Cost of an operation, relative to one of the probes' propagation. Transforms are faster than small matrix products.
+# Plane waves cost twice as much because S also takes memory, and because a GPU propagates them with the plain engine.
 PLANE_WAVE_COST = 2.0
 PRODUCT_COST = 12.0
 
 
 class Work(NamedTuple):
-    """What the cost of a specimen's patterns follows from, on whatever machine.
+    """The counts that determine the cost of a specimen's patterns, on any machine.
 
-    probes, rows: positions, and runs of them with one y
-    coherent: probes at each position, which differ in lens and shift (see `coherence.modes`)
-    beams, columns: plane waves that the lens lights, and how many kx they have
-    seen: reciprocal pixels that are worked out
+    Attributes:
+        shape: Pixels (ny, nx) of the grid.
+        slices: Slices of the specimen.
+        probes: Probe positions.
+        rows: Runs of consecutive positions with the same y.
+        coherent: Coherent probes per position, which differ in lens and shift (see `coherence.modes`).
+        beams: Plane waves that the lens lets through.
+        columns: Different kx among the plane waves.
+        pixels: Reciprocal pixels that are computed.
     """
 
     shape: tuple[int, int]
@@ -53,68 +60,116 @@ class Work(NamedTuple):
     coherent: int
     beams: int
     columns: int
-    seen: int
+    pixels: int
 
 
-class Reuse(NamedTuple):
-    """What `engine` needs to know of the lens and the detector, and how many positions to give it at once."""
+class PlaneWaveReuse(NamedTuple):
+    """What `PrismEngine` needs to know of the lens and the detector.
+
+    Attributes:
+        beams: Where any of the lenses is not zero, (ny, nx), zero frequency first.
+        pixels: The pixels to compute, (ny, nx), zero frequency first; the others stay zero (see `detected_pixels`).
+        batch: Positions per batch.
+    """
 
     beams: Booleans
-    wanted: Booleans
+    pixels: Booleans
     batch: int
 
 
 def choose(
-    method: Literal["auto", "multislice", "prism"],
+    method: MethodName,
     slices: int,
     positions: npt.NDArray[np.float64],
     coherent: int,
     beams: Booleans,
     fresnel: Array,
     matrices: tuple[Any, ...] | None,
-) -> Reuse | None:
-    """None where probes are to be propagated one by one; "auto" asks `pays`. beams: as `engine` has them."""
-    wanted = seen(fresnel, matrices)
-    work = count(slices, positions, coherent, beams, wanted)
+) -> PlaneWaveReuse | None:
+    """Chooses between PRISM and the propagation of every probe.
+
+    Args:
+        method: "auto" chooses by `pays`.
+        slices: Slices of the specimen.
+        positions: Probe positions (n, 2) as (y, x), Å.
+        coherent: Coherent probes per position.
+        beams: Plane waves of the lens, as in `PlaneWaveReuse`.
+        fresnel: The propagator over one slice, (ny, nx) complex, zero frequency first.
+        matrices: The detector's matrices (`detector.bin_matrices`), or `None`.
+
+    Returns:
+        The settings of PRISM. `None` if every probe is propagated.
+    """
+    pixels = detected_pixels(fresnel, matrices)
+    work = count_work(slices, positions, coherent, beams, pixels)
     if method == "multislice" or (method == "auto" and not pays(work, fresnel.dtype.itemsize)):
         return None
-    return Reuse(beams, wanted, batch(work.shape, fresnel.real.dtype.itemsize, work.probes // work.rows))
+    return PlaneWaveReuse(beams, pixels, batch_size(work.shape, fresnel.real.dtype.itemsize, work.probes // work.rows))
 
 
 def propagation_operations(work: Work, waves: int) -> float:
-    """Floating-point operations that take `waves` through the specimen: two transforms and two products a slice."""
+    """Returns the floating-point operations that propagate `waves`: two transforms and two products per slice."""
     pixels = work.shape[0] * work.shape[1]
     return waves * work.slices * pixels * (2 * 5 * float(np.log2(pixels)) + 2 * 6)
 
 
 def product_operations(work: Work) -> float:
-    """Floating-point operations that make all patterns of S."""
-    return 8.0 * work.coherent * work.seen * (work.rows * work.beams + work.probes * work.columns)
+    """Returns the floating-point operations that compute all patterns from S."""
+    return 8.0 * work.coherent * work.pixels * (work.rows * work.beams + work.probes * work.columns)
 
 
 def pays(work: Work, itemsize: int) -> bool:
-    """Whether reuse takes fewer operations, weighted, and S, `itemsize` bytes a number, is of a bearable size.
+    """Returns whether PRISM takes fewer weighted operations, and S fits in `LARGEST_MATRIX_BYTES`.
 
-    Counted, not measured: the choice, and with it a sample's last digits, is the same on every machine.
+    The operations are counted, not measured: the choice, and with it a sample's last digits, is the same on every
+    machine.
+
+    Args:
+        work: The counts.
+        itemsize: Bytes per number of S.
     """
     reuse = PLANE_WAVE_COST * propagation_operations(work, work.beams) + PRODUCT_COST * product_operations(work)
-    small = work.beams * work.seen * itemsize <= LARGEST_MATRIX_BYTES
+    small = work.beams * work.pixels * itemsize <= LARGEST_MATRIX_BYTES
     return small and reuse < propagation_operations(work, work.probes * work.coherent)
 
 
-def count(slices: int, positions: npt.NDArray[np.float64], coherent: int, beams: Booleans, wanted: Booleans) -> Work:
-    """The work of `positions` (n, 2), with `beams` and `wanted` as `engine` has them.
+def count_work(
+    slices: int, positions: npt.NDArray[np.float64], coherent: int, beams: Booleans, pixels: Booleans
+) -> Work:
+    """Counts the work of a simulation.
 
-    Rows are runs of positions with one y: in a list that is no raster, nearly as many as positions.
+    Rows are runs of positions with one y. A list that is no raster has nearly as many rows as positions.
+
+    Args:
+        slices: Slices of the specimen.
+        positions: Probe positions (n, 2) as (y, x), Å.
+        coherent: Coherent probes per position.
+        beams: As in `PlaneWaveReuse`.
+        pixels: As in `PlaneWaveReuse`.
     """
-    (ny, nx), lit = beams.shape, (int(np.count_nonzero(beams)), int(np.count_nonzero(beams.any(axis=0))))
-    rows = len(_run_lengths(positions[:, 0]))
-    return Work((ny, nx), slices, len(positions), rows, coherent, *lit, int(np.count_nonzero(wanted)))
+    ny, nx = beams.shape
+    return Work(
+        shape=(ny, nx),
+        slices=slices,
+        probes=len(positions),
+        rows=len(_run_lengths(positions[:, 0])),
+        coherent=coherent,
+        beams=int(np.count_nonzero(beams)),
+        columns=int(np.count_nonzero(beams.any(axis=0))),
+        pixels=int(np.count_nonzero(pixels)),
+    )
 
 
-def seen(fresnel: Array, matrices: tuple[Any, ...] | None = None) -> Booleans:
-    """The pixels that the propagator lets through and the detector's `bin_matrices` see, (ny, nx), zero frequency
-    first."""
+def detected_pixels(fresnel: Array, matrices: tuple[Any, ...] | None = None) -> Booleans:
+    """Returns the reciprocal pixels that the propagator lets through and the detector records.
+
+    Args:
+        fresnel: The propagator over one slice, (ny, nx), zero frequency first.
+        matrices: The detector's matrices (`detector.bin_matrices`). `None` if there is no detector.
+
+    Returns:
+        Mask (ny, nx), zero frequency first.
+    """
     through = to_host(fresnel) != 0
     if matrices is None:
         return through
@@ -122,86 +177,122 @@ def seen(fresnel: Array, matrices: tuple[Any, ...] | None = None) -> Booleans:
     return through & np.fft.ifftshift(np.outer(rows, columns))
 
 
-def batch(shape: tuple[int, int], itemsize: int, row: int = 1) -> int:
-    """How many positions to work out at once, in whole rows of `row` positions where that can be."""
+def batch_size(shape: tuple[int, int], itemsize: int, row: int = 1) -> int:
+    """Returns how many positions to compute together, in whole rows of `row` positions if possible.
+
+    Args:
+        shape: Pixels (ny, nx) of a pattern.
+        itemsize: Bytes per pixel.
+        row: Positions per row of the scan.
+    """
     pattern = shape[0] * shape[1] * itemsize
     count = max(1, BATCH_BYTES // pattern, min(_BATCH_ROWS * row, 4 * BATCH_BYTES // pattern))
     return count - count % row if count > row else count
 
 
 def scattering_matrix(
-    exit_waves: multislice.PlaneWaves,
+    plane_waves: PlaneWaves,
     fresnel: Array,
     beams: Integers,
     pixels: Integers,
     on_beams: Callable[[int, int], None] = lambda done, total: None,
 ) -> Array:
-    """S (n_beams, n_pixels), `exit_waves` of the plane waves `beams` at `pixels`, all flat indices on the grid.
+    """Computes the scattering matrix S.
 
-    Plane waves are propagated a few at a time, in threads on a CPU; each writes its own row.
+    Plane waves are propagated a few at a time, in threads on a CPU. Each writes its own row.
+
+    Args:
+        plane_waves: The specimen's plane waves.
+        fresnel: The propagator over one slice, (ny, nx); S has its type.
+        beams: The plane waves' flat indices (n_beams,) on the grid.
+        pixels: The pixels' flat indices (n_pixels,) on the grid.
+        on_beams: Called as `on_beams(done, total)`.
+
+    Returns:
+        Exit waves of the plane waves `beams` at `pixels`, (n_beams, n_pixels).
     """
     xp, on_host = array_module(fresnel), isinstance(fresnel, np.ndarray)
-    together = max(1, _WAVES_BYTES[not on_host] // fresnel.nbytes)
-    matrix, wanted = xp.empty((len(beams), len(pixels)), fresnel.dtype), xp.asarray(pixels)
+    matrix, columns = xp.empty((len(beams), len(pixels)), fresnel.dtype), xp.asarray(pixels)
 
     def work(part: slice) -> None:
-        matrix[part] = exit_waves(beams[part]).reshape(part.stop - part.start, -1)[:, wanted]
+        matrix[part] = plane_waves.exit_waves(beams[part]).reshape(part.stop - part.start, -1)[:, columns]
 
-    in_batches(work, len(beams), together, on_host, on_beams)
+    in_batches(work, len(beams), waves_per_batch(fresnel), on_host, on_beams)
     return matrix
 
 
-def engine(
-    grid: Grid,
-    exit_waves: multislice.PlaneWaves,
-    fresnel: Array,
-    beams: Booleans,
-    wanted: Booleans,
-    on_beams: Callable[[int, int], None] = lambda done, total: None,
-) -> Callable[[Array], multislice.Scan]:
-    """lens -> positions (n, 2) in Å -> patterns (n, ny, nx), zero frequency in the centre; threads may share it.
+class PrismEngine:
+    """Adds probes up from the specimen's scattering matrix, which is computed once, here.
 
-    exit_waves: an engine's `plane_waves`
-    lens, fresnel: (ny, nx) complex, zero frequency first; the patterns are of fresnel's precision
-    beams: (ny, nx), where any of the lenses is not zero, zero frequency first
-    wanted: (ny, nx), the pixels to work out, zero frequency first; the others are left at zero (see `seen`)
+    Threads that share its probes should have a BLAS of one thread each.
 
-    Threads that share it should have a BLAS of one thread each.
+    Args:
+        grid: The sampling of the waves.
+        plane_waves: The specimen's plane waves, of any engine.
+        fresnel: The propagator over one slice, (ny, nx) complex, zero frequency first; patterns have its precision.
+        reuse: Plane waves, pixels and positions per batch.
+        on_beams: Called as `on_beams(done, total)` while plane waves are propagated.
     """
-    xp, dtype, (ny, nx) = array_module(fresnel), fresnel.dtype, fresnel.shape
-    column, row = np.nonzero(beams.T)  # sorted by column, each of which is one product
-    places = np.flatnonzero(np.fft.fftshift(wanted))
-    pixels = np.fft.fftshift(np.arange(ny * nx).reshape(ny, nx)).ravel()[places]
-    matrix = scattering_matrix(exit_waves, fresnel, row * nx + column, pixels, on_beams)
 
-    starts = np.flatnonzero(np.diff(column, prepend=-1))
-    columns = [slice(a, b) for a, b in zip(starts, [*starts[1:], len(column)], strict=True)]
-    ky, kx = grid.frequencies()
-    ky, kx, places = xp.asarray(ky[row, 0]), xp.asarray(kx[0, column[starts]]), xp.asarray(places)
-    width = max(_PIXELS, _PRODUCT_BYTES[xp is not np] // (len(column) * dtype.itemsize))
+    def __init__(
+        self,
+        grid: Grid,
+        plane_waves: PlaneWaves,
+        fresnel: Array,
+        reuse: PlaneWaveReuse,
+        on_beams: Callable[[int, int], None] = lambda done, total: None,
+    ) -> None:
+        xp, (ny, nx) = array_module(fresnel), fresnel.shape
+        self.xp = xp
+        self.shape: tuple[int, int] = (ny, nx)
+        self.dtype = fresnel.dtype
+        self.batch = reuse.batch
 
-    def scan(lens: Array) -> multislice.Scan:
-        amplitudes = lens[xp.asarray(row), xp.asarray(column)]
+        column, row = np.nonzero(reuse.beams.T)  # sorted by column, each of which is one product
+        centred = np.flatnonzero(np.fft.fftshift(reuse.pixels))
+        pixels = np.fft.fftshift(np.arange(ny * nx).reshape(ny, nx)).ravel()[centred]
+        self.matrix = scattering_matrix(plane_waves, fresnel, row * nx + column, pixels, on_beams)
+        self.rows, self.columns = xp.asarray(row), xp.asarray(column)  # of the plane waves on the grid
+        self.pixels = xp.asarray(centred)  # flat indices on the pattern, zero frequency in the centre
 
-        def patterns(positions: npt.NDArray[np.float64]) -> Array:
-            out = xp.zeros((len(positions), ny * nx), fresnel.real.dtype)
-            y, x = xp.asarray(positions).T[:, :, None]
-            for first, count, length in _rasters(positions[:, 0]):
-                block = slice(first, first + count * length)
-                by_y = xp.exp(-2j * np.pi * y[block][::length] * ky).astype(dtype) * amplitudes
-                by_x = xp.exp(-2j * np.pi * x[block] * kx).astype(dtype).reshape(count, length, -1)
-                for start in range(0, len(places), width):
-                    part, place = matrix[:, start : start + width], places[start : start + width]
-                    lines = xp.empty((len(columns), count, len(place)), dtype)
-                    for line, members in zip(lines, columns, strict=True):
-                        xp.matmul(by_y[:, members], part[members], out=line)
-                    waves = (by_x @ lines.swapaxes(0, 1)).reshape(count * length, -1)
-                    out[block, place] = waves.real**2 + waves.imag**2
-            return out.reshape(-1, ny, nx)
+        starts = np.flatnonzero(np.diff(column, prepend=-1))
+        stops = [*starts[1:], len(column)]
+        self.of_column = [slice(start, stop) for start, stop in zip(starts, stops, strict=True)]  # plane waves of a kx
+        ky, kx = grid.frequencies()
+        self.ky, self.kx = xp.asarray(ky[row, 0]), xp.asarray(kx[0, column[starts]])
+        self.width = max(_PIXELS, _PRODUCT_BYTES[xp is not np] // (len(column) * self.dtype.itemsize))
 
-        return patterns
+    def prepare(self, lens: Array) -> "PrismProbes":
+        """Returns the probes of `lens` (ny, nx); see `namsa.engines.interface.Engine.prepare`."""
+        return PrismProbes(self, lens)
 
-    return scan
+
+class PrismProbes(BatchedProbes):
+    """The probes of one lens, added up by a `PrismEngine`."""
+
+    def __init__(self, engine: PrismEngine, lens: Array) -> None:
+        super().__init__(engine.batch, engine.xp is np)
+        self._engine = engine
+        self._amplitudes = lens[engine.rows, engine.columns]
+
+    def patterns(self, positions: npt.NDArray[np.float64]) -> Array:
+        """Returns the patterns (n, ny, nx) of probes at `positions` (n, 2), in the precision of the propagator."""
+        e, (ny, nx) = self._engine, self._engine.shape
+        xp = e.xp
+        out = xp.zeros((len(positions), ny * nx), e.matrix.real.dtype)
+        y, x = xp.asarray(positions).T[:, :, None]
+        for first, count, length in _rasters(positions[:, 0]):
+            block = slice(first, first + count * length)
+            by_y = xp.exp(-2j * np.pi * y[block][::length] * e.ky).astype(e.dtype) * self._amplitudes
+            by_x = xp.exp(-2j * np.pi * x[block] * e.kx).astype(e.dtype).reshape(count, length, -1)
+            for start in range(0, len(e.pixels), e.width):
+                part, pixels = e.matrix[:, start : start + e.width], e.pixels[start : start + e.width]
+                lines = xp.empty((len(e.of_column), count, len(pixels)), e.dtype)
+                for line, members in zip(lines, e.of_column, strict=True):
+                    xp.matmul(by_y[:, members], part[members], out=line)
+                waves = (by_x @ lines.swapaxes(0, 1)).reshape(count * length, -1)
+                out[block, pixels] = waves.real**2 + waves.imag**2
+        return out.reshape(-1, ny, nx)
 
 
 def _run_lengths(y: npt.NDArray[np.float64]) -> Integers:
@@ -209,7 +300,7 @@ def _run_lengths(y: npt.NDArray[np.float64]) -> Integers:
 
 
 def _rasters(y: npt.NDArray[np.float64]) -> Iterator[tuple[int, int, int]]:
-    """Positions as blocks of a few rows of one y and one length: (the first position, rows, positions a row)."""
+    """Splits positions into blocks of rows of one length; yields (first position, rows, positions per row)."""
     first = 0
     for length, rows in groupby(_run_lengths(y).tolist()):
         left = len(list(rows))

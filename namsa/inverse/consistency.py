@@ -1,16 +1,16 @@
-"""How well a reconstructed density explains the patterns that it was made from: simulate it and compare.
+"""Scores how well a reconstructed density explains the patterns that it was made from: simulates and compares.
 
     residual(density, patterns, experiment, thickness_angstrom, transfer,
              *, positions_angstrom=None, extent_angstrom=None) -> (score, map)
 
-The score is R = Σ|√I_sim − √I| / Σ√I over the pixels of all positions whose probe meets nothing but known density, the
-map the same for each position. 0 is perfect. It is no error of the density in e/Å²: how far it can be trusted is
-measured by `scripts/bench/trust.py` and written in docs/benchmarks/reconstruction.md.
+The score is R = Σ|√I_sim − √I| / Σ√I over the pixels of all positions whose probe stays within the known density. The
+map holds the same for each position. 0 is perfect. The score is not an error of the density in e/Å²:
+docs/benchmarks/reconstruction.md says how far it can be trusted.
 
-A projected density is simulated as equal slices of the potential that `namsa.inverse.mott_bethe` makes of it, with the
-experiment's own microscope and detector. What is not known of the specimen limits the score from below, also for the
-true density: the order of atoms along the beam, the potential beyond the density's band, the elements. A target on the
-scan is continued beyond the scan's edges by reflection.
+A projected density is converted to a potential (`namsa.inverse.mott_bethe`) and simulated as equal slices of it, with
+the experiment's own microscope and detector. What is unknown about the specimen limits the score from below, even for
+the true density: the order of the atoms along the beam, the potential beyond the density's band, the elements. A
+density on the scan is continued beyond the scan's edges by reflection.
 """
 
 from dataclasses import dataclass, replace
@@ -22,37 +22,58 @@ from scipy.optimize import minimize_scalar
 
 from namsa.config.simulation import SimulationConfig
 from namsa.dataset import scan
-from namsa.dataset.simulate_entry import focal_spread_angstrom
-from namsa.engines import dispatch as diffract
+from namsa.dataset.sample_setup import coherent_modes
+from namsa.engines import dispatch
 from namsa.errors import InputError
-from namsa.inverse.mott_bethe import Transfer
-from namsa.physics import coherence, optics, potential
-from namsa.physics import density_target as target
+from namsa.inverse.mott_bethe import DensityToPotential
+from namsa.physics import density_target, optics, potential
 from namsa.physics import detector as detectors
 from namsa.physics.grid import Grid, fast_shape
 
 Array = npt.NDArray[np.float64]
 
-SEAM_ANGSTROM = 2.0  # beyond the probes' reach, where the continued density fades to its mean
-FITTED_PROBES = 144  # that the potential's scale is fitted to
-_SPREADS = 2.5  # of the scale's prior: how far the fit may go
+SEAM_ANGSTROM = 2.0  # beyond the probes' reach: the continued density fades to its mean there
+FITTED_PROBES = 144  # positions that the potential's scale is fitted to
+_SPREADS = 2.5  # range of the fitted scale, in spreads of its prior
 
 
 @dataclass(frozen=True)
-class Scene:
-    """Where the simulation of an experiment takes place.
+class ScanSimulation:
+    """The simulation of a scan over a specimen of which only a density is known.
 
-    grid: the periodic cell; positions: (n, 2), Å in it; inside: (n,), whether a probe meets nothing but known density
-    raster: (rows, columns) in Å of a density that is known at the scan's positions, None for one on the grid
+    Attributes:
+        experiment: Microscope, detector, scan and settings of the simulation.
+        thickness_angstrom: Thickness of the specimen, Å.
+        grid: The periodic cell.
+        positions: Probe positions in the cell, `(n, 2)` as (y, x), Å.
+        inside: Whether each probe stays within the known density, `(n,)`.
+        raster: Rows and columns of the density in the cell, Å, if it is known at the scan's positions. `None` if it
+            is known on the grid.
     """
 
+    experiment: SimulationConfig
+    thickness_angstrom: float
     grid: Grid
     positions: Array
     inside: npt.NDArray[np.bool_]
     raster: tuple[Array, Array] | None = None
 
+    @property
+    def slice_count(self) -> int:
+        """Number of equal slices."""
+        return potential.slice_count(self.thickness_angstrom, self.experiment.simulation.slice_thickness_angstrom)
+
     def on_grid(self, density: npt.NDArray[Any]) -> Array:
-        """A density, reflected at the scan's edges where the cell goes on, and fading to its mean at the cell's."""
+        """Returns a density on the grid.
+
+        Beyond the scan's edges the density is continued by reflection; towards the cell's edges it fades to its mean.
+
+        Args:
+            density: At the scan's positions or on the grid, e/Å².
+
+        Returns:
+            Density on the grid, `(ny, nx)`, e/Å².
+        """
         known = np.asarray(density, np.float64)
         if self.raster is None:
             return known
@@ -61,23 +82,32 @@ class Scene:
         even = np.pad(known, [(0, n) for n in known.shape], "symmetric")
         period = Grid((even.shape[0], even.shape[1]), (even.shape[0] * steps[0], even.shape[1] * steps[1]))
         y, x = (axis - line[0] for axis, line in zip(axes, self.raster, strict=True))
-        continued = target.at_positions(np.fft.fft2(even), period, y, x)
+        continued = density_target.at_positions(np.fft.fft2(even), period, y, x)
         fades = []
         for axis, line, step, extent in zip(axes, self.raster, steps, self.grid.extent_angstrom, strict=True):
-            away = np.maximum(line[0] - axis, axis - line[-1]) - step / 2  # from the scan's outer edge
+            distance = np.maximum(line[0] - axis, axis - line[-1]) - step / 2  # from the scan's outer edge
             outside = max((extent - (line[-1] - line[0]) - step) / 2, step)
-            fades.append(np.cos(np.pi / 2 * np.clip(2 * away / outside - 1, 0, 1)) ** 2)
+            fades.append(np.cos(np.pi / 2 * np.clip(2 * distance / outside - 1, 0, 1)) ** 2)
         mean = float(known.mean())
         return mean + np.multiply.outer(*fades) * (continued - mean)
 
     def on_target(self, field: npt.ArrayLike) -> Array:
-        """What lies at the density's own pixels of a field on the grid."""
+        """Returns a field on the grid, `(ny, nx)`, at the pixels of the density."""
         values = np.asarray(field, np.float64)
-        return values if self.raster is None else target.at_positions(np.fft.fft2(values), self.grid, *self.raster)
+        if self.raster is None:
+            return values
+        return density_target.at_positions(np.fft.fft2(values), self.grid, *self.raster)
 
 
 class Consistency(NamedTuple):
-    """score: R; map: R at each position, (sy, sx); empty: R of an empty specimen; scale: of the transfer, as fitted."""
+    """How well a density explains its patterns.
+
+    Attributes:
+        score: R over the positions whose probe stays within the known density.
+        map: R of each position, `(sy, sx)`.
+        empty: R of an empty specimen.
+        scale: Fitted scale of the potential.
+    """
 
     score: float
     map: Array
@@ -90,47 +120,62 @@ def residual(
     patterns: npt.ArrayLike,
     experiment: SimulationConfig,
     thickness_angstrom: float,
-    transfer: Transfer,
+    transfer: DensityToPotential,
     *,
     positions_angstrom: npt.ArrayLike | None = None,
     extent_angstrom: tuple[float, float] | None = None,
 ) -> tuple[float, Array]:
-    """(R, its map over the scan's positions (sy, sx)) of a reconstruction.
+    """Returns the score of a reconstruction and its map.
 
-    density: (sy, sx) at the scan's positions or (ny, nx) on the simulation's grid, as `experiment.target.at` says, e/Å²
-    patterns: (sy·sx, dy, dx) or (sy, sx, dy, dx), fractions of the beam
-    positions_angstrom, extent_angstrom: (n, 2) and (y, x), of a density on a grid; not needed where the scan fills it
+    Args:
+        density: `(sy, sx)` at the scan's positions or `(ny, nx)` on the simulation's grid, as `experiment.target.at`
+            says, e/Å².
+        patterns: `(sy·sx, dy, dx)` or `(sy, sx, dy, dx)`, fractions of the beam.
+        experiment: Microscope, detector, scan and settings of the simulation.
+        thickness_angstrom: Thickness of the specimen, Å.
+        transfer: Conversion from density to potential.
+        positions_angstrom: Probe positions `(n, 2)` as (y, x), Å, for a density on the grid. Not needed if the scan
+            fills the cell.
+        extent_angstrom: Size (y, x) of the cell, Å, likewise.
 
-    Raises InputError for shapes that do not fit and for an experiment whose geometry is not fixed.
+    Returns:
+        R, and R of each position, `(sy, sx)`.
+
+    Raises:
+        InputError: If shapes do not agree, or if the experiment does not fix its geometry.
     """
-    where = scene(experiment, thickness_angstrom, np.shape(density), positions_angstrom, extent_angstrom)
-    found = check(density, patterns, experiment, thickness_angstrom, transfer, where)
-    return found.score, found.map
+    simulation = scan_simulation(experiment, thickness_angstrom, np.shape(density), positions_angstrom, extent_angstrom)
+    result = check(density, patterns, simulation, transfer)
+    return result.score, result.map
 
 
 def check(
-    density: npt.NDArray[Any],
-    patterns: npt.ArrayLike,
-    experiment: SimulationConfig,
-    thickness_angstrom: float,
-    transfer: Transfer,
-    where: Scene,
+    density: npt.NDArray[Any], patterns: npt.ArrayLike, simulation: ScanSimulation, transfer: DensityToPotential
 ) -> Consistency:
-    """`residual`, with what goes into it. The scale is fitted within what the transfer leaves open."""
-    measured = _stack(patterns, len(where.positions))
-    grown = where.on_grid(density)
-    if grown.shape != where.grid.shape:
-        raise InputError(f"the density has shape {np.shape(density)}, the experiment asks for {where.grid.shape}")
-    v = transfer.potential(grown, where.grid)
-    expected = transfer.expected_scale(density, thickness_angstrom)
-    scale = fit_scale(v, expected, transfer.scale_spread, measured, experiment, thickness_angstrom, where)
-    simulated = simulate(scale * v, experiment, thickness_angstrom, where)
-    empty = simulate(0 * v, experiment, thickness_angstrom, where)
-    shape = experiment.scan.shape or (1, len(measured))
-    each = misfit(simulated, measured, axis=(1, 2))
-    parts = (part[where.inside] for part in (simulated, measured, empty))
-    inner, truth, vacuum = parts
-    return Consistency(float(misfit(inner, truth)), np.reshape(each, shape), float(misfit(vacuum, truth)), float(scale))
+    """Scores a density as `residual` does. The potential's scale is fitted as far as the transfer leaves it open.
+
+    Args:
+        density: As in `residual`.
+        patterns: As in `residual`.
+        simulation: Experiment, thickness and geometry.
+        transfer: Conversion from density to potential.
+
+    Raises:
+        InputError: If shapes do not agree.
+    """
+    measured = _stack(patterns, len(simulation.positions))
+    continued = simulation.on_grid(density)
+    if continued.shape != simulation.grid.shape:
+        raise InputError(f"the density has shape {np.shape(density)}, the experiment asks for {simulation.grid.shape}")
+    v = transfer.potential(continued, simulation.grid)
+    expected = transfer.expected_scale(density, simulation.thickness_angstrom)
+    scale = fit_scale(v, expected, transfer.scale_spread, measured, simulation)
+    simulated = simulate(scale * v, simulation)
+    empty = simulate(0 * v, simulation)
+    shape = simulation.experiment.scan.shape or (1, len(measured))
+    map_ = np.reshape(misfit(simulated, measured, axis=(1, 2)), shape)
+    inner, truth, vacuum = (part[simulation.inside] for part in (simulated, measured, empty))
+    return Consistency(float(misfit(inner, truth)), map_, float(misfit(vacuum, truth)), float(scale))
 
 
 def fit_scale(
@@ -138,24 +183,29 @@ def fit_scale(
     expected: float,
     spread: float,
     measured: npt.NDArray[Any],
-    experiment: SimulationConfig,
-    thickness_angstrom: float,
-    where: Scene,
+    simulation: ScanSimulation,
 ) -> float:
-    """The scale of lowest R on some of the positions, within `_SPREADS` of what is expected."""
+    """Fits the scale of a potential: lowest R at some of the positions, within `_SPREADS` of the expected scale.
+
+    Args:
+        projected_potential: `(ny, nx)`, V·Å.
+        expected: The expected scale.
+        spread: Rms of the logarithm of the scale. If 0, `expected` is returned.
+        measured: Patterns of all positions, `(n, dy, dx)`.
+        simulation: Experiment, thickness and geometry.
+    """
     if spread == 0:
         return expected
-    chosen = np.flatnonzero(where.inside)
+    chosen = np.flatnonzero(simulation.inside)
     chosen = chosen[np.linspace(0, len(chosen) - 1, min(len(chosen), FITTED_PROBES)).astype(int)]
-    part = replace(where, positions=where.positions[chosen])
+    part = replace(simulation, positions=simulation.positions[chosen])
 
-    def at(log_scale: float) -> float:
-        simulated = simulate(np.exp(log_scale) * projected_potential, experiment, thickness_angstrom, part)
-        return float(misfit(simulated, measured[chosen]))
+    def score(log_scale: float) -> float:
+        return float(misfit(simulate(np.exp(log_scale) * projected_potential, part), measured[chosen]))
 
     middle, reach = np.log(expected), _SPREADS * spread
-    found = minimize_scalar(at, bounds=(middle - reach, middle + reach), method="bounded", options={"xatol": 0.03})
-    return float(np.exp(found.x))
+    fitted = minimize_scalar(score, bounds=(middle - reach, middle + reach), method="bounded", options={"xatol": 0.03})
+    return float(np.exp(fitted.x))
 
 
 def estimate_thickness(
@@ -163,28 +213,46 @@ def estimate_thickness(
     patterns: npt.ArrayLike,
     experiment: SimulationConfig,
     candidates_angstrom: npt.ArrayLike,
-    transfer: Transfer,
+    transfer: DensityToPotential,
 ) -> tuple[float, Array]:
-    """(the candidate of lowest R, R of each): for a specimen whose thickness nobody knows."""
+    """Chooses the thickness with the lowest score.
+
+    Args:
+        density: As in `residual`.
+        patterns: As in `residual`.
+        experiment: As in `residual`.
+        candidates_angstrom: Thicknesses to try, Å.
+        transfer: Conversion from density to potential.
+
+    Returns:
+        The chosen thickness, Å, and the score of each candidate.
+    """
     scores = np.array(
         [residual(density, patterns, experiment, float(t), transfer)[0] for t in np.atleast_1d(candidates_angstrom)]
     )
     return float(np.atleast_1d(candidates_angstrom)[int(scores.argmin())]), scores
 
 
-def scene(
+def scan_simulation(
     experiment: SimulationConfig,
     thickness_angstrom: float,
     density_shape: tuple[int, ...],
     positions_angstrom: npt.ArrayLike | None = None,
     extent_angstrom: tuple[float, float] | None = None,
-) -> Scene:
-    """The cell that the experiment is simulated in, see `residual`."""
+) -> ScanSimulation:
+    """Returns the simulation of a scan over a density. See `residual` for the arguments.
+
+    A density at the scan's positions gets a periodic cell with a margin, so that no probe within the density reaches
+    the cell's edge.
+
+    Raises:
+        InputError: If the thickness is not positive, or if the geometry is not fixed or does not fit the density.
+    """
     if not thickness_angstrom > 0:
         raise InputError(f"the specimen's thickness is {thickness_angstrom} Å; it must be above 0")
     steps, shape = experiment.scan.step_angstrom, experiment.scan.shape
     if experiment.target.at == "grid":
-        return _on_own_grid(experiment, density_shape, positions_angstrom, extent_angstrom)
+        return _on_own_grid(experiment, thickness_angstrom, density_shape, positions_angstrom, extent_angstrom)
     if steps is None and extent_angstrom and shape:
         steps = (extent_angstrom[0] / shape[0], extent_angstrom[1] / shape[1])
     detector = experiment.detector
@@ -200,62 +268,67 @@ def scene(
         margin = 2 * (reach + SEAM_ANGSTROM)
         extent = (window[0] + margin, window[1] + margin)
     sides = detector.shape or (0, 0)
-    angle = max(
-        m.semiangle_mrad * 1.25, *(n * detector.pixel_mrad / 2 for n in sides)
-    )  # 1.25: the aperture's soft edge
+    # 1.25: the aperture's soft edge
+    angle = max(m.semiangle_mrad * 1.25, *(n * detector.pixel_mrad / 2 for n in sides))
     finest = wavelength / (3.01e-3 * angle)
     grid = Grid(fast_shape(extent, min(experiment.simulation.sampling_angstrom or finest, finest)), extent)
     rows, columns = (
         (whole - part + step) / 2 + step * np.arange(n)
         for whole, part, step, n in zip(extent, window, steps, shape, strict=True)
     )
-    known = []
+    deep_enough = []  # along each axis: whether a probe stays within the scan
     for n, step in zip(shape, steps, strict=True):
-        deep = (np.minimum(np.arange(n), np.arange(n)[::-1]) + 0.5) * step
-        known.append(deep >= min(reach, deep.max()))
-    inside = np.logical_and.outer(known[0], known[1]).ravel()
-    return Scene(grid, scan.raster(rows, columns), inside, (rows, columns))
+        depth = (np.minimum(np.arange(n), np.arange(n)[::-1]) + 0.5) * step
+        deep_enough.append(depth >= min(reach, depth.max()))
+    inside = np.logical_and.outer(*deep_enough).ravel()
+    return ScanSimulation(experiment, thickness_angstrom, grid, scan.raster(rows, columns), inside, (rows, columns))
 
 
-def simulate(
-    projected_potential: Array, experiment: SimulationConfig, thickness_angstrom: float, where: Scene
-) -> npt.NDArray[np.float32]:
-    """Patterns (n, dy, dx) of a `projected_potential` (ny, nx) cut into equal slices."""
-    count = potential.slice_count(thickness_angstrom, experiment.simulation.slice_thickness_angstrom)
-    beam = beam_of(experiment, where.grid, thickness_angstrom / count)
+def simulate(projected_potential: Array, simulation: ScanSimulation) -> npt.NDArray[np.float32]:
+    """Simulates the patterns of a projected potential that is cut into equal slices.
+
+    Args:
+        projected_potential: `(ny, nx)`, V·Å.
+        simulation: Experiment, thickness and geometry.
+
+    Returns:
+        Patterns, `(n, dy, dx)`, fractions of the beam.
+    """
+    experiment, grid, count = simulation.experiment, simulation.grid, simulation.slice_count
+    slice_thickness = simulation.thickness_angstrom / count
+    setup = optical_setup(experiment, grid, slice_thickness)
     sigma = optics.interaction_constant(experiment.microscope.energy_ev)
-    t = potential.transmission(projected_potential / count, sigma, where.grid.antialias(), np.complex64)
-    slices = potential.Slices([t], np.zeros(count, np.int64), thickness_angstrom / count)
+    t = potential.transmission(projected_potential / count, sigma, grid.antialias(), np.complex64)
+    slices = potential.Slices([t], np.zeros(count, np.int64), slice_thickness)
     wavelength = optics.wavelength_angstrom(experiment.microscope.energy_ev)
-    shape = tuple(row.count for row in detectors.pixels(where.grid, wavelength, experiment.detector))
-    cbed = np.zeros((len(where.positions), *shape), np.float32)
-    diffract.add_patterns(cbed, where.positions, beam, slices, lambda stage, done, total: None)
+    shape = tuple(row.count for row in detectors.pixels(grid, wavelength, experiment.detector))
+    cbed = np.zeros((len(simulation.positions), *shape), np.float32)
+    dispatch.add_patterns(cbed, simulation.positions, setup, slices)
     return cbed
 
 
-def beam_of(experiment: SimulationConfig, grid: Grid, slice_thickness_angstrom: float) -> diffract.Optics:
-    """The experiment's probes, the way through a slice and the detector, in single precision on the host."""
+def optical_setup(experiment: SimulationConfig, grid: Grid, slice_thickness_angstrom: float) -> dispatch.OpticalSetup:
+    """Returns the experiment's probes, propagator and detector, in single precision on the host.
+
+    Args:
+        experiment: Microscope and detector.
+        grid: The periodic cell.
+        slice_thickness_angstrom: Thickness of a slice, Å.
+    """
     m = experiment.microscope
-    sizes = (m.source_size_angstrom, m.source_points, focal_spread_angstrom(m), m.focal_points)
-    return diffract.beam(
-        grid,
-        coherence.modes(optics.wavelength_angstrom(m.energy_ev), m.semiangle_mrad, *sizes),
-        m.energy_ev,
-        m.semiangle_mrad,
-        m.aberrations,
-        slice_thickness_angstrom,
-        experiment.detector,
-        beam_tilt_mrad=m.beam_tilt_mrad,
-        specimen_tilt_mrad=m.specimen_tilt_mrad,
-    )
+    modes = coherent_modes(m, m.source_points)
+    beam = optics.BeamSettings(m.energy_ev, m.semiangle_mrad, m.aberrations, m.beam_tilt_mrad, m.specimen_tilt_mrad)
+    return dispatch.optical_setup(grid, beam, modes, slice_thickness_angstrom, experiment.detector)
 
 
 def _on_own_grid(
     experiment: SimulationConfig,
+    thickness_angstrom: float,
     shape: tuple[int, ...],
     positions_angstrom: npt.ArrayLike | None,
     extent_angstrom: tuple[float, float] | None,
-) -> Scene:
+) -> ScanSimulation:
+    """Returns the simulation of a density that is known on the grid."""
     steps, scanned = experiment.scan.step_angstrom, experiment.scan.shape
     if extent_angstrom is None and steps and scanned:
         extent_angstrom = (steps[0] * scanned[0], steps[1] * scanned[1])
@@ -267,10 +340,12 @@ def _on_own_grid(
         rows = scan.positions(experiment.scan, extent_angstrom, np.random.default_rng(0))
         positions_angstrom = scan.raster(*rows)
     positions = np.asarray(positions_angstrom, np.float64)
-    return Scene(Grid((shape[0], shape[1]), extent_angstrom), positions, np.ones(len(positions), bool))
+    grid = Grid((shape[0], shape[1]), extent_angstrom)
+    return ScanSimulation(experiment, thickness_angstrom, grid, positions, np.ones(len(positions), bool))
 
 
 def _stack(patterns: npt.ArrayLike, count: int) -> npt.NDArray[np.float32]:
+    """Returns patterns as a stack `(n, dy, dx)`."""
     stack = np.asarray(patterns, np.float32)
     stack = stack.reshape(-1, *stack.shape[-2:])
     if len(stack) != count:
@@ -279,7 +354,13 @@ def _stack(patterns: npt.ArrayLike, count: int) -> npt.NDArray[np.float32]:
 
 
 def misfit(simulated: npt.NDArray[Any], measured: npt.NDArray[Any], axis: tuple[int, ...] | None = None) -> Array:
-    """R over all pixels, or over those along `axis`."""
-    roots = np.sqrt(simulated), np.sqrt(measured)
-    found: Array = np.abs(roots[0] - roots[1]).sum(axis) / roots[1].sum(axis)
-    return found
+    """Returns R = Σ|√I_sim − √I| / Σ√I.
+
+    Args:
+        simulated: Simulated patterns, `(..., dy, dx)`.
+        measured: Measured patterns of the same shape.
+        axis: Axes to sum over; default all.
+    """
+    root_simulated, root_measured = np.sqrt(simulated), np.sqrt(measured)
+    r: Array = np.abs(root_simulated - root_measured).sum(axis) / root_measured.sum(axis)
+    return r

@@ -11,6 +11,7 @@ Ultramicroscopy 78 (1999) 1; Kirkland, Advanced Computing in Electron Microscopy
 
 import difflib
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +25,25 @@ _REST_ENERGY_EV = constants.m_e * constants.c**2 / constants.e
 LARGEST_SPECIMEN_TILT_MRAD = 87.0  # 5°
 _ORDERS = tuple((n, m) for n in range(1, 6) for m in range((n + 1) % 2, n + 2, 2))
 ABERRATIONS = tuple(f"C{n}{m}" for n, m in _ORDERS) + tuple(f"phi{n}{m}" for n, m in _ORDERS if m)
+
+
+@dataclass(frozen=True)
+class BeamSettings:
+    """The electron beam, the lens that focuses it, and its direction in the specimen.
+
+    Attributes:
+        energy_ev: Electron energy, eV.
+        semiangle_mrad: Semi-angle of convergence, mrad.
+        aberrations: Krivanek coefficients, Å and rad; C10 = −defocus.
+        beam_tilt_mrad: Tilt (y, x) of the beam, mrad; see `lens`.
+        specimen_tilt_mrad: Tilt (y, x) of the specimen, mrad; see `specimen_tilt`.
+    """
+
+    energy_ev: float
+    semiangle_mrad: float
+    aberrations: Mapping[str, float]
+    beam_tilt_mrad: tuple[float, float] = (0.0, 0.0)
+    specimen_tilt_mrad: tuple[float, float] = (0.0, 0.0)
 
 
 def wavelength_angstrom(energy_ev: float) -> float:

@@ -23,7 +23,7 @@ Projection = Literal["infinite", "finite"]
 
 
 @dataclass(frozen=True)
-class Specimen:
+class SlicedSpecimen:
     """slices: what the electrons cross; density (ny, nx) in e/Å² and projected_potential (ny, nx) in V·Å, on the host's
     or the device's memory, float64 and not band-limited."""
 
@@ -51,9 +51,10 @@ def build(
     table: Table,
     dtype: Any,
     xp: Any,
-    on_slice: Callable[[int, int], None] = lambda done, total: None,
+    *,
     projection: Projection = "infinite",
-) -> Specimen:
+    on_slice: Callable[[int, int], None] = lambda done, total: None,
+) -> SlicedSpecimen:
     """Slices `atoms`, an orthogonal cell, along z; each distinct slice is computed once.
 
     `dtype` is the transmissions' complex type; `on_slice(done, total)` is told of progress. The `projection` of atoms
@@ -100,4 +101,4 @@ def build(
             on_slice(index + 1, len(distinct))
     projected = potential.POTENTIAL_CONSTANT * potential.field(column_sums, factors, grid, xp)
     density = potential.field(column_sums, potential.element_factors(listed.numbers, grid, table, xp, xray), grid, xp)
-    return Specimen(Slices(transmissions, order, depth / n_slices), density, projected)
+    return SlicedSpecimen(Slices(transmissions, order, depth / n_slices), density, projected)

@@ -54,9 +54,8 @@ def main() -> int:
         return 2
 
     def fused(batch: int | None) -> Callable[[Any], None]:
-        return lambda cbed: fused_gpu.diffract(
-            cbed, positions, grid, lens, slices, fresnel, None, lambda done, total: None, batch
-        )
+        engine = fused_gpu.FusedGpuEngine(grid, slices, fresnel, batch=batch)
+        return lambda cbed: engine.prepare(lens).add_patterns(cbed, positions, None, lambda done, total: None)
 
     def twin(cbed: Any) -> None:
         size = max(1, TWIN_BYTES // lens.nbytes)

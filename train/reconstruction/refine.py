@@ -1,13 +1,12 @@
-"""A few steps from the network's estimate towards the patterns: gradients through multislice, in TensorFlow.
+"""Refines a network's density towards the measured patterns: gradients through multislice, in TensorFlow.
 
-The forward model is `namsa.engines.multislice`'s, in the same units and with the same optics, differentiated by
-TensorFlow.
-What is refined is the projected potential on the simulation's grid, cut into equal slices or into a few distinct ones;
-it stays non-negative and is not regularised otherwise. A step sees a random batch of positions.
+The forward model is that of `namsa.engines.multislice`, with the same units and optics, differentiated by TensorFlow.
+The variable is the projected potential on the simulation's grid, cut into equal slices or into a few distinct ones. It
+is kept non-negative and is not regularised otherwise. Each step uses a random batch of positions.
 
-Patterns determine the potential, not the density: by Mott–Bethe the nuclei are missing. The refined density is
-therefore the refined potential over its own ratio to the estimated density, shell by shell of q: where the density lies
-comes from the patterns, how much of it from the network.
+Patterns determine the potential and not the density, which lacks the nuclei (Mott–Bethe). The refined potential is
+therefore converted by its own ratio to the estimated density, per shell of q: the patterns determine where the density
+lies, the network determines how much of it there is.
 """
 
 from collections.abc import Callable
@@ -19,29 +18,33 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from namsa.config.simulation import SimulationConfig
 from namsa.errors import InputError
 from namsa.inverse import consistency
-from namsa.inverse.consistency import Scene
-from namsa.inverse.mott_bethe import BINS, Transfer
-from namsa.physics import density_target as target
-from namsa.physics import optics, potential
+from namsa.inverse.consistency import ScanSimulation
+from namsa.inverse.mott_bethe import BINS, DensityToPotential
+from namsa.physics import density_target, optics
 from namsa.physics.grid import Grid
 
 Array = npt.NDArray[Any]
 Tensor = Any
 
 BATCH = 32
-RATE = 0.05  # Adam's, in root mean squares of the potential about its mean
-_DARK = 1e-7  # of the beam in a pixel: keeps the root's slope finite
+RATE = 0.05  # learning rate of Adam, in standard deviations of the potential
+_DARK = 1e-7  # fraction of the beam that is added to each pixel: keeps the slope of the root finite
 
 
 @dataclass(frozen=True)
-class Multislice:
-    """The experiment as a function of potentials, in complex64.
+class DifferentiableMultislice:
+    """An experiment as a differentiable function of potentials, in complex64.
 
-    lenses: a mode's lens (ny, nx) and its shift (y, x) in Å; fresnel, antialias: (ny, nx), zero frequency first
-    counts: how many equal slices each distinct one stands for, from the entrance down
+    Attributes:
+        grid: The periodic cell.
+        sigma: Interaction constant, rad/(V·Å).
+        lenses: Lens of each mode, `(ny, nx)`, zero frequency first, and its shift (y, x), Å.
+        fresnel: Propagator over a slice, `(ny, nx)`, zero frequency first.
+        antialias: Band limit, `(ny, nx)`, zero frequency first.
+        binning: Matrices of the detector. `None` if every frequency is a pixel.
+        counts: How many equal slices each distinct slice stands for, from the entrance down.
     """
 
     grid: Grid
@@ -53,7 +56,15 @@ class Multislice:
     counts: tuple[int, ...]
 
     def patterns(self, slices: Tensor, positions: Array) -> Tensor:
-        """(n, dy, dx) at `positions` (n, 2) of `slices` (len(counts), ny, nx): V·Å of one slice each."""
+        """Simulates patterns.
+
+        Args:
+            slices: Projected potential of one slice of each distinct kind, `(len(counts), ny, nx)`, V·Å.
+            positions: Probe positions, `(n, 2)` as (y, x), Å.
+
+        Returns:
+            Patterns, `(n, dy, dx)`, fractions of the beam.
+        """
         phases = tf.cast(self.sigma * slices, tf.float32)
         bare = tf.complex(tf.cos(phases), tf.sin(phases))
         transmissions = tf.unstack(tf.signal.ifft2d(tf.signal.fft2d(bare) * self.antialias), len(self.counts))
@@ -69,7 +80,14 @@ class Multislice:
 
 
 class Refined(NamedTuple):
-    """density: at the target's pixels, e/Å²; potential: (ny, nx), V·Å; scores: R before and after; losses: a step's."""
+    """Result of a refinement.
+
+    Attributes:
+        density: Density at the pixels of the estimate, e/Å².
+        potential: Projected potential on the grid, `(ny, nx)`, V·Å.
+        scores: R before and after (`namsa.inverse.consistency`).
+        losses: Loss of each step.
+    """
 
     density: Array
     potential: Array
@@ -77,31 +95,39 @@ class Refined(NamedTuple):
     losses: list[float]
 
 
-def multislice(experiment: SimulationConfig, thickness_angstrom: float, grid: Grid, distinct: int = 1) -> Multislice:
-    """The model of `experiment` with `distinct` different slices. Raises InputError where there are not that many."""
-    count = potential.slice_count(thickness_angstrom, experiment.simulation.slice_thickness_angstrom)
+def differentiable_multislice(simulation: ScanSimulation, distinct: int = 1) -> DifferentiableMultislice:
+    """Returns the differentiable model of a scan.
+
+    Args:
+        simulation: Experiment, thickness and geometry.
+        distinct: Number of distinct slices.
+
+    Raises:
+        InputError: If there are fewer slices than `distinct`.
+    """
+    experiment, grid, count = simulation.experiment, simulation.grid, simulation.slice_count
     if not 1 <= distinct <= count:
         raise InputError(f"{distinct} distinct slices of {count}: take 1 to {count}")
-    beam = consistency.beam_of(experiment, grid, thickness_angstrom / count)
-    return Multislice(
+    setup = consistency.optical_setup(experiment, grid, simulation.thickness_angstrom / count)
+    return DifferentiableMultislice(
         grid,
         optics.interaction_constant(experiment.microscope.energy_ev),
-        tuple((beam.lens(mode), mode.shift) for mode in beam.modes),
-        beam.fresnel,
+        tuple((setup.lens(mode), mode.shift) for mode in setup.modes),
+        setup.fresnel,
         grid.antialias().astype(np.complex64),
-        beam.binning,
+        setup.binning,
         tuple(len(part) for part in np.array_split(np.arange(count), distinct)),
     )
 
 
 def loss(simulated: Tensor, measured: Tensor) -> Tensor:
-    """Σ(√I_sim − √I)² / ΣI: the smooth sister of the score."""
+    """Returns Σ(√I_sim − √I)² / ΣI, a smooth counterpart of R, for patterns `(n, dy, dx)`."""
     roots = tf.sqrt(simulated + _DARK) - tf.sqrt(measured + _DARK)
     return tf.reduce_sum(roots**2) / tf.reduce_sum(measured)
 
 
 def descend(
-    model: Multislice,
+    model: DifferentiableMultislice,
     slices: Any,
     positions: npt.NDArray[np.float64],
     patterns: Array,
@@ -112,9 +138,21 @@ def descend(
     seed: int,
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> list[float]:
-    """Takes the variable `slices` down the loss by Adam, never below 0; the loss of each step's positions.
+    """Minimises the loss over a variable by Adam and keeps the variable non-negative.
 
-    rate: V·Å a step
+    Args:
+        model: The differentiable model.
+        slices: Variable with the potential of each distinct slice, `(len(counts), ny, nx)`, V·Å; changed in place.
+        positions: Probe positions, `(n, 2)` as (y, x), Å.
+        patterns: Measured patterns, `(n, dy, dx)`, fractions of the beam.
+        steps: Number of steps.
+        batch: Positions per step.
+        rate: Learning rate, V·Å per step.
+        seed: Seed of the random batches.
+        on_step: Called with the number of steps done and their total.
+
+    Returns:
+        Loss of each step's batch.
     """
     optimizer = keras.optimizers.Adam(rate)
     rng, losses = np.random.default_rng(seed), []
@@ -132,10 +170,8 @@ def descend(
 def refine(
     density: npt.NDArray[Any],
     patterns: npt.ArrayLike,
-    experiment: SimulationConfig,
-    thickness_angstrom: float,
-    transfer: Transfer,
-    where: Scene,
+    simulation: ScanSimulation,
+    transfer: DensityToPotential,
     *,
     steps: int = 30,
     distinct: int = 1,
@@ -144,52 +180,68 @@ def refine(
     seed: int = 0,
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> Refined:
-    """`density` after `steps` of Adam, beginning with the potential that `transfer` makes of it at its best scale.
+    """Refines a density, starting with the potential that the transfer gives it at its best scale.
 
-    The arguments are `consistency.check`'s. `distinct` slices are refined apart, each standing for its part of the
-    thickness. Raises InputError as `check` and `multislice` do.
+    Args:
+        density: As in `consistency.check`.
+        patterns: As in `consistency.check`.
+        simulation: Experiment, thickness and geometry.
+        transfer: Conversion from density to potential.
+        steps: Number of steps of Adam.
+        distinct: Number of slices that are refined separately, each standing for its part of the thickness.
+        batch: Positions per step.
+        rate: Learning rate, in standard deviations of the potential.
+        seed: Seed of the random batches.
+        on_step: Called with the number of steps done and their total.
+
+    Raises:
+        InputError: If shapes do not agree, or if there are fewer slices than `distinct`.
     """
-    before = consistency.check(density, patterns, experiment, thickness_angstrom, transfer, where)
-    estimate = where.on_grid(density)
-    start = before.scale * transfer.potential(estimate, where.grid)
-    model = multislice(experiment, thickness_angstrom, where.grid, distinct)
+    before = consistency.check(density, patterns, simulation, transfer)
+    estimate = simulation.on_grid(density)
+    start = before.scale * transfer.potential(estimate, simulation.grid)
+    model = differentiable_multislice(simulation, distinct)
+    positions, inside = simulation.positions, simulation.inside
     stack = np.asarray(patterns, np.float32)
     stack = stack.reshape(-1, *stack.shape[-2:])
-    shares = np.array(model.counts)[:, None, None]
-    v = tf.Variable(np.broadcast_to(np.maximum(start, 0) / shares.sum(), (distinct, *start.shape)).astype(np.float32))
-    step = rate * float(np.std(start)) / int(shares.sum())
-    losses = descend(model, v, where.positions, stack, steps=steps, batch=batch, rate=step, seed=seed, on_step=on_step)
-    refined = (shares * v.numpy()).sum(axis=0).astype(np.float64)
+    counts = np.array(model.counts)[:, None, None]
+    v = tf.Variable(np.broadcast_to(np.maximum(start, 0) / counts.sum(), (distinct, *start.shape)).astype(np.float32))
+    step = rate * float(np.std(start)) / int(counts.sum())
+    losses = descend(model, v, positions, stack, steps=steps, batch=batch, rate=step, seed=seed, on_step=on_step)
+    refined = (counts * v.numpy()).sum(axis=0).astype(np.float64)
     simulated = np.concatenate(
-        [model.patterns(v, part).numpy() for part in np.array_split(where.positions, -(-len(stack) // batch))]
+        [model.patterns(v, part).numpy() for part in np.array_split(positions, -(-len(stack) // batch))]
     )
-    after = float(consistency.misfit(simulated[where.inside], stack[where.inside]))
-    scale = shell_ratio(refined, estimate, where.grid, transfer)
-    found = where.on_target(scale(refined))
-    return Refined(found, refined, (before.score, after), losses)
+    after = float(consistency.misfit(simulated[inside], stack[inside]))
+    refined_density = scaled_by_shell(refined, estimate, simulation.grid, transfer.max_q_per_angstrom)
+    return Refined(simulation.on_target(refined_density), refined, (before.score, after), losses)
 
 
-def shell_ratio(
-    refined: Array, estimate: Array, grid: Grid, transfer: Transfer
-) -> Callable[[Array], npt.NDArray[np.float64]]:
-    """From a potential to a density, by the ratio of `estimate`'s shells of q to `refined`'s, least squares in each.
+def scaled_by_shell(potential: Array, estimate: Array, grid: Grid, max_q: float) -> npt.NDArray[np.float64]:
+    """Converts a potential to a density by its ratio to an estimated density, per shell of q.
 
-    The mean is the estimate's. A shell in which the two have nothing in common stays the estimate's.
+    The ratio of each shell is fitted by least squares. The mean is that of the estimate, and so is a shell in which the
+    fields do not correlate.
+
+    Args:
+        potential: Projected potential, `(ny, nx)`, V·Å.
+        estimate: Estimated density, `(ny, nx)`, e/Å².
+        grid: The cell of both.
+        max_q: Band limit of the density, 1/Å.
+
+    Returns:
+        Density, `(ny, nx)`, e/Å².
     """
-    q, max_q = np.sqrt(grid.squared_frequency()), transfer.max_q_per_angstrom
-    shell = np.minimum((q / max_q * BINS).astype(int), BINS).ravel()  # the last is beyond the band
+    q = np.sqrt(grid.squared_frequency())
+    shell = np.minimum((q / max_q * BINS).astype(int), BINS).ravel()  # the last holds all beyond the band
     rho = np.fft.fft2(estimate).ravel()
-
-    def to_density(field: Array) -> npt.NDArray[np.float64]:
-        v = target.band_limited(field, grid, max_q).ravel()
-        v[0] = 0
-        weight = np.where(np.arange(v.size) == 0, 0, 1)
-        cross = np.bincount(shell, weight * (rho * v.conj()).real, BINS + 1)
-        own = np.bincount(shell, abs(v) ** 2, BINS + 1)
-        ratio = np.divide(cross, own, out=np.zeros(BINS + 1), where=own > 0)
-        spectrum = np.where(ratio[shell] > 0, ratio[shell] * v, rho)
-        spectrum[shell == BINS] = 0
-        spectrum[0] = rho[0]
-        return np.fft.ifft2(spectrum.reshape(grid.shape)).real
-
-    return to_density
+    v = density_target.band_limited(potential, grid, max_q).ravel()
+    v[0] = 0
+    weight = np.where(np.arange(v.size) == 0, 0, 1)
+    cross = np.bincount(shell, weight * (rho * v.conj()).real, BINS + 1)
+    own = np.bincount(shell, abs(v) ** 2, BINS + 1)
+    ratio = np.divide(cross, own, out=np.zeros(BINS + 1), where=own > 0)
+    spectrum = np.where(ratio[shell] > 0, ratio[shell] * v, rho)
+    spectrum[shell == BINS] = 0
+    spectrum[0] = rho[0]
+    return np.fft.ifft2(spectrum.reshape(grid.shape)).real

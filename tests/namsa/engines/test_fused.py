@@ -37,8 +37,8 @@ def specimen(shape, dtype, n_slices=7):
     return (grid, slices, fresnel.astype(dtype)), (lens / np.linalg.norm(lens)).astype(dtype)
 
 
-def close(found, wanted, tolerance):
-    errors = np.linalg.norm(found - wanted, axis=(1, 2)) / np.linalg.norm(wanted, axis=(1, 2))
+def close(patterns, expected, tolerance):
+    errors = np.linalg.norm(patterns - expected, axis=(1, 2)) / np.linalg.norm(expected, axis=(1, 2))
     return errors.max() < tolerance
 
 
@@ -47,32 +47,33 @@ def close(found, wanted, tolerance):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_equals_the_plain_engine(shape, width, dtype):
     arguments, lens = specimen(shape, dtype)
-    found = fused.engine(*arguments, vectors=width)(lens)(POSITIONS)
-    wanted = multislice.engine(*arguments)(lens)(POSITIONS)
-    assert found.dtype == wanted.dtype
-    assert close(found, wanted, TOLERANCE[dtype])
+    patterns = fused.FusedEngine(*arguments, vectors=width).prepare(lens).patterns(POSITIONS)
+    expected = multislice.PlainEngine(*arguments).prepare(lens).patterns(POSITIONS)
+    assert patterns.dtype == expected.dtype
+    assert close(patterns, expected, TOLERANCE[dtype])
 
 
 def test_is_as_exact_as_the_plain_engine():
     """Against double precision, single precision errs no more than SciPy's transforms do, up to chance."""
     shape = (192, 210)
     arguments, lens = specimen(shape, np.complex128, 40)
-    exact = multislice.engine(*arguments)(lens)(POSITIONS)
+    exact = multislice.PlainEngine(*arguments).prepare(lens).patterns(POSITIONS)
     arguments, lens = specimen(shape, np.complex64, 40)
-    engines = multislice.engine, fused.engine
-    plain, quick = (np.linalg.norm(engine(*arguments)(lens)(POSITIONS) - exact) for engine in engines)
+    engines = multislice.PlainEngine, fused.FusedEngine
+    plain, quick = (np.linalg.norm(engine(*arguments).prepare(lens).patterns(POSITIONS) - exact) for engine in engines)
     assert quick < 1.5 * plain
 
 
 def test_one_slice_and_one_probe():
     arguments, lens = specimen((40, 56), np.complex128, n_slices=1)
-    found, wanted = (engine(*arguments)(lens)(POSITIONS[:1]) for engine in (fused.engine, multislice.engine))
-    assert close(found, wanted, 1e-13)
+    engines = fused.FusedEngine, multislice.PlainEngine
+    patterns, expected = (engine(*arguments).prepare(lens).patterns(POSITIONS[:1]) for engine in engines)
+    assert close(patterns, expected, 1e-13)
 
 
 def test_nothing_is_left_of_what_lies_beyond_the_band_limit():
     arguments, lens = specimen((96, 120), np.complex64)
-    patterns = fused.engine(*arguments)(lens)(POSITIONS)
+    patterns = fused.FusedEngine(*arguments).prepare(lens).patterns(POSITIONS)
     beyond = np.fft.fftshift(arguments[0].antialias() == 0)
     assert not patterns[:, beyond].any()
     assert patterns[:, ~beyond].all()
@@ -81,21 +82,22 @@ def test_nothing_is_left_of_what_lies_beyond_the_band_limit():
 def test_a_lens_wider_than_the_propagator_keeps_its_columns():
     arguments, lens = specimen((48, 64), np.complex128)
     wide = np.random.default_rng(1).normal(size=lens.shape) + 0j
-    found, wanted = (engine(*arguments)(wide)(POSITIONS) for engine in (fused.engine, multislice.engine))
-    assert close(found, wanted, 1e-13)
+    engines = fused.FusedEngine, multislice.PlainEngine
+    patterns, expected = (engine(*arguments).prepare(wide).patterns(POSITIONS) for engine in engines)
+    assert close(patterns, expected, 1e-13)
 
 
 def test_lenses_share_a_specimen():
     arguments, lens = specimen((48, 64), np.complex128)
-    engine = fused.engine(*arguments)
-    first = engine(lens)(POSITIONS)
-    assert not close(engine(lens**2)(POSITIONS), first, 0.1)
-    np.testing.assert_array_equal(engine(lens)(POSITIONS), first)
+    engine = fused.FusedEngine(*arguments)
+    first = engine.prepare(lens).patterns(POSITIONS)
+    assert not close(engine.prepare(lens**2).patterns(POSITIONS), first, 0.1)
+    np.testing.assert_array_equal(engine.prepare(lens).patterns(POSITIONS), first)
 
 
 def test_threads_share_an_engine_and_batches_do_not_matter():
     arguments, lens = specimen((64, 80), np.complex64)
-    patterns = fused.engine(*arguments)(lens)
+    patterns = fused.FusedEngine(*arguments).prepare(lens).patterns
     positions = np.random.default_rng(2).uniform(0, 10, (24, 2))
     together = patterns(positions)
     with ThreadPoolExecutor(4) as pool:
@@ -112,7 +114,7 @@ def test_levels_of_a_transform(n, levels):
 def test_other_primes_are_left_to_the_plain_engine(shape):
     assert not fused.supports(shape)
     with pytest.raises(InputError, match="prime factors beyond 7"):
-        fused.engine(*specimen(shape, np.complex64)[0])
+        fused.FusedEngine(*specimen(shape, np.complex64)[0])
 
 
 @pytest.mark.parametrize(("lit", "dark"), [("11100111", 2), ("11100011", 2), ("11000011", 4), ("11111111", 0)])

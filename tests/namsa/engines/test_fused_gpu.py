@@ -120,7 +120,7 @@ def test_rounding_does_not_drift_over_slices(tmp_path):
 @needs_compiler
 @pytest.mark.parametrize("binned", [False, True])
 def test_batches_reach_their_rows_and_the_detector(binned, tmp_path, monkeypatch):
-    """The whole of `diffract`, with NumPy under a stand-in for CuPy: 7 probes in batches of 2, 2, 2 and 1."""
+    """The whole engine, with NumPy under a stand-in for CuPy: 7 probes in batches of 2, 2, 2 and 1."""
     grid, lens, slices, fresnel, positions = world = problem((32, 18), (9, 5), probes=7)
     wavelength = 0.025
     pixel_mrad = 1.5 * wavelength / min(grid.extent_angstrom) * 1e3
@@ -135,11 +135,11 @@ def test_batches_reach_their_rows_and_the_detector(binned, tmp_path, monkeypatch
     monkeypatch.setattr(fused_gpu, "device_launch", lambda plan: launch)
     before = 2.0**-10  # of the patterns' size: it is added to
     cbed = np.full((7, *(seen.shape if binned else grid.shape)), before, np.float32)
-    fused_gpu.diffract(
-        cbed, positions, grid, lens, slices, fresnel, matrices, lambda *done: progress.append(done), batch=2
-    )
+    probes = fused_gpu.FusedGpuEngine(grid, slices, fresnel, batch=2).prepare(lens)
+    probes.add_patterns(cbed, positions, matrices, lambda *done: progress.append(done))
     assert progress == [(2, 7), (4, 7), (6, 7), (7, 7)]
     assert error(cbed - before, detector.collect(plain(*world), matrices)) < 1e-6
+    assert error(probes.patterns(positions), plain(*world)) < 1e-6
 
 
 def test_radices_multiply_to_every_smooth_size():
@@ -262,9 +262,10 @@ def on_device(cupy, lens, slices, fresnel):
 @pytest.mark.parametrize("batch", [None, 3])
 def test_a_device_agrees_with_the_plain_engine(shape, batch, cupy):
     grid, lens, slices, fresnel, positions = world = problem(shape, (shape[0] // 3, shape[1] // 3), probes=7)
-    device = on_device(cupy, lens, slices, fresnel)
     cbed = np.zeros((7, *shape), np.float32)
-    fused_gpu.diffract(cbed, positions, grid, *device, None, lambda *done: None, batch)
+    device_lens, device_slices, device_fresnel = on_device(cupy, lens, slices, fresnel)
+    probes = fused_gpu.FusedGpuEngine(grid, device_slices, device_fresnel, batch=batch).prepare(device_lens)
+    probes.add_patterns(cbed, positions, None, lambda *done: None)
     assert error(cbed, plain(*world)) < 1e-6
 
 
@@ -272,11 +273,12 @@ def test_a_device_agrees_with_the_plain_engine(shape, batch, cupy):
 def test_a_device_repeats_itself_to_the_bit(cupy):
     """Nothing is summed in an order left to chance, so a difference would be a race."""
     grid, lens, slices, fresnel, positions = problem((512, 384), (170, 128), probes=64, slices=10)
-    device = on_device(cupy, lens, slices, fresnel)
+    device_lens, *device = on_device(cupy, lens, slices, fresnel)
     stacks = np.zeros((3, 64, 512, 384), np.float32)
     for stack, batch in zip(stacks, (64, 64, 10), strict=True):
-        fused_gpu.diffract(stack, positions, grid, *device, None, lambda *done: None, batch)
+        probes = fused_gpu.FusedGpuEngine(grid, *device, batch=batch).prepare(device_lens)
+        probes.add_patterns(stack, positions, None, lambda *done: None)
     np.testing.assert_array_equal(stacks[1], stacks[0])
     np.testing.assert_array_equal(stacks[2], stacks[0])
-    waves = multislice.exit_waves(optics.probes(device[0], grid, positions), *device[1:])
+    waves = multislice.exit_waves(optics.probes(device_lens, grid, positions), *device)
     assert error(stacks[0], to_host(multislice.intensity(waves))) < 5e-6

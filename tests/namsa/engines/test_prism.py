@@ -6,7 +6,7 @@ import pytest
 
 import namsa
 from namsa.config.instrument import Detector, FrozenPhonons
-from namsa.engines import fused, multislice, prism
+from namsa.engines import fused, interface, multislice, prism
 from namsa.physics import detector, optics, specimen
 from namsa.physics.grid import Grid
 
@@ -33,18 +33,20 @@ def lens(grid, dtype, tilt=(0.0, 0.0), **changes):
 
 
 def by_multislice(strong, wave, positions):
-    return multislice.engine(*strong)(wave)(positions)
+    return multislice.PlainEngine(*strong).prepare(wave).patterns(positions)
 
 
-def by_reuse(strong, wave, wanted=None):
-    grid, slices, fresnel = strong
-    wanted = prism.seen(fresnel) if wanted is None else wanted
-    return prism.engine(grid, multislice.plane_waves(grid, slices, fresnel), fresnel, wave != 0, wanted)(wave)
+def by_reuse(strong, wave, pixels=None):
+    """The engine's `patterns`."""
+    grid, _, fresnel = strong
+    pixels = prism.detected_pixels(fresnel) if pixels is None else pixels
+    reuse = prism.PlaneWaveReuse(wave != 0, pixels, batch=16)
+    return prism.PrismEngine(grid, multislice.PlainPlaneWaves(*strong), fresnel, reuse).prepare(wave).patterns
 
 
-def close(found, expected, dtype):
-    assert found.dtype == expected.dtype == dtype(0).real.dtype
-    errors = np.linalg.norm(found - expected, axis=(1, 2)) / np.linalg.norm(expected, axis=(1, 2))
+def close(patterns, expected, dtype):
+    assert patterns.dtype == expected.dtype == dtype(0).real.dtype
+    errors = np.linalg.norm(patterns - expected, axis=(1, 2)) / np.linalg.norm(expected, axis=(1, 2))
     return errors.max() < TOLERANCE[dtype]
 
 
@@ -71,7 +73,7 @@ def test_small_blocks_change_nothing_but_rounding(strong, monkeypatch):
     expected = by_multislice(strong, wave, RASTER)
     monkeypatch.setattr(prism, "_ROWS", 2)
     monkeypatch.setattr(prism, "_PRODUCT_BYTES", (1, 1))
-    monkeypatch.setattr(prism, "_WAVES_BYTES", (1, 1))
+    monkeypatch.setattr(interface, "HOST_BATCH_BYTES", 1)
     patterns = by_reuse(strong, wave)
     assert close(patterns(RASTER), expected, dtype)
     pieces = np.concatenate([patterns(RASTER[i : i + 4]) for i in range(0, len(RASTER), 4)])  # rows of 5, cut
@@ -79,62 +81,61 @@ def test_small_blocks_change_nothing_but_rounding(strong, monkeypatch):
 
 
 def test_lenses_share_a_matrix(strong):
-    grid, slices, fresnel = strong
+    grid, _, fresnel = strong
     dtype = fresnel.dtype.type
     waves = [lens(grid, dtype), lens(grid, dtype, C10=150.0), lens(grid, dtype, C21=4e3)]
     calls = []
-    scan = prism.engine(
+    engine = prism.PrismEngine(
         grid,
-        multislice.plane_waves(grid, slices, fresnel),
+        multislice.PlainPlaneWaves(*strong),
         fresnel,
-        waves[0] != 0,
-        prism.seen(fresnel),
+        prism.PlaneWaveReuse(waves[0] != 0, prism.detected_pixels(fresnel), batch=16),
         lambda done, total: calls.append((done, total)),
     )
     beams = np.count_nonzero(waves[0])
     assert calls[-1] == (beams, beams)
     for wave in waves:
-        assert close(scan(wave)(LIST), by_multislice(strong, wave, LIST), dtype)
+        assert close(engine.prepare(wave).patterns(LIST), by_multislice(strong, wave, LIST), dtype)
     assert calls[-1] == (beams, beams)
     assert sum(done == beams for done, _ in calls) == 1
 
 
 @pytest.mark.parametrize("camera", [Detector(shape=(11, 17), binning=2), Detector(shape=(12, 12), pixel_mrad=3.5)])
-def test_works_out_no_more_than_the_detector_sees(strong, camera):
+def test_computes_no_more_pixels_than_the_detector_records(strong, camera):
     grid, _, fresnel = strong
     dtype = fresnel.dtype.type
     wave = lens(grid, dtype)
     matrices = detector.bin_matrices(grid, optics.wavelength_angstrom(ENERGY), camera)
     matrices = tuple(matrix.astype(fresnel.real.dtype) for matrix in matrices)
-    wanted = prism.seen(fresnel, matrices)
-    assert np.count_nonzero(wanted) < 0.5 * np.count_nonzero(prism.seen(fresnel))
-    patterns = by_reuse(strong, wave, wanted)(RASTER)
-    assert not patterns[:, ~np.fft.fftshift(wanted)].any()
+    pixels = prism.detected_pixels(fresnel, matrices)
+    assert np.count_nonzero(pixels) < 0.5 * np.count_nonzero(prism.detected_pixels(fresnel))
+    patterns = by_reuse(strong, wave, pixels)(RASTER)
+    assert not patterns[:, ~np.fft.fftshift(pixels)].any()
     expected = detector.collect(by_multislice(strong, wave, RASTER), matrices)
     assert close(detector.collect(patterns, matrices), expected, dtype)
 
 
-def test_seen_is_the_band_limit_where_there_is_no_detector(strong):
+def test_without_a_detector_all_pixels_within_the_band_limit_are_computed(strong):
     grid, _, fresnel = strong
-    np.testing.assert_array_equal(prism.seen(fresnel), grid.antialias() > 0)
+    np.testing.assert_array_equal(prism.detected_pixels(fresnel), grid.antialias() > 0)
 
 
 @pytest.mark.parametrize(("positions", "rows"), [(RASTER, 3), (LIST, 4), (RASTER[:, ::-1], 15)])
 def test_counts(positions, rows):
     grid = Grid((72, 100), (12.24, 16.32))
-    beams, wanted = lens(grid, complex) != 0, grid.antialias() > 0
-    found = prism.count(30, positions, 4, beams, wanted)
-    assert found[:5] == ((72, 100), 30, len(positions), rows, 4)
+    beams, pixels = lens(grid, complex) != 0, grid.antialias() > 0
+    counts = prism.count_work(30, positions, 4, beams, pixels)
+    assert counts[:5] == ((72, 100), 30, len(positions), rows, 4)
     # A disc of 18 mrad and half a reciprocal pixel of its soft edge, and that disc's diameter along x.
     radius = 18e-3 / 0.0250793 + 0.5 / 14
-    assert found.beams == pytest.approx(np.pi * radius**2 * 12.24 * 16.32, rel=0.05)
-    assert found.columns == pytest.approx(2 * radius * 16.32, abs=1.5)
-    assert found.seen == np.count_nonzero(wanted)
+    assert counts.beams == pytest.approx(np.pi * radius**2 * 12.24 * 16.32, rel=0.05)
+    assert counts.columns == pytest.approx(2 * radius * 16.32, abs=1.5)
+    assert counts.pixels == np.count_nonzero(pixels)
 
 
 def work(**changes):
     """The 32×32 patterns of a small cell: reuse pays."""
-    usual = prism.Work((128, 128), 40, probes=1024, rows=32, coherent=1, beams=200, columns=16, seen=5700)
+    usual = prism.Work((128, 128), 40, probes=1024, rows=32, coherent=1, beams=200, columns=16, pixels=5700)
     return usual._replace(**changes)
 
 
@@ -160,21 +161,22 @@ def test_reuse_is_chosen_where_it_pays(changes, expected):
 
 
 def test_a_batch_is_whole_rows_of_the_scan():
-    assert prism.batch((128, 128), 4) == 512
-    assert prism.batch((128, 128), 4, row=60) == 480
-    assert prism.batch((512, 512), 4) == 32
-    assert prism.batch((512, 512), 4, row=60) == 120
-    assert prism.batch((8192, 8192), 8) == 1
+    assert prism.batch_size((128, 128), 4) == 512
+    assert prism.batch_size((128, 128), 4, row=60) == 480
+    assert prism.batch_size((512, 512), 4) == 32
+    assert prism.batch_size((512, 512), 4, row=60) == 120
+    assert prism.batch_size((8192, 8192), 8) == 1
 
 
 @pytest.mark.skipif(not fused.available(), reason="installed without a C compiler")
 def test_plane_waves_of_the_fused_engine(strong):
-    grid, slices, fresnel = strong
+    grid, _, fresnel = strong
     dtype = fresnel.dtype.type
     beams = np.flatnonzero(lens(grid, dtype, (4.0, -7.0)))[::7]
-    found, expected = (module.plane_waves(grid, slices, fresnel)(beams) for module in (fused, multislice))
-    assert found.dtype == expected.dtype
-    assert np.linalg.norm(found - expected) < TOLERANCE[dtype] * np.linalg.norm(expected)
+    fused_waves = fused.FusedPlaneWaves(*strong).exit_waves(beams)
+    expected = multislice.PlainPlaneWaves(*strong).exit_waves(beams)
+    assert fused_waves.dtype == expected.dtype
+    assert np.linalg.norm(fused_waves - expected) < TOLERANCE[dtype] * np.linalg.norm(expected)
 
 
 @pytest.mark.parametrize("shape", [(72, 100), (74, 100)], ids=["fused", "plain"])
@@ -208,7 +210,7 @@ def test_auto_asks_the_counts():
     fresnel, beams = grid.antialias().astype(np.complex64), lens(grid, np.complex64) != 0
     for count, expected in ((10, False), (100, True)):
         positions = np.stack(np.meshgrid(*2 * [np.arange(count)], indexing="ij"), -1).reshape(-1, 2) * 0.1
-        found = prism.choose("auto", 50, positions, 1, beams, fresnel, None)
-        assert (found is not None) == expected
+        reuse = prism.choose("auto", 50, positions, 1, beams, fresnel, None)
+        assert (reuse is not None) == expected
         assert prism.choose("multislice", 50, positions, 1, beams, fresnel, None) is None
         assert prism.choose("prism", 50, positions, 1, beams, fresnel, None) is not None

@@ -38,8 +38,9 @@ def test_tensorflow_simulates_what_namsa_does() -> None:
     wavelength = optics.wavelength_angstrom(200e3)
     fresnel = multislice.propagator(GRID, wavelength, 2.0)
     lens = optics.lens(GRID, 200e3, 20, {"C10": -40.0})
-    run = multislice.engine(GRID, potential.Slices(slices, order, 2.0), fresnel)
-    wanted = detectors.collect(run(lens)(POSITIONS), detectors.bin_matrices(GRID, wavelength, EXPERIMENT.detector))
+    engine = multislice.PlainEngine(GRID, potential.Slices(slices, order, 2.0), fresnel)
+    patterns = engine.prepare(lens).patterns(POSITIONS)
+    wanted = detectors.collect(patterns, detectors.bin_matrices(GRID, wavelength, EXPERIMENT.detector))
     np.testing.assert_allclose(found, wanted, atol=2e-6 * wanted.max())
 
 
@@ -90,7 +91,7 @@ def test_truth_stays_and_a_perturbed_truth_comes_back() -> None:
 
 def test_refinement_explains_more_of_the_patterns() -> None:
     made, density = sample(crystal("Cu"))
-    transfer = mott_bethe.of_elements({"Cu": 1}, MAX_Q)
+    transfer = mott_bethe.from_elements({"Cu": 1}, MAX_Q)
     where = consistency.scene(EXPERIMENT, THICKNESS, SCAN)
     estimate = density + 0.15 * np.std(density) * np.random.default_rng(1).normal(size=SCAN)
     found = refine.refine(estimate, made.cbed, EXPERIMENT, THICKNESS, transfer, where, steps=12, seed=1)

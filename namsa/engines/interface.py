@@ -1,0 +1,122 @@
+"""The shape that all engines share: `Engine.prepare(lens)` gives `Probes`, and `Probes.patterns(positions)` patterns.
+
+An engine holds one specimen and is prepared for one lens after another: partially coherent patterns need several lenses
+(see `namsa.physics.coherence`). `namsa.engines.dispatch` chooses an engine; from there on no code asks which one it is.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.physics.backend import in_batches, to_host
+from namsa.physics.detector import collect
+from namsa.physics.grid import Array
+
+ProgressCallback = Callable[[str, int, int], None]
+"""Called as `callback(stage, done, total)` while a simulation runs."""
+
+HOST_BATCH_BYTES = 2**20  # waves of this size stay in the second-level cache of a core
+DEVICE_BATCH_BYTES = 2**28  # waves of this size keep a GPU busy
+
+
+class Probes(Protocol):
+    """The probes of one lens in one specimen. Several threads may share it."""
+
+    def patterns(self, positions: npt.NDArray[np.float64]) -> Array:
+        """Returns the diffraction patterns of probes at `positions`.
+
+        Args:
+            positions: Probe positions (n, 2) as (y, x), Å.
+
+        Returns:
+            Intensities (n, ny, nx) as fractions of the beam, zero frequency in the centre, on the host or the device.
+        """
+        ...
+
+    def add_patterns(
+        self,
+        cbed: npt.NDArray[Any],
+        positions: npt.NDArray[np.float64],
+        binning: tuple[Array, Array] | None,
+        on_probes: Callable[[int, int], None],
+    ) -> None:
+        """Adds the patterns that the detector records to `cbed`.
+
+        Args:
+            cbed: Patterns (n, dy, dx) on the host, changed in place.
+            positions: Probe positions (n, 2) as (y, x), Å.
+            binning: The detector's matrices as `namsa.physics.detector.bin_matrices` makes them. `None` leaves the
+                patterns on the reciprocal grid.
+            on_probes: Called as `on_probes(done, total)` after each batch.
+        """
+        ...
+
+
+class Engine(Protocol):
+    """Propagates probes through the slices of one specimen."""
+
+    def prepare(self, lens: Array) -> Probes:
+        """Returns the probes of a lens.
+
+        Args:
+            lens: The probe at the origin in reciprocal space, (ny, nx) complex, zero frequency first.
+        """
+        ...
+
+
+class PlaneWaves(Protocol):
+    """Propagates plane waves through the slices of one specimen."""
+
+    def exit_waves(self, indices: npt.NDArray[np.int64]) -> Array:
+        """Returns the exit waves of plane waves of amplitude 1.
+
+        Args:
+            indices: Flat indices (n,) of the plane waves on the reciprocal grid, zero frequency first.
+
+        Returns:
+            Exit waves (n, ny, nx) in reciprocal space, zero frequency first.
+        """
+        ...
+
+
+class BatchedProbes(ABC):
+    """Probes whose patterns are computed in independent batches: in threads on the host, one by one on a device.
+
+    Attributes:
+        batch: Positions per batch.
+        on_host: Whether waves lie in the host's memory.
+    """
+
+    def __init__(self, batch: int, on_host: bool) -> None:
+        self.batch = batch
+        self.on_host = on_host
+
+    @abstractmethod
+    def patterns(self, positions: npt.NDArray[np.float64]) -> Array:
+        """Returns the patterns (n, ny, nx) of probes at `positions` (n, 2); see `Probes.patterns`."""
+
+    def add_patterns(
+        self,
+        cbed: npt.NDArray[Any],
+        positions: npt.NDArray[np.float64],
+        binning: tuple[Array, Array] | None,
+        on_probes: Callable[[int, int], None],
+    ) -> None:
+        """Adds the patterns that the detector records to `cbed`; see `Probes.add_patterns`.
+
+        Each batch writes to its own rows. The result therefore does not depend on the number of threads.
+        """
+
+        def work(rows: slice) -> None:
+            cbed[rows] += to_host(collect(self.patterns(positions[rows]), binning))
+
+        in_batches(work, len(positions), self.batch, self.on_host, on_probes)
+
+
+def waves_per_batch(wave: Array) -> int:
+    """Returns how many waves of the size of `wave` are propagated together."""
+    limit = HOST_BATCH_BYTES if isinstance(wave, np.ndarray) else DEVICE_BATCH_BYTES
+    return max(1, limit // int(wave.nbytes))
