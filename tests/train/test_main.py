@@ -18,7 +18,7 @@ from train.experiment.experiment import load
 from train.main import train
 from train.optimization import checkpoint
 from train.ranks import reduction
-from train.reports.evaluate import write_json
+from train.reports.results import write_json
 from train.scaling import forecast
 
 

@@ -139,7 +139,7 @@ def _limits(experiment: Experiment, facts: Facts) -> Iterator[str]:
     yield "- It has seen simulations only, and no measured data have been tried with it."
     if left_out:
         yield f"- The simulations leave out {', '.join(left_out)}, inelastic scattering, amorphous layers and drift."
-    tilted = experiment.variation and any("tilt" in key for key in experiment.variation.given())
+    tilted = any("tilt" in key for key in experiment.varied_quantities())
     if not tilted:
         yield "- Specimen and beam were not tilted: crystals lay on a zone axis, " + (
             f"{_zones(experiment.specimen.zone_axes)}."
@@ -194,7 +194,10 @@ def _training(experiment: Experiment, facts: Facts) -> Iterator[str]:
     yield from _table(
         ("", ""),
         [
-            ("network", f"FC-DenseNet, {run['parameters']:,} parameters, {experiment.training.inputs.named()}"),
+            (
+                "network",
+                f"FC-DenseNet, {run['parameters']:,} parameters, {experiment.training.inputs.channel_summary()}",
+            ),
             ("trained", f"{run['epochs']} epochs, {run['steps']:,} steps, {run['training_samples']:,} samples"),
             ("time in steps", duration(facts["training_s"])),
             ("on", f"{plural(run['ranks'], 'rank')}, each on {run['device']}" + _machine(run)),

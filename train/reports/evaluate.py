@@ -14,7 +14,7 @@ import ase
 import numpy as np
 import numpy.typing as npt
 
-from namsa.dataset.manifest import Entry
+from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.pixels import density_grid
 from train.experiment.channels import Channels
@@ -134,9 +134,7 @@ def evaluate(
     return evaluation
 
 
-def _predictions(
-    predict: Predict, experiment: Experiment, held_out: HeldOut
-) -> Iterator[tuple[Entry, Record, Array]]:
+def _predictions(predict: Predict, experiment: Experiment, held_out: HeldOut) -> Iterator[tuple[Entry, Record, Array]]:
     """Yields each entry with its record and its estimated density, (h, w), e/Å²."""
     size = experiment.training.batch_size
     for start in range(0, len(held_out.entries), size):

@@ -1,10 +1,9 @@
-"""Finished and unfinished runs, read from their directories, to be laid side by side."""
+"""Reads finished and unfinished runs from their directories, and compares them."""
 
 import json
 import statistics
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,16 +12,28 @@ from rich import box
 from rich.table import Table
 
 from namsa.errors import InputError
+from train.reports.results import ComparedRun, EpochTimes, RunComparison
 
-Row = dict[str, Any]
 Numbers = npt.NDArray[np.float64]
+Steps = Mapping[str, Numbers]  # columns of metrics.jsonl by name, each of shape (steps,)
 
 
 def read_steps(path: Path, columns: Sequence[str]) -> dict[str, Numbers]:
-    """The `columns` of metrics.jsonl, one number a step, in the order of steps; null is NaN.
+    """Reads columns of a `metrics.jsonl`.
 
-    A run that was resumed may have taken steps twice: the last line of a step counts. A job that was killed may have
-    left half a line at the end. Raises ValueError for any other line that is no step, OSError without a file.
+    A resumed run may have taken a step twice: the last line of a step counts. A killed job may have left an incomplete
+    last line, which is ignored.
+
+    Args:
+        path: The file.
+        columns: Keys to read.
+
+    Returns:
+        By key one number per step, in the order of steps. null becomes NaN.
+
+    Raises:
+        ValueError: If any other line is no step.
+        OSError: If the file cannot be read.
     """
     lines = path.read_text(encoding="utf-8").splitlines()
     rows = {}
@@ -37,63 +48,70 @@ def read_steps(path: Path, columns: Sequence[str]) -> dict[str, Numbers]:
     return dict(zip(columns, table.T, strict=True))
 
 
-def read_run(run_dir: Path) -> Row:
-    """{"run", "ranks", "epoch_s": [...], "huber": [...]}: time and mean training loss of each whole epoch.
+def read_run(run_dir: Path) -> EpochTimes:
+    """Reads the time and the mean training loss of each complete epoch of a run.
 
-    Raises InputError where `run_dir` holds no epoch.
+    Args:
+        run_dir: Directory of the run.
+
+    Raises:
+        InputError: If `run_dir` holds no epoch.
     """
     try:
         batch = yaml.safe_load((run_dir / "config.yaml").read_text(encoding="utf-8"))["training"].get("batch_size", 1)
         steps = read_steps(run_dir / "metrics.jsonl", ("epoch", "step_s", "huber", "samples_per_s"))
         epochs, lengths = np.unique(steps["epoch"], return_counts=True)
-        whole = [steps["epoch"] == epoch for epoch in epochs[lengths == lengths.max()]]
+        complete = [steps["epoch"] == epoch for epoch in epochs[lengths == lengths.max()]]
         return {
             "run": run_dir.resolve().name,
             "ranks": round(steps["samples_per_s"][-1] * steps["step_s"][-1] / batch),
-            "epoch_s": [float(steps["step_s"][epoch].sum()) for epoch in whole],
-            "huber": [_mean(steps["huber"][epoch]) for epoch in whole],
+            "epoch_s": [float(steps["step_s"][epoch].sum()) for epoch in complete],
+            "huber": [_mean(steps["huber"][epoch]) for epoch in complete],
         }
     except (OSError, ValueError, KeyError, TypeError, ArithmeticError) as error:
         raise InputError(f"{run_dir} has no whole epoch to compare ({error!r}): give directories of runs") from None
 
 
-def compare(runs: Sequence[Row]) -> Row:
-    """Speed-ups over the run with the fewest ranks, as Yoginath et al. (2019) have them.
+def compare(runs: Sequence[EpochTimes]) -> RunComparison:
+    """Compares runs with the run that has the fewest ranks, as Yoginath et al. (2019) do.
 
-    runs: as `read_run` gives them
+    The target is the lowest mean training Huber loss of an epoch that all runs reached. More ranks take fewer steps per
+    epoch and may need more epochs: the speed-up of the time to the target counts both.
 
-    epoch_speedup: of an epoch's time; learning_speedup: of the time until an epoch's mean training Huber loss is down
-    to `target_huber`, the lowest that all runs have reached. More ranks take fewer steps an epoch, and may need more
-    epochs: the second number counts both.
+    Args:
+        runs: The runs; see `read_run`.
     """
     runs = sorted(runs, key=lambda run: run["ranks"])
     target = max(min(run["huber"]) for run in runs)
-    rows: list[Row] = []
-    for run in runs:
-        needed = next(index for index, huber in enumerate(run["huber"], start=1) if huber <= target)
-        row = {
-            "run": run["run"],
-            "ranks": run["ranks"],
-            "epoch_s": float(np.median(run["epoch_s"][1:] or run["epoch_s"])),
-            "epochs_to_target": needed,
-            "seconds_to_target": float(sum(run["epoch_s"][:needed])),
-        }
-        first = rows[0] if rows else row
-        row["epoch_speedup"] = first["epoch_s"] / row["epoch_s"]
-        row["efficiency"] = row["epoch_speedup"] * first["ranks"] / row["ranks"]
-        row["learning_speedup"] = first["seconds_to_target"] / row["seconds_to_target"]
-        rows.append(row)
+    epoch_s = [float(np.median(run["epoch_s"][1:] or run["epoch_s"])) for run in runs]
+    epochs = [next(i for i, huber in enumerate(run["huber"], start=1) if huber <= target) for run in runs]
+    seconds = [float(sum(run["epoch_s"][:needed])) for run, needed in zip(runs, epochs, strict=True)]
+    rows: list[ComparedRun] = []
+    for run, per_epoch, needed, to_target in zip(runs, epoch_s, epochs, seconds, strict=True):
+        speedup = epoch_s[0] / per_epoch
+        rows.append(
+            {
+                "run": run["run"],
+                "ranks": run["ranks"],
+                "epoch_s": per_epoch,
+                "epochs_to_target": needed,
+                "seconds_to_target": to_target,
+                "epoch_speedup": speedup,
+                "efficiency": speedup * runs[0]["ranks"] / run["ranks"],
+                "learning_speedup": seconds[0] / to_target,
+            }
+        )
     return {"target_huber": target, "runs": rows}
 
 
-def comparison_table(found: Row) -> Table:
-    """`compare`'s rows for people."""
-    table = Table(title=f"Time until the mean training Huber loss is {found['target_huber']:.4g}", box=box.SIMPLE_HEAD)
-    heads = ("ranks", "an epoch", "speed-up", "efficiency", "epochs", "time", "learning speed-up")
+def comparison_table(comparison: RunComparison) -> Table:
+    """Returns a comparison as a table for the terminal."""
+    target = comparison["target_huber"]
+    table = Table(title=f"Time until the mean training Huber loss is {target:.4g}", box=box.SIMPLE_HEAD)
     table.add_column("run", overflow="fold")
-    for head in heads:
-        table.add_column(head, justify="right")
-    for row in found["runs"]:
+    for heading in ("ranks", "per epoch", "speed-up", "efficiency", "epochs", "time", "learning speed-up"):
+        table.add_column(heading, justify="right")
+    for row in comparison["runs"]:
         table.add_row(
             row["run"],
             str(row["ranks"]),
@@ -108,5 +126,5 @@ def comparison_table(found: Row) -> Table:
 
 
 def _mean(values: Numbers) -> float:
-    """Without the steps that had none. Raises ValueError where no step has."""
+    """Mean over the steps that have a number. Raises ValueError if none has."""
     return statistics.fmean(values[~np.isnan(values)])

@@ -1,38 +1,75 @@
-"""The coordinator's costs out of the measurements of `scripts/bench/reduction.py`, checked on rank counts left out.
+"""Fits the coordinator's costs to measurements of `scripts/bench/reduction.py`, and checks them on other rank counts.
 
-Without the response cache rank 0 wakes in every cycle, handles a message of every rank in it, and every gradient's
-name: CPU time a step = cycle_s · cycles + ranks · (message_s · cycles + announcement_s · gradients). The costs are
-fitted, by least squares of relative errors, to every other rank count; the rest checks them.
+Without the response cache, rank 0 wakes in every cycle and handles one message of every rank in it, and the name of
+every gradient: CPU time per step = cycle_s · cycles + ranks · (message_s · cycles + announcement_s · gradients). The
+costs are fitted, by least squares of relative errors, to every second rank count. The other rank counts check them.
 """
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from scipy.optimize import nnls
 
 from namsa.errors import InputError
+from train.scaling.results import CostFit, CostFitRow
 
-Row = dict[str, Any]
-SMALL_GRADIENTS = 200  # of the bench's workload "small"
+SMALL_GRADIENTS = 200  # of the benchmark's workload "small"
 
 
-def fit(path: Path) -> Row:
-    """{"cycle_s", "message_s", "announcement_s", "worst", "rows": [{"ranks", "arm", "measured_s", "model_s",
-    "fitted"}]}.
+class _Measurement(NamedTuple):
+    """One arm of the benchmark at one number of ranks: cycles and CPU time of the coordinator per step."""
 
-    "worst" is the largest relative error where nothing was fitted. Cycles are counted by rank 0's gathers.
+    ranks: int
+    arm: str
+    cycles: float
+    seconds: float
 
-    path: what `reduction.py --json` printed; its last line counts. Raises InputError where that is no such output, or
-    has fewer than three rank counts.
+
+def fit(path: Path) -> CostFit:
+    """Returns the coordinator's costs. Cycles are counted by rank 0's gathers.
+
+    Args:
+        path: Output of `scripts/bench/reduction.py --json`, of which the last line is read.
+
+    Raises:
+        InputError: If the file is no such output, or has fewer than three rank counts.
     """
+    counts, measured = _read(path)
+    fitted_counts = set(counts[::2])
+    design = np.array([[m.cycles, m.ranks * m.cycles, m.ranks * SMALL_GRADIENTS] for m in measured], np.float64)
+    times = np.array([m.seconds for m in measured])
+    fitted = np.array([m.ranks in fitted_counts for m in measured])
+    costs, _ = nnls(design[fitted] / times[fitted, None], np.ones(fitted.sum()))
+    rows: list[CostFitRow] = [
+        {
+            "ranks": m.ranks,
+            "arm": m.arm,
+            "measured_s": m.seconds,
+            "model_s": float(model_s),
+            "fitted": m.ranks in fitted_counts,
+        }
+        for m, model_s in zip(measured, design @ costs, strict=True)
+    ]
+    cycle_s, message_s, announcement_s = costs.tolist()
+    return {
+        "cycle_s": cycle_s,
+        "message_s": message_s,
+        "announcement_s": announcement_s,
+        "worst": max(abs(row["model_s"] / row["measured_s"] - 1) for row in rows if not row["fitted"]),
+        "rows": rows,
+    }
+
+
+def _read(path: Path) -> tuple[list[int], list[_Measurement]]:
+    """The rank counts in order, and the measurements without the response cache."""
     try:
         results = json.loads(path.read_text(encoding="utf-8").strip().splitlines()[-1])["results"]
         small = sorted((r for r in results if r["workload"] == "small"), key=lambda result: result["ranks"])
         counts = [result["ranks"] for result in small]
         measured = [
-            (result["ranks"], arm, numbers["gather_calls"], numbers["control_ns"] * 1e-9)
+            _Measurement(result["ranks"], arm, numbers["gather_calls"], numbers["control_ns"] * 1e-9)
             for result in small
             for arm, numbers in result["arms"].items()
             if numbers["gather_calls"] > 0
@@ -40,20 +77,7 @@ def fit(path: Path) -> Row:
     except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
         raise InputError(f"{path} is no output of scripts/bench/reduction.py --json ({error!r})") from None
     if len(counts) < 3 or not measured:
-        raise InputError(f"{path} has {len(counts)} rank counts; to fit and to check takes 3 or more without the cache")
-    taken = set(counts[::2])
-    design = np.array(
-        [[cycles, ranks * cycles, ranks * SMALL_GRADIENTS] for ranks, _, cycles, _ in measured], np.float64
-    )
-    times = np.array([seconds for *_, seconds in measured])
-    fitted = np.array([ranks in taken for ranks, *_ in measured])
-    costs, _ = nnls(design[fitted] / times[fitted, None], np.ones(fitted.sum()))
-    rows = [
-        {"ranks": ranks, "arm": arm, "measured_s": seconds, "model_s": float(model), "fitted": ranks in taken}
-        for (ranks, arm, _, seconds), model in zip(measured, design @ costs, strict=True)
-    ]
-    worst = max(abs(row["model_s"] / row["measured_s"] - 1) for row in rows if not row["fitted"])
-    return dict(zip(("cycle_s", "message_s", "announcement_s"), costs.tolist(), strict=True)) | {
-        "worst": worst,
-        "rows": rows,
-    }
+        raise InputError(
+            f"{path} has {len(counts)} rank counts; the fit and its check need 3 or more, measured without the cache"
+        )
+    return counts, measured

@@ -17,9 +17,10 @@ import tensorflow as tf
 
 from fcdensenet.build import build
 from fcdensenet.count import count as weigh
-from namsa.crystals.select import select
-from namsa.dataset import estimate, manifest
-from namsa.dataset.manifest import Entry
+from namsa.crystals.select import select_materials
+from namsa.dataset import estimate
+from namsa.dataset.entries import build_entries
+from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset, shard_paths
 from namsa.errors import InputError
 from namsa.text import duration, plural
@@ -57,7 +58,7 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Tree:
         "simulation": simulation,
         "parameters": weight.parameters,
         "step_flop": training.batch_size * weight.step_flop,
-        "steps_an_epoch": steps,
+        "steps_per_epoch": steps,
         "epochs": training.epochs,
         "steps": steps * training.epochs,
         **step,
@@ -75,15 +76,15 @@ def _samples(experiment: Experiment, ranks: int) -> tuple[Sequence[Entry], Tree 
         with Dataset(directory) as dataset:
             data.check_are_of(dataset, experiment)
             there = set(dataset.ids)
-    materials = select(experiment.materials)
-    entries = [entry for entry in manifest.build(experiment, materials) if not entry.skipped]
+    materials = select_materials(experiment.materials)
+    entries = [entry for entry in build_entries(experiment, materials) if not entry.skipped]
     missing = sum(entry.id not in there for entry in entries)
     if not missing or experiment.data.stage_from:
         return entries, None
     found, part = estimate.dataset(experiment, materials, ranks), missing / len(entries)
     return entries, {
         "samples": missing,
-        "seconds": part * found["seconds_a_rank"],
+        "seconds": part * found["seconds_per_rank"],
         "memory_bytes": found["memory_bytes"],
         "disk_bytes": round(part * found["disk_bytes"]),
     }
@@ -150,7 +151,7 @@ def rows(found: Tree) -> Iterator[tuple[str, str]]:
     yield "network", f"{found['parameters']:,} parameters, {found['step_flop']:.3g} FLOP a step of one rank"
     yield (
         "steps",
-        f"{found['steps']}: {found['epochs']} epochs of {found['steps_an_epoch']}, on {plural(ranks, 'rank')}",
+        f"{found['steps']}: {found['epochs']} epochs of {found['steps_per_epoch']}, on {plural(ranks, 'rank')}",
     )
     yield (
         "a step",

@@ -1,31 +1,32 @@
-"""How a step of synchronous data-parallel training grows with the number of ranks: a model of Horovod, event by event.
+"""How the time per step of synchronous data-parallel training grows with the number of ranks: a model of Horovod.
 
-A rank computes for `compute_s`; its gradients become ready one after another, from the last layer to the first. In
-cycles, all ranks agree which gradients are ready everywhere (coordination), and those are reduced in few, fused
-operations, one after another on the wire, while the rest is still being computed. The step ends with the slowest rank
-and the last reduction. Efficiency is the step of one rank alone over the step of many.
+The model follows the events of a step. A rank computes for `compute_s`. Its gradients become ready one after another,
+from the last layer to the first. In cycles, all ranks agree which gradients are ready on every rank (coordination).
+Those are reduced in a few fused operations, one after another on the wire, while the rest is still being computed. The
+step ends with the slowest rank and the last reduction. The efficiency is the time per step of one rank alone over that
+of many ranks.
 
 Coordination (Laanait et al. 2019; Kurth et al. 2018, section V-A3):
   master-worker  every rank tells rank 0 of every ready gradient: rank 0 handles ranks × gradients messages
   tree           the same along a tree in which every rank has `radix` children
-  bitvector      names are agreed on once; from then on all ranks reduce a vector of bits, and nobody is told anything
+  bitvector      the names are agreed on once; from then on all ranks reduce a vector of bits, without messages
 
-Stragglers: a rank is late by a small Gaussian part of the step, and now and then, with probability `late_rate` a step,
-by `late_share` of it (operating system, clocks, network). A step waits for the slowest of all ranks: the first grows
-as √(2 ln ranks), the second as 1 − exp(−ranks · late_rate), slowly at first and then for nearly every step (Petrini et
-al. 2003; Hoefler et al. 2010, on noise).
+Stragglers: a rank is late by a small Gaussian fraction of the step and, with probability `late_rate` per step, by the
+fraction `late_share` of it (operating system, clocks, network). A step waits for the slowest of all ranks. The first
+delay grows as √(2 ln ranks). The second grows as 1 − exp(−ranks · late_rate): slowly at first, then it is there in
+nearly every step (Petrini et al. 2003; Hoefler et al. 2010, on noise).
 
-Reductions (Thakur et al. 2005; Jeaugey 2019 for double binary trees), of B bytes on N nodes of g ranks:
+Reductions (Thakur et al. 2005; Jeaugey 2019 for double binary trees), of B bytes on N nodes, R ranks, g ranks per node:
   ring           2 (R − 1) hops, 2 B over the node's link
   tree           2 log₂ N hops between nodes and 2 (g − 1) within, 2 B over the node's link
-  hierarchical   reduce-scatter and all-gather within the node, between nodes MPI on the host, during which the
+  hierarchical   reduce-scatter and all-gather within the node, MPI on the host between nodes, during which the
                  coordination waits
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
@@ -37,6 +38,7 @@ FORWARD_SHARE = 1 / 3  # of a step's computation: backward makes two gradients, 
 
 Coordination = Literal["master-worker", "tree", "bitvector"]
 Allreduce = Literal["ring", "tree", "hierarchical"]
+WireType = Literal["float16", "float32"]
 
 
 class Machine(Section):
@@ -46,21 +48,26 @@ class Machine(Section):
     ranks_per_node: PositiveInt = 6
     sustained_flop_per_s: PositiveFloat = Field(59.67e12, description="of a rank, over a whole step")
     node_link_bytes_per_s: PositiveFloat = Field(21e9, description="into and out of a node, as collectives see it")
-    within_node_bytes_per_s: PositiveFloat = Field(40e9, description="between a node's ranks")
-    host_float16_bytes_per_s: PositiveFloat = Field(0.9e9, description="MPI's sum of float16 on hosts, a node")
-    host_float32_bytes_per_s: PositiveFloat = Field(6e9, description="MPI's sum of float32 on hosts, a node")
+    within_node_bytes_per_s: PositiveFloat = Field(40e9, description="between the ranks of a node")
+    host_float16_bytes_per_s: PositiveFloat = Field(0.9e9, description="MPI's sum of float16 on hosts, per node")
+    host_float32_bytes_per_s: PositiveFloat = Field(6e9, description="MPI's sum of float32 on hosts, per node")
     hop_between_nodes_s: NonNegativeFloat = 10e-6
     hop_within_node_s: NonNegativeFloat = 3e-6
-    message_s: NonNegativeFloat = Field(1e-6, description="the coordinator's time for a rank's message")
-    announcement_s: NonNegativeFloat = Field(7e-6, description="the coordinator's time for one gradient of one rank")
-    jitter: NonNegativeFloat = Field(0.001, description="Gaussian spread of a rank's step, a part of it")
-    late_rate: NonNegativeFloat = Field(1.9e-5, description="probability that a rank is late in a step")
-    late_share: NonNegativeFloat = Field(0.2, description="by how much, a part of the step")
+    message_s: NonNegativeFloat = Field(1e-6, description="the coordinator's time per message of a rank")
+    announcement_s: NonNegativeFloat = Field(7e-6, description="the coordinator's time per gradient and rank")
+    jitter: NonNegativeFloat = Field(0.001, description="standard deviation of a rank's step, relative to the step")
+    late_rate: NonNegativeFloat = Field(1.9e-5, description="probability per step that a rank is late")
+    late_share: NonNegativeFloat = Field(0.2, description="how late, relative to the step")
 
 
 @dataclass(frozen=True)
 class Gradient:
-    """One gradient: its bytes on the wire, and when an undisturbed rank has it, in seconds from the step's start."""
+    """One gradient.
+
+    Attributes:
+        size: Bytes on the wire.
+        ready_s: When an undisturbed rank has it, s from the start of the step.
+    """
 
     size: int
     ready_s: float
@@ -68,16 +75,32 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Workload:
-    """A step's computation without any communication, and its gradients in the order in which they become ready."""
+    """A step of one rank without communication.
+
+    Attributes:
+        compute_s: Time of the computation, s.
+        gradients: The gradients, in the order in which they become ready.
+        dtype: Type of the gradients on the wire.
+    """
 
     compute_s: float
     gradients: tuple[Gradient, ...]
-    dtype: Literal["float16", "float32"]
+    dtype: WireType
 
 
 @dataclass(frozen=True)
 class Strategy:
-    """How gradients are reduced. groups: of about equal bytes, reduced only when complete; 0 fuses what is ready."""
+    """How gradients are reduced.
+
+    Attributes:
+        coordination: How ranks agree which gradients are ready.
+        groups: Number of groups of about equal bytes, which are reduced only when complete; 0 fuses what is ready.
+        allreduce: Algorithm of the reduction.
+        lag: Whether the gradients of the previous step are reduced.
+        radix: Children per rank of the coordination tree.
+        cycle_s: Shortest time between agreements, s.
+        fusion_bytes: Largest size of a fused operation, bytes.
+    """
 
     coordination: Coordination
     groups: int
@@ -88,25 +111,26 @@ class Strategy:
     fusion_bytes: int = 128 * 2**20
 
 
-def workload(
-    network: NetworkConfig, dtype: Literal["float16", "float32"], compute_s: float, samples: int = 1
-) -> Workload:
-    """A step of `network` in `compute_s`, which its layers share by their FLOP.
+def workload(network: NetworkConfig, dtype: WireType, compute_s: float) -> Workload:
+    """Returns the step of a network. The time of the computation is shared among the layers by their FLOP.
 
-    dtype: of gradients on the wire; samples: in the rank's batch (they change nothing but what compute_s has to be).
+    Args:
+        network: The network.
+        dtype: Type of the gradients on the wire.
+        compute_s: Time of the computation of one step, of the whole batch of a rank, s.
     """
     layers = [layer for layer in count(network).layers if layer.trainable_parameters]
-    whole = sum(layer.forward_flop for layer in layers)
+    total_flop = sum(layer.forward_flop for layer in layers)
     forward_s = FORWARD_SHARE * compute_s
-    done, gradients = 0, []
+    done_flop, gradients = 0, []
     for layer in reversed(layers):
-        done += layer.forward_flop
-        ready = forward_s + (compute_s - forward_s) * done / whole
-        gradients += [Gradient(size * BYTES[dtype], ready) for size in _sizes(layer)]
+        done_flop += layer.forward_flop
+        ready_s = forward_s + (compute_s - forward_s) * done_flop / total_flop
+        gradients += [Gradient(size * BYTES[dtype], ready_s) for size in _tensor_sizes(layer)]
     return Workload(compute_s, tuple(gradients), dtype)
 
 
-def _sizes(layer: Layer) -> list[int]:
+def _tensor_sizes(layer: Layer) -> list[int]:
     """Numbers in each trainable tensor: a kernel and its bias, or the scale and shift of a normalisation."""
     if not layer.kernel_shape:
         return 2 * [layer.trainable_parameters // 2]
@@ -117,28 +141,50 @@ def _sizes(layer: Layer) -> list[int]:
 # ---- Parts of a step ------------------------------------------------------------------------------------------------
 
 
-def late_s(machine: Machine, ranks: int, compute_s: float, at_s: float) -> float:
-    """How far the slowest of `ranks` is expected to be behind once an undisturbed one has come to `at_s`."""
-    part = at_s / compute_s
+def straggler_delay_s(machine: Machine, ranks: int, compute_s: float, time_s: float) -> float:
+    """Returns the expected delay of the slowest rank.
+
+    Args:
+        machine: The machine.
+        ranks: Number of ranks.
+        compute_s: Time of the computation of a step, s.
+        time_s: Time in the step at which the delay is asked, for an undisturbed rank, s.
+    """
+    part = time_s / compute_s
     gaussian = machine.jitter * math.sqrt(2 * math.log(ranks))
     rare = machine.late_share * -math.expm1(-machine.late_rate * (ranks - 1) * part)
     return compute_s * (gaussian * part + rare)
 
 
 def coordination_s(machine: Machine, strategy: Strategy, ranks: int, announced: int) -> float:
-    """One cycle's agreement, in which every rank announces as many gradients; none for a rank alone."""
+    """Returns the time of the agreement in one cycle, s; 0 for one rank.
+
+    Args:
+        machine: The machine.
+        strategy: How gradients are reduced.
+        ranks: Number of ranks.
+        announced: Number of gradients that every rank announces.
+    """
     if ranks == 1:
         return 0.0
-    hop, a_rank = machine.hop_between_nodes_s, machine.message_s + machine.announcement_s * announced
+    hop, per_rank = machine.hop_between_nodes_s, machine.message_s + machine.announcement_s * announced
     if strategy.coordination == "master-worker":
-        return ranks * a_rank + math.log2(ranks) * hop
+        return ranks * per_rank + math.log2(ranks) * hop
     if strategy.coordination == "tree":
-        return 2 * math.ceil(math.log(ranks, strategy.radix)) * (strategy.radix * a_rank + hop)
+        return 2 * math.ceil(math.log(ranks, strategy.radix)) * (strategy.radix * per_rank + hop)
     return 2 * math.log2(ranks) * hop
 
 
-def allreduce_s(machine: Machine, algorithm: Allreduce, ranks: int, size: int, dtype: str) -> float:
-    """One reduction of `size` bytes over `ranks`, which fill nodes."""
+def allreduce_s(machine: Machine, algorithm: Allreduce, ranks: int, size: int, dtype: WireType) -> float:
+    """Returns the time of one reduction, s.
+
+    Args:
+        machine: The machine.
+        algorithm: Algorithm of the reduction.
+        ranks: Number of ranks, which fill the nodes one after another.
+        size: Bytes to reduce.
+        dtype: Type of the numbers.
+    """
     if ranks == 1:
         return 0.0
     inside = min(ranks, machine.ranks_per_node)
@@ -156,7 +202,7 @@ def allreduce_s(machine: Machine, algorithm: Allreduce, ranks: int, size: int, d
     levels = 2 * math.ceil(math.log2(nodes)) * machine.hop_between_nodes_s
     if algorithm == "tree":
         return levels + 2 * (inside - 1) * machine.hop_within_node_s + between
-    if dtype == "float16":  # MPI takes a user's own sum through recursive doubling: all bytes at every level
+    if dtype == "float16":  # MPI reduces a user-defined sum by recursive doubling: all bytes at every level
         return within + levels + math.ceil(math.log2(nodes)) * size / machine.host_float16_bytes_per_s
     return within + levels + 2 * size * (nodes - 1) / nodes / machine.host_float32_bytes_per_s
 
@@ -165,57 +211,83 @@ def allreduce_s(machine: Machine, algorithm: Allreduce, ranks: int, size: int, d
 
 
 @dataclass(frozen=True)
-class Step:
-    """seconds: the whole step; operations: reductions on the wire; cycles: agreements in which something was ready."""
+class StepEstimate:
+    """The model's step.
+
+    Attributes:
+        seconds: Time of the whole step, s.
+        operations: Number of reductions on the wire.
+        cycles: Number of agreements in which a gradient was ready.
+    """
 
     seconds: float
     operations: int
     cycles: int
 
 
-def step(machine: Machine, load: Workload, strategy: Strategy, ranks: int) -> Step:
-    """One step of `load` on `ranks` ranks."""
-    slowest = load.compute_s + late_s(machine, ranks, load.compute_s, load.compute_s)
+class _Unit(NamedTuple):
+    """Gradients that are announced and reduced together: their number, their bytes and when all are ready, s."""
+
+    ready_s: float
+    gradients: int
+    size: int
+
+
+def estimate_step(machine: Machine, work: Workload, strategy: Strategy, ranks: int) -> StepEstimate:
+    """Returns the model's step.
+
+    Args:
+        machine: The machine.
+        work: The step of one rank without communication.
+        strategy: How gradients are reduced.
+        ranks: Number of ranks.
+    """
+    slowest_s = work.compute_s + straggler_delay_s(machine, ranks, work.compute_s, work.compute_s)
     if ranks == 1:
-        return Step(load.compute_s, 0, 0)
-    waiting = [
-        (0.0 if strategy.lag else ready + late_s(machine, ranks, load.compute_s, ready), len(members), size)
-        for ready, members, size in _units(load.gradients, strategy.groups)
-    ]
+        return StepEstimate(work.compute_s, 0, 0)
+
+    def announced_s(ready_s: float) -> float:
+        """When the slowest rank announces a gradient; with lag it is there when the step begins."""
+        return 0.0 if strategy.lag else ready_s + straggler_delay_s(machine, ranks, work.compute_s, ready_s)
+
+    waiting = [unit._replace(ready_s=announced_s(unit.ready_s)) for unit in _units(work.gradients, strategy.groups)]
     now, wire_free, operations, cycles = 0.0, 0.0, 0, 0
     while waiting:
-        now = max(now, waiting[0][0])
-        arrived = [unit for unit in waiting if unit[0] <= now]
-        waiting = waiting[len(arrived) :]
-        began, cycles = now, cycles + 1
-        now += coordination_s(machine, strategy, ranks, sum(number for _, number, _ in arrived))
-        for size in _fused([size for _, _, size in arrived], strategy):
-            wire_free = max(wire_free, now) + allreduce_s(machine, strategy.allreduce, ranks, size, load.dtype)
+        now = max(now, waiting[0].ready_s)
+        ready = [unit for unit in waiting if unit.ready_s <= now]
+        waiting = waiting[len(ready) :]
+        cycle_start, cycles = now, cycles + 1
+        now += coordination_s(machine, strategy, ranks, sum(unit.gradients for unit in ready))
+        for size in _fused([unit.size for unit in ready], strategy):
+            wire_free = max(wire_free, now) + allreduce_s(machine, strategy.allreduce, ranks, size, work.dtype)
             operations += 1
         if strategy.allreduce == "hierarchical":
             now = wire_free
-        now = max(now, began + strategy.cycle_s)
-    return Step(max(slowest, wire_free), operations, cycles)
+        now = max(now, cycle_start + strategy.cycle_s)
+    return StepEstimate(max(slowest_s, wire_free), operations, cycles)
 
 
-def efficiency(machine: Machine, load: Workload, strategy: Strategy, ranks: int) -> float:
-    """The step of a rank alone over that of `ranks` ranks, each with as many samples as that one."""
-    return load.compute_s / step(machine, load, strategy, ranks).seconds
+def efficiency(machine: Machine, work: Workload, strategy: Strategy, ranks: int) -> float:
+    """Returns the time per step of one rank over that of `ranks` ranks, each with the batch of the one rank."""
+    return work.compute_s / estimate_step(machine, work, strategy, ranks).seconds
 
 
-def _units(gradients: Sequence[Gradient], groups: int) -> list[tuple[float, Sequence[Gradient], int]]:
-    """(ready, gradients, bytes) of what is announced and reduced as one: each gradient, or each group when complete."""
-    whole, before = sum(gradient.size for gradient in gradients), 0.0
-    runs: dict[int, list[Gradient]] = {}
+def _units(gradients: Sequence[Gradient], groups: int) -> list[_Unit]:
+    """What is announced and reduced as one: each gradient, or each group when complete."""
+    total, before = sum(gradient.size for gradient in gradients), 0.0
+    members_of: dict[int, list[Gradient]] = {}
     for index, gradient in enumerate(gradients):
-        run = min(groups - 1, int(groups * (before + gradient.size / 2) / whole)) if groups else index
-        runs.setdefault(run, []).append(gradient)
+        group = min(groups - 1, int(groups * (before + gradient.size / 2) / total)) if groups else index
+        members_of.setdefault(group, []).append(gradient)
         before += gradient.size
-    return [(max(g.ready_s for g in run), run, sum(g.size for g in run)) for run in runs.values()]
+    return [
+        _Unit(max(gradient.ready_s for gradient in members), len(members), sum(gradient.size for gradient in members))
+        for members in members_of.values()
+    ]
 
 
 def _fused(sizes: Sequence[int], strategy: Strategy) -> list[int]:
-    """Bytes of each operation: what is ready together travels together, up to the fusion threshold."""
+    """Bytes of each operation: what is ready together is sent together, up to the fusion threshold."""
     operations: list[int] = []
     for size in sizes:
         if operations and operations[-1] + size <= strategy.fusion_bytes:

@@ -1,17 +1,17 @@
-"""What has been published of data-parallel training on Summit, and the same facts out of `train.scaling.model`'s model.
+"""Published results of data-parallel training on Summit, and the same results from the model of `train.scaling.model`.
 
     Laanait et al. 2019, Exascale Deep Learning for Scientific Inverse Problems (arXiv:1909.11150): abstract, figure 1
     Kurth et al. 2018, Exascale Deep Learning for Climate Analytics (SC18): abstract, section V
 
-Four of the machine's numbers cannot be read off a data sheet and are fitted, once, to all facts together: `late_rate`
-(to both efficiencies of the whole machine), `announcement_s` and `host_float16_bytes_per_s` (to the two ratios near
-6,000 ranks). `jitter` and `late_share` are assumed. Nothing is fitted to a single point, and the efficiency at
-thousands of ranks is fitted to nothing. The factor of 8 is read as from hierarchical reductions with neither technique
-to trees with both: of that, a factor of 3 is the trees', and the rest agrees with the factor of 2 at 6,000 ranks that
-Romero et al. 2022 (NSDI) publish for the same techniques.
+Three of the machine's numbers cannot be read from a data sheet. They are fitted, once, to all results together:
+`late_rate` (to both efficiencies of the whole machine), `announcement_s` and `host_float16_bytes_per_s` (to the two
+ratios near 6,000 ranks). `jitter` and `late_share` are assumed. No number is fitted to a single result, and nothing is
+fitted to the efficiency at thousands of ranks. The factor of 8 is read as the gain from hierarchical reductions without
+response cache and groups to trees with both. Of that, a factor of 3 comes from the trees. The rest agrees with the
+factor of 2 at 6,000 ranks that Romero et al. 2022 (NSDI) publish for the same techniques.
 
-`announcement_s` comes out thirty times the 0.22 µs that the coordinator needs on a machine of today
-(docs/benchmarks/training.md): it stands for a slower core, MPI's linear gather, and whatever gradients the authors'
+The fitted `announcement_s` is thirty times the 0.22 µs that the coordinator needs on a current machine
+(docs/benchmarks/training.md). It stands for a slower core, MPI's linear gather, and any gradients that the authors'
 network had beyond the 50 of ours.
 """
 
@@ -21,30 +21,30 @@ from typing import Literal
 from fcdensenet.config import NetworkConfig
 from train.scaling.model import Gradient, Machine, Strategy, Workload, efficiency, workload
 
-BOTH = Strategy("bitvector", groups=8, allreduce="tree")
-# Horovod as it was: cycles of 5 ms and 64 MB, which made up for the missing groups.
-NEITHER = Strategy("master-worker", groups=0, allreduce="tree", cycle_s=5e-3, fusion_bytes=64 * 2**20)
-HIERARCHICAL = replace(NEITHER, allreduce="hierarchical")
-CACHE = replace(NEITHER, coordination="bitvector")
-GROUPS = replace(BOTH, coordination="master-worker")
-RADIX_TREES = replace(HIERARCHICAL, coordination="tree", lag=True)
+CACHE_AND_GROUPS = Strategy("bitvector", groups=8, allreduce="tree")
+# Horovod without both techniques: cycles of 5 ms and 64 MB, which made up for the missing groups.
+BASELINE = Strategy("master-worker", groups=0, allreduce="tree", cycle_s=5e-3, fusion_bytes=64 * 2**20)
+HIERARCHICAL_BASELINE = replace(BASELINE, allreduce="hierarchical")
+CACHE_ONLY = replace(BASELINE, coordination="bitvector")
+GROUPS_ONLY = replace(CACHE_AND_GROUPS, coordination="master-worker")
+RADIX_TREES = replace(HIERARCHICAL_BASELINE, coordination="tree", lag=True)
 
 STRATEGIES = {
-    "response cache and groups": BOTH,
-    "response cache alone": CACHE,
-    "groups alone": GROUPS,
-    "neither": NEITHER,
-    "neither, hierarchical reductions": HIERARCHICAL,
+    "response cache and groups": CACHE_AND_GROUPS,
+    "response cache alone": CACHE_ONLY,
+    "groups alone": GROUPS_ONLY,
+    "neither": BASELINE,
+    "neither, hierarchical reductions": HIERARCHICAL_BASELINE,
 }
 
 PAPER_NETWORK = NetworkConfig(input_shape=(1024, 512, 512), transition_up_kernel=1)
-PAPER_STEP_S = 0.8633  # a V100, one sample: convolutions 613.75 ms of it
-STEM = workload(PAPER_NETWORK, "float16", PAPER_STEP_S)
+PAPER_STEP_S = 0.8633  # on a V100, one sample; of it 613.75 ms in convolutions
+PAPER_WORKLOAD = workload(PAPER_NETWORK, "float16", PAPER_STEP_S)
 
-# DeepLabv3+ on ResNet-50: one sample in 1 / 0.87 s in float32 (Kurth et al., figure 2). Parameters (43.6 million) and
-# tensors (120) are our estimate; with lag they hardly matter.
+# DeepLabv3+ on ResNet-50: one sample in 1 / 0.87 s in float32 (Kurth et al., figure 2). The number of parameters (43.6
+# million) and of tensors (120) are our estimates; with lag they hardly matter.
 _DEEPLAB_STEP_S = 1 / 0.87
-DEEPLAB = Workload(
+DEEPLAB_WORKLOAD = Workload(
     _DEEPLAB_STEP_S,
     tuple(Gradient(43_600_000 * 4 // 120, _DEEPLAB_STEP_S * (1 + 2 * i / 120) / 3) for i in range(1, 121)),
     "float32",
@@ -53,12 +53,17 @@ UP_TO_THOUSANDS = (6, 24, 96, 384, 1536, 4608)
 
 
 @dataclass(frozen=True)
-class Fact:
+class PublishedResult:
     """A published number beside the model's.
 
-    kind: whether the model should give `published`, or at least that much
-    fitted: whether the number served to fit the machine
-    ranks: where it is an efficiency
+    Attributes:
+        name: What the number is.
+        kind: Whether the model should give `published` ("equal"), or at least that much ("at_least").
+        published: The published number.
+        model: The model's number.
+        fitted: Whether the number was used to fit the machine.
+        source: Where it was published.
+        ranks: Number of ranks, if the number is an efficiency.
     """
 
     name: str
@@ -70,53 +75,55 @@ class Fact:
     ranks: int | None = None
 
 
-def facts(machine: Machine) -> tuple[Fact, ...]:
-    """Every fact, with what the model says of it on `machine`."""
+def published_results(machine: Machine) -> tuple[PublishedResult, ...]:
+    """Returns every published result with the model's value on `machine`."""
 
-    def of(strategy: Strategy, ranks: int, load: Workload = STEM) -> float:
-        return efficiency(machine, load, strategy, ranks)
+    def model(strategy: Strategy, ranks: int, work: Workload = PAPER_WORKLOAD) -> float:
+        return efficiency(machine, work, strategy, ranks)
 
-    laanait, figure = "Laanait et al. 2019, abstract", "Laanait et al. 2019, figure 1"
+    abstract, figure = "Laanait et al. 2019, abstract", "Laanait et al. 2019, figure 1"
     return (
-        Fact("efficiency at 27,600 GPUs", "equal", 0.93, of(BOTH, 27_600), True, laanait, 27_600),
-        Fact(
+        PublishedResult(
+            "efficiency at 27,600 GPUs", "equal", 0.93, model(CACHE_AND_GROUPS, 27_600), True, abstract, 27_600
+        ),
+        PublishedResult(
             f"lowest efficiency up to {UP_TO_THOUSANDS[-1]:,} GPUs",
             "at_least",
             0.97,
-            min(of(BOTH, ranks) for ranks in UP_TO_THOUSANDS),
+            min(model(CACHE_AND_GROUPS, ranks) for ranks in UP_TO_THOUSANDS),
             False,
             figure,
             UP_TO_THOUSANDS[-1],
         ),
-        Fact(
+        PublishedResult(
             "gain by trees, response cache and groups at 6,000 GPUs",
             "at_least",
             8.0,
-            of(BOTH, 6_000) / of(HIERARCHICAL, 6_000),
+            model(CACHE_AND_GROUPS, 6_000) / model(HIERARCHICAL_BASELINE, 6_000),
             True,
             figure,
         ),
-        Fact(
+        PublishedResult(
             "of that, gain by trees over hierarchical NCCL 2.3",
             "equal",
             3.0,
-            of(NEITHER, 6_000) / of(HIERARCHICAL, 6_000),
+            model(BASELINE, 6_000) / model(HIERARCHICAL_BASELINE, 6_000),
             True,
             figure,
         ),
-        Fact(
+        PublishedResult(
             "gain by response cache and groups at 6,000 GPUs",
             "at_least",
             2.0,
-            of(BOTH, 6_000) / of(NEITHER, 6_000),
+            model(CACHE_AND_GROUPS, 6_000) / model(BASELINE, 6_000),
             False,
             "Romero et al. 2022, abstract",
         ),
-        Fact(
+        PublishedResult(
             "DeepLabv3+, radix-r trees, hierarchy and lag, at 27,360 GPUs",
             "equal",
             0.907,
-            of(RADIX_TREES, 27_360, DEEPLAB),
+            model(RADIX_TREES, 27_360, DEEPLAB_WORKLOAD),
             True,
             "Kurth et al. 2018, abstract",
             27_360,

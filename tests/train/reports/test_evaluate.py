@@ -1,4 +1,4 @@
-"""Evaluation with a predictor that is known: which numbers come out, for whom, and what is kept for the report."""
+"""Evaluation with a known predictor: the scores, their groups, and the files for the report."""
 
 import json
 from contextlib import nullcontext
@@ -8,13 +8,14 @@ import ase
 import numpy as np
 import pytest
 
-from namsa.dataset.manifest import Entry
+from namsa.dataset.entry import Entry
 from namsa.dataset.records import decode, encode
 from namsa.pixels import PixelGrid
 from namsa.sample import Sample
 from train.measure import atomic_columns as columns
 from train.measure.metrics import NAMES, metrics
-from train.reports.evaluate import PICTURES, choose, evaluate, predictor, read_predictions, tables
+from train.reports.evaluate import HeldOut, evaluate, predictor
+from train.reports.pictures import read_predictions
 
 SHAPE, DETECTOR, PROBES = (8, 12), (6, 10), 4
 TRAINING = SimpleNamespace(
@@ -83,11 +84,8 @@ class World:
 
 def run(entries, run_dir, ranks=None, atoms_of=None):
     run_dir.mkdir(exist_ok=True)
-    ranks = ranks or World()
-    facts = {"ranks": 1}
-    return evaluate(
-        predict, EXPERIMENT, Dataset(), entries, MEAN_IMAGE, run_dir, ranks=ranks, run=facts, atoms_of=atoms_of
-    )
+    held_out = HeldOut(Dataset(), entries, MEAN_IMAGE, atoms_of)
+    return evaluate(predict, EXPERIMENT, held_out, run_dir, ranks=ranks or World(), run={"ranks": 1})
 
 
 def test_numbers_are_those_of_the_prediction_and_of_the_mean_image(tmp_path):
@@ -144,57 +142,24 @@ def test_two_ranks_find_what_one_finds_and_only_the_first_writes(tmp_path):
     assert not list((tmp_path / "second").iterdir())
     ours, _ = read_predictions(tmp_path / "first" / "predictions.npz")
     theirs, _ = read_predictions(tmp_path / "alone" / "predictions.npz")
-    assert [picture["id"] for picture in ours] == [picture["id"] for picture in theirs]
+    assert [picture.facts["id"] for picture in ours] == [picture.facts["id"] for picture in theirs]
 
 
 def test_predictions_hold_arrays_and_facts_without_pickles(tmp_path):
     run(ENTRIES, tmp_path)
     pictures, mean_image = read_predictions(tmp_path / "predictions.npz")
     assert np.array_equal(mean_image, MEAN_IMAGE)
-    assert {picture["id"] for picture in pictures} == {e.id for e in ENTRIES if e.split == "test"}
+    assert {picture.facts["id"] for picture in pictures} == {e.id for e in ENTRIES if e.split == "test"}
     for picture in pictures:
-        stored = Dataset().read(picture["id"])
-        assert np.array_equal(picture["truth"], stored.density)
-        assert np.array_equal(picture["prediction"], stored.density / 2)
-        assert np.allclose(picture["position_averaged"], stored.cbed.mean(axis=0))
-        probes = [int(y) for y, _ in picture["probes_angstrom"]]
-        assert np.array_equal(picture["patterns"], stored.cbed[probes])
-        assert picture["density_frame"] == [[1.0, 1.0], [0.0, 0.0]]
-        assert picture["r_factor"] == pytest.approx(0.5)
+        stored = Dataset().read(picture.facts["id"])
+        assert np.array_equal(picture.truth, stored.density)
+        assert np.array_equal(picture.prediction, stored.density / 2)
+        assert np.allclose(picture.position_averaged, stored.cbed.mean(axis=0))
+        probes = [int(y) for y, _ in picture.facts["probes_angstrom"]]
+        assert np.array_equal(picture.patterns, stored.cbed[probes])
+        assert picture.facts["density_frame"] == [[1.0, 1.0], [0.0, 0.0]]
+        assert picture.facts["r_factor"] == pytest.approx(0.5)
     assert not list(tmp_path.glob(".*"))
-
-
-def sample(number, material, ssim, split="test"):
-    return {"id": f"{number:03}", "material": material, "ssim": ssim, "split": split}
-
-
-def test_pictures_are_the_best_median_and_worst_and_of_many_materials():
-    samples = [sample(n, "common", n / 100) for n in range(60)]
-    samples += [sample(60 + n, f"rare-{n}", 0.7 + n / 100) for n in range(4)]
-    samples += [sample(90, "dev", 1.0, "dev"), sample(91, "flat", None)]
-    chosen = choose(samples)
-    assert len(chosen) == PICTURES
-    assert chosen[0] == "063"  # best SSIM of the test split
-    assert chosen[-1] == "091"  # an undefined SSIM is worst
-    assert "031" in chosen  # rank 32 of 0 ... 64, behind the four rare ones
-    assert {"060", "061", "062"} <= set(chosen)
-
-
-def test_few_samples_are_all_chosen_once():
-    samples = [sample(n, "one", n / 10) for n in range(5)]
-    assert choose(samples) == ["004", "003", "002", "001", "000"]
-    assert choose([]) == []
-
-
-def test_tables_leave_undefined_numbers_out():
-    rows = [
-        {"material": "A", "formula": "A", "space_group": "P1", "split": "test", "wanted_thickness_angstrom": 20.0}
-        | dict.fromkeys(NAMES, value)
-        | {"mean_predictor": dict.fromkeys(NAMES, 1.0)}
-        for value in (2.0, None)
-    ]
-    assert tables(rows)["mean"] == dict.fromkeys(NAMES, 2.0)
-    assert tables(rows[1:])["mean"] == dict.fromkeys(NAMES)
 
 
 @pytest.mark.slow

@@ -9,8 +9,9 @@ import pytest
 
 from namsa.errors import InputError, WorkError
 from train.reports import figures
-from train.reports.evaluate import ARRAYS, write_json, write_predictions
+from train.reports.pictures import ARRAYS, Picture, write_predictions
 from train.reports.report import STEP_COLUMNS, write_report
+from train.reports.results import write_json
 from train.reports.runs import read_steps
 
 RIVAL = {"huber": 0.4, "mae": 2.0, "psnr": 14.0, "ssim": 0.25, "pearson": 0.3, "r_factor": 0.8}
@@ -55,8 +56,8 @@ def write_picture(run_dir):
     arrays = {name: rng.random(shapes[name]).astype("f4") for name in ARRAYS}
     frames = {"density_frame": [[1.0, 1.0], [0.0, 0.0]], "pattern_frame": [[2.0, 2.0], [-5.0, -5.0]]}
     where = {"extent_angstrom": [8.0, 12.0], "probes_angstrom": [[1.0, 2.0], [3.0, 4.0]], "semiangle_mrad": 4.0}
-    picture = FACTS | NETWORK | {"mean_predictor": RIVAL} | frames | where | arrays
-    write_predictions(run_dir / "predictions.npz", [picture], np.ones((8, 12)))
+    facts = FACTS | NETWORK | {"mean_predictor": RIVAL} | frames | where
+    write_predictions(run_dir / "predictions.npz", [Picture(facts, **arrays)], np.ones((8, 12)))
 
 
 class Page(HTMLParser):
@@ -135,10 +136,10 @@ def test_undefined_numbers_are_dashes(run_dir):
 @pytest.mark.parametrize(
     ("missing", "says"),
     [
-        ("config.yaml", "config.yaml is not there"),
+        ("config.yaml", "config.yaml is missing"),
         ("metrics.jsonl", "No step has been recorded"),
         ("evaluation.json", "No held-out sample has been evaluated"),
-        ("predictions.npz", "predictions.npz is not there"),
+        ("predictions.npz", "predictions.npz is missing"),
     ],
 )
 def test_a_missing_part_is_said_and_the_rest_is_there(run_dir, missing, says):
@@ -194,19 +195,27 @@ def test_epoch_means_leave_out_skipped_steps():
 def test_densities_share_the_truths_scale_and_the_difference_is_symmetric():
     rng = np.random.default_rng(2)
     truth = rng.random((8, 12)) * 10
-    picture = {
-        "truth": truth,
-        "prediction": truth + np.where(truth > 9, -3.0, 0.5),
-        "position_averaged": np.ones((4, 6)),
-        "patterns": np.ones((1, 4, 6)),
+    facts = {
         "density_frame": [[1.0, 1.0], [0.0, 0.0]],
         "pattern_frame": [[1.0, 1.0], [-1.5, -2.5]],
         "extent_angstrom": [8.0, 12.0],
         "probes_angstrom": [[0.0, 0.0]],
         "semiangle_mrad": 2.0,
     }
+    prediction = truth + np.where(truth > 9, -3.0, 0.5)
+    picture = Picture(facts, truth, prediction, np.ones((4, 6)), np.ones((1, 4, 6)))
     figure = figures.sample_figure(picture, np.full((8, 12), 100.0))
     shown, found, difference, mean, *patterns = (ax.images[0] for ax in figure.axes if ax.images)
     assert shown.get_clim() == found.get_clim() == mean.get_clim() == (0, truth.max())
     assert difference.get_clim() == pytest.approx((-3, 3))
     assert len(patterns) == 2
+
+
+def test_the_memory_per_rank_is_read_under_its_former_key(run_dir):
+    spread = {"median": 2.0, "low": 1.0, "high": 3.0}
+    times = dict.fromkeys(("t_comp_s", "t_comm_s", "t_misc_s", "waiting_for_data_s"), 0.5)
+    rates = {"sustained_flop_per_s": 1e9, "peak_flop_per_s": 2e9, "samples_per_s": spread, "step_s": spread}
+    for key in ("memory_mib_of_a_rank", "memory_mib_per_rank"):
+        run = {"ranks": 4, "performance": times | rates | {key: 1234.0}}
+        write_json(run_dir / "evaluation.json", evaluation() | {"run": run})
+        assert "1,234 MiB" in Page(write_report(run_dir)).text

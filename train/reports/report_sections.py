@@ -1,0 +1,240 @@
+"""The sections of the report, as HTML."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from train.measure.results import PerformanceSummary, Spread
+from train.reports import figures
+from train.reports.pictures import Picture
+from train.reports.report_tables import (
+    COMPARED_HEAD,
+    HUBER,
+    MAE,
+    PEARSON,
+    PSNR,
+    R_FACTOR,
+    SSIM,
+    compared,
+    count,
+    hours_minutes,
+    missing,
+    number,
+    plain,
+    ratio_or_difference,
+    space_group,
+    table,
+    zone_axis,
+)
+from train.reports.results import Evaluation, SampleRow
+from train.reports.runs import Steps
+
+# ---- Held-out samples -----------------------------------------------------------------------------------------------
+
+
+def headline(evaluation: Evaluation) -> str:
+    """Returns the main result in one paragraph."""
+    mean, mean_image = evaluation["mean"], evaluation["mean_predictor"]
+    samples = [row for row in evaluation["samples"] if row["split"] == evaluation["split"]]
+    pairs = [(row["ssim"], row["mean_predictor"]["ssim"]) for row in samples]
+    defined = [(network, rival) for network, rival in pairs if network is not None and rival is not None]
+    better = sum(network > rival for network, rival in defined)
+    ssim, pearson, mae = (
+        f"{words} <strong>{metric.text(mean)}</strong> (mean image: {metric.text(mean_image)})"
+        for metric, words in ((SSIM, "SSIM"), (PEARSON, "Pearson correlation"), (MAE, "mean absolute error"))
+    )
+    return (
+        f'<p class="headline">On {count(len(samples), "held-out sample")} of '
+        f"{count(len({row['material'] for row in samples}), 'material')} that training never saw, the network "
+        f"reconstructs the projected electron density with {ssim}, {pearson} and {mae}. "
+        f"That error is {ratio_or_difference(MAE, mean['mae'], mean_image['mae'])} than the error of the mean training "
+        f"image; the SSIM is higher in {better} of {len(defined)} samples.</p>"
+    )
+
+
+def means(evaluation: Evaluation) -> str:
+    """Returns the mean scores over the reported split."""
+    mean, mean_image = evaluation["mean"], evaluation["mean_predictor"]
+    rows = [
+        (
+            f'{metric.title}<span class="note">{metric.meaning}</span>',
+            metric.text(mean),
+            metric.text(mean_image),
+            ratio_or_difference(metric, mean[metric.key], mean_image[metric.key]),
+        )
+        for metric in (SSIM, PEARSON, MAE, R_FACTOR, PSNR, HUBER)
+    ]
+    head = ("", "Network", "Mean image", "The network's is")
+    return table(f"Means over the {evaluation['split']} split", head, rows, text_columns=1)
+
+
+def reconstructions(pictures: Sequence[Picture], mean_image: npt.NDArray[Any]) -> str:
+    """Returns the pictures of some samples.
+
+    Args:
+        pictures: The samples, in the order of display.
+        mean_image: Mean of the training targets, (h, w), e/Å².
+    """
+    if not pictures:
+        return missing("No pictures: no held-out sample has been evaluated.")
+    return (
+        "<p>These are the best, the median and the worst sample by SSIM, and samples of further materials. The scores "
+        "of the mean image are in brackets.</p>\n"
+    ) + "\n".join(_figure(picture, mean_image) for picture in pictures)
+
+
+def _figure(picture: Picture, mean_image: npt.NDArray[Any]) -> str:
+    """One sample with its caption."""
+    facts = picture.facts
+    scores = ", ".join(
+        f"{metric.title} {metric.text(facts)} ({metric.text(facts['mean_predictor'])})"
+        for metric in (SSIM, PEARSON, MAE)
+    )
+    source = figures.data_uri(figures.sample_figure(picture, mean_image), "png")
+    return (
+        f"<figure><figcaption><strong>{escape(facts['material'])}</strong> along {zone_axis(facts['zone_axis'])}, "
+        f"{facts['thickness_angstrom']:.1f} Å thick, {escape(facts['split'])} split: {scores}</figcaption>"
+        f'<img src="{source}" alt="Densities and patterns of {escape(facts["id"])}"></figure>'
+    )
+
+
+def groups(evaluation: Evaluation) -> str:
+    """Returns the mean scores by material, by thickness and by split."""
+    thicknesses: dict[str, set[float]] = {}
+    for row in evaluation["samples"]:
+        thicknesses.setdefault(row["material"], set()).add(row["wanted_thickness_angstrom"])
+    by_material = [
+        (
+            escape(row["material"]),
+            space_group(row["space_group"]),
+            escape(row["split"]),
+            ", ".join(f"{thickness:g}" for thickness in sorted(thicknesses[row["material"]])),
+            str(row["samples"]),
+            *compared(row),
+        )
+        for row in evaluation["by_material"]
+    ]
+    by_thickness = [
+        (f"{row['wanted_thickness_angstrom']:g}", str(row["samples"]), *compared(row))
+        for row in evaluation["by_thickness"]
+    ]
+    by_split = [(escape(row["split"]), str(row["samples"]), *compared(row)) for row in evaluation["by_split"]]
+    material_head = ("Material", "Space group", "Split", "Thickness, Å", "Samples", *COMPARED_HEAD)
+    thickness_head = ("Thickness, Å", "Samples", *COMPARED_HEAD)
+    return "\n".join(
+        (
+            "<p>Means over the samples of each group; those of the mean image are in grey.</p>",
+            table("By material", material_head, by_material, text_columns=4),
+            '<div class="pair">',
+            table(f"By thickness, {evaluation['split']} split", thickness_head, by_thickness, text_columns=1),
+            table("By split", ("Split", "Samples", *COMPARED_HEAD), by_split, text_columns=1),
+            "</div>",
+        )
+    )
+
+
+def samples(rows: Sequence[SampleRow]) -> str:
+    """Returns the scores of every held-out sample, and of those that were calibrated the consistency."""
+    calibrated = any("consistency_r" in row for row in rows)
+    cells = [
+        (
+            escape(row["id"]),
+            escape(row["formula"]),
+            zone_axis(row["zone_axis"]),
+            escape(row["split"]),
+            f"{row['thickness_angstrom']:.1f}",
+            *compared(row),
+            *([_consistency(row)] if calibrated else []),
+        )
+        for row in rows
+    ]
+    head = ["Sample", "Formula", "Zone", "Split", "Thickness, Å", *COMPARED_HEAD]
+    head += ["R of the patterns (without specimen)"] if calibrated else []
+    return table("", head, cells, text_columns=4)
+
+
+def _consistency(row: SampleRow) -> str:
+    """R factors of the patterns of the estimated density, and of no specimen; see `namsa.inverse.consistency`."""
+    if "consistency_r" not in row:
+        return number(None, ".3f")
+    return f"{number(row['consistency_r'], '.3f')} ({number(row['consistency_empty_r'], '.3f')})"
+
+
+# ---- The run --------------------------------------------------------------------------------------------------------
+
+
+def training(steps: Steps) -> str:
+    """Returns how the loss developed."""
+    _, loss = figures.epoch_means(steps, "loss")
+    skipped = int(np.count_nonzero(~np.isfinite(steps["loss"])))
+    length = f"{count(len(loss), 'epoch')}, {count(len(steps['step']), 'step')}"
+    text = f"The mean loss per epoch went from {loss[0]:.3g} to {loss[-1]:.3g} in {length}."
+    if skipped:
+        text += f" {count(skipped, 'step')} had no finite loss."
+    return f"<p>{text}</p>{_plot(figures.loss_figure(steps), 'Loss, learning rate and Huber delta over the steps')}"
+
+
+def time(steps: Steps) -> str:
+    """Returns where the time of the steps went, without the first step, which builds the graph."""
+    later = {name: column[1:] for name, column in steps.items()} if len(steps["step"]) > 1 else steps
+    parts = {name: float(np.nansum(seconds)) for name, seconds in figures.time_parts(later).items()}
+    whole = sum(parts.values()) or 1.0
+    shares = ", ".join(f"{seconds / whole:.1%} {name}" for name, seconds in parts.items())
+    text = (
+        f"The time per step is {shares}. The median step takes {np.nanmedian(later['step_s']) * 1e3:.3g} ms on rank 0. "
+        "Communication is the part that did not overlap with computing, including the wait for the slowest rank. The "
+        "first step, which builds the graph, is left out."
+    )
+    return f"<p>{text}</p>{_plot(figures.time_figure(later), 'The parts of the time per step, over the steps')}"
+
+
+def facts(run: Mapping[str, Any], steps: Steps | None) -> str:
+    """Returns the facts about the run as a table.
+
+    Args:
+        run: Facts of `evaluation.json`; empty if there is no such file.
+        steps: Columns of `metrics.jsonl`; `None` without steps.
+    """
+    known: dict[str, Any] = {key: value for key, value in run.items() if key != "performance"}
+    performance: PerformanceSummary = run.get("performance") or {}
+    known |= _performance(performance)
+    if steps:
+        known |= {"steps": len(steps["step"]), "time in steps": hours_minutes(float(np.nansum(steps["step_s"])))}
+    if not known:
+        return missing("Nothing about the run has been recorded.")
+    rows = [(escape(key.replace("_", " ")), escape(plain(value))) for key, value in known.items()]
+    return table("", (), rows, text_columns=2)
+
+
+def _performance(measured: PerformanceSummary) -> dict[str, str]:
+    """The summary of `train.measure.performance` in words."""
+    if not measured:
+        return {}
+
+    def spread(values: Spread, unit: str = "") -> str:
+        return f"{values['median']:.4g}{unit}, 68% between {values['low']:.4g} and {values['high']:.4g}"
+
+    parts = {
+        "t_comp": measured["t_comp_s"],
+        "t_comm": measured["t_comm_s"],
+        "t_misc": measured["t_misc_s"],
+        "waiting_for_data": measured["waiting_for_data_s"],
+    }
+    words = {
+        "samples/s, all ranks": spread(measured["samples_per_s"]),
+        "time per step, mean of ranks": spread(measured["step_s"], " s"),
+        "of that, median": ", ".join(f"{name} {seconds:.3g} s" for name, seconds in parts.items()),
+        "convolutions' FLOP/s, all ranks": f"sustained {measured['sustained_flop_per_s']:.4g}, "
+        f"within t_comp {measured['peak_flop_per_s']:.4g}",
+        "memory of rank 0": f"{measured['memory_mib_per_rank']:,.0f} MiB",
+    }
+    if "energy_j" in measured:
+        words["energy of the training steps"] = f"{measured['energy_j'] / 3.6e6:.4g} kWh"
+    return words
+
+
+def _plot(figure: Any, alt: str) -> str:
+    return f'<figure><img class="plot" src="{figures.data_uri(figure, "svg")}" alt="{alt}"></figure>'

@@ -1,0 +1,134 @@
+"""Tables, numbers and words of the report, as HTML."""
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+from train.reports.results import ComparedScores, MetricName, Scores
+
+
+class Metric(NamedTuple):
+    """How a score is written.
+
+    Attributes:
+        key: Key of the score; see `train.reports.results.Scores`.
+        title: Its name in the report.
+        unit: Its unit; empty without one.
+        digits: Format specification of the number.
+        more_is_better: Whether a larger value is better.
+        meaning: An explanation in a few words.
+    """
+
+    key: MetricName
+    title: str
+    unit: str
+    digits: str
+    more_is_better: bool
+    meaning: str
+
+    def text(self, scores: Scores) -> str:
+        """Returns the number with its unit."""
+        return self.with_unit(scores[self.key])
+
+    def with_unit(self, value: float | None) -> str:
+        """Returns `value` with the unit."""
+        return number(value, self.digits) + (self.unit and f"\u00a0{self.unit}")
+
+
+SSIM = Metric("ssim", "SSIM", "", "z.3f", True, "structural similarity, 1 is perfect")
+PEARSON = Metric("pearson", "Pearson", "", "z.3f", True, "correlation of the pixels, 1 is perfect")
+PSNR = Metric("psnr", "PSNR", "dB", "z.1f", True, "peak signal to noise; the peak is the truth's range")
+MAE = Metric("mae", "MAE", "e/Å²", ".2f", False, "mean absolute error")
+R_FACTOR = Metric("r_factor", "R", "", "z.3f", False, "Σ|error| / Σ|truth|, 0 is perfect")
+HUBER = Metric("huber", "Huber", "", ".3g", False, "training loss with the initial δ")
+COMPARED = (SSIM, PEARSON, MAE, R_FACTOR)
+COMPARED_HEAD = ("SSIM", "Pearson", "MAE, e/Å²", "R")
+
+
+def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], text_columns: int) -> str:
+    """Returns a table.
+
+    Args:
+        caption: Caption; none if empty.
+        head: Headings of the columns; none if empty.
+        rows: Cells of each row, as HTML.
+        text_columns: Number of leading columns that hold text; the others hold numbers.
+    """
+
+    def line(tag: str, cells: Sequence[str]) -> str:
+        classes = ("" if column < text_columns else ' class="number"' for column in range(len(cells)))
+        row = "".join(f"<{tag}{css}>{cell}</{tag}>" for css, cell in zip(classes, cells, strict=True))
+        return f"<tr>{row}</tr>"
+
+    title = f"<caption>{caption}</caption>" if caption else ""
+    top = f"<thead>{line('th', head)}</thead>" if head else ""
+    body = "\n".join(line("td", row) for row in rows)
+    return f'<div class="scroll"><table>{title}{top}<tbody>\n{body}\n</tbody></table></div>'
+
+
+def missing(text: str) -> str:
+    """Returns a paragraph that stands for a missing part of the report."""
+    return f'<p class="missing">{text}</p>'
+
+
+def compared(row: ComparedScores) -> list[str]:
+    """Returns the cells of `COMPARED`: each score of the network, followed by that of the mean image."""
+    mean_image = row["mean_predictor"]
+    return [
+        f"{number(row[metric.key], metric.digits)} <small>{number(mean_image[metric.key], metric.digits)}</small>"
+        for metric in COMPARED
+    ]
+
+
+def ratio_or_difference(metric: Metric, network: float | None, mean_image: float | None) -> str:
+    """Returns the network's score relative to the mean image's: a ratio of errors or a difference of scores."""
+    if network is None or mean_image is None:
+        return "–"
+    if metric.more_is_better:
+        difference = metric.with_unit(abs(network - mean_image))
+        return f"{difference} {'higher' if network >= mean_image else 'lower'}"
+    if min(network, mean_image) <= 0:
+        return "–"
+    ratio = max(network, mean_image) / min(network, mean_image)
+    return f"{ratio:.1f} times {'larger' if network >= mean_image else 'smaller'}"
+
+
+# ---- Numbers and words ----------------------------------------------------------------------------------------------
+
+
+def number(value: float | None, digits: str) -> str:
+    """Returns a number with a typographic minus, or a dash for `None`."""
+    return "–" if value is None else format(value, digits).replace("-", "−")
+
+
+def count(amount: int, noun: str) -> str:
+    """Returns `amount`, with separators of thousands, of a noun whose plural ends in s."""
+    return f"{amount:,} {noun}" + ("" if amount == 1 else "s")
+
+
+def zone_axis(indices: Sequence[int]) -> str:
+    """Returns Miller indices in crystallographic notation, with a bar for the minus."""
+    return "[" + "".join(str(index) if index >= 0 else f"{-index}\u0304" for index in indices) + "]"
+
+
+def space_group(symbol: str) -> str:
+    """Returns a Hermann–Mauguin symbol such as P4_2/mnm or Fm-3m with its subscripts and bars."""
+    barred = re.sub(r"-(\d)", "\\1\u0304", escape(symbol))
+    return re.sub(r"_(\d)", r"<sub>\1</sub>", barred)
+
+
+def hours_minutes(seconds: float) -> str:
+    """Returns a time in its two largest units, such as "2 h 5 min"."""
+    hours, rest = divmod(round(seconds), 3600)
+    minutes, whole = divmod(rest, 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {whole} s" if minutes else f"{seconds:.1f} s"
+
+
+def plain(value: Any) -> str:
+    """Returns a JSON value as text."""
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key} {plain(inner)}" for key, inner in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(plain, value))
+    return f"{value:,}" if isinstance(value, int) else f"{value:.4g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,331 @@
+"""Types of the results that are written to and read from a run directory.
+
+`evaluation.json`, `calibration.json` and the JSON outputs of the command line hold exactly these keys. Lengths are in
+Å, densities in e/Å². A number that is not defined for a sample is `None` (null in JSON); see `train.measure.metrics`.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NotRequired, TypedDict
+
+from namsa.files import write_text_atomic
+from train.measure.results import RunFacts
+
+MetricName = Literal["huber", "mae", "psnr", "ssim", "pearson", "r_factor"]
+
+
+class Scores(TypedDict):
+    """Metrics of one density, or their means over samples.
+
+    Attributes:
+        huber: Huber loss of `train.measure.metrics`, in the units of the training.
+        mae: Mean absolute error, e/Å².
+        psnr: Peak signal-to-noise ratio, dB.
+        ssim: Structural similarity.
+        pearson: Correlation coefficient of the pixels.
+        r_factor: Σ|error| / Σ|truth|.
+        column_error_angstrom: Median position error of the atomic columns that were found, Å. This and the following
+            keys are present only if the atoms are known; see `train.measure.atomic_columns`.
+        columns_found: Fraction of the columns that were found.
+        columns_spurious: Fraction of the maxima that belong to no column.
+        column_rank: Rank correlation of peak heights and electrons per column.
+    """
+
+    huber: float | None
+    mae: float | None
+    psnr: float | None
+    ssim: float | None
+    pearson: float | None
+    r_factor: float | None
+    column_error_angstrom: NotRequired[float | None]
+    columns_found: NotRequired[float | None]
+    columns_spurious: NotRequired[float | None]
+    column_rank: NotRequired[float | None]
+
+
+class ComparedScores(Scores):
+    """Scores of the network, with those of the mean-image predictor.
+
+    Attributes:
+        mean_predictor: Scores of the mean of the training targets.
+    """
+
+    mean_predictor: Scores
+
+
+# ---- evaluation.json ------------------------------------------------------------------------------------------------
+
+
+class SampleRow(ComparedScores):
+    """One held-out sample.
+
+    Attributes:
+        id: Identifier of the sample in its dataset.
+        material: Name of the material.
+        formula: Chemical formula.
+        space_group: Hermann–Mauguin symbol.
+        split: "dev" or "test", from the manifest in use.
+        zone_axis: Miller indices of the beam direction.
+        thickness_angstrom: Thickness of the simulated specimen, Å.
+        wanted_thickness_angstrom: Nominal thickness of the configuration, Å.
+        consistency_r: R factor between the patterns and those simulated from the estimated density; see
+            `namsa.inverse.consistency`. Written by `train calibrate`.
+        consistency_empty_r: The same for no specimen.
+    """
+
+    id: str
+    material: str
+    formula: str
+    space_group: str
+    split: str
+    zone_axis: list[int]
+    thickness_angstrom: float
+    wanted_thickness_angstrom: float
+    consistency_r: NotRequired[float]
+    consistency_empty_r: NotRequired[float]
+
+
+class GroupRow(ComparedScores):
+    """Means over a group of samples.
+
+    Attributes:
+        samples: Number of samples in the group.
+    """
+
+    samples: int
+
+
+class SplitRow(GroupRow):
+    """Means over a split."""
+
+    split: str
+
+
+class MaterialRow(GroupRow):
+    """Means over the samples of a material."""
+
+    material: str
+    formula: str
+    space_group: str
+    split: str
+
+
+class ThicknessRow(GroupRow):
+    """Means over the samples of the reported split with one nominal thickness, Å."""
+
+    wanted_thickness_angstrom: float
+
+
+class Summary(TypedDict):
+    """Means over the reported split and over groups of samples.
+
+    Attributes:
+        split: The reported split: "test" if it has samples, otherwise "dev"; `None` if neither has.
+        mean: Means of the network's scores over the reported split.
+        mean_predictor: Means of the mean image's scores over the reported split.
+        by_split: One row per split.
+        by_material: One row per material.
+        by_thickness: One row per nominal thickness of the reported split.
+    """
+
+    split: str | None
+    mean: Scores
+    mean_predictor: Scores
+    by_split: list[SplitRow]
+    by_material: list[MaterialRow]
+    by_thickness: list[ThicknessRow]
+
+
+class Evaluation(Summary):
+    """Contents of `evaluation.json`.
+
+    Attributes:
+        run: Facts about the run.
+        samples: One row per held-out sample, ordered by id.
+    """
+
+    run: RunFacts
+    samples: list[SampleRow]
+
+
+# ---- calibration.json and the model card ----------------------------------------------------------------------------
+
+
+class Coverage(TypedDict):
+    """Fractions of the pixels whose error is within one and two standard deviations."""
+
+    coverage_68: float
+    coverage_95: float
+
+
+class Calibration(Coverage):
+    """Contents of `calibration.json`. The coverage is that of the dev split.
+
+    Attributes:
+        scale: Factor from the spread of the network's answers to one standard deviation of their mean.
+        uncertainty_factor: The same; the key that reconstruction reads.
+        method: How the answers were made, in words.
+        members: Number of answers per sample.
+        split: Split that the factor was chosen on.
+        samples: Number of its samples.
+        test: Coverage on the test split. Absent without test samples.
+        transmitted_fraction: Mean fraction of the beam that the patterns hold.
+    """
+
+    scale: float
+    uncertainty_factor: float
+    method: str
+    members: int
+    split: str
+    samples: int
+    test: NotRequired[Coverage]
+    transmitted_fraction: NotRequired[float]
+
+
+class WeightsFacts(TypedDict):
+    """Facts about the weights file of a packed model.
+
+    Attributes:
+        dtype: Type in which kernels are stored.
+        bytes: Size of the file.
+        sha256: SHA-256 of the file.
+        digest: Digest of the arrays, which reconstructions record.
+        rms_change: RMS change of the answers by rounding the weights, e/Å².
+        largest_change: Largest such change, e/Å².
+        rms_error: RMS error of the answers before rounding, e/Å².
+    """
+
+    dtype: str
+    bytes: int
+    sha256: str
+    digest: str
+    rms_change: float
+    largest_change: float
+    rms_error: float
+
+
+class DoseRow(Scores):
+    """Mean scores at one dose and thickness.
+
+    Attributes:
+        electrons: Electrons per pattern; `None` without noise.
+        thickness_angstrom: Nominal thickness, Å.
+        samples: Number of samples.
+    """
+
+    electrons: float | None
+    thickness_angstrom: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """Measured facts that a model card states.
+
+    Attributes:
+        evaluation: Results on held-out samples.
+        calibration: Calibration of the uncertainty.
+        training_s: Time in training steps, s.
+        strata: Counts of samples by split, of `namsa.dataset.strata.strata`.
+        weights: Facts about the weights file.
+        doses: One row per dose and thickness.
+    """
+
+    evaluation: Evaluation
+    calibration: Calibration
+    training_s: float
+    strata: Mapping[str, Any]
+    weights: WeightsFacts
+    doses: list[DoseRow]
+
+
+# ---- Comparison of runs ---------------------------------------------------------------------------------------------
+
+
+class EpochTimes(TypedDict):
+    """The complete epochs of a run.
+
+    Attributes:
+        run: Name of the run directory.
+        ranks: Number of ranks.
+        epoch_s: Time in the steps of each epoch, s.
+        huber: Mean training Huber loss of each epoch.
+    """
+
+    run: str
+    ranks: int
+    epoch_s: list[float]
+    huber: list[float]
+
+
+class ComparedRun(TypedDict):
+    """One run beside the run with the fewest ranks.
+
+    Attributes:
+        run: Name of the run directory.
+        ranks: Number of ranks.
+        epoch_s: Median time of an epoch, s, without the first epoch if there are more.
+        epochs_to_target: Epochs until the mean Huber loss of an epoch reaches the target.
+        seconds_to_target: Time until then, s.
+        epoch_speedup: Speed-up of an epoch.
+        efficiency: Speed-up of an epoch per factor of ranks.
+        learning_speedup: Speed-up of the time to the target.
+    """
+
+    run: str
+    ranks: int
+    epoch_s: float
+    epochs_to_target: int
+    seconds_to_target: float
+    epoch_speedup: float
+    efficiency: float
+    learning_speedup: float
+
+
+class RunComparison(TypedDict):
+    """Runs compared by `train.reports.runs.compare`.
+
+    Attributes:
+        target_huber: The lowest mean Huber loss of an epoch that all runs reached.
+        runs: One row per run, ordered by ranks.
+    """
+
+    target_huber: float
+    runs: list[ComparedRun]
+
+
+# ---- Files ----------------------------------------------------------------------------------------------------------
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Writes `value` as JSON.
+
+    Args:
+        path: The file; replaced if it exists.
+        value: Any value of JSON types.
+
+    Raises:
+        ValueError: If `value` holds a number that JSON has no notation for, such as NaN.
+        WorkError: If the file cannot be written.
+    """
+    write_text_atomic(path, json.dumps(value, indent=1, allow_nan=False, ensure_ascii=False))
+
+
+def read_evaluation(path: Path) -> Evaluation:
+    """Returns the contents of an `evaluation.json`. Keys of files written before version 0.1 are renamed.
+
+    Args:
+        path: The file.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If the file is not JSON.
+        KeyError, TypeError: If it is another JSON file.
+    """
+    evaluation = json.loads(path.read_text(encoding="utf-8"))
+    performance = evaluation["run"].get("performance") or {}
+    if "memory_mib_of_a_rank" in performance:
+        performance["memory_mib_per_rank"] = performance.pop("memory_mib_of_a_rank")
+    return evaluation

@@ -1,0 +1,161 @@
+"""Types of the results of `train scaling` and of `--dry-run`. Their JSON output holds exactly these keys."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NotRequired, TypedDict
+
+from train.scaling.model import Strategy
+from train.scaling.published import PublishedResult
+
+
+class CurveRow(TypedDict):
+    """The model's prediction for one number of ranks.
+
+    Attributes:
+        ranks: Number of ranks.
+        efficiency: Time per step of one rank over the time per step of `ranks` ranks.
+        step_s: Time per step, s.
+        operations: Allreduce operations per step.
+        samples_per_s: Samples per second of all ranks.
+        others: Efficiency by name of each of `train.scaling.published.STRATEGIES`.
+        steps_per_epoch: Steps per epoch. This and the following key are present only if the number of samples is known.
+        hours: Time of the training steps of the whole job, h.
+    """
+
+    ranks: int
+    efficiency: float
+    step_s: float
+    operations: int
+    samples_per_s: float
+    others: Mapping[str, float]
+    steps_per_epoch: NotRequired[int]
+    hours: NotRequired[float]
+
+
+class CostFitRow(TypedDict):
+    """One measurement of the coordinator beside the fitted model.
+
+    Attributes:
+        ranks: Number of ranks.
+        arm: Variant of the benchmark.
+        measured_s: Measured CPU time per step, s.
+        model_s: CPU time per step of the fitted model, s.
+        fitted: Whether the measurement was used in the fit.
+    """
+
+    ranks: int
+    arm: str
+    measured_s: float
+    model_s: float
+    fitted: bool
+
+
+class CostFit(TypedDict):
+    """Costs of the coordinator, fitted to measurements; see `train.scaling.fit`.
+
+    Attributes:
+        cycle_s: CPU time per cycle, s.
+        message_s: CPU time per message of a rank, s.
+        announcement_s: CPU time per gradient and rank, s.
+        worst: Largest relative error of the measurements that were not used in the fit.
+        rows: The measurements.
+    """
+
+    cycle_s: float
+    message_s: float
+    announcement_s: float
+    worst: float
+    rows: list[CostFitRow]
+
+
+@dataclass(frozen=True)
+class ScalingReport:
+    """How a job scales; see `train.scaling.report`.
+
+    Attributes:
+        name: Name of the experiment.
+        machine: Name of the machine.
+        compute_s: Time per step of one rank without communication, s.
+        strategy: How the configuration reduces gradients.
+        samples: Training samples; `None` if not known.
+        curve: One row per number of ranks.
+        recommended: The row with the most ranks that keeps `min_efficiency`; `None` if there is none.
+        min_efficiency: The lowest efficiency that is accepted.
+        published: Published results with the model's values.
+        measured: Fit to measurements; `None` without a file of measurements.
+    """
+
+    name: str
+    machine: str
+    compute_s: float
+    strategy: Strategy
+    samples: int | None
+    curve: list[CurveRow]
+    recommended: CurveRow | None
+    min_efficiency: float
+    published: tuple[PublishedResult, ...]
+    measured: CostFit | None
+
+
+class SimulationForecast(TypedDict):
+    """Cost of simulating the samples that are missing.
+
+    Attributes:
+        samples: Number of missing samples.
+        seconds: Wall time with the ranks of the job, s.
+        memory_bytes: Memory per rank, bytes.
+        disk_bytes: Size on disk, bytes.
+    """
+
+    samples: int
+    seconds: float
+    memory_bytes: int
+    disk_bytes: int
+
+
+class StepForecast(TypedDict):
+    """Costs that are measured in a few steps.
+
+    Attributes:
+        first_step_s: Time of the first step, which builds the graph, s.
+        step_s: Median time of the later steps, s.
+        memory_mib: Peak memory of the process, MiB.
+        checkpoint_bytes: Size of a checkpoint, bytes.
+    """
+
+    first_step_s: float
+    step_s: float
+    memory_mib: float
+    checkpoint_bytes: int
+
+
+class Forecast(StepForecast):
+    """What a training job takes; see `train.scaling.forecast`.
+
+    Attributes:
+        ranks: Number of ranks.
+        train_samples: Samples of the training split that are used.
+        held_out_samples: Samples of the other splits.
+        simulation: Cost of the missing samples; `None` if none is missing.
+        parameters: Number of parameters of the network.
+        step_flop: FLOP per step of one rank.
+        steps_per_epoch: Steps per epoch.
+        epochs: Epochs.
+        steps: Steps of the whole job.
+        seconds: Time of the steps of the whole job, s.
+        activation_bytes: Size of the activations of a rank, bytes.
+        disk_bytes: Size of the run directory, bytes.
+    """
+
+    ranks: int
+    train_samples: int
+    held_out_samples: int
+    simulation: SimulationForecast | None
+    parameters: int
+    step_flop: int
+    steps_per_epoch: int
+    epochs: int
+    steps: int
+    seconds: float
+    activation_bytes: int
+    disk_bytes: int
