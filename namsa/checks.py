@@ -13,7 +13,7 @@ import numpy.typing as npt
 from namsa.config.instrument import Detector
 from namsa.errors import InputError
 from namsa.physics import optics
-from namsa.physics.detector import axes
+from namsa.physics.detector import sampling_and_origin
 from namsa.physics.grid import Grid
 from namsa.text import plural
 
@@ -24,7 +24,7 @@ class SimulationWarning(UserWarning):
     """The simulation goes on, and its result may not be what was meant."""
 
 
-def positions(positions_angstrom: npt.ArrayLike, scan_shape: tuple[int, int] | None = None) -> npt.NDArray[np.float64]:
+def check_positions(positions_angstrom: npt.ArrayLike, scan_shape: tuple[int, int] | None = None) -> npt.NDArray[np.float64]:
     """Probe positions as an array (n, 2). Raises InputError for another shape or number and what is not finite."""
     found = np.asarray(positions_angstrom, dtype=np.float64)
     if found.ndim != 2 or found.shape[1] != 2 or not len(found):
@@ -37,7 +37,7 @@ def positions(positions_angstrom: npt.ArrayLike, scan_shape: tuple[int, int] | N
     return found
 
 
-def choices(
+def check_choices(
     grid_shape: tuple[int, int],
     slice_thickness_angstrom: float,
     precision: str,
@@ -60,7 +60,7 @@ def choices(
         raise InputError(f"method is {method!r}; it must be 'auto', 'multislice' or 'prism'")
 
 
-def engine(wanted: str, shape: tuple[int, int], supported: bool) -> None:
+def check_engine(wanted: str, shape: tuple[int, int], supported: bool) -> None:
     """Raises InputError where the fused engine is insisted on, and has no transform of `shape`."""
     if wanted == "fused" and not supported:
         raise InputError(
@@ -84,7 +84,7 @@ def warn(
     slice_thickness_angstrom: the actual one
     """
     wavelength = optics.wavelength_angstrom(energy_ev)
-    recorded_mrad = min(np.abs(axes(grid, wavelength, detector)[1]).max(), grid.band_limit * wavelength * 1e3)
+    recorded_mrad = min(np.abs(sampling_and_origin(grid, wavelength, detector)[1]).max(), grid.band_limit * wavelength * 1e3)
     found = [
         *_probe_size(grid, energy_ev, semiangle_mrad, aberrations, thickness_angstrom),
         *_slice_thickness(wavelength, slice_thickness_angstrom, semiangle_mrad, recorded_mrad),
@@ -134,7 +134,7 @@ def _negative_positions(probe_positions: npt.NDArray[np.float64]) -> Iterator[st
         )
 
 
-def memory(patterns: int, shape: tuple[int, ...], bytes_a_pixel: int, available_bytes: int | None = None) -> None:
+def check_memory(patterns: int, shape: tuple[int, ...], bytes_a_pixel: int, available_bytes: int | None = None) -> None:
     """Raises InputError where `patterns` of `shape` do not fit into memory, by default into this machine's."""
     available = available_memory_bytes() if available_bytes is None else available_bytes
     needed = patterns * shape[0] * shape[1] * bytes_a_pixel

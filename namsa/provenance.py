@@ -9,7 +9,7 @@ import numpy.typing as npt
 from pydantic import BaseModel
 
 from namsa.config.instrument import Detector
-from namsa.physics.detector import axes
+from namsa.physics.detector import sampling_and_origin
 from namsa.physics.grid import Grid
 
 _SOFTWARE = {name: version(name) for name in ("namsa", "numpy", "scipy")}
@@ -29,7 +29,7 @@ def describe(
     warnings: Sequence[str],
 ) -> dict[str, Any]:
     """The provenance of what `namsa.simulate` made of its `arguments`, by name."""
-    pitch, origin = axes(grid, wavelength, detector)
+    pitch, origin = sampling_and_origin(grid, wavelength, detector)
     settings = {name: _plain(value) for name, value in arguments.items() if name not in _TOLD_OTHERWISE}
     return settings | {
         "grid_shape": list(grid.shape),

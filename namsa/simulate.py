@@ -18,7 +18,7 @@ from namsa.engines.interface import ProgressCallback
 from namsa.engines.prism import MethodName
 from namsa.physics import coherence, optics, potential, specimen
 from namsa.physics import detector as detectors
-from namsa.physics.backend import Backend, resolve, to_host
+from namsa.physics.backend import Backend, resolve_backend, to_host
 from namsa.physics.form_factors import Table
 from namsa.physics.grid import Grid
 from namsa.sample import Sample
@@ -76,11 +76,11 @@ def simulate(
     """
     arguments = dict(locals())  # first of all: the provenance has them all, by name
     check_atoms(atoms)
-    positions = checks.positions(positions_angstrom, scan_shape)
-    checks.choices(grid_shape, slice_thickness_angstrom, precision, projection, engine, method)
+    positions = checks.check_positions(positions_angstrom, scan_shape)
+    checks.check_choices(grid_shape, slice_thickness_angstrom, precision, projection, engine, method)
     aberrations = arguments["aberrations"] = dict(aberrations or {})
     optics.check_aberrations(aberrations)
-    xp, real = resolve(backend), np.dtype(precision)
+    xp, real = resolve_backend(backend), np.dtype(precision)
     dtype = np.result_type(real, np.complex64)
 
     # ---- Geometry: the grid across the beam, the slices along it ----------------------------------------------------
@@ -91,7 +91,7 @@ def simulate(
 
     # ---- Optics: coherent probes, the way through a slice, the detector ---------------------------------------------
     # A scan that resolves how patterns change with position holds its own average over the source.
-    scan = coherence.resolving(scan_shape, positions, grid, wavelength, semiangle_mrad)
+    scan = coherence.resolved_scan_shape(scan_shape, positions, grid, wavelength, semiangle_mrad)
     scan = scan if source_points is None else None
     source_points = 1 if scan else source_points
     modes = coherence.modes(
@@ -104,10 +104,10 @@ def simulate(
     )
     reuse = prism.choose(method, n_slices, positions, len(modes), beams, setup.fresnel, setup.binning)
     arguments |= {"engine": setup.implementation.name, "method": "prism" if reuse else "multislice"}
-    electrons = detectors.electrons(detector, positions, scan_shape)
+    electrons = detectors.electrons_per_pattern(detector, positions, scan_shape)
 
     shape = tuple(row.count for row in detectors.pixels(grid, wavelength, detector))
-    checks.memory(len(positions), shape, real.itemsize)
+    checks.check_memory(len(positions), shape, real.itemsize)
     notes = checks.warn(grid, energy_ev, semiangle_mrad, aberrations, lz, lz / n_slices, detector, positions)
 
     # ---- The specimen, once for every thermal configuration, and what every probe makes of it -----------------------
@@ -137,9 +137,9 @@ def simulate(
 
     # ---- The source's size and the electrons' noise -----------------------------------------------------------------
     if scan and source_size_angstrom:
-        coherence.blur(cbed, scan, grid.extent_angstrom, source_size_angstrom)
+        coherence.average_over_source(cbed, scan, grid.extent_angstrom, source_size_angstrom)
     if electrons is not None:
-        cbed = detectors.counted(cbed, electrons, seed)
+        cbed = detectors.add_poisson_noise(cbed, electrons, seed)
 
     described = provenance.describe(
         arguments, grid, wavelength, detector, positions, lz, n_slices, len(modes), xp.__name__, notes

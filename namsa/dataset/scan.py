@@ -52,6 +52,6 @@ def read(path: Path) -> npt.NDArray[np.float64]:
     if values.dtype.kind not in "iuf":
         raise InputError(f"scan.file {path} holds {values.dtype}, not real numbers")
     try:
-        return checks.positions(values)
+        return checks.check_positions(values)
     except InputError as error:
         raise InputError(f"scan.file {path}: {error}") from None

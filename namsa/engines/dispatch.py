@@ -54,7 +54,7 @@ def choose_implementation(engine: EngineName, xp: Any, shape: tuple[int, int], d
     """
     on_host = xp is np
     supported = (fused if on_host else fused_gpu).supports(shape, dtype)
-    checks.engine(engine, shape, supported)
+    checks.check_engine(engine, shape, supported)
     if engine == "fused" or (engine == "auto" and on_host and supported):
         return FUSED if on_host else FUSED_GPU
     return PLAIN

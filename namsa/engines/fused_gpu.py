@@ -366,7 +366,7 @@ class FusedGpuProbes:
                 stack, landing = (buffers[turn % _IN_FLIGHT][: len(rows)] for buffers in (stacks, landings))
                 with computing:
                     self._propagate(positions[start : start + size], waves[: len(rows)], stack)
-                    collected = detector.collect(stack, binning)
+                    collected = detector.bin_patterns(stack, binning)
                     computed = computing.record()
                 copying.wait_event(computed)
                 collected.get(stream=copying, out=landing, blocking=False)

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from namsa.physics.backend import in_batches, to_host
-from namsa.physics.detector import collect
+from namsa.physics.backend import run_in_batches, to_host
+from namsa.physics.detector import bin_patterns
 from namsa.physics.grid import Array
 
 ProgressCallback = Callable[[str, int, int], None]
@@ -111,9 +111,9 @@ class BatchedProbes(ABC):
         """
 
         def work(rows: slice) -> None:
-            cbed[rows] += to_host(collect(self.patterns(positions[rows]), binning))
+            cbed[rows] += to_host(bin_patterns(self.patterns(positions[rows]), binning))
 
-        in_batches(work, len(positions), self.batch, self.on_host, on_probes)
+        run_in_batches(work, len(positions), self.batch, self.on_host, on_probes)
 
 
 def waves_per_batch(wave: Array) -> int:

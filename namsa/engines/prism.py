@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.engines.interface import BatchedProbes, PlaneWaves, waves_per_batch
-from namsa.physics.backend import array_module, in_batches, to_host
+from namsa.physics.backend import array_module, run_in_batches, to_host
 from namsa.physics.grid import Array, Grid
 
 Integers = npt.NDArray[np.int64]
@@ -217,7 +217,7 @@ def scattering_matrix(
     def work(part: slice) -> None:
         matrix[part] = plane_waves.exit_waves(beams[part]).reshape(part.stop - part.start, -1)[:, columns]
 
-    in_batches(work, len(beams), waves_per_batch(fresnel), on_host, on_beams)
+    run_in_batches(work, len(beams), waves_per_batch(fresnel), on_host, on_beams)
     return matrix
 
 

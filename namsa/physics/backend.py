@@ -39,7 +39,7 @@ def to_host(array: Any) -> np.ndarray:
     return array if isinstance(array, np.ndarray) else array.get()
 
 
-def resolve(backend: Backend) -> Any:
+def resolve_backend(backend: Backend) -> Any:
     """The array module for `backend`; 'auto' takes a GPU where CuPy finds one.
 
     Raises InputError for 'cupy' on a machine without CuPy or without a CUDA device.
@@ -68,7 +68,7 @@ def available_cores() -> int:
     return len(os.sched_getaffinity(0))
 
 
-def in_batches(
+def run_in_batches(
     work: Callable[[slice], None], total: int, size: int, on_host: bool, on_done: Callable[[int, int], None]
 ) -> None:
     """Calls `work` with slices of at most `size` of `total` things, and `on_done(done, total)` after each.

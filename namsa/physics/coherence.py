@@ -7,7 +7,7 @@ averages over defocus and does the same with s = πλΔ|k₁² − k₂²|. What
 largest s is therefore the error of the quadrature, known before the work; n is chosen by it. Every point costs a
 simulation of all probes.
 
-A scan that fills the periodic cell finely enough holds its own average, at no cost: see `blur`.
+A scan that fills the periodic cell finely enough holds its own average, at no cost: see `average_over_source`.
 """
 
 from itertools import product
@@ -115,7 +115,7 @@ def _equal_steps(points: int, largest_s: float) -> tuple[npt.NDArray[np.float64]
     return nodes, weights / weights.sum()
 
 
-def resolving(
+def resolved_scan_shape(
     scan_shape: tuple[int, int] | None,
     positions: npt.NDArray[np.float64],
     grid: Grid,
@@ -136,13 +136,13 @@ def resolving(
     return scan_shape if found else None
 
 
-def blur(
+def average_over_source(
     cbed: npt.NDArray[np.floating],
     scan_shape: tuple[int, int],
     extent_angstrom: tuple[float, float],
     source_size_angstrom: float,
 ) -> None:
-    """Averages the patterns (n, dy, dx) of a `resolving` scan over the source, in place: exact, by Fourier's sum.
+    """Averages the patterns (n, dy, dx) of a `resolved_scan_shape` scan over the source, in place: exact, by Fourier's sum.
 
     Rounding can put an intensity of zero a little below it; there it stays zero.
     """

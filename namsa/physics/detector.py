@@ -22,7 +22,7 @@ _BRIGHT = 16.0  # electrons: from here on, looking for a count from its mean is 
 
 
 @dataclass(frozen=True)
-class Pixels:
+class PixelRow:
     """A row of detector pixels: their number and size, and the first one's outer edge in pixels from the optic axis."""
 
     count: int
@@ -30,10 +30,10 @@ class Pixels:
     edge: float
 
 
-def pixels(grid: Grid, wavelength: float, detector: Detector | None) -> tuple[Pixels, Pixels]:
+def pixels(grid: Grid, wavelength: float, detector: Detector | None) -> tuple[PixelRow, PixelRow]:
     """The detector's pixels along y and x; those of the whole reciprocal grid where `detector` is None.
 
-    Pixels of `pixel_mrad` have the optic axis in the centre of the whole, so that turning or mirroring a pattern is
+    PixelRow of `pixel_mrad` have the optic axis in the centre of the whole, so that turning or mirroring a pattern is
     exact. The reciprocal grid's own have it in the centre of one, number count // 2; binned by an even number, half a
     reciprocal pixel off it.
 
@@ -42,7 +42,7 @@ def pixels(grid: Grid, wavelength: float, detector: Detector | None) -> tuple[Pi
     """
     pitch = [wavelength / extent * 1e3 for extent in grid.extent_angstrom]
     if detector is None:
-        y, x = (Pixels(n, p, -(n // 2) - 0.5) for n, p in zip(grid.shape, pitch, strict=True))
+        y, x = (PixelRow(n, p, -(n // 2) - 0.5) for n, p in zip(grid.shape, pitch, strict=True))
         return y, x
     limit = grid.band_limit * wavelength * 1e3
     _check_reach(detector.max_angle_mrad or 0, limit, grid)
@@ -63,7 +63,7 @@ def pixels(grid: Grid, wavelength: float, detector: Detector | None) -> tuple[Pi
     return y, x
 
 
-def _grid_pixels(pitch: float, limit: float, detector: Detector, axis: int) -> Pixels:
+def _grid_pixels(pitch: float, limit: float, detector: Detector, axis: int) -> PixelRow:
     """`binning` pixels of the reciprocal grid in each; without a shape, all that reach `max_angle_mrad`."""
     b = detector.binning
     if detector.shape is None:
@@ -73,17 +73,17 @@ def _grid_pixels(pitch: float, limit: float, detector: Detector, axis: int) -> P
     else:
         count = detector.shape[axis]
         centre = count // 2
-    return Pixels(count, b * pitch, -centre - (b // 2 + 0.5) / b)
+    return PixelRow(count, b * pitch, -centre - (b // 2 + 0.5) / b)
 
 
-def _square_pixels(size: float, limit: float, detector: Detector, axis: int) -> Pixels:
+def _square_pixels(size: float, limit: float, detector: Detector, axis: int) -> PixelRow:
     if detector.shape is not None:
         count = detector.shape[axis]
     elif detector.max_angle_mrad is not None:
         count = 2 * int(np.ceil(detector.max_angle_mrad / size - 1e-9))
     else:
         count = 2 * int(limit / size + 1e-9)
-    return Pixels(count, size, -count / 2)
+    return PixelRow(count, size, -count / 2)
 
 
 def _check_reach(reach: float, limit: float, grid: Grid) -> None:
@@ -94,7 +94,7 @@ def _check_reach(reach: float, limit: float, grid: Grid) -> None:
         )
 
 
-def axes(grid: Grid, wavelength: float, detector: Detector | None) -> tuple[tuple[float, float], tuple[float, float]]:
+def sampling_and_origin(grid: Grid, wavelength: float, detector: Detector | None) -> tuple[tuple[float, float], tuple[float, float]]:
     """(pitch, angle of the first pixel's centre), each (y, x) in mrad."""
     y, x = pixels(grid, wavelength, detector)
     return (y.size_mrad, x.size_mrad), ((y.edge + 0.5) * y.size_mrad, (x.edge + 0.5) * x.size_mrad)
@@ -116,7 +116,7 @@ def bin_matrices(
     return wy, wx.T
 
 
-def _overlap(n: int, pitch: float, row: Pixels) -> npt.NDArray[np.float64]:
+def _overlap(n: int, pitch: float, row: PixelRow) -> npt.NDArray[np.float64]:
     centres = (np.arange(n) - n // 2) * pitch
     edges = (np.arange(row.count + 1) + row.edge) * row.size_mrad
     low = np.maximum(centres[None, :] - pitch / 2, edges[:-1, None])
@@ -133,12 +133,12 @@ def _point_spread(count: int, rms: float) -> npt.NDArray[np.float64]:
     return np.asarray(toeplitz(special.ive(np.arange(count), rms**2)))
 
 
-def collect(patterns: Array, matrices: tuple[Any, Any] | None) -> Array:
+def bin_patterns(patterns: Array, matrices: tuple[Any, Any] | None) -> Array:
     """`patterns` (n, ny, nx) as the detector's pixels see them, (n, dy, dx)."""
     return patterns if matrices is None else matrices[0] @ patterns @ matrices[1]
 
 
-def electrons(
+def electrons_per_pattern(
     detector: Detector | None, positions: npt.NDArray[np.float64], scan_shape: tuple[int, int] | None
 ) -> float | None:
     """Electrons a pattern; None without noise. A dose is shared out by the area of the raster's step.
@@ -156,7 +156,7 @@ def electrons(
     return float(detector.dose_electrons_per_angstrom2 * abs(down[0] * along[1] - down[1] * along[0]))
 
 
-def counted(patterns: npt.NDArray[Any], electrons: float, seed: int) -> npt.NDArray[Any]:
+def add_poisson_noise(patterns: npt.NDArray[Any], electrons: float, seed: int) -> npt.NDArray[Any]:
     """What a beam of `electrons` a pattern leaves of the expected `patterns` (n, dy, dx): Poisson's counts.
 
     They are given over `electrons`, so that they stay fractions of the beam. An electron is counted in one pixel: a

@@ -68,7 +68,7 @@ def faces(
         from_face = z - i * thickness
         near = np.abs(from_face) < of_atom
         found.append(AtomList(atoms.numbers[near], atoms.yx[near], from_face[near], atoms.occupancies[near]))
-    return potential.distinct([*found, atoms[:0]])
+    return potential.find_distinct([*found, atoms[:0]])
 
 
 def shells(number: int, grid: Grid, table: Table, dtype: npt.DTypeLike, xp: Any) -> list[Shell]:
@@ -99,8 +99,8 @@ def _shell(
     return Shell(number, nearest, farthest, parts.astype(dtype), scipy.interpolate.CubicSpline(z, weights.T))
 
 
-def moved(atoms: AtomList, expansions: list[Shell], grid: Grid, dtype: npt.DTypeLike, xp: Any) -> Array:
-    """Σ_j o_j f_j of what the atoms of a face have beyond it, as `potential.weighted`: to be taken from the slice that
+def moved_across_face(atoms: AtomList, expansions: list[Shell], grid: Grid, dtype: npt.DTypeLike, xp: Any) -> Array:
+    """Σ_j o_j f_j of what the atoms of a face have beyond it, as `potential.weighted_sum`: to be taken from the slice that
     the face begins and given to the one that it ends."""
     hy, hx = (n // 2 + 1 for n in grid.shape)
     total = xp.zeros((2, hy, 2, hx), dtype)
@@ -111,8 +111,8 @@ def moved(atoms: AtomList, expansions: list[Shell], grid: Grid, dtype: npt.DType
         if not mine.any():
             continue
         ny, nx = shell.parts.shape[1:]
-        along_y, along_x = potential.waves(atoms.yx[mine], grid, xp, dtype, (ny, nx))
+        along_y, along_x = potential.phase_factors(atoms.yx[mine], grid, xp, dtype, (ny, nx))
         weights = xp.asarray((shell.weights(distance[mine]) * ends_behind[mine, None]).astype(dtype))
         for weight, part in zip(weights.T, shell.parts, strict=True):
-            total[:, :ny, :, :nx] += part[:, None] * potential.products(along_y * weight[:, None, None], along_x)
-    return potential.one_at_nyquist(total, grid)
+            total[:, :ny, :, :nx] += part[:, None] * potential.sum_products(along_y * weight[:, None, None], along_x)
+    return potential.merge_nyquist(total, grid)

@@ -68,10 +68,10 @@ def distinct_slices(
     """
     index = slice_index(atoms.z, depth_angstrom, n_slices)
     flat = AtomList(atoms.numbers, atoms.yx, np.zeros_like(atoms.z), atoms.occupancies)
-    return distinct([flat[index == i] for i in range(n_slices)], marks)
+    return find_distinct([flat[index == i] for i in range(n_slices)], marks)
 
 
-def distinct(
+def find_distinct(
     slices: Sequence[AtomList], marks: Sequence[Any] | None = None
 ) -> tuple[list[AtomList], npt.NDArray[np.int64]]:
     """Those of `slices` that differ in atoms or mark, atoms in fixed order, and for each slice which of them it is."""
@@ -98,17 +98,17 @@ def structure_sums(atoms: AtomList, grid: Grid, xp: Any, dtype: npt.DTypeLike = 
     cosine, stands for both and makes the field real.
     """
     atoms = atoms[np.argsort(atoms.numbers, kind="stable")]
-    along_y, along_x = waves(atoms.yx, grid, xp, dtype)
+    along_y, along_x = phase_factors(atoms.yx, grid, xp, dtype)
     along_y *= xp.asarray(atoms.occupancies.astype(dtype))[:, None, None]
     numbers, starts = np.unique(atoms.numbers, return_index=True)
     parts = [slice(start, stop) for start, stop in itertools.pairwise([*starts, len(along_y)])]
     return {
-        int(number): one_at_nyquist(products(along_y[part], along_x[part]), grid)
+        int(number): merge_nyquist(sum_products(along_y[part], along_x[part]), grid)
         for number, part in zip(numbers, parts, strict=True)
     }
 
 
-def waves(
+def phase_factors(
     yx: npt.NDArray[np.float64], grid: Grid, xp: Any, dtype: npt.DTypeLike, counts: tuple[int, int] | None = None
 ) -> tuple[Array, Array]:
     """cos and sin of 2πk·r along y and along x, (n, 2, n_k), of the frequencies k >= 0 or the first `counts` of them.
@@ -126,14 +126,14 @@ def waves(
     return found[0], found[1]
 
 
-def products(along_y: Array, along_x: Array) -> Array:
-    """`waves` along y times those along x, summed over atoms: (2, n_ky, 2, n_kx)."""
+def sum_products(along_y: Array, along_x: Array) -> Array:
+    """`phase_factors` along y times those along x, summed over atoms: (2, n_ky, 2, n_kx)."""
     shape = along_y.shape[1:] + along_x.shape[1:]
     rows, columns = (a.reshape(len(a), a.shape[1] * a.shape[2]) for a in (along_y, along_x))
     return (rows.T @ columns).reshape(shape)
 
 
-def one_at_nyquist(total: Array, grid: Grid) -> Array:
+def merge_nyquist(total: Array, grid: Grid) -> Array:
     """In place: what remains of products of cos and sin, where frequencies k and −k are the same."""
     even_y, even_x = (n % 2 == 0 for n in grid.shape)
     corner = total[1, -1, 1, -1].copy()
@@ -161,7 +161,7 @@ def element_factors(
     return {int(number): factor(int(number), squared, table) for number in np.unique(numbers)}
 
 
-def weighted(sums: dict[int, Array], factors: dict[int, Array], grid: Grid, xp: Any) -> Array:
+def weighted_sum(sums: dict[int, Array], factors: dict[int, Array], grid: Grid, xp: Any) -> Array:
     """Σ over elements of f(k) times `structure_sums`, in their layout and precision."""
     hy, hx = (n // 2 + 1 for n in grid.shape)
     total = xp.zeros((2, hy, 2, hx), np.float32)
@@ -173,7 +173,7 @@ def weighted(sums: dict[int, Array], factors: dict[int, Array], grid: Grid, xp: 
 def field(sums: dict[int, Array], factors: dict[int, Array], grid: Grid, xp: Any) -> Array:
     """Σ_j f_j as a real periodic field per Å², (ny, nx), in the precision of `sums`: e/Å² of X-ray factors, 1/Å of
     electron factors."""
-    return real_field(weighted(sums, factors, grid, xp), grid)
+    return real_field(weighted_sum(sums, factors, grid, xp), grid)
 
 
 def half_plane(total: Array, grid: Grid) -> Array:

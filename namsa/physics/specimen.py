@@ -80,14 +80,14 @@ def build(
         # A slice waits for faces that began before it: no deadlock.
         moved = [
             pool.submit(
-                lambda near: finite.moved(near, [s for e in expansions for s in e.result()], grid, real, xp), near
+                lambda near: finite.moved_across_face(near, [s for e in expansions for s in e.result()], grid, real, xp), near
             )
             for near in faces
         ]
 
         def project(index: int) -> tuple[dict[int, Array], Array]:
             sums = potential.structure_sums(distinct[index], grid, xp, real)
-            transform = potential.weighted(sums, factors, grid, xp)
+            transform = potential.weighted_sum(sums, factors, grid, xp)
             if moved:
                 begins, ends = between[int(np.argmax(order == index))]
                 transform += moved[ends].result() - moved[begins].result()

@@ -50,7 +50,7 @@ def centre_of_mass(patterns: Image, angles: PixelGrid) -> Floats:
     return moments / np.where(total > 0, total, 1)[:, None]
 
 
-def integrated(
+def integrated_centre_of_mass(
     deflection_mrad: Floats, step_angstrom: tuple[float, float], wavelength: float, periodic: bool = True
 ) -> Floats:
     """The phase (sy, sx), in rad and of mean 0, whose gradient fits the deflection (sy, sx, 2) best; iCoM.

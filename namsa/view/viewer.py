@@ -143,7 +143,7 @@ def maps(sample: SampleLike, values: Sequence[tuple[str, str, npt.NDArray[np.flo
     shape, wavelength = p["scan_shape"], wavelength_angstrom(p["energy_ev"])
     deflection = np.stack([numbers for _, units, numbers in values if units == "mrad"], axis=-1)
     widest = float(np.abs(deflection).max())
-    phase = virtual.integrated(
+    phase = virtual.integrated_centre_of_mass(
         deflection.reshape(*shape, 2), (scan.step[0], scan.step[1]), wavelength, periodic=fills_cell(scan, p)
     )
     scanned = [

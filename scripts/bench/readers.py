@@ -144,7 +144,7 @@ def images(path: Path, theirs: Any) -> Iterator[dict[str, Any]]:
     bright = virtual.bright_field(sample.cbed, angles, provenance["semiangle_mrad"]).reshape(shape)
     deflection = virtual.centre_of_mass(sample.cbed, angles).reshape(*shape, 2)
     wavelength = wavelength_angstrom(provenance["energy_ev"])
-    phase = virtual.integrated(deflection, scan.step, wavelength, periodic=False)
+    phase = virtual.integrated_centre_of_mass(deflection, scan.step, wavelength, periodic=False)
     ours = {
         "bright_field": (bright, 0.9999),
         "deflection_y": (deflection[..., 0], 0.9999),

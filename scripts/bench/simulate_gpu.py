@@ -25,7 +25,7 @@ import numpy as np
 from namsa.engines import fused_gpu, multislice
 from namsa.errors import InputError
 from namsa.physics import optics, specimen
-from namsa.physics.backend import resolve, to_host
+from namsa.physics.backend import resolve_backend, to_host
 from namsa.physics.grid import Array, Grid
 from namsa.physics.potential import Slices
 
@@ -39,7 +39,7 @@ ABTEM_BATCHES = (32, 128, 512)
 def main() -> int:
     options = parse()
     try:
-        cupy = resolve("cupy")
+        cupy = resolve_backend("cupy")
     except InputError as error:
         print(f"simulate_gpu: this bench needs a CUDA device and was not run: {error}", file=sys.stderr)
         return 2

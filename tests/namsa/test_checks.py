@@ -77,9 +77,9 @@ def test_negative_positions_wrap():
 
 
 def test_patterns_that_do_not_fit_into_memory(monkeypatch):
-    checks.memory(100, (64, 64), 4, available_bytes=100 * 64 * 64 * 4)
+    checks.check_memory(100, (64, 64), 4, available_bytes=100 * 64 * 64 * 4)
     with pytest.raises(InputError, match="1000 patterns of 512×512 pixels: 1.0 GB of memory, and 0.5 GB"):
-        checks.memory(1000, (512, 512), 4, available_bytes=5 * 10**8)
+        checks.check_memory(1000, (512, 512), 4, available_bytes=5 * 10**8)
     assert 10**8 < checks.available_memory_bytes() < 10**14
     monkeypatch.setattr(checks, "available_memory_bytes", lambda: 60 * 72 * 4 - 1)
     with pytest.raises(InputError, match="1 pattern of 60×72 pixels: "):

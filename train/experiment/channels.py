@@ -1,17 +1,17 @@
-"""What of a pattern becomes the network's channels, where scan positions are its image.
+"""Input channels of a network whose image axes are the scan positions, computed from the detector's pixels.
 
-All but the phase are one matrix on the detector's pixels: averages of pixels, or a pattern's mean angle. The matrix is
-of the microscope that the network is trained for, and maps onto itself under `train.experiment.symmetries`, channels
-exchanged.
+All channels but the phase are one matrix product with the detector's pixels: averages of pixels, or a pattern's mean
+angle. The matrix depends on the microscope that the network is trained for. The symmetries of
+`train.experiment.symmetries` only permute its columns.
 
-- pixels: every pixel
-- binned: squares of `bin_pixels` × `bin_pixels` of them
-- polar: rings a quarter of the semiangle wide, each in 8 sectors whose middles lie along the axes and diagonals
-- virtual: rings (bright field inside and outside half the semiangle, dark field up to 1.5, 2.5 times it and beyond) and
-  the mean angle, which is the deflection of a differential phase contrast
+- pixels: every pixel.
+- binned: squares of `bin_pixels` × `bin_pixels`.
+- polar: rings with a width of a quarter of the semiangle, each in 8 sectors centred on the axes and diagonals.
+- virtual: rings (bright field inside and outside half the semiangle, dark field up to 1.5 times it, up to 2.5 times it
+  and beyond) and the mean angle, which is the deflection of differential phase contrast.
 
-The guess 'dpc' is one channel more: the phase whose gradient is the deflection
-(`namsa.physics.virtual_detectors.integrated`), of the window at hand, continued by its mirror images.
+The guess 'dpc' is one more channel: the phase whose gradient is the deflection
+(`namsa.physics.virtual_detectors.integrated_centre_of_mass`), of the window of scan positions, continued by its mirror images.
 """
 
 from collections.abc import Iterable
@@ -21,39 +21,51 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from namsa.physics import virtual_detectors as virtual
+from namsa.physics import virtual_detectors
 from namsa.physics.optics import wavelength_angstrom
 from train.experiment.conditions import Conditions
 from train.experiment.sections import Inputs
 
 Array = npt.NDArray[Any]
 
-RING = 1 / 4  # of the semiangle
+RING_WIDTH = 1 / 4  # of the semiangle
 SECTORS = 8
-TENTHS = 10  # of a semiangle and a radian: of order one, as averages are, where a network learns fastest
-EDGES = (0, 0.5, 1, 1.5, 2.5, np.inf)  # of the virtual rings, in semiangles
+TENTHS = 10  # per semiangle and per radian: channels of order one, as averages are, are learned fastest
+RING_EDGES = (0, 0.5, 1, 1.5, 2.5, np.inf)  # of the virtual detectors, in semiangles
 
 
 class Channels(NamedTuple):
-    """What is made of a pattern's pixels, in one row.
+    """The channels that are computed from a pattern's pixels.
 
-    means: (pixels, c), columns that sum to 1; None where every pixel is a channel
-    angles: (pixels, 3), 1 and the pixel's y and x in mrad; None where nobody asks for the deflection
-    deflection: whether the mean angle y, x is given, in tenths of the semiangle
-    guess: whether the phase is given, in tenths of a radian
+    Attributes:
+        averages: `(pixels, c)`, columns that sum to 1; `None` if every pixel is a channel.
+        moments: `(pixels, 3)`, 1 and the pixel's y and x, mrad; `None` if no channel needs the deflection.
+        deflection: Whether the mean angle (y, x), in tenths of the semiangle, is two channels.
+        phase: Whether the phase, in tenths of a radian, is a channel.
+        semiangle_mrad: Convergence semiangle of the probe, mrad.
+        scan_step_angstrom: Distance of scan positions (y, x), Å.
+        wavelength_angstrom: Of the electrons, Å.
     """
 
-    means: Any
-    angles: Any
+    averages: Any
+    moments: Any
     deflection: bool
-    guess: bool
+    phase: bool
     semiangle_mrad: float
-    step_angstrom: tuple[float, float]
+    scan_step_angstrom: tuple[float, float]
     wavelength_angstrom: float
 
 
-def channels(inputs: Inputs, trained: Conditions) -> Channels | None:
-    """What the configuration asks for; None where it is the pixels alone. Raises ValueError where it does not fit."""
+def make_channels(inputs: Inputs, trained: Conditions) -> Channels | None:
+    """Returns the channels of the section training.inputs, or `None` if these are all pixels and nothing else.
+
+    Args:
+        inputs: The section training.inputs.
+        trained: Conditions of the samples.
+
+    Raises:
+        ValueError: If the channels do not fit the layout or the detector.
+    """
     if inputs.channels == "pixels" and inputs.guess == "none":
         return None
     if inputs.layout != "scan":
@@ -66,31 +78,35 @@ def channels(inputs: Inputs, trained: Conditions) -> Channels | None:
         for size, first, pixel in zip(trained.detector_shape, trained.first_edge, trained.pixel_mrad, strict=True)
     )
     y, x = (angle.ravel() for angle in np.meshgrid(y, x, indexing="ij"))
-    means = None
+    averages = None
     if inputs.channels == "binned":
-        means = binned(trained.detector_shape, inputs.bin_pixels)
+        averages = binned(trained.detector_shape, inputs.bin_pixels)
     elif inputs.channels == "polar":
-        means = polar(y / trained.semiangle_mrad, x / trained.semiangle_mrad)
+        averages = polar(y / trained.semiangle_mrad, x / trained.semiangle_mrad)
     elif inputs.channels == "virtual":
-        means = rings(np.hypot(y, x) / trained.semiangle_mrad)
-    deflection, guess = inputs.channels == "virtual", inputs.guess == "dpc"
-    moments = np.stack([np.ones_like(y), y, x], axis=-1, dtype=np.float32) if deflection or guess else None
+        averages = rings(np.hypot(y, x) / trained.semiangle_mrad)
+    deflection, phase = inputs.channels == "virtual", inputs.guess == "dpc"
+    moments = np.stack([np.ones_like(y), y, x], axis=-1, dtype=np.float32) if deflection or phase else None
     step, wavelength = trained.scan_step_angstrom, wavelength_angstrom(trained.energy_ev)
-    return Channels(means, moments, deflection, guess, trained.semiangle_mrad, step, wavelength)
+    return Channels(averages, moments, deflection, phase, trained.semiangle_mrad, step, wavelength)
 
 
-def count(made: Channels | None, pixels: int) -> int:
-    """How many channels there are."""
-    if made is None:
+def channel_count(channels: Channels | None, pixels: int) -> int:
+    """Returns the number of channels of a detector of `pixels` pixels."""
+    if channels is None:
         return pixels
-    return (pixels if made.means is None else made.means.shape[1]) + 2 * made.deflection + made.guess
+    return (pixels if channels.averages is None else channels.averages.shape[1]) + 2 * channels.deflection + channels.phase
 
 
 # ---- Matrices -------------------------------------------------------------------------------------------------------
 
 
 def binned(shape: tuple[int, int], side: int) -> Array:
-    """Squares of `side`² pixels of a detector of `shape`. Raises ValueError where they do not fill it."""
+    """Returns the averages over squares of `side`² pixels of a detector of `shape`, `(pixels, c)`.
+
+    Raises:
+        ValueError: If the squares do not fill the detector.
+    """
     if any(size % side for size in shape):
         raise ValueError(f"training.inputs.bin_pixels {side} does not divide the detector's {shape[0]}×{shape[1]}")
     rows, columns = (np.kron(np.eye(size // side), np.ones((side, 1)) / side) for size in shape)
@@ -98,9 +114,14 @@ def binned(shape: tuple[int, int], side: int) -> Array:
 
 
 def polar(y: Array, x: Array) -> Array:
-    """Sectors of rings, of pixels at `y`, `x` in semiangles; and a pixel in the middle, which has no sector."""
+    """Returns the averages over sectors of rings, `(pixels, c)`. A pixel in the middle, without a sector, is alone.
+
+    Args:
+        y: `(pixels,)`, in semiangles.
+        x: `(pixels,)`, in semiangles.
+    """
     distance = np.hypot(y, x)
-    ring = np.floor(distance / RING + 1e-9)
+    ring = np.floor(distance / RING_WIDTH + 1e-9)
     sector = np.floor(np.arctan2(y, x) / (2 * np.pi) * SECTORS + 0.5) % SECTORS
     middle = distance < 1e-9
     parts = product(range(int(ring.max()) + 1), range(SECTORS))
@@ -108,37 +129,52 @@ def polar(y: Array, x: Array) -> Array:
 
 
 def rings(distance: Array) -> Array:
-    """The virtual detectors, of pixels at `distance` in semiangles."""
-    return _averages((distance >= low) & (distance < high) for low, high in pairwise(EDGES))
+    """Returns the averages over the virtual detectors, `(pixels, c)`.
+
+    Args:
+        distance: Of the pixels from the optic axis, `(pixels,)`, in semiangles.
+    """
+    return _averages((distance >= low) & (distance < high) for low, high in pairwise(RING_EDGES))
 
 
 def _averages(weights: Iterable[Array]) -> Array:
-    """Columns of `weights` over their sums, without those of no pixel."""
+    """Returns columns of `weights` that are divided by their sums, without those that have no pixel."""
     return np.stack([weight / weight.sum() for weight in weights if weight.any()], axis=-1, dtype=np.float32)
 
 
-# ---- What is made; `train.input.channels_graph` does the same for batches ------------------------------------------
+# ---- Computation; `train.input.channels_graph` does the same for batches ---------------------------------------------
 
 
-def seen(patterns: Array, made: Channels, power: float, gain: float) -> Array:
-    """The channels (sy, sx, c), float32, of one sample's patterns (sy, sx, pixels), fractions of the beam.
+def to_channels(patterns: Array, channels: Channels, power: float, gain: float) -> Array:
+    """Computes the channels of one sample.
 
-    gain · (I / I₀)^power of the averages, as of pixels; deflection in tenths of the semiangle, phase in
+    Averages become gain · (I / I₀)^power, as pixels do. The deflection is in tenths of the semiangle, the phase in
     tenths of a radian.
+
+    Args:
+        patterns: `(sy, sx, pixels)`, fractions of the beam.
+        channels: The channels to compute.
+        power: Exponent of intensities.
+        gain: Factor of intensities.
+
+    Returns:
+        `(sy, sx, c)`, float32.
     """
-    averages = patterns if made.means is None else _each(patterns, made.means)
-    found = [gain * (averages * patterns.shape[-1]) ** power]
-    if made.angles is not None:
-        total, y, x = np.moveaxis(_each(patterns, made.angles), -1, 0)
+    averages = patterns if channels.averages is None else _product(patterns, channels.averages)
+    parts = [gain * (averages * patterns.shape[-1]) ** power]
+    if channels.moments is not None:
+        total, y, x = np.moveaxis(_product(patterns, channels.moments), -1, 0)
         deflection = np.stack([y, x], axis=-1) / np.where(total > 0, total, 1)[..., None]
-        if made.deflection:
-            found.append(TENTHS / made.semiangle_mrad * deflection)
-        if made.guess:
-            phase = virtual.integrated(deflection, made.step_angstrom, made.wavelength_angstrom, periodic=False)
-            found.append(TENTHS * phase[..., None])
-    return np.concatenate(found, axis=-1, dtype=np.float32)
+        if channels.deflection:
+            parts.append(TENTHS / channels.semiangle_mrad * deflection)
+        if channels.phase:
+            phase = virtual_detectors.integrated_centre_of_mass(
+                deflection, channels.scan_step_angstrom, channels.wavelength_angstrom, periodic=False
+            )
+            parts.append(TENTHS * phase[..., None])
+    return np.concatenate(parts, axis=-1, dtype=np.float32)
 
 
-def _each(patterns: Array, matrix: Array) -> Array:
-    """patterns @ matrix in one product, where NumPy would call BLAS, and wait for its threads, for each scan row."""
+def _product(patterns: Array, matrix: Array) -> Array:
+    """Returns patterns @ matrix as one product. NumPy alone would call BLAS, and wait for its threads, per scan row."""
     return (patterns.reshape(-1, patterns.shape[-1]) @ matrix).reshape(*patterns.shape[:-1], -1)

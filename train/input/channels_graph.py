@@ -1,4 +1,4 @@
-"""`train.experiment.channels.seen` in TensorFlow, on the device that trains."""
+"""`train.experiment.channels.to_channels` in TensorFlow, on the device that trains."""
 
 from typing import Any
 
@@ -10,32 +10,43 @@ from train.experiment.channels import TENTHS, Channels
 Tensor = Any
 
 
-def seen_by_graph(patterns: Tensor, scale: Tensor, made: Channels, power: float, gain: float) -> Tensor:
-    """As `seen`, of a batch (n, sy, sx, pixels) of fractions times `scale` (n, 1, 1, 1)."""
+def to_channels_graph(patterns: Tensor, scale: Tensor, channels: Channels, power: float, gain: float) -> Tensor:
+    """Computes the channels of a batch.
+
+    Args:
+        patterns: `(n, sy, sx, pixels)`, fractions of the beam times `scale`.
+        scale: `(n, 1, 1, 1)`.
+        channels: The channels to compute.
+        power: Exponent of intensities.
+        gain: Factor of intensities.
+
+    Returns:
+        `(n, sy, sx, c)`, float32.
+    """
     patterns = tf.cast(patterns, tf.float32)
-    averages = patterns if made.means is None else patterns @ made.means
+    averages = patterns if channels.averages is None else patterns @ channels.averages
     fractions = averages * (patterns.shape[-1] / scale)
-    found = [gain * (tf.sqrt(fractions) if power == 0.5 else fractions**power)]
-    if made.angles is not None:
-        total, y, x = tf.unstack(patterns @ made.angles, axis=-1)
+    parts = [gain * (tf.sqrt(fractions) if power == 0.5 else fractions**power)]
+    if channels.moments is not None:
+        total, y, x = tf.unstack(patterns @ channels.moments, axis=-1)
         deflection = tf.math.divide_no_nan(tf.stack([y, x], axis=-1), total[..., None])
-        if made.deflection:
-            found.append(TENTHS / made.semiangle_mrad * deflection)
-        if made.guess:
-            phase = _integrated(deflection, made.step_angstrom, made.wavelength_angstrom)
-            found.append(TENTHS * phase[..., None])
-    return tf.concat(found, axis=-1)
+        if channels.deflection:
+            parts.append(TENTHS / channels.semiangle_mrad * deflection)
+        if channels.phase:
+            phase = _integrate(deflection, channels.scan_step_angstrom, channels.wavelength_angstrom)
+            parts.append(TENTHS * phase[..., None])
+    return tf.concat(parts, axis=-1)
 
 
-def _integrated(deflection: Tensor, step: tuple[float, float], wavelength: float) -> Tensor:
-    """`namsa.physics.virtual_detectors.integrated` of each of (n, sy, sx, 2), in mrad, without a period."""
+def _integrate(deflection: Tensor, step: tuple[float, float], wavelength: float) -> Tensor:
+    """`namsa.physics.virtual_detectors.integrated_centre_of_mass` of each of `(n, sy, sx, 2)`, mrad, without periodicity."""
     sy, sx = deflection.shape[1:3]
     gy, gx = (2e-3 * np.pi / wavelength * deflection[..., axis] for axis in (0, 1))
     gy, gx = (tf.concat([g, sign * g[:, ::-1]], axis=1) for g, sign in ((gy, -1), (gx, 1)))
     gy, gx = (tf.concat([g, sign * g[:, :, ::-1]], axis=2) for g, sign in ((gy, 1), (gx, -1)))
     ky, kx = np.fft.fftfreq(2 * sy, step[0])[:, None], np.fft.fftfreq(2 * sx, step[1])
     squared = ky**2 + kx**2
-    squared[0, 0] = 1  # a constant has no gradient, and the mean is taken off
+    squared[0, 0] = 1  # a constant has no gradient, and the mean is subtracted
     along = [tf.constant(k / (2j * np.pi * squared), tf.complex64) for k in (ky, kx)]
     transforms = [tf.signal.fft2d(tf.cast(g, tf.complex64)) for g in (gy, gx)]
     both = tf.signal.ifft2d(along[0] * transforms[0] + along[1] * transforms[1])

@@ -12,13 +12,16 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.config.simulation import SimulationConfig
-from namsa.crystals import select as materials
+from namsa.crystals.select import select_materials
 from namsa.dataset import manifest
+from namsa.dataset.entries import build_entries
+from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
-from namsa.dataset.simulate_entry import simulate_entry, specimen
+from namsa.dataset.sample_setup import build_supercell
+from namsa.dataset.simulate_entry import simulate_entry
 from namsa.io import hdf5
 from namsa.physics import density_target as target
-from namsa.physics.detector import counted
+from namsa.physics.detector import add_poisson_noise
 from namsa.physics.grid import Grid
 from namsa.pixels import PixelGrid, density_grid
 from namsa.sample import Sample
@@ -49,12 +52,12 @@ class Samples:
 
     def __init__(self, config: SimulationConfig, directory: Path, data: Path | None) -> None:
         self.config, self.directory = config, directory
-        self.materials = {material.name: material for material in materials.select(config.materials)}
+        self.materials = {material.name: material for material in select_materials(config.materials)}
         everything = tuple(self.materials.values())
-        self.entries = manifest.ensure(data, config, everything) if data else manifest.build(config, everything)
+        self.entries = manifest.ensure(data, config, everything) if data else build_entries(config, everything)
         self.data = Dataset(data) if data else None
 
-    def stack(self, entry: manifest.Entry, dose: float) -> Stack:
+    def stack(self, entry: Entry, dose: float) -> Stack:
         """The sample of `entry`, counted at `dose` electrons/Å², or noiseless where that is 0."""
         started = time.thread_time()
         sample = self._sample(entry)
@@ -62,8 +65,8 @@ class Samples:
         p, frame = sample.provenance, density_grid(sample.provenance)
         patterns = sample.cbed
         if dose:
-            patterns = counted(patterns, dose * frame.step[0] * frame.step[1], entry.seed)
-        atoms = columns(specimen(self.config, self.materials[entry.material], entry).atoms, frame, sample.density.shape)
+            patterns = add_poisson_noise(patterns, dose * frame.step[0] * frame.step[1], entry.seed)
+        atoms = columns(build_supercell(self.config, self.materials[entry.material], entry).atoms, frame, sample.density.shape)
         truth, max_q = truths(sample), p["density_max_q_per_angstrom"]
         return Stack(f"{entry.id}-{dose:g}", patterns, p, frame, truth, atoms, max_q, read_seconds)
 
@@ -73,7 +76,7 @@ class Samples:
         there = [e for e in fit if self.data and e.id in self.data]
         return mean_truth(truths(self._sample(entry)) for entry in there), len(there)
 
-    def _sample(self, entry: manifest.Entry) -> Sample:
+    def _sample(self, entry: Entry) -> Sample:
         if self.data and entry.id in self.data:
             return self.data.read(entry.id).sample()
         path = self.directory / f"{entry.id}.h5"
@@ -83,7 +86,7 @@ class Samples:
         return sample
 
 
-def choose(entries: Iterable[manifest.Entry], split: str, thickness: float, count: int) -> list[manifest.Entry]:
+def choose(entries: Iterable[Entry], split: str, thickness: float, count: int) -> list[Entry]:
     """`count` of a split, another material each until all had their turn: in the same order at every thickness."""
     fit = [e for e in entries if (e.split, e.thickness_angstrom) == (split, thickness) and not e.skipped]
     fit = [e for e in fit if e.material not in SEEN_BEFORE]

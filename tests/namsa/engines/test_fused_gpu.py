@@ -138,7 +138,7 @@ def test_batches_reach_their_rows_and_the_detector(binned, tmp_path, monkeypatch
     probes = fused_gpu.FusedGpuEngine(grid, slices, fresnel, batch=2).prepare(lens)
     probes.add_patterns(cbed, positions, matrices, lambda *done: progress.append(done))
     assert progress == [(2, 7), (4, 7), (6, 7), (7, 7)]
-    assert error(cbed - before, detector.collect(plain(*world), matrices)) < 1e-6
+    assert error(cbed - before, detector.bin_patterns(plain(*world), matrices)) < 1e-6
     assert error(probes.patterns(positions), plain(*world)) < 1e-6
 
 

@@ -111,8 +111,8 @@ def test_computes_no_more_pixels_than_the_detector_records(strong, camera):
     assert np.count_nonzero(pixels) < 0.5 * np.count_nonzero(prism.detected_pixels(fresnel))
     patterns = by_reuse(strong, wave, pixels)(RASTER)
     assert not patterns[:, ~np.fft.fftshift(pixels)].any()
-    expected = detector.collect(by_multislice(strong, wave, RASTER), matrices)
-    assert close(detector.collect(patterns, matrices), expected, dtype)
+    expected = detector.bin_patterns(by_multislice(strong, wave, RASTER), matrices)
+    assert close(detector.bin_patterns(patterns, matrices), expected, dtype)
 
 
 def test_without_a_detector_all_pixels_within_the_band_limit_are_computed(strong):

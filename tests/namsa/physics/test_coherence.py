@@ -110,7 +110,7 @@ def test_a_fine_scan_is_its_own_average_over_the_source(precision):
 
 def test_a_scan_that_is_coarse_or_partial_is_not_its_own_average():
     def resolving(shape, positions):
-        return coherence.resolving(shape, positions, GRID, WAVELENGTH, SEMIANGLE)
+        return coherence.resolved_scan_shape(shape, positions, GRID, WAVELENGTH, SEMIANGLE)
 
     assert resolving((30, 32), raster((30, 32))) == (30, 32)
     assert resolving((26, 32), raster((26, 32))) is None

@@ -20,7 +20,7 @@ def test_binning_conserves_what_lands_on_the_detector():
     rng = np.random.default_rng(0)
     patterns = rng.random((2, *GRID.shape))
     wy, wx = detector.bin_matrices(GRID, WAVELENGTH, Detector(shape=(12, 16), pixel_mrad=4.0))
-    collected = detector.collect(patterns, (wy, wx))
+    collected = detector.bin_patterns(patterns, (wy, wx))
     assert collected.shape == (2, 12, 16)
     assert wy.sum(axis=0).max() == pytest.approx(1)
     # 4 mrad is 4/(λ/L) reciprocal pixels: every detector pixel collects exactly that many along an axis.
@@ -31,9 +31,9 @@ def test_binning_conserves_what_lands_on_the_detector():
 def test_a_beam_on_the_axis_lands_in_the_middle():
     pattern = np.zeros((1, *GRID.shape))
     pattern[0, 60, 48] = 1  # the zero frequency
-    odd = detector.collect(pattern, detector.bin_matrices(GRID, WAVELENGTH, Detector(shape=(5, 7), pixel_mrad=3.0)))
+    odd = detector.bin_patterns(pattern, detector.bin_matrices(GRID, WAVELENGTH, Detector(shape=(5, 7), pixel_mrad=3.0)))
     assert odd[0, 2, 3] == pytest.approx(1)
-    even = detector.collect(pattern, detector.bin_matrices(GRID, WAVELENGTH, Detector(shape=(4, 6), pixel_mrad=3.0)))
+    even = detector.bin_patterns(pattern, detector.bin_matrices(GRID, WAVELENGTH, Detector(shape=(4, 6), pixel_mrad=3.0)))
     np.testing.assert_allclose(even[0, 1:3, 2:4], 0.25)
 
 
@@ -87,17 +87,17 @@ def test_the_grid_s_own_pixels_are_summed_and_reach_as_far_as_wanted(binning, ma
     for weights in (wy, wx):  # every pixel of the grid is in one of the detector's or in none, and whole
         np.testing.assert_allclose(weights, np.round(weights), atol=1e-9)
         assert weights.sum() <= max(weights.shape)
-    collected = detector.collect(pattern, (wy, wx))
+    collected = detector.bin_patterns(pattern, (wy, wx))
     assert collected.sum() == pytest.approx(pattern.sum())
-    (step_y, step_x), (y0, x0) = detector.axes(GRID, WAVELENGTH, camera)
+    (step_y, step_x), (y0, x0) = detector.sampling_and_origin(GRID, WAVELENGTH, camera)
     assert step_y == pytest.approx(binning * WAVELENGTH / 20.0 * 1e3)
     assert step_x == pytest.approx(binning * WAVELENGTH / 18.0 * 1e3)
     # Mean angles are those of the pattern that was binned, so the axes say where the pixels are.
-    (raw_y, raw_x), (raw_y0, raw_x0) = detector.axes(GRID, WAVELENGTH, None)
+    (raw_y, raw_x), (raw_y0, raw_x0) = detector.sampling_and_origin(GRID, WAVELENGTH, None)
     ky, kx = raw_y0 + raw_y * np.arange(120), raw_x0 + raw_x * np.arange(96)
     one = np.zeros((1, *GRID.shape))
     one[0, 62 : 62 + binning, 47 : 47 + binning] = 1
-    seen = detector.collect(one, (wy, wx))[0]
+    seen = detector.bin_patterns(one, (wy, wx))[0]
     mean_y = (seen.sum(axis=1) @ (y0 + step_y * np.arange(len(wy)))) / seen.sum()
     mean_x = (seen.sum(axis=0) @ (x0 + step_x * np.arange(wx.shape[1]))) / seen.sum()
     assert abs(mean_y - ky[62 : 62 + binning].mean()) <= step_y / 2
@@ -107,9 +107,9 @@ def test_the_grid_s_own_pixels_are_summed_and_reach_as_far_as_wanted(binning, ma
 def test_a_crop_keeps_the_axis_where_the_grid_has_it():
     camera = Detector(shape=(30, 21))
     pattern = np.random.default_rng(5).random((2, *GRID.shape))
-    cropped = detector.collect(pattern, detector.bin_matrices(GRID, WAVELENGTH, camera))
+    cropped = detector.bin_patterns(pattern, detector.bin_matrices(GRID, WAVELENGTH, camera))
     np.testing.assert_allclose(cropped, pattern[:, 60 - 15 : 60 + 15, 48 - 10 : 48 + 11], atol=1e-12)
-    (step_y, step_x), (y0, x0) = detector.axes(GRID, WAVELENGTH, camera)
+    (step_y, step_x), (y0, x0) = detector.sampling_and_origin(GRID, WAVELENGTH, camera)
     assert (y0 + 15 * step_y, x0 + 10 * step_x) == pytest.approx((0, 0))
 
 
@@ -145,7 +145,7 @@ def test_point_spread_has_its_width_and_loses_nothing_inside(rms):
     pattern = np.zeros((1, *GRID.shape))
     pattern[0, 60, 48] = 1
     sharp, spread = (
-        detector.collect(pattern, detector.bin_matrices(GRID, WAVELENGTH, Detector(point_spread_pixels=s)))[0]
+        detector.bin_patterns(pattern, detector.bin_matrices(GRID, WAVELENGTH, Detector(point_spread_pixels=s)))[0]
         for s in (0.0, rms)
     )
     assert sharp.max() == pytest.approx(1)
@@ -159,7 +159,7 @@ def test_point_spread_has_its_width_and_loses_nothing_inside(rms):
 
 def test_counts_are_poisson_s_at_every_brightness():
     for mean in (0.02, 1.7, 15.9, 16.1, 900.0):
-        counts = 50 * detector.counted(np.full((20, 50, 40), mean / 50, np.float64), 50.0, seed=3)
+        counts = 50 * detector.add_poisson_noise(np.full((20, 50, 40), mean / 50, np.float64), 50.0, seed=3)
         np.testing.assert_allclose(counts, np.round(counts), atol=1e-9)
         assert counts.mean() == pytest.approx(mean, abs=5 * np.sqrt(mean / 40_000))
         assert counts.var() == pytest.approx(mean, rel=0.05 if mean > 1 else 0.2)
@@ -174,24 +174,24 @@ def test_counts_are_quantiles():
 
 def test_noise_is_the_pattern_s_own_and_outlives_rounding():
     patterns = np.random.default_rng(7).exponential(1e-3, (3, 30, 40)).astype(np.float32)
-    noisy = detector.counted(patterns, 2e4, seed=1)
+    noisy = detector.add_poisson_noise(patterns, 2e4, seed=1)
     assert noisy.dtype == np.float32
-    np.testing.assert_array_equal(noisy[:2], detector.counted(patterns[:2], 2e4, seed=1))
-    assert not np.array_equal(noisy, detector.counted(patterns, 2e4, seed=2))
-    same = detector.counted(np.repeat(patterns[:1], 2, axis=0), 2e4, seed=1)
+    np.testing.assert_array_equal(noisy[:2], detector.add_poisson_noise(patterns[:2], 2e4, seed=1))
+    assert not np.array_equal(noisy, detector.add_poisson_noise(patterns, 2e4, seed=2))
+    same = detector.add_poisson_noise(np.repeat(patterns[:1], 2, axis=0), 2e4, seed=1)
     assert not np.array_equal(same[0], same[1])
-    rounded = detector.counted(patterns * np.float32(1 + 1e-6), 2e4, seed=1)
+    rounded = detector.add_poisson_noise(patterns * np.float32(1 + 1e-6), 2e4, seed=1)
     assert np.mean(rounded != noisy) < 1e-3
 
 
 def test_a_dose_is_shared_out_by_the_step_of_the_raster():
     camera = Detector(dose_electrons_per_angstrom2=500)
     raster = scan.raster(np.array([0.0, 0.4, 0.8]), np.array([1.0, 1.3]))
-    assert detector.electrons(camera, raster, (3, 2)) == pytest.approx(500 * 0.4 * 0.3)
-    assert detector.electrons(Detector(electrons_per_pattern=7), raster, None) == 7
-    assert detector.electrons(Detector(), raster, None) is None
+    assert detector.electrons_per_pattern(camera, raster, (3, 2)) == pytest.approx(500 * 0.4 * 0.3)
+    assert detector.electrons_per_pattern(Detector(electrons_per_pattern=7), raster, None) == 7
+    assert detector.electrons_per_pattern(Detector(), raster, None) is None
     with pytest.raises(InputError, match="electrons_per_pattern"):
-        detector.electrons(camera, raster, None)
+        detector.electrons_per_pattern(camera, raster, None)
 
 
 def test_simulated_patterns_are_counted_after_everything_else():
@@ -206,6 +206,6 @@ def test_simulated_patterns_are_counted_after_everything_else():
     }
     clean = simulate(atoms, detector=Detector(binning=2), **arguments)
     noisy = simulate(atoms, detector=Detector(binning=2, electrons_per_pattern=3e4), **arguments)
-    np.testing.assert_array_equal(noisy.cbed, detector.counted(clean.cbed, 3e4, seed=11))
+    np.testing.assert_array_equal(noisy.cbed, detector.add_poisson_noise(clean.cbed, 3e4, seed=11))
     assert noisy.provenance["detector"]["electrons_per_pattern"] == 3e4
     assert noisy.cbed.sum(axis=(1, 2)) == pytest.approx(clean.cbed.sum(axis=(1, 2)), abs=5 / np.sqrt(3e4))

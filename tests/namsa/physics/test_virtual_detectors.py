@@ -65,7 +65,7 @@ def test_the_beam_is_drawn_towards_an_atom():
 def test_icom_of_a_thin_object_is_its_potential_as_the_probe_blurs_it(thin):
     deflection = virtual.centre_of_mass(thin.cbed, pattern_grid(thin.provenance)).reshape(*SCAN, 2)
     scan = scan_grid(thin.provenance | {"scan_shape": SCAN})
-    phase = virtual.integrated(deflection, scan.step, wavelength_angstrom(ENERGY))
+    phase = virtual.integrated_centre_of_mass(deflection, scan.step, wavelength_angstrom(ENERGY))
     probe = np.abs(np.fft.ifft2(lens(Grid((96, 108), EXTENT), ENERGY, SEMIANGLE, {}))) ** 2  # around the origin
     blurred = np.fft.ifft2(np.fft.fft2(thin.projected_potential) * np.fft.fft2(probe / probe.sum())).real[::3, ::3]
     found = phase / interaction_constant(ENERGY)
@@ -85,12 +85,12 @@ def test_icom_undoes_a_gradient_on_and_off_the_period():
         axis=-1,
     )
     deflection = gradient * wavelength / (2e-3 * np.pi)
-    np.testing.assert_allclose(virtual.integrated(deflection, step, wavelength), phase, atol=1e-12)
+    np.testing.assert_allclose(virtual.integrated_centre_of_mass(deflection, step, wavelength), phase, atol=1e-12)
     part = deflection[3:30, 4:40]
     expected = phase[3:30, 4:40]
-    found = virtual.integrated(part, step, wavelength, periodic=False)
+    found = virtual.integrated_centre_of_mass(part, step, wavelength, periodic=False)
     np.testing.assert_allclose(found, expected - expected.mean(), atol=0.04 * np.ptp(expected))
-    wrapped = virtual.integrated(part, step, wavelength)  # this is what mirroring is for
+    wrapped = virtual.integrated_centre_of_mass(part, step, wavelength)  # this is what mirroring is for
     assert np.abs(wrapped - (expected - expected.mean())).max() > 0.2 * np.ptp(expected)
 
 

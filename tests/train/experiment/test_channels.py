@@ -83,7 +83,7 @@ def test_deflection_and_phase_are_namsa_virtuals_in_their_units():
     angles = PixelGrid((4, 4), (-30, -22))
     deflection = virtual.centre_of_mass(patterns.reshape(-1, *detector), angles).reshape(*scan, 2)
     np.testing.assert_allclose(found[..., -3:-1], deflection / 2, rtol=1e-4, atol=1e-5)
-    phase = virtual.integrated(deflection, (0.3, 0.5), wavelength_angstrom(200e3), periodic=False)
+    phase = virtual.integrated_centre_of_mass(deflection, (0.3, 0.5), wavelength_angstrom(200e3), periodic=False)
     np.testing.assert_allclose(found[..., -1], 10 * phase, rtol=1e-4, atol=1e-4)
 
 

@@ -40,7 +40,7 @@ def test_tensorflow_simulates_what_namsa_does() -> None:
     lens = optics.lens(GRID, 200e3, 20, {"C10": -40.0})
     engine = multislice.PlainEngine(GRID, potential.Slices(slices, order, 2.0), fresnel)
     patterns = engine.prepare(lens).patterns(POSITIONS)
-    wanted = detectors.collect(patterns, detectors.bin_matrices(GRID, wavelength, EXPERIMENT.detector))
+    wanted = detectors.bin_patterns(patterns, detectors.bin_matrices(GRID, wavelength, EXPERIMENT.detector))
     np.testing.assert_allclose(found, wanted, atol=2e-6 * wanted.max())
 
 
