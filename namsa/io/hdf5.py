@@ -1,10 +1,10 @@
 """Samples as HDF5 in the EMD 1.0 layout (emdatasets.com), which py4DSTEM and HyperSpy open with axes and units.
 
-A file is a tree for each sample, under the sample's name, with the arrays `cbed`, `density` and `projected_potential`.
-Each is a group of `data` and of dim0, dim1, ..., one for each of its axes, with coordinates, name and units; so EMD has
-it, and so HyperSpy reads it. py4DSTEM wants two things more: a `calibration` for the tree, and to be told that the
-patterns are its DataCube, whose pixels and whose scan steps are square. Patterns that are not so, or that are of no
-raster, are an EMD array: their axes are as they are, and nothing is made square.
+A file holds one tree per sample, under the sample's name, with the arrays `cbed`, `density` and `projected_potential`.
+Each array is a group of `data` and of dim0, dim1, ..., one per axis, with coordinates, name and units. EMD defines this
+and HyperSpy reads it. py4DSTEM needs two things more: a `calibration` of the tree, and the class DataCube for the
+patterns, whose pixels and scan steps are square. Patterns that are not square, or not on a raster, are stored as a
+plain EMD array with the axes that they have.
 """
 
 import json
@@ -22,17 +22,28 @@ from namsa.errors import InputError, WorkError
 from namsa.pixels import UNITS, ArrayAxis, PixelGrid, array_axes
 from namsa.sample import Sample
 
+# ---- Writing --------------------------------------------------------------------------------------------------------
 
-def write(path: Path, samples: Iterable[tuple[str, Sample]]) -> int:
-    """Writes `samples` as trees by name and returns their number; the file appears only when it is whole.
 
-    A scan on a grid is stored as (sy, sx, dy, dx), other stacks as (n, dy, dx). Raises WorkError where the place
-    cannot be written.
+def write_samples(path: Path, samples: Iterable[tuple[str, Sample]]) -> int:
+    """Writes samples to a file, which appears only when it is complete.
+
+    Patterns of a raster scan are stored as (sy, sx, dy, dx), others as (n, dy, dx).
+
+    Args:
+        path: File to write; its folder is created if it is missing.
+        samples: Pairs of name and sample.
+
+    Returns:
+        The number of samples.
+
+    Raises:
+        WorkError: If the file cannot be written.
     """
     count = 0
-    with _emd(path) as file:
+    with _write_file(path) as file:
         for name, sample in samples:
-            _write_sample(_group(file, name, "root", "Root"), sample)
+            _write_sample(_create_group(file, name, "root", "Root"), sample)
             count += 1
     return count
 
@@ -41,24 +52,33 @@ def write_images(
     path: Path,
     name: str,
     images: Mapping[str, tuple[npt.NDArray[Any], str]],
-    frame: PixelGrid,
+    grid: PixelGrid,
     provenance: Mapping[str, Any],
 ) -> None:
-    """Writes `images`, (array, units) by name and all of one shape, as a tree with axes in Å; the file appears whole.
+    """Writes images of one shape as a tree with axes in Å; the file appears only when it is complete.
 
-    Raises WorkError where the place cannot be written.
+    Args:
+        path: File to write; its folder is created if it is missing.
+        name: Name of the tree.
+        images: Array `(ny, nx)` and units of each image, by name.
+        grid: Pixels of the images, Å.
+        provenance: JSON types, stored with the tree.
+
+    Raises:
+        WorkError: If the file cannot be written.
     """
-    with _emd(path) as file:
-        group = _group(file, name, "root", "Root")
+    with _write_file(path) as file:
+        group = _create_group(file, name, "root", "Root")
         group.attrs["provenance"] = json.dumps(dict(provenance), ensure_ascii=False)
         for key, (image, units) in images.items():
-            along = zip(("y", "x"), frame.coordinates(image.shape), strict=True)
-            _write_array(_group(group, key, "array", "Array"), image, units, [(axis, "Å", at) for axis, at in along])
+            coordinates = zip(("y", "x"), grid.coordinates(image.shape), strict=True)
+            axes = [ArrayAxis(axis, "Å", values) for axis, values in coordinates]
+            _write_array(_create_group(group, key, "array", "Array"), image, units, axes)
 
 
 @contextmanager
-def _emd(path: Path) -> Iterator[h5py.File]:
-    """A file to write that takes the place of `path` when it is whole."""
+def _write_file(path: Path) -> Iterator[h5py.File]:
+    """Yields an EMD file that takes the place of `path` when it is complete."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -75,30 +95,32 @@ def _emd(path: Path) -> Iterator[h5py.File]:
 
 
 def _write_sample(group: h5py.Group, sample: Sample) -> None:
+    """Writes the arrays of a sample with their axes, the provenance and, if there is one, py4DSTEM's calibration."""
     group.attrs["provenance"] = json.dumps(sample.provenance)
-    stored = array_axes(sample.provenance, {name: getattr(sample, name).shape for name in UNITS})
-    scan = [along for _, units, along in stored["cbed"][:-2] if units == "Å"]
-    calibration = _calibration(sample.provenance, scan)
-    bundle = _group(group, "metadatabundle", "metadatabundle")
+    axes = array_axes(sample.provenance, {name: getattr(sample, name).shape for name in UNITS})
+    scan = [axis.coordinates for axis in axes["cbed"][:-2] if axis.units == "Å"]
+    calibration = _py4dstem_calibration(sample.provenance, scan)
+    bundle = _create_group(group, "metadatabundle", "metadatabundle")
     if calibration:
-        _write_metadata(_group(bundle, "calibration", "metadata", "Calibration"), calibration)
-    for name, dimensions in stored.items():
-        array = _group(group, name, "array", "DataCube" if name == "cbed" and calibration else "Array")
-        _write_array(array, getattr(sample, name), UNITS[name], dimensions)
+        _write_metadata(_create_group(bundle, "calibration", "metadata", "Calibration"), calibration)
+    for name, array_axis in axes.items():
+        array = _create_group(group, name, "array", "DataCube" if name == "cbed" and calibration else "Array")
+        _write_array(array, getattr(sample, name), UNITS[name], array_axis)
     group["cbed"].create_dataset("positions_angstrom", data=sample.provenance["positions_angstrom"])
 
 
-def _write_array(group: h5py.Group, values: npt.NDArray[Any], units: str, dimensions: Sequence[ArrayAxis]) -> None:
-    data = group.create_dataset("data", data=values.reshape([len(along) for _, _, along in dimensions]))
+def _write_array(group: h5py.Group, values: npt.NDArray[Any], units: str, axes: Sequence[ArrayAxis]) -> None:
+    """Writes an array with its units and axes."""
+    data = group.create_dataset("data", data=values.reshape([len(axis.coordinates) for axis in axes]))
     data.attrs["units"] = units
-    for number, (axis, unit, along) in enumerate(dimensions):
-        # Of an axis with one coordinate readers would not know the step; two of them are as good as all in EMD.
+    for number, (name, axis_units, along) in enumerate(axes):
+        # EMD allows two coordinates for all. With a single one readers would not know the axis' step.
         dimension = group.create_dataset(f"dim{number}", data=along if len(along) > 1 else [along[0], along[0] + 1])
-        dimension.attrs.update({"name": axis, "units": unit})
+        dimension.attrs.update({"name": name, "units": axis_units})
 
 
 def _write_metadata(group: h5py.Group, values: dict[str, Any]) -> None:
-    """`values` with their types by name; a list is one of strings."""
+    """Writes `values` with their EMD types; a list is one of strings."""
     for key, value in values.items():
         if isinstance(value, list):
             items = group.create_group(key)
@@ -110,22 +132,23 @@ def _write_metadata(group: h5py.Group, values: dict[str, Any]) -> None:
             group.create_dataset(key, data=value).attrs["type"] = kind
 
 
-def _group(parent: h5py.Group, name: str, kind: str, python_class: str | None = None) -> h5py.Group:
+def _create_group(parent: h5py.Group, name: str, kind: str, python_class: str | None = None) -> h5py.Group:
+    """Creates an EMD group of a kind, and for py4DSTEM of one of its classes."""
     group = parent.create_group(name)
     group.attrs["emd_group_type"] = kind
     if python_class:
-        group.attrs["python_class"] = python_class  # py4DSTEM's name for it
+        group.attrs["python_class"] = python_class
     return group
 
 
-def _calibration(p: dict[str, Any], scan: list[npt.NDArray[np.float64]]) -> dict[str, Any]:
-    """py4DSTEM's numbers for the patterns, lengths in its unit A; none where it has no number for what they are."""
+def _py4dstem_calibration(provenance: dict[str, Any], scan: list[npt.NDArray[np.float64]]) -> dict[str, Any]:
+    """Returns py4DSTEM's calibration, lengths in its unit A. Empty if its single numbers do not describe the axes."""
     steps = [float(along[1] - along[0]) for along in scan if len(along) > 1]
-    pixels = p["detector_sampling_mrad"]
+    pixels = provenance["detector_sampling_mrad"]
     if not steps or not all(np.isclose(pair[0], pair[-1], rtol=1e-6) for pair in (steps, pixels)):
         return {}
     step, pixel = steps[0], pixels[0]
-    y0, x0 = (-origin / pixel for origin in p["detector_origin_mrad"])
+    y0, x0 = (-origin / pixel for origin in provenance["detector_origin_mrad"])
     return {
         "R_pixel_size": step,
         "R_pixel_units": "A",
@@ -138,16 +161,52 @@ def _calibration(p: dict[str, Any], scan: list[npt.NDArray[np.float64]]) -> dict
         "qy0": x0,
         "qx0_mean": y0,
         "qy0_mean": x0,
-        "probe_semiangle": p["semiangle_mrad"] / pixel,
-        "convergence_semiangle_mrad": p["semiangle_mrad"],
-        "_target_paths": ["/cbed"],  # what is to be calibrated with these numbers when the file is opened
+        "probe_semiangle": provenance["semiangle_mrad"] / pixel,
+        "convergence_semiangle_mrad": provenance["semiangle_mrad"],
+        "_target_paths": ["/cbed"],  # what py4DSTEM calibrates with these numbers when it opens the file
         "_root_treepath": "",
     }
 
 
+# ---- Reading --------------------------------------------------------------------------------------------------------
+
+
+def read_sample(path: Path, name: str | None = None) -> Sample:
+    """Reads one sample of a file that `write_samples` wrote.
+
+    Args:
+        path: The file.
+        name: The sample's name. Default: the first sample of the file.
+
+    Raises:
+        InputError: If the file holds no such sample.
+    """
+    with open_samples(path) as groups:
+        if name is None:
+            name = next(iter(groups))
+        if name not in groups:
+            raise InputError(f"{path} has no sample {name}: it holds {', '.join(groups)}")
+        return _read_group(groups[name])
+
+
+def read_samples(path: Path) -> Iterator[tuple[str, Sample]]:
+    """Yields the name and the sample of each sample that `write_samples` wrote.
+
+    Raises:
+        InputError: If `path` is no such file.
+    """
+    with open_samples(path) as groups:
+        for name, group in groups.items():
+            yield name, _read_group(group)
+
+
 @contextmanager
-def opened(path: Path) -> Iterator[dict[str, h5py.Group]]:
-    """The samples' groups by name. Raises InputError where `path` is no file that `write` made."""
+def open_samples(path: Path) -> Iterator[dict[str, h5py.Group]]:
+    """Opens a file that `write_samples` wrote, and yields the samples' groups by name.
+
+    Raises:
+        InputError: If `path` is no such file.
+    """
     if not path.is_file():
         raise InputError(f"there is no file {path}")
     try:
@@ -156,15 +215,14 @@ def opened(path: Path) -> Iterator[dict[str, h5py.Group]]:
             if not groups:
                 raise InputError(f"{path} holds no sample that namsa wrote")
             yield groups
+    except InputError:
+        raise
     except (OSError, KeyError, ValueError) as error:
         raise InputError(f"cannot read {path} as a namsa HDF5 file: {' '.join(str(error).split())}") from None
 
 
-def read(path: Path) -> Iterator[tuple[str, Sample]]:
-    """The (name, sample) pairs that `write` stored. Raises InputError where `path` is no such file."""
-    with opened(path) as groups:
-        for name, group in groups.items():
-            arrays = {key: group[key]["data"][()] for key in UNITS}
-            cbed = arrays.pop("cbed")
-            patterns = cbed.reshape(-1, *cbed.shape[-2:])
-            yield name, Sample(patterns, **arrays, provenance=json.loads(group.attrs["provenance"]))
+def _read_group(group: h5py.Group) -> Sample:
+    """Reads the arrays and the provenance of a sample; patterns become one stack `(n, dy, dx)`."""
+    arrays = {name: group[name]["data"][()] for name in UNITS}
+    cbed = arrays.pop("cbed")
+    return Sample(cbed=cbed.reshape(-1, *cbed.shape[-2:]), **arrays, provenance=json.loads(group.attrs["provenance"]))

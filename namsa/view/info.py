@@ -53,7 +53,7 @@ def dataset(directory: Path) -> Tree:
         "samples": len(present),
         "materials": len({entry.material for entry in present}),
         "splits": {name: sum(entry.split == name for entry in present) for name in ("train", "dev", "test")},
-        "strata": strata.strata(present),
+        "strata": strata.count_strata(present),
         "merged": header.get("merged", {}),
         "ids": [entry.id for entry in present],
         "shards": len(paths),
@@ -69,7 +69,7 @@ def _record(data: shards.Dataset, name: str) -> Tree:
 
 def file(path: Path) -> Tree:
     """The samples of an HDF5 file that namsa wrote; its arrays are not read. Raises InputError where it is none."""
-    with hdf5.opened(path) as groups:
+    with hdf5.open_samples(path) as groups:
         samples = [
             _sample(name, json.loads(group.attrs["provenance"]), {key: group[key]["data"] for key in UNITS})
             for name, group in groups.items()
@@ -119,7 +119,7 @@ def text(found: Tree) -> str:
             merged = (f"{', '.join(names)} into {kept}" for kept, names in found["merged"].items())
             facts.append(("merged", "; ".join(merged)))
         if found["samples"]:
-            facts += strata.rows(found["strata"])
+            facts += strata.table_rows(found["strata"])
     lines = [found["path"], *_aligned(facts)]
     if first:
         lines += ["", f"first sample: {first['id']}", *_aligned(_facts(first["provenance"]))]

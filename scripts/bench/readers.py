@@ -87,15 +87,15 @@ def files(folder: Path) -> Iterator[Path]:
         command = [sys.executable, "-m", "namsa", "simulate", CONFIG, *settings, "--out", path]
         subprocess.run(command, check=True, stdout=sys.stderr)
         yield path
-    ((_, sample),) = hdf5.read(folder / "raster.emd")
+    ((_, sample),) = hdf5.read_samples(folder / "raster.emd")
     several = folder / "several.emd"
-    hdf5.write(several, [("C-diamond", sample), ("SiC-diamond", replace(sample, cbed=sample.cbed[::-1]))])
+    hdf5.write_samples(several, [("C-diamond", sample), ("SiC-diamond", replace(sample, cbed=sample.cbed[::-1]))])
     yield several
 
 
 def compare(path: Path, answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """A row for each array that each reader should have found in `path`."""
-    for tree, sample in hdf5.read(path):
+    for tree, sample in hdf5.read_samples(path):
         shapes = {name: getattr(sample, name).shape for name in UNITS}
         for reader, found in answer.items():
             for name, written in array_axes(sample.provenance, shapes).items():
@@ -137,7 +137,7 @@ def faults(sample: Sample, written: list[ArrayAxis], seen: dict[str, Any]) -> It
 
 def images(path: Path, theirs: Any) -> Iterator[dict[str, Any]]:
     """What py4DSTEM made of the calibrated file against what `namsa.physics.virtual_detectors` makes of the sample."""
-    ((tree, sample),) = hdf5.read(path)
+    ((tree, sample),) = hdf5.read_samples(path)
     provenance = sample.provenance
     angles, scan, shape = pattern_grid(provenance), scan_grid(provenance), provenance["scan_shape"]
     assert scan is not None

@@ -40,7 +40,7 @@ def pack(options: argparse.Namespace) -> int:
         from train.reconstruction.pack import pack
 
         with telemetry.counter(Console(stderr=True), "doses and thicknesses") as count:
-            weights = pack(options.run_dir, options.out, count)["weights"]
+            weights = pack(options.run_dir, options.out, count).weights
         print(
             f"{options.out}: {weights['bytes'] / 1e6:.2f} MB of weights ({weights['dtype']}), and {options.out}/CARD.md"
         )
@@ -54,7 +54,7 @@ def reconstruct(options: argparse.Namespace) -> int:
     def work() -> None:
         from rich.console import Console
 
-        from namsa.io.foreign import Given
+        from namsa.io.foreign import CalibrationOverrides
         from train.reconstruction.reconstruct import Specimen, reconstruct
 
         if options.formula and not options.thickness_angstrom:
@@ -62,7 +62,7 @@ def reconstruct(options: argparse.Namespace) -> int:
         if options.refine_steps and not options.thickness_angstrom:
             raise InputError("--refine-steps simulates the specimen, which takes --thickness-angstrom, too")
         specimen = Specimen(options.thickness_angstrom, options.formula) if options.thickness_angstrom else None
-        overrides = Given(
+        overrides = CalibrationOverrides(
             dataset=options.dataset,
             scan_step_angstrom=_pair(options.scan_step_angstrom, "--scan-step-angstrom"),
             pixel_mrad=_pair(options.pixel_mrad, "--pixel-mrad"),

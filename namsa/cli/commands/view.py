@@ -45,7 +45,7 @@ def find_sample(path: Path) -> tuple[str, Sample]:
         InputError: If there is no such sample.
     """
     if path.is_file():
-        return next(hdf5.read(path))
+        return next(hdf5.read_samples(path))
     directory, requested = (path, None) if path.is_dir() else (path.parent, path.name)
     with shards.Dataset(directory) as data:
         if not data.ids:

@@ -81,8 +81,8 @@ class Samples:
             return self.data.read(entry.id).sample()
         path = self.directory / f"{entry.id}.h5"
         if not path.exists():
-            hdf5.write(path, [(entry.id, simulate_entry(self.config, self.materials[entry.material], entry))])
-        ((_, sample),) = hdf5.read(path)
+            hdf5.write_samples(path, [(entry.id, simulate_entry(self.config, self.materials[entry.material], entry))])
+        ((_, sample),) = hdf5.read_samples(path)
         return sample
 
 

@@ -26,8 +26,8 @@ def sample(**provenance):
 
 def test_what_is_read_is_what_was_written(tmp_path):
     written = {"a": sample(), "b": replace(sample(), cbed=2 * sample().cbed), "loose": sample(scan_shape=None)}
-    assert hdf5.write(tmp_path / "new" / "file.h5", written.items()) == 3
-    found = dict(hdf5.read(tmp_path / "new" / "file.h5"))
+    assert hdf5.write_samples(tmp_path / "new" / "file.h5", written.items()) == 3
+    found = dict(hdf5.read_samples(tmp_path / "new" / "file.h5"))
     assert list(found) == list(written)
     for name, expected in written.items():
         for array in UNITS:
@@ -35,8 +35,17 @@ def test_what_is_read_is_what_was_written(tmp_path):
         assert found[name].provenance == expected.provenance
 
 
+def test_one_sample_is_read_by_name_or_the_first(tmp_path):
+    written = {"a": sample(), "b": replace(sample(), cbed=2 * sample().cbed)}
+    hdf5.write_samples(tmp_path / "file.h5", written.items())
+    for name, expected in ((None, written["a"]), ("b", written["b"])):
+        np.testing.assert_array_equal(hdf5.read_sample(tmp_path / "file.h5", name).cbed, expected.cbed)
+    with pytest.raises(InputError, match=r"has no sample c: it holds a, b$"):
+        hdf5.read_sample(tmp_path / "file.h5", "c")
+
+
 def test_every_array_has_its_axes_and_units(tmp_path):
-    hdf5.write(tmp_path / "file.h5", [("a", sample())])
+    hdf5.write_samples(tmp_path / "file.h5", [("a", sample())])
     with h5py.File(tmp_path / "file.h5") as file:
         assert dict(file.attrs).items() >= {"emd_group_type": "file", "version_major": 1, "version_minor": 0}.items()
         assert file["a"].attrs["emd_group_type"] == "root"
@@ -65,7 +74,7 @@ def test_every_array_has_its_axes_and_units(tmp_path):
 
 
 def test_py4dstem_is_told_pixels_steps_and_the_optic_axis(tmp_path):
-    hdf5.write(tmp_path / "file.h5", [("a", sample())])
+    hdf5.write_samples(tmp_path / "file.h5", [("a", sample())])
     with h5py.File(tmp_path / "file.h5") as file:
         assert file["a/cbed"].attrs["python_class"] == "DataCube"
         calibration = file["a/metadatabundle/calibration"]
@@ -86,7 +95,7 @@ def test_py4dstem_is_told_pixels_steps_and_the_optic_axis(tmp_path):
     ],
 )
 def test_what_py4dstem_has_no_number_for_is_no_datacube(tmp_path, uneven):
-    hdf5.write(tmp_path / "file.h5", [("a", sample(**uneven))])
+    hdf5.write_samples(tmp_path / "file.h5", [("a", sample(**uneven))])
     with h5py.File(tmp_path / "file.h5") as file:
         assert file["a/cbed"].attrs["python_class"] == "Array"
         assert "calibration" not in file["a/metadatabundle"]
@@ -94,7 +103,7 @@ def test_what_py4dstem_has_no_number_for_is_no_datacube(tmp_path, uneven):
 
 def test_an_axis_of_one_position_has_a_step(tmp_path):
     line = sample(scan_shape=[1, 6], positions_angstrom=[[1.0, 0.5 * j] for j in range(6)])
-    hdf5.write(tmp_path / "file.h5", [("a", line)])
+    hdf5.write_samples(tmp_path / "file.h5", [("a", line)])
     with h5py.File(tmp_path / "file.h5") as file:
         assert file["a/cbed/data"].shape == (1, 6, 5, 7)
         np.testing.assert_allclose(np.diff(file["a/cbed/dim0"]), 1.0)
@@ -103,8 +112,8 @@ def test_an_axis_of_one_position_has_a_step(tmp_path):
 def test_many_positions_fit_into_the_provenance(tmp_path):
     many = sample(scan_shape=None, positions_angstrom=np.random.default_rng(0).uniform(0, 9, (20_000, 2)).tolist())
     many = replace(many, cbed=np.ones((20_000, 1, 1), np.float32))
-    hdf5.write(tmp_path / "file.h5", [("a", many)])
-    ((_, found),) = hdf5.read(tmp_path / "file.h5")
+    hdf5.write_samples(tmp_path / "file.h5", [("a", many)])
+    ((_, found),) = hdf5.read_samples(tmp_path / "file.h5")
     assert found.provenance == many.provenance
 
 
@@ -114,17 +123,17 @@ def test_a_file_is_whole_or_not_there(tmp_path):
         raise WorkError("cut off")
 
     with pytest.raises(WorkError, match="cut off"):
-        hdf5.write(tmp_path / "file.h5", broken())
+        hdf5.write_samples(tmp_path / "file.h5", broken())
     assert list(tmp_path.iterdir()) == []
 
 
 def test_files_that_cannot_be_read_or_written_are_named(tmp_path):
     (tmp_path / "text.h5").write_text("no HDF5")
     with pytest.raises(InputError, match="text.h5"):
-        list(hdf5.read(tmp_path / "text.h5"))
+        list(hdf5.read_samples(tmp_path / "text.h5"))
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1
     with pytest.raises(InputError, match="no sample"):
-        list(hdf5.read(tmp_path / "other.h5"))
+        list(hdf5.read_samples(tmp_path / "other.h5"))
     with pytest.raises(WorkError, match="cannot write"):
-        hdf5.write(tmp_path / "text.h5" / "file.h5", [("a", sample())])
+        hdf5.write_samples(tmp_path / "text.h5" / "file.h5", [("a", sample())])

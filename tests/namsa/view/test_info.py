@@ -32,7 +32,7 @@ def sample():
 
 def test_a_file_is_described_by_its_arrays(tmp_path, sample):
     path = tmp_path / "file.h5"
-    hdf5.write(path, [("a", sample), ("b", sample)])
+    hdf5.write_samples(path, [("a", sample), ("b", sample)])
     found = info.file(path)
     assert (found["samples"], [content["id"] for content in found["contents"]]) == (2, ["a", "b"])
     cbed = found["contents"][0]["arrays"]["cbed"]
@@ -47,7 +47,7 @@ def test_a_file_is_described_by_its_arrays(tmp_path, sample):
 
 def test_words_have_units_and_only_what_was_set(tmp_path, sample):
     path = tmp_path / "file.h5"
-    hdf5.write(path, [("a", sample)])
+    hdf5.write_samples(path, [("a", sample)])
     text = info.text(info.file(path))
     for words in (
         "16.85 × 12.64 Å (y, x), 8.42 Å thick, 192 atoms",
