@@ -1,10 +1,10 @@
-"""What is asked before the work starts: refusals with the remedy, and notes on what will run but may mislead.
+"""Checks before a simulation starts: errors that name the remedy, and warnings about results that may mislead.
 
-A note is a sentence with numbers, issued as a `SimulationWarning` and kept in the sample's provenance.
+A warning is a sentence with numbers. It is issued as a `SimulationWarning` and kept in the sample's provenance.
 """
 
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
@@ -21,20 +21,33 @@ THICK_SLICE_ANGSTROM = 4.0  # two layers of atoms in most crystals
 
 
 class SimulationWarning(UserWarning):
-    """The simulation goes on, and its result may not be what was meant."""
+    """Issued when a simulation runs but its result may mislead."""
 
 
-def check_positions(positions_angstrom: npt.ArrayLike, scan_shape: tuple[int, int] | None = None) -> npt.NDArray[np.float64]:
-    """Probe positions as an array (n, 2). Raises InputError for another shape or number and what is not finite."""
-    found = np.asarray(positions_angstrom, dtype=np.float64)
-    if found.ndim != 2 or found.shape[1] != 2 or not len(found):
-        raise InputError(f"positions_angstrom has shape {found.shape}; it must be (n, 2), as (y, x), with n >= 1")
-    if not np.all(np.isfinite(found)):
-        row = int(np.argmin(np.all(np.isfinite(found), axis=1)))
-        raise InputError(f"positions_angstrom[{row}] is {found[row].tolist()}; positions must be finite")
-    if scan_shape is not None and len(found) != scan_shape[0] * scan_shape[1]:
-        raise InputError(f"scan_shape is {tuple(scan_shape)}, and there are {len(found)} positions")
-    return found
+def check_positions(
+    positions_angstrom: npt.ArrayLike, scan_shape: tuple[int, int] | None = None
+) -> npt.NDArray[np.float64]:
+    """Returns probe positions as an array.
+
+    Args:
+        positions_angstrom: Probe positions (n, 2) as (y, x), Å.
+        scan_shape: Rows and columns (sy, sx) of the raster, if the positions are one.
+
+    Returns:
+        The positions, (n, 2).
+
+    Raises:
+        InputError: If the shape is wrong, a position is not finite, or the number does not match `scan_shape`.
+    """
+    positions = np.asarray(positions_angstrom, dtype=np.float64)
+    if positions.ndim != 2 or positions.shape[1] != 2 or not len(positions):
+        raise InputError(f"positions_angstrom has shape {positions.shape}; it must be (n, 2), as (y, x), with n >= 1")
+    if not np.all(np.isfinite(positions)):
+        row = int(np.argmin(np.all(np.isfinite(positions), axis=1)))
+        raise InputError(f"positions_angstrom[{row}] is {positions[row].tolist()}; positions must be finite")
+    if scan_shape is not None and len(positions) != scan_shape[0] * scan_shape[1]:
+        raise InputError(f"scan_shape is {tuple(scan_shape)}, and there are {len(positions)} positions")
+    return positions
 
 
 def check_choices(
@@ -45,7 +58,11 @@ def check_choices(
     engine: str,
     method: str,
 ) -> None:
-    """Raises InputError for a value that is none of those there are."""
+    """Checks settings that allow only certain values.
+
+    Raises:
+        InputError: If a value is not allowed; the message lists those that are.
+    """
     if min(grid_shape) < 2:
         raise InputError(f"grid_shape is {tuple(grid_shape)}; give two pixels (y, x) or more along each axis")
     if not slice_thickness_angstrom > 0:
@@ -60,9 +77,18 @@ def check_choices(
         raise InputError(f"method is {method!r}; it must be 'auto', 'multislice' or 'prism'")
 
 
-def check_engine(wanted: str, shape: tuple[int, int], supported: bool) -> None:
-    """Raises InputError where the fused engine is insisted on, and has no transform of `shape`."""
-    if wanted == "fused" and not supported:
+def check_engine(requested: str, shape: tuple[int, int], supported: bool) -> None:
+    """Checks that the requested engine supports the grid.
+
+    Args:
+        requested: "auto", "plain" or "fused".
+        shape: Pixels (ny, nx) of the grid.
+        supported: Whether the fused engine supports the grid.
+
+    Raises:
+        InputError: If the fused engine is requested and does not support the grid.
+    """
+    if requested == "fused" and not supported:
         raise InputError(
             f"engine 'fused' is not there for a grid of {shape} in this precision: use sides without prime factors "
             "beyond 7 (on a GPU up to 1024, float32), install namsa where a C compiler is, or use engine 'auto'"
@@ -71,34 +97,41 @@ def check_engine(wanted: str, shape: tuple[int, int], supported: bool) -> None:
 
 def warn(
     grid: Grid,
-    energy_ev: float,
-    semiangle_mrad: float,
-    aberrations: Mapping[str, float],
+    beam: optics.BeamSettings,
     thickness_angstrom: float,
     slice_thickness_angstrom: float,
     detector: Detector | None,
-    probe_positions: npt.NDArray[np.float64],
+    positions: npt.NDArray[np.float64],
 ) -> list[str]:
-    """Warns of probes larger than the cell, slices too thick and negative positions; returns the warnings' texts.
+    """Warns of probes larger than the cell, slices that are too thick and negative positions.
 
-    slice_thickness_angstrom: the actual one
+    Args:
+        grid: The sampling of the waves.
+        beam: The electron beam and its lens.
+        thickness_angstrom: Thickness of the specimen, Å.
+        slice_thickness_angstrom: Actual thickness of each slice, Å.
+        detector: The detector, or `None`.
+        positions: Probe positions (n, 2) as (y, x), Å.
+
+    Returns:
+        The texts of the warnings.
     """
-    wavelength = optics.wavelength_angstrom(energy_ev)
-    recorded_mrad = min(np.abs(sampling_and_origin(grid, wavelength, detector)[1]).max(), grid.band_limit * wavelength * 1e3)
-    found = [
-        *_probe_size(grid, energy_ev, semiangle_mrad, aberrations, thickness_angstrom),
-        *_slice_thickness(wavelength, slice_thickness_angstrom, semiangle_mrad, recorded_mrad),
-        *_negative_positions(probe_positions),
+    wavelength = optics.wavelength_angstrom(beam.energy_ev)
+    _, first_pixel_mrad = sampling_and_origin(grid, wavelength, detector)
+    recorded_mrad = min(np.abs(first_pixel_mrad).max(), grid.band_limit * wavelength * 1e3)
+    texts = [
+        *_probe_size(grid, beam, thickness_angstrom),
+        *_slice_thickness(wavelength, slice_thickness_angstrom, beam.semiangle_mrad, recorded_mrad),
+        *_negative_positions(positions),
     ]
-    for note in found:
-        warnings.warn(note, SimulationWarning, stacklevel=4)  # where `simulate`, which is wrapped, was called
-    return found
+    for text in texts:
+        warnings.warn(text, SimulationWarning, stacklevel=4)  # points at the caller of `simulate`, which is wrapped
+    return texts
 
 
-def _probe_size(
-    grid: Grid, energy_ev: float, semiangle_mrad: float, aberrations: Mapping[str, float], thickness_angstrom: float
-) -> Iterator[str]:
-    diameter = optics.probe_diameter_angstrom(energy_ev, semiangle_mrad, aberrations, thickness_angstrom)
+def _probe_size(grid: Grid, beam: optics.BeamSettings, thickness_angstrom: float) -> Iterator[str]:
+    """Yields a warning if the probe is wider than the cell."""
+    diameter = optics.probe_diameter_angstrom(beam.energy_ev, beam.semiangle_mrad, beam.aberrations, thickness_angstrom)
     width = min(grid.extent_angstrom)
     if diameter > width:
         yield (
@@ -110,7 +143,10 @@ def _probe_size(
 def _slice_thickness(
     wavelength: float, slice_thickness_angstrom: float, semiangle_mrad: float, recorded_mrad: float
 ) -> Iterator[str]:
-    """Equal slices diffract like a lattice along the beam: its first Laue zone is where λk²/2 = 1/Δz."""
+    """Yields warnings about thick slices.
+
+    Equal slices diffract like a lattice along the beam, whose first Laue zone is where λk²/2 = 1/Δz.
+    """
     if slice_thickness_angstrom > THICK_SLICE_ANGSTROM:
         yield (
             f"slices are {slice_thickness_angstrom:.2f} Å thick, and {THICK_SLICE_ANGSTROM:g} Å hold two layers of "
@@ -125,19 +161,32 @@ def _slice_thickness(
         )
 
 
-def _negative_positions(probe_positions: npt.NDArray[np.float64]) -> Iterator[str]:
-    negative = int(np.count_nonzero((probe_positions < 0).any(axis=1)))
+def _negative_positions(positions: npt.NDArray[np.float64]) -> Iterator[str]:
+    """Yields a warning if positions are negative."""
+    negative = int(np.count_nonzero((positions < 0).any(axis=1)))
     if negative:
         yield (
-            f"{negative} of {len(probe_positions)} positions are negative, down to {probe_positions.min():.2f} Å: they "
+            f"{negative} of {len(positions)} positions are negative, down to {positions.min():.2f} Å: they "
             "wrap into the cell, whose origin is (0, 0)"
         )
 
 
-def check_memory(patterns: int, shape: tuple[int, ...], bytes_a_pixel: int, available_bytes: int | None = None) -> None:
-    """Raises InputError where `patterns` of `shape` do not fit into memory, by default into this machine's."""
+def check_memory(
+    patterns: int, shape: tuple[int, ...], bytes_per_pixel: int, available_bytes: int | None = None
+) -> None:
+    """Checks that the patterns fit into memory.
+
+    Args:
+        patterns: Number of patterns.
+        shape: Pixels (dy, dx) of a pattern.
+        bytes_per_pixel: Bytes per pixel.
+        available_bytes: Available memory; by default that of this process.
+
+    Raises:
+        InputError: If the patterns need more memory.
+    """
     available = available_memory_bytes() if available_bytes is None else available_bytes
-    needed = patterns * shape[0] * shape[1] * bytes_a_pixel
+    needed = patterns * shape[0] * shape[1] * bytes_per_pixel
     if needed > available:
         raise InputError(
             f"{plural(patterns, 'pattern')} of {shape[0]}×{shape[1]} pixels: {needed / 1e9:.1f} GB of memory, and "
@@ -146,7 +195,7 @@ def check_memory(patterns: int, shape: tuple[int, ...], bytes_a_pixel: int, avai
 
 
 def available_memory_bytes() -> int:
-    """What this process can still take: of the machine's memory, and of its control group's where that is limited."""
+    """Returns the memory that this process can still allocate, within its control group's limit."""
     lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
     available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
     limit, used = (Path(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))

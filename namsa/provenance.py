@@ -1,4 +1,4 @@
-"""What a sample says of itself: every argument it was made with, and the geometry that follows; JSON types only."""
+"""The provenance of a sample: the arguments of its simulation and the resulting geometry, as JSON types."""
 
 from collections.abc import Mapping, Sequence
 from importlib.metadata import version
@@ -8,35 +8,46 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import BaseModel
 
-from namsa.config.instrument import Detector
 from namsa.physics.detector import sampling_and_origin
 from namsa.physics.grid import Grid
+from namsa.physics.optics import wavelength_angstrom
 
 _SOFTWARE = {name: version(name) for name in ("namsa", "numpy", "scipy")}
-_TOLD_OTHERWISE = ("atoms", "positions_angstrom", "backend", "on_progress")
+_DESCRIBED_SEPARATELY = ("atoms", "positions_angstrom", "backend", "on_progress")
 
 
 def describe(
     arguments: Mapping[str, Any],
     grid: Grid,
-    wavelength: float,
-    detector: Detector | None,
+    *,
     positions: npt.NDArray[np.float64],
     thickness_angstrom: float,
-    n_slices: int,
+    slices: int,
     coherent_probes: int,
     backend: str,
     warnings: Sequence[str],
 ) -> dict[str, Any]:
-    """The provenance of what `namsa.simulate` made of its `arguments`, by name."""
-    pitch, origin = sampling_and_origin(grid, wavelength, detector)
-    settings = {name: _plain(value) for name, value in arguments.items() if name not in _TOLD_OTHERWISE}
+    """Returns the provenance of a sample.
+
+    Args:
+        arguments: The arguments of `namsa.simulate` by name, with the engine and method that were chosen.
+        grid: The sampling of the waves.
+        positions: Probe positions (n, 2) as (y, x), Å.
+        thickness_angstrom: Thickness of the specimen, Å.
+        slices: Number of slices.
+        coherent_probes: Coherent probes per position.
+        backend: Name of the array module.
+        warnings: The texts of the warnings.
+    """
+    wavelength = wavelength_angstrom(arguments["energy_ev"])
+    pitch, origin = sampling_and_origin(grid, wavelength, arguments["detector"])
+    settings = {name: _plain(value) for name, value in arguments.items() if name not in _DESCRIBED_SEPARATELY}
     return settings | {
         "grid_shape": list(grid.shape),
         "extent_angstrom": list(grid.extent_angstrom),
         "thickness_angstrom": thickness_angstrom,
-        "slice_thickness_angstrom": thickness_angstrom / n_slices,
-        "slices": n_slices,
+        "slice_thickness_angstrom": thickness_angstrom / slices,
+        "slices": slices,
         "atoms": len(arguments["atoms"]),
         "coherent_probes": coherent_probes,
         "positions_angstrom": positions.tolist(),
@@ -51,6 +62,7 @@ def describe(
 
 
 def _plain(value: Any) -> Any:
+    """Returns a value as JSON types."""
     if isinstance(value, BaseModel):
         return value.model_dump(mode="json")
     if isinstance(value, Mapping):

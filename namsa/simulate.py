@@ -1,4 +1,4 @@
-"""One specimen to one sample: the simulator's story, from atoms to a stack of patterns and its electron density."""
+"""`simulate`: from atoms to a stack of diffraction patterns and the specimen's projected electron density."""
 
 from collections.abc import Mapping
 from functools import partial
@@ -24,8 +24,8 @@ from namsa.physics.grid import Grid
 from namsa.sample import Sample
 
 
-# Threads take slices and probes. More of them inside a product of small matrices would be slower, and its last bits
-# would depend on how many there are.
+# Threads compute slices and probes. More threads inside a product of small matrices would be slower, and the last bits
+# of the product would depend on their number.
 @threadpool_limits.wrap(limits=1, user_api="blas")
 def simulate(
     atoms: ase.Atoms,
@@ -54,27 +54,50 @@ def simulate(
     scan_shape: tuple[int, int] | None = None,
     on_progress: ProgressCallback = lambda stage, done, total: None,
 ) -> Sample:
-    """4D-STEM patterns of `atoms` by multislice, with the specimen's projected density and potential.
+    """Simulates 4D-STEM patterns by multislice, with the specimen's projected density and potential.
 
-    atoms: orthogonal periodic cell, beam along +z; `atoms.arrays["occupancy"]` is honoured
-    grid_shape: (ny, nx) pixels over the cell
-    positions_angstrom: (n, 2) probe positions (y, x) from the cell's origin; they wrap
-    aberrations: Krivanek's, Å and rad; C10 = −defocus
-    frozen_phonons: patterns are averaged over its configurations, drawn from `seed`
-    engine: "fused" for grids without prime factors beyond 7, "plain" for all, to the same result but for rounding;
-        "auto" takes the fused one on a CPU where it can, and says which in the provenance
-    method: "prism" adds every probe up from plane waves, to the same result; "auto" does where `prism.pays`.
-        The provenance says which engine and method it was
-    detector: none gives patterns on the reciprocal grid, (n, ny, nx); its noise is drawn from `seed`
-    beam_tilt_mrad, specimen_tilt_mrad: (y, x); see `optics.lens` and `optics.specimen_tilt`
-    source_size_angstrom, focal_spread_angstrom: FWHM and rms of Gaussians; see `coherence` for what they cost
-    projection: of atoms to slices; "finite" shares an atom among the slices that it reaches, see `finite`
-    scan_shape: (sy, sx) where the positions are a raster, x fastest
+    Args:
+        atoms: The specimen: an orthogonal periodic cell, with the beam along +z. `atoms.arrays["occupancy"]` holds
+            occupancies, if there are any.
+        energy_ev: Electron energy, eV.
+        semiangle_mrad: Semi-angle of convergence, mrad.
+        grid_shape: Pixels (ny, nx) over the cell.
+        positions_angstrom: Probe positions (n, 2) as (y, x) from the cell's origin, Å. Positions outside the cell wrap.
+        slice_thickness_angstrom: Largest thickness of a slice, Å. All slices are equally thick.
+        aberrations: Krivanek coefficients, Å and rad; C10 = −defocus.
+        form_factors: Table of atomic form factors, "lobato" or "kirkland".
+        frozen_phonons: Thermal displacements, drawn from `seed`. Patterns, density and potential are averaged over its
+            configurations. `None` leaves the atoms at rest.
+        precision: "float32" or "float64" for waves and results.
+        backend: "cpu", "cupy", or "auto" for a GPU if CuPy finds one.
+        engine: "plain" supports every grid, "fused" those without prime factors beyond 7; they agree to rounding.
+            "auto" chooses "fused" on a CPU if it supports the grid.
+        method: "multislice" propagates every probe. "prism" adds the probes up from plane waves; the two agree to
+            rounding. "auto" chooses "prism" if it costs less (`namsa.engines.prism.pays`).
+        seed: Seed of the thermal displacements and of the detector's noise.
+        detector: The detector. `None` leaves the patterns on the reciprocal grid, (n, ny, nx).
+        beam_tilt_mrad: Tilt (y, x) of the beam, mrad; see `namsa.physics.optics.lens`.
+        specimen_tilt_mrad: Tilt (y, x) of the specimen, mrad; see `namsa.physics.optics.specimen_tilt`.
+        source_size_angstrom: FWHM of the Gaussian source at the specimen, Å; `namsa.physics.coherence` says its cost.
+        source_points: Probes along each axis that sample the source. By default as many as the tolerance needs.
+        focal_spread_angstrom: Rms of the Gaussian spread of defocus, Å; `namsa.physics.coherence` says its cost.
+        focal_points: Probes that sample the focal spread. By default as many as the tolerance needs.
+        projection: "infinite" puts an atom into the slice of its nucleus. "finite" shares it among the slices that it
+            reaches; see `namsa.physics.finite`.
+        scan_shape: Rows and columns (sy, sx) if the positions are a raster, x fastest.
+        on_progress: Called as `on_progress(stage, done, total)`.
 
-    Raises InputError, before any work, for what cannot be simulated; warns (`checks.SimulationWarning`) of what can
-    and may mislead.
+    Returns:
+        A `Sample` of patterns (n, dy, dx) as fractions of the beam, density (ny, nx) in e/Å², projected potential
+        (ny, nx) in V·Å, and provenance, which names the engine and the method that were used.
+
+    Raises:
+        InputError: Before any work, if the arguments cannot be simulated.
+
+    Warns:
+        SimulationWarning: If the result may mislead; see `namsa.checks`.
     """
-    arguments = dict(locals())  # first of all: the provenance has them all, by name
+    arguments = dict(locals())  # before any other variable exists: the provenance holds all arguments by name
     check_atoms(atoms)
     positions = checks.check_positions(positions_angstrom, scan_shape)
     checks.check_choices(grid_shape, slice_thickness_angstrom, precision, projection, engine, method)
@@ -89,11 +112,11 @@ def simulate(
     n_slices = potential.slice_count(lz, slice_thickness_angstrom)
     wavelength, sigma = optics.wavelength_angstrom(energy_ev), optics.interaction_constant(energy_ev)
 
-    # ---- Optics: coherent probes, the way through a slice, the detector ---------------------------------------------
-    # A scan that resolves how patterns change with position holds its own average over the source.
-    scan = coherence.resolved_scan_shape(scan_shape, positions, grid, wavelength, semiangle_mrad)
-    scan = scan if source_points is None else None
-    source_points = 1 if scan else source_points
+    # ---- Optics: coherent probes, the propagator, the detector ------------------------------------------------------
+    # If the scan resolves how patterns change with position, they are averaged over the source afterwards.
+    resolved_scan = coherence.resolved_scan_shape(scan_shape, positions, grid, wavelength, semiangle_mrad)
+    resolved_scan = resolved_scan if source_points is None else None
+    source_points = 1 if resolved_scan else source_points
     modes = coherence.modes(
         wavelength, semiangle_mrad, source_size_angstrom, source_points, focal_spread_angstrom, focal_points
     )
@@ -108,9 +131,9 @@ def simulate(
 
     shape = tuple(row.count for row in detectors.pixels(grid, wavelength, detector))
     checks.check_memory(len(positions), shape, real.itemsize)
-    notes = checks.warn(grid, energy_ev, semiangle_mrad, aberrations, lz, lz / n_slices, detector, positions)
+    warnings = checks.warn(grid, beam, lz, lz / n_slices, detector, positions)
 
-    # ---- The specimen, once for every thermal configuration, and what every probe makes of it -----------------------
+    # ---- For every thermal configuration: the specimen's slices, and the patterns of all probes ---------------------
     configurations = frozen_phonons.configurations if frozen_phonons else 1
     rng = np.random.default_rng(seed)
     cbed, density, projected = np.zeros((len(positions), *shape), real), np.zeros(grid.shape), np.zeros(grid.shape)
@@ -135,13 +158,20 @@ def simulate(
     if configurations > 1:
         cbed /= configurations
 
-    # ---- The source's size and the electrons' noise -----------------------------------------------------------------
-    if scan and source_size_angstrom:
-        coherence.average_over_source(cbed, scan, grid.extent_angstrom, source_size_angstrom)
+    # ---- The source's size and the shot noise -----------------------------------------------------------------------
+    if resolved_scan and source_size_angstrom:
+        coherence.average_over_source(cbed, resolved_scan, grid.extent_angstrom, source_size_angstrom)
     if electrons is not None:
         cbed = detectors.add_poisson_noise(cbed, electrons, seed)
 
     described = provenance.describe(
-        arguments, grid, wavelength, detector, positions, lz, n_slices, len(modes), xp.__name__, notes
+        arguments,
+        grid,
+        positions=positions,
+        thickness_angstrom=lz,
+        slices=n_slices,
+        coherent_probes=len(modes),
+        backend=xp.__name__,
+        warnings=warnings,
     )
     return Sample(cbed, density.astype(real), projected.astype(real), described)
