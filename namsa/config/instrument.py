@@ -1,7 +1,7 @@
 """Sections of a configuration that describe a measurement: specimen, microscope, scan, simulation, detector, target."""
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
@@ -13,22 +13,27 @@ PerElement = NonNegativeFloat | dict[str, NonNegativeFloat]
 
 
 class FrozenPhonons(Section):
-    """Thermal displacements in Einstein's model, drawn anew for each configuration."""
+    """Thermal displacements in Einstein's model, drawn anew for each configuration of the atoms."""
 
     rms_angstrom: PerElement | None = Field(
-        None, description="root mean square displacement u along one axis, √U_iso; a number, or one for each element"
+        None,
+        description="root mean square displacement u = √U_iso along one axis, Å: one number, or one for each element",
     )
-    b_factor_angstrom2: PerElement | None = Field(None, description="or the Debye–Waller factor B = 8π²u²")
-    configurations: PositiveInt = Field(1, description="configurations whose patterns are averaged")
+    b_factor_angstrom2: PerElement | None = Field(
+        None, description="Debye–Waller factor B = 8π²u², Å², in place of rms_angstrom"
+    )
+    configurations: PositiveInt = Field(
+        1, description="number of configurations of the atoms whose patterns are averaged"
+    )
 
     @model_validator(mode="after")
-    def _one_displacement(self) -> "FrozenPhonons":
+    def _has_one_displacement(self) -> "FrozenPhonons":
         if (self.rms_angstrom is None) == (self.b_factor_angstrom2 is None):
             raise ValueError("give exactly one of rms_angstrom and b_factor_angstrom2")
         return self
 
     def displacement_angstrom(self) -> float | dict[str, float]:
-        """u, from whichever was given."""
+        """Returns the root mean square displacement along one axis, Å, from either of the two settings."""
         if self.rms_angstrom is not None:
             return self.rms_angstrom
         b = self.b_factor_angstrom2
@@ -38,40 +43,63 @@ class FrozenPhonons(Section):
 
 
 class Specimen(Section):
-    """From a crystal to an orthogonal supercell; the dataset takes every zone axis and every thickness."""
+    """The orthogonal supercells that are made from each crystal: one for every zone axis and every thickness."""
 
-    zone_axes: tuple[tuple[int, int, int], ...] = Field(((0, 0, 1),), min_length=1)
-    thickness_angstrom: tuple[PositiveFloat, ...] = Field((20.0,), min_length=1)
-    lateral_angstrom: tuple[PositiveFloat, PositiveFloat] = Field((16.0, 16.0), description="smallest extent (y, x)")
-    max_strain: float = Field(0.02, ge=0, le=0.2, description="largest strain that orthogonalisation may put in")
-    max_atoms: PositiveInt = Field(200_000, description="a larger supercell is an error")
-    frozen_phonons: FrozenPhonons | None = None
+    zone_axes: tuple[tuple[int, int, int], ...] = Field(
+        ((0, 0, 1),), min_length=1, description="directions [uvw] of the crystal that lie along the beam"
+    )
+    thickness_angstrom: tuple[PositiveFloat, ...] = Field(
+        (20.0,), min_length=1, description="thicknesses along the beam, Å, rounded to whole periods of the crystal"
+    )
+    lateral_angstrom: tuple[PositiveFloat, PositiveFloat] = Field((16.0, 16.0), description="smallest extent (y, x), Å")
+    max_strain: float = Field(
+        0.02, ge=0, le=0.2, description="largest strain that making the cell orthogonal may cause"
+    )
+    max_atoms: PositiveInt = Field(200_000, description="largest number of atoms; a larger supercell is an error")
+    frozen_phonons: FrozenPhonons | None = Field(None, description="thermal displacements of the atoms")
 
 
 class Microscope(Section):
-    elsewhere = {"defocus": "give aberrations.C10 in Å, which is −defocus (underfocus is C10 < 0)"}  # noqa: RUF012
+    """The illumination: energy, aperture, aberrations, tilts and partial coherence."""
+
+    key_hints: ClassVar[dict[str, str]] = {
+        "defocus": "give aberrations.C10 in Å, which is −defocus (underfocus is C10 < 0)"
+    }
     energy_ev: float = Field(200e3, ge=10e3, le=1e6, description="electron energy, 10 keV to 1 MeV, in eV")
-    semiangle_mrad: float = Field(20.0, gt=0, le=200)
+    semiangle_mrad: float = Field(20.0, gt=0, le=200, description="convergence semiangle, mrad")
     aberrations: dict[str, float] = Field(
-        default_factory=dict, description="Krivanek notation in Å and rad: C10 (= −defocus), C12, phi12, ... C56"
+        default_factory=dict,
+        description="coefficients in Krivanek's notation, Å and rad: C10 (= −defocus), C12, phi12, ... C56",
     )
-    beam_tilt_mrad: tuple[float, float] = Field((0.0, 0.0), description="(y, x) of the cone's axis")
+    beam_tilt_mrad: tuple[float, float] = Field((0.0, 0.0), description="tilt (y, x) of the cone's axis, mrad")
     specimen_tilt_mrad: tuple[float, float] = Field(
-        (0.0, 0.0), description="(y, x), up to 87: atoms at depth z appear at y + z tan(tilt), by a tilted propagator"
+        (0.0, 0.0),
+        description="tilt (y, x) of the specimen, mrad, at most 87: a tilted propagator makes atoms at depth z appear "
+        "at y + z·tan(tilt)",
     )
-    source_size_angstrom: NonNegativeFloat = Field(0.0, description="FWHM of the Gaussian source at the specimen")
+    source_size_angstrom: NonNegativeFloat = Field(
+        0.0, description="full width at half maximum of the Gaussian source at the specimen, Å"
+    )
     source_points: PositiveInt | None = Field(
-        None, description="probes along an axis that the source is made of; none: what a coherence right to 0.001 takes"
+        None,
+        description="number of coherent probes per axis that sample the source; none: as many as give the coherence "
+        "an accuracy of 0.001",
     )
-    focal_spread_angstrom: NonNegativeFloat = Field(0.0, description="rms of the Gaussian spread of defocus")
-    focal_points: PositiveInt | None = Field(None, description="as source_points, of the focal spread")
+    focal_spread_angstrom: NonNegativeFloat = Field(
+        0.0, description="root mean square of the Gaussian spread of defocus, Å"
+    )
+    focal_points: PositiveInt | None = Field(
+        None, description="number of coherent probes that sample the focal spread; none: as for source_points"
+    )
     chromatic_aberration_mm: PositiveFloat | None = Field(
-        None, description="C_c; with energy_spread_ev it gives the focal spread"
+        None, description="coefficient C_c, mm; with energy_spread_ev it gives the focal spread"
     )
-    energy_spread_ev: PositiveFloat | None = Field(None, description="FWHM")
+    energy_spread_ev: PositiveFloat | None = Field(
+        None, description="full width at half maximum of the energy distribution, eV"
+    )
 
     @model_validator(mode="after")
-    def _one_focal_spread(self) -> "Microscope":
+    def _has_one_focal_spread(self) -> "Microscope":
         if (self.chromatic_aberration_mm is None) != (self.energy_spread_ev is None):
             raise ValueError("chromatic_aberration_mm and energy_spread_ev go together")
         if self.energy_spread_ev and self.focal_spread_angstrom:
@@ -80,70 +108,98 @@ class Microscope(Section):
 
 
 class Scan(Section):
-    """A grid of probe positions, which with no step fills the periodic cell evenly; or a file of positions."""
+    """The probe positions: a raster or a file. A raster without a step fills the periodic cell evenly."""
 
-    shape: Shape | None = Field(None, description="(y, x), default (16, 16)")
-    step_angstrom: tuple[PositiveFloat, PositiveFloat] | None = Field(None, description="(y, x)")
+    shape: Shape | None = Field(None, description="number of positions (y, x); default (16, 16)")
+    step_angstrom: tuple[PositiveFloat, PositiveFloat] | None = Field(
+        None, description="distance (y, x) between positions, Å; none: the raster fills the cell"
+    )
     origin_angstrom: tuple[float, float] | Literal["random"] = Field(
-        (0.0, 0.0), description="(y, x) of the first probe; 'random' draws it anew, seeded, for each sample"
+        (0.0, 0.0),
+        description="position (y, x) of the first probe, Å; 'random' draws it for each sample from the sample's seed",
     )
     file: Path | None = Field(
-        None, description=".npy, .csv or .txt with two columns, (y, x) in Å, in place of shape, step and origin"
+        None,
+        description=".npy, .csv or .txt file with two columns, (y, x) in Å, in place of shape, step and origin",
     )
 
     @model_validator(mode="before")
     @classmethod
-    def _default_shape(cls, given: Any) -> Any:
-        if isinstance(given, dict) and given.get("file") is None and given.get("shape") is None:
-            return given | {"shape": (16, 16)}
-        return given
+    def _default_shape(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("file") is None and values.get("shape") is None:
+            return values | {"shape": (16, 16)}
+        return values
 
     @model_validator(mode="after")
-    def _grid_or_file(self) -> "Scan":
+    def _is_raster_or_file(self) -> "Scan":
         if self.file and (self.shape or self.step_angstrom or self.origin_angstrom != (0.0, 0.0)):
             raise ValueError("give a file, or shape, step_angstrom and origin_angstrom, not both")
         return self
 
 
 class Simulation(Section):
-    grid_shape: Shape | None = Field(None, description="(y, x) pixels; or give sampling_angstrom")
-    sampling_angstrom: PositiveFloat | None = Field(None, description="largest pixel; the grid grows to a fast size")
-    slice_thickness_angstrom: PositiveFloat = 2.0
-    projection: Literal["infinite", "finite"] = Field(
-        "infinite", description="'infinite': an atom is wholly in its slice; 'finite': as far as it lies in it (slower)"
+    """The numerical settings of the multislice simulation."""
+
+    grid_shape: Shape | None = Field(None, description="number of pixels (y, x); or give sampling_angstrom")
+    sampling_angstrom: PositiveFloat | None = Field(
+        None, description="largest pixel, Å; the number of pixels is rounded up to a fast transform size"
     )
-    form_factors: Literal["lobato", "kirkland"] = "lobato"
-    precision: Literal["float32", "float64"] = "float32"
-    backend: Literal["auto", "cpu", "cupy"] = "auto"
-    engine: Literal["auto", "plain", "fused"] = "auto"
-    method: Literal["auto", "multislice", "prism"] = "auto"
+    slice_thickness_angstrom: PositiveFloat = Field(2.0, description="largest slice thickness, Å")
+    projection: Literal["infinite", "finite"] = Field(
+        "infinite",
+        description="'infinite' puts an atom's whole potential into one slice; 'finite' divides it among the slices "
+        "that it extends over (slower)",
+    )
+    form_factors: Literal["lobato", "kirkland"] = Field(
+        "lobato", description="table of form factors: Lobato and Van Dyck (2014) or Kirkland (2010)"
+    )
+    precision: Literal["float32", "float64"] = Field(
+        "float32", description="precision of real numbers; 'float64' is for validation"
+    )
+    backend: Literal["auto", "cpu", "cupy"] = Field("auto", description="where the simulation runs")
+    engine: Literal["auto", "plain", "fused"] = Field(
+        "auto", description="implementation of multislice: array operations ('plain') or compiled ('fused')"
+    )
+    method: Literal["auto", "multislice", "prism"] = Field(
+        "auto", description="multislice for every probe, or the exact PRISM scattering matrix; 'auto': the faster one"
+    )
 
     @model_validator(mode="after")
-    def _one_grid(self) -> "Simulation":
+    def _has_one_grid(self) -> "Simulation":
         if (self.grid_shape is None) == (self.sampling_angstrom is None):
             raise ValueError("give exactly one of grid_shape and sampling_angstrom")
         return self
 
 
 class Detector(Section):
-    """What the camera records. Intensity is conserved where it lands on the pixels.
+    """The camera. The intensity that falls on its pixels is conserved.
 
-    Pixels are squares of `pixel_mrad`, or `binning`² of the simulation's reciprocal grid; there are `shape` of them, or
-    as many as reach `max_angle_mrad`, or, with neither, the band limit, where patterns end.
+    Pixels are squares of `pixel_mrad`, or of `binning` × `binning` pixels of the simulation's reciprocal grid. Their
+    number is `shape`, or as many as reach `max_angle_mrad`. With neither, the pixels reach the band limit, where the
+    patterns end.
     """
 
-    shape: Shape | None = Field(None, description="(y, x) pixels, a central crop; or give max_angle_mrad")
-    pixel_mrad: PositiveFloat | None = Field(None, description="square pixels, the optic axis in the centre of all")
-    binning: PositiveInt = Field(1, description="of the reciprocal grid's pixels, along each axis")
-    max_angle_mrad: PositiveFloat | None = Field(None, description="along y and x; or give shape")
-    point_spread_pixels: NonNegativeFloat = Field(0.0, description="root mean square of the Gaussian along one axis")
-    electrons_per_pattern: PositiveFloat | None = Field(
-        None, description="with Poisson noise: counts over this number, so that they stay fractions of the beam"
+    shape: Shape | None = Field(
+        None, description="number of pixels (y, x), a crop about the centre; or give max_angle_mrad"
     )
-    dose_electrons_per_angstrom2: PositiveFloat | None = Field(None, description="the same, by the scan's step")
+    pixel_mrad: PositiveFloat | None = Field(
+        None, description="side of the square pixels, mrad; the optic axis is in the centre of the detector"
+    )
+    binning: PositiveInt = Field(1, description="pixels of the reciprocal grid per detector pixel, along each axis")
+    max_angle_mrad: PositiveFloat | None = Field(None, description="largest angle along y and x, mrad; or give shape")
+    point_spread_pixels: NonNegativeFloat = Field(
+        0.0, description="root mean square width of the Gaussian point spread along one axis, pixels"
+    )
+    electrons_per_pattern: PositiveFloat | None = Field(
+        None,
+        description="dose for Poisson noise; counts are divided by it, so that patterns stay fractions of the beam",
+    )
+    dose_electrons_per_angstrom2: PositiveFloat | None = Field(
+        None, description="dose for Poisson noise, electrons per Å² of the scan's steps"
+    )
 
     @model_validator(mode="after")
-    def _one_way(self) -> "Detector":
+    def _has_no_contradiction(self) -> "Detector":
         if self.pixel_mrad is not None and self.binning != 1:
             raise ValueError("give at most one of pixel_mrad and binning")
         for one, other in (("shape", "max_angle_mrad"), ("electrons_per_pattern", "dose_electrons_per_angstrom2")):
@@ -153,9 +209,12 @@ class Detector(Section):
 
 
 class Target(Section):
-    """The projected electron density a network learns, e/Å²."""
+    """The projected electron density that a network learns, e/Å²."""
 
-    at: Literal["grid", "scan"] = Field("grid", description="sampled on the simulation's grid or at probe positions")
+    at: Literal["grid", "scan"] = Field(
+        "grid", description="where the density is sampled: on the simulation's grid or at the probe positions"
+    )
     max_q_per_angstrom: PositiveFloat | None = Field(
-        None, description="cosine window to zero at this frequency; default 2·semiangle/wavelength"
+        None,
+        description="frequency at which the cosine window reaches zero, 1/Å; default 2·semiangle/wavelength",
     )

@@ -1,4 +1,4 @@
-"""Reading a configuration: safe YAML, `--set` overrides, one frozen tree, errors that name the nearest known key."""
+"""Reading of configurations: safe YAML, `--set` overrides, one frozen tree, errors that name the nearest known key."""
 
 import difflib
 import hashlib
@@ -14,22 +14,31 @@ from namsa.errors import InputError
 
 
 class Section(BaseModel):
-    """A frozen piece of the configuration tree; unknown keys are errors.
+    """Base class of the sections of a configuration. Sections are frozen and refuse unknown keys.
 
-    elsewhere: words that people look for in it, and what to write instead
+    Attributes:
+        key_hints: For words that users may expect in the section's keys, what to write instead.
     """
 
-    elsewhere: ClassVar[dict[str, str]] = {}
+    key_hints: ClassVar[dict[str, str]] = {}
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
 
 
-Tree = TypeVar("Tree", bound=BaseModel)
+Model = TypeVar("Model", bound=BaseModel)
 
 
 def read_yaml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
-    """The mapping in a YAML file after `a.b=value` overrides, whose values are YAML too.
+    """Reads a mapping from a YAML file and applies overrides.
 
-    Raises InputError where the file cannot be read, is no mapping, or an override is malformed.
+    Args:
+        path: The file.
+        overrides: Settings as `section.key=value`, whose values are YAML too.
+
+    Returns:
+        The mapping, not yet validated.
+
+    Raises:
+        InputError: If the file cannot be read or holds no mapping, or an override is malformed.
     """
     try:
         tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
@@ -40,11 +49,11 @@ def read_yaml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     if not isinstance(tree, dict):
         raise InputError(f"{path} must hold a mapping of sections, not {type(tree).__name__}")
     for override in overrides:
-        _override(tree, override)
+        _apply_override(tree, override)
     return tree
 
 
-def _override(tree: dict[str, Any], override: str) -> None:
+def _apply_override(tree: dict[str, Any], override: str) -> None:
     path, equals, text = override.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):
@@ -61,37 +70,50 @@ def _override(tree: dict[str, Any], override: str) -> None:
     node[keys[-1]] = value
 
 
-def validate(model: type[Tree], tree: dict[str, Any], source: str) -> Tree:
-    """`tree` as a `model`; every fault in one InputError, unknown keys with the nearest known one."""
+def validate(model: type[Model], tree: dict[str, Any], source: str) -> Model:
+    """Validates a mapping as a configuration.
+
+    Args:
+        model: The section that the whole mapping must be.
+        tree: The mapping.
+        source: Where the mapping comes from, for the error message.
+
+    Raises:
+        InputError: If the mapping has faults. It names all of them, with the nearest known key for each unknown one.
+    """
     try:
         return model.model_validate(tree)
     except ValidationError as error:
-        faults = "; ".join(_describe(model, fault) for fault in error.errors())
+        faults = "; ".join(_fault_message(model, fault) for fault in error.errors())
         raise InputError(f"{source}: {faults}") from None
 
 
-def _describe(model: type[BaseModel], fault: Any) -> str:
-    where = [str(part) for part in fault["loc"]]
+def _fault_message(model: type[BaseModel], fault: Any) -> str:
+    """One fault that pydantic found, with the value and the meaning of its key."""
+    location = [str(part) for part in fault["loc"]]
     if fault["type"] == "extra_forbidden":
-        section = _section_at(model, where[:-1])
-        known = list(section.model_fields)
-        for word, remedy in getattr(section, "elsewhere", {}).items():
-            if word in where[-1].lower():
-                return f"unknown key {'.'.join(where)}; {remedy}"
-        near = difflib.get_close_matches(where[-1], known, n=1, cutoff=0.0)
-        hint = f"; did you mean {near[0]}?" if near else ""
-        return f"unknown key {'.'.join(where)}{hint}"
+        return _unknown_key_message(_section_at(model, location[:-1]), location)
     message = fault["msg"].removeprefix("Value error, ")
-    given = "" if isinstance(fault["input"], dict) else f" (given {fault['input']!r})"
-    field = _section_at(model, where[:-1]).model_fields.get(where[-1]) if where else None
-    meaning = f"; {where[-1]} is: {field.description}" if field and field.description else ""
-    return f"{'.'.join(where) or 'configuration'}: {message}{given}{meaning}"
+    value = "" if isinstance(fault["input"], dict) else f" (given {fault['input']!r})"
+    field = _section_at(model, location[:-1]).model_fields.get(location[-1]) if location else None
+    meaning = f"; {location[-1]} is: {field.description}" if field and field.description else ""
+    return f"{'.'.join(location) or 'configuration'}: {message}{value}{meaning}"
 
 
-def _section_at(model: type[BaseModel], where: list[str]) -> type[BaseModel]:
-    for part in where:
+def _unknown_key_message(section: type[BaseModel], location: list[str]) -> str:
+    for word, hint in getattr(section, "key_hints", {}).items():
+        if word in location[-1].lower():
+            return f"unknown key {'.'.join(location)}; {hint}"
+    nearest = difflib.get_close_matches(location[-1], list(section.model_fields), n=1, cutoff=0.0)
+    suggestion = f"; did you mean {nearest[0]}?" if nearest else ""
+    return f"unknown key {'.'.join(location)}{suggestion}"
+
+
+def _section_at(model: type[BaseModel], location: list[str]) -> type[BaseModel]:
+    """The section's class at a location in the tree of `model`."""
+    for part in location:
         field = model.model_fields.get(part)
-        if field is None:  # an index or a union's tag: the model stays
+        if field is None:  # an index or a union's tag, which does not lead to another section
             continue
         for candidate in (field.annotation, *getattr(field.annotation, "__args__", ())):
             if isinstance(candidate, type) and issubclass(candidate, BaseModel):
@@ -101,15 +123,18 @@ def _section_at(model: type[BaseModel], where: list[str]) -> type[BaseModel]:
 
 
 def dump_yaml(model: BaseModel) -> str:
-    """The resolved tree as YAML, to be written next to every result."""
+    """Returns a resolved configuration as YAML, as it is written next to every result."""
     return yaml.safe_dump(model.model_dump(mode="json"), sort_keys=False, allow_unicode=True)
 
 
 def config_hash(*values: BaseModel | int) -> str:
-    """16 hex digits that change with any of `values`, sections or plain numbers.
+    """Returns 16 hexadecimal digits that depend on the values that differ from their defaults.
 
-    What is left at its default does not count, so that a key that a later version adds leaves datasets what they are;
-    a default, once released, therefore stays.
+    Defaults do not count, so a key that a later version adds does not change the hashes of existing datasets. A
+    released default must therefore never change.
+
+    Args:
+        values: Sections or plain numbers, in a fixed order.
     """
     plain = [v.model_dump(mode="json", exclude_defaults=True) if isinstance(v, BaseModel) else v for v in values]
     text = json.dumps(plain, sort_keys=True)

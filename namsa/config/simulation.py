@@ -1,7 +1,7 @@
-"""The simulation's half of an experiment's configuration. Units are in the names; inside, lengths are Å.
+"""The configuration of a simulation. Units are in the names of the keys; lengths are in Å.
 
-An experiment's YAML has the sections of `SimulationConfig` and those of the floors above it
-(`network`, `training`), which this package carries along unread.
+The YAML file of an experiment has the sections of `SimulationConfig` and sections that belong to other packages
+(`network`, `training`). This package ignores the latter.
 """
 
 import hashlib
@@ -17,26 +17,32 @@ from namsa.config.materials import Materials, Split
 from namsa.config.variation import GridVariation, RandomVariation
 from namsa.errors import InputError
 
-FLOORS_ABOVE = ("network", "training")
+SECTIONS_OF_OTHER_PACKAGES = ("network", "training")
 
 
 class Data(Section):
-    directory: Path = Field(Path("data"), description="the dataset's folder; node-local storage on a cluster")
-    node_local: bool = Field(False, description="each node holds only a part: what its own ranks wrote, or were staged")
+    """The dataset: where it is stored, and how."""
+
+    directory: Path = Field(Path("data"), description="the dataset's folder; on a cluster, storage of the node")
+    node_local: bool = Field(
+        False, description="whether each node holds only the part that its own ranks wrote or that was copied to it"
+    )
     stage_from: Path | None = Field(
         None,
-        description="a dataset on a shared file system that is brought to directory, the node's own, before training; "
+        description="a dataset on a shared file system that is copied to each node's `directory` before training; "
         "nothing is then simulated",
     )
-    dtype: Literal["float16", "float32"] = "float16"
-    samples_per_commit: PositiveInt = 1
+    dtype: Literal["float16", "float32"] = Field("float16", description="data type of the stored patterns")
+    samples_per_commit: PositiveInt = Field(1, description="samples per write transaction")
 
 
 class SimulationConfig(Section):
-    """Everything that decides a sample's bits, and where the samples go."""
+    """Everything that determines a sample's bits, and where the samples are stored."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] = "experiment"
-    seed: int = Field(0, ge=0)
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] = Field(
+        "experiment", description="name of the experiment"
+    )
+    seed: int = Field(0, ge=0, description="seed of everything that is drawn at random")
     materials: Materials = Materials()
     split: Split = Split()
     specimen: Specimen = Specimen()
@@ -44,11 +50,11 @@ class SimulationConfig(Section):
     variation: RandomVariation | GridVariation | None = Field(
         None,
         discriminator="rule",
-        description="a rule, random or grid, and what of the microscope differs between samples",
+        description="settings of the microscope that differ between samples, by the rule 'random' or 'grid'",
     )
     scan: Scan = Scan()
     simulation: Simulation
-    detector: Detector | None = Field(None, description="none: the simulation's own reciprocal grid")
+    detector: Detector | None = Field(None, description="the camera; none: the simulation's own reciprocal grid")
     target: Target = Target()
     data: Data = Data()
 
@@ -59,15 +65,15 @@ class SimulationConfig(Section):
         return self
 
     @model_validator(mode="after")
-    def _varied_is_not_set(self) -> "SimulationConfig":
-        """A value is set or varies: one that is set and has no effect would be a trap."""
-        varied = self.variation.given() if self.variation else {}
+    def _varied_settings_are_not_fixed_too(self) -> "SimulationConfig":
+        """A setting is either fixed or varied: a fixed value without effect would mislead."""
+        varied = self.varied_quantities()
         doses = {"electrons_per_pattern", "dose_electrons_per_angstrom2"}
-        set_too = [name for name in varied if name not in doses and any(getattr(self.microscope, name, ()))]
+        fixed_too = [name for name in varied if name not in doses and any(getattr(self.microscope, name, ()))]
         if "defocus_angstrom" in varied and "C10" in self.microscope.aberrations:
-            set_too.append("aberrations.C10")
-        if set_too:
-            raise ValueError(f"variation gives what microscope.{set_too[0]} gives too: leave one of them out")
+            fixed_too.append("aberrations.C10")
+        if fixed_too:
+            raise ValueError(f"variation gives what microscope.{fixed_too[0]} gives too: leave one of them out")
         if doses & varied.keys():
             if not self.detector:
                 raise ValueError("variation gives a dose, for which there must be a detector section")
@@ -75,8 +81,16 @@ class SimulationConfig(Section):
                 raise ValueError("variation gives a dose, and so does the detector: leave one of them out")
         return self
 
+    def varied_quantities(self) -> dict[str, tuple[Any, ...]]:
+        """Returns the ranges or values of the settings that vary between samples, by name; empty if none do."""
+        return self.variation.quantities() if self.variation else {}
+
     def pattern_shape(self) -> tuple[int, int, int, int]:
-        """Of a sample's patterns, (sy, sx, dy, dx). Raises ValueError where the configuration does not fix it."""
+        """Returns the shape (sy, sx, dy, dx) of a sample's patterns.
+
+        Raises:
+            ValueError: If the configuration does not determine it.
+        """
         detector = self.detector.shape if self.detector else self.simulation.grid_shape
         if detector is None:
             raise ValueError("training needs a fixed pattern shape: give detector or simulation.grid_shape")
@@ -85,27 +99,37 @@ class SimulationConfig(Section):
         return (*self.scan.shape, *detector)
 
     def samples_hash(self) -> str:
-        """Changes where a sample of the same id would: not with the list of materials, nor with where data lies.
+        """Returns a hash that changes if the bits of a sample with the same id would change.
 
-        Raises InputError where the scan's file cannot be read: its contents count, not its name.
+        It depends neither on the list of materials nor on where data are stored. A scan's file counts by its contents.
+
+        Raises:
+            InputError: If the scan's file cannot be read.
         """
         specimen = self.specimen.model_copy(update={"zone_axes": (), "thickness_angstrom": ()})
         scan = self.scan.model_copy(update={"file": _digest(self.scan.file)}) if self.scan.file else self.scan
-        given = [section for section in (self.detector, self.variation) if section]
-        return config_hash(self.seed, specimen, self.microscope, scan, self.simulation, self.target, *given)
+        optional = [section for section in (self.detector, self.variation) if section]
+        return config_hash(self.seed, specimen, self.microscope, scan, self.simulation, self.target, *optional)
+
+
+def load(path: Path, overrides: Sequence[str] = ()) -> SimulationConfig:
+    """Loads the simulation's sections of an experiment. Sections of other packages are ignored.
+
+    Args:
+        path: The experiment's YAML file.
+        overrides: Settings as `section.key=value`.
+
+    Raises:
+        InputError: If the file cannot be read or has faults. It names all of them.
+    """
+    tree: dict[str, Any] = read_yaml(path, overrides)
+    sections = {name: value for name, value in tree.items() if name not in SECTIONS_OF_OTHER_PACKAGES}
+    return validate(SimulationConfig, sections, str(path))
 
 
 def _digest(path: Path) -> Path:
+    """The hash of a file's contents, as a path."""
     try:
         return Path(hashlib.sha256(path.read_bytes()).hexdigest())
     except OSError as error:
         raise InputError(f"cannot read scan.file {path}: {error.strerror}") from None
-
-
-def load(path: Path, overrides: Sequence[str] = ()) -> SimulationConfig:
-    """An experiment's simulation sections; the sections of the floors above are left to them.
-
-    Raises InputError that names every fault.
-    """
-    tree: dict[str, Any] = read_yaml(path, overrides)
-    return validate(SimulationConfig, {k: v for k, v in tree.items() if k not in FLOORS_ABOVE}, str(path))

@@ -1,12 +1,13 @@
-"""The microscope's values that differ from sample to sample: what may vary, and the values of each configuration.
+"""Settings of the microscope that differ from sample to sample, and the values of each configuration.
 
-Random values are Sobol' points, so that few configurations cover the ranges evenly; each specimen has them shifted,
-modulo 1, by a number of its own (Cranley & Patterson, SIAM J. Numer. Anal. 13, 904 (1976)), so that all specimens
-together cover them too. More configurations of a specimen leave the first ones what they were.
+Random values are Sobol' points, so that few configurations cover the ranges evenly. Each specimen shifts the points,
+modulo 1, by an offset of its own (Cranley & Patterson, SIAM J. Numer. Anal. 13, 904 (1976)), so that all specimens
+together cover the ranges evenly too. More configurations per specimen do not change the first ones.
 """
 
 import itertools
 import math
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -14,7 +15,7 @@ from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, Pos
 
 from namsa.config.loading import Section
 
-Varied = dict[str, Any]  # the value of each quantity that varies, by its name
+VariedValues = dict[str, Any]  # the value of each varied quantity, by its name
 
 
 def _ordered(limits: tuple[float, float]) -> tuple[float, float]:
@@ -25,7 +26,7 @@ def _ordered(limits: tuple[float, float]) -> tuple[float, float]:
 
 Range = Annotated[tuple[float, float], AfterValidator(_ordered)]
 Magnitudes = Annotated[tuple[NonNegativeFloat, NonNegativeFloat], AfterValidator(_ordered)]
-Positive = Annotated[tuple[PositiveFloat, PositiveFloat], AfterValidator(_ordered)]
+PositiveRange = Annotated[tuple[PositiveFloat, PositiveFloat], AfterValidator(_ordered)]
 Values = Annotated[tuple[float, ...], Field(min_length=1)]
 Tilts = Annotated[tuple[tuple[float, float], ...], Field(min_length=1)]
 Doses = Annotated[tuple[PositiveFloat, ...], Field(min_length=1)]
@@ -33,40 +34,52 @@ Doses = Annotated[tuple[PositiveFloat, ...], Field(min_length=1)]
 
 class _Variation(Section):
     @model_validator(mode="after")
-    def _something_varies(self) -> "_Variation":
-        given = self.given()
-        if not given:
+    def _varies_something(self) -> "_Variation":
+        quantities = self.quantities()
+        if not quantities:
             raise ValueError(f"nothing varies: give one of {', '.join(_QUANTITIES)}")
-        if "electrons_per_pattern" in given and "dose_electrons_per_angstrom2" in given:
+        if "electrons_per_pattern" in quantities and "dose_electrons_per_angstrom2" in quantities:
             raise ValueError("vary electrons_per_pattern or dose_electrons_per_angstrom2, not both")
         return self
 
-    def given(self) -> dict[str, tuple[Any, ...]]:
-        """What varies, by name, in a fixed order."""
+    def quantities(self) -> dict[str, tuple[Any, ...]]:
+        """Returns the ranges or values of the quantities that vary, by name, in a fixed order."""
         return {name: value for name in _QUANTITIES if (value := getattr(self, name)) is not None}
 
 
 class RandomVariation(_Variation):
-    """Each specimen has `configurations` samples, their values drawn evenly from ranges [least, most]."""
+    """Each specimen has `configurations` samples, whose values are drawn evenly from the ranges [least, most]."""
 
-    rule: Literal["random"]
-    configurations: PositiveInt = Field(description="samples of each specimen")
-    defocus_angstrom: Range | None = Field(None, description="underfocus is positive; in place of C10")
-    beam_tilt_mrad: Magnitudes | None = Field(None, description="its size, evenly over the ring, in any direction")
-    specimen_tilt_mrad: Magnitudes | None = Field(None, description="as beam_tilt_mrad")
-    electrons_per_pattern: Positive | None = Field(None, description="evenly in the logarithm")
-    dose_electrons_per_angstrom2: Positive | None = Field(None, description="evenly in the logarithm")
+    rule: Literal["random"] = Field(description="'random': values are drawn from ranges")
+    configurations: PositiveInt = Field(description="samples per specimen")
+    defocus_angstrom: Range | None = Field(
+        None, description="defocus, Å, in place of C10; underfocus is positive; drawn evenly"
+    )
+    beam_tilt_mrad: Magnitudes | None = Field(
+        None, description="magnitude of the beam's tilt, mrad; drawn evenly over the ring, in any direction"
+    )
+    specimen_tilt_mrad: Magnitudes | None = Field(
+        None, description="magnitude of the specimen's tilt, mrad; drawn as beam_tilt_mrad"
+    )
+    electrons_per_pattern: PositiveRange | None = Field(
+        None, description="dose for Poisson noise; drawn evenly on a logarithmic scale"
+    )
+    dose_electrons_per_angstrom2: PositiveRange | None = Field(
+        None, description="dose for Poisson noise, electrons per Å²; drawn evenly on a logarithmic scale"
+    )
 
 
 class GridVariation(_Variation):
-    """Each specimen has a sample of every combination of the listed values."""
+    """Each specimen has one sample for every combination of the listed values."""
 
-    rule: Literal["grid"]
-    defocus_angstrom: Values | None = Field(None, description="underfocus is positive; in place of C10")
-    beam_tilt_mrad: Tilts | None = Field(None, description="a list of (y, x)")
-    specimen_tilt_mrad: Tilts | None = Field(None, description="a list of (y, x)")
-    electrons_per_pattern: Doses | None = None
-    dose_electrons_per_angstrom2: Doses | None = None
+    rule: Literal["grid"] = Field(description="'grid': all combinations of listed values")
+    defocus_angstrom: Values | None = Field(
+        None, description="values of the defocus, Å, in place of C10; underfocus is positive"
+    )
+    beam_tilt_mrad: Tilts | None = Field(None, description="values (y, x) of the beam's tilt, mrad")
+    specimen_tilt_mrad: Tilts | None = Field(None, description="values (y, x) of the specimen's tilt, mrad")
+    electrons_per_pattern: Doses | None = Field(None, description="doses for Poisson noise")
+    dose_electrons_per_angstrom2: Doses | None = Field(None, description="doses for Poisson noise, electrons per Å²")
 
 
 _QUANTITIES = (
@@ -78,38 +91,46 @@ _QUANTITIES = (
 )
 
 
-def draw(variation: RandomVariation | GridVariation, seed: int) -> list[Varied]:
-    """The values of every configuration of the specimen that `seed` stands for; tilts are [y, x] in mrad.
+def draw_values(variation: RandomVariation | GridVariation, seed: int) -> list[VariedValues]:
+    """Returns the varied values of each configuration of one specimen.
 
-    Random ones are rounded to 0.01 Å, 0.001 mrad and four digits of a dose: they are written down, and the last bits
-    of a logarithm may differ between machines.
+    Random values are rounded to 0.01 Å, 0.001 mrad and four digits of a dose. They are written to files, and the last
+    bits of a logarithm may differ between machines.
+
+    Args:
+        variation: The ranges or the lists of values.
+        seed: The seed of the specimen.
+
+    Returns:
+        One mapping per configuration. Tilts are [y, x] in mrad.
     """
-    given = variation.given()
+    quantities = variation.quantities()
     if isinstance(variation, GridVariation):
-        return [dict(zip(given, _plain(values), strict=True)) for values in itertools.product(*given.values())]
-    from scipy.stats import qmc  # half a second for every process, of which few draw
+        combinations = itertools.product(*quantities.values())
+        return [dict(zip(quantities, _as_lists(values), strict=True)) for values in combinations]
+    from scipy.stats import qmc  # importing it takes half a second, and few processes draw values
 
-    coordinates = sum(2 if name.endswith("tilt_mrad") else 1 for name in given)
-    # Whole powers of 2 are what Sobol' points are even in, and what SciPy wants; the sequence does not depend on them.
+    coordinates = sum(2 if name.endswith("tilt_mrad") else 1 for name in quantities)
+    # Sobol' points are even in whole powers of 2, which SciPy asks for; the sequence does not depend on the number.
     points = qmc.Sobol(coordinates, scramble=False).random_base2(math.ceil(math.log2(variation.configurations)))
     shifted = (points[: variation.configurations] + np.random.default_rng(seed).random(coordinates)) % 1
-    return [_at(given, iter(point.tolist())) for point in shifted]
+    return [_values_at(quantities, iter(point.tolist())) for point in shifted]
 
 
-def _at(ranges: dict[str, tuple[Any, ...]], point: Any) -> Varied:
-    """The values at one point of the unit cube, whose coordinates are taken in turn."""
-    varied: Varied = {}
+def _values_at(ranges: dict[str, tuple[Any, ...]], coordinates: Iterator[float]) -> VariedValues:
+    """The values at one point of the unit cube, whose coordinates are used in order."""
+    values: VariedValues = {}
     for name, (least, most) in ranges.items():
         if name == "defocus_angstrom":
-            varied[name] = round(least + (most - least) * next(point), 2)
+            values[name] = round(least + (most - least) * next(coordinates), 2)
         elif name.endswith("tilt_mrad"):
-            size = math.sqrt(least**2 + (most**2 - least**2) * next(point))
-            angle = 2 * math.pi * next(point)
-            varied[name] = [round(size * math.sin(angle), 3), round(size * math.cos(angle), 3)]
+            magnitude = math.sqrt(least**2 + (most**2 - least**2) * next(coordinates))
+            angle = 2 * math.pi * next(coordinates)
+            values[name] = [round(magnitude * math.sin(angle), 3), round(magnitude * math.cos(angle), 3)]
         else:
-            varied[name] = float(f"{least * (most / least) ** next(point):.4g}")
-    return varied
+            values[name] = float(f"{least * (most / least) ** next(coordinates):.4g}")
+    return values
 
 
-def _plain(values: tuple[Any, ...]) -> list[Any]:
+def _as_lists(values: tuple[Any, ...]) -> list[Any]:
     return [list(value) if isinstance(value, tuple) else value for value in values]

@@ -1,4 +1,4 @@
-"""Sections of a configuration that say how a network is trained."""
+"""Sections of a configuration that describe how a network is trained."""
 
 from typing import Literal
 
@@ -8,48 +8,49 @@ from namsa.config.loading import Section
 
 
 class Inputs(Section):
-    """From a record to the network's tensors, with nothing that needs to know the truth.
+    """From a sample to the network's input and target. No step uses knowledge of the density.
 
-    x = gain · (I / I₀)^power, with I₀ the mean of a detector pixel were the whole beam spread evenly.
+    A detector pixel of intensity I becomes x = gain · (I / I₀)^power, where I₀ is the mean intensity of a pixel if the
+    whole beam were spread evenly over the detector.
     """
 
     layout: Literal["detector", "scan"] = Field(
         "detector",
-        description="'detector': patterns are channels over detector pixels (the paper); "
-        "'scan': detector pixels are channels over scan positions",
+        description="'detector': patterns are the channels of an image over detector pixels (the paper); "
+        "'scan': detector pixels are the channels of an image over scan positions",
     )
     channels: Literal["pixels", "binned", "polar", "virtual"] = Field(
         "pixels",
-        description="of layout scan: every detector pixel, squares of bin_pixels, sectors of rings, or virtual "
-        "detectors with the deflection; see train/experiment/channels.py",
+        description="with layout 'scan', what becomes a channel: every detector pixel, squares of bin_pixels, sectors "
+        "of rings, or virtual detectors with the mean deflection; see train/experiment/channels.py",
     )
-    bin_pixels: PositiveInt = Field(2, description="the side of channels 'binned', detector pixels")
+    bin_pixels: PositiveInt = Field(2, description="side of the squares of channels 'binned', detector pixels")
     guess: Literal["none", "dpc"] = Field(
         "none",
-        description="of layout scan, a channel more: 'dpc' is the phase that the deflections are the gradient of",
+        description="with layout 'scan', one more channel: 'dpc' is the phase whose gradient is the deflection",
     )
-    power: PositiveFloat = 0.5
-    gain: PositiveFloat = 1.0
-    density_scale_e_per_angstrom2: PositiveFloat = Field(1.0, description="densities are divided by this")
-    augment: bool = Field(False, description="training samples are rotated and mirrored, patterns and scan jointly")
+    power: PositiveFloat = Field(0.5, description="exponent of the intensity")
+    gain: PositiveFloat = Field(1.0, description="factor on the network's input")
+    density_scale_e_per_angstrom2: PositiveFloat = Field(1.0, description="densities are divided by this number, e/Å²")
+    augment: bool = Field(False, description="rotate and mirror training samples, patterns and scan jointly")
     dose_electrons_per_pattern: PositiveFloat | tuple[PositiveFloat, PositiveFloat] | None = Field(
         None,
-        description="training samples get the noise of this dose, drawn anew each epoch; [low, high]: of one drawn "
-        "evenly in the logarithm. The samples themselves must be without noise; held-out ones stay so",
+        description="dose of the Poisson noise that training samples get, drawn anew each epoch; [low, high] draws the "
+        "dose evenly on a logarithmic scale. The stored samples must be noiseless; held-out samples stay so",
     )
     read_ahead_gib: PositiveFloat = Field(
-        2.0, description="memory for batches that are read ahead of the step, two at least; of each rank"
+        2.0, description="memory per rank for batches that are read ahead of the step, GiB; two batches at least"
     )
 
-    def named(self) -> str:
-        """What becomes channels, in words."""
-        chosen = [f"layout {self.layout}"]
+    def channel_summary(self) -> str:
+        """Returns the settings that choose the channels, as text."""
+        settings = [f"layout {self.layout}"]
         if self.channels != "pixels":
-            chosen.append(f"channels {self.channels}" + f" by {self.bin_pixels}" * (self.channels == "binned"))
-        return ", ".join(chosen + [f"guess {self.guess}"] * (self.guess != "none"))
+            settings.append(f"channels {self.channels}" + f" by {self.bin_pixels}" * (self.channels == "binned"))
+        return ", ".join(settings + [f"guess {self.guess}"] * (self.guess != "none"))
 
     @model_validator(mode="after")
-    def _dose_is_a_range(self) -> "Inputs":
+    def _dose_range_is_ordered(self) -> "Inputs":
         dose = self.dose_electrons_per_pattern
         if isinstance(dose, tuple) and dose[0] > dose[1]:
             raise ValueError(f"dose_electrons_per_pattern {list(dose)} falls: give [low, high]")
@@ -57,73 +58,98 @@ class Inputs(Section):
 
 
 class Loss(Section):
-    huber_delta: PositiveFloat = 10.0
-    huber_delta_decay: float = Field(0.99, gt=0, le=1, description="factor an epoch")
-    l2: NonNegativeFloat = 1e-4
+    """The Huber loss of the density, with weight decay."""
+
+    huber_delta: PositiveFloat = Field(
+        10.0, description="error at which the Huber loss turns from quadratic to linear, in the first epoch"
+    )
+    huber_delta_decay: float = Field(0.99, gt=0, le=1, description="factor on huber_delta per epoch")
+    l2: NonNegativeFloat = Field(1e-4, description="factor of the L2 regularisation of the weights")
     relative: bool = Field(
         False,
-        description="errors, and so huber_delta, in units of the standard deviation of the sample's own density, so "
-        "that light and thin samples count as heavy and thick ones do; l2 then wants to be smaller",
+        description="measure errors, and so huber_delta, in units of the standard deviation of each sample's density, "
+        "so that light and thin samples count as much as heavy and thick ones; l2 should then be smaller",
     )
 
 
 class Optimizer(Section):
-    learning_rate: PositiveFloat = Field(1e-4, description="base rate, of one rank")
-    beta_1: float = Field(0.9, ge=0, lt=1)
-    beta_2: float = Field(0.999, ge=0, lt=1)
-    epsilon: PositiveFloat = 1e-8
+    """Adam with layer-wise rates."""
+
+    learning_rate: PositiveFloat = Field(1e-4, description="base rate, for one rank")
+    beta_1: float = Field(0.9, ge=0, lt=1, description="decay of Adam's first moment")
+    beta_2: float = Field(0.999, ge=0, lt=1, description="decay of Adam's second moment")
+    epsilon: PositiveFloat = Field(1e-8, description="Adam's epsilon")
     lars: Literal["before", "after", "none"] = Field(
-        "before", description="layer-wise rates on the gradient before Adam (the paper), on Adam's update, or nowhere"
+        "before",
+        description="layer-wise rates: on the gradient, 'before' Adam (the paper), on the update, 'after' Adam, or "
+        "'none'",
     )
     lars_trust: PositiveFloat = Field(
-        1e-2, description="a layer's step as a part of its norm; 'after' and 'larc' want it larger, 1 is LAMB's"
+        1e-2,
+        description="ratio of a layer's step to its norm; 'after' and 'larc' need larger values, and 1 is LAMB's",
     )
-    layer_rates: Literal["lars", "larc"] = Field("lars", description="'larc' only ever makes a layer's step shorter")
+    layer_rates: Literal["lars", "larc"] = Field(
+        "lars", description="'lars' lengthens and shortens a layer's step; 'larc' only shortens it"
+    )
 
 
 class Schedule(Section):
-    """Linear warm-up from the base rate to `ranks` times it, then a staircase."""
+    """The learning rate: a linear warm-up from the base rate to `ranks` times it, then a staircase."""
 
-    scale_with_ranks: bool = True
-    warmup_epochs: NonNegativeFloat = 5
-    decay: float = Field(0.5, gt=0, le=1)
-    decay_every_epochs: PositiveFloat = 30
+    scale_with_ranks: bool = Field(True, description="multiply the base rate by the number of ranks")
+    warmup_epochs: NonNegativeFloat = Field(5, description="length of the warm-up, epochs")
+    decay: float = Field(0.5, gt=0, le=1, description="factor on the rate after each stair")
+    decay_every_epochs: PositiveFloat = Field(30, description="length of a stair, epochs")
 
 
 class Precision(Section):
-    compute: Literal["float32", "mixed_float16", "mixed_bfloat16"] = "float32"
-    initial_loss_scale: PositiveFloat = 2.0**15
+    """The number format of the computation, and the loss scale that 'mixed_float16' needs."""
+
+    compute: Literal["float32", "mixed_float16", "mixed_bfloat16"] = Field(
+        "float32", description="Keras' dtype policy; variables are float32 in all of them"
+    )
+    initial_loss_scale: PositiveFloat = Field(2.0**15, description="loss scale of the first step")
     loss_scaling: Literal["backoff", "logmax"] = Field(
         "backoff",
-        description="'backoff' halves the loss scale where a gradient overflows and doubles it after growth_steps; "
+        description="'backoff' halves the loss scale if a gradient overflows and doubles it after growth_steps; "
         "'logmax' sets it from the distribution of the largest gradients",
     )
     growth_steps: PositiveInt = Field(2000, description="finite steps after which 'backoff' doubles the loss scale")
 
 
 class Reduction(Section):
-    """How gradients are averaged over the ranks. What Horovod itself is told, it reads once, at its start."""
+    """How gradients are averaged over the ranks. Horovod reads its own settings once, when it starts."""
 
-    groups: NonNegativeInt = Field(8, description="gradient groups of equal bytes; 0 reduces tensor by tensor")
+    groups: NonNegativeInt = Field(
+        8, description="number of gradient groups of equal size in bytes; 0 reduces each tensor alone"
+    )
     grouping: Literal["bytes", "layer", "block", "list"] = Field(
-        "bytes", description="what one group holds: equal bytes, a layer, a dense block or transition, or group_list's"
+        "bytes",
+        description="contents of a group: equal numbers of bytes, a layer, a dense block or transition, or a group of "
+        "group_list",
     )
     group_list: tuple[tuple[str, ...], ...] = Field(
-        (), description="for grouping 'list': each group's patterns (*, ?) of variables' paths, as down1_*"
+        (), description="for grouping 'list': patterns (*, ?) of the variables' paths for each group, as down1_*"
     )
-    contiguous: bool = Field(False, description="a group travels as one buffer, not as a list of tensors")
-    hierarchical: bool = Field(False, description="within a node first, then between nodes (NCCL with MPI)")
-    compression: Literal["none", "fp16"] = "none"
-    lag: Literal[0, 1] = Field(0, description="1 updates with the previous step's gradients, averaged meanwhile")
+    contiguous: bool = Field(False, description="send a group as one buffer instead of a list of tensors")
+    hierarchical: bool = Field(
+        False, description="reduce within each node first, then between nodes (needs NCCL and MPI)"
+    )
+    compression: Literal["none", "fp16"] = Field("none", description="number format of gradients on the network")
+    lag: Literal[0, 1] = Field(
+        0, description="1 updates with the gradients of the previous step, which are averaged during the current one"
+    )
     synchronise: Literal["step", "epoch"] | PositiveInt = Field(
         "step",
-        description="'step' averages gradients in every step; a number k or 'epoch' is local SGD: ranks update by "
-        "themselves and average weights and moments every k steps, or when an epoch ends (which both do)",
+        description="'step' averages gradients in every step; a number k or 'epoch' is local SGD: ranks update "
+        "independently and average weights and moments every k steps, and at the end of each epoch",
     )
-    cache_capacity: NonNegativeInt = Field(4096, description="0 turns the response cache (bitvector) off")
-    fusion_threshold_mib: PositiveInt = 128
-    cycle_time_ms: PositiveFloat = 0.5
-    stall_warning_s: PositiveInt = 60
+    cache_capacity: NonNegativeInt = Field(
+        4096, description="entries of Horovod's response cache (bitvector); 0 turns it off"
+    )
+    fusion_threshold_mib: PositiveInt = Field(128, description="size of Horovod's fusion buffer, MiB")
+    cycle_time_ms: PositiveFloat = Field(0.5, description="period of Horovod's background thread, ms")
+    stall_warning_s: PositiveInt = Field(60, description="time after which Horovod warns of a rank that waits, s")
 
     @model_validator(mode="after")
     def _choices_fit(self) -> "Reduction":
@@ -137,26 +163,32 @@ class Reduction(Section):
 
     @property
     def local(self) -> bool:
-        """Whether ranks update by themselves between synchronisations."""
+        """Whether ranks update independently between synchronisations (local SGD)."""
         return self.synchronise != "step"
 
 
 class Checkpoints(Section):
-    """When a job writes down where it stands; it also does so when a signal stops it, and at the end."""
+    """When a job writes a checkpoint. It also writes one when a signal stops it, and at its end."""
 
-    every_epochs: PositiveInt = 1
-    every_steps: PositiveInt | None = Field(None, description="also within an epoch, counted from the job's first step")
-    every_seconds: PositiveFloat | None = Field(None, description="also where the last one is older than this")
-    keep: PositiveInt = 3
+    every_epochs: PositiveInt = Field(1, description="epochs between checkpoints")
+    every_steps: PositiveInt | None = Field(
+        None, description="steps between further checkpoints, counted from the job's first step"
+    )
+    every_seconds: PositiveFloat | None = Field(
+        None, description="age of the last checkpoint, s, at which a further one is written"
+    )
+    keep: PositiveInt = Field(3, description="number of checkpoints to keep")
 
 
 class Training(Section):
-    epochs: PositiveInt
-    batch_size: PositiveInt = Field(1, description="samples a rank and step")
+    """How a network is trained."""
+
+    epochs: PositiveInt = Field(description="number of passes over the training samples")
+    batch_size: PositiveInt = Field(1, description="samples per rank and step")
     samples: PositiveInt | None = Field(
         None,
-        description="at most this many training samples, the first in an order by hash, so that fewer are among more; "
-        "none: all",
+        description="largest number of training samples; none: all. They are the first in an order by hash, so a "
+        "smaller choice is part of a larger one",
     )
     inputs: Inputs = Inputs()
     loss: Loss = Loss()
@@ -166,14 +198,17 @@ class Training(Section):
     reduction: Reduction = Reduction()
     checkpoints: Checkpoints = Checkpoints()
     recompute: bool = Field(
-        False, description="dense blocks' stacks are made again in the backward pass: less memory for a little time"
+        False,
+        description="compute the stacks of dense blocks again in the backward pass: less memory for a little time",
     )
-    simulate_seconds: PositiveFloat | None = Field(None, description="time box for simulating what is missing")
+    simulate_seconds: PositiveFloat | None = Field(
+        None, description="time limit for simulating missing samples, s; none: no limit"
+    )
 
     @model_validator(mode="after")
-    def _checkpoints_find_ranks_alike(self) -> "Training":
-        within = self.checkpoints.every_steps or self.checkpoints.every_seconds
-        if within and (self.reduction.local or self.reduction.lag):
+    def _ranks_are_equal_at_checkpoints(self) -> "Training":
+        within_epoch = self.checkpoints.every_steps or self.checkpoints.every_seconds
+        if within_epoch and (self.reduction.local or self.reduction.lag):
             raise ValueError(
                 "checkpoints.every_steps and every_seconds need ranks that are alike after every step, which "
                 "reduction.lag and synchronise other than step leave to the ends of epochs: use every_epochs"

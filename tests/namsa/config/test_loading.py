@@ -54,13 +54,13 @@ def test_faults_are_named(path, override, message):
         load(path, [override])
 
 
-def test_every_fault_is_told_at_once(path):
+def test_all_faults_are_reported_at_once(path):
     with pytest.raises(InputError, match=r"energy_ev.*semiangle_mrad"):
         load(path, ["microscope.energy_ev=1", "microscope.semiangle_mrad=-1"])
 
 
 @pytest.mark.parametrize("text", ["- a\n", "a: [1", "{}"])
-def test_files_that_are_no_configuration(tmp_path, text):
+def test_files_without_a_configuration_are_refused(tmp_path, text):
     file = tmp_path / "bad.yaml"
     file.write_text(text)
     with pytest.raises(InputError):
@@ -69,11 +69,11 @@ def test_files_that_are_no_configuration(tmp_path, text):
         read_yaml(tmp_path / "absent.yaml")
 
 
-def test_samples_hash_knows_what_decides_a_samples_bits(path):
+def test_samples_hash_depends_on_what_determines_a_samples_bits(path):
     base = load(path).samples_hash()
-    for decisive in ("microscope.semiangle_mrad=21", "seed=1", "specimen.max_strain=0.01"):
-        assert load(path, [decisive]).samples_hash() != base
-    assert load(path, ["simulation.engine=auto"]).samples_hash() == base  # its default, said or not
+    for setting in ("microscope.semiangle_mrad=21", "seed=1", "specimen.max_strain=0.01"):
+        assert load(path, [setting]).samples_hash() != base
+    assert load(path, ["simulation.engine=auto"]).samples_hash() == base  # its default, written or not
     assert load(path, ["materials.limit=3", "data.directory=elsewhere"]).samples_hash() == base
 
 

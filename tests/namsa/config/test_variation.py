@@ -1,4 +1,4 @@
-"""What varies from sample to sample: ranges evenly covered, the same on every machine, and simulated as it is said."""
+"""Settings that vary from sample to sample: ranges are covered evenly, on every machine alike, and are simulated."""
 
 import math
 
@@ -9,11 +9,12 @@ from fake_samples import MATERIALS, config
 from pydantic import ValidationError
 
 from namsa.config.simulation import SimulationConfig
-from namsa.config.variation import GridVariation, RandomVariation, draw
+from namsa.config.variation import GridVariation, RandomVariation, draw_values
 from namsa.crystals.material import Material
-from namsa.dataset.estimate import count
-from namsa.dataset.manifest import build, config_hash, ensure, read
+from namsa.dataset.entries import build_entries
+from namsa.dataset.manifest import config_hash, ensure, read
 from namsa.dataset.simulate_entry import simulate_entry
+from namsa.dataset.workload import count_workload
 
 RANDOM = {
     "rule": "random",
@@ -27,7 +28,7 @@ DETECTOR = {"shape": [5, 7], "pixel_mrad": 6}
 
 def test_random_values_cover_their_ranges_evenly() -> None:
     variation = RandomVariation.model_validate(RANDOM)
-    drawn = [values for seed in range(500) for values in draw(variation, seed)]
+    drawn = [values for seed in range(500) for values in draw_values(variation, seed)]
     defocus = np.array([values["defocus_angstrom"] for values in drawn])
     tilts = np.array([values["specimen_tilt_mrad"] for values in drawn])
     dose = np.log10([values["dose_electrons_per_angstrom2"] for values in drawn])
@@ -43,15 +44,15 @@ def test_random_values_cover_their_ranges_evenly() -> None:
 def test_few_configurations_of_a_specimen_are_spread_out() -> None:
     variation = RandomVariation(rule="random", configurations=8, defocus_angstrom=(0, 80))
     for seed in range(20):
-        values = sorted(values["defocus_angstrom"] for values in draw(variation, seed))
+        values = sorted(values["defocus_angstrom"] for values in draw_values(variation, seed))
         assert np.diff(values) == pytest.approx([10] * 7, abs=0.011)
 
 
 def test_values_are_fixed_and_more_of_them_leave_the_first_alone() -> None:
     variation = RandomVariation.model_validate(RANDOM)
     more = variation.model_copy(update={"configurations": 37})
-    assert draw(more, 7)[:4] == draw(variation, 7) != draw(variation, 8)[:4]
-    assert draw(variation, 7)[0] == {
+    assert draw_values(more, 7)[:4] == draw_values(variation, 7) != draw_values(variation, 8)[:4]
+    assert draw_values(variation, 7)[0] == {
         "defocus_angstrom": 150.04,
         "specimen_tilt_mrad": [-5.645, 0.919],
         "dose_electrons_per_angstrom2": 4738.0,
@@ -60,7 +61,7 @@ def test_values_are_fixed_and_more_of_them_leave_the_first_alone() -> None:
 
 def test_a_grid_has_every_combination() -> None:
     grid = GridVariation(rule="grid", defocus_angstrom=(0, 50), beam_tilt_mrad=((0, 1), (2, 0), (0, 0)))
-    drawn = draw(grid, 0)
+    drawn = draw_values(grid, 0)
     assert len(drawn) == 6
     assert drawn[1] == {"defocus_angstrom": 0, "beam_tilt_mrad": [2, 0]}
 
@@ -71,21 +72,21 @@ def test_every_specimen_has_its_own_configurations(tmp_path) -> None:
     assert len(entries) == 4 * 12
     assert entries[1].id == "Cu-fcc-001-20A-v1"
     assert len({entry.seed for entry in entries}) == len({str(entry.varied) for entry in entries}) == 48
-    assert read(tmp_path) == entries == build(varied, MATERIALS)
-    assert build(config(seed=1, variation=RANDOM, detector=DETECTOR), MATERIALS)[0].varied != entries[0].varied
+    assert read(tmp_path) == entries == build_entries(varied, MATERIALS)
+    assert build_entries(config(seed=1, variation=RANDOM, detector=DETECTOR), MATERIALS)[0].varied != entries[0].varied
 
 
-def test_what_varies_decides_the_hashes_and_nothing_does_where_nothing_varies() -> None:
+def test_the_variation_changes_the_hashes_and_its_absence_does_not() -> None:
     plain, varied = config(detector=DETECTOR), config(detector=DETECTOR, variation=RANDOM)
     other = config(detector=DETECTOR, variation=RANDOM | {"defocus_angstrom": [-100, 301]})
     assert len({c.samples_hash() for c in (plain, varied, other)}) == 3
-    # As they were before there was a variation: datasets stay what they are.
+    # As before variations were added: the hashes of existing datasets do not change.
     assert config().samples_hash() == "8e7a582ad1c087c8"
     assert config_hash(config(), MATERIALS) == "6d8634a0166df3b9"
 
 
 @pytest.mark.parametrize(
-    ("sections", "says"),
+    ("sections", "message"),
     [
         ({"variation": {"rule": "grid"}}, "nothing varies"),
         ({"variation": RANDOM}, "must be a detector"),
@@ -97,8 +98,8 @@ def test_what_varies_decides_the_hashes_and_nothing_does_where_nothing_varies() 
         ({"variation": RANDOM | {"dose_electrons_per_angstrom2": [0, 1]}}, "greater than 0"),
     ],
 )
-def test_what_contradicts_itself_is_refused(sections, says) -> None:
-    with pytest.raises(ValidationError, match=says):
+def test_contradictory_settings_are_refused(sections, message) -> None:
+    with pytest.raises(ValidationError, match=message):
         config(**sections)
 
 
@@ -112,14 +113,14 @@ def test_a_sample_is_simulated_with_its_own_values() -> None:
     material = Material("MgO", "MgO", "Fm-3m", bulk("MgO", "rocksalt", 4.21, cubic=True), "test")
     given = RANDOM | {"beam_tilt_mrad": [1, 3], "defocus_angstrom": [-20, 20]}
     varied = SimulationConfig.model_validate(tree | {"variation": given})
-    entry = build(varied, [material])[2]
+    entry = build_entries(varied, [material])[2]
     sample = simulate_entry(varied, material, entry)
     p, own = sample.provenance, entry.varied
     assert p["varied"] == own
     assert p["aberrations"]["C10"] == -own["defocus_angstrom"]
     assert p["specimen_tilt_mrad"] == own["specimen_tilt_mrad"]
     assert p["config_hash"] == varied.samples_hash()
-    # By hand, all in one place, it is the same sample.
+    # The same values in the configuration itself give the same sample.
     y, x = own["beam_tilt_mrad"]
     by_hand = SimulationConfig.model_validate(
         tree
@@ -134,4 +135,4 @@ def test_a_sample_is_simulated_with_its_own_values() -> None:
     )
     assert np.array_equal(simulate_entry(by_hand, material, entry).cbed, sample.cbed)
     assert 1 <= math.hypot(y, x) <= 3
-    assert count(varied, material, entry) == count(by_hand, material, entry)
+    assert count_workload(varied, material, entry) == count_workload(by_hand, material, entry)
