@@ -1,148 +1,208 @@
-"""The factory: simulates what is missing from a dataset, this rank's share of it, into this rank's shard.
+"""The factory: simulates what is missing of one rank's share of a dataset, into that rank's shard.
 
-A rank's share follows from the manifest, the rank and the number of ranks alone, so that shares cover the manifest
-and do not overlap, whatever else happens; what lies in any shard already is not made again. So a run that was cut off
-goes on where it was, also with another number of ranks, and a sample's bits are the same whoever makes it and when.
+A rank's share follows from the manifest, the rank and the number of ranks alone. Shares cover the manifest and do not
+overlap. A sample that is in any shard is not simulated again. An interrupted run therefore continues where it stopped,
+also with another number of ranks, and a sample's bits do not depend on which rank simulates it, or when.
 
-A sample that cannot be made is written down with its reason (`failures`) and not replaced. Its failure follows from the
-configuration, so that no later run tries it again; deleting `failed-RANK.jsonl` makes them try.
+A sample that cannot be simulated is written down with its reason (`failures`) and not replaced. Its failure follows
+from the configuration, so that no later run tries it again; after `failed-RANK.jsonl` is deleted, runs try it again.
 
-Where a dataset is spread over nodes, `elsewhere.json` lists the samples that other nodes hold: they are not missing.
+If a dataset is spread over nodes, the samples that other nodes hold are not missing (`other_nodes`).
 """
 
-import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from namsa.config.loading import dump_yaml
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
-from namsa.crystals.select import select
-from namsa.dataset import disk_space as space
-from namsa.dataset import manifest, records, shards
+from namsa.crystals.select import select_materials
+from namsa.dataset import disk_space, manifest, other_nodes, records, shards
+from namsa.dataset.entry import Entry
 from namsa.dataset.failures import append_failure, read_failures
-from namsa.dataset.manifest import Entry
-from namsa.dataset.sharing import share
+from namsa.dataset.sharing import ONE_RANK, RankLayout, share
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.errors import InputError, WorkError
 from namsa.files import make_folder, write_text_atomic
 from namsa.sample import Sample
 
-ELSEWHERE = "elsewhere.json"
+Simulate = Callable[[SimulationConfig, Material, Entry], Sample]
+
+
+@dataclass(frozen=True)
+class RunLimits:
+    """Where a run stops before its share is complete.
+
+    Attributes:
+        samples: The largest number of samples to simulate. `None`: all.
+        seconds: The time after which no simulation starts. `None`: unlimited.
+    """
+
+    samples: int | None = None
+    seconds: float | None = None
+
+    def check(self) -> None:
+        """Raises InputError for limits below 0, in terms of the command line's options."""
+        for option, limit in (("--limit", self.samples), ("--time-limit", self.seconds)):
+            if limit is not None and not limit >= 0:  # not-a-number included
+                raise InputError(f"{option} is {limit}; it must be 0 or more")
+
+
+UNLIMITED = RunLimits()
+
+
+class ProductionSummary(TypedDict):
+    """What a run did; JSON types. `written` to `remaining` are counts of the rank's share and sum to it.
+
+    Attributes:
+        rank: The rank.
+        size: The number of ranks.
+        written: Samples that this run simulated.
+        present: Samples that were in a shard before.
+        skipped: Entries for which no supercell can be built.
+        failed: Samples that could not be simulated, in this run or before.
+        remaining: Samples that a limit left out.
+        seconds: Duration of the run.
+        bytes: Size of the records that this run wrote.
+        time_limit_reached: Whether the run stopped because its time was over.
+    """
+
+    rank: int
+    size: int
+    written: int
+    present: int
+    skipped: int
+    failed: int
+    remaining: int
+    seconds: float
+    bytes: int
+    time_limit_reached: bool
 
 
 def produce(
     config: SimulationConfig,
     directory: Path,
-    rank: int = 0,
-    size: int = 1,
+    layout: RankLayout = ONE_RANK,
+    limits: RunLimits = UNLIMITED,
     *,
-    local_size: int = 1,
-    limit: int | None = None,
-    time_limit_s: float | None = None,
     on_sample: Callable[[int, int], None] = lambda done, total: None,
-    simulate: Callable[[SimulationConfig, Material, Entry], Sample] = simulate_entry,
-) -> dict[str, Any]:
-    """Makes what is missing of this rank's share, at most `limit` samples, starting none after `time_limit_s`.
+    simulate: Simulate = simulate_entry,
+) -> ProductionSummary:
+    """Simulates the missing samples of this rank's share.
 
-    local_size: ranks that write to the same disk, so that it is foreseen where it does not hold what they will make
-    on_sample: told (done, total) after each sample
+    Args:
+        config: The configuration of the dataset.
+        directory: The dataset's folder.
+        layout: The rank, the number of ranks, and how many of them write to the same disk. With the latter, a disk
+            that is too small is noticed before the first sample.
+        limits: Where to stop early.
+        on_sample: Called as `on_sample(done, total)` after each sample.
+        simulate: Makes a sample of the configuration, a material and an entry.
 
-    Returns {"rank", "size", "written", "present", "skipped", "failed", "remaining", "seconds", "bytes",
-    "time_limit_reached"}; written to remaining are of this rank's share and sum to it.
+    Returns:
+        Counts of the rank's share.
 
-    Raises InputError for limits below 0 and where the directory holds another configuration's samples, and WorkError
-    where it cannot be written, or has no room for what is to be made in an unlimited time; what was committed stays.
+    Raises:
+        InputError: If a limit is below 0, or the directory holds samples of another configuration.
+        WorkError: If the directory cannot be written, or has no room for the samples of a run without time limit.
+            Committed samples are kept.
     """
     start = time.monotonic()
-    for name, limit_ in (("--limit", limit), ("--time-limit", time_limit_s)):
-        if limit_ is not None and not limit_ >= 0:  # nor is not-a-number
-            raise InputError(f"{name} is {limit_}; it must be 0 or more")
+    limits.check()
     make_folder(directory)
-    materials = {material.name: material for material in select(config.materials)}
-    mine = share(manifest.ensure(directory, config, tuple(materials.values())), rank, size)
+    materials = {material.name: material for material in select_materials(config.materials)}
+    entries = share(manifest.ensure(directory, config, tuple(materials.values())), layout.rank, layout.size)
     samples_hash = config.samples_hash()
-    present, known = _present(directory, samples_hash), read_failures(directory, samples_hash)
-    failed = known.keys() - present
-    feasible = [entry for entry in mine if not entry.skipped]
+    present, failures = _present_ids(directory, samples_hash), read_failures(directory, samples_hash)
+    failed = failures.keys() - present
+    feasible = [entry for entry in entries if not entry.skipped]
     missing = [entry for entry in feasible if entry.id not in present and entry.id not in failed]
-    todo, out_of_time = missing[:limit], False
-    written: list[int] = []
-    newly_failed: list[str] = []
-
-    def fail(entry: Entry, error: Exception) -> None:
-        append_failure(directory, rank, samples_hash, entry.id, error)
-        newly_failed.append(entry.id)
-
-    def store(entry: Entry, sample: Sample) -> None:
-        try:
-            record = records.encode(sample, config.data.dtype)
-        except (WorkError, MemoryError) as error:
-            fail(entry, error)
-        else:
-            writer.put(entry.id, record)
-            written.append(len(record))
-
-    if todo:
-        expected = space.expected_bytes(config, materials, todo)
-        space.check(directory, expected, local_size, time_limited=time_limit_s is not None)
-        write_text_atomic(directory / "config.yaml", dump_yaml(config))
-        # One sample is stored while the next is simulated; a second that is done waits, so that memory stays bounded.
-        with (
-            shards.Writer(shards.shard_path(directory, rank), config.data.samples_per_commit, 2 * expected) as writer,
-            ThreadPoolExecutor(1) as pool,
-        ):
-            stored: Future[None] | None = None
-            for done, entry in enumerate(todo, start=1):
-                out_of_time = time_limit_s is not None and time.monotonic() - start >= time_limit_s
-                if out_of_time:
-                    break
-                try:
-                    sample = simulate(config, materials[entry.material], entry)
-                except (InputError, WorkError, MemoryError) as error:
-                    fail(entry, error)
-                else:
-                    if stored:
-                        stored.result()
-                    stored = pool.submit(store, entry, sample)
-                on_sample(done, len(todo))
-            if stored:
-                stored.result()
-
+    run = _Run(config, materials, directory, layout, samples_hash, start, limits.seconds, on_sample, simulate)
+    if todo := missing[: limits.samples]:
+        run.simulate_entries(todo)
     return {
-        "rank": rank,
-        "size": size,
-        "written": len(written),
+        "rank": layout.rank,
+        "size": layout.size,
+        "written": len(run.record_bytes),
         "present": sum(entry.id in present for entry in feasible),
-        "skipped": len(mine) - len(feasible),
-        "failed": sum(entry.id in failed for entry in feasible) + len(newly_failed),
-        "remaining": len(missing) - len(written) - len(newly_failed),
+        "skipped": len(entries) - len(feasible),
+        "failed": sum(entry.id in failed for entry in feasible) + len(run.failed),
+        "remaining": len(missing) - len(run.record_bytes) - len(run.failed),
         "seconds": round(time.monotonic() - start, 3),
-        "bytes": sum(written),
-        "time_limit_reached": out_of_time,
+        "bytes": sum(run.record_bytes),
+        "time_limit_reached": run.time_limit_reached,
     }
 
 
-def _present(directory: Path, samples_hash: str) -> frozenset[str]:
+@dataclass
+class _Run:
+    """One call of `produce`. The lists are appended to by two threads: one simulates, one stores."""
+
+    config: SimulationConfig
+    materials: Mapping[str, Material]
+    directory: Path
+    layout: RankLayout
+    samples_hash: str
+    start: float
+    time_limit_s: float | None
+    on_sample: Callable[[int, int], None]
+    simulate: Simulate
+    record_bytes: list[int] = field(default_factory=list)
+    failed: list[str] = field(default_factory=list)
+    time_limit_reached: bool = False
+
+    def simulate_entries(self, entries: Sequence[Entry]) -> None:
+        """Simulates and stores the entries, in order, until the time is over."""
+        expected_bytes = disk_space.expected_bytes(self.config, self.materials, entries)
+        time_limited = self.time_limit_s is not None
+        disk_space.check(self.directory, expected_bytes, self.layout.local_size, time_limited=time_limited)
+        write_text_atomic(self.directory / "config.yaml", dump_yaml(self.config))
+        path, per_commit = shards.shard_path(self.directory, self.layout.rank), self.config.data.samples_per_commit
+        # One sample is stored while the next is simulated. A second finished sample waits, so that memory is bounded.
+        with shards.Writer(path, per_commit, 2 * expected_bytes) as writer, ThreadPoolExecutor(1) as pool:
+            stored: Future[None] | None = None
+            for done, entry in enumerate(entries, start=1):
+                if time_limited and time.monotonic() - self.start >= (self.time_limit_s or 0):
+                    self.time_limit_reached = True
+                    break
+                try:
+                    sample = self.simulate(self.config, self.materials[entry.material], entry)
+                except (InputError, WorkError, MemoryError) as error:
+                    self._fail(entry, error)
+                else:
+                    if stored:
+                        stored.result()
+                    stored = pool.submit(self._store, writer, entry, sample)
+                self.on_sample(done, len(entries))
+            if stored:
+                stored.result()
+
+    def _store(self, writer: shards.Writer, entry: Entry, sample: Sample) -> None:
+        """Encodes and writes a sample."""
+        try:
+            record = records.encode(sample, self.config.data.dtype)
+        except (WorkError, MemoryError) as error:
+            self._fail(entry, error)
+        else:
+            writer.put(entry.id, record)
+            self.record_bytes.append(len(record))
+
+    def _fail(self, entry: Entry, error: Exception) -> None:
+        """Writes down that a sample could not be made."""
+        append_failure(self.directory, self.layout.rank, self.samples_hash, entry.id, error)
+        self.failed.append(entry.id)
+
+
+def _present_ids(directory: Path, samples_hash: str) -> frozenset[str]:
+    """Returns the samples that are in a shard, here or on another node."""
     with shards.Dataset(directory) as dataset:
         if dataset.config_hash not in (None, samples_hash):
             raise InputError(
                 f"{directory} holds samples of configuration {dataset.config_hash}, and this is {samples_hash}: "
                 "give it a directory of its own"
             )
-        return frozenset(dataset.ids) | elsewhere(directory, samples_hash)
-
-
-def elsewhere(directory: Path, samples_hash: str) -> frozenset[str]:
-    """The samples that other nodes hold. Raises WorkError where their list is damaged."""
-    path = directory / ELSEWHERE
-    if not path.exists():
-        return frozenset()
-    try:
-        listed = json.loads(path.read_text(encoding="utf-8"))
-        return frozenset(listed["ids"]) if listed["config_hash"] == samples_hash else frozenset()
-    except (OSError, ValueError, TypeError, KeyError):
-        raise WorkError(f"{path} cannot be read or is damaged: stage the dataset again") from None
+        return frozenset(dataset.ids) | other_nodes.read_ids(directory, samples_hash)

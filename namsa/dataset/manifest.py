@@ -1,160 +1,114 @@
-"""The list of all samples of a dataset with their splits, fixed before the first is simulated.
+"""The manifest: the list of all samples of a dataset with their splits, fixed before the first is simulated.
 
-`manifest.jsonl` holds a header line, then one line an entry. The header carries a digest of all the rest, so that a
-list that was cut short or edited is an error rather than another dataset; and a hash of all that decides the list, so
-that a directory belongs to one configuration.
+`manifest.jsonl` holds a header line, then one line per entry. The header carries a digest of all the rest, so that a
+list that was cut short or edited is an error rather than another dataset. It also carries a hash of all that decides
+the list, so that a directory belongs to one configuration.
 """
 
 import hashlib
 import json
-import math
 import warnings
-from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import NotRequired, TypedDict
 
 import numpy as np
 import xxhash
-from threadpoolctl import threadpool_limits
 
 from namsa.checks import SimulationWarning
-from namsa.config.instrument import Specimen
 from namsa.config.materials import Split
 from namsa.config.simulation import SimulationConfig
-from namsa.config.variation import Varied, draw
 from namsa.crystals.material import Material
-from namsa.crystals.orient import Fit, Rectangles, fit, rectangles
-from namsa.dataset.splits import SPLITS, SplitName, assign
+from namsa.dataset.entries import build_entries
+from namsa.dataset.entry import Entry
+from namsa.dataset.splits import SPLITS, SplitName
 from namsa.errors import InputError
 from namsa.files import write_text_atomic
-from namsa.physics.grid import fast_shape
-from namsa.physics.potential import slice_count
 
 FILE_NAME = "manifest.jsonl"
 FORMAT, VERSION = "namsa-manifest", 1
 
 
-@dataclass(frozen=True)
-class Entry:
-    """One sample to simulate.
+class Header(TypedDict):
+    """The manifest's first line, without its digest.
 
-    id: readable, unique and stable; the key of its record
-    zone_axis: (u, v, w) along the beam
-    thickness_angstrom: the wanted one; a supercell has a whole number of repeats
-    seed: of all that is random in the sample
-    skipped: why no supercell can be built; such an entry is never simulated
-    source: the kind of source of its material, as in `crystal.Material`; "" in manifests that do not say
-    varied: the microscope's values of this sample alone, by name, with units in the names (`variation`)
-    cost: slices × pixels of the grid × probes, by which ranks share the work; 0 where it is not known
+    Attributes:
+        format: "namsa-manifest".
+        version: The version of the format.
+        name: The name of the configuration that wrote it.
+        config_hash: Changes with any value that decides the list or a sample; see `config_hash`.
+        samples_hash: Changes with any value that decides a sample's bits; see `SimulationConfig.samples_hash`.
+        entries: Number of entries.
+        samples: Number of entries that can be built.
+        skipped: Number of entries that cannot be built.
+        materials: Number of materials with samples.
+        splits: Number of samples by split.
+        merged: Names and sources of the crystals that were merged into a material, by its name. Absent if none were.
     """
 
-    id: str
-    material: str
-    formula: str
-    space_group: str
-    zone_axis: tuple[int, int, int]
-    thickness_angstrom: float
-    seed: int
-    split: SplitName
-    skipped: str | None = None
-    source: str = ""
-    varied: Varied = field(default_factory=dict)
-    cost: int = 0
-
-
-@threadpool_limits.wrap(limits=1, user_api="blas")  # matrices of a few hundred rows: more threads only wait
-def build(config: SimulationConfig, materials: Sequence[Material]) -> tuple[Entry, ...]:
-    """Every material along every zone axis at every thickness, with every configuration of the microscope.
-
-    What cannot be built has its reason in `skipped`. Raises InputError where two entries would have the same id.
-    """
-    entries = []
-    for material, split in zip(materials, assign(materials, config.split), strict=True):
-        for zone_axis in config.specimen.zone_axes:
-            for thickness, reason, cost in _specimens(config, material, zone_axis):
-                specimen = f"{material.name}-{''.join(map(str, zone_axis))}-{thickness:g}A"
-                for suffix, varied in _microscopes(config, specimen):
-                    entry = Entry(
-                        specimen + suffix,
-                        material.name,
-                        material.formula,
-                        material.space_group,
-                        zone_axis,
-                        thickness,
-                        _seed(config, specimen + suffix),
-                        split,
-                        reason,
-                        material.kind,
-                        varied,
-                        cost,
-                    )
-                    entries.append(entry)
-    repeated, times = Counter(entry.id for entry in entries).most_common(1)[0]
-    if times > 1:
-        raise InputError(f"{times} samples would be named {repeated}: give each material, zone axis, thickness once")
-    return tuple(entries)
-
-
-def _microscopes(config: SimulationConfig, specimen: str) -> list[tuple[str, Varied]]:
-    """The ending of the id and the microscope's own values, of each sample of a specimen."""
-    if not config.variation:
-        return [("", {})]
-    return [(f"-v{i}", varied) for i, varied in enumerate(draw(config.variation, _seed(config, specimen)))]
-
-
-def _seed(config: SimulationConfig, name: str) -> int:
-    return int.from_bytes(_sha256(f"{config.seed} {name}")[:6], "big")
+    format: str
+    version: int
+    name: str
+    config_hash: str
+    samples_hash: str
+    entries: int
+    samples: int
+    skipped: int
+    materials: int
+    splits: dict[SplitName, int]
+    merged: NotRequired[Mapping[str, Sequence[str]]]
 
 
 def ensure(directory: Path, config: SimulationConfig, materials: Sequence[Material]) -> tuple[Entry, ...]:
-    """The entries of the manifest in `directory`; where there is none, it is built and written first.
+    """Returns the entries of the manifest in `directory`. If there is no manifest, builds and writes it first.
 
-    Any number of ranks may call this at once: all build the same list, and the first to finish it provides the file.
-    Raises InputError where the manifest there is of another configuration, and as `build` and `read` do.
+    Any number of ranks may call this at once: all build the same list, and the first to finish writes the file.
+
+    Args:
+        directory: The dataset's folder.
+        config: The configuration of the dataset.
+        materials: Its materials.
+
+    Raises:
+        InputError: If the manifest belongs to another configuration, or as `build_entries` and `read` raise it.
     """
-    path, wanted = directory / FILE_NAME, config_hash(config, materials)
+    path, requested_hash = directory / FILE_NAME, config_hash(config, materials)
     if not path.exists():
-        write_text_atomic(path, _text(config, wanted, build(config, materials), materials), replace=False)
+        text = _text(config, requested_hash, build_entries(config, materials), materials)
+        write_text_atomic(path, text, replace=False)
     header, entries = _read(path)
-    if header["config_hash"] != wanted:
+    if header["config_hash"] != requested_hash:
         doubt = " (does materials.generator give the same every time?)" if config.materials.generator else ""
         raise InputError(
             f"{directory} holds the dataset of configuration {header['config_hash']} ({header['name']}), and this is "
-            f"{wanted} ({config.name}): give it a directory of its own, or delete {directory} to start anew{doubt}"
+            f"{requested_hash} ({config.name}): give it a directory of its own, or delete {directory} to start "
+            f"anew{doubt}"
         )
     return entries
 
 
 def read(directory: Path) -> tuple[Entry, ...]:
-    """The entries of the manifest in `directory`.
+    """Returns the entries of the manifest in `directory`.
 
-    Raises InputError where there is none, or it was cut short, edited, or written by a newer version.
+    Raises:
+        InputError: If there is none, or it was cut short, edited, or written by a newer version.
     """
     return _read(directory / FILE_NAME)[1]
 
 
+def read_header(directory: Path) -> Header:
+    """Returns the manifest's first line: counts, hashes, and samples by split. Raises as `read` does."""
+    return _read(directory / FILE_NAME)[0]
+
+
 def present(directory: Path, ids: Collection[str]) -> list[Entry]:
-    """Those entries of `read` whose samples are there, by their `ids`."""
-    there = frozenset(ids)
-    return [entry for entry in read(directory) if entry.id in there]
-
-
-def spread(entries: Sequence[Entry], most: int) -> list[Entry]:
-    """About `most` of `entries`, as many of each thickness and one at least, from their first to their last."""
-    thicknesses = sorted({entry.thickness_angstrom for entry in entries})
-    share = -(-most // max(1, len(thicknesses)))
-    chosen: list[Entry] = []
-    for thickness in thicknesses:
-        alike = [entry for entry in entries if entry.thickness_angstrom == thickness]
-        places = np.linspace(0, len(alike) - 1, min(share, len(alike))).round().astype(int)
-        chosen += [alike[place] for place in places]
-    return chosen
+    """Returns those entries of the manifest in `directory` whose id is among `ids`. Raises as `read` does."""
+    present_ids = frozenset(ids)
+    return [entry for entry in read(directory) if entry.id in present_ids]
 
 
 def config_hash(config: SimulationConfig, materials: Sequence[Material]) -> str:
-    """16 hex digits that change with any value that decides the list or a sample, a crystal's atoms among them."""
+    """Returns 16 hex digits that change with any value that decides the list or a sample, atoms included."""
     decisive = [
         config.samples_hash(),
         config.seed,
@@ -163,19 +117,24 @@ def config_hash(config: SimulationConfig, materials: Sequence[Material]) -> str:
         config.specimen.thickness_angstrom,
         [[material.name, material.formula, _atoms_hash(material)] for material in materials],
     ]
-    return _sha256(json.dumps(decisive)).hex()[:16]
+    return _sha256(json.dumps(decisive))[:16]
 
 
-def _atoms_hash(material: Material) -> str:
-    atoms = material.atoms
-    lengths = np.concatenate([np.asarray(atoms.cell), atoms.positions])
-    occupancies = np.asarray(atoms.arrays.get("occupancy", np.ones(len(atoms))))
-    # Rounded: the last digits of a position may depend on the machine that worked it out.
-    rounded = [(np.round(values, 5) + 0.0).tolist() for values in (lengths, occupancies)]
-    return _sha256(json.dumps([atoms.numbers.tolist(), rounded])).hex()
+def empty_splits(entries: Sequence[Entry], split: Split) -> str | None:
+    """Returns a warning if a split with a fraction above 0 has none of `entries`, else `None`."""
+    empty = [name for name in SPLITS if getattr(split, name) > 0 and not any(entry.split == name for entry in entries)]
+    if not empty:
+        return None
+    shares = " and ".join(f"{name} ({getattr(split, name):.0%})" for name in empty)
+    settings = " and ".join(f"split.{name}" for name in empty)
+    by = f"{split.by}, and there are {len({entry.formula for entry in entries})} formulas"
+    return f"no sample is in {shares}: splits are by {by}: add some, or raise {settings}"
 
 
-def _text(config: SimulationConfig, wanted: str, entries: tuple[Entry, ...], materials: Sequence[Material]) -> str:
+def _text(
+    config: SimulationConfig, requested_hash: str, entries: tuple[Entry, ...], materials: Sequence[Material]
+) -> str:
+    """Returns the manifest's content. Raises InputError for a list that cannot be trained on."""
     feasible = [entry for entry in entries if not entry.skipped]
     if not feasible:
         raise InputError(f"none of the {len(entries)} samples can be built; {entries[0].id}: {entries[0].skipped}")
@@ -184,14 +143,14 @@ def _text(config: SimulationConfig, wanted: str, entries: tuple[Entry, ...], mat
         raise InputError(
             f"all {len(feasible)} samples are held out (splits are by formula): add materials, or raise split.train"
         )
-    if said := empty_splits(feasible, config.split):
-        warnings.warn(said, SimulationWarning, stacklevel=3)
-    body = "".join(json.dumps(_written(entry), ensure_ascii=False) + "\n" for entry in entries)
-    header = {
+    if warning := empty_splits(feasible, config.split):
+        warnings.warn(warning, SimulationWarning, stacklevel=3)
+    body = "".join(entry.to_json() + "\n" for entry in entries)
+    header: Header = {
         "format": FORMAT,
         "version": VERSION,
         "name": config.name,
-        "config_hash": wanted,
+        "config_hash": requested_hash,
         "samples_hash": config.samples_hash(),
         "entries": len(entries),
         "samples": len(feasible),
@@ -201,26 +160,11 @@ def _text(config: SimulationConfig, wanted: str, entries: tuple[Entry, ...], mat
     }
     if merged := {material.name: material.merged for material in materials if material.merged}:
         header["merged"] = merged
-    return json.dumps(header | {"digest": _digest(header, body)}, ensure_ascii=False) + "\n" + body
+    return json.dumps({**header, "digest": _digest(header, body)}, ensure_ascii=False) + "\n" + body
 
 
-def empty_splits(entries: Sequence[Entry], split: Split) -> str | None:
-    """What to say where a split that should have some of `entries` has none."""
-    empty = [name for name in SPLITS if getattr(split, name) > 0 and not any(entry.split == name for entry in entries)]
-    if not empty:
-        return None
-    shares = " and ".join(f"{name} ({getattr(split, name):.0%})" for name in empty)
-    raised = " and ".join(f"split.{name}" for name in empty)
-    by = f"{split.by}, and there are {len({entry.formula for entry in entries})} formulas"
-    return f"no sample is in {shares}: splits are by {by}: add some, or raise {raised}"
-
-
-def read_header(directory: Path) -> dict[str, Any]:
-    """The manifest's first line: counts, hashes, and samples by split. Raises as `read` does."""
-    return _read(directory / FILE_NAME)[0]
-
-
-def _read(path: Path) -> tuple[dict[str, Any], tuple[Entry, ...]]:
+def _read(path: Path) -> tuple[Header, tuple[Entry, ...]]:
+    """Returns the header and the entries of a manifest, after its digest was compared."""
     try:
         first, _, body = path.read_text(encoding="utf-8").partition("\n")
     except FileNotFoundError:
@@ -244,73 +188,23 @@ def _read(path: Path) -> tuple[dict[str, Any], tuple[Entry, ...]]:
             f"{path} was cut short or edited since it was written ({len(lines)} entries of {header.get('entries')}): "
             "delete it, and the next run writes it again"
         )
-    return header, tuple(_entry(line) for line in lines)
+    return header, tuple(Entry.from_json(line) for line in lines)
 
 
-def _digest(header: dict[str, Any], body: str) -> str:
+def _digest(header: Header, body: str) -> str:
+    """Returns the digest of the header, without its own, and of all entries."""
     return xxhash.xxh3_128_hexdigest((json.dumps(header, ensure_ascii=False) + body).encode())
 
 
-def _written(entry: Entry) -> dict[str, Any]:
-    values = asdict(entry)
-    return values if entry.varied else {key: value for key, value in values.items() if key != "varied"}
+def _atoms_hash(material: Material) -> str:
+    """Returns a hash of the crystal's cell, elements, positions and occupancies."""
+    atoms = material.atoms
+    lengths = np.concatenate([np.asarray(atoms.cell), atoms.positions])
+    occupancies = np.asarray(atoms.arrays.get("occupancy", np.ones(len(atoms))))
+    # Rounded: the last digits of a computed position may depend on the machine.
+    rounded = [(np.round(values, 5) + 0.0).tolist() for values in (lengths, occupancies)]
+    return _sha256(json.dumps([atoms.numbers.tolist(), rounded]))
 
 
-def _entry(line: str) -> Entry:
-    values = json.loads(line)
-    return Entry(**values | {"zone_axis": tuple(values["zone_axis"])})
-
-
-def _specimens(
-    config: SimulationConfig, material: Material, zone_axis: tuple[int, int, int]
-) -> Iterator[tuple[float, str | None, int]]:
-    """Each thickness with its cost, or why there is none: it cannot be built, or it would be one of those before."""
-    specimen = config.specimen
-    try:
-        found = rectangles(material.atoms, zone_axis, specimen.max_strain)
-    except InputError as error:
-        yield from ((thickness, str(error), 0) for thickness in specimen.thickness_angstrom)
-        return
-    thickest, too_thick, reason = _thickest(found, specimen)
-    first: dict[int, float] = {}
-    for thickness in specimen.thickness_angstrom:
-        repeats = found.repeats(thickness)
-        same = first.setdefault(repeats, thickness)
-        if thickest is None or thickness >= too_thick:
-            yield thickness, reason, 0
-        elif same != thickness:
-            period = f"{repeats} × the crystal's period of {found.repeat_angstrom:.2f} Å"
-            yield thickness, f"{thickness:g} Å is {period}, and so is {same:g} Å", 0
-        else:
-            yield thickness, None, _cost(config, thickest, repeats * found.repeat_angstrom)
-
-
-def _thickest(found: Rectangles, specimen: Specimen) -> tuple[Fit | None, float, str | None]:
-    """The thickest supercell, the smallest thickness with too many atoms, infinite where none has, and what is said.
-
-    What can be built at one thickness can be at every smaller one, so that mostly only the largest is tried.
-    """
-    too_thick, reason = math.inf, None
-    for thickness in sorted(set(specimen.thickness_angstrom), reverse=True):
-        try:
-            return fit(found, specimen.lateral_angstrom, thickness, specimen.max_atoms), too_thick, reason
-        except InputError as error:
-            too_thick, reason = thickness, str(error)
-    return None, too_thick, reason
-
-
-def _cost(config: SimulationConfig, like: Fit, depth_angstrom: float) -> int:
-    """The cost of a specimen like `like`, of another depth; which supercell fits best may change with it.
-
-    It leaves out what is the same for all samples, and the number of atoms, which says less about the time than the
-    pixels do: on configs/summit.yaml, the busiest of 16 ranks has 4 to 10% more than the mean, by atoms × slices 17%.
-    """
-    lx, ly, _ = like.lengths_angstrom
-    settings = config.simulation
-    ny, nx = settings.grid_shape or fast_shape((ly, lx), settings.sampling_angstrom or 0.0)
-    probes = math.prod(config.scan.shape or (1, 1))
-    return slice_count(depth_angstrom, settings.slice_thickness_angstrom) * ny * nx * probes
-
-
-def _sha256(text: str) -> bytes:
-    return hashlib.sha256(text.encode()).digest()
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

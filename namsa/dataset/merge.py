@@ -7,8 +7,8 @@ from typing import Any
 
 from namsa.dataset import disk_space as space
 from namsa.dataset import manifest
+from namsa.dataset.entry import Entry
 from namsa.dataset.failures import copy_failures
-from namsa.dataset.manifest import Entry
 from namsa.dataset.shards import Dataset, Writer, shard_path, shard_paths
 from namsa.errors import InputError
 from namsa.files import make_folder, write_text_atomic

@@ -1,78 +1,124 @@
-"""How a dataset's samples are spread over splits, and in them over elements, symmetries, thicknesses and the rest.
+"""How a dataset's samples are spread over splits, and within them over elements, symmetries, thicknesses and the rest.
 
-Counts are of samples, but for materials and formulas.
+All counts are counts of samples, except those of materials and formulas.
 """
 
 import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any
+from typing import TypedDict
 
 import spglib
 
-from namsa.dataset.manifest import SPLITS, Entry
+from namsa.dataset.entry import Entry
+from namsa.dataset.splits import SPLITS
 
-Tree = dict[str, Any]
 Counts = dict[str, int]  # by split
-SYSTEMS = ("triclinic", "monoclinic", "orthorhombic", "tetragonal", "trigonal", "hexagonal", "cubic")
-LAST = (2, 15, 74, 142, 167, 194, 230)  # space group of each
-MOST = 12  # values of one kind that are told to a reader
+CRYSTAL_SYSTEMS = ("triclinic", "monoclinic", "orthorhombic", "tetragonal", "trigonal", "hexagonal", "cubic")
+LAST_SPACE_GROUPS = (2, 15, 74, 142, 167, 194, 230)  # the last space group of each crystal system
+TABLE_VALUES = 12  # values per row of the table
 
 
-def strata(entries: Sequence[Entry]) -> Tree:
-    """Counts by split of what `entries` are of; JSON types. Entries that cannot be built are left out."""
-    made = [entry for entry in entries if not entry.skipped]
+class Strata(TypedDict):
+    """Counts by split; JSON types.
+
+    Attributes:
+        samples: Samples.
+        materials: Materials.
+        formulas: Formulas.
+        sources: Samples by kind of source.
+        crystal_systems: Samples by crystal system.
+        space_groups: Samples by Hermann–Mauguin symbol.
+        elements: Samples by element; a sample counts for each of its elements.
+        elements_not_in_train: Elements of which no sample is in the training split.
+        thickness_angstrom: Samples by requested thickness, Å, as text.
+        zone_axes: Samples by zone axis, as "[u v w]".
+    """
+
+    samples: Counts
+    materials: Counts
+    formulas: Counts
+    sources: dict[str, Counts]
+    crystal_systems: dict[str, Counts]
+    space_groups: dict[str, Counts]
+    elements: dict[str, Counts]
+    elements_not_in_train: list[str]
+    thickness_angstrom: dict[str, Counts]
+    zone_axes: dict[str, Counts]
+
+
+def count_strata(entries: Sequence[Entry]) -> Strata:
+    """Counts by split what `entries` consist of. Entries that cannot be built are left out."""
+    feasible = [entry for entry in entries if not entry.skipped]
     systems = _crystal_systems()
 
-    def counted(values: Callable[[Entry], Iterable[str]]) -> dict[str, Counts]:
-        found: dict[str, Counts] = defaultdict(lambda: dict.fromkeys(SPLITS, 0))
-        for entry in made:
+    def counts_by(values: Callable[[Entry], Iterable[str]]) -> dict[str, Counts]:
+        counts: dict[str, Counts] = defaultdict(lambda: dict.fromkeys(SPLITS, 0))
+        for entry in feasible:
             for value in values(entry):
-                found[value][entry.split] += 1
-        return dict(sorted(found.items()))
+                counts[value][entry.split] += 1
+        return dict(sorted(counts.items()))
 
-    elements = counted(lambda entry: set(re.findall("[A-Z][a-z]?", entry.formula)))
-    thicknesses = counted(lambda entry: [f"{entry.thickness_angstrom:g}"])
+    elements = counts_by(lambda entry: set(re.findall("[A-Z][a-z]?", entry.formula)))
+    thicknesses = counts_by(lambda entry: [f"{entry.thickness_angstrom:g}"])
     return {
-        "samples": {split: sum(entry.split == split for entry in made) for split in SPLITS},
-        "materials": {split: len({e.material for e in made if e.split == split}) for split in SPLITS},
-        "formulas": {split: len({e.formula for e in made if e.split == split}) for split in SPLITS},
-        "sources": counted(lambda entry: [entry.source or "unknown"]),
-        "crystal_systems": counted(lambda entry: [systems.get(entry.space_group, "unknown")]),
-        "space_groups": counted(lambda entry: [entry.space_group]),
+        "samples": {split: sum(entry.split == split for entry in feasible) for split in SPLITS},
+        "materials": {split: len({e.material for e in feasible if e.split == split}) for split in SPLITS},
+        "formulas": {split: len({e.formula for e in feasible if e.split == split}) for split in SPLITS},
+        "sources": counts_by(lambda entry: [entry.source or "unknown"]),
+        "crystal_systems": counts_by(lambda entry: [systems.get(entry.space_group, "unknown")]),
+        "space_groups": counts_by(lambda entry: [entry.space_group]),
         "elements": elements,
         "elements_not_in_train": [element for element, counts in elements.items() if not counts["train"]],
         "thickness_angstrom": {key: thicknesses[key] for key in sorted(thicknesses, key=float)},
-        "zone_axes": counted(lambda entry: [f"[{' '.join(map(str, entry.zone_axis))}]"]),
+        "zone_axes": counts_by(lambda entry: [f"[{' '.join(map(str, entry.zone_axis))}]"]),
     }
 
 
 def _crystal_systems() -> dict[str, str]:
-    """By Hermann–Mauguin symbol, in all settings."""
+    """Returns the crystal system by Hermann–Mauguin symbol, in all settings."""
     systems = {}
     for hall_number in range(1, 531):
-        if found := spglib.get_spacegroup_type(hall_number):
-            systems[found.international_short] = SYSTEMS[bisect_left(LAST, found.number)]
+        if space_group := spglib.get_spacegroup_type(hall_number):
+            systems[space_group.international_short] = CRYSTAL_SYSTEMS[
+                bisect_left(LAST_SPACE_GROUPS, space_group.number)
+            ]
     return systems
 
 
-def rows(found: Tree) -> list[tuple[str, str]]:
-    """`strata` in words, as (name, value): counts in the order train/dev/test, of many values the most frequent."""
-    told = [
-        (name.replace("_", " ").replace("thickness angstrom", "thickness, Å"), _values(found[name]))
-        for name in ("sources", "crystal_systems", "space_groups", "elements", "thickness_angstrom", "zone_axes")
+def table_rows(strata: Strata) -> list[tuple[str, str]]:
+    """Returns strata as (name, value) for a table.
+
+    Counts are in the order train/dev/test. Of many values only the most frequent are named.
+    """
+    formulas = f"{_slashed(strata['materials'])} of {_slashed(strata['formulas'])} formulas"
+    rows = [
+        ("by split", f"{_slashed(strata['samples'])} ({'/'.join(SPLITS)})"),
+        ("materials", formulas),
+        ("sources", _values(strata["sources"])),
+        ("crystal systems", _values(strata["crystal_systems"])),
+        ("space groups", _values(strata["space_groups"])),
+        ("elements", _values(strata["elements"])),
+        ("thickness, Å", _values(strata["thickness_angstrom"])),
+        ("zone axes", _values(strata["zone_axes"])),
     ]
-    formulas = f"{_slashed(found['materials'])} of {_slashed(found['formulas'])} formulas"
-    unseen = [("not in train", ", ".join(found["elements_not_in_train"]))] if found["elements_not_in_train"] else []
-    return [("by split", f"{_slashed(found['samples'])} ({'/'.join(SPLITS)})"), ("materials", formulas), *told, *unseen]
+    if strata["elements_not_in_train"]:
+        rows.append(("not in train", ", ".join(strata["elements_not_in_train"])))
+    return rows
 
 
-def _values(counted: dict[str, Counts]) -> str:
-    frequent = set(sorted(counted, key=lambda value: (-sum(counted[value].values()), value))[:MOST])
-    told = [f"{value}: {_slashed(counts)}" for value, counts in counted.items() if value in frequent]
-    more = [f"and {len(counted) - MOST} more"] if len(counted) > MOST else []
-    return ", ".join([*told, *more])
+def _values(counts_by_value: dict[str, Counts]) -> str:
+    """Returns the most frequent values with their counts, in their own order, as text."""
+
+    def rarity(value: str) -> tuple[int, str]:
+        return -sum(counts_by_value[value].values()), value
+
+    frequent = set(sorted(counts_by_value, key=rarity)[:TABLE_VALUES])
+    texts = [f"{value}: {_slashed(counts)}" for value, counts in counts_by_value.items() if value in frequent]
+    if len(counts_by_value) > TABLE_VALUES:
+        texts.append(f"and {len(counts_by_value) - TABLE_VALUES} more")
+    return ", ".join(texts)
 
 
 def _slashed(counts: Counts) -> str:

@@ -5,8 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from namsa.dataset import lmdb_structure as structure
-from namsa.dataset import manifest
-from namsa.dataset.factory import elsewhere
+from namsa.dataset import manifest, other_nodes
 from namsa.dataset.failures import not_made
 from namsa.dataset.records import NewerVersion
 from namsa.dataset.shards import Shard, shard_paths
@@ -32,7 +31,7 @@ def verify(directory: Path) -> dict[str, Any]:
             continue
         times.update(structure.keys(path))
         corrupt += bad
-    made = times.keys() | elsewhere(directory, header["samples_hash"])
+    made = times.keys() | other_nodes.read_ids(directory, header["samples_hash"])
     failures = not_made(directory, header["samples_hash"], made)
     missing = [e.id for e in entries if not e.skipped and e.id not in made and e.id not in failures]
     return {

@@ -28,9 +28,9 @@ from rich.table import Table
 
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
-from namsa.crystals.select import select
-from namsa.dataset import factory, manifest, records, shards
-from namsa.dataset.manifest import Entry
+from namsa.crystals.select import select_materials
+from namsa.dataset import manifest, other_nodes, records, shards
+from namsa.dataset.entry import Entry
 from namsa.sample import Sample
 from train.experiment.experiment import Experiment, load
 from train.reconstruction.resampling import overlap
@@ -60,8 +60,8 @@ def main() -> int:
         folder = options.work / f"{kind}-{options.train}"
         changes = [*overrides(arm, options.set), f"training.epochs={options.epochs}", f"data.directory={folder}"]
         experiment = load(CONFIG, changes)
-        if not (folder / factory.ELSEWHERE).exists():
-            others = list(options.work.glob(f"*-{options.train}/{factory.ELSEWHERE}"))  # the very same samples
+        if not (folder / other_nodes.FILE_NAME).exists():
+            others = list(options.work.glob(f"*-{options.train}/{other_nodes.FILE_NAME}"))  # the very same samples
             copy(others[0].parent if others else options.samples, folder, experiment, options.train)
         run = options.work / f"{arm}-{options.train}-{options.epochs}{options.name}"
         if not (run / "evaluation.json").exists():
@@ -83,15 +83,14 @@ def main() -> int:
 def copy(source: Path, target: Path, experiment: Experiment, train: int) -> None:
     """Writes the dataset of `experiment` in `target`, of what `source` holds: held-out samples, `train` others."""
     target.mkdir(parents=True, exist_ok=True)
-    entries = manifest.ensure(target, experiment, tuple(select(experiment.materials)))
+    entries = manifest.ensure(target, experiment, tuple(select_materials(experiment.materials)))
     with shards.Dataset(source) as dataset, shards.Writer(shards.shard_path(target, 0), 16) as writer:
         wanted = chosen(entries, dataset.ids, train)
         for entry in wanted:
             sample = on_detector(dataset.read(entry.id).sample(), experiment)
             writer.put(entry.id, records.encode(sample, experiment.data.dtype))
     others = sorted({entry.id for entry in entries} - {entry.id for entry in wanted})
-    listed = {"config_hash": experiment.samples_hash(), "ids": others}  # nobody simulates them
-    (target / factory.ELSEWHERE).write_text(json.dumps(listed), encoding="utf-8")
+    other_nodes.write_ids(target, experiment.samples_hash(), others)  # nobody simulates them
 
 
 def chosen(entries: Sequence[Entry], there: Sequence[str], train: int) -> list[Entry]:

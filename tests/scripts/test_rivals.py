@@ -6,7 +6,7 @@ import importlib
 import numpy as np
 import pytest
 
-from namsa.dataset.manifest import Entry
+from namsa.dataset.entry import Entry
 from namsa.pixels import PixelGrid
 from train.measure.atomic_columns import Columns
 

@@ -22,12 +22,12 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
+import fake_samples
 from fake_samples import MATERIALS, config, contents, simulate
 from power import Disk, events
 
 from namsa import WorkError, files
-from namsa.dataset import disk_space as space
-from namsa.dataset import factory, records, shards
+from namsa.dataset import disk_space, factory, records, shards
 from namsa.dataset.verify import verify
 
 fork = multiprocessing.get_context("fork")
@@ -48,8 +48,8 @@ POINTS = (
 
 def stub() -> None:
     """For this process: the three materials, no look at the stand-in's size."""
-    factory.select = lambda _: MATERIALS
-    space.SAMPLED = 0
+    factory.select_materials = lambda _: MATERIALS
+    disk_space.SAMPLED = 0
 
 
 def some_fail(settings, material, entry):
@@ -61,7 +61,7 @@ def some_fail(settings, material, entry):
 
 
 def produce(directory: Path, rank=0, size=1, settings=SETTINGS[0], **more):
-    return factory.produce(settings, directory, rank, size, simulate=some_fail, **more)
+    return fake_samples.produce(directory, rank, size, settings=settings, simulate=some_fail, **more)
 
 
 def acknowledged(directory: Path) -> Path:

@@ -10,8 +10,10 @@ from ase.build import bulk
 from namsa import Sample
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
-from namsa.dataset.manifest import Entry
+from namsa.dataset import factory
+from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
+from namsa.dataset.sharing import RankLayout
 
 MATERIALS = tuple(
     Material(f"{symbol}-{structure}", symbol, group, bulk(symbol, structure, a, cubic=True), "test")
@@ -68,3 +70,19 @@ def contents(directory: Path) -> dict[str, str]:
             text = json.dumps(record.header).encode() + b"".join(array.tobytes() for array in arrays)
             digests[sample_id] = hashlib.sha256(text).hexdigest()
     return digests
+
+
+def produce(
+    directory: Path,
+    rank: int = 0,
+    size: int = 1,
+    *,
+    settings: SimulationConfig | None = None,
+    local_size: int = 1,
+    limit: int | None = None,
+    time_limit_s: float | None = None,
+    **options,
+) -> factory.ProductionSummary:
+    """The factory's run of one rank, with `simulate` in place of the simulation."""
+    layout, limits = RankLayout(rank, size, local_size), factory.RunLimits(limit, time_limit_s)
+    return factory.produce(settings or config(), directory, layout, limits, **{"simulate": simulate} | options)

@@ -6,7 +6,7 @@ import numpy as np
 
 from namsa import Sample
 from namsa.dataset import records
-from namsa.dataset.manifest import Entry
+from namsa.dataset.entry import Entry
 from train.experiment.experiment import Experiment
 
 SCAN, DETECTOR, TARGET = (2, 3), (8, 12), (8, 12)

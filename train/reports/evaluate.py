@@ -76,12 +76,12 @@ def predictor(
     """
     import tensorflow as tf
 
-    from train.input.batches import load_sample
+    from train.input.normalisation import normalise
 
     forward = tf.function(lambda x: model(x, training=False), reduce_retracing=True)
 
     def predict(records: Sequence[Record]) -> Array:
-        x = np.stack([load_sample(record, inputs, data_format, made=channels)[0] for record in records])
+        x = np.stack([normalise(record, inputs, data_format, channels=channels)[0] for record in records])
         y = forward(x).numpy().astype(np.float32)
         density = y[:, 0] if data_format == "channels_first" else y[..., 0]
         return density * np.float32(inputs.density_scale_e_per_angstrom2)

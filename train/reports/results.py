@@ -5,11 +5,11 @@
 """
 
 import json
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NotRequired, TypedDict
 
+from namsa.dataset.strata import Strata
 from namsa.files import write_text_atomic
 from train.measure.results import RunFacts
 
@@ -228,7 +228,7 @@ class CardFacts:
         evaluation: Results on held-out samples.
         calibration: Calibration of the uncertainty.
         training_s: Time in training steps, s.
-        strata: Counts of samples by split, of `namsa.dataset.strata.strata`.
+        strata: Counts of samples by split, of `namsa.dataset.strata.Strata`.
         weights: Facts about the weights file.
         doses: One row per dose and thickness.
     """
@@ -236,7 +236,7 @@ class CardFacts:
     evaluation: Evaluation
     calibration: Calibration
     training_s: float
-    strata: Mapping[str, Any]
+    strata: Strata
     weights: WeightsFacts
     doses: list[DoseRow]
 

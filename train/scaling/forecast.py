@@ -22,10 +22,9 @@ from namsa.dataset import estimate
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset, shard_paths
-from namsa.errors import InputError
 from namsa.text import duration, plural
 from train.experiment.experiment import Experiment
-from train.input import batches as data
+from train.input import selection
 from train.measure import performance
 from train.optimization import precision
 from train.optimization.loop import make_step
@@ -44,10 +43,10 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Tree:
     """
     training = experiment.training
     entries, simulation = _samples(experiment, ranks)
-    to_learn = data.limited([entry for entry in entries if entry.split == "train"], training.samples)
+    to_learn = selection.limit([entry for entry in entries if entry.split == "train"], training.samples)
     steps = len(to_learn) // ranks // training.batch_size
     if not steps:
-        raise InputError(data.too_few(len(to_learn), ranks, training.batch_size))
+        raise selection.too_few_samples(len(to_learn), ranks, training.batch_size)
     step = _step(experiment)
     weight = weigh(experiment.network, training.recompute)
     stored = "float32" if training.precision.compute == "float32" else "float16"  # bfloat16 takes as much
@@ -74,19 +73,19 @@ def _samples(experiment: Experiment, ranks: int) -> tuple[Sequence[Entry], Tree 
     there: set[str] = set()
     if directory.is_dir() and shard_paths(directory):
         with Dataset(directory) as dataset:
-            data.check_are_of(dataset, experiment)
+            selection.check_configuration(dataset, experiment)
             there = set(dataset.ids)
     materials = select_materials(experiment.materials)
     entries = [entry for entry in build_entries(experiment, materials) if not entry.skipped]
     missing = sum(entry.id not in there for entry in entries)
     if not missing or experiment.data.stage_from:
         return entries, None
-    found, part = estimate.dataset(experiment, materials, ranks), missing / len(entries)
+    whole, part = estimate.estimate_dataset(experiment, materials, ranks), missing / len(entries)
     return entries, {
         "samples": missing,
-        "seconds": part * found["seconds_per_rank"],
-        "memory_bytes": found["memory_bytes"],
-        "disk_bytes": round(part * found["disk_bytes"]),
+        "seconds": part * whole.seconds_per_rank,
+        "memory_bytes": whole.memory_bytes,
+        "disk_bytes": round(part * whole.disk_bytes),
     }
 
 

@@ -11,6 +11,7 @@ from namsa.crystals.select import select_materials
 from namsa.dataset import estimate, factory, shards
 from namsa.dataset.failures import not_made
 from namsa.dataset.merge import merge as merge_datasets
+from namsa.dataset.sharing import RankLayout
 from namsa.errors import InputError
 from namsa.io import hdf5
 from namsa.launcher import bind_to_share, local_rank_and_size, rank_and_size
@@ -23,7 +24,7 @@ def dataset(options: argparse.Namespace) -> None:
     config = load(options.config, options.overrides)
     rank, size = rank_and_size(_number(options.rank, "--rank"), _number(options.size, "--size"))
     if options.dry_run:
-        print_estimate(estimate.dataset(config, select_materials(config.materials), size), options.json)
+        print_estimate(estimate.estimate_dataset(config, select_materials(config.materials), size), options.json)
         return
     local_rank, local_size = local_rank_and_size()
     device = bind_to_share(local_rank, local_size)
@@ -34,11 +35,8 @@ def dataset(options: argparse.Namespace) -> None:
         summary = factory.produce(
             config,
             options.out,
-            rank,
-            size,
-            local_size=local_size,
-            limit=options.limit,
-            time_limit_s=options.time_limit,
+            RankLayout(rank, size, local_size),
+            factory.RunLimits(options.limit, options.time_limit),
             on_sample=lambda done, total: progress.update(task, completed=done, total=total),
         )
     print(json.dumps(summary))
@@ -76,7 +74,7 @@ def export(options: argparse.Namespace) -> None:
                 yield name, data.read(name, check=True).sample()
                 progress.advance(task)
 
-        count = hdf5.write(options.out, samples())
+        count = hdf5.write_samples(options.out, samples())
         failures = not_made(options.directory, data.config_hash or "", data.ids)
     print(f"{options.out}: {plural(count, 'sample')}, {len(failures)} failed")
     print_failures(failures)

@@ -4,13 +4,13 @@ import json
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import asdict
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
-from namsa.dataset import estimate as estimates
+from namsa.dataset.estimate import DatasetEstimate, SampleEstimate, table_rows
 
 
 @contextmanager
@@ -35,12 +35,12 @@ def print_table(rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> N
     Console().print(table)
 
 
-def print_estimate(estimate: dict[str, Any], as_json: bool) -> None:
+def print_estimate(estimate: SampleEstimate | DatasetEstimate, as_json: bool) -> None:
     """Prints what `namsa.dataset.estimate` expects of a simulation."""
     if as_json:
-        print_json(estimate)
+        print_json(asdict(estimate))
     else:
-        print_table(estimates.rows(estimate))
+        print_table(table_rows(estimate))
 
 
 def print_failures(failures: Mapping[str, str]) -> None:

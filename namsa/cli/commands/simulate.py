@@ -32,11 +32,11 @@ def simulate(options: argparse.Namespace) -> None:
     if entry.skipped:
         raise InputError(f"{entry.id}: {entry.skipped}")
     if options.dry_run:
-        print_estimate(estimate.stack(config, material, entry), options.json)
+        print_estimate(estimate.estimate_stack(config, material, entry), options.json)
         return
     path = _output_path(options.out, entry.id)
     sample = _simulate_with_progress(config, material, entry)
-    hdf5.write(path, [(entry.id, sample)])
+    hdf5.write_samples(path, [(entry.id, sample)])
     preview = panels.show(sample, path.with_suffix(".png"))
     print(f"{path}  {preview}")
 

@@ -6,8 +6,9 @@ import pytest
 from paths import CONFIGS
 
 from namsa.config.simulation import load
-from namsa.crystals import select as materials
+from namsa.crystals.select import select_materials
 from namsa.dataset import manifest
+from namsa.dataset.entries import build_entries
 from namsa.dataset.splits import _prototype
 
 SPLITS = ("train", "dev", "test")
@@ -16,8 +17,8 @@ SPLITS = ("train", "dev", "test")
 @pytest.fixture(scope="module")
 def benchmark():
     config = load(CONFIGS / "benchmark.yaml")
-    crystals = materials.select(config.materials)
-    return config, crystals, manifest.build(config, crystals)
+    crystals = select_materials(config.materials)
+    return config, crystals, build_entries(config, crystals)
 
 
 def test_the_configuration_gives_the_frozen_list(benchmark):

@@ -7,14 +7,13 @@ import crashes
 import pytest
 
 from namsa import WorkError
-from namsa.dataset import disk_space as space
-from namsa.dataset import factory
+from namsa.dataset import disk_space, factory
 
 
 @pytest.fixture
 def reference(tmp_path, monkeypatch):
-    monkeypatch.setattr(factory, "select", lambda _: crashes.MATERIALS)
-    monkeypatch.setattr(space, "SAMPLED", 0)
+    monkeypatch.setattr(factory, "select_materials", lambda _: crashes.MATERIALS)
+    monkeypatch.setattr(disk_space, "SAMPLED", 0)
     return crashes.Reference(tmp_path / "undisturbed")
 
 

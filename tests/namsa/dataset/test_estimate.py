@@ -12,8 +12,12 @@ import pytest
 from namsa.cli import parser as cli
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
-from namsa.dataset import estimate, manifest, records
+from namsa.dataset import records
+from namsa.dataset.entries import build_entries
+from namsa.dataset.estimate import estimate_sample
+from namsa.dataset.rates import Rates, measure_rates
 from namsa.dataset.simulate_entry import simulate_entry
+from namsa.dataset.workload import count_workload, hdf5_bytes, memory_bytes, record_bytes
 from namsa.io import hdf5
 
 CONFIG = {
@@ -26,15 +30,15 @@ CONFIG = {
     "target": {"at": "scan"},
 }
 ROCKSALT = Material("NaCl", "NaCl", "Fm-3m", ase.build.bulk("NaCl", "rocksalt", 5.64, cubic=True), "test")
-RATES = estimate.Rates(1e-11, 2e-11, 1e-10, 1e-9, 1e-7)
+RATES = Rates(1e-11, 2e-11, 1e-10, 1e-9, 1e-7)
 
 
 def case(**sections):
     """(case, config, material, entry)."""
     tree = CONFIG | {name: CONFIG.get(name, {}) | values if values else None for name, values in sections.items()}
     config = SimulationConfig.model_validate(tree)
-    entry = manifest.build(config, (ROCKSALT,))[0]
-    return estimate.count(config, ROCKSALT, entry), config, ROCKSALT, entry
+    entry = build_entries(config, (ROCKSALT,))[0]
+    return count_workload(config, ROCKSALT, entry), config, ROCKSALT, entry
 
 
 def test_counts_are_those_of_the_sample():
@@ -70,7 +74,7 @@ def test_counts_distinct_slices_and_coherent_probes():
     ],
 )
 def test_more_to_do_takes_longer(more):
-    few, many = (estimate.estimate(case(**sections)[0], RATES) for sections in ({}, more))
+    few, many = (estimate_sample(case(**sections)[0], RATES) for sections in ({}, more))
     assert all(many.seconds_by_method[method] > seconds for method, seconds in few.seconds_by_method.items())
     assert many.seconds == many.seconds_by_method[many.method]
     assert many.memory_bytes >= few.memory_bytes
@@ -82,25 +86,25 @@ def test_the_method_follows_from_the_counts_and_not_from_the_rates():
     many = case(scan={"shape": [100, 100]}, specimen={"thickness_angstrom": [100]})[0]
     assert (few.method, many.method) == ("multislice", "prism")
     wrong = RATES._replace(propagation=1e-20)
-    assert estimate.estimate(many, wrong).method == "prism"
+    assert estimate_sample(many, wrong).method == "prism"
 
 
 @pytest.mark.parametrize(("stored", "camera"), [("float16", {"binning": 1}), ("float32", None)])
 def test_disk_is_what_the_record_takes(stored, camera):
     found, *rest = case(data={"dtype": stored}, detector=camera, scan={"shape": [30, 30]})
     expected = len(records.encode(simulate_entry(*rest), stored))
-    assert estimate.record_bytes(found) == pytest.approx(expected, rel=0.02)
+    assert record_bytes(found) == pytest.approx(expected, rel=0.02)
 
 
 def test_disk_is_what_the_hdf5_file_takes(tmp_path):
     found, config, material, entry = case(scan={"shape": [30, 30]})
-    hdf5.write(tmp_path / "a.h5", [(entry.id, simulate_entry(config, material, entry))])
-    assert estimate.hdf5_bytes(found) == pytest.approx((tmp_path / "a.h5").stat().st_size, rel=0.02)
+    hdf5.write_samples(tmp_path / "a.h5", [(entry.id, simulate_entry(config, material, entry))])
+    assert hdf5_bytes(found) == pytest.approx((tmp_path / "a.h5").stat().st_size, rel=0.02)
 
 
 def test_memory_holds_patterns_and_transmissions():
     found = replace(case()[0], distinct_slices=50)
-    assert estimate.memory_bytes(found) > 80 * 14 * 12 * 4 + 50 * 72 * 100 * 8
+    assert memory_bytes(found) > 80 * 14 * 12 * 4 + 50 * 72 * 100 * 8
 
 
 @pytest.mark.slow
@@ -111,7 +115,7 @@ def test_time_is_about_what_it_takes():
 
     def ratio():
         """Estimated over real; they are measured one after the other, on a machine that others may use."""
-        expected = estimate.estimate(found, estimate.calibrate(found)).seconds_by_method["multislice"]
+        expected = estimate_sample(found, measure_rates(found)).seconds_by_method["multislice"]
         start = time.perf_counter()
         simulate_entry(config, material, entry)
         return expected / (time.perf_counter() - start)
@@ -152,7 +156,7 @@ def test_version(capsys):
 
 def test_one_of_a_kind_is_singular(tmp_path, capsys):
     assert cli.main(["simulate", write_config(tmp_path / "a.yaml"), "--dry-run"]) == 0
-    assert "1 a pattern, 1 configuration\n" in re.sub(" *\n", "\n", capsys.readouterr().out)
+    assert "1 per pattern, 1 configuration\n" in re.sub(" *\n", "\n", capsys.readouterr().out)
 
 
 def test_dry_run_of_a_dataset(tmp_path, capsys):
@@ -161,7 +165,7 @@ def test_dry_run_of_a_dataset(tmp_path, capsys):
     assert cli.main([*command, "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["samples"], found["sampled"], found["skipped"]) == (3, 3, 0)
-    assert found["seconds_a_rank"] == found["seconds"] / 4
+    assert found["seconds_per_rank"] == found["seconds"] / 4
     assert found["disk_bytes"] == pytest.approx(3 * found["costliest"]["disk_bytes"], rel=0.1)
     assert cli.main(command) == 0
     assert "3 (0 skipped)" in capsys.readouterr().out

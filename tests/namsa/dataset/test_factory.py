@@ -6,12 +6,13 @@ import os
 import shutil
 import time
 
+import fake_samples
 import pytest
 from fake_samples import MATERIALS, config, contents, sample, simulate
 
 from namsa import InputError, WorkError
-from namsa.dataset import disk_space as space
-from namsa.dataset import factory, manifest
+from namsa.dataset import disk_space, factory
+from namsa.dataset.entries import build_entries
 from namsa.dataset.shards import Dataset, Shard, Writer, shard_path, shard_paths
 from namsa.dataset.sharing import shuffled
 from namsa.dataset.simulate_entry import simulate_entry
@@ -21,12 +22,12 @@ fork = multiprocessing.get_context("fork")
 
 @pytest.fixture(autouse=True)
 def _materials(monkeypatch):
-    monkeypatch.setattr(factory, "select", lambda _: MATERIALS)
-    monkeypatch.setattr(space, "SAMPLED", 1)  # a stand-in's size is not to be foreseen, and looking takes longer
+    monkeypatch.setattr(factory, "select_materials", lambda _: MATERIALS)
+    monkeypatch.setattr(disk_space, "SAMPLED", 1)  # a stand-in's size is not to be foreseen, and looking takes longer
 
 
-def produce(directory, rank=0, size=1, simulate=simulate, **more):
-    return factory.produce(more.pop("config", config()), directory, rank, size, simulate=simulate, **more)
+def produce(directory, rank=0, size=1, *, config=None, **options):
+    return fake_samples.produce(directory, rank, size, settings=config, **options)
 
 
 @pytest.fixture
@@ -220,9 +221,9 @@ SMALL = {
 
 
 def test_a_disk_that_will_be_full_is_foreseen(tmp_path, monkeypatch):
-    monkeypatch.setattr(space, "SAMPLED", 8)
+    monkeypatch.setattr(disk_space, "SAMPLED", 8)
     usage, real = shutil.disk_usage(tmp_path), config(**SMALL)
-    expected = space.expected_bytes(real, {m.name: m for m in MATERIALS}, shuffled(manifest.build(real, MATERIALS)))
+    expected = disk_space.expected_bytes(real, {m.name: m for m in MATERIALS}, shuffled(build_entries(real, MATERIALS)))
     monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=round(1.1 * expected)))
     assert produce(tmp_path / "enough", config=real, limit=3)["written"] == 3
     with pytest.raises(WorkError, match=r"GB free.*each of 2 ranks here.*--time-limit"):
@@ -234,9 +235,9 @@ def test_a_disk_that_will_be_full_is_foreseen(tmp_path, monkeypatch):
 
 
 def test_the_size_is_foreseen_to_a_few_percent(tmp_path, monkeypatch):
-    monkeypatch.setattr(space, "SAMPLED", 8)
+    monkeypatch.setattr(disk_space, "SAMPLED", 8)
     real = config(**SMALL)
-    expected = space.expected_bytes(real, {m.name: m for m in MATERIALS}, manifest.build(real, MATERIALS))
+    expected = disk_space.expected_bytes(real, {m.name: m for m in MATERIALS}, build_entries(real, MATERIALS))
     assert produce(tmp_path, config=real, simulate=simulate_entry)["written"] == 6
     empty = 4 * 4096
     assert shard_path(tmp_path, 0).stat().st_size - empty == pytest.approx(expected, rel=0.05)

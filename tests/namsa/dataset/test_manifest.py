@@ -11,15 +11,16 @@ from fake_samples import MATERIALS, config
 
 from namsa import InputError, SimulationWarning, WorkError
 from namsa.config.materials import Split
-from namsa.dataset.manifest import SPLITS, build, config_hash, ensure, read, read_header, spread
-from namsa.dataset.splits import split_of
+from namsa.dataset.entries import build_entries, spread_over_thicknesses
+from namsa.dataset.manifest import config_hash, ensure, read, read_header
+from namsa.dataset.splits import SPLITS, split_of
 from namsa.files import write_text_atomic
 
 UNEVEN = Split(train=0.7, dev=0.1, test=0.2)
 
 
 def test_every_material_axis_and_thickness_is_listed_once():
-    entries = build(config(), MATERIALS)
+    entries = build_entries(config(), MATERIALS)
     assert len(entries) == 12
     assert entries[0].id == "Cu-fcc-001-20A"
     assert entries[3].id == "Cu-fcc-1-10-12.5A"
@@ -30,16 +31,18 @@ def test_every_material_axis_and_thickness_is_listed_once():
 
 
 def test_some_of_all_thicknesses_are_spread_over_the_list():
-    entries = [replace(build(config(), MATERIALS)[0], thickness_angstrom=t) for t in [20.0] * 9 + [50.0] * 2]
-    found = [next(i for i, entry in enumerate(entries) if entry is chosen) for chosen in spread(entries, 6)]
+    entries = [replace(build_entries(config(), MATERIALS)[0], thickness_angstrom=t) for t in [20.0] * 9 + [50.0] * 2]
+    found = [
+        next(i for i, entry in enumerate(entries) if entry is chosen) for chosen in spread_over_thicknesses(entries, 6)
+    ]
     assert found == [0, 4, 8, 9, 10]  # three of each, of which there are but two of the second
-    assert spread([], 6) == []
+    assert spread_over_thicknesses([], 6) == []
 
 
 def test_seeds_follow_from_the_seed_and_the_id_alone():
-    one, more = build(config(), MATERIALS[:1]), build(config(), MATERIALS)
+    one, more = build_entries(config(), MATERIALS[:1]), build_entries(config(), MATERIALS)
     assert one == more[:4]
-    assert not {entry.seed for entry in build(config(seed=1), MATERIALS)} & {entry.seed for entry in more}
+    assert not {entry.seed for entry in build_entries(config(seed=1), MATERIALS)} & {entry.seed for entry in more}
 
 
 def test_splits_are_by_formula_and_come_in_the_wanted_proportions():
@@ -60,7 +63,7 @@ def test_rounding_puts_nothing_into_an_empty_split(monkeypatch):
 
 def test_no_formula_is_in_two_splits_however_it_is_named_or_cut():
     polymorphs = [replace(material, formula="SiC") for material in MATERIALS]
-    entries = build(config(split=UNEVEN.model_dump()), polymorphs)
+    entries = build_entries(config(split=UNEVEN.model_dump()), polymorphs)
     assert len({entry.split for entry in entries}) == 1
 
 
@@ -82,7 +85,9 @@ def test_what_cannot_be_built_is_listed_with_its_reason_and_counted(tmp_path):
 
 
 def test_a_thickness_that_gives_the_specimen_of_another_is_skipped_with_its_reason():
-    entries = build(config(specimen={"thickness_angstrom": [20, 19, 12.5, 21, 1, 2]}), MATERIALS[:1])  # a = 3.61 Å
+    entries = build_entries(
+        config(specimen={"thickness_angstrom": [20, 19, 12.5, 21, 1, 2]}), MATERIALS[:1]
+    )  # a = 3.61 Å
     assert [bool(entry.skipped) for entry in entries] == [False, False, False, True, False, True]
     assert entries[3].skipped == "21 Å is 6 × the crystal's period of 3.61 Å, and so is 20 Å"
     assert entries[5].skipped.endswith("so is 1 Å")
@@ -108,19 +113,19 @@ def test_a_list_of_tens_of_thousands_takes_seconds():
     many = [replace(MATERIALS[0], name=f"m{number}") for number in range(100)]
     thick = config(specimen={"thickness_angstrom": [float(t) for t in range(10, 210)]})
     start = time.perf_counter()
-    assert len(build(thick, many)) == 20_000
+    assert len(build_entries(thick, many)) == 20_000
     assert time.perf_counter() - start < 5
 
 
 def test_what_is_written_is_read(tmp_path):
     written = ensure(tmp_path, config(), MATERIALS)
-    assert read(tmp_path) == written == build(config(), MATERIALS)
+    assert read(tmp_path) == written == build_entries(config(), MATERIALS)
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.jsonl"]
 
 
 def test_a_manifest_that_is_there_is_not_built_again(tmp_path, monkeypatch):
     written = ensure(tmp_path, config(), MATERIALS)
-    monkeypatch.setattr("namsa.dataset.manifest.build", None)
+    monkeypatch.setattr("namsa.dataset.manifest.build_entries", None)
     assert ensure(tmp_path, config(name="renamed"), MATERIALS) == written
 
 
@@ -209,9 +214,9 @@ def test_lists_that_cannot_be_trained_on_are_refused(tmp_path):
 
 def test_samples_of_one_name_are_refused():
     with pytest.raises(InputError, match="2 samples would be named Cu-fcc-001-20A"):
-        build(config(specimen={"thickness_angstrom": [20, 30, 20]}), MATERIALS)
+        build_entries(config(specimen={"thickness_angstrom": [20, 30, 20]}), MATERIALS)
     with pytest.raises(InputError, match="2 samples would be named"):
-        build(config(specimen={"thickness_angstrom": [20.0000001, 20.0000002]}), MATERIALS)
+        build_entries(config(specimen={"thickness_angstrom": [20.0000001, 20.0000002]}), MATERIALS)
 
 
 def test_a_place_without_a_manifest_says_how_to_make_one(tmp_path):

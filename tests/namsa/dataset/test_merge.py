@@ -3,13 +3,13 @@
 import os
 import shutil
 
+import fake_samples
 import pytest
 from crashes import killed
 from fake_samples import MATERIALS, config, contents, simulate
 
 from namsa import InputError, WorkError
-from namsa.dataset import disk_space as space
-from namsa.dataset import factory, manifest, merge
+from namsa.dataset import disk_space, factory, manifest, merge
 from namsa.dataset.failures import read_failures
 from namsa.dataset.shards import Dataset, Writer, shard_path, shard_paths
 from namsa.dataset.verify import verify
@@ -17,8 +17,8 @@ from namsa.dataset.verify import verify
 
 @pytest.fixture(autouse=True)
 def _materials(monkeypatch):
-    monkeypatch.setattr(factory, "select", lambda _: MATERIALS)
-    monkeypatch.setattr(space, "SAMPLED", 0)
+    monkeypatch.setattr(factory, "select_materials", lambda _: MATERIALS)
+    monkeypatch.setattr(disk_space, "SAMPLED", 0)
 
 
 def no_thin_iron(settings, material, entry):
@@ -27,8 +27,8 @@ def no_thin_iron(settings, material, entry):
     return simulate(settings, material, entry)
 
 
-def produce(directory, rank=0, size=1, settings=None, **more):
-    return factory.produce(settings or config(), directory, rank, size, simulate=no_thin_iron, **more)
+def produce(directory, rank=0, size=1, settings=None, **options):
+    return fake_samples.produce(directory, rank, size, settings=settings, simulate=no_thin_iron, **options)
 
 
 @pytest.fixture

@@ -4,13 +4,13 @@ import json
 import os
 import shutil
 
+import fake_samples
 import pytest
 from crashes import killed
-from fake_samples import MATERIALS, config, contents, sample, simulate
+from fake_samples import MATERIALS, contents, sample, simulate
 
 from namsa import InputError
-from namsa.dataset import disk_space as space
-from namsa.dataset import factory
+from namsa.dataset import disk_space, factory
 from namsa.dataset.records import encode
 from namsa.dataset.repair import repair
 from namsa.dataset.shards import Shard, Writer, shard_path
@@ -19,12 +19,12 @@ from namsa.dataset.verify import verify
 
 @pytest.fixture(autouse=True)
 def _materials(monkeypatch):
-    monkeypatch.setattr(factory, "select", lambda _: MATERIALS)
-    monkeypatch.setattr(space, "SAMPLED", 0)
+    monkeypatch.setattr(factory, "select_materials", lambda _: MATERIALS)
+    monkeypatch.setattr(disk_space, "SAMPLED", 0)
 
 
 def produce(directory, rank=0, size=1):
-    return factory.produce(config(), directory, rank, size, simulate=large)
+    return fake_samples.produce(directory, rank, size, simulate=large)
 
 
 def large(config, material, entry):

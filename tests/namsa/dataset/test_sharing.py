@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 from fake_samples import MATERIALS, config
 
-from namsa.dataset import manifest
+from namsa.dataset.entries import build_entries
 from namsa.dataset.sharing import share
 
 AXES = [(1, v, w) for v in range(8) for w in range(8)]
-ENTRIES = manifest.build(config(specimen={"thickness_angstrom": [10, 20, 40, 80], "zone_axes": AXES}), MATERIALS)
+ENTRIES = build_entries(config(specimen={"thickness_angstrom": [10, 20, 40, 80], "zone_axes": AXES}), MATERIALS)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
@@ -52,8 +52,8 @@ def test_any_beginning_of_a_share_is_a_fair_mix():
 def test_cost_is_slices_times_pixels_times_probes():
     coarse = config(specimen={"thickness_angstrom": [20, 40]}, simulation={"sampling_angstrom": 0.5})
     fine = config(specimen={"thickness_angstrom": [20, 40]}, simulation={"sampling_angstrom": 0.25})
-    thin, thick = manifest.build(coarse, MATERIALS[:1])
+    thin, thick = build_entries(coarse, MATERIALS[:1])
     assert thick.cost == pytest.approx(2 * thin.cost, rel=0.1)
-    assert manifest.build(fine, MATERIALS[:1])[0].cost == pytest.approx(4 * thin.cost, rel=0.1)
+    assert build_entries(fine, MATERIALS[:1])[0].cost == pytest.approx(4 * thin.cost, rel=0.1)
     few = config(specimen={"thickness_angstrom": [20]}, simulation={"sampling_angstrom": 0.5}, scan={"shape": [4, 4]})
-    assert manifest.build(few, MATERIALS[:1])[0].cost == thin.cost // 16
+    assert build_entries(few, MATERIALS[:1])[0].cost == thin.cost // 16

@@ -6,7 +6,7 @@ from ase.build import bulk
 
 from namsa.config.materials import Split
 from namsa.crystals.material import Material
-from namsa.crystals.select import builtin
+from namsa.crystals.select import builtin_materials
 from namsa.dataset.splits import assign, split_of
 
 THIRDS = Split(train=0.4, dev=0.3, test=0.3, by="prototype")
@@ -18,7 +18,7 @@ def material(name, formula, space_group):
 
 def test_relatives_by_formula_or_prototype_are_in_one_split():
     """Rutile and anatase share a formula, rutile and cassiterite a prototype: all three go together."""
-    crystals = builtin()
+    crystals = builtin_materials()
     found = assign(crystals, THIRDS)
     assert set(found) == {"train", "dev", "test"}
     by_label = {}
@@ -48,5 +48,5 @@ def test_the_largest_family_is_learnt_from():
 
 
 def test_by_formula_nothing_has_changed():
-    crystals = builtin()
+    crystals = builtin_materials()
     assert assign(crystals, Split()) == [split_of(crystal.formula, Split()) for crystal in crystals]

@@ -5,10 +5,10 @@ from dataclasses import replace
 import pytest
 from fake_samples import MATERIALS, config
 
-from namsa.crystals import builtin as library
-from namsa.dataset.manifest import SPLITS, build
-from namsa.dataset.splits import split_of
-from namsa.dataset.strata import rows, strata
+from namsa.crystals.builtin import builtin_materials
+from namsa.dataset.entries import build_entries
+from namsa.dataset.splits import SPLITS, split_of
+from namsa.dataset.strata import count_strata, table_rows
 
 UNEVEN = {"train": 0.5, "dev": 0.25, "test": 0.25}
 
@@ -16,8 +16,8 @@ UNEVEN = {"train": 0.5, "dev": 0.25, "test": 0.25}
 def test_every_sample_is_counted_once_in_every_kind() -> None:
     split = config(split=UNEVEN).split
     materials = [replace(MATERIALS[n % 3], name=f"m{n}", formula=f"CuO{n}", kind="cif") for n in range(2, 14)]
-    entries = build(config(split=UNEVEN), materials)
-    found = strata(entries)
+    entries = build_entries(config(split=UNEVEN), materials)
+    found = count_strata(entries)
     assert sum(found["samples"].values()) == len(entries) == 48
     for kind in ("sources", "crystal_systems", "space_groups", "thickness_angstrom", "zone_axes"):
         for name in SPLITS:
@@ -31,19 +31,19 @@ def test_every_sample_is_counted_once_in_every_kind() -> None:
 
 
 def test_what_cannot_be_built_does_not_count_and_what_training_lacks_is_named() -> None:
-    entries = build(config(), MATERIALS)
+    entries = build_entries(config(), MATERIALS)
     changed = [replace(e, skipped="x") if e.formula == "Cu" else e for e in entries]
     changed = [replace(e, split="test") if e.formula == "Si" else e for e in changed]
-    found = strata(changed)
+    found = count_strata(changed)
     assert found["samples"] == {"train": 4, "dev": 0, "test": 4}
     assert found["elements_not_in_train"] == ["Si"]
-    assert dict(rows(found))["not in train"] == "Si"
-    assert dict(rows(found))["materials"] == "1/0/1 of 1/0/1 formulas"
+    assert dict(table_rows(found))["not in train"] == "Si"
+    assert dict(table_rows(found))["materials"] == "1/0/1 of 1/0/1 formulas"
 
 
 def test_every_builtin_crystal_has_a_system() -> None:
-    entries = build(config(), library.builtin()[::3])
-    systems = strata([replace(entry, skipped=None) for entry in entries])["crystal_systems"]
+    entries = build_entries(config(), builtin_materials()[::3])
+    systems = count_strata([replace(entry, skipped=None) for entry in entries])["crystal_systems"]
     assert "unknown" not in systems
     assert len(systems) == 7
     numbers = {e.space_group: int(e.material.split("-")[1]) for e in entries}
@@ -53,6 +53,6 @@ def test_every_builtin_crystal_has_a_system() -> None:
 
 def test_of_many_values_the_most_frequent_are_told() -> None:
     thick = config(specimen={"thickness_angstrom": [float(t) for t in range(4, 80, 4)]})
-    told = dict(rows(strata(build(thick, MATERIALS))))["thickness, Å"]
+    told = dict(table_rows(count_strata(build_entries(thick, MATERIALS))))["thickness, Å"]
     assert told.endswith(", and 7 more")
     assert told.count(":") == 12

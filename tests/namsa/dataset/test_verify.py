@@ -3,13 +3,13 @@
 import os
 
 import pytest
-from fake_samples import MATERIALS, config, sample, simulate
+from fake_samples import MATERIALS, config, produce, sample, simulate
 
 from namsa import InputError, WorkError
 from namsa.dataset import factory, manifest
-from namsa.dataset import sharing as balance
 from namsa.dataset.records import encode
 from namsa.dataset.shards import Dataset, Writer, shard_path
+from namsa.dataset.sharing import share
 from namsa.dataset.verify import verify
 
 SOUND = {
@@ -19,9 +19,9 @@ SOUND = {
 
 @pytest.fixture
 def dataset(tmp_path, monkeypatch):
-    monkeypatch.setattr(factory, "select", lambda _: MATERIALS)
+    monkeypatch.setattr(factory, "select_materials", lambda _: MATERIALS)
     for rank in (0, 1):
-        factory.produce(config(), tmp_path, rank, 2, simulate=simulate)
+        produce(tmp_path, rank, 2)
     return tmp_path
 
 
@@ -31,7 +31,7 @@ def test_a_sound_dataset(dataset):
 
 @pytest.mark.parametrize("place", [0.0, 0.01, 0.2, 0.5, 0.9, 0.9999])
 def test_one_changed_bit_is_found(dataset, place):
-    entry = balance.share(manifest.read(dataset), 1, 2)[3]
+    entry = share(manifest.read(dataset), 1, 2)[3]
     (material,) = (material for material in MATERIALS if material.name == entry.material)
     record = bytes(encode(simulate(config(), material, entry)))
     path = shard_path(dataset, 1)
@@ -44,7 +44,7 @@ def test_one_changed_bit_is_found(dataset, place):
 def test_a_shard_that_cannot_be_read_is_named_and_its_samples_are_missing(dataset):
     path = shard_path(dataset, 0)
     os.truncate(path, path.stat().st_size // 2)
-    lost = {entry.id for entry in balance.share(manifest.read(dataset), 0, 2)}
+    lost = {entry.id for entry in share(manifest.read(dataset), 0, 2)}
     found = verify(dataset)
     assert (found["samples"], found["corrupt"]) == (6, ["shard-00000.lmdb"])
     assert found["missing"] == [entry.id for entry in manifest.read(dataset) if entry.id in lost]
@@ -56,8 +56,8 @@ def test_missing_and_failed_are_told_apart(tmp_path, monkeypatch):
             raise WorkError("no")
         return simulate(config, material, entry)
 
-    monkeypatch.setattr(factory, "select", lambda _: MATERIALS)
-    factory.produce(config(), tmp_path, simulate=fails)
+    monkeypatch.setattr(factory, "select_materials", lambda _: MATERIALS)
+    produce(tmp_path, simulate=fails)
     failures = {"Si-diamond-001-20A": "no"}
     assert verify(tmp_path) == SOUND | {"samples": 11, "failed": 1, "failures": failures}
     shard_path(tmp_path, 0).unlink()

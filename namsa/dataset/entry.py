@@ -1,0 +1,55 @@
+"""One sample of a dataset before it is simulated: a line of the manifest."""
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from namsa.config.variation import VariedValues
+from namsa.dataset.splits import SplitName
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One sample to simulate.
+
+    Attributes:
+        id: Readable, unique and stable; the key of the sample's record.
+        material: The name of the material.
+        formula: Its reduced formula.
+        space_group: Its Hermann–Mauguin symbol.
+        zone_axis: (u, v, w) along the beam.
+        thickness_angstrom: The requested thickness, Å. A supercell has a whole number of repeats.
+        seed: Seeds everything that is random in the sample.
+        split: The part of the dataset that the sample belongs to.
+        skipped: Why no supercell can be built. Such an entry is never simulated. `None` if one can be built.
+        source: The kind of source of the material, as `Material.kind`; "" in manifests without it.
+        varied: Values of the microscope of this sample alone, by name, with units in the names. See
+            `namsa.config.variation`.
+        cost: Slices × pixels of the grid × probes, by which the ranks share the work; 0 if unknown.
+    """
+
+    id: str
+    material: str
+    formula: str
+    space_group: str
+    zone_axis: tuple[int, int, int]
+    thickness_angstrom: float
+    seed: int
+    split: SplitName
+    skipped: str | None = None
+    source: str = ""
+    varied: VariedValues = field(default_factory=dict)
+    cost: int = 0
+
+    def to_json(self) -> str:
+        """Returns the entry as a line of the manifest, without the line's end."""
+        values: dict[str, Any] = asdict(self)
+        if not self.varied:
+            del values["varied"]
+        return json.dumps(values, ensure_ascii=False)
+
+    @classmethod
+    def from_json(cls, line: str) -> "Entry":
+        """Returns the entry that a line of the manifest holds."""
+        values = json.loads(line)
+        return cls(**values | {"zone_axis": tuple(values["zone_axis"])})

@@ -1,0 +1,132 @@
+"""How fast this machine simulates: short runs of the loops that do the work.
+
+The rates hold for this machine at its current load. Nothing but printed estimates depends on them.
+"""
+
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
+
+from namsa.dataset.workload import Workload
+from namsa.engines import dispatch, prism
+from namsa.physics import detector as detectors
+from namsa.physics import potential
+from namsa.physics.backend import array_module, available_cores, resolve_backend, to_host
+from namsa.physics.grid import Array, Grid
+from namsa.physics.potential import AtomList, Slices
+
+_MEASURED_SLICES = 4
+_MEASURED_SECONDS = 0.02  # per rate, and at least one run
+
+
+class Rates(NamedTuple):
+    """Seconds per unit of work, on all cores of this process or on its GPU.
+
+    Attributes:
+        propagation: Per operation that propagates probes, as `prism.propagation_operations` counts them.
+        plane_waves: Per operation that propagates plane waves.
+        product: Per operation of `prism.product_operations`.
+        pixel: Per pixel of a pattern, for everything but propagation.
+        potential: Per pixel of a distinct slice.
+    """
+
+    propagation: float
+    plane_waves: float
+    product: float
+    pixel: float
+    potential: float
+
+
+@threadpool_limits.wrap(limits=1, user_api="blas")  # as in `simulate`
+def measure_rates(workload: Workload) -> Rates:
+    """Measures the rates at the sizes of `workload`, in about 0.3 s, longer for grids far beyond 512×512."""
+    xp, shape, real = resolve_backend(workload.backend), workload.grid.shape, np.dtype(workload.precision)
+    on_host = xp is np
+    implementation = dispatch.choose_implementation("auto", xp, shape, workload.dtype)
+    fresnel = xp.asarray(workload.grid.antialias().astype(workload.dtype))
+    matrices = None
+    if workload.pattern_shape != shape:
+        (dy, dx), (ny, nx) = workload.pattern_shape, shape
+        matrices = xp.ones((dy, ny), real), xp.ones((nx, dx), real)
+    workers = available_cores() if on_host else 1
+    batch = max(1, (2**20 if on_host else 2**28) // fresnel.nbytes)
+    waves = workers * batch
+    operations = prism.propagation_operations(workload.work._replace(slices=_MEASURED_SLICES), waves)
+
+    def slices(count: int) -> Slices:
+        return Slices([fresnel], np.zeros(count, dtype=np.int64), 1.0)
+
+    with ThreadPoolExecutor(workers) as pool:
+
+        def seconds(work: Callable[[Any], Array], items: Any, size: int) -> float:
+            pieces = [items[i : i + size] for i in range(0, len(items), size)]
+            return _mean_seconds(lambda: [to_host(result[:1, :1]) for result in pool.map(work, pieces)])
+
+        def pattern_seconds(n_slices: int) -> float:
+            probes = implementation.engine(workload.grid, slices(n_slices), fresnel).prepare(fresnel)
+            return seconds(lambda r: detectors.bin_patterns(probes.patterns(r), matrices), np.zeros((waves, 2)), batch)
+
+        without_slices = pattern_seconds(0)
+        propagation = max(pattern_seconds(_MEASURED_SLICES) - without_slices, 0.1 * without_slices) / operations
+        exit_waves = implementation.plane_waves(workload.grid, slices(_MEASURED_SLICES), fresnel).exit_waves
+        plane_waves = seconds(exit_waves, np.zeros(waves, dtype=np.int64), batch) / operations
+        product = _product_rate(workload, xp, workers, seconds)
+        build = seconds(_slice_builder(workload, xp), [0] * workers, 1) / (workers * fresnel.size)
+    return Rates(propagation, plane_waves, product, without_slices / (waves * fresnel.size), build)
+
+
+def _product_rate(workload: Workload, xp: Any, workers: int, seconds: Callable[..., float]) -> float:
+    """Measures PRISM's products on a small grid that stands for a part of the pixels, with as many beams as fit it."""
+    small = Grid((64, 64), (64.0, 64.0))
+    beams = small.squared_frequency() <= min(workload.work.beams, 400) / (np.pi * 64**2)
+    pixels = np.ones(small.shape, dtype=np.bool_)
+    lens = xp.ones(small.shape, workload.dtype)
+    row = max(1, round(workload.work.probes / workload.work.rows))
+    itemsize = np.dtype(workload.precision).itemsize
+    size = min(prism.batch_size(workload.grid.shape, itemsize, row), workload.work.probes)
+    reuse = prism.PlaneWaveReuse(beams, pixels, size)
+    probes = prism.PrismEngine(small, _UnitPlaneWaves(lens), lens, reuse).prepare(lens)
+    positions = np.repeat(np.arange(workers * size) // row, 2).reshape(-1, 2).astype(np.float64)
+    operations = prism.product_operations(prism.count_work(0, positions, 1, beams, pixels))
+    return seconds(probes.patterns, positions, size) / operations
+
+
+class _UnitPlaneWaves:
+    """Exit waves of 1 everywhere, of the shape and type of `wave`."""
+
+    def __init__(self, wave: Array) -> None:
+        self._wave = wave
+
+    def exit_waves(self, indices: npt.NDArray[np.int64]) -> Array:
+        return array_module(self._wave).ones((len(indices), *self._wave.shape), self._wave.dtype)
+
+
+def _slice_builder(workload: Workload, xp: Any) -> Callable[[Any], Array]:
+    """Returns a function that builds the transmission of a slice with an average slice's atoms and elements."""
+    n, shape = max(workload.elements, workload.atoms // workload.work.slices), workload.grid.shape
+    yx = np.random.default_rng(0).uniform(0, 10, (n, 2))
+    atoms = AtomList(np.arange(n) % workload.elements, yx, np.zeros(n), np.ones(n))
+    factors = {number: xp.ones((shape[0] // 2 + 1, shape[1] // 2 + 1)) for number in range(workload.elements)}
+    antialias = xp.asarray(workload.grid.antialias())
+
+    def build(_: Any) -> Array:
+        sums = potential.structure_sums(atoms, workload.grid, xp, np.dtype(workload.precision))
+        v = potential.field(sums, factors, workload.grid, xp)
+        return potential.transmission(v, 1e-3, antialias, workload.dtype)
+
+    return build
+
+
+def _mean_seconds(run: Callable[[], Any]) -> float:
+    """Returns the mean time of `run` after a first call. The mean over a moment includes the machine's other load."""
+    run()
+    start, runs = time.perf_counter(), 0
+    while runs == 0 or time.perf_counter() - start < _MEASURED_SECONDS:
+        run()
+        runs += 1
+    return (time.perf_counter() - start) / runs

@@ -1,0 +1,166 @@
+"""The counts that decide a sample's time, memory and disk. They follow from the configuration alone.
+
+The method is chosen by these counts (`prism.pays`), never by measured rates, so that a sample's last digits are the
+same on every machine.
+"""
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from namsa.config.simulation import SimulationConfig
+from namsa.crystals.material import Material
+from namsa.crystals.supercell import fill_cell
+from namsa.dataset.entry import Entry
+from namsa.dataset.sample_setup import SampleSetup, fit_supercell, sample_setup
+from namsa.engines import prism
+from namsa.physics import detector as detectors
+from namsa.physics import optics, potential
+from namsa.physics.backend import available_cores
+from namsa.physics.grid import Grid
+from namsa.physics.specimen import atom_list
+
+Method = Literal["multislice", "prism"]
+
+_HEADER_BYTES = 2600  # of a record
+_PAGE_BYTES = 4096  # of LMDB
+_HDF5_BYTES = 20_000  # structure of a file
+_HDF5_POSITION_BYTES = 50  # of a position, which is stored twice, once as text
+
+
+@dataclass(frozen=True)
+class Workload:
+    """The counts of one sample's simulation.
+
+    Attributes:
+        id: The sample's id.
+        grid: The grid across the beam.
+        work: Counts of slices, probes and plane waves.
+        configurations: Thermal configurations.
+        distinct_slices: Slices whose transmission is computed.
+        atoms: Atoms in the supercell.
+        elements: Elements in the crystal.
+        precision: Precision of waves and patterns.
+        backend: The requested array module.
+        pattern_shape: Pixels (dy, dx) of a pattern.
+        density_shape: Pixels (ty, tx) of the density target.
+        stored_dtype: Type of the patterns in a record.
+        requested_method: The method of the configuration.
+    """
+
+    id: str
+    grid: Grid
+    work: prism.Work
+    configurations: int
+    distinct_slices: int
+    atoms: int
+    elements: int
+    precision: Literal["float32", "float64"]
+    backend: Literal["auto", "cpu", "cupy"]
+    pattern_shape: tuple[int, int]
+    density_shape: tuple[int, int]
+    stored_dtype: Literal["float16", "float32"]
+    requested_method: Literal["auto", "multislice", "prism"]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The waves' complex type."""
+        return np.result_type(self.precision, np.complex64)
+
+    @property
+    def method(self) -> Method:
+        """The method that the simulation will use."""
+        if self.requested_method != "auto":
+            return self.requested_method
+        return "prism" if prism.pays(self.work, self.dtype.itemsize) else "multislice"
+
+
+def count_workload(config: SimulationConfig, material: Material, entry: Entry) -> Workload:
+    """Counts what the simulation of `entry` does. Only the atoms of the smallest supercell are placed.
+
+    Args:
+        config: The configuration of the dataset.
+        material: The entry's crystal.
+        entry: The sample.
+
+    Raises:
+        InputError: If the simulation of the sample would raise it.
+    """
+    setup = sample_setup(config, material, entry)
+    config, settings, grid = setup.config, setup.config.simulation, setup.grid
+    pattern_rows, pattern_columns = detectors.pixels(
+        grid, optics.wavelength_angstrom(config.microscope.energy_ev), config.detector
+    )
+    work = _count_work(setup)
+    phonons = config.specimen.frozen_phonons
+    scan_shape = config.scan.shape if config.target.at == "scan" else None
+    return Workload(
+        id=entry.id,
+        grid=grid,
+        work=work,
+        configurations=phonons.configurations if phonons else 1,
+        distinct_slices=_distinct_slices(config, material, entry, work.slices),
+        atoms=setup.fit.atoms,
+        elements=len(set(material.atoms.numbers.tolist())),
+        precision=settings.precision,
+        backend=settings.backend,
+        pattern_shape=(pattern_rows.count, pattern_columns.count),
+        density_shape=scan_shape or grid.shape,
+        stored_dtype=config.data.dtype,
+        requested_method=settings.method,
+    )
+
+
+def memory_bytes(workload: Workload) -> int:
+    """Returns the bytes of arrays at the peak: patterns, transmissions, building a slice, and each core's waves."""
+    pixels, item = workload.grid.shape[0] * workload.grid.shape[1], workload.dtype.itemsize
+    patterns = workload.work.probes * workload.pattern_shape[0] * workload.pattern_shape[1] * item // 2
+    transmissions = workload.distinct_slices * pixels * item
+    build = pixels * (8 * 8 + 12 * workload.elements)  # planes in double precision; half planes of factors and sums
+    per_core = 3 * max(2**20, pixels * item)
+    matrix = 0
+    if workload.method == "prism":
+        matrix = workload.work.beams * workload.work.pixels * item
+        row = max(1, workload.work.probes // workload.work.rows)
+        per_core = 2 * prism.batch_size(workload.grid.shape, item // 2, row) * pixels * item // 2
+    return patterns + transmissions + build + available_cores() * per_core + matrix
+
+
+def record_bytes(workload: Workload) -> int:
+    """Returns the size of a record in a shard: header, patterns, density, potential, positions, in whole pages."""
+    (dy, dx), (ty, tx), (ny, nx) = workload.pattern_shape, workload.density_shape, workload.grid.shape
+    pattern_bytes = {"float16": 2, "float32": 4}[workload.stored_dtype] * workload.work.probes * dy * dx
+    arrays = pattern_bytes + 4 * (ty * tx + ny * nx) + 16 * workload.work.probes
+    return -(-(_HEADER_BYTES + arrays) // _PAGE_BYTES) * _PAGE_BYTES
+
+
+def hdf5_bytes(workload: Workload) -> int:
+    """Returns the size of a sample as `namsa.io.hdf5` writes it: arrays in full precision, positions, provenance."""
+    (dy, dx), (ty, tx), (ny, nx) = workload.pattern_shape, workload.density_shape, workload.grid.shape
+    numbers = workload.work.probes * dy * dx + ty * tx + ny * nx
+    return numbers * workload.dtype.itemsize // 2 + _HDF5_BYTES + _HDF5_POSITION_BYTES * workload.work.probes
+
+
+def _count_work(setup: SampleSetup) -> prism.Work:
+    """Counts slices, probes, coherent modes and plane waves."""
+    config, grid, microscope = setup.config, setup.grid, setup.config.microscope
+    wavelength = optics.wavelength_angstrom(microscope.energy_ev)
+    lens = optics.lens(
+        grid, microscope.energy_ev, microscope.semiangle_mrad, microscope.aberrations, microscope.beam_tilt_mrad
+    )
+    modes = setup.coherent_modes()
+    binning = detectors.bin_matrices(grid, wavelength, config.detector) if config.detector else None
+    n_slices = potential.slice_count(setup.thickness_angstrom, config.simulation.slice_thickness_angstrom)
+    pixels = prism.detected_pixels(grid.antialias(), binning)
+    return prism.count_work(n_slices, setup.positions_angstrom, len(modes), lens != 0, pixels)
+
+
+def _distinct_slices(config: SimulationConfig, material: Material, entry: Entry, n_slices: int) -> int:
+    """Returns all slices if atoms are displaced, else those of the smallest supercell, which is tiled."""
+    if config.specimen.frozen_phonons:
+        return n_slices
+    smallest = config.specimen.model_copy(update={"lateral_angstrom": (1e-3, 1e-3)})
+    fit = fit_supercell(smallest, material, entry)
+    atoms = atom_list(fill_cell(material.atoms, fit).atoms)
+    return len(potential.distinct_slices(atoms, fit.lengths_angstrom[2], n_slices)[0])
