@@ -41,7 +41,7 @@ from namsa.dataset.shards import Dataset
 from namsa.inverse import consistency, mott_bethe
 from train.measure.metrics import metrics
 from train.reconstruction import ensemble, refine
-from train.reconstruction.models import find
+from train.reconstruction.models import load_model
 
 WRONG_PLACE = ("shifted", "mirrored", "another")
 WRONG_SIZE = ("stronger", "weaker", "sharper")
@@ -71,10 +71,10 @@ def parse() -> argparse.Namespace:
 
 
 def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
-    model = find(str(options.run_dir))
+    model = load_model(options.run_dir)
     experiment = model.experiment
     scan = experiment.scan.shape
-    answers = ensemble.members(ensemble.network(model, scan), model, [0], 0)
+    predict = ensemble.ensemble_predictor(ensemble.load_network(model, scan), model, ensemble.Views([0], 0))
     with Dataset(experiment.data.directory) as dataset:
         present = manifest.present(experiment.data.directory, dataset.ids)
         transfer = mott_bethe.fit(dataset.read(entry.id) for entry in present if entry.split == "train")
@@ -86,29 +86,29 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             p = record.provenance
             truth, thickness = record.density.astype(np.float64), p["thickness_angstrom"]
             patterns = record.patterns()
-            network = answers(patterns.reshape(1, *scan, *patterns.shape[1:]))[0, 0].astype(np.float64)
+            network = predict(patterns.reshape(1, *scan, *patterns.shape[1:]))[0, 0].astype(np.float64)
             alike = [
                 e for e in every if e.thickness_angstrom == entry.thickness_angstrom and e.formula != entry.formula
             ]
             other = alike[index % len(alike)]
             candidates = {"truth": truth, "network": network} | false(truth, dataset.read(other.id).density)
-            where = consistency.scene(experiment, thickness, scan, None, tuple(p["extent_angstrom"]))
-            elements = mott_bethe.of_elements(
+            extent = tuple(p["extent_angstrom"])
+            simulation = consistency.scan_simulation(experiment, thickness, scan, None, extent)
+            elements = mott_bethe.from_elements(
                 Formula(entry.formula).count(), transfer.max_q_per_angstrom, experiment.simulation.form_factors
             )
             found: dict[str, Any] = {"id": entry.id, "wanted": entry.thickness_angstrom}
             found["error"] = numbers(network, truth, experiment)
             for name, way in (("fitted", transfer), ("elements", elements)):
                 checks = {
-                    key: consistency.check(density, patterns, experiment, thickness, way, where)
-                    for key, density in candidates.items()
+                    key: consistency.check(density, patterns, simulation, way) for key, density in candidates.items()
                 }
                 found[name] = {key: check.score for key, check in checks.items()} | {"empty": checks["truth"].empty}
                 if name == "fitted":
-                    error = uniform_filter(abs(network - truth), 3).ravel()[where.inside]
-                    found["local"] = float(spearmanr(checks["network"].map.ravel()[where.inside], error)[0])
+                    error = uniform_filter(abs(network - truth), 3).ravel()[simulation.inside]
+                    found["local"] = float(spearmanr(checks["network"].map.ravel()[simulation.inside], error)[0])
             if index % apart == 0 and options.refined:
-                after = refine.refine(network, patterns, experiment, thickness, transfer, where)
+                after = refine.refine(network, patterns, simulation, transfer)
                 found["refined"] = numbers(after.density, truth, experiment) | {"scores": after.scores}
             yield found
 

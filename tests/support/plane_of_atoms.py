@@ -1,11 +1,11 @@
-"""A small crystal without symmetry, the same in every slice, its sample and the experiment that goes with it."""
+"""A small crystal without symmetry, the same in every slice; its sample and its experiment."""
 
 import ase
 import numpy as np
 
 import namsa
 from namsa.config.loading import validate
-from namsa.physics import density_target as target
+from namsa.physics import density_target
 from namsa.physics.grid import Grid
 from namsa.sample import Sample
 from train.experiment.experiment import Experiment
@@ -27,18 +27,18 @@ EXPERIMENT = validate(Experiment, TREE, "test")
 
 
 def crystal(symbol: str = "Si", scale: float = 1.0) -> ase.Atoms:
-    """A plane of atoms without any symmetry, the same in every slice of 2 Å."""
+    """Returns a plane of atoms without any symmetry, the same in every slice of 2 Å."""
     flat = np.array([[1.1, 1.4], [3.9, 2.6], [6.2, 4.8], [2.3, 5.9], [7.4, 1.2]]) * scale
     positions = np.concatenate([np.column_stack([flat, np.full(5, 2.0 * n + 1.0)]) for n in range(6)])
     return ase.Atoms([symbol] * 30, positions, cell=[8.8 * scale, 7.6 * scale, THICKNESS], pbc=True)
 
 
 def sample(atoms: ase.Atoms, precision: str = "float32") -> tuple[Sample, np.ndarray]:
-    """With its density at the scan's positions, band-limited."""
+    """Returns a sample and its band-limited density at the scan's positions."""
     lx, ly, _ = atoms.cell.lengths()
     y, x = (step * np.arange(n) + 0.9 for n, step in zip(SCAN, STEP, strict=True))
     positions = np.stack(np.meshgrid(y, x, indexing="ij"), -1).reshape(-1, 2)
-    made = namsa.simulate(
+    simulated = namsa.simulate(
         atoms,
         energy_ev=200e3,
         semiangle_mrad=20,
@@ -50,5 +50,5 @@ def sample(atoms: ase.Atoms, precision: str = "float32") -> tuple[Sample, np.nda
         precision=precision,
     )
     grid = Grid((40, 48), (ly, lx))
-    coefficients = target.band_limited(made.density.astype(float), grid, MAX_Q)
-    return made, target.at_positions(coefficients, grid, y, x)
+    coefficients = density_target.band_limited(simulated.density.astype(float), grid, MAX_Q)
+    return simulated, density_target.at_positions(coefficients, grid, y, x)

@@ -19,10 +19,11 @@ def calibrate(options: argparse.Namespace) -> int:
         from train.reports.report import write_report
 
         with telemetry.counter(Console(stderr=True), "held-out samples") as count:
-            found, scores = calibrate(options.run_dir, options.passes, options.simulated, count)
+            calibration, scores = calibrate(options.run_dir, options.passes, options.simulated, count)
+        tested = calibration.get("test", calibration)
         print(
-            f"uncertainty: {found['scale']:.3g} times the spread of {found['method']}; within it lie "
-            f"{found['coverage_68']:.1%} of the dev pixels and {found.get('test', found)['coverage_68']:.1%} of the "
+            f"uncertainty: {calibration['scale']:.3g} times the spread of {calibration['method']}; within it lie "
+            f"{calibration['coverage_68']:.1%} of the dev pixels and {tested['coverage_68']:.1%} of the "
             f"test ones\nconsistency: median R {sorted(scores)[len(scores) // 2]:.3f} of {len(scores)} samples\n"
             f"{write_report(options.run_dir)}"
         )
@@ -55,13 +56,15 @@ def reconstruct(options: argparse.Namespace) -> int:
         from rich.console import Console
 
         from namsa.io.foreign import CalibrationOverrides
-        from train.reconstruction.reconstruct import Specimen, reconstruct
+        from train.reconstruction.reconstruct import ReconstructionOptions, reconstruct
+        from train.reconstruction.trust import KnownSpecimen
 
         if options.formula and not options.thickness_angstrom:
             raise InputError("--formula is for measuring trust, which takes --thickness-angstrom, too")
         if options.refine_steps and not options.thickness_angstrom:
             raise InputError("--refine-steps simulates the specimen, which takes --thickness-angstrom, too")
-        specimen = Specimen(options.thickness_angstrom, options.formula) if options.thickness_angstrom else None
+        specimen = KnownSpecimen(options.thickness_angstrom, options.formula) if options.thickness_angstrom else None
+        console, picture = Console(), options.out.with_suffix(".png")
         overrides = CalibrationOverrides(
             dataset=options.dataset,
             scan_step_angstrom=_pair(options.scan_step_angstrom, "--scan-step-angstrom"),
@@ -72,19 +75,20 @@ def reconstruct(options: argparse.Namespace) -> int:
             rotation_deg=options.rotation_deg,
         )
         try:
-            reconstruct(
+            result = reconstruct(
                 options.data,
                 options.checkpoint,
-                options.out,
                 overrides,
                 beam_intensity=options.beam_intensity,
-                passes=options.passes,
                 specimen=specimen,
-                refine_steps=options.refine_steps,
-                console=Console(),
+                options=ReconstructionOptions(options.passes, options.refine_steps),
+                console=console,
             )
+            result.save(options.out)
+            result.show(picture)
         except KeyboardInterrupt:
             raise Stopped(f"interrupted; {options.out} was not written") from None
+        console.print(f"{options.out} and {picture}", highlight=False, soft_wrap=True)
 
     return exit_code(work)
 

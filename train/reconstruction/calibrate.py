@@ -1,35 +1,66 @@
-"""`python -m train calibrate RUN_DIR`: how far a trained network's answers can be trusted, measured once and kept.
+"""`python -m train calibrate RUN_DIR`: measures once how far a trained network can be trusted, and stores it.
 
-transfer.json    from density to potential, fitted to the training samples (`namsa.inverse.mott_bethe`)
-calibration.json the factor from spread to error, its coverage (`train.reconstruction.uncertainty`), the beam that
-patterns hold
-evaluation.json  "consistency_r" and "consistency_empty_r" of held-out samples (`namsa.inverse.consistency`); the
-                 report shows them
+transfer.json       Conversion from density to potential, fitted to the training samples (`namsa.inverse.mott_bethe`).
+calibration.json    Factor from spread to error and its coverage (`train.reconstruction.uncertainty`); fraction of the
+                    beam that the training patterns hold.
+evaluation.json     Gets "consistency_r" and "consistency_empty_r" of held-out samples (`namsa.inverse.consistency`),
+                    which the report shows.
 """
 
-import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from namsa.dataset import manifest
-from namsa.dataset.manifest import Entry
+from namsa.dataset.entries import spread_over_thicknesses
+from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
+from namsa.dataset.sample_setup import with_varied_values
 from namsa.dataset.shards import Dataset
-from namsa.dataset.simulate_entry import with_own_microscope
 from namsa.errors import InputError
-from namsa.inverse import consistency, mott_bethe
-from train.experiment.conditions import conditions
+from namsa.inverse import mott_bethe
+from namsa.inverse.consistency import Consistency, check, scan_simulation
 from train.experiment.experiment import Experiment
-from train.reconstruction import ensemble, uncertainty
-from train.reconstruction.models import Model, find
-from train.reports.evaluate import write_json
+from train.reconstruction.ensemble import Predict, Views, choose_views, ensemble_predictor, load_network
+from train.reconstruction.models import Model, load_model
+from train.reconstruction.uncertainty import calibrate_uncertainty
+from train.reports.results import Calibration, read_evaluation, write_json
 
 Array = npt.NDArray[Any]
 OnSample = Callable[[int, int], None]
+
+
+class CalibratedRun(NamedTuple):
+    """What was measured about a run.
+
+    Attributes:
+        calibration: Contents of calibration.json.
+        scores: Consistency score R of each simulated sample.
+    """
+
+    calibration: Calibration
+    scores: list[float]
+
+
+class TrainedEnsemble(NamedTuple):
+    """The predictions of a network for windows as it was trained with.
+
+    Attributes:
+        predict: Predicts densities from windows.
+        views: The views of a window.
+    """
+
+    predict: Predict
+    views: Views
+
+    @property
+    def method(self) -> str:
+        """How the predictions are made, in words."""
+        passes = f", {self.views.passes} passes with dropout each" if self.views.passes else ""
+        return f"{len(self.views.symmetries)} symmetries{passes}"
 
 
 def calibrate(
@@ -37,71 +68,94 @@ def calibrate(
     passes: int | None = None,
     simulated: int | None = None,
     on_sample: OnSample = lambda done, total: None,
-) -> tuple[dict[str, Any], list[float]]:
-    """Writes the files above in `run_dir`; returns what calibration.json says and the samples' scores.
+) -> CalibratedRun:
+    """Measures the uncertainty and the consistency of a run and writes the files of this module.
 
-    passes: with dropout, of each symmetry; default none, or 8 where there is no symmetry
-    simulated: how many held-out samples get a score, each of which takes a simulation; default all
+    Args:
+        run_dir: The run, with its dataset at hand.
+        passes: Predictions with dropout per symmetry; see `train.reconstruction.ensemble.choose_views`.
+        simulated: Number of held-out samples that get a consistency score, which takes a simulation each. `None`
+            takes all.
+        on_sample: Called with the number of scored samples and their total.
 
-    Raises InputError where the run has no checkpoint, the dataset no dev sample or the network but one answer.
+    Raises:
+        InputError: If the run has no checkpoint, the dataset has no dev sample, or the network gives only one
+            prediction.
     """
-    model = find(str(run_dir))
-    answers, method, count = answering(model, passes)
-    if count < 2:
+    model = load_model(run_dir)
+    ensemble = trained_ensemble(model, passes)
+    if ensemble.views.members < 2:
         raise InputError(f"{run_dir}: its network has one answer alone, without symmetry and without dropout")
-    experiment, trained = model.experiment, conditions(model.experiment)
-    scan, detector = trained.scan_shape, trained.detector_shape
-    with Dataset(experiment.data.directory) as dataset:
-        present = manifest.present(experiment.data.directory, dataset.ids)
-        of = {split: [e for e in present if e.split == split] for split in ("train", "dev", "test")}
-        if not of["dev"]:
-            raise InputError(f"{experiment.data.directory} has no sample of the dev split to calibrate with")
-        dev = [dataset.read(entry.id) for entry in of["dev"]]
-        found = uncertainty.calibration(answers, dev, (dataset.read(e.id) for e in of["test"]), method, count)
-        learned = of["train"] or of["dev"]
-        found["transmitted_fraction"] = float(
-            np.mean([dataset.read(e.id).patterns().sum(axis=(1, 2)).mean() for e in learned])
+    experiment, directory = model.experiment, model.experiment.data.directory
+    scan, detector = model.conditions.scan_shape, model.conditions.detector_shape
+    with Dataset(directory) as dataset:
+        present = manifest.present(directory, dataset.ids)
+        splits = {split: [e for e in present if e.split == split] for split in ("train", "dev", "test")}
+        if not splits["dev"]:
+            raise InputError(f"{directory} has no sample of the dev split to calibrate with")
+        dev = [dataset.read(entry.id) for entry in splits["dev"]]
+        test = (dataset.read(entry.id) for entry in splits["test"])
+        calibration = calibrate_uncertainty(ensemble.predict, dev, test, ensemble.method, ensemble.views.members)
+        trained_on = splits["train"] or splits["dev"]
+        calibration["transmitted_fraction"] = float(
+            np.mean([dataset.read(e.id).patterns().sum(axis=(1, 2)).mean() for e in trained_on])
         )
-        transfer = mott_bethe.fit(dataset.read(entry.id) for entry in learned)
-        write_json(run_dir / "calibration.json", found)
+        transfer = mott_bethe.fit(dataset.read(entry.id) for entry in trained_on)
+        write_json(run_dir / "calibration.json", calibration)
         mott_bethe.write(transfer, run_dir / "transfer.json")
-        held_out, scores = of["dev"] + of["test"], {}
+        held_out, scores = splits["dev"] + splits["test"], {}
         if simulated is not None:
-            held_out = manifest.spread(held_out, simulated)
+            held_out = spread_over_thicknesses(held_out, simulated)
         for done, entry in enumerate(held_out, start=1):
             record = dataset.read(entry.id)
-            stack = record.patterns().reshape(1, *scan, *detector)
-            scores[entry.id] = of_record(answers(stack)[:, 0].mean(axis=0), record, entry, experiment, transfer)
+            density = ensemble.predict(record.patterns().reshape(1, *scan, *detector))[:, 0].mean(axis=0)
+            scores[entry.id] = check_sample(density, record, entry, experiment, transfer)
             on_sample(done, len(held_out))
-    _add(run_dir / "evaluation.json", scores)
-    return found, [score.score for score in scores.values()]
+    _add_scores(run_dir / "evaluation.json", scores)
+    return CalibratedRun(calibration, [consistency.score for consistency in scores.values()])
 
 
-def answering(model: Model, passes: int | None = None) -> tuple[ensemble.Predict, str, int]:
-    """`ensemble.members` of windows as they were trained, as `reconstruct` has them; what they are; how many."""
-    experiment, trained = model.experiment, conditions(model.experiment)
-    chosen, passes = ensemble.guises(model, trained.scan_shape, trained.scan_step_angstrom, passes)
-    _, *image = experiment.network.input_shape
-    answers = ensemble.members(ensemble.network(model, (image[0], image[1])), model, chosen, passes)
-    method = f"{len(chosen)} symmetries" + (f", {passes} passes with dropout each" if passes else "")
-    return answers, method, len(chosen) * max(1, passes)
+def trained_ensemble(model: Model, passes: int | None = None) -> TrainedEnsemble:
+    """Loads a network for windows as it was trained with, in the views that `reconstruct` uses.
+
+    Args:
+        model: The trained network.
+        passes: Predictions with dropout per symmetry; see `train.reconstruction.ensemble.choose_views`.
+    """
+    views = choose_views(model, model.conditions.scan_shape, model.conditions.scan_step_angstrom, passes)
+    _, height, width = model.experiment.network.input_shape
+    return TrainedEnsemble(ensemble_predictor(load_network(model, (height, width)), model, views), views)
 
 
-def of_record(
-    density: Array, record: Record, entry: Entry, experiment: Experiment, transfer: mott_bethe.Transfer
-) -> consistency.Consistency:
-    """`consistency.check` of a `density` that was made of a simulated sample, in the sample's own cell."""
-    own, p = with_own_microscope(experiment, entry), record.provenance
-    thickness, extent = p["thickness_angstrom"], tuple(p["extent_angstrom"])
-    where = consistency.scene(own, thickness, density.shape, p["positions_angstrom"], extent)
-    return consistency.check(density, record.patterns(), own, thickness, transfer, where)
+def check_sample(
+    density: Array, record: Record, entry: Entry, experiment: Experiment, transfer: mott_bethe.DensityToPotential
+) -> Consistency:
+    """Scores a predicted density of a simulated sample in the sample's own cell; see `namsa.inverse.consistency`.
+
+    Args:
+        density: The prediction, e/Å².
+        record: The sample.
+        entry: Its manifest entry.
+        experiment: The configuration of its dataset.
+        transfer: Conversion from density to potential.
+    """
+    provenance = record.provenance
+    simulation = scan_simulation(
+        with_varied_values(experiment, entry),
+        provenance["thickness_angstrom"],
+        density.shape,
+        provenance["positions_angstrom"],
+        tuple(provenance["extent_angstrom"]),
+    )
+    return check(density, record.patterns(), simulation, transfer)
 
 
-def _add(path: Path, scores: dict[str, consistency.Consistency]) -> None:
+def _add_scores(path: Path, scores: dict[str, Consistency]) -> None:
+    """Adds the scores of samples, by id, to an evaluation.json, if there is one."""
     if not path.is_file():
         return
-    evaluation = json.loads(path.read_text(encoding="utf-8"))
+    evaluation = read_evaluation(path)
     for row in evaluation["samples"]:
         if score := scores.get(row["id"]):
-            row |= {"consistency_r": score.score, "consistency_empty_r": score.empty}
+            row["consistency_r"], row["consistency_empty_r"] = score.score, score.empty
     write_json(path, evaluation)

@@ -1,78 +1,120 @@
-"""A network's answers to one window in several guises: turned, mirrored and with dropout.
+"""Predictions of a network for several views of one window: mirrored, transposed, and with dropout.
 
-Where the lens is round and the axes are alike, a mirrored window is as true as the window itself
-(`train.experiment.symmetries`);
-what comes back should differ by the mirror only, and how far it does not is a measure of what the network does not
-know. So are its answers with parts of it left out (Gal & Ghahramani, Dropout as a Bayesian approximation, 2016).
+Where the lens is round and both axes have the same sampling, a mirrored window is as valid an input as the window
+itself (`train.experiment.symmetries`). The predictions should then differ by the same mirror only; their remaining
+spread measures what the network does not know. Predictions with dropout serve the same purpose (Gal & Ghahramani,
+Dropout as a Bayesian approximation, 2016).
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from fcdensenet.build import build
 from namsa.errors import InputError
-from train.experiment.conditions import conditions
 from train.optimization import checkpoint
 from train.reconstruction.models import Model
 
 Array = npt.NDArray[Any]
+
+# From windows (n, sy, sx, dy, dx), fractions of the beam, to densities (members, n, h, w), e/Å².
 Predict = Callable[[Array], Array]
 
 PASSES = 8  # with dropout, where no symmetry makes an ensemble
 
 
-def network(model: Model, image: tuple[int, int]) -> Any:
-    """The Keras model with `model`'s weights for images of shape `image`. Raises InputError where they do not fit."""
+class Views(NamedTuple):
+    """The views of a window that a network predicts from.
+
+    Attributes:
+        symmetries: Numbers of the symmetries, as in `train.experiment.symmetries`.
+        passes: Predictions with dropout per symmetry. 0 is one prediction without dropout.
+    """
+
+    symmetries: Sequence[int]
+    passes: int
+
+    @property
+    def members(self) -> int:
+        """Number of predictions per window."""
+        return len(self.symmetries) * max(1, self.passes)
+
+
+def load_network(model: Model, image_shape: tuple[int, int]) -> Any:
+    """Builds a model's Keras network and loads its weights.
+
+    Args:
+        model: The trained network.
+        image_shape: Height and width of the network's images.
+
+    Raises:
+        InputError: If the weights cannot be read or do not fit the model's configuration.
+    """
     import keras
 
     config = model.experiment.network
-    keras.utils.clear_session()  # variables are named alike whatever this process has built before
+    keras.utils.clear_session()  # otherwise the variables' names depend on what this process has built before
     keras.config.set_dtype_policy("float32")
-    built = build(config.model_copy(update={"input_shape": (config.input_shape[0], *image)}), seed=0)
+    network = build(config.model_copy(update={"input_shape": (config.input_shape[0], *image_shape)}), seed=0)
     try:
         header, arrays = checkpoint.read(model.weights)
     except checkpoint.BROKEN as error:
         raise InputError(f"cannot read the weights {model.weights}: {error}") from None
     stored = dict(zip(header["variables"], arrays, strict=True))
-    for variable in built.variables:
+    for variable in network.variables:
         array = stored.get(variable.path)
         if array is None or array.shape != tuple(variable.shape):
-            found = "nothing" if array is None else f"{list(array.shape)}"
+            content = "nothing" if array is None else f"{list(array.shape)}"
             raise InputError(
-                f"{model.weights} holds {found} for {variable.path} {list(variable.shape)}: it is not of config.yaml"
+                f"{model.weights} holds {content} for {variable.path} {list(variable.shape)}: it does not belong to "
+                "config.yaml"
             )
         variable.assign(array)
-    return built
+    return network
 
 
-def symmetries(symmetric: bool, scan: Sequence[int], detector: Sequence[int], steps: Sequence[float]) -> list[int]:
-    """The symmetries under which a window stays a true one, by `train.experiment.symmetries`' numbers."""
+def valid_symmetries(
+    symmetric: bool, scan_shape: Sequence[int], detector_shape: Sequence[int], step_angstrom: Sequence[float]
+) -> list[int]:
+    """Returns the numbers of the symmetries that map a window to a valid window.
+
+    Args:
+        symmetric: Whether the lens is round and the detector centred.
+        scan_shape: Positions of the window, (y, x).
+        detector_shape: Pixels of the detector, (y, x).
+        step_angstrom: Scan step, (y, x), Å.
+    """
     if not symmetric:
         return [0]
-    alike = scan[0] == scan[1] and detector[0] == detector[1] and bool(np.isclose(steps[0], steps[1]))
-    return list(range(8 if alike else 4))
+    transposable = (
+        scan_shape[0] == scan_shape[1]
+        and detector_shape[0] == detector_shape[1]
+        and bool(np.isclose(step_angstrom[0], step_angstrom[1]))
+    )
+    return list(range(8 if transposable else 4))
 
 
-def guises(
-    model: Model, window: Sequence[int], step_angstrom: Sequence[float], passes: int | None
-) -> tuple[list[int], int]:
-    """In what guises a window of positions is shown: the symmetries, and how often each with dropout.
+def choose_views(model: Model, window: Sequence[int], step_angstrom: Sequence[float], passes: int | None) -> Views:
+    """Returns the views in which a network is shown a window.
 
-    passes: None for as many as it takes to have more than one answer
+    Args:
+        model: The trained network.
+        window: Positions of the window, (y, x).
+        step_angstrom: Scan step, (y, x), Å.
+        passes: Predictions with dropout per symmetry. `None` takes none if there are several symmetries, otherwise
+            `PASSES` if the network has dropout.
     """
-    trained = conditions(model.experiment)
-    symmetric = trained.symmetric and model.experiment.training.inputs.layout == "scan"
-    chosen = symmetries(symmetric, window, trained.detector_shape, step_angstrom)
+    symmetric = model.conditions.symmetric and model.experiment.training.inputs.layout == "scan"
+    symmetries = valid_symmetries(symmetric, window, model.conditions.detector_shape, step_angstrom)
     if passes is None:
-        passes = PASSES if len(chosen) == 1 and model.experiment.network.dropout else 0
-    return chosen, passes
+        passes = PASSES if len(symmetries) == 1 and model.experiment.network.dropout else 0
+    return Views(symmetries, passes)
 
 
 def mirrored(patterns: Array, symmetry: int) -> Array:
-    """(n, sy, sx, dy, dx) under `symmetry`: mirrored in y, in x, then y and x exchanged."""
+    """Returns patterns `(n, sy, sx, dy, dx)` under a symmetry: mirrored in y, in x, then y and x exchanged."""
     if symmetry & 1:
         patterns = patterns[:, ::-1, :, ::-1, :]
     if symmetry & 2:
@@ -81,7 +123,7 @@ def mirrored(patterns: Array, symmetry: int) -> Array:
 
 
 def restored(images: Array, symmetry: int) -> Array:
-    """(n, sy, sx) of patterns that were `mirrored`, as they were."""
+    """Returns the images `(n, sy, sx)` that were predicted from `mirrored` patterns in the original orientation."""
     if symmetry & 4:
         images = images.transpose(0, 2, 1)
     if symmetry & 1:
@@ -89,39 +131,46 @@ def restored(images: Array, symmetry: int) -> Array:
     return images[:, :, ::-1] if symmetry & 2 else images
 
 
-def members(built: Any, model: Model, chosen: Sequence[int], passes: int) -> Predict:
-    """From windows (n, sy, sx, dy, dx), fractions of the beam, to densities (members, n, h, w) in e/Å².
+def ensemble_predictor(network: Any, model: Model, views: Views) -> Predict:
+    """Returns the function that predicts densities from windows.
 
-    There is one member for each of the symmetries `chosen`, without dropout, or with `passes` that many for each with
-    dropout. Raises InputError for passes where the network has no dropout.
+    Args:
+        network: The Keras network of `load_network`.
+        model: The trained network that it belongs to.
+        views: The views of a window.
+
+    Returns:
+        Function from windows `(n, sy, sx, dy, dx)`, fractions of the beam, to densities `(members, n, h, w)`, e/Å².
+
+    Raises:
+        InputError: If there are passes with dropout and the network has no dropout.
     """
     import tensorflow as tf
 
-    from train.input.batches import prepare
+    from train.input.normalisation import Batch, Normalisation, normalise_graph
 
-    inputs, network = model.experiment.training.inputs, model.experiment.network
-    if passes and not network.dropout:
+    inputs, config = model.experiment.training.inputs, model.experiment.network
+    if views.passes and not config.dropout:
         raise InputError("--passes needs a network with dropout, and this one was trained without: leave it out")
-    for layer in built.layers:  # what was learned about the mean and spread of activations stays
+    for layer in network.layers:  # dropout needs training mode, but normalisation keeps its learned mean and spread
         if type(layer).__name__ == "BatchNormalization":
             layer.trainable = False
-    settings = (inputs.power, inputs.gain, inputs.density_scale_e_per_angstrom2, inputs.layout)
-    made = model.experiment.channels()
+    settings = Normalisation.of(inputs, config.data_format, "float32")
+    channels = model.experiment.channels()
 
     @tf.function(reduce_retracing=True)
     def forward(patterns: Any) -> Any:
-        ones, none = tf.ones((1, 1, 1, 1)), tf.zeros((1, *network.input_shape[1:]))  # fractions, and no target
-        x, _ = prepare(patterns, ones, none, *settings, network.data_format, "float32", made)
-        y = built(x, training=passes > 0)
-        return inputs.density_scale_e_per_angstrom2 * (
-            y[:, 0] if network.data_format == "channels_first" else y[..., 0]
-        )
+        # Scale 1, since the patterns are fractions of the beam already; the target is not used.
+        scale, target = tf.ones((1, 1, 1, 1)), tf.zeros((1, *config.input_shape[1:]))
+        x, _ = normalise_graph(Batch(patterns, scale, target), settings, channels)
+        y = network(x, training=views.passes > 0)
+        return inputs.density_scale_e_per_angstrom2 * (y[:, 0] if config.data_format == "channels_first" else y[..., 0])
 
     def predict(patterns: Array) -> Array:
-        answers = []
-        for symmetry in chosen:
-            turned = np.ascontiguousarray(mirrored(patterns, symmetry), np.float32)
-            answers += [restored(forward(turned).numpy(), symmetry) for _ in range(max(1, passes))]
-        return np.stack(answers)
+        predictions = []
+        for symmetry in views.symmetries:
+            view = np.ascontiguousarray(mirrored(patterns, symmetry), np.float32)
+            predictions += [restored(forward(view).numpy(), symmetry) for _ in range(max(1, views.passes))]
+        return np.stack(predictions)
 
     return predict

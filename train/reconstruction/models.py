@@ -1,57 +1,95 @@
-"""A trained network by name or place, and what it was trained for.
+"""Trained networks: finds them by name or path and loads what they were trained for.
 
-A place is a run directory (config.yaml and checkpoints/), one of its checkpoints, or the folder of a model: config.yaml
-and one file of weights (.npz, a checkpoint's format), and beside them, where there are any, `calibration.json` and
-`transfer.json` (`train.reconstruction.trust`). A name is that of a model that comes with the package, in train/models/.
+A path is one of:
+
+- a run directory, with `config.yaml` and `checkpoints/`;
+- one of its checkpoints;
+- the folder of a model: `config.yaml` and one file of weights (.npz, in the format of a checkpoint), optionally with
+  `calibration.json` and `transfer.json` (`train.reconstruction.trust`).
+
+A name is that of a model that comes with the package, in `train/models/`.
 """
 
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from namsa.errors import InputError
+from train.experiment.conditions import Conditions, conditions
 from train.experiment.experiment import Experiment, load
 
 MODELS = Path(__file__).parents[1] / "models"
 
 
 @dataclass(frozen=True)
-class Model:
-    """Where a network's weights are, the experiment that they are of, and what was measured about it.
+class ModelCalibration:
+    """What `python -m train calibrate` measured about a network and reconstruction uses.
 
-    calibration: `uncertainty_factor`, by which the spread of predictions is multiplied to be their error, and
-    `transmitted_fraction`, the part of the beam that the mean training pattern holds; either may be missing
+    Attributes:
+        uncertainty_factor: Factor from the standard deviation of the network's predictions to their error. `None` if
+            it was not measured.
+        transmitted_fraction: Fraction of the beam in the mean training pattern. `None` if it was not measured.
+    """
+
+    uncertainty_factor: float | None = None
+    transmitted_fraction: float | None = None
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained network.
+
+    Attributes:
+        name: Name of the model's folder.
+        folder: The model's folder.
+        weights: File with the network's variables.
+        experiment: The configuration that the network was trained with.
+        conditions: What the training data were, and so what the network's input must be.
+        calibration: What was measured about the network.
     """
 
     name: str
     folder: Path
     weights: Path
     experiment: Experiment
-    calibration: dict[str, Any]
+    conditions: Conditions
+    calibration: ModelCalibration
 
 
-def find(name: str) -> Model:
-    """The model at the place or of the name `name`. Raises InputError, with a list of names, where there is none."""
-    place = next((place for place in (Path(name), MODELS / name) if place.exists()), None)
-    if place is None:
+def load_model(name: str | Path) -> Model:
+    """Finds a trained network and loads its configuration and calibration. The weights are read when they are used.
+
+    Args:
+        name: Name of a model that comes with the package, or path of a run directory, checkpoint or model folder.
+
+    Raises:
+        InputError: If there is no such model, or if its folder has no configuration or no weights.
+    """
+    path = next((path for path in (Path(name), MODELS / name) if path.exists()), None)
+    if path is None:
         shipped = ", ".join(sorted(path.parent.name for path in MODELS.glob("*/config.yaml"))) or "none"
         raise InputError(
-            f"--checkpoint {name} is neither a run directory, nor a checkpoint, nor a model that comes with the "
-            f"package ({shipped})"
+            f"{name} is neither a run directory, nor a checkpoint, nor a model that comes with the package ({shipped})"
         )
-    folder = place if place.is_dir() else place.parent.parent if place.parent.name == "checkpoints" else place.parent
-    weights = _newest(place) if place.is_dir() else place
+    folder = path if path.is_dir() else path.parent.parent if path.parent.name == "checkpoints" else path.parent
+    weights = _newest_weights(path) if path.is_dir() else path
     if not (folder / "config.yaml").is_file():
         raise InputError(f"{folder} has no config.yaml, which says what the network was trained for")
-    calibration = folder / "calibration.json"
-    measured = json.loads(calibration.read_text(encoding="utf-8")) if calibration.is_file() else {}
-    return Model(folder.name, folder, weights, load(folder / "config.yaml"), measured)
+    experiment = load(folder / "config.yaml")
+    return Model(folder.name, folder, weights, experiment, conditions(experiment), _calibration(folder))
 
 
-def _newest(folder: Path) -> Path:
-    found = sorted((folder / "checkpoints").glob("step-*.npz")) or sorted(folder.glob("*.npz"))
-    weights = [path for path in found if path.name != "predictions.npz"]
+def _newest_weights(folder: Path) -> Path:
+    """Returns the newest checkpoint of a run, or the file of weights of a model's folder."""
+    candidates = sorted((folder / "checkpoints").glob("step-*.npz")) or sorted(folder.glob("*.npz"))
+    weights = [path for path in candidates if path.name != "predictions.npz"]
     if not weights:
         raise InputError(f"{folder} has neither checkpoints/step-*.npz nor a file of weights (.npz)")
     return weights[-1]
+
+
+def _calibration(folder: Path) -> ModelCalibration:
+    """Reads a model's `calibration.json`, if it has one."""
+    path = folder / "calibration.json"
+    values = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+    return ModelCalibration(values.get("uncertainty_factor"), values.get("transmitted_fraction"))

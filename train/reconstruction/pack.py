@@ -1,9 +1,9 @@
-"""`python -m train pack RUN_DIR --out DIR`: a finished run as a folder that can be shipped, and its card.
+"""`python -m train pack RUN_DIR --out DIR`: writes a finished run as a model folder to be shipped.
 
-config.yaml         the run's, but for where its samples were and how long they might take
-weights.npz         the network's variables alone, in a checkpoint's format; kernels in float16 where that does no harm
-calibration.json, transfer.json   as `train.reconstruction.calibrate` wrote them
-CARD.md             what it is for, what it was trained on, how good it is and where not (`train.reports.card`)
+config.yaml         The run's configuration, without the place of its samples and the limit of their simulation time.
+weights.npz         The network's variables, in the format of a checkpoint; kernels in float16 if that does no harm.
+calibration.json    As `train.reconstruction.calibrate` wrote it, like transfer.json.
+CARD.md             What the model is for, what it was trained on, how good it is and its limits (`train.reports.card`).
 
 A folder of this kind in train/models/ comes with the package and is found by its name.
 """
@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -23,7 +23,8 @@ import numpy.typing as npt
 from namsa.config.loading import dump_yaml
 from namsa.config.simulation import Data
 from namsa.dataset import manifest, strata
-from namsa.dataset.manifest import Entry
+from namsa.dataset.entries import spread_over_thicknesses
+from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
@@ -31,49 +32,64 @@ from namsa.files import open_atomic, write_text_atomic
 from train.input import noise
 from train.measure.metrics import mean_metrics, metrics
 from train.optimization import checkpoint
-from train.reconstruction import ensemble
-from train.reconstruction.calibrate import answering
-from train.reconstruction.models import Model, find
+from train.reconstruction.calibrate import trained_ensemble
+from train.reconstruction.ensemble import Predict, load_network
+from train.reconstruction.models import Model, load_model
 from train.reports.card import card
+from train.reports.results import Calibration, CardFacts, DoseRow, Evaluation, WeightsFacts, read_evaluation
 from train.reports.runs import read_steps
 
 Array = npt.NDArray[Any]
 OnSample = Callable[[int, int], None]
 
 COPIED = ("calibration.json", "transfer.json")
-HARM = 0.01  # of the network's own error: what rounding its weights may change
-SAMPLES = 48  # held-out ones, on which rounding and doses are measured
-DOSES = (None, 1e5, 1e4, 1e3)  # electrons a pattern
+HARM = 0.01  # of the network's error: accepted rms change of its predictions by rounding the weights
+SAMPLES = 48  # held-out samples on which rounding and doses are measured
+DOSES = (None, 1e5, 1e4, 1e3)  # electrons per pattern
 
 
-def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: None) -> dict[str, Any]:
-    """Writes the folder `out` from `run_dir`, and returns the facts that its card is made of.
+def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: None) -> CardFacts:
+    """Writes the model folder of a run.
 
-    Raises InputError where the run is not finished, evaluated and calibrated, its dataset is not at hand, or `out`
-    holds something.
+    Args:
+        run_dir: A finished, evaluated and calibrated run, with its dataset at hand.
+        out: The folder to be written. Its last part is the name of the model.
+        on_sample: Called with the number of measured doses and thicknesses and their total.
+
+    Returns:
+        The facts that the card states.
+
+    Raises:
+        InputError: If the run is not finished, evaluated and calibrated, if its dataset is not at hand, or if `out` is
+            not empty.
     """
-    model = find(str(run_dir))
-    facts = _facts(run_dir, model)
+    model = load_model(run_dir)
+    evaluation, calibration, training_s = _read_run(run_dir, model)
     if out.exists() and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"{out} is there already: remove it, or choose another --out")
     partial = out.with_name(f".{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # of one that was interrupted
+    shutil.rmtree(partial, ignore_errors=True)  # left by an interrupted run
     partial.mkdir(parents=True)
     directory = model.experiment.data.directory
     with Dataset(directory) as dataset:
         entries = manifest.present(directory, dataset.ids)
-        facts["strata"] = strata.strata(entries)
-        held_out = [entry for entry in entries if entry.split == facts["evaluation"]["split"]]
-        chosen = [(entry, dataset.read(entry.id)) for entry in manifest.spread(held_out, SAMPLES)]
+        held_out = [entry for entry in entries if entry.split == evaluation["split"]]
+        chosen = [(entry, dataset.read(entry.id)) for entry in spread_over_thicknesses(held_out, SAMPLES)]
         if not chosen:
             raise InputError(f"{directory} holds none of the samples that {run_dir} was evaluated on")
-        whole = model.experiment.training.model_copy(update={"simulate_seconds": None})
-        shipped = model.experiment.model_copy(update={"data": Data(), "training": whole})
+        training = model.experiment.training.model_copy(update={"simulate_seconds": None})
+        shipped = model.experiment.model_copy(update={"data": Data(), "training": training})
         write_text_atomic(partial / "config.yaml", dump_yaml(shipped))
         for name in COPIED:
             write_text_atomic(partial / name, (run_dir / name).read_text(encoding="utf-8"))
-        facts["weights"] = _write_weights(model, partial, [record for _, record in chosen])
-        facts["doses"] = list(_by_dose(find(str(partial)), chosen, on_sample))
+        facts = CardFacts(
+            evaluation,
+            calibration,
+            training_s,
+            strata.count_strata(entries),
+            _write_weights(model, partial, [record for _, record in chosen]),
+            list(_scores_by_dose(load_model(partial), chosen, on_sample)),
+        )
     write_text_atomic(partial / "CARD.md", card(out.resolve().name, model.experiment, facts))
     if out.exists():
         out.rmdir()
@@ -81,86 +97,95 @@ def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: Non
     return facts
 
 
-def _facts(run_dir: Path, model: Model) -> dict[str, Any]:
-    """What the run itself has written down."""
-    found: dict[str, Any] = {}
+def _read_run(run_dir: Path, model: Model) -> tuple[Evaluation, Calibration, float]:
+    """Returns the evaluation and the calibration of a run, and the time of its training steps, s."""
     for name, command in (("evaluation.json", "evaluate"), *((name, "calibrate") for name in COPIED)):
         if not (run_dir / name).is_file():
             raise InputError(f"{run_dir} has no {name}: run python -m train {command} {run_dir} first")
-        found[name.removesuffix(".json")] = json.loads((run_dir / name).read_text(encoding="utf-8"))
+    evaluation = read_evaluation(run_dir / "evaluation.json")
+    calibration: Calibration = json.loads((run_dir / "calibration.json").read_text(encoding="utf-8"))
     try:
         step = checkpoint.read(model.weights)[0]["step"]
     except checkpoint.BROKEN as error:
         raise InputError(f"cannot read the weights {model.weights}: {error}") from None
-    if step != found["evaluation"]["run"]["steps"]:
+    if step != evaluation["run"]["steps"]:
         raise InputError(
-            f"{run_dir}: evaluation.json is of step {found['evaluation']['run']['steps']}, the newest checkpoint of "
+            f"{run_dir}: evaluation.json is of step {evaluation['run']['steps']}, the newest checkpoint of "
             f"step {step}: run python -m train evaluate {run_dir} and calibrate first"
         )
-    if not found["evaluation"]["samples"]:
+    if not evaluation["samples"]:
         raise InputError(f"{run_dir} was evaluated on no sample: a card has nothing to say of it")
     times = read_steps(run_dir / "metrics.jsonl", ("step", "step_s"))
-    found["training_s"] = float(np.nansum(times["step_s"]))
-    return found
+    return evaluation, calibration, float(np.nansum(times["step_s"]))
 
 
 # ---- Weights --------------------------------------------------------------------------------------------------------
 
 
-def _write_weights(model: Model, out: Path, records: Sequence[Record]) -> dict[str, Any]:
-    """weights.npz in `out`, in float16 where answers to `records` then change by less than `HARM` of their error."""
+def _write_weights(model: Model, out: Path, records: Sequence[Record]) -> WeightsFacts:
+    """Writes weights.npz, in float16 if this changes the predictions by less than `HARM` of their error."""
     header, arrays = checkpoint.read(model.weights)
     facts = {key: header[key] for key in ("step", "epoch", "network")}
-    _, *image = model.experiment.network.input_shape
-    own = {variable.path for variable in ensemble.network(model, (image[0], image[1])).variables}
+    _, height, width = model.experiment.network.input_shape
+    own = {variable.path for variable in load_network(model, (height, width)).variables}
     kept = [(name, array) for name, array in zip(header["variables"], arrays, strict=True) if name in own]
     truth = np.stack([record.density for record in records]).astype(np.float64)
-    whole = answers_to(answering(model)[0], records)
-    error = float(np.sqrt(np.mean((whole - truth) ** 2)))
-    there = replace(model, folder=out, weights=out / "weights.npz")
+    original = mean_predictions(trained_ensemble(model).predict, records)
+    error = float(np.sqrt(np.mean((original - truth) ** 2)))
+    packed = replace(model, folder=out, weights=out / "weights.npz")
     for dtype in ("float16", "float32"):
-        with open_atomic(there.weights) as file, np.errstate(over="ignore"):
-            chosen = [array.astype(dtype) if array.ndim > 1 else array for _, array in kept]
-            checkpoint.write(file, facts, [name for name, _ in kept], chosen)
-        changed = answers_to(answering(there)[0], records) - whole
-        if np.sqrt(np.mean(changed**2)) <= HARM * error:  # not where a weight overflowed: that is not a number
+        with open_atomic(packed.weights) as file, np.errstate(over="ignore"):
+            rounded = [array.astype(dtype) if array.ndim > 1 else array for _, array in kept]
+            checkpoint.write(file, facts, [name for name, _ in kept], rounded)
+        change = mean_predictions(trained_ensemble(packed).predict, records) - original
+        if np.sqrt(np.mean(change**2)) <= HARM * error:  # false if a weight overflowed, which makes the change NaN
             break
     return {
         "dtype": dtype,
-        "bytes": there.weights.stat().st_size,
-        "sha256": hashlib.sha256(there.weights.read_bytes()).hexdigest(),
-        "digest": checkpoint.read(there.weights)[0]["digest"],
-        "rms_change": float(np.sqrt(np.mean(changed**2))),
-        "largest_change": float(np.abs(changed).max()),
+        "bytes": packed.weights.stat().st_size,
+        "sha256": hashlib.sha256(packed.weights.read_bytes()).hexdigest(),
+        "digest": checkpoint.read(packed.weights)[0]["digest"],
+        "rms_change": float(np.sqrt(np.mean(change**2))),
+        "largest_change": float(np.abs(change).max()),
         "rms_error": error,
     }
 
 
-def answers_to(answers: ensemble.Predict, records: Sequence[Record], dose: float | None = None) -> Array:
-    """The mean answer to each record's patterns, under the noise of `dose` electrons a pattern: (n, h, w), e/Å²."""
-    found = []
+def mean_predictions(predict: Predict, records: Sequence[Record], dose: float | None = None) -> Array:
+    """Returns the mean prediction for each sample.
+
+    Args:
+        predict: Predicts densities from windows.
+        records: The samples.
+        dose: Electrons per pattern, whose noise is added. `None` adds none.
+
+    Returns:
+        Densities, `(n, h, w)`, e/Å².
+    """
+    densities = []
     for number, record in enumerate(records):
         scale = record.header["arrays"]["cbed"]["scale"]
-        patterns = noise.counted(record.cbed, scale, dose, number, 0) if dose else record.patterns()
+        patterns = noise.count_electrons(record.cbed, scale, dose, number, 0) if dose else record.patterns()
         window = patterns.reshape(1, *record.header["provenance"]["scan_shape"], *record.cbed.shape[1:])
-        found.append(answers(window)[:, 0].mean(axis=0, dtype=np.float64))
-    return np.stack(found)
+        densities.append(predict(window)[:, 0].mean(axis=0, dtype=np.float64))
+    return np.stack(densities)
 
 
-# ---- Numbers --------------------------------------------------------------------------------------------------------
+# ---- Scores ---------------------------------------------------------------------------------------------------------
 
 
-def _by_dose(model: Model, chosen: Sequence[tuple[Entry, Record]], on_sample: OnSample) -> Iterator[dict[str, Any]]:
-    """Numbers of what `reconstruct` makes of `chosen`, a row for each dose and thickness."""
-    answers, loss = answering(model)[0], model.experiment.training.loss
-    noisy = noise.dose_of(chosen[0][1].header["provenance"])
+def _scores_by_dose(model: Model, chosen: Sequence[tuple[Entry, Record]], on_sample: OnSample) -> Iterator[DoseRow]:
+    """Yields the mean scores of the predictions, one row per dose and thickness."""
+    predict, huber_delta = trained_ensemble(model).predict, model.experiment.training.loss.huber_delta
+    noisy = noise.describe_dose(chosen[0][1].header["provenance"])
     doses = DOSES[:1] if noisy else DOSES
     thicknesses = sorted({entry.thickness_angstrom for entry, _ in chosen})
     for done, (dose, thickness) in enumerate(product(doses, thicknesses), start=1):
         records = [record for entry, record in chosen if entry.thickness_angstrom == thickness]
         rows = [
-            metrics(answer, record.density, huber_delta=loss.huber_delta)
-            for answer, record in zip(answers_to(answers, records, dose), records, strict=True)
+            metrics(density, record.density, huber_delta=huber_delta)
+            for density, record in zip(mean_predictions(predict, records, dose), records, strict=True)
         ]
-        yield {"electrons": dose, "thickness_angstrom": thickness, "samples": len(rows)} | mean_metrics(rows)
+        row = {"electrons": dose, "thickness_angstrom": thickness, "samples": len(rows)} | mean_metrics(rows)
+        yield cast(DoseRow, row)
         on_sample(done, len(doses) * len(thicknesses))

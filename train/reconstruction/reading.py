@@ -1,7 +1,8 @@
-"""What is read of a scan: its mean pattern, optic axis and scale, and its rows as the network sees them."""
+"""Reads a scan: opens its file or array, measures its mean pattern, optic axis and scale, and streams its rows."""
 
-from collections.abc import Callable, Generator
-from contextlib import closing
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -9,96 +10,230 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError
-from namsa.io.foreign import Patterns
+from namsa.io.foreign import CalibrationOverrides, FourDData, open_patterns
 from namsa.physics.backend import available_cores
 from train.input.readahead import ahead
-from train.reconstruction import resampling as fit
 from train.reconstruction.models import Model
+from train.reconstruction.resampling import ResamplingPlan
 
 Array = npt.NDArray[Any]
-Say = Callable[[str], None]
+AddNote = Callable[[str], None]
 
-PIECE_BYTES = 16 * 2**20  # of patterns that a thread reads at once; three times as much is made of them
-READERS = 4  # threads: HDF5 unpacks for one at a time
-BAND_ROWS = 8  # scan rows that are read together, or more where the file keeps more together
-SURVEY_ROWS = 16  # scan rows that the mean pattern is taken from
+PIECE_BYTES = 16 * 2**20  # patterns that a thread reads at once; processing takes three times as much memory
+READERS = 4  # threads; HDF5 decompresses in one at a time
+BAND_ROWS = 8  # scan rows that are read together, or more if the file's chunks hold more
+SURVEY_ROWS = 16  # scan rows that the mean pattern is computed from
 
 
-def survey(data: Patterns, path: Path) -> Array:
-    """The mean pattern (dy, dx), float64, of rows of the scan, evenly spaced. Raises InputError where it is none."""
+# ---- Files and arrays -----------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _ArrayDataset:
+    """An array in memory with the attributes of an HDF5 dataset that `FourDData` uses."""
+
+    values: Array
+    chunks: None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.values.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.values.dtype
+
+    def __getitem__(self, index: Any) -> Array:
+        return self.values[index]
+
+
+@contextmanager
+def open_scan(data: Path | npt.ArrayLike, calibration: CalibrationOverrides) -> Iterator[FourDData]:
+    """Opens a file or an array as a scan.
+
+    Args:
+        data: Path of a file, or patterns `(sy, sx, dy, dx)`.
+        calibration: What the data do not say, or say wrongly. One number may stand for a pair.
+
+    Raises:
+        InputError: If the data are no scan of patterns, or if their calibration is not complete.
+    """
+    step, pixel = (_as_pair(value) for value in (calibration.scan_step_angstrom, calibration.pixel_mrad))
+    calibration = replace(calibration, scan_step_angstrom=step, pixel_mrad=pixel)
+    if isinstance(data, Path):
+        with open_patterns(data, calibration) as patterns:
+            yield patterns
+    else:
+        yield _from_array(np.asarray(data), calibration)
+
+
+def _from_array(values: Array, calibration: CalibrationOverrides) -> FourDData:
+    """Returns an array and its calibration as a scan."""
+    if values.ndim != 4 or values.dtype.kind not in "uif":
+        raise InputError(
+            f"the array has {values.ndim} axes and type {values.dtype}: give numbers (scan y, scan x, detector y, "
+            "detector x)"
+        )
+    step, pixel = calibration.scan_step_angstrom, calibration.pixel_mrad
+    energy, semiangle = calibration.energy_ev, calibration.semiangle_mrad
+    if step is None or pixel is None or energy is None or semiangle is None:
+        required = ("energy_ev", "semiangle_mrad", "scan_step_angstrom", "pixel_mrad")
+        missing = ", ".join(name for name in required if getattr(calibration, name) is None)
+        raise InputError(f"an array has no calibration of its own: give {missing}")
+    for name, value in (("scan_step_angstrom", min(step)), ("pixel_mrad", min(pixel)), ("energy_ev", energy)):
+        if not value > 0:
+            raise InputError(f"{name} is {value:g}: give a positive number")
+    return FourDData(
+        data=_ArrayDataset(values),
+        axes_reversed=False,
+        scan_step_angstrom=step,
+        scan_origin_angstrom=(0.0, 0.0),
+        pixel_mrad=pixel,
+        energy_ev=energy,
+        semiangle_mrad=semiangle,
+        centre_pixels=calibration.centre_pixels,
+        rotation_deg=calibration.rotation_deg or 0.0,
+        flip=False,
+        normalised=False,
+    )
+
+
+def _as_pair(value: tuple[float, float] | float | None) -> tuple[float, float] | None:
+    """Returns a pair (y, x), which one number may stand for."""
+    if value is None:
+        return None
+    y, x = np.broadcast_to(np.asarray(value, float), 2).tolist()
+    return y, x
+
+
+# ---- Calibration ----------------------------------------------------------------------------------------------------
+
+
+def mean_pattern(data: FourDData, name: str) -> Array:
+    """Computes the mean pattern of evenly spaced rows of a scan.
+
+    Args:
+        data: The scan.
+        name: Name of the scan in error messages.
+
+    Returns:
+        Mean pattern, `(dy, dx)`, float64, in the data's units.
+
+    Raises:
+        InputError: If patterns are not finite, or if their sum is not positive.
+    """
     rows = np.unique(np.linspace(0, data.shape[0] - 1, SURVEY_ROWS).round().astype(int))
     total = np.zeros(data.shape[2:])
     for row in rows:
-        for columns in _pieces(data, 1):
+        for columns in _column_pieces(data, 1):
             total += data.read(slice(row, row + 1), columns).sum(axis=(0, 1), dtype=np.float64)
     if not np.isfinite(total).all() or total.sum() <= 0:
-        raise InputError(f"{path} holds patterns that are not finite or sum to nothing: mask its bad pixels")
+        raise InputError(f"{name} holds patterns that are not finite or sum to nothing: mask its bad pixels")
     return total / (len(rows) * data.shape[1])
 
 
-def centre(data: Patterns, pattern: Array, say: Say) -> tuple[float, float]:
-    """The optic axis (y, x) in pixels: as the data say, or the centre of mass of the mean `pattern` (dy, dx)."""
+def optic_axis(data: FourDData, pattern: Array, note: AddNote) -> tuple[float, float]:
+    """Returns the optic axis as the data say, or else the centre of mass of the mean pattern.
+
+    Args:
+        data: The scan.
+        pattern: Its mean pattern, `(dy, dx)`.
+        note: Called with a line about the result.
+
+    Returns:
+        Optic axis, (y, x), pixels.
+    """
     if data.centre_pixels is not None:
         y, x = data.centre_pixels
-        say(f"optic axis at pixel ({y:.2f}, {x:.2f}), as the file or the command says")
+        note(f"optic axis at pixel ({y:.2f}, {x:.2f}), as the file or the command says")
     else:
         y, x = (
             float(pattern.sum(axis=1 - axis) @ np.arange(n)) / pattern.sum() for axis, n in enumerate(pattern.shape)
         )
-        say(f"optic axis taken at pixel ({y:.2f}, {x:.2f}), the mean pattern's centre of mass")
+        note(f"optic axis taken at pixel ({y:.2f}, {x:.2f}), the mean pattern's centre of mass")
     return y, x
 
 
-def scale(data: Patterns, pattern: Array, beam_intensity: float | None, model: Model, say: Say) -> float:
-    """What turns the file's intensities into fractions of the incident beam."""
+def intensity_scale(
+    data: FourDData, pattern: Array, beam_intensity: float | None, model: Model, note: AddNote
+) -> float:
+    """Returns the factor from the data's intensities to fractions of the incident beam.
+
+    If neither the caller nor the data say it, the mean pattern is assumed to hold the same fraction of the beam as the
+    mean training pattern.
+
+    Args:
+        data: The scan.
+        pattern: Its mean pattern, `(dy, dx)`.
+        beam_intensity: Sum of a pattern without a specimen, in the data's units. `None` if it is not known.
+        model: The network.
+        note: Called with a line about the result.
+    """
     if beam_intensity is not None:
-        part = pattern.sum() / beam_intensity
-        say(f"intensities over the given {beam_intensity:g}: the mean pattern is {part:.3f} of the beam")
+        fraction = pattern.sum() / beam_intensity
+        note(f"intensities over the given {beam_intensity:g}: the mean pattern is {fraction:.3f} of the beam")
         return 1 / beam_intensity
-    if data.fractions:
-        say(f"intensities are fractions of the beam: {pattern.sum():.3f} of it in the mean pattern")
+    if data.normalised:
+        note(f"intensities are fractions of the beam: {pattern.sum():.3f} of it in the mean pattern")
         return 1.0
-    fraction = float(model.calibration.get("transmitted_fraction", 1.0))
-    say(
+    trained = model.calibration.transmitted_fraction
+    fraction = 1.0 if trained is None else trained
+    note(
         f"assumed: the mean pattern, {pattern.sum():.4g} in the file's units, is {fraction:g} of the beam; "
         "where the beam's own sum is known, give --beam-intensity"
     )
     return fraction / float(pattern.sum())
 
 
-def bands(data: Patterns, plan: fit.Plan, scale: float, done: Callable[[int], None]) -> Generator[Array, None, None]:
-    """The scan from its first row on, on the network's detector and along x on its positions: (rows, sx, pixels).
+# ---- Rows -----------------------------------------------------------------------------------------------------------
 
-    Read and binned in threads, ahead of the network; to be closed before the file is.
+
+def read_bands(
+    data: FourDData, plan: ResamplingPlan, scale: float, on_row: Callable[[int], None]
+) -> Generator[Array, None, None]:
+    """Yields the scan in bands of rows, on the network's detector and, along x, at the network's positions.
+
+    Threads read and bin ahead of the network. The generator must be closed before the file.
+
+    Args:
+        data: The scan.
+        plan: How it is resampled.
+        scale: Factor from intensities to fractions of the beam.
+        on_row: Called with the number of rows done.
+
+    Yields:
+        `(rows, positions along x, network's pixels)`, float32.
+
+    Raises:
+        InputError: If patterns are not finite.
     """
     binning = plan.binning * np.float32(scale)
     height = data.chunk[0] * -(-BAND_ROWS // data.chunk[0])
     bands = [slice(first, min(first + height, data.shape[0])) for first in range(0, data.shape[0], height)]
-    pieces = _pieces(data, height)
+    pieces = _column_pieces(data, height)
+    unchanged = plan.along_x.shape[0] == plan.along_x.shape[1] == plan.along_x.nnz
 
-    def binned(task: tuple[slice, slice]) -> Array:
-        piece = data.read(*task)
-        flat = piece.reshape(-1, piece.shape[2] * piece.shape[3]).astype(np.float32)
-        return (binning @ flat.T).T.reshape(*piece.shape[:2], -1)
+    def binned(piece: tuple[slice, slice]) -> Array:
+        patterns = data.read(*piece)
+        flat = patterns.reshape(-1, patterns.shape[2] * patterns.shape[3]).astype(np.float32)
+        return (binning @ flat.T).T.reshape(*patterns.shape[:2], -1)
 
     threads = min(READERS, available_cores())
-    with closing(
-        ahead(binned, [(rows, columns) for rows in bands for columns in pieces], threads, 2 * threads)
-    ) as ready:
+    tasks = [(rows, columns) for rows in bands for columns in pieces]
+    with closing(ahead(binned, tasks, threads, 2 * threads)) as ready:
         for rows in bands:
             band = np.concatenate([next(ready) for _ in pieces], axis=1)
             if not np.isfinite(band).all():
                 raise InputError(
                     f"patterns in scan rows {rows.start} to {rows.stop - 1} are not finite: mask bad pixels"
                 )
-            same = plan.along.shape[0] == plan.along.shape[1] == plan.along.nnz
-            yield band if same else np.stack([plan.along @ row for row in band])
-            done(rows.stop)
+            yield band if unchanged else np.stack([plan.along_x @ row for row in band])
+            on_row(rows.stop)
 
 
-def _pieces(data: Patterns, rows: int) -> list[slice]:
-    """Columns of the scan in pieces of `PIECE_BYTES` at most, of whole chunks of the file."""
+def _column_pieces(data: FourDData, rows: int) -> list[slice]:
+    """Divides the scan's columns into pieces of at most `PIECE_BYTES` and of whole chunks of the file."""
     _, sx, dy, dx = data.shape
-    wide = data.chunk[1]
-    size = max(1, PIECE_BYTES // (rows * wide * dy * dx * data.data.dtype.itemsize)) * wide
+    width = data.chunk[1]
+    size = max(1, PIECE_BYTES // (rows * width * dy * dx * data.data.dtype.itemsize)) * width
     return [slice(first, min(first + size, sx)) for first in range(0, sx, size)]

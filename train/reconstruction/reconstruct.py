@@ -1,13 +1,13 @@
-"""From a microscope's 4D-STEM file to the electron density of its specimen, top to bottom.
+"""Reconstructs the electron density of a specimen from a 4D-STEM scan, top to bottom.
 
-The scan goes through in strips of rows, so that memory does not grow with it: what is held are a strip of patterns on
-the network's detector, and images. What is done to the data, and what is assumed about it, is said and written beside
-the result.
+The scan passes through in strips of rows, so that memory does not grow with it: only a strip of patterns on the
+network's detector, and images, are held. Everything that is done to the data or assumed about them is noted, and
+written with the result.
 """
 
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
+from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -16,157 +16,171 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
-from namsa.errors import InputError, WorkError
-from namsa.io import hdf5
-from namsa.io.foreign import Given, Patterns, opened
+from namsa.errors import InputError
+from namsa.io.foreign import CalibrationOverrides, FourDData
 from namsa.pixels import PixelGrid
-from train.experiment.conditions import conditions, not_in_the_file
+from train.experiment.conditions import describe_unchecked
 from train.measure import telemetry
 from train.optimization import checkpoint
-from train.reconstruction import reading as intake
-from train.reconstruction import resampling as fit
-from train.reconstruction import windows
-from train.reconstruction.models import Model, find
-from train.reconstruction.trust import Specimen, Trust, judge, refiner
-from train.reconstruction.windows import Images
+from train.reconstruction import reading, resampling, windows
+from train.reconstruction.models import Model, load_model
+from train.reconstruction.resampling import ResamplingPlan
+from train.reconstruction.result import Reconstruction
+from train.reconstruction.trust import KnownSpecimen, WindowSimulation, window_simulation
 
 Array = npt.NDArray[Any]
-Say = Callable[[str], None]
+AddNote = Callable[[str], None]
 
-COLOURS = {"density": "viridis", "uncertainty": "cividis", "trust": "RdYlGn"}
+
+@dataclass(frozen=True)
+class ReconstructionOptions:
+    """How a scan is reconstructed.
+
+    Attributes:
+        passes: Predictions with dropout per symmetry. `None` takes none if there are several symmetries, otherwise
+            eight if the network has dropout.
+        refine_steps: Steps of `train.reconstruction.refine` per window. They need a known specimen.
+    """
+
+    passes: int | None = None
+    refine_steps: int = 0
 
 
 def reconstruct(
-    path: Path,
-    checkpoint_name: str,
-    out: Path,
-    given: Given = Given(),  # noqa: B008 - frozen
+    data: str | Path | npt.ArrayLike,
+    model: Model | str | Path,
+    calibration: CalibrationOverrides = CalibrationOverrides(),  # noqa: B008 - frozen
+    *,
     beam_intensity: float | None = None,
-    passes: int | None = None,
-    specimen: Specimen | None = None,
-    refine_steps: int = 0,
+    specimen: KnownSpecimen | None = None,
+    options: ReconstructionOptions = ReconstructionOptions(),
     console: Console | None = None,
-) -> None:
-    """Writes the density of the scan in `path` to `out` (HDF5, EMD 1.0) and a picture beside it (.png).
+) -> Reconstruction:
+    """Reconstructs the projected electron density of a scan with a trained network.
 
-    checkpoint_name: see `train.reconstruction.models.find`
-    given: what the file does not say, or says wrongly
-    beam_intensity: the sum of a pattern without a specimen, in the file's units
-    passes: with dropout, for each symmetry
-    specimen: what is known of it, by which trust is measured; see `train.reconstruction.trust`
-    refine_steps: towards the patterns, from each window's density; takes a specimen; see `train.reconstruction.refine`
+    Args:
+        data: Path of a file of py4DSTEM, HyperSpy, namsa or plain HDF5, or patterns `(sy, sx, dy, dx)` in any units of
+            intensity.
+        model: The network, or what `train.load_model` finds it by.
+        calibration: What the file does not say, or says wrongly. An array needs at least energy, semiangle, scan step
+            and detector pixel.
+        beam_intensity: Sum of a pattern without a specimen, in the data's units. `None` assumes that the mean pattern
+            holds the same fraction of the beam as the network's training data.
+        specimen: What is known about the specimen, by which trust is measured. `None` measures none.
+        options: Dropout and refinement.
+        console: Where notes and progress are printed. `None` prints nothing; the notes are in the result.
 
-    Raises InputError where the data do not fit what the network was trained for, or do not say enough; WorkError where
-    `out` cannot be written.
+    Returns:
+        Density with uncertainty, trust, axes and provenance.
+
+    Raises:
+        InputError: If the data do not fit the network, or if their calibration is not complete.
+        WorkError: If the file is damaged.
     """
     console = console or Console(quiet=True)
+    notes: list[str] = []
 
-    def say(line: str) -> None:
-        said.append(line)
+    def note(line: str) -> None:
+        notes.append(line)
         console.print(line, highlight=False, soft_wrap=True)
 
-    said: list[str] = []
-    model = find(checkpoint_name)
-    trained = conditions(model.experiment)
-    _check_model(model)
-    with opened(path, given) as data:
-        sy, sx, dy, dx = data.shape
-        say(f"{path}: {sy}×{sx} patterns of {dy}×{dx} pixels, {data.data.dtype}")
-        fit.check(data, trained, path)
-        pattern = intake.survey(data, path)
-        centre = intake.centre(data, pattern, say)
-        scale = intake.scale(data, pattern, beam_intensity, model, say)
-        plan = fit.plan(data, centre, trained, path)
-        for line in (*plan.said, not_in_the_file(model.experiment, model.experiment.training.inputs)):
-            say(line)
-        network = windows.ready((plan.down.shape[0], plan.along.shape[0]), plan, model, trained, passes, say)
-        judged = judge(specimen, model, network.window, plan.step_angstrom) if specimen and not network.whole else None
-        say(_about_trust(specimen, judged))
-        improve = None
-        if judged and specimen and refine_steps:
-            improve = refiner(specimen, model, network.window, plan.step_angstrom, refine_steps)
-            say(f"refined: {refine_steps} steps a window; the uncertainty is that of the network's own density")
+    # ---- Data and network -------------------------------------------------------------------------------------------
+
+    model = model if isinstance(model, Model) else load_model(model)
+    _check_layout(model)
+    if isinstance(data, str | Path):
+        data, name, origin = Path(data), str(data), str(Path(data).resolve())
+    else:
+        name = origin = "array"
+    with reading.open_scan(data, calibration) as scan:
+        sy, sx, dy, dx = scan.shape
+        note(f"{name}: {sy}×{sx} patterns of {dy}×{dx} pixels, {scan.data.dtype}")
+        resampling.check_fit(scan, model.conditions, name)
+
+        # ---- Calibration --------------------------------------------------------------------------------------------
+
+        pattern = reading.mean_pattern(scan, name)
+        centre = reading.optic_axis(scan, pattern, note)
+        scale = reading.intensity_scale(scan, pattern, beam_intensity, model, note)
+        plan = resampling.plan_resampling(scan, centre, model.conditions, name)
+        for line in (*plan.notes, describe_unchecked(model.experiment, model.experiment.training.inputs)):
+            note(line)
+
+        # ---- Prediction, window by window ---------------------------------------------------------------------------
+
+        network = windows.prepare_network(model, plan, options.passes, note)
+        simulation = None
+        if specimen and not network.whole_scan:
+            simulation = window_simulation(specimen, model, network.window, plan.step_angstrom)
+        note(_trust_note(specimen, simulation))
+        if simulation and options.refine_steps:
+            note(
+                f"refined: {options.refine_steps} steps a window; the uncertainty is that of the network's own density"
+            )
         with (
-            telemetry.counter(console, "scan rows") as done,
-            closing(intake.bands(data, plan, scale, lambda row: done(row, data.shape[0]))) as bands,
+            telemetry.counter(console, "scan rows") as count,
+            closing(reading.read_bands(scan, plan, scale, lambda row: count(row, sy))) as bands,
         ):
-            images = windows.images(bands, plan, network, trained, judged, improve, say)
-        images = _calibrated(images, model, say)
-        frame = PixelGrid(*_axes(data, plan, model, images.density.shape))
-        scan = PixelGrid(plan.step_angstrom, data.scan_origin_angstrom)
-        angles = PixelGrid(data.pixel_mrad, [-at * pixel for at, pixel in zip(centre, data.pixel_mrad, strict=True)])
-    provenance = {
-        "data": str(path.resolve()),
-        "model": model.name,
-        "weights": str(model.weights.resolve()),
-        "weights_digest": checkpoint.read(model.weights)[0]["digest"],
-        "namsa": version("namsa"),
-        "energy_ev": trained.energy_ev,
-        "semiangle_mrad": trained.semiangle_mrad,
-        "said": said,
-    }
-    _write(out, images, pattern * scale, frame, scan, angles, provenance)
-    console.print(f"{out} and {out.with_suffix('.png')}", highlight=False, soft_wrap=True)
+            images = windows.predict_images(bands, plan, network, simulation, options.refine_steps, note)
+
+    # ---- Result -----------------------------------------------------------------------------------------------------
+
+    uncertainty = _calibrated(images.uncertainty, model, note)
+    return Reconstruction(
+        images.density.astype(np.float32),
+        None if uncertainty is None else uncertainty.astype(np.float32),
+        None if images.trust is None else images.trust.astype(np.float32),
+        images.bright_field,
+        pattern * scale,
+        _density_pixels(scan, plan, model, images.density.shape),
+        PixelGrid(plan.step_angstrom, scan.scan_origin_angstrom),
+        PixelGrid(scan.pixel_mrad, [-at * pixel for at, pixel in zip(centre, scan.pixel_mrad, strict=True)]),
+        {
+            "data": origin,
+            "model": model.name,
+            "weights": str(model.weights.resolve()),
+            "weights_digest": checkpoint.read(model.weights)[0]["digest"],
+            "namsa": version("namsa"),
+            "energy_ev": model.conditions.energy_ev,
+            "semiangle_mrad": model.conditions.semiangle_mrad,
+            "said": notes,  # the key of the file format
+        },
+    )
 
 
-def _check_model(model: Model) -> None:
+def _check_layout(model: Model) -> None:
+    """Checks that the network's target is on the positions that it predicts."""
     inputs, target = model.experiment.training.inputs, model.experiment.target
     if inputs.layout == "scan" and target.at != "scan":
         raise InputError(f"{model.name} has layout scan and targets at the grid: use a network with target.at scan")
 
 
-def _about_trust(specimen: Specimen | None, judged: Trust | None) -> str:
+def _trust_note(specimen: KnownSpecimen | None, simulation: WindowSimulation | None) -> str:
+    """Returns a line about how trust is measured, or why it is not."""
     if specimen is None:
         return "trust: not measured, which takes the specimen's thickness: give --thickness-angstrom"
-    if judged is None:
+    if simulation is None:
         return "trust: not measured, for a network of layout detector has no windows"
-    of = f" of {specimen.formula}" if specimen.formula else ""
-    return f"trust: 1 − R/R₀ of every window's simulation, for {specimen.thickness_angstrom:g} Å{of}"
+    formula = f" of {specimen.formula}" if specimen.formula else ""
+    return f"trust: 1 − R/R₀ of every window's simulation, for {specimen.thickness_angstrom:g} Å{formula}"
 
 
-def _calibrated(images: Images, model: Model, say: Say) -> Images:
-    if images.uncertainty is None:
-        say("uncertainty: none, for there is no ensemble: give --passes, with a network that has dropout")
-        return images
-    factor = float(model.calibration.get("uncertainty_factor", 0))
-    how = f"times {factor:g}, as calibrated" if factor else "not calibrated: a lower bound of the error"
-    say(f"uncertainty: the ensemble's standard deviation, {how}")
-    return replace(images, uncertainty=images.uncertainty * (factor or 1))
+def _calibrated(deviation: Array | None, model: Model, note: AddNote) -> Array | None:
+    """Returns the uncertainty from the standard deviation of the predictions."""
+    if deviation is None:
+        note("uncertainty: none, for there is no ensemble: give --passes, with a network that has dropout")
+        return None
+    factor = model.calibration.uncertainty_factor
+    state = f"times {factor:g}, as calibrated" if factor else "not calibrated: a lower bound of the error"
+    note(f"uncertainty: the ensemble's standard deviation, {state}")
+    return deviation * (factor or 1)
 
 
-def _axes(data: Patterns, plan: fit.Plan, model: Model, shape: tuple[int, ...]) -> tuple[Any, Any]:
-    """(step, origin) of the images, Å."""
+def _density_pixels(scan: FourDData, plan: ResamplingPlan, model: Model, shape: tuple[int, ...]) -> PixelGrid:
+    """Returns the pixels of the density, Å."""
     if model.experiment.training.inputs.layout == "scan":
-        return plan.step_angstrom, data.scan_origin_angstrom
-    cell = model.experiment.specimen.lateral_angstrom
-    extent = [n * step for n, step in zip(data.shape, plan.step_angstrom, strict=False)]
-    extent = extent if model.experiment.scan.step_angstrom is None else list(cell)
-    return [length / n for length, n in zip(extent, shape, strict=True)], (0.0, 0.0)
-
-
-def _write(
-    out: Path,
-    images: Images,
-    pattern: Array,
-    frame: PixelGrid,
-    scan: PixelGrid,
-    angles: PixelGrid,
-    provenance: dict[str, Any],
-) -> None:
-    from train.reports.figures import reconstruction_figure
-
-    found = {
-        "density": (images.density, "e/Å²"),
-        "uncertainty": (images.uncertainty, "e/Å²"),
-        "trust": (images.trust, ""),
-    }
-    stored = {name: (image.astype(np.float32), units) for name, (image, units) in found.items() if image is not None}
-    hdf5.write_images(out, "reconstruction", stored, frame, provenance)
-    drawn = {"Bright field": (images.bright_field, scan, "fraction of the beam", "gray")}
-    drawn |= {name.capitalize(): (image, frame, units, COLOURS[name]) for name, (image, units) in stored.items()}
-    title = f"{Path(provenance['data']).name}  ·  {provenance['model']}"
-    figure = reconstruction_figure(pattern, angles, provenance["semiangle_mrad"], drawn, title)
-    try:
-        figure.savefig(out.with_suffix(".png"))
-    except OSError as error:
-        raise WorkError(f"cannot write {out.with_suffix('.png')}: {error.strerror}") from None
+        return PixelGrid(plan.step_angstrom, scan.scan_origin_angstrom)
+    extent = list(model.experiment.specimen.lateral_angstrom)
+    if model.experiment.scan.step_angstrom is None:
+        extent = [n * step for n, step in zip(scan.shape, plan.step_angstrom, strict=False)]
+    return PixelGrid([length / n for length, n in zip(extent, shape, strict=True)], (0.0, 0.0))

@@ -1,163 +1,226 @@
-"""Whether a scan fits what a network was trained for, and the matrices that bring it there.
+"""Checks whether a scan fits a network and resamples it to what the network was trained on.
 
-The energy and the semiangle cannot be changed. A detector's pixels are shared out by area among the network's, so that
-no electron is lost that lands there; positions between those that were scanned are interpolated linearly, and of a
-much finer scan the neighbours within half a step of the network's are averaged: less noise, and a blur that is small
-beside the step.
+Energy and semiangle cannot be changed. The intensity of a detector pixel is divided among the network's pixels by area,
+so that no electron that lands on them is lost. Scan positions are interpolated linearly; if the scan is much finer than
+the network's, neighbours within half a step of the network's are averaged, which reduces noise and blurs little
+compared with the step.
 """
 
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 from scipy import sparse
 
 from namsa.errors import InputError
-from namsa.io.foreign import Patterns
+from namsa.io.foreign import FourDData
 from train.experiment.conditions import Conditions
 
 Pair = tuple[float, float]
 
-ENERGY, SEMIANGLE, SAME = 0.02, 0.05, 0.02  # relative: what does no harm, and what counts as the same sampling
-COARSEST = 2.0  # of the network's step or pixel: coarser data hold too little
-_PARTS = 4  # a turned pixel is shared out in 4×4 parts
+# Relative deviations: accepted ones of energy and semiangle, and the one below which sampling counts as the same.
+ENERGY, SEMIANGLE, SAME = 0.02, 0.05, 0.02
+COARSEST = 2.0  # in steps or pixels of the network: coarser data hold too little information
+_PARTS = 4  # a pixel of a rotated detector is divided into 4×4 parts
 
 
 @dataclass(frozen=True)
-class Plan:
+class ResamplingPlan:
     """What is done to a scan before the network sees it.
 
-    binning: (network's pixels, data's pixels), the part of each that lands on each
-    down, along: (network's positions, data's positions) along y and x, rows that sum to 1
-    step_angstrom: between the network's positions
-    said: a line about each thing that was found or is done
+    Attributes:
+        binning: Fraction of each pixel of the data that falls on each pixel of the network,
+            `(network's pixels, data's pixels)`.
+        along_y: Weights of the scan's rows in the network's rows, `(network's rows, data's rows)`; rows sum to 1.
+        along_x: The same for columns.
+        step_angstrom: Distance between the network's positions, (y, x), Å.
+        notes: One line per observation or operation.
     """
 
     binning: sparse.csr_array
-    down: sparse.csr_array
-    along: sparse.csr_array
+    along_y: sparse.csr_array
+    along_x: sparse.csr_array
     step_angstrom: Pair
-    said: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def scan_shape(self) -> tuple[int, int]:
+        """Number of the network's positions, (y, x)."""
+        return self.along_y.shape[0], self.along_x.shape[0]
 
 
-def check(data: Patterns, trained: Conditions, path: Path) -> None:
-    """Raises InputError that names everything in which `data` does not fit and nothing can be done about."""
+def check_fit(data: FourDData, conditions: Conditions, name: str) -> None:
+    """Checks what no resampling can change.
+
+    Args:
+        data: The scan.
+        conditions: What the network was trained on.
+        name: Name of the scan in error messages.
+
+    Raises:
+        InputError: If the scan does not fit; the message names everything that does not.
+    """
     faults = []
-    for name, unit, found, wanted, tolerance in (
-        ("energy", "keV", data.energy_ev / 1e3, trained.energy_ev / 1e3, ENERGY),
-        ("semiangle", "mrad", data.semiangle_mrad, trained.semiangle_mrad, SEMIANGLE),
+    for quantity, unit, value, trained, tolerance in (
+        ("energy", "keV", data.energy_ev / 1e3, conditions.energy_ev / 1e3, ENERGY),
+        ("semiangle", "mrad", data.semiangle_mrad, conditions.semiangle_mrad, SEMIANGLE),
     ):
-        if abs(found / wanted - 1) > tolerance:
-            faults.append(f"{name} {found:g} {unit}, trained for {wanted:g} ± {100 * tolerance:g} %")
-    for name, unit, pair, limits in (
-        ("scan step", "Å", data.scan_step_angstrom, trained.scan_step_angstrom),
-        ("detector pixel", "mrad", data.pixel_mrad, trained.pixel_mrad),
+        if abs(value / trained - 1) > tolerance:
+            faults.append(f"{quantity} {value:g} {unit}, trained for {trained:g} ± {100 * tolerance:g} %")
+    for quantity, unit, pair, trained_pair in (
+        ("scan step", "Å", data.scan_step_angstrom, conditions.scan_step_angstrom),
+        ("detector pixel", "mrad", data.pixel_mrad, conditions.pixel_mrad),
     ):
-        if any(found > COARSEST * wanted for found, wanted in zip(pair, limits, strict=True)):
-            faults.append(f"{name} {_pair(pair)} {unit}, at most {_pair([COARSEST * limit for limit in limits])}")
+        limits = [COARSEST * trained for trained in trained_pair]
+        if any(value > limit for value, limit in zip(pair, limits, strict=True)):
+            faults.append(f"{quantity} {_pair(pair)} {unit}, at most {_pair(limits)}")
     if faults:
-        raise InputError(f"{path} does not fit the network: {'; '.join(faults)}: use one trained for it")
+        raise InputError(f"{name} does not fit the network: {'; '.join(faults)}: use one trained for it")
 
 
-def plan(data: Patterns, centre: Pair, trained: Conditions, path: Path) -> Plan:
-    """How `data`, with the optic axis at `centre` (pixels), becomes what the network takes. Raises as `check`."""
-    check(data, trained, path)
-    binning, said = _binning(data, centre, trained, path)
-    (down, y), (along, x) = (
-        hat(size, found, wanted)
-        for size, found, wanted in zip(data.shape, data.scan_step_angstrom, trained.scan_step_angstrom, strict=False)
+def plan_resampling(data: FourDData, centre: Pair, conditions: Conditions, name: str) -> ResamplingPlan:
+    """Plans how a scan is resampled for a network.
+
+    Args:
+        data: The scan.
+        centre: The optic axis, (y, x), pixels.
+        conditions: What the network was trained on.
+        name: Name of the scan in error messages.
+
+    Raises:
+        InputError: As `check_fit`, or if the detector does not reach as far as the network's.
+    """
+    check_fit(data, conditions, name)
+    binning, notes = _binning(data, centre, conditions, name)
+    (along_y, y), (along_x, x) = (
+        hat_weights(size, step, trained)
+        for size, step, trained in zip(data.shape, data.scan_step_angstrom, conditions.scan_step_angstrom, strict=False)
     )
     lines = [
         f"energy {data.energy_ev / 1e3:g} keV and semiangle {data.semiangle_mrad:g} mrad fit "
-        f"({trained.energy_ev / 1e3:g}, {trained.semiangle_mrad:g})",
-        *said,
+        f"({conditions.energy_ev / 1e3:g}, {conditions.semiangle_mrad:g})",
+        *notes,
     ]
     if (y, x) == data.scan_step_angstrom:
-        lines.append(f"scan step {_pair((y, x))} Å fits ({_pair(trained.scan_step_angstrom)})")
+        lines.append(f"scan step {_pair((y, x))} Å fits ({_pair(conditions.scan_step_angstrom)})")
     else:
         lines.append(
             f"scan resampled from steps of {_pair(data.scan_step_angstrom)} Å to {_pair((y, x))} Å: "
-            f"{down.shape[0]}×{along.shape[0]} positions"
+            f"{along_y.shape[0]}×{along_x.shape[0]} positions"
         )
-    return Plan(binning, down, along, (y, x), tuple(lines))
+    return ResamplingPlan(binning, along_y, along_x, (y, x), tuple(lines))
 
 
-def hat(size: int, step: float, wanted: float) -> tuple[sparse.csr_array, float]:
-    """Weights (positions `wanted` apart, `size` positions `step` apart) and the step they lead to.
+def hat_weights(size: int, step: float, trained: float) -> tuple[sparse.csr_array, float]:
+    """Returns the weights that resample one axis of a scan.
 
-    A hat about each new position, as wide to either side as the old step or half the new one, whichever is more.
+    The weights are a hat about each new position, whose half width is the old step or half the new one, whichever is
+    larger. Positions stay as they are if the steps are the same to `SAME`.
+
+    Args:
+        size: Number of positions.
+        step: Their distance, Å.
+        trained: The distance that the network was trained with, Å.
+
+    Returns:
+        Weights `(new positions, size)`, and the distance of the new positions, Å.
     """
-    ratio = wanted / step
+    ratio = trained / step
     if abs(ratio - 1) <= SAME:
         return sparse.eye_array(size, dtype=np.float32, format="csr"), step
-    at = np.arange(int((size - 1) / ratio + 1e-9) + 1) * ratio
+    positions = np.arange(int((size - 1) / ratio + 1e-9) + 1) * ratio
     width = max(1.0, ratio / 2)
-    weights = np.clip(1 - np.abs(np.arange(size) - at[:, None]) / width, 0, None)
-    return sparse.csr_array((weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)), wanted
+    weights = np.clip(1 - np.abs(np.arange(size) - positions[:, None]) / width, 0, None)
+    return sparse.csr_array((weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)), trained
 
 
-def _binning(data: Patterns, centre: Pair, trained: Conditions, path: Path) -> tuple[sparse.csr_array, list[str]]:
+def _binning(data: FourDData, centre: Pair, conditions: Conditions, name: str) -> tuple[sparse.csr_array, list[str]]:
+    """Returns the matrix of the detector's pixels, as in `ResamplingPlan`, and notes about it."""
     if data.rotation_deg or data.flip:
-        matrix = turned(data.shape[2:], data.pixel_mrad, centre, data.rotation_deg, data.flip, trained)
+        matrix = rotated_overlap(data.shape[2:], data.pixel_mrad, centre, data.rotation_deg, data.flip, conditions)
     else:
-        rows = zip(data.shape[2:], data.pixel_mrad, centre, trained.detector_shape, trained.pixel_mrad, strict=True)
+        axes = zip(
+            data.shape[2:], data.pixel_mrad, centre, conditions.detector_shape, conditions.pixel_mrad, strict=True
+        )
         y, x = (
             overlap(n, pixel, at, count, size, edge)
-            for (n, pixel, at, count, size), edge in zip(rows, trained.first_edge, strict=True)
+            for (n, pixel, at, count, size), edge in zip(axes, conditions.first_edge, strict=True)
         )
         matrix = sparse.csr_array(sparse.kron(y, x, format="csr"))
-    said = [
+    notes = [
         f"detector pixels of {_pair(data.pixel_mrad)} mrad shared out among the network's "
-        f"{'×'.join(map(str, trained.detector_shape))} of {_pair(trained.pixel_mrad)} mrad"
+        f"{'×'.join(map(str, conditions.detector_shape))} of {_pair(conditions.pixel_mrad)} mrad"
     ]
     if data.rotation_deg or data.flip:
-        said.append(f"detector turned by {data.rotation_deg:g}°{' after exchanging y and x' * data.flip}")
-    covered = matrix.sum(axis=1) * np.prod(data.pixel_mrad) / np.prod(trained.pixel_mrad)
+        notes.append(f"detector turned by {data.rotation_deg:g}°{' after exchanging y and x' * data.flip}")
+    covered = matrix.sum(axis=1) * np.prod(data.pixel_mrad) / np.prod(conditions.pixel_mrad)
     missing = covered < 0.5
-    if (missing & (_angles(trained) < trained.reach_mrad).ravel()).any():
+    if (missing & (_scattering_angles(conditions) < conditions.reach_mrad).ravel()).any():
         reach = min(
             min(at + 0.5, n - 0.5 - at) * pixel
             for n, at, pixel in zip(data.shape[2:], centre, data.pixel_mrad, strict=True)
         )
         raise InputError(
-            f"{path} does not fit the network: its detector reaches {reach:.1f} mrad from the optic axis at pixel "
-            f"({centre[0]:.1f}, {centre[1]:.1f}), the network's {trained.reach_mrad:.1f} mrad: use a network with a "
+            f"{name} does not fit the network: its detector reaches {reach:.1f} mrad from the optic axis at pixel "
+            f"({centre[0]:.1f}, {centre[1]:.1f}), the network's {conditions.reach_mrad:.1f} mrad: use a network with a "
             "smaller detector, or give --centre-pixels where that is not the axis"
         )
     if missing.any():
-        said.append(f"{missing.sum()} of {missing.size} network pixels, in the corners, get nothing and count as dark")
-    return matrix, said
+        notes.append(f"{missing.sum()} of {missing.size} network pixels, in the corners, get nothing and count as dark")
+    return matrix, notes
 
 
-def _angles(trained: Conditions) -> npt.NDArray[np.float64]:
-    y, x = (
-        (np.arange(count) + first + 0.5) * pixel
-        for count, first, pixel in zip(trained.detector_shape, trained.first_edge, trained.pixel_mrad, strict=True)
-    )
+def _scattering_angles(conditions: Conditions) -> npt.NDArray[np.float64]:
+    """Returns the angle of each of the network's pixels, mrad."""
+    axes = zip(conditions.detector_shape, conditions.first_edge, conditions.pixel_mrad, strict=True)
+    y, x = ((np.arange(count) + first + 0.5) * pixel for count, first, pixel in axes)
     return np.hypot(y[:, None], x)
 
 
-def bright(trained: Conditions) -> npt.NDArray[np.bool_]:
-    """Which of the network's pixels, in one row, lie in the bright disk."""
-    return (_angles(trained) < trained.semiangle_mrad).ravel()
+def in_bright_disk(conditions: Conditions) -> npt.NDArray[np.bool_]:
+    """Returns whether each of the network's pixels lies in the bright disk, `(pixels,)`."""
+    return (_scattering_angles(conditions) < conditions.semiangle_mrad).ravel()
 
 
 def overlap(n: int, pixel: float, centre: float, count: int, size: float, edge: float) -> npt.NDArray[np.float32]:
-    """(count, n): the part of each of `n` pixels, with the optic axis at `centre`, that lies on each of `count`."""
+    """Returns the fraction of each pixel of one axis that falls on each pixel of another.
+
+    Args:
+        n: Number of pixels to be divided.
+        pixel: Their size, mrad.
+        centre: The optic axis in these pixels.
+        count: Number of pixels that they fall on.
+        size: Their size, mrad.
+        edge: Outer edge of the first of them, in pixels from the optic axis.
+
+    Returns:
+        Fractions, `(count, n)`.
+    """
     low = (np.arange(n) - 0.5 - centre) * pixel
     edges = (np.arange(count + 1) + edge) * size
     shared = np.minimum(low + pixel, edges[1:, None]) - np.maximum(low, edges[:-1, None])
     return (np.clip(shared, 0, None) / pixel).astype(np.float32)
 
 
-def turned(
-    shape: tuple[int, ...], pixel: Pair, centre: Pair, rotation_deg: float, flip: bool, trained: Conditions
+def rotated_overlap(
+    shape: tuple[int, ...], pixel_mrad: Pair, centre: Pair, rotation_deg: float, flip: bool, conditions: Conditions
 ) -> sparse.csr_array:
-    """As `overlap` for both axes, of a detector that is turned; see `namsa.io.foreign`."""
+    """Returns the fractions of `overlap` for both axes of a rotated detector.
+
+    Args:
+        shape: Pixels of the detector, (y, x).
+        pixel_mrad: Their size, (y, x), mrad.
+        centre: The optic axis, (y, x), pixels.
+        rotation_deg: Rotation from the detector's frame to the scan's, degrees; see `namsa.io.foreign`.
+        flip: Whether y and x are exchanged first.
+        conditions: What the network was trained on.
+
+    Returns:
+        Fractions, `(network's pixels, detector's pixels)`.
+    """
     fine = [
         ((np.arange(n * _PARTS) + 0.5) / _PARTS - 0.5 - at) * size
-        for n, at, size in zip(shape, centre, pixel, strict=True)
+        for n, at, size in zip(shape, centre, pixel_mrad, strict=True)
     ]
     y, x = np.meshgrid(*fine, indexing="ij")
     if flip:
@@ -166,19 +229,19 @@ def turned(
     y, x = y * np.cos(angle) - x * np.sin(angle), y * np.sin(angle) + x * np.cos(angle)
     row, column = (
         np.floor(along / size - first).astype(np.intp).ravel()
-        for along, size, first in zip((y, x), trained.pixel_mrad, trained.first_edge, strict=True)
+        for along, size, first in zip((y, x), conditions.pixel_mrad, conditions.first_edge, strict=True)
     )
-    rows, columns = trained.detector_shape
-    there = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
+    rows, columns = conditions.detector_shape
+    inside = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
     pixels = np.arange(shape[0] * shape[1]).reshape(shape[0], shape[1])
     source = np.repeat(np.repeat(pixels, _PARTS, axis=0), _PARTS, axis=1).ravel()
-    parts = np.full(int(there.sum()), 1 / _PARTS**2, np.float32)
-    matrix = sparse.coo_array(
-        (parts, ((row * columns + column)[there], source[there])), shape=(rows * columns, pixels.size)
-    )
+    parts = np.full(int(inside.sum()), 1 / _PARTS**2, np.float32)
+    target = (row * columns + column)[inside]
+    matrix = sparse.coo_array((parts, (target, source[inside])), shape=(rows * columns, pixels.size))
     return sparse.csr_array(matrix)
 
 
 def _pair(values: npt.ArrayLike) -> str:
+    """Formats two numbers, or one if they are the same."""
     y, x = np.asarray(values, float)
     return f"{y:.3g}" if np.isclose(y, x) else f"{y:.3g} and {x:.3g}"

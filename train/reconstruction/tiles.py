@@ -1,8 +1,9 @@
-"""A large scan in windows: where they lie, how they are blended, and the scan's rows as a stream.
+"""Divides a large scan into windows and blends what is predicted for them; streams the scan's rows.
 
-Windows overlap by half and begin at multiples of what the network's poolings halve, so that a window sees what the
-whole scan would have seen. Each counts with sin² across it, and nothing in a margin where the network saw the padding
-behind the window's edge; divided by the sum of weights these are a partition of unity, in which no seam is left.
+Windows overlap by half. They begin at multiples of the factor by which the network's poolings reduce an image, so that
+a window gives what the whole scan would have given. Each is weighted by sin² across it and by zero in a margin, where
+the network saw the padding beyond the window's edge. Divided by the sum of the weights, these are a partition of unity,
+which leaves no seams.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -17,31 +18,55 @@ from namsa.errors import InputError
 Array = npt.NDArray[Any]
 
 
-def side(size: int, trained: int, multiple: int) -> int:
-    """A window's side: the one that was trained, or in a smaller scan the largest `multiple` that it holds."""
+def window_side(size: int, trained: int, multiple: int) -> int:
+    """Returns the side of a window.
+
+    Args:
+        size: Positions of the scan along one axis.
+        trained: Side of the windows that the network was trained with. A smaller scan gets a smaller window.
+        multiple: The side of a smaller window is a multiple of this.
+
+    Raises:
+        InputError: If the scan is smaller than `multiple`.
+    """
     if size < multiple:
         raise InputError(f"the scan has {size} positions along one side, the network needs {multiple} or more")
     return trained if size >= trained else size // multiple * multiple
 
 
-def windows(size: int, side: int, multiple: int) -> list[slice]:
-    """Windows of `side` that cover `size`, half of each in the next one; the last ends where the scan does."""
+def window_slices(size: int, side: int, multiple: int) -> list[slice]:
+    """Returns windows that cover an axis and overlap by half; the last one ends where the scan does.
+
+    Args:
+        size: Positions of the scan along the axis.
+        side: Side of a window.
+        multiple: All windows but the last begin at a multiple of this.
+    """
     step = max(multiple, side // 2 // multiple * multiple)
     starts = [*range(0, size - side, step), size - side]
     return [slice(start, start + side) for start in starts]
 
 
-def apart(windows: Sequence[slice]) -> list[int]:
-    """Numbers of as few of `windows` as cover the same, each beside the one before."""
+def covering_subset(windows: Sequence[slice]) -> list[int]:
+    """Returns the indices of as few windows as cover the same positions."""
     chosen = [0]
-    for number, window in enumerate(windows):
-        if window.start > windows[chosen[-1]].stop:  # the one before still reached the last one's end
-            chosen.append(number - 1)
+    for index, window in enumerate(windows):
+        if window.start > windows[chosen[-1]].stop:  # a gap: the previous window still touches the last chosen one
+            chosen.append(index - 1)
     return chosen if chosen[-1] == len(windows) - 1 else [*chosen, len(windows) - 1]
 
 
-def weight(window: slice, size: int, margin: int) -> npt.NDArray[np.float64]:
-    """sin² over `window`, zero in `margin` positions at either end unless the scan of `size` ends there, too."""
+def window_weights(window: slice, size: int, margin: int) -> npt.NDArray[np.float64]:
+    """Returns the weight of each position of a window along one axis: sin², and zero in the margins.
+
+    Args:
+        window: The window.
+        size: Positions of the scan. A window that ends with the scan has no margin there.
+        margin: Positions at either end that get no weight.
+
+    Returns:
+        Weights, `(side,)`.
+    """
     n = window.stop - window.start
     first = 0 if window.start == 0 else margin
     last = n if window.stop == size else n - margin
@@ -50,38 +75,59 @@ def weight(window: slice, size: int, margin: int) -> npt.NDArray[np.float64]:
 
 
 class Blend:
-    """The weighted mean of predictions over windows and ensemble, and their spread; float64, so in any order."""
+    """The weighted mean and standard deviation of predictions over windows and ensemble.
+
+    Sums are float64, so that the order of windows does not matter.
+    """
 
     def __init__(self, shape: tuple[int, int], margin: int) -> None:
+        """Starts with nothing added.
+
+        Args:
+            shape: Shape of the whole image.
+            margin: Width of the margin of a window that gets no weight.
+        """
         self.shape, self.margin = shape, margin
         self.weights, self.first, self.second = (np.zeros(shape) for _ in range(3))
 
     def add(self, window: tuple[slice, slice], predictions: Array) -> None:
-        """predictions: (members, h, w) of one window"""
-        y, x = (weight(along, size, self.margin) for along, size in zip(window, self.shape, strict=True))
+        """Adds the predictions of one window.
+
+        Args:
+            window: Where the window lies, (y, x).
+            predictions: `(members, h, w)`.
+        """
+        y, x = (window_weights(along, size, self.margin) for along, size in zip(window, self.shape, strict=True))
         weights, members = y[:, None] * x, predictions.astype(np.float64)
         self.weights[window] += len(members) * weights
         self.first[window] += weights * members.sum(axis=0)
         self.second[window] += weights * (members**2).sum(axis=0)
 
     def mean(self) -> npt.NDArray[np.float64]:
+        """Returns the weighted mean of each pixel."""
         return self.first / self.weights
 
     def deviation(self) -> npt.NDArray[np.float64]:
-        """Standard deviation of what was added, each by its weight."""
+        """Returns the weighted standard deviation of each pixel."""
         return np.sqrt(np.clip(self.second / self.weights - self.mean() ** 2, 0, None))
 
 
-def strips(bands: Iterable[Array], down: sparse.csr_array, wanted: Sequence[slice]) -> Iterator[Array]:
-    """The rows `wanted`, window by window from the first on, of down @ rows; holds no more rows than a window takes.
+def strips(bands: Iterable[Array], resampling: sparse.csr_array, windows: Sequence[slice]) -> Iterator[Array]:
+    """Yields the resampled rows of each window. Holds no more rows than a window needs.
 
-    bands: the rows (k, ...) one after another, in pieces of any height
-    down: (new rows, rows), each made of neighbouring rows
+    Args:
+        bands: Consecutive rows of the scan, `(k, ...)` each, of any number.
+        resampling: Weights of the scan's rows in each resampled row, `(resampled rows, rows)`; only neighbouring rows
+            have weight.
+        windows: Resampled rows of each window, the first window first.
+
+    Yields:
+        `(rows of the window, ...)`.
     """
     source, first = iter(bands), 0
     held = next(source)
-    for window in wanted:
-        part = down[window.start : window.stop]
+    for window in windows:
+        part = resampling[window.start : window.stop]
         low, high = int(part.indices.min()), int(part.indices.max()) + 1
         while first + len(held) < high:
             held = np.concatenate([held, next(source)])

@@ -1,14 +1,13 @@
-"""Whether a reconstruction can be trusted: simulate it, and see how well that explains the patterns.
+"""Measures whether a reconstruction can be trusted: simulates it and compares with the measured patterns.
 
-Trust is 1 − R/R₀, R the misfit of the simulated patterns (`namsa.inverse.consistency`) and R₀ that of an empty
-specimen: 1 is a
-density that explains its patterns wholly, 0 one that explains no more than nothing. It takes the specimen's thickness,
-which no file says, and the way from density to potential: of the specimen's elements, or `transfer.json` in the model's
-folder, fitted to what it was trained on (`namsa.inverse.mott_bethe`). It stays below 1 for a true density, too, for
-what a projection does not hold.
+Trust is 1 − R/R₀, where R is the misfit of the simulated patterns (`namsa.inverse.consistency`) and R₀ that of an empty
+specimen. It is 1 for a density that explains its patterns completely and 0 for one that explains no more than an empty
+specimen. It needs two things that no data file holds: the specimen's thickness, and the conversion from density to
+potential. The latter comes from the specimen's elements, or from `transfer.json` in the model's folder, which was
+fitted to the training data (`namsa.inverse.mott_bethe`). Trust stays below 1 for a true density, too, because a
+projection does not determine the patterns completely.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,63 +17,93 @@ from ase.formula import Formula
 
 from namsa.errors import InputError
 from namsa.inverse import consistency, mott_bethe
+from namsa.inverse.consistency import ScanSimulation
+from namsa.inverse.mott_bethe import DensityToPotential
 from namsa.physics.optics import wavelength_angstrom
-from train.experiment.experiment import Experiment
 from train.reconstruction.models import Model
 
 Array = npt.NDArray[Any]
-# From a window's density (y, x), e/Å², and its patterns (y, x, dy, dx), fractions of the beam.
-Trust = Callable[[Array, Array], float]
-# The same to a density that explains them better.
-Refine = Callable[[Array, Array], Array]
 
 
 @dataclass(frozen=True)
-class Specimen:
-    """What is known of it: its thickness, and its formula, as "SrTiO3", or None."""
+class KnownSpecimen:
+    """What is known about the specimen.
+
+    Attributes:
+        thickness_angstrom: Thickness, Å.
+        formula: Chemical formula, as "SrTiO3". `None` if it is not known.
+    """
 
     thickness_angstrom: float
     formula: str | None = None
 
 
-def judge(specimen: Specimen, model: Model, window: tuple[int, int], step_angstrom: tuple[float, float]) -> Trust:
-    """The trust in a window of positions `step_angstrom` apart. Raises InputError where there is no way to tell."""
-    experiment, where = _setting(specimen, model, window, step_angstrom)
-    transfer = _transfer(specimen, model)
+@dataclass(frozen=True)
+class WindowSimulation:
+    """The simulation of one window of a scan, by which its density is scored and refined.
 
-    def trust(density: Array, patterns: Array) -> float:
-        found = consistency.check(density, patterns, experiment, specimen.thickness_angstrom, transfer, where)
-        return float(np.clip(1 - found.score / found.empty, 0, 1)) if found.empty > 0 else 1.0
+    Attributes:
+        simulation: Experiment, thickness and geometry of the window.
+        transfer: Conversion from density to potential.
+    """
 
-    return trust
+    simulation: ScanSimulation
+    transfer: DensityToPotential
+
+    def trust(self, density: Array, patterns: Array) -> float:
+        """Returns the trust in a density.
+
+        Args:
+            density: `(sy, sx)`, e/Å².
+            patterns: `(sy, sx, dy, dx)`, fractions of the beam.
+
+        Returns:
+            Trust, between 0 and 1.
+        """
+        result = consistency.check(density, patterns, self.simulation, self.transfer)
+        return float(np.clip(1 - result.score / result.empty, 0, 1)) if result.empty > 0 else 1.0
+
+    def refined(self, density: Array, patterns: Array, steps: int) -> Array:
+        """Returns the density after steps of `train.reconstruction.refine`.
+
+        Args:
+            density: `(sy, sx)`, e/Å².
+            patterns: `(sy, sx, dy, dx)`, fractions of the beam.
+            steps: Number of steps.
+
+        Returns:
+            Density, `(sy, sx)`, e/Å².
+        """
+        from train.reconstruction.refine import refine
+
+        return refine(density, patterns, self.simulation, self.transfer, steps=steps).density
 
 
-def refiner(
-    specimen: Specimen, model: Model, window: tuple[int, int], step_angstrom: tuple[float, float], steps: int
-) -> Refine:
-    """`steps` of `train.reconstruction.refine`, for windows as in `judge`. Raises InputError as that does."""
-    from train.reconstruction.refine import refine
+def window_simulation(
+    specimen: KnownSpecimen, model: Model, window: tuple[int, int], step_angstrom: tuple[float, float]
+) -> WindowSimulation:
+    """Prepares the simulation of a window.
 
-    experiment, where = _setting(specimen, model, window, step_angstrom)
-    transfer = _transfer(specimen, model)
+    Args:
+        specimen: What is known about the specimen.
+        model: The network; its configuration says what else is simulated.
+        window: Positions of the window, (y, x).
+        step_angstrom: Distance between positions, (y, x), Å.
 
-    def refined(density: Array, patterns: Array) -> Array:
-        thickness = specimen.thickness_angstrom
-        return refine(density, patterns, experiment, thickness, transfer, where, steps=steps).density
-
-    return refined
-
-
-def _setting(
-    specimen: Specimen, model: Model, window: tuple[int, int], step_angstrom: tuple[float, float]
-) -> tuple[Experiment, consistency.Scene]:
-    own = model.experiment
-    scan = own.scan.model_copy(update={"shape": window, "step_angstrom": step_angstrom, "origin_angstrom": (0.0, 0.0)})
-    experiment = own.model_copy(update={"scan": scan})
-    return experiment, consistency.scene(experiment, specimen.thickness_angstrom, window)
+    Raises:
+        InputError: If the specimen's formula is not valid, or if it is not known and the model has no transfer.json.
+    """
+    config = model.experiment
+    scan = config.scan.model_copy(
+        update={"shape": window, "step_angstrom": step_angstrom, "origin_angstrom": (0.0, 0.0)}
+    )
+    experiment = config.model_copy(update={"scan": scan})
+    simulation = consistency.scan_simulation(experiment, specimen.thickness_angstrom, window)
+    return WindowSimulation(simulation, _transfer(specimen, model))
 
 
-def _transfer(specimen: Specimen, model: Model) -> mott_bethe.Transfer:
+def _transfer(specimen: KnownSpecimen, model: Model) -> DensityToPotential:
+    """Returns the conversion of the specimen's elements, or the one that was fitted to the training data."""
     microscope, target = model.experiment.microscope, model.experiment.target
     fitted = model.folder / "transfer.json"
     if specimen.formula is None:
@@ -85,7 +114,7 @@ def _transfer(specimen: Specimen, model: Model) -> mott_bethe.Transfer:
         elements = Formula(specimen.formula).count()
     except ValueError:
         raise InputError(f"--formula {specimen.formula} is no chemical formula: give one as SrTiO3") from None
-    limit = 2e-3 * microscope.semiangle_mrad / wavelength_angstrom(microscope.energy_ev)
-    return mott_bethe.of_elements(
-        elements, target.max_q_per_angstrom or limit, model.experiment.simulation.form_factors
+    probe_limit = 2e-3 * microscope.semiangle_mrad / wavelength_angstrom(microscope.energy_ev)
+    return mott_bethe.from_elements(
+        elements, target.max_q_per_angstrom or probe_limit, model.experiment.simulation.form_factors
     )

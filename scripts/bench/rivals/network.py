@@ -15,16 +15,19 @@ class Network:
         import tensorflow as tf  # which takes a while, as do those on top of it
 
         from train.reconstruction import ensemble
-        from train.reconstruction import models as trained
+        from train.reconstruction.models import load_model
 
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(threads)
-        model = trained.find(checkpoint)
+        model = load_model(checkpoint)
         if model.experiment.training.inputs.layout != "scan":
             raise InputError(f"{checkpoint} has layout {model.experiment.training.inputs.layout}, and this takes scan")
         shape, image = model.experiment.sample_shapes()
-        built = ensemble.network(model, image)
-        self.predict = {name: ensemble.members(built, model, views, passes=0) for name, views in NETWORKS.items()}
+        built = ensemble.load_network(model, image)
+        self.predict = {
+            name: ensemble.ensemble_predictor(built, model, ensemble.Views(symmetries, passes=0))
+            for name, symmetries in NETWORKS.items()
+        }
         for predict in self.predict.values():
             predict(np.zeros((1, *shape), np.float32))  # TensorFlow traces the network when it is first called
 

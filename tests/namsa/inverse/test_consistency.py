@@ -10,7 +10,7 @@ from plane_of_atoms import EXPERIMENT, MAX_Q, SCAN, STEP, THICKNESS, crystal, sa
 from namsa.dataset import records
 from namsa.errors import InputError, WorkError
 from namsa.inverse import consistency, mott_bethe
-from namsa.physics import density_target as target
+from namsa.physics import density_target
 from namsa.physics.grid import Grid
 from namsa.sample import Sample
 
@@ -35,22 +35,28 @@ def silicon() -> tuple[Sample, np.ndarray]:
 def test_transfer_of_one_element_is_exact() -> None:
     made, _ = sample(crystal("Cu"))
     grid = Grid((40, 48), (7.6, 8.8))
-    transfer = mott_bethe.of_elements({"Cu": 1}, MAX_Q)
-    density = target.on_grid(target.band_limited(made.density.astype(float), grid, MAX_Q))
+    transfer = mott_bethe.from_elements({"Cu": 1}, MAX_Q)
+    density = density_target.on_grid(density_target.band_limited(made.density.astype(float), grid, MAX_Q))
     again = transfer.density(made.projected_potential, grid)
     np.testing.assert_allclose(again - again.mean(), density - density.mean(), atol=2e-3 * np.ptp(density))
 
     potential = transfer.potential(density, grid)
-    wanted = target.on_grid(target.band_limited(made.projected_potential.astype(float), grid, MAX_Q))
-    found = target.on_grid(target.band_limited(potential, grid, MAX_Q))
-    # Where the window all but closes, what it took is not given back.
-    np.testing.assert_allclose(found - found.mean(), wanted - wanted.mean(), atol=0.02 * np.ptp(wanted))
+    expected_potential = density_target.on_grid(
+        density_target.band_limited(made.projected_potential.astype(float), grid, MAX_Q)
+    )
+    again = density_target.on_grid(density_target.band_limited(potential, grid, MAX_Q))
+    # Near the band limit, where the window is almost zero, the potential is not restored.
+    np.testing.assert_allclose(
+        again - again.mean(),
+        expected_potential - expected_potential.mean(),
+        atol=0.02 * np.ptp(expected_potential),
+    )
 
 
 def test_fitted_transfer_is_that_of_the_form_factors() -> None:
     fitted = mott_bethe.fit([record(crystal("Cu"))])
     q = np.linspace(0.3, 1.15, 12)  # below, the cell has next to no reflections
-    np.testing.assert_allclose(fitted.curve(q), mott_bethe.of_elements({"Cu": 1}, MAX_Q).curve(q), rtol=0.06)
+    np.testing.assert_allclose(fitted.curve(q), mott_bethe.from_elements({"Cu": 1}, MAX_Q).curve(q), rtol=0.06)
     with pytest.raises(InputError, match="no samples"):
         mott_bethe.fit([])
 
@@ -59,7 +65,7 @@ def test_mean_density_tells_part_of_the_scale() -> None:
     symbols = ("Al", "Cu", "Mo", "W")
     fitted = mott_bethe.fit([record(crystal(symbol)) for symbol in symbols])
     q = np.array([0.4, 0.7, 1.0])
-    logs = [np.log(mott_bethe.of_elements({symbol: 1}, MAX_Q).curve(q)).mean() for symbol in symbols]
+    logs = [np.log(mott_bethe.from_elements({symbol: 1}, MAX_Q).curve(q)).mean() for symbol in symbols]
     expected = [np.log(fitted.expected_scale(sample(crystal(symbol))[1], THICKNESS)) for symbol in symbols]
     assert fitted.exponent < 0
     assert 0 < fitted.scale_spread < np.std(logs)
@@ -69,35 +75,37 @@ def test_mean_density_tells_part_of_the_scale() -> None:
 
 
 def test_transfer_is_read_as_it_was_written(tmp_path: Path) -> None:
-    transfer = mott_bethe.of_elements({"Sr": 1, "Ti": 1, "O": 3}, MAX_Q)
+    transfer = mott_bethe.from_elements({"Sr": 1, "Ti": 1, "O": 3}, MAX_Q)
     mott_bethe.write(transfer, tmp_path / "transfer.json")
     assert mott_bethe.read(tmp_path / "transfer.json") == transfer
     (tmp_path / "transfer.json").write_text('{"ratio": 1}', encoding="utf-8")
     with pytest.raises(WorkError, match=r"transfer\.json is damaged"):
         mott_bethe.read(tmp_path / "transfer.json")
     with pytest.raises(InputError, match="Xx is no chemical element"):
-        mott_bethe.of_elements({"Xx": 1}, MAX_Q)
+        mott_bethe.from_elements({"Xx": 1}, MAX_Q)
 
 
 def test_equal_slices_are_simulated_as_namsa_simulates_them(silicon: tuple[Sample, np.ndarray]) -> None:
     made, _ = silicon
     positions = np.array(made.provenance["positions_angstrom"])
     grid = Grid((40, 48), (7.6, 8.8))
-    where = consistency.Scene(grid, positions, np.ones(len(positions), bool))
-    again = consistency.simulate(made.projected_potential.astype(float), EXPERIMENT, THICKNESS, where)
+    inside = np.ones(len(positions), bool)
+    simulation = consistency.ScanSimulation(EXPERIMENT, THICKNESS, grid, positions, inside)
+    again = consistency.simulate(made.projected_potential.astype(float), simulation)
     np.testing.assert_allclose(again, made.cbed, atol=2e-6 * made.cbed.max())
 
 
 def test_continued_density_is_the_density_where_it_is_known(silicon: tuple[Sample, np.ndarray]) -> None:
     _, density = silicon
-    where = consistency.scene(EXPERIMENT, THICKNESS, SCAN)
-    np.testing.assert_allclose(where.on_target(where.on_grid(density)), density, atol=0.02 * np.ptp(density))
-    assert where.inside.sum() < len(where.positions)
+    simulation = consistency.scan_simulation(EXPERIMENT, THICKNESS, SCAN)
+    again = simulation.on_target(simulation.on_grid(density))
+    np.testing.assert_allclose(again, density, atol=0.02 * np.ptp(density))
+    assert simulation.inside.sum() < len(simulation.positions)
 
 
 def test_truth_scores_better_than_what_is_false(silicon: tuple[Sample, np.ndarray]) -> None:
     made, density = silicon
-    transfer = mott_bethe.of_elements({"Si": 1}, MAX_Q)
+    transfer = mott_bethe.from_elements({"Si": 1}, MAX_Q)
     _, other = sample(crystal(scale=1.1))
     false = {
         "shifted": np.roll(density, (2, 1), (0, 1)),
@@ -116,7 +124,7 @@ def test_truth_scores_better_than_what_is_false(silicon: tuple[Sample, np.ndarra
 
 def test_map_shows_where_the_density_is_false(silicon: tuple[Sample, np.ndarray]) -> None:
     made, density = silicon
-    transfer = mott_bethe.of_elements({"Si": 1}, MAX_Q)
+    transfer = mott_bethe.from_elements({"Si": 1}, MAX_Q)
     spoilt = density.copy()
     spoilt[5:9, 11:15] = density.mean()
     maps = [consistency.residual(image, made.cbed, EXPERIMENT, THICKNESS, transfer)[1] for image in (density, spoilt)]
@@ -130,7 +138,7 @@ def test_map_shows_where_the_density_is_false(silicon: tuple[Sample, np.ndarray]
 def test_thickness_is_found_among_candidates() -> None:
     atoms = crystal("Cu") * (1, 1, 4)
     made, density = sample(atoms)
-    transfer = mott_bethe.of_elements({"Cu": 1}, MAX_Q)
+    transfer = mott_bethe.from_elements({"Cu": 1}, MAX_Q)
     best, scores = consistency.estimate_thickness(density, made.cbed, EXPERIMENT, [16.0, 48.0, 96.0], transfer)
     assert best == 48.0
     assert scores.shape == (3,)
@@ -138,7 +146,7 @@ def test_thickness_is_found_among_candidates() -> None:
 
 def test_what_does_not_fit_is_said(silicon: tuple[Sample, np.ndarray]) -> None:
     made, density = silicon
-    transfer = mott_bethe.of_elements({"Si": 1}, MAX_Q)
+    transfer = mott_bethe.from_elements({"Si": 1}, MAX_Q)
     with pytest.raises(InputError, match=r"density has shape \(18, 14\)"):
         consistency.residual(density.T, made.cbed, EXPERIMENT, THICKNESS, transfer)
     with pytest.raises(InputError, match="251 patterns for 252 positions"):

@@ -7,7 +7,7 @@ from namsa.config.instrument import Detector
 from namsa.physics.detector import pixels
 from namsa.physics.grid import Grid
 from namsa.physics.optics import wavelength_angstrom
-from train.experiment.conditions import conditions, not_in_the_file
+from train.experiment.conditions import conditions, describe_unchecked
 from train.experiment.experiment import load
 
 
@@ -45,6 +45,6 @@ def test_what_no_file_says_is_told():
     overrides = ["variation={rule: random, configurations: 2, defocus_angstrom: [-50, 100]}"]
     overrides += ["training.inputs.dose_electrons_per_pattern=[100, 1000]", "microscope.aberrations={C30: 1.0e+4}"]
     experiment = load(CONFIGS / "quickstart.yaml", overrides)
-    line = not_in_the_file(experiment, experiment.training.inputs)
+    line = describe_unchecked(experiment, experiment.training.inputs)
     for part in ("thickness 20 to 40 Å", "defocus -50 to 100 Å", "{'C30': 10000.0}", "at 100 to 1000 electrons"):
         assert part in line

@@ -13,8 +13,8 @@ from namsa import InputError
 from train.__main__ import main as command
 from train.main import train
 from train.optimization import checkpoint
-from train.reconstruction.calibrate import answering
-from train.reconstruction.models import find
+from train.reconstruction.calibrate import trained_ensemble
+from train.reconstruction.models import load_model
 from train.reconstruction.pack import pack
 from train.reports import report
 
@@ -58,14 +58,14 @@ def test_a_packed_run_answers_as_the_run(calibrated, tmp_path, capsys):
         "transfer.json",
         "weights.npz",
     ]
-    packed, whole = find(str(out)), find(str(calibrated))
+    packed, whole = load_model(out), load_model(calibrated)
     assert str(calibrated.parent) not in (out / "config.yaml").read_text(encoding="utf-8")
     assert packed.experiment == whole.experiment.model_copy(update={"data": packed.experiment.data})
     assert packed.calibration == whole.calibration
     assert packed.weights.stat().st_size < 0.5 * whole.weights.stat().st_size  # neither moments nor 32 bits
 
     patterns = np.random.default_rng(0).exponential(1 / 1536, (1, 2, 3, 32, 48)).astype(np.float32)
-    before, after = (answering(model, passes=0)[0](patterns) for model in (whole, packed))
+    before, after = (trained_ensemble(model, passes=0).predict(patterns) for model in (whole, packed))
     assert not np.array_equal(before, after)
     assert np.sqrt(np.mean((before - after) ** 2)) < 5e-3 * before.std()
 
@@ -78,11 +78,11 @@ def test_the_card_says_what_was_measured(calibrated, tmp_path):
     assert f"| all | {len([r for r in evaluation['samples'] if r['split'] == evaluation['split']])} |" in card
     assert f"{mean['ssim']:.3f} ({rival['ssim']:.3f})" in card
     assert f"{mean['mae']:.2f} ({rival['mae']:.2f})" in card
-    for part in ("100 keV", "15 mrad", "thermal vibration", "[0 0 1]", facts["weights"]["sha256"]):
+    for part in ("100 keV", "15 mrad", "thermal vibration", "[0 0 1]", facts.weights["sha256"]):
         assert part in card
     assert checkpoint.read(tmp_path / "small/weights.npz")[0]["digest"] in card
-    thickness = facts["doses"][0]["thickness_angstrom"]
-    noisy = {row["electrons"]: row["mae"] for row in facts["doses"] if row["thickness_angstrom"] == thickness}
+    thickness = facts.doses[0]["thickness_angstrom"]
+    noisy = {row["electrons"]: row["mae"] for row in facts.doses if row["thickness_angstrom"] == thickness}
     assert list(noisy) == [None, 1e5, 1e4, 1e3]
     assert noisy[1e5] != noisy[None] != noisy[1e3]
 
@@ -90,7 +90,7 @@ def test_the_card_says_what_was_measured(calibrated, tmp_path):
 def test_weights_that_overflow_in_16_bits_stay_in_32(calibrated, tmp_path):
     large = tmp_path / "large"
     shutil.copytree(calibrated, large)
-    path = find(str(large)).weights
+    path = load_model(large).weights
     header, arrays = checkpoint.read(path)
     arrays = [
         array * np.float32(1e5) if name == "last/kernel" else array
@@ -100,7 +100,7 @@ def test_weights_that_overflow_in_16_bits_stay_in_32(calibrated, tmp_path):
     with path.open("wb") as file:
         facts = {key: value for key, value in header.items() if key not in ("format", "variables", "digest")}
         checkpoint.write(file, facts, header["variables"], arrays)
-    assert pack(large, tmp_path / "out")["weights"]["dtype"] == "float32"
+    assert pack(large, tmp_path / "out").weights["dtype"] == "float32"
 
 
 def test_nothing_is_written_over_and_no_step_mixed_up(calibrated, tmp_path):

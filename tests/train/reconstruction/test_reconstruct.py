@@ -4,6 +4,7 @@ import json
 import tracemalloc
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import h5py
 import keras
@@ -13,18 +14,19 @@ import pytest
 from fcdensenet.build import build
 from namsa import InputError
 from namsa.config.loading import dump_yaml
-from namsa.io.foreign import Given
+from namsa.io.foreign import CalibrationOverrides
 from train.__main__ import main
+from train.experiment.conditions import conditions
 from train.experiment.experiment import Experiment
 from train.optimization import checkpoint
-from train.optimization.checkpoint import Progress
-from train.reconstruction import ensemble, reconstruct, windows
-from train.reconstruction import models as trained
-from train.reconstruction import reading as intake
-from train.reconstruction.trust import Specimen
+from train.optimization.checkpoint import TrainingPosition
+from train.reconstruction import ensemble, models, reading, reconstruct, windows
+from train.reconstruction.ensemble import Views
+from train.reconstruction.models import load_model
+from train.reconstruction.trust import KnownSpecimen
 
 SCAN, WINDOW, DETECTOR = (28, 36), (24, 24), (4, 4)
-BEAM = Given(
+BEAM = CalibrationOverrides(
     energy_ev=200e3,
     semiangle_mrad=20.0,
     scan_step_angstrom=(0.4, 0.4),
@@ -65,7 +67,7 @@ def write_run(folder, of):
                 else rng.normal(0, 0.1, variable.shape)
             )
             variable.assign(np.asarray(variable) + change)
-    checkpoint.save(folder / "checkpoints", Progress(step=7), model.variables, of.network, keep=1)
+    checkpoint.save(folder / "checkpoints", TrainingPosition(step=7), model.variables, of.network, keep=1)
     (folder / "config.yaml").write_text(dump_yaml(of))
     return str(folder)
 
@@ -87,7 +89,8 @@ def stored(path, values, **options):
 
 def density(folder, values, run, given=BEAM, name="out", beam=1.0, **options):
     out = folder / f"{name}.h5"
-    reconstruct.reconstruct(stored(folder / f"{name}-in.h5", values, **options), run, out, given, beam_intensity=beam)
+    data = stored(folder / f"{name}-in.h5", values, **options)
+    reconstruct.reconstruct(data, run, given, beam_intensity=beam).save(out)
     with h5py.File(out) as file:
         return file["reconstruction/density/data"][()]
 
@@ -114,11 +117,11 @@ def test_the_file_has_axes_units_and_provenance(tmp_path, run):
 
 def test_a_window_alone_is_what_the_network_says_of_it(tmp_path, run):
     values = patterns(WINDOW)
-    of = trained.find(run)
-    built = ensemble.network(of, WINDOW)
+    of = load_model(run)
+    built = ensemble.load_network(of, WINDOW)
     x = np.sqrt(16 * values.reshape(1, *WINDOW, 16))  # the configuration's power and the number of pixels
     direct = 10 * np.asarray(built(x, training=False))[0, ..., 0]
-    with_one = ensemble.members(built, of, [0], passes=0)(values[None])[0, 0]
+    with_one = ensemble.ensemble_predictor(built, of, Views([0], passes=0))(values[None])[0, 0]
     np.testing.assert_allclose(with_one, direct, rtol=1e-4)
 
 
@@ -133,18 +136,18 @@ def test_a_mirrored_scan_has_the_mirrored_density(tmp_path, run):
 
 
 def test_a_lens_that_is_not_round_makes_no_mirrors(tmp_path):
-    assert trained.conditions(experiment()).symmetric
-    assert trained.conditions(experiment(aberrations={"C10": -50.0, "C30": 1e4})).symmetric
-    assert not trained.conditions(experiment(aberrations={"C12": 10.0, "phi12": 0.1})).symmetric
-    assert not trained.conditions(experiment(specimen_tilt_mrad=(0, 5))).symmetric
-    assert ensemble.symmetries(True, (16, 16), (4, 6), (0.4, 0.4)) == [0, 1, 2, 3]
-    assert ensemble.symmetries(False, (16, 16), (4, 4), (0.4, 0.4)) == [0]
+    assert conditions(experiment()).symmetric
+    assert conditions(experiment(aberrations={"C10": -50.0, "C30": 1e4})).symmetric
+    assert not conditions(experiment(aberrations={"C12": 10.0, "phi12": 0.1})).symmetric
+    assert not conditions(experiment(specimen_tilt_mrad=(0, 5))).symmetric
+    assert ensemble.valid_symmetries(True, (16, 16), (4, 6), (0.4, 0.4)) == [0, 1, 2, 3]
+    assert ensemble.valid_symmetries(False, (16, 16), (4, 4), (0.4, 0.4)) == [0]
 
 
 def test_pieces_of_a_scan_make_the_whole(tmp_path, run, monkeypatch):
     values = patterns()
     at_once = density(tmp_path, values, run)
-    monkeypatch.setattr(intake, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(reading, "PIECE_BYTES", 1000)
     monkeypatch.setattr(windows, "BATCH_BYTES", 1)
     in_pieces = density(tmp_path, values, run, name="pieces", chunks=(3, 5, 4, 4), compression="gzip")
     np.testing.assert_allclose(in_pieces, at_once, rtol=1e-5)
@@ -154,10 +157,11 @@ def test_a_scan_in_windows_is_the_scan_in_one(tmp_path, run, monkeypatch):
     """Where the margin is as wide as the network looks, six positions here, nothing sees a window's own edge."""
     values = patterns((48, 60))
     monkeypatch.setattr(windows, "MARGIN", 1 / 4)
-    of = trained.find(run)
-    in_one = ensemble.members(ensemble.network(of, (48, 60)), of, range(4), passes=0)(values[None])[:, 0].mean(axis=0)
+    of = load_model(run)
+    network = ensemble.load_network(of, (48, 60))
+    in_one = ensemble.ensemble_predictor(network, of, Views(range(4), passes=0))(values[None])[:, 0].mean(axis=0)
     # The exchange of y and x is no symmetry of the scan in one, so windows are turned by the other four only.
-    monkeypatch.setattr(ensemble, "symmetries", lambda *_: list(range(4)))
+    monkeypatch.setattr(ensemble, "valid_symmetries", lambda *_: list(range(4)))
     in_windows = density(tmp_path, values, run)
     np.testing.assert_allclose(in_windows, in_one, atol=1e-4 * np.ptp(in_one))
     monkeypatch.setattr(windows, "MARGIN", 0)
@@ -165,16 +169,14 @@ def test_a_scan_in_windows_is_the_scan_in_one(tmp_path, run, monkeypatch):
 
 
 def test_memory_does_not_grow_with_the_scan(tmp_path, run, monkeypatch):
-    monkeypatch.setattr(intake, "PIECE_BYTES", 2**20)
+    monkeypatch.setattr(reading, "PIECE_BYTES", 2**20)
     scan = (320, 32)  # 168 MB of patterns
     with h5py.File(tmp_path / "long.h5", "w") as file:
         file.create_dataset("scan", (*scan, 64, 64), "f4", chunks=(8, 8, 64, 64), compression="gzip", fillvalue=1.0)
     given = replace(BEAM, pixel_mrad=(0.5, 0.5), centre_pixels=(31.5, 31.5))
-    reconstruct.reconstruct(
-        tmp_path / "long.h5", run, tmp_path / "warm.h5", given
-    )  # what TensorFlow and Matplotlib hold
+    reconstruct.reconstruct(tmp_path / "long.h5", run, given).show()  # what TensorFlow and Matplotlib hold
     tracemalloc.start()
-    reconstruct.reconstruct(tmp_path / "long.h5", run, tmp_path / "out.h5", given)
+    reconstruct.reconstruct(tmp_path / "long.h5", run, given).show()
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     assert peak < 40e6  # a quarter of the patterns
@@ -209,10 +211,11 @@ def test_trust_is_asked_for_once_at_every_position(tmp_path, run, monkeypatch):
         asked.append((image.copy(), shown.copy()))
         return 0.1 * len(asked)
 
-    monkeypatch.setattr(reconstruct, "judge", lambda *_: trust)
+    monkeypatch.setattr(reconstruct, "window_simulation", lambda *_: SimpleNamespace(trust=trust))
     values = patterns((28, 60))  # windows at 0 and 4, and at 0, 12, 24 and 36
     data = stored(tmp_path / "scan.h5", values)
-    reconstruct.reconstruct(data, run, tmp_path / "out.h5", BEAM, beam_intensity=1, specimen=Specimen(20.0, "Au"))
+    specimen = KnownSpecimen(20.0, "Au")
+    reconstruct.reconstruct(data, run, BEAM, beam_intensity=1, specimen=specimen).save(tmp_path / "out.h5")
     np.testing.assert_allclose([shown for _, shown in asked[:2]], [values[:24, :24], values[:24, 24:48]], rtol=1e-5)
     assert len(asked) == 6
     with h5py.File(tmp_path / "out.h5") as file:
@@ -226,7 +229,7 @@ def test_trust_is_asked_for_once_at_every_position(tmp_path, run, monkeypatch):
 def test_dropout_makes_an_ensemble_where_symmetries_do_not(tmp_path):
     run = write_run(tmp_path / "astigmatic", experiment(aberrations={"C12": 10.0}))
     data = stored(tmp_path / "scan.h5", patterns())
-    reconstruct.reconstruct(data, run, tmp_path / "out.h5", BEAM, passes=None)
+    reconstruct.reconstruct(data, run, BEAM).save(tmp_path / "out.h5")
     with h5py.File(tmp_path / "out.h5") as file:
         assert (
             "8 predictions of each: 1 by symmetry, times 8 with dropout" in file["reconstruction"].attrs["provenance"]
@@ -247,7 +250,7 @@ def test_a_calibrated_model_scales_its_uncertainty_and_knows_the_beam(tmp_path, 
     write_run(folder, experiment())
     (folder / "calibration.json").write_text('{"uncertainty_factor": 2.5, "transmitted_fraction": 0.9}')
     data = stored(tmp_path / "scan.h5", patterns())
-    reconstruct.reconstruct(data, str(folder), tmp_path / "out.h5", BEAM)
+    reconstruct.reconstruct(data, folder, BEAM).save(tmp_path / "out.h5")
     with h5py.File(tmp_path / "out.h5") as file:
         said = file["reconstruction"].attrs["provenance"]
     assert "times 2.5, as calibrated" in said
@@ -269,14 +272,14 @@ def test_patterns_that_are_none_are_refused(tmp_path, run, values, message):
 
 def test_models_are_found_by_place_and_by_name(tmp_path, run, monkeypatch, capsys):
     weights = next((Path(run) / "checkpoints").glob("*.npz"))
-    assert trained.find(run).weights == weights
-    assert trained.find(str(weights)).experiment == experiment()
+    assert load_model(run).weights == weights
+    assert load_model(str(weights)).experiment == experiment()
     shipped = tmp_path / "models/gold"
     shipped.mkdir(parents=True)
     (shipped / "config.yaml").write_text((Path(run) / "config.yaml").read_text())
     (shipped / "weights.npz").write_bytes(weights.read_bytes())
-    monkeypatch.setattr(trained, "MODELS", tmp_path / "models")
-    assert trained.find("gold").weights == shipped / "weights.npz"
+    monkeypatch.setattr(models, "MODELS", tmp_path / "models")
+    assert load_model("gold").weights == shipped / "weights.npz"
     assert main(["reconstruct", "a.h5", "--checkpoint", "silver", "--out", str(tmp_path / "o.h5")]) == 2
     assert "silver is neither a run directory, nor a checkpoint, nor a model" in capsys.readouterr().err
     assert main(["reconstruct", "a.h5", "--checkpoint", "gold", "--out", str(tmp_path / "o.h5")]) == 2

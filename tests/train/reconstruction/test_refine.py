@@ -11,10 +11,16 @@ from namsa.inverse import consistency, mott_bethe
 from namsa.physics import detector as detectors
 from namsa.physics import optics, potential
 from namsa.physics.grid import Grid
+from train.experiment.experiment import Experiment
 from train.reconstruction import refine
 
 GRID = Grid((40, 48), (7.6, 8.8))
 POSITIONS = np.array([[0.3, 1.1], [3.7, 2.9], [6.6, 8.1]])
+
+
+def simulation_at(positions: np.ndarray, experiment: Experiment = EXPERIMENT) -> consistency.ScanSimulation:
+    """Returns the simulation of probes that all stay within the known density."""
+    return consistency.ScanSimulation(experiment, THICKNESS, GRID, positions, np.ones(len(positions), bool))
 
 
 def potentials(count: int) -> np.ndarray:
@@ -28,7 +34,7 @@ def potentials(count: int) -> np.ndarray:
 
 def test_tensorflow_simulates_what_namsa_does() -> None:
     v = potentials(3)
-    model = refine.multislice(EXPERIMENT, THICKNESS, GRID, distinct=3)
+    model = refine.differentiable_multislice(simulation_at(POSITIONS), distinct=3)
     assert model.counts == (2, 2, 2)
     found = model.patterns(tf.constant(v), POSITIONS).numpy()
 
@@ -48,14 +54,14 @@ def test_partial_coherence_is_the_same_sum() -> None:
     blurred = EXPERIMENT.microscope.model_copy(update={"source_size_angstrom": 0.8, "source_points": 2})
     experiment = EXPERIMENT.model_copy(update={"microscope": blurred})
     v = potentials(1)
-    where = consistency.Scene(GRID, POSITIONS, np.ones(len(POSITIONS), bool))
-    wanted = consistency.simulate(6 * v[0].astype(float), experiment, THICKNESS, where)
-    found = refine.multislice(experiment, THICKNESS, GRID).patterns(tf.constant(v), POSITIONS).numpy()
+    simulation = simulation_at(POSITIONS, experiment)
+    wanted = consistency.simulate(6 * v[0].astype(float), simulation)
+    found = refine.differentiable_multislice(simulation).patterns(tf.constant(v), POSITIONS).numpy()
     np.testing.assert_allclose(found, wanted, atol=3e-6 * wanted.max())
 
 
 def test_gradient_is_the_slope() -> None:
-    model = refine.multislice(EXPERIMENT, THICKNESS, GRID)
+    model = refine.differentiable_multislice(simulation_at(POSITIONS))
     truth, v = potentials(1), tf.Variable(0.7 * potentials(1))
     measured = model.patterns(tf.constant(truth), POSITIONS)
 
@@ -74,15 +80,15 @@ def test_gradient_is_the_slope() -> None:
 
 
 def test_truth_stays_and_a_perturbed_truth_comes_back() -> None:
-    model = refine.multislice(EXPERIMENT, THICKNESS, GRID)
+    model = refine.differentiable_multislice(simulation_at(POSITIONS))
     made, _ = sample(crystal("Cu"))
-    where = consistency.Scene(GRID, np.array(made.provenance["positions_angstrom"]), np.ones(SCAN[0] * SCAN[1], bool))
+    positions = np.array(made.provenance["positions_angstrom"])
     truth = (made.projected_potential / 6)[None].astype(np.float32)
-    chosen = np.arange(0, len(where.positions), 9)
-    own = refine.loss(model.patterns(tf.constant(truth), where.positions[chosen]), made.cbed[chosen])
+    chosen = np.arange(0, len(positions), 9)
+    own = refine.loss(model.patterns(tf.constant(truth), positions[chosen]), made.cbed[chosen])
     assert own < 1e-8
     v = tf.Variable(truth * 0.8)
-    losses = refine.descend(model, v, where.positions, made.cbed, steps=12, batch=48, rate=8.0, seed=0)
+    losses = refine.descend(model, v, positions, made.cbed, steps=12, batch=48, rate=8.0, seed=0)
     assert losses[-1] < 0.5 * losses[0]
     errors = [np.sqrt(np.mean((field - truth) ** 2)) for field in (truth * 0.8, v.numpy())]
     assert errors[1] < errors[0]
@@ -92,13 +98,13 @@ def test_truth_stays_and_a_perturbed_truth_comes_back() -> None:
 def test_refinement_explains_more_of_the_patterns() -> None:
     made, density = sample(crystal("Cu"))
     transfer = mott_bethe.from_elements({"Cu": 1}, MAX_Q)
-    where = consistency.scene(EXPERIMENT, THICKNESS, SCAN)
+    simulation = consistency.scan_simulation(EXPERIMENT, THICKNESS, SCAN)
     estimate = density + 0.15 * np.std(density) * np.random.default_rng(1).normal(size=SCAN)
-    found = refine.refine(estimate, made.cbed, EXPERIMENT, THICKNESS, transfer, where, steps=12, seed=1)
+    found = refine.refine(estimate, made.cbed, simulation, transfer, steps=12, seed=1)
     assert found.density.shape == SCAN
     assert found.scores[1] < 0.9 * found.scores[0]
-    none = refine.refine(estimate, made.cbed, EXPERIMENT, THICKNESS, transfer, where, steps=0)
+    none = refine.refine(estimate, made.cbed, simulation, transfer, steps=0)
     # Without a step: what the potential's band and the scan's edges leave of the estimate.
     assert np.corrcoef(none.density.ravel(), estimate.ravel())[0, 1] > 0.99
     with pytest.raises(InputError, match="7 distinct slices of 6"):
-        refine.multislice(EXPERIMENT, THICKNESS, GRID, distinct=7)
+        refine.differentiable_multislice(simulation_at(POSITIONS), distinct=7)

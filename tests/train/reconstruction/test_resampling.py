@@ -1,16 +1,15 @@
 """What fits a network, what is resampled, and what is refused."""
 
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from namsa import InputError
-from namsa.io.foreign import Patterns
+from namsa.io.foreign import FourDData
 from train.experiment.conditions import Conditions
-from train.reconstruction import resampling as fit
+from train.reconstruction import resampling
 
 TRAINED = Conditions(
     energy_ev=200e3,
@@ -22,9 +21,9 @@ TRAINED = Conditions(
     first_edge=(-2.0, -3.0),
     symmetric=True,
 )
-DATA = Patterns(
+DATA = FourDData(
     data=SimpleNamespace(shape=(20, 30, 33, 49), chunks=None),
-    backwards=False,
+    axes_reversed=False,
     scan_step_angstrom=(0.4, 0.5),
     scan_origin_angstrom=(0.0, 0.0),
     pixel_mrad=(1.0, 1.0),
@@ -33,23 +32,23 @@ DATA = Patterns(
     centre_pixels=None,
     rotation_deg=0.0,
     flip=False,
-    fractions=True,
+    normalised=True,
 )
-CENTRE, PATH = (16.0, 24.0), Path("scan.h5")
+CENTRE, NAME = (16.0, 24.0), "scan.h5"
 
 
 def test_every_misfit_is_named_at_once():
     wrong = replace(DATA, energy_ev=300e3, semiangle_mrad=25.0, scan_step_angstrom=(0.9, 0.5), pixel_mrad=(1.0, 17.0))
     with pytest.raises(InputError) as error:
-        fit.plan(wrong, CENTRE, TRAINED, PATH)
+        resampling.plan_resampling(wrong, CENTRE, TRAINED, NAME)
     for part in ("300 keV, trained for 200 ± 2 %", "25 mrad, trained for 20 ± 5 %", "0.9 and 0.5 Å, at most 0.8 and 1",
                  "1 and 17 mrad, at most 16"):  # fmt: skip
         assert part in str(error.value)
-    fit.check(replace(DATA, energy_ev=203e3, semiangle_mrad=19.2), TRAINED, PATH)
+    resampling.check_fit(replace(DATA, energy_ev=203e3, semiangle_mrad=19.2), TRAINED, NAME)
 
 
 def test_shared_out_pixels_lose_no_electron_that_lands_on_the_detector():
-    binning = fit.plan(DATA, CENTRE, TRAINED, PATH).binning
+    binning = resampling.plan_resampling(DATA, CENTRE, TRAINED, NAME).binning
     assert binning.shape == (24, 33 * 49)
     patterns = np.zeros((33, 49))
     patterns[3:30, 2:47] = np.random.default_rng(0).random((27, 45))  # all of them within 16 and 24 mrad
@@ -71,7 +70,7 @@ def test_a_turned_detector_is_turned_back(degrees, flip):
     size = 201  # fine and large, so that the moment of the network's pixels is that of the electron
     trained = replace(TRAINED, detector_shape=(60, 60), pixel_mrad=(2.0, 2.0), first_edge=(-30.0, -30.0))
     y, x = 17.0, -41.0  # where the electron is on the detector, from the optic axis
-    matrix = fit.turned((size, size), (1.0, 1.0), (100.0, 100.0), degrees, flip, trained)
+    matrix = resampling.rotated_overlap((size, size), (1.0, 1.0), (100.0, 100.0), degrees, flip, trained)
     spot = np.zeros((size, size))
     spot[100 + int(y), 100 + int(x)] = 1
     found = (matrix @ spot.ravel()).reshape(60, 60)
@@ -84,22 +83,22 @@ def test_a_turned_detector_is_turned_back(degrees, flip):
 
 
 def test_a_turned_detector_agrees_with_a_straight_one_and_its_dark_corners_are_said():
-    straight = fit.plan(DATA, CENTRE, TRAINED, PATH).binning
-    turned = fit.turned((33, 49), (1.0, 1.0), CENTRE, 0.0, False, TRAINED)
+    straight = resampling.plan_resampling(DATA, CENTRE, TRAINED, NAME).binning
+    turned = resampling.rotated_overlap((33, 49), (1.0, 1.0), CENTRE, 0.0, False, TRAINED)
     assert abs(straight - turned).max() < 1e-6
     square = replace(TRAINED, detector_shape=(4, 4), first_edge=(-2.0, -2.0))
-    plan = fit.plan(replace(DATA, rotation_deg=45.0), CENTRE, square, PATH)
-    assert any("in the corners" in line for line in plan.said)
+    plan = resampling.plan_resampling(replace(DATA, rotation_deg=45.0), CENTRE, square, NAME)
+    assert any("in the corners" in line for line in plan.notes)
 
 
 def test_a_detector_that_ends_too_early_is_refused():
     with pytest.raises(InputError, match=r"reaches 10.5 mrad .* pixel \(10.0, 24.0\), the network's 16.0 mrad"):
-        fit.plan(DATA, (10.0, 24.0), TRAINED, PATH)
+        resampling.plan_resampling(DATA, (10.0, 24.0), TRAINED, NAME)
 
 
 @pytest.mark.parametrize(("step", "positions"), [(0.4, 31), (0.397, 31), (0.6, 46), (0.25, 19), (0.1, 8)])
 def test_a_slope_stays_a_slope_whatever_the_step(step, positions):
-    weights, found = fit.hat(31, step, 0.4)
+    weights, found = resampling.hat_weights(31, step, 0.4)
     assert weights.shape[0] == positions
     assert found == (step if positions == 31 else 0.4)
     np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-6)
@@ -110,7 +109,7 @@ def test_a_slope_stays_a_slope_whatever_the_step(step, positions):
 
 
 def test_what_is_done_is_said():
-    plan = fit.plan(replace(DATA, scan_step_angstrom=(0.25, 0.5)), CENTRE, TRAINED, PATH)
+    plan = resampling.plan_resampling(replace(DATA, scan_step_angstrom=(0.25, 0.5)), CENTRE, TRAINED, NAME)
     assert plan.step_angstrom == (0.4, 0.5)
-    assert (plan.down.shape[0], plan.along.shape[0]) == (12, 30)
-    assert "scan resampled from steps of 0.25 and 0.5 Å to 0.4 and 0.5 Å: 12×30 positions" in plan.said
+    assert (plan.along_y.shape[0], plan.along_x.shape[0]) == (12, 30)
+    assert "scan resampled from steps of 0.25 and 0.5 Å to 0.4 and 0.5 Å: 12×30 positions" in plan.notes

@@ -6,13 +6,14 @@ import pytest
 from paths import DATA
 
 from namsa.config.materials import Materials
-from namsa.crystals import select as materials
-from namsa.dataset import manifest, records
+from namsa.crystals.select import select_materials
+from namsa.dataset import records
+from namsa.dataset.entries import build_entries
 from namsa.dataset.simulate_entry import simulate_entry
 from train.measure.metrics import metrics
-from train.reconstruction.calibrate import answering
-from train.reconstruction.models import MODELS, find
-from train.reconstruction.pack import answers_to
+from train.reconstruction.calibrate import trained_ensemble
+from train.reconstruction.models import MODELS, load_model
+from train.reconstruction.pack import mean_predictions
 
 CRYSTAL = DATA / "mixed_perovskite.cif"  # in no library
 NAMES = sorted(path.parent.name for path in MODELS.glob("*/config.yaml"))
@@ -20,16 +21,16 @@ NAMES = sorted(path.parent.name for path in MODELS.glob("*/config.yaml"))
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_card_is_of_the_weights_beside_it(name):
-    model = find(name)
+    model = load_model(name)
     card = (model.folder / "CARD.md").read_text(encoding="utf-8")
     assert hashlib.sha256(model.weights.read_bytes()).hexdigest() in card
-    assert model.calibration["uncertainty_factor"] > 0
+    assert (model.calibration.uncertainty_factor or 0) > 0
     assert (model.folder / "transfer.json").is_file()
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_crystal_of_no_library_comes_out(name):
-    model = find(name)
+    model = load_model(name)
     thickness = model.experiment.specimen.thickness_angstrom[1]
     specimen = model.experiment.specimen.model_copy(
         update={"thickness_angstrom": (thickness,), "zone_axes": ((0, 0, 1),), "max_strain": 0.1}
@@ -37,11 +38,11 @@ def test_a_crystal_of_no_library_comes_out(name):
     config = model.experiment.model_copy(
         update={"materials": Materials(builtin=(), cif=(CRYSTAL,)), "specimen": specimen}
     )
-    crystals = materials.select(config.materials)
-    (entry,) = manifest.build(config, crystals)
+    crystals = select_materials(config.materials)
+    (entry,) = build_entries(config, crystals)
     sample = simulate_entry(config, crystals[0], entry)
     record = records.decode(records.encode(sample, "float16"))
-    (density,) = answers_to(answering(model)[0], [record])
+    (density,) = mean_predictions(trained_ensemble(model).predict, [record])
     found = metrics(density, record.density, huber_delta=10.0)
     assert found["ssim"] > 0.9
     assert found["pearson"] > 0.95

@@ -6,36 +6,36 @@ from scipy import sparse
 
 from namsa import InputError
 from train.reconstruction import tiles
-from train.reconstruction.resampling import hat
+from train.reconstruction.resampling import hat_weights
 
 
 @pytest.mark.parametrize(("size", "side", "multiple"), [(24, 24, 4), (61, 24, 4), (25, 24, 4), (512, 24, 8), (9, 8, 4)])
 def test_windows_cover_the_scan_and_begin_where_the_network_may(size, side, multiple):
-    windows = tiles.windows(size, side, multiple)
+    windows = tiles.window_slices(size, side, multiple)
     assert {window.stop - window.start for window in windows} == {side}
     assert all(window.start % multiple == 0 for window in windows[:-1])
     assert (windows[0].start, windows[-1].stop) == (0, size)
-    total = sum(np.pad(tiles.weight(w, size, 2), (w.start, size - w.stop)) for w in windows)
+    total = sum(np.pad(tiles.window_weights(w, size, 2), (w.start, size - w.stop)) for w in windows)
     assert total.min() > 0
 
 
 def test_windows_apart_cover_the_scan_with_as_few_as_it_takes():
     for size, chosen in ((24, [0]), (28, [0, 1]), (48, [0, 2]), (60, [0, 2, 3]), (72, [0, 2, 4]), (75, [0, 2, 4, 5])):
-        windows = tiles.windows(size, 24, 4)
-        assert tiles.apart(windows) == chosen
+        windows = tiles.window_slices(size, 24, 4)
+        assert tiles.covering_subset(windows) == chosen
         assert len(set().union(*(range(windows[n].start, windows[n].stop) for n in chosen))) == size
 
 
 def test_a_window_is_the_trained_one_or_what_a_small_scan_holds():
-    assert [tiles.side(size, 24, 4) for size in (500, 24, 23, 4)] == [24, 24, 20, 4]
+    assert [tiles.window_side(size, 24, 4) for size in (500, 24, 23, 4)] == [24, 24, 20, 4]
     with pytest.raises(InputError, match="3 positions.*needs 4"):
-        tiles.side(3, 24, 4)
+        tiles.window_side(3, 24, 4)
 
 
 def test_windows_that_agree_leave_no_seam_and_their_order_does_not_matter():
     shape, rng = (21, 30), np.random.default_rng(0)
     image = rng.normal(size=shape)
-    places = [(y, x) for y in tiles.windows(21, 8, 2) for x in tiles.windows(30, 12, 2)]
+    places = [(y, x) for y in tiles.window_slices(21, 8, 2) for x in tiles.window_slices(30, 12, 2)]
     one, other, noisy = (tiles.Blend(shape, margin=1) for _ in range(3))
     for place in places:
         one.add(place, image[place][None])
@@ -54,8 +54,8 @@ def test_windows_that_agree_leave_no_seam_and_their_order_does_not_matter():
 @pytest.mark.parametrize("height", [1, 4, 7, 40])
 def test_strips_are_the_rows_of_the_whole_product(wanted, height):
     rows = np.random.default_rng(1).normal(size=(31, 3, 2)).astype(np.float32)
-    down, _ = hat(31, 1.0, wanted)
-    windows = tiles.windows(down.shape[0], 6, 2)
+    down, _ = hat_weights(31, 1.0, wanted)
+    windows = tiles.window_slices(down.shape[0], 6, 2)
     whole = (down @ rows.reshape(31, -1)).reshape(-1, 3, 2)
     read = []
 

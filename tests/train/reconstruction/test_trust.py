@@ -7,8 +7,9 @@ import pytest
 from namsa import InputError
 from namsa.inverse import mott_bethe
 from train.__main__ import main
-from train.reconstruction.models import Model
-from train.reconstruction.trust import Specimen, judge, refiner
+from train.experiment.conditions import conditions
+from train.reconstruction.models import Model, ModelCalibration
+from train.reconstruction.trust import KnownSpecimen, window_simulation
 
 THICKNESS = plane_of_atoms.THICKNESS
 
@@ -21,16 +22,17 @@ def silicon():
 
 
 def model(folder):
-    # The step and the origin of the trained scan are not the data's: `judge` is told those.
+    # The step and the origin of the trained scan are not those of the data.
     scan = {"shape": (24, 24), "step_angstrom": (1.0, 1.0), "origin_angstrom": "random"}
     experiment = plane_of_atoms.EXPERIMENT
     trained = experiment.model_copy(update={"scan": experiment.scan.model_copy(update=scan)})
-    return Model("silicon", folder, folder / "weights.npz", trained, {})
+    return Model("silicon", folder, folder / "weights.npz", trained, conditions(trained), ModelCalibration())
 
 
 def test_a_true_density_is_trusted_and_false_ones_are_not(tmp_path, silicon):
     density, patterns = silicon
-    trust = judge(Specimen(THICKNESS, "Si"), model(tmp_path), density.shape, plane_of_atoms.STEP)
+    specimen = KnownSpecimen(THICKNESS, "Si")
+    trust = window_simulation(specimen, model(tmp_path), density.shape, plane_of_atoms.STEP).trust
     true = trust(density, patterns)
     assert 0.5 < true < 1
     assert trust(np.roll(density, 4, axis=0), patterns) < 0.4 * true
@@ -42,12 +44,12 @@ def test_a_transfer_beside_the_weights_stands_for_a_formula(tmp_path, silicon):
     density, patterns = silicon
     window, step = density.shape, plane_of_atoms.STEP
     with pytest.raises(InputError, match="no transfer.json: give --formula"):
-        judge(Specimen(THICKNESS), model(tmp_path), window, step)
+        window_simulation(KnownSpecimen(THICKNESS), model(tmp_path), window, step)
     with pytest.raises(InputError, match="--formula Sili is no chemical formula"):
-        judge(Specimen(THICKNESS, "Sili"), model(tmp_path), window, step)
-    mott_bethe.write(mott_bethe.of_elements({"Si": 1}, plane_of_atoms.MAX_Q), tmp_path / "transfer.json")
+        window_simulation(KnownSpecimen(THICKNESS, "Sili"), model(tmp_path), window, step)
+    mott_bethe.write(mott_bethe.from_elements({"Si": 1}, plane_of_atoms.MAX_Q), tmp_path / "transfer.json")
     known, found = (
-        judge(Specimen(THICKNESS, formula), model(tmp_path), window, step)(density, patterns)
+        window_simulation(KnownSpecimen(THICKNESS, formula), model(tmp_path), window, step).trust(density, patterns)
         for formula in ("Si", None)
     )
     assert found == pytest.approx(known)
@@ -56,11 +58,11 @@ def test_a_transfer_beside_the_weights_stands_for_a_formula(tmp_path, silicon):
 def test_a_refined_density_is_trusted_more(tmp_path, silicon):
     density, patterns = silicon
     rough = density + 0.2 * np.std(density) * np.random.default_rng(4).normal(size=density.shape)
-    where = Specimen(THICKNESS, "Si"), model(tmp_path), density.shape, plane_of_atoms.STEP
-    refined = refiner(*where, steps=8)(rough, patterns)
+    specimen = KnownSpecimen(THICKNESS, "Si")
+    simulation = window_simulation(specimen, model(tmp_path), density.shape, plane_of_atoms.STEP)
+    refined = simulation.refined(rough, patterns, steps=8)
     assert refined.shape == density.shape
-    trust = judge(*where)
-    assert trust(refined, patterns) > trust(rough, patterns)
+    assert simulation.trust(refined, patterns) > simulation.trust(rough, patterns)
 
 
 def test_refinement_without_a_thickness_is_bad_input(tmp_path, capsys):

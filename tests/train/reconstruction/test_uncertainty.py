@@ -22,7 +22,7 @@ def spreads_and_errors(factor: float, seed: int) -> tuple[np.ndarray, np.ndarray
 
 def test_factor_is_found_and_covers_what_it_was_not_chosen_on() -> None:
     error, spread = spreads_and_errors(2.5, seed=1)
-    found = uncertainty.factor(error, spread)
+    found = uncertainty.uncertainty_factor(error, spread)
     assert found == pytest.approx(2.5, rel=0.02)
     error, spread = spreads_and_errors(2.5, seed=2)
     covered = uncertainty.coverage(error, found * spread)
@@ -32,11 +32,11 @@ def test_factor_is_found_and_covers_what_it_was_not_chosen_on() -> None:
 
 def test_answers_that_agree_and_are_wrong_are_not_covered() -> None:
     error, spread = np.array([1.0] * 7 + [3.0]), np.array([1.0] * 7 + [0.0])
-    found = uncertainty.factor(error, spread)
+    found = uncertainty.uncertainty_factor(error, spread)
     assert found == 1
     assert uncertainty.coverage(error, found * spread)["coverage_68"] == 7 / 8
     with pytest.raises(WorkError, match="do not differ"):
-        uncertainty.factor(error, 0 * spread)
+        uncertainty.uncertainty_factor(error, 0 * spread)
 
 
 def test_calibration_is_of_the_dev_split_and_measured_on_test() -> None:
@@ -44,12 +44,12 @@ def test_calibration_is_of_the_dev_split_and_measured_on_test() -> None:
     rng = np.random.default_rng(0)
     truths = {bytes(one.patterns().tobytes()): one.density for one in samples}
 
-    def answers(windows: np.ndarray) -> np.ndarray:
+    def predict(windows: np.ndarray) -> np.ndarray:
         truth = truths[windows.tobytes()]
         shared = 3 * rng.normal(size=truth.shape)  # an error that the members do not know of
         return truth + shared + rng.normal(size=(8, 1, *truth.shape))
 
-    found = uncertainty.calibration(answers, samples[:2], samples[2:], "8 symmetries", 8)
+    found = uncertainty.calibrate_uncertainty(predict, samples[:2], samples[2:], "8 symmetries", 8)
     assert found["samples"] == 2
     assert found["uncertainty_factor"] == found["scale"] > 2
     assert found["coverage_68"] == pytest.approx(0.683, abs=0.01)
@@ -58,9 +58,9 @@ def test_calibration_is_of_the_dev_split_and_measured_on_test() -> None:
 
 def test_scores_are_added_to_the_evaluation(tmp_path) -> None:
     path = tmp_path / "evaluation.json"
-    calibrate._add(path, {})  # a run that was not evaluated
+    calibrate._add_scores(path, {})  # a run that was not evaluated
     path.write_text(json.dumps({"mean": {}, "samples": [{"id": "a", "ssim": 1.0}, {"id": "b"}]}), encoding="utf-8")
-    calibrate._add(path, {"a": Consistency(0.1, np.zeros((2, 2)), 0.4, 1.0)})
+    calibrate._add_scores(path, {"a": Consistency(0.1, np.zeros((2, 2)), 0.4, 1.0)})
     rows = json.loads(path.read_text(encoding="utf-8"))["samples"]
     assert rows == [{"id": "a", "ssim": 1.0, "consistency_r": 0.1, "consistency_empty_r": 0.4}, {"id": "b"}]
 

@@ -1,0 +1,132 @@
+"""The result of a reconstruction: images with their pixels and provenance, to save and to look at."""
+
+from dataclasses import dataclass
+from html import escape
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.errors import WorkError
+from namsa.io import hdf5
+from namsa.pixels import PixelGrid
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Array = npt.NDArray[Any]
+
+COLOUR_MAPS = {"density": "viridis", "uncertainty": "cividis", "trust": "RdYlGn"}
+
+
+@dataclass(frozen=True)
+class Reconstruction:
+    """The projected electron density of a specimen, reconstructed from a scan.
+
+    Attributes:
+        density: Projected electron density, `(ny, nx)`, e/Å², float32.
+        uncertainty: Estimated standard deviation of the density's error, `(ny, nx)`, e/Å². `None` if the network gives
+            one prediction only.
+        trust: How well the density explains the patterns, `(ny, nx)`, from 0 to 1 (`train.reconstruction.trust`).
+            `None` if it was not measured.
+        bright_field: Fraction of the beam in the bright disk, `(sy, sx)`.
+        mean_pattern: Mean pattern of the data, `(dy, dx)`, fraction of the beam.
+        pixels: Pixels of density, uncertainty and trust, Å.
+        scan_pixels: Pixels of the bright field, Å.
+        detector_pixels: Pixels of the mean pattern, mrad from the optic axis.
+        provenance: Data, network, and under "said" the notes; JSON types only.
+    """
+
+    density: Array
+    uncertainty: Array | None
+    trust: Array | None
+    bright_field: Array
+    mean_pattern: Array
+    pixels: PixelGrid
+    scan_pixels: PixelGrid
+    detector_pixels: PixelGrid
+    provenance: dict[str, Any]
+
+    @property
+    def notes(self) -> list[str]:
+        """One line about each thing that was done to the data or assumed about them."""
+        return list(self.provenance["said"])
+
+    @property
+    def step_angstrom(self) -> tuple[float, float]:
+        """Distance between neighbouring pixels of the density, (y, x), Å."""
+        y, x = self.pixels.step
+        return float(y), float(x)
+
+    @property
+    def axes_angstrom(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+        """Coordinates of the density's rows `(ny,)` and columns `(nx,)`, Å."""
+        return self.pixels.coordinates(self.density.shape)
+
+    def save(self, path: str | Path) -> None:
+        """Writes density, uncertainty and trust as HDF5 (EMD 1.0) with axes, units and provenance.
+
+        Args:
+            path: The file; replaced if it exists.
+
+        Raises:
+            WorkError: If the file cannot be written.
+        """
+        hdf5.write_images(Path(path), "reconstruction", self._images(), self.pixels, self.provenance)
+
+    def show(self, path: str | Path | None = None) -> "Figure":
+        """Draws the mean pattern, the bright field and the images.
+
+        Args:
+            path: Where the picture is also written; the suffix names the format. `None` writes none.
+
+        Returns:
+            The Matplotlib figure.
+
+        Raises:
+            WorkError: If the file cannot be written.
+        """
+        from train.reports.figures import reconstruction_figure
+
+        drawn = {"Bright field": (self.bright_field, self.scan_pixels, "fraction of the beam", "gray")}
+        for name, (image, units) in self._images().items():
+            drawn[name.capitalize()] = (image, self.pixels, units, COLOUR_MAPS[name])
+        title = f"{Path(self.provenance['data']).name}  ·  {self.provenance['model']}"
+        figure = reconstruction_figure(
+            self.mean_pattern, self.detector_pixels, self.provenance["semiangle_mrad"], drawn, title
+        )
+        if path is not None:
+            try:
+                figure.savefig(path)
+            except OSError as error:
+                raise WorkError(f"cannot write {path}: {error.strerror}") from None
+        return figure
+
+    def _images(self) -> dict[str, tuple[Array, str]]:
+        """Returns the images that there are, with their units, by name."""
+        images = {
+            "density": (self.density, "e/Å²"),
+            "uncertainty": (self.uncertainty, "e/Å²"),
+            "trust": (self.trust, ""),
+        }
+        return {name: (image, units) for name, (image, units) in images.items() if image is not None}
+
+    def _repr_html_(self) -> str:
+        """Returns the picture, a table of the images and the notes, for notebooks."""
+        from train.reports.figures import data_uri
+
+        (ny, nx), (dy, dx) = self.density.shape, self.step_angstrom
+        heading = f"Reconstruction by {self.provenance['model']}: {ny}×{nx} pixels of {dy:.3g}×{dx:.3g} Å"
+        rows = "".join(
+            f"<tr><th>{name}</th><td>{image.mean():.4g}</td><td>{image.min():.4g}</td><td>{image.max():.4g}</td>"
+            f"<td>{units}</td></tr>"
+            for name, (image, units) in self._images().items()
+        )
+        notes = "".join(f"<li>{escape(line)}</li>" for line in self.notes)
+        return (
+            f"<div><p><b>{escape(heading)}</b></p>"
+            f'<img src="{data_uri(self.show(), "png")}" alt="{escape(heading)}" style="max-width: 100%">'
+            f"<table><tr><th></th><th>mean</th><th>min</th><th>max</th><th></th></tr>{rows}</table>"
+            f"<details><summary>What was done and assumed</summary><ul>{notes}</ul></details></div>"
+        )
