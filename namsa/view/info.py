@@ -1,192 +1,204 @@
-"""What a dataset or an HDF5 file holds, as JSON and in words: samples, what they are of, arrays with axes and units."""
+"""What a dataset or an HDF5 file holds: samples, materials, and arrays with axes and units."""
 
 import json
-import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from namsa.dataset import manifest, shards, strata
+from namsa.dataset import manifest, shards
 from namsa.dataset.failures import not_made
+from namsa.dataset.strata import Strata, count_strata
 from namsa.io import hdf5
 from namsa.pixels import UNITS, array_axes
-from namsa.text import plural
-
-Tree = dict[str, Any]
-
-# What is said of a sample where it was used: by name in the provenance, or in its detector.
-_LENS = {
-    "beam_tilt_mrad": "beam tilt {} mrad",
-    "specimen_tilt_mrad": "specimen tilt {} mrad",
-    "source_size_angstrom": "source {} Å",
-    "focal_spread_angstrom": "focal spread {} Å",
-}
-_DETECTOR = {
-    "pixel_mrad": "pixels of {} mrad",
-    "binning": "binning {}",
-    "max_angle_mrad": "up to {} mrad",
-    "point_spread_pixels": "point spread {} pixels",
-    "electrons_per_pattern": "{} electrons a pattern",
-    "dose_electrons_per_angstrom2": "{} electrons/Å²",
-}
-_SIMULATION = {"form_factors": "{} form factors", "projection": "{} projection", "precision": "{}"}
-_LISTED = 5  # failures; `namsa verify` lists all
-_ORIGIN = {"config_hash": "configuration {}", "split": "{} split"}
 
 
-def dataset(directory: Path) -> Tree:
-    """A dataset's counts, their spread, the names of its samples, and the first. Raises InputError where it is none."""
+@dataclass(frozen=True)
+class AxisInfo:
+    """An axis whose values are origin + i · sampling.
+
+    Attributes:
+        name: Name, as "ky".
+        units: Units; empty for a plain index.
+        origin: Value of index 0.
+        sampling: Step; `None` for an axis of one value.
+    """
+
+    name: str
+    units: str
+    origin: float
+    sampling: float | None
+
+
+@dataclass(frozen=True)
+class ArrayInfo:
+    """One array of a sample.
+
+    Attributes:
+        dtype: NumPy's name of the type.
+        shape: Shape; the patterns of a raster scan have its two axes in place of their number.
+        units: Units of the values.
+        axes: The axes, slowest first.
+    """
+
+    dtype: str
+    shape: list[int]
+    units: str
+    axes: list[AxisInfo]
+
+
+@dataclass(frozen=True)
+class SampleInfo:
+    """One sample.
+
+    Attributes:
+        id: Its name.
+        arrays: Its arrays by name.
+        provenance: Its provenance, JSON types.
+    """
+
+    id: str
+    arrays: dict[str, ArrayInfo]
+    provenance: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class FileInfo:
+    """An HDF5 file that namsa wrote.
+
+    Attributes:
+        path: The file.
+        bytes: Its size.
+        samples: Number of samples.
+        contents: The samples.
+    """
+
+    path: str
+    bytes: int
+    samples: int
+    contents: list[SampleInfo]
+
+    @property
+    def ids(self) -> list[str]:
+        """The names of the samples."""
+        return [sample.id for sample in self.contents]
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the attributes in JSON types."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class DatasetInfo:
+    """A dataset: its manifest, and the samples that exist.
+
+    Attributes:
+        path: The folder.
+        entries: Number of samples in the manifest.
+        skipped: Number of samples that cannot be built.
+        failed: Number of samples whose simulation failed.
+        failures: The reasons by sample.
+        samples: Number of samples that exist.
+        materials: Number of their materials.
+        splits: Number of samples by split.
+        strata: Number of samples by split, and within it by element, symmetry and the rest.
+        merged: Materials that were found to be the same crystal, by the one that is kept.
+        shards: Number of shards.
+        bytes: Their size.
+        first: The first sample; `None` if there is none yet.
+        ids: The names of the samples that exist.
+    """
+
+    path: str
+    entries: int
+    skipped: int
+    failed: int
+    failures: dict[str, str]
+    samples: int
+    materials: int
+    splits: dict[str, int]
+    strata: Strata
+    merged: Mapping[str, Sequence[str]]
+    shards: int
+    bytes: int
+    first: SampleInfo | None
+    ids: list[str]
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the attributes in JSON types, without `ids`, of which there may be tens of thousands."""
+        return {key: value for key, value in asdict(self).items() if key != "ids"}
+
+
+def describe_dataset(directory: Path) -> DatasetInfo:
+    """Describes a dataset by its manifest and its first sample.
+
+    Raises:
+        InputError: If the folder holds no dataset.
+    """
     header, entries = manifest.read_header(directory), manifest.read(directory)
     paths = shards.shard_paths(directory)
     with shards.Dataset(directory) as data:
         present = [entry for entry in entries if entry.id in data]
-        first = _record(data, present[0].id) if present else None
+        first = _describe_record(data, present[0].id) if present else None
         failures = not_made(directory, header["samples_hash"], data.ids)
-    return {
-        "path": str(directory),
-        "entries": len(entries),
-        "skipped": sum(bool(entry.skipped) for entry in entries),
-        "failed": len(failures),
-        "failures": failures,
-        "samples": len(present),
-        "materials": len({entry.material for entry in present}),
-        "splits": {name: sum(entry.split == name for entry in present) for name in ("train", "dev", "test")},
-        "strata": strata.count_strata(present),
-        "merged": header.get("merged", {}),
-        "ids": [entry.id for entry in present],
-        "shards": len(paths),
-        "bytes": sum(path.stat().st_size for path in paths),
-        "first": first,
-    }
+    return DatasetInfo(
+        path=str(directory),
+        entries=len(entries),
+        skipped=sum(bool(entry.skipped) for entry in entries),
+        failed=len(failures),
+        failures=failures,
+        samples=len(present),
+        materials=len({entry.material for entry in present}),
+        splits={name: sum(entry.split == name for entry in present) for name in ("train", "dev", "test")},
+        strata=count_strata(present),
+        merged=header.get("merged", {}),
+        shards=len(paths),
+        bytes=sum(path.stat().st_size for path in paths),
+        first=first,
+        ids=[entry.id for entry in present],
+    )
 
 
-def _record(data: shards.Dataset, name: str) -> Tree:
-    with data.view(name) as record:
-        return _sample(name, record.provenance, {key: getattr(record, key) for key in UNITS})
+def describe_file(path: Path) -> FileInfo:
+    """Describes an HDF5 file that namsa wrote, without reading its arrays.
 
-
-def file(path: Path) -> Tree:
-    """The samples of an HDF5 file that namsa wrote; its arrays are not read. Raises InputError where it is none."""
+    Raises:
+        InputError: If it is no such file.
+    """
     with hdf5.open_samples(path) as groups:
         samples = [
-            _sample(name, json.loads(group.attrs["provenance"]), {key: group[key]["data"] for key in UNITS})
+            describe_sample(name, json.loads(group.attrs["provenance"]), {key: group[key]["data"] for key in UNITS})
             for name, group in groups.items()
         ]
-    return {"path": str(path), "bytes": path.stat().st_size, "samples": len(samples), "contents": samples}
+    return FileInfo(str(path), path.stat().st_size, len(samples), samples)
 
 
-def _sample(name: str, provenance: Tree, arrays: Mapping[str, Any]) -> Tree:
-    """A description of `arrays`, of which only shape and dtype are asked; an axis' values are origin + i·sampling."""
+def describe_sample(name: str, provenance: dict[str, Any], arrays: Mapping[str, Any]) -> SampleInfo:
+    """Describes a sample.
+
+    Args:
+        name: Its name.
+        provenance: Its provenance.
+        arrays: Its arrays by name; only `shape` and `dtype` are used, so that HDF5 datasets are not read.
+    """
+    axes = array_axes(provenance, {key: array.shape for key, array in arrays.items()})
     described = {
-        key: {
-            "dtype": np.dtype(arrays[key].dtype).name,
-            "shape": [len(along) for _, _, along in dimensions],
-            "units": UNITS[key],
-            "axes": [
-                {
-                    "name": axis,
-                    "units": units,
-                    "origin": float(along[0]),
-                    "sampling": float(along[1] - along[0]) if len(along) > 1 else None,
-                }
-                for axis, units, along in dimensions
+        key: ArrayInfo(
+            dtype=np.dtype(arrays[key].dtype).name,
+            shape=[len(axis.coordinates) for axis in axes[key]],
+            units=UNITS[key],
+            axes=[
+                AxisInfo(name, units, float(along[0]), float(along[1] - along[0]) if len(along) > 1 else None)
+                for name, units, along in axes[key]
             ],
-        }
-        for key, dimensions in array_axes(provenance, {key: array.shape for key, array in arrays.items()}).items()
+        )
+        for key in axes
     }
-    return {"id": name, "arrays": described, "provenance": provenance}
+    return SampleInfo(name, described, provenance)
 
 
-def text(found: Tree) -> str:
-    """`found` for a reader at a terminal; of an HDF5 file's samples the first is described and all are named."""
-    size = f"{found['bytes'] / 1e6:,.1f} MB"
-    if "contents" in found:
-        ids = [sample["id"] for sample in found["contents"]]
-        first, facts = found["contents"][0], [("samples", f"{len(ids)}, {size}")]
-        if len(ids) > 1:
-            facts.append(("names", ", ".join(ids[:5]) + (", ..." if len(ids) > 5 else "")))
-    else:
-        first = found["first"]
-        not_made = f"{found['skipped']} cannot be built, {found['failed']} failed"
-        facts = [
-            ("samples", f"{found['samples']} of {found['entries']} in the manifest; {not_made}"),
-            *(("failed", f"{sample_id}: {why}") for sample_id, why in list(found["failures"].items())[:_LISTED]),
-            ("shards", f"{found['shards']}, {size}"),
-        ]
-        if found["merged"]:
-            merged = (f"{', '.join(names)} into {kept}" for kept, names in found["merged"].items())
-            facts.append(("merged", "; ".join(merged)))
-        if found["samples"]:
-            facts += strata.table_rows(found["strata"])
-    lines = [found["path"], *_aligned(facts)]
-    if first:
-        lines += ["", f"first sample: {first['id']}", *_aligned(_facts(first["provenance"]))]
-        for name, array in first["arrays"].items():
-            shape = " × ".join(map(str, array["shape"]))
-            lines += ["", f"  {name}: {shape} {array['dtype']}, {array['units']}", *_aligned(_axes(array), indent=4)]
-    return "\n".join(lines)
-
-
-def ids(found: Tree) -> list[str]:
-    """The names of the samples that are there."""
-    return found["ids"] if "ids" in found else [sample["id"] for sample in found["contents"]]
-
-
-def _aligned(facts: Sequence[tuple[str, str]], indent: int = 2) -> list[str]:
-    width = max(len(name) for name, _ in facts)
-    lines = []
-    for name, value in facts:
-        start = f"{' ' * indent}{name:<{width}}  "
-        lines += textwrap.wrap(value, 120, initial_indent=start, subsequent_indent=" " * len(start)) or [start.rstrip()]
-    return lines
-
-
-def _axes(array: Tree) -> list[tuple[str, str]]:
-    rows = []
-    for axis, count in zip(array["axes"], array["shape"], strict=True):
-        first, step, units = axis["origin"], axis["sampling"], axis["units"]
-        last = "" if step is None else f" to {first + step * (count - 1):.6g}"
-        along = f"{first:.6g}{last} {units}".rstrip() + ("" if step is None else f", step {step:.6g}")
-        rows.append((axis["name"], along))
-    return rows
-
-
-def _facts(p: Tree) -> list[tuple[str, str]]:
-    """What there is to say of a sample; only a dataset's samples have a material."""
-    y, x = p["extent_angstrom"]
-    zone = "[" + " ".join(map(str, p["zone_axis"])) + "]" if "zone_axis" in p else ""
-    material = [p.get("formula"), p.get("space_group"), zone]
-    specimen = [
-        *material,
-        f"{y:.2f} × {x:.2f} Å (y, x), {p['thickness_angstrom']:.2f} Å thick",
-        f"{p['atoms']:,} atoms",
-    ]
-    lens = [f"{p['energy_ev'] / 1e3:g} keV", f"semiangle {p['semiangle_mrad']:g} mrad", *_given(p, _LENS)]
-    lens += [f"{name} {value:g}" for name, value in p["aberrations"].items()]
-    (ny, nx), slices = p["grid_shape"], p["slices"]
-    grid = f"{ny} × {nx} pixels, {plural(slices, 'slice')} of {p['slice_thickness_angstrom']:.3f} Å"
-    if phonons := p.get("frozen_phonons"):
-        grid += f", {plural(phonons['configurations'], 'frozen phonon')}"
-    return [
-        ("specimen", ", ".join(part for part in specimen if part)),
-        *([("crystal", p["source"])] if p.get("source") else []),
-        ("microscope", ", ".join(lens)),
-        *([("detector", ", ".join(_given(p["detector"], _DETECTOR)))] if p.get("detector") else []),
-        ("simulation", ", ".join([grid, *_given(p, _SIMULATION)])),
-        *(("warning", warning) for warning in p.get("warnings", ())),
-        ("made by", ", ".join([f"namsa {p['software']['namsa']}", f"seed {p['seed']}", *_given(p, _ORIGIN)])),
-    ]
-
-
-def _given(values: Mapping[str, Any], phrases: Mapping[str, str]) -> list[str]:
-    """The phrases of what was set: zeros, and a binning of 1, are nothing."""
-    there = {key: value for key, value in values.items() if np.any(value) and (key, value) != ("binning", 1)}
-    return [phrase.format(_plain(there[key])) for key, phrase in phrases.items() if key in there]
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, list):
-        return "(" + ", ".join(map(_plain, value)) + ")"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _describe_record(data: shards.Dataset, name: str) -> SampleInfo:
+    with data.view(name) as record:
+        return describe_sample(name, record.provenance, {key: getattr(record, key) for key in UNITS})

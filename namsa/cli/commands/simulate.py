@@ -17,7 +17,7 @@ from namsa.dataset.simulate_entry import simulate_entry
 from namsa.errors import InputError
 from namsa.io import hdf5
 from namsa.sample import Sample
-from namsa.view import panels
+from namsa.view.sample_figure import show
 
 SUFFIXES = (".h5", ".hdf5", ".emd")
 
@@ -37,7 +37,8 @@ def simulate(options: argparse.Namespace) -> None:
     path = _output_path(options.out, entry.id)
     sample = _simulate_with_progress(config, material, entry)
     hdf5.write_samples(path, [(entry.id, sample)])
-    preview = panels.show(sample, path.with_suffix(".png"))
+    preview = path.with_suffix(".png")
+    show(sample, preview)
     print(f"{path}  {preview}")
 
 

@@ -1,7 +1,6 @@
 """`namsa info` and `show`: what a dataset or a file holds, in words and in pictures."""
 
 import argparse
-import json
 from pathlib import Path
 
 from namsa.cli.commands.output import print_json
@@ -9,21 +8,19 @@ from namsa.dataset import shards
 from namsa.errors import InputError
 from namsa.io import hdf5
 from namsa.sample import Sample
-from namsa.view import info as summaries
-from namsa.view import panels, viewer
+from namsa.view import info_text, viewer
+from namsa.view.info import DatasetInfo, FileInfo, describe_dataset, describe_file
+from namsa.view.sample_figure import show as show_sample
 
 
 def info(options: argparse.Namespace) -> None:
     """Prints what a dataset or a file holds, with the first sample's axes and units; or only the samples' names."""
-    found = summaries.dataset(options.path) if options.path.is_dir() else summaries.file(options.path)
-    names = summaries.ids(found)
-    found.pop("ids", None)  # of tens of thousands of samples only where they are asked for
-    if options.ids:
-        print(json.dumps(names) if options.json else "\n".join(names))
-    elif options.json:
-        print_json(found)
+    described: DatasetInfo | FileInfo
+    described = describe_dataset(options.path) if options.path.is_dir() else describe_file(options.path)
+    if options.json:
+        print_json(described.ids if options.ids else described.as_json())
     else:
-        print(summaries.text(found))
+        print("\n".join(described.ids) if options.ids else info_text.describe(described))
 
 
 def show(options: argparse.Namespace) -> None:
@@ -31,15 +28,16 @@ def show(options: argparse.Namespace) -> None:
     name, sample = find_sample(options.sample)
     out = options.out or Path(f"{name}.png")
     if out.suffix == ".html":
-        print(viewer.write(sample, out, name))
+        print(viewer.write_page(sample, out, name))
         return
-    print(panels.show(sample, out))
+    show_sample(sample, out)
+    print(out)
     if options.html:
-        print(viewer.write(sample, out.with_suffix(".html"), name))
+        print(viewer.write_page(sample, out.with_suffix(".html"), name))
 
 
 def find_sample(path: Path) -> tuple[str, Sample]:
-    """Returns the (name, sample) that `path` means: the first of a file or of a dataset, or DIR/ID.
+    """Returns the name and the sample that `path` means: the first of a file or of a dataset, or DIR/ID.
 
     Raises:
         InputError: If there is no such sample.

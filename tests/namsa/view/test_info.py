@@ -12,7 +12,8 @@ from namsa import Detector, InputError, WorkError, simulate
 from namsa.cli.parser import main
 from namsa.dataset import factory
 from namsa.io import hdf5
-from namsa.view import info
+from namsa.view import info_text
+from namsa.view.info import describe_dataset, describe_file
 
 
 @pytest.fixture(scope="module")
@@ -33,9 +34,9 @@ def sample():
 def test_a_file_is_described_by_its_arrays(tmp_path, sample):
     path = tmp_path / "file.h5"
     hdf5.write_samples(path, [("a", sample), ("b", sample)])
-    found = info.file(path)
-    assert (found["samples"], [content["id"] for content in found["contents"]]) == (2, ["a", "b"])
-    cbed = found["contents"][0]["arrays"]["cbed"]
+    found = describe_file(path)
+    assert (found.samples, found.ids) == (2, ["a", "b"])
+    cbed = found.as_json()["contents"][0]["arrays"]["cbed"]
     assert (cbed["shape"], cbed["dtype"], cbed["units"]) == ([2, 3, 10, 12], "float32", "fraction of the beam")
     assert cbed["axes"] == [
         {"name": "y", "units": "Å", "origin": 1.0, "sampling": 0.5},
@@ -48,11 +49,11 @@ def test_a_file_is_described_by_its_arrays(tmp_path, sample):
 def test_words_have_units_and_only_what_was_set(tmp_path, sample):
     path = tmp_path / "file.h5"
     hdf5.write_samples(path, [("a", sample)])
-    text = info.text(info.file(path))
+    text = info_text.describe(describe_file(path))
     for words in (
         "16.85 × 12.64 Å (y, x), 8.42 Å thick, 192 atoms",
         "200 keV, semiangle 20 mrad, C10 -80",
-        "pixels of 3 mrad, 5000 electrons a pattern",
+        "pixels of 3 mrad, 5000 electrons per pattern",
         "cbed: 2 × 3 × 10 × 12 float32, fraction of the beam",
         "ky  -13.5 to 13.5 mrad, step 3",
         "density: 80 × 64 float32, e/Å²",
@@ -64,14 +65,14 @@ def test_words_have_units_and_only_what_was_set(tmp_path, sample):
 
 
 def test_a_dataset_is_described_by_its_manifest_and_first_sample(tmp_path, sample, monkeypatch, capsys):
-    monkeypatch.setattr(factory, "select", lambda _: fake_samples.MATERIALS)
+    monkeypatch.setattr(factory, "select_materials", lambda _: fake_samples.MATERIALS)
 
     def simulated(config, material, entry):
         own = {"id": entry.id, "formula": material.formula, "zone_axis": list(entry.zone_axis), "split": "train"}
         described = sample.provenance | own | {"config_hash": config.samples_hash()}
         return replace(sample, provenance=described)
 
-    factory.produce(fake_samples.config(), tmp_path, limit=5, simulate=simulated)
+    fake_samples.produce(tmp_path, limit=5, simulate=simulated)
     assert main(["info", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["entries"], found["samples"], found["shards"]) == (12, 5, 1)
@@ -90,31 +91,33 @@ def test_a_dataset_is_described_by_its_manifest_and_first_sample(tmp_path, sampl
 
 
 def test_an_empty_dataset_is_one_without_a_first_sample(tmp_path, monkeypatch):
-    monkeypatch.setattr(factory, "select", lambda _: fake_samples.MATERIALS)
-    factory.produce(fake_samples.config(), tmp_path, limit=0, simulate=fake_samples.simulate)
-    found = info.dataset(tmp_path)
-    assert (found["samples"], found["first"]) == (0, None)
-    assert "0 of 12" in info.text(found)
+    monkeypatch.setattr(factory, "select_materials", lambda _: fake_samples.MATERIALS)
+    fake_samples.produce(tmp_path, limit=0)
+    described = describe_dataset(tmp_path)
+    assert (described.samples, described.first) == (0, None)
+    assert "0 of 12" in info_text.describe(described)
 
 
 def test_a_place_that_is_no_dataset_is_said_to_be_none(tmp_path):
     with pytest.raises(InputError, match="namsa dataset"):
-        info.dataset(tmp_path)
+        describe_dataset(tmp_path)
     with pytest.raises(InputError, match="none.h5"):
-        info.file(tmp_path / "none.h5")
+        describe_file(tmp_path / "none.h5")
 
 
 def test_what_could_not_be_made_is_counted_and_listed(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(factory, "select", lambda _: fake_samples.MATERIALS)
+    monkeypatch.setattr(factory, "select_materials", lambda _: fake_samples.MATERIALS)
 
     def nothing_works(config, material, entry):
         raise WorkError(f"no {material.formula} along {entry.zone_axis}")
 
-    factory.produce(fake_samples.config(), tmp_path, simulate=nothing_works)
+    fake_samples.produce(tmp_path, simulate=nothing_works)
     assert main(["info", str(tmp_path), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["failed"] == len(found["failures"]) == 12
     assert found["failures"]["Fe-bcc-001-20A"] == "no Fe along (0, 0, 1)"
-    listed = [line for line in info.text(found).splitlines() if line.split()[0] == "failed"]
+    listed = [
+        line for line in info_text.describe(describe_dataset(tmp_path)).splitlines() if line.split()[0] == "failed"
+    ]
     assert len(listed) == 5
     assert all(" along (" in line for line in listed)

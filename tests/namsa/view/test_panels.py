@@ -1,14 +1,17 @@
 """Pictures: what they measure, and that every mark stands where the arrays say."""
 
-from types import SimpleNamespace
+from dataclasses import replace
 
 import matplotlib
 import numpy as np
 import pytest
 
+from namsa import Sample
 from namsa.errors import WorkError
 from namsa.pixels import PixelGrid, pattern_grid
-from namsa.view.panels import dark_field, example_probes, image_panel, mark_probes, panels, sample_figure, show
+from namsa.view.panels import image_panel, mark_probes, panels
+from namsa.view.sample_figure import sample_figure, show
+from namsa.view.signals import dark_field, example_probes
 
 
 def sample(scan=(3, 4), detector=(16, 20), grid=(24, 40), extent=(6.0, 10.0)):
@@ -35,7 +38,7 @@ def sample(scan=(3, 4), detector=(16, 20), grid=(24, 40), extent=(6.0, 10.0)):
     cbed[:, detector[0] // 2, detector[1] // 2 + 10 - 1] = 0.1 * (1 + np.arange(n)) / n  # 19 mrad along x, 1 along y
     density = np.zeros(grid)
     density[6, 30] = 5.0
-    return SimpleNamespace(cbed=cbed, density=density, projected_potential=density * 40, provenance=provenance)
+    return Sample(cbed, density, density * 40, provenance)
 
 
 def test_dark_field_is_what_lies_beyond_the_disk_and_its_edge():
@@ -49,7 +52,7 @@ def test_a_detector_that_ends_in_the_disk_has_no_dark_field_and_is_shown():
     cbed, angles = np.ones((12, 6, 6)) * np.linspace(0.02, 0.01, 12)[:, None, None], pattern_grid(provenance)
     assert dark_field(cbed, angles, 10.0) is None
     assert example_probes(cbed, angles, 10.0, provenance["positions_angstrom"]) == (11, 6, 0)
-    figure = sample_figure(cbed, s.density, s.projected_potential, provenance)
+    figure = sample_figure(replace(s, cbed=cbed, provenance=provenance))
     assert sum(bool(ax.images) for ax in figure.axes) == 3 + 1 + 3
 
 
@@ -82,7 +85,7 @@ def test_a_mark_stands_on_the_pixel_of_its_position():
 
 def test_figure_has_a_panel_for_everything_that_is_there():
     s = sample()
-    figure = sample_figure(s.cbed, s.density, s.projected_potential, s.provenance | {"zone_axis": [0, 1, 1]})
+    figure = sample_figure(replace(s, provenance=s.provenance | {"zone_axis": [0, 1, 1]}))
     drawn = [ax for ax in figure.axes if ax.images]
     assert [ax.get_title(loc="left").partition(",")[0].partition(":")[0] for ax in drawn] == [
         "Mean of 12 patterns",
@@ -103,14 +106,15 @@ def test_figure_has_a_panel_for_everything_that_is_there():
 def test_single_pattern_of_no_scan_is_shown():
     s = sample()
     p = s.provenance | {"scan_shape": None, "positions_angstrom": [[1.0, 2.0]]}
-    figure = sample_figure(s.cbed[:1], s.density, s.projected_potential, p)
+    figure = sample_figure(replace(s, cbed=s.cbed[:1], provenance=p))
     assert sum(bool(ax.images) for ax in figure.axes) == 4
 
 
 def test_show_writes_the_picture_and_leaves_settings_alone(tmp_path):
     before = dict(matplotlib.rcParams)
-    path = show(sample(), tmp_path / "sample.png")
-    assert path.read_bytes().startswith(b"\x89PNG")
+    figure = show(sample(), tmp_path / "sample.png")
+    assert figure.axes
+    assert (tmp_path / "sample.png").read_bytes().startswith(b"\x89PNG")
     assert dict(matplotlib.rcParams) == before
 
 

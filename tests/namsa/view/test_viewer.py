@@ -7,17 +7,18 @@ import json
 import re
 import shutil
 import subprocess
-from types import SimpleNamespace
 
 import matplotlib
 import numpy as np
 import pytest
 from matplotlib.image import imread
 
+from namsa import Sample
 from namsa.cli.parser import main
 from namsa.errors import WorkError
 from namsa.pixels import pattern_grid
 from namsa.view import viewer
+from namsa.view.signals import sample_signals
 
 SCAN, DETECTOR, CELL = (4, 6), (10, 14), (8.0, 15.0)
 BROWSER = shutil.which("chromium")
@@ -44,7 +45,7 @@ def sample(scan=SCAN, detector=DETECTOR, **provenance):
     cbed = np.full((n, *detector), 1e-4, np.float32)
     cbed.reshape(n, -1)[np.arange(n), np.arange(n) % cbed[0].size] = 0.5
     potential = np.random.default_rng(0).random((16, 30))
-    return SimpleNamespace(cbed=cbed, density=potential, projected_potential=potential, provenance=p | provenance)
+    return Sample(cbed, potential, potential, p | provenance)
 
 
 def picture(url):
@@ -80,7 +81,7 @@ def test_sheet_holds_every_pattern_in_its_place():
 
 def test_maps_are_the_virtual_images_and_the_specimen():
     s = sample()
-    maps = viewer.maps(s, viewer.signals(s))
+    maps = viewer.page_maps(s, sample_signals(s))
     assert [panel.title for panel in maps] == [
         "Dark field > 12.5 mrad",
         "Bright field < 10 mrad",
@@ -97,35 +98,38 @@ def test_maps_are_the_virtual_images_and_the_specimen():
 
 def test_positions_of_no_raster_have_the_specimen_for_a_map():
     s = sample(scan_shape=None)
-    assert [panel.title for panel in viewer.maps(s, viewer.signals(s))] == ["Projected potential", "Electron density"]
+    assert [panel.title for panel in viewer.page_maps(s, sample_signals(s))] == [
+        "Projected potential",
+        "Electron density",
+    ]
     assert '"raster": null' in viewer.page(s, "s")
 
 
 def test_large_patterns_are_binned_and_keep_their_angles_and_their_beam():
     s = sample(detector=(260, 300))
-    shown = viewer.patterns_shown(s.cbed, s.provenance)
+    shown = viewer.page_patterns(s.cbed, s.provenance)
     assert shown.tiles.shape == (24, 260 // 3, 100)
     assert shown.tiles[23].sum() == pytest.approx(s.cbed[23, :258].sum(), rel=1e-5)
     # The bright pixel, number 23 of the first row, is where it was within the three that were binned.
     angles = pattern_grid(s.provenance)
     column = int(np.argmax(shown.tiles[23][0]))
-    assert shown.frame.origin[1] + shown.frame.step[1] * column == pytest.approx(angles.origin[1] + angles.step[1] * 22)
+    assert shown.grid.origin[1] + shown.grid.step[1] * column == pytest.approx(angles.origin[1] + angles.step[1] * 22)
     assert "3 × 3 of their 260 × 300 pixels" in shown.note
 
 
 def test_too_many_patterns_are_thinned_along_the_raster_and_it_is_said(monkeypatch):
-    monkeypatch.setattr(viewer, "LARGEST_SHEET", 10 * 140)
+    monkeypatch.setattr(viewer, "MAX_SHEET_PIXELS", 10 * 140)
     s = sample()
-    shown = viewer.patterns_shown(s.cbed, s.provenance)
+    shown = viewer.page_patterns(s.cbed, s.provenance)
     assert shown.raster == (2, 3)
     assert shown.numbers.tolist() == [0, 2, 4, 12, 14, 16]
     np.testing.assert_array_equal(shown.tiles, s.cbed[shown.numbers])
-    assert "Of 24 positions 6 are here, one in 2 along y and x." in shown.note
+    assert "6 of 24 positions are shown, one in 2 along y and x." in shown.note
 
 
 def test_a_page_that_cannot_be_written_is_an_error(tmp_path):
     with pytest.raises(WorkError, match="cannot write the page"):
-        viewer.write(sample(), tmp_path / "no" / "page.html", "s")
+        viewer.write_page(sample(), tmp_path / "no" / "page.html", "s")
 
 
 def test_command_writes_the_page_alone_or_beside_the_picture(tmp_path, monkeypatch, capsys):

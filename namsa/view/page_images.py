@@ -1,0 +1,105 @@
+"""Images for HTML pages that load nothing: PNGs as data URLs, with colour bars and coordinates."""
+
+import base64
+import html
+import struct
+import zlib
+from typing import Any, NamedTuple
+
+import matplotlib
+import numpy as np
+import numpy.typing as npt
+
+from namsa.pixels import UNITS, PixelGrid
+from namsa.view.panels import PATTERN, PATTERN_POWER, REAL_SPACE
+
+Image = npt.NDArray[Any]
+
+
+class PageImage(NamedTuple):
+    """An image, or a stack of images on one scale, and how its values become colours.
+
+    Attributes:
+        title: Title.
+        units: Units of the values.
+        image: `(..., ny, nx)`.
+        grid: Its pixels.
+        colours: Name of the colour map.
+        low: Value of the first colour; `None` for the least one.
+        high: Value of the last colour; `None` for the largest one.
+        power: Exponent of the scale between them.
+    """
+
+    title: str
+    units: str
+    image: Image
+    grid: PixelGrid
+    colours: str = REAL_SPACE
+    low: float | None = None
+    high: float | None = None
+    power: float = 1.0
+
+
+def pattern_image(image: Image, grid: PixelGrid, title: str) -> PageImage:
+    """Returns a pattern, or a stack of patterns, on the power scale of all figures."""
+    return PageImage(title, UNITS["cbed"], image, grid, PATTERN, 0.0, None, PATTERN_POWER)
+
+
+def colour_indices(image: PageImage) -> npt.NDArray[np.uint8]:
+    """Returns the values as indices of colours, in the shape of the image."""
+    low, high = _limits(image)
+    return np.round(255 * np.clip((image.image - low) / (high - low), 0, 1) ** image.power).astype(np.uint8)
+
+
+def png_url(indices: npt.NDArray[np.uint8], colours: str) -> str:
+    """Returns a data URL of a PNG with a palette.
+
+    Args:
+        indices: Indices of colours, `(ny, nx)`.
+        colours: Name of the colour map.
+    """
+    height, width = indices.shape
+    rows = np.zeros((height, width + 1), np.uint8)  # each row begins with its filter, here none
+    rows[:, 1:] = indices
+    parts = (
+        (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)),  # 8 bits, colour type 3
+        (b"PLTE", _palette(colours).tobytes()),
+        (b"IDAT", zlib.compress(rows.tobytes(), 9)),
+        (b"IEND", b""),
+    )
+    chunks = [
+        struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body)) for kind, body in parts
+    ]
+    return "data:image/png;base64," + base64.b64encode(b"\x89PNG\r\n\x1a\n" + b"".join(chunks)).decode()
+
+
+def image_url(image: PageImage) -> str:
+    """Returns a data URL of the image `(ny, nx)`."""
+    return png_url(colour_indices(image), image.colours)
+
+
+def view_box(image: PageImage) -> str:
+    """Returns the image's edges as the viewBox of an SVG: left, top, width and height, in its units."""
+    left, right, bottom, top = image.grid.extent(image.image.shape[-2:])
+    return f"{left:.6g} {top:.6g} {right - left:.6g} {bottom - top:.6g}"
+
+
+def colour_bar(image: PageImage) -> str:
+    """Returns the HTML of a colour bar with its limits and units."""
+    low, high = (f"{end:.3g}" if abs(end) < 1000 else f"{end:,.0f}" for end in _limits(image))
+    stops = ", ".join("#" + bytes(colour).hex() for colour in _palette(image.colours)[::17])
+    return (
+        f'<span class="bar"><span>{low}</span><i style="background:linear-gradient(90deg, {stops})"></i>'
+        f"<span>{high}</span> <em>{html.escape(image.units)}</em></span>"
+    )
+
+
+def _limits(image: PageImage) -> tuple[float, float]:
+    low = float(image.image.min()) if image.low is None else image.low
+    high = float(image.image.max()) if image.high is None else image.high
+    return low, high if high > low else low + 1.0
+
+
+def _palette(name: str) -> npt.NDArray[np.uint8]:
+    """Returns a colour map's 256 colours, `(256, 3)`."""
+    return np.asarray(matplotlib.colormaps[name](np.arange(256), bytes=True)[:, :3])
