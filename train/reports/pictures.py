@@ -13,7 +13,7 @@ import numpy.typing as npt
 from namsa.dataset.records import Record
 from namsa.files import open_atomic
 from namsa.pixels import density_grid, pattern_grid
-from namsa.view.panels import example_probes
+from namsa.view.signals import example_probes
 from train.reports.results import SampleRow
 
 Array = npt.NDArray[np.float32]
