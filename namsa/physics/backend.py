@@ -1,6 +1,6 @@
-"""Which arrays and transforms do the work: NumPy with SciPy's FFT, or CuPy with cuFFT.
+"""Array modules and FFTs: NumPy with SciPy's FFT, or CuPy with cuFFT.
 
-Nothing is switched globally: a function finds its module from the arrays that it is given.
+There is no global switch: each function takes the module from its arrays.
 """
 
 import os
@@ -17,7 +17,7 @@ Backend = Literal["auto", "cpu", "cupy"]
 
 
 def array_module(array: Any) -> Any:
-    """numpy or cupy, whichever made `array`."""
+    """Returns numpy or cupy, depending on the type of `array`."""
     if isinstance(array, np.ndarray):
         return np
     import cupy
@@ -26,7 +26,7 @@ def array_module(array: Any) -> Any:
 
 
 def fft_module(array: Any) -> Any:
-    """scipy.fft or its CuPy twin, which take the same arguments."""
+    """Returns scipy.fft or cupyx.scipy.fft, which take the same arguments."""
     if isinstance(array, np.ndarray):
         return scipy.fft
     import cupyx.scipy.fft
@@ -35,14 +35,18 @@ def fft_module(array: Any) -> Any:
 
 
 def to_host(array: Any) -> np.ndarray:
-    """A NumPy array of the same values."""
+    """Returns a NumPy array of the same values; a NumPy array is returned as it is."""
     return array if isinstance(array, np.ndarray) else array.get()
 
 
 def resolve_backend(backend: Backend) -> Any:
-    """The array module for `backend`; 'auto' takes a GPU where CuPy finds one.
+    """Returns the array module of a backend.
 
-    Raises InputError for 'cupy' on a machine without CuPy or without a CUDA device.
+    Args:
+        backend: "cpu", "cupy", or "auto" for a GPU if CuPy finds one.
+
+    Raises:
+        InputError: If the backend is unknown, or "cupy" is requested without CuPy or without a CUDA device.
     """
     if backend == "cpu":
         return np
@@ -64,17 +68,24 @@ def resolve_backend(backend: Backend) -> Any:
 
 
 def available_cores() -> int:
-    """Cores this process may run on, which a batch system's binding can make fewer than the machine has."""
+    """Returns the cores this process may run on; a batch system can bind it to fewer than the machine has."""
     return len(os.sched_getaffinity(0))
 
 
 def run_in_batches(
     work: Callable[[slice], None], total: int, size: int, on_host: bool, on_done: Callable[[int, int], None]
 ) -> None:
-    """Calls `work` with slices of at most `size` of `total` things, and `on_done(done, total)` after each.
+    """Calls `work` for all items, one batch per call.
 
-    On the host in threads, one a core, as NumPy's, SciPy's and the compiled loops release the interpreter's lock; a GPU
-    is fed by one. An error or an interrupt ends what has not begun.
+    On the host there is one thread per core: NumPy, SciPy and the compiled loops release the interpreter's lock. One
+    thread feeds a GPU. After an error or an interrupt no further batch is started.
+
+    Args:
+        work: Called as `work(slice)` for each batch.
+        total: Number of items.
+        size: Items per batch, at most.
+        on_host: Whether the work runs on the host.
+        on_done: Called as `on_done(done, total)` after each batch.
     """
     with ThreadPoolExecutor(available_cores() if on_host else 1) as pool:
         parts = (slice(start, min(start + size, total)) for start in range(0, total, size))

@@ -1,6 +1,6 @@
-"""From the reciprocal grid to what a camera records: its pixels, its point spread and the electrons' noise.
+"""The detector: from the reciprocal grid to pixels, with point spread and shot noise.
 
-Patterns are fractions of the incident beam throughout. Angles are in mrad, from the optic axis.
+Patterns are fractions of the incident beam. Angles are in mrad from the optic axis.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -17,13 +17,19 @@ from namsa.errors import InputError
 from namsa.physics.backend import available_cores
 from namsa.physics.grid import Array, Grid
 
-_NOISE = 2  # the noise's stream among those of a sample's seed
-_BRIGHT = 16.0  # electrons: from here on, looking for a count from its mean is faster than from 0
+_NOISE = 2  # index of the noise's random stream among those of a sample's seed
+_BRIGHT = 16.0  # electrons: above this mean, the search for a count is faster from the mean than from 0
 
 
 @dataclass(frozen=True)
 class PixelRow:
-    """A row of detector pixels: their number and size, and the first one's outer edge in pixels from the optic axis."""
+    """The detector's pixels along one axis.
+
+    Attributes:
+        count: Number of pixels.
+        size_mrad: Size of a pixel, mrad.
+        edge: Outer edge of the first pixel, in pixels from the optic axis.
+    """
 
     count: int
     size_mrad: float
@@ -31,14 +37,20 @@ class PixelRow:
 
 
 def pixels(grid: Grid, wavelength: float, detector: Detector | None) -> tuple[PixelRow, PixelRow]:
-    """The detector's pixels along y and x; those of the whole reciprocal grid where `detector` is None.
+    """Returns the detector's pixels along y and x.
 
-    PixelRow of `pixel_mrad` have the optic axis in the centre of the whole, so that turning or mirroring a pattern is
-    exact. The reciprocal grid's own have it in the centre of one, number count // 2; binned by an even number, half a
-    reciprocal pixel off it.
+    Pixels of `pixel_mrad` have the optic axis in the centre of the detector, so that rotating or mirroring a pattern is
+    exact. Pixels of the reciprocal grid have it in the centre of pixel number count // 2; if they are binned by an even
+    number, half a reciprocal pixel away from it.
 
-    Raises InputError where a pixel is finer than the reciprocal grid, or the detector reaches past the band limit,
-    where patterns are empty.
+    Args:
+        grid: The sampling of the waves.
+        wavelength: Electron wavelength, Å.
+        detector: The detector. `None` stands for the whole reciprocal grid.
+
+    Raises:
+        InputError: If a pixel is finer than the reciprocal grid, or the detector reaches beyond the band limit, where
+            patterns are empty.
     """
     pitch = [wavelength / extent * 1e3 for extent in grid.extent_angstrom]
     if detector is None:
@@ -64,7 +76,7 @@ def pixels(grid: Grid, wavelength: float, detector: Detector | None) -> tuple[Pi
 
 
 def _grid_pixels(pitch: float, limit: float, detector: Detector, axis: int) -> PixelRow:
-    """`binning` pixels of the reciprocal grid in each; without a shape, all that reach `max_angle_mrad`."""
+    """Returns pixels of `binning` reciprocal pixels each; without a shape, as many as reach `max_angle_mrad`."""
     b = detector.binning
     if detector.shape is None:
         reach = int((detector.max_angle_mrad or limit) / pitch + 1e-9)
@@ -77,6 +89,7 @@ def _grid_pixels(pitch: float, limit: float, detector: Detector, axis: int) -> P
 
 
 def _square_pixels(size: float, limit: float, detector: Detector, axis: int) -> PixelRow:
+    """Returns pixels of `size` mrad; without a shape, as many as reach `max_angle_mrad` or else the band limit."""
     if detector.shape is not None:
         count = detector.shape[axis]
     elif detector.max_angle_mrad is not None:
@@ -87,6 +100,7 @@ def _square_pixels(size: float, limit: float, detector: Detector, axis: int) -> 
 
 
 def _check_reach(reach: float, limit: float, grid: Grid) -> None:
+    """Raises InputError if the detector reaches beyond the band limit; both in mrad."""
     if reach > limit:
         raise InputError(
             f"the detector reaches {reach:.1f} mrad, beyond the grid's band limit of {limit:.1f} mrad: "
@@ -94,8 +108,13 @@ def _check_reach(reach: float, limit: float, grid: Grid) -> None:
         )
 
 
-def sampling_and_origin(grid: Grid, wavelength: float, detector: Detector | None) -> tuple[tuple[float, float], tuple[float, float]]:
-    """(pitch, angle of the first pixel's centre), each (y, x) in mrad."""
+def sampling_and_origin(
+    grid: Grid, wavelength: float, detector: Detector | None
+) -> tuple[tuple[float, float], tuple[float, float]]:
+    """Returns the pixels' size and the angle of the first pixel's centre, each as (y, x) in mrad.
+
+    Arguments and errors as `pixels`.
+    """
     y, x = pixels(grid, wavelength, detector)
     return (y.size_mrad, x.size_mrad), ((y.edge + 0.5) * y.size_mrad, (x.edge + 0.5) * x.size_mrad)
 
@@ -103,11 +122,22 @@ def sampling_and_origin(grid: Grid, wavelength: float, detector: Detector | None
 def bin_matrices(
     grid: Grid, wavelength: float, detector: Detector
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """(Wy, Wx), shapes (dy, ny) and (nx, dx), so that Wy @ pattern @ Wx is what the pixels record.
+    """Returns matrices (Wy, Wx) such that Wy @ pattern @ Wx is the pattern that the pixels record.
 
-    A reciprocal pixel's intensity is spread evenly over it and shared by overlap, so that what lands on the detector is
-    conserved; what the point spread carries over the detector's edge is lost. Patterns have the zero frequency in the
-    centre. Raises InputError as `pixels` does.
+    The intensity of a reciprocal pixel is taken as uniform over its area and shared among the detector's pixels by
+    overlap, so that intensity on the detector is conserved. Intensity that the point spread moves over the detector's
+    edge is lost. Patterns have the zero frequency in the centre.
+
+    Args:
+        grid: The sampling of the waves.
+        wavelength: Electron wavelength, Å.
+        detector: The detector.
+
+    Returns:
+        Wy, (dy, ny), and Wx, (nx, dx).
+
+    Raises:
+        InputError: If detector and grid do not fit; see `pixels`.
     """
     wy, wx = (
         _point_spread(row.count, detector.point_spread_pixels) @ _overlap(n, wavelength / extent * 1e3, row)
@@ -117,6 +147,7 @@ def bin_matrices(
 
 
 def _overlap(n: int, pitch: float, row: PixelRow) -> npt.NDArray[np.float64]:
+    """Returns the share (count, n) of each reciprocal pixel that lies in each detector pixel."""
     centres = (np.arange(n) - n // 2) * pitch
     edges = (np.arange(row.count + 1) + row.edge) * row.size_mrad
     low = np.maximum(centres[None, :] - pitch / 2, edges[:-1, None])
@@ -125,25 +156,42 @@ def _overlap(n: int, pitch: float, row: PixelRow) -> npt.NDArray[np.float64]:
 
 
 def _point_spread(count: int, rms: float) -> npt.NDArray[np.float64]:
-    """(count, count) matrix of the discrete Gaussian exp(−t) Iₙ(t), t = rms².
+    """Returns the matrix (count, count) of the discrete Gaussian exp(−t) Iₙ(t), t = rms².
 
-    Unlike a sampled Gaussian it has that rms and the sum 1 however narrow it is. Lindeberg, IEEE Trans. Pattern Anal.
+    Unlike a sampled Gaussian it has this rms and the sum 1 for any width. Lindeberg, IEEE Trans. Pattern Anal.
     Mach. Intell. 12, 234 (1990).
     """
     return np.asarray(toeplitz(special.ive(np.arange(count), rms**2)))
 
 
 def bin_patterns(patterns: Array, matrices: tuple[Any, Any] | None) -> Array:
-    """`patterns` (n, ny, nx) as the detector's pixels see them, (n, dy, dx)."""
+    """Returns patterns as the detector's pixels record them.
+
+    Args:
+        patterns: Patterns (n, ny, nx), zero frequency in the centre.
+        matrices: The matrices of `bin_matrices`. `None` returns the patterns unchanged.
+
+    Returns:
+        Patterns (n, dy, dx).
+    """
     return patterns if matrices is None else matrices[0] @ patterns @ matrices[1]
 
 
 def electrons_per_pattern(
     detector: Detector | None, positions: npt.NDArray[np.float64], scan_shape: tuple[int, int] | None
 ) -> float | None:
-    """Electrons a pattern; None without noise. A dose is shared out by the area of the raster's step.
+    """Returns the number of electrons per pattern.
 
-    positions: (n, 2) in Å. Raises InputError for a dose where the positions are no raster that has an area.
+    Args:
+        detector: The detector, or `None`.
+        positions: Probe positions (n, 2) as (y, x), Å.
+        scan_shape: Rows and columns (sy, sx) if the positions are a raster. A dose is multiplied by its step's area.
+
+    Returns:
+        Electrons per pattern. `None` if there is no noise.
+
+    Raises:
+        InputError: If a dose is given and the positions are not a raster of two rows and columns or more.
     """
     if detector is None:
         return None
@@ -157,12 +205,20 @@ def electrons_per_pattern(
 
 
 def add_poisson_noise(patterns: npt.NDArray[Any], electrons: float, seed: int) -> npt.NDArray[Any]:
-    """What a beam of `electrons` a pattern leaves of the expected `patterns` (n, dy, dx): Poisson's counts.
+    """Returns patterns with the shot noise of a number of electrons per pattern.
 
-    They are given over `electrons`, so that they stay fractions of the beam. An electron is counted in one pixel: a
-    point spread in `patterns` moves electrons and leaves the pixels' noise independent. Every pixel's count is the
-    quantile of its own random number, drawn from (seed, number of the pattern): threads and batches do not change it,
-    and the last digits in which two engines differ move a few counts by one, and not the rest of a pattern.
+    An electron is counted in one pixel: a point spread in `patterns` moves electrons, and the noise of the pixels is
+    independent. The count of each pixel is the quantile of its own random number, which is drawn from (seed, number of
+    the pattern). Threads and batches do not change it. Where the last digits of two engines differ, a few counts differ
+    by one, and the rest of the pattern is the same.
+
+    Args:
+        patterns: Expected patterns (n, dy, dx), fractions of the beam.
+        electrons: Electrons per pattern.
+        seed: Seed of the sample.
+
+    Returns:
+        Poisson counts divided by `electrons`, (n, dy, dx), in the precision of `patterns`.
     """
     noisy = np.empty_like(patterns)
 
@@ -177,12 +233,12 @@ def add_poisson_noise(patterns: npt.NDArray[Any], electrons: float, seed: int) -
 
 
 def _poisson(quantile: npt.NDArray[np.float64], mean: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """The least k whose cumulative probability is above `quantile`, which lies in [0, 1); both of shape (n,)."""
+    """Returns the least k whose cumulative probability exceeds `quantile` in [0, 1); all of shape (n,)."""
     counts = np.zeros(len(mean))
     bright = np.flatnonzero(mean >= _BRIGHT)
     counts[bright] = _search_from_mean(quantile[bright], mean[bright])
 
-    # Probabilities summed from 0 on; rounding keeps the sum from 1, so there is a last k to try.
+    # Probabilities are summed from k = 0 on. Rounding can keep the sum below 1, so k has an upper limit.
     left = np.flatnonzero(mean < _BRIGHT)
     q, m = quantile[left], mean[left]
     probability = np.exp(-m)
@@ -200,9 +256,12 @@ def _poisson(quantile: npt.NDArray[np.float64], mean: npt.NDArray[np.float64]) -
 
 
 def _search_from_mean(quantile: npt.NDArray[np.float64], mean: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Returns the same as `_poisson`, searched from an estimate near the mean."""
     quantile = np.maximum(quantile, 2.0**-54)
     z = special.ndtri(quantile)
-    counts = np.maximum(np.floor(mean + np.sqrt(mean) * z + (z**2 - 1) / 6), 0)  # Cornish and Fisher: off by one or so
+    counts = np.maximum(
+        np.floor(mean + np.sqrt(mean) * z + (z**2 - 1) / 6), 0
+    )  # Cornish–Fisher expansion, wrong by about one at most
     low = np.flatnonzero(special.pdtr(counts, mean) <= quantile)
     while len(low):
         counts[low] += 1

@@ -1,14 +1,14 @@
-"""Finite projection: a slice holds what lies between its faces, of atoms inside it and of their neighbours.
+"""Finite projection: a slice holds what lies between its faces, of the atoms in it and of their neighbours.
 
-The infinite projection puts a whole atom into the slice of its nucleus. Here each face between two slices moves what
-lies beyond it, f_j(k; |z_j − z|) of an atom at z_j in closed form (`form_factors.electron_beyond`), from the slice of
-the nucleus to the slice on its other side. Nothing is moved out of the cell, so that what reaches over the entrance or
-the exit stays in the first or last slice, and no further than where less than `REMAINDER` of an atom is left: the
-slices sum to the infinite projection.
+The infinite projection puts a whole atom into the slice of its nucleus. In the finite projection, each face between two
+slices moves the part of an atom that lies beyond it, f_j(k; |z_j − z|) of an atom at z_j in closed form
+(`form_factors.electron_beyond`), from the slice of the nucleus to the slice on the other side. Nothing is moved out of
+the cell: parts that reach beyond the entrance or the exit stay in the first or last slice. Nothing is moved farther
+than where less than `REMAINDER` of an atom is left. The slices sum to the infinite projection.
 
-Displaced atoms all have their own heights, but as a function of k and height f_j is smooth: within a shell of heights
-it is Σ_r f_j(k; z_r) w_r(z), r few, to `TOLERANCE` of f_j(k). So one structure sum with weights w_r serves each z_r,
-and only up to the k that still reaches the shell, since f_j falls about as exp(−2πk|z_j − z|).
+Displaced atoms all have different heights, but f_j is a smooth function of k and height. Within a shell of heights it
+is Σ_r f_j(k; z_r) w_r(z) with few r, to `TOLERANCE` of f_j(k). One structure sum with weights w_r serves each z_r, and
+only up to the k that still reaches the shell, because f_j falls approximately as exp(−2πk|z_j − z|).
 """
 
 import itertools
@@ -27,15 +27,20 @@ from namsa.physics.potential import AtomList
 
 REMAINDER = 1e-3
 TOLERANCE = 1e-5
-SHELLS_ANGSTROM = (0.0, 0.25, 1.0)  # lower ends: near a face atoms are few, far from it frequencies are
-_FREQUENCIES, _HEIGHTS = 128, 257  # that a shell's expansion is made from
+SHELLS_ANGSTROM = (0.0, 0.25, 1.0)  # lower ends: few atoms are near a face, and few frequencies reach far from it
+_FREQUENCIES, _HEIGHTS = 128, 257  # samples of the function that a shell expands
 
 
 @dataclass(frozen=True)
 class Shell:
-    """An element's expansion at distances `nearest` <= |z| < `farthest` from a face.
+    """The expansion of an element at distances `nearest` <= |z| < `farthest` from a face.
 
-    parts: (r, n_ky, n_kx), f(k; z_r) on the quadrant's lowest frequencies, Å; weights: |z| (n,) -> (n, r)
+    Attributes:
+        number: Atomic number.
+        nearest: Smallest distance, Å.
+        farthest: Largest distance, Å.
+        parts: f(k; z_r) at the lowest frequencies of the quadrant, (r, n_ky, n_kx), Å.
+        weights: Function from distances (n,) to weights (n, r).
     """
 
     number: int
@@ -46,7 +51,7 @@ class Shell:
 
 
 def reach_angstrom(number: int, table: Table) -> float:
-    """How far from its nucleus along the beam more than `REMAINDER` of an element's potential lies."""
+    """Returns the distance from the nucleus along the beam beyond which less than `REMAINDER` of an atom lies, Å."""
     z = np.arange(0.1, 20, 0.1)
     remainders = 2 * electron_beyond(number, 0.0, z, table)
     return float(z[np.argmax(remainders < REMAINDER * electron(number, 0.0, table))])
@@ -55,24 +60,34 @@ def reach_angstrom(number: int, table: Table) -> float:
 def faces(
     atoms: AtomList, depth_angstrom: float, n_slices: int, table: Table
 ) -> tuple[list[AtomList], npt.NDArray[np.int64]]:
-    """The faces that differ in the atoms that reach over them, z from the face, and which of them the n + 1 are.
+    """Returns the atoms that reach across each face between slices.
 
-    The cell's own two faces have none.
+    No atom is moved across the two faces of the cell.
+
+    Args:
+        atoms: The specimen's atoms.
+        depth_angstrom: Thickness of the cell, Å.
+        n_slices: Number of slices.
+        table: "lobato" or "kirkland".
+
+    Returns:
+        The faces that differ in these atoms, with heights relative to the face, and the index of each of the
+        n_slices + 1 faces among them.
     """
     reach = {int(number): reach_angstrom(int(number), table) for number in np.unique(atoms.numbers)}
     of_atom = np.array([reach[int(number)] for number in atoms.numbers])
     edge, thickness = potential.EDGE_ANGSTROM, depth_angstrom / n_slices
     z = (atoms.z + edge) % depth_angstrom - edge
-    found = [atoms[:0]]
+    lists = [atoms[:0]]
     for i in range(1, n_slices):
         from_face = z - i * thickness
         near = np.abs(from_face) < of_atom
-        found.append(AtomList(atoms.numbers[near], atoms.yx[near], from_face[near], atoms.occupancies[near]))
-    return potential.find_distinct([*found, atoms[:0]])
+        lists.append(AtomList(atoms.numbers[near], atoms.yx[near], from_face[near], atoms.occupancies[near]))
+    return potential.find_distinct([*lists, atoms[:0]])
 
 
 def shells(number: int, grid: Grid, table: Table, dtype: npt.DTypeLike, xp: Any) -> list[Shell]:
-    """An element's expansions, from the face to its reach."""
+    """Returns the expansions of an element from the face to its reach; arguments as `specimen.build`."""
     reach = reach_angstrom(number, table)
     ends = [*(end for end in SHELLS_ANGSTROM if end < reach), reach]
     return [_shell(number, *pair, grid, table, dtype, xp) for pair in itertools.pairwise(ends)]
@@ -81,12 +96,15 @@ def shells(number: int, grid: Grid, table: Table, dtype: npt.DTypeLike, xp: Any)
 def _shell(
     number: int, nearest: float, farthest: float, grid: Grid, table: Table, dtype: npt.DTypeLike, xp: Any
 ) -> Shell:
-    """Heights are chosen one after another, each where the ones before it are worst (QR with pivoting), weights by
-    least squares in k, until what is left is below `TOLERANCE`."""
+    """Returns one expansion with an error below `TOLERANCE`.
+
+    Each height is chosen where the expansion by the previous heights is worst (QR with pivoting). Weights follow by
+    least squares in k.
+    """
     ky, kx = potential.quadrant_frequencies(grid)
     k = np.hypot(ky.max(), kx.max()) * np.linspace(0, 1, 4 * _FREQUENCIES) ** 2
-    left = electron_beyond(number, k**2, nearest, table) > TOLERANCE * electron(number, k**2, table)
-    k = k[np.flatnonzero(left).max()] * np.linspace(0, 1, _FREQUENCIES)[:, None] ** 2
+    significant = electron_beyond(number, k**2, nearest, table) > TOLERANCE * electron(number, k**2, table)
+    k = k[np.flatnonzero(significant).max()] * np.linspace(0, 1, _FREQUENCIES)[:, None] ** 2
     counts = tuple(int(np.searchsorted(axis.ravel(), k.max(), side="right")) for axis in (ky, kx))
     z = np.linspace(nearest, farthest, _HEIGHTS)
     share = electron_beyond(number, k**2, z, table) / electron(number, k**2, table)
@@ -100,19 +118,31 @@ def _shell(
 
 
 def moved_across_face(atoms: AtomList, expansions: list[Shell], grid: Grid, dtype: npt.DTypeLike, xp: Any) -> Array:
-    """Σ_j o_j f_j of what the atoms of a face have beyond it, as `potential.weighted_sum`: to be taken from the slice that
-    the face begins and given to the one that it ends."""
+    """Returns Σ_j o_j f_j of the parts of atoms beyond a face.
+
+    The result is subtracted from the slice that begins at the face and added to the slice that ends there.
+
+    Args:
+        atoms: The atoms that reach across the face, with heights relative to it.
+        expansions: The expansions of all elements.
+        grid: The sampling of the potential.
+        dtype: Real type of the result.
+        xp: The array module, numpy or cupy.
+
+    Returns:
+        The sum in the layout of `potential.weighted_sum`.
+    """
     hy, hx = (n // 2 + 1 for n in grid.shape)
     total = xp.zeros((2, hy, 2, hx), dtype)
-    ends_behind = np.where(atoms.z < -potential.EDGE_ANGSTROM, -1.0, 1.0) * atoms.occupancies
+    signed_occupancies = np.where(atoms.z < -potential.EDGE_ANGSTROM, -1.0, 1.0) * atoms.occupancies
     distance = np.abs(atoms.z)
     for shell in expansions:
-        mine = (atoms.numbers == shell.number) & (shell.nearest <= distance) & (distance < shell.farthest)
-        if not mine.any():
+        in_shell = (atoms.numbers == shell.number) & (shell.nearest <= distance) & (distance < shell.farthest)
+        if not in_shell.any():
             continue
         ny, nx = shell.parts.shape[1:]
-        along_y, along_x = potential.phase_factors(atoms.yx[mine], grid, xp, dtype, (ny, nx))
-        weights = xp.asarray((shell.weights(distance[mine]) * ends_behind[mine, None]).astype(dtype))
+        along_y, along_x = potential.phase_factors(atoms.yx[in_shell], grid, xp, dtype, (ny, nx))
+        weights = xp.asarray((shell.weights(distance[in_shell]) * signed_occupancies[in_shell, None]).astype(dtype))
         for weight, part in zip(weights.T, shell.parts, strict=True):
             total[:, :ny, :, :nx] += part[:, None] * potential.sum_products(along_y * weight[:, None, None], along_x)
     return potential.merge_nyquist(total, grid)

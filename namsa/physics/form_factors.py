@@ -1,6 +1,6 @@
-"""Atomic form factors of free neutral atoms, for electrons and, by Mott–Bethe, for X-rays.
+"""Atomic form factors of free neutral atoms, for electrons and, by the Mott–Bethe formula, for X-rays.
 
-q = 1/d is the scattering vector's length in 1/Å; f_e is in Å, f_x in electrons. The tables in `data/` are the
+q = 1/d is the length of the scattering vector in 1/Å; f_e is in Å, f_x in electrons. The tables in `tables/` are the
 parameters of Lobato & Van Dyck, Acta Cryst. A70 (2014) 636, and of Kirkland, Advanced Computing in Electron
 Microscopy, 2nd ed. (2010), appendix C; each file's first line gives its formula.
 """
@@ -20,8 +20,9 @@ Table = Literal["lobato", "kirkland"]
 BOHR_RADIUS = constants.physical_constants["Bohr radius"][0] * 1e10  # Å
 
 
-@lru_cache  # a file of constants, read once
+@lru_cache  # constants, read once per table
 def _parameters(table: Table) -> dict[int, npt.NDArray[np.float64]]:
+    """Returns the parameters of each element by atomic number."""
     if table not in ("lobato", "kirkland"):
         raise InputError(f"form_factors is {table!r}; it must be 'lobato' or 'kirkland'")
     lines = files("namsa.physics").joinpath(f"tables/{table}.csv").read_text(encoding="utf-8").splitlines()
@@ -30,9 +31,18 @@ def _parameters(table: Table) -> dict[int, npt.NDArray[np.float64]]:
 
 
 def electron(number: int, squared_q: Any, table: Table = "lobato") -> Any:
-    """f_e at `squared_q` (1/Å², any shape, on host or device) of the element with atomic number `number`, Å.
+    """Returns the electron form factor f_e of an element.
 
-    Raises InputError for an element outside the table.
+    Args:
+        number: Atomic number.
+        squared_q: q², 1/Å², of any shape, on the host or the device.
+        table: "lobato" or "kirkland".
+
+    Returns:
+        f_e in Å, of the shape of `squared_q`.
+
+    Raises:
+        InputError: If the table does not have the element.
     """
     parameters = _parameters(table)
     if number not in parameters:
@@ -42,24 +52,40 @@ def electron(number: int, squared_q: Any, table: Table = "lobato") -> Any:
         terms = [a * (2 + b * squared_q) / (1 + b * squared_q) ** 2 for a, b in zip(p[:5], p[5:], strict=True)]
     else:
         lorentzians = [a / (squared_q + b) for a, b in zip(p[:3], p[3:6], strict=True)]
-        # NumPy's dispatch lets one line serve arrays of the host and of the device.
+        # NumPy dispatches to CuPy: this line works on the host and on the device.
         terms = lorentzians + [c * np.exp(-d * squared_q) for c, d in zip(p[6:9], p[9:], strict=True)]
     return sum(terms[1:], terms[0])
 
 
 def xray(number: int, squared_q: Any, table: Table = "lobato") -> Any:
-    """f_x = Z − 2π²a₀q²f_e(q), electrons: the density's transform, which is Z at q = 0."""
+    """Returns the X-ray form factor f_x = Z − 2π²a₀q²f_e(q) in electrons, the Fourier transform of the density.
+
+    It is Z at q = 0. Arguments and errors as `electron`.
+    """
     return number - 2 * np.pi**2 * BOHR_RADIUS * squared_q * electron(number, squared_q, table)
 
 
 def electron_beyond(number: int, squared_k: Any, z_angstrom: Any, table: Table = "lobato") -> Any:
-    """The part of f_e(k) that lies beyond z >= 0 along the beam, Å: half of f_e at the nucleus, nothing far off.
+    """Returns the part of f_e(k) that lies beyond a height z >= 0 along the beam.
 
-    `z_angstrom` is a number, or an array on the host that broadcasts with `squared_k`.
+    At the nucleus it is half of f_e; far from it, it vanishes. It is
 
-    ∫_z^∞ dz' ∫ dk_z f_e(√(k² + k_z²)) exp(2πi k_z z') in closed form, since the tables are sums of Lorentzians, their
-    squares and Gaussians in q: with κ² = k² + b the transform of 1/(κ² + k_z²) is (π/κ) exp(−2πκ|z|), that of its
-    square (π/2κ³)(1 + 2πκ|z|) exp(−2πκ|z|). Raises InputError as `electron` does.
+        ∫_z^∞ dz' ∫ dk_z f_e(√(k² + k_z²)) exp(2πi k_z z')
+
+    in closed form, because the tables are sums of Lorentzians, their squares and Gaussians in q: with κ² = k² + b the
+    transform of 1/(κ² + k_z²) is (π/κ) exp(−2πκ|z|), that of its square (π/2κ³)(1 + 2πκ|z|) exp(−2πκ|z|).
+
+    Args:
+        number: Atomic number.
+        squared_k: k² across the beam, 1/Å², on the host or the device.
+        z_angstrom: Height, Å: a number, or an array on the host that broadcasts with `squared_k`.
+        table: "lobato" or "kirkland".
+
+    Returns:
+        The part of f_e in Å, of the common shape of `squared_k` and `z_angstrom`.
+
+    Raises:
+        InputError: If the table does not have the element.
     """
     electron(number, 0.0, table)
     p = [float(value) for value in _parameters(table)[number]]

@@ -1,4 +1,4 @@
-"""The geometry of a simulation's plane: one frozen `Grid`, from which every coordinate is derived."""
+"""The sampling of the plane across the beam: one frozen `Grid`, from which every coordinate is derived."""
 
 import math
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-# A host or device array: physics is written once and takes its array module from its arguments.
+# An array on the host or the device: functions take the array module from their arguments.
 Array = Any
 
 TAPER = 0.01  # width of the antialias aperture's cosine edge, in units of 1/max(sampling), as abTEM has it
@@ -15,7 +15,12 @@ TAPER = 0.01  # width of the antialias aperture's cosine edge, in units of 1/max
 
 @dataclass(frozen=True)
 class Grid:
-    """A periodic rectangle sampled on `shape` = (ny, nx) pixels over `extent_angstrom` = (Ly, Lx)."""
+    """A periodic rectangle sampled on pixels.
+
+    Attributes:
+        shape: Pixels (ny, nx).
+        extent_angstrom: Sides (Ly, Lx) of the rectangle, Å.
+    """
 
     shape: tuple[int, int]
     extent_angstrom: tuple[float, float]
@@ -31,17 +36,17 @@ class Grid:
         return 2 / 3 / (2 * max(self.sampling_angstrom))
 
     def frequencies(self) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-        """(ky, kx), shapes (ny, 1) and (1, nx), 1/Å, zero frequency first."""
+        """Returns the frequencies (ky, kx), shapes (ny, 1) and (1, nx), 1/Å, zero frequency first."""
         dy, dx = self.sampling_angstrom
         return np.fft.fftfreq(self.shape[0], dy)[:, None], np.fft.fftfreq(self.shape[1], dx)[None, :]
 
     def squared_frequency(self) -> npt.NDArray[np.float64]:
-        """k², shape (ny, nx), 1/Å²."""
+        """Returns k², (ny, nx), 1/Å², zero frequency first."""
         ky, kx = self.frequencies()
         return ky**2 + kx**2
 
     def antialias(self) -> npt.NDArray[np.float64]:
-        """Antialias aperture, shape (ny, nx): 1 inside, a narrow cosine taper to 0 at `band_limit`."""
+        """Returns the antialias aperture, (ny, nx): 1 inside, with a narrow cosine taper to 0 at `band_limit`."""
         k = np.sqrt(self.squared_frequency())
         limit, width = self.band_limit, TAPER / max(self.sampling_angstrom)
         ramp = np.clip((k - (limit - width)) / width, 0, 1)
@@ -49,15 +54,24 @@ class Grid:
 
 
 def fast_shape(extent_angstrom: tuple[float, float], sampling_angstrom: float) -> tuple[int, int]:
-    """The smallest even grid (ny, nx) without prime factors beyond 7 whose pixels are no larger than wanted.
+    """Returns the smallest even grid without prime factors beyond 7 whose pixels are not larger than requested.
 
-    Every engine transforms such a grid fast; SciPy's own idea of a fast length allows 11, which fused ones do not have.
+    Every engine transforms such a grid fast. SciPy's own fast lengths also have factors of 11, which the fused engines
+    do not support.
+
+    Args:
+        extent_angstrom: Sides (Ly, Lx), Å.
+        sampling_angstrom: Largest size of a pixel, Å.
+
+    Returns:
+        Pixels (ny, nx).
     """
     ny, nx = (_even_smooth(math.ceil(extent / sampling_angstrom)) for extent in extent_angstrom)
     return ny, nx
 
 
 def _even_smooth(least: int) -> int:
+    """Returns the smallest even number from `least` on without prime factors beyond 7."""
     n = least + least % 2
     while (2 * 3 * 5 * 7) ** n.bit_length() % n:  # a number without other factors divides a high power of these
         n += 2

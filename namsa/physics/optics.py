@@ -1,4 +1,4 @@
-"""The electron and the probe-forming lens.
+"""The electron's wavelength, the probe-forming lens, and tilts of beam and specimen.
 
 λ is the wavelength (Å), σ the interaction constant (rad/(V·Å)), α = λk the angle (rad), φ the azimuth from +x
 towards +y. The aberration phase is Krivanek's,
@@ -47,9 +47,13 @@ class BeamSettings:
 
 
 def wavelength_angstrom(energy_ev: float) -> float:
-    """Relativistic wavelength λ = hc/√(E(2mc² + E)), Å.
+    """Returns the relativistic wavelength λ = hc/√(E(2mc² + E)), Å.
 
-    Raises InputError outside 10 keV to 1 MeV, where a slip between eV and keV is the likely reason.
+    Args:
+        energy_ev: Electron energy, eV.
+
+    Raises:
+        InputError: If the energy is not within 10 keV to 1 MeV; a mistake between eV and keV is the likely reason.
     """
     if not 10e3 <= energy_ev <= 1e6:
         raise InputError(f"energy_ev is {energy_ev:g} eV; it must lie between 10e3 and 1e6 eV (200 kV is 200e3)")
@@ -58,14 +62,25 @@ def wavelength_angstrom(energy_ev: float) -> float:
 
 
 def interaction_constant(energy_ev: float) -> float:
-    """σ = 2πmeλ/h² with the relativistic mass m, rad/(V·Å)."""
+    """Returns the interaction constant σ = 2πmeλ/h² with the relativistic mass m, rad/(V·Å).
+
+    Args:
+        energy_ev: Electron energy, eV.
+    """
     mass = constants.m_e * (1 + energy_ev / _REST_ENERGY_EV)
     wavelength = wavelength_angstrom(energy_ev) * 1e-10
     return float(2 * np.pi * mass * constants.e * wavelength / constants.h**2 * 1e-10)
 
 
 def check_aberrations(aberrations: Mapping[str, float]) -> None:
-    """Raises InputError for a name outside Krivanek's notation to fifth order, or a value that is not finite."""
+    """Checks the names and values of aberration coefficients.
+
+    Args:
+        aberrations: Coefficients by name, Å and rad.
+
+    Raises:
+        InputError: If a name is not in Krivanek's notation to fifth order, or a value is not finite.
+    """
     for name, value in aberrations.items():
         if name not in ABERRATIONS:
             near = difflib.get_close_matches(name, ABERRATIONS, n=1, cutoff=0.0)[0]
@@ -77,7 +92,20 @@ def check_aberrations(aberrations: Mapping[str, float]) -> None:
 def aberration_phase(
     alpha: npt.NDArray[np.float64], phi: npt.NDArray[np.float64], energy_ev: float, aberrations: Mapping[str, float]
 ) -> npt.NDArray[np.float64]:
-    """χ in rad, of the common shape of `alpha` and `phi` (rad). Raises InputError as `check_aberrations` does."""
+    """Returns the aberration phase χ.
+
+    Args:
+        alpha: Angles from the optic axis, rad.
+        phi: Azimuths from +x towards +y, rad.
+        energy_ev: Electron energy, eV.
+        aberrations: Krivanek coefficients, Å and rad.
+
+    Returns:
+        χ in rad, of the common shape of `alpha` and `phi`.
+
+    Raises:
+        InputError: If an aberration is unknown or not finite.
+    """
     check_aberrations(aberrations)
     path = np.zeros(np.broadcast_shapes(alpha.shape, phi.shape))
     for n, m in _ORDERS:
@@ -89,16 +117,25 @@ def aberration_phase(
 def aperture(
     grid: Grid, energy_ev: float, semiangle_mrad: float, beam_tilt_mrad: tuple[float, float] = (0.0, 0.0)
 ) -> npt.NDArray[np.float64]:
-    """A(k), which rays the lens lets through, shape (ny, nx): 1 inside, 0 outside, an edge one reciprocal pixel wide.
+    """Returns the aperture A(k): 1 inside, 0 outside, with an edge one reciprocal pixel wide.
 
-    A beam tilt (y, x) moves it by tilt/λ. Raises InputError where the grid's band limit cuts the aperture or the
-    aperture is smaller than one reciprocal pixel.
+    Args:
+        grid: The sampling of the waves.
+        energy_ev: Electron energy, eV.
+        semiangle_mrad: Semi-angle of convergence, mrad.
+        beam_tilt_mrad: Tilt (y, x) of the beam, mrad; it moves the aperture by tilt/λ.
+
+    Returns:
+        A(k), (ny, nx), zero frequency first.
+
+    Raises:
+        InputError: If the grid's band limit cuts the aperture, or the aperture is smaller than a reciprocal pixel.
     """
     wavelength = wavelength_angstrom(energy_ev)
     _check_aperture(grid, wavelength, semiangle_mrad, beam_tilt_mrad)
-    ky, kx = _about(grid, wavelength, beam_tilt_mrad)
+    ky, kx = _frequencies_from_beam(grid, wavelength, beam_tilt_mrad)
     k = np.hypot(ky, kx)
-    # The pixel along k is between the grid's two: what neither brings inside need not be looked at.
+    # The size of a pixel along k lies between its sizes along y and x: only pixels this near can be inside.
     pitch_y, pitch_x = (wavelength / extent for extent in grid.extent_angstrom)
     near = np.nonzero(wavelength * k < semiangle_mrad * 1e-3 + max(pitch_y, pitch_x))
     phi = np.arctan2(ky[near[0], 0], kx[0, near[1]])
@@ -115,15 +152,26 @@ def lens(
     aberrations: Mapping[str, float],
     beam_tilt_mrad: tuple[float, float] = (0.0, 0.0),
 ) -> npt.NDArray[np.complex128]:
-    """The probe at the cell's origin in reciprocal space, A(k) exp(−iχ(k)) with Σ|ψ|² = 1, shape (ny, nx).
+    """Returns the probe at the cell's origin in reciprocal space, A(k) exp(−iχ(k)) with Σ|ψ|² = 1.
 
-    A beam tilt (y, x) turns the whole cone, aberrations and all: A and χ are functions of k − tilt/λ, so that the probe
-    keeps its shape and its place at the entrance.
+    A beam tilt turns the whole cone with its aberrations: A and χ are functions of k − tilt/λ. The probe keeps its
+    shape and its position at the entrance face.
 
-    Raises InputError as `aperture` and `aberration_phase` do.
+    Args:
+        grid: The sampling of the waves.
+        energy_ev: Electron energy, eV.
+        semiangle_mrad: Semi-angle of convergence, mrad.
+        aberrations: Krivanek coefficients, Å and rad.
+        beam_tilt_mrad: Tilt (y, x) of the beam, mrad.
+
+    Returns:
+        The probe, (ny, nx), zero frequency first.
+
+    Raises:
+        InputError: If the aperture does not fit the grid, or an aberration is unknown or not finite.
     """
     through, wavelength = aperture(grid, energy_ev, semiangle_mrad, beam_tilt_mrad), wavelength_angstrom(energy_ev)
-    ky, kx = _about(grid, wavelength, beam_tilt_mrad)
+    ky, kx = _frequencies_from_beam(grid, wavelength, beam_tilt_mrad)
     lit = np.nonzero(through)
     ky, kx = ky[lit[0], 0], kx[0, lit[1]]
     phase = aberration_phase(wavelength * np.hypot(ky, kx), np.arctan2(ky, kx), energy_ev, aberrations)
@@ -132,15 +180,16 @@ def lens(
     return wave / np.linalg.norm(wave)
 
 
-def _about(
+def _frequencies_from_beam(
     grid: Grid, wavelength: float, beam_tilt_mrad: tuple[float, float]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """(ky, kx), shapes (ny, 1) and (1, nx), from the axis of the tilted beam, 1/Å."""
+    """Returns (ky, kx) relative to the tilted beam, shapes (ny, 1) and (1, nx), 1/Å."""
     ky, kx = (k - tilt * 1e-3 / wavelength for k, tilt in zip(grid.frequencies(), beam_tilt_mrad, strict=True))
     return ky, kx
 
 
 def _check_aperture(grid: Grid, wavelength: float, semiangle_mrad: float, beam_tilt_mrad: tuple[float, float]) -> None:
+    """Raises InputError if the aperture does not fit the grid."""
     if not (np.isfinite(semiangle_mrad) and semiangle_mrad > 0):
         raise InputError(f"semiangle_mrad is {semiangle_mrad}; it must be a positive number of mrad")
     if not np.all(np.isfinite(beam_tilt_mrad)):
@@ -167,13 +216,22 @@ def _check_aperture(grid: Grid, wavelength: float, semiangle_mrad: float, beam_t
 def specimen_tilt(
     grid: Grid, specimen_tilt_mrad: tuple[float, float], distance_angstrom: float
 ) -> npt.NDArray[np.complex128]:
-    """The propagator's factor exp(2πi Δz (kx tan θx + ky tan θy)) for a specimen tilted by (θy, θx), shape (ny, nx).
+    """Returns the propagator's factor exp(2πi Δz (kx tan θx + ky tan θy)) for a tilted specimen.
 
-    It moves the wave by −Δz tan θ a slice, which is the specimen sheared by x += z tan θx, y += z tan θy: right to
-    first order in θ. Lengths along and across the beam are off by θ²/2, 0.1% at 50 mrad and 0.4% at the limit of 5°
-    (Kirkland 2010, chapter 6; Chen, Van Dyck & Op de Beeck, Acta Cryst. A53 (1997) 576).
+    It shifts the wave by −Δz tan θ per slice. This shears the specimen by x += z tan θx, y += z tan θy, which is a
+    rotation to first order in θ. Lengths along and across the beam are wrong by θ²/2: 0.1% at 50 mrad and 0.4% at the
+    limit of 5° (Kirkland 2010, chapter 6; Chen, Van Dyck & Op de Beeck, Acta Cryst. A53 (1997) 576).
 
-    Raises InputError for larger tilts.
+    Args:
+        grid: The sampling of the waves.
+        specimen_tilt_mrad: Tilt (θy, θx) of the specimen, mrad.
+        distance_angstrom: Thickness Δz of a slice, Å.
+
+    Returns:
+        The factor, (ny, nx), zero frequency first.
+
+    Raises:
+        InputError: If the tilt exceeds `LARGEST_SPECIMEN_TILT_MRAD`.
     """
     if not np.hypot(*specimen_tilt_mrad) <= LARGEST_SPECIMEN_TILT_MRAD:
         raise InputError(
@@ -189,9 +247,19 @@ def specimen_tilt(
 def probe_diameter_angstrom(
     energy_ev: float, semiangle_mrad: float, aberrations: Mapping[str, float], thickness_angstrom: float
 ) -> float:
-    """The probe's largest diameter in a specimen's depth, of vacuum: where rays land, and Airy's disc around them.
+    """Returns the largest diameter of the probe over the specimen's depth, in vacuum.
 
-    A ray at angle α lands at ∇χ·λ/2π, to which a depth z adds αz, as C10 does.
+    It is the diameter of the rays' positions, enlarged by the Airy disc. A ray at angle α arrives at ∇χ·λ/2π; a depth
+    z adds αz, as C10 does.
+
+    Args:
+        energy_ev: Electron energy, eV.
+        semiangle_mrad: Semi-angle of convergence, mrad.
+        aberrations: Krivanek coefficients, Å and rad.
+        thickness_angstrom: Thickness of the specimen, Å.
+
+    Returns:
+        The diameter, Å.
     """
     alpha = np.linspace(0, semiangle_mrad * 1e-3, 65)[1:, None]
     phi = np.linspace(0, 2 * np.pi, 72, endpoint=False)
@@ -207,9 +275,17 @@ def probe_diameter_angstrom(
 
 
 def probes(lens_wave: Array, grid: Grid, positions: Array) -> Array:
-    """Probes in reciprocal space, ψ(k) exp(−2πi k·r) at `positions` (n, 2) in Å as (y, x): shape (n, ny, nx).
+    """Returns probes in reciprocal space, ψ(k) exp(−2πi k·r).
 
-    Positions outside the cell wrap, as the specimen does. The phases are formed in double precision, then cast.
+    Positions outside the cell wrap, as the specimen does. The phases are computed in double precision, then cast.
+
+    Args:
+        lens_wave: The probe at the origin, (ny, nx) complex, zero frequency first.
+        grid: The sampling of the waves.
+        positions: Probe positions (n, 2) as (y, x), Å.
+
+    Returns:
+        Probes (n, ny, nx), of the type of `lens_wave`.
     """
     xp = array_module(lens_wave)
     positions = xp.asarray(positions)

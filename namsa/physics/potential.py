@@ -1,8 +1,8 @@
 """The specimen as thin slices: projected potentials from structure factors at the atoms' exact positions.
 
-A slice's potential, infinite projection, is v_z(r) = (h²/2πm₀e)/A · Σ_k Σ_j o_j f_j(k) exp(2πi k·(r − r_j)) in V·Å,
-with A the cell's area, o_j the occupancy (Kirkland 2010, equation 5.21). The sum over atoms is separable in x and y,
-so that it is a matrix product, of cosines and sines at k >= 0: a real one; no atom is moved to a pixel.
+The potential of a slice in infinite projection is v_z(r) = (h²/2πm₀e)/A · Σ_k Σ_j o_j f_j(k) exp(2πi k·(r − r_j)) in
+V·Å, with A the cell's area and o_j the occupancy (Kirkland 2010, equation 5.21). The sum over atoms is separable in x
+and y. It is computed as a product of real matrices, of cosines and sines at k >= 0; no atom is moved to a pixel.
 """
 
 import itertools
@@ -18,14 +18,21 @@ from namsa.physics.backend import array_module, fft_module
 from namsa.physics.form_factors import Table, electron
 from namsa.physics.grid import Array, Grid
 
-# h²/(2πm₀e) in V·Å²: the relativistic mass is in σ.
+# h²/(2πm₀e) in V·Å². The relativistic mass is part of σ.
 POTENTIAL_CONSTANT = constants.h**2 / (2 * np.pi * constants.m_e * constants.e) * 1e20
-EDGE_ANGSTROM = 1e-9  # Å: an atom this little below a slice's edge belongs to the next slice
+EDGE_ANGSTROM = 1e-9  # an atom this close below the edge of a slice belongs to the next slice
 
 
 @dataclass(frozen=True)
 class AtomList:
-    """Atoms as plain arrays: `numbers` (n,), `yx` (n, 2) and `z` (n,) in Å, `occupancies` (n,)."""
+    """Atoms as arrays.
+
+    Attributes:
+        numbers: Atomic numbers (n,).
+        yx: Positions (n, 2) across the beam, Å.
+        z: Heights (n,) along the beam, Å.
+        occupancies: Occupancies (n,).
+    """
 
     numbers: npt.NDArray[np.int64]
     yx: npt.NDArray[np.float64]
@@ -38,9 +45,12 @@ class AtomList:
 
 @dataclass(frozen=True)
 class Slices:
-    """A crystal repeats: `transmissions` holds the distinct slices, `order` which of them each slice is.
+    """The specimen's transmission functions. A crystal repeats, so that each distinct slice is stored once.
 
-    transmissions: (n_distinct, ny, nx) complex, band-limited; order: (n_slices,); thickness_angstrom of one slice.
+    Attributes:
+        transmissions: Transmission functions of the distinct slices, each (ny, nx) complex, band-limited.
+        order: The index of each slice's transmission function, (n_slices,), from the entrance down.
+        thickness_angstrom: Thickness of one slice, Å.
     """
 
     transmissions: Sequence[Array]
@@ -49,22 +59,31 @@ class Slices:
 
 
 def slice_count(depth_angstrom: float, slice_thickness_angstrom: float) -> int:
-    """How many equal slices, none thicker than wanted, fill the cell."""
+    """Returns how many equal slices, none thicker than `slice_thickness_angstrom`, fill the cell."""
     return max(1, int(np.ceil(depth_angstrom / slice_thickness_angstrom - EDGE_ANGSTROM)))
 
 
 def slice_index(z: npt.NDArray[np.float64], depth_angstrom: float, n_slices: int) -> npt.NDArray[np.int64]:
-    """Which slice each height lies in."""
+    """Returns the index of the slice that each height `z` (n,) lies in."""
     return np.floor((z + EDGE_ANGSTROM) / (depth_angstrom / n_slices)).astype(np.int64) % n_slices
 
 
 def distinct_slices(
     atoms: AtomList, depth_angstrom: float, n_slices: int, marks: Sequence[Any] | None = None
 ) -> tuple[list[AtomList], npt.NDArray[np.int64]]:
-    """The slices that differ in elements, (x, y) or mark, and for each slice which of them it is.
+    """Returns the slices that differ in elements, (x, y) or mark, and the index of each slice among them.
 
-    Slice i holds the atoms with i·dz <= z < (i + 1)·dz; atoms above or below the cell wrap, as thermal displacement
-    across its faces asks for.
+    Slice i holds the atoms with i·dz <= z < (i + 1)·dz. Atoms above or below the cell wrap, because thermal
+    displacement can move them across its faces.
+
+    Args:
+        atoms: The specimen's atoms.
+        depth_angstrom: Thickness of the cell, Å.
+        n_slices: Number of slices.
+        marks: Values (n_slices,) by which slices differ besides their atoms.
+
+    Returns:
+        The distinct slices, with z = 0, and indices (n_slices,).
     """
     index = slice_index(atoms.z, depth_angstrom, n_slices)
     flat = AtomList(atoms.numbers, atoms.yx, np.zeros_like(atoms.z), atoms.occupancies)
@@ -74,28 +93,39 @@ def distinct_slices(
 def find_distinct(
     slices: Sequence[AtomList], marks: Sequence[Any] | None = None
 ) -> tuple[list[AtomList], npt.NDArray[np.int64]]:
-    """Those of `slices` that differ in atoms or mark, atoms in fixed order, and for each slice which of them it is."""
-    found: list[AtomList] = []
-    seen: dict[Any, int] = {}
+    """Returns those of `slices` that differ in atoms or mark, and the index of each slice among them.
+
+    Atoms are returned in a fixed order, so that equal slices have equal bits.
+    """
+    different: list[AtomList] = []
+    index_of: dict[Any, int] = {}
     order = np.empty(len(slices), dtype=np.int64)
     for i, members in enumerate(slices):
         z, yx = np.round(members.z, 9) + 0.0, np.round(members.yx, 9) + 0.0
         rank = np.lexsort((z, *yx.T, members.numbers))
         content = (members.numbers, yx, z, np.round(members.occupancies, 9))
         key = (b"".join(values[rank].tobytes() for values in content), marks and marks[i])
-        if key not in seen:
-            seen[key] = len(found)
-            found.append(members[rank])
-        order[i] = seen[key]
-    return found, order
+        if key not in index_of:
+            index_of[key] = len(different)
+            different.append(members[rank])
+        order[i] = index_of[key]
+    return different, order
 
 
 def structure_sums(atoms: AtomList, grid: Grid, xp: Any, dtype: npt.DTypeLike = np.float64) -> dict[int, Array]:
-    """Σ_j o_j u_j(ky) w_j(kx) for each element, with (cos, sin) of 2πk·r along either axis for u and w.
+    """Returns Σ_j o_j u_j(ky) w_j(kx) of each element, with u and w the (cos, sin) of 2πk·r along y and x.
 
-    Frequencies ky, kx >= 0 are enough: (2, ny // 2 + 1, 2, nx // 2 + 1), real `dtype`; `half_plane` makes the complex
-    sum of it. At the Nyquist frequency of an even axis exp(iα) and exp(−iα) are one and the same: their mean, the
-    cosine, stands for both and makes the field real.
+    Frequencies ky, kx >= 0 are enough; `half_plane` computes the complex sum from them. At the Nyquist frequency of an
+    even axis exp(iα) and exp(−iα) coincide. Their mean, the cosine, represents both and makes the field real.
+
+    Args:
+        atoms: Atoms.
+        grid: The sampling of the potential.
+        xp: The array module, numpy or cupy.
+        dtype: Real type of the sums.
+
+    Returns:
+        Sums by atomic number, each (2, ny // 2 + 1, 2, nx // 2 + 1).
     """
     atoms = atoms[np.argsort(atoms.numbers, kind="stable")]
     along_y, along_x = phase_factors(atoms.yx, grid, xp, dtype)
@@ -111,30 +141,40 @@ def structure_sums(atoms: AtomList, grid: Grid, xp: Any, dtype: npt.DTypeLike = 
 def phase_factors(
     yx: npt.NDArray[np.float64], grid: Grid, xp: Any, dtype: npt.DTypeLike, counts: tuple[int, int] | None = None
 ) -> tuple[Array, Array]:
-    """cos and sin of 2πk·r along y and along x, (n, 2, n_k), of the frequencies k >= 0 or the first `counts` of them.
+    """Returns cos and sin of 2πk·r along y and along x at frequencies k >= 0.
 
-    Whole turns go in double precision, so that no digits of what is left are lost to `dtype`.
+    Whole turns are removed in double precision, so that the rounding to `dtype` loses no digits of the remainder.
+
+    Args:
+        yx: Positions (n, 2), Å.
+        grid: The sampling of the potential.
+        xp: The array module, numpy or cupy.
+        dtype: Real type of the factors.
+        counts: Numbers of frequencies (ky, kx); by default all.
+
+    Returns:
+        Factors along y and along x, each (n, 2, n_k).
     """
-    found = []
+    factors = []
     for axis, count in enumerate(counts or (n // 2 + 1 for n in grid.shape)):
         turns = xp.asarray(yx[:, axis, None] / grid.extent_angstrom[axis]) * xp.arange(count)
         turns -= xp.rint(turns)
         angles = (2 * np.pi * turns).astype(dtype)
-        found.append(xp.empty((len(yx), 2, count), dtype))
-        xp.cos(angles, out=found[axis][:, 0])
-        xp.sin(angles, out=found[axis][:, 1])
-    return found[0], found[1]
+        factors.append(xp.empty((len(yx), 2, count), dtype))
+        xp.cos(angles, out=factors[axis][:, 0])
+        xp.sin(angles, out=factors[axis][:, 1])
+    return factors[0], factors[1]
 
 
 def sum_products(along_y: Array, along_x: Array) -> Array:
-    """`phase_factors` along y times those along x, summed over atoms: (2, n_ky, 2, n_kx)."""
+    """Returns the products of `phase_factors` along y and along x, summed over atoms: (2, n_ky, 2, n_kx)."""
     shape = along_y.shape[1:] + along_x.shape[1:]
     rows, columns = (a.reshape(len(a), a.shape[1] * a.shape[2]) for a in (along_y, along_x))
     return (rows.T @ columns).reshape(shape)
 
 
 def merge_nyquist(total: Array, grid: Grid) -> Array:
-    """In place: what remains of products of cos and sin, where frequencies k and −k are the same."""
+    """Sets to zero, in place, the products that vanish because k and −k coincide at the Nyquist frequency."""
     even_y, even_x = (n % 2 == 0 for n in grid.shape)
     corner = total[1, -1, 1, -1].copy()
     if even_y:
@@ -147,7 +187,7 @@ def merge_nyquist(total: Array, grid: Grid) -> Array:
 
 
 def quadrant_frequencies(grid: Grid) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """(ky >= 0, kx >= 0), shapes (ny // 2 + 1, 1) and (1, nx // 2 + 1), 1/Å."""
+    """Returns the frequencies (ky >= 0, kx >= 0), shapes (ny // 2 + 1, 1) and (1, nx // 2 + 1), 1/Å."""
     ky, kx = grid.frequencies()
     return np.abs(ky[: grid.shape[0] // 2 + 1]), np.abs(kx[:, : grid.shape[1] // 2 + 1])
 
@@ -155,14 +195,22 @@ def quadrant_frequencies(grid: Grid) -> tuple[npt.NDArray[np.float64], npt.NDArr
 def element_factors(
     numbers: npt.NDArray[np.int64], grid: Grid, table: Table, xp: Any, factor: Callable[..., Any] = electron
 ) -> dict[int, Array]:
-    """f(k) for each element at `quadrant_frequencies`, float64."""
+    """Returns the form factors of each element at `quadrant_frequencies`, by atomic number, float64.
+
+    Args:
+        numbers: Atomic numbers, of which each element is taken once.
+        grid: The sampling of the potential.
+        table: "lobato" or "kirkland".
+        xp: The array module, numpy or cupy.
+        factor: `form_factors.electron` or `form_factors.xray`.
+    """
     ky, kx = quadrant_frequencies(grid)
     squared = xp.asarray(ky**2 + kx**2)
     return {int(number): factor(int(number), squared, table) for number in np.unique(numbers)}
 
 
 def weighted_sum(sums: dict[int, Array], factors: dict[int, Array], grid: Grid, xp: Any) -> Array:
-    """Σ over elements of f(k) times `structure_sums`, in their layout and precision."""
+    """Returns the sum over elements of form factors times `structure_sums`, in their layout and precision."""
     hy, hx = (n // 2 + 1 for n in grid.shape)
     total = xp.zeros((2, hy, 2, hx), np.float32)
     for number, one in sums.items():
@@ -171,17 +219,24 @@ def weighted_sum(sums: dict[int, Array], factors: dict[int, Array], grid: Grid, 
 
 
 def field(sums: dict[int, Array], factors: dict[int, Array], grid: Grid, xp: Any) -> Array:
-    """Σ_j f_j as a real periodic field per Å², (ny, nx), in the precision of `sums`: e/Å² of X-ray factors, 1/Å of
-    electron factors."""
+    """Returns the field of all atoms, (ny, nx), in the precision of `sums`.
+
+    Args:
+        sums: `structure_sums`.
+        factors: `element_factors`. X-ray factors give a density in e/Å², electron factors a field in 1/Å, which times
+            `POTENTIAL_CONSTANT` is a projected potential in V·Å.
+        grid: The sampling of the field.
+        xp: The array module, numpy or cupy.
+    """
     return real_field(weighted_sum(sums, factors, grid, xp), grid)
 
 
 def half_plane(total: Array, grid: Grid) -> Array:
-    """Σ_j f_j exp(−2πi k·r_j), (ny, nx // 2 + 1) complex, the half kx >= 0, from its products of cos and sin."""
+    """Returns Σ_j f_j exp(−2πi k·r_j) for kx >= 0, (ny, nx // 2 + 1) complex, from products of cos and sin."""
     xp = array_module(total)
     (cos_cos, cos_sin), (sin_cos, sin_sin) = total.swapaxes(1, 2)
     ny, hy = grid.shape[0], total.shape[1]
-    below = slice(ny - hy, 0, -1)  # the rows of −ky, as the transform has them
+    below = slice(ny - hy, 0, -1)  # the rows of −ky in the order of the transform
     transform = xp.empty((ny, total.shape[3]), np.result_type(total.dtype, np.complex64))
     transform.real[:hy], transform.imag[:hy] = cos_cos - sin_sin, -(sin_cos + cos_sin)
     transform.real[hy:], transform.imag[hy:] = (cos_cos + sin_sin)[below], (sin_cos - cos_sin)[below]
@@ -189,14 +244,24 @@ def half_plane(total: Array, grid: Grid) -> Array:
 
 
 def real_field(total: Array, grid: Grid) -> Array:
-    """The real periodic field per Å², (ny, nx), whose Fourier sum `half_plane` makes of `total`."""
+    """Returns the real periodic field per Å², (ny, nx), whose Fourier sum is `half_plane(total)`."""
     transform = half_plane(total, grid)
     area = grid.extent_angstrom[0] * grid.extent_angstrom[1]
     return fft_module(transform).irfft2(transform, s=grid.shape) * (grid.shape[0] * grid.shape[1] / area)
 
 
 def transmission(potential: Array, sigma: float, antialias: Array, dtype: Any) -> Array:
-    """t = exp(iσv_z), band-limited by the aperture `antialias` (ny, nx); complex `dtype`, (ny, nx)."""
+    """Returns the band-limited transmission function t = exp(iσv_z) of a slice.
+
+    Args:
+        potential: Projected potential (ny, nx), V·Å.
+        sigma: Interaction constant, rad/(V·Å).
+        antialias: Antialias aperture (ny, nx), zero frequency first.
+        dtype: Complex type of the result.
+
+    Returns:
+        t, (ny, nx).
+    """
     fft, xp = fft_module(potential), array_module(potential)
     t = xp.empty(potential.shape, dtype)
     phase = (sigma * potential).astype(t.real.dtype, copy=False)

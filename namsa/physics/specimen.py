@@ -1,7 +1,7 @@
-"""The specimen in the microscope: atoms to transmission functions, projected potential and electron density.
+"""From atoms to transmission functions, projected potential and electron density.
 
-The density is by definition of the same tables as the potential (Mott–Bethe), so that a specimen's density
-integrates to its number of electrons.
+The density is computed from the same tables as the potential, by the Mott–Bethe formula. It therefore integrates to
+the specimen's number of electrons.
 """
 
 import itertools
@@ -24,8 +24,13 @@ Projection = Literal["infinite", "finite"]
 
 @dataclass(frozen=True)
 class SlicedSpecimen:
-    """slices: what the electrons cross; density (ny, nx) in e/Å² and projected_potential (ny, nx) in V·Å, on the host's
-    or the device's memory, float64 and not band-limited."""
+    """A specimen as the electrons see it. Arrays are on the host or the device.
+
+    Attributes:
+        slices: Transmission functions.
+        density: Projected electron density (ny, nx), e/Å², float64, not band-limited.
+        projected_potential: Projected potential (ny, nx), V·Å, float64, not band-limited.
+    """
 
     slices: Slices
     density: Array
@@ -33,7 +38,7 @@ class SlicedSpecimen:
 
 
 def atom_list(atoms: ase.Atoms) -> AtomList:
-    """The one door from ASE's x-first cells to (y, x): positions in Å from the cell's origin, occupancies honoured."""
+    """Converts ASE's atoms, which have x first, to (y, x): the only place where this is done."""
     occupancies = atoms.arrays.get("occupancy", np.ones(len(atoms)))
     return AtomList(
         atoms.numbers.astype(np.int64),
@@ -55,21 +60,30 @@ def build(
     projection: Projection = "infinite",
     on_slice: Callable[[int, int], None] = lambda done, total: None,
 ) -> SlicedSpecimen:
-    """Slices `atoms`, an orthogonal cell, along z; each distinct slice is computed once.
+    """Slices atoms along z and computes each distinct slice once.
 
-    `dtype` is the transmissions' complex type; `on_slice(done, total)` is told of progress. The `projection` of atoms
-    to slices changes neither density nor projected potential.
+    Args:
+        atoms: Atoms in an orthogonal cell.
+        grid: The sampling of the waves.
+        slice_thickness_angstrom: Largest thickness of a slice, Å.
+        sigma: Interaction constant, rad/(V·Å).
+        table: Table of form factors, "lobato" or "kirkland".
+        dtype: Complex type of the transmission functions.
+        xp: The array module, numpy or cupy.
+        projection: Projection of atoms to slices, "infinite" or "finite" (see `finite`). It changes neither the density
+            nor the projected potential.
+        on_slice: Called as `on_slice(done, total)` after each distinct slice.
     """
-    listed, depth = atom_list(atoms), float(atoms.cell.lengths()[2])
+    atom_arrays, depth = atom_list(atoms), float(atoms.cell.lengths()[2])
     n_slices = potential.slice_count(depth, slice_thickness_angstrom)
     faces, face_of = (
-        finite.faces(listed, depth, n_slices, table)
+        finite.faces(atom_arrays, depth, n_slices, table)
         if projection == "finite"
         else ([], np.zeros(n_slices + 1, dtype=np.int64))
     )
     between = list(itertools.pairwise(face_of.tolist()))
-    distinct, order = potential.distinct_slices(listed, depth, n_slices, between)
-    factors = potential.element_factors(listed.numbers, grid, table, xp)
+    distinct, order = potential.distinct_slices(atom_arrays, depth, n_slices, between)
+    factors = potential.element_factors(atom_arrays.numbers, grid, table, xp)
     antialias, real = xp.asarray(grid.antialias()), np.finfo(dtype).dtype
     transmissions: list[Array] = []
     hy, hx = (n // 2 + 1 for n in grid.shape)
@@ -77,13 +91,13 @@ def build(
 
     with ThreadPoolExecutor(available_cores() if xp is np else 1) as pool:
         expansions = [pool.submit(finite.shells, number, grid, table, real, xp) for number in factors if faces]
-        # A slice waits for faces that began before it: no deadlock.
-        moved = [
-            pool.submit(
-                lambda near: finite.moved_across_face(near, [s for e in expansions for s in e.result()], grid, real, xp), near
-            )
-            for near in faces
-        ]
+
+        def move(face: AtomList) -> Array:
+            shells = [shell for expansion in expansions for shell in expansion.result()]
+            return finite.moved_across_face(face, shells, grid, real, xp)
+
+        # Faces are submitted before the slices that wait for them, and run first: there is no deadlock.
+        moved = [pool.submit(move, face) for face in faces]
 
         def project(index: int) -> tuple[dict[int, Array], Array]:
             sums = potential.structure_sums(distinct[index], grid, xp, real)
@@ -100,5 +114,7 @@ def build(
                 column_sums[number] += np.count_nonzero(order == index) * total
             on_slice(index + 1, len(distinct))
     projected = potential.POTENTIAL_CONSTANT * potential.field(column_sums, factors, grid, xp)
-    density = potential.field(column_sums, potential.element_factors(listed.numbers, grid, table, xp, xray), grid, xp)
+    density = potential.field(
+        column_sums, potential.element_factors(atom_arrays.numbers, grid, table, xp, xray), grid, xp
+    )
     return SlicedSpecimen(Slices(transmissions, order, depth / n_slices), density, projected)

@@ -1,12 +1,11 @@
-"""Virtual detectors: images that a scan's patterns hold.
+"""Virtual detectors: images computed from the patterns of a scan.
 
-Patterns are (n, dy, dx) fractions of the beam, `angles` says where their pixels are in mrad (`namsa.pixels`); an image
-is a list (n,) or (n, 2) over probe positions, to be reshaped by the scan.
+Patterns are (n, dy, dx) fractions of the beam. `angles` holds the positions of their pixels in mrad (`namsa.pixels`).
+An image is a list (n,) or (n, 2) over probe positions; reshape it to the scan.
 
 The mean angle of a pattern is the probe's mean deflection. For a thin specimen with transmission exp(iφ) it is
-(λ/2π) ∇(φ ⋆ |probe|²), since electrons are drawn to where φ = σv is high: a probe beside an atom is deflected
-towards it. Its integral is therefore the phase as the probe blurs it; Lazić, Bosch & Lazar, Ultramicroscopy 160, 265
-(2016).
+(λ/2π) ∇(φ ⋆ |probe|²): φ = σv is high at an atom, and a probe beside an atom is deflected towards it. The integral of
+the deflection is therefore the phase convolved with the probe; Lazić, Bosch & Lazar, Ultramicroscopy 160, 265 (2016).
 """
 
 from typing import Any
@@ -22,9 +21,21 @@ Floats = npt.NDArray[np.float64]
 
 
 def annular(patterns: Image, angles: PixelGrid, inner_mrad: float, outer_mrad: float) -> Floats:
-    """The fraction of the beam scattered from one angle up to another, (n,): dark field, or with inner 0 bright field.
+    """Returns the fraction of the beam scattered into a ring: a dark field, or with `inner_mrad` 0 a bright field.
 
-    A pixel counts whole where its centre is. Raises InputError where the ring holds no pixel.
+    A pixel belongs to the ring if its centre does.
+
+    Args:
+        patterns: Patterns (n, dy, dx).
+        angles: The positions of the pixels, mrad.
+        inner_mrad: Inner angle of the ring, mrad.
+        outer_mrad: Outer angle of the ring, mrad.
+
+    Returns:
+        Fractions of the beam, (n,).
+
+    Raises:
+        InputError: If no pixel lies in the ring.
     """
     angle = angles.distance(patterns.shape[1:])
     ring = (angle >= inner_mrad) & (angle < outer_mrad)
@@ -33,16 +44,26 @@ def annular(patterns: Image, angles: PixelGrid, inner_mrad: float, outer_mrad: f
             f"no detector pixel lies in {inner_mrad:g} to {outer_mrad:g} mrad: "
             f"its centres reach from {angle.min():.2f} to {angle.max():.2f} mrad"
         )
-    return np.array([pattern[ring].sum(dtype=np.float64) for pattern in patterns])  # one by one: no copy of the stack
+    return np.array(
+        [pattern[ring].sum(dtype=np.float64) for pattern in patterns]
+    )  # one pattern at a time: no copy of the stack
 
 
 def bright_field(patterns: Image, angles: PixelGrid, semiangle_mrad: float) -> Floats:
-    """The fraction of the beam in the aperture's disk, (n,)."""
+    """Returns the fraction of the beam in the aperture's disk, (n,); arguments as `annular`."""
     return annular(patterns, angles, 0, semiangle_mrad)
 
 
 def centre_of_mass(patterns: Image, angles: PixelGrid) -> Floats:
-    """Mean angle (y, x) of the electrons on the detector, (n, 2) in mrad; (0, 0) where there are none."""
+    """Returns the mean angle (y, x) of the electrons on the detector.
+
+    Args:
+        patterns: Patterns (n, dy, dx).
+        angles: The positions of the pixels, mrad.
+
+    Returns:
+        Mean angles (n, 2), mrad; (0, 0) for a pattern without electrons.
+    """
     y, x = angles.coordinates(patterns.shape[1:])
     along_y, along_x = (patterns.sum(axis=axis, dtype=np.float64) for axis in (2, 1))
     total = along_y.sum(axis=1)
@@ -53,10 +74,18 @@ def centre_of_mass(patterns: Image, angles: PixelGrid) -> Floats:
 def integrated_centre_of_mass(
     deflection_mrad: Floats, step_angstrom: tuple[float, float], wavelength: float, periodic: bool = True
 ) -> Floats:
-    """The phase (sy, sx), in rad and of mean 0, whose gradient fits the deflection (sy, sx, 2) best; iCoM.
+    """Returns the phase whose gradient fits the deflection best (integrated centre of mass, iCoM).
 
-    Over the interaction constant it is a projected potential in V·Å. wavelength: Å
-    periodic: whether the scan fills the cell; one that does not is continued by its mirror images
+    Divided by the interaction constant it is a projected potential in V·Å.
+
+    Args:
+        deflection_mrad: Mean deflection (sy, sx, 2) as (y, x), mrad.
+        step_angstrom: Steps (y, x) of the scan, Å.
+        wavelength: Electron wavelength, Å.
+        periodic: Whether the scan fills the periodic cell. A scan that does not is continued by its mirror images.
+
+    Returns:
+        The phase (sy, sx), rad, with mean 0.
     """
     gradient = 2e-3 * np.pi / wavelength * deflection_mrad
     (sy, sx), (gy, gx) = gradient.shape[:2], np.moveaxis(gradient, -1, 0)
@@ -65,6 +94,6 @@ def integrated_centre_of_mass(
         gy, gx = (np.concatenate([g, sign * g[:, ::-1]], axis=1) for g, sign in ((gy, 1), (gx, -1)))
     ky, kx = np.fft.fftfreq(gy.shape[0], step_angstrom[0])[:, None], np.fft.fftfreq(gy.shape[1], step_angstrom[1])
     squared = ky**2 + kx**2
-    squared[0, 0] = 1  # a constant has no gradient, and the mean is taken off
+    squared[0, 0] = 1  # avoids 0/0; the mean is subtracted below
     phase = np.fft.ifft2((ky * np.fft.fft2(gy) + kx * np.fft.fft2(gx)) / (2j * np.pi * squared)).real[:sy, :sx]
     return np.asarray(phase - phase.mean())
