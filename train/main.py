@@ -1,7 +1,7 @@
 """The main job, top to bottom: crystals -> samples -> network -> held-out numbers -> report.
 
-Every rank runs these lines; rank 0 alone writes. Work that a rank does by itself stands inside `together`, where a
-failure on one rank ends the job on all. Run again, the job takes up where it stopped.
+Every rank runs these lines; only rank 0 writes. Work that a rank does alone is inside `together`, where a failure of
+one rank ends the job on all. A job that is started again continues where it stopped.
 """
 
 import json
@@ -12,7 +12,6 @@ from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
 import ase
 import keras
@@ -21,30 +20,33 @@ import tensorflow as tf
 from rich.console import Console
 
 from fcdensenet.build import build
-from fcdensenet.count import count as weigh
+from fcdensenet.count import count
 from namsa.config.loading import config_hash, dump_yaml
-from namsa.crystals.select import select
+from namsa.crystals.select import select_materials
 from namsa.dataset import factory, manifest
-from namsa.dataset.manifest import Entry
+from namsa.dataset.entry import Entry
+from namsa.dataset.sample_setup import build_supercell
 from namsa.dataset.shards import Dataset
-from namsa.dataset.simulate_entry import specimen
+from namsa.dataset.sharing import RankLayout
 from namsa.errors import InputError
 from namsa.files import write_text_atomic
 from train.experiment.experiment import Experiment, load
 from train.experiment.sections import Reduction
-from train.input import batches as data
-from train.measure import performance, telemetry
+from train.input import batches, selection
+from train.measure import telemetry
+from train.measure.performance import PerformanceAccount, energy_meter
+from train.measure.results import RunFacts
 from train.optimization import checkpoint, precision
-from train.optimization.checkpoint import Due, Progress
-from train.optimization.loop import make_step, train_epoch
+from train.optimization.checkpoint import CheckpointSchedule, TrainingPosition
+from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.optimizers import LarsAdam
-from train.ranks import devices, reduction, signals, stalls, watchdog
+from train.ranks import devices, reduction, signals, stalls
 from train.ranks.signals import Stopped
+from train.ranks.watchdog import watch
 from train.reports.evaluate import AtomsOf, HeldOut, evaluate, predictor
+from train.reports.evaluation_table import evaluation_table
 from train.reports.report import write_report
-from train.staging import checkpoint_delivery as courier
-from train.staging import copies
-from train.staging import stage as staging
+from train.staging import checkpoint_delivery, home_copies, stage
 
 
 def train(
@@ -54,10 +56,20 @@ def train(
     evaluate_only: bool = False,
     home: Path | None = None,
 ) -> None:
-    """Simulates what is missing, trains, evaluates and reports, in `run_dir` (default runs/<name>).
+    """Simulates missing samples, trains, evaluates and reports.
 
-    `evaluate_only` takes samples and weights as they are. `home`, where `run_dir` may be lost with the node, is
-    another place for what it holds: taken from there at the start, copied there at every checkpoint and at the end.
+    Args:
+        config: The experiment's YAML file.
+        overrides: `section.key=value`, applied to the file's values.
+        run_dir: The run directory; `None` for runs/<name>.
+        evaluate_only: Whether to use samples and weights as they are.
+        home: A copy of the run directory, if `run_dir` may be lost with the node. It is read at the start, and written
+            at every checkpoint and at the end.
+
+    Raises:
+        InputError: If the configuration or the samples are not valid.
+        WorkError: If training diverges or a file cannot be written.
+        Stopped: If a signal has stopped the job, after its checkpoint is written.
     """
     with ExitStack() as stack:
         _train(stack, config, overrides, run_dir, evaluate_only, home)
@@ -72,7 +84,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     home: Path | None,
 ) -> None:
     # ---- Ranks ------------------------------------------------------------------------------------------------------
-    # They meet before anything can go wrong, so that one whose configuration is at fault can end the others.
+    # They connect before anything can fail, so that a rank whose configuration is not valid can end the others.
 
     started = time.perf_counter()
     stop_request = stack.enter_context(signals.listen())
@@ -83,7 +95,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         experiment = load(config, overrides)
     reduction.check_same(config_hash(experiment), "the configuration's hash")
     training = experiment.training
-    dog = stack.enter_context(watchdog.watch(reduction, training.reduction.stall_warning_s))
+    watchdog = stack.enter_context(watch(reduction, training.reduction.stall_warning_s))
 
     # ---- Run directory ----------------------------------------------------------------------------------------------
 
@@ -91,194 +103,198 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     with reduction.together():
         if rank == 0:
             run_dir.mkdir(parents=True, exist_ok=True)
-            copies.bring(home, run_dir)
+            home_copies.fetch_run(home, run_dir)
     console = Console(quiet=rank != 0)
-    say = partial(console.print, highlight=False, soft_wrap=True)
-    say(f"{experiment.name}: {ranks} rank{'s' * (ranks > 1)}, each on {device}; results in {home or run_dir}")
+    log_line = partial(console.print, highlight=False, soft_wrap=True)
+    log_line(f"{experiment.name}: {ranks} rank{'s' * (ranks > 1)}, each on {device}; results in {home or run_dir}")
 
-    # ---- Samples: from where they are kept, or simulate what is missing ---------------------------------------------
+    # ---- Samples: stage them from where they are kept, or simulate those that are missing ---------------------------
 
-    directory, time_box = experiment.data.directory, training.simulate_seconds
+    directory = experiment.data.directory
     if source := experiment.data.stage_from:
         everywhere = not experiment.data.node_local
-        with telemetry.counter(console, "rank 0 stages, MiB") as count:
-            staged = staging.stage(source, directory, reduction, everywhere=everywhere, on_progress=count)
-        say(staging.summary(staged))
+        with telemetry.counter(console, "rank 0 stages, MiB") as show_count:
+            staged = stage.stage(source, directory, reduction, everywhere=everywhere, on_progress=show_count)
+        log_line(stage.summary(staged))
         with reduction.together():
             if rank == 0:
                 write_text_atomic(run_dir / "staging.json", json.dumps(staged, indent=1))
     elif not evaluate_only:
-        with reduction.together(), telemetry.counter(console, "rank 0 simulates") as count:
-            nearby = reduction.local_size()
-            made = factory.produce(
-                experiment, directory, rank, ranks, local_size=nearby, time_limit_s=time_box, on_sample=count
-            )
-        say(telemetry.simulated(reduction.gather_json(made), directory))
+        layout = RankLayout(rank, ranks, reduction.local_size())
+        limits = factory.RunLimits(seconds=training.simulate_seconds)
+        with reduction.together(), telemetry.counter(console, "rank 0 simulates") as show_count:
+            simulated = factory.produce(experiment, directory, layout, limits, on_sample=show_count)
+        log_line(telemetry.simulation_line(reduction.gather_json(simulated), directory))
 
     # ---- Data: each rank's share of the training and of the held-out materials --------------------------------------
 
     share, shares = rank, ranks
-    if experiment.data.node_local:  # a node's ranks share what the node holds
+    if experiment.data.node_local:  # a node's ranks share the samples of the node
         share, shares = reduction.local_rank(), reduction.local_size()
     with reduction.together():
         dataset = stack.enter_context(Dataset(directory))
-        data.check_are_of(dataset, experiment)
+        selection.check_configuration(dataset, experiment)
         present = manifest.present(directory, dataset.ids)
-        to_learn = data.limited([entry for entry in present if entry.split == "train"], training.samples)
-        held_out = [entry for entry in present if entry.split != "train"]
+        training_entries = selection.limit([entry for entry in present if entry.split == "train"], training.samples)
+        held_out_entries = [entry for entry in present if entry.split != "train"]
     if not experiment.data.node_local:
         reduction.check_same(len(present), "the number of samples")
-        reduction.check_same(data.digest(present), "the digest of the samples' ids")
-    steps = reduction.minimum(len(to_learn) // shares // training.batch_size)
+        reduction.check_same(selection.digest_ids(present), "the digest of the samples' ids")
+    steps = reduction.minimum(len(training_entries) // shares // training.batch_size)
     if not steps:
-        raise reduction.reported_once(InputError(data.too_few(len(to_learn), shares, training.batch_size)))
+        fault = selection.too_few_samples(len(training_entries), shares, training.batch_size)
+        raise reduction.reported_once(fault)
     with reduction.together():
-        mine = [entry.id for entry in to_learn[share::shares]]
-        mean_target = data.mean_target(dataset, mine)
-    learned = reduction.total(np.array(float(len(mine))))
-    mean_image = reduction.total(mean_target * len(mine)) / learned
+        own_ids = [entry.id for entry in training_entries[share::shares]]
+        own_mean = batches.mean_target(dataset, own_ids)
+    training_samples = reduction.total(np.array(float(len(own_ids))))
+    mean_image = reduction.total(own_mean * len(own_ids)) / training_samples
 
-    # ---- Network, optimizer and where they stand --------------------------------------------------------------------
+    # ---- Network, optimizer and their state -------------------------------------------------------------------------
 
-    keras.utils.clear_session()  # variables are named alike whatever this process has built before
+    keras.utils.clear_session()  # variables have the same names whatever this process has built before
     with reduction.together(), precision.policy(training.precision.compute):
         model = build(experiment.network, experiment.seed, training.recompute)
         optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training)
         optimizer.build(model.trainable_variables)
-        waiting = reduction.gradient_buffers(model.trainable_variables, training.reduction)
-    state = [*model.variables, *optimizer.variables, *waiting]
+        buffers = reduction.gradient_buffers(model.trainable_variables, training.reduction)
+    state = [*model.variables, *optimizer.variables, *buffers]
 
-    # 1. The newest whole checkpoint of this run directory or of its home, read by rank 0.
-    # 2. Without one, the initial weights of the configuration's seed.
+    # 1. Rank 0 reads the newest checkpoint of this run directory or of its home that is not broken.
+    # 2. Without a checkpoint, the state is the initial weights of the configuration's seed.
     # Then every rank takes rank 0's state, but draws its own dropout.
-    progress, checkpoints = Progress(), run_dir / "checkpoints"
+    position, checkpoints = TrainingPosition(), run_dir / "checkpoints"
     with reduction.together():
         if rank == 0:
-            places = [checkpoints, *([home / "checkpoints"] if home else [])]
-            progress = checkpoint.restore(places, state, experiment.network)
-            if evaluate_only and not progress.step:
+            directories = [checkpoints, *([home / "checkpoints"] if home else [])]
+            position = checkpoint.restore(directories, state, experiment.network)
+            if evaluate_only and not position.step:
                 raise InputError(f"{checkpoints} holds no checkpoint to evaluate: train first")
-            write_text_atomic(run_dir / "config.yaml", dump_yaml(experiment))  # of the run, now that it fits
-    progress = Progress(**reduction.gather_json(asdict(progress))[0])
-    reduction.broadcast_state(model, optimizer, waiting)
-    if progress.step:
-        say(resumed(progress, ranks))
+            write_text_atomic(run_dir / "config.yaml", dump_yaml(experiment))  # the state fits, so the run has it
+    position = TrainingPosition(**reduction.gather_json(asdict(position))[0])
+    reduction.broadcast_state(model, optimizer, buffers)
+    if position.step:
+        log_line(_resumption_line(position, ranks))
 
     # ---- Training ---------------------------------------------------------------------------------------------------
 
     with reduction.together():
-        step = make_step(model, optimizer, training, waiting)
-    epochs = range(progress.epoch, progress.epoch if evaluate_only else training.epochs)
-    ahead = f"epochs {epochs.start + 1} to {epochs.stop}, {steps} steps each" if epochs else "no epoch left to train"
-    say(f"{model.count_params():,} parameters; {ahead}")
-    flop = training.batch_size * weigh(experiment.network).step_flop
-    account = performance.Account(flop, training.batch_size, performance.energy_meter(reduction.local_rank()))
-    kept = data.Kept()
+        step = make_step(model, optimizer, training, buffers)
+    epochs = range(position.epoch, position.epoch if evaluate_only else training.epochs)
+    todo = f"epochs {epochs.start + 1} to {epochs.stop}, {steps} steps each" if epochs else "no epoch left to train"
+    log_line(f"{model.count_params():,} parameters; {todo}")
+    step_flop = training.batch_size * count(experiment.network).step_flop
+    account = PerformanceAccount(step_flop, training.batch_size, energy_meter(reduction.local_rank()))
+    cache = batches.ReadCache()
     with ExitStack() as during:
-        keep, due = training.checkpoints.keep, Due(training.checkpoints)
+        keep, schedule = training.checkpoints.keep, CheckpointSchedule(training.checkpoints)
         during.enter_context(stop_request.deferred())
-        recorder = telemetry.recorder(run_dir, progress.step) if rank == 0 and epochs else nullcontext(lambda row: None)
+        recorder = telemetry.recorder(run_dir, position.step) if rank == 0 and epochs else nullcontext(lambda row: None)
         record = during.enter_context(recorder)
-        show = during.enter_context(telemetry.display(console, training.epochs, steps))
-        send = during.enter_context(courier.carrying(run_dir, home if rank == 0 else None, keep))
-        during.callback(lambda: dog.enter(progress.step, stalls.IDLE))
+        show = during.enter_context(telemetry.epoch_display(console, training.epochs, steps))
+        own_home = home if rank == 0 else None
+        deliver = during.enter_context(checkpoint_delivery.background_delivery(run_dir, own_home, keep))
+        during.callback(lambda: watchdog.enter(position.step, stalls.IDLE))
 
         def save() -> None:
             if rank == 0:
-                dog.enter(progress.step, stalls.WRITING)
-                telemetry.settle(run_dir)
-                send(checkpoint.save(checkpoints, progress, state, experiment.network, keep))
-                due.done()
+                watchdog.enter(position.step, stalls.WRITING)
+                telemetry.sync_metrics(run_dir)
+                deliver(checkpoint.save(checkpoints, position, state, experiment.network, keep))
+                schedule.record_written()
 
-        batch = shares * training.batch_size  # of the common order, a step
+        step_samples = shares * training.batch_size  # that a step takes of the common order
         for epoch in epochs:
-            left = reduction.minimum((len(to_learn) - progress.taken) // batch)
-            number = left * training.batch_size
-            order = data.epoch_share(to_learn, experiment.seed, epoch, share, shares, number, progress.taken)
-            first, end, begun = progress.step + 1, progress.step + left, progress.taken / batch
-            with closing(data.batches(dataset, order, experiment, epoch, kept=kept)) as read:
-                batches = dog.follow(read, first)
-                for row in train_epoch(step, batches, training, epoch, first, steps, ranks, state, begun, left, stop_request):
-                    progress = Progress(row["step"], epoch, progress.taken + batch, ranks)
-                    known = account.step(row)
-                    record(known)
-                    last = progress.step == end
-                    show(known, last)
-                    if due.within(progress) and not (last or stop_request.agreed):
+            steps_left = reduction.minimum((len(training_entries) - position.taken) // step_samples)
+            samples_left = steps_left * training.batch_size
+            order = selection.epoch_share(
+                training_entries, experiment.seed, epoch, share, shares, samples_left, position.taken
+            )
+            steps_done, last_step = position.taken / step_samples, position.step + steps_left
+            plan = EpochPlan(epoch, position.step + 1, steps, ranks, steps_done, steps_left)
+            with closing(batches.batches(dataset, order, experiment, epoch, cache=cache)) as read:
+                followed = watchdog.follow(read, plan.first_step)
+                for row in train_epoch(step, followed, training, plan, state=state, stop_request=stop_request):
+                    position = TrainingPosition(row["step"], epoch, position.taken + step_samples, ranks)
+                    measured = account.add(row)
+                    record(measured)
+                    last = position.step == last_step
+                    show(measured, last)
+                    if schedule.due_within_epoch(position) and not (last or stop_request.agreed):
                         save()
-            if progress.step == end:
-                progress = Progress(end, epoch + 1, 0, ranks)
-            reduction.average(waiting)  # all else is alike where an epoch ends, and where a stop_request is agreed on
-            if due.after(progress) or progress.epoch == epochs.stop or stop_request.agreed:
+            if position.step == last_step:
+                position = TrainingPosition(last_step, epoch + 1, 0, ranks)
+            # All other state is the same on all ranks at the end of an epoch and where they agree on a request.
+            reduction.average(buffers)
+            if schedule.due_after_epoch(position) or position.epoch == epochs.stop or stop_request.agreed:
                 save()
             if stop_request.agreed:
                 break
     with reduction.together():
         stop_request.check()
     if stop_request.agreed:
-        why = f"stopped by {stop_request.signal_name or 'a signal to another rank'} after step {progress.step}"
+        why = f"stopped by {stop_request.signal_name or 'a signal to another rank'} after step {position.step}"
         raise reduction.reported_once(Stopped(f"{why}, its checkpoint is written: run again to go on"))
 
     # ---- Held-out materials -----------------------------------------------------------------------------------------
 
-    facts: dict[str, Any] = {
+    facts: RunFacts = {
         "ranks": ranks,
         "device": device,
         "machine": devices.processor_name(),
         "parameters": model.count_params(),
-        "training_samples": int(learned),
-        "epochs": progress.epoch,
-        "steps": progress.step,
+        "training_samples": int(training_samples),
+        "epochs": position.epoch,
+        "steps": position.step,
         "seconds": round(time.perf_counter() - started, 1),
         "performance": account.summary(reduction),
         "versions": {"tensorflow": tf.__version__} | {name: version(name) for name in ("namsa", "keras", "horovod")},
     }
-    seen_as = experiment.channels()
-    predict = predictor(model, training.inputs, experiment.network.data_format, seen_as)
-    shared = held_out[share::shares]
-    atoms_of = _specimens(experiment, say) if shared else None
-    own_share = HeldOut(dataset, shared, mean_image, atoms_of)
-    result = evaluate(predict, experiment, own_share, run_dir, ranks=reduction, run=facts)
+    predict = predictor(model, training.inputs, experiment.network.data_format, experiment.channels())
+    own_entries = held_out_entries[share::shares]
+    atoms_of = _specimens(experiment, log_line) if own_entries else None
+    held_out = HeldOut(dataset, own_entries, mean_image, atoms_of)
+    evaluation = evaluate(predict, experiment, held_out, run_dir, ranks=reduction, run=facts)
 
     # ---- Report -----------------------------------------------------------------------------------------------------
 
     with reduction.together():
         if rank == 0:
             report = write_report(run_dir)
-            copies.take(run_dir, home)
-            console.print(telemetry.results(result, home or run_dir, report))
+            home_copies.keep_run(run_dir, home)
+            console.print(evaluation_table(evaluation, home or run_dir, report))
 
 
-def resumed(progress: Progress, ranks: int) -> str:
-    """What a job goes on from, and what other ranks make different."""
-    text = f"resumed after step {progress.step}, {progress.epoch} whole epochs"
-    if progress.taken:
-        text += f" and {progress.taken} samples of the next"
-    if progress.ranks not in (0, ranks):
+def _resumption_line(position: TrainingPosition, ranks: int) -> str:
+    """Returns one line about where a job continues, and what a different number of ranks changes."""
+    text = f"resumed after step {position.step}, {position.epoch} whole epochs"
+    if position.taken:
+        text += f" and {position.taken} samples of the next"
+    if position.ranks not in (0, ranks):
         text += (
-            f"; a run of {progress.ranks} rank{'s' * (progress.ranks > 1)} goes on with {ranks}: weights, moments, "
+            f"; a run of {position.ranks} rank{'s' * (position.ranks > 1)} goes on with {ranks}: weights, moments, "
             "loss scale and the order of samples stay; a step's samples, dropout and the learning rate follow the ranks"
         )
     return text
 
 
-def _specimens(experiment: Experiment, say: Callable[[str], None]) -> AtomsOf | None:
-    """An entry's atoms, where the crystals are at hand: staged samples may have come without them."""
+def _specimens(experiment: Experiment, log_line: Callable[[str], None]) -> AtomsOf | None:
+    """Returns a function from an entry to its atoms. `None` without crystals: staged samples may lack their files."""
     try:
-        materials = {material.name: material for material in select(experiment.materials)}
+        materials = {material.name: material for material in select_materials(experiment.materials)}
     except InputError as error:
-        say(f"atomic columns are not measured: {error}")
+        log_line(f"atomic columns are not measured: {error}")
         return None
 
-    def atoms(entry: Entry) -> ase.Atoms | None:
-        material = materials.get(entry.material)  # of the samples' own list, which may be another
-        return specimen(experiment, material, entry).atoms if material else None
+    def atoms_of(entry: Entry) -> ase.Atoms | None:
+        material = materials.get(entry.material)  # the manifest's materials may be others
+        return build_supercell(experiment, material, entry).atoms if material else None
 
-    return atoms
+    return atoms_of
 
 
 def _reduction_settings(config: Path, overrides: Sequence[str]) -> Reduction:
-    """Horovod needs its settings to start; that the configuration is at fault is said once it has."""
+    """Returns the settings that Horovod needs to start. A configuration that is not valid is reported afterwards."""
     try:
         return load(config, overrides).training.reduction
     except InputError:

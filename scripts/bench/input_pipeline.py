@@ -46,11 +46,12 @@ from rich.table import Table
 
 from namsa import Sample
 from namsa.dataset import records
-from namsa.dataset.manifest import Entry
+from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset, Writer, shard_path
 from namsa.physics.backend import available_cores
 from train.experiment.experiment import Experiment
-from train.input import batches as data
+from train.input.batches import ReadCache, batches, read_batches
+from train.input.normalisation import Batch
 from train.input.readahead import Buffers, as_tensor
 from train.reports.runs import read_steps
 
@@ -118,7 +119,7 @@ def measure(size: Size, folder: Path, rounds: int) -> dict[str, Any]:
         dataset = stack.enter_context(Dataset(folder))
         views = [stack.enter_context(dataset.view(entry.id, check=False)) for entry in entries]
         sample_bytes = views[0].cbed.nbytes + views[0].density.nbytes
-        kept, buffers = data.Kept(), Buffers()
+        cache, buffers = ReadCache(), Buffers()
         places = [places_of(views[0], size) for _ in range(available_cores())]
         parsed: dict[str, Callable[[], Any]] = {}
         for order in ("single", "batch"):
@@ -127,9 +128,9 @@ def measure(size: Size, folder: Path, rounds: int) -> dict[str, Any]:
         methods: dict[str, Callable[[], Any]] = {
             "memcpy": lambda: memcpy(views * size.passes, places[:1]),
             "memcpy, threads": lambda: memcpy(views * size.passes, places),
-            "namsa": lambda: list_all(data.read_batches(dataset, share, experiment, 0, as_read, kept)),
+            "namsa": lambda: list_all(read_batches(dataset, share, experiment, 0, as_read, cache)),
             "namsa, first": lambda: first_epoch(dataset, entries, size.passes, experiment),
-            "namsa, x y": lambda: list_all(data.batches(dataset, share, experiment, 0, kept)),
+            "namsa, x y": lambda: list_all(batches(dataset, share, experiment, 0, cache)),
             "TFRecord": parsed[fastest],
             "HDF5": lambda: list_all(hdf5(size, folder, np.random.default_rng(0).permutation(len(entries)), buffers)),
         }
@@ -241,15 +242,15 @@ def sample(size: Size, image: tuple[int, int], seed: int) -> Sample:
 # ---- Readers --------------------------------------------------------------------------------------------------------
 
 
-def as_read(batch: data.Batch) -> data.Batch:
+def as_read(batch: Batch) -> Batch:
     return batch
 
 
 def first_epoch(dataset: Dataset, entries: list[Entry], passes: int, experiment: Experiment) -> None:
-    kept = data.Kept()
+    cache = ReadCache()
     for _ in range(passes):
-        kept.places.clear()
-        list_all(data.read_batches(dataset, entries, experiment, 0, as_read, kept))
+        cache.views.clear()
+        list_all(read_batches(dataset, entries, experiment, 0, as_read, cache))
 
 
 Places = list[tuple[Any, Any]]  # of patterns and density: a batch's

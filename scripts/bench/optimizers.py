@@ -28,7 +28,8 @@ from namsa.dataset import factory, manifest
 from namsa.dataset.shards import Dataset
 from train.experiment.experiment import Experiment, load
 from train.experiment.sections import Optimizer
-from train.input import batches as data
+from train.input.batches import batches
+from train.input.selection import epoch_share
 from train.optimization import losses
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
@@ -49,7 +50,7 @@ def main() -> None:
     experiment = load(options.config, options.set)
     reduction.start(experiment.training.reduction)
     directory = experiment.data.directory
-    factory.produce(experiment, directory, 0, 1)
+    factory.produce(experiment, directory)
     table = Table(title=f"Huber on dev materials after {options.samples} samples", box=None)
     for heading in ("batch", "", *(f"rate {rate:g}" for rate in options.rates)):
         table.add_column(heading, justify="right")
@@ -103,9 +104,9 @@ def read(experiment: Experiment, dataset: Dataset, split: str, samples: int | No
     entries = [e for e in manifest.present(experiment.data.directory, dataset.ids) if e.split == split]
     left = len(entries) if samples is None else samples
     for epoch in itertools.count():
-        share = data.epoch_share(entries, experiment.seed, epoch, 0, 1, min(left, len(entries)))
-        with closing(data.batches(dataset, share, experiment, epoch)) as batches:
-            yield from batches
+        share = epoch_share(entries, experiment.seed, epoch, 0, 1, min(left, len(entries)))
+        with closing(batches(dataset, share, experiment, epoch)) as pairs:
+            yield from pairs
         left -= len(share)
         if left <= 0:
             return

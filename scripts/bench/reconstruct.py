@@ -84,7 +84,7 @@ def random_weights(folder: Path) -> str:
         "from train.optimization import checkpoint; from train.experiment.experiment import load;"
         " e = load(Path('configs/quickstart.yaml'));"
         "f = Path(sys.argv[1]); v = build(e.network, seed=0).variables;"
-        "checkpoint.save(f / 'checkpoints', checkpoint.Progress(), v, e.network, keep=1);"
+        "checkpoint.save(f / 'checkpoints', checkpoint.TrainingPosition(), v, e.network, keep=1);"
         "(f / 'config.yaml').write_text(dump_yaml(e))"
     )
     subprocess.run([sys.executable, "-c", code, str(folder)], check=True, cwd=ROOT, stderr=subprocess.DEVNULL)

@@ -55,8 +55,8 @@ def no_space(rank):
 def signal_rank_1(rank, number=signal.SIGUSR1):
     whole = train.main.train_epoch
 
-    def train_epoch(*arguments):
-        for row in whole(*arguments):
+    def train_epoch(*arguments, **named):
+        for row in whole(*arguments, **named):
             yield row
             if (rank, row["step"]) == (1, 5):
                 os.kill(os.getpid(), number)
@@ -67,9 +67,9 @@ def signal_rank_1(rank, number=signal.SIGUSR1):
 def not_finite_on_rank_1(rank):
     whole = train.main.train_epoch
 
-    def train_epoch(step, batches, *rest):
+    def train_epoch(step, batches, *rest, **named):
         poisoned = ((x * float("nan") if rank else x, y) for x, y in batches)
-        yield from whole(step, poisoned, *rest)
+        yield from whole(step, poisoned, *rest, **named)
 
     train.main.train_epoch = train_epoch
 

@@ -13,7 +13,7 @@ import tensorflow as tf
 from two_ranks import digest, training
 
 from train.experiment.sections import Reduction
-from train.optimization.loop import make_step, train_epoch
+from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.optimizers import LarsAdam
 from train.ranks import grouping, reduction
 
@@ -63,7 +63,8 @@ def train(choice, seed, samples):
     reduction.broadcast_state(model, optimizer, waiting)
     step = make_step(model, optimizer, config, waiting)
     state = [*model.variables, *optimizer.variables]
-    rows = list(train_epoch(step, batches(samples), config, 0, 1, STEPS, reduction.size(), state))
+    plan = EpochPlan(epoch=0, first_step=1, steps=STEPS, ranks=reduction.size())
+    rows = list(train_epoch(step, batches(samples), config, plan, state=state))
     weights = [weight.numpy() for weight in model.trainable_variables]
     return weights, [row["huber"] for row in rows], optimizer.variables, waiting
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from train.measure.performance import MEASURED
+from train.measure.performance import NOT_REPRODUCIBLE
 
 CONFIG: dict[str, Any] = {
     "name": "tiny",
@@ -41,7 +41,7 @@ def rows(run_dir: Path) -> list[dict]:
 
 def numbers(run_dir: Path) -> list[dict]:
     """The rows without what is measured, and so never the same."""
-    return [{key: value for key, value in row.items() if key not in MEASURED} for row in rows(run_dir)]
+    return [{key: value for key, value in row.items() if key not in NOT_REPRODUCIBLE} for row in rows(run_dir)]
 
 
 def newest(run_dir: Path) -> tuple[str, dict[str, np.ndarray]]:

@@ -199,10 +199,11 @@ def test_two_ranks_do_the_whole_job_and_one_rank_goes_on_with_it(config):
 
 RANK_1_FAILS = """
 import os, sys
-from train import data, reduction
+from train.input import batches
+from train.ranks import reduction
 from train.__main__ import main
 from namsa.errors import WorkError
-whole = data.batches
+whole = batches.batches
 
 def cut(dataset, share, experiment, epoch, **more):
     for index, batch in enumerate(whole(dataset, share, experiment, epoch, **more)):
@@ -210,7 +211,7 @@ def cut(dataset, share, experiment, epoch, **more):
             raise WorkError("the disk is on fire")
         yield batch
 
-data.batches = cut
+batches.batches = cut
 config, missing = sys.argv[1:]
 if missing == "missing" and os.environ["HOROVOD_RANK"] == "1":
     config += ".none"

@@ -11,7 +11,8 @@ angle. The matrix depends on the microscope that the network is trained for. The
   and beyond) and the mean angle, which is the deflection of differential phase contrast.
 
 The guess 'dpc' is one more channel: the phase whose gradient is the deflection
-(`namsa.physics.virtual_detectors.integrated_centre_of_mass`), of the window of scan positions, continued by its mirror images.
+(`namsa.physics.virtual_detectors.integrated_centre_of_mass`), of the window of scan positions, continued by its mirror
+images.
 """
 
 from collections.abc import Iterable
@@ -95,7 +96,8 @@ def channel_count(channels: Channels | None, pixels: int) -> int:
     """Returns the number of channels of a detector of `pixels` pixels."""
     if channels is None:
         return pixels
-    return (pixels if channels.averages is None else channels.averages.shape[1]) + 2 * channels.deflection + channels.phase
+    averages = pixels if channels.averages is None else channels.averages.shape[1]
+    return averages + 2 * channels.deflection + channels.phase
 
 
 # ---- Matrices -------------------------------------------------------------------------------------------------------

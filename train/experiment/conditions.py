@@ -1,4 +1,4 @@
-"""What the training samples of an experiment are of: the conditions that data must meet for its network."""
+"""Experimental conditions of the training samples, which data must meet for the network."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,9 +12,17 @@ Pair = tuple[float, float]
 
 @dataclass(frozen=True)
 class Conditions:
-    """What the training samples are of; pairs are (y, x).
+    """Experimental conditions of the training samples. Pairs are (y, x).
 
-    first_edge: the detector's first pixels' outer edges, in pixels from the optic axis
+    Attributes:
+        energy_ev: Energy of the electrons, eV.
+        semiangle_mrad: Convergence semiangle of the probe, mrad.
+        scan_shape: Number of scan positions.
+        scan_step_angstrom: Distance of scan positions, Å.
+        detector_shape: Number of detector pixels.
+        pixel_mrad: Size of a detector pixel, mrad.
+        first_edge: Outer edges of the detector's first pixels, in pixels from the optic axis.
+        symmetric: Whether lens, tilts and detector allow the symmetries of `train.experiment.symmetries`.
     """
 
     energy_ev: float
@@ -28,19 +36,19 @@ class Conditions:
 
     @property
     def reach_mrad(self) -> float:
-        """The radius of the circle that the detector holds."""
+        """Radius of the largest circle around the optic axis that is inside the detector, mrad."""
         edges = zip(self.first_edge, self.detector_shape, self.pixel_mrad, strict=True)
         return min(min(-first, first + count) * pixel for first, count, pixel in edges)
 
 
 def conditions(config: SimulationConfig) -> Conditions:
-    """What `config`'s samples are of.
+    """Returns the conditions of the samples of `config`.
 
-    A cell is as large as the crystal needs: what depends on it (a scan that fills it, a detector without pixel_mrad)
-    is given for the smallest, `specimen.lateral_angstrom`.
+    The cell's size depends on the crystal. Values that depend on the cell (of a scan that fills it, of a detector
+    without pixel_mrad) are those of the smallest, `specimen.lateral_angstrom`.
     """
-    patterns = config.pattern_shape()
-    scan, detector = patterns[:2], patterns[2:]
+    shape = config.pattern_shape()
+    scan, detector = shape[:2], shape[2:]
     cell, microscope, camera = config.specimen.lateral_angstrom, config.microscope, config.detector
     step = config.scan.step_angstrom or (cell[0] / scan[0], cell[1] / scan[1])
     if camera and camera.pixel_mrad:
@@ -52,7 +60,7 @@ def conditions(config: SimulationConfig) -> Conditions:
         offset = (binning // 2 + 0.5) / binning
         edge = (-(detector[0] // 2) - offset, -(detector[1] // 2) - offset)
     round_lens = all(name.endswith("0") for name, value in microscope.aberrations.items() if value)
-    varied = config.variation.given() if config.variation else {}
+    varied = config.varied_quantities()
     tilted = any((*microscope.beam_tilt_mrad, *microscope.specimen_tilt_mrad)) or any("tilt" in name for name in varied)
     centred = all(-2 * first == count for first, count in zip(edge, detector, strict=True))
     return Conditions(
@@ -67,34 +75,34 @@ def conditions(config: SimulationConfig) -> Conditions:
     )
 
 
-def not_in_the_file(config: SimulationConfig, inputs: Inputs) -> str:
-    """One line about what a network was trained for and no data file says."""
+def describe_unchecked(config: SimulationConfig, inputs: Inputs) -> str:
+    """Returns one line about the conditions of the training that data files do not contain."""
     thickness = config.specimen.thickness_angstrom
-    electrons = dose(inputs)
-    noise = f"at {electrons} electrons a pattern" if electrons else "without noise"
+    electrons = describe_dose(inputs)
+    noise = f"at {electrons} electrons per pattern" if electrons else "without noise"
     others = {name: value for name, value in config.microscope.aberrations.items() if name != "C10" and value}
     lens = f", {others}" if others else ""
     return (
-        f"not in the file, so not checked: trained for thickness {span(thickness)} Å, "
-        f"defocus {span(defocus(config))} Å{lens}, {noise}"
+        f"not in the file, so not checked: trained for thickness {format_range(thickness)} Å, "
+        f"defocus {format_range(defocus_angstrom(config))} Å{lens}, {noise}"
     )
 
 
-def defocus(config: SimulationConfig) -> tuple[float, ...]:
-    """Of the entrance, in Å, underfocus positive: the one value, or those between which it varies."""
-    varied = config.variation.given() if config.variation else {}
+def defocus_angstrom(config: SimulationConfig) -> tuple[float, ...]:
+    """Returns the defocus at the entrance surface, Å, underfocus positive: one value, or the limits of its range."""
+    varied = config.varied_quantities()
     return varied.get("defocus_angstrom", (0.0 - config.microscope.aberrations.get("C10", 0.0),))
 
 
-def dose(inputs: Inputs) -> str | None:
-    """Electrons a pattern that a network was trained for, in words; None without noise."""
-    given = inputs.dose_electrons_per_pattern
-    if given is None:
+def describe_dose(inputs: Inputs) -> str | None:
+    """Returns the electrons per pattern that a network was trained for. `None` without noise."""
+    dose = inputs.dose_electrons_per_pattern
+    if dose is None:
         return None
-    return span(given if isinstance(given, tuple) else (given,))
+    return format_range(dose if isinstance(dose, tuple) else (dose,))
 
 
-def span(values: Sequence[float]) -> str:
-    """In words, from the least to the most."""
-    least, most = min(values), max(values)
-    return f"{least:g}" if least == most else f"{least:g} to {most:g}"
+def format_range(values: Sequence[float]) -> str:
+    """Returns the smallest and the largest of `values` as text, or one number if they are equal."""
+    smallest, largest = min(values), max(values)
+    return f"{smallest:g}" if smallest == largest else f"{smallest:g} to {largest:g}"

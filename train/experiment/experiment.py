@@ -1,4 +1,4 @@
-"""The whole experiment's configuration: the simulation's sections, the network's and the training's."""
+"""Configuration of an experiment: the sections of the simulation, the network and the training."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -8,30 +8,43 @@ from pydantic import model_validator
 from fcdensenet.config import NetworkConfig
 from namsa.config.loading import read_yaml, validate
 from namsa.config.simulation import SimulationConfig
-from train.experiment import channels
+from train.experiment.channels import Channels, channel_count, make_channels
 from train.experiment.conditions import conditions
 from train.experiment.sections import Training
-from train.experiment.symmetries import directed
+from train.experiment.symmetries import broken_by
 
 
 class Experiment(SimulationConfig):
-    """One experiment, from crystals to the report."""
+    """One experiment, from crystals to the report.
+
+    Attributes:
+        network: Section network.
+        training: Section training.
+    """
 
     network: NetworkConfig
     training: Training
 
     def sample_shapes(self) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
-        """Of a sample's patterns, (sy, sx, dy, dx), and of its density. Raises ValueError where they are not fixed."""
+        """Returns the shapes of a sample's patterns, `(sy, sx, dy, dx)`, and of its density, `(ty, tx)`.
+
+        Raises:
+            ValueError: If the configuration does not fix them.
+        """
         return self.pattern_shape(), self.network.input_shape[1:]
 
-    def channels(self) -> channels.Channels | None:
-        """What the network is given of a pattern. Raises ValueError where it does not fit; see `channels.channels`."""
-        return channels.channels(self.training.inputs, conditions(self))
+    def channels(self) -> Channels | None:
+        """Returns the network's input channels; see `train.experiment.channels.make_channels`.
+
+        Raises:
+            ValueError: If the channels do not fit the layout or the detector.
+        """
+        return make_channels(self.training.inputs, conditions(self))
 
     @model_validator(mode="after")
     def _noise_is_drawn_once(self) -> "Experiment":
         detector = self.detector.model_dump() if self.detector else {}
-        varied = self.variation.given() if self.variation else {}
+        varied = self.varied_quantities()
         for name in ("electrons_per_pattern", "dose_electrons_per_angstrom2"):
             if self.training.inputs.dose_electrons_per_pattern and (detector.get(name) or name in varied):
                 raise ValueError(
@@ -42,8 +55,8 @@ class Experiment(SimulationConfig):
 
     @model_validator(mode="after")
     def _augmented_samples_are_true(self) -> "Experiment":
-        microscope = self.microscope.model_dump() | (self.variation.given() if self.variation else {})
-        if self.training.inputs.augment and (reason := directed(microscope)):
+        microscope = self.microscope.model_dump() | self.varied_quantities()
+        if self.training.inputs.augment and (reason := broken_by(microscope)):
             raise ValueError(reason)
         return self
 
@@ -66,12 +79,12 @@ class Experiment(SimulationConfig):
         patterns = self.pattern_shape()
         scan, detector, layout = patterns[:2], patterns[2:], self.training.inputs.layout
         planes, image = (scan, detector) if layout == "detector" else (detector, scan)
-        wanted = (channels.count(self.channels(), planes[0] * planes[1]), *image)
-        if self.network.input_shape != wanted:
+        required = (channel_count(self.channels(), planes[0] * planes[1]), *image)
+        if self.network.input_shape != required:
             raise ValueError(
-                f"network.input_shape is {list(self.network.input_shape)}, but the data give {list(wanted)} "
-                f"({self.training.inputs.named()}, scan {list(scan)}, detector {list(detector)}): "
-                f"set it to {list(wanted)}"
+                f"network.input_shape is {list(self.network.input_shape)}, but the data give {list(required)} "
+                f"({self.training.inputs.channel_summary()}, scan {list(scan)}, detector {list(detector)}): "
+                f"set it to {list(required)}"
             )
         target = scan if self.target.at == "scan" else self.simulation.grid_shape
         if target != image:
@@ -83,5 +96,16 @@ class Experiment(SimulationConfig):
 
 
 def load(path: Path, overrides: Sequence[str] = ()) -> Experiment:
-    """The experiment at `path` after `section.key=value` overrides. Raises InputError that names every fault."""
+    """Loads an experiment.
+
+    Args:
+        path: YAML file.
+        overrides: `section.key=value`, applied to the file's values.
+
+    Returns:
+        The experiment.
+
+    Raises:
+        InputError: If the configuration is not valid; names every fault.
+    """
     return validate(Experiment, read_yaml(path, overrides), str(path))

@@ -1,12 +1,13 @@
 """The symmetries of a square, applied to a sample's patterns, scan and density alike.
 
-Turn or mirror a specimen about the beam's axis and its patterns turn or mirror with it, at probe positions and over a
-density that did too: one plane operation on scan, detector and density makes another true sample. That holds where
+If a specimen is rotated or mirrored about the beam axis, its patterns, its probe positions and its density are rotated
+or mirrored with it. One operation on the planes of scan, detector and density therefore makes another valid sample. The
+conditions are:
 
-- the lens is round (C10, C30, C50): the probe looks the same from all sides;
-- scan and density are mapped onto their own grids by a reflection at one and the same line, about which the periodic
-  cell may wrap, and the detector's by one at the optic axis;
-- for the exchange of y and x, both axes of all three planes have the same pixels.
+- The lens is round (C10, C30, C50), so that the probe is the same in all directions.
+- A reflection at one common line maps the grids of scan and density onto themselves, possibly by wrapping around the
+  periodic cell, and a reflection at the optic axis maps the detector's grid onto itself.
+- For the exchange of y and x, both axes of all three planes have the same pixels.
 
 A sample has 4 symmetries (mirrors of y and x) or 8 (with the exchange), numbered by bits: 1 mirrors y, 2 mirrors x, 4
 then exchanges them.
@@ -24,8 +25,14 @@ from namsa.errors import InputError
 _TOLERANCE = 1e-3  # of a pixel: a smaller shift is rounding
 
 
-class Axis(NamedTuple):
-    """`size` points at origin + i · step."""
+class GridAxis(NamedTuple):
+    """Points of one axis, at origin + i · step.
+
+    Attributes:
+        size: Number of points.
+        origin: Position of the first point.
+        step: Distance of points.
+    """
 
     size: int
     origin: float
@@ -33,16 +40,20 @@ class Axis(NamedTuple):
 
     @property
     def middle(self) -> float:
+        """Position half-way between the first and the last point."""
         return self.origin + (self.size - 1) * self.step / 2
 
-    def like(self, other: "Axis") -> bool:
+    def matches(self, other: "GridAxis") -> bool:
+        """Returns whether both axes have the same points, up to rounding."""
         near = _TOLERANCE * abs(self.step)
         return self.size == other.size and abs(self.origin - other.origin) < near and abs(self.step - other.step) < near
 
     def reflected(self, at: float, period: float) -> npt.NDArray[np.intp] | None:
-        """The index of each point's image under reflection at `at`, or None where a point has none.
+        """Returns the index of each point's image under a reflection, or `None` if a point has none.
 
-        Images outside wrap where the points fill the `period` evenly.
+        Args:
+            at: Position of the mirror.
+            period: Length of the periodic cell. Images outside wrap if the points fill it evenly.
         """
         first = 2 * (at - self.origin) / self.step
         indices = round(first) - np.arange(self.size)
@@ -55,7 +66,13 @@ class Axis(NamedTuple):
 
 
 class Mirrors(NamedTuple):
-    """What mirrors each plane along one axis: indices into the scan's, detector's and density's points."""
+    """A mirror along one axis, as indices into the points of each plane.
+
+    Attributes:
+        scan: `(sy,)` or `(sx,)`.
+        detector: `(dy,)` or `(dx,)`.
+        density: `(ty,)` or `(tx,)`.
+    """
 
     scan: npt.NDArray[np.intp]
     detector: npt.NDArray[np.intp]
@@ -63,7 +80,13 @@ class Mirrors(NamedTuple):
 
 
 class Symmetries(NamedTuple):
-    """A sample's mirrors of y and of x, and whether y and x may be exchanged."""
+    """The symmetries of a sample.
+
+    Attributes:
+        y: The mirror of y.
+        x: The mirror of x.
+        exchange: Whether y and x may be exchanged.
+    """
 
     y: Mirrors
     x: Mirrors
@@ -71,26 +94,39 @@ class Symmetries(NamedTuple):
 
     @property
     def order(self) -> int:
+        """Number of symmetries."""
         return 8 if self.exchange else 4
 
 
-def symmetries(provenance: dict[str, Any], detector: tuple[int, ...], density: tuple[int, ...]) -> Symmetries:
-    """The symmetries of a sample with patterns of shape `detector` and a target of shape `density`.
+def sample_symmetries(provenance: dict[str, Any], detector: tuple[int, ...], density: tuple[int, ...]) -> Symmetries:
+    """Finds the symmetries of a sample.
 
-    Raises InputError where it has none, naming the reason.
+    Args:
+        provenance: Of the sample.
+        detector: Shape of a pattern.
+        density: Shape of the density.
+
+    Returns:
+        The symmetries.
+
+    Raises:
+        InputError: If the sample has none; names the reason.
     """
-    if reason := directed(provenance):
+    if reason := broken_by(provenance):
         raise InputError(reason)
     axes = [_axes(provenance, detector, density, axis) for axis in (0, 1)]
     mirrors = [_mirrors(*axes[axis], provenance["extent_angstrom"][axis], "yx"[axis]) for axis in (0, 1)]
-    same = all(a.like(b) for a, b in zip(*axes, strict=True))
-    return Symmetries(mirrors[0], mirrors[1], same)
+    exchange = all(y.matches(x) for y, x in zip(*axes, strict=True))
+    return Symmetries(mirrors[0], mirrors[1], exchange)
 
 
-def directed(microscope: Mapping[str, Any]) -> str | None:
-    """Why no sample of a microscope with these values, which may be several a tilt, has symmetries; None where some do.
+def broken_by(microscope: Mapping[str, Any]) -> str | None:
+    """Returns why aberrations or tilts break the symmetries of all samples. `None` if they do not.
 
-    What the samples' grids allow besides is known when they are there: see `symmetries`.
+    Whether the grids of a sample allow symmetries is known when it exists; see `sample_symmetries`.
+
+    Args:
+        microscope: The values of the section microscope; a tilt may have several values.
     """
     lens = {name: value for name, value in microscope["aberrations"].items() if value and not name.endswith("0")}
     if lens:
@@ -103,18 +139,23 @@ _TILTS = ("beam_tilt_mrad", "specimen_tilt_mrad")
 _REMEDY = "set training.inputs.augment=false"
 
 
-def _axes(p: dict[str, Any], detector: tuple[int, ...], density: tuple[int, ...], axis: int) -> tuple[Axis, Axis, Axis]:
-    raster = np.asarray(p["positions_angstrom"], np.float64).reshape(*p["scan_shape"], 2)
+def _axes(
+    provenance: dict[str, Any], detector: tuple[int, ...], density: tuple[int, ...], axis: int
+) -> tuple[GridAxis, GridAxis, GridAxis]:
+    """Returns the y axis (0) or the x axis (1) of scan, detector and density."""
+    raster = np.asarray(provenance["positions_angstrom"], np.float64).reshape(*provenance["scan_shape"], 2)
     line = np.moveaxis(raster[..., axis], axis, 0)[:, 0]
-    step = float(line[1] - line[0]) if len(line) > 1 else float(p["extent_angstrom"][axis])
+    step = float(line[1] - line[0]) if len(line) > 1 else float(provenance["extent_angstrom"][axis])
+    density_step = provenance["density_sampling_angstrom"][axis] or step
     return (
-        Axis(len(line), float(line[0]), step),
-        Axis(detector[axis], p["detector_origin_mrad"][axis], p["detector_sampling_mrad"][axis]),
-        Axis(density[axis], p["density_origin_angstrom"][axis], p["density_sampling_angstrom"][axis] or step),
+        GridAxis(len(line), float(line[0]), step),
+        GridAxis(detector[axis], provenance["detector_origin_mrad"][axis], provenance["detector_sampling_mrad"][axis]),
+        GridAxis(density[axis], provenance["density_origin_angstrom"][axis], density_step),
     )
 
 
-def _mirrors(scan: Axis, detector: Axis, density: Axis, period: float, name: str) -> Mirrors:
+def _mirrors(scan: GridAxis, detector: GridAxis, density: GridAxis, period: float, name: str) -> Mirrors:
+    """Returns the mirror along the axis called `name`. Raises InputError if there is none."""
     pattern = detector.reflected(0.0, detector.size * detector.step)
     if pattern is None:
         raise InputError(f"the detector is not centred on the optic axis along {name}: {_REMEDY}")
@@ -129,25 +170,38 @@ def _mirrors(scan: Axis, detector: Axis, density: Axis, period: float, name: str
 
 
 def apply(
-    symmetry: int, of: Symmetries, patterns: npt.NDArray[Any], density: npt.NDArray[Any]
+    symmetry: int, symmetries: Symmetries, patterns: npt.NDArray[Any], density: npt.NDArray[Any]
 ) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-    """`patterns` (sy, sx, dy, dx) and `density` (ty, tx) under symmetry number `symmetry` of `of`."""
+    """Applies a symmetry to a sample.
+
+    Args:
+        symmetry: Number of the symmetry.
+        symmetries: Of the sample.
+        patterns: `(sy, sx, dy, dx)`.
+        density: `(ty, tx)`.
+
+    Returns:
+        Patterns and density under the symmetry.
+    """
     out = np.empty_like(patterns), np.empty_like(density)
-    place(symmetry, of, patterns, density, *out)
+    apply_into(symmetry, symmetries, patterns, density, *out)
     return out
 
 
-def place(
+def apply_into(
     symmetry: int,
-    of: Symmetries,
+    symmetries: Symmetries,
     patterns: npt.NDArray[Any],
     density: npt.NDArray[Any],
     patterns_out: npt.NDArray[Any],
     density_out: npt.NDArray[Any],
 ) -> None:
-    """As `apply`, into arrays of the same shapes: one pass, without the interpreter's lock where arrays are large."""
-    y = of.y if symmetry & 1 else None
-    x = of.x if symmetry & 2 else None
+    """Applies a symmetry as `apply` does, into given arrays of the same shapes.
+
+    It is one pass over the data, without the interpreter's lock if the arrays are large.
+    """
+    y = symmetries.y if symmetry & 1 else None
+    x = symmetries.x if symmetry & 2 else None
     if symmetry & 4:
         patterns_out, density_out = patterns_out.transpose(1, 0, 3, 2), density_out.T
     _mirror(patterns, (y and y.scan, x and x.scan, y and y.detector, x and x.detector), patterns_out)
@@ -155,14 +209,14 @@ def place(
 
 
 def _mirror(array: npt.NDArray[Any], mirrors: Sequence[npt.NDArray[np.intp] | None], out: npt.NDArray[Any]) -> None:
-    """array[mirrors[0]][:, mirrors[1]]... to `out`, in slices: they copy several times faster than lists of indices."""
-    for pieces in product(*(_pieces(indices) for indices in mirrors)):
-        to, of = zip(*pieces, strict=True)
-        np.copyto(out[to], array[of])
+    """Writes array[mirrors[0]][:, mirrors[1]]... to `out`, by slices, which copy several times faster than indices."""
+    for slices in product(*(_slices(indices) for indices in mirrors)):
+        target, source = zip(*slices, strict=True)
+        np.copyto(out[target], array[source])
 
 
-def _pieces(indices: npt.NDArray[np.intp] | None) -> list[tuple[slice, slice]]:
-    """Where to, and where from, for indices that fall from the first to 0 and, where they wrap, on from the last."""
+def _slices(indices: npt.NDArray[np.intp] | None) -> list[tuple[slice, slice]]:
+    """Returns (target, source) for indices that descend to 0 and, if they wrap, continue from the last."""
     if indices is None:
         return [(slice(None), slice(None))]
     first, size = int(indices[0]), len(indices)

@@ -39,7 +39,7 @@ def to_channels_graph(patterns: Tensor, scale: Tensor, channels: Channels, power
 
 
 def _integrate(deflection: Tensor, step: tuple[float, float], wavelength: float) -> Tensor:
-    """`namsa.physics.virtual_detectors.integrated_centre_of_mass` of each of `(n, sy, sx, 2)`, mrad, without periodicity."""
+    """`integrated_centre_of_mass` of `namsa.physics.virtual_detectors` of each `(sy, sx, 2)`, mrad, not periodic."""
     sy, sx = deflection.shape[1:3]
     gy, gx = (2e-3 * np.pi / wavelength * deflection[..., axis] for axis in (0, 1))
     gy, gx = (tf.concat([g, sign * g[:, ::-1]], axis=1) for g, sign in ((gy, -1), (gx, 1)))

@@ -1,4 +1,4 @@
-"""What a dose leaves of noiseless patterns: counted electrons, drawn anew for each sample and epoch."""
+"""Shot noise of noiseless patterns at a finite dose: counted electrons, drawn anew for each sample and epoch."""
 
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -11,51 +11,68 @@ from namsa.physics.backend import available_cores
 
 Dose = float | tuple[float, float]
 
-_DOSE, _COUNTS = 1, 2  # streams of random numbers beside that of the symmetries
-_PART = 2**20  # pixels that one generator counts: it sets the bits, so it never changes
+_DOSE, _COUNTS = 1, 2  # streams of random numbers, beside that of the symmetries
+_CHUNK = 2**20  # pixels per random generator: it determines the random numbers, so it never changes
 
 
-def electrons(dose: Dose, seed: int, epoch: int) -> float:
-    """Electrons a pattern for a sample of `seed` in `epoch`: `dose` itself, or evenly in its range's logarithm."""
+def draw_electrons(dose: Dose, seed: int, epoch: int) -> float:
+    """Returns the electrons per pattern of a sample.
+
+    Args:
+        dose: Electrons per pattern, or a range in which the logarithm is uniformly distributed.
+        seed: Of the sample.
+        epoch: Index of the epoch.
+    """
     low, high = dose if isinstance(dose, tuple) else (dose, dose)
     return float(low * (high / low) ** np.random.default_rng([seed, epoch, _DOSE]).random())
 
 
-def counted(stored: npt.NDArray[Any], scale: float, electrons: float, seed: int, epoch: int) -> npt.NDArray[np.float32]:
-    """Patterns as a beam of `electrons` a pattern leaves them, fractions of the beam; `stored` is these times `scale`.
+def count_electrons(
+    stored: npt.NDArray[Any], scale: float, electrons: float, seed: int, epoch: int
+) -> npt.NDArray[np.float32]:
+    """Draws patterns with shot noise.
 
-    Every pixel is an independent Poisson number of mean I · electrons, over `electrons`. NumPy draws one in 10 to 40
-    ns, by its mean, without the interpreter's lock; parts of 2^20 pixels are drawn side by side.
+    Every pixel is an independent Poisson number of mean I · electrons, divided by the electrons. NumPy draws one in 10
+    to 40 ns, depending on the mean, without the interpreter's lock. Chunks of 2^20 pixels are drawn in parallel.
+
+    Args:
+        stored: Patterns, fractions of the beam times `scale`; any shape.
+        scale: Factor of the stored patterns.
+        electrons: Per pattern.
+        seed: Of the sample.
+        epoch: Index of the epoch.
+
+    Returns:
+        Patterns in the same shape, fractions of the beam.
     """
     mean = np.float32(electrons / scale)
     patterns, noisy = stored.reshape(-1), np.empty(stored.size, np.float32)
 
-    def part(start: int) -> None:
-        piece = slice(start, start + _PART)
-        rng = np.random.default_rng([seed, epoch, _COUNTS, start // _PART])
-        np.divide(rng.poisson(patterns[piece] * mean), np.float32(electrons), out=noisy[piece], casting="same_kind")
+    def draw(start: int) -> None:
+        chunk = slice(start, start + _CHUNK)
+        rng = np.random.default_rng([seed, epoch, _COUNTS, start // _CHUNK])
+        np.divide(rng.poisson(patterns[chunk] * mean), np.float32(electrons), out=noisy[chunk], casting="same_kind")
 
-    starts = range(0, patterns.size, _PART)
+    starts = range(0, patterns.size, _CHUNK)
     if len(starts) == 1:
-        part(0)
+        draw(0)
     else:
         with ThreadPoolExecutor(available_cores()) as pool:
-            list(pool.map(part, starts))
+            list(pool.map(draw, starts))
     return noisy.reshape(stored.shape)
 
 
 def check_noiseless(provenance: dict[str, Any]) -> None:
-    """Raises InputError where a sample was simulated with noise: noise on noise is that of no dose."""
-    already = dose_of(provenance)
-    if already:
+    """Raises InputError if a sample was simulated with noise: the sum of two noises is the noise of no dose."""
+    if present := describe_dose(provenance):
         raise InputError(
-            f"the samples have the noise of {already} already, and noise drawn on top is that of no dose: unset "
+            f"the samples have the noise of {present} already, and noise drawn on top is that of no dose: unset "
             "training.inputs.dose_electrons_per_pattern, or simulate without noise"
         )
 
 
-def dose_of(provenance: dict[str, Any]) -> str | None:
-    """The dose that a sample's patterns were counted with, in words; None where they have no noise."""
+def describe_dose(provenance: dict[str, Any]) -> str | None:
+    """Returns the dose of a sample's noise, as `detector.key=value`. `None` for a sample without noise."""
     detector = provenance.get("detector") or {}
     for name in ("electrons_per_pattern", "dose_electrons_per_angstrom2"):
         if detector.get(name):

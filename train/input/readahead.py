@@ -1,7 +1,7 @@
-"""Work done ahead in threads, and memory that NumPy fills and TensorFlow reads in place.
+"""Work done ahead in threads, and memory that NumPy fills and TensorFlow reads without a copy.
 
-Fresh memory comes from the kernel page by page: filling it was measured at 3.4 GB/s, filling memory that has been used
-before at 12.7 GB/s. So a batch's memory is used again once its tensors are gone.
+The kernel provides fresh memory page by page: filling it was measured at 3.4 GB/s, filling memory that has been used
+before at 12.7 GB/s. A batch's memory is therefore used again when its tensors are gone.
 """
 
 import math
@@ -17,62 +17,68 @@ import tensorflow as tf
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
-_ALIGNMENT = 64  # what TensorFlow's kernels ask for; it ends the process on a shared tensor that has less
+_ALIGNMENT = 64  # bytes; TensorFlow's kernels require it and end the process on a shared tensor with less
 
 
-_Block = tuple[int, npt.NDArray[np.uint8]]  # the address of its first aligned byte, and what keeps it
+_Block = tuple[int, npt.NDArray[np.uint8]]  # the address of its first aligned byte, and the array that owns it
 
 
-class _Loan:
-    """What an array in a block of memory is based on: gives the block back when the array and all views are gone."""
+class _LentBlock:
+    """The base of an array in a block of memory. Returns the block when the array and all its views are gone."""
 
-    def __init__(self, block: _Block, to: list[_Block], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self._block, self._to = block, to
+    def __init__(self, block: _Block, free: list[_Block], shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
+        self._block, self._free = block, free
         self.__array_interface__ = {"version": 3, "data": (block[0], False), "shape": shape, "typestr": dtype.str}
 
     def __del__(self) -> None:
-        self._to.append(self._block)
+        self._free.append(self._block)
 
 
 class Buffers:
-    """Blocks of memory by their size. Several threads may take from it at once."""
+    """Blocks of memory that are used again, by size. Several threads may call it at once."""
 
     def __init__(self) -> None:
         self._free: defaultdict[int, list[_Block]] = defaultdict(list)
 
     def empty(self, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
-        """An array that is not initialised. Its memory is given out again when its views and tensors are gone."""
-        of = np.dtype(dtype)
-        size = math.prod(shape) * of.itemsize
+        """Returns an uninitialised array. Its memory is used again when its views and tensors are gone."""
+        element = np.dtype(dtype)
+        size = math.prod(shape) * element.itemsize
         free = self._free[size]
         try:
             block = free.pop()
         except IndexError:
             memory = np.empty(size + _ALIGNMENT, np.uint8)
             block = memory.ctypes.data + -memory.ctypes.data % _ALIGNMENT, memory
-        return np.asarray(_Loan(block, free, shape, of))
+        return np.asarray(_LentBlock(block, free, shape, element))
 
 
 def as_tensor(array: npt.NDArray[Any]) -> Any:
-    """A host's tensor on the memory of `array`, which must come from `Buffers` and not be written to any more."""
+    """Returns a host tensor on the memory of `array`, which must come from `Buffers` and not be changed any more."""
     return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
 
 
 def ahead(
     work: Callable[[Item], Result], items: Sequence[Item], threads: int, waiting: int
 ) -> Generator[Result, None, None]:
-    """work(item) of all `items` in their order, with at most `waiting` begun or done beyond the one in use.
+    """Yields work(item) of all `items` in their order, computed ahead in threads.
 
-    An error comes where its result would have. Closing it waits for what has begun.
+    An error is raised where its result would have been yielded. Closing the generator waits for work that has started.
+
+    Args:
+        work: The function, called in threads.
+        items: Its arguments.
+        threads: Number of threads.
+        waiting: Most results that are in progress or done beyond the one in use.
     """
-    pool: deque[Future[Result]] = deque()
+    futures: deque[Future[Result]] = deque()
     with ThreadPoolExecutor(threads, "read-ahead") as executor:
         try:
             for item in items:
-                pool.append(executor.submit(work, item))
-                if len(pool) == waiting:
-                    yield pool.popleft().result()
-            while pool:
-                yield pool.popleft().result()
+                futures.append(executor.submit(work, item))
+                if len(futures) == waiting:
+                    yield futures.popleft().result()
+            while futures:
+                yield futures.popleft().result()
         finally:
             executor.shutdown(cancel_futures=True)

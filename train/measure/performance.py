@@ -1,10 +1,11 @@
-"""What a run achieves: where its time goes, FLOP/s, samples/s, memory and energy.
+"""Performance of a run: where the time of a step goes, FLOP/s, samples/s, memory and energy.
 
-A step takes t_exec = t_comm + t_comp + t_misc, and a rank sustains FLOP / t_exec and peaks at FLOP / t_comp (Laanait et
-al. 2019, equations 1 to 3; FLOP are the convolutions', `fcdensenet.count`). Here t_comp is the forward and backward
-pass (compute_s of a row), t_comm what of the reductions it did not hide (comm_s), t_misc all else (misc_s), of which
-data_s is waiting for data. The paper's t_comp, from a profile, is the convolutions' alone: a step cannot tell them from
-what lies between, so that our peak is the lower; `scripts/bench/step.py` has the convolutions' share.
+A step takes t_exec = t_comm + t_comp + t_misc. A rank sustains FLOP / t_exec and peaks at FLOP / t_comp (Laanait et al.
+2019, equations 1 to 3; FLOP are those of the convolutions, see `fcdensenet.count`). Here t_comp is the forward and
+backward pass (compute_s of a row), t_comm the part of the reductions that it does not hide (comm_s), and t_misc the
+rest (misc_s), which includes the wait for data (data_s). The paper takes t_comp from a profile, of the convolutions
+alone. A step cannot tell the convolutions from the operations between them, so our peak is the lower one;
+`scripts/bench/step.py` measures the share of the convolutions.
 
 Rates are the median over time of the mean over ranks, with the central 68% (Kurth et al. 2018, section VI).
 """
@@ -15,84 +16,95 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-Row = dict[str, Any]
+from train.measure.results import PerformanceSummary, Spread, StepRow
+from train.ranks.protocol import Ranks
+
 Joules = Callable[[], float]
 
 RAPL = Path("/sys/class/powercap")
-TIMES = ("step_s", "compute_s", "comm_s", "misc_s", "data_s")
-MEASURED = frozenset((*TIMES, "samples_per_s", "flop_per_s", "memory_mib", "energy_j"))  # not the same twice
-
-
-class Ranks(Protocol):
-    """What is needed of the module `train.ranks.reduction`."""
-
-    def size(self) -> int: ...
-    def total(self, array: npt.NDArray[np.float64], /) -> npt.NDArray[np.float64]: ...
+# Keys of a row that differ between two equal runs because they are measured with clocks and meters.
+NOT_REPRODUCIBLE = frozenset(
+    ("step_s", "compute_s", "comm_s", "misc_s", "data_s", "samples_per_s", "flop_per_s", "memory_mib", "energy_j")
+)
 
 
 @dataclass
-class Account:
-    """Adds to each step's row what it cost, and sums up.
+class PerformanceAccount:
+    """Adds what a step cost to its row, and sums up all steps.
 
-    flop: of a rank's step; energy: joules so far of what this rank answers for, see `energy_meter`
+    Attributes:
+        flop: Of one step of one rank.
+        batch_size: Samples per step of one rank.
+        energy: Returns the energy so far, J, that this rank accounts for; see `energy_meter`. `None` without a meter.
+        times: step_s, compute_s, comm_s, misc_s and data_s of each step.
+        joules: Energy after each step, J.
     """
 
     flop: float
-    batch: int
+    batch_size: int
     energy: Joules | None = None
-    steps: list[list[float]] = field(default_factory=list)
+    times: list[tuple[float, float, float, float, float]] = field(default_factory=list)
     joules: list[float] = field(default_factory=list)
 
-    def step(self, row: Row) -> Row:
-        """`row` with flop_per_s (a rank's), memory_mib (the most so far, on the host) and, where known, energy_j."""
-        self.steps.append([row[name] for name in TIMES])
-        added: Row = {"flop_per_s": self.flop / row["step_s"], "memory_mib": peak_memory_mib()}
+    def add(self, row: StepRow) -> StepRow:
+        """Records a step.
+
+        Args:
+            row: Of the step.
+
+        Returns:
+            The row with flop_per_s, memory_mib and, with a meter, energy_j.
+        """
+        self.times.append((row["step_s"], row["compute_s"], row["comm_s"], row["misc_s"], row["data_s"]))
+        extended: StepRow = {**row, "flop_per_s": self.flop / row["step_s"], "memory_mib": peak_memory_mib()}
         if self.energy:
             self.joules.append(self.energy())
-            added["energy_j"] = self.joules[-1] - (self.joules[-2] if len(self.joules) > 1 else 0.0)
-        return row | added
+            extended["energy_j"] = self.joules[-1] - (self.joules[-2] if len(self.joules) > 1 else 0.0)
+        return extended
 
-    def summary(self, ranks: Ranks) -> Row:
-        """The job's numbers, the same on every rank; all must call it. Empty where fewer than two steps were taken.
+    def summary(self, ranks: Ranks) -> PerformanceSummary:
+        """Returns the performance of the job, the same on every rank. Collective.
 
-        The first step, which builds the graph, is left out. FLOP/s and energy are of all ranks, times of their mean.
+        The first step, which builds the graph, is left out. FLOP/s and energy are those of all ranks together, times
+        are means over the ranks. The summary is empty if fewer than two steps were taken.
         """
-        times = np.array(self.steps[1:], np.float64)
+        times = np.array(self.times[1:], np.float64)
         if not len(times):
             return {}
         number = ranks.size()
-        means = dict(zip(TIMES, (ranks.total(times) / number).T, strict=True))
-        rates = ranks.total(self.batch / times[:, 0])
+        means = (ranks.total(times) / number).T
+        rates = ranks.total(self.batch_size / times[:, 0])
         energy = float(ranks.total(np.array(self.joules[-1] if self.joules else 0.0)))
-        medians = {name: float(np.median(column)) for name, column in means.items()}
-        return {
+        step_s, compute_s, comm_s, misc_s, data_s = (float(np.median(column)) for column in means)
+        summary: PerformanceSummary = {
             "steps": len(times) + 1,
             "samples_per_s": spread(rates),
-            "step_s": spread(means["step_s"]),
-            "t_comp_s": medians["compute_s"],
-            "t_comm_s": medians["comm_s"],
-            "t_misc_s": medians["misc_s"],
-            "waiting_for_data_s": medians["data_s"],
-            "sustained_flop_per_s": number * self.flop / medians["step_s"],
-            "peak_flop_per_s": number * self.flop / medians["compute_s"],
-            "memory_mib_of_a_rank": peak_memory_mib(),
-            **({"energy_j": energy} if energy else {}),
+            "step_s": spread(means[0]),
+            "t_comp_s": compute_s,
+            "t_comm_s": comm_s,
+            "t_misc_s": misc_s,
+            "waiting_for_data_s": data_s,
+            "sustained_flop_per_s": number * self.flop / step_s,
+            "peak_flop_per_s": number * self.flop / compute_s,
+            "memory_mib_per_rank": peak_memory_mib(),
         }
+        if energy:
+            summary["energy_j"] = energy
+        return summary
 
 
-def spread(values: npt.NDArray[np.float64]) -> Row:
-    """The median and the bounds of the central 68%."""
+def spread(values: npt.NDArray[np.float64]) -> Spread:
+    """Returns the median and the bounds of the central 68%."""
     low, median, high = np.quantile(values, (0.16, 0.5, 0.84)).tolist()
     return {"median": median, "low": low, "high": high}
 
 
 def peak_memory_mib() -> float:
-    """The most memory that this process has had on the host."""
+    """Returns the peak memory of this process on the host so far, MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
@@ -100,25 +112,31 @@ def peak_memory_mib() -> float:
 
 
 def energy_meter(local_rank: int, rapl: Path = RAPL) -> Joules | None:
-    """Joules since now of this rank's GPU (NVML) and, on a node's first rank, of the node's processors (RAPL).
+    """Returns a meter of the energy of this rank's GPU (NVML) and, on a node's first rank, of its processors (RAPL).
 
-    None where this machine tells neither.
+    Args:
+        local_rank: Number of this rank on its node.
+        rapl: The folder of the kernel's power counters.
+
+    Returns:
+        A function that returns the energy since now, J. `None` if this machine has no readable counter.
     """
-    meters = [meter for meter in (_gpu(local_rank), *(_packages(rapl) if local_rank == 0 else [])) if meter]
+    meters = [meter for meter in (_gpu_meter(local_rank), *(_cpu_meters(rapl) if local_rank == 0 else [])) if meter]
     return (lambda: sum(meter() for meter in meters)) if meters else None
 
 
-def _packages(rapl: Path) -> list[Joules]:
-    """One meter for each processor package; its counter starts again at its range."""
+def _cpu_meters(rapl: Path) -> list[Joules]:
+    """Returns one meter for each processor package. Its counter wraps at its range."""
     meters = []
     for domain in sorted(rapl.glob("intel-rapl:?")):
         with suppress(OSError, ValueError):  # only root may read it on many machines
-            whole = int((domain / "max_energy_range_uj").read_text())
-            meters.append(counter(lambda path=domain / "energy_uj": int(path.read_text()), whole, 1e-6))  # type: ignore[misc]
+            wrap = int((domain / "max_energy_range_uj").read_text())
+            meters.append(counter(lambda path=domain / "energy_uj": int(path.read_text()), wrap, 1e-6))  # type: ignore[misc]
     return meters
 
 
-def _gpu(local_rank: int) -> Joules | None:
+def _gpu_meter(local_rank: int) -> Joules | None:
+    """Returns the meter of this rank's GPU, if there is one."""
     try:
         import pynvml
 
@@ -130,19 +148,28 @@ def _gpu(local_rank: int) -> Joules | None:
             pynvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else pynvml.nvmlDeviceGetHandleByUUID(name)
         )
         return counter(lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle), 2**64, 1e-3)
-    except Exception:  # no library, no driver, no GPU, or one that does not tell: each has an error of its own
+    except Exception:  # no library, no driver, no GPU, or one without a counter: each raises an error of its own
         return None
 
 
-def counter(read: Callable[[], int], whole: int, unit: float) -> Joules:
-    """Joules since now, from a counter in `unit` J that starts again at `whole`, and is read more often than that."""
+def counter(read: Callable[[], int], wrap: int, unit: float) -> Joules:
+    """Returns a meter from a counter that wraps. It must be read more often than the counter wraps.
+
+    Args:
+        read: Returns the counter.
+        wrap: Value at which the counter starts again at 0.
+        unit: Of the counter, J.
+
+    Returns:
+        A function that returns the energy since now, J.
+    """
     last, total = read(), 0
 
     def joules() -> float:
         nonlocal last, total
-        now = read()
-        total += (now - last) % whole
-        last = now
+        current = read()
+        total += (current - last) % wrap
+        last = current
         return total * unit
 
     return joules

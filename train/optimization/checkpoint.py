@@ -1,10 +1,10 @@
-"""A training job's state in one file of arrays, written whole or not at all.
+"""Checkpoints: the state of a training job in one file of arrays, written completely or not at all.
 
 `checkpoints/step-000001234.npz` holds every variable of the network and of the optimizer (moments, counters, loss
-scale, the seeds of dropout), in order, and a JSON header: format, step, epoch (the next to train or to go on with),
+scale, the seeds of dropout), in order, and a JSON header: format, step, epoch (the next to train or to continue),
 samples taken of that epoch, the number of ranks, the network's configuration, the variables' names and an xxh3 digest
-of the arrays. Rates, deltas, orders and symmetries follow from these. No pickles. Files appear by renaming, after
-their bytes are on disk.
+of the arrays. Rates, deltas, orders and symmetries follow from these. There are no pickles. Files are renamed to their
+name after their bytes are on disk.
 """
 
 import json
@@ -28,18 +28,19 @@ from train.experiment.sections import Checkpoints
 FORMAT = "train-checkpoint-2"
 READABLE = ("train-checkpoint-1", FORMAT)  # the first knew whole epochs only
 
-BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)  # what reading raises
+BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)  # what `read` raises for a broken file
 
 
 @dataclass(frozen=True)
-class Progress:
-    """How far a job has come.
+class TrainingPosition:
+    """How far a job has come. The names are the keys of a checkpoint's header.
 
-    step: steps taken
-    epoch: whole epochs among them
-    taken: samples of the next epoch's common order that have been trained on since (of each node's own order, where
-        nodes hold different samples)
-    ranks: that took the last step; 0 before the first
+    Attributes:
+        step: Steps taken.
+        epoch: Whole epochs taken.
+        taken: Samples of the next epoch's common order that have been trained on since (of each node's own order, if
+            nodes hold different samples).
+        ranks: Number of ranks that took the last step; 0 before the first.
     """
 
     step: int = 0
@@ -48,52 +49,84 @@ class Progress:
     ranks: int = 0
 
 
-class Due:
-    """When a checkpoint is due. Seconds are this process's own: rank 0 alone asks, for rank 0 alone writes."""
+class CheckpointSchedule:
+    """When a checkpoint is due. Times are of this process: only rank 0, which writes them, asks."""
 
     def __init__(self, config: Checkpoints) -> None:
         self.config, self.last = config, time.monotonic()
 
-    def within(self, progress: Progress) -> bool:
-        """Whether one is due after a step within an epoch."""
+    def due_within_epoch(self, position: TrainingPosition) -> bool:
+        """Returns whether a checkpoint is due after a step within an epoch."""
         steps, seconds = self.config.every_steps, self.config.every_seconds
         late = seconds is not None and time.monotonic() - self.last >= seconds
-        return late or (steps is not None and progress.step % steps == 0)
+        return late or (steps is not None and position.step % steps == 0)
 
-    def after(self, progress: Progress) -> bool:
-        """Whether one is due after a whole epoch."""
-        return progress.epoch % self.config.every_epochs == 0 or self.within(progress)
+    def due_after_epoch(self, position: TrainingPosition) -> bool:
+        """Returns whether a checkpoint is due after a whole epoch."""
+        return position.epoch % self.config.every_epochs == 0 or self.due_within_epoch(position)
 
-    def done(self) -> None:
+    def record_written(self) -> None:
+        """Counts `every_seconds` from now on."""
         self.last = time.monotonic()
 
 
 def save(
-    directory: Path, progress: Progress, variables: Sequence[keras.Variable], network: NetworkConfig, keep: int
+    directory: Path,
+    position: TrainingPosition,
+    variables: Sequence[keras.Variable],
+    network: NetworkConfig,
+    keep: int,
 ) -> Path:
-    """Writes the checkpoint of `progress` and removes all but the newest `keep`. Raises WorkError where it cannot."""
-    path = directory / f"step-{progress.step:09d}.npz"
+    """Writes a checkpoint and removes all but the newest.
+
+    Args:
+        directory: The folder of the checkpoints.
+        position: How far the job has come.
+        variables: Of the network and the optimizer.
+        network: The network's configuration.
+        keep: Number of checkpoints to keep.
+
+    Returns:
+        The file.
+
+    Raises:
+        WorkError: If it cannot be written.
+    """
+    path = directory / f"step-{position.step:09d}.npz"
     try:
         make_folder(directory)
-        for left_over in directory.glob(".step-*"):  # of a job that was killed
-            left_over.unlink()
-        facts = {**asdict(progress), "network": network.model_dump(mode="json")}
+        for partial in directory.glob(".step-*"):  # of a job that was killed
+            partial.unlink()
+        facts = {**asdict(position), "network": network.model_dump(mode="json")}
         with open_atomic(path) as file:
             write(file, facts, [variable.path for variable in variables], list(map(np.asarray, variables)))
         prune(directory, keep)
     except (OSError, WorkError) as error:
-        before = next((older.name for older in newest_first([directory])), "none")
-        raise WorkError(f"{error} (the newest before it: {before})") from None
+        newest = next((older.name for older in newest_first([directory])), "none")
+        raise WorkError(f"{error} (the newest before it: {newest})") from None
     return path
 
 
-def restore(places: Sequence[Path], variables: Sequence[keras.Variable], network: NetworkConfig) -> Progress:
-    """Sets `variables` from the newest whole checkpoint in `places`; where there is none they stay as they are.
+def restore(
+    directories: Sequence[Path], variables: Sequence[keras.Variable], network: NetworkConfig
+) -> TrainingPosition:
+    """Sets `variables` from the newest checkpoint that is not broken. Without a checkpoint they stay as they are.
 
-    A broken file is passed over for the one before, with a warning on stderr. Raises InputError where the checkpoint
-    is of another network or optimizer, and names the first difference; WorkError where every file is broken.
+    A broken file is skipped for the one before, with a warning on stderr.
+
+    Args:
+        directories: Folders of checkpoints.
+        variables: Of the network and the optimizer.
+        network: The network's configuration.
+
+    Returns:
+        How far the job has come.
+
+    Raises:
+        InputError: If the checkpoint is of another network or optimizer; names the first difference.
+        WorkError: If every file is broken.
     """
-    paths = newest_first(places)
+    paths = newest_first(directories)
     for path in paths:
         try:
             header, arrays = read(path)
@@ -103,26 +136,27 @@ def restore(places: Sequence[Path], variables: Sequence[keras.Variable], network
         _check_fits(path, header, arrays, variables, network)
         for variable, array in zip(variables, arrays, strict=True):
             variable.assign(array)
-        return Progress(**{field.name: header.get(field.name, 0) for field in fields(Progress)})
+        return TrainingPosition(**{field.name: header.get(field.name, 0) for field in fields(TrainingPosition)})
     if paths:
-        where = " and ".join(map(str, places))
+        where = " and ".join(map(str, directories))
         raise WorkError(f"every checkpoint in {where} is broken: remove them to start anew")
-    return Progress()
+    return TrainingPosition()
 
 
-def newest_first(places: Sequence[Path]) -> list[Path]:
-    """The checkpoints in all `places`; of one that several hold, the first place's comes first."""
-    paths = [path for place in places for path in place.glob("step-*.npz")]
+def newest_first(directories: Sequence[Path]) -> list[Path]:
+    """Returns the checkpoints in all `directories`. Of equal names, that in the first directory comes first."""
+    paths = [path for directory in directories for path in directory.glob("step-*.npz")]
     return sorted(paths, key=lambda path: path.name, reverse=True)
 
 
 def prune(directory: Path, keep: int) -> None:
-    """Removes all but the newest `keep`."""
+    """Removes all checkpoints but the newest `keep`."""
     for old in newest_first([directory])[keep:]:
         old.unlink()
 
 
 def _digest(arrays: Sequence[np.ndarray]) -> str:
+    """Returns the xxh3 digest of types, shapes and bytes."""
     digest = xxhash.xxh3_128()
     for array in arrays:
         digest.update(f"{array.dtype.str}{array.shape}".encode())
@@ -131,14 +165,21 @@ def _digest(arrays: Sequence[np.ndarray]) -> str:
 
 
 def write(file: BinaryIO, facts: Mapping[str, Any], names: Sequence[str], arrays: Sequence[np.ndarray]) -> None:
-    """The format itself: `facts` for the header, and the arrays with their variables' names."""
+    """Writes a checkpoint in its file format.
+
+    Args:
+        file: An open file.
+        facts: For the header; JSON types.
+        names: Names of the variables.
+        arrays: Their values.
+    """
     header = {"format": FORMAT, **facts, "variables": list(names), "digest": _digest(arrays)}
     numbered = {f"{index:05d}": array for index, array in enumerate(arrays)}
     np.savez(file, header=np.frombuffer(json.dumps(header).encode(), np.uint8), **numbered)
 
 
 def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """A checkpoint's header and arrays. Raises one of `BROKEN` where it is."""
+    """Returns a checkpoint's header and arrays. Raises one of `BROKEN` if the file is broken."""
     with np.load(path, allow_pickle=False) as file:
         header = json.loads(file["header"].tobytes())
         if header["format"] not in READABLE:
@@ -156,19 +197,25 @@ def _check_fits(
     variables: Sequence[keras.Variable],
     network: NetworkConfig,
 ) -> None:
+    """Raises InputError if a checkpoint is not of `network` and `variables`."""
     remedy = "use another --run-dir, or the configuration this run was started with"
-    for key, now in network.model_dump(mode="json").items():
-        if (then := header["network"].get(key)) != now:
-            raise InputError(f"{path} is of a network with {key} {then}, the configuration says {now}: {remedy}")
-    then_all = [(name, array.shape, array.dtype.name) for name, array in zip(header["variables"], arrays, strict=True)]
-    now_all = [(variable.path, tuple(variable.shape), variable.dtype) for variable in variables]
-    for then, now in zip(then_all, now_all, strict=False):
-        if then != now:
-            raise InputError(f"{path} holds {_text(then)} where the job has {_text(now)}: {remedy}")
-    if len(then_all) != len(now_all):
-        raise InputError(f"{path} holds {len(then_all)} variables, the job has {len(now_all)}: {remedy}")
+    for key, configured in network.model_dump(mode="json").items():
+        if (stored := header["network"].get(key)) != configured:
+            raise InputError(
+                f"{path} is of a network with {key} {stored}, the configuration says {configured}: {remedy}"
+            )
+    stored_all = [
+        (name, array.shape, array.dtype.name) for name, array in zip(header["variables"], arrays, strict=True)
+    ]
+    expected_all = [(variable.path, tuple(variable.shape), variable.dtype) for variable in variables]
+    for stored, expected in zip(stored_all, expected_all, strict=False):
+        if stored != expected:
+            raise InputError(f"{path} holds {_describe(stored)} where the job has {_describe(expected)}: {remedy}")
+    if len(stored_all) != len(expected_all):
+        raise InputError(f"{path} holds {len(stored_all)} variables, the job has {len(expected_all)}: {remedy}")
 
 
-def _text(variable: tuple[str, tuple[int, ...], str]) -> str:
+def _describe(variable: tuple[str, tuple[int, ...], str]) -> str:
+    """Returns a variable's name, type and shape."""
     name, shape, dtype = variable
     return f"{name} {dtype}{list(shape)}"

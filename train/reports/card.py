@@ -1,32 +1,49 @@
-"""A model's card: what it is for, what it was trained on, how good it is and where not, from measured facts alone."""
+"""The model card: what a network is for, what it was trained on, how good it is and where its limits are.
+
+Every statement follows from the configuration or from measured facts.
+"""
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any
 
+from namsa.dataset.strata import Strata
 from namsa.text import duration, plural
-from train.experiment.conditions import conditions, defocus, dose, span
+from train.experiment.conditions import conditions, defocus_angstrom, describe_dose, format_range
 from train.experiment.experiment import Experiment
+from train.measure.results import RunFacts
+from train.reports.results import Calibration, CardFacts, ComparedScores, Evaluation, MetricName, WeightsFacts
 
-Facts = Mapping[str, Any]
+DIGITS = {"mae": 2}  # of scores; 3 for the others
 
 
-def card(name: str, experiment: Experiment, facts: Facts) -> str:
-    """Markdown. facts: what `pack` gathers: evaluation, calibration, training_s, strata, weights, doses."""
+def card(name: str, experiment: Experiment, facts: CardFacts) -> str:
+    """Returns a model card as Markdown.
+
+    Args:
+        name: Name of the model.
+        experiment: Configuration of the run.
+        facts: Measured facts.
+    """
     sections = (
-        _for_what(name, experiment),
-        _numbers(facts["evaluation"]),
-        _doses(facts),
-        _uncertainty(facts["calibration"]),
+        _purpose(name, experiment),
+        _scores(facts.evaluation),
+        _scores_by_dose(facts),
+        _uncertainty(facts.calibration),
         _limits(experiment, facts),
-        _data(experiment, facts["strata"]),
+        _data(experiment, facts.strata),
         _training(experiment, facts),
     )
     return "\n\n".join("\n".join(lines) for lines in sections) + "\n"
 
 
-def _for_what(name: str, experiment: Experiment) -> Iterator[str]:
-    at = conditions(experiment)
+# ---- Sections -------------------------------------------------------------------------------------------------------
+
+
+def _purpose(name: str, experiment: Experiment) -> Iterator[str]:
+    """What the network does, and the data that it takes."""
+    trained = conditions(experiment)
     others = {key: value for key, value in experiment.microscope.aberrations.items() if key != "C10" and value}
+    thickness = format_range(experiment.specimen.thickness_angstrom)
+    defocus = format_range(defocus_angstrom(experiment))
     yield f"# {name}"
     yield ""
     yield "From 4D-STEM patterns to the projected electron density of a crystalline specimen, in e/Å²."
@@ -36,159 +53,167 @@ def _for_what(name: str, experiment: Experiment) -> Iterator[str]:
     yield from _table(
         ("", "trained for", "`reconstruct` accepts"),
         [
-            ("energy", f"{at.energy_ev / 1e3:g} keV", "± 2 %"),
-            ("convergence semiangle", f"{at.semiangle_mrad:g} mrad", "± 5 %"),
-            ("scan step", f"{_pair(at.scan_step_angstrom)} Å", "up to twice that; resampled"),
+            ("energy", f"{trained.energy_ev / 1e3:g} keV", "± 2 %"),
+            ("convergence semiangle", f"{trained.semiangle_mrad:g} mrad", "± 5 %"),
+            ("scan step", f"{_pair(trained.scan_step_angstrom)} Å", "up to twice that; resampled"),
             (
                 "detector",
-                f"{_times(at.detector_shape)} pixels of {_pair(at.pixel_mrad)} mrad",
-                f"pixels up to twice that; must reach {at.reach_mrad:g} mrad",
+                f"{_times(trained.detector_shape)} pixels of {_pair(trained.pixel_mrad)} mrad",
+                f"pixels up to twice that; must reach {trained.reach_mrad:g} mrad",
             ),
-            ("window", f"{_times(at.scan_shape)} positions", "any scan, in overlapping windows"),
-            ("thickness", f"{span(experiment.specimen.thickness_angstrom)} Å", "not checked: no file says it"),
-            ("defocus, underfocus > 0, of the entrance", f"{span(defocus(experiment))} Å", "not checked"),
+            ("window", f"{_times(trained.scan_shape)} positions", "any scan, in overlapping windows"),
+            ("thickness", f"{thickness} Å", "not checked: not in data files"),
+            ("defocus at the entrance, underfocus > 0", f"{defocus} Å", "not checked"),
             ("other aberrations, Å", str(others or "none"), "not checked"),
-            ("dose, electrons a pattern", dose(experiment.training.inputs) or "noiseless", "not checked"),
+            ("dose, electrons per pattern", describe_dose(experiment.training.inputs) or "noiseless", "not checked"),
         ],
     )
 
 
-def _numbers(evaluation: Facts) -> Iterator[str]:
+def _scores(evaluation: Evaluation) -> Iterator[str]:
+    """Scores on held-out samples, by thickness."""
     split = evaluation["split"]
     held_out = [row for row in evaluation["samples"] if row["split"] == split]
     materials = len({row["material"] for row in held_out})
-    yield f"## On materials it never saw ({split} split, noiseless)"
+    yield f"## Scores on materials that training never saw ({split} split, noiseless)"
     yield ""
     yield (
-        f"{plural(len(held_out), 'sample')} of {plural(materials, 'material')}; in brackets the mean image of the "
-        "training samples, which has looked at nothing. One pass of the network."
+        f"{plural(len(held_out), 'sample')} of {plural(materials, 'material')}, one pass of the network. In brackets: "
+        "the mean image of the training samples, which does not depend on the patterns."
     )
     yield ""
-    rows = [(f"{row['wanted_thickness_angstrom']:g}", row["samples"], row) for row in evaluation["by_thickness"]]
+    rows: list[tuple[str, int, ComparedScores]] = [
+        (f"{row['wanted_thickness_angstrom']:g}", row["samples"], row) for row in evaluation["by_thickness"]
+    ]
     rows.append(("all", len(held_out), {**evaluation["mean"], "mean_predictor": evaluation["mean_predictor"]}))
+    metrics: tuple[MetricName, ...] = ("ssim", "pearson", "mae", "r_factor")
     yield from _table(
         ("thickness, Å", "samples", "SSIM", "Pearson", "MAE, e/Å²", "R"),
         [
-            (thickness, str(count), *(_beside(row, key) for key in ("ssim", "pearson", "mae", "r_factor")))
-            for thickness, count, row in rows
+            (thickness, str(count), *(_with_mean_image(scores, metric) for metric in metrics))
+            for thickness, count, scores in rows
         ],
     )
     yield ""
-    known = sorted(row["ssim"] for row in held_out if row["ssim"] is not None)
-    if known:
-        low, middle, high = (known[round(part * (len(known) - 1))] for part in (0.1, 0.5, 0.9))
-        yield f"SSIM of a tenth of the samples is below {low:.3f}, of half {middle:.3f}, of nine tenths {high:.3f}."
-    worst = sorted((row for row in held_out if row["ssim"] is not None), key=lambda row: row["ssim"])[:3]
-    yield "The worst: " + "; ".join(
-        f"{row['material']} {row['zone_axis']}, {row['thickness_angstrom']:.0f} Å: {row['ssim']:.3f}" for row in worst
+    ranked = sorted(((row["ssim"], row) for row in held_out if row["ssim"] is not None), key=lambda pair: pair[0])
+    if ranked:
+        low, median, high = (ranked[round(part * (len(ranked) - 1))][0] for part in (0.1, 0.5, 0.9))
+        yield (
+            f"The SSIM is below {low:.3f} for a tenth of the samples, below {median:.3f} for half of them and below "
+            f"{high:.3f} for nine tenths."
+        )
+    yield "The worst samples: " + "; ".join(
+        f"{row['material']} {row['zone_axis']}, {row['thickness_angstrom']:.0f} Å: {ssim:.3f}"
+        for ssim, row in ranked[:3]
     )
 
 
-def _doses(facts: Facts) -> Iterator[str]:
-    rows = facts["doses"]
-    thicknesses = sorted({row["thickness_angstrom"] for row in rows})
-    found = {(row["electrons"], row["thickness_angstrom"]): row for row in rows}
-    of = sum(row["samples"] for row in rows if row["electrons"] is None)
-    yield "## By dose"
+def _scores_by_dose(facts: CardFacts) -> Iterator[str]:
+    """Scores with counting noise."""
+    thicknesses = sorted({row["thickness_angstrom"] for row in facts.doses})
+    row_of = {(row["electrons"], row["thickness_angstrom"]): row for row in facts.doses}
+    samples = sum(row["samples"] for row in facts.doses if row["electrons"] is None)
+    yield "## Scores by dose"
     yield ""
     yield (
-        f"Of {plural(of, 'held-out sample')}, the mean of {facts['calibration']['method']}, which is what "
-        "`reconstruct` gives: SSIM, and in brackets MAE in e/Å²."
+        f"{plural(samples, 'held-out sample')}, the mean of {facts.calibration['method']}, as `reconstruct` computes "
+        "it. SSIM, and in brackets MAE in e/Å²."
     )
     yield ""
     yield from _table(
-        ("electrons a pattern", *(f"{thickness:g} Å" for thickness in thicknesses)),
+        ("electrons per pattern", *(f"{thickness:g} Å" for thickness in thicknesses)),
         [
             (
-                "noiseless" if dose is None else f"{dose:g}",
-                *(f"{_number(row['ssim'])} ({row['mae']:.2f})" for row in (found[dose, t] for t in thicknesses)),
+                "noiseless" if electrons is None else f"{electrons:g}",
+                *(f"{_number(row['ssim'])} ({row['mae']:.2f})" for row in (row_of[electrons, t] for t in thicknesses)),
             )
-            for dose in dict.fromkeys(row["electrons"] for row in rows)
+            for electrons in dict.fromkeys(row["electrons"] for row in facts.doses)
         ],
     )
 
 
-def _uncertainty(found: Facts) -> Iterator[str]:
+def _uncertainty(calibration: Calibration) -> Iterator[str]:
+    """How the uncertainty was calibrated, and what it covers."""
     yield "## Uncertainty"
     yield ""
     text = (
-        f"One standard deviation is {found['scale']:.3g} times the spread of {found['method']}. The factor was chosen "
-        f"so that {found['coverage_68']:.1%} of the dev pixels' errors lie within it "
-        f"({plural(found['samples'], 'sample')}; within twice that {found['coverage_95']:.1%})"
+        f"One standard deviation is {calibration['scale']:.3g} times the spread of {calibration['method']}. The factor "
+        f"was chosen on {plural(calibration['samples'], 'sample')} of the dev split, so that the errors of "
+        f"{calibration['coverage_68']:.1%} of the pixels are within one standard deviation; "
+        f"{calibration['coverage_95']:.1%} are within two"
     )
-    if test := found.get("test"):
-        text += f"; of the test pixels it is {test['coverage_68']:.1%}, and {test['coverage_95']:.1%} within twice that"
-    yield text + ". It holds in the mean over pixels; of no pixel is its own coverage known."
+    if test := calibration.get("test"):
+        text += f". On the test split, it is {test['coverage_68']:.1%} and {test['coverage_95']:.1%}"
+    yield text + ". These are means over pixels: the coverage of a single pixel is not known."
 
 
-def _limits(experiment: Experiment, facts: Facts) -> Iterator[str]:
-    specimen, microscope, strata = experiment.specimen, experiment.microscope, facts["strata"]
-    left_out = [
-        what
-        for what, there in (
-            ("thermal vibration", specimen.frozen_phonons),
-            ("the source's size", microscope.source_size_angstrom),
-            ("the spread of energy", microscope.focal_spread_angstrom or microscope.chromatic_aberration_mm),
-            ("the detector's point spread", experiment.detector and experiment.detector.point_spread_pixels),
-        )
-        if not there
-    ]
-    ssim, rival = facts["evaluation"]["mean"]["ssim"], facts["evaluation"]["mean_predictor"]["ssim"]
+def _limits(experiment: Experiment, facts: CardFacts) -> Iterator[str]:
+    """Where the network must not be trusted."""
+    specimen, microscope = experiment.specimen, experiment.microscope
+    effects = (
+        ("thermal vibration", specimen.frozen_phonons),
+        ("the source size", microscope.source_size_angstrom),
+        ("the energy spread", microscope.focal_spread_angstrom or microscope.chromatic_aberration_mm),
+        ("the point spread of the detector", experiment.detector and experiment.detector.point_spread_pixels),
+    )
+    left_out = [effect for effect, simulated in effects if not simulated]
+    ssim, mean_image_ssim = facts.evaluation["mean"]["ssim"], facts.evaluation["mean_predictor"]["ssim"]
     yield "## Limits"
     yield ""
-    yield "- It has seen simulations only, and no measured data have been tried with it."
+    yield "- The network was trained on simulations only. It has not been tried on measured data."
     if left_out:
         yield f"- The simulations leave out {', '.join(left_out)}, inelastic scattering, amorphous layers and drift."
     tilted = any("tilt" in key for key in experiment.varied_quantities())
     if not tilted:
-        yield "- Specimen and beam were not tilted: crystals lay on a zone axis, " + (
-            f"{_zones(experiment.specimen.zone_axes)}."
-        )
-    yield "- Perfect, periodic crystals: no defect, no surface, no interface, no amorphous specimen was learnt from."
+        yield f"- Specimen and beam were not tilted: crystals were on a zone axis, {_zones(specimen.zone_axes)}."
+    yield "- Training saw perfect, periodic crystals: no defects, surfaces, interfaces or amorphous specimens."
     yield (
-        f"- Thicknesses of {', '.join(f'{t:g}' for t in specimen.thickness_angstrom)} Å. Of thicker or much thinner "
-        "specimens nothing is known; the file does not say the thickness, so nothing warns of it."
+        f"- Training saw thicknesses of {', '.join(f'{t:g}' for t in specimen.thickness_angstrom)} Å. Nothing is known "
+        "of thicker or much thinner specimens. Data files do not state the thickness, so it is not checked."
     )
     yield (
         f"- The density is band-limited at {experiment.target.max_q_per_angstrom or 'the probe’s limit'} 1/Å and is "
-        "that of independent atoms: no bonding, no charge transfer."
+        "that of independent atoms, without bonding and charge transfer."
     )
-    if missing := strata["elements_not_in_train"]:
-        yield f"- Held out but never learnt from: {', '.join(missing)}."
+    if missing := facts.strata["elements_not_in_train"]:
+        yield f"- Elements that are held out and not in the training samples: {', '.join(missing)}."
     if ssim is not None and ssim < 0.8:
         yield (
-            f"- **The mean SSIM on unseen materials is {ssim:.2f}** (mean image {_number(rival, 2)}): expect the "
-            "places of strong columns rather than exact densities, and look at the uncertainty."
+            f"- **The mean SSIM on unseen materials is {ssim:.2f}** (mean image {_number(mean_image_ssim, 2)}): expect "
+            "the positions of strong columns rather than exact densities, and consult the uncertainty."
         )
 
 
-def _data(experiment: Experiment, strata: Facts) -> Iterator[str]:
-    together = {
+def _data(experiment: Experiment, strata: Strata) -> Iterator[str]:
+    """The dataset."""
+    separation = {
         "formula": "No formula is in two splits.",
         "prototype": "No formula and no prototype (kind of formula and space group) is in two splits.",
     }
     splits = list(strata["samples"])
     elements = [element for element, counts in strata["elements"].items() if counts["train"]]
+    numbers = {name: strata[name] for name in ("samples", "materials", "formulas")}
     yield "## Data"
     yield ""
     yield from _table(
         ("", *splits),
-        [(what, *(str(strata[what][split]) for split in splits)) for what in ("samples", "materials", "formulas")],
+        [(name, *(str(counts[split]) for split in splits)) for name, counts in numbers.items()],
     )
     yield ""
-    yield f"{together[experiment.split.by]} Crystals: {', '.join(strata['sources'])}."
+    yield f"{separation[experiment.split.by]} Crystals: {', '.join(strata['sources'])}."
     yield f"Crystal systems of the training samples: {_counts(strata['crystal_systems'])}."
     yield f"{len(elements)} elements in training: {', '.join(elements)}."
     yield (
         f"Simulated by multislice, {experiment.simulation.form_factors} form factors, slices of "
-        f"{experiment.simulation.slice_thickness_angstrom:g} Å; samples of hash {experiment.samples_hash()}, seed "
+        f"{experiment.simulation.slice_thickness_angstrom:g} Å; hash of the samples {experiment.samples_hash()}, seed "
         f"{experiment.seed}."
     )
 
 
-def _training(experiment: Experiment, facts: Facts) -> Iterator[str]:
-    run, weights = facts["evaluation"]["run"], facts["weights"]
-    versions = ", ".join(f"{name} {number}" for name, number in run["versions"].items())
+def _training(experiment: Experiment, facts: CardFacts) -> Iterator[str]:
+    """The run and the weights."""
+    run: RunFacts = facts.evaluation["run"]
+    machine = f" of {run['machine']}" if run.get("machine") else ""
     yield "## Training"
     yield ""
     yield from _table(
@@ -199,54 +224,59 @@ def _training(experiment: Experiment, facts: Facts) -> Iterator[str]:
                 f"FC-DenseNet, {run['parameters']:,} parameters, {experiment.training.inputs.channel_summary()}",
             ),
             ("trained", f"{run['epochs']} epochs, {run['steps']:,} steps, {run['training_samples']:,} samples"),
-            ("time in steps", duration(facts["training_s"])),
-            ("on", f"{plural(run['ranks'], 'rank')}, each on {run['device']}" + _machine(run)),
-            ("versions", versions),
-            (
-                "weights",
-                f"{weights['bytes'] / 1e6:.2f} MB, {weights['dtype']}: against float32 the answers change by "
-                f"{weights['rms_change']:.2g} e/Å² (rms; at most {weights['largest_change']:.2g}), where the rms error "
-                f"is {weights['rms_error']:.3g}",
-            ),
-            ("SHA-256", f"`{weights['sha256']}`"),
-            ("digest", f"`{weights['digest']}`, which `reconstruct` writes into its results"),
+            ("time in steps", duration(facts.training_s)),
+            ("on", f"{plural(run['ranks'], 'rank')}, each on {run['device']}{machine}"),
+            ("versions", ", ".join(f"{name} {number}" for name, number in run["versions"].items())),
+            *_weights(facts.weights),
         ],
     )
+
+
+def _weights(weights: WeightsFacts) -> Iterator[tuple[str, str]]:
+    """Rows about the weights file."""
+    yield (
+        "weights",
+        f"{weights['bytes'] / 1e6:.2f} MB, {weights['dtype']}: compared with float32, the answers change by "
+        f"{weights['rms_change']:.2g} e/Å² (rms; at most {weights['largest_change']:.2g}); the rms error is "
+        f"{weights['rms_error']:.3g}",
+    )
+    yield "SHA-256", f"`{weights['sha256']}`"
+    yield "digest", f"`{weights['digest']}`, which `reconstruct` writes into its results"
 
 
 # ---- Pieces ---------------------------------------------------------------------------------------------------------
 
 
 def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
+    """Lines of a Markdown table."""
     yield f"| {' | '.join(head)} |"
     yield "|" + "---|" * len(head)
     for row in rows:
         yield f"| {' | '.join(row)} |"
 
 
-def _beside(row: Facts, key: str) -> str:
-    digits = 2 if key == "mae" else 3
-    return f"{_number(row[key], digits)} ({_number(row['mean_predictor'][key], digits)})"
+def _with_mean_image(scores: ComparedScores, metric: MetricName) -> str:
+    """A score of the network, and in brackets that of the mean image."""
+    digits = DIGITS.get(metric, 3)
+    return f"{_number(scores[metric], digits)} ({_number(scores['mean_predictor'][metric], digits)})"
 
 
 def _number(value: float | None, digits: int = 3) -> str:
     return "–" if value is None else f"{value:.{digits}f}"
 
 
-def _counts(of: Mapping[str, Mapping[str, int]]) -> str:
-    return ", ".join(f"{name} {counts['train']}" for name, counts in of.items() if counts["train"])
+def _counts(by_value: Mapping[str, Mapping[str, int]]) -> str:
+    """Training samples by value."""
+    return ", ".join(f"{value} {counts['train']}" for value, counts in by_value.items() if counts["train"])
 
 
 def _zones(axes: Sequence[Sequence[int]]) -> str:
     return ", ".join(f"[{' '.join(map(str, axis))}]" for axis in axes)
 
 
-def _machine(run: Facts) -> str:
-    return f" of {run['machine']}" if run.get("machine") else ""
-
-
-def _pair(pair: Sequence[float]) -> str:
-    y, x = pair
+def _pair(values: Sequence[float]) -> str:
+    """(y, x), or one number if they are equal."""
+    y, x = values
     return f"{y:g}" if y == x else f"{y:g} and {x:g}"
 
 

@@ -9,10 +9,10 @@ from namsa import InputError
 from namsa.physics import virtual_detectors as virtual
 from namsa.physics.optics import wavelength_angstrom
 from namsa.pixels import PixelGrid
-from train.experiment.channels import count, seen
+from train.experiment.channels import channel_count, to_channels
 from train.experiment.experiment import load
-from train.input.batches import prepare
-from train.input.channels_graph import seen_by_graph
+from train.input.channels_graph import to_channels_graph
+from train.input.normalisation import Batch, Normalisation, normalise_graph
 from train.reconstruction import ensemble
 
 QUICKSTART = CONFIGS / "quickstart.yaml"
@@ -29,7 +29,7 @@ def job(kind, guess, scan, detector, *more):
     return load(QUICKSTART, [*overrides, f"network.input_shape={shape}"])
 
 
-def made_of(kind, guess, scan, detector, *more):
+def make(kind, guess, scan, detector, *more):
     return job(kind, guess, scan, detector, "scan.step_angstrom=[0.3, 0.5]", *more).channels()
 
 
@@ -44,42 +44,42 @@ def in_a_row(patterns):
 
 @pytest.mark.parametrize(("kind", "guess"), KINDS)
 def test_a_constant_pattern_is_one_in_every_mean(kind, guess):
-    made = made_of(kind, guess, (6, 8), (16, 12))
-    flat = seen(np.full((6, 8, 16 * 12), 1 / (16 * 12), np.float32), made, power=0.37, gain=2.5)
-    assert flat.shape == (6, 8, count(made, 16 * 12))
-    moments = 2 * made.deflection + made.guess
+    channels = make(kind, guess, (6, 8), (16, 12))
+    flat = to_channels(np.full((6, 8, 16 * 12), 1 / (16 * 12), np.float32), channels, power=0.37, gain=2.5)
+    assert flat.shape == (6, 8, channel_count(channels, 16 * 12))
+    moments = 2 * channels.deflection + channels.phase
     np.testing.assert_allclose(flat[..., : flat.shape[-1] - moments], 2.5, rtol=1e-5)
     np.testing.assert_allclose(flat[..., flat.shape[-1] - moments :], 0, atol=1e-4)
 
 
 def test_bins_are_means_of_squares():
-    made = made_of("binned", "none", (2, 4), (16, 12))
+    channels = make("binned", "none", (2, 4), (16, 12))
     patterns = random_patterns((2, 4), (16, 12))
     expected = patterns.reshape(2, 4, 8, 2, 6, 2).mean(axis=(3, 5)).reshape(2, 4, 48) * 192
-    np.testing.assert_allclose(seen(in_a_row(patterns), made, 1.0, 1.0), expected, rtol=1e-5)
+    np.testing.assert_allclose(to_channels(in_a_row(patterns), channels, 1.0, 1.0), expected, rtol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(16, 12), (15, 17)])
 def test_every_pixel_lies_in_one_sector_and_one_ring(shape):
     for kind in ("polar", "virtual"):
-        made = made_of(kind, "none", (2, 4), shape)
-        assert ((made.means > 0).sum(axis=1) == 1).all()
-        np.testing.assert_allclose(made.means.sum(axis=0), 1, rtol=1e-5)
+        channels = make(kind, "none", (2, 4), shape)
+        assert ((channels.averages > 0).sum(axis=1) == 1).all()
+        np.testing.assert_allclose(channels.averages.sum(axis=0), 1, rtol=1e-5)
 
 
 def test_rings_follow_the_semiangle_not_the_pixels():
-    inner = made_of("virtual", "none", (2, 4), (16, 16)).means[:, 0] > 0
-    larger = made_of("virtual", "none", (2, 4), (16, 16), "detector.pixel_mrad=5", "microscope.semiangle_mrad=25")
-    np.testing.assert_array_equal(larger.means[:, 0] > 0, inner)
+    inner = make("virtual", "none", (2, 4), (16, 16)).averages[:, 0] > 0
+    larger = make("virtual", "none", (2, 4), (16, 16), "detector.pixel_mrad=5", "microscope.semiangle_mrad=25")
+    np.testing.assert_array_equal(larger.averages[:, 0] > 0, inner)
     angle = 4 * np.hypot(*np.meshgrid(np.arange(16) - 7.5, np.arange(16) - 7.5)).ravel()
     np.testing.assert_array_equal(inner, angle < 10)
 
 
 def test_deflection_and_phase_are_namsa_virtuals_in_their_units():
     scan, detector = (6, 8), (16, 12)
-    made = made_of("virtual", "dpc", scan, detector)
+    channels = make("virtual", "dpc", scan, detector)
     patterns = random_patterns(scan, detector)
-    found = seen(in_a_row(patterns), made, 0.5, 1.0)
+    found = to_channels(in_a_row(patterns), channels, 0.5, 1.0)
     angles = PixelGrid((4, 4), (-30, -22))
     deflection = virtual.centre_of_mass(patterns.reshape(-1, *detector), angles).reshape(*scan, 2)
     np.testing.assert_allclose(found[..., -3:-1], deflection / 2, rtol=1e-4, atol=1e-5)
@@ -89,7 +89,7 @@ def test_deflection_and_phase_are_namsa_virtuals_in_their_units():
 
 def test_the_guess_finds_the_phase_whose_gradient_deflects():
     scan, detector, wavelength = (32, 48), (16, 12), wavelength_angstrom(200e3)
-    made = made_of("pixels", "dpc", scan, detector)
+    channels = make("pixels", "dpc", scan, detector)
     y, x = np.meshgrid((np.arange(32) + 0.5) / 32, (np.arange(48) + 0.5) / 48, indexing="ij")
     phase = 0.3 * np.cos(np.pi * y) + 0.2 * np.cos(2 * np.pi * y) * np.cos(np.pi * x)
     gradient = np.stack(np.gradient(phase, 0.3, 0.5), axis=-1)
@@ -100,7 +100,7 @@ def test_the_guess_finds_the_phase_whose_gradient_deflects():
     for axis, angle in enumerate(moment):
         patterns += deflection[..., axis, None, None] * angle / (angle**2).mean()
     assert patterns.min() > 0
-    found = seen(in_a_row(patterns / 192), made, 1.0, 1.0)[..., -1] / 10
+    found = to_channels(in_a_row(patterns / 192), channels, 1.0, 1.0)[..., -1] / 10
     np.testing.assert_allclose(found[2:-2, 2:-2], (phase - phase.mean())[2:-2, 2:-2], atol=0.01)
 
 
@@ -108,15 +108,15 @@ def test_the_guess_finds_the_phase_whose_gradient_deflects():
 @pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
 def test_the_graph_calculates_as_numpy_does(kind, guess, data_format):
     scan, detector = (6, 8), (16, 12)
-    made = made_of(kind, guess, scan, detector)
+    channels = make(kind, guess, scan, detector)
     patterns = np.stack([random_patterns(scan, detector, seed) for seed in (0, 1)])
     patterns[1, 2, 3] = 0  # no electron at all
     stored, density = (1000 * patterns).astype(np.float16), np.ones((2, *scan), np.float32)
     scale = np.full((2, 1, 1, 1), 1000, np.float32)
-    settings = (0.5, 1.5, 1.0, "scan", data_format, "float32")
-    x, y = prepare(*map(tf.constant, (stored, scale, density)), *settings, made)
+    settings = Normalisation(0.5, 1.5, 1.0, "scan", data_format, "float32")
+    x, y = normalise_graph(Batch(*map(tf.constant, (stored, scale, density))), settings, channels)
     for index in range(2):
-        expected = seen(in_a_row(stored[index].astype(np.float32) / 1000), made, 0.5, 1.5)
+        expected = to_channels(in_a_row(stored[index].astype(np.float32) / 1000), channels, 0.5, 1.5)
         expected = np.moveaxis(expected, -1, 0) if data_format == "channels_first" else expected
         np.testing.assert_allclose(x[index], expected, rtol=2e-4, atol=1e-4)
     assert y.shape == ((2, 1, *scan) if data_format == "channels_first" else (2, *scan, 1))
@@ -128,20 +128,20 @@ def test_the_graph_calculates_as_numpy_does(kind, guess, data_format):
 def test_a_symmetry_exchanges_channels(kind, guess, detector, symmetry):
     """The phase turns with the scan; every mean of the turned patterns is a mean of the patterns, turned."""
     scan = (8, 8)
-    made = job(kind, guess, scan, detector, "training.inputs.bin_pixels=1").channels()
+    channels = job(kind, guess, scan, detector, "training.inputs.bin_pixels=1").channels()
     patterns = random_patterns(scan, detector)[None]
     one = tf.ones((1, 1, 1, 1))
 
     def make(stack):
         rows = np.ascontiguousarray(stack).reshape(1, *scan, -1)
-        return seen_by_graph(tf.constant(rows), one, made, 1.0, 1.0).numpy()[0]
+        return to_channels_graph(tf.constant(rows), one, channels, 1.0, 1.0).numpy()[0]
 
     straight, turned = make(patterns), make(ensemble.mirrored(patterns, symmetry))
     back = np.stack([ensemble.restored(plane[None], symmetry)[0] for plane in np.moveaxis(turned, -1, 0)])
     straight = np.moveaxis(straight, -1, 0)
-    if made.guess:
+    if channels.phase:
         np.testing.assert_allclose(back[-1], straight[-1], atol=1e-4)
-    if made.deflection:  # with a sign
+    if channels.deflection:  # with a sign
         back[-2:], straight[-2:] = np.abs(back[-2:]), np.abs(straight[-2:])
     distances = np.abs(back[:, None] - straight[None]).max(axis=(2, 3))
     exchanged = distances.argmin(axis=1)

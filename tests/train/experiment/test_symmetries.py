@@ -8,7 +8,7 @@ import namsa
 from namsa.errors import InputError
 from namsa.physics.density_target import band_limited, on_grid
 from namsa.physics.grid import Grid
-from train.experiment.symmetries import apply, symmetries
+from train.experiment.symmetries import apply, sample_symmetries
 
 
 def provenance(extent=(6.0, 8.0), scan=(3, 4), detector=(4, 6), density=(6, 12), origin=(0.0, 0.0), **more):
@@ -93,7 +93,7 @@ def test_a_symmetry_of_the_data_is_the_data_of_the_moved_specimen(name):
     p = CASES[name]
     detector = (4, 4) if name == "square" else (4, 6)
     density = {"square": (6, 6), "target at the probes, anywhere": (3, 4)}.get(name, (6, 12))
-    of = symmetries(p, detector, density)
+    of = sample_symmetries(p, detector, density)
     assert of.order == (8 if name == "square" else 4)
     patterns, image = experiment(p, ATOMS, detector, density)
     inner = slice(1, None) if name == "reciprocal grid" else slice(None)  # its first row has no partner but itself
@@ -127,7 +127,7 @@ def test_a_symmetry_of_a_simulation_is_the_simulation_of_the_moved_specimen():
         return found.provenance, found.cbed.reshape(*scan, *shape), density
 
     p, patterns, density = simulation(atoms)
-    of = symmetries(p, shape, shape)
+    of = sample_symmetries(p, shape, shape)
     for symmetry in range(1, of.order):
         found_patterns, found_density = apply(symmetry, of, patterns, density)
         there = atoms.copy()
@@ -141,7 +141,7 @@ def test_a_symmetry_of_a_simulation_is_the_simulation_of_the_moved_specimen():
 
 def test_every_symmetry_keeps_what_is_there():
     p = CASES["square"]
-    of = symmetries(p, (4, 4), (6, 6))
+    of = sample_symmetries(p, (4, 4), (6, 6))
     patterns, image = experiment(p, ATOMS, (4, 4), (6, 6))
     for symmetry in range(8):
         found, density = apply(symmetry, of, patterns, image)
@@ -151,19 +151,19 @@ def test_every_symmetry_keeps_what_is_there():
 
 def test_refuses_a_lens_that_is_not_round():
     with pytest.raises(InputError, match="C12.*not round"):
-        symmetries(provenance(aberrations={"C10": 10.0, "C12": 5.0, "phi12": 0.3}), (4, 6), (6, 12))
+        sample_symmetries(provenance(aberrations={"C10": 10.0, "C12": 5.0, "phi12": 0.3}), (4, 6), (6, 12))
 
 
 def test_refuses_tilts():
     with pytest.raises(InputError, match=r"tilts .*beam_tilt_mrad.*augment=false"):
-        symmetries(provenance(beam_tilt_mrad=[0.0, 2.0]), (4, 6), (6, 12))
+        sample_symmetries(provenance(beam_tilt_mrad=[0.0, 2.0]), (4, 6), (6, 12))
 
 
 def test_refuses_a_scan_that_shares_no_mirror_with_the_density():
     with pytest.raises(InputError, match="no common mirror along y"):
-        symmetries(provenance(origin=(0.123, 0.0)), (4, 6), (6, 12))
+        sample_symmetries(provenance(origin=(0.123, 0.0)), (4, 6), (6, 12))
 
 
 def test_refuses_a_detector_off_the_axis():
     with pytest.raises(InputError, match="optic axis along y"):
-        symmetries(provenance(detector_origin_mrad=[-2.3, -5.0]), (4, 6), (6, 12))
+        sample_symmetries(provenance(detector_origin_mrad=[-2.3, -5.0]), (4, 6), (6, 12))

@@ -16,7 +16,7 @@ def test_counts_have_the_mean_and_the_variance_of_poissons(mean):
     dose = 5e4
     patterns = uneven(mean / dose)
     stored = (patterns * np.float32(1024)).astype(np.float32)
-    counts = noise.counted(stored, 1024.0, dose, seed=3, epoch=1).astype(np.float64) * dose
+    counts = noise.count_electrons(stored, 1024.0, dose, seed=3, epoch=1).astype(np.float64) * dose
     np.testing.assert_allclose(counts, np.round(counts), atol=1e-3)
     expected = patterns.astype(np.float64) * dose
     columns, pixels = expected.mean((0, 1)), expected.shape[0] * expected.shape[1]
@@ -30,20 +30,20 @@ def test_counts_have_the_mean_and_the_variance_of_poissons(mean):
 
 def test_every_sample_and_epoch_has_its_own_noise_and_keeps_it():
     patterns = uneven(1e-3, (3, 1024, 700))  # more than one part
-    first = noise.counted(patterns, 1.0, 1e3, 3, 1)
-    np.testing.assert_array_equal(first, noise.counted(patterns, 1.0, 1e3, 3, 1))
+    first = noise.count_electrons(patterns, 1.0, 1e3, 3, 1)
+    np.testing.assert_array_equal(first, noise.count_electrons(patterns, 1.0, 1e3, 3, 1))
     for seed, epoch in ((3, 2), (4, 1)):
-        assert np.mean(first != noise.counted(patterns, 1.0, 1e3, seed, epoch)) > 0.3
+        assert np.mean(first != noise.count_electrons(patterns, 1.0, 1e3, seed, epoch)) > 0.3
     assert np.mean(first.reshape(-1)[: 2**20] != first.reshape(-1)[2**20 :][: 2**20]) > 0.3
 
 
 def test_a_dose_is_itself_or_even_in_the_logarithm():
-    assert noise.electrons(250.0, 7, 1) == 250.0
-    drawn = np.log10([noise.electrons((10.0, 1e5), seed, 2) for seed in range(2000)])
+    assert noise.draw_electrons(250.0, 7, 1) == 250.0
+    drawn = np.log10([noise.draw_electrons((10.0, 1e5), seed, 2) for seed in range(2000)])
     assert drawn.min() >= 1
     assert drawn.max() <= 5
     assert np.histogram(drawn, 4, (1, 5))[0] == pytest.approx(500, abs=100)
-    assert noise.electrons((10.0, 1e5), 1, 0) != noise.electrons((10.0, 1e5), 1, 1)
+    assert noise.draw_electrons((10.0, 1e5), 1, 0) != noise.draw_electrons((10.0, 1e5), 1, 1)
 
 
 @pytest.mark.parametrize("name", ["electrons_per_pattern", "dose_electrons_per_angstrom2"])

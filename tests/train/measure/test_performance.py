@@ -7,8 +7,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from train.measure import performance
-from train.measure.performance import Account, counter, energy_meter, spread
+from train.measure.performance import PerformanceAccount, counter, energy_meter, spread
 
 
 class TwoRanks:
@@ -32,7 +31,7 @@ def row(seconds):
 
 
 def test_a_row_says_what_the_rank_sustained():
-    found = Account(flop=2e9, batch=4).step(row(0.5))
+    found = PerformanceAccount(flop=2e9, batch_size=4).add(row(0.5))
     assert found["flop_per_s"] == 4e9
     assert found["step_s"] == 0.5
     assert found["memory_mib"] > 10
@@ -40,9 +39,9 @@ def test_a_row_says_what_the_rank_sustained():
 
 
 def test_the_summary_is_the_median_over_time_of_the_mean_over_ranks():
-    account = Account(flop=2e9, batch=4)
+    account = PerformanceAccount(flop=2e9, batch_size=4)
     for seconds in (9.0, 1.0, 2.0, 4.0, 2.0, 2.0):  # the first builds the graph
-        account.step(row(seconds))
+        account.add(row(seconds))
     found = account.summary(TwoRanks())
     assert found["steps"] == 6
     assert found["samples_per_s"]["median"] == pytest.approx(4 / 2 + 4 / 4)
@@ -53,8 +52,8 @@ def test_the_summary_is_the_median_over_time_of_the_mean_over_ranks():
 
 
 def test_too_few_steps_have_no_summary():
-    account = Account(flop=1, batch=1)
-    account.step(row(1.0))
+    account = PerformanceAccount(flop=1, batch_size=1)
+    account.add(row(1.0))
     assert account.summary(TwoRanks()) == {}
 
 
@@ -65,7 +64,7 @@ def test_spread_is_the_median_and_the_central_68_percent():
 
 def test_a_counter_starts_again_at_its_range():
     readings = iter([90, 95, 3, 3, 99])
-    joules = counter(lambda: next(readings), whole=100, unit=0.5)
+    joules = counter(lambda: next(readings), wrap=100, unit=0.5)
     assert [joules() for _ in range(4)] == [2.5, 6.5, 6.5, 54.5]
 
 
@@ -104,6 +103,6 @@ def test_energy_of_a_gpu_counts_for_its_rank(tmp_path, monkeypatch):
 def test_without_meters_there_is_no_energy(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert energy_meter(0, tmp_path) is None
-    account = Account(flop=1, batch=1, energy=iter([1.0, 4.0]).__next__)
-    assert [account.step(row(1.0))["energy_j"] for _ in range(2)] == [1.0, 3.0]
-    assert performance.Account(flop=1, batch=1).step(row(1.0)).get("energy_j") is None
+    account = PerformanceAccount(flop=1, batch_size=1, energy=iter([1.0, 4.0]).__next__)
+    assert [account.add(row(1.0))["energy_j"] for _ in range(2)] == [1.0, 3.0]
+    assert PerformanceAccount(flop=1, batch_size=1).add(row(1.0)).get("energy_j") is None

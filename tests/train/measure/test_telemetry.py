@@ -7,7 +7,7 @@ import tensorflow as tf
 from rich.console import Console
 from tensorboard.backend.event_processing.plugin_event_accumulator import EventAccumulator
 
-from train.measure.telemetry import display, forget_after, recorder, summary
+from train.measure.telemetry import drop_rows_after, epoch_display, epoch_line, recorder
 
 NUMBERS = (
     "loss",
@@ -66,13 +66,13 @@ def test_tensorboard_forgets_the_same_steps(tmp_path):
 
 
 def test_forgetting_without_a_file_is_nothing(tmp_path):
-    forget_after(tmp_path / "metrics.jsonl", 3)
+    drop_rows_after(tmp_path / "metrics.jsonl", 3)
     assert list(tmp_path.iterdir()) == []
 
 
 def test_away_from_a_terminal_an_epoch_is_one_plain_line():
     out = io.StringIO()
-    with display(Console(file=out, width=200), epochs=3, steps=2) as show:
+    with epoch_display(Console(file=out, width=200), epochs=3, steps=2) as show:
         for step in range(1, 5):
             show(row(step, epoch=(step - 1) // 2, loss=float(step)), step % 2 == 0)
     first, second = out.getvalue().splitlines()
@@ -80,14 +80,14 @@ def test_away_from_a_terminal_an_epoch_is_one_plain_line():
     assert second.startswith("epoch 2/3  loss 3.5 ")
 
 
-def test_summary_weighs_rates_by_time():
+def test_an_epochs_line_weighs_rates_by_time():
     rows = [row(1, step_s=3.0, samples_per_s=1.0, data_s=1.0, comm_s=0.0), row(2, step_s=1.0, samples_per_s=5.0)]
-    assert "2.0 samples/s  4.0 s (38% waiting for data, 12% for ranks)" in summary(rows, 1)
-    assert summary(rows, 1).count("\n") == 0
+    assert "2.0 samples/s  4.0 s (38% waiting for data, 12% for ranks)" in epoch_line(rows, 1)
+    assert epoch_line(rows, 1).count("\n") == 0
 
 
 @pytest.mark.parametrize("step", [0, 3])
 def test_a_fresh_run_in_a_used_directory_starts_its_lines_anew(tmp_path, step):
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row(s)) + "\n" for s in range(1, 6)))
-    forget_after(tmp_path / "metrics.jsonl", step)
+    drop_rows_after(tmp_path / "metrics.jsonl", step)
     assert len(lines(tmp_path / "metrics.jsonl")) == step

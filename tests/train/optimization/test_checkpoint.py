@@ -7,7 +7,7 @@ import pytest
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError, WorkError
 from train.experiment.sections import Checkpoints
-from train.optimization.checkpoint import Due, Progress, restore, save
+from train.optimization.checkpoint import CheckpointSchedule, TrainingPosition, restore, save
 
 NETWORK = NetworkConfig(input_shape=(2, 8, 8), layers=(1, 1, 1))
 
@@ -30,9 +30,9 @@ def values(group):
 
 def test_everything_comes_back_bit_for_bit(tmp_path):
     written = variables(0.1)
-    path = save(tmp_path, Progress(12, 3), written, NETWORK, keep=3)
+    path = save(tmp_path, TrainingPosition(12, 3), written, NETWORK, keep=3)
     fresh = variables()
-    assert restore([tmp_path], fresh, NETWORK) == Progress(12, 3)
+    assert restore([tmp_path], fresh, NETWORK) == TrainingPosition(12, 3)
     for a, b in zip(values(fresh), values(written), strict=True):
         assert a.dtype == b.dtype
         np.testing.assert_array_equal(a, b)
@@ -42,13 +42,13 @@ def test_everything_comes_back_bit_for_bit(tmp_path):
 
 def test_no_checkpoint_leaves_the_variables(tmp_path):
     fresh = variables()
-    assert restore([tmp_path / "checkpoints"], fresh, NETWORK) == Progress(0, 0)
+    assert restore([tmp_path / "checkpoints"], fresh, NETWORK) == TrainingPosition(0, 0)
     np.testing.assert_array_equal(fresh[0].numpy(), variables()[0].numpy())
 
 
 def test_keeps_the_newest(tmp_path):
     for step in (5, 10, 15, 1000):
-        save(tmp_path, Progress(step, step // 5), variables(step), NETWORK, keep=2)
+        save(tmp_path, TrainingPosition(step, step // 5), variables(step), NETWORK, keep=2)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-000000015.npz", "step-000001000.npz"]
     fresh = variables()
     assert restore([tmp_path], fresh, NETWORK).step == 1000
@@ -57,26 +57,26 @@ def test_keeps_the_newest(tmp_path):
 
 @pytest.mark.parametrize("damage", ["cut", "flip", "empty"])
 def test_a_broken_newest_falls_back_with_a_warning(tmp_path, capsys, damage):
-    save(tmp_path, Progress(5, 1), variables(5), NETWORK, keep=3)
-    newest = save(tmp_path, Progress(10, 2), variables(10), NETWORK, keep=3)
+    save(tmp_path, TrainingPosition(5, 1), variables(5), NETWORK, keep=3)
+    newest = save(tmp_path, TrainingPosition(10, 2), variables(10), NETWORK, keep=3)
     raw = bytearray(newest.read_bytes())
     at = raw.index(variables(10)[0].numpy().tobytes())
     raw[at + 3] ^= 4
     newest.write_bytes({"cut": raw[: len(raw) // 2], "flip": raw, "empty": b""}[damage])
     fresh = variables()
-    assert restore([tmp_path], fresh, NETWORK) == Progress(5, 1)
+    assert restore([tmp_path], fresh, NETWORK) == TrainingPosition(5, 1)
     assert float(fresh[1].numpy()) == 7
     assert "step-000000010.npz is broken" in capsys.readouterr().err
 
 
 def test_only_broken_checkpoints_are_an_error(tmp_path):
-    save(tmp_path, Progress(5, 1), variables(), NETWORK, keep=3).write_bytes(b"no zip")
+    save(tmp_path, TrainingPosition(5, 1), variables(), NETWORK, keep=3).write_bytes(b"no zip")
     with pytest.raises(WorkError, match="every checkpoint"):
         restore([tmp_path], variables(), NETWORK)
 
 
 def test_an_array_that_does_not_match_the_digest_is_broken(tmp_path):
-    path = save(tmp_path, Progress(5, 1), variables(), NETWORK, keep=3)
+    path = save(tmp_path, TrainingPosition(5, 1), variables(), NETWORK, keep=3)
     with np.load(path) as file:
         arrays = dict(file)
     arrays["00001"] = np.asarray(3.0, np.float32)
@@ -86,7 +86,7 @@ def test_an_array_that_does_not_match_the_digest_is_broken(tmp_path):
 
 
 def test_another_network_is_refused_by_name(tmp_path):
-    path = save(tmp_path, Progress(5, 1), variables(), NETWORK, keep=3)
+    path = save(tmp_path, TrainingPosition(5, 1), variables(), NETWORK, keep=3)
     with pytest.raises(InputError, match=r"growth 256, the configuration says 12"):
         restore([tmp_path], variables(), NETWORK.model_copy(update={"growth": 12}))
     other = variables()
@@ -100,33 +100,33 @@ def test_another_network_is_refused_by_name(tmp_path):
 
 
 def test_a_position_within_an_epoch_comes_back(tmp_path):
-    save(tmp_path, Progress(7, 1, 12, 4), variables(), NETWORK, keep=3)
-    assert restore([tmp_path], variables(), NETWORK) == Progress(7, 1, 12, 4)
+    save(tmp_path, TrainingPosition(7, 1, 12, 4), variables(), NETWORK, keep=3)
+    assert restore([tmp_path], variables(), NETWORK) == TrainingPosition(7, 1, 12, 4)
 
 
 def test_a_checkpoint_of_the_first_format_is_of_whole_epochs(tmp_path):
-    path = save(tmp_path, Progress(5, 1), variables(1), NETWORK, keep=3)
+    path = save(tmp_path, TrainingPosition(5, 1), variables(1), NETWORK, keep=3)
     with np.load(path) as file:
         arrays = dict(file)
     header = json.loads(arrays["header"].tobytes()) | {"format": "train-checkpoint-1"}
     del header["taken"], header["ranks"]
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
     np.savez(path, **arrays)
-    assert restore([tmp_path], variables(), NETWORK) == Progress(5, 1, 0, 0)
+    assert restore([tmp_path], variables(), NETWORK) == TrainingPosition(5, 1, 0, 0)
 
 
 def test_the_newest_whole_one_of_two_places(tmp_path):
     near, far = tmp_path / "near", tmp_path / "far"
     for place in (near, far):
-        save(place, Progress(5, 1), variables(5), NETWORK, keep=3)
-    save(far, Progress(10, 2), variables(10), NETWORK, keep=3)
+        save(place, TrainingPosition(5, 1), variables(5), NETWORK, keep=3)
+    save(far, TrainingPosition(10, 2), variables(10), NETWORK, keep=3)
     assert restore([near, far], variables(), NETWORK).step == 10
-    save(near, Progress(10, 2), variables(10), NETWORK, keep=3).write_bytes(b"")
+    save(near, TrainingPosition(10, 2), variables(10), NETWORK, keep=3).write_bytes(b"")
     assert restore([near, far], variables(), NETWORK).step == 10
 
 
 def test_a_full_disk_keeps_those_before_and_leaves_no_part(tmp_path, monkeypatch):
-    save(tmp_path, Progress(5, 1), variables(), NETWORK, keep=1)
+    save(tmp_path, TrainingPosition(5, 1), variables(), NETWORK, keep=1)
 
     def full(file, **arrays):
         file.write(b"part")
@@ -134,30 +134,30 @@ def test_a_full_disk_keeps_those_before_and_leaves_no_part(tmp_path, monkeypatch
 
     monkeypatch.setattr(np, "savez", full)
     with pytest.raises(WorkError, match=r"No space left on device \(the newest before it: step-000000005.npz\)"):
-        save(tmp_path, Progress(10, 2), variables(), NETWORK, keep=1)
+        save(tmp_path, TrainingPosition(10, 2), variables(), NETWORK, keep=1)
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000005.npz"]
 
 
 def test_a_part_that_a_kill_left_is_removed(tmp_path):
     (tmp_path / ".step-000000003.npz.part").write_text("part")
-    save(tmp_path, Progress(5, 1), variables(), NETWORK, keep=1)
+    save(tmp_path, TrainingPosition(5, 1), variables(), NETWORK, keep=1)
     assert [path.name for path in tmp_path.iterdir()] == ["step-000000005.npz"]
 
 
 def test_due_by_epochs_steps_and_seconds(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
-    due = Due(Checkpoints(every_epochs=2, every_steps=3, every_seconds=60))
-    assert [due.within(Progress(step)) for step in (1, 2, 3, 4)] == [False, False, True, False]
-    assert [due.after(Progress(4, epoch)) for epoch in (1, 2)] == [False, True]
+    schedule = CheckpointSchedule(Checkpoints(every_epochs=2, every_steps=3, every_seconds=60))
+    assert [schedule.due_within_epoch(TrainingPosition(step)) for step in (1, 2, 3, 4)] == [False, False, True, False]
+    assert [schedule.due_after_epoch(TrainingPosition(4, epoch)) for epoch in (1, 2)] == [False, True]
     now[0] += 61
-    assert due.within(Progress(4))
-    due.done()
-    assert not due.within(Progress(4))
-    assert not Due(Checkpoints()).within(Progress(10**6))
+    assert schedule.due_within_epoch(TrainingPosition(4))
+    schedule.record_written()
+    assert not schedule.due_within_epoch(TrainingPosition(4))
+    assert not CheckpointSchedule(Checkpoints()).due_within_epoch(TrainingPosition(10**6))
 
 
 def test_an_unwritable_place_is_a_work_error(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(WorkError, match=r"cannot make .*checkpoints: Not a directory \(the newest before it: none\)"):
-        save(tmp_path / "file" / "checkpoints", Progress(1, 1), variables(), NETWORK, keep=1)
+        save(tmp_path / "file" / "checkpoints", TrainingPosition(1, 1), variables(), NETWORK, keep=1)

@@ -6,7 +6,7 @@ import tensorflow as tf
 from namsa.errors import WorkError
 from train.experiment.sections import Optimizer, Reduction, Training
 from train.optimization import precision
-from train.optimization.loop import make_step, train_epoch
+from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.losses import kernels
 from train.optimization.optimizers import LarsAdam
 from train.ranks import reduction
@@ -52,7 +52,8 @@ def batches(count, size=2, poison=None):
 
 def run(config, steps, epoch=0, first=1, poison=None):
     model, optimizer, step = job(config)
-    return list(train_epoch(step, batches(steps, poison=poison), config, epoch, first, steps, 1)), model, optimizer
+    plan = EpochPlan(epoch, first, steps, ranks=1)
+    return list(train_epoch(step, batches(steps, poison=poison), config, plan)), model, optimizer
 
 
 def test_a_row_has_what_the_file_promises_and_adds_up():

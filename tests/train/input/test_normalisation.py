@@ -1,0 +1,86 @@
+"""The network's tensors: values, layouts and symmetries, and NumPy's arithmetic in TensorFlow's."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from synthetic import DETECTOR, SCAN, TARGET, sample
+
+from namsa.dataset import records
+from train.experiment import symmetries
+from train.experiment.sections import Inputs
+from train.input.normalisation import Batch, Normalisation, normalise, normalise_graph, record_symmetries
+
+PIXELS = DETECTOR[0] * DETECTOR[1]
+
+
+def make_record(seed=0):
+    return records.decode(records.encode(sample(seed), "float32"))
+
+
+def test_an_evenly_spread_beam_is_one_times_the_gain():
+    uneven = sample(0)
+    flat = replace(uneven, cbed=np.full_like(uneven.cbed, 1 / PIXELS))
+    x, _ = normalise(records.decode(records.encode(flat)), Inputs(power=0.37, gain=2.5))
+    np.testing.assert_allclose(x, 2.5, rtol=1e-3)
+
+
+def test_detector_layout_has_a_channel_for_each_probe():
+    record = make_record()
+    x, y = normalise(record, Inputs(power=0.5, gain=3.0, density_scale_e_per_angstrom2=4.0))
+    assert (x.shape, y.shape) == ((*DETECTOR, 6), (*TARGET, 1))
+    assert x.dtype == y.dtype == np.float32
+    for probe in range(6):
+        np.testing.assert_allclose(x[..., probe], 3 * np.sqrt(record.cbed[probe] * PIXELS), rtol=1e-6)
+    np.testing.assert_array_equal(y[..., 0], record.density / 4)
+
+
+def test_scan_layout_has_a_channel_for_each_detector_pixel():
+    record = make_record()
+    x, _ = normalise(record, Inputs(layout="scan", power=1.0))
+    assert x.shape == (*SCAN, PIXELS)
+    probe, pixel = (1, 2), (3, 7)
+    value = record.cbed[probe[0] * SCAN[1] + probe[1], pixel[0], pixel[1]] * PIXELS
+    assert x[(*probe, pixel[0] * DETECTOR[1] + pixel[1])] == pytest.approx(value, rel=1e-6)
+
+
+@pytest.mark.parametrize("layout", ["detector", "scan"])
+def test_channels_first_is_the_same_in_another_order(layout):
+    last = normalise(make_record(), Inputs(layout=layout))
+    first = normalise(make_record(), Inputs(layout=layout), "channels_first")
+    for a, b in zip(first, last, strict=True):
+        np.testing.assert_array_equal(np.moveaxis(a, 0, -1), b)
+
+
+def test_a_symmetry_moves_patterns_and_density_together():
+    record, inputs = make_record(), Inputs(power=1.0)
+    x, y = normalise(record, inputs, symmetry=3)
+    cbed = record.cbed.reshape(*SCAN, *DETECTOR)
+    patterns, density = symmetries.apply(3, record_symmetries(record), cbed, record.density)
+    np.testing.assert_allclose(x, np.moveaxis(patterns.reshape(6, *DETECTOR), 0, -1) * PIXELS, rtol=1e-6)
+    np.testing.assert_array_equal(y[..., 0], density)
+    assert not np.array_equal(y[..., 0], record.density)
+
+
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+@pytest.mark.parametrize("layout", ["detector", "scan"])
+@pytest.mark.parametrize(
+    ("power", "gain", "stored"), [(0.5, 1.0, "float16"), (1.0, 2.5, "float32"), (0.3, 0.7, "float16")]
+)
+def test_the_graph_calculates_as_numpy_does(layout, data_format, power, gain, stored):
+    inputs = Inputs(layout=layout, power=power, gain=gain, density_scale_e_per_angstrom2=3.0)
+    stored_records = [records.decode(records.encode(sample(seed), stored)) for seed in (0, 1)]
+    scale = np.array([record.header["arrays"]["cbed"]["scale"] for record in stored_records], np.float32).reshape(
+        -1, 1, 1, 1
+    )
+    batch = Batch(
+        tf.constant(np.stack([record.cbed.reshape(*SCAN, *DETECTOR) for record in stored_records])),
+        tf.constant(scale),
+        tf.constant(np.stack([record.density for record in stored_records])),
+    )
+    x, y = normalise_graph(batch, Normalisation(power, gain, 3.0, layout, data_format, "float32"))
+    for index, record in enumerate(stored_records):
+        wanted_x, wanted_y = normalise(record, inputs, data_format)
+        np.testing.assert_allclose(x[index], wanted_x, rtol=1e-6)
+        np.testing.assert_allclose(y[index], wanted_y, rtol=3e-7)  # TensorFlow multiplies by a constant's inverse

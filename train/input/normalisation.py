@@ -1,0 +1,135 @@
+"""From stored samples to the network's tensors: normalisation and layout, in NumPy and in TensorFlow.
+
+x = gain · (I / I₀)^power, with I₀ = 1 / (number of detector pixels), a pixel's part of the beam if it were spread
+evenly. y = density / density_scale. In layout 'detector' the image axes are the detector's y, x and the channels the
+probe positions. In layout 'scan' the image axes are the scan's y, x and the channels the detector's pixels, or what
+`train.experiment.channels` computes from them.
+"""
+
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from namsa.dataset.records import Record
+from train.experiment import symmetries
+from train.experiment.channels import Channels, to_channels
+from train.experiment.sections import Inputs
+from train.input.channels_graph import to_channels_graph
+
+Tensor = Any
+Image = npt.NDArray[np.float32]
+DataFormat = Literal["channels_last", "channels_first"]
+
+
+class Batch(NamedTuple):
+    """n samples as they are stored in their records, augmented.
+
+    Attributes:
+        patterns: `(n, sy, sx, dy, dx)`, fractions of the beam times `scale`; float16 or float32.
+        scale: `(n, 1, 1, 1)`, float32.
+        density: `(n, ty, tx)`, float32, e/Å².
+    """
+
+    patterns: Any
+    scale: Any
+    density: Any
+
+
+class Normalisation(NamedTuple):
+    """Settings of `normalise_graph`.
+
+    Attributes:
+        power: Exponent of intensities.
+        gain: Factor of intensities.
+        density_scale: Divisor of densities, e/Å².
+        layout: "detector" or "scan".
+        data_format: Order of axes of x and y.
+        dtype: Of x.
+    """
+
+    power: float
+    gain: float
+    density_scale: float
+    layout: str
+    data_format: DataFormat
+    dtype: str
+
+    @classmethod
+    def of(cls, inputs: Inputs, data_format: DataFormat, dtype: str) -> "Normalisation":
+        """Returns the settings of the section training.inputs."""
+        return cls(inputs.power, inputs.gain, inputs.density_scale_e_per_angstrom2, inputs.layout, data_format, dtype)
+
+
+def normalise(
+    record: Record,
+    inputs: Inputs,
+    data_format: DataFormat = "channels_last",
+    symmetry: int = 0,
+    channels: Channels | None = None,
+) -> tuple[Image, Image]:
+    """Converts one sample in NumPy's arithmetic.
+
+    Args:
+        record: The stored sample.
+        inputs: The section training.inputs.
+        data_format: Order of axes of x and y.
+        symmetry: Number of a symmetry of `train.experiment.symmetries`; 0 for none.
+        channels: See `train.experiment.channels`; `None` if all pixels are channels.
+
+    Returns:
+        x `(h, w, c)` and y `(h, w, 1)`, or `(c, h, w)` and `(1, h, w)` with channels first; float32.
+    """
+    sy, sx = record.header["provenance"]["scan_shape"]
+    dy, dx = record.cbed.shape[1:]
+    patterns, density = record.patterns().reshape(sy, sx, dy, dx), record.density
+    if symmetry:
+        patterns, density = symmetries.apply(symmetry, record_symmetries(record), patterns, density)
+        sy, sx, dy, dx = patterns.shape
+    y = density / np.float32(inputs.density_scale_e_per_angstrom2)
+    if channels:
+        x = to_channels(patterns.reshape(sy, sx, dy * dx), channels, inputs.power, inputs.gain)
+    else:
+        x = inputs.gain * (patterns * (dy * dx)) ** inputs.power
+        x = x.reshape((sy * sx, dy, dx) if inputs.layout == "detector" else (sy, sx, dy * dx))
+    present_axis = 0 if inputs.layout == "detector" else -1
+    channel_axis = 0 if data_format == "channels_first" else -1
+    return np.ascontiguousarray(np.moveaxis(x, present_axis, channel_axis)), np.expand_dims(y, channel_axis)
+
+
+def record_symmetries(record: Record) -> symmetries.Symmetries:
+    """Returns the symmetries that augmentation draws from. Raises InputError if the sample has none."""
+    provenance = record.header["provenance"] | {"positions_angstrom": record.positions_angstrom}
+    return symmetries.sample_symmetries(provenance, record.cbed.shape[1:], record.density.shape)
+
+
+@tf.function(autograph=False)
+def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | None = None) -> tuple[Tensor, Tensor]:
+    """Converts a batch as `normalise` does, in TensorFlow's arithmetic on the device that trains.
+
+    Args:
+        batch: Tensors.
+        settings: Power, gain, layout and types.
+        channels: See `train.experiment.channels`; `None` if all pixels are channels.
+
+    Returns:
+        x in `settings.dtype` and y in float32, with a leading axis of the batch.
+    """
+    power, gain, density_scale, layout, data_format, dtype = settings
+    patterns, scale, density = batch
+    _, sy, sx, dy, dx = patterns.shape
+    y = tf.expand_dims(density / density_scale, 1 if data_format == "channels_first" else -1)
+    if channels:
+        x = to_channels_graph(tf.reshape(patterns, (-1, sy, sx, dy * dx)), scale, channels, power, gain)
+        return tf.cast(tf.transpose(x, (0, 3, 1, 2)) if data_format == "channels_first" else x, dtype), y
+    x = tf.reshape(patterns, (-1, sy * sx, dy, dx) if layout == "detector" else (-1, sy, sx, dy * dx))
+    present_format = "channels_first" if layout == "detector" else "channels_last"
+    if data_format != present_format:  # while the values are still of the smaller type
+        x = tf.transpose(x, (0, 2, 3, 1) if data_format == "channels_last" else (0, 3, 1, 2))
+    x = tf.cast(x, tf.float32) * (dy * dx / scale)
+    if power != 1:
+        x = tf.sqrt(x) if power == 0.5 else x**power
+    if gain != 1:
+        x = gain * x
+    return tf.cast(x, dtype), y
