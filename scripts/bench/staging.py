@@ -29,7 +29,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from train.staging.copies import Original
+from train.staging.copies import FileState
 from train.staging.pieces import Piece, read_piece
 
 HERE = Path(__file__).resolve().parent
@@ -101,7 +101,7 @@ def run(how: str, source: Path, folder: Path, options: argparse.Namespace) -> li
 
 
 def cold_reads(source: Path, repeats: int) -> dict[int, dict[str, float]]:
-    files = [Original.at(path) for path in sorted(source.glob("shard-*"))]
+    files = [FileState.of(path) for path in sorted(source.glob("shard-*"))]
     size = sum(file.size for file in files)
     seconds: dict[int, list[float]] = {threads: [] for threads in THREADS}
     from_device: dict[int, list[float]] = {threads: [] for threads in THREADS}

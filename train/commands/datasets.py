@@ -16,12 +16,12 @@ def stage(options: argparse.Namespace) -> int:
         from rich.console import Console
 
         from train.measure import telemetry
-        from train.staging import stage as staging
+        from train.staging.stage import stage, summary
 
         reduction.start(Reduction())
         console = Console(quiet=reduction.rank() != 0, stderr=True)
         with telemetry.counter(console, "rank 0 stages, MiB") as count:
-            staged = staging.stage(
+            staged = stage(
                 options.source,
                 options.target,
                 reduction,
@@ -30,7 +30,7 @@ def stage(options: argparse.Namespace) -> int:
                 on_progress=count,
             )
         if reduction.rank() == 0:
-            print(staging.summary(staged), json.dumps(staged), sep="\n")
+            print(summary(staged), json.dumps(staged), sep="\n")
 
     return as_rank(work)
 
@@ -39,8 +39,8 @@ def keep(options: argparse.Namespace) -> int:
     """Copies home what this rank has added to a dataset."""
 
     def work() -> None:
-        from train.staging import copies
+        from train.staging.home_copies import keep_dataset
 
-        print(json.dumps(copies.keep(options.source, options.target, rank_and_size()[0])))
+        print(json.dumps(keep_dataset(options.source, options.target, rank_and_size()[0])))
 
     return exit_code(work)

@@ -1,7 +1,7 @@
-"""Checkpoints on their way home: from the node's own disk to where they outlive it, while training goes on.
+"""Copies checkpoints from the node-local disk home, to storage that outlives the job, while training continues.
 
-Of several that wait, the newest goes. One that cannot be delivered is a warning as long as another may follow; at the
-end it is an error.
+If several checkpoints wait, only the newest is delivered. A checkpoint that cannot be delivered is a warning as long as
+another may follow; at the end it is an error.
 """
 
 import queue
@@ -18,48 +18,64 @@ from train.staging import copies
 
 
 @contextmanager
-def carrying(run_dir: Path, home: Path | None, keep: int) -> Iterator[Callable[[Path], None]]:
-    """Yields `send(path)`, which has a checkpoint of `run_dir` delivered in the background; leaving waits for it.
+def background_delivery(run_dir: Path, home: Path | None, keep: int) -> Iterator[Callable[[Path], None]]:
+    """Delivers checkpoints in a background thread. Leaving the context waits for the last delivery.
 
-    Raises WorkError on leaving, unless something else was raised, where the last one did not get home.
+    Args:
+        run_dir: The local run directory.
+        home: Where the run directory is kept; nothing is delivered if `None`.
+        keep: Number of checkpoints to keep at home.
+
+    Yields:
+        A function that is given the path of a checkpoint to deliver.
+
+    Raises:
+        WorkError: If the last checkpoint was not delivered; not if the context is left by another exception.
     """
     if home is None:
         yield lambda path: None
         return
     waiting: queue.SimpleQueue[Path | None] = queue.SimpleQueue()
-    failed: list[Exception] = []  # the last delivery's, where it failed
+    failure: list[Exception] = []  # of the last delivery, if it failed
 
-    def work() -> None:
+    def deliver_all() -> None:
         while (path := _newest(waiting)) is not None:
-            failed.clear()
+            failure.clear()
             try:
                 deliver(path, run_dir, home, keep)
             except (WorkError, OSError) as error:
-                failed.append(error)
+                failure.append(error)
                 print(f"warning: {path.name} has not reached {home}: {error}", file=sys.stderr, flush=True)
 
-    thread = threading.Thread(target=work, daemon=True)
+    thread = threading.Thread(target=deliver_all, daemon=True)
     thread.start()
     try:
         yield waiting.put
     finally:
         waiting.put(None)
         thread.join()
-    if failed:
-        raise WorkError(f"the last checkpoint has not reached {home} and lies in {run_dir} alone: {failed[0]}")
+    if failure:
+        raise WorkError(f"the last checkpoint has not reached {home} and is only in {run_dir}: {failure[0]}")
 
 
 def deliver(path: Path, run_dir: Path, home: Path, keep: int) -> None:
-    """Brings a checkpoint home, with the metrics up to it before it, and removes all there but the newest `keep`.
+    """Copies a checkpoint home, after the metrics up to it, and removes all checkpoints there but the newest.
 
-    Raises WorkError where it cannot be written, or does not read as it was written.
+    Args:
+        path: The checkpoint.
+        run_dir: The local run directory.
+        home: Where the run directory is kept.
+        keep: Number of checkpoints to keep at home.
+
+    Raises:
+        WorkError: If a file cannot be written, or the copy cannot be read back.
     """
     copied = home / "checkpoints" / path.name
     copied.parent.mkdir(parents=True, exist_ok=True)
     write_text_atomic(home / "config.yaml", (run_dir / "config.yaml").read_text(encoding="utf-8"))
     lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8")
     write_text_atomic(home / "metrics.jsonl", lines[: lines.rfind("\n") + 1])
-    copies.copy(path, copied)
+    copies.copy_file(path, copied)
     try:
         checkpoint.read(copied)
     except checkpoint.BROKEN as error:
@@ -69,7 +85,7 @@ def deliver(path: Path, run_dir: Path, home: Path, keep: int) -> None:
 
 
 def _newest(waiting: queue.SimpleQueue[Path | None]) -> Path | None:
-    """Waits for one, and passes over those before the newest; what waits at the end still goes."""
+    """Waits for a checkpoint and returns the newest that waits; `None` at the end, after the last checkpoint."""
     path = waiting.get()
     while path is not None and not waiting.empty():
         following = waiting.get()

@@ -1,8 +1,8 @@
-"""Pieces of files from the shared file system to the nodes' disks: who reads, who writes, and the way between.
+"""Moves pieces of files from the shared file system to the nodes' disks.
 
-It goes in rounds. In each, every rank reads a run of pieces while those of the round before travel, checks the pieces
-that reach it against the digests they were sent with, and writes them. A node's first rank is sent the digests of all
-pieces that its node writes, and makes each file a whole copy as soon as its last piece is on the disk.
+The pieces move in rounds. In each round, every rank reads one piece while the pieces of the round before travel, checks
+the pieces that it receives against the digests that were sent with them, and writes them. A node's first rank receives
+the digests of all pieces that its node writes, and completes each file as soon as its last piece is on the disk.
 """
 
 import os
@@ -19,16 +19,28 @@ import xxhash
 from namsa.errors import WorkError
 from train.ranks.protocol import Bytes, Ranks
 from train.staging import copies
-from train.staging.copies import Original
+from train.staging.copies import FileState
 
 _LARGEST_PIECE, _SMALLEST_PIECE = 2**25, 2**16
-_ROUND_BYTES = 2**27  # that a rank sends in a round, and about what it receives
-_DIGEST = 16
+_ROUND_BYTES = 2**27  # that a rank sends per round, and about as many that it receives
+_DIGEST_BYTES = 16
+
+OnProgress = Callable[[int, int], None]  # (done, total), MiB
+Nodes = list[list[int]]  # the ranks of each node
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes `start` to `start + length` of a file, which `reader` reads for all of `nodes`."""
+    """Bytes `start` to `start + length` of a file.
+
+    Attributes:
+        file: Index of the file.
+        start: First byte.
+        length: Number of bytes.
+        reader: Rank that reads the piece for all nodes.
+        number: Number of the piece among the pieces that the same nodes need.
+        nodes: Nodes that need the piece.
+    """
 
     file: int
     start: int
@@ -38,37 +50,79 @@ class Piece:
     nodes: tuple[int, ...]
 
     def writer(self, members: Sequence[int]) -> int:
-        """Who writes it on the node of ranks `members`: the reader where it is one of them, else all in turn."""
+        """Returns which of a node's ranks `members` writes the piece: the reader if it is one, otherwise in turn."""
         return self.reader if self.reader in members else members[self.number % len(members)]
 
 
-def piece_size(total: int, nodes: list[list[int]]) -> int:
-    """Small enough that all ranks read nearly as much, and that what one sends to all nodes fits in memory."""
+@dataclass(frozen=True)
+class StagingPlan:
+    """Which rank reads and writes which bytes, and when.
+
+    Attributes:
+        files: The files of the dataset.
+        nodes: The ranks of each node.
+        piece_bytes: Size of a piece; the last piece of a file may be smaller.
+        rounds: The pieces of each round, at most one per reader.
+    """
+
+    files: Sequence[FileState]
+    nodes: Nodes
+    piece_bytes: int
+    rounds: list[list[Piece]]
+
+
+def plan_staging(files: Sequence[FileState], needed_by: Sequence[tuple[int, ...]], nodes: Nodes) -> StagingPlan:
+    """Returns the plan for a dataset, with pieces of a suitable size.
+
+    Args:
+        files: The files of the dataset.
+        needed_by: For each file the nodes that need it.
+        nodes: The ranks of each node.
+    """
+    total = sum(file.size for file, group in zip(files, needed_by, strict=True) if group)
+    piece_bytes = piece_size(total, nodes)
+    return StagingPlan(files, nodes, piece_bytes, plan_rounds(files, needed_by, nodes, piece_bytes))
+
+
+def piece_size(total: int, nodes: Nodes) -> int:
+    """Returns the size of a piece, bytes.
+
+    A piece is so small that all ranks read nearly as much, and that what a rank sends to all nodes fits in memory.
+
+    Args:
+        total: Bytes to read.
+        nodes: The ranks of each node.
+    """
     even, fits = total // (8 * sum(map(len, nodes))), _ROUND_BYTES // len(nodes)
     return max(min(even, fits, _LARGEST_PIECE), _SMALLEST_PIECE)
 
 
-def plan(
-    files: Sequence[Original], wanted: Sequence[tuple[int, ...]], nodes: list[list[int]], piece_bytes: int
+def plan_rounds(
+    files: Sequence[FileState], needed_by: Sequence[tuple[int, ...]], nodes: Nodes, piece_bytes: int
 ) -> list[list[Piece]]:
-    """Rounds of pieces, in each at most one of every reader.
+    """Returns rounds of pieces, with at most one piece per reader in each round.
 
-    wanted: the nodes that want each file; ranks of these read it, in turn, so that one copy need not travel
+    Args:
+        files: The files of the dataset.
+        needed_by: For each file the nodes that need it. Ranks of these nodes read it in turn, so that one copy need not
+            travel.
+        nodes: The ranks of each node.
+        piece_bytes: Size of a piece.
     """
     rounds: list[list[Piece]] = []
-    counted: Counter[tuple[int, ...]] = Counter()  # pieces, of files that the same nodes want
-    busy: Counter[int] = Counter()  # rounds, of each reader
-    for index, (file, group) in enumerate(zip(files, wanted, strict=True)):
+    pieces_of: Counter[tuple[int, ...]] = Counter()  # pieces so far, by the nodes that need them
+    rounds_of: Counter[int] = Counter()  # rounds so far, by reader
+    for index, (file, group) in enumerate(zip(files, needed_by, strict=True)):
         readers = [rank for node in group for rank in nodes[node]]
         for start in range(0, max(file.size, 1), piece_bytes) if group else ():
-            number = counted[group]
+            number = pieces_of[group]
             reader = readers[number % len(readers)]
-            if busy[reader] == len(rounds):
+            if rounds_of[reader] == len(rounds):
                 rounds.append([])
             length = min(piece_bytes, file.size - start)
-            rounds[busy[reader]].append(Piece(index, start, length, reader, number, group))
-            busy[reader] += 1
-            counted[group] += 1
+            rounds[rounds_of[reader]].append(Piece(index, start, length, reader, number, group))
+            rounds_of[reader] += 1
+            pieces_of[group] += 1
     return rounds
 
 
@@ -76,28 +130,33 @@ def plan(
 
 
 def transfer(
-    source: Path,
-    target: Path,
-    ranks: Ranks,
-    nodes: list[list[int]],
-    files: Sequence[Original],
-    rounds: list[list[Piece]],
-    piece_bytes: int,
-    threads: int,
-    on_progress: Callable[[int, int], None],
+    plan: StagingPlan, source: Path, target: Path, ranks: Ranks, threads: int, on_progress: OnProgress
 ) -> Counter[str]:
-    """Reads, sends, checks and writes, round by round; a file is finished as soon as its last piece is written.
+    """Reads, sends, checks and writes the pieces, round by round. All ranks must call this function.
 
-    Returns this rank's bytes: "read" from `source`, "sent", "received", "written".
+    Args:
+        plan: What moves where.
+        source: Folder on the shared file system.
+        target: Folder of this node, which holds an empty partial file for each file that the node needs.
+        ranks: The ranks of the job.
+        threads: Number of threads that read, per rank.
+        on_progress: Called with what this rank has read and has to read, MiB.
+
+    Returns:
+        This rank's bytes: "read" from `source`, "sent", "received" and "written".
+
+    Raises:
+        WorkError: If a file cannot be read or written, has changed, or a piece arrives damaged.
     """
-    rank = ranks.rank()
+    files, nodes, rounds, rank = plan.files, plan.nodes, plan.rounds, ranks.rank()
     node = next(number for number, members in enumerate(nodes) if rank in members)
-    last = {piece.file: number for number, pieces in enumerate(rounds) for piece in pieces}
+    last_round = {piece.file: number for number, pieces in enumerate(rounds) for piece in pieces}
     total = sum(piece.length for pieces in rounds for piece in pieces if piece.reader == rank)
     counts = Counter(read=0, sent=0, received=0, written=0)
     digests: dict[int, dict[int, bytes]] = {}  # by file and start, on the node's first rank
 
     def read(number: int) -> bytearray | None:
+        """This rank's piece of round `number`."""
         for piece in rounds[number] if number < len(rounds) else ():
             if piece.reader == rank:
                 original = files[piece.file]
@@ -105,19 +164,19 @@ def transfer(
         return None
 
     def finish(number: int) -> None:
-        """All ranks of this node have written what came in round `number`."""
-        for index in [index for index in digests if last[index] == number]:
+        """Completes the files whose last pieces all ranks of this node have written in round `number`."""
+        for index in [index for index in digests if last_round[index] == number]:
             digest = copies.digest_of(part for _, part in sorted(digests.pop(index).items()))
-            copies.finish(target / files[index].name, files[index], piece_bytes, digest)
+            copies.finish_copy(target / files[index].name, files[index], plan.piece_bytes, digest)
 
     with ThreadPoolExecutor(threads) as pool, ThreadPoolExecutor(1) as ahead:
-        coming = ahead.submit(read, 0)
+        next_piece = ahead.submit(read, 0)
         for number, pieces in enumerate(rounds):
             with ranks.together():
                 finish(number - 1)
-                data = coming.result()
+                data = next_piece.result()
                 digest = xxhash.xxh3_128_digest(data or b"")
-            coming = ahead.submit(read, number + 1)
+            next_piece = ahead.submit(read, number + 1)
             counts["read"] += len(data or b"")
             on_progress(counts["read"] // 2**20, total // 2**20)
             outgoing = _messages(pieces, rank, nodes, data, digest)
@@ -127,37 +186,46 @@ def transfer(
                 for piece in (piece for piece in pieces if node in piece.nodes):
                     writes = piece.writer(nodes[node]) == rank
                     if data is not None and piece.reader == rank:
-                        came, body = digest, memoryview(data)
+                        sent_digest, body = digest, memoryview(data)
                     elif writes or rank == nodes[node][0]:
                         message = memoryview(arrived[piece.reader].data)
-                        came, body = bytes(message[:_DIGEST]), message[_DIGEST:]
+                        sent_digest, body = bytes(message[:_DIGEST_BYTES]), message[_DIGEST_BYTES:]
                     if writes:
-                        _check(files[piece.file], piece, came, body)
-                        counts["written"] += _write(copies.partial(target / files[piece.file].name), piece, body)
+                        _check(files[piece.file], piece, sent_digest, body)
+                        counts["written"] += _write(copies.partial_path(target / files[piece.file].name), piece, body)
                     if rank == nodes[node][0]:
-                        digests.setdefault(piece.file, {})[piece.start] = came
+                        digests.setdefault(piece.file, {})[piece.start] = sent_digest
         with ranks.together():
             finish(len(rounds) - 1)
     return counts
 
 
-def _messages(
-    pieces: Sequence[Piece], rank: int, nodes: list[list[int]], data: bytearray | None, digest: bytes
-) -> list[Bytes]:
-    """What this rank sends to each: its piece with its digest to those who write it, the digest to who finishes."""
+def _messages(pieces: Sequence[Piece], rank: int, nodes: Nodes, data: bytearray | None, digest: bytes) -> list[Bytes]:
+    """This rank's message to each rank: digest and piece to those that write it, the digest to those that finish."""
     messages = [np.empty(0, np.uint8) for members in nodes for _ in members]
     for piece in pieces:
         if data is not None and piece.reader == rank:
-            alone, whole = (np.frombuffer(message, np.uint8) for message in (digest, digest + data))
+            digest_alone, with_piece = (np.frombuffer(message, np.uint8) for message in (digest, digest + data))
             for members in (nodes[node] for node in piece.nodes):
-                messages[members[0]] = alone
-                messages[piece.writer(members)] = whole
-    messages[rank] = messages[rank][:0]  # it has its own
+                messages[members[0]] = digest_alone
+                messages[piece.writer(members)] = with_piece
+    messages[rank] = messages[rank][:0]  # nothing to itself
     return messages
 
 
-def read_piece(path: Path, original: Original, piece: Piece, pool: ThreadPoolExecutor, threads: int) -> bytearray:
-    """The piece's bytes, by `threads` of `pool`. Raises WorkError where the file is not what `original` says."""
+def read_piece(path: Path, original: FileState, piece: Piece, pool: ThreadPoolExecutor, threads: int) -> bytearray:
+    """Reads a piece of a file.
+
+    Args:
+        path: The file.
+        original: State of the file when it was listed.
+        piece: The bytes to read.
+        pool: Threads that read.
+        threads: Number of parts that are read at once.
+
+    Raises:
+        WorkError: If the file cannot be read, or its state differs from `original`.
+    """
     data = bytearray(piece.length)
     part = max(-(-piece.length // threads), _SMALLEST_PIECE)
 
@@ -166,16 +234,16 @@ def read_piece(path: Path, original: Original, piece: Piece, pool: ThreadPoolExe
 
     try:
         with path.open("rb", buffering=0) as file:
-            got = sum(pool.map(read, range(0, piece.length, part)))
+            length = sum(pool.map(read, range(0, piece.length, part)))
             stat = os.fstat(file.fileno())
     except OSError as error:
         raise WorkError(f"cannot read {path}: {error.strerror}") from None
-    if got != piece.length or (stat.st_size, stat.st_mtime_ns) != (original.size, original.mtime_ns):
+    if length != piece.length or (stat.st_size, stat.st_mtime_ns) != (original.size, original.mtime_ns):
         raise WorkError(f"{path} has changed while it was staged: run again when nothing writes to it")
     return data
 
 
-def _check(original: Original, piece: Piece, digest: bytes, data: memoryview) -> None:
+def _check(original: FileState, piece: Piece, digest: bytes, data: memoryview) -> None:
     if xxhash.xxh3_128_digest(data) != digest:
         raise WorkError(
             f"{original.name} from byte {piece.start:,} on arrived damaged from rank {piece.reader}: run again"

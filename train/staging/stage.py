@@ -1,31 +1,68 @@
-"""Staging: a dataset on a shared file system is spread over the nodes' own disks (Kurth et al. 2018, V-A1).
+"""Stages a dataset: copies it from a shared file system to the nodes' own disks (Kurth et al. 2018, section V-A1).
 
-Each byte is read from the shared system once, by one rank, with several threads; what more than one node wants then
-goes from node to node. `transfer` moves the pieces, `copies` says what makes a copy of a file: a later run fetches only
-what is not there whole.
+Each byte is read from the shared system once, by one rank, with several threads. What more than one node needs then
+travels from node to node (`train.staging.pieces`). A later run fetches only files of which the node has no complete
+copy (`train.staging.copies`).
 """
 
-import json
 import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
-from namsa.dataset import factory, manifest
+from namsa.dataset import manifest, other_nodes
 from namsa.dataset.shards import Shard, shard_paths
 from namsa.errors import InputError, WorkError
-from namsa.files import write_text_atomic
+from namsa.text import plural
 from train.ranks.protocol import Ranks
 from train.staging import copies
-from train.staging.copies import Original
-from train.staging.pieces import piece_size, plan, transfer
+from train.staging.copies import FileState
+from train.staging.pieces import Nodes, OnProgress, plan_staging, transfer
 
 THREADS = 8  # Kurth et al.: 6.7 times the bandwidth of one
+
+
+class RankTransfer(TypedDict):
+    """What one rank has moved.
+
+    Attributes:
+        node: Number of its node.
+        read: Bytes read from the shared file system.
+        sent: Bytes sent to other ranks.
+        received: Bytes received from other ranks.
+        written: Bytes written to the disk of the node.
+        seconds: Time of the whole staging, s.
+    """
+
+    node: int
+    read: int
+    sent: int
+    received: int
+    written: int
+    seconds: float
+
+
+class StagedDataset(TypedDict):
+    """What `stage` has done; the contents of `staging.json`.
+
+    Attributes:
+        files: Files of the dataset.
+        bytes: Their size.
+        nodes: Number of nodes.
+        seconds: Time of the slowest rank, s.
+        ranks: One row per rank.
+    """
+
+    files: int
+    bytes: int
+    nodes: int
+    seconds: float
+    ranks: list[RankTransfer]
 
 
 def stage(
@@ -35,57 +72,53 @@ def stage(
     *,
     everywhere: bool = True,
     threads: int = THREADS,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
-) -> dict[str, Any]:
-    """Brings the dataset in `source` to `target`, a folder of each node's own; every rank calls it.
+    on_progress: OnProgress = lambda done, total: None,
+) -> StagedDataset:
+    """Copies a dataset to the nodes' own disks. All ranks must call this function.
 
-    everywhere: the whole dataset on every node; else shard R only on the node of rank R mod ranks
-    threads: that read at once, in each rank
-    on_progress: told (done, total) of this rank's reading, in MiB
+    Complete copies that are there already stay.
 
-    Returns {"files", "bytes": of the dataset, "nodes", "seconds", "ranks": for each rank {"node", "seconds" and, in
-    bytes, "read" from `source`, "sent", "received", "written"}}, the same on every rank.
+    Args:
+        source: The dataset on the shared file system.
+        target: A folder of this node's own.
+        ranks: The ranks of the job.
+        everywhere: Whether every node gets the whole dataset. Otherwise shard R is only copied to the node of rank R
+            modulo the number of ranks.
+        threads: Number of threads that read, per rank.
+        on_progress: Called with what this rank has read and has to read, MiB.
 
-    Raises InputError where there is no dataset, or a file in `target` is none of ours; WorkError where there is no
-    space, a file cannot be read or written, has changed meanwhile, or arrives damaged. Files that are whole stay.
+    Returns:
+        What has moved, the same on every rank.
+
+    Raises:
+        InputError: If there is no dataset, or a file in `target` is no copy of a file of the dataset.
+        WorkError: If there is no space, or a file cannot be read or written, has changed meanwhile, or arrives damaged.
     """
     start = time.monotonic()
     rank, nodes = ranks.rank(), ranks.nodes()
     node = next(number for number, members in enumerate(nodes) if rank in members)
-    here = nodes[node]
+    members = nodes[node]
 
     with ranks.together():
-        listed = [asdict(file) for file in listing(source)] if rank == 0 else []
-    files = [Original(**file) for file in ranks.gather_json(listed)[0]]
-    places = [_places(file, nodes, everywhere) for file in files]
-    token = ranks.gather_json(uuid.uuid4().hex if rank == 0 else "")[0]
-    with ExitStack() as stack:
-        with ranks.together():
-            if rank == here[0]:
-                _mark(stack, target, f".staging-{token}-{node}")
-        with ranks.together():
-            if len(found := list(target.glob(f".staging-{token}-*"))) > 1:
-                raise InputError(
-                    f"{target} is one folder for {len(found)} nodes: stage into storage of each node's own"
-                )
-            mine = [i for i, place in enumerate(places) if node in place][here.index(rank) :: len(here)]
-            missing = {i for i in mine if not copies.is_there(target / files[i].name, files[i])}
-        masks = ranks.gather_json(format(sum(1 << i for i in missing), "x"))
-    lacking = [int(mask, 16) for mask in masks]
-    wanted = [tuple(n for n in place if any(lacking[r] >> i & 1 for r in nodes[n])) for i, place in enumerate(places)]
-
+        listed = [asdict(file) for file in list_files(source)] if rank == 0 else []
+    files = [FileState(**file) for file in ranks.gather_json(listed)[0]]
+    placement = [_placement(file, nodes, everywhere) for file in files]
+    local_files = [index for index, group in enumerate(placement) if node in group]
+    lacking = _lacking_files(target, ranks, nodes, files, local_files)
+    needed_by = [
+        tuple(n for n in group if any(lacking[member] >> index & 1 for member in nodes[n]))
+        for index, group in enumerate(placement)
+    ]
     with ranks.together():
-        if rank == here[0]:
-            _make_room(target, [file for file, ns in zip(files, wanted, strict=True) if node in ns])
-    piece_bytes = piece_size(sum(file.size for file, ns in zip(files, wanted, strict=True) if ns), nodes)
-    rounds = plan(files, wanted, nodes, piece_bytes)
-    counts = transfer(source, target, ranks, nodes, files, rounds, piece_bytes, threads, on_progress)
+        if rank == members[0]:
+            _make_room(target, [file for file, group in zip(files, needed_by, strict=True) if node in group])
+    counts = transfer(plan_staging(files, needed_by, nodes), source, target, ranks, threads, on_progress)
 
     if everywhere:
         with ranks.together():
-            (target / factory.ELSEWHERE).unlink(missing_ok=True)
+            (target / other_nodes.FILE_NAME).unlink(missing_ok=True)
     else:
-        _note_elsewhere(target, ranks, here, [i for i, place in enumerate(places) if node in place], files)
+        _list_samples_of_other_nodes(target, ranks, members, [files[index].name for index in local_files])
     rows = ranks.gather_json({"node": node, **counts, "seconds": round(time.monotonic() - start, 3)})
     return {
         "files": len(files),
@@ -96,20 +129,37 @@ def stage(
     }
 
 
-# ---- What goes where ------------------------------------------------------------------------------------------------
+def summary(staged: StagedDataset) -> str:
+    """Returns one line about what `stage` did."""
+    read, sent = ([row["read"] / 2**20 for row in staged["ranks"]], [row["sent"] / 2**20 for row in staged["ranks"]])
+    return (
+        f"staged {plural(staged['files'], 'file')} of {staged['bytes'] / 2**20:,.1f} MiB on "
+        f"{plural(staged['nodes'], 'node')} in {staged['seconds']:.1f} s: {sum(read):,.1f} MiB read from the shared "
+        f"file system, at most {max(read):,.1f} by one rank; {sum(sent):,.1f} MiB sent between ranks"
+    )
 
 
-def listing(source: Path) -> list[Original]:
-    """The files of the dataset in `source`. Raises InputError where there is none."""
+# ---- Which files go where -------------------------------------------------------------------------------------------
+
+
+def list_files(source: Path) -> list[FileState]:
+    """Returns the files of a dataset.
+
+    Args:
+        source: The dataset.
+
+    Raises:
+        InputError: If there is none.
+    """
     shards = shard_paths(source) if source.is_dir() else []
     if not shards or not (source / manifest.FILE_NAME).exists():
         raise InputError(f"there is no dataset at {source} to stage: it needs {manifest.FILE_NAME} and shards")
     small = [source / manifest.FILE_NAME, source / "config.yaml", *sorted(source.glob("failed-*.jsonl"))]
-    return [Original.at(path) for path in [*small, *shards] if path.exists()]
+    return [FileState.of(path) for path in [*small, *shards] if path.exists()]
 
 
-def _places(file: Original, nodes: list[list[int]], everywhere: bool) -> tuple[int, ...]:
-    """The nodes that shall have `file`. A rank goes on with the shard of its number, so that one is on its node."""
+def _placement(file: FileState, nodes: Nodes, everywhere: bool) -> tuple[int, ...]:
+    """The nodes that get `file`. A rank continues the shard of its number, so that shard must be on its node."""
     number = re.match(r"shard-(\d+)", file.name)
     if everywhere or not number:
         return tuple(range(len(nodes)))
@@ -117,11 +167,34 @@ def _places(file: Original, nodes: list[list[int]], everywhere: bool) -> tuple[i
     return (next(index for index, members in enumerate(nodes) if rank in members),)
 
 
+def _lacking_files(
+    target: Path, ranks: Ranks, nodes: Nodes, files: Sequence[FileState], local_files: Sequence[int]
+) -> list[int]:
+    """For each rank a bit mask of the files, among those that it checks, of which its node has no complete copy."""
+    rank = ranks.rank()
+    node = next(number for number, members in enumerate(nodes) if rank in members)
+    members = nodes[node]
+    token = ranks.gather_json(uuid.uuid4().hex if rank == 0 else "")[0]
+    with ExitStack() as stack:
+        with ranks.together():
+            if rank == members[0]:
+                _mark(stack, target, f".staging-{token}-{node}")
+        with ranks.together():
+            if len(marks := list(target.glob(f".staging-{token}-*"))) > 1:
+                raise InputError(
+                    f"{target} is one folder for {len(marks)} nodes: stage into storage of each node's own"
+                )
+            checked = local_files[members.index(rank) :: len(members)]
+            missing = {i for i in checked if not copies.is_complete_copy(target / files[i].name, files[i])}
+        masks = ranks.gather_json(format(sum(1 << i for i in missing), "x"))
+    return [int(mask, 16) for mask in masks]
+
+
 # ---- The node's folder ----------------------------------------------------------------------------------------------
 
 
 def _mark(stack: ExitStack, target: Path, name: str) -> None:
-    """A file that another node sees only if the folder is no node's own."""
+    """Makes a file that another node sees only if the two share the folder; `stack` removes it."""
     try:
         target.mkdir(parents=True, exist_ok=True)
         (target / name).touch()
@@ -130,43 +203,30 @@ def _mark(stack: ExitStack, target: Path, name: str) -> None:
     stack.callback((target / name).unlink, missing_ok=True)
 
 
-def _make_room(target: Path, files: Sequence[Original]) -> None:
-    """Removes what an interrupted run left, and makes empty files to write into. Raises WorkError without the space."""
-    for left in target.glob(".*.part"):
-        left.unlink()
+def _make_room(target: Path, files: Sequence[FileState]) -> None:
+    """Removes what an interrupted run left, and makes empty partial files. Raises WorkError without the space."""
+    for partial in target.glob(".*.part"):
+        partial.unlink()
     needed, free = sum(file.size for file in files), shutil.disk_usage(target).free
     if needed > free:
         raise WorkError(
             f"{target} has {free / 2**30:.2f} GiB free, and staging needs {needed / 2**30:.2f} GiB: make room, take "
-            "more nodes with data.node_local=true, where each holds only a part, or another place"
+            "more nodes with data.node_local=true, so that each holds only a part, or stage into another folder"
         )
     for file in files:
-        copies.partial(target / file.name).touch()
+        copies.partial_path(target / file.name).touch()
 
 
-def _note_elsewhere(target: Path, ranks: Ranks, here: list[int], local: list[int], files: Sequence[Original]) -> None:
-    """Writes down which samples other nodes hold, so that `namsa dataset` does not make them again on this one."""
+def _list_samples_of_other_nodes(target: Path, ranks: Ranks, members: list[int], local_names: Sequence[str]) -> None:
+    """Writes which samples other nodes hold, so that `namsa dataset` does not simulate them again on this one."""
     with ranks.together():
-        held: set[str] = set()
-        names = {files[index].name for index in local[here.index(ranks.rank()) :: len(here)]}
+        local_ids: set[str] = set()
+        names = set(local_names[members.index(ranks.rank()) :: len(members)])
         for path in (path for path in shard_paths(target) if path.name in names):
             with Shard(path) as shard:
-                held.update(shard.ids)
-    everyone = ranks.gather_json(sorted(held))
+                local_ids.update(shard.ids)
+    ids_of_ranks = ranks.gather_json(sorted(local_ids))
     with ranks.together():
-        if ranks.rank() == here[0]:
-            others = sorted({id for rank, ids in enumerate(everyone) if rank not in here for id in ids})
-            header = manifest.read_header(target)
-            text = json.dumps({"config_hash": header["samples_hash"], "ids": others})
-            write_text_atomic(target / factory.ELSEWHERE, text)
-
-
-def summary(staged: dict[str, Any]) -> str:
-    """One line about what `stage` did."""
-    rows = staged["ranks"]
-    read, sent = ([row[key] / 2**20 for row in rows] for key in ("read", "sent"))
-    return (
-        f"staged {staged['files']} files of {staged['bytes'] / 2**20:,.1f} MiB on {staged['nodes']} node"
-        f"{'s' * (staged['nodes'] > 1)} in {staged['seconds']:.1f} s: {sum(read):,.1f} MiB read from the shared file "
-        f"system, at most {max(read):,.1f} by one rank; {sum(sent):,.1f} sent between ranks"
-    )
+        if ranks.rank() == members[0]:
+            others = {id for rank, ids in enumerate(ids_of_ranks) if rank not in members for id in ids}
+            other_nodes.write_ids(target, manifest.read_header(target)["samples_hash"], others)

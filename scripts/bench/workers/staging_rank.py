@@ -12,7 +12,7 @@ from pathlib import Path
 
 from train.experiment.sections import Reduction
 from train.ranks import reduction
-from train.staging import stage as staging
+from train.staging.stage import stage
 
 
 def main() -> None:
@@ -25,7 +25,7 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
     start, before = time.perf_counter(), bytes_read()
     if how == "staged":
-        found = staging.stage(source, folder, reduction)["ranks"][reduction.rank()]
+        found = stage(source, folder, reduction)["ranks"][reduction.rank()]
     else:
         found = {}
         with reduction.together():

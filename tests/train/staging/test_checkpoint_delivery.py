@@ -4,9 +4,9 @@ import pytest
 
 from fcdensenet.config import NetworkConfig
 from namsa.errors import WorkError
-from train.optimization.checkpoint import Progress, restore, save
-from train.staging import checkpoint_delivery as courier
+from train.optimization.checkpoint import TrainingPosition, restore, save
 from train.staging import copies
+from train.staging.checkpoint_delivery import background_delivery, deliver
 
 NETWORK = NetworkConfig(input_shape=(2, 8, 8), layers=(1, 1, 1))
 
@@ -15,22 +15,21 @@ def checkpoint(run_dir, step, keep=9):
     run_dir.mkdir(exist_ok=True)
     (run_dir / "config.yaml").write_text("name: x\n")
     (run_dir / "metrics.jsonl").write_text("".join(f'{{"step": {n}}}\n' for n in range(1, step + 1)) + '{"torn')
-    return save(
-        run_dir / "checkpoints", Progress(step), [keras.Variable(np.full(3, step, np.float32), name="w")], NETWORK, keep
-    )
+    variables = [keras.Variable(np.full(3, step, np.float32), name="w")]
+    return save(run_dir / "checkpoints", TrainingPosition(step), variables, NETWORK, keep)
 
 
-def there(place):
-    return [path.name for path in sorted((place / "checkpoints").iterdir())]
+def checkpoints(directory):
+    return [path.name for path in sorted((directory / "checkpoints").iterdir())]
 
 
 def test_checkpoints_get_home_with_the_metrics_up_to_them(tmp_path):
     run_dir, home = tmp_path / "local", tmp_path / "home"
-    with courier.carrying(run_dir, home, keep=2) as send:
+    with background_delivery(run_dir, home, keep=2) as send:
         for step in (1, 2, 3):
             send(checkpoint(run_dir, step))
-    assert there(home)[-1] == "step-000000003.npz"
-    assert len(there(home)) <= 2
+    assert checkpoints(home)[-1] == "step-000000003.npz"
+    assert len(checkpoints(home)) <= 2
     assert (home / "metrics.jsonl").read_text().splitlines() == ['{"step": 1}', '{"step": 2}', '{"step": 3}']
     fresh = [keras.Variable(np.zeros(3, np.float32), name="w")]
     assert restore([tmp_path / "lost", home / "checkpoints"], fresh, NETWORK).step == 3
@@ -40,18 +39,18 @@ def test_checkpoints_get_home_with_the_metrics_up_to_them(tmp_path):
 def test_old_ones_are_removed_at_home(tmp_path):
     run_dir, home = tmp_path / "local", tmp_path / "home"
     for step in (1, 2, 3):
-        courier.deliver(checkpoint(run_dir, step), run_dir, home, keep=2)
-    assert there(home) == ["step-000000002.npz", "step-000000003.npz"]
+        deliver(checkpoint(run_dir, step), run_dir, home, keep=2)
+    assert checkpoints(home) == ["step-000000002.npz", "step-000000003.npz"]
 
 
 def test_without_a_home_nothing_is_carried(tmp_path):
-    with courier.carrying(tmp_path / "local", None, keep=2) as send:
+    with background_delivery(tmp_path / "local", None, keep=2) as send:
         send(checkpoint(tmp_path / "local", 1))
     assert [path.name for path in tmp_path.iterdir()] == ["local"]
 
 
 def test_a_failure_is_a_warning_while_another_follows(tmp_path, monkeypatch, capsys):
-    run_dir, home, whole = tmp_path / "local", tmp_path / "home", copies.copy
+    run_dir, home, whole = tmp_path / "local", tmp_path / "home", copies.copy_file
     first, second = checkpoint(run_dir, 1), checkpoint(run_dir, 2)
 
     def full_once(path, copied):
@@ -59,15 +58,15 @@ def test_a_failure_is_a_warning_while_another_follows(tmp_path, monkeypatch, cap
             raise WorkError("no space")
         whole(path, copied)
 
-    monkeypatch.setattr(copies, "copy", full_once)
-    lies = pytest.raises(WorkError, match="has not reached .*home and lies in .*local alone: no space")
-    with lies, courier.carrying(run_dir, home, keep=2) as send:
+    monkeypatch.setattr(copies, "copy_file", full_once)
+    failure = pytest.raises(WorkError, match="has not reached .*home and is only in .*local: no space")
+    with failure, background_delivery(run_dir, home, keep=2) as send:
         send(first)
     assert "warning: step-000000001.npz has not reached" in capsys.readouterr().err
-    with courier.carrying(run_dir, home, keep=2) as send:
+    with background_delivery(run_dir, home, keep=2) as send:
         send(first)
         send(second)
-    assert there(home) == ["step-000000002.npz"]
+    assert checkpoints(home) == ["step-000000002.npz"]
 
 
 def test_a_copy_that_reads_otherwise_is_no_checkpoint(tmp_path, monkeypatch):
@@ -79,10 +78,10 @@ def test_a_copy_that_reads_otherwise_is_no_checkpoint(tmp_path, monkeypatch):
         raw[raw.index(np.full(3, 1, np.float32).tobytes())] ^= 1
         copied.write_bytes(raw)
 
-    monkeypatch.setattr(copies, "copy", flipped)
+    monkeypatch.setattr(copies, "copy_file", flipped)
     with pytest.raises(WorkError, match="its copy is broken"):
-        courier.deliver(path, run_dir, home, keep=2)
-    assert there(home) == []
+        deliver(path, run_dir, home, keep=2)
+    assert checkpoints(home) == []
 
 
 def test_what_went_wrong_meanwhile_is_raised_first(tmp_path, monkeypatch):
@@ -90,10 +89,10 @@ def test_what_went_wrong_meanwhile_is_raised_first(tmp_path, monkeypatch):
         raise WorkError("no space")
 
     def work():
-        with courier.carrying(tmp_path / "local", tmp_path / "home", keep=2) as send:
+        with background_delivery(tmp_path / "local", tmp_path / "home", keep=2) as send:
             send(checkpoint(tmp_path / "local", 1))
             raise ZeroDivisionError
 
-    monkeypatch.setattr(copies, "copy", never)
+    monkeypatch.setattr(copies, "copy_file", never)
     with pytest.raises(ZeroDivisionError):
         work()

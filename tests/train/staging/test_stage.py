@@ -15,21 +15,19 @@ import thread_ranks
 from namsa.dataset import factory, manifest
 from namsa.dataset.shards import Dataset, shard_path
 from namsa.errors import InputError, WorkError
-from train.staging import copies
-from train.staging import pieces as transfer
-from train.staging import stage as staging
-from train.staging.copies import Original
-from train.staging.pieces import plan
+from train.staging import pieces, stage
+from train.staging.copies import FileState
+from train.staging.home_copies import fetch_run, keep_dataset, keep_run
 
 NODES = [[0, 1], [2, 3, 4]]  # of different sizes
 
 
 @pytest.fixture
 def produce(monkeypatch):
-    monkeypatch.setattr(factory, "select", lambda config: fake_samples.MATERIALS)
+    monkeypatch.setattr(factory, "select_materials", lambda config: fake_samples.MATERIALS)
 
     def work(directory, rank, size, **options):
-        return factory.produce(fake_samples.config(), directory, rank, size, simulate=fake_samples.simulate, **options)
+        return fake_samples.produce(directory, rank, size, **options)
 
     return work
 
@@ -45,17 +43,17 @@ def dataset(tmp_path, produce):
 
 @pytest.fixture(autouse=True)
 def _small_pieces(monkeypatch):
-    monkeypatch.setattr(transfer, "_SMALLEST_PIECE", 1000)
-    monkeypatch.setattr(transfer, "_LARGEST_PIECE", 1000)
+    monkeypatch.setattr(pieces, "_SMALLEST_PIECE", 1000)
+    monkeypatch.setattr(pieces, "_LARGEST_PIECE", 1000)
 
 
 def folder(tmp_path, rank, nodes=NODES):
     return tmp_path / f"node{next(n for n, members in enumerate(nodes) if rank in members)}"
 
 
-def stage(source, tmp_path, nodes=NODES, **options):
+def stage_all(source, tmp_path, nodes=NODES, **options):
     return thread_ranks.run(
-        nodes, lambda rank: staging.stage(source, folder(tmp_path, rank.rank(), nodes), rank, **options)
+        nodes, lambda rank: stage.stage(source, folder(tmp_path, rank.rank(), nodes), rank, **options)
     )
 
 
@@ -77,7 +75,7 @@ def totals(result):
 
 
 def test_every_node_gets_the_dataset_and_every_byte_is_read_once(dataset, tmp_path):
-    result = stage(dataset, tmp_path)
+    result = stage_all(dataset, tmp_path)
     size = size_of(dataset)
     assert result[0]["bytes"] == size
     found = totals(result)
@@ -92,7 +90,7 @@ def test_every_node_gets_the_dataset_and_every_byte_is_read_once(dataset, tmp_pa
 
 def test_a_partition_has_each_shard_on_the_node_of_its_rank(dataset, tmp_path):
     shutil.copy(shard_path(dataset, 2), shard_path(dataset, 5))  # of a job of more ranks: 5 mod 5 is rank 0
-    found = totals(stage(dataset, tmp_path, everywhere=False))
+    found = totals(stage_all(dataset, tmp_path, everywhere=False))
     shards = [{path.name[6:11] for path in (tmp_path / node).glob("shard-*")} for node in ("node0", "node1")]
     assert shards == [{"00000", "00001", "00005"}, {"00002"}]
     assert found["read"] == size_of(dataset)
@@ -100,7 +98,7 @@ def test_a_partition_has_each_shard_on_the_node_of_its_rank(dataset, tmp_path):
 
 
 def test_samples_that_other_nodes_hold_are_not_made_again(dataset, tmp_path, produce):
-    stage(dataset, tmp_path, nodes=[[0], [1]], everywhere=False)
+    stage_all(dataset, tmp_path, nodes=[[0], [1]], everywhere=False)
     for rank in (0, 1):
         done = produce(tmp_path / f"node{rank}", rank, 2)
         assert (done["written"], done["present"]) == (0, 6)
@@ -110,47 +108,47 @@ def test_samples_that_other_nodes_hold_are_not_made_again(dataset, tmp_path, pro
 
 @pytest.mark.parametrize("nodes", [[[0]], [[0, 1, 2]], [[0], [1], [2]], [[0, 3], [1, 2]]])
 def test_any_ranks_on_any_nodes(dataset, tmp_path, nodes):
-    totals(stage(dataset, tmp_path, nodes=nodes))
+    totals(stage_all(dataset, tmp_path, nodes=nodes))
     for node in range(len(nodes)):
         assert files(tmp_path / f"node{node}") == files(dataset)
 
 
 def test_a_plan_reads_every_byte_once_and_gives_every_reader_as_much():
-    originals = [Original(f"{i}", size, 0) for i, size in enumerate([10_000, 0, 999, 64_000, 7])]
+    originals = [FileState(f"{i}", size, 0) for i, size in enumerate([10_000, 0, 999, 64_000, 7])]
     nodes, everyone = [[0, 1], [2, 3]], (0, 1)
-    rounds = plan(originals, [everyone, everyone, (1,), everyone, ()], nodes, 1000)
+    rounds = pieces.plan_rounds(originals, [everyone, everyone, (1,), everyone, ()], nodes, 1000)
     covered, readers = Counter(), Counter()
-    for pieces in rounds:
-        assert len({piece.reader for piece in pieces}) == len(pieces)
-        for piece in pieces:
+    for group in rounds:
+        assert len({piece.reader for piece in group}) == len(group)
+        for piece in group:
             covered[piece.file] += piece.length
             readers[piece.reader] += piece.length
             assert len(range(piece.start, piece.start + piece.length)) <= 1000
             assert [piece.writer(nodes[n]) in nodes[n] for n in piece.nodes] == [True] * len(piece.nodes)
     assert dict(covered) == {0: 10_000, 1: 0, 2: 999, 3: 64_000}
     assert max(readers.values()) - min(readers.values()) <= 2000
-    writers = {piece.writer(nodes[1]) for pieces in rounds for piece in pieces if piece.reader in (0, 1)}
+    writers = {piece.writer(nodes[1]) for group in rounds for piece in group if piece.reader in (0, 1)}
     assert writers == {2, 3}
-    for pieces in rounds[:15]:  # of one round, what all ranks read is written on a node by its ranks alike
-        assert Counter(piece.writer(nodes[1]) for piece in pieces) == {2: 2, 3: 2}
+    for group in rounds[:15]:  # of one round, what all ranks read is written on a node by its ranks alike
+        assert Counter(piece.writer(nodes[1]) for piece in group) == {2: 2, 3: 2}
 
 
 # ---- Again ----------------------------------------------------------------------------------------------------------
 
 
 def test_what_is_there_is_not_read_again(dataset, tmp_path):
-    stage(dataset, tmp_path)
-    assert totals(stage(dataset, tmp_path)) == {"read": 0, "sent": 0, "received": 0, "written": 0}
+    stage_all(dataset, tmp_path)
+    assert totals(stage_all(dataset, tmp_path)) == {"read": 0, "sent": 0, "received": 0, "written": 0}
     lost = shard_path(tmp_path / "node1", 1)
     size = lost.stat().st_size
     lost.unlink()
-    found = totals(stage(dataset, tmp_path))
+    found = totals(stage_all(dataset, tmp_path))
     assert (found["read"], found["written"]) == (size, size)
     assert files(tmp_path / "node1") == files(dataset)
 
 
 def test_killed_in_a_round_no_file_is_there_by_half(dataset, tmp_path, monkeypatch):
-    write, count = transfer._write, Counter()
+    write, count = pieces._write, Counter()
 
     def dies(path, piece, data):
         count["pieces"] += 1
@@ -158,27 +156,27 @@ def test_killed_in_a_round_no_file_is_there_by_half(dataset, tmp_path, monkeypat
             raise WorkError("killed")
         return write(path, piece, data)
 
-    monkeypatch.setattr(transfer, "_write", dies)
-    ended = stage(dataset, tmp_path)
+    monkeypatch.setattr(pieces, "_write", dies)
+    ended = stage_all(dataset, tmp_path)
     assert sum(isinstance(each, WorkError) for each in ended) == 1
     assert sum(isinstance(each, thread_ranks.Ended) for each in ended) == 4
-    monkeypatch.setattr(transfer, "_write", write)
+    monkeypatch.setattr(pieces, "_write", write)
     wanted = files(dataset)
     for node in ("node0", "node1"):
         there = files(tmp_path / node)
         assert set(there) < set(wanted)
         assert all(wanted[name] == body for name, body in there.items())
     assert size_of(tmp_path / "node0")
-    found = totals(stage(dataset, tmp_path))
+    found = totals(stage_all(dataset, tmp_path))
     assert found["read"] < size_of(dataset)
     assert files(tmp_path / "node0") == files(tmp_path / "node1") == wanted
     assert not list(tmp_path.glob("node*/.*.part"))
 
 
 def test_a_newer_source_replaces_an_untouched_copy(dataset, tmp_path):
-    stage(dataset, tmp_path)
+    stage_all(dataset, tmp_path)
     shutil.copy(shard_path(dataset, 0), shard_path(dataset, 1))
-    totals(stage(dataset, tmp_path))
+    totals(stage_all(dataset, tmp_path))
     assert files(tmp_path / "node1") == files(dataset)
 
 
@@ -189,12 +187,12 @@ def test_a_file_that_is_no_copy_is_never_replaced(dataset, tmp_path, damage):
         path.parent.mkdir()
         path.write_bytes(b"mine")
     else:
-        stage(dataset, tmp_path)
+        stage_all(dataset, tmp_path)
         body = bytearray(path.read_bytes())
         body[50] ^= 1
         path.write_bytes(bytes(body) if damage == "flipped" else path.read_bytes() + b"more")
     held = path.read_bytes()
-    ended = stage(dataset, tmp_path)
+    ended = stage_all(dataset, tmp_path)
     faults = [str(each) for each in ended if isinstance(each, InputError)]
     assert len(faults) == 1
     assert "no copy of shard-00001.lmdb" in faults[0]
@@ -212,11 +210,11 @@ def fault(ended, kind):
 
 
 def test_no_dataset(tmp_path):
-    assert "there is no dataset at" in fault(stage(tmp_path / "nothing", tmp_path), InputError)
+    assert "there is no dataset at" in fault(stage_all(tmp_path / "nothing", tmp_path), InputError)
 
 
 def test_one_folder_for_two_nodes(dataset, tmp_path):
-    ended = thread_ranks.run(NODES, lambda rank: staging.stage(dataset, tmp_path / "one", rank))
+    ended = thread_ranks.run(NODES, lambda rank: stage.stage(dataset, tmp_path / "one", rank))
     assert "is one folder for 2 nodes" in fault(ended, InputError)
     assert not list((tmp_path / "one").iterdir())
 
@@ -224,21 +222,21 @@ def test_one_folder_for_two_nodes(dataset, tmp_path):
 def test_no_space(dataset, tmp_path, monkeypatch):
     usage = shutil._ntuple_diskusage(2**31, 2**31 - 2**20 // 4, 2**20 // 4)
     monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
-    monkeypatch.setattr(staging, "listing", lambda source: [Original("shard-00000.lmdb", 3 * 2**29, 0)])
-    assert "has 0.00 GiB free, and staging needs 1.50 GiB" in fault(stage(dataset, tmp_path), WorkError)
+    monkeypatch.setattr(stage, "list_files", lambda source: [FileState("shard-00000.lmdb", 3 * 2**29, 0)])
+    assert "has 0.00 GiB free, and staging needs 1.50 GiB" in fault(stage_all(dataset, tmp_path), WorkError)
 
 
 def test_a_target_that_cannot_be_written(dataset, tmp_path):
     (tmp_path / "node1").write_text("a file")
-    assert "cannot write into" in fault(stage(dataset, tmp_path), WorkError)
+    assert "cannot write into" in fault(stage_all(dataset, tmp_path), WorkError)
 
 
 @pytest.mark.parametrize("change", ["gone", "shorter", "touched"])
 def test_a_source_that_changes_meanwhile(dataset, tmp_path, monkeypatch, change):
-    listing = staging.listing
+    list_files = stage.list_files
 
     def then_changes(source):
-        listed = listing(source)
+        listed = list_files(source)
         path = shard_path(source, 2)
         if change == "gone":
             path.unlink()
@@ -248,8 +246,8 @@ def test_a_source_that_changes_meanwhile(dataset, tmp_path, monkeypatch, change)
             os.utime(path, ns=(0, 0))
         return listed
 
-    monkeypatch.setattr(staging, "listing", then_changes)
-    said = fault(stage(dataset, tmp_path), WorkError)
+    monkeypatch.setattr(stage, "list_files", then_changes)
+    said = fault(stage_all(dataset, tmp_path), WorkError)
     assert ("No such file" if change == "gone" else "has changed while it was staged") in said
     assert not shard_path(tmp_path / "node0", 2).exists()
 
@@ -264,7 +262,7 @@ def test_a_byte_that_flips_on_the_way(dataset, tmp_path, monkeypatch):
         return arrived
 
     monkeypatch.setattr(thread_ranks.Rank, "exchange", flips)
-    assert "arrived damaged from rank 0" in fault(stage(dataset, tmp_path), WorkError)
+    assert "arrived damaged from rank 0" in fault(stage_all(dataset, tmp_path), WorkError)
 
 
 # ---- Home again -----------------------------------------------------------------------------------------------------
@@ -274,31 +272,31 @@ def test_what_ranks_add_returns_home_and_comes_again_to_other_ranks(tmp_path, pr
     home = tmp_path / "home"
     for rank in range(4):
         produce(tmp_path / f"first{rank // 2}", rank, 4, limit=2)
-    copied = [copies.keep(tmp_path / f"first{rank // 2}", home, rank) for rank in range(4)]
+    copied = [keep_dataset(tmp_path / f"first{rank // 2}", home, rank) for rank in range(4)]
     assert [each["files"] for each in copied] == [3, 1, 1, 1]
-    again = [copies.keep(tmp_path / f"first{rank // 2}", home, rank) for rank in range(4)]
+    again = [keep_dataset(tmp_path / f"first{rank // 2}", home, rank) for rank in range(4)]
     assert [each["files"] for each in again] == [0] * 4
 
     nodes = [[0, 1], [2]]
-    totals(stage(home, tmp_path, nodes, everywhere=False))
+    totals(stage_all(home, tmp_path, nodes, everywhere=False))
     made = [produce(folder(tmp_path, rank, nodes), rank, 3) for rank in range(3)]
     assert (sum(each["present"] for each in made), sum(each["written"] for each in made)) == (8, 4)
     for rank in range(3):
-        copies.keep(folder(tmp_path, rank, nodes), home, rank)
+        keep_dataset(folder(tmp_path, rank, nodes), home, rank)
     with Dataset(home) as whole:
         assert len(whole) == 12
     assert len(manifest.read(home)) == 12
-    totals(stage(home, tmp_path, nodes, everywhere=False))  # where it is already
+    totals(stage_all(home, tmp_path, nodes, everywhere=False))  # where it is already
 
 
 def test_a_file_at_home_that_another_job_has_written_stays(tmp_path, produce):
     for job in ("one", "other"):
         produce(tmp_path / job, 0, 2, limit=1 + (job == "one"))
-    copies.keep(tmp_path / "one", tmp_path / "home", 0)
+    keep_dataset(tmp_path / "one", tmp_path / "home", 0)
     held = shard_path(tmp_path / "home", 0).read_bytes()
     os.utime(shard_path(tmp_path / "other", 0), ns=(0, 0))
     with pytest.raises(WorkError, match="is not what .* was made from"):
-        copies.keep(tmp_path / "other", tmp_path / "home", 0)
+        keep_dataset(tmp_path / "other", tmp_path / "home", 0)
     assert shard_path(tmp_path / "home", 0).read_bytes() == held
 
 
@@ -311,19 +309,19 @@ def run_directory(path, steps):
 
 def test_a_run_directory_goes_home_and_comes_back(tmp_path):
     local, home = run_directory(tmp_path / "local", 1), tmp_path / "home"
-    copies.take(local, home)
-    copies.take(run_directory(local, 2), home)
+    keep_run(local, home)
+    keep_run(run_directory(local, 2), home)
     (local / "checkpoints" / "step-000000001.npz").unlink()
-    copies.take(local, home)
+    keep_run(local, home)
     other = tmp_path / "other"
-    copies.bring(home, other)
+    fetch_run(home, other)
     for place in (home, other):
         assert [path.name for path in (place / "checkpoints").iterdir()] == ["step-000000002.npz"]
         assert (place / "metrics.jsonl").read_text() == "line\n" * 2
-    copies.bring(home, run_directory(other, 3))
+    fetch_run(home, run_directory(other, 3))
     assert (other / "metrics.jsonl").read_text() == "line\n" * 3
-    copies.bring(None, other)
-    copies.take(other, None)
+    fetch_run(None, other)
+    keep_run(other, None)
 
 
 # ---- Horovod's ranks ------------------------------------------------------------------------------------------------
@@ -336,11 +334,11 @@ def test_four_ranks_on_two_nodes(dataset, tmp_path):
         file.write(np.random.default_rng(0).bytes(5_000_001))
     worker = (
         "import os, sys, json\nfrom pathlib import Path\n"
-        "from train.ranks import reduction\nfrom train.staging import stage as staging\n"
+        "from train.ranks import reduction\nfrom train.staging.stage import stage\n"
         "from train.experiment.experiment import Reduction\n"
         "reduction.start(Reduction())\n"
         "to = Path(sys.argv[2]) / os.environ['HOROVOD_HOSTNAME']\n"
-        "staged = staging.stage(Path(sys.argv[1]), to, reduction)\n"
+        "staged = stage(Path(sys.argv[1]), to, reduction)\n"
         "(to / f'.{reduction.rank()}.json').write_text(json.dumps(staged))\nreduction.stop()\n"
     )
     hosts = ["-H", "localhost:2,127.0.0.1:2"]
