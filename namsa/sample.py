@@ -1,9 +1,18 @@
-"""A sample: diffraction patterns, the density and potential of their specimen, and their provenance."""
+"""A sample: diffraction patterns, the density and potential of their specimen, and their provenance.
+
+The methods are short forms of functions in layers above. They import these when they are called, so that the data type
+itself stands on nothing but NumPy.
+"""
 
 from dataclasses import dataclass
-from typing import Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -21,3 +30,66 @@ class Sample:
     density: npt.NDArray[Any]
     projected_potential: npt.NDArray[Any]
     provenance: dict[str, Any]
+
+    def bright_field(self) -> npt.NDArray[np.float64]:
+        """Returns the bright-field image, from the disk of the aperture; shape as `annular`."""
+        return self.annular(0.0, self.provenance["semiangle_mrad"])
+
+    def annular(self, inner_mrad: float, outer_mrad: float = np.inf) -> npt.NDArray[np.float64]:
+        """Returns the image of an annular virtual detector.
+
+        Args:
+            inner_mrad: Inner angle, mrad.
+            outer_mrad: Outer angle, mrad.
+
+        Returns:
+            Fraction of the beam, `(sy, sx)` for a raster scan, otherwise `(n,)`.
+
+        Raises:
+            InputError: If no detector pixel lies in the ring.
+        """
+        from namsa.physics import virtual_detectors
+        from namsa.pixels import pattern_grid
+
+        return self._image(virtual_detectors.annular(self.cbed, pattern_grid(self.provenance), inner_mrad, outer_mrad))
+
+    def centre_of_mass(self) -> npt.NDArray[np.float64]:
+        """Returns the mean deflection (y, x) in mrad, `(sy, sx, 2)` for a raster scan, otherwise `(n, 2)`."""
+        from namsa.physics import virtual_detectors
+        from namsa.pixels import pattern_grid
+
+        return self._image(virtual_detectors.centre_of_mass(self.cbed, pattern_grid(self.provenance)))
+
+    def save(self, path: Path | str) -> None:
+        """Writes the sample to an HDF5 file that py4DSTEM and HyperSpy open, see `namsa.io.hdf5`.
+
+        Raises:
+            WorkError: If the file cannot be written.
+        """
+        from namsa.io import hdf5
+
+        hdf5.write_samples(Path(path), [(self.provenance.get("id", "sample"), self)])
+
+    def show(self, path: Path | str | None = None) -> "Figure":
+        """Draws the patterns, the specimen and virtual images, see `namsa.view.sample_figure`.
+
+        Args:
+            path: Where to write the picture; its ending names the format (.png, .pdf, .svg). Default: nowhere.
+
+        Raises:
+            WorkError: If the file cannot be written.
+        """
+        from namsa.view.sample_figure import show
+
+        return show(self, path)
+
+    def _repr_html_(self) -> str:
+        """Returns the HTML that a notebook shows."""
+        from namsa.view.notebook import sample_html
+
+        return sample_html(self)
+
+    def _image(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Returns one value, or one vector, per position in the shape of the scan."""
+        raster = self.provenance.get("scan_shape")
+        return values.reshape(*raster, *values.shape[1:]) if raster else values

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from namsa.dataset import manifest, shards
-from namsa.dataset.failures import not_made
+from namsa.dataset.failures import unresolved_failures
 from namsa.dataset.strata import Strata, count_strata
 from namsa.io import hdf5
 from namsa.pixels import UNITS, array_axes
@@ -142,7 +142,7 @@ def describe_dataset(directory: Path) -> DatasetInfo:
     with shards.Dataset(directory) as data:
         present = [entry for entry in entries if entry.id in data]
         first = _describe_record(data, present[0].id) if present else None
-        failures = not_made(directory, header["samples_hash"], data.ids)
+        failures = unresolved_failures(directory, header["samples_hash"], data.ids)
     return DatasetInfo(
         path=str(directory),
         entries=len(entries),

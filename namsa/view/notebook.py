@@ -1,0 +1,82 @@
+"""A sample as HTML for a notebook: the mean pattern, the density, and a table of what it is."""
+
+import html
+from collections.abc import Sequence
+
+import numpy as np
+
+from namsa.pixels import UNITS, density_grid, pattern_grid
+from namsa.sample import Sample
+from namsa.text import plural
+from namsa.view.page_images import PageImage, image_url, pattern_image
+from namsa.view.sample_figure import caption
+
+IMAGE_HEIGHT = 180  # CSS pixels
+
+
+def sample_html(sample: Sample) -> str:
+    """Returns the HTML of a sample, which loads nothing and inherits the notebook's font and colours."""
+    provenance = sample.provenance
+    mean = pattern_image(
+        sample.cbed.mean(axis=0, dtype=np.float64),
+        pattern_grid(provenance),
+        f"Mean of {plural(len(sample.cbed), 'pattern')}",
+    )
+    images = [_figure(mean, "mrad")]
+    if min(density_grid(provenance).step) > 0:
+        density = PageImage("Electron density", UNITS["density"], sample.density, density_grid(provenance))
+        images.append(_figure(density, "Å"))
+    rows = "".join(
+        f'<tr><th style="text-align:left">{html.escape(name)}</th>'
+        f'<td style="text-align:left">{html.escape(value)}</td></tr>'
+        for name, value in _rows(sample)
+    )
+    return (
+        f'<div><p style="margin:0 0 .5em"><b>Sample</b> {html.escape(caption(provenance))}</p>'
+        f'<div style="display:flex;flex-wrap:wrap;gap:1.5em;align-items:flex-start">{"".join(images)}'
+        f"<table>{rows}</table></div></div>"
+    )
+
+
+def _figure(image: PageImage, length_units: str) -> str:
+    """Returns the HTML of an image with its title, its extent and the range of its values."""
+    width = round(IMAGE_HEIGHT / image.grid.aspect(image.image.shape))
+    left, right, bottom, top = image.grid.extent(image.image.shape)
+    low, high = image.image.min(), image.image.max()
+    lines = (
+        f"<b>{html.escape(image.title)}</b>",
+        f"y {top:.4g} to {bottom:.4g}, x {left:.4g} to {right:.4g} {length_units}",
+        f"{low:.3g} to {high:.3g} {html.escape(image.units)}",
+    )
+    return (
+        f'<figure style="margin:0"><img src="{image_url(image)}" alt="" width="{width}" height="{IMAGE_HEIGHT}" '
+        f'style="image-rendering:pixelated">'
+        f'<figcaption style="font-size:85%">{"<br>".join(lines)}</figcaption></figure>'
+    )
+
+
+def _rows(sample: Sample) -> list[tuple[str, str]]:
+    """Returns the rows of the table: name and value with units."""
+    p = sample.provenance
+    raster = p.get("scan_shape")
+    positions = _times(raster) + " raster" if raster else plural(len(sample.cbed), "position")
+    pixel = _times([f"{step:.4g}" for step in p["detector_sampling_mrad"]])
+    y, x = p["extent_angstrom"]
+    return [
+        ("energy", f"{p['energy_ev'] / 1e3:g} keV"),
+        ("semiangle", f"{p['semiangle_mrad']:g} mrad"),
+        ("thickness", f"{p['thickness_angstrom']:.2f} Å"),
+        ("cell (y, x)", f"{y:.2f} × {x:.2f} Å"),
+        ("scan", positions),
+        ("cbed", f"{_times(sample.cbed.shape)} {sample.cbed.dtype}, pixels of {pixel} mrad"),
+        ("density", f"{_times(sample.density.shape)} {sample.density.dtype}, {UNITS['density']}"),
+        (
+            "projected_potential",
+            f"{_times(sample.projected_potential.shape)} {sample.projected_potential.dtype}, "
+            f"{UNITS['projected_potential']}",
+        ),
+    ]
+
+
+def _times(numbers: Sequence[object]) -> str:
+    return " × ".join(map(str, numbers))
