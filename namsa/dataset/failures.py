@@ -1,8 +1,8 @@
-"""Samples that could not be made: `failed-RANK.jsonl`, the manifest's continuation.
+"""Samples that could not be simulated: `failed-RANK.jsonl`, the manifest's continuation.
 
-The manifest is fixed before the first sample, and its digest says so; no rank may have to wait for another to write
-into it. So each rank writes down beside it what it could not make, a line a sample with the reason: an entry of the
-manifest is in a shard, skipped, failed, or missing. A line is on the disk before the rank goes on.
+The manifest is fixed before the first sample, its digest guards it, and no rank may have to wait for another to write
+into it. Each rank therefore writes its failures beside the manifest, one line per sample with the reason. An entry of
+the manifest is in a shard, skipped, failed, or missing. A line is on the disk before the rank continues.
 """
 
 import json
@@ -14,7 +14,7 @@ from namsa.files import append_line
 
 
 def read_failures(directory: Path, samples_hash: str) -> dict[str, str]:
-    """{id: reason} of the samples that no run with this configuration can make, by any rank."""
+    """Returns {id: reason} of the samples that no run with this configuration can simulate, of all ranks."""
     failures = {}
     for path in sorted(directory.glob("failed-*.jsonl")):
         for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
@@ -26,16 +26,26 @@ def read_failures(directory: Path, samples_hash: str) -> dict[str, str]:
     return failures
 
 
-def not_made(directory: Path, samples_hash: str, made: Collection[str]) -> dict[str, str]:
-    """Those of `read_failures` that nobody, on a machine with more memory perhaps, has `made` after all."""
-    there = frozenset(made)
-    return {name: why for name, why in read_failures(directory, samples_hash).items() if name not in there}
+def unresolved_failures(directory: Path, samples_hash: str, present_ids: Collection[str]) -> dict[str, str]:
+    """Returns {id: reason} of the failed samples that are not present.
+
+    A failed sample may be present because a machine with more memory simulated it.
+
+    Args:
+        directory: The dataset's folder.
+        samples_hash: The hash of its samples.
+        present_ids: Ids of the samples that are present.
+    """
+    present = frozenset(present_ids)
+    failures = read_failures(directory, samples_hash)
+    return {sample_id: reason for sample_id, reason in failures.items() if sample_id not in present}
 
 
 def append_failure(directory: Path, rank: int, samples_hash: str, sample_id: str, error: Exception) -> None:
-    """Writes down that `rank` could not make a sample; out of memory, it or another machine tries again next time.
+    """Writes down that `rank` could not simulate a sample. After a MemoryError, the next run tries again.
 
-    Raises WorkError where that cannot be written.
+    Raises:
+        WorkError: If the line cannot be written.
     """
     if isinstance(error, MemoryError):
         _append(directory, rank, samples_hash, sample_id, f"out of memory: {error}", final=False)
@@ -44,16 +54,17 @@ def append_failure(directory: Path, rank: int, samples_hash: str, sample_id: str
 
 
 def copy_failures(sources: Sequence[Path], out: Path, samples_hash: str) -> set[str]:
-    """Adds what is written down in `sources` to what is in `out`; returns the ids."""
-    known = read_failures(out, samples_hash)
+    """Adds the failures in `sources` to those in `out` and returns the ids of all."""
+    failures = read_failures(out, samples_hash)
     for source in sources:
         for sample_id, reason in read_failures(source, samples_hash).items():
-            if sample_id not in known:
+            if sample_id not in failures:
                 _append(out, 0, samples_hash, sample_id, reason)
-                known[sample_id] = reason
-    return set(known)
+                failures[sample_id] = reason
+    return set(failures)
 
 
-def _append(directory: Path, rank: int, samples_hash: str, sample_id: str, reason: str, **more: bool) -> None:
-    line = {"id": sample_id, "reason": reason, "config_hash": samples_hash} | more
+def _append(directory: Path, rank: int, samples_hash: str, sample_id: str, reason: str, **flags: bool) -> None:
+    """Writes one line."""
+    line = {"id": sample_id, "reason": reason, "config_hash": samples_hash} | flags
     append_line(directory / f"failed-{rank:05d}.jsonl", json.dumps(line, ensure_ascii=False))

@@ -1,8 +1,8 @@
-"""Whether a shard's pages hold together, so that LMDB, which trusts them, can be let at it.
+"""Whether a shard's pages are consistent, so that LMDB, which trusts them, can open it.
 
-`lmdb.verify` walks a file as bytes, and counts every page of it one by one: half a microsecond a page, 26 s for 200 GB.
-Here a record's pages count as one run and are not read. LMDB finds a record by the run's first page and its size, both
-of which the tree holds, and the record's own digest guards the rest. What stays to be read are the pages of keys.
+`lmdb.verify` walks a file as bytes and counts every page one by one: half a microsecond per page, 26 s for 200 GB.
+Here a record's pages count as one run and are not read. LMDB finds a record by the run's first page and its size, which
+are both in the tree, and the record's own digest guards the rest. Only the pages of keys are read.
 """
 
 import struct
@@ -19,7 +19,7 @@ _METAS = 2  # pages that belong to no tree
 
 
 class _ThoroughWalk(lmdb.verify._Verifier):
-    """lmdb.verify's own walk, which notes the keys that it comes by."""
+    """The walk of lmdb.verify, which also collects the keys."""
 
     def __init__(self, file: BinaryIO, size: int) -> None:
         super().__init__(file, size)
@@ -32,12 +32,12 @@ class _ThoroughWalk(lmdb.verify._Verifier):
 
 
 class _Walk(_ThoroughWalk):
-    """The same, with runs of pages. Were a later lmdb.verify to call these methods no more, it would only be slower."""
+    """The same walk with runs of pages. If a later lmdb.verify no longer calls these methods, it is only slower."""
 
     def _bigdata(
         self, ctx: Any, pgno: int, i: int, buf: bytes, doff: int, dsize: int, want_bytes: bool
     ) -> bytes | None:
-        if want_bytes:  # of the list of free pages, which LMDB trusts
+        if want_bytes:  # the list of free pages, which LMDB trusts
             return super()._bigdata(ctx, pgno, i, buf, doff, dsize, want_bytes)
         first = _NUMBER.unpack_from(buf, doff)[0] if doff + 8 <= self.psize else 0
         end = first + (self.hdrsz - 1 + dsize) // self.psize + 1
@@ -52,20 +52,26 @@ class _Walk(_ThoroughWalk):
 
     def _check_cover(self) -> None:
         live, free = (np.frombuffer(pages, np.uint8)[_METAS:] for pages in (self.live, self.free))
-        for wrong, what in ((live & free, "in use and free"), (1 - (live | free), "neither in use nor free")):
+        for wrong, state in ((live & free, "in use and free"), (1 - (live | free), "neither in use nor free")):
             if wrong.any():
-                self.err(f"{np.count_nonzero(wrong)} pages are {what}, the first is {_METAS + int(wrong.argmax())}")
+                self.err(f"{np.count_nonzero(wrong)} pages are {state}, the first is {_METAS + int(wrong.argmax())}")
 
 
 def keys(path: Path, thorough: bool = False) -> tuple[str, ...]:
-    """The keys of the shard at `path`, sorted, when its structure is sound; `thorough` reads more of it.
+    """Checks the structure of a shard and returns its keys, sorted.
 
-    They come from the walk, as LMDB's own listing reads a page of every record. Raises WorkError where the shard is
-    damaged or cannot be read.
+    The keys come from the walk, because LMDB's own listing reads a page of every record.
+
+    Args:
+        path: The shard.
+        thorough: Whether to read the records' pages too.
+
+    Raises:
+        WorkError: If the shard is damaged or cannot be read.
     """
     length, walk, problems = -1, None, [""]
     try:
-        # A live writer may make the file longer between two looks at its length: what grew is looked at again.
+        # A live writer may extend the file between two looks at its length. A file that grew is walked again.
         while problems and length != path.stat().st_size:
             length = path.stat().st_size
             with path.open("rb") as file:
@@ -80,8 +86,9 @@ def keys(path: Path, thorough: bool = False) -> tuple[str, ...]:
     raise damaged(path, problems[0])
 
 
-def damaged(path: Path, what: str) -> WorkError:
+def damaged(path: Path, problem: str) -> WorkError:
+    """Returns the error of a damaged shard, with the remedy."""
     return WorkError(
-        f"{path} is damaged ({what}): namsa repair {path.parent} moves it aside and keeps the samples in it that are "
-        "whole, and the next run makes the others again"
+        f"{path} is damaged ({problem}): namsa repair {path.parent} moves it aside and keeps its intact samples, and "
+        "the next run simulates the others again"
     )

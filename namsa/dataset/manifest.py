@@ -8,7 +8,7 @@ the list, so that a directory belongs to one configuration.
 import hashlib
 import json
 import warnings
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NotRequired, TypedDict
 
@@ -56,7 +56,7 @@ class Header(TypedDict):
     skipped: int
     materials: int
     splits: dict[SplitName, int]
-    merged: NotRequired[Mapping[str, Sequence[str]]]
+    merged: NotRequired[dict[str, list[str]]]
 
 
 def ensure(directory: Path, config: SimulationConfig, materials: Sequence[Material]) -> tuple[Entry, ...]:
@@ -158,7 +158,7 @@ def _text(
         "materials": len({entry.material for entry in feasible}),
         "splits": splits,
     }
-    if merged := {material.name: material.merged for material in materials if material.merged}:
+    if merged := {material.name: list(material.merged) for material in materials if material.merged}:
         header["merged"] = merged
     return json.dumps({**header, "digest": _digest(header, body)}, ensure_ascii=False) + "\n" + body
 

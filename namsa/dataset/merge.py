@@ -1,12 +1,11 @@
-"""Several datasets of one configuration into one, each sample once."""
+"""Merges several datasets of one configuration into one, each sample once."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
-from namsa.dataset import disk_space as space
-from namsa.dataset import manifest
+from namsa.dataset import disk_space, manifest
 from namsa.dataset.entry import Entry
 from namsa.dataset.failures import copy_failures
 from namsa.dataset.shards import Dataset, Writer, shard_path, shard_paths
@@ -14,37 +13,54 @@ from namsa.errors import InputError
 from namsa.files import make_folder, write_text_atomic
 
 
+class MergeSummary(TypedDict):
+    """What a merge did; JSON types.
+
+    Attributes:
+        samples: Number of samples that the merged dataset holds.
+        copied: Samples that this run copied.
+        present: Samples of the sources that the merged dataset already held, byte for byte the same.
+        failed: Samples that could not be simulated.
+    """
+
+    samples: int
+    copied: int
+    present: int
+    failed: int
+
+
 def merge(
     sources: Sequence[Path], out: Path, on_sample: Callable[[int, int], None] = lambda done, total: None
-) -> dict[str, Any]:
-    """Copies the samples of `sources` that `out` lacks, each after its checksum was compared; run again, it goes on.
+) -> MergeSummary:
+    """Copies the samples of `sources` that `out` lacks, after their checksums were compared.
 
-    The manifest of `out`, or else one of the sources', must list the samples of all.
+    An interrupted merge continues when it is run again. The manifest of `out`, or else that of one of the sources,
+    must list the samples of all.
 
-    Returns {"samples": how many `out` holds, "copied", "present": of the sources' there before, byte for byte alike,
-    "failed": how many could not be made}.
+    Args:
+        sources: The folders of the datasets to merge.
+        out: The folder of the merged dataset.
+        on_sample: Called as `on_sample(done, total)` after each sample.
 
-    Raises InputError where the datasets do not belong together or two records of one sample differ, and WorkError
-    where a record is damaged or `out` cannot be written; what was committed stays.
+    Raises:
+        InputError: If the datasets do not belong together, or two records of one sample differ.
+        WorkError: If a record is damaged, or `out` cannot be written. Committed samples are kept.
     """
     if out.resolve() in {source.resolve() for source in sources}:
         raise InputError(f"--out {out} is one of the datasets to merge: name another folder")
-    samples_hash = _take_manifest(sources, out)
+    samples_hash = _ensure_manifest(sources, out)
     copied = present = total = 0
     for source in sources:
         with Dataset(source) as dataset:
             total += len(dataset)
     for number, source in enumerate(sources):
         with Dataset(source) as dataset:
-            with Dataset(out) as there:
-                for sample_id in (shared := [sample_id for sample_id in dataset.ids if sample_id in there]):
-                    if dataset.read_bytes(sample_id) != there.read_bytes(sample_id):
-                        raise InputError(f"{sample_id} is one thing in {source} and another in {out}: leave one out")
+            shared = _shared_ids(dataset, source, out)
             missing = sorted(set(dataset.ids) - set(shared))
             present += len(shared)
             on_sample(copied + present, total)
             size = sum(path.stat().st_size for path in shard_paths(source)) * len(missing) // max(1, len(dataset))
-            space.check(out, size)
+            disk_space.check(out, size)
             if missing:
                 with Writer(shard_path(out, number), map_size=2 * size) as writer:
                     for _ in writer.put_many((sample_id, dataset.read_bytes(sample_id)) for sample_id in missing):
@@ -55,8 +71,18 @@ def merge(
         return {"samples": len(merged), "copied": copied, "present": present, "failed": len(failed - set(merged.ids))}
 
 
-def _take_manifest(sources: Sequence[Path], out: Path) -> str:
-    """Gives `out` a manifest that lists what all do, where it has none; returns the hash of their samples."""
+def _shared_ids(dataset: Dataset, source: Path, out: Path) -> list[str]:
+    """Returns the ids that are in `dataset` and in `out`. Raises InputError if two records of one id differ."""
+    with Dataset(out) as merged:
+        shared = [sample_id for sample_id in dataset.ids if sample_id in merged]
+        for sample_id in shared:
+            if dataset.read_bytes(sample_id) != merged.read_bytes(sample_id):
+                raise InputError(f"{sample_id} differs between {source} and {out}: leave one out")
+    return shared
+
+
+def _ensure_manifest(sources: Sequence[Path], out: Path) -> str:
+    """Copies to `out`, if it has none, the manifest that lists all samples. Returns the hash of the samples."""
     hashes = {source: manifest.read_header(source)["samples_hash"] for source in sources}
     if len(set(hashes.values())) > 1:
         listed = ", ".join(f"{samples_hash} in {source}" for source, samples_hash in hashes.items())
@@ -64,8 +90,8 @@ def _take_manifest(sources: Sequence[Path], out: Path) -> str:
     has_one = (out / manifest.FILE_NAME).exists()
     for candidate in [out] if has_one else sources:
         if manifest.read_header(candidate)["samples_hash"] == hashes[sources[0]]:
-            entries = set(_listed(candidate))
-            if all(entries.issuperset(_listed(source)) for source in sources):
+            entries = _entries_without_cost(candidate)
+            if all(entries.issuperset(_entries_without_cost(source)) for source in sources):
                 break
     else:
         where = f"in {out} " * has_one
@@ -81,10 +107,10 @@ def _take_manifest(sources: Sequence[Path], out: Path) -> str:
     return hashes[sources[0]]
 
 
-def _listed(directory: Path) -> Iterator[str]:
-    """What the manifest in `directory` wants of each sample; a cost is no part of it."""
+def _entries_without_cost(directory: Path) -> set[str]:
+    """Returns the entries of a manifest as text. Their cost does not matter: an older manifest has none."""
 
-    def wanted(entry: Entry) -> str:
+    def text(entry: Entry) -> str:
         return repr(replace(entry, cost=0))
 
-    return map(wanted, manifest.read(directory))
+    return set(map(text, manifest.read(directory)))

@@ -1,16 +1,17 @@
-"""One sample to one record: the value stored under the sample's id in a shard.
+"""One sample as one record: the value stored under the sample's id in a shard.
 
-A record is, in this order and with every number little-endian,
+A record consists of three parts. Every number is little-endian.
 
     prefix    8 bytes magic, uint32 version, uint32 length of the header, 16 bytes xxh3_128 digest of all the rest
     header    JSON: arrays {name: dtype, shape, offset, scale, units, axes}, and the provenance
     arrays    raw buffers, each at a multiple of 64 bytes from the record's start (offset counts from the first)
 
-so that reading is a view. A value is what is stored over `scale`; coordinate i of an axis is origin + i · sampling.
+An array is therefore read as a view, without a copy. A value is the stored number divided by `scale`. Coordinate i of
+an axis is origin + i · sampling.
 
-float16 patterns are stored times `scale`, the power of two that puts their maximum into [2^14, 2^15): scaling is
-exact, nothing overflows, an intensity above 2^-29 of the maximum keeps all 11 bits of its significand, and one above
-2^-39 of it lands on a subnormal number with fewer bits rather than on zero.
+float16 patterns are stored times `scale`, the power of two that puts their maximum into [2^14, 2^15). Scaling is exact
+and nothing overflows. An intensity above 2^-29 of the maximum keeps all 11 bits of its significand. One above 2^-39 of
+it becomes a subnormal number with fewer bits rather than zero.
 """
 
 import json
@@ -18,7 +19,7 @@ import math
 import struct
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NotRequired, TypedDict
 
 import numpy as np
 import numpy.typing as npt
@@ -38,21 +39,73 @@ _SMALLEST_NORMAL_HALF = np.float32(2.0**-14)
 _LARGEST_EXPONENT = 126  # scales and their inverses stay normal float32 numbers
 
 
-class NewerVersion(WorkError):
-    """A record that is whole, and that a later namsa wrote."""
+class NewerVersionError(WorkError):
+    """A record is intact, but a later version of namsa wrote it."""
+
+
+class StoredAxis(TypedDict):
+    """One axis of an array in a record's header.
+
+    Attributes:
+        name: As "ky".
+        units: As "mrad"; empty for an index.
+        origin: Coordinate of index 0.
+        sampling: Distance between two indices.
+        scan_shape: (sy, sx) of a raster, for positions. `None` for a list of positions.
+    """
+
+    name: str
+    units: str
+    origin: float
+    sampling: float
+    scan_shape: NotRequired[list[int] | None]
+
+
+class StoredArray(TypedDict):
+    """One array in a record's header.
+
+    Attributes:
+        dtype: NumPy's name of the type.
+        shape: Its shape.
+        offset: Bytes from the first array's start.
+        scale: A value is the stored number divided by this.
+        units: Units of a value.
+        axes: One entry per axis.
+    """
+
+    dtype: str
+    shape: list[int]
+    offset: int
+    scale: float
+    units: str
+    axes: list[StoredAxis]
+
+
+class RecordHeader(TypedDict):
+    """The header of a record.
+
+    Attributes:
+        arrays: The arrays by name.
+        provenance: The sample's provenance without the positions, which are an array.
+    """
+
+    arrays: dict[str, StoredArray]
+    provenance: dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Record:
-    """A decoded record; its arrays are views of the buffer they were decoded from.
+    """A decoded record. Its arrays are views of the buffer that it was decoded from.
 
-    cbed: (n, dy, dx), float16 or float32, fractions of the incident beam times a scale; see `patterns`
-    density: (ty, tx) float32, e/Å²
-    projected_potential: (ny, nx) float32, V·Å
-    positions_angstrom: (n, 2) float64, the probes' (y, x)
+    Attributes:
+        header: Arrays' types, shapes, units and axes, and the provenance.
+        cbed: Patterns (n, dy, dx), float16 or float32, fractions of the incident beam times a scale; see `patterns`.
+        density: Electron density (ty, tx), float32, e/Å².
+        projected_potential: Projected potential (ny, nx), float32, V·Å.
+        positions_angstrom: Probe positions (n, 2) as (y, x), float64, Å.
     """
 
-    header: dict[str, Any]
+    header: RecordHeader
     cbed: npt.NDArray[Any]
     density: npt.NDArray[np.float32]
     projected_potential: npt.NDArray[np.float32]
@@ -60,15 +113,15 @@ class Record:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """What made the sample; see `namsa.simulate.Sample`."""
+        """The sample's provenance, as `namsa.sample.Sample` has it."""
         return self.header["provenance"] | {"positions_angstrom": self.positions_angstrom.tolist()}
 
     def patterns(self) -> npt.NDArray[np.float32]:
-        """The patterns as fractions of the incident beam, (n, dy, dx)."""
+        """Returns the patterns (n, dy, dx) as fractions of the incident beam."""
         return np.multiply(self.cbed, np.float32(1 / self.header["arrays"]["cbed"]["scale"]), dtype=np.float32)
 
     def copy(self) -> "Record":
-        """The same with arrays of its own."""
+        """Returns the record with copied arrays."""
         return Record(
             self.header,
             self.cbed.copy(),
@@ -78,51 +131,41 @@ class Record:
         )
 
     def sample(self) -> Sample:
-        """What was stored, at the precision at which it was stored."""
+        """Returns the sample at the precision at which it was stored."""
         return Sample(self.patterns(), self.density, self.projected_potential, self.provenance)
 
 
 def encode(sample: Sample, dtype: Literal["float16", "float32"] = "float16") -> bytearray:
-    """`sample` as a record with patterns of `dtype`, density and potential in float32.
+    """Returns `sample` as a record.
 
-    Raises WorkError where an array is not finite.
+    Args:
+        sample: The sample.
+        dtype: Type of the patterns. Density and potential are float32, positions float64.
+
+    Raises:
+        WorkError: If an array is not finite.
     """
     provenance = dict(sample.provenance)
-    positions = np.array(provenance.pop("positions_angstrom"))  # as JSON they would take longer to read than all else
-    plan = (
-        ("cbed", sample.cbed, "<f2" if dtype == "float16" else "<f4", "fraction of the beam"),
-        ("density", sample.density, "<f4", "e/Å²"),
-        ("projected_potential", sample.projected_potential, "<f4", "V·Å"),
-        ("positions_angstrom", positions, "<f8", "Å"),
-    )
-    axes = _axes(sample)
-    described: dict[str, dict[str, Any]] = {}
-    end = 0
-    for name, array, stored, units in plan:
-        peak = float(np.maximum(array.max(), -array.min()))
-        if not math.isfinite(peak):
-            raise WorkError(f"the sample's {name} holds numbers that are not finite")
-        scale = 2.0 ** min(15 - math.frexp(peak)[1], _LARGEST_EXPONENT) if stored == "<f2" else 1.0
-        described[name] = {
-            "dtype": stored,
-            "shape": list(array.shape),
-            "offset": end,
-            "scale": scale,
-            "units": units,
-            "axes": axes[name],
-        }
-        end = _aligned(end + array.size * np.dtype(stored).itemsize)
-    content = {"arrays": described, "provenance": provenance}
+    positions = np.array(provenance.pop("positions_angstrom"))  # as JSON they would take longer to read than the rest
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "cbed": sample.cbed,
+        "density": sample.density,
+        "projected_potential": sample.projected_potential,
+        "positions_angstrom": positions,
+    }
+    stored_arrays, arrays_length = _stored_arrays(sample, arrays, "<f2" if dtype == "float16" else "<f4")
+    content: RecordHeader = {"arrays": stored_arrays, "provenance": provenance}
     header = json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
     body = _aligned(_PREFIX.size + len(header))
 
-    record = bytearray(body + end)
+    record = bytearray(body + arrays_length)
     record[_PREFIX.size : _PREFIX.size + len(header)] = header
-    for name, array, stored, _ in plan:
-        view = _view(record, body, described[name])
-        if stored == "<f2":
-            for pattern, place in zip(array, view, strict=True):  # a scaled copy of the whole stack may be large
-                place[...] = _to_half(pattern * array.dtype.type(described[name]["scale"]))
+    for name, array in arrays.items():
+        stored = stored_arrays[name]
+        view = _view(record, body, stored)
+        if stored["dtype"] == "<f2":
+            for pattern, target in zip(array, view, strict=True):  # a scaled copy of the whole stack may be large
+                target[...] = _to_half(pattern * array.dtype.type(stored["scale"]))
         else:
             view[...] = array
     _PREFIX.pack_into(record, 0, _MAGIC, VERSION, len(header), bytes(16))
@@ -130,10 +173,41 @@ def encode(sample: Sample, dtype: Literal["float16", "float32"] = "float16") -> 
     return record
 
 
-def decode(buffer: Buffer, check: bool = False) -> Record:
-    """The record in `buffer`, without a copy; `check` compares its digest.
+def _stored_arrays(
+    sample: Sample, arrays: dict[str, npt.NDArray[Any]], pattern_dtype: str
+) -> tuple[dict[str, StoredArray], int]:
+    """Returns the header's part about the arrays, and the length of all arrays in bytes."""
+    types = {"cbed": pattern_dtype, "density": "<f4", "projected_potential": "<f4", "positions_angstrom": "<f8"}
+    units = {"cbed": "fraction of the beam", "density": "e/Å²", "projected_potential": "V·Å", "positions_angstrom": "Å"}
+    axes = _axes(sample)
+    stored: dict[str, StoredArray] = {}
+    end = 0
+    for name, array in arrays.items():
+        peak = float(np.maximum(array.max(), -array.min()))
+        if not math.isfinite(peak):
+            raise WorkError(f"the sample's {name} holds numbers that are not finite")
+        stored[name] = {
+            "dtype": types[name],
+            "shape": list(array.shape),
+            "offset": end,
+            "scale": 2.0 ** min(15 - math.frexp(peak)[1], _LARGEST_EXPONENT) if types[name] == "<f2" else 1.0,
+            "units": units[name],
+            "axes": axes[name],
+        }
+        end = _aligned(end + array.size * np.dtype(types[name]).itemsize)
+    return stored, end
 
-    Raises WorkError where it is no whole record, or one of a newer version.
+
+def decode(buffer: Buffer, check: bool = False) -> Record:
+    """Returns the record in `buffer`, without a copy.
+
+    Args:
+        buffer: The record's bytes.
+        check: Whether to compare its digest, which reads all bytes.
+
+    Raises:
+        NewerVersionError: If a later version of namsa wrote it.
+        WorkError: If it is no intact record.
     """
     view = memoryview(buffer)
     if len(view) < _PREFIX.size:
@@ -141,8 +215,8 @@ def decode(buffer: Buffer, check: bool = False) -> Record:
     magic, version, header_length, digest = _PREFIX.unpack_from(view)
     if magic != _MAGIC:
         raise WorkError(f"no record: it starts with {bytes(magic)!r} instead of {_MAGIC!r}")
-    if version > VERSION and _digest(view) == digest:  # and no damaged one
-        raise NewerVersion(f"a record of format version {version}; this namsa reads up to {VERSION}: update it")
+    if version > VERSION and _digest(view) == digest:  # not a damaged version number
+        raise NewerVersionError(f"a record of format version {version}; this namsa reads up to {VERSION}: update it")
     if version != VERSION:
         raise WorkError(f"no record: its format version is {version}, and there are 1 to {VERSION}")
     if check and _digest(view) != digest:
@@ -155,22 +229,27 @@ def decode(buffer: Buffer, check: bool = False) -> Record:
         raise WorkError("the record is damaged: its header does not fit its bytes") from None
 
 
-def scan(buffer: memoryview, find: Callable[[bytes, int], int]) -> Iterator[memoryview]:
-    """The whole records in `buffer`, a file whose structure is lost; `find` finds bytes in it, or says -1."""
-    place = find(_MAGIC, 0)
-    while place >= 0:
+def find_records(buffer: memoryview, find: Callable[[bytes, int], int]) -> Iterator[memoryview]:
+    """Yields the intact records in a file whose structure is lost.
+
+    Args:
+        buffer: The file's content.
+        find: Returns the first position of some bytes in the content, from a position on, or -1, as `bytes.find`.
+    """
+    start = find(_MAGIC, 0)
+    while start >= 0:
         length = 0
         try:
-            length = _length(buffer[place:])
-            decode(buffer[place : place + length], check=True)
-            yield buffer[place : place + length]
+            length = _length(buffer[start:])
+            decode(buffer[start : start + length], check=True)
+            yield buffer[start : start + length]
         except (WorkError, ValueError, TypeError, KeyError, AttributeError, struct.error):
-            length = 1  # a record may begin inside of what was no whole one
-        place = find(_MAGIC, place + length)
+            length = 1  # a record may begin inside what looked like one and is not intact
+        start = find(_MAGIC, start + length)
 
 
 def _length(view: memoryview) -> int:
-    """Of the record that `view` begins with, from its header, which may be damaged."""
+    """Returns the length of the record that `view` begins with, by its header, which may be damaged."""
     header_length = _PREFIX.unpack_from(view)[2]
     arrays = json.loads(bytes(view[_PREFIX.size : _PREFIX.size + header_length]))["arrays"].values()
     ends = (array["offset"] + math.prod(array["shape"]) * np.dtype(array["dtype"]).itemsize for array in arrays)
@@ -178,20 +257,28 @@ def _length(view: memoryview) -> int:
 
 
 def _to_half(array: npt.NDArray[Any]) -> npt.NDArray[np.float16]:
-    """`array` in float16, rounded to nearest.
+    """Returns `array` in float16, rounded to nearest.
 
-    What falls below float16's normal numbers is first rounded to their spacing there, 2^-24, which is a float32's
-    spacing from 0.5 on: NumPy's own rounding of such numbers, one floating-point exception each, is 20 times slower.
+    Numbers below float16's normal numbers are first rounded to the spacing there, 2^-24, which is the spacing of
+    float32 between 0.5 and 1. NumPy's own rounding of such numbers raises one floating-point exception per number and
+    is 20 times slower.
     """
     single = array.astype(np.float32)
     rounded = (single + np.float32(0.5)) - np.float32(0.5)
     return np.where(np.abs(single) < _SMALLEST_NORMAL_HALF, rounded, single).astype(np.float16)
 
 
-def _axes(sample: Sample) -> dict[str, list[dict[str, Any]]]:
+def _axes(sample: Sample) -> dict[str, list[StoredAxis]]:
+    """Returns the axes of each array, by name."""
     p = sample.provenance
     pixel = [extent / n for extent, n in zip(p["extent_angstrom"], sample.projected_potential.shape, strict=True)]
-    position = {"name": "position", "units": "", "origin": 0, "sampling": 1, "scan_shape": p["scan_shape"]}
+    position: StoredAxis = {
+        "name": "position",
+        "units": "",
+        "origin": 0,
+        "sampling": 1,
+        "scan_shape": p["scan_shape"],
+    }
     return {
         "cbed": [position, *_plane(("ky", "kx"), "mrad", p["detector_origin_mrad"], p["detector_sampling_mrad"])],
         "density": _plane(("y", "x"), "Å", p["density_origin_angstrom"], p["density_sampling_angstrom"]),
@@ -200,20 +287,24 @@ def _axes(sample: Sample) -> dict[str, list[dict[str, Any]]]:
     }
 
 
-def _plane(names: tuple[str, str], units: str, origin: list[float], sampling: list[float]) -> list[dict[str, Any]]:
+def _plane(names: tuple[str, str], units: str, origin: list[float], sampling: list[float]) -> list[StoredAxis]:
+    """Returns the two axes of a plane, slowest first."""
     return [{"name": names[i], "units": units, "origin": origin[i], "sampling": sampling[i]} for i in (0, 1)]
 
 
-def _view(buffer: bytearray | memoryview, body: int, array: dict[str, Any]) -> npt.NDArray[Any]:
+def _view(buffer: bytearray | memoryview, body: int, array: StoredArray) -> npt.NDArray[Any]:
+    """Returns a view of one array of a record whose arrays start at `body`."""
     shape = tuple(array["shape"])
     return np.frombuffer(buffer, array["dtype"], math.prod(shape), body + array["offset"]).reshape(shape)
 
 
 def _digest(record: memoryview) -> bytes:
+    """Returns the digest of a record without its digest."""
     digest = xxhash.xxh3_128(record[:_DIGESTED])
     digest.update(record[_PREFIX.size :])
     return digest.digest()
 
 
 def _aligned(size: int) -> int:
+    """Returns the smallest multiple of the alignment that is not below `size`."""
     return -(-size // _ALIGNMENT) * _ALIGNMENT

@@ -1,93 +1,129 @@
-"""Moves what is damaged in a dataset aside, so that the next run makes it again.
+"""Moves damaged shards of a dataset aside, so that the next run simulates the lost samples again.
 
-Nothing is changed and nothing deleted: a shard with something bad in it goes, as it is, into `quarantine-N` beside the
-others, and one with its whole records takes its place in one step. `quarantine-N/list.json` says what was wrong.
+Nothing is changed and nothing is deleted. A shard that is damaged, or holds a damaged record, moves unchanged into
+`quarantine-N` beside the others. A shard with its intact records takes its place in one step. `quarantine-N/list.json`
+says what was damaged.
 """
 
 import json
 import mmap
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
 from namsa.dataset import manifest, records
 from namsa.dataset.shards import Shard, Writer, shard_paths
-from namsa.dataset.verify import bad_records
+from namsa.dataset.verify import corrupt_ids
 from namsa.errors import WorkError
 from namsa.files import make_folder, sync_folder, write_text_atomic
 
 
-def repair(directory: Path) -> dict[str, Any]:
-    """Moves damaged shards, and those with damaged records, aside; no run may be writing into them meanwhile.
+class RepairedShard(TypedDict):
+    """One shard that was moved aside; JSON types.
 
-    Returns {"quarantine": the folder, or None where nothing was wrong, "shards": [{"shard", "damaged": whether its
-    structure was, "moved": ids of bad records as far as they are known, "kept": how many whole ones}]}.
+    Attributes:
+        shard: The name of the file.
+        damaged: Whether its structure was damaged.
+        moved: Ids of damaged records, as far as they are known.
+        kept: Number of intact records, which are in the new shard.
+    """
 
-    Raises InputError where the directory has no manifest, or a damaged one, and WorkError where it cannot be written.
+    shard: str
+    damaged: bool
+    moved: list[str]
+    kept: int
+
+
+class Repair(TypedDict):
+    """What `repair` did; JSON types.
+
+    Attributes:
+        quarantine: The folder with the damaged shards. `None` if nothing was damaged.
+        shards: One entry per damaged shard.
+    """
+
+    quarantine: str | None
+    shards: list[RepairedShard]
+
+
+def repair(directory: Path) -> Repair:
+    """Moves damaged shards, and those with damaged records, aside. No run may write into them at the same time.
+
+    Args:
+        directory: The dataset's folder.
+
+    Raises:
+        InputError: If it has no manifest, or a damaged one.
+        WorkError: If it cannot be written.
     """
     samples_hash = manifest.read_header(directory)["samples_hash"]
-    known = {entry.id for entry in manifest.read(directory)}
-    quarantine, moved = _unused(directory), []
+    listed_ids = {entry.id for entry in manifest.read(directory)}
+    quarantine = _unused_folder(directory)
+    shards: list[RepairedShard] = []
     for path in shard_paths(directory):
-        bad = bad_records(path, samples_hash)
-        if bad == []:
+        bad_ids = corrupt_ids(path, samples_hash)
+        if bad_ids == []:
             continue
-        if bad is None:
-            kept = _rescue(path, _scan(path, known, samples_hash))
+        if bad_ids is None:
+            kept = _write_repaired(path, _records_in_file(path, listed_ids, samples_hash))
         else:
-            kept = _rescue(path, _all_but(path, frozenset(bad)))
+            kept = _write_repaired(path, _records_except(path, frozenset(bad_ids)))
         _exchange(path, quarantine)
-        moved.append({"shard": path.name, "damaged": bad is None, "moved": bad or [], "kept": kept})
-        write_text_atomic(quarantine / "list.json", json.dumps(moved, indent=1) + "\n")
-    return {"quarantine": str(quarantine) if moved else None, "shards": moved}
+        shards.append({"shard": path.name, "damaged": bad_ids is None, "moved": bad_ids or [], "kept": kept})
+        write_text_atomic(quarantine / "list.json", json.dumps(shards, indent=1) + "\n")
+    return {"quarantine": str(quarantine) if shards else None, "shards": shards}
 
 
-def _unused(directory: Path) -> Path:
+def _unused_folder(directory: Path) -> Path:
+    """Returns the first `quarantine-N` that does not exist."""
     number = 0
     while (directory / f"quarantine-{number}").exists():
         number += 1
     return directory / f"quarantine-{number}"
 
 
-def _repaired(path: Path) -> Path:
+def _repaired_path(path: Path) -> Path:
+    """Returns where the shard that will replace `path` is written."""
     return path.with_name(f".{path.name}.repaired")
 
 
-def _rescue(path: Path, whole: Iterator[tuple[str, bytes]]) -> int:
-    """Writes whole records to a shard that is to replace `path`, and says how many there were."""
-    _repaired(path).unlink(missing_ok=True)
-    with Writer(_repaired(path), map_size=path.stat().st_size) as writer:
-        return sum(1 for _ in writer.put_many(whole))
+def _write_repaired(path: Path, intact_records: Iterator[tuple[str, bytes]]) -> int:
+    """Writes intact records to a shard that will replace `path`, and returns their number."""
+    _repaired_path(path).unlink(missing_ok=True)
+    with Writer(_repaired_path(path), map_size=path.stat().st_size) as writer:
+        return sum(1 for _ in writer.put_many(intact_records))
 
 
-def _all_but(path: Path, bad: frozenset[str]) -> Iterator[tuple[str, bytes]]:
+def _records_except(path: Path, bad_ids: frozenset[str]) -> Iterator[tuple[str, bytes]]:
+    """Yields (id, record) of a readable shard without the damaged records."""
     with Shard(path) as shard:
         for sample_id in shard.ids:
-            if sample_id not in bad:
+            if sample_id not in bad_ids:
                 yield sample_id, shard.read_bytes(sample_id)
 
 
-def _scan(path: Path, known: set[str], samples_hash: str) -> Iterator[tuple[str, bytes]]:
-    """Records that are whole wherever they lie in the file; the same one may have been left in two places."""
-    left = set(known)
+def _records_in_file(path: Path, listed_ids: set[str], samples_hash: str) -> Iterator[tuple[str, bytes]]:
+    """Yields (id, record) of the intact records anywhere in a file, each once: a file may hold two copies of one."""
+    remaining = set(listed_ids)
     with path.open("rb") as file:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    for record in records.scan(memoryview(content), content.find):
+    for record in records.find_records(memoryview(content), content.find):
         provenance = records.decode(record).header["provenance"]
         sample_id = provenance.get("id")
-        if sample_id in left and provenance["config_hash"] == samples_hash:
-            left.remove(sample_id)
+        if sample_id in remaining and provenance["config_hash"] == samples_hash:
+            remaining.remove(sample_id)
             yield sample_id, bytes(record)
 
 
 def _exchange(path: Path, quarantine: Path) -> None:
-    """At every moment there is a shard: the damaged one, then the whole one."""
+    """Replaces the damaged shard by the repaired one. There is a shard under its name at every moment."""
     make_folder(quarantine)
+    repaired = _repaired_path(path)
     try:
         (quarantine / path.name).hardlink_to(path)
         sync_folder(quarantine)
-        _repaired(path).replace(path)
+        repaired.replace(path)
         sync_folder(path.parent)
     except OSError as error:
         raise WorkError(f"cannot move {path} to {quarantine}: {error.strerror}") from None
-    _repaired(path).with_name(_repaired(path).name + "-lock").unlink(missing_ok=True)
+    repaired.with_name(repaired.name + "-lock").unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""Probe positions: of a regular scan, or from a file."""
+"""Probe positions of a regular scan, or from a file."""
 
 from pathlib import Path
 
@@ -13,10 +13,20 @@ from namsa.errors import InputError
 def positions(
     scan: Scan, extent_angstrom: tuple[float, float], rng: np.random.Generator
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """(y, x) coordinates of the scan's rows and columns in Å, shapes (sy,) and (sx,).
+    """Returns the coordinates of the scan's rows and columns.
 
-    Without a step the scan fills the periodic cell of `extent_angstrom` (y, x) evenly, its last position one step
-    before the first comes again. Raises InputError where the scan is a file.
+    Without a step the scan fills the periodic cell evenly: one step after the last position the first one repeats.
+
+    Args:
+        scan: The scan.
+        extent_angstrom: Sides (y, x) of the periodic cell, Å.
+        rng: Draws the origin, if it is random.
+
+    Returns:
+        (y, x), shapes (sy,) and (sx,), Å.
+
+    Raises:
+        InputError: If the scan's positions are in a file.
     """
     if scan.shape is None:
         raise InputError(f"the positions in {scan.file} are no raster: give scan.shape in place of scan.file")
@@ -29,14 +39,21 @@ def positions(
 
 
 def raster(y: npt.NDArray[np.float64], x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Rows and columns as a list of positions (sy·sx, 2), x fastest."""
+    """Returns the positions (sy·sx, 2) of a scan's rows (sy,) and columns (sx,), x fastest."""
     return np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2)
 
 
 def read(path: Path) -> npt.NDArray[np.float64]:
-    """Positions (n, 2), (y, x) in Å, of a NumPy file, or of text with a pair a line; # begins a comment.
+    """Reads positions from a NumPy file, or from text with one pair per line; # begins a comment.
 
-    Raises InputError for a file that cannot be read or holds anything but finite pairs.
+    Args:
+        path: The file, .npy, .csv or .txt.
+
+    Returns:
+        Positions (n, 2) as (y, x), Å.
+
+    Raises:
+        InputError: If the file cannot be read, or holds anything but finite pairs.
     """
     try:
         if path.suffix == ".npy":

@@ -1,12 +1,12 @@
 """Shards, each one LMDB file that one rank writes, and the dataset that they make up.
 
-A reader takes no lock and may be on another node. What it sees stays as it is while it reads: LMDB writes changed
-pages elsewhere, and the writer keeps a read transaction open for as long as it lives, so that LMDB reuses none of
-the pages given up since. Killed at any point, a shard holds what was committed.
+A reader takes no lock and may be on another node. Its view of the file does not change while it reads: LMDB writes
+changed pages elsewhere, and the writer keeps a read transaction open as long as it lives, so that LMDB reuses none of
+the pages freed since. A shard whose writer is killed at any point holds what was committed.
 
-LMDB trusts its pages, and a damaged one would crash the process. So no shard is used before its structure was walked
-(`structure`), which finds truncation and garbage. Reading ahead stays on: without it a 2 MiB sample from a cold disk is
-512 page faults, measured as 50 ms instead of 0.4 ms.
+LMDB trusts its pages, and a damaged one would crash the process. No shard is therefore used before its structure was
+checked (`lmdb_structure`), which finds truncation and garbage. Read-ahead stays on: without it a 2 MiB sample from a
+cold disk takes 512 page faults, measured as 50 ms instead of 0.4 ms.
 """
 
 import errno
@@ -18,41 +18,46 @@ from pathlib import Path
 
 import lmdb
 
-from namsa.dataset import lmdb_structure as structure
-from namsa.dataset import records
+from namsa.dataset import lmdb_structure, records
 from namsa.errors import InputError, WorkError
 from namsa.files import sync_folder
 
-BATCH_BYTES = 2**26
-_LOCK_BYTES = 8192  # of a lock with LMDB's default of 126 readers
-_MAP_SIZE = 2**36  # address space, not disk: 64 GiB beyond what is there, doubled where it does not do
+BATCH_BYTES = 2**26  # records per commit of `Writer.put_many`
+_LOCK_BYTES = 8192  # size of a lock with LMDB's default of 126 readers
+_MAP_SIZE = 2**36  # address space, not disk: 64 GiB beyond the file's size, doubled if it is not enough
 
 
 def shard_path(directory: Path, rank: int) -> Path:
-    """Where `rank` writes."""
+    """Returns the shard that `rank` writes."""
     return directory / f"shard-{rank:05d}.lmdb"
 
 
 def shard_paths(directory: Path) -> list[Path]:
-    """The shards in `directory` that hold anything, in the order of their ranks."""
+    """Returns the shards in `directory` that are not empty, in the order of their ranks."""
     return [path for path in sorted(directory.glob("shard-*.lmdb")) if path.stat().st_size]
 
 
 class Writer:
-    """Adds records to one shard, and commits every `samples_per_commit` of them and on leaving the context.
+    """Adds records to one shard. Commits every `samples_per_commit` records and on leaving the context.
 
-    A commit is on the disk when it returns. An id that is there already is left as it is. Raises WorkError where the
-    shard is damaged, or cannot be written; what was committed before stays.
+    A commit is on the disk when it returns. A record whose id is in the shard already is ignored.
+
+    Args:
+        path: The shard; created if it does not exist.
+        samples_per_commit: Records per commit.
+        map_size: Address space beyond the file's size, in bytes. If it is enough for all records, it never has to grow.
+
+    Raises:
+        WorkError: If the shard is damaged or cannot be written. Committed records are kept.
     """
 
     def __init__(self, path: Path, samples_per_commit: int = 1, map_size: int = _MAP_SIZE) -> None:
-        """`map_size` is the address space beyond what is there: enough for all that will come, it never has to grow."""
         self._path, self._samples_per_commit = path, samples_per_commit
         self._pending: list[tuple[str, records.Buffer]] = []
         try:
             if not path.exists() or not path.stat().st_size:
                 _create(path)
-            structure.keys(path)
+            lmdb_structure.keys(path)
             _reserve_lock(path)
             self._env = lmdb.open(str(path), subdir=False, map_size=path.stat().st_size + max(map_size, 2**16))
         except (lmdb.Error, OSError) as error:
@@ -63,7 +68,7 @@ class Writer:
         return self
 
     def __exit__(self, *failure: object) -> None:
-        """Commits what was put even where an interrupt leaves the context: every record that was put is whole."""
+        """Commits the pending records, also after an interrupt: every record that was put is whole."""
         try:
             self.commit()
         finally:
@@ -71,13 +76,13 @@ class Writer:
             self._env.close()
 
     def put(self, sample_id: str, record: records.Buffer) -> None:
-        """Takes `record`, to be on the disk after the next commit."""
+        """Takes a record. It is on the disk after the next commit."""
         self._pending.append((sample_id, record))
         if len(self._pending) >= self._samples_per_commit:
             self.commit()
 
     def put_many(self, samples: Iterable[tuple[str, bytes]]) -> Iterator[str]:
-        """Takes many records, committing whenever they come to `BATCH_BYTES`; tells the id of each that was taken."""
+        """Takes many records, commits after every `BATCH_BYTES` of them, and yields the id of each."""
         size = 0
         for sample_id, record in samples:
             self._pending.append((sample_id, record))
@@ -88,7 +93,7 @@ class Writer:
             yield sample_id
 
     def commit(self) -> None:
-        """Brings everything that was put onto the disk."""
+        """Writes all pending records to the disk."""
         pending, self._pending = self._pending, []
         while pending:
             try:
@@ -102,7 +107,7 @@ class Writer:
                 raise _cannot_write(self._path, error) from None
 
     def _grow(self) -> None:
-        """Doubles the map. It cannot be done under the pin: a reader of this moment is not safe from what follows."""
+        """Doubles the map. The pin is released for it: a reader that starts now may see pages that are reused later."""
         self._pin.abort()
         try:
             self._env.set_mapsize(2 * self._env.info()["map_size"])
@@ -115,14 +120,22 @@ class Writer:
 class Shard:
     """One shard, opened for reading: safe with threads and after a fork. A process can open it only once at a time.
 
-    Raises WorkError where it is damaged or cannot be read.
+    Args:
+        path: The shard.
+
+    Attributes:
+        path: The shard.
+        ids: The ids of its records, sorted.
+
+    Raises:
+        WorkError: If it is damaged or cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self.ids = structure.keys(path)
+        self.ids = lmdb_structure.keys(path)
         try:
-            # The map has room for what a live writer adds before the first transaction begins.
+            # The map has room for what a live writer adds until the first transaction begins.
             room = 2 * path.stat().st_size + 2**30
             self._env = lmdb.open(str(path), subdir=False, readonly=True, lock=False, create=False, map_size=room)
         except (lmdb.Error, OSError) as error:
@@ -139,16 +152,23 @@ class Shard:
         self.close()
 
     def close(self) -> None:
-        """Gives the file back; views of it must not be used any more."""
+        """Closes the file. Views of it must not be used afterwards."""
         self._env.close()
 
     @contextmanager
     def view(self, sample_id: str, check: bool = True) -> Iterator[records.Record]:
-        """The record of `sample_id` as views of the file; `check` compares its digest.
+        """Yields a record whose arrays are views of the file.
 
-        The views are good until the shard is closed, also after the context is left: no record is ever removed or
-        changed, and one of more than 2 kB lies on pages of its own, which LMDB gives up only with the record.
-        Checking 2 MiB takes 0.2 ms; converting them from float16 takes 1.5 ms.
+        The views are valid until the shard is closed, also after the context is left: no record is ever removed or
+        changed, and one of more than 2 kB lies on pages of its own, which LMDB frees only with the record. Checking
+        2 MiB takes 0.2 ms; converting them from float16 takes 1.5 ms.
+
+        Args:
+            sample_id: The record's id.
+            check: Whether to compare its digest.
+
+        Raises:
+            WorkError: If the record is damaged, or not in the shard.
         """
         with self._transaction() as transaction:
             try:
@@ -158,7 +178,7 @@ class Shard:
             yield record
 
     def read_bytes(self, sample_id: str) -> bytes:
-        """The record of `sample_id` as it is stored, its digest compared."""
+        """Returns the stored bytes of a record, after its digest was compared."""
         with self.view(sample_id), self._transaction() as transaction:
             return bytes(transaction.get(sample_id.encode(), b""))
 
@@ -175,17 +195,22 @@ class Shard:
     def _check_size(self) -> None:
         size, needed = self.path.stat().st_size, (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
         if size < needed:
-            raise structure.damaged(self.path, f"it is cut short, {size} bytes of {needed}")
+            raise lmdb_structure.damaged(self.path, f"it is cut short, {size} bytes of {needed}")
 
 
 class Dataset:
     """All shards in a directory, opened for reading: safe with threads and after a fork.
 
-    ids: the samples, sorted
-    config_hash: of what decided their bits, `SimulationConfig.samples_hash()`; None where there is no sample
+    Args:
+        directory: The dataset's folder.
 
-    Raises InputError where there is no directory, or its samples are of different configurations, and WorkError where
-    a shard is damaged, cannot be read, or is already open in this process.
+    Attributes:
+        ids: The ids of the samples, sorted.
+        config_hash: The hash of what decided their bits, `SimulationConfig.samples_hash`. `None` without samples.
+
+    Raises:
+        InputError: If there is no directory, or its samples are of different configurations.
+        WorkError: If a shard is damaged, cannot be read, or is already open in this process.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -213,47 +238,50 @@ class Dataset:
         return sample_id in self._shards
 
     def close(self) -> None:
-        """Gives the files back; views of them must not be used any more."""
+        """Closes the files. Views of them must not be used afterwards."""
         self._stack.close()
 
     @contextmanager
     def view(self, sample_id: str, check: bool = True) -> Iterator[records.Record]:
-        """The record of `sample_id` as views of a file, good until it is closed; `check` compares its digest."""
+        """Yields a record whose arrays are views of a file, valid until it is closed; see `Shard.view`."""
         if sample_id not in self:
             raise InputError(f"there is no sample {sample_id!r} among the {len(self)}")
         with self._shards[sample_id].view(sample_id, check) as record:
             yield record
 
     def read_bytes(self, sample_id: str) -> bytes:
-        """The record of `sample_id` as it is stored, its digest compared."""
+        """Returns the stored bytes of a record, after its digest was compared."""
         return self._shards[sample_id].read_bytes(sample_id)
 
     def read(self, sample_id: str, check: bool = True) -> records.Record:
-        """The record of `sample_id`, copied."""
+        """Returns a record with copied arrays; `check` compares its digest."""
         with self.view(sample_id, check) as record:
             return record.copy()
 
 
 def _common_hash(shards: list[Shard]) -> str | None:
-    """A writer adds to a shard only what has its configuration: its first sample speaks for all."""
+    """Returns the hash of all shards' samples.
 
-    def hashes(check: bool) -> dict[str, str]:
-        found = {}
+    A writer adds to a shard only samples of its configuration. The first sample therefore stands for all.
+    """
+
+    def shards_by_hash(check: bool) -> dict[str, str]:
+        names = {}
         for shard in shards:
             if shard.ids:
                 with shard.view(shard.ids[0], check) as record:
-                    found[record.header["provenance"]["config_hash"]] = shard.path.name
-        return found
+                    names[record.header["provenance"]["config_hash"]] = shard.path.name
+        return names
 
-    found = hashes(check=False)  # a checksum reads all of a record, which may be a gigabyte
-    if len(found) > 1:
-        listed = ", ".join(f"{config_hash} in {name}" for config_hash, name in hashes(check=True).items())
+    hashes = shards_by_hash(check=False)  # a checksum reads all of a record, which may be a gigabyte
+    if len(hashes) > 1:
+        listed = ", ".join(f"{config_hash} in {name}" for config_hash, name in shards_by_hash(check=True).items())
         raise InputError(f"samples of different configurations lie together, {listed}: give each its own directory")
-    return next(iter(found), None)
+    return next(iter(hashes), None)
 
 
 def _create(path: Path) -> None:
-    """An empty shard, on the disk under its name only once it is whole: LMDB's first pages are not written at once."""
+    """Creates an empty shard. It gets its name when it is complete: LMDB does not write its first pages at once."""
     partial = path.with_name(f".{path.name}.new")
     partial.unlink(missing_ok=True)
     lmdb.open(str(partial), subdir=False, lock=False, map_size=2**20).close()
@@ -264,7 +292,7 @@ def _create(path: Path) -> None:
 
 
 def _reserve_lock(path: Path) -> None:
-    """Room for LMDB's lock: it writes there through memory, which on a full disk would end the process by SIGBUS."""
+    """Reserves the lock's space. LMDB writes to it through memory; on a full disk that would end in SIGBUS."""
     lock = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
         os.posix_fallocate(lock, 0, _LOCK_BYTES)
@@ -273,11 +301,12 @@ def _reserve_lock(path: Path) -> None:
 
 
 def _cannot_write(path: Path, error: lmdb.Error | OSError) -> WorkError:
+    """Returns the error with the free space and the remedy."""
     free = f"{shutil.disk_usage(path.parent).free / 2**30:.2f} GiB free there" if path.parent.is_dir() else "no folder"
-    what = str(error.strerror if isinstance(error, OSError) else error)
-    if what.endswith(os.strerror(errno.EIO)):  # LMDB's answer to a write of which the disk took a part
-        what += ", as also where the disk is full"
+    reason = str(error.strerror if isinstance(error, OSError) else error)
+    if reason.endswith(os.strerror(errno.EIO)):  # what LMDB reports after a partial write
+        reason += ", which may mean that the disk is full"
     return WorkError(
-        f"cannot write {path}: {what} ({free}). Make room, or take another directory; what was committed is kept, and "
-        "the next run goes on from it"
+        f"cannot write {path}: {reason} ({free}). Make room, or take another directory; what was committed is kept, "
+        "and the next run continues from it"
     )

@@ -1,4 +1,4 @@
-"""Which materials are learnt from and which are held out: decided by hashes, the same on every rank and machine."""
+"""Which materials are for training and which are held out: decided by hashes, the same on every rank and machine."""
 
 import hashlib
 import warnings
@@ -15,10 +15,14 @@ SPLITS: tuple[SplitName, ...] = ("train", "dev", "test")
 
 
 def assign(materials: Sequence[Material], split: Split) -> list[SplitName]:
-    """The split of each material; relatives, by what `split.by` says, are in one.
+    """Returns the split of each material. Related materials, as `split.by` defines it, are in the same split.
 
-    By prototype, the largest family is learnt from where a split is to be: through elements, which have many structures
-    and share them, it may be a fifth of all materials.
+    By prototype, the largest family is in the training split, if that has a share: elements, which have many structures
+    and share them, may connect a fifth of all materials to one family.
+
+    Args:
+        materials: The materials.
+        split: The shares of the splits, and what relates materials.
     """
     if split.by == "formula":
         return [split_of(material.formula, split) for material in materials]
@@ -28,26 +32,26 @@ def assign(materials: Sequence[Material], split: Split) -> list[SplitName]:
 
 
 def split_of(family: str, split: Split) -> SplitName:
-    """The split of a family of materials by its name, such as a reduced formula: SHA-256 as a number in [0, 1)."""
+    """Returns the split of a family of materials by its name's SHA-256, read as a number in [0, 1)."""
     number = int.from_bytes(_sha256(family)[:6], "big") / 2**48
     chosen, start = SPLITS[0], 0.0
     for name in SPLITS:
         fraction = getattr(split, name)
-        if fraction > 0 and number >= start:  # so that rounding in the sum cannot choose an empty split
+        if fraction > 0 and number >= start:  # rounding in the sum must not choose an empty split
             chosen = name
         start += fraction
     return chosen
 
 
 def _prototype(material: Material) -> str:
-    """The kind of formula and the space group, such as "AB Fm-3m": coarser than a prototype, so that none is shared."""
+    """Returns kind of formula and space group, such as "AB Fm-3m". Coarser than a prototype: splits share none."""
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that noble gases have no electronegativity to sort by
+        warnings.simplefilter("ignore")  # noble gases have no electronegativity to sort by
         return f"{Composition(material.formula).anonymized_formula} {material.space_group}"
 
 
 def _families(labels: Sequence[set[str]]) -> list[str]:
-    """For each set of labels the first, in order, of all labels that it is connected with by common ones."""
+    """Returns, for each set of labels, the first in order of all labels connected to it by common ones."""
     parent = {label: label for labelled in labels for label in labelled}
 
     def root(label: str) -> str:

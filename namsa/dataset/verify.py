@@ -1,70 +1,102 @@
-"""Whether a dataset holds what its manifest promises, byte for byte."""
+"""Whether a dataset holds what its manifest lists, byte for byte."""
 
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import TypedDict
 
-from namsa.dataset import lmdb_structure as structure
-from namsa.dataset import manifest, other_nodes
-from namsa.dataset.failures import not_made
-from namsa.dataset.records import NewerVersion
+from namsa.dataset import lmdb_structure, manifest, other_nodes
+from namsa.dataset.failures import unresolved_failures
+from namsa.dataset.records import NewerVersionError
 from namsa.dataset.shards import Shard, shard_paths
 from namsa.errors import WorkError
 
 
-def verify(directory: Path) -> dict[str, Any]:
-    """Reads every record and compares its checksum.
+class Verification(TypedDict):
+    """What `verify` found; JSON types.
 
-    Returns {"samples": how many there are, "corrupt": their ids, or the name of a shard that cannot be read,
-    "missing": ids that are neither there, nor on another node, nor skipped, nor failed, "repeated": ids in more than
-    one shard, "skipped": how many cannot be built, "failed": how many could not be made, "failures": {id: reason}}.
+    Attributes:
+        samples: Number of samples in the shards.
+        corrupt: Ids of damaged records, and names of shards that cannot be read.
+        missing: Ids that are not in a shard, not on another node, not skipped, and did not fail.
+        repeated: Ids that are in more than one shard.
+        skipped: Number of entries that cannot be built.
+        failed: Number of samples that could not be simulated.
+        failures: Their reasons by id.
+    """
 
-    Raises InputError where the directory has no manifest, or a damaged one.
+    samples: int
+    corrupt: list[str]
+    missing: list[str]
+    repeated: list[str]
+    skipped: int
+    failed: int
+    failures: dict[str, str]
+
+
+def verify(directory: Path) -> Verification:
+    """Reads every record of a dataset, compares its checksum, and looks for every entry of the manifest.
+
+    Args:
+        directory: The dataset's folder.
+
+    Raises:
+        InputError: If it has no manifest, or a damaged one.
+        NewerVersionError: If a later version of namsa wrote a record.
     """
     header, entries = manifest.read_header(directory), manifest.read(directory)
-    times: Counter[str] = Counter()
+    samples_hash = header["samples_hash"]
+    copies: Counter[str] = Counter()
     corrupt: list[str] = []
     for path in shard_paths(directory):
-        bad = bad_records(path, header["samples_hash"])
-        if bad is None:
+        bad_ids = corrupt_ids(path, samples_hash)
+        if bad_ids is None:
             corrupt.append(path.name)
             continue
-        times.update(structure.keys(path))
-        corrupt += bad
-    made = times.keys() | other_nodes.read_ids(directory, header["samples_hash"])
-    failures = not_made(directory, header["samples_hash"], made)
-    missing = [e.id for e in entries if not e.skipped and e.id not in made and e.id not in failures]
+        copies.update(lmdb_structure.keys(path))
+        corrupt += bad_ids
+    present = copies.keys() | other_nodes.read_ids(directory, samples_hash)
+    failures = unresolved_failures(directory, samples_hash, present)
+    missing = [e.id for e in entries if not e.skipped and e.id not in present and e.id not in failures]
     return {
-        "samples": len(times),
+        "samples": len(copies),
         "corrupt": corrupt,
         "missing": missing,
-        "repeated": [sample_id for sample_id, number in times.items() if number > 1],
+        "repeated": [sample_id for sample_id, count in copies.items() if count > 1],
         "skipped": sum(bool(entry.skipped) for entry in entries),
         "failed": len(failures),
         "failures": failures,
     }
 
 
-def bad_records(path: Path, samples_hash: str) -> list[str] | None:
-    """The ids in a shard whose records are damaged, or not of this configuration; None where the shard itself is.
+def corrupt_ids(path: Path, samples_hash: str) -> list[str] | None:
+    """Returns the ids in a shard whose records are damaged or belong to another configuration.
 
-    Raises NewerVersion where a record is a later namsa's.
+    Args:
+        path: The shard.
+        samples_hash: The hash of the configuration's samples.
+
+    Returns:
+        The ids. `None` if the shard itself is damaged.
+
+    Raises:
+        NewerVersionError: If a later version of namsa wrote a record.
     """
     try:
-        structure.keys(path, thorough=True)
+        lmdb_structure.keys(path, thorough=True)
         shard = Shard(path)
     except WorkError:
         return None
     with shard:
-        return [sample_id for sample_id in shard.ids if not _sound(shard, sample_id, samples_hash)]
+        return [sample_id for sample_id in shard.ids if not _is_intact(shard, sample_id, samples_hash)]
 
 
-def _sound(shard: Shard, sample_id: str, samples_hash: str) -> bool:
+def _is_intact(shard: Shard, sample_id: str, samples_hash: str) -> bool:
+    """Returns whether a record is whole and is that of its id and of the configuration."""
     try:
         with shard.view(sample_id) as record:
             provenance = record.header["provenance"]
             return provenance["config_hash"] == samples_hash and provenance.get("id", sample_id) == sample_id
-    except NewerVersion:
+    except NewerVersionError:
         raise
     except (WorkError, KeyError):
         return False

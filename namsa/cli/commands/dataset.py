@@ -9,7 +9,7 @@ from namsa.cli.commands.output import print_estimate, print_failures, progress_b
 from namsa.config.simulation import load
 from namsa.crystals.select import select_materials
 from namsa.dataset import estimate, factory, shards
-from namsa.dataset.failures import not_made
+from namsa.dataset.failures import unresolved_failures
 from namsa.dataset.merge import merge as merge_datasets
 from namsa.dataset.sharing import RankLayout
 from namsa.errors import InputError
@@ -75,6 +75,6 @@ def export(options: argparse.Namespace) -> None:
                 progress.advance(task)
 
         count = hdf5.write_samples(options.out, samples())
-        failures = not_made(options.directory, data.config_hash or "", data.ids)
+        failures = unresolved_failures(options.directory, data.config_hash or "", data.ids)
     print(f"{options.out}: {plural(count, 'sample')}, {len(failures)} failed")
     print_failures(failures)

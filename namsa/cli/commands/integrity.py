@@ -2,11 +2,14 @@
 
 import argparse
 import sys
+from typing import Literal
 
 from namsa.cli.commands.output import print_failures, print_json
 from namsa.dataset.repair import repair as repair_dataset
 from namsa.dataset.verify import verify as verify_dataset
 from namsa.text import plural
+
+LISTS: tuple[Literal["corrupt", "missing", "repeated"], ...] = ("corrupt", "missing", "repeated")
 
 
 def verify(options: argparse.Namespace) -> int:
@@ -16,10 +19,10 @@ def verify(options: argparse.Namespace) -> int:
     if options.json:
         print_json(result)
         return code
-    counts = ", ".join(f"{len(result[kind])} {kind}" for kind in ("corrupt", "missing", "repeated"))
+    counts = ", ".join(f"{len(result[kind])} {kind}" for kind in LISTS)
     failed = f"{result['failed']} failed, {result['skipped']} cannot be built"
     print(f"{plural(result['samples'], 'sample')}, {counts}, {failed}")
-    for kind in ("corrupt", "missing", "repeated"):
+    for kind in LISTS:
         for sample_id in result[kind]:
             print(f"{kind} {sample_id}")
     print_failures(result["failures"])

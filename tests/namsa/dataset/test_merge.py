@@ -113,7 +113,7 @@ def test_two_things_under_one_name_are_refused(parts, tmp_path):
     shard_path(parts[2], 1).unlink(missing_ok=True)
     with Writer(shard_path(parts[2], 0)) as writer:
         writer.put(wrong, record)
-    with pytest.raises(InputError, match=f"{wrong} is one thing in .*part-2 and another in .*out"):
+    with pytest.raises(InputError, match=f"{wrong} differs between .*part-2 and .*out"):
         merge.merge(parts, tmp_path / "out")
 
 

@@ -119,7 +119,7 @@ def test_a_newer_version_says_what_to_do():
     with pytest.raises(WorkError, match="version is 2, and there are 1 to 1"):  # one bit has changed
         decode(newer)
     newer[16:32] = records._digest(memoryview(newer))
-    with pytest.raises(records.NewerVersion, match="version 2.*update"):
+    with pytest.raises(records.NewerVersionError, match="version 2.*update"):
         decode(newer)
 
 
