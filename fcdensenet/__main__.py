@@ -1,49 +1,112 @@
-"""`python -m fcdensenet describe CONFIG [--set network.key=value] [--json]`: what an experiment's network weighs.
+# PYTHON_ARGCOMPLETE_OK
+"""`python -m fcdensenet describe CONFIG`: the size of an experiment's network.
 
-Reads only the `network` section of the experiment's YAML. Exit codes: 0 done, 2 bad input.
+Only the `network` section of the experiment's YAML is read. Exit codes: 0 done, 2 bad input, 130 interrupted.
 """
 
 import argparse
 import difflib
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import yaml
 from pydantic import ValidationError
 from rich.console import Console
 
+from fcdensenet import __version__
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
-from fcdensenet.describe import as_json, layer_table, sums_table
+from fcdensenet.describe import describe, layer_table, sums_table
+
+EXAMPLES = """\
+examples:
+  python -m fcdensenet describe configs/paper.yaml
+  python -m fcdensenet describe configs/quickstart.yaml --set network.growth=32
+  python -m fcdensenet describe configs/paper.yaml --json
+
+Bash and zsh complete commands and options after `activate-global-python-argcomplete`."""
+
+
+class _Parser(argparse.ArgumentParser):
+    """An argument parser that shows examples in its help and reports a wrong command line in one line."""
+
+    def __init__(self, **settings: Any) -> None:
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, epilog=EXAMPLES, **settings)
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"error: {message}; see `{self.prog} --help`\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(prog="python -m fcdensenet", description=__doc__)
-    describe = parser.add_subparsers(required=True, metavar="COMMAND").add_parser(
-        "describe", help="parameters, FLOP and activation memory, by layer and in all"
-    )
-    describe.add_argument("config", type=Path, metavar="CONFIG", help="an experiment's YAML with a network section")
-    describe.add_argument("--set", action="append", default=[], metavar="network.key=value", dest="overrides")
-    describe.add_argument("--json", action="store_true", help="one JSON object on stdout instead of the tables")
+    """Runs one command and returns its exit code.
+
+    Args:
+        arguments: The command's words; by default those of this process.
+    """
+    parser = build_parser()
+    if "_ARGCOMPLETE" in os.environ:  # the shell asks for completions
+        import argcomplete
+
+        argcomplete.autocomplete(parser)
     options = parser.parse_args(arguments)
     try:
-        config = read_network(options.config, options.overrides)
+        options.run(options)
     except ValueError as error:
-        print(f"fcdensenet: {error}", file=sys.stderr)
+        print(f"error: {error}", file=sys.stderr)
         return 2
-    weighed, recomputed = count(config), count(config, recompute=not config.block_norm)
-    if options.json:
-        print(json.dumps(as_json(weighed, recomputed)))
-    else:
-        Console().print(layer_table(weighed), sums_table(weighed, recomputed))
+    except KeyboardInterrupt:
+        print("interrupted", file=sys.stderr)
+        return 130
     return 0
 
 
+def build_parser() -> argparse.ArgumentParser:
+    """Returns the parser of all commands."""
+    parser = _Parser(prog="python -m fcdensenet", description="A fully convolutional DenseNet and its size.")
+    parser.add_argument("--version", action="version", version=f"fcdensenet {__version__}")
+    command = parser.add_subparsers(title="commands", required=True, metavar="COMMAND").add_parser(
+        "describe",
+        help="print parameters, FLOP and activation memory, by layer and in total",
+        description="Prints parameters, FLOP and activation memory, by layer and in total, for one sample.",
+    )
+    command.set_defaults(run=print_description)
+    command.add_argument("config", type=Path, metavar="CONFIG", help="an experiment's YAML with a network section")
+    command.add_argument(
+        "--set",
+        action="append",
+        default=[],
+        metavar="network.key=value",
+        dest="overrides",
+        help="override a setting; may be repeated",
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object instead of the tables")
+    return parser
+
+
+def print_description(options: argparse.Namespace) -> None:
+    """Prints the size of the network of `options.config`."""
+    config = read_network(options.config, options.overrides)
+    counted, recomputed = count(config), count(config, recompute=not config.block_norm)
+    if options.json:
+        print(json.dumps(describe(counted, recomputed)))
+    else:
+        Console().print(layer_table(counted), sums_table(counted, recomputed))
+
+
 def read_network(path: Path, overrides: Sequence[str] = ()) -> NetworkConfig:
-    """The `network` section of the YAML at `path` after overrides. Raises ValueError of one line naming every fault."""
+    """Reads the `network` section of a YAML file.
+
+    Args:
+        path: The experiment's YAML file.
+        overrides: Settings as `network.key=value`, whose values are YAML too.
+
+    Raises:
+        ValueError: If the file cannot be read or has faults. It names all of them in one line.
+    """
     try:
         tree = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
@@ -52,31 +115,32 @@ def read_network(path: Path, overrides: Sequence[str] = ()) -> NetworkConfig:
         raise ValueError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
     if not isinstance(tree, dict) or not isinstance(tree.get("network"), dict):
         raise ValueError(f"{path} has no section 'network': add one with at least input_shape: [channels, y, x]")
-    section = tree["network"] | dict(_override(text) for text in overrides)
+    section = tree["network"] | dict(_key_and_value(override) for override in overrides)
     try:
         return NetworkConfig.model_validate(section)
     except ValidationError as error:
-        raise ValueError(f"{path}: " + "; ".join(_fault(fault) for fault in error.errors())) from None
+        raise ValueError(f"{path}: " + "; ".join(_fault_message(fault) for fault in error.errors())) from None
 
 
-def _override(text: str) -> tuple[str, Any]:
-    path, equals, value = text.partition("=")
+def _key_and_value(override: str) -> tuple[str, Any]:
+    path, equals, value = override.partition("=")
     section, _, key = path.strip().partition(".")
     if section != "network" or not key or not equals:
-        raise ValueError(f"--set {text}: write it as --set network.key=value")
+        raise ValueError(f"--set {override}: write it as --set network.key=value")
     try:
         return key, yaml.safe_load(value)
     except yaml.YAMLError:
-        raise ValueError(f"--set {text}: {value!r} is not a YAML value") from None
+        raise ValueError(f"--set {override}: {value!r} is not a YAML value") from None
 
 
-def _fault(fault: Any) -> str:
-    where = ".".join(["network", *map(str, fault["loc"])])
+def _fault_message(fault: Any) -> str:
+    """One fault that pydantic found, with the value or the nearest known key."""
+    location = ".".join(["network", *map(str, fault["loc"])])
     if fault["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(fault["loc"][-1]), NetworkConfig.model_fields, n=1, cutoff=0.0)
-        return f"unknown key {where}; did you mean {near[0]}?"
-    given = "" if isinstance(fault["input"], dict) else f" (given {fault['input']!r})"
-    return f"{where}: {fault['msg'].removeprefix('Value error, ')}{given}"
+        nearest = difflib.get_close_matches(str(fault["loc"][-1]), NetworkConfig.model_fields, n=1, cutoff=0.0)
+        return f"unknown key {location}; did you mean {nearest[0]}?"
+    value = "" if isinstance(fault["input"], dict) else f" (given {fault['input']!r})"
+    return f"{location}: {fault['msg'].removeprefix('Value error, ')}{value}"
 
 
 if __name__ == "__main__":

@@ -1,10 +1,10 @@
-"""The three parts a fully convolutional DenseNet is made of, after Jégou et al. 2017 (arXiv:1611.09326).
+"""The three parts of a fully convolutional DenseNet, after Jégou et al. 2017 (arXiv:1611.09326).
 
-The network is written once, over an abstract set of `Layers`: run on Keras tensors it builds the model
-(`keras_layers.py`), run on bare shapes it counts parameters and FLOP (`count.py`).
+The network is written once, over an abstract set of `Layers`. With Keras tensors it builds the model
+(`fcdensenet.keras_layers`). With bare shapes it counts parameters and FLOP (`fcdensenet.count`).
 
-A convolution has a bias only where a non-linearity or the output follows; after the linear convolutions of the
-transitions the next convolution's bias does its work.
+A convolution has a bias only if a non-linearity or the output follows. After the linear convolutions of the
+transitions, the bias of the next convolution has the same effect.
 """
 
 from collections.abc import Sequence
@@ -16,32 +16,78 @@ Tensor = TypeVar("Tensor")
 
 
 class Layers(Protocol[Tensor]):
-    """What a network is made of. Every layer has a name of its own; channels lie where the configuration says.
+    """The layers that a network is made of, for one kind of tensor.
 
-    recompute: whether a dense block's stacks are computed again in the backward pass rather than kept
+    Every layer has a unique name. The configuration determines the axis of the channels.
     """
 
     @property
-    def recompute(self) -> bool: ...
-    def input(self, name: str) -> Tensor: ...
-    def conv(self, x: Tensor, filters: int, kernel: int, name: str, bias: bool = True) -> Tensor: ...
-    def stacked_conv(self, parts: Sequence[Tensor], filters: int, kernel: int, name: str) -> Tensor: ...
-    def transposed_conv(self, x: Tensor, filters: int, kernel: int, name: str) -> Tensor: ...
-    def norm(self, x: Tensor, name: str) -> Tensor: ...
-    def relu(self, x: Tensor, name: str) -> Tensor: ...
-    def dropout(self, x: Tensor, name: str) -> Tensor: ...
-    def pool(self, x: Tensor, name: str) -> Tensor: ...
-    def concat(self, parts: Sequence[Tensor], name: str) -> Tensor: ...
-    def output(self, x: Tensor, name: str) -> Tensor: ...
-    def channels(self, x: Tensor) -> int: ...
+    def recompute(self) -> bool:
+        """Whether the stacks of dense blocks are computed again in the backward pass instead of being kept."""
+        ...
+
+    def input(self, name: str) -> Tensor:
+        """The network's input."""
+        ...
+
+    def conv(self, x: Tensor, filters: int, kernel: int, name: str, bias: bool = True) -> Tensor:
+        """A convolution of stride 1 that keeps the grid."""
+        ...
+
+    def stacked_conv(self, parts: Sequence[Tensor], filters: int, kernel: int, name: str) -> Tensor:
+        """Concatenation, ReLU and convolution; the first two are computed again in the backward pass."""
+        ...
+
+    def transposed_conv(self, x: Tensor, filters: int, kernel: int, name: str) -> Tensor:
+        """A transposed convolution of stride 2, which doubles the grid, without bias."""
+        ...
+
+    def norm(self, x: Tensor, name: str) -> Tensor:
+        """Batch normalisation."""
+        ...
+
+    def relu(self, x: Tensor, name: str) -> Tensor:
+        """Rectification."""
+        ...
+
+    def dropout(self, x: Tensor, name: str) -> Tensor:
+        """Dropout at the configured rate."""
+        ...
+
+    def pool(self, x: Tensor, name: str) -> Tensor:
+        """Pooling by 2 along y and x."""
+        ...
+
+    def concat(self, parts: Sequence[Tensor], name: str) -> Tensor:
+        """Concatenation of channels."""
+        ...
+
+    def output(self, x: Tensor, name: str) -> Tensor:
+        """The network's output, in float32."""
+        ...
+
+    def channels(self, x: Tensor) -> int:
+        """The number of channels of a tensor."""
+        ...
 
 
 def dense_block(op: Layers[Tensor], x: Tensor, convolutions: int, config: NetworkConfig, name: str) -> Tensor:
-    """The block's new maps, convolutions·growth of them, without `x`.
+    """Adds a dense block.
 
     Every convolution sees the rectified stack of `x` and all new maps so far. The block's output passes ReLU and
-    dropout once (Laanait et al. 2019), so that no map is dropped more than once however often it is passed on.
-    Stacks grow with the square of the convolutions and cost little to make again (Pleiss et al. 2017).
+    dropout once (Laanait et al. 2019), so that each map is dropped at most once, however often it is passed on. The
+    memory of stacks grows with the square of the number of convolutions, and computing them again costs little (Pleiss
+    et al. 2017).
+
+    Args:
+        op: The layers.
+        x: The block's input.
+        convolutions: Number of convolutions.
+        config: The network's configuration.
+        name: Prefix of the layers' names.
+
+    Returns:
+        The block's new maps, convolutions·growth channels, without `x`.
     """
     new: list[Tensor] = []
     for i in range(1, convolutions + 1):
@@ -58,12 +104,12 @@ def dense_block(op: Layers[Tensor], x: Tensor, convolutions: int, config: Networ
 
 
 def transition_down(op: Layers[Tensor], x: Tensor, name: str) -> Tensor:
-    """All channels of `x` on half the grid."""
+    """Adds a transition down. Returns all channels of `x` on half the grid."""
     x = op.relu(op.norm(x, f"{name}_norm"), f"{name}_relu")
     return op.pool(op.conv(x, op.channels(x), 1, f"{name}_conv", bias=False), f"{name}_pool")
 
 
 def transition_up(op: Layers[Tensor], new: Tensor, skip: Tensor, config: NetworkConfig, name: str) -> Tensor:
-    """A block's new maps on twice the grid, and behind them the skip connection."""
+    """Adds a transition up. Returns a block's new maps on twice the grid, followed by the skip connection."""
     up = op.transposed_conv(new, op.channels(new), config.transition_up_kernel, f"{name}_conv")
     return op.concat([up, skip], f"{name}_skip")

@@ -1,7 +1,7 @@
-"""From a configuration to the network: p dense blocks down, one at the bottom, p up, with skips across.
+"""From a configuration to the network: p dense blocks down, one at the bottom, p up, with skip connections across.
 
-Levels count from 1 at full resolution: `down2`, `up2`, `td2` and `tu2` (the transitions down from and up to it) are
-of level 2.
+Levels count from 1 at full resolution. The layers of level 2 are `down2` and `up2`, and the transitions down from it
+and up to it, `td2` and `tu2`.
 """
 
 from typing import TYPE_CHECKING
@@ -14,10 +14,17 @@ if TYPE_CHECKING:
 
 
 def network(op: Layers[Tensor], config: NetworkConfig) -> tuple[Tensor, Tensor]:
-    """(input, output) of the whole network, made of the layers `op`.
+    """Composes the whole network.
 
-    On the way down a block's input travels on beside its new maps; on the way up only the new maps do, or the
-    channels would grow from level to level (Jégou et al. 2017).
+    On the way down, a block's input is passed on together with its new maps. On the way up only the new maps are,
+    because the number of channels would otherwise grow from level to level (Jégou et al. 2017).
+
+    Args:
+        op: The layers: Keras layers, or shapes.
+        config: The network's configuration.
+
+    Returns:
+        The network's input and output.
     """
     down, bottom, up = config.layers[: config.pools], config.layers[config.pools], config.layers[config.pools + 1 :]
 
@@ -41,11 +48,20 @@ def network(op: Layers[Tensor], config: NetworkConfig) -> tuple[Tensor, Tensor]:
 
 
 def build(config: NetworkConfig, seed: int, recompute: bool = False) -> "keras.Model":
-    """The network as a Keras model: (n, y, x, channels) or (n, channels, y, x) patterns to maps of the same y, x.
+    """Builds the network as a Keras model.
 
-    The output is float32 whatever Keras' dtype policy. `seed` and a layer's name fix its initial weights and dropout.
-    `recompute` saves memory for a little time, with the same variables and the same gradients but for rounding; it
-    raises ValueError where dense blocks are normalised, whose statistics would be taken twice.
+    Args:
+        config: The network's configuration.
+        seed: Together with a layer's name, it determines the layer's initial weights and its dropout.
+        recompute: Computes the stacks of dense blocks again in the backward pass: less memory for a little time, with
+            the same variables and, up to rounding, the same gradients.
+
+    Returns:
+        A model from patterns, `(n, y, x, channels)` or `(n, channels, y, x)`, to maps of the same y and x. The output
+        is float32 for every Keras dtype policy.
+
+    Raises:
+        ValueError: If `recompute` is set and dense blocks are normalised: their statistics would be updated twice.
     """
     if recompute and config.block_norm:
         raise ValueError("recompute does not go with network.block_norm: set one of them to false")

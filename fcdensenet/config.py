@@ -6,29 +6,34 @@ from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
 
 
 class NetworkConfig(BaseModel):
-    """Fully convolutional DenseNet (Jégou et al. 2017) with the options of Laanait et al. (2019).
+    """A fully convolutional DenseNet (Jégou et al. 2017) with the options of Laanait et al. (2019).
 
-    The n-th dense block has `layers[n]` convolutions of `growth` maps each; of the 2p + 1 blocks, p lie on the way
-    down, one at the bottom and p on the way up. `input_shape` is (channels, y, x).
+    Of its 2p + 1 dense blocks, p are on the way down, one is at the bottom and p are on the way up.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    input_shape: tuple[PositiveInt, PositiveInt, PositiveInt]
-    layers: tuple[PositiveInt, ...] = (1, 2, 4, 3, 4, 2, 1)
-    growth: PositiveInt = 256
-    kernel: PositiveInt = 5
-    first_kernel: PositiveInt = 5
-    first_filters: PositiveInt = 256
-    output_channels: PositiveInt = 1
-    pooling: Literal["average", "max"] = "average"
-    dropout: float = Field(0.5, ge=0, lt=1)
+    input_shape: tuple[PositiveInt, PositiveInt, PositiveInt] = Field(description="(channels, y, x) of a pattern")
+    layers: tuple[PositiveInt, ...] = Field(
+        (1, 2, 4, 3, 4, 2, 1), description="number of convolutions in each dense block, from the first to the last"
+    )
+    growth: PositiveInt = Field(256, description="feature maps per convolution of a dense block")
+    kernel: PositiveInt = Field(5, description="kernel size of a dense block's convolutions")
+    first_kernel: PositiveInt = Field(5, description="kernel size of the first convolution")
+    first_filters: PositiveInt = Field(256, description="feature maps of the first convolution")
+    output_channels: PositiveInt = Field(1, description="channels of the output")
+    pooling: Literal["average", "max"] = Field("average", description="pooling of the transitions down")
+    dropout: float = Field(0.5, ge=0, lt=1, description="dropout rate of each dense block's output")
     block_norm: bool = Field(False, description="batch normalisation before each convolution of a dense block")
-    transition_up_kernel: PositiveInt = Field(2, description="1 leaves three quarters of the outputs zero (paper)")
-    data_format: Literal["channels_last", "channels_first"] = "channels_last"
+    transition_up_kernel: PositiveInt = Field(
+        2, description="kernel size of the transitions up; 1 leaves three quarters of the outputs zero (paper)"
+    )
+    data_format: Literal["channels_last", "channels_first"] = Field(
+        "channels_last", description="order of the axes in memory"
+    )
 
     @model_validator(mode="after")
-    def _fits(self) -> "NetworkConfig":
+    def _layers_fit_input(self) -> "NetworkConfig":
         if len(self.layers) % 2 == 0:
             raise ValueError(
                 f"layers must have an odd number of blocks (p down, 1 bottom, p up), not {len(self.layers)}"
@@ -42,5 +47,5 @@ class NetworkConfig(BaseModel):
 
     @property
     def pools(self) -> int:
-        """How often the feature maps are halved."""
+        """How many times the feature maps are halved."""
         return len(self.layers) // 2

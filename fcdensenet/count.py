@@ -1,13 +1,14 @@
-"""What a network weighs, from its configuration alone: parameters, FLOP, and the activations a training step keeps.
+"""The size of a network from its configuration alone: parameters, FLOP, and the activations that a training step keeps.
 
-The network is run on bare shapes, without Keras. FLOP are those of the convolutions, 2·H·W·C·K·R·S on the grid (H, W)
-where the kernel is applied: the output's, and for a transposed convolution the input's (the convention of Laanait et
-al. 2019). A training step is three times the forward pass: forward, and the gradients by input and by weights.
+The network is composed of bare shapes, without Keras. FLOP are those of the convolutions: 2·H·W·C·K·R·S on the grid
+(H, W) where the kernel is applied, which is the output's grid, and the input's for a transposed convolution (the
+convention of Laanait et al. 2019). A training step is three forward passes: the forward pass itself, and the gradients
+by input and by weights.
 
-Activations are what differentiation needs of the forward pass, once each: a convolution's input, ReLU's output, the
-input and output of max pooling, dropout's mask (a byte a value), and batch normalisation's input in float32, in which
-Keras normalises whatever the dtype; nothing for concatenation and average pooling. TensorFlow 2.18 was seen to keep
-this to 1%. Workspace comes on top, and weights and optimizer state.
+Activations are the values of the forward pass that differentiation needs, each counted once: a convolution's input,
+ReLU's output, the input and output of max pooling, dropout's mask (one byte per value), and the input of batch
+normalisation in float32, in which Keras normalises whatever the dtype. Concatenation and average pooling need none.
+TensorFlow 2.18 was measured to agree within 1%. Workspace, weights and optimizer state are not included.
 """
 
 from collections.abc import Sequence
@@ -17,12 +18,24 @@ from math import prod
 from fcdensenet.build import network
 from fcdensenet.config import NetworkConfig
 
-BYTES = {"float16": 2, "float32": 4}
+BYTES_PER_VALUE = {"float16": 2, "float32": 4}
 
 
 @dataclass(frozen=True)
-class Layer:
-    """One layer, for one sample. `parameters` are all its variables, `kernel_shape` that of a convolution's weights."""
+class LayerCount:
+    """The size of one layer, for one sample.
+
+    Attributes:
+        name: The layer's name in the Keras model.
+        kind: As "conv" or "relu".
+        output_shape: Shape of the output without the batch axis.
+        kernel_shape: Shape of a convolution's weights; empty for other layers.
+        parameters: Number of values in all variables.
+        trainable_parameters: Number of values in trained variables.
+        forward_flop: FLOP of the forward pass.
+        kept_values: Number of the output's values that a training step keeps, in the dtype of the computation.
+        extra_bytes: Memory that a training step keeps for the layer in any dtype.
+    """
 
     name: str
     kind: str
@@ -32,138 +45,161 @@ class Layer:
     trainable_parameters: int = 0
     forward_flop: int = 0
     kept_values: int = 0
-    own_bytes: int = 0
+    extra_bytes: int = 0
 
     @property
     def weights(self) -> int:
+        """Number of values in a convolution's kernel."""
         return prod(self.kernel_shape) if self.kernel_shape else 0
 
     def activation_bytes(self, dtype: str) -> int:
-        """What a training step keeps of this layer's output in `dtype`, and for the layer itself in any dtype."""
-        return self.kept_values * BYTES[dtype] + self.own_bytes
+        """Returns the memory that a training step in `dtype` keeps for this layer, bytes."""
+        return self.kept_values * BYTES_PER_VALUE[dtype] + self.extra_bytes
 
 
 @dataclass(frozen=True)
-class Count:
-    """A network's layers, in the order in which they run, and their sums."""
+class NetworkCount:
+    """The sizes of a network's layers and their sums, for one sample.
 
-    layers: tuple[Layer, ...]
+    Attributes:
+        layers: The layers in the order in which they run.
+    """
+
+    layers: tuple[LayerCount, ...]
 
     @property
     def parameters(self) -> int:
-        """All variables, with the moving statistics of batch normalisation."""
+        """Number of values in all variables, with the moving statistics of batch normalisation."""
         return sum(layer.parameters for layer in self.layers)
 
     @property
     def trainable_parameters(self) -> int:
+        """Number of values in trained variables."""
         return sum(layer.trainable_parameters for layer in self.layers)
 
     @property
     def conv_weights(self) -> int:
-        """Kernels alone, without biases and normalisation."""
+        """Number of values in the kernels alone, without biases and normalisation."""
         return sum(layer.weights for layer in self.layers)
 
     @property
     def convolutions(self) -> int:
+        """Number of convolutions, transposed ones included."""
         return sum(bool(layer.kernel_shape) for layer in self.layers)
 
     @property
     def forward_flop(self) -> int:
+        """FLOP of the forward pass."""
         return sum(layer.forward_flop for layer in self.layers)
 
     @property
     def step_flop(self) -> int:
+        """FLOP of a training step."""
         return 3 * self.forward_flop
 
     def activation_bytes(self, dtype: str) -> int:
-        """What a training step keeps of the forward pass of one sample."""
+        """Returns the memory that a training step in `dtype` keeps of the forward pass, bytes."""
         return sum(layer.activation_bytes(dtype) for layer in self.layers)
 
     def gradient_bytes(self, dtype: str) -> int:
-        """One rank's gradient message."""
-        return self.trainable_parameters * BYTES[dtype]
+        """Returns the size of one rank's gradients in `dtype`, bytes."""
+        return self.trainable_parameters * BYTES_PER_VALUE[dtype]
 
 
-def count(config: NetworkConfig, recompute: bool = False) -> Count:
-    """The layers of the network that `fcdensenet.build.build` makes of `config`."""
-    counter = ShapeLayers(config, recompute)
-    network(counter, config)
-    return Count(
+def count(config: NetworkConfig, recompute: bool = False) -> NetworkCount:
+    """Counts the layers of the network that `fcdensenet.build` makes, without Keras.
+
+    Args:
+        config: The network's configuration.
+        recompute: Whether the stacks of dense blocks are computed again in the backward pass.
+    """
+    shapes = ShapeLayers(config, recompute)
+    network(shapes, config)
+    return NetworkCount(
         tuple(
-            replace(layer, kept_values=prod(layer.output_shape)) if layer.name in counter.kept else layer
-            for layer in counter.layers
+            replace(layer, kept_values=prod(layer.output_shape)) if layer.name in shapes.kept else layer
+            for layer in shapes.layers
         )
     )
 
 
 @dataclass(frozen=True)
 class ShapeLayers:
-    """`fcdensenet.blocks.Layers` on shapes alone: writes down each layer, and by name whose output a gradient needs."""
+    """`fcdensenet.blocks.Layers` for bare shapes: each call records a layer. The protocol documents the methods.
+
+    Attributes:
+        config: The network's configuration.
+        recompute: Whether the stacks of dense blocks are computed again in the backward pass.
+        layers: The recorded layers.
+        kept: Names of the layers whose output a gradient needs.
+    """
 
     config: NetworkConfig
     recompute: bool = False
-    layers: list[Layer] = field(default_factory=list)
+    layers: list[LayerCount] = field(default_factory=list)
     kept: set[str] = field(default_factory=set)
 
-    @property
-    def axis(self) -> int:
-        return 0 if self.config.data_format == "channels_first" else 2
+    def channels(self, x: LayerCount) -> int:
+        return x.output_shape[self._axis]
 
-    def channels(self, x: Layer) -> int:
-        return x.output_shape[self.axis]
-
-    def shape(self, x: Layer, channels: int, up: int = 1, down: int = 1) -> tuple[int, ...]:
-        """`channels` maps on the grid of `x`, made `up` times finer or `down` times coarser."""
-        extent = [n * up // down for axis, n in enumerate(x.output_shape) if axis != self.axis]
-        return (channels, *extent) if self.axis == 0 else (*extent, channels)
-
-    def add(self, layer: Layer) -> Layer:
-        self.layers.append(layer)
-        return layer
-
-    def input(self, name: str) -> Layer:
+    def input(self, name: str) -> LayerCount:
         channels, *extent = self.config.input_shape
-        return self.add(Layer(name, "input", (channels, *extent) if self.axis == 0 else (*extent, channels)))
+        return self._add(LayerCount(name, "input", (channels, *extent) if self._axis == 0 else (*extent, channels)))
 
-    def conv(self, x: Layer, filters: int, kernel: int, name: str, bias: bool = True) -> Layer:
+    def conv(self, x: LayerCount, filters: int, kernel: int, name: str, bias: bool = True) -> LayerCount:
         self.kept.add(x.name)
         weights = (kernel, kernel, self.channels(x), filters)
         parameters = prod(weights) + filters * bias
-        flop = 2 * prod(self.shape(x, 1)) * prod(weights)
-        return self.add(Layer(name, "conv", self.shape(x, filters), weights, parameters, parameters, flop))
+        flop = 2 * prod(self._shape(x, 1)) * prod(weights)
+        return self._add(LayerCount(name, "conv", self._shape(x, filters), weights, parameters, parameters, flop))
 
-    def stacked_conv(self, parts: Sequence[Layer], filters: int, kernel: int, name: str) -> Layer:
-        stack = Layer("", "concat", self.shape(parts[0], sum(self.channels(part) for part in parts)))  # not kept
+    def stacked_conv(self, parts: Sequence[LayerCount], filters: int, kernel: int, name: str) -> LayerCount:
+        stack = LayerCount("", "concat", self._stacked_shape(parts))  # not kept, so not recorded
         maps = self.conv(stack, filters, kernel, name)
         self.kept.update(part.name for part in parts)
         return maps
 
-    def transposed_conv(self, x: Layer, filters: int, kernel: int, name: str) -> Layer:
+    def transposed_conv(self, x: LayerCount, filters: int, kernel: int, name: str) -> LayerCount:
         self.kept.add(x.name)
         weights = (kernel, kernel, filters, self.channels(x))
-        flop = 2 * prod(self.shape(x, 1)) * prod(weights)
-        return self.add(
-            Layer(name, "conv up", self.shape(x, filters, up=2), weights, prod(weights), prod(weights), flop)
-        )
+        flop = 2 * prod(self._shape(x, 1)) * prod(weights)
+        shape = self._shape(x, filters, up=2)
+        return self._add(LayerCount(name, "conv up", shape, weights, prod(weights), prod(weights), flop))
 
-    def norm(self, x: Layer, name: str) -> Layer:
-        channels, own = self.channels(x), BYTES["float32"] * prod(x.output_shape)
-        return self.add(Layer(name, "norm", x.output_shape, (), 4 * channels, 2 * channels, own_bytes=own))
+    def norm(self, x: LayerCount, name: str) -> LayerCount:
+        channels, extra = self.channels(x), BYTES_PER_VALUE["float32"] * prod(x.output_shape)
+        return self._add(LayerCount(name, "norm", x.output_shape, (), 4 * channels, 2 * channels, extra_bytes=extra))
 
-    def relu(self, x: Layer, name: str) -> Layer:
+    def relu(self, x: LayerCount, name: str) -> LayerCount:
         self.kept.add(name)
-        return self.add(Layer(name, "relu", x.output_shape))
+        return self._add(LayerCount(name, "relu", x.output_shape))
 
-    def dropout(self, x: Layer, name: str) -> Layer:
-        return self.add(Layer(name, "dropout", x.output_shape, own_bytes=prod(x.output_shape)))
+    def dropout(self, x: LayerCount, name: str) -> LayerCount:
+        return self._add(LayerCount(name, "dropout", x.output_shape, extra_bytes=prod(x.output_shape)))
 
-    def pool(self, x: Layer, name: str) -> Layer:
+    def pool(self, x: LayerCount, name: str) -> LayerCount:
         if self.config.pooling == "max":
             self.kept.update((x.name, name))
-        return self.add(Layer(name, f"{self.config.pooling} pool", self.shape(x, self.channels(x), down=2)))
+        return self._add(LayerCount(name, f"{self.config.pooling} pool", self._shape(x, self.channels(x), down=2)))
 
-    def concat(self, parts: Sequence[Layer], name: str) -> Layer:
-        return self.add(Layer(name, "concat", self.shape(parts[0], sum(self.channels(part) for part in parts))))
+    def concat(self, parts: Sequence[LayerCount], name: str) -> LayerCount:
+        return self._add(LayerCount(name, "concat", self._stacked_shape(parts)))
 
-    def output(self, x: Layer, name: str) -> Layer:
-        return self.add(Layer(name, "output", x.output_shape))
+    def output(self, x: LayerCount, name: str) -> LayerCount:
+        return self._add(LayerCount(name, "output", x.output_shape))
+
+    @property
+    def _axis(self) -> int:
+        return 0 if self.config.data_format == "channels_first" else 2
+
+    def _shape(self, x: LayerCount, channels: int, up: int = 1, down: int = 1) -> tuple[int, ...]:
+        """The shape of `channels` maps on the grid of `x`, `up` times finer or `down` times coarser."""
+        extent = [n * up // down for axis, n in enumerate(x.output_shape) if axis != self._axis]
+        return (channels, *extent) if self._axis == 0 else (*extent, channels)
+
+    def _stacked_shape(self, parts: Sequence[LayerCount]) -> tuple[int, ...]:
+        return self._shape(parts[0], sum(self.channels(part) for part in parts))
+
+    def _add(self, layer: LayerCount) -> LayerCount:
+        self.layers.append(layer)
+        return layer

@@ -1,17 +1,50 @@
-"""A network's weight as a table for people and as JSON for programs."""
+"""The size of a network as tables for people and as JSON for programs."""
 
-from typing import Any
+from typing import TypedDict
 
 from rich import box
 from rich.table import Table
 
-from fcdensenet.count import BYTES, Count
+from fcdensenet.count import BYTES_PER_VALUE, NetworkCount
 
 
-def as_json(count: Count, recomputed: Count) -> dict[str, Any]:
-    """Sums and layers, plain numbers; shapes of one sample, activations and gradients in bytes for each dtype.
+class LayerDescription(TypedDict):
+    """One layer, for one sample. The keys are those of `LayerCount`, with memory by dtype."""
 
-    recomputed: the count of the same network with training.recompute
+    name: str
+    kind: str
+    output_shape: list[int]
+    kernel_shape: list[int]
+    weights: int
+    parameters: int
+    forward_flop: int
+    activation_bytes: dict[str, int]
+
+
+class NetworkDescription(TypedDict):
+    """A network, for one sample. The keys are those of `NetworkCount`, with memory by dtype.
+
+    `activation_bytes_recompute` is the memory if the stacks of dense blocks are computed again in the backward pass.
+    """
+
+    parameters: int
+    trainable_parameters: int
+    conv_weights: int
+    convolutions: int
+    forward_flop: int
+    step_flop: int
+    activation_bytes: dict[str, int]
+    activation_bytes_recompute: dict[str, int]
+    gradient_bytes: dict[str, int]
+    layers: list[LayerDescription]
+
+
+def describe(count: NetworkCount, recomputed: NetworkCount) -> NetworkDescription:
+    """Returns the sums and the layers in JSON types.
+
+    Args:
+        count: The network's count.
+        recomputed: The count of the same network if stacks are computed again in the backward pass.
     """
     return {
         "parameters": count.parameters,
@@ -20,9 +53,9 @@ def as_json(count: Count, recomputed: Count) -> dict[str, Any]:
         "convolutions": count.convolutions,
         "forward_flop": count.forward_flop,
         "step_flop": count.step_flop,
-        "activation_bytes": {dtype: count.activation_bytes(dtype) for dtype in BYTES},
-        "activation_bytes_recompute": {dtype: recomputed.activation_bytes(dtype) for dtype in BYTES},
-        "gradient_bytes": {dtype: count.gradient_bytes(dtype) for dtype in BYTES},
+        "activation_bytes": {dtype: count.activation_bytes(dtype) for dtype in BYTES_PER_VALUE},
+        "activation_bytes_recompute": {dtype: recomputed.activation_bytes(dtype) for dtype in BYTES_PER_VALUE},
+        "gradient_bytes": {dtype: count.gradient_bytes(dtype) for dtype in BYTES_PER_VALUE},
         "layers": [
             {
                 "name": layer.name,
@@ -32,15 +65,15 @@ def as_json(count: Count, recomputed: Count) -> dict[str, Any]:
                 "weights": layer.weights,
                 "parameters": layer.parameters,
                 "forward_flop": layer.forward_flop,
-                "activation_bytes": {dtype: layer.activation_bytes(dtype) for dtype in BYTES},
+                "activation_bytes": {dtype: layer.activation_bytes(dtype) for dtype in BYTES_PER_VALUE},
             }
             for layer in count.layers
         ],
     }
 
 
-def layer_table(count: Count) -> Table:
-    """A row for every layer that has parameters or whose output the gradient needs."""
+def layer_table(count: NetworkCount) -> Table:
+    """Returns a table with a row for every layer that has parameters or whose output a gradient needs."""
     table = Table("layer", "kind", box=box.SIMPLE_HEAD)
     for heading in ("output", "parameters", "GFLOP", "kept MB\nfloat16"):
         table.add_column(heading, justify="right", no_wrap=True)
@@ -59,19 +92,19 @@ def layer_table(count: Count) -> Table:
     return table
 
 
-def sums_table(count: Count, recomputed: Count) -> Table:
-    """The sums, with what each of them counts; `recomputed` as in `as_json`."""
+def sums_table(count: NetworkCount, recomputed: NetworkCount) -> Table:
+    """Returns a table of the sums, with what each of them counts; for the arguments see `describe`."""
     table = Table(box=None, show_header=False)
     table.add_column(justify="right", no_wrap=True)
     table.add_column()
     table.add_row(f"{count.parameters:,}", f"parameters, {count.trainable_parameters:,} of them trained")
     table.add_row(f"{count.conv_weights:,}", f"weights of {count.convolutions} convolutions, without biases and norms")
-    table.add_row(f"{count.forward_flop:.5e}", "FLOP of a forward pass, a sample (2·H·W·C·K·R·S)")
-    table.add_row(f"{count.step_flop:.5e}", "FLOP of a training step, a sample (three times forward)")
-    for dtype in BYTES:
-        table.add_row(f"{count.activation_bytes(dtype) / 1e9:.3f} GB", f"activations a step keeps, a sample, {dtype}")
-        lean = recomputed.activation_bytes(dtype)
-        table.add_row(f"{lean / 1e9:.3f} GB", f"the same with training.recompute, {dtype}")
-    for dtype in BYTES:
-        table.add_row(f"{count.gradient_bytes(dtype) / 1e6:,.1f} MB", f"one rank's gradient message, {dtype}")
+    table.add_row(f"{count.forward_flop:.5e}", "FLOP per sample, forward pass (2·H·W·C·K·R·S)")
+    table.add_row(f"{count.step_flop:.5e}", "FLOP per sample, training step (three times forward)")
+    for dtype in BYTES_PER_VALUE:
+        table.add_row(f"{count.activation_bytes(dtype) / 1e9:.3f} GB", f"kept activations per sample, {dtype}")
+        smaller = recomputed.activation_bytes(dtype)
+        table.add_row(f"{smaller / 1e9:.3f} GB", f"the same with recomputed stacks, {dtype}")
+    for dtype in BYTES_PER_VALUE:
+        table.add_row(f"{count.gradient_bytes(dtype) / 1e6:,.1f} MB", f"gradients per rank, {dtype}")
     return table

@@ -1,4 +1,4 @@
-"""The layers of a network as Keras layers; runs on every Keras backend."""
+"""The layers of a network as Keras layers, for every Keras backend."""
 
 import hashlib
 from collections.abc import Sequence
@@ -9,13 +9,20 @@ from keras import KerasTensor, ops
 
 from fcdensenet.config import NetworkConfig
 
-# Keras' 0.99 would leave a third of the initial statistics after 100 steps, and a short run's evaluation with them.
+# With Keras' default of 0.99, a third of the initial statistics would remain after 100 steps, and would enter the
+# evaluation of short runs.
 MOVING_AVERAGE = 0.9
 
 
 @dataclass(frozen=True)
 class KerasLayers:
-    """`fcdensenet.blocks.Layers` on symbolic Keras tensors."""
+    """`fcdensenet.blocks.Layers` for symbolic Keras tensors. The protocol documents the methods.
+
+    Attributes:
+        config: The network's configuration.
+        seed: The seed of the network, from which each layer's own seed follows.
+        recompute: Whether the stacks of dense blocks are computed again in the backward pass.
+    """
 
     config: NetworkConfig
     seed: int
@@ -31,7 +38,7 @@ class KerasLayers:
     def input(self, name: str) -> KerasTensor:
         channels, *extent = self.config.input_shape
         shape = (channels, *extent) if self.axis == 1 else (*extent, channels)
-        # Keras would turn float16 patterns into float32 here, and back for the first convolution.
+        # By default Keras would convert float16 patterns to float32 here, and back for the first convolution.
         return keras.Input(shape, dtype=keras.config.dtype_policy().compute_dtype, name=name)
 
     def conv(self, x: KerasTensor, filters: int, kernel: int, name: str, bias: bool = True) -> KerasTensor:
@@ -50,7 +57,8 @@ class KerasLayers:
         return StackedConv(filters, kernel, initializer, self.config.data_format, name=name)(list(parts))
 
     def transposed_conv(self, x: KerasTensor, filters: int, kernel: int, name: str) -> KerasTensor:
-        # At stride 2 an output pixel meets a quarter of the kernel's taps (one at least), He's variance is for all.
+        # At stride 2, a quarter of the kernel's taps (one at least) contributes to an output pixel; He's variance
+        # assumes that all do.
         scale = 2.0 * min(kernel**2, 4)
         return keras.layers.Conv2DTranspose(
             filters,
@@ -86,7 +94,7 @@ class KerasLayers:
 
 
 class StackedConv(keras.layers.Layer):
-    """concatenate, ReLU, convolve: the first two again in the backward pass, which keeps only what they are made of."""
+    """Concatenation, ReLU and convolution. The backward pass computes the first two again from the kept parts."""
 
     def __init__(
         self, filters: int, kernel: int, initializer: keras.initializers.Initializer, data_format: str, name: str
@@ -99,6 +107,7 @@ class StackedConv(keras.layers.Layer):
         return 1 if self.data_format == "channels_first" else -1
 
     def build(self, input_shape: Sequence[tuple[int | None, ...]]) -> None:
+        """Adds the kernel and the bias."""
         channels = sum(shape[self.axis] or 0 for shape in input_shape)
         extent = (self.kernel_size, self.kernel_size)
         self.kernel = self.add_weight(
@@ -107,7 +116,8 @@ class StackedConv(keras.layers.Layer):
         self.bias = self.add_weight(name="bias", shape=(self.filters,), initializer="zeros")
 
     def call(self, parts: Sequence[KerasTensor]) -> KerasTensor:
-        # Weights go in as tensors: what is computed again is then a function of its arguments alone.
+        """Returns the new maps for the parts of a stack."""
+        # The weights are arguments, so that what is computed again depends on its arguments alone.
         weights = [ops.convert_to_tensor(weight) for weight in (self.kernel, self.bias)]
         return keras.remat(self._forward)(*weights, *parts)
 
@@ -118,5 +128,5 @@ class StackedConv(keras.layers.Layer):
 
 
 def layer_seed(seed: int, name: str) -> int:
-    """A layer's own 31-bit seed: the same wherever the layer stands in the network and on every machine."""
+    """Returns the 31-bit seed of a layer, which depends only on the network's seed and the layer's name."""
     return int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest()[:4]) >> 1

@@ -29,7 +29,7 @@ from rich.table import Table
 
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
-from fcdensenet.count import Layer, count
+from fcdensenet.count import LayerCount, count
 from train.experiment.sections import Reduction, Training
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
@@ -120,7 +120,7 @@ def bare_convolutions(network: NetworkConfig) -> Callable[[], Any]:
     return lambda: run().numpy()
 
 
-def parts_of(layer: Layer, with_input: bool) -> list[Callable[[], Any]]:
+def parts_of(layer: LayerCount, with_input: bool) -> list[Callable[[], Any]]:
     """Forward, gradient by input where there is one, gradient by weights; a transposed convolution is the second."""
     rng = np.random.default_rng(2)
 

@@ -1,4 +1,4 @@
-"""The built network: shapes, dtypes, determinism, dropout, what its transitions do, and that it learns."""
+"""The built network: shapes, dtypes, determinism, dropout, transitions, and that it learns."""
 
 from collections.abc import Iterator
 
@@ -99,7 +99,7 @@ def test_gradient_reaches_every_variable(block_norm: bool) -> None:
 
 @pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
 def test_recomputing_changes_neither_variables_nor_gradients(data_format: str) -> None:
-    found = []
+    results = []
     for recompute in (False, True):
         model = build(config(layers=(2, 3, 2), dropout=0.0, data_format=data_format), 0, recompute)
         x = patterns() if data_format == "channels_last" else np.moveaxis(patterns(), -1, 1)
@@ -111,8 +111,8 @@ def test_recomputing_changes_neither_variables_nor_gradients(data_format: str) -
             return tape.gradient(loss, [variable.value for variable in model.trainable_variables])
 
         names = {variable.path: variable.shape for variable in model.variables}
-        found.append((names, {v.path: g for v, g in zip(model.trainable_variables, gradients(x), strict=True)}))
-    (names, plain), (same_names, recomputed) = found
+        results.append((names, {v.path: g for v, g in zip(model.trainable_variables, gradients(x), strict=True)}))
+    (names, plain), (same_names, recomputed) = results
     assert names == same_names
     for path, gradient in plain.items():
         np.testing.assert_allclose(recomputed[path], gradient, rtol=1e-4, atol=1e-6, err_msg=path)
@@ -129,7 +129,7 @@ def test_recomputing_normalised_blocks_is_refused() -> None:
         build(config(block_norm=True), 0, recompute=True)
 
 
-def test_learns_one_sample_by_heart() -> None:
+def test_overfits_one_sample() -> None:
     model, x = build(config(input_shape=(6, 8, 12), growth=16, dropout=0.0), seed=0), patterns(1)[:, :8, :12]
     truth = x[..., :1] * x[..., 1:2]
     model.compile(optimizer=keras.optimizers.Adam(5e-3), loss="mse")

@@ -34,7 +34,7 @@ def test_2x2_transitions_up() -> None:
 
 
 def test_published_23m_network() -> None:
-    """The authors count kernels, trained norms and the first bias; theirs has one value a column, not a map."""
+    """The authors count kernels, trained norms and the first bias, which has one value per column, not per map."""
     network = count(
         NetworkConfig(
             input_shape=(1024, 512, 512),
@@ -99,12 +99,12 @@ def test_kept_activations_by_hand() -> None:
     assert count(config).activation_bytes("float32") == 4 * kept + mask
 
 
-def test_what_is_computed_again_is_not_kept() -> None:
-    """A block of 3 convolutions of 4 maps on 5: kept are the 5 and 3 × 4 once, not stacks of 5, 9 and 13."""
+def test_recomputed_stacks_are_not_kept() -> None:
+    """A block of 3 convolutions of 4 maps on 5 keeps the 5 and 3 × 4 maps once, not stacks of 5, 9 and 13."""
     config = NetworkConfig(**SMALL | {"input_shape": (6, 2, 3), "layers": (3,), "dropout": 0.0})
     pixels = 6
-    whole = 6 + 5 + 9 + 13 + 12 + 17  # patterns, stacks, ReLU of the new maps, what `last` sees
-    saved = 6 + 5 + 4 + 4 + 12 + 17  # the last convolution's maps are kept by nothing but the ReLU
+    whole = 6 + 5 + 9 + 13 + 12 + 17  # patterns, stacks, ReLU of the new maps, input of `last`
+    saved = 6 + 5 + 4 + 4 + 12 + 17  # only the ReLU keeps the last convolution's maps
     assert count(config).activation_bytes("float32") == 4 * pixels * whole
     assert count(config, recompute=True).activation_bytes("float32") == 4 * pixels * saved
     assert count(config, recompute=True).step_flop == count(config).step_flop
@@ -113,7 +113,7 @@ def test_what_is_computed_again_is_not_kept() -> None:
 
 
 def test_normalised_maps_are_kept_in_float32() -> None:
-    """One average pooling: the normalisation keeps the 9 maps of down1 in float32 whatever the dtype."""
+    """One average pooling: the normalisation keeps the 9 maps of down1 in float32 for every dtype."""
     counted = count(NetworkConfig(**SMALL | {"layers": (1, 1, 1)}))
     norm = next(layer for layer in counted.layers if layer.name == "td1_norm")
     assert norm.activation_bytes("float16") == norm.activation_bytes("float32") == 4 * 9 * 16 * 24

@@ -1,4 +1,4 @@
-"""`python -m fcdensenet describe`: what it prints, its errors, and that it needs no TensorFlow."""
+"""`python -m fcdensenet describe`: its output, its errors, and that it needs no TensorFlow."""
 
 import json
 import subprocess
@@ -53,7 +53,7 @@ def test_set_overrides(experiment: Path, capsys: pytest.CaptureFixture[str]) -> 
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         ("name: x\n", "no section 'network'"),
         ("[1, 2]\n", "no section 'network'"),
@@ -64,13 +64,13 @@ def test_set_overrides(experiment: Path, capsys: pytest.CaptureFixture[str]) -> 
     ],
 )
 def test_bad_configuration_is_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, says: str
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str, message: str
 ) -> None:
     path = tmp_path / "bad.yaml"
     path.write_text(text)
     assert main(["describe", str(path)]) == 2
     error = capsys.readouterr().err
-    assert says in error
+    assert message in error
     assert error.count("\n") == 1
 
 
@@ -78,6 +78,24 @@ def test_bad_configuration_is_one_line(
 def test_bad_override(experiment: Path, capsys: pytest.CaptureFixture[str], override: str) -> None:
     assert main(["describe", str(experiment), "--set", override]) == 2
     assert "--set network.key=value" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", [[], ["describe"]])
+def test_help_shows_examples(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main([*command, "--help"])
+    assert ended.value.code == 0
+    assert "  python -m fcdensenet describe configs/paper.yaml" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("command", [[], ["describe"], ["weigh", "x.yaml"]])
+def test_a_wrong_command_line_is_one_line(command: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(command)
+    assert ended.value.code == 2
+    error = capsys.readouterr().err
+    assert error.startswith("error: ")
+    assert error.count("\n") == 1
 
 
 def test_unreadable_file_exits_2(tmp_path: Path) -> None:
@@ -88,7 +106,7 @@ def test_unreadable_file_exits_2(tmp_path: Path) -> None:
     assert "Traceback" not in done.stderr
 
 
-def test_describing_loads_no_framework_and_no_floor_beside_it(experiment: Path) -> None:
+def test_describing_imports_no_framework_and_no_other_package(experiment: Path) -> None:
     script = (
         "import sys; from fcdensenet.__main__ import main; main(sys.argv[1:]); "
         "print(sorted({'keras', 'tensorflow', 'namsa', 'train'} & set(sys.modules)))"

@@ -31,7 +31,7 @@ from typing import Literal, NamedTuple
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt
 
 from fcdensenet.config import NetworkConfig
-from fcdensenet.count import BYTES, Layer, count
+from fcdensenet.count import BYTES_PER_VALUE, LayerCount, count
 from namsa.config.loading import Section
 
 FORWARD_SHARE = 1 / 3  # of a step's computation: backward makes two gradients, by input and by weights
@@ -126,11 +126,11 @@ def workload(network: NetworkConfig, dtype: WireType, compute_s: float) -> Workl
     for layer in reversed(layers):
         done_flop += layer.forward_flop
         ready_s = forward_s + (compute_s - forward_s) * done_flop / total_flop
-        gradients += [Gradient(size * BYTES[dtype], ready_s) for size in _tensor_sizes(layer)]
+        gradients += [Gradient(size * BYTES_PER_VALUE[dtype], ready_s) for size in _tensor_sizes(layer)]
     return Workload(compute_s, tuple(gradients), dtype)
 
 
-def _tensor_sizes(layer: Layer) -> list[int]:
+def _tensor_sizes(layer: LayerCount) -> list[int]:
     """Numbers in each trainable tensor: a kernel and its bias, or the scale and shift of a normalisation."""
     if not layer.kernel_shape:
         return 2 * [layer.trainable_parameters // 2]
