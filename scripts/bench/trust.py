@@ -39,7 +39,7 @@ from scipy.stats import spearmanr
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from namsa.inverse import consistency, mott_bethe
-from train.measure.metrics import metrics
+from train.measure.metrics import image_metrics
 from train.reconstruction import ensemble, refine
 from train.reconstruction.models import load_model
 
@@ -127,7 +127,7 @@ def false(truth: Any, other: Any) -> dict[str, Any]:
 
 def numbers(density: Any, truth: Any, experiment: Any) -> dict[str, Any]:
     delta, scale = experiment.training.loss.huber_delta, experiment.training.inputs.density_scale_e_per_angstrom2
-    return metrics(density, truth, huber_delta=delta, density_scale=scale)
+    return image_metrics(density, truth, huber_delta=delta, density_scale=scale)
 
 
 def summarise(samples: list[dict[str, Any]], name: str) -> dict[str, Any]:

@@ -8,10 +8,10 @@ import pytest
 
 from namsa.dataset.entry import Entry
 from namsa.pixels import PixelGrid
-from train.measure.atomic_columns import Columns
+from train.measure.atomic_columns import AtomicColumns
 
 SHAPE, STEP, ORIGIN = (20, 24), (0.4, 0.5), (7.3, -2.1)
-NO_COLUMNS = Columns(np.empty((0, 2)), np.empty(0), np.empty(0, bool))
+NO_COLUMNS = AtomicColumns(np.empty((0, 2)), np.empty(0), np.empty(0, bool))
 OPTIONS = argparse.Namespace(axes=None, begin={})
 
 

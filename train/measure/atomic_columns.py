@@ -1,15 +1,15 @@
-"""Atomic columns in an image against those of the specimen: where they are, whether they are seen, and how strong.
+"""Metrics of atomic columns in an image: their positions, whether they are visible, and their relative strength.
 
-Columns that are closer than an image resolves merge, and where the maximum of a pair ought to be is a matter of
-definition. So only columns that stand apart by `APART_ANGSTROM` or more are looked for.
+Columns that are closer than an image resolves merge, and the position of the maximum of a pair is a matter of
+definition. Therefore only columns that are isolated by `MIN_SEPARATION_ANGSTROM` or more are looked for.
 
-- column_error_angstrom: median distance of a found column's maximum from the column
-- columns_found: the part of the columns with a maximum within `RADIUS_ANGSTROM`
-- columns_spurious: the part of the maxima that have no column, of any kind, within `RADIUS_ANGSTROM`
-- column_rank: Spearman's correlation of the found columns' peak heights with their electrons along the beam, as a part
-  of what heights in the right order reach: of columns that are alike, no two heights are equal to the last bit
+- column_error_angstrom: median distance of the maximum of a found column from the column.
+- columns_found: fraction of the columns with a maximum within `RADIUS_ANGSTROM`.
+- columns_spurious: fraction of the maxima with no column, isolated or not, within `RADIUS_ANGSTROM`.
+- column_rank: Spearman's correlation of the peak heights of found columns with their electrons along the beam, divided
+  by the correlation of heights in the right order: heights of equal columns are never equal to the last bit.
 
-All finite or None: where there is nothing to measure, or to rank.
+All are finite, or None if there is nothing to measure or to rank.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -33,35 +33,46 @@ Metrics = dict[str, float | None]
 
 NAMES = ("column_error_angstrom", "columns_found", "columns_spurious", "column_rank")
 RADIUS_ANGSTROM = 0.4  # from a column to its maximum
-APART_ANGSTROM = 0.8  # from a column to the next, no less than twice the radius: a maximum has one column
-SAME_ANGSTROM = 0.1  # atoms no further apart, seen along the beam, are of one column
-PROMINENCE = 0.05  # of the image's range: what maxima must rise above its minimum
-FINE_ANGSTROM = 0.1  # maxima are looked for on pixels no larger
+MIN_SEPARATION_ANGSTROM = 0.8  # from a column to the next, at least twice the radius: a maximum has one column
+SAME_COLUMN_ANGSTROM = 0.1  # atoms that are closer, in projection, are of one column
+MIN_HEIGHT = 0.05  # of maxima above the image's minimum, in units of the image's range
+MAX_PIXEL_ANGSTROM = 0.1  # of the interpolated image in which maxima are looked for
 
 
 @dataclass(frozen=True)
-class Columns:
-    """positions: (n, 2), (y, x) in Å; electrons: (n,), along the beam; apart: (n,), whether it stands apart."""
+class AtomicColumns:
+    """Atomic columns of a specimen.
+
+    Attributes:
+        positions: `(n, 2)`, (y, x), Å.
+        electrons: `(n,)`, number of electrons along the beam.
+        isolated: `(n,)`, whether no other column is within `MIN_SEPARATION_ANGSTROM`.
+    """
 
     positions: Floats
     electrons: Floats
-    apart: npt.NDArray[np.bool_]
+    isolated: npt.NDArray[np.bool_]
 
 
-def columns(atoms: ase.Atoms, frame: PixelGrid, shape: Sequence[int]) -> Columns:
-    """The columns of a periodic specimen in an image of `shape`, and those up to `APART_ANGSTROM` outside.
+def specimen_columns(atoms: ase.Atoms, pixels: PixelGrid, shape: Sequence[int]) -> AtomicColumns:
+    """Returns the columns of a periodic specimen in an image, and those up to `MIN_SEPARATION_ANGSTROM` outside.
 
-    atoms: right-angled cell, the beam along +z; occupancies count. A column is at its electrons' centroid.
+    A column is at the centroid of its electrons. Occupancies count.
+
+    Args:
+        atoms: With an orthogonal cell, the beam along +z.
+        pixels: Positions of the image's pixels.
+        shape: Of the image.
     """
     lx, ly, _ = atoms.cell.lengths()
     extent = np.array([ly, lx])
     weights = atoms.numbers * atoms.arrays.get("occupancy", np.ones(len(atoms)))
-    # Most atoms lie straight above each other: one point for all those before any are compared.
+    # Most atoms are exactly above each other: reduce them to one point before points are compared.
     rounded = np.round(atoms.positions[:, 1::-1] % extent, 3) % extent
     points, point = np.unique(rounded, axis=0, return_inverse=True)
     electrons = np.bincount(point.ravel(), weights)
 
-    pairs = KDTree(points, boxsize=extent).query_pairs(SAME_ANGSTROM, output_type="ndarray")
+    pairs = KDTree(points, boxsize=extent).query_pairs(SAME_COLUMN_ANGSTROM, output_type="ndarray")
     links = coo_array((np.ones(len(pairs)), pairs.T), shape=(len(points), len(points)))
     count, column = connected_components(links, directed=False)
     first = points[np.unique(column, return_index=True)[1]]
@@ -70,77 +81,97 @@ def columns(atoms: ase.Atoms, frame: PixelGrid, shape: Sequence[int]) -> Columns
     total = np.bincount(column, electrons)
     centroid = first + np.stack([np.bincount(column, electrons * along) / total for along in offset.T], axis=1)
 
-    y, x = frame.coordinates(shape)
-    low, high = np.array([y[0], x[0]]) - APART_ANGSTROM, np.array([y[-1], x[-1]]) + APART_ANGSTROM
+    y, x = pixels.coordinates(shape)
+    low, high = np.array([y[0], x[0]]) - MIN_SEPARATION_ANGSTROM, np.array([y[-1], x[-1]]) + MIN_SEPARATION_ANGSTROM
     shifts = [extent[i] * np.arange(np.floor(low[i] / extent[i]) - 1, np.ceil(high[i] / extent[i]) + 1) for i in (0, 1)]
     lattice = np.stack(np.meshgrid(*shifts, indexing="ij"), axis=-1).reshape(-1, 1, 2)
     everywhere = (centroid + lattice).reshape(-1, 2)
-    seen = np.all((everywhere >= low) & (everywhere <= high), axis=1)
+    inside = np.all((everywhere >= low) & (everywhere <= high), axis=1)
     nearest = np.asarray(KDTree(everywhere).query(everywhere, k=2)[0])[:, 1]
-    return Columns(everywhere[seen], np.tile(total, len(everywhere) // count)[seen], nearest[seen] >= APART_ANGSTROM)
+    electrons_everywhere = np.tile(total, len(everywhere) // count)
+    return AtomicColumns(everywhere[inside], electrons_everywhere[inside], nearest[inside] >= MIN_SEPARATION_ANGSTROM)
 
 
-def maxima(image: npt.NDArray[Any], frame: PixelGrid) -> tuple[Floats, Floats]:
-    """Local maxima of `image` (H, W): positions (m, 2) as (y, x) in Å, and heights (m,).
+def local_maxima(image: npt.NDArray[Any], pixels: PixelGrid) -> tuple[Floats, Floats]:
+    """Finds the local maxima of an image.
 
-    Found on a spline's finer pixels, and refined by the parabola through each and its two neighbours along each axis.
+    They are found in an image that is interpolated by splines, and refined by the parabola through each maximum and
+    its two neighbours along each axis.
+
+    Args:
+        image: `(h, w)`.
+        pixels: Positions of its pixels.
+
+    Returns:
+        Positions `(m, 2)`, (y, x), Å, and heights `(m,)`.
     """
     if np.ptp(image) == 0 or min(image.shape) < 3:  # before a spline's rounding makes maxima of a constant
         return np.empty((0, 2)), np.empty(0)
-    finer = [max(1, int(np.ceil(step / FINE_ANGSTROM))) for step in frame.step]
+    finer = [max(1, int(np.ceil(step / MAX_PIXEL_ANGSTROM))) for step in pixels.step]
     rows, cols = (np.arange((n - 1) * times + 1) / times for n, times in zip(image.shape, finer, strict=True))
     grid = np.meshgrid(rows, cols, indexing="ij")
     fine = map_coordinates(np.asarray(image, np.float64), grid, order=5, mode="mirror")
-    least = fine.min() + PROMINENCE * np.ptp(fine)
-    apart = max(1, round(RADIUS_ANGSTROM / min(step / times for step, times in zip(frame.step, finer, strict=True))))
-    peaks = peak_local_max(fine, min_distance=apart, threshold_abs=least, exclude_border=1)
+    threshold = fine.min() + MIN_HEIGHT * np.ptp(fine)
+    fine_step = min(step / times for step, times in zip(pixels.step, finer, strict=True))
+    distance = max(1, round(RADIUS_ANGSTROM / fine_step))
+    peaks = peak_local_max(fine, min_distance=distance, threshold_abs=threshold, exclude_border=1)
     i, j = peaks.T
-    middle, place = fine[i, j], peaks.astype(np.float64)
+    heights, place = fine[i, j], peaks.astype(np.float64)
     for axis, (before, after) in enumerate(((fine[i - 1, j], fine[i + 1, j]), (fine[i, j - 1], fine[i, j + 1]))):
-        bend = before - 2 * middle + after
-        place[:, axis] += np.where(bend < 0, (before - after) / np.where(bend < 0, 2 * bend, 1), 0)
-    return np.asarray(frame.origin) + place / finer * np.asarray(frame.step), middle
+        curvature = before - 2 * heights + after
+        place[:, axis] += np.where(curvature < 0, (before - after) / np.where(curvature < 0, 2 * curvature, 1), 0)
+    return np.asarray(pixels.origin) + place / finer * np.asarray(pixels.step), heights
 
 
-def column_metrics(image: npt.NDArray[Any], frame: PixelGrid, truth: Columns) -> Metrics:
-    """The numbers of `NAMES` for one image (H, W) whose pixels are at `frame`; a border of the radius is left out."""
-    y, x = frame.coordinates(image.shape)
+def column_metrics(image: npt.NDArray[Any], pixels: PixelGrid, truth: AtomicColumns) -> Metrics:
+    """Computes the metrics of one image, without a border of `RADIUS_ANGSTROM`.
+
+    Args:
+        image: `(h, w)`.
+        pixels: Positions of its pixels.
+        truth: The columns of the specimen.
+
+    Returns:
+        The numbers of `NAMES`.
+    """
+    y, x = pixels.coordinates(image.shape)
     low = np.array([y[0], x[0]]) + RADIUS_ANGSTROM
     high = np.array([y[-1], x[-1]]) - RADIUS_ANGSTROM
 
     def inside(positions: Floats) -> npt.NDArray[np.bool_]:
         return np.all((positions >= low) & (positions <= high), axis=1)
 
-    found, heights = maxima(image, frame)
-    wanted = inside(truth.positions) & truth.apart
+    peaks, heights = local_maxima(image, pixels)
+    expected = inside(truth.positions) & truth.isolated
     numbers: Metrics = dict.fromkeys(NAMES)
-    if (judged := inside(found)).any():
-        distance = _nearest(found[judged], truth.positions)[0]
+    if (counted := inside(peaks)).any():
+        distance = _nearest(peaks[counted], truth.positions)[0]
         numbers["columns_spurious"] = float(np.mean(distance > RADIUS_ANGSTROM))
-    if not wanted.any():
+    if not expected.any():
         return numbers
-    distance, which = _nearest(truth.positions[wanted], found)
+    distance, nearest_peak = _nearest(truth.positions[expected], peaks)
     near = distance <= RADIUS_ANGSTROM
     numbers["columns_found"] = float(near.mean())
     if near.any():
         numbers["column_error_angstrom"] = float(np.median(distance[near]))
-        electrons, peaks = np.round(truth.electrons[wanted][near], 3), heights[which[near]]
-        if np.ptp(electrons) > 0 and np.ptp(peaks) > 0:
-            reached, best = spearmanr(electrons, peaks), spearmanr(electrons, rankdata(electrons, method="ordinal"))
-            numbers["column_rank"] = float(np.clip(reached.statistic / best.statistic, -1, 1))
+        electrons, found_heights = np.round(truth.electrons[expected][near], 3), heights[nearest_peak[near]]
+        if np.ptp(electrons) > 0 and np.ptp(found_heights) > 0:
+            reached = spearmanr(electrons, found_heights).statistic
+            best = spearmanr(electrons, rankdata(electrons, method="ordinal")).statistic
+            numbers["column_rank"] = float(np.clip(reached / best, -1, 1))
     return numbers
 
 
 def mean_column_metrics(samples: Iterable[Mapping[str, Any]]) -> Metrics:
-    """Each number's mean over the samples for which it is defined; nothing where no sample was measured so."""
+    """Returns the mean of each metric over the samples for which it is defined. Empty if no sample has any."""
     rows = [row for row in samples if NAMES[0] in row]
     defined = {name: [v for row in rows if (v := row[name]) is not None] for name in NAMES if rows}
     return {name: float(np.mean(values)) if values else None for name, values in defined.items()}
 
 
 def _nearest(points: Floats, among: Floats) -> tuple[Floats, npt.NDArray[np.int64]]:
-    """Each point's distance to the nearest of `among`, infinite where there is none, and which that is."""
+    """Returns each point's distance to the nearest of `among`, infinite if there is none, and the index of that."""
     if not len(among):
         return np.full(len(points), np.inf), np.zeros(len(points), np.int64)
-    distance, which = KDTree(among).query(points)
-    return np.asarray(distance), np.asarray(which)
+    distance, index = KDTree(among).query(points)
+    return np.asarray(distance), np.asarray(index)

@@ -1,16 +1,16 @@
-"""How well an image p estimates the truth t: six numbers, all finite or None (JSON has no NaN and no infinity).
+"""Metrics of an image p as an estimate of the truth t: six numbers, finite or None (JSON has no NaN and no infinity).
 
-Images are (H, W) in e/Å²; `huber` alone, the training's loss, is computed in the training's units:
+Images are `(h, w)`, in e/Å². Only `huber`, the loss of the training, is computed in the units of the training:
 
-- huber: mean of e²/2 where |e| <= δ and δ(|e| − δ/2) elsewhere, e = (p − t)/scale, the scale that densities are
-  divided by in training, or that times the truth's standard deviation in it (`train.optimization.losses`, relative);
-  δ is the configuration's first, so that runs compare whatever the decay of δ
-- mae: mean |p − t|, e/Å²
-- psnr: 10 log10(R²/mean (p − t)²), dB, R = max t − min t; None where p = t (it is infinite) or t is constant
-- ssim: Wang et al. (2004), uniform window of 7 pixels (fewer on a smaller image), data range R; None where t is
-  constant or no window of 3 pixels fits
-- pearson: correlation coefficient; None where t or p is constant
-- r_factor: Σ|p − t| / Σ|t|, as in crystallography; None where t is zero everywhere
+- huber: mean of e²/2 for |e| <= δ and δ(|e| − δ/2) elsewhere, with e = (p − t)/scale. The scale is the divisor of
+  densities in training, or with relative losses (`train.optimization.losses`) that times the standard deviation of the
+  scaled truth. δ is the first of the configuration, so that runs are comparable whatever the decay of δ.
+- mae: mean |p − t|, e/Å².
+- psnr: 10 log10(R²/mean (p − t)²), dB, R = max t − min t. None if p = t (it is infinite) or t is constant.
+- ssim: Wang et al. (2004), uniform window of 7 pixels (fewer on a smaller image), data range R. None if t is constant
+  or no window of 3 pixels fits.
+- pearson: correlation coefficient. None if t or p is constant.
+- r_factor: Σ|p − t| / Σ|t|, as in crystallography. None if t is zero everywhere.
 """
 
 from collections.abc import Iterable, Mapping
@@ -25,10 +25,10 @@ Metrics = dict[str, float | None]
 
 NAMES = ("huber", "mae", "psnr", "ssim", "pearson", "r_factor")
 SSIM_WINDOW = 7
-LEAST_SPREAD = 0.01  # density scales: a truth of less has no contrast that an error could be relative to
+MIN_SPREAD = 0.01  # density scales: a truth with a smaller spread has no contrast that errors could be relative to
 
 
-def metrics(
+def image_metrics(
     prediction: npt.ArrayLike,
     truth: npt.ArrayLike,
     *,
@@ -36,9 +36,21 @@ def metrics(
     density_scale: float = 1.0,
     relative: bool = False,
 ) -> Metrics:
-    """The numbers of `NAMES` for one image; both (H, W), e/Å².
+    """Computes the metrics of one image.
 
-    Raises InputError where the shapes differ or are not two-dimensional, WorkError where a pixel is not finite.
+    Args:
+        prediction: `(h, w)`, e/Å².
+        truth: The same.
+        huber_delta: δ, in units of the training.
+        density_scale: Divisor of densities in training, e/Å².
+        relative: Whether `huber` is relative to the standard deviation of the truth.
+
+    Returns:
+        The numbers of `NAMES`.
+
+    Raises:
+        InputError: If the shapes differ or are not two-dimensional.
+        WorkError: If a pixel is not finite.
     """
     p, t = np.asarray(prediction, np.float64), np.asarray(truth, np.float64)
     if p.shape != t.shape or t.ndim != 2 or t.size == 0:
@@ -48,7 +60,7 @@ def metrics(
             raise WorkError(f"{bad} of {image.size} pixels of the {name} are not finite: nothing can be measured")
     error = np.abs(p - t)
     span = float(np.ptp(t))
-    unit = max(float(t.std()), LEAST_SPREAD * density_scale) if relative else density_scale
+    unit = max(float(t.std()), MIN_SPREAD * density_scale) if relative else density_scale
     return {
         "huber": _huber(error / unit, huber_delta),
         "mae": float(error.mean()),
@@ -60,28 +72,32 @@ def metrics(
 
 
 def mean_metrics(samples: Iterable[Mapping[str, float | None]]) -> Metrics:
-    """Each number's mean over the samples for which it is defined; None where it is for none."""
+    """Returns the mean of each metric over the samples for which it is defined. `None` if it is defined for none."""
     rows = list(samples)
     defined = {name: [v for row in rows if (v := row[name]) is not None] for name in NAMES}
     return {name: float(np.mean(values)) if values else None for name, values in defined.items()}
 
 
 def _huber(error: npt.NDArray[np.float64], delta: float) -> float:
+    """Returns the mean of Huber's function."""
     return float(np.where(error <= delta, error**2 / 2, delta * (error - delta / 2)).mean())
 
 
 def _psnr(mean_square: float, span: float) -> float | None:
+    """Returns the peak signal-to-noise ratio, dB."""
     return float(10 * np.log10(span**2 / mean_square)) if span > 0 and mean_square > 0 else None
 
 
 def _ssim(p: npt.NDArray[np.float64], t: npt.NDArray[np.float64], span: float) -> float | None:
-    window = min(SSIM_WINDOW, (min(t.shape) - 1) // 2 * 2 + 1)  # the largest odd one that fits
+    """Returns the structural similarity."""
+    window = min(SSIM_WINDOW, (min(t.shape) - 1) // 2 * 2 + 1)  # the largest odd width that fits
     if span == 0 or window < 3:
         return None
     return float(structural_similarity(t, p, win_size=window, data_range=span))
 
 
 def _pearson(p: npt.NDArray[np.float64], t: npt.NDArray[np.float64]) -> float | None:
+    """Returns the correlation coefficient."""
     if np.ptp(p) == 0 or np.ptp(t) == 0:
         return None
     p, t = p - p.mean(), t - t.mean()

@@ -1,8 +1,8 @@
-"""Arithmetic with fewer bits: the network's policy, and the loss scale that keeps float16 gradients from vanishing.
+"""Mixed precision: the network's dtype policy, and the loss scale that keeps float16 gradients from vanishing.
 
-The order in a step: scale the loss, differentiate, average the scaled gradients over the ranks, then test whether they
-are finite, unscale, and update. An infinity or NaN of one rank survives the average, so that all ranks skip the step
-and lower the scale together, without a collective of their own. Weights and moments are float32 throughout.
+The order in a step is: scale the loss, differentiate, average the scaled gradients over the ranks, then test whether
+they are finite, unscale, and update. An infinity or NaN of one rank survives the average, so that all ranks skip the
+step and lower the scale together, without a collective for it. Weights and moments are always float32.
 """
 
 from collections.abc import Iterator, Sequence
@@ -16,27 +16,32 @@ from train.experiment.sections import Training
 
 Tensor = Any
 
-# LogMax, with the numbers of OpenSeq2Seq (Kuchaiev et al. 2018): logarithms of the largest gradients are taken as
-# normally distributed, and one in a thousand may overflow.
+# LogMax, with the numbers of OpenSeq2Seq (Kuchaiev et al. 2018): the logarithms of the largest gradients are assumed to
+# be normally distributed, and one in a thousand may overflow.
 LOG_MAX = 16.0  # float16 ends just below 2^16
-FAST, SLOW = 0.99, 0.999
-DEVIATIONS = 3.09
-LARGEST_SCALE = 2.0**24
+FAST, SLOW = 0.99, 0.999  # decay of the running means
+DEVIATIONS = 3.09  # standard deviations up to the 99.9th percentile
+MAX_SCALE = 2.0**24
 
 
 @contextmanager
 def policy(name: str) -> Iterator[None]:
-    """Layers made inside compute in the Keras policy `name`; their variables stay float32."""
-    before = keras.config.dtype_policy()
+    """Sets the Keras dtype policy for layers that are created in the context. Their variables stay float32."""
+    previous = keras.config.dtype_policy()
     keras.config.set_dtype_policy(name)
     try:
         yield
     finally:
-        keras.config.set_dtype_policy(before)
+        keras.config.set_dtype_policy(previous)
 
 
 def with_loss_scale(optimizer: keras.optimizers.Optimizer, training: Training) -> keras.optimizers.Optimizer:
-    """`optimizer` behind a dynamic loss scale where gradients are float16, in the network or on the wire."""
+    """Returns `optimizer` with a dynamic loss scale if gradients are float16, in the network or in messages.
+
+    Args:
+        optimizer: The optimizer.
+        training: The section training.
+    """
     config = training.precision
     if config.compute != "mixed_float16" and training.reduction.compression != "fp16":
         return optimizer
@@ -50,44 +55,53 @@ def with_loss_scale(optimizer: keras.optimizers.Optimizer, training: Training) -
 
 
 def loss_scale(optimizer: keras.optimizers.Optimizer) -> Any:
-    """What the loss is multiplied by: a scalar variable, or 1.0."""
+    """Returns the factor of the loss: a scalar variable, or 1.0."""
     return getattr(optimizer, "dynamic_scale", 1.0)
 
 
 class LogMaxOptimizer(keras.optimizers.LossScaleOptimizer):
-    """Keras' loss scale with another rule for it: as large as keeps all but one step in a thousand from overflowing.
+    """Keras' loss scale with the LogMax rule: the largest scale with which one step in a thousand overflows.
 
     A step with a gradient that is not finite changes no weight, and at least halves the scale.
     """
 
     def build(self, variables: list[keras.Variable]) -> None:
+        """Creates the variable of `log_max_statistics`."""
         super().build(variables)
         self.statistics = self.add_variable(shape=(4,), initializer="zeros", dtype="float32", name="log_max")
 
     def apply(self, gradients: Sequence[Tensor], trainable_variables: Any = None) -> None:
+        """Unscales `gradients`, updates the variables if all are finite, and sets the scale of the next step."""
         scale = ops.convert_to_tensor(self.dynamic_scale)
         finite = self.check_finite(gradients)
         largest = ops.max(ops.stack([ops.max(ops.abs(gradient)) for gradient in gradients])) / scale
         log_largest = ops.where(finite & (largest > 0), ops.log2(ops.maximum(largest, 1e-30)), LOG_MAX)
         statistics = log_max_statistics(self.statistics.value, log_largest)
-        wanted = log_max_scale(statistics)
+        new_scale = log_max_scale(statistics)
 
         def update() -> None:
             self.inner_optimizer.apply([gradient / scale for gradient in gradients], trainable_variables)
-            self.statistics.assign(
-                ops.where(largest > 0, statistics, self.statistics)
-            )  # of zeros there is no logarithm
-            self.dynamic_scale.assign(ops.where(largest > 0, wanted, scale))
+            # Gradients that are all zero have no logarithm.
+            self.statistics.assign(ops.where(largest > 0, statistics, self.statistics))
+            self.dynamic_scale.assign(ops.where(largest > 0, new_scale, scale))
 
         def skip() -> None:
             self.statistics.assign(statistics)
-            self.dynamic_scale.assign(ops.minimum(wanted, scale / 2))
+            self.dynamic_scale.assign(ops.minimum(new_scale, scale / 2))
 
         ops.cond(finite, update, skip)
 
 
 def log_max_statistics(statistics: Tensor, log_largest: Tensor) -> Tensor:
-    """(steps, fast mean, slow mean, slow mean square) of log₂ of the steps' largest gradients, with one step more."""
+    """Adds a step to the running statistics of log₂ of the largest gradient.
+
+    Args:
+        statistics: `(4,)`: steps, fast mean, slow mean, slow mean square.
+        log_largest: log₂ of the step's largest gradient, a scalar.
+
+    Returns:
+        The new statistics.
+    """
     steps, fast, slow, square = ops.unstack(statistics, 4)
     return ops.stack(
         [
@@ -100,9 +114,9 @@ def log_max_statistics(statistics: Tensor, log_largest: Tensor) -> Tensor:
 
 
 def log_max_scale(statistics: Tensor) -> Tensor:
-    """The scale that puts the distribution's 99.9th percentile at float16's end, between 1 and 2^24."""
+    """Returns the scale that puts the 99.9th percentile at the end of float16, between 1 and 2^24."""
     steps, fast, slow, square = ops.unstack(statistics, 4)
     unbiased = 1 - SLOW**steps
     mean = fast / (1 - FAST**steps)
     deviation = ops.sqrt(ops.maximum(square / unbiased - (slow / unbiased) ** 2, 0.0))
-    return ops.clip(2.0 ** (LOG_MAX - (mean + DEVIATIONS * deviation)), 1.0, LARGEST_SCALE)
+    return ops.clip(2.0 ** (LOG_MAX - (mean + DEVIATIONS * deviation)), 1.0, MAX_SCALE)

@@ -30,7 +30,7 @@ from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
 from namsa.files import open_atomic, write_text_atomic
 from train.input import noise
-from train.measure.metrics import mean_metrics, metrics
+from train.measure.metrics import image_metrics, mean_metrics
 from train.optimization import checkpoint
 from train.reconstruction.calibrate import trained_ensemble
 from train.reconstruction.ensemble import Predict, load_network
@@ -183,7 +183,7 @@ def _scores_by_dose(model: Model, chosen: Sequence[tuple[Entry, Record]], on_sam
     for done, (dose, thickness) in enumerate(product(doses, thicknesses), start=1):
         records = [record for entry, record in chosen if entry.thickness_angstrom == thickness]
         rows = [
-            metrics(density, record.density, huber_delta=huber_delta)
+            image_metrics(density, record.density, huber_delta=huber_delta)
             for density, record in zip(mean_predictions(predict, records, dose), records, strict=True)
         ]
         row = {"electrons": dose, "thickness_angstrom": thickness, "samples": len(rows)} | mean_metrics(rows)

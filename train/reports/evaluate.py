@@ -20,8 +20,8 @@ from namsa.pixels import density_grid
 from train.experiment.channels import Channels
 from train.experiment.experiment import Experiment
 from train.experiment.sections import Inputs, Training
-from train.measure.atomic_columns import column_metrics, columns
-from train.measure.metrics import metrics
+from train.measure.atomic_columns import column_metrics, specimen_columns
+from train.measure.metrics import image_metrics
 from train.measure.results import RunFacts
 from train.ranks.protocol import Ranks
 from train.reports import pictures
@@ -147,10 +147,10 @@ def _score(entry: Entry, record: Record, prediction: Array, held_out: HeldOut, t
     """Facts and scores of a sample. The split is that of the manifest in use, not that of the record."""
     frame = density_grid(record.provenance)
     atoms = held_out.atoms_of(entry) if held_out.atoms_of else None
-    true_columns = columns(atoms, frame, record.density.shape) if atoms else None
+    true_columns = specimen_columns(atoms, frame, record.density.shape) if atoms else None
 
     def scores(image: npt.NDArray[Any]) -> Scores:
-        numbers = metrics(
+        numbers = image_metrics(
             image,
             record.density,
             huber_delta=training.loss.huber_delta,

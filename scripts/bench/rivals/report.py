@@ -15,7 +15,7 @@ from rivals.methods import SEARCH
 from rivals.network import NETWORKS
 from rivals.search import QUALITY, interior
 from rivals.stacks import TARGETS, Image
-from train.measure.metrics import metrics
+from train.measure.metrics import image_metrics
 
 Row = dict[str, Any]
 
@@ -82,7 +82,7 @@ def draw(pictures: dict[tuple[float, float], dict[str, Image]], step: Sequence[f
             truth = interior(images["truth"])
             for ax, name in zip(line, names, strict=True):
                 image = interior(images[name])
-                ssim = metrics(image, truth, huber_delta=1.0)["ssim"]
+                ssim = image_metrics(image, truth, huber_delta=1.0)["ssim"]
                 title = f"{name}, {thickness:g} Å" if name == "truth" else f"{name} {number(ssim)}"
                 image_panel(ax, image, PixelGrid(step, (0, 0)), title, "e/Å²", norm=Normalize(0, float(truth.max())))
         paths.append(work / f"pictures-{dose:g}.png")

@@ -13,7 +13,7 @@ from namsa.pixels import PixelGrid
 from rivals.methods import SEARCH, Settings, images
 from rivals.stacks import Image, Stack
 from train.measure.atomic_columns import column_metrics
-from train.measure.metrics import metrics
+from train.measure.metrics import image_metrics
 
 Numbers = dict[str, float | None]
 
@@ -87,11 +87,11 @@ def fitted(image: Image, truth: Image) -> tuple[float, float]:
 def judge(image: Image, stack: Stack, wanted: str, line: tuple[float, float]) -> Numbers:
     truth = interior(stack.truth[wanted])
     own = fitted(image, stack.truth[wanted])
-    numbers = metrics(line[0] * interior(image) + line[1], truth, huber_delta=1.0)
+    numbers = image_metrics(line[0] * interior(image) + line[1], truth, huber_delta=1.0)
     frame = PixelGrid(stack.frame.step, np.add(stack.frame.origin, np.multiply(BORDER, stack.frame.step)).tolist())
     return {
         "ssim": numbers["ssim"],
-        "own_ssim": metrics(own[0] * interior(image) + own[1], truth, huber_delta=1.0)["ssim"],
+        "own_ssim": image_metrics(own[0] * interior(image) + own[1], truth, huber_delta=1.0)["ssim"],
         **{name: numbers[name] for name in ("pearson", "psnr", "mae", "r_factor")},
         **column_metrics(interior(image), frame, stack.atoms),
     }

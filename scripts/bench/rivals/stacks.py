@@ -16,8 +16,8 @@ from namsa.crystals.select import select_materials
 from namsa.dataset import manifest
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry
-from namsa.dataset.shards import Dataset
 from namsa.dataset.sample_setup import build_supercell
+from namsa.dataset.shards import Dataset
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.io import hdf5
 from namsa.physics import density_target as target
@@ -25,7 +25,7 @@ from namsa.physics.detector import add_poisson_noise
 from namsa.physics.grid import Grid
 from namsa.pixels import PixelGrid, density_grid
 from namsa.sample import Sample
-from train.measure.atomic_columns import Columns, columns
+from train.measure.atomic_columns import AtomicColumns, specimen_columns
 
 Image = npt.NDArray[np.float64]
 
@@ -42,7 +42,7 @@ class Stack:
     provenance: dict[str, Any]
     frame: PixelGrid
     truth: dict[str, Image]
-    atoms: Columns
+    atoms: AtomicColumns
     max_q: float
     read_seconds: float = 0.0
 
@@ -66,7 +66,8 @@ class Samples:
         patterns = sample.cbed
         if dose:
             patterns = add_poisson_noise(patterns, dose * frame.step[0] * frame.step[1], entry.seed)
-        atoms = columns(build_supercell(self.config, self.materials[entry.material], entry).atoms, frame, sample.density.shape)
+        supercell = build_supercell(self.config, self.materials[entry.material], entry)
+        atoms = specimen_columns(supercell.atoms, frame, sample.density.shape)
         truth, max_q = truths(sample), p["density_max_q_per_angstrom"]
         return Stack(f"{entry.id}-{dose:g}", patterns, p, frame, truth, atoms, max_q, read_seconds)
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from namsa.pixels import PixelGrid
-from train.measure.atomic_columns import NAMES, column_metrics, columns, maxima, mean_column_metrics
+from train.measure.atomic_columns import NAMES, column_metrics, local_maxima, mean_column_metrics, specimen_columns
 
 FRAME, SHAPE = PixelGrid((0.4, 0.3), (-1.0, 2.0)), (24, 36)  # 9.2 × 10.5 Å from (−1, 2)
 COLUMNS = np.array([[0.53, 4.1], [2.4, 9.97], [4.31, 5.2], [6.6, 8.03], [6.0, 3.5]])
@@ -30,26 +30,26 @@ def specimen(positions=COLUMNS, numbers=ELECTRONS, cell=(40, 30, 20), layers=3):
 
 
 def judged(picture, atoms=None):
-    return column_metrics(picture, FRAME, columns(atoms or specimen(), FRAME, SHAPE))
+    return column_metrics(picture, FRAME, specimen_columns(atoms or specimen(), FRAME, SHAPE))
 
 
 def test_columns_are_at_their_electrons_centroid_and_weigh_all_layers():
-    found = columns(specimen(), FRAME, SHAPE)
+    found = specimen_columns(specimen(), FRAME, SHAPE)
     order = np.lexsort(found.positions.T[::-1])
     wanted = np.lexsort(COLUMNS.T[::-1])
     assert np.allclose(found.positions[order], COLUMNS[wanted], atol=1e-3)
     assert np.allclose(found.electrons[order], 3 * ELECTRONS[wanted])
-    assert found.apart.all()
+    assert found.isolated.all()
 
     zigzag = ase.Atoms("CO", positions=[(5.0, 4.0, 0), (5.07, 4.0, 3)], cell=(40, 30, 20), pbc=True)
     zigzag.set_array("occupancy", np.array([0.5, 1.0]))
-    (only,) = columns(zigzag, FRAME, SHAPE).positions
+    (only,) = specimen_columns(zigzag, FRAME, SHAPE).positions
     assert only == pytest.approx((4.0, 5.0 + 0.07 * 8 / (8 + 3)), abs=1e-3)
 
 
 def test_columns_repeat_with_the_cell_and_join_across_its_faces():
     atoms = ase.Atoms("CO", positions=[(2.98, 0.01, 0), (0.01, 3.99, 3)], cell=(3, 4, 20), pbc=True)
-    found = columns(atoms, FRAME, SHAPE)
+    found = specimen_columns(atoms, FRAME, SHAPE)
     assert np.allclose(found.electrons, 14)
     # x = (2.98·6 + 3.01·8)/14 and y = (0.01·6 − 0.01·8)/14, and again every 3 and 4 Å up to 1 Å outside of the image
     x, y = (2.98 * 6 + 3.01 * 8) / 14, (0.01 * 6 - 0.01 * 8) / 14
@@ -59,18 +59,19 @@ def test_columns_repeat_with_the_cell_and_join_across_its_faces():
 
 def test_close_columns_do_not_stand_apart():
     pair = np.array([[3.0, 5.0], [3.0, 5.7], [7.0, 5.0]])
-    found = columns(specimen(pair, [6, 7, 8]), FRAME, SHAPE)
-    apart = {int(electrons): bool(apart) for electrons, apart in zip(found.electrons, found.apart, strict=True)}
-    assert apart == {18: False, 21: False, 24: True}
+    found = specimen_columns(specimen(pair, [6, 7, 8]), FRAME, SHAPE)
+    pairs = zip(found.electrons, found.isolated, strict=True)
+    isolated = {int(electrons): bool(alone) for electrons, alone in pairs}
+    assert isolated == {18: False, 21: False, 24: True}
 
 
 def test_maxima_are_found_between_pixels():
-    positions, heights = maxima(image(COLUMNS, ELECTRONS), FRAME)
+    positions, heights = local_maxima(image(COLUMNS, ELECTRONS), FRAME)
     order, wanted = np.argsort(heights), np.argsort(ELECTRONS)
     assert len(positions) == len(COLUMNS)
     assert np.abs(positions[order] - COLUMNS[wanted]).max() < 0.03
     assert heights[order] == pytest.approx(3 + ELECTRONS[wanted], rel=0.05)
-    assert len(maxima(np.ones(SHAPE), FRAME)[0]) == 0
+    assert len(local_maxima(np.ones(SHAPE), FRAME)[0]) == 0
 
 
 def test_a_perfect_image_finds_and_ranks_every_column():

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from namsa.errors import InputError, WorkError
-from train.measure.metrics import NAMES, mean_metrics, metrics
+from train.measure.metrics import NAMES, image_metrics, mean_metrics
 from train.optimization.losses import huber
 
 TRUTH = np.array([[0.0, 1.0, 2.0], [3.0, 4.0, 10.0]])
@@ -15,7 +15,7 @@ ERROR = np.array([[0.5, -0.5, 0.0], [1.0, 0.0, -4.0]])  # Σ|e| = 6, Σe² = 17.
 
 
 def test_numbers_worked_by_hand():
-    found = metrics(TRUTH + ERROR, TRUTH, huber_delta=1.0)
+    found = image_metrics(TRUTH + ERROR, TRUTH, huber_delta=1.0)
     assert tuple(found) == NAMES
     assert found["mae"] == pytest.approx(6 / 6)
     assert found["r_factor"] == pytest.approx(6 / 20)
@@ -29,22 +29,22 @@ def test_huber_is_the_training_loss():
     truth, prediction = rng.normal(40.0, 9.0, (2, 6, 9))
     for relative in (False, True):
         pair = [(image / 10).astype(np.float32)[None, ..., None] for image in (prediction, truth)]
-        found = metrics(prediction, truth, huber_delta=1.0, density_scale=10.0, relative=relative)
+        found = image_metrics(prediction, truth, huber_delta=1.0, density_scale=10.0, relative=relative)
         assert found["huber"] == pytest.approx(float(huber(*pair, 1.0, relative)), rel=1e-5)
 
 
 def test_huber_is_in_the_trainings_units():
     # Halved errors 0.25, 0.25, 0, 0.5, 0, 2: quadratic up to 1 and linear for the last.
-    found = metrics(TRUTH + ERROR, TRUTH, huber_delta=1.0, density_scale=2.0)
+    found = image_metrics(TRUTH + ERROR, TRUTH, huber_delta=1.0, density_scale=2.0)
     assert found["huber"] == pytest.approx((2 * 0.25**2 / 2 + 0.5**2 / 2 + 1.5) / 6)
     assert found["mae"] == pytest.approx(1.0)
 
 
 def test_pearson_knows_sign_and_ignores_scale():
-    assert metrics(3 * TRUTH + 7, TRUTH, huber_delta=1.0)["pearson"] == pytest.approx(1)
-    assert metrics(-TRUTH, TRUTH, huber_delta=1.0)["pearson"] == pytest.approx(-1)
+    assert image_metrics(3 * TRUTH + 7, TRUTH, huber_delta=1.0)["pearson"] == pytest.approx(1)
+    assert image_metrics(-TRUTH, TRUTH, huber_delta=1.0)["pearson"] == pytest.approx(-1)
     # deviations (−1, 0, 1, 0) and (−1, 1, 1, −1): 2 / √(2·4)
-    found = metrics([[0.0, 2.0], [2.0, 0.0]], [[0.0, 1.0], [2.0, 1.0]], huber_delta=1.0)
+    found = image_metrics([[0.0, 2.0], [2.0, 0.0]], [[0.0, 1.0], [2.0, 1.0]], huber_delta=1.0)
     assert found["pearson"] == pytest.approx(2 / math.sqrt(8))
 
 
@@ -53,14 +53,14 @@ def test_ssim_of_one_window_worked_by_hand():
     t[1, 1] = 9.0  # mean 1, unbiased variance (8·1 + 64)/8 = 9, range 9
     c1, c2 = (0.01 * 9) ** 2, (0.03 * 9) ** 2
     by_hand = (2 * 1 * 2 + c1) * (2 * 18 + c2) / ((1 + 4 + c1) * (9 + 36 + c2))
-    assert metrics(2 * t, t, huber_delta=1.0)["ssim"] == pytest.approx(by_hand)
+    assert image_metrics(2 * t, t, huber_delta=1.0)["ssim"] == pytest.approx(by_hand)
 
 
 def test_ssim_falls_with_noise_and_is_one_for_the_truth():
     rng = np.random.default_rng(1)
     t = np.abs(np.sin(np.arange(20)[:, None] / 3) * np.cos(np.arange(28) / 4)) * 30
     noise = rng.normal(size=t.shape)
-    quality = [metrics(t + amplitude * noise, t, huber_delta=1.0)["ssim"] for amplitude in (0, 1, 4, 16)]
+    quality = [image_metrics(t + amplitude * noise, t, huber_delta=1.0)["ssim"] for amplitude in (0, 1, 4, 16)]
     assert quality[0] == pytest.approx(1)
     assert quality == sorted(quality, reverse=True)
     assert quality[3] < 0.5
@@ -68,7 +68,7 @@ def test_ssim_falls_with_noise_and_is_one_for_the_truth():
 
 def test_perfect_prediction_has_no_psnr():
     t = np.kron(TRUTH, np.ones((4, 4)))
-    found = metrics(t, t, huber_delta=1.0)
+    found = image_metrics(t, t, huber_delta=1.0)
     assert found["psnr"] is None
     assert {k: v for k, v in found.items() if k != "psnr"} == pytest.approx(
         {"huber": 0, "mae": 0, "ssim": 1, "pearson": 1, "r_factor": 0}
@@ -78,17 +78,17 @@ def test_perfect_prediction_has_no_psnr():
 @pytest.mark.parametrize(("level", "r_factor"), [(2.0, 0.5), (0.0, None)])
 def test_constant_truth_is_defined_and_json(level, r_factor):
     t = np.full((8, 9), level)
-    found = metrics(t + 1, t, huber_delta=1.0)
+    found = image_metrics(t + 1, t, huber_delta=1.0)
     assert found == {"huber": 0.5, "mae": 1, "psnr": None, "ssim": None, "pearson": None, "r_factor": r_factor}
     json.dumps(found, allow_nan=False)
 
 
 def test_constant_prediction_has_no_correlation():
-    assert metrics(np.ones((3, 3)), np.eye(3), huber_delta=1.0)["pearson"] is None
+    assert image_metrics(np.ones((3, 3)), np.eye(3), huber_delta=1.0)["pearson"] is None
 
 
 def test_image_too_small_for_a_window_has_no_ssim():
-    assert metrics(np.eye(2), 2 * np.eye(2), huber_delta=1.0)["ssim"] is None
+    assert image_metrics(np.eye(2), 2 * np.eye(2), huber_delta=1.0)["ssim"] is None
 
 
 def test_mean_leaves_out_what_is_undefined():
@@ -106,12 +106,12 @@ def test_mean_leaves_out_what_is_undefined():
 )
 def test_other_shapes_are_errors(p, t, message):
     with pytest.raises(InputError, match=message):
-        metrics(p, t, huber_delta=1.0)
+        image_metrics(p, t, huber_delta=1.0)
 
 
 def test_pixels_that_are_not_finite_are_errors():
     bad, good = np.array([[np.nan, 1.0]]), np.ones((1, 2))
     with pytest.raises(WorkError, match="1 of 2 pixels of the prediction"):
-        metrics(bad, good, huber_delta=1.0)
+        image_metrics(bad, good, huber_delta=1.0)
     with pytest.raises(WorkError, match="1 of 2 pixels of the truth"):
-        metrics(good, bad, huber_delta=1.0)
+        image_metrics(good, bad, huber_delta=1.0)

@@ -10,7 +10,7 @@ from namsa.crystals.select import select_materials
 from namsa.dataset import records
 from namsa.dataset.entries import build_entries
 from namsa.dataset.simulate_entry import simulate_entry
-from train.measure.metrics import metrics
+from train.measure.metrics import image_metrics
 from train.reconstruction.calibrate import trained_ensemble
 from train.reconstruction.models import MODELS, load_model
 from train.reconstruction.pack import mean_predictions
@@ -43,6 +43,6 @@ def test_a_crystal_of_no_library_comes_out(name):
     sample = simulate_entry(config, crystals[0], entry)
     record = records.decode(records.encode(sample, "float16"))
     (density,) = mean_predictions(trained_ensemble(model).predict, [record])
-    found = metrics(density, record.density, huber_delta=10.0)
+    found = image_metrics(density, record.density, huber_delta=10.0)
     assert found["ssim"] > 0.9
     assert found["pearson"] > 0.95

@@ -12,8 +12,8 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.records import decode, encode
 from namsa.pixels import PixelGrid
 from namsa.sample import Sample
-from train.measure import atomic_columns as columns
-from train.measure.metrics import NAMES, metrics
+from train.measure import atomic_columns
+from train.measure.metrics import NAMES, image_metrics
 from train.reports.evaluate import HeldOut, evaluate, predictor
 from train.reports.pictures import read_predictions
 
@@ -95,8 +95,8 @@ def test_numbers_are_those_of_the_prediction_and_of_the_mean_image(tmp_path):
     for row in result["samples"]:
         truth = Dataset().read(row["id"]).density
         measure = {"huber_delta": 0.5, "density_scale": 4.0}
-        assert {name: row[name] for name in NAMES} == metrics(truth / 2, truth, **measure)
-        assert row["mean_predictor"] == metrics(MEAN_IMAGE, truth, **measure)
+        assert {name: row[name] for name in NAMES} == image_metrics(truth / 2, truth, **measure)
+        assert row["mean_predictor"] == image_metrics(MEAN_IMAGE, truth, **measure)
         assert row["r_factor"] == pytest.approx(0.5)
         assert row["thickness_angstrom"] == row["wanted_thickness_angstrom"] + 0.5
     assert {row["material"]: row["split"] for row in result["samples"]} == {"MgO": "test", "Si": "dev", "Cu": "test"}
@@ -184,17 +184,18 @@ def test_columns_are_measured_where_the_atoms_are_known(tmp_path):
         """One column, at a maximum of the density, of all materials but one."""
         if of.material == "Si":
             return None
-        places, _ = columns.maxima(record(of).density, PixelGrid((1.0, 1.0), (0.0, 0.0)))
+        places, _ = atomic_columns.local_maxima(record(of).density, PixelGrid((1.0, 1.0), (0.0, 0.0)))
         y, x = min(places, key=lambda place: np.hypot(*(place - (4, 6))))
         return ase.Atoms("Cu", positions=[(x, y, 0)], cell=(12, 8, 5), pbc=True)
 
     result = run(ENTRIES, tmp_path, atoms_of=atoms_of)
     for row in result["samples"]:
         known = row["material"] != "Si"
-        assert (set(columns.NAMES) <= row.keys(), set(columns.NAMES) <= row["mean_predictor"].keys()) == (known, known)
+        names = set(atomic_columns.NAMES)
+        assert (names <= row.keys(), names <= row["mean_predictor"].keys()) == (known, known)
         assert not known or row["columns_found"] == 1  # half the truth has its maximum where the truth has
         assert not known or row["mean_predictor"]["columns_found"] == 0
     assert result["mean"]["columns_found"] == 1
     assert result["mean_predictor"]["columns_found"] == 0
-    assert set(result["mean"]) == {*NAMES, *columns.NAMES}
+    assert set(result["mean"]) == {*NAMES, *atomic_columns.NAMES}
     assert set(run(ENTRIES, tmp_path)["mean"]) == set(NAMES)
