@@ -1,0 +1,77 @@
+"""Training of networks on simulated 4D-STEM data, and reconstruction with trained networks.
+
+    import train
+
+    result = train.reconstruct("scan.h5", "200kv-20mrad")
+    result.density, result.uncertainty, result.axes_angstrom
+    result.save("density.h5")
+    result.show("density.png")
+
+Public names are imported when they are first used: `import train` does not import TensorFlow.
+"""
+
+import importlib
+from importlib.metadata import version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from namsa.io.foreign import CalibrationOverrides as CalibrationOverrides
+    from train.reconstruction.models import Model as Model
+    from train.reconstruction.models import load_model as load_model
+    from train.reconstruction.reconstruct import ReconstructionOptions as ReconstructionOptions
+    from train.reconstruction.reconstruct import reconstruct as reconstruct
+    from train.reconstruction.result import Reconstruction as Reconstruction
+    from train.reconstruction.trust import KnownSpecimen as KnownSpecimen
+    from train.reports.results import Evaluation
+
+_MODULES = {
+    "CalibrationOverrides": "namsa.io.foreign",
+    "KnownSpecimen": "train.reconstruction.trust",
+    "Model": "train.reconstruction.models",
+    "Reconstruction": "train.reconstruction.result",
+    "ReconstructionOptions": "train.reconstruction.reconstruct",
+    "load_model": "train.reconstruction.models",
+    "reconstruct": "train.reconstruction.reconstruct",
+}
+__all__ = list(_MODULES)
+__all__ += ["__version__", "evaluate"]
+
+__version__ = version("namsa")
+
+
+def evaluate(run_dir: str | Path) -> "Evaluation":
+    """Evaluates the newest checkpoint of a run on held-out materials.
+
+    Writes `evaluation.json`, `predictions.npz` and `report.html` in the run directory, as
+    `python -m train evaluate RUN_DIR` does.
+
+    Args:
+        run_dir: Run directory, with its dataset at hand.
+
+    Returns:
+        Contents of `evaluation.json`.
+
+    Raises:
+        InputError: If the run has no valid configuration.
+    """
+    from train.main import train
+    from train.reports.results import read_evaluation
+
+    run_dir = Path(run_dir)
+    train(run_dir / "config.yaml", run_dir=run_dir, evaluate_only=True)
+    return read_evaluation(run_dir / "evaluation.json")
+
+
+def __getattr__(name: str) -> Any:
+    """Imports a public name from its module."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(_MODULES[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """Returns the module's names with the public ones that are not imported yet."""
+    return sorted({*globals(), *__all__})

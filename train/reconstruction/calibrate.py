@@ -7,6 +7,7 @@ evaluation.json     Gets "consistency_r" and "consistency_empty_r" of held-out s
                     which the report shows.
 """
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ from train.experiment.experiment import Experiment
 from train.reconstruction.ensemble import Predict, Views, choose_views, ensemble_predictor, load_network
 from train.reconstruction.models import Model, load_model
 from train.reconstruction.uncertainty import calibrate_uncertainty
-from train.reports.results import Calibration, read_evaluation, write_json
+from train.reports.results import Calibration, Evaluation, write_json
 
 Array = npt.NDArray[Any]
 OnSample = Callable[[int, int], None]
@@ -154,7 +155,7 @@ def _add_scores(path: Path, scores: dict[str, Consistency]) -> None:
     """Adds the scores of samples, by id, to an evaluation.json, if there is one."""
     if not path.is_file():
         return
-    evaluation = read_evaluation(path)
+    evaluation: Evaluation = json.loads(path.read_text(encoding="utf-8"))
     for row in evaluation["samples"]:
         if score := scores.get(row["id"]):
             row["consistency_r"], row["consistency_empty_r"] = score.score, score.empty

@@ -88,6 +88,8 @@ def reconstruct(
 
     model = model if isinstance(model, Model) else load_model(model)
     _check_layout(model)
+    if options.refine_steps and specimen is None:
+        raise InputError(f"refine_steps is {options.refine_steps}: refinement needs the specimen's thickness, too")
     if isinstance(data, str | Path):
         data, name, origin = Path(data), str(data), str(Path(data).resolve())
     else:
