@@ -8,10 +8,10 @@ import numpy as np
 from namsa.pixels import UNITS, density_grid, pattern_grid
 from namsa.sample import Sample
 from namsa.text import plural
-from namsa.view.page_images import PageImage, image_url, pattern_image
+from namsa.view.page_images import PageImage, image_url, limits_text, pattern_image
 from namsa.view.sample_figure import caption
 
-IMAGE_HEIGHT = 180  # CSS pixels
+IMAGE_HEIGHT = 160  # CSS pixels
 
 
 def sample_html(sample: Sample) -> str:
@@ -34,19 +34,19 @@ def sample_html(sample: Sample) -> str:
     return (
         f'<div><p style="margin:0 0 .5em"><b>Sample</b> {html.escape(caption(provenance))}</p>'
         f'<div style="display:flex;flex-wrap:wrap;gap:1.5em;align-items:flex-start">{"".join(images)}'
-        f"<table>{rows}</table></div></div>"
+        f'<table style="font-size:85%;margin:0">{rows}</table></div></div>'
     )
 
 
 def _figure(image: PageImage, length_units: str) -> str:
-    """Returns the HTML of an image with its title, its extent and the range of its values."""
+    """Returns the HTML of an image with its title, its height and width, and the range of its values."""
     width = round(IMAGE_HEIGHT / image.grid.aspect(image.image.shape))
     left, right, bottom, top = image.grid.extent(image.image.shape)
-    low, high = image.image.min(), image.image.max()
+    low, high = limits_text(image)
     lines = (
         f"<b>{html.escape(image.title)}</b>",
-        f"y {top:.4g} to {bottom:.4g}, x {left:.4g} to {right:.4g} {length_units}",
-        f"{low:.3g} to {high:.3g} {html.escape(image.units)}",
+        f"{bottom - top:.4g} × {right - left:.4g} {length_units}",
+        f"{low} to {high} {html.escape(image.units)}",
     )
     return (
         f'<figure style="margin:0"><img src="{image_url(image)}" alt="" width="{width}" height="{IMAGE_HEIGHT}" '

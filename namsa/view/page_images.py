@@ -86,12 +86,18 @@ def view_box(image: PageImage) -> str:
 
 def colour_bar(image: PageImage) -> str:
     """Returns the HTML of a colour bar with its limits and units."""
-    low, high = (f"{end:.3g}" if abs(end) < 1000 else f"{end:,.0f}" for end in _limits(image))
+    low, high = limits_text(image)
     stops = ", ".join("#" + bytes(colour).hex() for colour in _palette(image.colours)[::17])
     return (
         f'<span class="bar"><span>{low}</span><i style="background:linear-gradient(90deg, {stops})"></i>'
         f"<span>{high}</span> <em>{html.escape(image.units)}</em></span>"
     )
+
+
+def limits_text(image: PageImage) -> tuple[str, str]:
+    """Returns the values of the first and of the last colour, as text."""
+    low, high = (f"{end:.3g}" if abs(end) < 1000 else f"{end:,.0f}" for end in _limits(image))
+    return low, high
 
 
 def _limits(image: PageImage) -> tuple[float, float]:
