@@ -183,9 +183,10 @@ def test_a_rank_says_why_it_fails_before_it_leaves_the_others(capsys, monkeypatc
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
-def test_two_ranks_do_the_whole_job_and_one_rank_goes_on_with_it(config):
+def test_two_ranks_do_the_whole_job_and_one_rank_goes_on_with_it(config, monkeypatch):
+    monkeypatch.delenv("TF_CPP_MIN_LOG_LEVEL")  # the job itself keeps TensorFlow quiet
     run_dir = config.parent / "two_ranks"
-    ended = launch.horovodrun("-m", "train", config, "--run-dir", run_dir)
+    ended = launch.horovodrun("-m", "train", config, "--run-dir", run_dir, python=sys.executable)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert ended.stdout.count("Held-out materials") == 1
     assert "<stderr>" not in ended.stderr
@@ -264,7 +265,7 @@ def test_some_samples_may_be_simulated_for_all(undisturbed, tmp_path):
 
 
 def test_a_run_is_told_before_it_begins(config, undisturbed):
-    ended = launch.run(sys.executable, "-m", "train", config, "--dry-run", "--json", timeout=120)
+    ended = launch.run(launch.forked_python(), "-m", "train", config, "--dry-run", "--json", timeout=120)
     found = json.loads(ended.stdout.splitlines()[-1])
     done = json.loads((undisturbed / "evaluation.json").read_text(encoding="utf-8"))["run"]
     assert found["simulation"] is None
@@ -281,7 +282,7 @@ def test_missing_samples_are_part_of_what_is_told(config, undisturbed, tmp_path)
     found = forecast.forecast(elsewhere, ranks=2)
     assert found["simulation"]["samples"] == found["train_samples"] + found["held_out_samples"]
     assert found["steps"] == elsewhere.training.epochs * (found["train_samples"] // 2)
-    told = dict(forecast.rows(found))
+    told = dict(forecast.table_rows(found))
     assert told["to simulate"].startswith(f"{found['simulation']['samples']} samples: ")
     assert "on 2 ranks" in told["steps"]
     assert not (tmp_path / "elsewhere").exists()

@@ -75,7 +75,7 @@ def _dry_run(options: argparse.Namespace) -> int:
             print(json.dumps(estimate))
         elif reduction.rank() == 0:
             table = Table(box=None, show_header=False)
-            for row in forecast.rows(estimate):
+            for row in forecast.table_rows(estimate):
                 table.add_row(*row)
             Console().print(table, highlight=False)
 

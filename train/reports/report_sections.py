@@ -199,8 +199,8 @@ def facts(run: Mapping[str, Any], steps: Steps | None) -> str:
         steps: Columns of `metrics.jsonl`; `None` without steps.
     """
     known: dict[str, Any] = {key: value for key, value in run.items() if key != "performance"}
-    performance: PerformanceSummary = run.get("performance") or {}
-    known |= _performance(performance)
+    if performance := run.get("performance"):
+        known |= _performance(performance)
     if steps:
         known |= {"steps": len(steps["step"]), "time in steps": hours_minutes(float(np.nansum(steps["step_s"])))}
     if not known:
@@ -211,8 +211,6 @@ def facts(run: Mapping[str, Any], steps: Steps | None) -> str:
 
 def _performance(measured: PerformanceSummary) -> dict[str, str]:
     """The summary of `train.measure.performance` in words."""
-    if not measured:
-        return {}
 
     def spread(values: Spread, unit: str = "") -> str:
         return f"{values['median']:.4g}{unit}, 68% between {values['low']:.4g} and {values['high']:.4g}"

@@ -1,10 +1,10 @@
-"""What a training job will take, told before it begins: `python -m train CONFIG --dry-run`.
+"""What a training job takes, computed before it begins: `python -m train CONFIG --dry-run`.
 
-Numbers of samples and steps follow from the configuration, FLOP and activations from the network. Seconds are those of
-a few steps taken here and now, on random samples in memory, by the very step that will train, and so hold for this
-machine, as busy as it is. What simulating the missing samples takes is `namsa.dataset.estimate`'s.
+Numbers of samples and steps follow from the configuration; FLOP and activations follow from the network. Times are
+measured in a few steps on random samples in memory, with the same step function as in training. They hold for this
+machine with its current load. The cost of simulating missing samples comes from `namsa.dataset.estimate`.
 
-Not in the seconds: waiting for data (a disk that cannot keep up), other ranks' gradients, evaluation and the report.
+The times leave out waiting for data (a disk that is too slow), the gradients of other ranks, evaluation and the report.
 """
 
 import time
@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from fcdensenet.build import build
-from fcdensenet.count import count as weigh
+from fcdensenet.count import count
 from namsa.crystals.select import select_materials
 from namsa.dataset import estimate
 from namsa.dataset.entries import build_entries
@@ -30,54 +30,62 @@ from train.optimization import precision
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
 from train.ranks import reduction
+from train.scaling.results import Forecast, SimulationForecast, StepForecast
 
-Tree = dict[str, Any]
-STEPS, SECONDS = 3, 2.0  # that are measured after the first: at least so many, and no fewer than fill this
-LINE_BYTES = 600  # of metrics.jsonl and TensorBoard's events, a step
+MIN_STEPS, MIN_SECONDS = 3, 2.0  # measured after the first step: at least as many, and at least as long
+LOG_BYTES = 600  # per step, in metrics.jsonl and TensorBoard's events
 
 
-def forecast(experiment: Experiment, ranks: int = 1) -> Tree:
-    """Samples, steps, seconds, memory and disk of training `experiment` on `ranks` ranks; JSON types.
+def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
+    """Returns what training takes: samples, steps, time, memory and disk space.
 
-    To be called after `reduction.start`. Raises InputError where the samples are too few for the ranks.
+    `reduction.start` must have been called.
+
+    Args:
+        experiment: The configuration.
+        ranks: Number of ranks of the job.
+
+    Raises:
+        InputError: If there are too few samples for the ranks, or the dataset is of another configuration.
     """
     training = experiment.training
     entries, simulation = _samples(experiment, ranks)
-    to_learn = selection.limit([entry for entry in entries if entry.split == "train"], training.samples)
-    steps = len(to_learn) // ranks // training.batch_size
-    if not steps:
-        raise selection.too_few_samples(len(to_learn), ranks, training.batch_size)
-    step = _step(experiment)
-    weight = weigh(experiment.network, training.recompute)
+    train_entries = selection.limit([entry for entry in entries if entry.split == "train"], training.samples)
+    steps_per_epoch = len(train_entries) // ranks // training.batch_size
+    if not steps_per_epoch:
+        raise selection.too_few_samples(len(train_entries), ranks, training.batch_size)
+    steps = steps_per_epoch * training.epochs
+    measured = _measure_step(experiment)
+    network = count(experiment.network, training.recompute)
     stored = "float32" if training.precision.compute == "float32" else "float16"  # bfloat16 takes as much
     return {
         "ranks": ranks,
-        "train_samples": len(to_learn),
+        "train_samples": len(train_entries),
         "held_out_samples": sum(entry.split != "train" for entry in entries),
         "simulation": simulation,
-        "parameters": weight.parameters,
-        "step_flop": training.batch_size * weight.step_flop,
-        "steps_per_epoch": steps,
+        "parameters": network.parameters,
+        "step_flop": training.batch_size * network.step_flop,
+        "steps_per_epoch": steps_per_epoch,
         "epochs": training.epochs,
-        "steps": steps * training.epochs,
-        **step,
-        "seconds": step["first_step_s"] + steps * training.epochs * step["step_s"],
-        "activation_bytes": training.batch_size * weight.activation_bytes(stored),
-        "disk_bytes": training.checkpoints.keep * step["checkpoint_bytes"] + LINE_BYTES * steps * training.epochs,
+        "steps": steps,
+        **measured,
+        "seconds": measured["first_step_s"] + steps * measured["step_s"],
+        "activation_bytes": training.batch_size * network.activation_bytes(stored),
+        "disk_bytes": training.checkpoints.keep * measured["checkpoint_bytes"] + LOG_BYTES * steps,
     }
 
 
-def _samples(experiment: Experiment, ranks: int) -> tuple[Sequence[Entry], Tree | None]:
-    """The entries that will be there, and what simulating those that are not takes; None where none is missing."""
+def _samples(experiment: Experiment, ranks: int) -> tuple[Sequence[Entry], SimulationForecast | None]:
+    """The entries of the complete dataset, and the cost of simulating those that are missing."""
     directory = experiment.data.directory
-    there: set[str] = set()
+    present: set[str] = set()
     if directory.is_dir() and shard_paths(directory):
         with Dataset(directory) as dataset:
             selection.check_configuration(dataset, experiment)
-            there = set(dataset.ids)
+            present = set(dataset.ids)
     materials = select_materials(experiment.materials)
     entries = [entry for entry in build_entries(experiment, materials) if not entry.skipped]
-    missing = sum(entry.id not in there for entry in entries)
+    missing = sum(entry.id not in present for entry in entries)
     if not missing or experiment.data.stage_from:
         return entries, None
     whole, part = estimate.estimate_dataset(experiment, materials, ranks), missing / len(entries)
@@ -89,77 +97,77 @@ def _samples(experiment: Experiment, ranks: int) -> tuple[Sequence[Entry], Tree 
     }
 
 
-def _step(experiment: Experiment) -> Tree:
-    """Seconds of the first step, which builds the graph, and of later ones; the most memory; bytes of a checkpoint."""
+def _measure_step(experiment: Experiment) -> StepForecast:
+    """Times of steps, peak memory and the size of a checkpoint."""
     training = experiment.training
     keras.utils.clear_session()
     with precision.policy(training.precision.compute):
         model = build(experiment.network, experiment.seed, training.recompute)
         optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training)
         optimizer.build(model.trainable_variables)
-        waiting = reduction.gradient_buffers(model.trainable_variables, training.reduction)
-    step, batch = make_step(model, optimizer, training, waiting), _batch(experiment)
+        buffers = reduction.gradient_buffers(model.trainable_variables, training.reduction)
+    step, batch = make_step(model, optimizer, training, buffers), _random_batch(experiment)
     rate, delta = (tf.constant(number, tf.float32) for number in (0.0, training.loss.huber_delta))
 
     def seconds() -> float:
-        begun = time.perf_counter()
+        start = time.perf_counter()
         step(*batch, rate, delta).numpy()
-        return time.perf_counter() - begun
+        return time.perf_counter() - start
 
     first, later = seconds(), [seconds()]
-    while len(later) < STEPS or sum(later) < SECONDS:
+    while len(later) < MIN_STEPS or sum(later) < MIN_SECONDS:
         later.append(seconds())
+    variables = (*model.variables, *optimizer.variables, *buffers)
     return {
         "first_step_s": first,
         "step_s": float(np.median(later)),
         "memory_mib": performance.peak_memory_mib(),
-        "checkpoint_bytes": sum(
-            np.asarray(variable).nbytes for variable in (*model.variables, *optimizer.variables, *waiting)
-        ),
+        "checkpoint_bytes": sum(np.asarray(variable).nbytes for variable in variables),
     }
 
 
-def _batch(experiment: Experiment) -> tuple[Any, Any]:
-    """Random patterns and densities, as the step takes them."""
+def _random_batch(experiment: Experiment) -> tuple[Any, Any]:
+    """Random patterns and densities with the shapes and types of a batch."""
     network, training = experiment.network, experiment.training
     channels, *image = network.input_shape
     rng = np.random.default_rng(0)
 
-    def maps(count: int) -> Any:
+    def images(channels: int) -> Any:
         first = network.data_format == "channels_first"
-        shape = (training.batch_size, count, *image) if first else (training.batch_size, *image, count)
+        shape = (training.batch_size, channels, *image) if first else (training.batch_size, *image, channels)
         return rng.random(shape, np.float32)
 
-    computed = training.precision.compute.removeprefix("mixed_")
-    return tf.cast(maps(channels), computed), tf.constant(maps(network.output_channels))
+    compute_dtype = training.precision.compute.removeprefix("mixed_")
+    return tf.cast(images(channels), compute_dtype), tf.constant(images(network.output_channels))
 
 
 # ---- In words -------------------------------------------------------------------------------------------------------
 
 
-def rows(found: Tree) -> Iterator[tuple[str, str]]:
-    """What `forecast` found, as (name, value) for a table."""
-    ranks = found["ranks"]
-    if simulation := found["simulation"]:
+def table_rows(forecast: Forecast) -> Iterator[tuple[str, str]]:
+    """Yields a forecast as rows (name, value) of a table."""
+    if simulation := forecast["simulation"]:
         yield (
             "to simulate",
             f"{plural(simulation['samples'], 'sample')}: {duration(simulation['seconds'])}, "
             f"{simulation['disk_bytes'] / 1e9:.3g} GB on disk",
         )
-    yield "samples", f"{found['train_samples']} to train on, {found['held_out_samples']} held out"
-    yield "network", f"{found['parameters']:,} parameters, {found['step_flop']:.3g} FLOP a step of one rank"
+    yield "samples", f"{forecast['train_samples']} for training, {forecast['held_out_samples']} held out"
+    yield "network", f"{forecast['parameters']:,} parameters, {forecast['step_flop']:.3g} FLOP per step of one rank"
     yield (
         "steps",
-        f"{found['steps']}: {found['epochs']} epochs of {found['steps_per_epoch']}, on {plural(ranks, 'rank')}",
+        f"{forecast['steps']}: {forecast['epochs']} epochs of {forecast['steps_per_epoch']}, on "
+        f"{plural(forecast['ranks'], 'rank')}",
     )
     yield (
-        "a step",
-        f"{1e3 * found['step_s']:.3g} ms, {found['step_flop'] / found['step_s'] / 1e9:.3g} GFLOP/s, "
-        "measured here and now",
+        "time per step",
+        f"{1e3 * forecast['step_s']:.3g} ms, {forecast['step_flop'] / forecast['step_s'] / 1e9:.3g} GFLOP/s, measured "
+        "on this machine",
     )
-    yield "training", f"{duration(found['seconds'])}, waiting for data, other ranks and evaluation left out"
+    yield "training", f"{duration(forecast['seconds'])}, without waiting for data, other ranks and evaluation"
     yield (
-        "memory a rank",
-        f"{found['memory_mib']:,.0f} MiB, measured; of that {found['activation_bytes'] / 2**20:,.1f} MiB activations",
+        "memory per rank",
+        f"{forecast['memory_mib']:,.0f} MiB, measured; of that {forecast['activation_bytes'] / 2**20:,.1f} MiB "
+        "activations",
     )
-    yield "disk", f"{found['disk_bytes'] / 1e6:,.1f} MB in the run directory, most of it checkpoints"
+    yield "disk", f"{forecast['disk_bytes'] / 1e6:,.1f} MB in the run directory, most of it checkpoints"
