@@ -1,13 +1,14 @@
-/* Multislice of one probe after the other, in a core's cache: the compiled part of namsa/engines/fused.py, which plans it.
+/* Multislice of one probe after another in the cache of a core: the compiled part of namsa/engines/fused.py.
  *
- * A slice is two passes over the wave. The row pass takes a few rows at a time through [inverse FFT · t · FFT], the
- * column pass a few columns through [FFT · P · inverse FFT]; each reads and writes the wave once. P is zero beyond the
- * band limit, so a third of the columns is never stored. What remains of a 512x512 wave, 1.4 MB, stays in the second-
- * level cache of one core; threads take different probes and share t and P.
+ * A slice takes two passes over the wave. The row pass applies [inverse FFT · t · FFT] to a few rows at a time, the
+ * column pass [FFT · P · inverse FFT] to a few columns. Each reads and writes the wave once. P is zero beyond the band
+ * limit, so a third of the columns is never stored. The rest of a 512x512 wave, 1.4 MB, stays in the second-level cache
+ * of one core. Threads compute different probes and share t and P.
  *
- * Neighbouring columns (rows in the row pass) are the lanes of vectors, real and imaginary parts apart, so that
- * transforms need no shuffles; the row pass transposes on its way in and out. The passes are in fused_passes.h,
- * compiled for each instruction set from the compiler's vector extensions; the processor picks at run time.
+ * Neighbouring columns (rows in the row pass) are the lanes of vectors, and real and imaginary parts are separate, so
+ * that transforms need no shuffles. The row pass transposes when it loads and stores. The passes are in fused_passes.h.
+ * They use the compiler's vector extensions and are compiled for several instruction sets; the processor's is chosen at
+ * run time.
  */
 
 #include <stddef.h>
@@ -18,27 +19,27 @@ enum { FORWARD = 1, INVERSE = 2, MAX_LEVELS = 32, MAX_RADIX = 8 };
 /* The transform of n values: level i splits blocks of radix[i] * block[i] values into radix[i] blocks of block[i]. */
 typedef struct {
     int n, radix[MAX_LEVELS], block[MAX_LEVELS];
-    long offset[MAX_LEVELS]; /* of a level's factors in twiddles, in numbers */
+    long offset[MAX_LEVELS]; /* of each level's factors in twiddles, counted in numbers */
     const void *twiddles;
 } Transform;
 
-/* What does not change from probe to probe; fused.py makes the arrays, puts them in order and keeps them alive. */
+/* What all probes share. fused.py creates the arrays in the right order and keeps them alive. */
 typedef struct {
     Transform y, x;
-    int number_bytes, lanes;          /* which instance of the passes the arrays are laid out for */
-    int padded_y, padded_x;           /* whole groups of lanes */
+    int number_bytes, lanes;          /* the instance of the passes that the arrays are laid out for */
+    int padded_y, padded_x;           /* rounded up to whole groups of lanes */
     int groups, slices;
-    int dark_x;                       /* of the values that x's first level takes together, those that no column holds */
-    const int *dark_y;                /* of each group, those that y's last level leaves together and fresnel makes zero */
-    const int *group;                 /* of neighbouring columns: group g holds columns group[g] * lanes and on */
-    const int *place;                 /* of the columns x * lanes and on among the groups; −1 where they are not kept */
-    const int *row_of;                /* the row of a pattern that a place in a transformed column belongs to */
-    const int *order;                 /* which transmission a slice has */
+    int zeros_x;                      /* how many central values that x's first level reads together are never stored */
+    const int *zeros_y;               /* for each group, the same of y's last level, which fresnel sets to zero */
+    const int *group;                 /* group g holds columns group[g] * lanes and following */
+    const int *group_of;              /* the group of columns x * lanes and following; -1 if they are not stored */
+    const int *row_of;                /* the row of a pattern for each place in a transformed column */
+    const int *order;                 /* the index of each slice's transmission */
     const void *const *transmissions; /* (padded_y / lanes, nx) waves each, conjugated */
     const void *lens, *fresnel;       /* (groups, ny) waves */
 } Plan;
 
-/* Perfect shuffles of two vectors' lower and upper halves; compilers spell them in two ways. */
+/* Perfect shuffles of the lower and upper halves of two vectors; compilers have two names for them. */
 #define LOW2 0, 2
 #define HIGH2 1, 3
 #define LOW4 0, 4, 1, 5
@@ -84,7 +85,7 @@ typedef struct {
 #undef TARGET
 #endif
 
-/* Vectors of 16 bytes are everywhere: SSE2, NEON, VSX. */
+/* All processors have vectors of 16 bytes: SSE2, NEON, VSX. */
 #define TARGET
 #define REAL float
 #define LANES 4
@@ -98,13 +99,13 @@ typedef struct {
 #include "fused_passes.h"
 #undef TARGET
 
-/* For fused.py to see that it has the same Plan. */
+/* Lets fused.py check that its Plan is the same. */
 int fused_plan_bytes(void)
 {
     return sizeof(Plan);
 }
 
-/* The bytes of the widest vectors that this processor has, and that this file was compiled for. */
+/* Width in bytes of the widest vectors that both the processor and this build support. */
 int fused_vector_bytes(void)
 {
 #if defined(__x86_64__)
@@ -117,9 +118,9 @@ int fused_vector_bytes(void)
     return 16;
 }
 
-/* The patterns of `probes` probes, each (ny, nx), zero frequency in the centre.
- * ramps_y: (probes, ny) complex, exp(−2πi ky·y), and ramps_x: (groups, probes) waves, exp(−2πi kx·x), of a position;
- * workspace: groups * padded_y + padded_x waves, zero at first. Waves are aligned as the vectors are. */
+/* Computes the patterns of `probes` probes, each (ny, nx), zero frequency in the centre.
+ * ramps_y: exp(-2 pi i ky y) of each position, (probes, ny) complex; ramps_x: exp(-2 pi i kx x), (groups, probes) waves;
+ * workspace: groups * padded_y + padded_x waves, zero at first. Waves are aligned to the width of the vectors. */
 void fused_patterns(const Plan *plan, int probes, const void *ramps_y, const void *ramps_x, void *workspace,
                     void *patterns)
 {

@@ -1,9 +1,12 @@
-"""Multislice in a core's cache: lays the data out for the compiled fused.c and calls it; `multislice` is its twin.
+"""The fused engine: multislice by compiled loops that keep a wave in the cache of a core.
 
-What one column needs of lens and propagator, one row of a transmission, lies in `waves`: neighbouring columns (rows)
-are the lanes of the processor's vectors, real and imaginary parts apart, (groups, length, 2, lanes). Groups of columns
-that neither lens nor propagator lights are left out. Transforms leave their output digit-reversed; what meets it there
-is put in that order once, here. The propagator carries the inverse transforms' normalisation.
+This module lays the data out for fused.c and calls it. `namsa.engines.multislice` computes the same with plain FFTs.
+
+Columns of lens and propagator, and rows of a transmission, are stored as `waves`: neighbouring columns (rows) are the
+lanes of the processor's vectors, and real and imaginary parts are separate, (groups, length, 2, lanes). Groups of
+columns where both lens and propagator are zero are left out. Transforms leave their output digit-reversed. Whatever is
+multiplied with it is put in the same order once, here. The propagator includes the normalisation of the inverse
+transforms.
 """
 
 import ctypes
@@ -22,12 +25,14 @@ Reals = npt.NDArray[np.floating[Any]]
 Complexes = npt.NDArray[np.complexfloating[Any, Any]]
 Integers = npt.NDArray[np.integer[Any]]
 
-LIBRARY = "_namsa_fused"  # as hatch_build.py installs it
-_LEVELS = 32  # as in fused.c
-_ALIGNMENT = 64  # of the widest vectors; a cache line's too
+LIBRARY = "_namsa_fused"  # the name that hatch_build.py installs
+_LEVELS = 32  # MAX_LEVELS in fused.c
+_ALIGNMENT = 64  # of the widest vectors, and of a cache line
 
 
 class _Transform(ctypes.Structure):
+    """`Transform` of fused.c."""
+
     _fields_ = (
         ("n", ctypes.c_int),
         ("radix", ctypes.c_int * _LEVELS),
@@ -38,6 +43,8 @@ class _Transform(ctypes.Structure):
 
 
 class _FusedPlan(ctypes.Structure):
+    """`Plan` of fused.c."""
+
     _fields_ = (
         ("y", _Transform),
         ("x", _Transform),
@@ -47,10 +54,10 @@ class _FusedPlan(ctypes.Structure):
         ("padded_x", ctypes.c_int),
         ("groups", ctypes.c_int),
         ("slices", ctypes.c_int),
-        ("dark_x", ctypes.c_int),
-        ("dark_y", ctypes.c_void_p),
+        ("zeros_x", ctypes.c_int),
+        ("zeros_y", ctypes.c_void_p),
         ("group", ctypes.c_void_p),
-        ("place", ctypes.c_void_p),
+        ("group_of", ctypes.c_void_p),
         ("row_of", ctypes.c_void_p),
         ("order", ctypes.c_void_p),
         ("transmissions", ctypes.c_void_p),
@@ -60,15 +67,16 @@ class _FusedPlan(ctypes.Structure):
 
 
 def _load() -> ctypes.CDLL | None:
-    found = importlib.util.find_spec(LIBRARY)
-    if found is None or found.origin is None:
+    """Loads the compiled part. Returns `None` if it is not installed."""
+    spec = importlib.util.find_spec(LIBRARY)
+    if spec is None or spec.origin is None:
         return None
-    library = ctypes.CDLL(found.origin)  # its calls release the interpreter's lock
+    library = ctypes.CDLL(spec.origin)  # its calls release the interpreter's lock
     pointer = ctypes.c_void_p
     library.fused_patterns.argtypes = (ctypes.POINTER(_FusedPlan), ctypes.c_int, pointer, pointer, pointer, pointer)
     library.fused_patterns.restype = None
     if library.fused_plan_bytes() != ctypes.sizeof(_FusedPlan):
-        raise WorkError(f"{found.origin} is of another namsa: install it again (in a checkout: scripts/uv sync)")
+        raise WorkError(f"{spec.origin} is of another namsa: install it again (in a checkout: scripts/uv sync)")
     return library
 
 
@@ -76,29 +84,37 @@ _library = _load()
 
 
 def available() -> bool:
-    """Whether the compiled part is there: not on a machine that had no C compiler when namsa was installed."""
+    """Returns whether the compiled part is installed. It is missing if there was no C compiler at installation."""
     return _library is not None
 
 
 def vector_bytes() -> int:
-    """The widest vectors of this processor that the compiled part knows: 16, 32 or 64 bytes; 0 without that part."""
+    """Returns the width of the widest vectors that processor and compiled part support: 16, 32 or 64 bytes.
+
+    It is 0 without the compiled part.
+    """
     return int(_library.fused_vector_bytes()) if _library else 0
 
 
 def supports(shape: tuple[int, int], dtype: npt.DTypeLike = np.complex64) -> bool:
-    """Whether the compiled part is there and has the radices that both axes of `shape` ask for; any complex `dtype`."""
+    """Returns whether the fused engine supports a grid.
+
+    Args:
+        shape: Pixels (ny, nx); they must have no prime factors beyond 7.
+        dtype: Complex type of the waves; all are supported.
+    """
     return available() and all(n > 1 and int(np.prod(radices(n))) == n for n in shape)
 
 
 def radices(n: int) -> list[int]:
-    """The levels of a transform of n values; their product is n if it has no prime factors beyond 7."""
-    found = []
+    """Returns the radices of a transform of n values; their product is n if it has no prime factors beyond 7."""
+    factors = []
     for radix in (7, 5, 3, 8, 4, 2):
-        # A radix of 2 reads and writes as much as one of 8 and does less: 16 is 4·4.
+        # Radix 2 moves as much memory as radix 8 and computes less, so 16 is 4·4, not 8·2.
         while n % radix == 0 and (radix, n) != (8, 16):
-            found.append(radix)
+            factors.append(radix)
             n //= radix
-    return found
+    return factors
 
 
 class FusedEngine:
@@ -128,7 +144,7 @@ class FusedEngine:
         self.order_y, order_x = (digit_reversed(n) for n in grid.shape)
         self.twiddles = [_twiddles(n, fresnel.dtype) for n in grid.shape]
         self.slice_order = np.asarray(slices.order, dtype=np.intc)
-        # In one piece, which NumPy asks the system to lay out on large pages.
+        # One large array: NumPy asks the system for large pages.
         layout = (len(slices.transmissions), self.padded_y // self.lanes, grid.shape[1], 2, self.lanes)
         self.transmissions = _aligned(layout, self.real)
         for waves, t in zip(self.transmissions, slices.transmissions, strict=True):
@@ -145,15 +161,17 @@ class FusedProbes(BatchedProbes):
     def __init__(self, engine: FusedEngine, lens: Complexes) -> None:
         super().__init__(waves_per_batch(lens), on_host=True)
         (ny, nx), lanes, order_y = engine.grid.shape, engine.lanes, engine.order_y
-        lit = np.zeros(engine.padded_x, dtype=bool)
-        lit[:nx] = ((lens != 0) | (engine.fresnel != 0)).any(axis=0)
-        kept = lit.reshape(-1, lanes).any(axis=1)
+        used = np.zeros(engine.padded_x, dtype=bool)
+        used[:nx] = ((lens != 0) | (engine.fresnel != 0)).any(axis=0)
+        kept = used.reshape(-1, lanes).any(axis=1)
         group = np.flatnonzero(kept).astype(np.intc)
-        # How much of y's last level passes on, (radix, nx), and of x's first level takes, (radix,).
+        # Which values of y's last level pass the propagator, (radix, nx), and which x's first level reads, (radix,).
         passed = (engine.fresnel[order_y] != 0).reshape(-1, radices(ny)[-1], nx).any(axis=0)
-        taken = lit[:nx].reshape(radices(nx)[0], -1).any(axis=1)
+        read = used[:nx].reshape(radices(nx)[0], -1).any(axis=1)
         arrays = (
-            np.array([_dark(passed[:, g * lanes : (g + 1) * lanes].any(axis=1)) for g in group], dtype=np.intc),
+            np.array(
+                [_central_zeros(passed[:, g * lanes : (g + 1) * lanes].any(axis=1)) for g in group], dtype=np.intc
+            ),
             group,
             np.where(kept, np.cumsum(kept) - 1, -1).astype(np.intc),
             ((order_y + ny // 2) % ny).astype(np.intc),
@@ -173,7 +191,7 @@ class FusedProbes(BatchedProbes):
             engine.padded_x,
             len(group),
             len(engine.slice_order),
-            _dark(taken),
+            _central_zeros(read),
             *(array.ctypes.data for array in arrays),
         )
 
@@ -239,7 +257,7 @@ class FusedPlaneWaves:
 
 
 def digit_reversed(n: int) -> Integers:
-    """The frequency, in multiples of the lowest, at each place of a forward transform's output."""
+    """Returns the frequency, in multiples of the lowest, at each place of the output of a forward transform."""
     order, step = np.zeros(1, dtype=np.int64), 1
     for radix in radices(n):
         order = (order[:, None] + step * np.arange(radix)).ravel()
@@ -248,19 +266,19 @@ def digit_reversed(n: int) -> Integers:
 
 
 def _blocks(n: int) -> list[int]:
-    """How many values each of a level's blocks has, after the level has split them off."""
+    """Returns how many values a block has after each level."""
     return [int(n // product) for product in np.cumprod(radices(n))]
 
 
-def _dark(lit: npt.NDArray[np.bool_]) -> int:
-    """How many in the middle of a level's values, which are its highest frequencies, are not lit."""
-    values = len(lit)
+def _central_zeros(used: npt.NDArray[np.bool_]) -> int:
+    """Returns how many values in the middle of a level, its highest frequencies, are not used."""
+    values = len(used)
     counts = range(values, 0, -2)
-    return next((n for n in counts if not lit[(values - n) // 2 : (values + n) // 2].any()), 0)
+    return next((n for n in counts if not used[(values - n) // 2 : (values + n) // 2].any()), 0)
 
 
 def _twiddles(n: int, dtype: npt.DTypeLike) -> Complexes:
-    """exp(−2πi jk/(rm)) of all levels of radix r and blocks of m, j < m slowest, 0 < k < r."""
+    """Returns exp(−2πi jk/(rm)) of all levels of radix r and blocks of m, j < m slowest, 0 < k < r."""
     levels = [
         np.exp(-2j * np.pi / (radix * block) * np.arange(block)[:, None] * np.arange(1, radix)).ravel()
         for radix, block in zip(radices(n), _blocks(n), strict=True)
@@ -269,6 +287,7 @@ def _twiddles(n: int, dtype: npt.DTypeLike) -> Complexes:
 
 
 def _transform(n: int, twiddles: Complexes) -> _Transform:
+    """Returns the plan of a transform of n values."""
     factors, blocks = radices(n), _blocks(n)
     sizes = [2 * block * (radix - 1) for radix, block in zip(factors, blocks, strict=True)]
     offsets = [sum(sizes[:level]) for level in range(len(sizes))]
@@ -277,7 +296,7 @@ def _transform(n: int, twiddles: Complexes) -> _Transform:
 
 
 def _waves(array: Complexes, lanes: int, real: npt.DTypeLike, group: Any = slice(None)) -> Reals:
-    """(length, across) as waves (groups, length, 2, lanes), of the groups across that `group` picks."""
+    """Returns an array (length, across) as waves (groups, length, 2, lanes), of the groups across in `group`."""
     length, across = array.shape
     padded = np.zeros((length, -(-across // lanes), lanes), array.dtype)
     padded.reshape(length, -1)[:, :across] = array
@@ -288,7 +307,7 @@ def _waves(array: Complexes, lanes: int, real: npt.DTypeLike, group: Any = slice
 
 
 def _conjugated_rows(array: Complexes, order: Integers, out: Reals) -> None:
-    """Rows of (across, length), conjugated and in `order`, as waves; a group at a time, which fits a core's cache."""
+    """Writes rows of (across, length), conjugated and in `order`, as waves, by groups that fit the cache of a core."""
     lanes = out.shape[-1]
     for group, start in zip(out, range(0, len(array), lanes), strict=True):
         rows = array[start : start + lanes].T[order]
@@ -297,7 +316,7 @@ def _conjugated_rows(array: Complexes, order: Integers, out: Reals) -> None:
 
 
 def _aligned(shape: tuple[int, ...], real: npt.DTypeLike) -> Reals:
-    """An empty array that vectors can be loaded from; NumPy alone promises 16 bytes."""
+    """Returns an empty array that is aligned for vectors; NumPy itself guarantees 16 bytes only."""
     size = int(np.prod(shape)) * np.dtype(real).itemsize
     buffer = np.empty(size + _ALIGNMENT, np.uint8)
     start = -buffer.ctypes.data % _ALIGNMENT

@@ -1,13 +1,14 @@
-// Multislice in two passes a slice, for a batch of probes; compiled by NVRTC, and by g++ for the tests.
+// Multislice in two passes per slice, for a batch of probes. Compiled by NVRTC, and by g++ for the tests.
 //
-// Between passes a wave is held as H(y, kx), rows real and columns reciprocal, with only the columns that the band
-// limit keeps: waves[probe][NY][PITCH], frequency order, the zeroed columns left out, PITCH a multiple of TILE.
-//     rows:     H(y, kx) <- F_x [ t(y, x) . F_x^-1 H(y, kx) ]             one row of several probes a block
-//     columns:  H(y, kx) <- F_y^-1 [ P(ky, kx) . F_y H(y, kx) ]           TILE adjacent columns of one probe a block
-// `enter` makes the probe in the columns pass that would read it, `leave` measures it in the one that would write it.
-// A pass reads and writes H once: all between happens in registers and in shared memory.
+// Between passes a wave is stored as H(y, kx), rows real and columns reciprocal, with only the columns within the band
+// limit: waves[probe][NY][PITCH] in frequency order, without the zero columns, PITCH a multiple of TILE.
+//     rows:     H(y, kx) <- F_x [ t(y, x) . F_x^-1 H(y, kx) ]          a block has one row of several probes
+//     columns:  H(y, kx) <- F_y^-1 [ P(ky, kx) . F_y H(y, kx) ]        a block has TILE adjacent columns of one probe
+// `enter` is the first columns pass: it computes the probe instead of reading it. `leave` is the last columns pass: it
+// writes the pattern instead of the wave. A pass reads and writes H once; everything else happens in registers and in
+// shared memory.
 //
-// fused_gpu.py writes above this text: NY, NX; RADICES_Y, RADICES_X and the same reversed, *_BACK; THREADS_Y and
+// fused_gpu.py puts these macros above this text: NY, NX; RADICES_Y, RADICES_X, and the same reversed, *_BACK; THREADS_Y,
 // THREADS_X; LOW_Y, HIGH_Y, LOW_X, HIGH_X (frequencies LOW <= n < HIGH are zero); PITCH, TILE, COLUMN_PAD; ROW_PROBES,
 // ROW_PAD.
 
@@ -31,7 +32,7 @@ __device__ __forceinline__ float2 operator*(float2 a, float2 b) {
     return make_float2(a.x * b.x - a.y * b.y, a.x * b.y + a.y * b.x);
 }
 
-// cos(2 pi k / n) by its series, at compile time: the terms stay below 86, so that 1e-14 is exact to a float.
+// cos(2 pi k / n) by its series, at compile time. Terms stay below 86, so the error of 1e-14 is exact for a float.
 __device__ constexpr double cosine(int k, int n) {
     double x = 6.283185307179586476925 * k / n, term = 1, sum = 1;
     for (int i = 1; i < 30; ++i) {
@@ -45,7 +46,7 @@ template <int K, int N> struct Root { // exp(2 pi i K / N)
     static constexpr float im = float(cosine((4 * (K % N) + 3 * N) % (4 * N), 4 * N));
 };
 
-// v exp(SIGN 2 pi i K / N); the eighths of a turn are cheaper than a complex product.
+// v exp(SIGN 2 pi i K / N); multiples of an eighth of a turn are cheaper than a complex product.
 template <int K, int N, int SIGN> __device__ __forceinline__ float2 rotated(float2 v) {
     constexpr int TURN = SIGN > 0 ? K % N : (N - K % N) % N;
     if constexpr (TURN == 0) return v;
@@ -61,7 +62,7 @@ template <int K, int N, int SIGN> __device__ __forceinline__ float2 rotated(floa
 
 // ---- transforms of R values in registers, in natural order --------------------------------------------------------
 
-// R = 3, 5, 7: v_n and v_(R-n) enter as their sum and difference.
+// R = 3, 5, 7: computed from the sums and differences of v_n and v_(R-n).
 template <int R, int SIGN> __device__ __forceinline__ void odd_transform(float2 *v) {
     constexpr int HALF = R / 2;
     float2 sum[HALF], difference[HALF], total = v[0];
@@ -91,7 +92,7 @@ template <int R, int SIGN> __device__ __forceinline__ void transform(float2 *v) 
         v[1] = a - v[1];
     } else if constexpr (B == 1) {
         odd_transform<R, SIGN>(v);
-    } else { // Cooley and Tukey: A values a stride of B apart, a rotation, B values
+    } else { // Cooley-Tukey: transforms of A values at stride B, rotations, transforms of B values
         unroll<0, B>([&](auto b) {
             float2 part[A];
             unroll<0, A>([&](auto a) { part[a.value] = v[a.value * B + b.value]; });
@@ -109,7 +110,7 @@ template <int R, int SIGN> __device__ __forceinline__ void transform(float2 *v) 
     }
 }
 
-// ---- transforms of N values by N / R threads, each stage R a thread (Stockham: no bit reversal) --------------------
+// ---- transforms of N values by N / R threads, R values per thread and stage (Stockham: no bit reversal) ------------
 
 template <int... R> struct Radices;
 template <int FIRST, int... REST> struct Radices<FIRST, REST...> {
@@ -120,18 +121,18 @@ template <> struct Radices<> {
     static constexpr int most = 0;
 };
 
-// Where value n of a line lies in shared memory: one slot in PAD is left empty (fused_gpu.py says why).
+// The place of value n of a line in shared memory. After every PAD values a slot stays empty (see KernelPlan.pads).
 template <int STRIDE, int PAD> __device__ __forceinline__ constexpr int slot(int n) { return (n + n / PAD) * STRIDE; }
 
-// The slot of start + k STEP, for k < R and a start that is less than STEP above a multiple of R STEP. Where the two's
-// slots add up, the second is a constant in the load or store: addresses had taken as many instructions as arithmetic.
+// The slot of start + k STEP, for k < R and a start less than STEP above a multiple of R STEP. If the slots of both terms
+// add up, the second is a constant in the load or store. Otherwise addresses take as many instructions as arithmetic.
 template <int STRIDE, int PAD, int STEP, int R, class K> __device__ __forceinline__ int step(int start, K k) {
     constexpr bool ADDS = STEP % PAD == 0 || (PAD % STEP == 0 && ((R * STEP) % PAD == 0 || PAD % (R * STEP) == 0));
     if constexpr (ADDS) return slot<STRIDE, PAD>(start) + slot<STRIDE, PAD>(K::value * STEP);
     else return slot<STRIDE, PAD>(start + k.value * STEP);
 }
 
-// One buffer and two barriers an exchange, not two and one: more blocks fit a multiprocessor and hide the barriers.
+// One buffer and two barriers per exchange, instead of two and one: more blocks fit a multiprocessor and hide barriers.
 template <int N, int STRIDE, int PAD, int DONE, int R, int NEXT>
 __device__ __forceinline__ void exchange(float2 *v, float2 *line, int j) {
     __syncthreads();
@@ -143,10 +144,10 @@ __device__ __forceinline__ void exchange(float2 *v, float2 *line, int j) {
     if (j < N / NEXT) unroll<0, NEXT>([&](auto k) { v[k.value] = line[step<STRIDE, PAD, N / NEXT, NEXT>(j, k)]; });
 }
 
-// Thread j enters with values j + k N/R of the first radix R and leaves with values j + k N/R of the last: the next
-// transform of a pass, its radices reversed, goes on from the same registers. roots[DONE k + i] is
-// exp(-2 pi i k i / (DONE R)) for the stage that follows radices of product DONE: neighbouring threads read
-// neighbouring roots, and each is exact. (Powers of one root a thread would save loads, but doubled the error.)
+// Thread j starts with values j + k N/R of the first radix R and ends with values j + k N/R of the last. The next
+// transform of a pass, with reversed radices, continues with the same registers. roots[DONE k + i] is
+// exp(-2 pi i k i / (DONE R)) for the stage that follows radices of product DONE: neighbouring threads read neighbouring
+// roots, and each is exact. (Powers of one root per thread would save loads but double the error.)
 template <int N, int SIGN, int STRIDE, int PAD, int DONE, int R, int... REST>
 __device__ __forceinline__ void stages(Radices<R, REST...>, float2 *v, float2 *line, const float2 *roots, int j) {
     if (j < N / R) {
@@ -165,9 +166,9 @@ __device__ __forceinline__ void stages(Radices<R, REST...>, float2 *v, float2 *l
     }
 }
 
-// kept(k, n, where) for each value n = j + k N/R that thread j holds in register k, `where` counting only those stored;
-// zero(k) for those in the zeroed band, LOW <= n < HIGH. What a register's values have in common is settled here, at
-// compile time: a register of zeros loads nothing.
+// Calls kept(k, n, where) for each value n = j + k N/R that thread j holds in register k; `where` counts stored values
+// only. Calls zero(k) for values in the zero band, LOW <= n < HIGH. Conditions that hold for all values of a register are
+// evaluated at compile time: a register of zeros loads nothing.
 template <int N, int R, int LOW, int HIGH, class Kept, class Zero>
 __device__ __forceinline__ void values(int j, Kept kept, Zero zero) {
     if (j >= N / R) return;
@@ -191,14 +192,14 @@ using ForthY = Radices<RADICES_Y>;
 using BackY = Radices<RADICES_Y_BACK>;
 extern __shared__ float2 shared[];
 
-// grid (NY, probes / ROW_PROBES), block (THREADS_X, ROW_PROBES). A block has the same row of several probes, so that
-// its row of t comes once from the second-level cache, then from the first.
+// grid (NY, probes / ROW_PROBES), block (THREADS_X, ROW_PROBES). A block has the same row of several probes, so that its
+// row of t is read once from the second-level cache, then from the first.
 extern "C" __global__ void __launch_bounds__(THREADS_X *ROW_PROBES)
     rows(float2 *__restrict__ waves, const float2 *__restrict__ transmission, const float2 *__restrict__ roots,
          int probes) {
     constexpr int ENDS = ForthX::first, MIDDLE = BackX::first;
     const int j = threadIdx.x, y = blockIdx.x, probe = blockIdx.y * ROW_PROBES + threadIdx.y;
-    const bool present = probe < probes; // the last block may have fewer; all its threads must reach the barriers
+    const bool present = probe < probes; // the last block may have fewer probes; all its threads must reach the barriers
     float2 *row = waves + (size_t(present ? probe : 0) * NY + y) * PITCH;
     float2 *line = shared + threadIdx.y * (NX + (NX - 1) / ROW_PAD);
     const float2 *t = transmission + size_t(y) * NX;
@@ -215,8 +216,8 @@ extern "C" __global__ void __launch_bounds__(THREADS_X *ROW_PROBES)
             j, [&](auto k, int, int where) { row[where] = v[k.value]; }, [](auto) {});
 }
 
-// grid (PITCH / TILE, probes), block (TILE, THREADS_Y). Probes from last to first, against `rows`: each pass begins
-// with the waves that the one before left in the second-level cache.
+// grid (PITCH / TILE, probes), block (TILE, THREADS_Y). Probes go from last to first, opposite to `rows`: each pass
+// starts with the waves that the previous pass left in the second-level cache.
 struct Tile {
     int column, j, probe;
     float2 *line;
@@ -236,7 +237,7 @@ __device__ __forceinline__ void store(const float2 *v, float2 *wave, int j) {
         j, [&](auto k, int n, int) { wave[n * PITCH] = v[k.value]; }, [](auto) {});
 }
 
-// The forward transform and P; P carries the inverse transforms' 1 / (NY NX), and is zero on the padding columns.
+// The forward transform and P. P includes the inverse transforms' 1 / (NY NX) and is zero in the padding columns.
 __device__ __forceinline__ void propagate(float2 *v, const Tile &tile, const float2 *propagator, const float2 *roots) {
     stages<NY, -1, TILE, COLUMN_PAD, 1>(ForthY{}, v, tile.line, roots, tile.j);
     values<NY, BackY::first, LOW_Y, HIGH_Y>(
@@ -255,7 +256,7 @@ extern "C" __global__ void __launch_bounds__(TILE *THREADS_Y)
     store(v, waves + tile.wave(), tile.j);
 }
 
-// ramp_y (probes, NY), ramp_x (probes, PITCH): the probe's position as phases; lens (NY, PITCH).
+// ramp_y (probes, NY), ramp_x (probes, PITCH): the phases of the probe's position; lens (NY, PITCH).
 extern "C" __global__ void __launch_bounds__(TILE *THREADS_Y)
     enter(float2 *__restrict__ waves, const float2 *__restrict__ lens, const float2 *__restrict__ ramp_y,
           const float2 *__restrict__ ramp_x, const float2 *__restrict__ roots, int probes) {
@@ -270,7 +271,7 @@ extern "C" __global__ void __launch_bounds__(TILE *THREADS_Y)
     store(v, waves + tile.wave(), tile.j);
 }
 
-// patterns (probes, NY, NX), zero frequency in the centre; pixels outside the kept band are left as they are.
+// patterns (probes, NY, NX), zero frequency in the centre; pixels outside the kept band are not written.
 extern "C" __global__ void __launch_bounds__(TILE *THREADS_Y)
     leave(const float2 *__restrict__ waves, const float2 *__restrict__ propagator, const float2 *__restrict__ roots,
           float *__restrict__ patterns, int probes) {

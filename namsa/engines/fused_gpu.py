@@ -1,14 +1,15 @@
-"""Multislice on a GPU by hand-written kernels: the plain engine's arithmetic in two passes over memory a slice.
+"""Multislice on a GPU by custom kernels: the plain engine's arithmetic in two passes over memory per slice.
 
-The plain engine (`multislice.exit_waves` on CuPy arrays, with cuFFT) is the twin that this one must agree with to the
-rounding of float32. A slice there moves each wave about six times; here [row F⁻¹ · t · row F] and
-[column F · P · column F⁻¹] each read and write it once, without the columns that the band limit zeroes: see
-`bytes_per_slice`. The kernels are in fused_gpu.cu; this file plans, builds, feeds and empties them.
+The plain engine (`multislice.exit_waves` on CuPy arrays, with cuFFT) computes the same; the two must agree to the
+rounding of float32. There, a slice moves each wave about six times. Here, [row F⁻¹ · t · row F] and
+[column F · P · column F⁻¹] each read and write it once, without the columns that the band limit sets to zero: see
+`bytes_per_slice`. The kernels are in fused_gpu.cu. This module plans and builds them, provides their data and copies
+their results to the host.
 
 `launch(name, probes, *arrays)` enqueues a kernel: here on a device, in the tests on a CPU that runs the same source.
 
-No GPU has run the kernels yet, so `simulate` takes them only where asked to, by engine "fused". NVRTC compiles them for
-sm_70, sm_80 and sm_90, and the tests run them on a CPU. Times in the comments here are estimates.
+No GPU has run the kernels yet, so `simulate` uses them only with engine "fused". NVRTC compiles them for sm_70, sm_80
+and sm_90, and the tests run them on a CPU. Times in the comments are estimates.
 """
 
 from collections import deque
@@ -31,20 +32,29 @@ Launch = Callable[..., None]
 
 OPTIONS = ("-std=c++17", "--device-as-default-execution-space")  # the kernels' lambdas are the device's
 RADICES = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16)
-MAX_PIXELS = 1024  # along an axis: a block of longer columns would fill a multiprocessor, and load or compute by turns
-_BLOCK_THREADS = 256  # of a rows pass: several blocks a multiprocessor, so that one computes while others load
-_TILE = 8  # columns: 64 bytes side by side, two whole sectors of memory; if two such blocks fit a multiprocessor
+MAX_PIXELS = (
+    1024  # per axis: a block of longer columns would fill a multiprocessor, which could not load while it computes
+)
+_BLOCK_THREADS = 256  # of the rows pass: several blocks per multiprocessor, so that one computes while others load
+_TILE = 8  # columns per block: 64 contiguous bytes, two sectors of memory; if two blocks fit into a multiprocessor
 _COMPLEX = 8  # bytes
-# Waves of a batch: a launch lasts some 80 µs on an H100, beside which 5 µs to enqueue one vanish (so no graph is
-# captured); yet few enough that what the second-level cache keeps from pass to pass counts.
+# Size of a batch's waves. A launch takes about 80 µs on an H100, so that the 5 µs to enqueue it do not matter and no
+# graph is captured. Larger batches would gain less from the second-level cache between passes.
 _WAVES_BYTES = 2**27
-_IN_FLIGHT = 2  # batches: one is computed while the other is copied to the host and added there
-_COPY_THREADS = 4  # the host adds patterns slower than a device makes them unless several cores do it
+_IN_FLIGHT = 2  # batches: one is computed while the other is copied to the host and added
+_COPY_THREADS = 4  # one core adds patterns more slowly than a device computes them
 
 
 @dataclass(frozen=True)
-class Axis:
-    """One axis of `n` pixels: its radices, and the frequencies low <= k < high that are zero (none: low = high = n)."""
+class AxisPlan:
+    """The transforms along one axis.
+
+    Attributes:
+        n: Number of pixels.
+        radices: Radices of the stages.
+        low: First frequency that is zero; n if there is none.
+        high: First frequency after those that are zero; n if there is none.
+    """
 
     n: int
     radices: tuple[int, ...]
@@ -53,35 +63,42 @@ class Axis:
 
     @property
     def threads(self) -> int:
-        """A line's threads: at each stage a thread has one transform of that stage's radix, or none."""
+        """Threads per line. At each stage a thread computes one transform of that stage's radix, or none."""
         return self.n // min(self.radices)
 
     @property
     def kept(self) -> int:
-        """How many frequencies are stored."""
+        """Number of stored frequencies."""
         return self.n - (self.high - self.low)
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What the kernels are built for: the axes, `tile` columns a block, `row_probes` probes a block of rows."""
+class KernelPlan:
+    """What the kernels are compiled for.
 
-    y: Axis
-    x: Axis
+    Attributes:
+        y: The transforms along y.
+        x: The transforms along x.
+        tile: Columns per block of the columns pass.
+        row_probes: Probes per block of the rows pass.
+    """
+
+    y: AxisPlan
+    x: AxisPlan
     tile: int
     row_probes: int
 
     @property
     def pitch(self) -> int:
-        """Stored columns, with those that complete the last tile."""
+        """Stored columns, including those that complete the last tile."""
         return -(-self.x.kept // self.tile) * self.tile
 
     @property
     def pads(self) -> tuple[int, int]:
-        """Every how many values (rows, columns) a slot of shared memory stays empty.
+        """Values (rows, columns) after which one slot of shared memory stays empty.
 
-        The first exchange writes a radix apart; an even radix would meet in few of the memory's 16 double banks: for a
-        row of 512, three times the fewest cycles, and 1.25 times with the pad.
+        The first exchange writes at a stride of its radix. An even radix would use few of the memory's 16 double banks:
+        a row of 512 would take three times the minimum of cycles; with the padding it takes 1.25 times.
         """
         row, column = self.x.radices[0], self.y.radices[0]
         power_of_two = row & (row - 1) == 0
@@ -89,25 +106,25 @@ class Plan:
 
     @property
     def shared_bytes(self) -> tuple[int, int]:
-        """Shared memory of a block of (rows, columns)."""
+        """Shared memory (rows, columns) per block, bytes."""
         row, column = (axis.n + (axis.n - 1) // pad for axis, pad in zip((self.x, self.y), self.pads, strict=True))
         return self.row_probes * row * _COMPLEX, self.tile * column * _COMPLEX
 
     @property
     def bytes_per_slice(self) -> int:
-        """Device memory that a probe's wave moves a slice: two passes, each a read and a write.
+        """Device memory traffic of a probe per slice, bytes: two passes, each with a read and a write.
 
-        t and P are shared by all probes and stay in the second-level cache. 512² with a third of the columns zeroed:
-        5.6 MB, against 8.4 MB unpruned and 25.2 MB for plain transforms and products.
+        t and P are shared by all probes and stay in the second-level cache. For 512² with a third of the columns zero
+        it is 5.6 MB; with all columns it would be 8.4 MB, and 25.2 MB for plain transforms and products.
         """
         return 4 * self.y.n * self.pitch * _COMPLEX
 
 
 def radices(n: int) -> tuple[int, ...]:
-    """The stages that transform `n` values: as few as can be, then the smallest and the most equal radices.
+    """Returns the radices that transform `n` values: as few as possible, then the smallest and the most equal ones.
 
-    Empty where n has a prime factor above 7 or exceeds MAX_PIXELS. The smallest stages come first and last: there a
-    line meets memory, and all its threads should take part.
+    The result is empty if n has a prime factor above 7 or exceeds `MAX_PIXELS`. The smallest radices come first and
+    last: these stages access memory, where all threads of a line should take part.
     """
 
     def factorisations(rest: int, most: int) -> Iterator[tuple[int, ...]]:
@@ -125,14 +142,20 @@ def radices(n: int) -> tuple[int, ...]:
 
 
 def supports(shape: tuple[int, int], dtype: Any) -> bool:
-    """Whether the kernels can do this grid; the plain engine does all."""
+    """Returns whether the kernels support a grid (ny, nx) and a type; the plain engine supports all."""
     return np.dtype(dtype) == np.complex64 and all(radices(n) for n in shape)
 
 
-def make_plan(lens: Array, fresnel: Array, shared_limit: int) -> Plan | None:
-    """Plans for the frequencies where the lens or the propagator, (ny, nx) each, are not zero.
+def make_plan(lens: Array, fresnel: Array, shared_limit: int) -> KernelPlan | None:
+    """Plans kernels for the frequencies where the lens or the propagator is not zero.
 
-    `shared_limit` is the device's largest shared memory of a block, bytes. None where the kernels cannot do it.
+    Args:
+        lens: The probe at the origin, (ny, nx) complex64, zero frequency first.
+        fresnel: The propagator over one slice, (ny, nx) complex64, zero frequency first.
+        shared_limit: The device's largest shared memory per block, bytes.
+
+    Returns:
+        The plan. `None` if the kernels do not support the grid on this device.
     """
     if not supports(fresnel.shape, fresnel.dtype):
         return None
@@ -140,22 +163,23 @@ def make_plan(lens: Array, fresnel: Array, shared_limit: int) -> Plan | None:
     y, x = (_axis(to_host(used.any(axis=other))) for other in (1, 0))
     row_probes = min(16, max(1, _BLOCK_THREADS // x.threads))
     for tile, threads, blocks in ((_TILE, 512, 2), (_TILE // 2, 1024, 1)):  # half a tile still fills a sector
-        plan = Plan(y, x, tile, row_probes)
+        plan = KernelPlan(y, x, tile, row_probes)
         if tile * y.threads <= threads and blocks * max(plan.shared_bytes) <= shared_limit:
             return plan
     return None
 
 
-def _axis(used: npt.NDArray[np.bool_]) -> Axis:
+def _axis(used: npt.NDArray[np.bool_]) -> AxisPlan:
+    """Returns the plan of an axis for the frequencies (n,) that are used."""
     n = len(used)
     frequencies = np.abs(np.fft.fftfreq(n, 1 / n)).round().astype(int)
     reach = int(frequencies[used].max(initial=0))
     low, high = (reach + 1, n - reach) if 2 * reach + 1 < n else (n, n)
-    return Axis(n, radices(n), low, high)
+    return AxisPlan(n, radices(n), low, high)
 
 
-def source(plan: Plan) -> str:
-    """The CUDA text for a plan: its numbers as macros above fused_gpu.cu."""
+def source(plan: KernelPlan) -> str:
+    """Returns the CUDA source for a plan: its numbers as macros above fused_gpu.cu."""
     macros: dict[str, Any] = {"PITCH": plan.pitch, "TILE": plan.tile, "ROW_PROBES": plan.row_probes}
     macros["ROW_PAD"], macros["COLUMN_PAD"] = plan.pads
     for name, axis in (("Y", plan.y), ("X", plan.x)):
@@ -166,18 +190,25 @@ def source(plan: Plan) -> str:
     return text + Path(__file__).with_suffix(".cu").read_text(encoding="utf-8")
 
 
-def geometry(plan: Plan, kernel: str, probes: int) -> tuple[tuple[int, int], tuple[int, int], int]:
-    """(grid, block, shared bytes) of a kernel over `probes` waves."""
+def geometry(plan: KernelPlan, kernel: str, probes: int) -> tuple[tuple[int, int], tuple[int, int], int]:
+    """Returns (grid, block, shared bytes) of the launch of a kernel over `probes` waves."""
     rows, columns = plan.shared_bytes
     if kernel == "rows":
         return (plan.y.n, -(-probes // plan.row_probes)), (plan.x.threads, plan.row_probes), rows
     return (plan.pitch // plan.tile, probes), (plan.tile, plan.y.threads), columns
 
 
-def batch_size(plan: Plan, probes: int, free_bytes: int, wanted: int | None = None) -> int:
-    """Probes a batch, all batches about equal; they take at most half of `free_bytes`.
+def batch_size(plan: KernelPlan, probes: int, free_bytes: int, requested: int | None = None) -> int:
+    """Returns the probes per batch. All batches are about equal and take at most half of the free memory.
 
-    Raises WorkError where not even one probe fits.
+    Args:
+        plan: The kernels' plan.
+        probes: Number of probes.
+        free_bytes: Free memory of the device, bytes.
+        requested: Largest batch; by default waves of `_WAVES_BYTES`.
+
+    Raises:
+        WorkError: If one probe does not fit into the memory.
     """
     waves = plan.y.n * plan.pitch * _COMPLEX
     each = waves + (plan.y.n + plan.pitch) * _COMPLEX + 2 * _IN_FLIGHT * plan.y.n * plan.x.n * 4
@@ -187,13 +218,20 @@ def batch_size(plan: Plan, probes: int, free_bytes: int, wanted: int | None = No
             f"a probe of {plan.y.n}×{plan.x.n} needs {each / 1e6:.1f} MB twice over on the GPU, which has "
             f"{free_bytes / 1e6:.1f} MB free: close what else uses it, or use backend 'cpu'"
         )
-    most = min(probes, fit, wanted or max(1, _WAVES_BYTES // waves), 65535)  # CUDA's limit on a grid's second axis
+    most = min(probes, fit, requested or max(1, _WAVES_BYTES // waves), 65535)  # CUDA's limit on a grid's second axis
     return -(-probes // -(-probes // most))
 
 
 @dataclass(frozen=True)
 class Operands:
-    """What all probes share, in the kernels' layout on the device: lens and propagator (ny, pitch), `roots` of y, x."""
+    """What all probes share, in the kernels' layout on the device.
+
+    Attributes:
+        lens: The probe at the origin, (ny, pitch).
+        propagator: The propagator, (ny, pitch), with the normalisation of the inverse transforms.
+        roots_y: Roots of unity along y, (2, ny); see `roots`.
+        roots_x: Roots of unity along x, (2, nx); see `roots`.
+    """
 
     lens: Array
     propagator: Array
@@ -201,15 +239,15 @@ class Operands:
     roots_x: Array
 
 
-def operands(plan: Plan, lens: Array, fresnel: Array, xp: Any) -> Operands:
-    """The inverse transforms' 1/(ny nx) goes into the propagator, which each slice applies once."""
+def operands(plan: KernelPlan, lens: Array, fresnel: Array, xp: Any) -> Operands:
+    """Returns lens and propagator in the kernels' layout; the propagator includes the inverse transforms' 1/(ny nx)."""
     scaled = fresnel * fresnel.dtype.type(1 / (plan.y.n * plan.x.n))
     tables = (xp.asarray(roots(axis)) for axis in (plan.y, plan.x))
     return Operands(_stored(plan, lens, xp), _stored(plan, scaled, xp), *tables)
 
 
-def roots(axis: Axis) -> npt.NDArray[np.complex64]:
-    """The roots of unity as `stages` in fused_gpu.cu reads them, (2, n): for the radices, and for them reversed."""
+def roots(axis: AxisPlan) -> npt.NDArray[np.complex64]:
+    """Returns the roots of unity for `stages` in fused_gpu.cu, (2, n): for the radices and the reversed radices."""
     tables = np.ones((2, axis.n), np.complex64)
     for table, stages in zip(tables, (axis.radices, axis.radices[::-1]), strict=True):
         done = stages[0]
@@ -220,16 +258,19 @@ def roots(axis: Axis) -> npt.NDArray[np.complex64]:
     return tables
 
 
-def _stored(plan: Plan, columns: Array, xp: Any) -> Array:
-    """Full rows (…, nx) as the kernels hold them, (…, pitch): kept columns, then zeros."""
+def _stored(plan: KernelPlan, columns: Array, xp: Any) -> Array:
+    """Returns full rows (…, nx) in the kernels' layout (…, pitch): kept columns, then zeros."""
     stored = xp.zeros((*columns.shape[:-1], plan.pitch), np.complex64)
     stored[..., : plan.x.low] = columns[..., : plan.x.low]
     stored[..., plan.x.low : plan.x.kept] = columns[..., plan.x.high :]
     return stored
 
 
-def ramps(plan: Plan, grid: Grid, positions: Array, xp: Any) -> tuple[Array, Array]:
-    """exp(−2πi k·r) of `positions` (n, 2) in Å along y, (n, ny), and x, (n, pitch); formed in double precision."""
+def ramps(plan: KernelPlan, grid: Grid, positions: Array, xp: Any) -> tuple[Array, Array]:
+    """Returns exp(−2πi k·r) of `positions` (n, 2) in Å along y, (n, ny), and x, (n, pitch).
+
+    The phases are computed in double precision, then cast.
+    """
     ky, kx = (xp.asarray(k.ravel()) for k in grid.frequencies())
     along_y, along_x = (xp.exp(-2j * np.pi * positions[:, i, None] * k) for i, k in enumerate((ky, kx)))
     return along_y.astype(np.complex64), _stored(plan, along_x.astype(np.complex64), xp)
@@ -238,10 +279,16 @@ def ramps(plan: Plan, grid: Grid, positions: Array, xp: Any) -> tuple[Array, Arr
 def propagate(
     launch: Launch, shared: Operands, slices: Slices, ramp: tuple[Array, Array], waves: Array, patterns: Array
 ) -> None:
-    """Enqueues a batch from probe to pattern: two launches a slice, and one.
+    """Enqueues the kernels of a batch, from probes to patterns: two launches per slice, and one more.
 
-    waves (n, ny, pitch) complex64 is scratch; patterns (n, ny, nx) float32 has the zero frequency in the centre. Its
-    pixels outside the kept frequencies are not written: give zeros.
+    Args:
+        launch: Enqueues a kernel.
+        shared: Lens, propagator and roots of unity.
+        slices: The specimen's transmission functions, contiguous complex64.
+        ramp: The `ramps` of the positions.
+        waves: Scratch memory (n, ny, pitch) complex64.
+        patterns: Result (n, ny, nx) float32, zero frequency in the centre. Pixels outside the kept frequencies are not
+            written; they must be zero before.
     """
     probes = len(ramp[0])
     launch("enter", probes, waves, shared.lens, *ramp, shared.roots_y)
@@ -252,16 +299,19 @@ def propagate(
     launch("leave", probes, waves, shared.propagator, shared.roots_y, patterns)
 
 
-def device_plan(lens: Array, fresnel: Array) -> Plan | None:
-    """`make_plan` for the current CUDA device."""
+def device_plan(lens: Array, fresnel: Array) -> KernelPlan | None:
+    """Returns `make_plan` for the current CUDA device."""
     from cupy.cuda import runtime
 
     limit = runtime.deviceGetAttribute(runtime.cudaDevAttrMaxSharedMemoryPerBlockOptin, runtime.getDevice())
     return make_plan(lens, fresnel, limit)
 
 
-def device_launch(plan: Plan) -> Launch:
-    """The kernels on the current CUDA device and stream; CuPy compiles them by NVRTC and keeps them on disk."""
+def device_launch(plan: KernelPlan) -> Launch:
+    """Returns the kernels on the current CUDA device and stream.
+
+    CuPy compiles them by NVRTC and caches them on disk.
+    """
     import cupy
 
     module = cupy.RawModule(code=source(plan), options=OPTIONS)

@@ -1,13 +1,13 @@
-/* The passes of fused.c, for one type of number and one width of vectors: included once for each of
+/* The passes of fused.c for one type of number and one width of vectors. It is included once for each combination of
  *
  *   REAL    float or double
  *   LANES   how many of them a vector holds
- *   TARGET  the attribute that lets the compiler use the instruction set
- *   LOW, HIGH  the shuffles' indices
+ *   TARGET  the attribute that allows the compiler to use the instruction set
+ *   LOW, HIGH  the indices of the shuffles
  *
- * The forward transform (decimation in frequency, in place) leaves its output digit-reversed; what it is multiplied by
- * is stored in that order, and the inverse transform (decimation in time) takes it so: nothing is ever put in order.
- * The inverse is the forward transform with real and imaginary parts exchanged, and neither is normalised.
+ * The forward transform (decimation in frequency, in place) leaves its output digit-reversed. The factors that it is
+ * multiplied by are stored in that order, and the inverse transform (decimation in time) expects it: nothing is ever
+ * reordered. The inverse is the forward transform with real and imaginary parts exchanged. Neither is normalised.
  */
 
 #define vector NAME(vector, REAL, LANES)
@@ -17,20 +17,20 @@
 #define dft8 NAME(dft8, REAL, LANES)
 #define dft_odd NAME(dft_odd, REAL, LANES)
 #define dft NAME(dft, REAL, LANES)
-#define split NAME(split, REAL, LANES)
-#define join NAME(join, REAL, LANES)
-#define turn NAME(turn, REAL, LANES)
+#define forward_level NAME(forward_level, REAL, LANES)
+#define inverse_level NAME(inverse_level, REAL, LANES)
+#define multiply_block NAME(multiply_block, REAL, LANES)
 #define level NAME(level, REAL, LANES)
-#define turns NAME(turns, REAL, LANES)
+#define multiply_blocks NAME(multiply_blocks, REAL, LANES)
 #define convolve NAME(convolve, REAL, LANES)
 #define transpose NAME(transpose, REAL, LANES)
-#define fetch NAME(fetch, REAL, LANES)
-#define put NAME(put, REAL, LANES)
+#define load_tile NAME(load_tile, REAL, LANES)
+#define store_tile NAME(store_tile, REAL, LANES)
 #define row_group NAME(row_group, REAL, LANES)
 #define row_pass NAME(row_pass, REAL, LANES)
 #define column_pass NAME(column_pass, REAL, LANES)
-#define illuminate NAME(illuminate, REAL, LANES)
-#define record NAME(record, REAL, LANES)
+#define multiply_ramps NAME(multiply_ramps, REAL, LANES)
+#define store_pattern NAME(store_pattern, REAL, LANES)
 #define patterns NAME(patterns, REAL, LANES)
 #define INLINE TARGET static inline __attribute__((always_inline))
 #define UNROLL _Pragma("GCC unroll 16")
@@ -40,7 +40,7 @@ typedef __typeof__(__builtin_choose_expr(sizeof(REAL) == 4, 0, 0LL)) indices
     __attribute__((vector_size(LANES * sizeof(REAL)))); /* for SHUFFLE */
 typedef struct {
     vector re, im;
-} wave; /* LANES columns (or rows) of a wave, side by side */
+} wave; /* LANES neighbouring columns (or rows) of a wave */
 
 /* Fourier transforms of r values in registers, in place: radices 4, 8 (as two of 4), and 3, 5, 7 by their symmetry. */
 
@@ -118,17 +118,17 @@ INLINE void dft(int r, vector *re, vector *im)
         dft_odd(r, re, im);
 }
 
-/* Whether value k of r is one of the `dark` ones in the middle, the highest frequencies, which are zero. */
-#define IS_DARK(k, r, dark) (2 * (k) >= (r) - (dark) && 2 * (k) < (r) + (dark))
+/* Whether value k of r is one of the `zeros` central values, which are the highest frequencies and zero. */
+#define IS_ZERO(k, r, zeros) (2 * (k) >= (r) - (zeros) && 2 * (k) < (r) + (zeros))
 
-/* One level of the forward transform: r * m values become r blocks of m, here the first `count` of each. Of every r
- * values that are taken together, the `dark` ones are not read. w: exp(−2πi jk/(r m)), j < m, 0 < k < r. */
-INLINE void split(int r, int m, int count, int dark, wave *x, const REAL *w)
+/* One level of the forward transform: splits r * m values into r blocks of m, here the first `count` of each. Of every r
+ * values that are read together, the `zeros` central ones are skipped. w: exp(-2 pi i jk/(r m)), j < m, 0 < k < r. */
+INLINE void forward_level(int r, int m, int count, int zeros, wave *x, const REAL *w)
 {
     for (int j = 0; j < count; j++, x++, w += 2 * (r - 1)) {
         vector re[MAX_RADIX], im[MAX_RADIX];
         UNROLL for (int k = 0; k < r; k++) {
-            const wave v = IS_DARK(k, r, dark) ? (wave){{0}, {0}} : x[k * m];
+            const wave v = IS_ZERO(k, r, zeros) ? (wave){{0}, {0}} : x[k * m];
             re[k] = v.re, im[k] = v.im;
         }
         dft(r, re, im);
@@ -140,8 +140,8 @@ INLINE void split(int r, int m, int count, int dark, wave *x, const REAL *w)
     }
 }
 
-/* Its inverse; the `dark` values are not written. */
-INLINE void join(int r, int m, int count, int dark, wave *x, const REAL *w)
+/* One level of the inverse transform; the `zeros` central values are not written. */
+INLINE void inverse_level(int r, int m, int count, int zeros, wave *x, const REAL *w)
 {
     for (int j = 0; j < count; j++, x++, w += 2 * (r - 1)) {
         vector re[MAX_RADIX], im[MAX_RADIX];
@@ -153,20 +153,20 @@ INLINE void join(int r, int m, int count, int dark, wave *x, const REAL *w)
         }
         dft(r, im, re);
         UNROLL for (int k = 0; k < r; k++)
-            if (!IS_DARK(k, r, dark))
+            if (!IS_ZERO(k, r, zeros))
                 x[k * m] = (wave){re[k], im[k]};
     }
 }
 
-/* The last level there and back, with the factor between, never leaving the registers; the `dark` factors are zero.
- * Factors are read once a slice, in short runs that the processor foresees too late: they are sent for two blocks
- * ahead. */
-INLINE void turn(int r, int blocks, int dark, int mode, wave *x, const wave *factor)
+/* The last forward level, the factor, and the first inverse level, all in registers; the `zeros` central factors are
+ * zero. Factors are read once per slice, in runs too short for the processor's own prefetching: they are prefetched two
+ * blocks ahead. */
+INLINE void multiply_block(int r, int blocks, int zeros, int mode, wave *x, const wave *factor)
 {
     for (int i = 0; i < blocks; i++, x += r, factor += r) {
         vector re[MAX_RADIX], im[MAX_RADIX];
         UNROLL for (int k = 0; k < r; k++)
-            if (!IS_DARK(k, r, dark)) {
+            if (!IS_ZERO(k, r, zeros)) {
                 __builtin_prefetch(&factor[2 * r + k].re);
                 __builtin_prefetch(&factor[2 * r + k].im);
             }
@@ -175,7 +175,7 @@ INLINE void turn(int r, int blocks, int dark, int mode, wave *x, const wave *fac
         if (mode & FORWARD)
             dft(r, re, im);
         UNROLL for (int k = 0; k < r; k++) {
-            if (IS_DARK(k, r, dark)) {
+            if (IS_ZERO(k, r, zeros)) {
                 re[k] = im[k] = (vector){0};
                 continue;
             }
@@ -189,60 +189,60 @@ INLINE void turn(int r, int blocks, int dark, int mode, wave *x, const wave *fac
     }
 }
 
-/* Calls CASE(r, dark) for a radix and a number of dark values that the compiler knows: none, the least or two more. */
-#define LEAST(r) (2 - (r) % 2)
+/* Calls CASE(r, zeros) with constants: a radix, and no zeros, the least number of them or two more. */
+#define LEAST_ZEROS(r) (2 - (r) % 2)
 #define CASES(r)                          \
     case r:                               \
-        if (dark >= LEAST(r) + 2)         \
-            CASE(r, LEAST(r) + 2);        \
-        else if (dark >= LEAST(r))        \
-            CASE(r, LEAST(r));            \
+        if (zeros >= LEAST_ZEROS(r) + 2)         \
+            CASE(r, LEAST_ZEROS(r) + 2);        \
+        else if (zeros >= LEAST_ZEROS(r))        \
+            CASE(r, LEAST_ZEROS(r));            \
         else                              \
             CASE(r, 0);                   \
         break;
 #define ALL_CASES CASES(2) CASES(3) CASES(4) CASES(5) CASES(7) CASES(8)
 
-/* `count` places of a level's blocks, forward or inverse. */
-TARGET static void level(int radix, int m, int count, int dark, int mode, wave *x, const REAL *w)
+/* `count` places of the blocks of a level, forward or inverse. */
+TARGET static void level(int radix, int m, int count, int zeros, int mode, wave *x, const REAL *w)
 {
-#define CASE(r, d) mode == FORWARD ? split(r, m, count, d, x, w) : join(r, m, count, d, x, w)
+#define CASE(r, d) mode == FORWARD ? forward_level(r, m, count, d, x, w) : inverse_level(r, m, count, d, x, w)
     switch (radix) {
         ALL_CASES
     }
 #undef CASE
 }
 
-/* `turn`, for `blocks` blocks in a row. */
-TARGET static void turns(int radix, int blocks, int dark, int mode, wave *x, const wave *factor)
+/* `multiply_block` for `blocks` consecutive blocks. */
+TARGET static void multiply_blocks(int radix, int blocks, int zeros, int mode, wave *x, const wave *factor)
 {
-#define CASE(r, d) turn(r, blocks, d, mode, x, factor)
+#define CASE(r, d) multiply_block(r, blocks, d, mode, x, factor)
     switch (radix) {
         ALL_CASES
     }
 #undef CASE
 }
 
-/* x <- F^-1[factor · F[x]] for `blocks` blocks in a row, from level i down; `mode` may leave out either transform. Of
- * the factor, the `dark` highest multiples of the last level's frequency are zero. Depth first, so that blocks soon fit
- * the first-level cache. */
-TARGET static void convolve(const Transform *f, int i, int blocks, int dark, int mode, wave *x, const wave *factor)
+/* x <- F^-1[factor · F[x]] for `blocks` consecutive blocks, from level i on; `mode` may omit either transform. `zeros`
+ * central factors of the last level are zero. The recursion is depth first, so that blocks soon fit into the first-level
+ * cache. */
+TARGET static void convolve(const Transform *f, int i, int blocks, int zeros, int mode, wave *x, const wave *factor)
 {
     const int r = f->radix[i], m = f->block[i];
     const REAL *w = (const REAL *)f->twiddles + f->offset[i];
     if (m == 1) {
-        turns(r, blocks, dark, mode, x, factor);
+        multiply_blocks(r, blocks, zeros, mode, x, factor);
         return;
     }
     for (int b = 0; b < blocks; b++, x += r * m, factor += r * m) {
         if (mode & FORWARD)
             level(r, m, m, 0, FORWARD, x, w);
-        convolve(f, i + 1, r, dark, mode, x, factor);
+        convolve(f, i + 1, r, zeros, mode, x, factor);
         if (mode & INVERSE)
             level(r, m, m, 0, INVERSE, x, w);
     }
 }
 
-/* A square of LANES x LANES numbers, every other vector of `from` and `to`, in log2(LANES) perfect shuffles. */
+/* Transposes a square of LANES x LANES numbers, every other vector of `from` and `to`, in log2(LANES) shuffles. */
 INLINE void transpose(const vector *from, vector *to)
 {
     vector a[LANES], b[LANES];
@@ -260,12 +260,12 @@ INLINE void transpose(const vector *from, vector *to)
         to[2 * i] = a[i];
 }
 
-/* Columns x to x + LANES of the rows y to y + LANES, on their way into `row` and out of it. Columns beyond the band limit
- * are not stored: they are zero on the way in and not kept on the way out. The inverse transform comes first, so rows
- * have real and imaginary parts exchanged. */
-INLINE void fetch(const Plan *plan, const wave *columns, int y, wave *row, int x)
+/* Load columns x to x + LANES of rows y to y + LANES into `row`, and store them back. Columns beyond the band limit are
+ * not stored: they are loaded as zero. The inverse transform comes first, so rows have real and imaginary parts
+ * exchanged. */
+INLINE void load_tile(const Plan *plan, const wave *columns, int y, wave *row, int x)
 {
-    const int g = plan->place[x / LANES];
+    const int g = plan->group_of[x / LANES];
     const wave *tile = columns + (long)g * plan->padded_y + y;
     if (g < 0) {
         UNROLL for (int i = 0; i < LANES; i++)
@@ -276,9 +276,9 @@ INLINE void fetch(const Plan *plan, const wave *columns, int y, wave *row, int x
     transpose(&tile->re, &row[x].im);
 }
 
-INLINE void put(const Plan *plan, wave *columns, int y, const wave *row, int x)
+INLINE void store_tile(const Plan *plan, wave *columns, int y, const wave *row, int x)
 {
-    const int g = plan->place[x / LANES];
+    const int g = plan->group_of[x / LANES];
     wave *tile = columns + (long)g * plan->padded_y + y;
     if (g < 0)
         return;
@@ -286,33 +286,33 @@ INLINE void put(const Plan *plan, wave *columns, int y, const wave *row, int x)
     transpose(&row[x].re, &tile->im);
 }
 
-/* [inverse FFT · t · FFT] of LANES rows from y on. Where tiles fit the first level's blocks, those that it takes
- * together are fetched just before and put back just after, while the first-level cache has them. */
+/* [inverse FFT · t · FFT] of LANES rows from y on. If the blocks of the first level are whole tiles, the tiles that it
+ * reads together are loaded just before and stored just after, while they are in the first-level cache. */
 TARGET static void row_group(const Plan *plan, wave *columns, int y, wave *row, const wave *transmission)
 {
     const Transform *f = &plan->x;
-    const int r = f->radix[0], m = f->block[0], dark = plan->dark_x;
+    const int r = f->radix[0], m = f->block[0], zeros = plan->zeros_x;
     const REAL *w = (const REAL *)f->twiddles + f->offset[0];
     if (m % LANES) {
         for (int x = 0; x < plan->padded_x; x += LANES)
-            fetch(plan, columns, y, row, x);
+            load_tile(plan, columns, y, row, x);
         convolve(f, 0, 1, 0, FORWARD | INVERSE, row, transmission);
         for (int x = 0; x < plan->padded_x; x += LANES)
-            put(plan, columns, y, row, x);
+            store_tile(plan, columns, y, row, x);
         return;
     }
     for (int j = 0; j < m; j += LANES) {
         for (int k = 0; k < r; k++)
-            if (!IS_DARK(k, r, dark))
-                fetch(plan, columns, y, row, j + k * m);
-        level(r, m, LANES, dark, FORWARD, row + j, w + 2 * j * (r - 1));
+            if (!IS_ZERO(k, r, zeros))
+                load_tile(plan, columns, y, row, j + k * m);
+        level(r, m, LANES, zeros, FORWARD, row + j, w + 2 * j * (r - 1));
     }
     convolve(f, 1, r, 0, FORWARD | INVERSE, row, transmission);
     for (int j = 0; j < m; j += LANES) {
-        level(r, m, LANES, dark, INVERSE, row + j, w + 2 * j * (r - 1));
+        level(r, m, LANES, zeros, INVERSE, row + j, w + 2 * j * (r - 1));
         for (int k = 0; k < r; k++)
-            if (!IS_DARK(k, r, dark))
-                put(plan, columns, y, row, j + k * m);
+            if (!IS_ZERO(k, r, zeros))
+                store_tile(plan, columns, y, row, j + k * m);
     }
 }
 
@@ -323,16 +323,16 @@ TARGET static void row_pass(const Plan *plan, wave *columns, wave *row, const wa
         row_group(plan, columns, y, row, transmission);
 }
 
-/* [FFT · factor · inverse FFT] of all columns, or what `mode` leaves of it. dark: of each group, or none. */
-TARGET static void column_pass(const Plan *plan, wave *columns, const wave *factor, const int *dark, int mode)
+/* [FFT · factor · inverse FFT] of all columns; `mode` may omit either transform. zeros: for each group, or NULL. */
+TARGET static void column_pass(const Plan *plan, wave *columns, const wave *factor, const int *zeros, int mode)
 {
     for (int g = 0; g < plan->groups; g++)
-        convolve(&plan->y, 0, 1, dark ? dark[g] : 0, mode, columns + (long)g * plan->padded_y,
+        convolve(&plan->y, 0, 1, zeros ? zeros[g] : 0, mode, columns + (long)g * plan->padded_y,
                  factor + (long)g * plan->y.n);
 }
 
-/* The phase ramps of a probe's position; times the lens they are the probe. ramp_x: a wave every `stride`. */
-TARGET static void illuminate(const Plan *plan, wave *columns, const REAL *ramp_y, const wave *ramp_x, int stride)
+/* Multiplies the phase ramps of a position; times the lens they are the probe. ramp_x: one wave every `stride`. */
+TARGET static void multiply_ramps(const Plan *plan, wave *columns, const REAL *ramp_y, const wave *ramp_x, int stride)
 {
     for (int g = 0; g < plan->groups; g++, ramp_x += stride)
         for (int y = 0; y < plan->y.n; y++) {
@@ -342,8 +342,8 @@ TARGET static void illuminate(const Plan *plan, wave *columns, const REAL *ramp_
         }
 }
 
-/* |ψ|², zero frequency in the centre. */
-TARGET static void record(const Plan *plan, const wave *columns, REAL *pattern)
+/* Writes |psi|^2, zero frequency in the centre. */
+TARGET static void store_pattern(const Plan *plan, const wave *columns, REAL *pattern)
 {
     const int ny = plan->y.n, nx = plan->x.n;
     memset(pattern, 0, sizeof(REAL) * ny * nx);
@@ -366,14 +366,14 @@ TARGET static void patterns(const Plan *plan, int probes, const void *ramps_y, c
     const int ny = plan->y.n, nx = plan->x.n;
     wave *columns = workspace, *row = columns + (long)plan->groups * plan->padded_y;
     for (int n = 0; n < probes; n++) {
-        illuminate(plan, columns, (const REAL *)ramps_y + 2L * n * ny, (const wave *)ramps_x + n, probes);
+        multiply_ramps(plan, columns, (const REAL *)ramps_y + 2L * n * ny, (const wave *)ramps_x + n, probes);
         column_pass(plan, columns, plan->lens, NULL, INVERSE);
         for (int slice = 0; slice < plan->slices; slice++) {
-            const int last = slice == plan->slices - 1; /* what is measured is in reciprocal space */
+            const int last = slice == plan->slices - 1; /* patterns are measured in reciprocal space: no transform back */
             row_pass(plan, columns, row, plan->transmissions[plan->order[slice]]);
-            column_pass(plan, columns, plan->fresnel, plan->dark_y, last ? FORWARD : FORWARD | INVERSE);
+            column_pass(plan, columns, plan->fresnel, plan->zeros_y, last ? FORWARD : FORWARD | INVERSE);
         }
-        record(plan, columns, (REAL *)out + (long)n * ny * nx);
+        store_pattern(plan, columns, (REAL *)out + (long)n * ny * nx);
     }
 }
 
@@ -388,23 +388,23 @@ TARGET static void patterns(const Plan *plan, int probes, const void *ramps_y, c
 #undef dft8
 #undef dft_odd
 #undef dft
-#undef split
-#undef join
-#undef turn
+#undef forward_level
+#undef inverse_level
+#undef multiply_block
 #undef level
-#undef turns
+#undef multiply_blocks
 #undef convolve
 #undef transpose
-#undef fetch
-#undef put
+#undef load_tile
+#undef store_tile
 #undef row_group
 #undef row_pass
 #undef column_pass
-#undef illuminate
-#undef record
+#undef multiply_ramps
+#undef store_pattern
 #undef patterns
-#undef IS_DARK
-#undef LEAST
+#undef IS_ZERO
+#undef LEAST_ZEROS
 #undef CASES
 #undef ALL_CASES
 #undef INLINE

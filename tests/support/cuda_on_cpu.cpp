@@ -1,7 +1,8 @@
-// Runs the kernels of namsa/engines/fused_gpu.cu, the very text that a GPU gets, on a CPU: compiled by the tests as
+// Runs the kernels of namsa/engines/fused_gpu.cu on a CPU, from the same text that a GPU gets. The tests compile it as
 //     g++ -DSOURCE='"kernels.cu"' cuda_on_cpu.cpp
-// A block's threads are coroutines that run one after the other from barrier to barrier, in an order of the caller's
-// choice: results that differ with it lack a barrier. Shared memory starts as NaN: what is read unwritten shows.
+// The threads of a block are coroutines. They run one after another from barrier to barrier, in an order that the caller
+// chooses: if results depend on the order, a barrier is missing. Shared memory starts as NaN, so that a read before any
+// write shows.
 
 #include <cmath>
 #include <cstddef>
@@ -47,7 +48,7 @@ void start() {
 
 enum Fault { NONE, PARTED, OVERRUN };
 
-// PARTED: some of a block's threads end while others wait at a barrier. OVERRUN: the slot past `used` was written.
+// PARTED: some threads of a block end while others wait at a barrier. OVERRUN: the slot after `used` was written.
 Fault run_block(dim3 block, int used, bool backwards) {
     const int threads = block.x * block.y;
     for (int i = 0; i <= used; ++i) shared[i] = {NAN, NAN};

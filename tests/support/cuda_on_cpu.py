@@ -1,4 +1,4 @@
-"""The kernels of engines/fused_gpu.cu on a CPU: g++ compiles the text that a GPU would get, cuda_on_cpu.cpp runs it."""
+"""The kernels of engines/fused_gpu.cu on a CPU: g++ compiles a GPU's source, cuda_on_cpu.cpp runs it."""
 
 import ctypes
 import shutil
@@ -15,7 +15,7 @@ COMPILER = shutil.which("g++")
 
 
 def build(plan, folder):
-    """A `Launch` for `plan`; `launch.backwards` runs a block's threads from last to first between barriers."""
+    """Returns a `Launch` for `plan`; `launch.backwards` runs a block's threads from last to first between barriers."""
     source, library = folder / "kernels.cu", folder / "kernels.so"
     source.write_text(fused_gpu.source(plan), encoding="utf-8")
     options = ("-std=c++17", "-O1", "-Wall", "-Werror", "-shared", "-fPIC", f'-DSOURCE="{source}"')
@@ -62,7 +62,7 @@ class _Stream:
 
 
 def fake_cupy(free_bytes):
-    """As much of CuPy as `fused_gpu.diffract` uses, with NumPy's arrays: (cupy, cupyx)."""
+    """Returns (cupy, cupyx) stand-ins with NumPy's arrays, as far as `fused_gpu` uses them."""
     pool = types.SimpleNamespace(free_bytes=lambda: 0)
     runtime = types.SimpleNamespace(memGetInfo=lambda: (free_bytes, 2 * free_bytes))
     cuda = types.SimpleNamespace(runtime=runtime, Stream=_Stream, get_current_stream=_Stream)

@@ -119,7 +119,7 @@ def test_other_primes_are_left_to_the_plain_engine(shape):
 
 @pytest.mark.parametrize(("lit", "dark"), [("11100111", 2), ("11100011", 2), ("11000011", 4), ("11111111", 0)])
 def test_what_the_band_limit_leaves_out_of_a_level(lit, dark):
-    assert fused._dark(np.array([place == "1" for place in lit])) == dark
+    assert fused._central_zeros(np.array([place == "1" for place in lit])) == dark
 
 
 @pytest.mark.parametrize(("shape", "engine"), [((96, 120), "fused"), ((97, 120), "plain")])

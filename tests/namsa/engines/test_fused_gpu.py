@@ -180,8 +180,8 @@ def test_plans_fit_the_device_or_are_refused():
     assert fused_gpu.make_plan(*[np.ones((64, 64), complex)] * 2, H100_SHARED) is None
     for n in range(2, fused_gpu.MAX_PIXELS + 1):
         if fused_gpu.supports((n, n), np.complex64):
-            axis = fused_gpu.Axis(n, fused_gpu.radices(n), n, n)
-            plan = fused_gpu.Plan(axis, axis, 4, 1)
+            axis = fused_gpu.AxisPlan(n, fused_gpu.radices(n), n, n)
+            plan = fused_gpu.KernelPlan(axis, axis, 4, 1)
             for kernel in ("rows", "columns"):
                 assert np.prod(fused_gpu.geometry(plan, kernel, 1)[1]) <= 1024
             assert max(plan.shared_bytes) <= V100_SHARED
@@ -201,7 +201,7 @@ def test_batches_fit_the_memory():
     assert fused_gpu.batch_size(plan, 1024, 2**36) == 94  # eleven batches of about 2^27 bytes of waves
     assert fused_gpu.batch_size(plan, 1024, 2**26) == 5
     assert fused_gpu.batch_size(plan, 3, 2**36) == 3
-    assert fused_gpu.batch_size(plan, 1024, 2**36, wanted=16) == 16
+    assert fused_gpu.batch_size(plan, 1024, 2**36, requested=16) == 16
     with pytest.raises(WorkError, match=r"512×512 needs .* 1\.0 MB free"):
         fused_gpu.batch_size(plan, 1024, 10**6)
 

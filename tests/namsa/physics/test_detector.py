@@ -31,9 +31,13 @@ def test_binning_conserves_what_lands_on_the_detector():
 def test_a_beam_on_the_axis_lands_in_the_middle():
     pattern = np.zeros((1, *GRID.shape))
     pattern[0, 60, 48] = 1  # the zero frequency
-    odd = detector.bin_patterns(pattern, detector.bin_matrices(GRID, WAVELENGTH, Detector(shape=(5, 7), pixel_mrad=3.0)))
+    odd = detector.bin_patterns(
+        pattern, detector.bin_matrices(GRID, WAVELENGTH, Detector(shape=(5, 7), pixel_mrad=3.0))
+    )
     assert odd[0, 2, 3] == pytest.approx(1)
-    even = detector.bin_patterns(pattern, detector.bin_matrices(GRID, WAVELENGTH, Detector(shape=(4, 6), pixel_mrad=3.0)))
+    even = detector.bin_patterns(
+        pattern, detector.bin_matrices(GRID, WAVELENGTH, Detector(shape=(4, 6), pixel_mrad=3.0))
+    )
     np.testing.assert_allclose(even[0, 1:3, 2:4], 0.25)
 
 
