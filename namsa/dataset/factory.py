@@ -24,6 +24,7 @@ from namsa.crystals.select import select_materials
 from namsa.dataset import disk_space, manifest, other_nodes, records, shards
 from namsa.dataset.entry import Entry
 from namsa.dataset.failures import append_failure, read_failures
+from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.sharing import ONE_RANK, RankLayout, share
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.errors import InputError, WorkError
@@ -163,7 +164,7 @@ class _Run:
         write_text_atomic(self.directory / "config.yaml", dump_yaml(self.config))
         path, per_commit = shards.shard_path(self.directory, self.layout.rank), self.config.data.samples_per_commit
         # One sample is stored while the next is simulated. A second finished sample waits, so that memory is bounded.
-        with shards.Writer(path, per_commit, 2 * expected_bytes) as writer, ThreadPoolExecutor(1) as pool:
+        with ShardWriter(path, per_commit, 2 * expected_bytes) as writer, ThreadPoolExecutor(1) as pool:
             stored: Future[None] | None = None
             for done, entry in enumerate(entries, start=1):
                 if time_limited and time.monotonic() - self.start >= (self.time_limit_s or 0):
@@ -181,7 +182,7 @@ class _Run:
             if stored:
                 stored.result()
 
-    def _store(self, writer: shards.Writer, entry: Entry, sample: Sample) -> None:
+    def _store(self, writer: ShardWriter, entry: Entry, sample: Sample) -> None:
         """Encodes and writes a sample."""
         try:
             record = records.encode(sample, self.config.data.dtype)

@@ -8,7 +8,8 @@ from typing import TypedDict
 from namsa.dataset import disk_space, manifest
 from namsa.dataset.entry import Entry
 from namsa.dataset.failures import copy_failures
-from namsa.dataset.shards import Dataset, Writer, shard_path, shard_paths
+from namsa.dataset.shard_writer import ShardWriter
+from namsa.dataset.shards import Dataset, shard_path, shard_paths
 from namsa.errors import InputError
 from namsa.files import make_folder, write_text_atomic
 
@@ -62,7 +63,7 @@ def merge(
             size = sum(path.stat().st_size for path in shard_paths(source)) * len(missing) // max(1, len(dataset))
             disk_space.check(out, size)
             if missing:
-                with Writer(shard_path(out, number), map_size=2 * size) as writer:
+                with ShardWriter(shard_path(out, number), map_size=2 * size) as writer:
                     for _ in writer.put_many((sample_id, dataset.read_bytes(sample_id)) for sample_id in missing):
                         copied += 1
                         on_sample(copied + present, total)

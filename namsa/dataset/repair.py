@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import TypedDict
 
 from namsa.dataset import manifest, records
-from namsa.dataset.shards import Shard, Writer, shard_paths
+from namsa.dataset.shard_writer import ShardWriter
+from namsa.dataset.shards import Shard, shard_paths
 from namsa.dataset.verify import corrupt_ids
 from namsa.errors import WorkError
 from namsa.files import make_folder, sync_folder, write_text_atomic
@@ -90,7 +91,7 @@ def _repaired_path(path: Path) -> Path:
 def _write_repaired(path: Path, intact_records: Iterator[tuple[str, bytes]]) -> int:
     """Writes intact records to a shard that will replace `path`, and returns their number."""
     _repaired_path(path).unlink(missing_ok=True)
-    with Writer(_repaired_path(path), map_size=path.stat().st_size) as writer:
+    with ShardWriter(_repaired_path(path), map_size=path.stat().st_size) as writer:
         return sum(1 for _ in writer.put_many(intact_records))
 
 

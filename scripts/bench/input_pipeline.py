@@ -47,7 +47,8 @@ from rich.table import Table
 from namsa import Sample
 from namsa.dataset import records
 from namsa.dataset.entry import Entry
-from namsa.dataset.shards import Dataset, Writer, shard_path
+from namsa.dataset.shard_writer import ShardWriter
+from namsa.dataset.shards import Dataset, shard_path
 from namsa.physics.backend import available_cores
 from train.experiment.experiment import Experiment
 from train.input.batches import ReadCache, batches, read_batches
@@ -196,7 +197,7 @@ def store(size: Size, folder: Path, entries: list[Entry]) -> None:
     """The same few samples under many names, as LMDB, TFRecord and HDF5."""
     image = size.scan if size.layout == "scan" else size.detector
     with ExitStack() as stack:
-        writer = stack.enter_context(Writer(shard_path(folder, 0), samples_per_commit=16))
+        writer = stack.enter_context(ShardWriter(shard_path(folder, 0), samples_per_commit=16))
         file = stack.enter_context(h5py.File(folder / "samples.h5", "w"))
         shape = (len(entries), *size.scan, *size.detector)
         cbed = file.create_dataset("cbed", shape, "f2")

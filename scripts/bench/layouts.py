@@ -31,6 +31,7 @@ from fcdensenet.count import count
 from namsa.crystals.select import select_materials
 from namsa.dataset import manifest, other_nodes, records, shards
 from namsa.dataset.entry import Entry
+from namsa.dataset.shard_writer import ShardWriter
 from namsa.sample import Sample
 from train.experiment.experiment import Experiment, load
 from train.reconstruction.resampling import overlap
@@ -84,7 +85,7 @@ def copy(source: Path, target: Path, experiment: Experiment, train: int) -> None
     """Writes the dataset of `experiment` in `target`, of what `source` holds: held-out samples, `train` others."""
     target.mkdir(parents=True, exist_ok=True)
     entries = manifest.ensure(target, experiment, tuple(select_materials(experiment.materials)))
-    with shards.Dataset(source) as dataset, shards.Writer(shards.shard_path(target, 0), 16) as writer:
+    with shards.Dataset(source) as dataset, ShardWriter(shards.shard_path(target, 0), 16) as writer:
         wanted = chosen(entries, dataset.ids, train)
         for entry in wanted:
             sample = on_detector(dataset.read(entry.id).sample(), experiment)

@@ -1,8 +1,9 @@
-"""Crashes of the factory, by the hundred: killed at any instant, cut off from power with unsynced pages dropped, or
-with a full disk.
+"""Crashes of the factory by the hundred: processes killed at any instant, power cuts that drop unsynced pages, full
+disks.
 
-After each, every sample that was acknowledged must be there with the right bytes, and another run, of another number of
-ranks, must finish exactly the manifest: no sample twice, every byte as in an undisturbed dataset, failures noted once.
+After each crash, every acknowledged sample must be present with the right bytes. Another run with another number of
+ranks must then complete exactly the manifest: no sample twice, every byte as in an undisturbed dataset, each failure
+written once.
 
     python tests/support/crashes.py --kills 200 --cuts 500 --full 50
 """
@@ -28,16 +29,17 @@ from power import Disk, events
 
 from namsa import WorkError, files
 from namsa.dataset import disk_space, factory, records, shards
+from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.verify import verify
 
 fork = multiprocessing.get_context("fork")
 SETTINGS = [config(data={"samples_per_commit": number}) for number in (1, 3)]
 ACKNOWLEDGED = ".acknowledged"
-# Before and after each of these a process is killed; whatever lies between them is left to random delays.
+# A process is killed before or after each of these calls. Points between them are reached by random delays.
 POINTS = (
     *((os, name) for name in ("fsync", "open")),
     *((Path, name) for name in ("open", "replace", "hardlink_to", "unlink", "mkdir")),
-    *((shards.Writer, name) for name in ("__init__", "__exit__", "put", "commit")),
+    *((ShardWriter, name) for name in ("__init__", "__exit__", "put", "commit")),
     (shards.lmdb, "open"),
     (records, "encode"),
     (factory, "append_failure"),
@@ -47,7 +49,7 @@ POINTS = (
 
 
 def stub() -> None:
-    """For this process: the three materials, no look at the stand-in's size."""
+    """Makes this process use the three materials, and not estimate the size of a sample."""
     factory.select_materials = lambda _: MATERIALS
     disk_space.SAMPLED = 0
 
@@ -55,9 +57,9 @@ def stub() -> None:
 def some_fail(settings, material, entry):
     if entry.id.startswith("Fe-bcc-001"):
         raise WorkError(f"no iron: {entry.id}")
-    made = simulate(settings, material, entry)
-    # Records of less than a page lie among the keys, others in pages of their own.
-    return replace(made, provenance=made.provenance | {"padding": "." * (entry.seed % 7 * 3000)})
+    sample = simulate(settings, material, entry)
+    # Records of less than a page lie among the keys, others on pages of their own.
+    return replace(sample, provenance=sample.provenance | {"padding": "." * (entry.seed % 7 * 3000)})
 
 
 def produce(directory: Path, rank=0, size=1, settings=SETTINGS[0], **more):
@@ -65,14 +67,14 @@ def produce(directory: Path, rank=0, size=1, settings=SETTINGS[0], **more):
 
 
 def acknowledged(directory: Path) -> Path:
-    """Beside it: what was said to the world needs no room on the disk."""
+    """Returns the list of acknowledged samples. It is not in the folder, whose disk may be full."""
     return directory.with_name(directory.name + ACKNOWLEDGED)
 
 
 def acknowledge(directory: Path) -> None:
-    """From here on, this process writes down which samples are committed, after they are."""
+    """Makes this process write down the ids of samples after each commit."""
     file = os.open(acknowledged(directory), os.O_WRONLY | os.O_CREAT | os.O_APPEND)
-    original = shards.Writer.commit
+    original = ShardWriter.commit
 
     def commit(self):
         ids = [sample_id for sample_id, _ in self._pending]
@@ -80,11 +82,11 @@ def acknowledge(directory: Path) -> None:
         if ids:
             os.write(file, "".join(f"{sample_id}\n" for sample_id in ids).encode())
 
-    shards.Writer.commit = commit
+    ShardWriter.commit = commit
 
 
 class Reference:
-    """What an undisturbed run leaves, and whether a directory keeps to it."""
+    """The result of an undisturbed run, and checks of a directory against it."""
 
     def __init__(self, directory: Path) -> None:
         produce(directory)
@@ -94,15 +96,15 @@ class Reference:
         assert len(self.failures) == 2
 
     def check_kept(self, directory: Path) -> int:
-        """After a crash: what was acknowledged is there, and what is there is right. Returns the number of samples."""
-        found = contents(directory)
+        """Checks after a crash that acknowledged samples are present and all samples right. Returns their number."""
+        samples = contents(directory)
         promised = set(acknowledged(directory).read_text().split()) if acknowledged(directory).exists() else set()
-        assert promised <= found.keys(), f"lost: {promised - found.keys()}"
-        assert found.items() <= self.samples.items()
-        return len(found)
+        assert promised <= samples.keys(), f"lost: {promised - samples.keys()}"
+        assert samples.items() <= self.samples.items()
+        return len(samples)
 
     def check_finished(self, directory: Path, size: int, settings=SETTINGS[0]) -> None:
-        """Another run finishes the manifest, and nothing but the manifest."""
+        """Checks that another run completes the manifest, and nothing but the manifest."""
         summaries = [produce(directory, rank, size, settings) for rank in range(size)]
         assert sum(summary["remaining"] for summary in summaries) == 0
         assert contents(directory) == self.samples
@@ -110,20 +112,20 @@ class Reference:
         assert (directory / "manifest.jsonl").read_bytes() == self.manifest
         in_shards = [sample_id for path in shards.shard_paths(directory) for sample_id in ids_of(path)]
         assert len(in_shards) == len(set(in_shards))
-        found = verify(directory)
-        assert (found["samples"], found["corrupt"], found["missing"]) == (10, [], [])
+        verification = verify(directory)
+        assert (verification["samples"], verification["corrupt"], verification["missing"]) == (10, [], [])
 
 
 def failures(directory: Path) -> list[str]:
-    """The lines that say so, sorted: none may be there twice, and none but one that was cut short be unreadable."""
-    whole = []
+    """Returns the ids of all failures, sorted. Lines that were cut short are left out."""
+    ids = []
     for path in directory.glob("failed-*.jsonl"):
         for line in path.read_text(errors="replace").splitlines():
             try:
-                whole.append(json.loads(line)["id"])
+                ids.append(json.loads(line)["id"])
             except ValueError:
                 continue
-    return sorted(whole)
+    return sorted(ids)
 
 
 def ids_of(path: Path) -> tuple[str, ...]:
@@ -135,7 +137,7 @@ def ids_of(path: Path) -> tuple[str, ...]:
 
 
 def kill_at(number: int) -> list[int]:
-    """From here on this process kills itself at its `number`th point; the list has how many it has passed."""
+    """Makes this process kill itself at its `number`th point. The returned list holds the number of points so far."""
     passed = [0]
 
     def point() -> None:
@@ -160,7 +162,7 @@ def kill_at(number: int) -> list[int]:
 
 
 def victim(directory: Path, rank: int, size: int, settings, number: int, count=None) -> None:
-    """A rank that kills itself at its `number`th point, or tells how many there were."""
+    """Runs a rank that kills itself at its `number`th point. If it survives, sends the number of points."""
     acknowledge(directory)
     passed = kill_at(number)
     produce(directory, rank, size, settings)
@@ -169,7 +171,7 @@ def victim(directory: Path, rank: int, size: int, settings, number: int, count=N
 
 
 def killed(work, *args, number: int) -> bool:
-    """Whether `work(*args)`, in a process of its own, came to its `number`th point, where it is killed."""
+    """Runs `work(*args)` in a process that is killed at its `number`th point. Returns whether it was killed."""
 
     def run() -> None:
         kill_at(number)
@@ -183,13 +185,13 @@ def killed(work, *args, number: int) -> bool:
 
 
 def kill_many(reference: Reference, root: Path, kills: int, seed: int) -> dict[str, int]:
-    """Runs that are killed, some several times, until there were `kills` of them; each is then finished."""
+    """Kills runs, some several times, until `kills` were killed. Each dataset is then completed."""
     rng, done = random.Random(seed), {"kills": 0, "at points": 0, "at times": 0, "runs": 0, "datasets": 0}
-    here, there = fork.Pipe()
+    receiver, sender = fork.Pipe()
     begun = time.perf_counter()
-    whole = fork.Process(target=victim, args=(root / "counted", 0, 1, SETTINGS[0], 0, there))
+    whole = fork.Process(target=victim, args=(root / "counted", 0, 1, SETTINGS[0], 0, sender))
     whole.start()
-    points = here.recv()
+    points = receiver.recv()
     whole.join()
     seconds = time.perf_counter() - begun
     while done["kills"] < kills:
@@ -230,7 +232,7 @@ def kill_many(reference: Reference, root: Path, kills: int, seed: int) -> dict[s
 
 
 def record(root: Path, work: Path) -> list[tuple]:
-    """What the factory did to its files: two runs of it, the first of which stops early, in a process of their own."""
+    """Returns what several runs of the factory did to their files, in a process of their own."""
     library = work / "record_writes.so"
     source = Path(__file__).with_name("record_writes.c")
     subprocess.run(["gcc", "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
@@ -251,7 +253,10 @@ def recorded_runs(directory: Path) -> None:
 
 
 def cut_many(reference: Reference, log: list[tuple], root: Path, cuts: int, seed: int, honest=True) -> list[int]:
-    """The recorded runs, cut off at `cuts` points all over the log; each is then finished. Says how many were kept."""
+    """Cuts the power of the recorded runs at `cuts` points of the log. Each dataset is then completed.
+
+    Returns the number of samples that were present after each cut.
+    """
     rng, disk, done, kept = random.Random(seed), Disk(honest), 0, []
     points = sorted(rng.choices(range(len(log)), k=cuts))
     for number, event in enumerate(log):
@@ -259,7 +264,7 @@ def cut_many(reference: Reference, log: list[tuple], root: Path, cuts: int, seed
             directory = root / f"cut-{done}"
             directory.mkdir()
             for name, content in disk.after_a_cut(rng).items():
-                if not name.endswith(("-lock", ACKNOWLEDGED)):  # the lock is shared memory, made anew
+                if not name.endswith(("-lock", ACKNOWLEDGED)):  # the lock is shared memory and is created again
                     (directory / Path(name).name).write_bytes(content)
             committed = "".join(each[5].decode() for each in log[:number] if each[3].endswith(ACKNOWLEDGED))
             acknowledged(directory).write_text(committed)
@@ -275,13 +280,13 @@ def cut_many(reference: Reference, log: list[tuple], root: Path, cuts: int, seed
 
 
 def fill_many(reference: Reference, root: Path, runs: int, seed: int, disk=None) -> int:
-    """Runs that find no more room after so many bytes: of a file, or of `disk`, whose size it sets.
+    """Runs the factory with a limited size of files, or on a small disk whose size `disk` sets.
 
-    Returns how many of them were ended by that; each is then finished with room enough.
+    Each dataset is then completed with enough room. Returns the number of runs that the limit ended.
     """
     rng, ended = random.Random(seed), 0
     for number in range(runs):
-        directory, here_there = root / f"full-{number}", fork.Pipe()
+        directory, (receiver, sender) = root / f"full-{number}", fork.Pipe()
         directory.mkdir()
         room = rng.randint(0, 80) * 4096
         acknowledged(directory).unlink(missing_ok=True)
@@ -289,12 +294,12 @@ def fill_many(reference: Reference, root: Path, runs: int, seed: int, disk=None)
         try:
             if disk:
                 disk(directory, max(room, 4096))
-            arguments = (directory, settings, None if disk else room, here_there[1])
+            arguments = (directory, settings, None if disk else room, sender)
             rank = fork.Process(target=hungry, args=arguments)
             rank.start()
             rank.join()
             assert rank.exitcode == 0
-            message = here_there[0].recv()
+            message = receiver.recv()
             if message:
                 assert "cannot write" in message
                 assert any(reason in message for reason in ("No space left", "File too large", "disk is full")), message
@@ -322,7 +327,7 @@ def hungry(directory: Path, settings, largest_file: int | None, answer) -> None:
 
 
 def memory_disk(directory: Path, size: int) -> None:
-    """A disk of `size` bytes at `directory`; of another size, where there is one; none, where `size` is 0."""
+    """Mounts a disk of `size` bytes at `directory`, resizes one that is mounted, or unmounts it if `size` is 0."""
     command = ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", directory]
     if not size:
         command = ["umount", directory]

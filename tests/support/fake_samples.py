@@ -1,4 +1,4 @@
-"""A small dataset whose samples cost nothing: three crystals, and a stand-in for the simulation that is all seed."""
+"""A small dataset that takes no simulation: three crystals, and samples of random numbers drawn from the seed."""
 
 import hashlib
 import json
@@ -26,7 +26,7 @@ MATERIALS = tuple(
 
 
 def config(**sections) -> SimulationConfig:
-    """12 samples of 3 materials, two zone axes, two thicknesses."""
+    """Returns a configuration of 12 samples: 3 materials, two zone axes, two thicknesses."""
     tree = {
         "simulation": {"grid_shape": [8, 10]},
         "split": {"train": 1, "dev": 0, "test": 0},
@@ -36,9 +36,9 @@ def config(**sections) -> SimulationConfig:
 
 
 def sample(seed: int = 0, **provenance) -> Sample:
-    """Six patterns of 5 × 7 pixels from 2 × 3 positions; no two of its shapes' sides are equal."""
+    """Returns six patterns of 5 × 7 pixels at 2 × 3 positions; no two sides of its shapes are equal."""
     rng = np.random.default_rng(seed)
-    given = {
+    geometry = {
         "scan_shape": [2, 3],
         "positions_angstrom": rng.uniform(0, 9, (6, 2)).tolist(),
         "extent_angstrom": [16.0, 18.0],
@@ -52,16 +52,17 @@ def sample(seed: int = 0, **provenance) -> Sample:
         rng.exponential(1e-3, (6, 5, 7)).astype(np.float32),
         rng.normal(5, 1, (2, 3)).astype(np.float32),
         rng.normal(100, 20, (8, 10)).astype(np.float32),
-        given | provenance,
+        geometry | provenance,
     )
 
 
 def simulate(config: SimulationConfig, material: Material, entry: Entry) -> Sample:
+    """Returns the fake sample of an entry."""
     return sample(entry.seed, id=entry.id, material=material.name, config_hash=config.samples_hash())
 
 
 def contents(directory: Path) -> dict[str, str]:
-    """A digest of each sample's header and arrays, by id."""
+    """Returns a digest of each sample's header and arrays, by id."""
     digests = {}
     with Dataset(directory) as dataset:
         for sample_id in dataset.ids:
@@ -83,6 +84,6 @@ def produce(
     time_limit_s: float | None = None,
     **options,
 ) -> factory.ProductionSummary:
-    """The factory's run of one rank, with `simulate` in place of the simulation."""
+    """Runs the factory on one rank, with `simulate` in place of the simulation."""
     layout, limits = RankLayout(rank, size, local_size), factory.RunLimits(limit, time_limit_s)
     return factory.produce(settings or config(), directory, layout, limits, **{"simulate": simulate} | options)

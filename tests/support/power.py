@@ -1,4 +1,4 @@
-"""What a disk may hold when the power has been cut: a model of it, fed with what `record_writes.c` has seen."""
+"""A model of what a disk may hold after a power cut, fed with the events that `record_writes.c` recorded."""
 
 import os
 import random
@@ -10,33 +10,34 @@ Event = tuple[str, int, int, str, str, bytes]  # kind, inode, offset, name, othe
 
 
 def events(log: bytes) -> Iterator[Event]:
-    """What was done to files and names, in order."""
-    header, place = struct.Struct("=6Q"), 0
-    while place < len(log):
-        kind, inode, offset, *sizes = header.unpack_from(log, place)
-        place += header.size
+    """Yields what was done to files and names, in order."""
+    header, position = struct.Struct("=6Q"), 0
+    while position < len(log):
+        kind, inode, offset, *sizes = header.unpack_from(log, position)
+        position += header.size
         parts = []
         for size in (sizes[1], sizes[2], sizes[0]):
-            parts.append(log[place : place + size])
-            place += size
+            parts.append(log[position : position + size])
+            position += size
         yield chr(kind), inode, offset, parts[0].decode(), parts[1].decode(), parts[2]
 
 
 class Disk:
-    """Files and names, what of them is certainly on the disk, and what may be.
+    """Files and names: what is certainly on the disk, and what may be.
 
-    An unsynced write may have got there in any of its sectors, an unsynced name or not, whatever the order. Only what
-    POSIX promises is taken for certain: a file's sync is not one of its name.
+    Of an unsynced write any sectors may be on the disk, and an unsynced name may be, in any order. Only what POSIX
+    promises is certain: syncing a file does not sync its name.
     """
 
     def __init__(self, honest: bool = True) -> None:
-        self.honest = honest  # False: a disk that syncs nothing, to see that this is noticed
+        self.honest = honest  # False: a disk that ignores syncs, which the checks must notice
         self.files: dict[int, bytearray] = {}
         self.writes: dict[int, list[list]] = {}
         self.names: dict[str, int] = {}
         self.renames: list[tuple] = []
 
     def do(self, event: Event) -> None:
+        """Applies an event."""
         kind, inode, offset, name, other, data = event
         if kind in "CRLU":
             self.renames.append((kind, inode, name, other))
@@ -59,11 +60,11 @@ class Disk:
             rename(self.names, certain)
 
     def after_a_cut(self, rng: random.Random) -> dict[str, bytes]:
-        """What may be found when the power is back."""
+        """Returns files that may be on the disk after a power cut, by name."""
         likely = rng.choice((0.0, 0.1, 0.5, 0.9, 1.0))
-        found = {inode: bytearray(content) for inode, content in self.files.items()}
+        contents = {inode: bytearray(content) for inode, content in self.files.items()}
         for inode, writes in self.writes.items():
-            content = found.setdefault(inode, bytearray())
+            content = contents.setdefault(inode, bytearray())
             for offset, data, certain in writes:
                 if data is None:
                     if certain or rng.random() < likely:
@@ -77,10 +78,11 @@ class Disk:
                     first = last
         names = dict(self.names)
         rename(names, [each for each in self.renames if rng.random() < likely])
-        return {name: bytes(found.get(inode, b"")) for name, inode in names.items()}
+        return {name: bytes(contents.get(inode, b"")) for name, inode in names.items()}
 
 
 def put(content: bytearray, offset: int, data: bytes | None) -> None:
+    """Writes `data` at `offset`, or cuts the content there if `data` is None."""
     if data is None:
         del content[offset:]
         return
@@ -89,6 +91,7 @@ def put(content: bytearray, offset: int, data: bytes | None) -> None:
 
 
 def rename(names: dict[str, int], operations: list[tuple]) -> None:
+    """Applies creations (C), removals (U), hard links (L) and renamings (R) to names."""
     for kind, inode, name, other in operations:
         if kind == "C":
             names.setdefault(name, inode)

@@ -1,8 +1,8 @@
 /* Under LD_PRELOAD: appends to $RECORD_LOG what this process does to files below $RECORD_ROOT, in order.
 
-   An event is a header (struct event), two names and the data that was written. A sync is noted once it has returned,
-   a write before it begins: what the log holds at some point is what a power cut at that point can find begun, and what
-   it must find done. */
+   An event is a header (struct event), two names and the data that was written. A sync is recorded after it returned, a
+   write before it begins. The log up to a power cut therefore holds every write that may have begun, and only syncs that
+   are complete. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -35,7 +35,7 @@ static void note(char kind, uint64_t inode, uint64_t offset, const void *data, u
     if (REAL(writev)(log_fd, parts, 4) < 0) abort();
 }
 
-/* The absolute name of `path`, "" where it is not below the root. */
+/* Returns the absolute name of `path`, "" if it is not below the root. */
 static const char *name_of(int folder, const char *path, char *buffer) {
     const char *root = getenv("RECORD_ROOT");
     char from[PATH_MAX] = "";
@@ -51,7 +51,7 @@ static const char *name_of(int folder, const char *path, char *buffer) {
     return strncmp(buffer, root, strlen(root)) ? "" : buffer;
 }
 
-/* Whether `fd` is of a file or folder below the root. */
+/* Returns whether `fd` is open on a file or folder below the root. */
 static int tracked(int fd, struct stat *status, char *name) {
     const char *root = getenv("RECORD_ROOT");
     char link[64];
@@ -102,8 +102,8 @@ int openat64(int folder, const char *path, int flags, ...) {
     return opened(REAL(openat64)(folder, path, flags, mode), folder, path, flags);
 }
 
-/* 'W' a write that may get lost until the next sync. 'D', of a file open for synced writes: the last ones, whose number
-   is the offset, are on the disk. */
+/* 'W' is a write that may get lost until the next sync. 'D' is for a file open for synced writes: the last writes, whose
+   number is in the offset, are on the disk. */
 static ssize_t written(int fd, const struct iovec *parts, int count, off_t offset, ssize_t (*write)(void *), void *call) {
     char name[PATH_MAX];
     struct stat status;

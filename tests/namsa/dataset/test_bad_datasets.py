@@ -1,4 +1,4 @@
-"""What can be wrong with a dataset's folder, told by the `namsa` command in one line and by its exit code."""
+"""Faults of a dataset's folder: the `namsa` command reports each in one line and by its exit code."""
 
 import json
 import os
@@ -14,7 +14,8 @@ from ase.build import bulk
 
 from namsa.cli.parser import main
 from namsa.dataset.failures import append_failure
-from namsa.dataset.shards import Dataset, Shard, Writer, shard_path
+from namsa.dataset.shard_writer import ShardWriter
+from namsa.dataset.shards import Dataset, Shard, shard_path
 from namsa.errors import WorkError
 
 TINY = {
@@ -26,8 +27,8 @@ TINY = {
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("made")
+def prepared(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("prepared")
     ase.io.write(folder / "copper.cif", bulk("Cu", cubic=True))
     crystals = {"materials": {"cif": [str(folder / "copper.cif")]}}
     (folder / "tiny.yaml").write_text(yaml.safe_dump(TINY | crystals))
@@ -36,32 +37,32 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture
-def data(made, tmp_path):
-    return shutil.copytree(made / "data", tmp_path / "data")
+def data(prepared, tmp_path):
+    return shutil.copytree(prepared / "data", tmp_path / "data")
 
 
 @pytest.fixture
-def run(made, capsys):
+def run(prepared, capsys):
     """The exit code, the last line of stdout and all of stderr, which is one line, or two with what a rank takes."""
 
     def run(*arguments):
         capsys.readouterr()
         code = main([str(argument) for argument in arguments])
-        said = capsys.readouterr()
-        assert "Traceback" not in said.err
-        assert len(said.err.splitlines()) <= 1
-        return code, said.out.strip().split("\n")[-1], said.err
+        captured = capsys.readouterr()
+        assert "Traceback" not in captured.err
+        assert len(captured.err.splitlines()) <= 1
+        return code, captured.out.strip().split("\n")[-1], captured.err
 
     return run
 
 
-def simulate(made, data, *more):
-    return "dataset", made / "tiny.yaml", "--out", data, *more
+def simulate(prepared, data, *more):
+    return "dataset", prepared / "tiny.yaml", "--out", data, *more
 
 
-def test_a_sound_dataset_is_all_there(run, made, data):
-    code, summary, said = run(*simulate(made, data))
-    assert (code, said) == (0, "")
+def test_a_sound_dataset_is_all_there(run, prepared, data):
+    code, summary, stderr = run(*simulate(prepared, data))
+    assert (code, stderr) == (0, "")
     assert {key: json.loads(summary)[key] for key in ("present", "written")} == {"present": 2, "written": 0}
 
 
@@ -76,51 +77,51 @@ def test_a_sound_dataset_is_all_there(run, made, data):
         (lambda text: "PK\x03\x04", "is not a manifest"),
     ],
 )
-def test_a_manifest_that_was_touched(run, made, data, command, change, message):
+def test_a_manifest_that_was_touched(run, prepared, data, command, change, message):
     path = data / "manifest.jsonl"
     path.write_text(change(path.read_text()))
-    code, _, said = run(*(simulate(made, data) if command == "dataset" else (command, data)))
+    code, _, stderr = run(*(simulate(prepared, data) if command == "dataset" else (command, data)))
     assert code == 2
-    assert message in said
-    assert "manifest.jsonl" in said
+    assert message in stderr
+    assert "manifest.jsonl" in stderr
 
 
-def test_a_shard_of_another_configuration(run, made, data, tmp_path):
+def test_a_shard_of_another_configuration(run, prepared, data, tmp_path):
     other = ("--set", "microscope.energy_ev=100e3")
-    code, _, said = run(*simulate(made, data, *other))
+    code, _, stderr = run(*simulate(prepared, data, *other))
     assert code == 2
-    assert "directory of its own" in said
-    assert run(*simulate(made, tmp_path / "other", *other))[0] == 0
+    assert "directory of its own" in stderr
+    assert run(*simulate(prepared, tmp_path / "other", *other))[0] == 0
     shutil.copy(shard_path(tmp_path / "other", 0), shard_path(data, 1))
-    for command in (simulate(made, data), ("info", data)):
-        code, _, said = run(*command)
+    for command in (simulate(prepared, data), ("info", data)):
+        code, _, stderr = run(*command)
         assert code == 2
-        assert "shard-00000.lmdb" in said
-        assert "shard-00001.lmdb" in said
-        assert "different configurations" in said
+        assert "shard-00000.lmdb" in stderr
+        assert "shard-00001.lmdb" in stderr
+        assert "different configurations" in stderr
     assert run("verify", data)[0] == 1
     assert run("repair", data)[0] == 0
     assert run("verify", data)[0] == 0
-    assert json.loads(run(*simulate(made, data))[1])["present"] == 2
+    assert json.loads(run(*simulate(prepared, data))[1])["present"] == 2
 
 
 @pytest.mark.parametrize("command", ["verify", "info", "export"])
-def test_a_sample_that_could_not_be_made_is_counted_with_its_reason(made, data, tmp_path, capsys, command):
+def test_a_sample_that_could_not_be_made_is_counted_with_its_reason(prepared, data, tmp_path, capsys, command):
     with Dataset(data) as dataset:
         present, of = dataset.ids[0], dataset.config_hash
-    for name in ("Cu-iron", present):  # another machine has made the second after all
+    for name in ("Cu-iron", present):  # another machine has simulated the second since
         append_failure(data, 1, of, name, WorkError("it is no copper"))
     more = ("--out", str(tmp_path / "out.h5")) if command == "export" else ()
     assert main([command, str(data), *more]) == 0
-    said = capsys.readouterr().out
-    assert "1 failed" in said
-    assert said.count("it is no copper") == 1
-    assert "Cu-iron: it is no copper" in said
+    output = capsys.readouterr().out
+    assert "1 failed" in output
+    assert output.count("it is no copper") == 1
+    assert "Cu-iron: it is no copper" in output
 
 
 @pytest.mark.parametrize("command", ["dataset", "verify", "repair", "info", "export"])
-def test_a_record_of_a_later_version(run, made, data, tmp_path, command):
-    """It is neither damaged, nor moved aside, nor made again."""
+def test_a_record_of_a_later_version(run, prepared, data, tmp_path, command):
+    """It is neither damaged, nor moved aside, nor simulated again."""
     with Shard(shard_path(data, 0)) as shard:
         sample_id = shard.ids[0]
         record = bytearray(shard.read_bytes(sample_id))
@@ -129,33 +130,33 @@ def test_a_record_of_a_later_version(run, made, data, tmp_path, command):
     digest.update(record[32:])
     record[16:32] = digest.digest()
     shard_path(data, 0).unlink()
-    with Writer(shard_path(data, 0)) as writer:
+    with ShardWriter(shard_path(data, 0)) as writer:
         writer.put(sample_id, record)
-    arguments = {"dataset": simulate(made, data), "export": ("export", data, "--out", tmp_path / "out.h5")}
-    code, _, said = run(*arguments.get(command, (command, data)))
+    arguments = {"dataset": simulate(prepared, data), "export": ("export", data, "--out", tmp_path / "out.h5")}
+    code, _, stderr = run(*arguments.get(command, (command, data)))
     assert code == 1
-    assert "version 2; this namsa reads up to 1: update it" in said
+    assert "version 2; this namsa reads up to 1: update it" in stderr
     assert not list(data.glob("quarantine*"))
 
 
 @pytest.mark.parametrize("command", ["dataset", "info", "export", "show"])
-def test_a_damaged_shard(run, made, data, tmp_path, command):
+def test_a_damaged_shard(run, prepared, data, tmp_path, command):
     os.truncate(shard_path(data, 0), 20_000)
     arguments = {
-        "dataset": simulate(made, data),
+        "dataset": simulate(prepared, data),
         "export": ("export", data, "--out", tmp_path / "out.h5"),
         "show": ("show", data, "--out", tmp_path / "out.png"),
     }
-    code, _, said = run(*arguments.get(command, (command, data)))
+    code, _, stderr = run(*arguments.get(command, (command, data)))
     assert code == 1
-    assert f"namsa repair {data}" in said
+    assert f"namsa repair {data}" in stderr
     assert run("verify", data)[0] == 1
     assert run("repair", data, "--json")[0] == 0
-    assert run(*simulate(made, data))[0] == 0
+    assert run(*simulate(prepared, data))[0] == 0
     assert run("verify", data)[:2] == (0, "2 samples, 0 corrupt, 0 missing, 0 repeated, 0 failed, 0 cannot be built")
 
 
-def test_a_folder_that_cannot_be_written(run, made, tmp_path):
+def test_a_folder_that_cannot_be_written(run, prepared, tmp_path):
     place = tmp_path / "place"
     place.mkdir()
     if os.geteuid():
@@ -168,16 +169,16 @@ def test_a_folder_that_cannot_be_written(run, made, tmp_path):
             pytest.skip("root cannot mount here")
     try:
         for directory in (place, place / "data"):
-            code, _, said = run(*simulate(made, directory))
+            code, _, stderr = run(*simulate(prepared, directory))
             assert code == 1
-            assert str(directory) in said
-            assert "Read-only file system" in said or "Permission denied" in said
+            assert str(directory) in stderr
+            assert "Read-only file system" in stderr or "Permission denied" in stderr
     finally:
         if os.geteuid() == 0:
             subprocess.run(["umount", place], check=True)
 
 
-def test_a_dataset_that_may_only_be_read_can_be_read(run, made, data, tmp_path):
+def test_a_dataset_that_may_only_be_read_can_be_read(run, prepared, data, tmp_path):
     for path in data.iterdir():
         path.chmod(0o400)
     data.chmod(0o500)
@@ -187,12 +188,12 @@ def test_a_dataset_that_may_only_be_read_can_be_read(run, made, data, tmp_path):
     data.chmod(0o700)
 
 
-def test_places_that_are_not_there_or_something_else(run, made, data, tmp_path):
+def test_places_that_are_not_there_or_something_else(run, prepared, data, tmp_path):
     (tmp_path / "file").touch()
     nowhere = tmp_path / "nowhere"
     for code, arguments in (
-        (1, simulate(made, tmp_path / "file")),
-        (1, simulate(made, tmp_path / "file" / "below")),
+        (1, simulate(prepared, tmp_path / "file")),
+        (1, simulate(prepared, tmp_path / "file" / "below")),
         (2, ("verify", nowhere)),
         (2, ("repair", nowhere)),
         (2, ("info", nowhere)),
@@ -200,9 +201,9 @@ def test_places_that_are_not_there_or_something_else(run, made, data, tmp_path):
         (2, ("export", nowhere, "--out", tmp_path / "out.h5")),
         (1, ("merge", data, "--out", tmp_path / "file")),
     ):
-        found, _, said = run(*arguments)
-        assert found == code, (arguments, said)
-        assert str(tmp_path) in said
+        exit_code, _, stderr = run(*arguments)
+        assert exit_code == code, (arguments, stderr)
+        assert str(tmp_path) in stderr
     assert not nowhere.exists()
 
 
@@ -217,7 +218,7 @@ def test_places_that_are_not_there_or_something_else(run, made, data, tmp_path):
         ("--time-limit", "nan"),
     ],
 )
-def test_numbers_without_sense(run, made, data, more):
-    code, _, said = run(*simulate(made, data, *more))
+def test_numbers_without_sense(run, prepared, data, more):
+    code, _, stderr = run(*simulate(prepared, data, *more))
     assert code == 2
-    assert more[0] in said
+    assert more[0] in stderr

@@ -42,8 +42,10 @@ def test_no_held_out_formula_or_prototype_is_learnt(benchmark):
 def test_held_out_materials_come_at_every_thickness(benchmark):
     config, _, entries = benchmark
     by_thickness = {
-        wanted: {entry.material for entry in entries if entry.split == "test" and entry.thickness_angstrom == wanted}
-        for wanted in config.specimen.thickness_angstrom
+        thickness: {
+            entry.material for entry in entries if entry.split == "test" and entry.thickness_angstrom == thickness
+        }
+        for thickness in config.specimen.thickness_angstrom
     }
     assert set(by_thickness) == {20, 50, 100, 200}
     assert len(set(map(frozenset, by_thickness.values()))) == 1

@@ -1,4 +1,4 @@
-"""What a simulation will take, against what it takes."""
+"""Estimates of time, memory and disk against the measured ones."""
 
 import json
 import re
@@ -34,7 +34,7 @@ RATES = Rates(1e-11, 2e-11, 1e-10, 1e-9, 1e-7)
 
 
 def case(**sections):
-    """(case, config, material, entry)."""
+    """Returns (workload, config, material, entry)."""
     tree = CONFIG | {name: CONFIG.get(name, {}) | values if values else None for name, values in sections.items()}
     config = SimulationConfig.model_validate(tree)
     entry = build_entries(config, (ROCKSALT,))[0]
@@ -42,14 +42,14 @@ def case(**sections):
 
 
 def test_counts_are_those_of_the_sample():
-    found, *rest = case()
-    made = simulate_entry(*rest).provenance
-    assert (found.work.slices, found.atoms) == (made["slices"], made["atoms"])
-    assert list(found.grid.shape) == made["grid_shape"]
-    assert list(found.grid.extent_angstrom) == pytest.approx(made["extent_angstrom"])
-    assert (found.work.probes, found.work.rows, found.work.coherent) == (80, 8, made["coherent_probes"])
-    assert found.pattern_shape == (14, 12)
-    assert found.elements == 2
+    workload, *rest = case()
+    provenance = simulate_entry(*rest).provenance
+    assert (workload.work.slices, workload.atoms) == (provenance["slices"], provenance["atoms"])
+    assert list(workload.grid.shape) == provenance["grid_shape"]
+    assert list(workload.grid.extent_angstrom) == pytest.approx(provenance["extent_angstrom"])
+    assert (workload.work.probes, workload.work.rows, workload.work.coherent) == (80, 8, provenance["coherent_probes"])
+    assert workload.pattern_shape == (14, 12)
+    assert workload.elements == 2
 
 
 def test_counts_distinct_slices_and_coherent_probes():
@@ -60,8 +60,8 @@ def test_counts_distinct_slices_and_coherent_probes():
             0
         ].distinct_slices
     )
-    found = case(microscope={"focal_spread_angstrom": 40.0, "focal_points": 5})[0]
-    assert found.work.coherent == 5
+    workload = case(microscope={"focal_spread_angstrom": 40.0, "focal_points": 5})[0]
+    assert workload.work.coherent == 5
 
 
 @pytest.mark.parametrize(
@@ -91,31 +91,31 @@ def test_the_method_follows_from_the_counts_and_not_from_the_rates():
 
 @pytest.mark.parametrize(("stored", "camera"), [("float16", {"binning": 1}), ("float32", None)])
 def test_disk_is_what_the_record_takes(stored, camera):
-    found, *rest = case(data={"dtype": stored}, detector=camera, scan={"shape": [30, 30]})
+    workload, *rest = case(data={"dtype": stored}, detector=camera, scan={"shape": [30, 30]})
     expected = len(records.encode(simulate_entry(*rest), stored))
-    assert record_bytes(found) == pytest.approx(expected, rel=0.02)
+    assert record_bytes(workload) == pytest.approx(expected, rel=0.02)
 
 
 def test_disk_is_what_the_hdf5_file_takes(tmp_path):
-    found, config, material, entry = case(scan={"shape": [30, 30]})
+    workload, config, material, entry = case(scan={"shape": [30, 30]})
     hdf5.write_samples(tmp_path / "a.h5", [(entry.id, simulate_entry(config, material, entry))])
-    assert hdf5_bytes(found) == pytest.approx((tmp_path / "a.h5").stat().st_size, rel=0.02)
+    assert hdf5_bytes(workload) == pytest.approx((tmp_path / "a.h5").stat().st_size, rel=0.02)
 
 
 def test_memory_holds_patterns_and_transmissions():
-    found = replace(case()[0], distinct_slices=50)
-    assert memory_bytes(found) > 80 * 14 * 12 * 4 + 50 * 72 * 100 * 8
+    workload = replace(case()[0], distinct_slices=50)
+    assert memory_bytes(workload) > 80 * 14 * 12 * 4 + 50 * 72 * 100 * 8
 
 
 @pytest.mark.slow
 def test_time_is_about_what_it_takes():
-    found, config, material, entry = case(
+    workload, config, material, entry = case(
         specimen={"thickness_angstrom": [100], "lateral_angstrom": [14, 14]}, simulation={"grid_shape": [150, 180]}
     )
 
     def ratio():
-        """Estimated over real; they are measured one after the other, on a machine that others may use."""
-        expected = estimate_sample(found, measure_rates(found)).seconds_by_method["multislice"]
+        """Returns estimated over measured time. They are measured one after the other; the machine may be shared."""
+        expected = estimate_sample(workload, measure_rates(workload)).seconds_by_method["multislice"]
         start = time.perf_counter()
         simulate_entry(config, material, entry)
         return expected / (time.perf_counter() - start)
@@ -132,9 +132,9 @@ def test_dry_run_of_one_sample(tmp_path, monkeypatch, capsys):
     config = write_config(tmp_path / "a.yaml")
     monkeypatch.chdir(tmp_path)
     assert cli.main(["simulate", config, "--dry-run", "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert found["probes"] == 80
-    assert found["seconds"] == found["seconds_by_method"][found["method"]] > 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["probes"] == 80
+    assert result["seconds"] == result["seconds_by_method"][result["method"]] > 0
     assert cli.main(["simulate", config, "--dry-run"]) == 0
     assert "plane waves" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["a.yaml"]
@@ -163,10 +163,10 @@ def test_dry_run_of_a_dataset(tmp_path, capsys):
     config = write_config(tmp_path / "a.yaml")
     command = ["dataset", config, "--out", str(tmp_path / "data"), "--rank", "1", "--size", "4", "--dry-run"]
     assert cli.main([*command, "--json"]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert (found["samples"], found["sampled"], found["skipped"]) == (3, 3, 0)
-    assert found["seconds_per_rank"] == found["seconds"] / 4
-    assert found["disk_bytes"] == pytest.approx(3 * found["costliest"]["disk_bytes"], rel=0.1)
+    result = json.loads(capsys.readouterr().out)
+    assert (result["samples"], result["sampled"], result["skipped"]) == (3, 3, 0)
+    assert result["seconds_per_rank"] == result["seconds"] / 4
+    assert result["disk_bytes"] == pytest.approx(3 * result["costliest"]["disk_bytes"], rel=0.1)
     assert cli.main(command) == 0
     assert "3 (0 skipped)" in capsys.readouterr().out
     assert [path.name for path in tmp_path.iterdir()] == ["a.yaml"]

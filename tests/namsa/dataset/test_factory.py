@@ -1,4 +1,4 @@
-"""The factory: every missing sample made once, the same bits whoever makes them, whatever cuts them off."""
+"""The factory: each missing sample is simulated once, to the same bits by any rank, after any interruption."""
 
 import json
 import multiprocessing
@@ -13,7 +13,8 @@ from fake_samples import MATERIALS, config, contents, sample, simulate
 from namsa import InputError, WorkError
 from namsa.dataset import disk_space, factory
 from namsa.dataset.entries import build_entries
-from namsa.dataset.shards import Dataset, Shard, Writer, shard_path, shard_paths
+from namsa.dataset.shard_writer import ShardWriter
+from namsa.dataset.shards import Dataset, Shard, shard_path, shard_paths
 from namsa.dataset.sharing import shuffled
 from namsa.dataset.simulate_entry import simulate_entry
 
@@ -23,7 +24,7 @@ fork = multiprocessing.get_context("fork")
 @pytest.fixture(autouse=True)
 def _materials(monkeypatch):
     monkeypatch.setattr(factory, "select_materials", lambda _: MATERIALS)
-    monkeypatch.setattr(disk_space, "SAMPLED", 1)  # a stand-in's size is not to be foreseen, and looking takes longer
+    monkeypatch.setattr(disk_space, "SAMPLED", 1)  # fake samples have another size, and counting takes time
 
 
 def produce(directory, rank=0, size=1, *, config=None, **options):
@@ -37,14 +38,14 @@ def undisturbed(tmp_path):
 
 
 def test_one_rank_makes_everything_once(tmp_path):
-    told = []
-    summary = produce(tmp_path, on_sample=lambda done, total: told.append((done, total)))
+    reported = []
+    summary = produce(tmp_path, on_sample=lambda done, total: reported.append((done, total)))
     assert summary | {"seconds": 0, "bytes": 0} == {
         "rank": 0, "size": 1, "written": 12, "present": 0, "skipped": 0, "failed": 0, "remaining": 0,
         "seconds": 0, "bytes": 0, "time_limit_reached": False,
     }  # fmt: skip
     assert summary["bytes"] > 12 * 1000
-    assert told == [(done, 12) for done in range(1, 13)]
+    assert reported == [(done, 12) for done in range(1, 13)]
     assert {path.name for path in tmp_path.iterdir()} == {
         "manifest.jsonl", "config.yaml", "shard-00000.lmdb", "shard-00000.lmdb-lock",
     }  # fmt: skip
@@ -89,12 +90,12 @@ def test_killed_anywhere_a_run_goes_on_to_the_same_dataset(tmp_path, undisturbed
     settings = config(data={"samples_per_commit": samples_per_commit})
 
     def deadly(config, material, entry):
-        if len(made) == killed_after:
+        if len(simulated) == killed_after:
             os.kill(os.getpid(), 9)
-        made.append(entry)
+        simulated.append(entry)
         return simulate(config, material, entry)
 
-    made = []
+    simulated = []
     victim = fork.Process(target=produce, args=(tmp_path,), kwargs={"simulate": deadly, "config": settings})
     victim.start()
     victim.join()
@@ -121,17 +122,17 @@ def test_killed_at_any_time_a_run_goes_on_to_the_same_dataset(tmp_path, undistur
 
 
 def test_an_interrupt_keeps_what_was_made(tmp_path, undisturbed):
-    made = []
+    simulated = []
 
     def interrupted(config, material, entry):
-        if len(made) == 5:
+        if len(simulated) == 5:
             raise KeyboardInterrupt
-        made.append(entry.id)
+        simulated.append(entry.id)
         return simulate(config, material, entry)
 
     with pytest.raises(KeyboardInterrupt):
         produce(tmp_path, simulate=interrupted, config=config(data={"samples_per_commit": 100}))
-    assert contents(tmp_path) == {sample_id: undisturbed[sample_id] for sample_id in made}
+    assert contents(tmp_path) == {sample_id: undisturbed[sample_id] for sample_id in simulated}
 
 
 def test_limits_stop_between_samples(tmp_path):
@@ -173,10 +174,10 @@ def test_a_sample_that_fails_is_recorded_and_neither_replaced_nor_tried_again(tm
 
 def test_samples_that_are_not_finite_fail(tmp_path):
     def broken(config, material, entry):
-        made = simulate(config, material, entry)
+        sample = simulate(config, material, entry)
         if material.name == "Fe-bcc":
-            made.density[0, 0] = float("nan")
-        return made
+            sample.density[0, 0] = float("nan")
+        return sample
 
     summary = produce(tmp_path, simulate=broken)
     assert (summary["written"], summary["failed"]) == (8, 4)
@@ -312,8 +313,8 @@ def test_a_full_disk_ends_the_run_and_keeps_what_was_committed(tmp_path, monkeyp
         put.append(sample_id)
         original(self, sample_id, record)
 
-    put, original = [], Writer.put
-    monkeypatch.setattr(Writer, "put", full)
+    put, original = [], ShardWriter.put
+    monkeypatch.setattr(ShardWriter, "put", full)
     with pytest.raises(WorkError, match="No space left"):
         produce(tmp_path)
     assert sorted(contents(tmp_path)) == sorted(put)
@@ -335,9 +336,9 @@ def test_a_place_that_cannot_be_made_is_named(tmp_path):
 
 
 def test_storing_waits_for_no_more_than_one_sample(tmp_path, monkeypatch):
-    """The bound on memory: with a slow disk, at most one finished sample waits while one is stored."""
-    made, stored, ahead = [], [], []
-    original = Writer.put
+    """Memory is bounded: with a slow disk, at most one finished sample waits while one is stored."""
+    simulated, stored, ahead = [], [], []
+    original = ShardWriter.put
 
     def slow_put(self, sample_id, record):
         time.sleep(0.01)
@@ -345,14 +346,14 @@ def test_storing_waits_for_no_more_than_one_sample(tmp_path, monkeypatch):
         stored.append(sample_id)
 
     def fast(config, material, entry):
-        ahead.append(len(made) - len(stored))
-        made.append(entry.id)
+        ahead.append(len(simulated) - len(stored))
+        simulated.append(entry.id)
         return simulate(config, material, entry)
 
-    monkeypatch.setattr(Writer, "put", slow_put)
+    monkeypatch.setattr(ShardWriter, "put", slow_put)
     produce(tmp_path, simulate=fast)
     assert max(ahead) == 1
-    assert stored == made
+    assert stored == simulated
 
 
 def test_the_configuration_lies_next_to_the_samples(tmp_path):

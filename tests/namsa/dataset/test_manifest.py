@@ -1,4 +1,4 @@
-"""The manifest: the same list on every rank, split by material, written once and noticed when it was touched."""
+"""The manifest: the same list on every rank, split by material, written once, and any change is noticed."""
 
 import json
 import time
@@ -32,10 +32,10 @@ def test_every_material_axis_and_thickness_is_listed_once():
 
 def test_some_of_all_thicknesses_are_spread_over_the_list():
     entries = [replace(build_entries(config(), MATERIALS)[0], thickness_angstrom=t) for t in [20.0] * 9 + [50.0] * 2]
-    found = [
+    indices = [
         next(i for i, entry in enumerate(entries) if entry is chosen) for chosen in spread_over_thicknesses(entries, 6)
     ]
-    assert found == [0, 4, 8, 9, 10]  # three of each, of which there are but two of the second
+    assert indices == [0, 4, 8, 9, 10]  # three per thickness; the second has only two
     assert spread_over_thicknesses([], 6) == []
 
 
@@ -47,10 +47,10 @@ def test_seeds_follow_from_the_seed_and_the_id_alone():
 
 def test_splits_are_by_formula_and_come_in_the_wanted_proportions():
     formulas = [f"X{number}" for number in range(4000)]
-    found = [split_of(formula, UNEVEN) for formula in formulas]
+    splits = [split_of(formula, UNEVEN) for formula in formulas]
     for name in SPLITS:
-        assert found.count(name) / len(found) == pytest.approx(getattr(UNEVEN, name), abs=0.02)
-    assert found == [split_of(formula, UNEVEN) for formula in formulas]
+        assert splits.count(name) / len(splits) == pytest.approx(getattr(UNEVEN, name), abs=0.02)
+    assert splits == [split_of(formula, UNEVEN) for formula in formulas]
     assert {split_of(formula, Split(train=0.9, dev=0.1, test=0)) for formula in formulas} == {"train", "dev"}
     assert {split_of(formula, Split(train=0, dev=0, test=1)) for formula in formulas} == {"test"}
 
@@ -101,7 +101,7 @@ def test_an_empty_split_is_told_when_the_list_is_written(tmp_path):
         ensure(tmp_path, few, MATERIALS)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        ensure(tmp_path, few, MATERIALS)  # it is there
+        ensure(tmp_path, few, MATERIALS)  # it exists already
 
 
 def test_the_header_names_what_was_merged(tmp_path):
@@ -131,8 +131,8 @@ def test_a_manifest_that_is_there_is_not_built_again(tmp_path, monkeypatch):
 
 def test_ranks_that_start_together_agree(tmp_path):
     with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(lambda _: ensure(tmp_path, config(), MATERIALS), range(32)))
-    assert all(entries == found[0] for entries in found)
+        lists = list(pool.map(lambda _: ensure(tmp_path, config(), MATERIALS), range(32)))
+    assert all(entries == lists[0] for entries in lists)
     assert [path.name for path in tmp_path.iterdir()] == ["manifest.jsonl"]
 
 

@@ -11,7 +11,8 @@ from fake_samples import MATERIALS, config, contents, simulate
 from namsa import InputError, WorkError
 from namsa.dataset import disk_space, factory, manifest, merge
 from namsa.dataset.failures import read_failures
-from namsa.dataset.shards import Dataset, Writer, shard_path, shard_paths
+from namsa.dataset.shard_writer import ShardWriter
+from namsa.dataset.shards import Dataset, shard_path, shard_paths
 from namsa.dataset.verify import verify
 
 
@@ -42,15 +43,15 @@ def parts(tmp_path):
 
 
 def test_parts_become_the_whole(parts, tmp_path):
-    told, again = [], len(contents(parts[2]))
-    summary = merge.merge(parts, tmp_path / "out", lambda *progress: told.append(progress))
+    reported, again = [], len(contents(parts[2]))
+    summary = merge.merge(parts, tmp_path / "out", lambda *progress: reported.append(progress))
     assert summary == {"samples": 11, "copied": 11, "present": again, "failed": 1}
-    assert told[-1] == (11 + again, 11 + again)
+    assert reported[-1] == (11 + again, 11 + again)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
     assert (tmp_path / "out" / "manifest.jsonl").read_bytes() == (tmp_path / "whole" / "manifest.jsonl").read_bytes()
-    found = verify(tmp_path / "out")
-    assert (found["samples"], found["corrupt"], found["missing"], found["repeated"]) == (11, [], [], [])
-    assert found["failures"] == {"Fe-bcc-001-12.5A": "no thin iron"}
+    result = verify(tmp_path / "out")
+    assert (result["samples"], result["corrupt"], result["missing"], result["repeated"]) == (11, [], [], [])
+    assert result["failures"] == {"Fe-bcc-001-12.5A": "no thin iron"}
     summary = produce(tmp_path / "out")
     assert (summary["written"], summary["present"], summary["failed"]) == (0, 11, 1)
 
@@ -111,7 +112,7 @@ def test_two_things_under_one_name_are_refused(parts, tmp_path):
         wrong, record = data.ids[1], data.read_bytes(data.ids[0])
     shard_paths(parts[2])[0].unlink()
     shard_path(parts[2], 1).unlink(missing_ok=True)
-    with Writer(shard_path(parts[2], 0)) as writer:
+    with ShardWriter(shard_path(parts[2], 0)) as writer:
         writer.put(wrong, record)
     with pytest.raises(InputError, match=f"{wrong} differs between .*part-2 and .*out"):
         merge.merge(parts, tmp_path / "out")

@@ -7,13 +7,14 @@ import shutil
 import fake_samples
 import pytest
 from crashes import killed
-from fake_samples import MATERIALS, contents, sample, simulate
+from fake_samples import MATERIALS, contents, simulate
 
 from namsa import InputError
 from namsa.dataset import disk_space, factory
 from namsa.dataset.records import encode
 from namsa.dataset.repair import repair
-from namsa.dataset.shards import Shard, Writer, shard_path
+from namsa.dataset.shard_writer import ShardWriter
+from namsa.dataset.shards import Shard, shard_path
 from namsa.dataset.verify import verify
 
 
@@ -29,9 +30,9 @@ def produce(directory, rank=0, size=1):
 
 def large(config, material, entry):
     """Half of the records have pages of their own, half lie among the keys."""
-    made = simulate(config, material, entry)
-    made.provenance["padding"] = "." * (entry.seed % 2 * 9000)
-    return made
+    sample = simulate(config, material, entry)
+    sample.provenance["padding"] = "." * (entry.seed % 2 * 9000)
+    return sample
 
 
 @pytest.fixture
@@ -75,13 +76,13 @@ def test_a_bad_record_goes_aside_and_is_made_again(dataset, undisturbed):
     assert verify(dataset)["corrupt"] == [bad]
     before = bytes_of(dataset)
 
-    found = repair(dataset)
+    result = repair(dataset)
     quarantine = dataset / "quarantine-0"
-    assert found == {
+    assert result == {
         "quarantine": str(quarantine),
         "shards": [{"shard": path.name, "damaged": False, "moved": [bad], "kept": 5}],
     }
-    assert json.loads((quarantine / "list.json").read_text()) == found["shards"]
+    assert json.loads((quarantine / "list.json").read_text()) == result["shards"]
     assert (quarantine / path.name).read_bytes() == before[path.name]  # moved, not changed
     assert bytes_of(dataset)["shard-00000.lmdb"] == before["shard-00000.lmdb"]
     assert contents(dataset) == {k: v for k, v in undisturbed.items() if k != bad}
@@ -97,11 +98,11 @@ def test_a_bad_record_goes_aside_and_is_made_again(dataset, undisturbed):
 def test_of_a_file_cut_short_the_whole_records_are_kept(dataset, undisturbed, left):
     path = shard_path(dataset, 0)
     os.truncate(path, int(left * path.stat().st_size))
-    (found,) = repair(dataset)["shards"]
-    assert found["damaged"]
-    assert found["kept"] < 6
-    assert found["kept"] > 6 * left - 3
-    assert len(contents(dataset)) == 6 + found["kept"]
+    (result,) = repair(dataset)["shards"]
+    assert result["damaged"]
+    assert result["kept"] < 6
+    assert result["kept"] > 6 * left - 3
+    assert len(contents(dataset)) == 6 + result["kept"]
     assert contents(dataset).items() <= undisturbed.items()
     produce(dataset)
     assert contents(dataset) == undisturbed
@@ -126,16 +127,16 @@ def test_garbage_and_lies_in_a_file_do_no_harm(dataset, undisturbed):
     for number, place in enumerate(places[::2]):  # headers that lie about length, shape, type
         whole[place + 12 + number % 3 * 20 : place + 16 + number % 3 * 20] = b"\xff\xff\xff\x7f"
     path.write_bytes(bytes(4096) + magic + whole[4096:] + magic)
-    (found,) = repair(dataset)["shards"]
-    assert found["damaged"]
+    (result,) = repair(dataset)["shards"]
+    assert result["damaged"]
     assert contents(dataset).items() <= undisturbed.items()
     produce(dataset)
     assert contents(dataset) == undisturbed
 
 
 def test_samples_of_another_configuration_go_aside(dataset, undisturbed):
-    with Writer(shard_path(dataset, 0)) as writer:
-        writer.put("stray", encode(sample(config_hash="another", id="stray")))
+    with ShardWriter(shard_path(dataset, 0)) as writer:
+        writer.put("stray", encode(fake_samples.sample(config_hash="another", id="stray")))
     assert repair(dataset)["shards"] == [{"shard": "shard-00000.lmdb", "damaged": False, "moved": ["stray"], "kept": 6}]
     assert contents(dataset) == undisturbed
 

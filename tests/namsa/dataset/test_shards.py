@@ -13,7 +13,8 @@ from fake_samples import contents, sample
 
 from namsa import InputError, WorkError
 from namsa.dataset.records import encode
-from namsa.dataset.shards import Dataset, Shard, Writer, shard_path
+from namsa.dataset.shard_writer import ShardWriter
+from namsa.dataset.shards import Dataset, Shard, shard_path
 
 fork = multiprocessing.get_context("fork")
 RECORD = encode(sample())
@@ -21,7 +22,7 @@ RECORD = encode(sample())
 
 def fill(directory: Path, rank: int = 0, count: int = 5, **provenance) -> Path:
     path = shard_path(directory, rank)
-    with Writer(path) as writer:
+    with ShardWriter(path) as writer:
         for number in range(count):
             writer.put(f"s{rank}-{number}", encode(sample(number, **provenance)))
     return path
@@ -58,7 +59,7 @@ def ids_of(path: Path) -> tuple[str, ...]:
 
 def test_commits_come_every_few_samples_and_at_the_end(tmp_path):
     path = shard_path(tmp_path, 0)
-    with fork.Pool(1) as another_process, Writer(path, samples_per_commit=2) as writer:
+    with fork.Pool(1) as another_process, ShardWriter(path, samples_per_commit=2) as writer:
         for number, committed in enumerate([0, 2, 2, 4, 4]):
             writer.put(str(number), RECORD)
             assert len(another_process.apply(ids_of, (path,))) == committed
@@ -67,7 +68,7 @@ def test_commits_come_every_few_samples_and_at_the_end(tmp_path):
 
 def test_an_exception_commits_what_was_put(tmp_path):
     path = shard_path(tmp_path, 0)
-    with pytest.raises(KeyboardInterrupt), Writer(path, samples_per_commit=100) as writer:  # noqa: PT012
+    with pytest.raises(KeyboardInterrupt), ShardWriter(path, samples_per_commit=100) as writer:  # noqa: PT012
         writer.put("a", RECORD)
         raise KeyboardInterrupt
     with Shard(path) as shard:
@@ -76,7 +77,7 @@ def test_an_exception_commits_what_was_put(tmp_path):
 
 def test_the_map_grows_as_needed(tmp_path):
     path = shard_path(tmp_path, 0)
-    with Writer(path, samples_per_commit=7, map_size=2**15) as writer:
+    with ShardWriter(path, samples_per_commit=7, map_size=2**15) as writer:
         for number in range(50):
             writer.put(f"{number:03d}", RECORD)
     assert path.stat().st_size > 4 * 2**15
@@ -87,7 +88,7 @@ def test_the_map_grows_as_needed(tmp_path):
 def test_the_first_of_two_records_of_one_id_stays(tmp_path):
     fill(tmp_path)
     before = contents(tmp_path)
-    with Writer(shard_path(tmp_path, 0)) as writer:
+    with ShardWriter(shard_path(tmp_path, 0)) as writer:
         writer.put("s0-1", encode(sample(99)))
     assert contents(tmp_path) == before
 
@@ -110,7 +111,7 @@ def test_threads_and_forks_read_what_one_thread_reads(tmp_path):
 
 
 def write_many(path: Path, started) -> None:
-    with Writer(path) as writer:
+    with ShardWriter(path) as writer:
         for number in range(400):
             writer.put(f"{number:05d}", RECORD)
             if number == 10:
@@ -123,11 +124,11 @@ def test_a_shard_can_be_read_while_another_process_writes_it(tmp_path):
     writer = fork.Process(target=write_many, args=(path, started))
     writer.start()
     assert started.wait(20)
-    seen = 0
+    count = 0
     while writer.is_alive():
         with Shard(path) as shard:
-            assert len(shard.ids) >= seen
-            seen = len(shard.ids)
+            assert len(shard.ids) >= count
+            count = len(shard.ids)
             for sample_id in shard.ids:
                 with shard.view(sample_id):
                     pass
@@ -149,10 +150,10 @@ def test_what_a_reader_without_a_lock_sees_stays_as_it_is(tmp_path):
     path = fill(tmp_path, 0, 300)
     with Shard(path) as shard:
         before = shard.ids
-    here, there = fork.Pipe()
-    reader = fork.Process(target=hold_a_snapshot, args=(path, there))
+    here, other_end = fork.Pipe()
+    reader = fork.Process(target=hold_a_snapshot, args=(path, other_end))
     reader.start()
-    with Writer(path) as writer:
+    with ShardWriter(path) as writer:
         writer.put("one", RECORD)
         here.send("begin")
         assert here.recv() == "begun"
@@ -167,7 +168,7 @@ def test_what_a_reader_without_a_lock_sees_stays_as_it_is(tmp_path):
 def write_in_turn(path: Path, opened) -> None:
     assert opened.wait(20)
     for turn in range(10):
-        with Writer(path) as writer:
+        with ShardWriter(path) as writer:
             for number in range(10):
                 writer.put(f"{turn}-{number}", RECORD)
 
@@ -177,20 +178,20 @@ def test_a_view_stays_good_when_its_context_is_left_and_others_write(tmp_path):
     writer = fork.Process(target=write_in_turn, args=(path, opened))
     writer.start()  # before the shard is open: a process can have it open only once
     with Shard(path) as shard:
-        seen = []
+        views = []
         for sample_id in shard.ids:
             with shard.view(sample_id) as record:
-                seen.append((record, record.copy()))
+                views.append((record, record.copy()))
         opened.set()
         writer.join()
         assert writer.exitcode == 0
-        for record, copied in seen:
+        for record, copied in views:
             for name in ("cbed", "density", "projected_potential", "positions_angstrom"):
                 np.testing.assert_array_equal(getattr(record, name), getattr(copied, name))
 
 
 def kill_while_writing(path: Path, started) -> None:
-    with Writer(path, samples_per_commit=3) as writer:
+    with ShardWriter(path, samples_per_commit=3) as writer:
         for number in range(10_000):
             writer.put(f"{number:05d}", encode(sample(number)))
             if number == 5:
@@ -212,7 +213,7 @@ def test_killed_at_any_point_a_shard_holds_whole_commits(tmp_path, delay_s):
         for number, sample_id in enumerate(shard.ids):
             with shard.view(sample_id) as record:
                 assert (record.density == sample(number).density).all()
-    with Writer(path) as again:
+    with ShardWriter(path) as again:
         again.put("next", RECORD)
     with Shard(path) as shard:
         assert shard.ids[-1] == "next"
@@ -221,7 +222,7 @@ def test_killed_at_any_point_a_shard_holds_whole_commits(tmp_path, delay_s):
 @pytest.mark.parametrize("left", [lambda size: size - 1, lambda size: size // 2, lambda size: 9000, lambda size: 100])
 def test_a_shard_cut_short_is_an_error_that_names_it(tmp_path, left):
     path = fill(tmp_path)
-    with Writer(path) as writer:  # pages given up before hold the keys now, and the file ends with this record
+    with ShardWriter(path) as writer:  # pages given up before hold the keys now, and the file ends with this record
         writer.put("last", RECORD)
     assert RECORD[-200:] in path.read_bytes()[-4096:]
     os.truncate(path, left(path.stat().st_size))
@@ -236,7 +237,7 @@ def test_garbage_is_an_error_that_names_it(tmp_path, what):
     with pytest.raises(WorkError, match=r"shard-00003\.lmdb is damaged"):
         Dataset(tmp_path)
     with pytest.raises(WorkError, match=r"shard-00003\.lmdb is damaged"):
-        Writer(path)
+        ShardWriter(path)
 
 
 @pytest.mark.parametrize(("place", "damage"), [(10, b"\x01"), (12, b"\xff\xff"), (12, b"\x10\0"), (16, b"\xff" * 40)])
@@ -275,7 +276,7 @@ def test_a_changed_record_is_named_with_its_shard(tmp_path):
 
 def fill_up(path: Path, answers) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, 300_000))
-    with Writer(path, samples_per_commit=2) as writer:
+    with ShardWriter(path, samples_per_commit=2) as writer:
         try:
             for number in range(10_000):
                 writer.put(f"{number:05d}", RECORD)
@@ -294,7 +295,7 @@ def test_a_full_disk_is_an_error_with_a_remedy_and_what_was_committed_stays(tmp_
     assert "what was committed is kept" in message
     with Shard(path) as shard:
         assert len(shard.ids) == failed_at - 1
-    with Writer(path) as again:
+    with ShardWriter(path) as again:
         again.put("more", RECORD)
     with Shard(path) as shard:
         assert len(shard.ids) == failed_at
@@ -302,10 +303,10 @@ def test_a_full_disk_is_an_error_with_a_remedy_and_what_was_committed_stays(tmp_
 
 def test_places_that_cannot_be_written_or_read_are_named(tmp_path):
     with pytest.raises(WorkError, match=r"cannot write .*nowhere.*No such file"):
-        Writer(tmp_path / "nowhere" / "shard-00000.lmdb")
+        ShardWriter(tmp_path / "nowhere" / "shard-00000.lmdb")
     (tmp_path / "folder").mkdir()
     with pytest.raises(WorkError, match=r"cannot read .*Is a directory"):
-        Writer(tmp_path / "folder")
+        ShardWriter(tmp_path / "folder")
     with pytest.raises(InputError, match=r"no dataset at .*nowhere.*namsa dataset"):
         Dataset(tmp_path / "nowhere")
 
@@ -329,7 +330,7 @@ def test_a_shard_open_twice_is_an_error_and_closing_lets_it_be_opened_again(tmp_
         with pytest.raises(WorkError, match="already open in this process"):
             Dataset(tmp_path)
         with pytest.raises(WorkError, match="already open in this process"):
-            Writer(path)
+            ShardWriter(path)
     with Dataset(tmp_path) as dataset:
         assert len(dataset) == 5
 

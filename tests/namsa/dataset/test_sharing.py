@@ -16,14 +16,14 @@ ENTRIES = build_entries(config(specimen={"thickness_angstrom": [10, 20, 40, 80],
 @pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
 def test_shares_cover_the_manifest_and_do_not_overlap(size):
     shares = [share(ENTRIES, rank, size) for rank in range(size)]
-    assert sorted(entry.id for mine in shares for entry in mine) == sorted(entry.id for entry in ENTRIES)
+    assert sorted(entry.id for own in shares for entry in own) == sorted(entry.id for entry in ENTRIES)
     assert shares == [share(random.Random(size).sample(ENTRIES, len(ENTRIES)), rank, size) for rank in range(size)]
 
 
 @pytest.mark.parametrize("size", [2, 5, 16])
 def test_shares_are_of_equal_cost(size):
-    mine = [share(ENTRIES, rank, size) for rank in range(size)]
-    work = [sum(entry.cost for entry in entries) for entries in mine]
+    shares = [share(ENTRIES, rank, size) for rank in range(size)]
+    work = [sum(entry.cost for entry in entries) for entries in shares]
     by_hash = sorted(ENTRIES, key=lambda entry: (entry.seed, entry.id))
     before = [sum(entry.cost for entry in by_hash[rank::size]) for rank in range(size)]
     assert max(work) < 1.03 * sum(work) / size
@@ -41,8 +41,8 @@ def test_an_entry_without_a_cost_counts_as_one_of_many_and_what_is_skipped_is_sp
 
 def test_any_beginning_of_a_share_is_a_fair_mix():
     """A time limit leaves a beginning: it must not be the cheap, the thick, or the first material."""
-    mine = share(ENTRIES, 1, 4)
-    begun = mine[: len(mine) // 3]
+    own = share(ENTRIES, 1, 4)
+    begun = own[: len(own) // 3]
     mean = [sum(entry.thickness_angstrom for entry in entries) / len(entries) for entries in (begun, ENTRIES)]
     assert mean[0] == pytest.approx(mean[1], rel=0.25)
     for material in MATERIALS:

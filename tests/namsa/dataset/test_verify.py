@@ -8,7 +8,8 @@ from fake_samples import MATERIALS, config, produce, sample, simulate
 from namsa import InputError, WorkError
 from namsa.dataset import factory, manifest
 from namsa.dataset.records import encode
-from namsa.dataset.shards import Dataset, Writer, shard_path
+from namsa.dataset.shard_writer import ShardWriter
+from namsa.dataset.shards import Dataset, shard_path
 from namsa.dataset.sharing import share
 from namsa.dataset.verify import verify
 
@@ -45,9 +46,9 @@ def test_a_shard_that_cannot_be_read_is_named_and_its_samples_are_missing(datase
     path = shard_path(dataset, 0)
     os.truncate(path, path.stat().st_size // 2)
     lost = {entry.id for entry in share(manifest.read(dataset), 0, 2)}
-    found = verify(dataset)
-    assert (found["samples"], found["corrupt"]) == (6, ["shard-00000.lmdb"])
-    assert found["missing"] == [entry.id for entry in manifest.read(dataset) if entry.id in lost]
+    result = verify(dataset)
+    assert (result["samples"], result["corrupt"]) == (6, ["shard-00000.lmdb"])
+    assert result["missing"] == [entry.id for entry in manifest.read(dataset) if entry.id in lost]
 
 
 def test_missing_and_failed_are_told_apart(tmp_path, monkeypatch):
@@ -61,12 +62,12 @@ def test_missing_and_failed_are_told_apart(tmp_path, monkeypatch):
     failures = {"Si-diamond-001-20A": "no"}
     assert verify(tmp_path) == SOUND | {"samples": 11, "failed": 1, "failures": failures}
     shard_path(tmp_path, 0).unlink()
-    found = verify(tmp_path)
-    assert (found["samples"], found["failed"], len(found["missing"])) == (0, 1, 11)
+    result = verify(tmp_path)
+    assert (result["samples"], result["failed"], len(result["missing"])) == (0, 1, 11)
 
 
 def test_a_sample_of_another_configuration_is_found(dataset):
-    with Writer(shard_path(dataset, 2)) as writer:
+    with ShardWriter(shard_path(dataset, 2)) as writer:
         writer.put("stray", encode(sample(config_hash="another")))
     assert verify(dataset)["corrupt"] == ["stray"]
 
@@ -75,7 +76,7 @@ def test_a_sample_in_two_shards_is_listed(dataset):
     with Dataset(dataset) as data:
         sample_id = data.ids[4]
         record = data.read_bytes(sample_id)
-    with Writer(shard_path(dataset, 7)) as writer:
+    with ShardWriter(shard_path(dataset, 7)) as writer:
         writer.put(sample_id, record)
     assert verify(dataset) == SOUND | {"repeated": [sample_id]}
 
@@ -83,7 +84,7 @@ def test_a_sample_in_two_shards_is_listed(dataset):
 def test_a_record_under_another_samples_id_is_found(dataset):
     with Dataset(dataset) as data:
         record = data.read_bytes(data.ids[4])
-    with Writer(shard_path(dataset, 7)) as writer:
+    with ShardWriter(shard_path(dataset, 7)) as writer:
         writer.put("other", record)
     assert verify(dataset)["corrupt"] == ["other"]
 
