@@ -18,11 +18,11 @@ from namsa.launcher import local_rank_and_size, rank_and_size, share_of_cores, v
         {"PMI_RANK": "2", "PMI_SIZE": "5"},
         {"SLURM_PROCID": "2", "SLURM_NTASKS": "5", "PMIX_RANK": "2"},
         {"SLURM_PROCID": "2", "SLURM_NTASKS": "5", "SLURM_JOB_ID": "7", "SLURM_STEP_ID": "0"},
-        # mpirun inside a Slurm job: Slurm's variables are those of its daemons
+        # mpirun within a Slurm job: Slurm's variables describe its daemons
         {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "5", "SLURM_PROCID": "0", "SLURM_NTASKS": "10"},
     ],
 )
-def test_launchers(environment):
+def test_rank_and_size_come_from_the_launchers_variables(environment):
     assert rank_and_size(environment=environment) == (2, 5)
 
 
@@ -35,7 +35,7 @@ def test_a_batch_script_outside_srun_is_one_rank_although_slurm_calls_it_the_fir
     assert rank_and_size(environment={"SLURM_JOB_ID": "7", "SLURM_PROCID": "0", "SLURM_NTASKS": "8"}) == (0, 1)
 
 
-def test_given_numbers_win_over_the_environment():
+def test_explicit_numbers_take_precedence_over_the_environment():
     assert rank_and_size(1, 3, {"OMPI_COMM_WORLD_RANK": "2", "OMPI_COMM_WORLD_SIZE": "5"}) == (1, 3)
 
 
@@ -53,7 +53,7 @@ def test_given_numbers_win_over_the_environment():
         ((), {"SLURM_PROCID": "one", "SLURM_NTASKS": "2"}, "SLURM_PROCID is 'one', not a number"),
     ],
 )
-def test_what_does_not_go_together_is_refused(arguments, environment, message):
+def test_inconsistent_ranks_and_sizes_are_refused(arguments, environment, message):
     with pytest.raises(InputError, match=message):
         rank_and_size(*arguments, environment=environment)
 
@@ -72,17 +72,17 @@ def test_what_does_not_go_together_is_refused(arguments, environment, message):
         ({"SLURM_LOCALID": "2"}, (0, 1)),
     ],
 )
-def test_ranks_on_this_machine(environment, expected):
+def test_local_rank_and_size(environment, expected):
     assert local_rank_and_size(environment) == expected
 
 
-def test_ranks_that_nobody_bound_cut_the_node_into_equal_runs():
+def test_unbound_ranks_divide_the_node_into_equal_runs_of_cores():
     shares = [share_of_cores(set(range(16)), 16, rank, 4) for rank in range(4)]
     assert shares == [set(range(4 * rank, 4 * rank + 4)) for rank in range(4)]
     assert share_of_cores(set(range(7)), 7, 2, 3) == {4, 5}
 
 
-def test_a_rank_that_its_launcher_bound_keeps_its_cores():
+def test_a_rank_bound_by_its_launcher_keeps_its_cores():
     assert share_of_cores({7, 8, 9}, 42, 1, 6) == {7, 8, 9}
     assert share_of_cores(set(range(8)), 8, 0, 1) == set(range(8))
 
@@ -95,9 +95,9 @@ def test_more_ranks_than_cores_share_them():
     ("environment", "nodes", "names"),
     [(None, 0, []), (None, 3, ["0", "1", "2"]), ("2,5", 8, ["2", "5"]), ("GPU-8a", 1, ["GPU-8a"]), ("", 4, [""])],
 )
-def test_gpus_are_those_of_the_environment_or_all(environment, nodes, names):
+def test_visible_gpus_are_those_of_the_environment_or_all(environment, nodes, names):
     assert visible_gpus(environment, nodes) == names
 
 
-def test_binding_is_what_the_system_says():
+def test_one_rank_keeps_all_cores_of_its_affinity():
     assert share_of_cores(os.sched_getaffinity(0), os.cpu_count() or 1, 0, 1) == os.sched_getaffinity(0)

@@ -5,7 +5,7 @@ import argparse
 from namsa.cli.commands.output import print_json, print_table
 from namsa.config.simulation import load
 from namsa.crystals import materials_project
-from namsa.crystals.select import builtin_materials
+from namsa.crystals.builtin import builtin_materials
 from namsa.errors import InputError
 
 COLUMNS = ("name", "formula", "space group", "atoms", "source")

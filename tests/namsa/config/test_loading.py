@@ -17,14 +17,14 @@ def path(tmp_path):
     return file
 
 
-def test_overrides_reach_into_the_tree(path):
+def test_overrides_set_values_in_sections(path):
     config = load(path, ["microscope.energy_ev=80e3", "scan.shape=[3, 5]", "materials.builtin=[Si]"])
     assert config.microscope.energy_ev == 80e3
     assert config.scan.shape == (3, 5)
     assert config.materials.builtin == ("Si",)
 
 
-def test_the_tree_is_frozen_and_survives_a_round_trip(path):
+def test_the_tree_is_frozen_and_survives_writing_and_reading(path):
     config = load(path, ["specimen.frozen_phonons={rms_angstrom: {Si: 0.07}}"])
     with pytest.raises(ValidationError, match="frozen"):
         config.seed = 3

@@ -36,7 +36,7 @@ def test_random_values_cover_their_ranges_evenly() -> None:
     assert np.histogram(dose, 3, (3, 6))[0] == pytest.approx([667] * 3, abs=50)
     assert np.hypot(*tilts.T).min() >= 2 - 1e-3
     assert np.hypot(*tilts.T).max() <= 6 + 1e-3
-    # Evenly over the ring: as many in the outer half of its area, and in each quadrant.
+    # Evenly over the ring: half of them in the outer half of its area, a quarter in each quadrant.
     assert np.mean(np.hypot(*tilts.T) ** 2 > (2**2 + 6**2) / 2) == pytest.approx(0.5, abs=0.03)
     assert np.histogram2d(*tilts.T, bins=2, range=[(-6, 6)] * 2)[0] == pytest.approx(np.full((2, 2), 500), abs=60)
 
@@ -48,7 +48,7 @@ def test_few_configurations_of_a_specimen_are_spread_out() -> None:
         assert np.diff(values) == pytest.approx([10] * 7, abs=0.011)
 
 
-def test_values_are_fixed_and_more_of_them_leave_the_first_alone() -> None:
+def test_values_are_fixed_and_more_configurations_do_not_change_the_first() -> None:
     variation = RandomVariation.model_validate(RANDOM)
     more = variation.model_copy(update={"configurations": 37})
     assert draw_values(more, 7)[:4] == draw_values(variation, 7) != draw_values(variation, 8)[:4]
@@ -111,8 +111,8 @@ def test_a_sample_is_simulated_with_its_own_values() -> None:
         "detector": DETECTOR,
     }
     material = Material("MgO", "MgO", "Fm-3m", bulk("MgO", "rocksalt", 4.21, cubic=True), "test")
-    given = RANDOM | {"beam_tilt_mrad": [1, 3], "defocus_angstrom": [-20, 20]}
-    varied = SimulationConfig.model_validate(tree | {"variation": given})
+    variation = RANDOM | {"beam_tilt_mrad": [1, 3], "defocus_angstrom": [-20, 20]}
+    varied = SimulationConfig.model_validate(tree | {"variation": variation})
     entry = build_entries(varied, [material])[2]
     sample = simulate_entry(varied, material, entry)
     p, own = sample.provenance, entry.varied

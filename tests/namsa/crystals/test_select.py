@@ -1,4 +1,4 @@
-"""Materials: what the libraries bring, what CIF files say, and which of them an experiment takes."""
+"""Materials: the built-in crystals, CIF files, and the selection for an experiment."""
 
 import hashlib
 import re
@@ -52,8 +52,8 @@ def cif(tmp_path: Path, sites: str, symmetry: str = "_space_group_name_H-M_alt '
     return path
 
 
-def test_of_some_formulas_there_are_those_of_the_whole_library(library: dict[str, Material]) -> None:
-    formulas = {"C", "KAg_CN_2", "Fe"}  # two of one name but for Wyckoff letters, brackets, an element of ASE
+def test_formulas_select_from_the_whole_library(library: dict[str, Material]) -> None:
+    formulas = {"C", "KAg_CN_2", "Fe"}  # names that differ in Wyckoff letters, brackets, an element of ASE
     some = builtin_materials(formulas)
     assert [m.name for m in some] == [name for name in library if name.partition("-")[0] in formulas]
     for material in some:
@@ -61,7 +61,7 @@ def test_of_some_formulas_there_are_those_of_the_whole_library(library: dict[str
         assert material.source == library[material.name].source
 
 
-def test_builtin_are_many_sorted_and_safely_named(library: dict[str, Material]) -> None:
+def test_builtin_materials_are_sorted_and_have_safe_names(library: dict[str, Material]) -> None:
     assert len(library) == 341
     assert list(library) == sorted(library)
     assert all(re.fullmatch(r"[A-Za-z0-9_]+-\d+-[amothc][PCIFR]\d+(-[a-z]+)?", name) for name in library)
@@ -70,7 +70,7 @@ def test_builtin_are_many_sorted_and_safely_named(library: dict[str, Material]) 
     assert {"NaCl-225-cF8", "CaTiO3-221-cP5", "Si-227-cF8", "C-194-hP4-bc", "C-194-hP4-f"} <= library.keys()
 
 
-def test_builtin_cells_are_conventional_and_of_the_named_group(library: dict[str, Material]) -> None:
+def test_builtin_cells_are_conventional_and_have_the_named_space_group(library: dict[str, Material]) -> None:
     for name in ("NaCl-225-cF8", "Al2O3-167-hR10", "ZrO2-14-mP12", "Mg-194-hP2", "Bi-166-hR2", "PI2-2-aP6"):
         material = library[name]
         cell = (material.atoms.cell[:], material.atoms.get_scaled_positions(), material.atoms.numbers)
@@ -99,7 +99,7 @@ def test_builtin_minerals_have_their_density(library: dict[str, Material], name:
     assert density(library[name]) == pytest.approx(expected, rel=0.02)
 
 
-def test_builtin_leaves_out_misprints(library: dict[str, Material]) -> None:
+def test_misprints_are_left_out(library: dict[str, Material]) -> None:
     sources = " ".join(material.source for material in library.values())
     for misprint in ("AB_mP4_11_e_e", "ABC_cP12_198_a_a_a Ullmanite", "sigma_tP30"):
         assert misprint not in sources
@@ -128,7 +128,7 @@ def test_triclinic_cif_has_octahedra_and_tetrahedra() -> None:
         assert np.all(np.bincount(i, minlength=32)[material.atoms.symbols == symbol] == neighbours)
 
 
-def test_mixed_site_becomes_atoms_at_one_place_that_share_it() -> None:
+def test_a_mixed_site_becomes_several_atoms_at_one_position() -> None:
     material = read_cif(DATA / "mixed_perovskite.cif")
     atoms = material.atoms
     shares = {"Sr": [0.7], "Ba": [0.3], "Ti": [1.0], "O": [0.99] * 3}
@@ -139,7 +139,7 @@ def test_mixed_site_becomes_atoms_at_one_place_that_share_it() -> None:
     assert material.formula == "Ba0.3Sr0.7Ti1O2.97"
 
 
-def test_ions_and_isotopes_of_one_element_are_one_atom(tmp_path: Path) -> None:
+def test_ions_and_isotopes_of_one_element_become_one_atom(tmp_path: Path) -> None:
     path = cif(tmp_path, "A Fe2+ 0 0 0 0.4\nB Fe3+ 0 0 0 0.6\nC D .5 .5 .5 1")
     path.write_text(path.read_text().replace("_atom_site_label", "_atom_site_label\n_atom_site_type_symbol"))
     atoms = read_cif(path).atoms
@@ -147,7 +147,7 @@ def test_ions_and_isotopes_of_one_element_are_one_atom(tmp_path: Path) -> None:
     assert "occupancy" not in atoms.arrays
 
 
-def test_thirds_are_understood_and_small_print_is_ignored(tmp_path: Path) -> None:
+def test_rounded_thirds_and_other_data_blocks_are_accepted(tmp_path: Path) -> None:
     path = cif(tmp_path, "Na1 0.3333 0.6667 0.2500(3) 0.3334\nK1 0.3333 0.6667 0.25 0.6667")
     path.write_text("\ufeffdata_global\n_journal_name ?\n\n" + path.read_text())
     atoms = read_cif(path).atoms
@@ -181,7 +181,7 @@ SITES = "Na1 0 0 0 1\nCl1 .5 .5 .5 1"
         ("", None, "."),
     ],
 )
-def test_a_cif_that_would_have_to_be_guessed_at_is_refused(
+def test_an_ambiguous_cif_is_refused(
     tmp_path: Path, sites: str, symmetry: str | None, message: str, recwarn: pytest.WarningsRecorder
 ) -> None:
     path = cif(tmp_path, sites) if symmetry is None else cif(tmp_path, sites, symmetry)
@@ -198,7 +198,7 @@ def test_a_cell_that_contradicts_the_symmetry_is_refused(tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize("content", [b"", b"not a crystal\n", b"\x00\xff\xfe\x93NUMPY", b"data_x\n_cell_length_a 4\n"])
-def test_what_is_no_cif_is_refused(tmp_path: Path, content: bytes) -> None:
+def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other.cif"
     path.write_bytes(content)
     with pytest.raises(InputError, match=r"other\.cif.*one structure.*not 0"):

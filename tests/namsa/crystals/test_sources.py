@@ -1,4 +1,4 @@
-"""Crystals from a user's function, made up by substitution, and the same ones from several sources."""
+"""Crystals from a user's function, substitution of ions, and duplicates from several sources."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -76,12 +76,12 @@ def library() -> dict[str, Material]:
     return {material.name: material for material in builtin_materials()}
 
 
-def made(script: Path, function: str, **arguments: Any) -> Materials:
+def generated(script: Path, function: str, **arguments: Any) -> Materials:
     return Materials(generator=Generator(function=f"{script}:{function}", arguments=arguments))
 
 
-def test_a_function_gives_crystals_in_its_own_cells(script: Path) -> None:
-    first, second = select_materials(made(script, "alloys", count=2, seed=3))
+def test_a_functions_crystals_keep_their_own_cells(script: Path) -> None:
+    first, second = select_materials(generated(script, "alloys", count=2, seed=3))
     assert (first.name, first.formula, first.space_group, first.kind) == (
         "gold-silver-0",
         "AgAu3",
@@ -90,11 +90,13 @@ def test_a_function_gives_crystals_in_its_own_cells(script: Path) -> None:
     )
     assert first.source.endswith("crystals.py:alloys, number 0")
     assert np.array_equal(first.atoms.cell.lengths(), [4.08] * 3)
-    assert second.name == "gold-silver-1"  # of the same structure: what a function gives is not compared with itself
+    assert (
+        second.name == "gold-silver-1"
+    )  # the same structure: crystals of one generator are not compared with each other
 
 
 def test_mixed_sites_have_the_symmetry_of_the_sites(script: Path) -> None:
-    (mixed,) = select_materials(made(script, "mixed"))
+    (mixed,) = select_materials(generated(script, "mixed"))
     assert (mixed.space_group, len(mixed.atoms)) == ("Fm-3m", 8)
     assert Composition(mixed.formula).fractional_composition == Composition("CuNi3").fractional_composition
 
@@ -107,14 +109,16 @@ def test_a_function_in_a_package_is_found(monkeypatch: pytest.MonkeyPatch, scrip
     assert [material.name for material in select_materials(config)] == ["gold-silver-0"]
 
 
-def test_what_a_function_gives_decides_the_manifest_and_not_its_name(script: Path) -> None:
+def test_the_manifest_depends_on_a_functions_crystals_and_not_on_its_name(script: Path) -> None:
     import fake_samples
 
-    configurations = [made(script, "alloys", count=2, **a) for a in ({"seed": 3}, {"seed": 3, "a": 4.09})]
+    configurations = [generated(script, "alloys", count=2, **a) for a in ({"seed": 3}, {"seed": 3, "a": 4.09})]
     one, other = (config_hash(fake_samples.config(), select_materials(config)) for config in configurations)
     renamed = script.rename(script.with_name("renamed.py"))
     assert (
-        config_hash(fake_samples.config(), select_materials(made(renamed, "alloys", count=2, seed=3))) == one != other
+        config_hash(fake_samples.config(), select_materials(generated(renamed, "alloys", count=2, seed=3)))
+        == one
+        != other
     )
 
 
@@ -132,19 +136,19 @@ def test_what_a_function_gives_decides_the_manifest_and_not_its_name(script: Pat
         ("alloys", "failed at .*missing 2 required positional arguments"),
     ],
 )
-def test_what_is_wrong_with_a_function_is_said(script: Path, function: str, message: str) -> None:
+def test_errors_name_what_is_wrong_with_a_function(script: Path, function: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as refused:
-        select_materials(made(script, function))
+        select_materials(generated(script, function))
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("place", ["no/such/file.py", "no.such.module"])
-def test_a_place_that_is_not_there_is_named(place: str) -> None:
+def test_a_missing_module_is_named(place: str) -> None:
     with pytest.raises(InputError, match=f"cannot find {place}:function"):
         select_materials(Materials(generator=Generator(function=f"{place}:function")))
 
 
-def test_the_lattice_of_a_substituted_crystal_is_near_the_measured(library: dict[str, Material]) -> None:
+def test_the_lattice_of_a_substituted_crystal_is_near_the_measured_one(library: dict[str, Material]) -> None:
     """Against the handbook's lattice parameters of crystals that exist and were left out of the prototypes."""
     for prototype, name, measured in (
         ("NaCl-225-cF8", "NaBr-from-NaCl-225-cF8", 5.973),
@@ -152,16 +156,16 @@ def test_the_lattice_of_a_substituted_crystal_is_near_the_measured(library: dict
         ("CaF2-225-cF12", "SrF2-from-CaF2-225-cF12", 5.800),
         ("CaTiO3-221-cP5", "SrTiO3-from-CaTiO3-221-cP5", 3.905),
     ):
-        found = {m.name: m for m in substitute_ions(Substitution(limit=10_000), [library[prototype]], 103)}
-        assert found[name].atoms.cell.lengths() == pytest.approx([measured] * 3, rel=0.03), name
+        materials = {m.name: m for m in substitute_ions(Substitution(limit=10_000), [library[prototype]], 103)}
+        assert materials[name].atoms.cell.lengths() == pytest.approx([measured] * 3, rel=0.03), name
 
 
 def test_substituted_crystals_are_neutral_ordered_and_labelled(library: dict[str, Material]) -> None:
     prototypes = list(library.values())
     known = {(m.formula, m.space_group) for m in prototypes}
-    found = substitute_ions(Substitution(limit=60), prototypes, 83)
-    assert len(found) == len({m.name for m in found}) == 60
-    for material in found:
+    materials = substitute_ions(Substitution(limit=60), prototypes, 83)
+    assert len(materials) == len({m.name for m in materials}) == 60
+    for material in materials:
         prototype = library[material.name.split("-from-")[1]]
         assert material.kind == "substituted"
         assert material.source.startswith(f"made up from {prototype.name}")
@@ -171,15 +175,15 @@ def test_substituted_crystals_are_neutral_ordered_and_labelled(library: dict[str
         assert 0 < changed.sum() < len(changed)
         assert len(set(material.atoms.symbols[changed])) == 1
         assert np.allclose(material.atoms.get_scaled_positions(), prototype.atoms.get_scaled_positions())
-    assert {m.name for m in substitute_ions(Substitution(limit=10), prototypes, 83)} < {m.name for m in found}
+    assert {m.name for m in substitute_ions(Substitution(limit=10), prototypes, 83)} < {m.name for m in materials}
 
 
-def test_alloys_elements_and_mixed_crystals_have_none(library: dict[str, Material]) -> None:
+def test_alloys_elements_and_mixed_crystals_are_no_prototypes(library: dict[str, Material]) -> None:
     prototypes = [library[name] for name in ("Cu-225-cF4", "Si-227-cF8", "SiC-186-hP8", "Al2Cu-140-tI12")]
     assert substitute_ions(Substitution(limit=10), [*prototypes, read_cif(DATA / "mixed_perovskite.cif")], 103) == []
 
 
-def test_one_crystal_of_many_sources_is_taken_from_the_preferred(library: dict[str, Material]) -> None:
+def test_duplicates_are_taken_from_the_preferred_source(library: dict[str, Material]) -> None:
     rocksalt = library["NaCl-225-cF8"]
     primitive = bulk("NaCl", "rocksalt", a=5.69)
     primitive.rotate(30, "y", rotate_cell=True)
@@ -197,7 +201,7 @@ def test_one_crystal_of_many_sources_is_taken_from_the_preferred(library: dict[s
     )
 
 
-def test_polymorphs_strained_and_other_structures_stay(library: dict[str, Material]) -> None:
+def test_polymorphs_and_strained_structures_are_not_merged(library: dict[str, Material]) -> None:
     rocksalt = library["NaCl-225-cF8"]
     pressed = rocksalt.atoms.copy()
     pressed.set_cell(pressed.cell * 0.85, scale_atoms=True)
@@ -209,7 +213,7 @@ def test_polymorphs_strained_and_other_structures_stay(library: dict[str, Materi
     assert merge_duplicates([rocksalt, *others]) == [rocksalt, *others]
 
 
-def test_mixed_sites_are_compared_by_their_shares() -> None:
+def test_mixed_sites_are_compared_by_their_occupancies() -> None:
     mixed = read_cif(DATA / "mixed_perovskite.cif")
     same = replace(mixed, name="again", atoms=mixed.atoms.copy())
     assert [m.name for m in merge_duplicates([mixed, same])] == ["again"]
@@ -219,15 +223,13 @@ def test_mixed_sites_are_compared_by_their_shares() -> None:
     assert space_group(to_structure(mixed.atoms)) == mixed.space_group
 
 
-def test_the_library_and_existing_choices_stay_what_they_were(
-    library: dict[str, Material], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_builtin_library_has_no_duplicates(library: dict[str, Material], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("namsa.crystals.select.builtin_materials", lambda formulas=None: tuple(library.values()))
     assert [m.name for m in select_materials(Materials(builtin="all"))] == list(library)
     assert not any(m.merged for m in select_materials(Materials(builtin="all")))
 
 
-def test_merging_and_substituting_are_choices(library: dict[str, Material], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_merging_and_substituting_are_optional(library: dict[str, Material], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("namsa.crystals.select.builtin_materials", lambda formulas=None: tuple(library.values()))
     chosen = {"builtin": ("ZrO2-14-mP12", "NaCl-225-cF8"), "cif": (DATA / "baddeleyite.cif",)}
     assert [m.name for m in select_materials(Materials(**chosen))] == ["NaCl-225-cF8", "baddeleyite"]

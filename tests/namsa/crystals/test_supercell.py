@@ -1,4 +1,4 @@
-"""Orientation, displacement and checks of crystals, against crystallography."""
+"""Supercells, thermal displacements and checks of atoms, against crystallography."""
 
 import re
 from typing import Any
@@ -57,7 +57,7 @@ def fit(atoms: ase.Atoms, zone_axis: tuple[int, int, int], max_strain: float, ma
 
 @pytest.mark.parametrize("axis", AXES, ids=str)
 @pytest.mark.parametrize("crystal", CRYSTALS)
-def test_supercell_is_the_crystal_along_its_zone_axis(crystal: str, axis: tuple[int, int, int]) -> None:
+def test_a_supercell_is_the_crystal_along_its_zone_axis(crystal: str, axis: tuple[int, int, int]) -> None:
     atoms = CRYSTALS[crystal]
     cell = orient(atoms, axis)
     sides, lengths = cell.matrix @ atoms.cell[:], cell.atoms.cell.lengths()
@@ -85,7 +85,7 @@ def test_supercell_is_the_crystal_along_its_zone_axis(crystal: str, axis: tuple[
 
 @pytest.mark.parametrize(("crystal", "bond"), [("monoclinic", "ZrO"), ("triclinic", "AlO"), ("triclinic", "SiO")])
 @pytest.mark.parametrize("axis", AXES[:4], ids=str)
-def test_bonds_keep_their_number_and_within_the_strain_their_lengths(
+def test_bonds_keep_their_number_and_their_lengths_within_the_strain(
     crystal: str, bond: str, axis: tuple[int, int, int]
 ) -> None:
     def lengths(atoms: ase.Atoms) -> np.ndarray:
@@ -99,11 +99,11 @@ def test_bonds_keep_their_number_and_within_the_strain_their_lengths(
     assert after.max() == pytest.approx(before.max(), rel=cell.strain + 1e-9)
 
 
-def test_perovskite_001_is_tiled_along_its_axes_without_strain() -> None:
+def test_perovskite_001_is_repeated_along_its_axes_without_strain() -> None:
     cell = orient(perovskite(), (0, 0, 1))
     assert cell.matrix.tolist() == [[6, 0, 0], [0, 4, 0], [0, 0, 5]]
     assert cell.strain < 1e-12
-    # Atoms of one layer have one height, exactly: slices rest on it.
+    # The atoms of one layer have exactly the same height, which slicing relies on.
     assert np.unique(cell.atoms.positions[:, 2]) == pytest.approx(np.arange(10) * 3.905 / 2)
     assert len(np.unique(cell.atoms.positions[:, 2])) == 10
 
@@ -150,7 +150,7 @@ def test_thickness_is_the_nearest_number_of_repeats_and_at_least_one(crystal: st
         assert cell.atoms.cell.lengths()[2] == pytest.approx(repeats * repeat)
 
 
-def test_geometry_alone_tells_what_the_supercell_will_be() -> None:
+def test_fit_cell_describes_the_supercell_before_it_is_filled() -> None:
     for axis in AXES:
         cell = orient(CRYSTALS["triclinic"], axis)
         chosen = fit(CRYSTALS["triclinic"], axis, 0.03, 100_000)
@@ -159,7 +159,7 @@ def test_geometry_alone_tells_what_the_supercell_will_be() -> None:
         assert (chosen.strain, chosen.atoms) == (cell.strain, len(cell.atoms))
 
 
-def test_neither_orientation_nor_handedness_of_the_given_cell_matters() -> None:
+def test_neither_orientation_nor_handedness_of_the_crystals_cell_matters() -> None:
     atoms = CRYSTALS["triclinic"]
     turned = atoms.copy()
     turned.rotate(40, (1, 2, -1), rotate_cell=True)
@@ -201,7 +201,7 @@ def test_any_triclinic_cell_is_fitted_within_the_strain(
     assert np.linalg.det(box) / chosen.atoms == pytest.approx(atoms.get_volume(), rel=0.16)
 
 
-def test_a_refusal_names_the_best_strain_which_then_works() -> None:
+def test_the_strain_that_an_error_names_is_sufficient() -> None:
     with pytest.raises(InputError, match=r"max_strain 1e-05.*raise specimen.max_strain") as refused:
         orient(CRYSTALS["triclinic"], (1, 1, 1), max_strain=1e-5)
     best = float(re.search(r"best found needs ([\d.e-]+)", str(refused.value))[1])  # type: ignore[index]
@@ -211,25 +211,25 @@ def test_a_refusal_names_the_best_strain_which_then_works() -> None:
 
 
 @pytest.mark.parametrize("limit", [0.1, 0.4])
-def test_the_search_for_sides_leaves_none_out(limit: float) -> None:
-    """Against every lattice vector of a cube of indices that holds the sphere which is searched."""
+def test_the_search_for_sides_is_complete(limit: float) -> None:
+    """Compares with all lattice vectors of a cube of indices that contains the searched sphere."""
     cell = np.array([[3.1, 0.2, 0.1], [0.4, 4.7, -0.3], [-0.9, 1.1, 23.0]])
     beam = np.array([1, 2, 1]) @ cell / np.linalg.norm(np.array([1, 2, 1]) @ cell)
     points = 2000
-    found = orient_module._sides(cell, beam, limit, points)
+    sides = orient_module._sides(cell, beam, limit, points)
     vectors = np.moveaxis(np.indices((61, 61, 61)), 0, -1).reshape(-1, 3) - 30
     cartesian = vectors @ cell
     length = np.linalg.norm(cartesian, axis=1)
     radius = (3 * points * np.linalg.det(cell) / (4 * np.pi)) ** (1 / 3)
     assert radius < 30 / np.linalg.norm(np.linalg.inv(cell), axis=0).max()
-    wanted = (length <= radius) & (np.abs(cartesian @ beam) <= limit * length) & (np.gcd.reduce(vectors, axis=1) == 1)
-    every = {tuple(v) for v in vectors[wanted].tolist()}
-    both = {tuple(v) for v in np.concatenate([found, -found]).tolist()}
+    expected = (length <= radius) & (np.abs(cartesian @ beam) <= limit * length) & (np.gcd.reduce(vectors, axis=1) == 1)
+    every = {tuple(v) for v in vectors[expected].tolist()}
+    both = {tuple(v) for v in np.concatenate([sides, -sides]).tolist()}
     assert both == every
-    assert 10 < len(found) == len(every) // 2 < orient_module.MAX_SIDES
+    assert 10 < len(sides) == len(every) // 2 < orient_module.MAX_SIDES
 
 
-def test_too_many_atoms_are_refused_by_number() -> None:
+def test_too_many_atoms_are_refused() -> None:
     needed = len(orient(perovskite(), (0, 0, 1)).atoms)
     with pytest.raises(InputError, match=f"has {needed} atoms, max_atoms is {needed - 1}"):
         orient(perovskite(), (0, 0, 1), max_strain=0, max_atoms=needed - 1)
@@ -262,7 +262,7 @@ def moves(before: ase.Atoms, after: ase.Atoms) -> np.ndarray:
     return (after.positions - before.positions + half) % (2 * half) - half
 
 
-def test_displacements_have_each_element_s_rms_along_each_axis() -> None:
+def test_displacements_have_the_rms_of_each_element_along_each_axis() -> None:
     atoms = orient(perovskite(), (0, 0, 1), lateral_angstrom=(40, 40), thickness_angstrom=60, max_strain=0).atoms
     rms = {"Sr": 0.05, "Ti": 0.0, "O": 0.1, "Ba": 9.0}
     hot = displace_atoms(atoms, rms, np.random.default_rng(1))
@@ -274,7 +274,7 @@ def test_displacements_have_each_element_s_rms_along_each_axis() -> None:
     assert np.array_equal(hot.numbers, atoms.numbers)
 
 
-def test_displacements_follow_the_seed_and_leave_the_crystal_alone() -> None:
+def test_displacements_follow_the_seed_and_do_not_change_the_crystal() -> None:
     atoms = orient(perovskite(), (0, 0, 1)).atoms
     before = atoms.positions.copy()
     first, again, other = (displace_atoms(atoms, 0.1, np.random.default_rng(seed)).positions for seed in (1, 1, 2))
@@ -303,7 +303,7 @@ def test_wrong_displacements_are_refused(rms: float | dict[str, float], message:
 
 
 def faulty(**changes: object) -> ase.Atoms:
-    """A right-angled cell with a fault: `position`, `number` and `occupancy` of the last atom, `cell` of all."""
+    """A right-angled cell with changes: `position`, `number` and `occupancy` of the last atom, and the `cell`."""
     atoms = perovskite()
     if "position" in changes:
         atoms.positions[-1] = changes["position"]
