@@ -147,22 +147,22 @@ SCRIPT = """
 <script>
 sheet.decode().then(() => {
   const report = [], note = () => report.push({
-    where: at("where").textContent, title: at("map-title").textContent, slider: at("slider").value,
+    where: byId("where").textContent, title: byId("map-title").textContent, slider: byId("slider").value,
     pressed: buttons.filter(one => one.getAttribute("aria-pressed") === "true").map(one => one.dataset.key),
     hash: location.hash, pattern: [...draw.getImageData(0, 0, width, height).data] });
   const pointer = (kind, row, column) => {
-    const box = at("map").getBoundingClientRect();
-    at("map").dispatchEvent(new PointerEvent(kind, { bubbles: true,
+    const box = byId("map").getBoundingClientRect();
+    byId("map").dispatchEvent(new PointerEvent(kind, { bubbles: true,
       clientX: box.left + (column + 0.5) / 6 * box.width, clientY: box.top + (row + 0.5) / 4 * box.height }));
   };
-  const key = name => at("map").dispatchEvent(new KeyboardEvent("keydown", { key: name }));
+  const key = name => byId("map").dispatchEvent(new KeyboardEvent("keydown", { key: name }));
   note();
   pointer("pointermove", 3, 1); note();
-  at("map").dispatchEvent(new PointerEvent("pointerleave")); note();
+  byId("map").dispatchEvent(new PointerEvent("pointerleave")); note();
   pointer("click", 2, 4); note();
   key("ArrowDown"); key("ArrowDown"); key("ArrowLeft"); note();
   buttons.find(one => one.dataset.key === "projected-potential").click(); note();
-  at("slider").value = 1; at("slider").dispatchEvent(new Event("input")); note();
+  byId("slider").value = 1; byId("slider").dispatchEvent(new Event("input")); note();
   const answer = Object.assign(document.createElement("pre"), { id: "report", textContent: JSON.stringify(report) });
   document.body.append(answer);
 });
