@@ -8,9 +8,9 @@
 // writes the pattern instead of the wave. A pass reads and writes H once; everything else happens in registers and in
 // shared memory.
 //
-// fused_gpu.py puts these macros above this text: NY, NX; RADICES_Y, RADICES_X, and the same reversed, *_BACK; THREADS_Y,
-// THREADS_X; LOW_Y, HIGH_Y, LOW_X, HIGH_X (frequencies LOW <= n < HIGH are zero); PITCH, TILE, COLUMN_PAD; ROW_PROBES,
-// ROW_PAD.
+// fused_gpu.py puts these macros above this text: NY, NX; RADICES_Y, RADICES_X, and the same reversed, *_BACK;
+// THREADS_Y, THREADS_X; LOW_Y, HIGH_Y, LOW_X, HIGH_X (frequencies LOW <= n < HIGH are zero); PITCH, TILE, COLUMN_PAD;
+// ROW_PROBES, ROW_PAD.
 
 template <int VALUE> struct Int {
     static constexpr int value = VALUE;
@@ -124,8 +124,9 @@ template <> struct Radices<> {
 // The place of value n of a line in shared memory. After every PAD values a slot stays empty (see KernelPlan.pads).
 template <int STRIDE, int PAD> __device__ __forceinline__ constexpr int slot(int n) { return (n + n / PAD) * STRIDE; }
 
-// The slot of start + k STEP, for k < R and a start less than STEP above a multiple of R STEP. If the slots of both terms
-// add up, the second is a constant in the load or store. Otherwise addresses take as many instructions as arithmetic.
+// The slot of start + k STEP, for k < R and a start less than STEP above a multiple of R STEP. If the slots of both
+// terms add up, the second is a constant in the load or store. Otherwise addresses take as many instructions as
+// arithmetic.
 template <int STRIDE, int PAD, int STEP, int R, class K> __device__ __forceinline__ int step(int start, K k) {
     constexpr bool ADDS = STEP % PAD == 0 || (PAD % STEP == 0 && ((R * STEP) % PAD == 0 || PAD % (R * STEP) == 0));
     if constexpr (ADDS) return slot<STRIDE, PAD>(start) + slot<STRIDE, PAD>(K::value * STEP);
@@ -146,8 +147,8 @@ __device__ __forceinline__ void exchange(float2 *v, float2 *line, int j) {
 
 // Thread j starts with values j + k N/R of the first radix R and ends with values j + k N/R of the last. The next
 // transform of a pass, with reversed radices, continues with the same registers. roots[DONE k + i] is
-// exp(-2 pi i k i / (DONE R)) for the stage that follows radices of product DONE: neighbouring threads read neighbouring
-// roots, and each is exact. (Powers of one root per thread would save loads but double the error.)
+// exp(-2 pi i k i / (DONE R)) for the stage that follows radices of product DONE: neighbouring threads read
+// neighbouring roots, and each is exact. (Powers of one root per thread would save loads but double the error.)
 template <int N, int SIGN, int STRIDE, int PAD, int DONE, int R, int... REST>
 __device__ __forceinline__ void stages(Radices<R, REST...>, float2 *v, float2 *line, const float2 *roots, int j) {
     if (j < N / R) {
@@ -167,8 +168,8 @@ __device__ __forceinline__ void stages(Radices<R, REST...>, float2 *v, float2 *l
 }
 
 // Calls kept(k, n, where) for each value n = j + k N/R that thread j holds in register k; `where` counts stored values
-// only. Calls zero(k) for values in the zero band, LOW <= n < HIGH. Conditions that hold for all values of a register are
-// evaluated at compile time: a register of zeros loads nothing.
+// only. Calls zero(k) for values in the zero band, LOW <= n < HIGH. Conditions that hold for all values of a register
+// are evaluated at compile time: a register of zeros loads nothing.
 template <int N, int R, int LOW, int HIGH, class Kept, class Zero>
 __device__ __forceinline__ void values(int j, Kept kept, Zero zero) {
     if (j >= N / R) return;
@@ -192,14 +193,14 @@ using ForthY = Radices<RADICES_Y>;
 using BackY = Radices<RADICES_Y_BACK>;
 extern __shared__ float2 shared[];
 
-// grid (NY, probes / ROW_PROBES), block (THREADS_X, ROW_PROBES). A block has the same row of several probes, so that its
-// row of t is read once from the second-level cache, then from the first.
+// grid (NY, probes / ROW_PROBES), block (THREADS_X, ROW_PROBES). A block has the same row of several probes, so that
+// its row of t is read once from the second-level cache, then from the first.
 extern "C" __global__ void __launch_bounds__(THREADS_X *ROW_PROBES)
     rows(float2 *__restrict__ waves, const float2 *__restrict__ transmission, const float2 *__restrict__ roots,
          int probes) {
     constexpr int ENDS = ForthX::first, MIDDLE = BackX::first;
     const int j = threadIdx.x, y = blockIdx.x, probe = blockIdx.y * ROW_PROBES + threadIdx.y;
-    const bool present = probe < probes; // the last block may have fewer probes; all its threads must reach the barriers
+    const bool present = probe < probes; // the last block may have fewer; all its threads must reach the barriers
     float2 *row = waves + (size_t(present ? probe : 0) * NY + y) * PITCH;
     float2 *line = shared + threadIdx.y * (NX + (NX - 1) / ROW_PAD);
     const float2 *t = transmission + size_t(y) * NX;

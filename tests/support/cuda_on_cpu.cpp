@@ -1,8 +1,8 @@
 // Runs the kernels of namsa/engines/fused_gpu.cu on a CPU, from the same text that a GPU gets. The tests compile it as
 //     g++ -DSOURCE='"kernels.cu"' cuda_on_cpu.cpp
-// The threads of a block are coroutines. They run one after another from barrier to barrier, in an order that the caller
-// chooses: if results depend on the order, a barrier is missing. Shared memory starts as NaN, so that a read before any
-// write shows.
+// The threads of a block are coroutines. They run one after another from barrier to barrier, in an order that the
+// caller chooses: if results depend on the order, a barrier is missing. Shared memory starts as NaN, so that a read
+// before any write shows.
 
 #include <cmath>
 #include <cstddef>
