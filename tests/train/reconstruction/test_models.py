@@ -1,50 +1,61 @@
-"""What a configuration says its network was trained for, against what the simulation would make of it."""
+"""Models are found by path and by name, with their conditions and calibration."""
+
+import json
 
 import pytest
 from paths import CONFIGS
 
-from namsa.config.instrument import Detector
-from namsa.physics.detector import pixels
-from namsa.physics.grid import Grid
-from namsa.physics.optics import wavelength_angstrom
-from train.experiment.conditions import conditions, describe_unchecked
+from namsa import InputError
+from namsa.config.loading import dump_yaml
+from train.__main__ import main
+from train.experiment.conditions import conditions
 from train.experiment.experiment import load
+from train.reconstruction import models
+from train.reconstruction.models import ModelCalibration, load_model
+
+EXPERIMENT = load(CONFIGS / "quickstart.yaml")
 
 
-@pytest.mark.parametrize(
-    ("config", "overrides", "symmetric"),
-    [
-        ("quickstart.yaml", [], True),
-        ("quickstart.yaml", ["detector={shape: [16, 16], binning: 3}"], False),
-        ("quickstart.yaml", ["detector={shape: [16, 16], binning: 2}"], False),
-        ("quickstart.yaml", ["detector={shape: [15, 15]}", "network.input_shape=[225, 24, 24]"], True),
-        ("summit.yaml", [], True),
-        ("paper.yaml", [], False),  # an even number of the grid's own pixels is not centred
-    ],
-)
-def test_the_detector_is_where_the_simulation_puts_it(config, overrides, symmetric):
-    experiment = load(CONFIGS / config, overrides)
-    found, cell = conditions(experiment), experiment.specimen.lateral_angstrom
-    detector = experiment.detector or Detector(shape=experiment.simulation.grid_shape)
-    grid = Grid((512, 512), cell)
-    if experiment.detector is None:
-        detector = None
-    rows = pixels(grid, wavelength_angstrom(experiment.microscope.energy_ev), detector)
-    assert found.detector_shape == tuple(row.count for row in rows)
-    assert found.pixel_mrad == pytest.approx([row.size_mrad for row in rows])
-    assert found.first_edge == pytest.approx([row.edge for row in rows])
-    assert found.symmetric == symmetric
+@pytest.fixture
+def run(tmp_path):
+    """A run directory with two checkpoints. Their content is read when the network is built."""
+    checkpoints = tmp_path / "run/checkpoints"
+    checkpoints.mkdir(parents=True)
+    for step in (7, 12):
+        (checkpoints / f"step-{step:09d}.npz").touch()
+    (tmp_path / "run/config.yaml").write_text(dump_yaml(EXPERIMENT))
+    return tmp_path / "run"
 
 
-def test_a_scan_that_fills_the_cell_has_the_step_of_the_smallest():
-    assert conditions(load(CONFIGS / "paper.yaml")).scan_step_angstrom == (3.125, 3.125)
-    assert conditions(load(CONFIGS / "quickstart.yaml")).scan_step_angstrom == (0.4, 0.4)
+def test_models_are_found_by_path_and_by_name(tmp_path, run, monkeypatch, capsys):
+    older, newer = sorted((run / "checkpoints").glob("*.npz"))
+    assert load_model(run).weights == load_model(str(run)).weights == newer
+    assert load_model(older).weights == older
+    assert load_model(str(older)).experiment == EXPERIMENT
+    shipped = tmp_path / "models/gold"
+    shipped.mkdir(parents=True)
+    (shipped / "config.yaml").write_text((run / "config.yaml").read_text())
+    (shipped / "weights.npz").touch()
+    (shipped / "predictions.npz").touch()
+    monkeypatch.setattr(models, "MODELS", tmp_path / "models")
+    assert load_model("gold").weights == shipped / "weights.npz"
+    assert main(["reconstruct", "a.h5", "--checkpoint", "silver", "--out", str(tmp_path / "o.h5")]) == 2
+    assert "silver is neither a run directory, nor a checkpoint, nor a model" in capsys.readouterr().err
+    assert main(["reconstruct", "a.h5", "--checkpoint", "gold", "--out", str(tmp_path / "o.h5")]) == 2
+    assert capsys.readouterr().err == "error: there is no file a.h5\n"
 
 
-def test_what_no_file_says_is_told():
-    overrides = ["variation={rule: random, configurations: 2, defocus_angstrom: [-50, 100]}"]
-    overrides += ["training.inputs.dose_electrons_per_pattern=[100, 1000]", "microscope.aberrations={C30: 1.0e+4}"]
-    experiment = load(CONFIGS / "quickstart.yaml", overrides)
-    line = describe_unchecked(experiment, experiment.training.inputs)
-    for part in ("thickness 20 to 40 Å", "defocus -50 to 100 Å", "{'C30': 10000.0}", "at 100 to 1000 electrons"):
-        assert part in line
+def test_a_model_carries_its_conditions_and_its_calibration(run):
+    assert load_model(run).conditions == conditions(EXPERIMENT)
+    assert load_model(run).calibration == ModelCalibration(None, None)
+    measured = {"scale": 2.5, "uncertainty_factor": 2.5, "transmitted_fraction": 0.9}
+    (run / "calibration.json").write_text(json.dumps(measured))
+    assert load_model(run).calibration == ModelCalibration(uncertainty_factor=2.5, transmitted_fraction=0.9)
+
+
+def test_a_folder_that_is_no_model_is_refused(tmp_path, run):
+    (run / "config.yaml").unlink()
+    with pytest.raises(InputError, match=r"has no config\.yaml"):
+        load_model(run)
+    with pytest.raises(InputError, match="neither checkpoints"):
+        load_model(tmp_path)
