@@ -143,7 +143,7 @@ def _uncertainty(calibration: Calibration) -> Iterator[str]:
         f"{calibration['coverage_95']:.1%} are within two"
     )
     if test := calibration.get("test"):
-        text += f". On the test split, it is {test['coverage_68']:.1%} and {test['coverage_95']:.1%}"
+        text += f". On the test split, the fractions are {test['coverage_68']:.1%} and {test['coverage_95']:.1%}"
     yield text + ". These are means over pixels: the coverage of a single pixel is not known."
 
 
