@@ -36,7 +36,7 @@ from train.input import batches, selection
 from train.measure import telemetry
 from train.measure.performance import PerformanceAccount, energy_meter
 from train.measure.results import RunFacts
-from train.optimization import checkpoint, precision
+from train.optimization import checkpoint, lag, precision
 from train.optimization.checkpoint import CheckpointSchedule, TrainingPosition
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.optimizers import LarsAdam
@@ -157,7 +157,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         model = build(experiment.network, experiment.seed, training.recompute)
         optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training)
         optimizer.build(model.trainable_variables)
-        buffers = reduction.gradient_buffers(model.trainable_variables, training.reduction)
+        buffers = lag.gradient_buffers(model.trainable_variables, training.reduction)
     state = [*model.variables, *optimizer.variables, *buffers]
 
     # 1. Rank 0 reads the newest checkpoint of this run directory or of its home that is not broken.

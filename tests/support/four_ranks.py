@@ -13,6 +13,7 @@ import tensorflow as tf
 from two_ranks import digest, training
 
 from train.experiment.sections import Reduction
+from train.optimization import lag
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.optimizers import LarsAdam
 from train.ranks import grouping, reduction
@@ -59,7 +60,7 @@ def train(choice, seed, samples):
     config, model = configured(choice), small_model(seed)
     optimizer = LarsAdam(config.optimizer)
     optimizer.build(model.trainable_variables)
-    waiting = reduction.gradient_buffers(model.trainable_variables, config.reduction)
+    waiting = lag.gradient_buffers(model.trainable_variables, config.reduction)
     reduction.broadcast_state(model, optimizer, waiting)
     step = make_step(model, optimizer, config, waiting)
     state = [*model.variables, *optimizer.variables]

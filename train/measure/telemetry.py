@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import tensorflow as tf
 from rich.console import Console
@@ -19,6 +19,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from namsa.files import write_text_atomic
 from train.measure.results import StepRow
+
+if TYPE_CHECKING:  # the simulator is not needed to write metrics
+    from namsa.dataset.factory import ProductionSummary
 
 Numbers = Mapping[str, float | None]
 
@@ -168,17 +171,18 @@ def epoch_line(rows: Sequence[StepRow], epochs: int) -> str:
     )
 
 
-def simulation_line(summaries: Sequence[Mapping[str, Any]], directory: Path) -> str:
+def simulation_line(summaries: Sequence["ProductionSummary"], directory: Path) -> str:
     """Returns one line about the samples that all ranks have simulated.
 
     Args:
         summaries: Of `namsa.dataset.factory.produce`, one per rank.
         directory: Of the samples.
     """
-    written, present, failed = (sum(each[key] for each in summaries) for key in ("written", "present", "failed"))
-    text = f"samples: {written} simulated, {present} there before"
+    written, present = sum(rank["written"] for rank in summaries), sum(rank["present"] for rank in summaries)
+    failed = sum(rank["failed"] for rank in summaries)
+    text = f"samples: {written} simulated, {present} present before"
     if failed:
-        text += f", {failed} failed and left out (why: {directory}/failed-*.jsonl)"
-    if any(each["time_limit_reached"] for each in summaries):
+        text += f", {failed} failed and left out (reasons: {directory}/failed-*.jsonl)"
+    if any(rank["time_limit_reached"] for rank in summaries):
         text += "; stopped by training.simulate_seconds, run again for the rest"
     return text

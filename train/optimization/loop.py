@@ -12,7 +12,7 @@ import tensorflow as tf
 from namsa.errors import WorkError
 from train.experiment.sections import Training
 from train.measure.results import StepRow
-from train.optimization import losses, precision
+from train.optimization import lag, losses, precision
 from train.optimization.schedules import learning_rate
 from train.ranks import grouping, reduction
 from train.ranks.signals import StopRequest
@@ -36,7 +36,7 @@ def make_step(
         model: The network.
         optimizer: Its optimizer, built.
         training: The section training.
-        buffers: See `train.ranks.reduction.gradient_buffers`. With buffers, the update is by the gradients of the
+        buffers: See `train.optimization.lag.gradient_buffers`. With buffers, the update is by the gradients of the
             step before.
 
     Returns:
@@ -69,7 +69,7 @@ def make_step(
         gradients = tape.gradient(scaled_loss, [weight.value for weight in weights])
         computed = _time_after(gradients)
         groups = grouping.groups(gradients, paths, training.reduction)
-        applied = reduction.swap_gradients(gradients, scale, buffers) if buffers else gradients
+        applied = lag.swap_gradients(gradients, scale, buffers) if buffers else gradients
         averaged = reduction.average_gradients(applied, groups, training.reduction)
         communicated = _time_after(averaged)
         grad_norm = tf.linalg.global_norm(averaged) / scale

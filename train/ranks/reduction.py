@@ -190,13 +190,21 @@ def broadcast_state(
     Args:
         model: The network.
         optimizer: Its optimizer, built.
-        buffers: See `gradient_buffers`.
+        buffers: See `train.optimization.lag`.
     """
     state = [*model.variables, *optimizer.variables, *buffers]
-    hvd.broadcast_variables([variable.value for variable in state], root_rank=0)
+    if size() > 1:
+        _broadcast([variable.value for variable in state])
     for variable in model.variables:
         if variable.name == "seed_generator_state":
             variable.assign_add([rank(), 0])
+
+
+@tf.function(autograph=False)
+def _broadcast(variables: Sequence[tf.Variable]) -> None:
+    """Sets `variables` to rank 0's: `hvd.broadcast_variables` without AutoGraph, which leaves temporary files."""
+    for variable in variables:
+        variable.assign(hvd.broadcast(variable, root_rank=0))
 
 
 def average(variables: Sequence[Any]) -> None:
@@ -312,46 +320,3 @@ def _as_one_buffer(tensors: Sequence[Tensor], op: Any, name: str) -> list[Tensor
 def average_in_one_message(tensors: Sequence[Tensor], name: str) -> list[Tensor]:
     """Returns the mean over the ranks of float32 `tensors`. Call it inside a tf.function."""
     return list(tensors) if hvd.size() == 1 else _as_one_buffer(tensors, hvd.Average, name)
-
-
-def gradient_buffers(weights: Sequence[Any], config: Reduction) -> list[keras.Variable]:
-    """Returns the variables that keep a step's gradients for the next step, for `lag` 1; none without lag.
-
-    Gradients are zero before the first step, which therefore changes no weight. Each rank has its own, and they are
-    part of the job's state: `average` makes them the same on all ranks, and does not change those that are the same.
-
-    Args:
-        weights: The network's trainable variables.
-        config: The section training.reduction.
-
-    Returns:
-        One variable in the shape of each weight, and one for their loss scale.
-    """
-    if not config.lag:
-        return []
-    shapes = [(weight.path.replace("/", "_"), weight.shape) for weight in weights] + [("loss_scale", ())]
-    return [
-        keras.Variable(
-            np.full(shape, float(name == "loss_scale")), dtype="float32", trainable=False, name=f"waiting_{name}"
-        )
-        for name, shape in shapes
-    ]
-
-
-def swap_gradients(gradients: Sequence[Tensor], scale: Tensor, buffers: Sequence[Any]) -> list[Tensor]:
-    """Stores this step's gradients and returns those of the step before.
-
-    The latter depend on nothing that this step computes, so that their reduction overlaps with all of it.
-
-    Args:
-        gradients: Of this step, times `scale`.
-        scale: The loss scale of this step.
-        buffers: See `gradient_buffers`.
-
-    Returns:
-        The gradients of the step before, converted from their loss scale to `scale`.
-    """
-    previous = [tf.identity(variable.value) for variable in buffers]
-    for variable, current in zip(buffers, [*gradients, scale], strict=True):
-        variable.assign(current)
-    return [gradient * (scale / previous[-1]) for gradient in previous[:-1]]

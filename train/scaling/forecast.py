@@ -26,10 +26,9 @@ from namsa.text import duration, plural
 from train.experiment.experiment import Experiment
 from train.input import selection
 from train.measure import performance
-from train.optimization import precision
+from train.optimization import lag, precision
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
-from train.ranks import reduction
 from train.scaling.results import Forecast, SimulationForecast, StepForecast
 
 MIN_STEPS, MIN_SECONDS = 3, 2.0  # measured after the first step: at least as many, and at least as long
@@ -105,7 +104,7 @@ def _measure_step(experiment: Experiment) -> StepForecast:
         model = build(experiment.network, experiment.seed, training.recompute)
         optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training)
         optimizer.build(model.trainable_variables)
-        buffers = reduction.gradient_buffers(model.trainable_variables, training.reduction)
+        buffers = lag.gradient_buffers(model.trainable_variables, training.reduction)
     step, batch = make_step(model, optimizer, training, buffers), _random_batch(experiment)
     rate, delta = (tf.constant(number, tf.float32) for number in (0.0, training.loss.huber_delta))
 

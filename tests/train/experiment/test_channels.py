@@ -79,12 +79,12 @@ def test_deflection_and_phase_are_namsa_virtuals_in_their_units():
     scan, detector = (6, 8), (16, 12)
     channels = make("virtual", "dpc", scan, detector)
     patterns = random_patterns(scan, detector)
-    found = to_channels(in_a_row(patterns), channels, 0.5, 1.0)
+    computed = to_channels(in_a_row(patterns), channels, 0.5, 1.0)
     angles = PixelGrid((4, 4), (-30, -22))
     deflection = virtual.centre_of_mass(patterns.reshape(-1, *detector), angles).reshape(*scan, 2)
-    np.testing.assert_allclose(found[..., -3:-1], deflection / 2, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(computed[..., -3:-1], deflection / 2, rtol=1e-4, atol=1e-5)
     phase = virtual.integrated_centre_of_mass(deflection, (0.3, 0.5), wavelength_angstrom(200e3), periodic=False)
-    np.testing.assert_allclose(found[..., -1], 10 * phase, rtol=1e-4, atol=1e-4)
+    np.testing.assert_allclose(computed[..., -1], 10 * phase, rtol=1e-4, atol=1e-4)
 
 
 def test_the_guess_finds_the_phase_whose_gradient_deflects():
@@ -100,8 +100,8 @@ def test_the_guess_finds_the_phase_whose_gradient_deflects():
     for axis, angle in enumerate(moment):
         patterns += deflection[..., axis, None, None] * angle / (angle**2).mean()
     assert patterns.min() > 0
-    found = to_channels(in_a_row(patterns / 192), channels, 1.0, 1.0)[..., -1] / 10
-    np.testing.assert_allclose(found[2:-2, 2:-2], (phase - phase.mean())[2:-2, 2:-2], atol=0.01)
+    computed = to_channels(in_a_row(patterns / 192), channels, 1.0, 1.0)[..., -1] / 10
+    np.testing.assert_allclose(computed[2:-2, 2:-2], (phase - phase.mean())[2:-2, 2:-2], atol=0.01)
 
 
 @pytest.mark.parametrize(("kind", "guess"), KINDS)

@@ -98,13 +98,13 @@ def test_a_symmetry_of_the_data_is_the_data_of_the_moved_specimen(name):
     patterns, image = experiment(p, ATOMS, detector, density)
     inner = slice(1, None) if name == "reciprocal grid" else slice(None)  # its first row has no partner but itself
     for symmetry in range(of.order):
-        found_patterns, found_image = apply(symmetry, of, patterns, image)
-        wanted_patterns, wanted_image = experiment(p, moved(ATOMS, symmetry, of, p), detector, density)
-        np.testing.assert_allclose(found_image, wanted_image, atol=1e-9)
-        np.testing.assert_allclose(found_patterns[..., inner, inner], wanted_patterns[..., inner, inner], atol=1e-9)
+        turned_patterns, turned_image = apply(symmetry, of, patterns, image)
+        expected_patterns, expected_image = experiment(p, moved(ATOMS, symmetry, of, p), detector, density)
+        np.testing.assert_allclose(turned_image, expected_image, atol=1e-9)
+        np.testing.assert_allclose(turned_patterns[..., inner, inner], expected_patterns[..., inner, inner], atol=1e-9)
         if symmetry:
-            assert np.abs(found_image - image).max() > 0.1
-            assert np.abs(found_patterns - patterns).max() > 0.1
+            assert np.abs(turned_image - image).max() > 0.1
+            assert np.abs(turned_patterns - patterns).max() > 0.1
 
 
 def test_a_symmetry_of_a_simulation_is_the_simulation_of_the_moved_specimen():
@@ -114,7 +114,7 @@ def test_a_symmetry_of_a_simulation_is_the_simulation_of_the_moved_specimen():
     def simulation(of):
         y, x = (np.arange(n) * length / n for n, length in zip(scan, extent, strict=True))
         settings = {"energy_ev": 80e3, "semiangle_mrad": 25.0, "aberrations": {"C10": -40.0, "C30": 1e5}}
-        found = namsa.simulate(
+        sample = namsa.simulate(
             of,
             grid_shape=shape,
             positions_angstrom=np.stack(np.meshgrid(y, x, indexing="ij"), -1).reshape(-1, 2),
@@ -122,21 +122,21 @@ def test_a_symmetry_of_a_simulation_is_the_simulation_of_the_moved_specimen():
             backend="cpu",
             **settings,
         )
-        found.provenance["scan_shape"] = list(scan)
-        density = on_grid(band_limited(found.density, Grid(shape, extent), max_q=2.0))
-        return found.provenance, found.cbed.reshape(*scan, *shape), density
+        sample.provenance["scan_shape"] = list(scan)
+        density = on_grid(band_limited(sample.density, Grid(shape, extent), max_q=2.0))
+        return sample.provenance, sample.cbed.reshape(*scan, *shape), density
 
     p, patterns, density = simulation(atoms)
     of = sample_symmetries(p, shape, shape)
     for symmetry in range(1, of.order):
-        found_patterns, found_density = apply(symmetry, of, patterns, density)
-        there = atoms.copy()
-        there.positions[:, [1, 0]] = moved(atoms.positions[:, [1, 0]], symmetry, of, p)
-        _, wanted_patterns, wanted_density = simulation(there)
-        np.testing.assert_allclose(found_density, wanted_density, atol=1e-9 * density.max())
+        turned_patterns, turned_density = apply(symmetry, of, patterns, density)
+        moved_atoms = atoms.copy()
+        moved_atoms.positions[:, [1, 0]] = moved(atoms.positions[:, [1, 0]], symmetry, of, p)
+        _, expected_patterns, expected_density = simulation(moved_atoms)
+        np.testing.assert_allclose(turned_density, expected_density, atol=1e-9 * density.max())
         # A grid has one of its two highest frequencies (k, ±k), so that mirrored potentials differ by a little.
-        np.testing.assert_allclose(found_patterns, wanted_patterns, atol=1e-6 * patterns.max())
-        assert np.abs(found_patterns - patterns).max() > 0.01 * patterns.max()
+        np.testing.assert_allclose(turned_patterns, expected_patterns, atol=1e-6 * patterns.max())
+        assert np.abs(turned_patterns - patterns).max() > 0.01 * patterns.max()
 
 
 def test_every_symmetry_keeps_what_is_there():
@@ -144,8 +144,8 @@ def test_every_symmetry_keeps_what_is_there():
     of = sample_symmetries(p, (4, 4), (6, 6))
     patterns, image = experiment(p, ATOMS, (4, 4), (6, 6))
     for symmetry in range(8):
-        found, density = apply(symmetry, of, patterns, image)
-        np.testing.assert_array_equal(np.sort(found, axis=None), np.sort(patterns, axis=None))
+        turned, density = apply(symmetry, of, patterns, image)
+        np.testing.assert_array_equal(np.sort(turned, axis=None), np.sort(patterns, axis=None))
         np.testing.assert_array_equal(np.sort(density, axis=None), np.sort(image, axis=None))
 
 

@@ -19,13 +19,13 @@ PIXELS = DETECTOR[0] * DETECTOR[1]
 def test_batches_come_in_order_whole_and_as_loaded():
     data, entries = dataset(5)
     job = experiment(batch_size=2)
-    found = list(batches(data, entries, job, epoch=0))
-    assert [tuple(x.shape) for x, _ in found] == [(2, *DETECTOR, 6)] * 2
+    read = list(batches(data, entries, job, epoch=0))
+    assert [tuple(x.shape) for x, _ in read] == [(2, *DETECTOR, 6)] * 2
     for index in range(4):
         with data.view(entries[index].id) as record:
             x, y = normalise(record, job.training.inputs)
-        np.testing.assert_array_equal(found[index // 2][0][index % 2], x)
-        np.testing.assert_array_equal(found[index // 2][1][index % 2], y)
+        np.testing.assert_array_equal(read[index // 2][0][index % 2], x)
+        np.testing.assert_array_equal(read[index // 2][1][index % 2], y)
 
 
 @pytest.mark.parametrize("compute", ["float32", "mixed_float16", "mixed_bfloat16"])
@@ -38,8 +38,8 @@ def test_the_network_is_handed_the_type_it_computes_in(compute):
     assert x.dtype.name == model.inputs[0].dtype == compute.removeprefix("mixed_")
     assert y.dtype == np.float32
     with data.view(entries[0].id) as record:
-        wanted = normalise(record, job.training.inputs)[0]
-    np.testing.assert_array_equal(x[0], tf.cast(wanted, x.dtype))
+        expected = normalise(record, job.training.inputs)[0]
+    np.testing.assert_array_equal(x[0], tf.cast(expected, x.dtype))
 
 
 def test_augmentation_depends_on_sample_and_epoch_alone():
@@ -47,8 +47,8 @@ def test_augmentation_depends_on_sample_and_epoch_alone():
     job = experiment(inputs={"augment": True, "dose_electrons_per_pattern": [100, 1000]})
 
     def images(share, epoch):
-        found = zip(share, batches(data, share, job, epoch), strict=True)
-        return {entry.id: (x.numpy(), y.numpy()) for entry, (x, y) in found}
+        read = zip(share, batches(data, share, job, epoch), strict=True)
+        return {entry.id: (x.numpy(), y.numpy()) for entry, (x, y) in read}
 
     forward, backward = images(entries, 3), images(entries[::-1], 3)
     for sample_id, pair in forward.items():
@@ -63,12 +63,12 @@ def test_augmented_batches_are_symmetries_of_the_sample():
     data, entries = dataset(1)
     job = experiment(inputs={"augment": True})
     with data.view(entries[0].id) as record:
-        wanted = [normalise(record, job.training.inputs, symmetry=symmetry) for symmetry in range(4)]
+        expected = [normalise(record, job.training.inputs, symmetry=symmetry) for symmetry in range(4)]
     drawn = set()
     for epoch in range(16):
         ((x, y),) = batches(data, entries, job, epoch)
-        (same,) = [symmetry for symmetry in range(4) if np.array_equal(y[0], wanted[symmetry][1])]
-        np.testing.assert_array_equal(x[0], wanted[same][0])
+        (same,) = [symmetry for symmetry in range(4) if np.array_equal(y[0], expected[symmetry][1])]
+        np.testing.assert_array_equal(x[0], expected[same][0])
         drawn.add(same)
     assert drawn == {0, 1, 2, 3}
 
@@ -96,9 +96,9 @@ def test_no_more_is_read_ahead_than_there_is_room_for():
 
     job = experiment(inputs={"read_ahead_gib": 1e-9})  # room for none: two are read ahead all the same
     many = entries * 5
-    found = batches(Watched(data.encoded), many, job, epoch=0)
-    next(found)
-    found.close()
+    read = batches(Watched(data.encoded), many, job, epoch=0)
+    next(read)
+    read.close()
     assert len(seen) <= 2 * 16 < len(many)
 
 
@@ -125,9 +125,9 @@ def test_a_corrupt_record_ends_the_epoch_with_its_reason():
     data, entries = dataset(2)
     broken = bytearray(data.encoded[entries[1].id])
     broken[-500] ^= 1
-    found = batches(Memory(data.encoded | {entries[1].id: bytes(broken)}), entries, experiment(), epoch=0)
+    read = batches(Memory(data.encoded | {entries[1].id: bytes(broken)}), entries, experiment(), epoch=0)
     with pytest.raises(WorkError, match="checksum does not match"):
-        list(found)
+        list(read)
 
 
 @pytest.mark.parametrize("inputs", [{}, {"augment": True}, {"augment": True, "dose_electrons_per_pattern": [50, 500]}])
@@ -142,11 +142,11 @@ def test_a_later_epoch_copies_from_the_places_that_the_first_has_found_and_check
 
     job, cache = experiment(batch_size=2, inputs=inputs), ReadCache()
     for epoch, share in enumerate([entries[:4], entries[1:], entries]):
-        found = list(batches(Watched(data.encoded), share, job, epoch, cache))
+        read = list(batches(Watched(data.encoded), share, job, epoch, cache))
         alone = list(batches(data, share, job, epoch))
-        assert len(found) == len(alone) == 2
-        for pair, wanted in zip(found, alone, strict=True):
-            for a, b in zip(pair, wanted, strict=True):
+        assert len(read) == len(alone) == 2
+        for pair, expected in zip(read, alone, strict=True):
+            for a, b in zip(pair, expected, strict=True):
                 np.testing.assert_array_equal(a, b)
     assert sorted(opened) == [(entry.id, True) for entry in entries]
 

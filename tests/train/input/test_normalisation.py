@@ -81,6 +81,6 @@ def test_the_graph_calculates_as_numpy_does(layout, data_format, power, gain, st
     )
     x, y = normalise_graph(batch, Normalisation(power, gain, 3.0, layout, data_format, "float32"))
     for index, record in enumerate(stored_records):
-        wanted_x, wanted_y = normalise(record, inputs, data_format)
-        np.testing.assert_allclose(x[index], wanted_x, rtol=1e-6)
-        np.testing.assert_allclose(y[index], wanted_y, rtol=3e-7)  # TensorFlow multiplies by a constant's inverse
+        expected_x, expected_y = normalise(record, inputs, data_format)
+        np.testing.assert_allclose(x[index], expected_x, rtol=1e-6)
+        np.testing.assert_allclose(y[index], expected_y, rtol=3e-7)  # TensorFlow multiplies by a constant's inverse

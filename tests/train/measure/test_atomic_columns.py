@@ -34,12 +34,12 @@ def judged(picture, atoms=None):
 
 
 def test_columns_are_at_their_electrons_centroid_and_weigh_all_layers():
-    found = specimen_columns(specimen(), FRAME, SHAPE)
-    order = np.lexsort(found.positions.T[::-1])
-    wanted = np.lexsort(COLUMNS.T[::-1])
-    assert np.allclose(found.positions[order], COLUMNS[wanted], atol=1e-3)
-    assert np.allclose(found.electrons[order], 3 * ELECTRONS[wanted])
-    assert found.isolated.all()
+    result = specimen_columns(specimen(), FRAME, SHAPE)
+    order = np.lexsort(result.positions.T[::-1])
+    expected = np.lexsort(COLUMNS.T[::-1])
+    assert np.allclose(result.positions[order], COLUMNS[expected], atol=1e-3)
+    assert np.allclose(result.electrons[order], 3 * ELECTRONS[expected])
+    assert result.isolated.all()
 
     zigzag = ase.Atoms("CO", positions=[(5.0, 4.0, 0), (5.07, 4.0, 3)], cell=(40, 30, 20), pbc=True)
     zigzag.set_array("occupancy", np.array([0.5, 1.0]))
@@ -49,38 +49,38 @@ def test_columns_are_at_their_electrons_centroid_and_weigh_all_layers():
 
 def test_columns_repeat_with_the_cell_and_join_across_its_faces():
     atoms = ase.Atoms("CO", positions=[(2.98, 0.01, 0), (0.01, 3.99, 3)], cell=(3, 4, 20), pbc=True)
-    found = specimen_columns(atoms, FRAME, SHAPE)
-    assert np.allclose(found.electrons, 14)
+    result = specimen_columns(atoms, FRAME, SHAPE)
+    assert np.allclose(result.electrons, 14)
     # x = (2.98·6 + 3.01·8)/14 and y = (0.01·6 − 0.01·8)/14, and again every 3 and 4 Å up to 1 Å outside of the image
     x, y = (2.98 * 6 + 3.01 * 8) / 14, (0.01 * 6 - 0.01 * 8) / 14
-    wanted = {(round(y + 4 * j, 3), round(x + 3 * i, 3)) for j in range(3) for i in range(4)}
-    assert {tuple(np.round(position, 3)) for position in found.positions} == wanted
+    expected = {(round(y + 4 * j, 3), round(x + 3 * i, 3)) for j in range(3) for i in range(4)}
+    assert {tuple(np.round(position, 3)) for position in result.positions} == expected
 
 
 def test_close_columns_do_not_stand_apart():
     pair = np.array([[3.0, 5.0], [3.0, 5.7], [7.0, 5.0]])
-    found = specimen_columns(specimen(pair, [6, 7, 8]), FRAME, SHAPE)
-    pairs = zip(found.electrons, found.isolated, strict=True)
+    result = specimen_columns(specimen(pair, [6, 7, 8]), FRAME, SHAPE)
+    pairs = zip(result.electrons, result.isolated, strict=True)
     isolated = {int(electrons): bool(alone) for electrons, alone in pairs}
     assert isolated == {18: False, 21: False, 24: True}
 
 
 def test_maxima_are_found_between_pixels():
     positions, heights = local_maxima(image(COLUMNS, ELECTRONS), FRAME)
-    order, wanted = np.argsort(heights), np.argsort(ELECTRONS)
+    order, expected = np.argsort(heights), np.argsort(ELECTRONS)
     assert len(positions) == len(COLUMNS)
-    assert np.abs(positions[order] - COLUMNS[wanted]).max() < 0.03
-    assert heights[order] == pytest.approx(3 + ELECTRONS[wanted], rel=0.05)
+    assert np.abs(positions[order] - COLUMNS[expected]).max() < 0.03
+    assert heights[order] == pytest.approx(3 + ELECTRONS[expected], rel=0.05)
     assert len(local_maxima(np.ones(SHAPE), FRAME)[0]) == 0
 
 
 def test_a_perfect_image_finds_and_ranks_every_column():
-    found = judged(image(COLUMNS, ELECTRONS))
-    assert tuple(found) == NAMES
-    assert found["columns_found"] == 1
-    assert found["columns_spurious"] == 0
-    assert found["column_rank"] == pytest.approx(1)
-    assert found["column_error_angstrom"] < 0.02
+    result = judged(image(COLUMNS, ELECTRONS))
+    assert tuple(result) == NAMES
+    assert result["columns_found"] == 1
+    assert result["columns_spurious"] == 0
+    assert result["column_rank"] == pytest.approx(1)
+    assert result["column_error_angstrom"] < 0.02
 
 
 def test_each_fault_shows_in_its_own_number():

@@ -15,13 +15,13 @@ ERROR = np.array([[0.5, -0.5, 0.0], [1.0, 0.0, -4.0]])  # Σ|e| = 6, Σe² = 17.
 
 
 def test_numbers_worked_by_hand():
-    found = image_metrics(TRUTH + ERROR, TRUTH, huber_delta=1.0)
-    assert tuple(found) == NAMES
-    assert found["mae"] == pytest.approx(6 / 6)
-    assert found["r_factor"] == pytest.approx(6 / 20)
-    assert found["psnr"] == pytest.approx(10 * math.log10(10**2 / (17.5 / 6)))
+    result = image_metrics(TRUTH + ERROR, TRUTH, huber_delta=1.0)
+    assert tuple(result) == NAMES
+    assert result["mae"] == pytest.approx(6 / 6)
+    assert result["r_factor"] == pytest.approx(6 / 20)
+    assert result["psnr"] == pytest.approx(10 * math.log10(10**2 / (17.5 / 6)))
     # 0.125 + 0.125 + 0 + 0.5 + 0 + 1·(4 − 0.5)
-    assert found["huber"] == pytest.approx(4.25 / 6)
+    assert result["huber"] == pytest.approx(4.25 / 6)
 
 
 def test_huber_is_the_training_loss():
@@ -29,23 +29,23 @@ def test_huber_is_the_training_loss():
     truth, prediction = rng.normal(40.0, 9.0, (2, 6, 9))
     for relative in (False, True):
         pair = [(image / 10).astype(np.float32)[None, ..., None] for image in (prediction, truth)]
-        found = image_metrics(prediction, truth, huber_delta=1.0, density_scale=10.0, relative=relative)
-        assert found["huber"] == pytest.approx(float(huber(*pair, 1.0, relative)), rel=1e-5)
+        result = image_metrics(prediction, truth, huber_delta=1.0, density_scale=10.0, relative=relative)
+        assert result["huber"] == pytest.approx(float(huber(*pair, 1.0, relative)), rel=1e-5)
 
 
 def test_huber_is_in_the_trainings_units():
     # Halved errors 0.25, 0.25, 0, 0.5, 0, 2: quadratic up to 1 and linear for the last.
-    found = image_metrics(TRUTH + ERROR, TRUTH, huber_delta=1.0, density_scale=2.0)
-    assert found["huber"] == pytest.approx((2 * 0.25**2 / 2 + 0.5**2 / 2 + 1.5) / 6)
-    assert found["mae"] == pytest.approx(1.0)
+    result = image_metrics(TRUTH + ERROR, TRUTH, huber_delta=1.0, density_scale=2.0)
+    assert result["huber"] == pytest.approx((2 * 0.25**2 / 2 + 0.5**2 / 2 + 1.5) / 6)
+    assert result["mae"] == pytest.approx(1.0)
 
 
 def test_pearson_knows_sign_and_ignores_scale():
     assert image_metrics(3 * TRUTH + 7, TRUTH, huber_delta=1.0)["pearson"] == pytest.approx(1)
     assert image_metrics(-TRUTH, TRUTH, huber_delta=1.0)["pearson"] == pytest.approx(-1)
     # deviations (−1, 0, 1, 0) and (−1, 1, 1, −1): 2 / √(2·4)
-    found = image_metrics([[0.0, 2.0], [2.0, 0.0]], [[0.0, 1.0], [2.0, 1.0]], huber_delta=1.0)
-    assert found["pearson"] == pytest.approx(2 / math.sqrt(8))
+    result = image_metrics([[0.0, 2.0], [2.0, 0.0]], [[0.0, 1.0], [2.0, 1.0]], huber_delta=1.0)
+    assert result["pearson"] == pytest.approx(2 / math.sqrt(8))
 
 
 def test_ssim_of_one_window_worked_by_hand():
@@ -68,9 +68,9 @@ def test_ssim_falls_with_noise_and_is_one_for_the_truth():
 
 def test_perfect_prediction_has_no_psnr():
     t = np.kron(TRUTH, np.ones((4, 4)))
-    found = image_metrics(t, t, huber_delta=1.0)
-    assert found["psnr"] is None
-    assert {k: v for k, v in found.items() if k != "psnr"} == pytest.approx(
+    result = image_metrics(t, t, huber_delta=1.0)
+    assert result["psnr"] is None
+    assert {k: v for k, v in result.items() if k != "psnr"} == pytest.approx(
         {"huber": 0, "mae": 0, "ssim": 1, "pearson": 1, "r_factor": 0}
     )
 
@@ -78,9 +78,9 @@ def test_perfect_prediction_has_no_psnr():
 @pytest.mark.parametrize(("level", "r_factor"), [(2.0, 0.5), (0.0, None)])
 def test_constant_truth_is_defined_and_json(level, r_factor):
     t = np.full((8, 9), level)
-    found = image_metrics(t + 1, t, huber_delta=1.0)
-    assert found == {"huber": 0.5, "mae": 1, "psnr": None, "ssim": None, "pearson": None, "r_factor": r_factor}
-    json.dumps(found, allow_nan=False)
+    result = image_metrics(t + 1, t, huber_delta=1.0)
+    assert result == {"huber": 0.5, "mae": 1, "psnr": None, "ssim": None, "pearson": None, "r_factor": r_factor}
+    json.dumps(result, allow_nan=False)
 
 
 def test_constant_prediction_has_no_correlation():

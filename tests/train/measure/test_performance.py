@@ -31,24 +31,24 @@ def row(seconds):
 
 
 def test_a_row_says_what_the_rank_sustained():
-    found = PerformanceAccount(flop=2e9, batch_size=4).add(row(0.5))
-    assert found["flop_per_s"] == 4e9
-    assert found["step_s"] == 0.5
-    assert found["memory_mib"] > 10
-    assert "energy_j" not in found
+    result = PerformanceAccount(flop=2e9, batch_size=4).add(row(0.5))
+    assert result["flop_per_s"] == 4e9
+    assert result["step_s"] == 0.5
+    assert result["memory_mib"] > 10
+    assert "energy_j" not in result
 
 
 def test_the_summary_is_the_median_over_time_of_the_mean_over_ranks():
     account = PerformanceAccount(flop=2e9, batch_size=4)
     for seconds in (9.0, 1.0, 2.0, 4.0, 2.0, 2.0):  # the first builds the graph
         account.add(row(seconds))
-    found = account.summary(TwoRanks())
-    assert found["steps"] == 6
-    assert found["samples_per_s"]["median"] == pytest.approx(4 / 2 + 4 / 4)
-    assert found["step_s"] == pytest.approx({"median": 3.0, "low": 2.46, "high": 4.08})
-    assert found["t_comp_s"] + found["t_comm_s"] + found["t_misc_s"] == pytest.approx(found["step_s"]["median"])
-    assert found["sustained_flop_per_s"] == pytest.approx(2 * 2e9 / 3)
-    assert found["peak_flop_per_s"] == pytest.approx(2 * 2e9 / 1.8)
+    result = account.summary(TwoRanks())
+    assert result["steps"] == 6
+    assert result["samples_per_s"]["median"] == pytest.approx(4 / 2 + 4 / 4)
+    assert result["step_s"] == pytest.approx({"median": 3.0, "low": 2.46, "high": 4.08})
+    assert result["t_comp_s"] + result["t_comm_s"] + result["t_misc_s"] == pytest.approx(result["step_s"]["median"])
+    assert result["sustained_flop_per_s"] == pytest.approx(2 * 2e9 / 3)
+    assert result["peak_flop_per_s"] == pytest.approx(2 * 2e9 / 1.8)
 
 
 def test_too_few_steps_have_no_summary():
@@ -58,8 +58,8 @@ def test_too_few_steps_have_no_summary():
 
 
 def test_spread_is_the_median_and_the_central_68_percent():
-    found = spread(np.random.default_rng(1).normal(5, 2, 100_000))
-    assert found == pytest.approx({"median": 5, "low": 3.01, "high": 6.99}, abs=0.05)
+    result = spread(np.random.default_rng(1).normal(5, 2, 100_000))
+    assert result == pytest.approx({"median": 5, "low": 3.01, "high": 6.99}, abs=0.05)
 
 
 def test_a_counter_starts_again_at_its_range():

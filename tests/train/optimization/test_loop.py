@@ -84,8 +84,8 @@ def test_the_numbers_are_those_of_the_formulas():
         l2 = 0.15 * sum(tf.reduce_sum(w.value**2) for w in kernels(model.trainable_variables))
         whole = loss + l2
     norm = tf.linalg.global_norm(tape.gradient(whole, [w.value for w in model.trainable_variables]))
-    found = step(x, y, tf.constant(1e-2), tf.constant(0.7)).numpy()
-    np.testing.assert_allclose(found[:4], [huber, l2, 1.0, norm], rtol=1e-5)
+    result = step(x, y, tf.constant(1e-2), tf.constant(0.7)).numpy()
+    np.testing.assert_allclose(result[:4], [huber, l2, 1.0, norm], rtol=1e-5)
 
 
 def test_training_learns():

@@ -50,16 +50,16 @@ def run(optimizer, weights, gradients):
 def test_follows_the_algorithm(lars, layer_rates):
     weights, gradients = problem()
     config = Optimizer(learning_rate=0.05, lars=lars, lars_trust=0.3, layer_rates=layer_rates)
-    found = run(LarsAdam(config), weights, gradients)
-    for a, b in zip(found, reference(weights, gradients, config, 0.05), strict=True):
+    result = run(LarsAdam(config), weights, gradients)
+    for a, b in zip(result, reference(weights, gradients, config, 0.05), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=3e-6)  # 1 − β₂ᵗ in float32
 
 
 def test_without_lars_is_keras_adam():
     weights, gradients = problem()
-    found = run(LarsAdam(Optimizer(learning_rate=0.01, lars="none", epsilon=1e-12)), weights, gradients)
+    result = run(LarsAdam(Optimizer(learning_rate=0.01, lars="none", epsilon=1e-12)), weights, gradients)
     adam = run(keras.optimizers.Adam(0.01, 0.9, 0.999, 1e-12), weights, gradients)
-    for a, b in zip(found, adam, strict=True):
+    for a, b in zip(result, adam, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
 
 
@@ -82,8 +82,8 @@ def test_before_is_blind_to_the_scale_of_a_layers_gradient():
         np.testing.assert_allclose(a, b, rtol=1e-5)
 
 
-def relative_steps(weights, found):
-    return [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(found, weights, strict=True)]
+def relative_steps(weights, result):
+    return [np.linalg.norm(a - b) / np.linalg.norm(b) for a, b in zip(result, weights, strict=True)]
 
 
 def test_larc_after_moves_no_layer_further_than_adam_and_none_further_than_trust():
@@ -91,10 +91,10 @@ def test_larc_after_moves_no_layer_further_than_adam_and_none_further_than_trust
     adam = run(LarsAdam(Optimizer(learning_rate=0.1, lars="none")), weights, gradients[:1])
     for trust in (0.02, 0.2, 20.0):
         config = Optimizer(learning_rate=0.1, lars="after", lars_trust=trust, layer_rates="larc")
-        found = relative_steps(weights, run(LarsAdam(config), weights, gradients[:1]))
+        result = relative_steps(weights, run(LarsAdam(config), weights, gradients[:1]))
         for index in (0, 2):
-            wanted = min(trust, relative_steps(weights, adam)[index])
-            assert found[index] == pytest.approx(wanted, rel=1e-4)
+            expected = min(trust, relative_steps(weights, adam)[index])
+            assert result[index] == pytest.approx(expected, rel=1e-4)
 
 
 def test_adam_cancels_what_stands_before_it_and_not_what_stands_behind():

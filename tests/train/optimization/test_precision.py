@@ -46,11 +46,11 @@ def test_logmax_is_openseq2seqs():
     rng = np.random.default_rng(3)
     largest = 2 ** rng.normal(-4, 2, 60)
     _, _, step = logmax()
-    scale, found = 2.0**15, []
+    scale, scales = 2.0**15, []
     for value in largest:
         scale = step(-value * scale, 0.1 * value * scale)
-        found.append(scale)
-    np.testing.assert_allclose(found, list(reference(largest)), rtol=0.05)  # a variance of float32 differences
+        scales.append(scale)
+    np.testing.assert_allclose(scales, list(reference(largest)), rtol=0.05)  # a variance of float32 differences
 
 
 def test_logmax_lets_one_step_in_a_thousand_overflow():

@@ -20,9 +20,9 @@ NETWORK = NetworkConfig(
 
 def traced(work):
     """What `work` returns at the tracing of a tf.function."""
-    found = []
-    tf.function(lambda: found.append(work()), autograph=False)()
-    return found[0]
+    result = []
+    tf.function(lambda: result.append(work()), autograph=False)()
+    return result[0]
 
 
 def test_equal_runs_have_about_equal_sizes():
@@ -91,9 +91,9 @@ def test_readiness_of_a_densenet_goes_from_the_last_block_to_the_first(densenet)
 
 def test_blocks_are_groups_in_that_order(densenet):
     paths, order, _ = densenet
-    found = grouping.by_colour(grouping.colours(paths, Reduction(grouping="block")), order)
-    assert sorted(index for group in found for index in group) == list(range(len(paths)))
-    assert [{paths[i].split("_")[0].split("/")[0] for i in group} for group in found][:3] == [
+    result = grouping.by_colour(grouping.colours(paths, Reduction(grouping="block")), order)
+    assert sorted(index for group in result for index in group) == list(range(len(paths)))
+    assert [{paths[i].split("_")[0].split("/")[0] for i in group} for group in result][:3] == [
         {"last"},
         {"up1"},
         {"tu1"},

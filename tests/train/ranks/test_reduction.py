@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from namsa.errors import InputError
 from train.experiment.sections import Reduction
-from train.optimization import losses, precision
+from train.optimization import lag, losses, precision
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
 from train.ranks import reduction
@@ -150,7 +150,7 @@ def stepped(choice, batches, **sections):
     config = config.model_validate(config.model_dump() | sections)
     optimizer = precision.with_loss_scale(LarsAdam(config.optimizer), config)
     optimizer.build(model.trainable_variables)
-    waiting = reduction.gradient_buffers(model.trainable_variables, config.reduction)
+    waiting = lag.gradient_buffers(model.trainable_variables, config.reduction)
     step = make_step(model, optimizer, config, waiting)
     rows = [step(x, y, tf.constant(four_ranks.RATE), tf.constant(10.0)).numpy() for x, y in batches]
     return [weight.numpy() for weight in model.trainable_variables], rows, waiting

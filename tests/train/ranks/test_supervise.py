@@ -89,14 +89,14 @@ def test_the_number_of_ranks_goes_into_the_launchers_words():
 
 def test_the_progress_marker_changes_with_checkpoints_and_samples(tmp_path):
     run_dir, data = tmp_path / "run", tmp_path / "data"
-    found = [progress_marker([run_dir], data)]
+    markers = [progress_marker([run_dir], data)]
     (run_dir / "checkpoints").mkdir(parents=True)
     (run_dir / "checkpoints" / "step-000000003.npz").touch()
-    found.append(progress_marker([run_dir], data))
+    markers.append(progress_marker([run_dir], data))
     data.mkdir()
     (data / "shard").write_bytes(bytes(10**5))
-    found.append(progress_marker([run_dir], data))
-    assert len(set(found)) == 3
+    markers.append(progress_marker([run_dir], data))
+    assert len(set(markers)) == 3
 
 
 def test_an_exit_code_that_cannot_be_written_is_no_further_fault(tmp_path):
