@@ -9,6 +9,7 @@ import sys
 import time
 from pathlib import Path
 
+import launch
 import pytest
 from local_ranks import NODE_DISK
 from paths import ROOT
@@ -156,7 +157,7 @@ def test_a_second_job_of_fewer_ranks_goes_on_where_the_first_ended(tmp_path):
     home, nodes = tmp_path / "run", [tmp_path / "disks" / name for name in ("node0", "node1")]
     job = _environment(tmp_path, nodes=2, ranks_per_node=2) | {"NODE_DISKS": str(tmp_path / "disks")}
     job |= {"CONFIG": "tests/data/tiny.yaml", "KEEP": str(tmp_path / "keep"), "BB": f"{NODE_DISK}/bb"}
-    job |= {"TF_CPP_MIN_LOG_LEVEL": "2"}
+    job |= {"PYTHON": launch.forked_python(), "FORK_SERVER": os.environ["FORK_SERVER"]}
     first = _run(["bash", "scripts/summit.lsf"], job)
     assert first.returncode == 0, first.stdout + first.stderr
     assert sum(summary["written"] for summary in _summaries(first)) == 10

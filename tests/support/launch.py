@@ -1,28 +1,56 @@
-"""Starting commands and the scripts beside the tests, which start ranks of their own."""
+"""Starts commands, launchers and the scripts beside the tests."""
 
+import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Sequence
+from functools import cache
 from pathlib import Path
 
 from paths import ROOT
 
 Ended = subprocess.CompletedProcess[str]
+SUPPORT = ROOT / "tests" / "support"
 
 
-def run(*line: object, timeout: float = 240) -> Ended:
-    """A command from the repository's root, where the packages are."""
-    return subprocess.run([*map(str, line)], cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
+@cache
+def forked_python() -> str:
+    """Returns what stands in for `python` and need not import TensorFlow; see `fork_server`, started here once.
+
+    What a test asserts about the start of Python or TensorFlow needs `sys.executable` instead.
+    """
+    path = Path(tempfile.mkdtemp(prefix="fork_server"), "socket")
+    line = [sys.executable, SUPPORT / "fork_server.py", path]
+    pipe = subprocess.PIPE
+    server = subprocess.Popen(line, cwd=ROOT, stdin=pipe, stdout=pipe, start_new_session=True)
+    assert server.stdout is not None
+    assert server.stdout.readline() == b"ready\n"
+    _servers.append(server)
+    os.environ["FORK_SERVER"] = str(path)
+    return str(SUPPORT / "forked_python")
 
 
-def horovodrun(*command: object, ranks: int = 2, timeout: float = 240, more: Sequence[str] = ()) -> Ended:
-    """Python with `command` on every rank; `more` are the launcher's own arguments."""
+_servers: list[subprocess.Popen[bytes]] = []  # each ends when its standard input is closed, with this process
+
+
+def run(*command: object, timeout: float = 240) -> Ended:
+    """Runs a command in the repository's root, where the packages are."""
+    line = [*map(str, command)]
+    return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
+
+
+def horovodrun(
+    *command: object, ranks: int = 2, timeout: float = 240, more: Sequence[str] = (), python: str | None = None
+) -> Ended:
+    """Runs `python` with `command` on every rank; `more` are the launcher's own arguments."""
     launcher = Path(sys.executable).with_name("horovodrun")
-    return run(launcher, "-np", ranks, *more, "--gloo", sys.executable, *command, timeout=timeout)
+    line = [launcher, "-np", ranks, *more, "--gloo", python or forked_python(), *command]
+    return run(*line, timeout=timeout)
 
 
 def script(name: str, *arguments: object) -> str:
-    """What the script `name` prints; it must end well."""
-    ended = run(sys.executable, f"tests/support/{name}", *arguments, timeout=400)
+    """Runs a script of this folder, which must end well. Returns what it prints."""
+    ended = run(forked_python(), SUPPORT / name, *arguments, timeout=400)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout

@@ -1,6 +1,6 @@
 """The whole job under mpiexec, where Horovod was built on MPI: faults, restarts, stops, and the bits they leave.
 
-CI's Horovod has Gloo alone. In an environment like that of `scripts/bench/workers/reduction_rank.py`, with pytest added:
+CI's Horovod has Gloo only. In an environment as `scripts/bench/workers/reduction_rank.py` needs it, with pytest added:
 
     LD_LIBRARY_PATH=ENVIRONMENT/lib ENVIRONMENT/bin/python -m pytest tests/train/ranks/test_mpi.py
 """

@@ -1,7 +1,6 @@
 """Which rank is named: by rules alone, by two watchdogs in one process, and by a job whose rank is stopped."""
 
 import socket
-import sys
 import time
 
 import launch
@@ -154,7 +153,7 @@ def test_the_process_ends_though_its_main_thread_hangs():
         "    own.enter(17, stalls.STEPPING)\n"
         "    time.sleep(60)\n"
     )
-    ended = launch.run(sys.executable, "-c", code, timeout=50)
+    ended = launch.run(launch.forked_python(), "-c", code, timeout=50)
     assert ended.returncode == 1
     assert "error: rank 0 is in step 17 since " in ended.stderr
 
@@ -168,7 +167,7 @@ from train.experiment.sections import Reduction
 from train.ranks import reduction, stalls, watchdog
 
 reduction.start(Reduction())
-with watchdog.watch(reduction, 1.0) as own:
+with watchdog.watch(reduction, 0.6) as own:
     for step in range(1, 100):
         own.enter(step, stalls.READING)
         if (reduction.rank(), step) == (1, 5):
