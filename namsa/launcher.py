@@ -121,7 +121,10 @@ def bind_to_share(local_rank: int, local_size: int) -> str:
 
 
 def _in_batch_script(environment: Mapping[str, str]) -> bool:
-    """Whether this runs in a Slurm batch script outside srun, where SLURM_PROCID is 0 although there is one process."""
+    """Whether this runs in a Slurm batch script outside srun.
+
+    There, too, SLURM_PROCID is 0 and SLURM_NTASKS may be large, but this one process must do the work of all ranks.
+    """
     return "SLURM_JOB_ID" in environment and "SLURM_STEP_ID" not in environment
 
 

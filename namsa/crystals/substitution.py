@@ -1,13 +1,12 @@
 """Hypothetical crystals: known ones in which one ion is replaced by a similar one. They need not exist.
 
-An ion may replace another under four conditions:
+An ion may replace another under three conditions:
 
 - Both have the same charge, so that the crystal stays neutral.
 - Their radii (Shannon, Acta Cryst. A32, 751 (1976)) differ by at most 15% of their mean, and their electronegativities
   by at most 0.5, after the rules of Goldschmidt, Hume-Rothery and Ringwood.
-- The pair was observed in known crystals.
-- It was observed no less often than by chance (Hautier et al., Inorg. Chem. 50, 656 (2011); pymatgen has the
-  statistics).
+- Known crystals show such pairs, and no less often than by chance (Hautier et al., Inorg. Chem. 50, 656 (2011), whose
+  statistics pymatgen contains).
 
 The lattice is scaled by the sum of the ions' radii. The atoms keep their fractional coordinates.
 """
