@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from namsa.cli.command_line import CommandParser, command_function, parse, warn_in_one_line
+from namsa.cli.command_line import CommandParser, command_function, exit_code, parse, warn_in_one_line
 from train.commands.parser import JOB, build_parser
 
 
@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     words, launcher = _split_launcher(list(sys.argv[1:] if arguments is None else arguments), parser)
     options = parse(parser, words)
     options.launcher = launcher
-    return command_function(options.run)(options) or 0
+    return exit_code(lambda: command_function(options.run)(options))
 
 
 def _split_launcher(words: list[str], parser: CommandParser) -> tuple[list[str], list[str]]:

@@ -81,7 +81,11 @@ class CommandParser(argparse.ArgumentParser):
         return super().parse_known_args(words, namespace)
 
     def complete_files_as_first_word(self, files: Callable[..., Any]) -> None:
-        """Completes the first word with `files(prefix)`, too, if it may be an argument of the default command."""
+        """Lets the shell complete file names as the first word if that may be an argument of the default command.
+
+        Args:
+            files: A completer of argcomplete.
+        """
         if self._default_command:
             self._subparsers_action.completer = lambda prefix, **context: [*self.commands, *files(prefix, **context)]
 
@@ -125,7 +129,7 @@ def exit_code(work: Callable[[], int | None], interrupted: str | None = "interru
         if isinstance(error, BrokenPipeError) and _reader_left():
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at its end
             return 0
-        line, fault = f"error: {error.filename or 'the system'}: {error.strerror}", error
+        line, fault = f"error: {error.filename or 'the system'}: {error.strerror or error}", error
     except KeyboardInterrupt as error:
         line, fault = str(error) or interrupted or "", error
     if line:
@@ -157,7 +161,7 @@ def positive(text: str) -> int:
 
 
 def _reader_left() -> bool:
-    """Whether the program that stdout is piped into has ended, as `head` does when it has read enough."""
+    """Returns whether the program that reads stdout has ended, as `head` does when it has read enough."""
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))
