@@ -90,7 +90,7 @@ def check_engine(requested: str, shape: tuple[int, int], supported: bool) -> Non
     """
     if requested == "fused" and not supported:
         raise InputError(
-            f"engine 'fused' is not there for a grid of {shape} in this precision: use sides without prime factors "
+            f"engine 'fused' does not support a grid of {shape} in this precision: use sides without prime factors "
             "beyond 7 (on a GPU up to 1024, float32), install namsa where a C compiler is, or use engine 'auto'"
         )
 

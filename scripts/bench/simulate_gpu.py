@@ -25,14 +25,13 @@ import numpy as np
 from namsa.engines import fused_gpu, multislice
 from namsa.errors import InputError
 from namsa.physics import optics, specimen
-from namsa.physics.backend import resolve_backend, to_host
+from namsa.physics.backend import resolve_backend
 from namsa.physics.grid import Array, Grid
 from namsa.physics.potential import Slices
 
 HERE = Path(__file__).parent
 RIVAL = ("abtem==1.0.11", "cupy-cuda12x")
 LATTICE_ANGSTROM, ENERGY_EV, SEMIANGLE_MRAD, SLICE_ANGSTROM = 3.905, 200e3, 20.0, 2.0
-TWIN_BYTES = 2**28  # of waves a batch, as simulate.py has it
 ABTEM_BATCHES = (32, 128, 512)
 
 
@@ -58,10 +57,8 @@ def main() -> int:
         return lambda cbed: engine.prepare(lens).add_patterns(cbed, positions, None, lambda done, total: None)
 
     def twin(cbed: Any) -> None:
-        size = max(1, TWIN_BYTES // lens.nbytes)
-        for first in range(0, len(positions), size):
-            waves = multislice.exit_waves(optics.probes(lens, grid, positions[first : first + size]), slices, fresnel)
-            cbed[first : first + size] += to_host(multislice.intensity(waves))
+        probes = multislice.PlainEngine(grid, slices, fresnel).prepare(lens)
+        probes.add_patterns(cbed, positions, None, lambda done, total: None)
 
     programs = {f"fused, batch {batch or 'auto'}": fused(batch) for batch in options.batch or [None]}
     programs["cuFFT twin"] = twin

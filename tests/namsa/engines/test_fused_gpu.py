@@ -58,8 +58,8 @@ def fused(plan, launch, grid, lens, slices, fresnel, positions):
     return patterns
 
 
-def error(found, wanted):
-    return np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
+def error(patterns, expected):
+    return np.linalg.norm(patterns - expected) / np.linalg.norm(expected)
 
 
 # Together every radix, as first, middle and last stage, pruned and not, along either axis.
@@ -79,53 +79,53 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_the_kernels_agree_with_the_plain_engine(case, tmp_path):
     shape, reach, radices_y, radices_x = CASES[case]
-    world = problem(shape, reach, probes=2 if max(shape) > 400 else 5)
-    plan = fused_gpu.make_plan(world[1], world[3], V100_SHARED)
+    inputs = problem(shape, reach, probes=2 if max(shape) > 400 else 5)
+    plan = fused_gpu.make_plan(inputs[1], inputs[3], V100_SHARED)
     assert (plan.y.radices, plan.x.radices) == (radices_y, radices_x)
     assert plan.x.kept == min(2 * reach[1] + 1, shape[1])
     launch = cuda_on_cpu.build(plan, tmp_path)
-    found = fused(plan, launch, *world)
-    assert error(found, plain(*world)) < 1e-6
+    patterns = fused(plan, launch, *inputs)
+    assert error(patterns, plain(*inputs)) < 1e-6
     launch.backwards = True
-    np.testing.assert_array_equal(fused(plan, launch, *world), found)  # else a barrier is missing
+    np.testing.assert_array_equal(fused(plan, launch, *inputs), patterns)  # else a barrier is missing
 
 
 @needs_compiler
 @pytest.mark.parametrize("missing", [0, 1])
 def test_a_missing_barrier_would_be_seen(missing, tmp_path, monkeypatch):
-    world = problem((32, 18), (9, 4))
-    plan = fused_gpu.make_plan(world[1], world[3], V100_SHARED)
+    inputs = problem((32, 18), (9, 4))
+    plan = fused_gpu.make_plan(inputs[1], inputs[3], V100_SHARED)
     text = fused_gpu.source(plan)
     at = [match.start() for match in re.finditer("__syncthreads", text)][missing]
     monkeypatch.setattr(fused_gpu, "source", lambda plan: text[:at] + "//" + text[at:])
     launch = cuda_on_cpu.build(plan, tmp_path)
-    one = fused(plan, launch, *world)
+    one = fused(plan, launch, *inputs)
     launch.backwards = True
-    assert not np.array_equal(fused(plan, launch, *world), one)
+    assert not np.array_equal(fused(plan, launch, *inputs), one)
 
 
 @needs_compiler
 def test_rounding_does_not_drift_over_slices(tmp_path):
-    world = problem((70, 108), (23, 20), probes=1, slices=40)
-    plan = fused_gpu.make_plan(world[1], world[3], V100_SHARED)
-    found = fused(plan, cuda_on_cpu.build(plan, tmp_path), *world)
-    wanted = plain(*world)
+    inputs = problem((70, 108), (23, 20), probes=1, slices=40)
+    plan = fused_gpu.make_plan(inputs[1], inputs[3], V100_SHARED)
+    patterns = fused(plan, cuda_on_cpu.build(plan, tmp_path), *inputs)
+    expected = plain(*inputs)
     single = multislice.intensity(
-        multislice.exit_waves(optics.probes(world[1], world[0], world[4]), world[2], world[3])
+        multislice.exit_waves(optics.probes(inputs[1], inputs[0], inputs[4]), inputs[2], inputs[3])
     )
     assert single.dtype == np.float32
-    assert error(found, wanted) < 2 * error(single, wanted)
+    assert error(patterns, expected) < 2 * error(single, expected)
 
 
 @needs_compiler
 @pytest.mark.parametrize("binned", [False, True])
 def test_batches_reach_their_rows_and_the_detector(binned, tmp_path, monkeypatch):
     """The whole engine, with NumPy under a stand-in for CuPy: 7 probes in batches of 2, 2, 2 and 1."""
-    grid, lens, slices, fresnel, positions = world = problem((32, 18), (9, 5), probes=7)
+    grid, lens, slices, fresnel, positions = inputs = problem((32, 18), (9, 5), probes=7)
     wavelength = 0.025
     pixel_mrad = 1.5 * wavelength / min(grid.extent_angstrom) * 1e3
-    seen = Detector(shape=(4, 3), pixel_mrad=pixel_mrad)
-    matrices = tuple(m.astype(np.float32) for m in detector.bin_matrices(grid, wavelength, seen)) if binned else None
+    camera = Detector(shape=(4, 3), pixel_mrad=pixel_mrad)
+    matrices = tuple(m.astype(np.float32) for m in detector.bin_matrices(grid, wavelength, camera)) if binned else None
     plan = fused_gpu.make_plan(lens, fresnel, V100_SHARED)
     launch, progress = cuda_on_cpu.build(plan, tmp_path), []
     cupy, cupyx = cuda_on_cpu.fake_cupy(free_bytes=2**24)
@@ -134,12 +134,12 @@ def test_batches_reach_their_rows_and_the_detector(binned, tmp_path, monkeypatch
     monkeypatch.setattr(fused_gpu, "device_plan", lambda lens, fresnel: plan)
     monkeypatch.setattr(fused_gpu, "device_launch", lambda plan: launch)
     before = 2.0**-10  # of the patterns' size: it is added to
-    cbed = np.full((7, *(seen.shape if binned else grid.shape)), before, np.float32)
+    cbed = np.full((7, *(camera.shape if binned else grid.shape)), before, np.float32)
     probes = fused_gpu.FusedGpuEngine(grid, slices, fresnel, batch=2).prepare(lens)
     probes.add_patterns(cbed, positions, matrices, lambda *done: progress.append(done))
     assert progress == [(2, 7), (4, 7), (6, 7), (7, 7)]
-    assert error(cbed - before, detector.bin_patterns(plain(*world), matrices)) < 1e-6
-    assert error(probes.patterns(positions), plain(*world)) < 1e-6
+    assert error(cbed - before, detector.bin_patterns(plain(*inputs), matrices)) < 1e-6
+    assert error(probes.patterns(positions), plain(*inputs)) < 1e-6
 
 
 def test_radices_multiply_to_every_smooth_size():
@@ -208,8 +208,8 @@ def test_batches_fit_the_memory():
 
 def nvrtc():
     """NVIDIA's run-time compiler, which needs no device, where one of its wheels or CUDA has put it."""
-    found = importlib.util.find_spec("nvidia")
-    folders = [Path(p) / "cuda_nvrtc" / "lib" for p in (found.submodule_search_locations or ())] if found else []
+    spec = importlib.util.find_spec("nvidia")
+    folders = [Path(p) / "cuda_nvrtc" / "lib" for p in (spec.submodule_search_locations or ())] if spec else []
     for library in [p for folder in folders for p in folder.glob("libnvrtc.so.*")] + ["libnvrtc.so"]:
         try:
             return ctypes.CDLL(str(library))
@@ -261,12 +261,12 @@ def on_device(cupy, lens, slices, fresnel):
 @pytest.mark.parametrize("shape", [(14, 30), (70, 108), (360, 128), (512, 640), (1024, 1024)])
 @pytest.mark.parametrize("batch", [None, 3])
 def test_a_device_agrees_with_the_plain_engine(shape, batch, cupy):
-    grid, lens, slices, fresnel, positions = world = problem(shape, (shape[0] // 3, shape[1] // 3), probes=7)
+    grid, lens, slices, fresnel, positions = inputs = problem(shape, (shape[0] // 3, shape[1] // 3), probes=7)
     cbed = np.zeros((7, *shape), np.float32)
     device_lens, device_slices, device_fresnel = on_device(cupy, lens, slices, fresnel)
     probes = fused_gpu.FusedGpuEngine(grid, device_slices, device_fresnel, batch=batch).prepare(device_lens)
     probes.add_patterns(cbed, positions, None, lambda *done: None)
-    assert error(cbed, plain(*world)) < 1e-6
+    assert error(cbed, plain(*inputs)) < 1e-6
 
 
 @pytest.mark.gpu

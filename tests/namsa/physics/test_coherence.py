@@ -85,10 +85,10 @@ def test_a_source_averages_patterns_over_positions():
     patterns = namsa.simulate(specimen(), **ARGUMENTS, positions_angstrom=shifted).cbed
     share = np.outer(weight, weight).ravel() / weight.sum() ** 2
     expected = np.einsum("n,nyx->yx", share, patterns)
-    found = namsa.simulate(specimen(), **ARGUMENTS, positions_angstrom=[at], source_size_angstrom=size)
-    assert found.provenance["coherent_probes"] > 9
+    sample = namsa.simulate(specimen(), **ARGUMENTS, positions_angstrom=[at], source_size_angstrom=size)
+    assert sample.provenance["coherent_probes"] > 9
     point = patterns[len(patterns) // 2]
-    assert np.linalg.norm(found.cbed[0] - expected) < 3e-3 * np.linalg.norm(point - expected)
+    assert np.linalg.norm(sample.cbed[0] - expected) < 3e-3 * np.linalg.norm(point - expected)
     assert np.linalg.norm(point - expected) > 0.05 * np.linalg.norm(expected)
 
 
@@ -130,10 +130,10 @@ def test_a_focal_spread_averages_patterns_over_defocus():
     )
     arguments = ARGUMENTS | {"positions_angstrom": at, "aberrations": {"C10": -50.0, "C30": 1e5}}
     sharp = namsa.simulate(specimen(), **arguments).cbed
-    found = namsa.simulate(specimen(), **arguments, focal_spread_angstrom=spread).cbed
-    assert np.linalg.norm(found - expected) < 3e-3 * np.linalg.norm(sharp - expected)
+    cbed = namsa.simulate(specimen(), **arguments, focal_spread_angstrom=spread).cbed
+    assert np.linalg.norm(cbed - expected) < 3e-3 * np.linalg.norm(sharp - expected)
     assert np.linalg.norm(sharp - expected) > 0.02 * np.linalg.norm(expected)
-    np.testing.assert_array_equal(found, namsa.simulate(specimen(), **arguments, focal_spread_angstrom=spread).cbed)
+    np.testing.assert_array_equal(cbed, namsa.simulate(specimen(), **arguments, focal_spread_angstrom=spread).cbed)
 
 
 def test_the_beam_is_conserved_and_recorded():

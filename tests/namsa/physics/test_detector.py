@@ -101,9 +101,9 @@ def test_the_grid_s_own_pixels_are_summed_and_reach_as_far_as_wanted(binning, ma
     ky, kx = raw_y0 + raw_y * np.arange(120), raw_x0 + raw_x * np.arange(96)
     one = np.zeros((1, *GRID.shape))
     one[0, 62 : 62 + binning, 47 : 47 + binning] = 1
-    seen = detector.bin_patterns(one, (wy, wx))[0]
-    mean_y = (seen.sum(axis=1) @ (y0 + step_y * np.arange(len(wy)))) / seen.sum()
-    mean_x = (seen.sum(axis=0) @ (x0 + step_x * np.arange(wx.shape[1]))) / seen.sum()
+    recorded = detector.bin_patterns(one, (wy, wx))[0]
+    mean_y = (recorded.sum(axis=1) @ (y0 + step_y * np.arange(len(wy)))) / recorded.sum()
+    mean_x = (recorded.sum(axis=0) @ (x0 + step_x * np.arange(wx.shape[1]))) / recorded.sum()
     assert abs(mean_y - ky[62 : 62 + binning].mean()) <= step_y / 2
     assert abs(mean_x - kx[47 : 47 + binning].mean()) <= step_x / 2
 

@@ -80,8 +80,8 @@ def test_an_atom_on_a_face_is_shared_equally_and_one_in_the_middle_symmetrically
 
 
 def test_an_atom_moved_by_a_slice_moves_its_slices():
-    here, there = (potentials(atoms_of("Ti", [[3, 4, z]]), 1.0) for z in (5.3, 6.3))
-    np.testing.assert_allclose(there[1:], here[:-1], atol=1e-5)
+    upper, lower = (potentials(atoms_of("Ti", [[3, 4, z]]), 1.0) for z in (5.3, 6.3))
+    np.testing.assert_allclose(lower[1:], upper[:-1], atol=1e-5)
 
 
 def test_crystals_repeat_their_slices():
@@ -114,12 +114,12 @@ def test_heated_slices_equal_the_direct_sum(dtype, shape, table):
         phase = np.exp(-2j * np.pi * (ky * atom.y + kx * atom.x))
         direct += atoms.arrays["occupancy"][atom.index] * np.diff(beyond, axis=0) * phase
     v = potential.POTENTIAL_CONSTANT * np.fft.ifft2(direct).real * np.prod(shape) / np.prod(grid.extent_angstrom)
-    wanted = np.stack([potential.transmission(one, 1e-4, grid.antialias(), np.complex128) for one in v])
-    found = np.stack([built.transmissions[i] for i in built.order])
-    assert np.abs(found - wanted).max() < 3 * finite.TOLERANCE * 1e-4 * v.max()
+    expected = np.stack([potential.transmission(one, 1e-4, grid.antialias(), np.complex128) for one in v])
+    transmissions = np.stack([built.transmissions[i] for i in built.order])
+    assert np.abs(transmissions - expected).max() < 3 * finite.TOLERANCE * 1e-4 * v.max()
     whole = specimen.build(atoms, grid, 1.5, 1e-4, table, np.complex128, np).slices
     infinite = np.stack([whole.transmissions[i] for i in whole.order])
-    assert np.linalg.norm(infinite - wanted) > 0.05 * np.linalg.norm(1 - wanted)
+    assert np.linalg.norm(infinite - expected) > 0.05 * np.linalg.norm(1 - expected)
 
 
 @pytest.mark.parametrize("table", ["lobato", "kirkland"])

@@ -92,11 +92,11 @@ def test_structure_sums_keep_their_precision(shape, dtype, bound, hot):
     below_nyquist = np.abs(np.fft.fftfreq(shape[0])) < 0.5, np.fft.fftfreq(shape[1])[: shape[1] // 2 + 1] >= 0
     inside = np.ix_(*(np.flatnonzero(axis) for axis in below_nyquist))
     for number, total in sums.items():
-        mine = atoms.numbers == number
-        direct = ((y * (occupancies * mine)) @ x)[:, : shape[1] // 2 + 1]
-        found = potential.half_plane(total, grid)
-        assert np.linalg.norm((found - direct)[inside]) < bound * np.linalg.norm(direct[inside])
-        assert np.abs((found - direct)[inside]).max() < bound * occupancies[mine].sum()
+        of_element = atoms.numbers == number
+        direct = ((y * (occupancies * of_element)) @ x)[:, : shape[1] // 2 + 1]
+        computed = potential.half_plane(total, grid)
+        assert np.linalg.norm((computed - direct)[inside]) < bound * np.linalg.norm(direct[inside])
+        assert np.abs((computed - direct)[inside]).max() < bound * occupancies[of_element].sum()
 
 
 @pytest.mark.parametrize("shape", [(60, 84), (55, 81)])
@@ -107,14 +107,14 @@ def test_single_precision_changes_a_heated_specimen_by_no_more_than_it_rounds(sh
         for dtype in (np.complex64, np.complex128)
     )
 
-    def error(found, wanted):
-        return np.linalg.norm(found - wanted) / np.linalg.norm(wanted)
+    def error(computed, expected):
+        return np.linalg.norm(computed - expected) / np.linalg.norm(expected)
 
     assert error(single.density, double.density) < 1e-6
     assert error(single.projected_potential, double.projected_potential) < 1e-6
-    for t, wanted in zip(single.slices.transmissions, double.slices.transmissions, strict=True):
+    for t, expected in zip(single.slices.transmissions, double.slices.transmissions, strict=True):
         assert t.dtype == np.complex64
-        assert error(t, wanted) < 1e-6
+        assert error(t, expected) < 1e-6
     assert mean(single.density) == pytest.approx(38 + 0.7 * 22 + 2.4 * 8, rel=1e-6)
 
 

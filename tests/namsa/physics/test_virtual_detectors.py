@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from namsa import Detector, InputError, simulate
-from namsa.physics import virtual_detectors as virtual
+from namsa.physics import virtual_detectors
 from namsa.physics.grid import Grid
 from namsa.physics.optics import interaction_constant, lens, wavelength_angstrom
 from namsa.pixels import PixelGrid, pattern_grid, scan_grid
@@ -45,16 +45,16 @@ def test_vacuum_has_its_centre_on_the_axis_and_all_of_the_beam_in_the_disk(detec
     angles = pattern_grid(sample.provenance)
     pixel = max(angles.step)
     off_axis = 0.01 * pixel if detector and detector.binning == 2 else 1e-6  # even binning is not symmetric
-    assert virtual.centre_of_mass(sample.cbed, angles) == pytest.approx(0, abs=off_axis)
-    assert virtual.bright_field(sample.cbed, angles, SEMIANGLE + 2 * pixel) == pytest.approx(1, abs=1e-6)
-    assert virtual.annular(sample.cbed, angles, SEMIANGLE + 2 * pixel, np.inf) == pytest.approx(0, abs=1e-6)
+    assert virtual_detectors.centre_of_mass(sample.cbed, angles) == pytest.approx(0, abs=off_axis)
+    assert virtual_detectors.bright_field(sample.cbed, angles, SEMIANGLE + 2 * pixel) == pytest.approx(1, abs=1e-6)
+    assert virtual_detectors.annular(sample.cbed, angles, SEMIANGLE + 2 * pixel, np.inf) == pytest.approx(0, abs=1e-6)
 
 
 def test_the_beam_is_drawn_towards_an_atom():
     atom = ase.Atoms("Si", [(5.0, 4.0, 1.0)], cell=ATOMS.cell, pbc=True)
     sides = [[4.0, 4.6], [4.0, 5.4], [3.6, 5.0], [4.4, 5.0], [4.0, 5.0]]  # left, right, above, below, on it
     sample = specimen(atom, sides)
-    (left, right, above, below, on) = virtual.centre_of_mass(sample.cbed, pattern_grid(sample.provenance))
+    (left, right, above, below, on) = virtual_detectors.centre_of_mass(sample.cbed, pattern_grid(sample.provenance))
     assert left[1] > 0.5
     assert right[1] == pytest.approx(-left[1], rel=1e-3)
     assert above[0] > 0.5
@@ -63,14 +63,14 @@ def test_the_beam_is_drawn_towards_an_atom():
 
 
 def test_icom_of_a_thin_object_is_its_potential_as_the_probe_blurs_it(thin):
-    deflection = virtual.centre_of_mass(thin.cbed, pattern_grid(thin.provenance)).reshape(*SCAN, 2)
+    deflection = virtual_detectors.centre_of_mass(thin.cbed, pattern_grid(thin.provenance)).reshape(*SCAN, 2)
     scan = scan_grid(thin.provenance | {"scan_shape": SCAN})
-    phase = virtual.integrated_centre_of_mass(deflection, scan.step, wavelength_angstrom(ENERGY))
+    phase = virtual_detectors.integrated_centre_of_mass(deflection, scan.step, wavelength_angstrom(ENERGY))
     probe = np.abs(np.fft.ifft2(lens(Grid((96, 108), EXTENT), ENERGY, SEMIANGLE, {}))) ** 2  # around the origin
     blurred = np.fft.ifft2(np.fft.fft2(thin.projected_potential) * np.fft.fft2(probe / probe.sum())).real[::3, ::3]
-    found = phase / interaction_constant(ENERGY)
-    assert np.corrcoef(found.ravel(), blurred.ravel())[0, 1] > 0.99
-    assert np.ptp(found) == pytest.approx(np.ptp(blurred), rel=0.03)
+    potential = phase / interaction_constant(ENERGY)
+    assert np.corrcoef(potential.ravel(), blurred.ravel())[0, 1] > 0.99
+    assert np.ptp(potential) == pytest.approx(np.ptp(blurred), rel=0.03)
 
 
 def test_icom_undoes_a_gradient_on_and_off_the_period():
@@ -85,29 +85,33 @@ def test_icom_undoes_a_gradient_on_and_off_the_period():
         axis=-1,
     )
     deflection = gradient * wavelength / (2e-3 * np.pi)
-    np.testing.assert_allclose(virtual.integrated_centre_of_mass(deflection, step, wavelength), phase, atol=1e-12)
+    np.testing.assert_allclose(
+        virtual_detectors.integrated_centre_of_mass(deflection, step, wavelength), phase, atol=1e-12
+    )
     part = deflection[3:30, 4:40]
     expected = phase[3:30, 4:40]
-    found = virtual.integrated_centre_of_mass(part, step, wavelength, periodic=False)
-    np.testing.assert_allclose(found, expected - expected.mean(), atol=0.04 * np.ptp(expected))
-    wrapped = virtual.integrated_centre_of_mass(part, step, wavelength)  # this is what mirroring is for
+    phase = virtual_detectors.integrated_centre_of_mass(part, step, wavelength, periodic=False)
+    np.testing.assert_allclose(phase, expected - expected.mean(), atol=0.04 * np.ptp(expected))
+    wrapped = virtual_detectors.integrated_centre_of_mass(part, step, wavelength)  # this is what mirroring is for
     assert np.abs(wrapped - (expected - expected.mean())).max() > 0.2 * np.ptp(expected)
 
 
 def test_dark_field_knows_the_atomic_number():
     atoms = ase.Atoms("SiAg", [(2.5, 4.5, 1.0), (7.5, 4.5, 1.0)], cell=ATOMS.cell, pbc=True)
     sample = specimen(atoms, [[4.5, 2.5], [4.5, 7.5]])
-    light, heavy = virtual.annular(sample.cbed, pattern_grid(sample.provenance), 50.0, 80.0)
+    light, heavy = virtual_detectors.annular(sample.cbed, pattern_grid(sample.provenance), 50.0, 80.0)
     assert 1.2 < np.log(heavy / light) / np.log(47 / 14) < 2.0
 
 
 def test_rings_share_out_the_beam_and_need_a_pixel(thin):
     angles = pattern_grid(thin.provenance)
-    parts = [virtual.annular(thin.cbed, angles, *ring) for ring in ((0, 20), (20, 50), (50, np.inf))]
+    parts = [virtual_detectors.annular(thin.cbed, angles, *ring) for ring in ((0, 20), (20, 50), (50, np.inf))]
     np.testing.assert_allclose(sum(parts), thin.cbed.sum(axis=(1, 2)))
     with pytest.raises(InputError, match="centres reach from 0.00 to"):
-        virtual.annular(thin.cbed, angles, 500, 600)
+        virtual_detectors.annular(thin.cbed, angles, 500, 600)
 
 
 def test_an_empty_pattern_has_no_deflection():
-    assert virtual.centre_of_mass(np.zeros((1, 4, 5)), PixelGrid((1.0, 1.0), (0.0, 0.0))).tolist() == [[0.0, 0.0]]
+    assert virtual_detectors.centre_of_mass(np.zeros((1, 4, 5)), PixelGrid((1.0, 1.0), (0.0, 0.0))).tolist() == [
+        [0.0, 0.0]
+    ]

@@ -1,0 +1,101 @@
+"""The choice of an engine, the shape that all engines share, and the sum over coherent probes."""
+
+import types
+
+import numpy as np
+import pytest
+
+from namsa.config.instrument import Detector
+from namsa.engines import dispatch, fused, prism
+from namsa.errors import InputError
+from namsa.physics import detector, optics
+from namsa.physics.coherence import Mode
+from namsa.physics.grid import Grid
+from namsa.physics.potential import Slices
+
+GRID = Grid((40, 48), (8.0, 9.6))
+BEAM = optics.BeamSettings(200e3, 20.0, {"C10": -50.0}, specimen_tilt_mrad=(10.0, -5.0))
+MODES = [Mode(0.75, 0.0, (0.0, 0.0)), Mode(0.25, 30.0, (0.2, -0.1))]
+POSITIONS = np.array([[1.0, 2.0], [1.0, 3.5], [7.9, 0.3]])
+ON_DEVICE = types.ModuleType("cupy")  # any module but NumPy
+needs_fused = pytest.mark.skipif(not fused.available(), reason="installed without a C compiler")
+
+
+def optical_setup(engine="plain", camera=None, modes=MODES):
+    return dispatch.optical_setup(GRID, BEAM, modes, 2.0, camera, precision="float64", engine=engine)
+
+
+def slices():
+    rng = np.random.default_rng(4)
+    return Slices([np.exp(1j * rng.normal(size=GRID.shape)) for _ in range(2)], np.array([0, 1, 1]), 2.0)
+
+
+def reuse(setup):
+    beams = optics.aperture(GRID, BEAM.energy_ev, BEAM.semiangle_mrad) != 0
+    return prism.PlaneWaveReuse(beams, prism.detected_pixels(setup.fresnel), batch=2)
+
+
+@pytest.mark.parametrize(
+    ("engine", "xp", "shape", "implementation"),
+    [
+        ("plain", np, (40, 48), dispatch.PLAIN),
+        pytest.param("auto", np, (40, 48), dispatch.FUSED, marks=needs_fused),
+        pytest.param("fused", np, (40, 48), dispatch.FUSED, marks=needs_fused),
+        ("auto", np, (41, 48), dispatch.PLAIN),
+        ("auto", ON_DEVICE, (40, 48), dispatch.PLAIN),
+        ("fused", ON_DEVICE, (40, 48), dispatch.FUSED_GPU),
+    ],
+)
+def test_the_engine_follows_from_the_request_the_array_module_and_the_grid(engine, xp, shape, implementation):
+    assert dispatch.choose_implementation(engine, xp, shape, np.complex64) is implementation
+
+
+@pytest.mark.parametrize(
+    ("xp", "shape", "dtype"),
+    [(np, (41, 48), np.complex64), (ON_DEVICE, (40, 2048), np.complex64), (ON_DEVICE, (40, 48), np.complex128)],
+)
+def test_a_fused_engine_is_refused_where_it_has_no_transform(xp, shape, dtype):
+    with pytest.raises(InputError, match="engine 'fused' does not support .* or use engine 'auto'"):
+        dispatch.choose_implementation("fused", xp, shape, dtype)
+
+
+@pytest.mark.parametrize("engine", ["plain", pytest.param("fused", marks=needs_fused)])
+@pytest.mark.parametrize("by_prism", [False, True])
+def test_all_engines_have_one_shape(engine, by_prism):
+    setup = optical_setup(engine)
+    if by_prism:
+        plane_waves = setup.implementation.plane_waves(GRID, slices(), setup.fresnel)
+        built = prism.PrismEngine(GRID, plane_waves, setup.fresnel, reuse(setup))
+    else:
+        built = setup.implementation.engine(GRID, slices(), setup.fresnel)
+    probes, progress = built.prepare(setup.lens(MODES[0])), []
+    patterns = probes.patterns(POSITIONS)
+    cbed = np.ones_like(patterns)
+    probes.add_patterns(cbed, POSITIONS, None, lambda done, total: progress.append((done, total)))
+    assert patterns.shape == (3, *GRID.shape)
+    np.testing.assert_allclose(cbed - 1, patterns, rtol=0, atol=1e-15)
+    assert progress[-1] == (3, 3)
+
+
+@pytest.mark.parametrize("by_prism", [False, True])
+def test_modes_add_up_with_their_share_defocus_and_shift(by_prism):
+    camera = Detector(binning=2)
+    setup = optical_setup(camera=camera)
+    shape = tuple(row.count for row in detector.pixels(GRID, optics.wavelength_angstrom(BEAM.energy_ev), camera))
+    cbed, expected, stages = np.zeros((3, *shape)), np.zeros((3, *shape)), []
+    dispatch.add_patterns(
+        cbed, POSITIONS, setup, slices(), reuse(setup) if by_prism else None, lambda *stage: stages.append(stage)
+    )
+    for mode in MODES:
+        defocused = optics.lens(GRID, BEAM.energy_ev, BEAM.semiangle_mrad, {"C10": -50.0 + mode.c10})
+        probes = setup.implementation.engine(GRID, slices(), setup.fresnel).prepare(defocused)
+        expected += mode.share * detector.bin_patterns(probes.patterns(POSITIONS + mode.shift), setup.binning)
+    np.testing.assert_allclose(cbed, expected, rtol=0, atol=1e-14)
+    assert stages[-1] == ("probes", 6, 6)
+    assert {stage for stage, _, _ in stages} == ({"plane waves", "probes"} if by_prism else {"probes"})
+
+
+def test_progress_of_a_part_is_reported_as_that_of_the_whole():
+    reports = []
+    dispatch.part_of(lambda *report: reports.append(report), index=1, count=4)("probes", 3, 10)
+    assert reports == [("probes", 13, 40)]
