@@ -69,7 +69,7 @@ class SampleSetup:
         return coherent_modes(microscope, source_points)
 
 
-def sample_setup(config: SimulationConfig, material: Material, entry: Entry) -> SampleSetup:
+def make_sample_setup(config: SimulationConfig, material: Material, entry: Entry) -> SampleSetup:
     """Returns what the simulation of `entry` starts from. No atom is placed.
 
     Args:

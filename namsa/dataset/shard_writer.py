@@ -92,7 +92,7 @@ class ShardWriter:
                 raise _cannot_write(self._path, error) from None
 
     def _grow(self) -> None:
-        """Doubles the map. The pin is released for it: a reader that starts now may see pages that are reused later."""
+        """Doubles the map. The pin must be released for that; readers that start meanwhile are not protected."""
         self._pin.abort()
         try:
             self._env.set_mapsize(2 * self._env.info()["map_size"])

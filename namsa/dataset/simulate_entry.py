@@ -11,7 +11,7 @@ from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.crystals.supercell import Supercell
 from namsa.dataset.entry import Entry
-from namsa.dataset.sample_setup import SampleSetup, focal_spread_angstrom, sample_setup
+from namsa.dataset.sample_setup import SampleSetup, focal_spread_angstrom, make_sample_setup
 from namsa.engines.interface import ProgressCallback
 from namsa.physics import density_target
 from namsa.physics.optics import wavelength_angstrom
@@ -40,7 +40,7 @@ def simulate_entry(
     Raises:
         InputError: If the crystal, grid, probe and detector do not go together.
     """
-    setup = sample_setup(config, material, entry)
+    setup = make_sample_setup(config, material, entry)
     supercell = setup.supercell()
     sample = _simulate(setup, supercell, entry.seed, on_progress)
     density, target_provenance = _density_target(setup, sample)

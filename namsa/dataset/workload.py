@@ -13,7 +13,7 @@ from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.crystals.supercell import fill_cell
 from namsa.dataset.entry import Entry
-from namsa.dataset.sample_setup import SampleSetup, fit_supercell, sample_setup
+from namsa.dataset.sample_setup import SampleSetup, fit_supercell, make_sample_setup
 from namsa.engines import prism
 from namsa.physics import detector as detectors
 from namsa.physics import optics, potential
@@ -87,7 +87,7 @@ def count_workload(config: SimulationConfig, material: Material, entry: Entry) -
     Raises:
         InputError: If the simulation of the sample would raise it.
     """
-    setup = sample_setup(config, material, entry)
+    setup = make_sample_setup(config, material, entry)
     config, settings, grid = setup.config, setup.config.simulation, setup.grid
     pattern_rows, pattern_columns = detectors.pixels(
         grid, optics.wavelength_angstrom(config.microscope.energy_ev), config.detector

@@ -112,9 +112,9 @@ def test_the_header_names_what_was_merged(tmp_path):
 def test_a_list_of_tens_of_thousands_takes_seconds():
     many = [replace(MATERIALS[0], name=f"m{number}") for number in range(100)]
     thick = config(specimen={"thickness_angstrom": [float(t) for t in range(10, 210)]})
-    start = time.perf_counter()
+    start = time.process_time()
     assert len(build_entries(thick, many)) == 20_000
-    assert time.perf_counter() - start < 5
+    assert time.process_time() - start < 5
 
 
 def test_what_is_written_is_read(tmp_path):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from fake_samples import sample
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -35,6 +35,7 @@ shapes = st.tuples(st.integers(1, 4), st.integers(1, 9), st.integers(1, 9))
 intensities = st.floats(0, 1, width=32) | st.integers(-80, 0).map(lambda exponent: 2.0**exponent)
 
 
+@settings(deadline=None)  # times on a busy machine say nothing
 @given(arrays.arrays(np.float32, shapes, elements=intensities), st.integers(-60, 60))
 def test_float16_loses_nothing_above_2_to_the_minus_39_of_the_maximum(cbed, exponent):
     cbed = cbed * np.float32(2.0**exponent)
@@ -48,6 +49,7 @@ def test_float16_loses_nothing_above_2_to_the_minus_39_of_the_maximum(cbed, expo
     assert np.all(np.abs(patterns - cbed) <= np.maximum(cbed * 2.0**-11, peak * 2.0**-39))
 
 
+@settings(deadline=None)  # times on a busy machine say nothing
 @given(arrays.arrays(np.float32, shapes, elements=intensities))
 def test_float16_is_rounded_to_nearest_below_its_normal_numbers_too(cbed):
     record = decode(encode(with_patterns(cbed)))

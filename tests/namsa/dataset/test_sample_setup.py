@@ -26,7 +26,7 @@ def setup_of(**sections):
     """Returns (setup, config, material, entry) of the first sample of the configuration."""
     config = SimulationConfig.model_validate(CONFIG | sections)
     entry = build_entries(config, (ROCKSALT,))[0]
-    return sample_setup.sample_setup(config, ROCKSALT, entry), config, ROCKSALT, entry
+    return sample_setup.make_sample_setup(config, ROCKSALT, entry), config, ROCKSALT, entry
 
 
 @pytest.mark.parametrize(
