@@ -88,9 +88,9 @@ def test_a_result_shows_itself(tmp_path, result):
     assert titles[:4] == ["Mean pattern", "Bright field", "Density", "Uncertainty"]
     assert (tmp_path / "density.png").stat().st_size > 10_000
     page = result._repr_html_()
-    assert page.startswith("<div>")
+    assert repr(result) == "<Reconstruction: 16 × 20 pixels of 0.4 × 0.4 Å, by 200kv-20mrad>"
+    assert "<b>Reconstruction</b> 16 × 20 pixels of 0.4 × 0.4 Å, by 200kv-20mrad" in page
     assert 'src="data:image/png;base64,' in page
-    assert "Reconstruction by 200kv-20mrad: 16×20 pixels of 0.4×0.4 Å" in page
     assert "<th>uncertainty</th>" in page
 
 

@@ -17,7 +17,7 @@ from train.reconstruction.models import Model
 from train.reconstruction.resampling import ResamplingPlan
 
 Array = npt.NDArray[Any]
-AddNote = Callable[[str], None]
+AddNote = Callable[[str], None]  # takes a line about something that was done or assumed
 
 PIECE_BYTES = 16 * 2**20  # patterns that a thread reads at once; processing takes three times as much memory
 READERS = 4  # threads; HDF5 decompresses in one at a time

@@ -5,7 +5,6 @@ network's detector, and images, are held. Everything that is done to the data or
 written with the result.
 """
 
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -24,12 +23,12 @@ from train.measure import telemetry
 from train.optimization import checkpoint
 from train.reconstruction import reading, resampling, windows
 from train.reconstruction.models import Model, load_model
+from train.reconstruction.reading import AddNote
 from train.reconstruction.resampling import ResamplingPlan
 from train.reconstruction.result import Reconstruction
 from train.reconstruction.trust import KnownSpecimen, WindowSimulation, window_simulation
 
 Array = npt.NDArray[Any]
-AddNote = Callable[[str], None]
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 COLOUR_MAPS = {"density": "viridis", "uncertainty": "cividis", "trust": "RdYlGn"}
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)  # arrays have no single truth value and long representations
 class Reconstruction:
     """The projected electron density of a specimen, reconstructed from a scan.
 
@@ -112,12 +112,18 @@ class Reconstruction:
         }
         return {name: (image, units) for name, (image, units) in images.items() if image is not None}
 
+    def __repr__(self) -> str:
+        return f"<Reconstruction: {self._summary()}>"
+
+    def _summary(self) -> str:
+        """Returns one line about the density."""
+        (ny, nx), (dy, dx) = self.density.shape, self.step_angstrom
+        return f"{ny} × {nx} pixels of {dy:.3g} × {dx:.3g} Å, by {self.provenance['model']}"
+
     def _repr_html_(self) -> str:
-        """Returns the picture, a table of the images and the notes, for notebooks."""
+        """Returns the HTML that a notebook shows: the picture, a table of the images, and the notes."""
         from train.reports.figures import data_uri
 
-        (ny, nx), (dy, dx) = self.density.shape, self.step_angstrom
-        heading = f"Reconstruction by {self.provenance['model']}: {ny}×{nx} pixels of {dy:.3g}×{dx:.3g} Å"
         rows = "".join(
             f"<tr><th>{name}</th><td>{image.mean():.4g}</td><td>{image.min():.4g}</td><td>{image.max():.4g}</td>"
             f"<td>{units}</td></tr>"
@@ -125,8 +131,9 @@ class Reconstruction:
         )
         notes = "".join(f"<li>{escape(line)}</li>" for line in self.notes)
         return (
-            f"<div><p><b>{escape(heading)}</b></p>"
-            f'<img src="{data_uri(self.show(), "png")}" alt="{escape(heading)}" style="max-width: 100%">'
-            f"<table><tr><th></th><th>mean</th><th>min</th><th>max</th><th></th></tr>{rows}</table>"
-            f"<details><summary>What was done and assumed</summary><ul>{notes}</ul></details></div>"
+            f'<div><p style="margin:0 0 .5em"><b>Reconstruction</b> {escape(self._summary())}</p>'
+            f'<img src="{data_uri(self.show(), "png")}" alt="" style="max-width:100%">'
+            f'<table style="font-size:85%"><tr><th></th><th>mean</th><th>minimum</th><th>maximum</th><th></th></tr>'
+            f'{rows}</table><details style="font-size:85%"><summary>What was done and assumed</summary>'
+            f"<ul>{notes}</ul></details></div>"
         )

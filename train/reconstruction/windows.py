@@ -1,6 +1,6 @@
 """From strips of patterns to images: predicts every window of the scan and blends the predictions."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,11 +12,11 @@ from namsa.text import plural
 from train.experiment.conditions import Conditions
 from train.reconstruction import ensemble, tiles
 from train.reconstruction.models import Model
+from train.reconstruction.reading import AddNote
 from train.reconstruction.resampling import ResamplingPlan, in_bright_disk
 from train.reconstruction.trust import WindowSimulation
 
 Array = npt.NDArray[Any]
-AddNote = Callable[[str], None]
 
 BATCH_BYTES = 128 * 2**20  # windows that the network is given at once
 NEGATIVE = 0.01  # fraction of the intensity that a subtracted dark level may leave negative
