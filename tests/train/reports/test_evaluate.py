@@ -66,7 +66,7 @@ def predict(records):
 
 
 class World:
-    """`train.ranks.reduction` for ranks that run one after another: what the others would have sent is put in."""
+    """`train.ranks.reduction` for ranks that run one after another; `others` is what the other ranks have sent."""
 
     def __init__(self, rank=0, others=()):
         self.sent, self._rank, self._others = [], rank, others
@@ -131,7 +131,7 @@ def test_dev_speaks_where_there_is_no_test_sample_and_null_where_there_is_none(t
 
 def test_two_ranks_find_what_one_finds_and_only_the_first_writes(tmp_path):
     alone = run(ENTRIES, tmp_path / "alone")
-    # Each of the two calls that a rank makes needs what the other sends in it: let both learn it in turns.
+    # In each of its two collective calls, a rank needs what the other one sends: run both in turns.
     first, second = World(0), World(1)
     for _ in range(2):
         first, second = World(0, [second.sent]), World(1, [first.sent])
@@ -174,14 +174,14 @@ def test_predictor_undoes_the_normalisation_and_drops_nothing_out(data_format):
     x = keras.Input((*DETECTOR, PROBES) if axis == 3 else (PROBES, *DETECTOR))
     y = keras.layers.Lambda(lambda x: keras.ops.mean(x, axis=axis, keepdims=True))(keras.layers.Dropout(0.9)(x))
     inputs = Inputs(layout="detector", power=1.0, density_scale_e_per_angstrom2=3.0)
-    found = predictor(keras.Model(x, y), inputs, data_format)([stored, stored])
-    assert found.shape == (2, *DETECTOR)
-    assert np.allclose(found, 3 * stored.patterns().mean(axis=0) * np.prod(DETECTOR), rtol=1e-5)
+    densities = predictor(keras.Model(x, y), inputs, data_format)([stored, stored])
+    assert densities.shape == (2, *DETECTOR)
+    assert np.allclose(densities, 3 * stored.patterns().mean(axis=0) * np.prod(DETECTOR), rtol=1e-5)
 
 
 def test_columns_are_measured_where_the_atoms_are_known(tmp_path):
     def atoms_of(of):
-        """One column, at a maximum of the density, of all materials but one."""
+        """One column at a maximum of the density, for all materials but one."""
         if of.material == "Si":
             return None
         places, _ = atomic_columns.local_maxima(record(of).density, PixelGrid((1.0, 1.0), (0.0, 0.0)))

@@ -1,4 +1,4 @@
-"""The report: one self-contained page that says what the files say, and says so where a file is missing."""
+"""The report: one self-contained page, which states what is missing."""
 
 import json
 import re
@@ -61,7 +61,7 @@ def write_picture(run_dir):
 
 
 class Page(HTMLParser):
-    """The page's text, addresses and tags; fails where tags do not nest."""
+    """Text, addresses and tags of the page. Fails if tags do not nest."""
 
     def __init__(self, path):
         super().__init__()
@@ -205,8 +205,8 @@ def test_densities_share_the_truths_scale_and_the_difference_is_symmetric():
     prediction = truth + np.where(truth > 9, -3.0, 0.5)
     picture = Picture(facts, truth, prediction, np.ones((4, 6)), np.ones((1, 4, 6)))
     figure = figures.sample_figure(picture, np.full((8, 12), 100.0))
-    shown, found, difference, mean, *patterns = (ax.images[0] for ax in figure.axes if ax.images)
-    assert shown.get_clim() == found.get_clim() == mean.get_clim() == (0, truth.max())
+    shown_truth, estimate, difference, mean, *patterns = (ax.images[0] for ax in figure.axes if ax.images)
+    assert shown_truth.get_clim() == estimate.get_clim() == mean.get_clim() == (0, truth.max())
     assert difference.get_clim() == pytest.approx((-3, 3))
     assert len(patterns) == 2
 

@@ -1,4 +1,4 @@
-"""Speed-ups of runs laid side by side."""
+"""Reading and comparison of runs."""
 
 import json
 
@@ -11,7 +11,7 @@ from train.reports.runs import compare, read_run, read_steps
 
 
 def write(folder, ranks, epoch_s, huber, batch=2):
-    """A run of two steps an epoch, and half of another epoch."""
+    """Writes a run with two steps per epoch, and half of another epoch."""
     folder.mkdir(parents=True)
     (folder / "config.yaml").write_text(f"training: {{batch_size: {batch}}}\n")
     lines = []
@@ -24,8 +24,8 @@ def write(folder, ranks, epoch_s, huber, batch=2):
 
 
 def test_a_run_is_read_epoch_by_epoch(tmp_path):
-    found = read_run(write(tmp_path / "a", 3, [5.0, 4.0], [2.0, 1.0]))
-    assert found == {"run": "a", "ranks": 3, "epoch_s": [5.0, 4.0], "huber": [2.0, 1.0]}
+    epochs = read_run(write(tmp_path / "a", 3, [5.0, 4.0], [2.0, 1.0]))
+    assert epochs == {"run": "a", "ranks": 3, "epoch_s": [5.0, 4.0], "huber": [2.0, 1.0]}
 
 
 def test_a_run_that_was_killed_and_went_on_is_read_as_if_left_alone(tmp_path):
@@ -52,9 +52,9 @@ def test_of_a_step_taken_twice_the_last_counts_and_half_a_last_line_does_not(tmp
 def test_speed_ups_of_an_epoch_and_of_learning(tmp_path):
     one = read_run(write(tmp_path / "one", 1, [10.0, 8.0, 8.0], [3.0, 1.5, 0.5]))
     four = read_run(write(tmp_path / "four", 4, [3.0, 2.0, 2.0, 2.0], [4.0, 3.0, 2.0, 1.0]))
-    found = compare([four, one])
-    assert found["target_huber"] == 1.0
-    first, second = found["runs"]
+    comparison = compare([four, one])
+    assert comparison["target_huber"] == 1.0
+    first, second = comparison["runs"]
     assert (first["ranks"], first["epoch_speedup"], first["learning_speedup"]) == (1, 1, 1)
     assert second["epoch_speedup"] == pytest.approx(8 / 2)
     assert second["efficiency"] == pytest.approx(1)

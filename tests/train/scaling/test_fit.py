@@ -1,4 +1,4 @@
-"""The coordinator's costs out of measurements."""
+"""The coordinator's costs, fitted to measurements."""
 
 import json
 
@@ -12,7 +12,7 @@ CYCLE_S, MESSAGE_S, ANNOUNCEMENT_S = 30e-6, 2e-6, 0.5e-6
 
 
 def output(path, counts=(2, 4, 8, 16, 32), wrong_at=()):
-    """What the bench prints, from a coordinator that follows the law but where it is `wrong_at`."""
+    """Output of the benchmark for a coordinator that follows the law, except at the rank counts `wrong_at`."""
     results = []
     for ranks in counts:
         arms = {}
@@ -26,20 +26,20 @@ def output(path, counts=(2, 4, 8, 16, 32), wrong_at=()):
 
 
 def test_costs_are_found_and_hold_where_they_were_not_fitted(tmp_path):
-    found = fit(output(tmp_path / "reduction.txt"))
-    assert found["cycle_s"] == pytest.approx(CYCLE_S)
-    assert found["message_s"] == pytest.approx(MESSAGE_S)
-    assert found["announcement_s"] == pytest.approx(ANNOUNCEMENT_S)
-    assert {row["ranks"] for row in found["rows"] if not row["fitted"]} == {4, 16}
-    assert {row["arm"] for row in found["rows"]} == {"neither", "groups"}
-    for row in found["rows"]:
+    costs = fit(output(tmp_path / "reduction.txt"))
+    assert costs["cycle_s"] == pytest.approx(CYCLE_S)
+    assert costs["message_s"] == pytest.approx(MESSAGE_S)
+    assert costs["announcement_s"] == pytest.approx(ANNOUNCEMENT_S)
+    assert {row["ranks"] for row in costs["rows"] if not row["fitted"]} == {4, 16}
+    assert {row["arm"] for row in costs["rows"]} == {"neither", "groups"}
+    for row in costs["rows"]:
         assert row["model_s"] == pytest.approx(row["measured_s"])
 
 
 def test_what_is_left_out_does_not_fit_itself(tmp_path):
-    found = fit(output(tmp_path / "reduction.txt", wrong_at=(4,)))
-    assert found["announcement_s"] == pytest.approx(ANNOUNCEMENT_S)
-    wrong = [row for row in found["rows"] if row["ranks"] == 4]
+    costs = fit(output(tmp_path / "reduction.txt", wrong_at=(4,)))
+    assert costs["announcement_s"] == pytest.approx(ANNOUNCEMENT_S)
+    wrong = [row for row in costs["rows"] if row["ranks"] == 4]
     assert all(row["model_s"] == pytest.approx(row["measured_s"] / 2) for row in wrong)
 
 

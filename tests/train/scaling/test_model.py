@@ -1,4 +1,4 @@
-"""The model of scaling: its limits, its laws, and what it says of published runs."""
+"""The model of scaling: its limits, its laws and published results."""
 
 import json
 from dataclasses import replace
@@ -62,8 +62,8 @@ def test_a_step_ends_with_the_last_reduction() -> None:
     """One gradient, ready when the computation ends: the step is computation, agreement, reduction."""
     load = Workload(0.5, (Gradient(10**8, 0.5),), "float32")
     strategy = Strategy("master-worker", 0, "tree")
-    wanted = 0.5 + coordination_s(QUIET, strategy, 600, 1) + allreduce_s(QUIET, "tree", 600, 10**8, "float32")
-    assert estimate_step(QUIET, load, strategy, 600).seconds == pytest.approx(wanted)
+    expected = 0.5 + coordination_s(QUIET, strategy, 600, 1) + allreduce_s(QUIET, "tree", 600, 10**8, "float32")
+    assert estimate_step(QUIET, load, strategy, 600).seconds == pytest.approx(expected)
 
 
 def test_coordination_master_worker_is_linear_bitvector_logarithmic() -> None:
@@ -131,11 +131,11 @@ def test_rank_counts() -> None:
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ["scaling", "configs/paper.yaml", "--ranks", "1..27600", "--samples", "200000"]
     assert main([*arguments, "--json", "--out", str(tmp_path / "scaling.png")]) == 0
-    found = json.loads(capsys.readouterr().out)
-    assert {"name", "kind", "published", "model"} <= found["published"][0].keys()
-    assert found["curve"][-1]["ranks"] == 27600
-    assert found["curve"][-1]["steps_per_epoch"] == 200000 // 27600
-    assert found["recommended"]["efficiency"] >= 0.9
+    report = json.loads(capsys.readouterr().out)
+    assert {"name", "kind", "published", "model"} <= report["published"][0].keys()
+    assert report["curve"][-1]["ranks"] == 27600
+    assert report["curve"][-1]["steps_per_epoch"] == 200000 // 27600
+    assert report["recommended"]["efficiency"] >= 0.9
     assert (tmp_path / "scaling.png").stat().st_size > 10_000
     assert main(arguments) == 0
     assert "Ask for up to" in capsys.readouterr().out

@@ -1,4 +1,4 @@
-"""A dataset from a shared folder to nodes' own: by threads that play ranks, and once by Horovod's."""
+"""Staging of a dataset from a shared folder to the nodes' folders, with threads as ranks, and once with Horovod."""
 
 import json
 import os
@@ -34,7 +34,7 @@ def produce(monkeypatch):
 
 @pytest.fixture
 def dataset(tmp_path, produce):
-    """12 samples in three shards, of which the last two are the larger; pieces are small, so that there are many."""
+    """12 samples in three shards, of which the last two are the larger. Small pieces make many of them."""
     for rank in range(3):
         produce(tmp_path / "shared", rank, 3)
     (tmp_path / "shared" / "failed-00001.jsonl").touch()
@@ -58,7 +58,7 @@ def stage_all(source, tmp_path, nodes=NODES, **options):
 
 
 def files(directory):
-    """Name and bytes of a dataset's files: none of the notes, nor the locks of LMDB's writers."""
+    """Names and bytes of the files of a dataset, without notes and without the locks of LMDB's writers."""
     return {path.name: path.read_bytes() for path in directory.iterdir() if not re.search(r"^\.|-lock$", path.name)}
 
 
@@ -78,9 +78,9 @@ def test_every_node_gets_the_dataset_and_every_byte_is_read_once(dataset, tmp_pa
     result = stage_all(dataset, tmp_path)
     size = size_of(dataset)
     assert result[0]["bytes"] == size
-    found = totals(result)
-    assert (found["read"], found["written"], found["sent"]) == (size, 2 * size, found["received"])
-    assert size < found["sent"] < 1.1 * size  # and digests
+    moved = totals(result)
+    assert (moved["read"], moved["written"], moved["sent"]) == (size, 2 * size, moved["received"])
+    assert size < moved["sent"] < 1.1 * size  # and digests
     read = [row["read"] for row in result[0]["ranks"]]
     assert max(read) < 1.3 * size / 5
     for node in ("node0", "node1"):
@@ -90,11 +90,11 @@ def test_every_node_gets_the_dataset_and_every_byte_is_read_once(dataset, tmp_pa
 
 def test_a_partition_has_each_shard_on_the_node_of_its_rank(dataset, tmp_path):
     shutil.copy(shard_path(dataset, 2), shard_path(dataset, 5))  # of a job of more ranks: 5 mod 5 is rank 0
-    found = totals(stage_all(dataset, tmp_path, everywhere=False))
+    moved = totals(stage_all(dataset, tmp_path, everywhere=False))
     shards = [{path.name[6:11] for path in (tmp_path / node).glob("shard-*")} for node in ("node0", "node1")]
     assert shards == [{"00000", "00001", "00005"}, {"00002"}]
-    assert found["read"] == size_of(dataset)
-    assert found["sent"] < 0.1 * found["read"]  # the list, and digests
+    assert moved["read"] == size_of(dataset)
+    assert moved["sent"] < 0.1 * moved["read"]  # the list, and digests
 
 
 def test_samples_that_other_nodes_hold_are_not_made_again(dataset, tmp_path, produce):
@@ -142,8 +142,8 @@ def test_what_is_there_is_not_read_again(dataset, tmp_path):
     lost = shard_path(tmp_path / "node1", 1)
     size = lost.stat().st_size
     lost.unlink()
-    found = totals(stage_all(dataset, tmp_path))
-    assert (found["read"], found["written"]) == (size, size)
+    moved = totals(stage_all(dataset, tmp_path))
+    assert (moved["read"], moved["written"]) == (size, size)
     assert files(tmp_path / "node1") == files(dataset)
 
 
@@ -157,19 +157,19 @@ def test_killed_in_a_round_no_file_is_there_by_half(dataset, tmp_path, monkeypat
         return write(path, piece, data)
 
     monkeypatch.setattr(pieces, "_write", dies)
-    ended = stage_all(dataset, tmp_path)
-    assert sum(isinstance(each, WorkError) for each in ended) == 1
-    assert sum(isinstance(each, thread_ranks.Ended) for each in ended) == 4
+    outcomes = stage_all(dataset, tmp_path)
+    assert sum(isinstance(each, WorkError) for each in outcomes) == 1
+    assert sum(isinstance(each, thread_ranks.Ended) for each in outcomes) == 4
     monkeypatch.setattr(pieces, "_write", write)
-    wanted = files(dataset)
+    expected = files(dataset)
     for node in ("node0", "node1"):
-        there = files(tmp_path / node)
-        assert set(there) < set(wanted)
-        assert all(wanted[name] == body for name, body in there.items())
+        present = files(tmp_path / node)
+        assert set(present) < set(expected)
+        assert all(expected[name] == body for name, body in present.items())
     assert size_of(tmp_path / "node0")
-    found = totals(stage_all(dataset, tmp_path))
-    assert found["read"] < size_of(dataset)
-    assert files(tmp_path / "node0") == files(tmp_path / "node1") == wanted
+    moved = totals(stage_all(dataset, tmp_path))
+    assert moved["read"] < size_of(dataset)
+    assert files(tmp_path / "node0") == files(tmp_path / "node1") == expected
     assert not list(tmp_path.glob("node*/.*.part"))
 
 
@@ -191,22 +191,22 @@ def test_a_file_that_is_no_copy_is_never_replaced(dataset, tmp_path, damage):
         body = bytearray(path.read_bytes())
         body[50] ^= 1
         path.write_bytes(bytes(body) if damage == "flipped" else path.read_bytes() + b"more")
-    held = path.read_bytes()
-    ended = stage_all(dataset, tmp_path)
-    faults = [str(each) for each in ended if isinstance(each, InputError)]
+    before = path.read_bytes()
+    outcomes = stage_all(dataset, tmp_path)
+    faults = [str(each) for each in outcomes if isinstance(each, InputError)]
     assert len(faults) == 1
     assert "no copy of shard-00001.lmdb" in faults[0]
-    assert path.read_bytes() == held
+    assert path.read_bytes() == before
 
 
-# ---- Faults: one rank says it, all end ------------------------------------------------------------------------------
+# ---- Faults: one rank reports, all end -------------------------------------------------------------------------------
 
 
-def fault(ended, kind):
-    assert all(isinstance(each, Exception) for each in ended), ended
-    said = [each for each in ended if not isinstance(each, thread_ranks.Ended)]
-    assert [type(each) for each in said] == [kind]
-    return str(said[0])
+def fault(outcomes, kind):
+    assert all(isinstance(each, Exception) for each in outcomes), outcomes
+    own_faults = [each for each in outcomes if not isinstance(each, thread_ranks.Ended)]
+    assert [type(each) for each in own_faults] == [kind]
+    return str(own_faults[0])
 
 
 def test_no_dataset(tmp_path):
@@ -214,8 +214,8 @@ def test_no_dataset(tmp_path):
 
 
 def test_one_folder_for_two_nodes(dataset, tmp_path):
-    ended = thread_ranks.run(NODES, lambda rank: stage.stage(dataset, tmp_path / "one", rank))
-    assert "is one folder for 2 nodes" in fault(ended, InputError)
+    outcomes = thread_ranks.run(NODES, lambda rank: stage.stage(dataset, tmp_path / "one", rank))
+    assert "is one folder for 2 nodes" in fault(outcomes, InputError)
     assert not list((tmp_path / "one").iterdir())
 
 
@@ -247,8 +247,8 @@ def test_a_source_that_changes_meanwhile(dataset, tmp_path, monkeypatch, change)
         return listed
 
     monkeypatch.setattr(stage, "list_files", then_changes)
-    said = fault(stage_all(dataset, tmp_path), WorkError)
-    assert ("No such file" if change == "gone" else "has changed while it was staged") in said
+    message = fault(stage_all(dataset, tmp_path), WorkError)
+    assert ("No such file" if change == "gone" else "has changed while it was staged") in message
     assert not shard_path(tmp_path / "node0", 2).exists()
 
 
@@ -279,8 +279,8 @@ def test_what_ranks_add_returns_home_and_comes_again_to_other_ranks(tmp_path, pr
 
     nodes = [[0, 1], [2]]
     totals(stage_all(home, tmp_path, nodes, everywhere=False))
-    made = [produce(folder(tmp_path, rank, nodes), rank, 3) for rank in range(3)]
-    assert (sum(each["present"] for each in made), sum(each["written"] for each in made)) == (8, 4)
+    produced = [produce(folder(tmp_path, rank, nodes), rank, 3) for rank in range(3)]
+    assert (sum(each["present"] for each in produced), sum(each["written"] for each in produced)) == (8, 4)
     for rank in range(3):
         keep_dataset(folder(tmp_path, rank, nodes), home, rank)
     with Dataset(home) as whole:
@@ -293,11 +293,11 @@ def test_a_file_at_home_that_another_job_has_written_stays(tmp_path, produce):
     for job in ("one", "other"):
         produce(tmp_path / job, 0, 2, limit=1 + (job == "one"))
     keep_dataset(tmp_path / "one", tmp_path / "home", 0)
-    held = shard_path(tmp_path / "home", 0).read_bytes()
+    before = shard_path(tmp_path / "home", 0).read_bytes()
     os.utime(shard_path(tmp_path / "other", 0), ns=(0, 0))
     with pytest.raises(WorkError, match="is not what .* was made from"):
         keep_dataset(tmp_path / "other", tmp_path / "home", 0)
-    assert shard_path(tmp_path / "home", 0).read_bytes() == held
+    assert shard_path(tmp_path / "home", 0).read_bytes() == before
 
 
 def run_directory(path, steps):
@@ -347,6 +347,6 @@ def test_four_ranks_on_two_nodes(dataset, tmp_path):
     nodes = [tmp_path / "to" / name for name in ("localhost", "127.0.0.1")]
     assert [files(node) for node in nodes] == [files(dataset)] * 2
     staged = [json.loads((nodes[rank // 2] / f".{rank}.json").read_text()) for rank in range(4)]
-    found = totals(staged)
-    assert found["read"] == found["written"] / 2 == staged[0]["bytes"]
+    moved = totals(staged)
+    assert moved["read"] == moved["written"] / 2 == staged[0]["bytes"]
     assert [row["node"] for row in staged[0]["ranks"]] == [0, 0, 1, 1]
