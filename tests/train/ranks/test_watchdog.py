@@ -63,7 +63,7 @@ def pair():
     messages = [[], []]
     address = [sockets[0].getsockname()]
     watchdogs = [
-        Watchdog(rank, ["a", "b"], sockets[rank], address, "token", 0.1, end=messages[rank].append, interval_s=0.02)
+        Watchdog(rank, ["a", "b"], sockets[rank], address, "token", 0.1, end=messages[rank].append, interval_s=0.05)
         for rank in range(2)
     ]
     yield watchdogs, messages
