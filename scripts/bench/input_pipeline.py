@@ -89,7 +89,7 @@ def main() -> int:
         kind = f"{name}: {found['sample_mb']:.1f} MB a sample, {SIZES[name].batch} a batch"
         for unit, speeds, ratios in (
             ("GB/s", found["gb_s"], (found["ratio"], found["ratio_all_cores"])),
-            ("GB a core second", found["gb_a_core_second"], (found["ratio_core_seconds"],)),
+            ("GB per core second", found["gb_per_core_second"], (found["ratio_core_seconds"],)),
         ):
             table.add_row(kind, unit, *(f"{speeds[method]:.2f}" for method in METHODS), *(f"{r:.2f}" for r in ratios))
             kind = ""
@@ -156,7 +156,7 @@ def measure(size: Size, folder: Path, rounds: int) -> dict[str, Any]:
     return {
         "sample_mb": sample_bytes / 1e6,
         "gb_s": speeds(seconds),
-        "gb_a_core_second": speeds(core_seconds),
+        "gb_per_core_second": speeds(core_seconds),
         "seconds": seconds,
         "ratio": ratio("memcpy"),
         "ratio_core_seconds": ratio("memcpy", core_seconds),
