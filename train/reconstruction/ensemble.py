@@ -158,7 +158,7 @@ def ensemble_predictor(network: Any, model: Model, views: Views) -> Predict:
     settings = Normalisation.of(inputs, config.data_format, "float32")
     channels = model.experiment.channels()
 
-    @tf.function(reduce_retracing=True)
+    @tf.function(autograph=False, reduce_retracing=True)
     def forward(patterns: Any) -> Any:
         # Scale 1, since the patterns are fractions of the beam already; the target is not used.
         scale, target = tf.ones((1, 1, 1, 1)), tf.zeros((1, *config.input_shape[1:]))

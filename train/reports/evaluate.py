@@ -1,8 +1,8 @@
 """Evaluates a trained network on held-out materials.
 
 Every sample is scored beside the mean-image predictor, which answers every sample with the mean of the training
-targets. A network that scores no better has learned nothing from the patterns. The report needs no files but
-`evaluation.json` and `predictions.npz`.
+targets. A network that scores no better has learned nothing from the patterns. The results are written to
+`evaluation.json` and `predictions.npz`, from which the report is made.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -78,7 +78,7 @@ def predictor(
 
     from train.input.normalisation import normalise
 
-    forward = tf.function(lambda x: model(x, training=False), reduce_retracing=True)
+    forward = tf.function(lambda x: model(x, training=False), autograph=False, reduce_retracing=True)
 
     def predict(records: Sequence[Record]) -> Array:
         x = np.stack([normalise(record, inputs, data_format, channels=channels)[0] for record in records])
