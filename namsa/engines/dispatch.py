@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from namsa import checks
 from namsa.config.instrument import Detector
-from namsa.engines import fused, fused_gpu, multislice, prism
+from namsa.engines import fused, fused_gpu, kernel_plan, multislice, prism
 from namsa.engines.interface import Engine, PlaneWaves, ProgressCallback
 from namsa.physics import optics
 from namsa.physics.coherence import Mode
@@ -53,7 +53,7 @@ def choose_implementation(engine: EngineName, xp: Any, shape: tuple[int, int], d
         InputError: If the fused engine is requested and does not support the grid or the precision.
     """
     on_host = xp is np
-    supported = (fused if on_host else fused_gpu).supports(shape, dtype)
+    supported = (fused if on_host else kernel_plan).supports(shape, dtype)
     checks.check_engine(engine, shape, supported)
     if engine == "fused" or (engine == "auto" and on_host and supported):
         return FUSED if on_host else FUSED_GPU

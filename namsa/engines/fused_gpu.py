@@ -3,8 +3,8 @@
 The plain engine (`multislice.exit_waves` on CuPy arrays, with cuFFT) computes the same; the two must agree to the
 rounding of float32. There, a slice moves each wave about six times. Here, [row F⁻¹ · t · row F] and
 [column F · P · column F⁻¹] each read and write it once, without the columns that the band limit sets to zero: see
-`bytes_per_slice`. The kernels are in fused_gpu.cu. This module plans and builds them, provides their data and copies
-their results to the host.
+`KernelPlan.bytes_per_slice`. The kernels are in fused_gpu.cu, their plan in `namsa.engines.kernel_plan`. This module
+builds them, provides their data and copies their results to the host.
 
 `launch(name, probes, *arrays)` enqueues a kernel: here on a device, in the tests on a CPU that runs the same source.
 
@@ -13,7 +13,7 @@ and sm_90, and the tests run them on a CPU. Times in the comments are estimates.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -22,160 +22,17 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from namsa.errors import InputError, WorkError
+from namsa.engines.kernel_plan import IN_FLIGHT, AxisPlan, KernelPlan, batch_size, geometry, make_plan
+from namsa.errors import InputError
 from namsa.physics import detector
-from namsa.physics.backend import available_cores, to_host
+from namsa.physics.backend import available_cores
 from namsa.physics.grid import Array, Grid
 from namsa.physics.potential import Slices
 
 Launch = Callable[..., None]
 
 OPTIONS = ("-std=c++17", "--device-as-default-execution-space")  # the kernels' lambdas are the device's
-RADICES = (2, 3, 4, 5, 6, 7, 8, 9, 10, 12, 14, 15, 16)
-MAX_PIXELS = (
-    1024  # per axis: a block of longer columns would fill a multiprocessor, which could not load while it computes
-)
-_BLOCK_THREADS = 256  # of the rows pass: several blocks per multiprocessor, so that one computes while others load
-_TILE = 8  # columns per block: 64 contiguous bytes, two sectors of memory; if two blocks fit into a multiprocessor
-_COMPLEX = 8  # bytes
-# Size of a batch's waves. A launch takes about 80 µs on an H100, so that the 5 µs to enqueue it do not matter and no
-# graph is captured. Larger batches would gain less from the second-level cache between passes.
-_WAVES_BYTES = 2**27
-_IN_FLIGHT = 2  # batches: one is computed while the other is copied to the host and added
 _COPY_THREADS = 4  # one core adds patterns more slowly than a device computes them
-
-
-@dataclass(frozen=True)
-class AxisPlan:
-    """The transforms along one axis.
-
-    Attributes:
-        n: Number of pixels.
-        radices: Radices of the stages.
-        low: First frequency that is zero; n if there is none.
-        high: First frequency after those that are zero; n if there is none.
-    """
-
-    n: int
-    radices: tuple[int, ...]
-    low: int
-    high: int
-
-    @property
-    def threads(self) -> int:
-        """Threads per line. At each stage a thread computes one transform of that stage's radix, or none."""
-        return self.n // min(self.radices)
-
-    @property
-    def kept(self) -> int:
-        """Number of stored frequencies."""
-        return self.n - (self.high - self.low)
-
-
-@dataclass(frozen=True)
-class KernelPlan:
-    """What the kernels are compiled for.
-
-    Attributes:
-        y: The transforms along y.
-        x: The transforms along x.
-        tile: Columns per block of the columns pass.
-        row_probes: Probes per block of the rows pass.
-    """
-
-    y: AxisPlan
-    x: AxisPlan
-    tile: int
-    row_probes: int
-
-    @property
-    def pitch(self) -> int:
-        """Stored columns, including those that complete the last tile."""
-        return -(-self.x.kept // self.tile) * self.tile
-
-    @property
-    def pads(self) -> tuple[int, int]:
-        """Values (rows, columns) after which one slot of shared memory stays empty.
-
-        The first exchange writes at a stride of its radix. An even radix would use few of the memory's 16 double banks:
-        a row of 512 would take three times the minimum of cycles; with the padding it takes 1.25 times.
-        """
-        row, column = self.x.radices[0], self.y.radices[0]
-        power_of_two = row & (row - 1) == 0
-        return self.x.n if row % 2 else 16 if power_of_two else row, self.y.n if column % 2 else column
-
-    @property
-    def shared_bytes(self) -> tuple[int, int]:
-        """Shared memory (rows, columns) per block, bytes."""
-        row, column = (axis.n + (axis.n - 1) // pad for axis, pad in zip((self.x, self.y), self.pads, strict=True))
-        return self.row_probes * row * _COMPLEX, self.tile * column * _COMPLEX
-
-    @property
-    def bytes_per_slice(self) -> int:
-        """Device memory traffic of a probe per slice, bytes: two passes, each with a read and a write.
-
-        t and P are shared by all probes and stay in the second-level cache. For 512² with a third of the columns zero
-        it is 5.6 MB; with all columns it would be 8.4 MB, and 25.2 MB for plain transforms and products.
-        """
-        return 4 * self.y.n * self.pitch * _COMPLEX
-
-
-def radices(n: int) -> tuple[int, ...]:
-    """Returns the radices that transform `n` values: as few as possible, then the smallest and the most equal ones.
-
-    The result is empty if n has a prime factor above 7 or exceeds `MAX_PIXELS`. The smallest radices come first and
-    last: these stages access memory, where all threads of a line should take part.
-    """
-
-    def factorisations(rest: int, most: int) -> Iterator[tuple[int, ...]]:
-        if rest == 1:
-            yield ()
-        for radix in RADICES:
-            if radix <= most and rest % radix == 0:
-                for others in factorisations(rest // radix, radix):
-                    yield (radix, *others)
-
-    if not 2 <= n <= MAX_PIXELS:
-        return ()
-    best = min(factorisations(n, max(RADICES)), key=lambda r: (len(r), max(r), -min(r)), default=())
-    return best if len(best) < 2 else (best[-1], *best[:-2], best[-2])
-
-
-def supports(shape: tuple[int, int], dtype: Any) -> bool:
-    """Returns whether the kernels support a grid (ny, nx) and a type; the plain engine supports all."""
-    return np.dtype(dtype) == np.complex64 and all(radices(n) for n in shape)
-
-
-def make_plan(lens: Array, fresnel: Array, shared_limit: int) -> KernelPlan | None:
-    """Plans kernels for the frequencies where the lens or the propagator is not zero.
-
-    Args:
-        lens: The probe at the origin, (ny, nx) complex64, zero frequency first.
-        fresnel: The propagator over one slice, (ny, nx) complex64, zero frequency first.
-        shared_limit: The device's largest shared memory per block, bytes.
-
-    Returns:
-        The plan. `None` if the kernels do not support the grid on this device.
-    """
-    if not supports(fresnel.shape, fresnel.dtype):
-        return None
-    used = (lens != 0) | (fresnel != 0)
-    y, x = (_axis(to_host(used.any(axis=other))) for other in (1, 0))
-    row_probes = min(16, max(1, _BLOCK_THREADS // x.threads))
-    for tile, threads, blocks in ((_TILE, 512, 2), (_TILE // 2, 1024, 1)):  # half a tile still fills a sector
-        plan = KernelPlan(y, x, tile, row_probes)
-        if tile * y.threads <= threads and blocks * max(plan.shared_bytes) <= shared_limit:
-            return plan
-    return None
-
-
-def _axis(used: npt.NDArray[np.bool_]) -> AxisPlan:
-    """Returns the plan of an axis for the frequencies (n,) that are used."""
-    n = len(used)
-    frequencies = np.abs(np.fft.fftfreq(n, 1 / n)).round().astype(int)
-    reach = int(frequencies[used].max(initial=0))
-    low, high = (reach + 1, n - reach) if 2 * reach + 1 < n else (n, n)
-    return AxisPlan(n, radices(n), low, high)
 
 
 def source(plan: KernelPlan) -> str:
@@ -188,38 +45,6 @@ def source(plan: KernelPlan) -> str:
         macros |= {f"RADICES_{name}_BACK": ", ".join(map(str, reversed(axis.radices)))}
     text = "".join(f"#define {name} {value}\n" for name, value in macros.items())
     return text + Path(__file__).with_suffix(".cu").read_text(encoding="utf-8")
-
-
-def geometry(plan: KernelPlan, kernel: str, probes: int) -> tuple[tuple[int, int], tuple[int, int], int]:
-    """Returns (grid, block, shared bytes) of the launch of a kernel over `probes` waves."""
-    rows, columns = plan.shared_bytes
-    if kernel == "rows":
-        return (plan.y.n, -(-probes // plan.row_probes)), (plan.x.threads, plan.row_probes), rows
-    return (plan.pitch // plan.tile, probes), (plan.tile, plan.y.threads), columns
-
-
-def batch_size(plan: KernelPlan, probes: int, free_bytes: int, requested: int | None = None) -> int:
-    """Returns the probes per batch. All batches are about equal and take at most half of the free memory.
-
-    Args:
-        plan: The kernels' plan.
-        probes: Number of probes.
-        free_bytes: Free memory of the device, bytes.
-        requested: Largest batch; by default waves of `_WAVES_BYTES`.
-
-    Raises:
-        WorkError: If one probe does not fit into the memory.
-    """
-    waves = plan.y.n * plan.pitch * _COMPLEX
-    each = waves + (plan.y.n + plan.pitch) * _COMPLEX + 2 * _IN_FLIGHT * plan.y.n * plan.x.n * 4
-    fit = free_bytes // 2 // each
-    if not fit:
-        raise WorkError(
-            f"a probe of {plan.y.n}×{plan.x.n} needs {each / 1e6:.1f} MB twice over on the GPU, which has "
-            f"{free_bytes / 1e6:.1f} MB free: close what else uses it, or use backend 'cpu'"
-        )
-    most = min(probes, fit, requested or max(1, _WAVES_BYTES // waves), 65535)  # CUDA's limit on a grid's second axis
-    return -(-probes // -(-probes // most))
 
 
 @dataclass(frozen=True)
@@ -400,8 +225,8 @@ class FusedGpuProbes:
         free_bytes = cupy.cuda.runtime.memGetInfo()[0] + cupy.get_default_memory_pool().free_bytes()
         size = batch_size(self._plan, len(positions), free_bytes, self._engine.batch)
         waves = cupy.empty((size, self._plan.y.n, self._plan.pitch), np.complex64)
-        stacks = [cupy.zeros((size, *self._engine.grid.shape), np.float32) for _ in range(_IN_FLIGHT)]
-        landings = [cupyx.empty_pinned((size, *cbed.shape[1:]), np.float32) for _ in range(_IN_FLIGHT)]
+        stacks = [cupy.zeros((size, *self._engine.grid.shape), np.float32) for _ in range(IN_FLIGHT)]
+        landings = [cupyx.empty_pinned((size, *cbed.shape[1:]), np.float32) for _ in range(IN_FLIGHT)]
         threads = min(_COPY_THREADS, available_cores())
         cupy.cuda.get_current_stream().synchronize()  # lens, slices and fresnel were made on this stream
         computing, copying = cupy.cuda.Stream(non_blocking=True), cupy.cuda.Stream(non_blocking=True)
@@ -409,11 +234,11 @@ class FusedGpuProbes:
         done = 0
         with ThreadPoolExecutor(threads) as pool:
             for turn, start in enumerate(range(0, len(positions), size)):
-                if len(in_flight) == _IN_FLIGHT:
+                if len(in_flight) == IN_FLIGHT:
                     done += in_flight.popleft().finish()
                     on_probes(done, len(positions))
                 rows = cbed[start : start + size]
-                stack, landing = (buffers[turn % _IN_FLIGHT][: len(rows)] for buffers in (stacks, landings))
+                stack, landing = (buffers[turn % IN_FLIGHT][: len(rows)] for buffers in (stacks, landings))
                 with computing:
                     self._propagate(positions[start : start + size], waves[: len(rows)], stack)
                     collected = detector.bin_patterns(stack, binning)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from namsa.engines import fused_gpu
+from namsa.engines import fused_gpu, kernel_plan
 
 SHIM = Path(__file__).with_suffix(".cpp")
 COMPILER = shutil.which("g++")
@@ -23,7 +23,7 @@ def build(plan, folder):
     kernels = ctypes.CDLL(str(library))
 
     def launch(name, probes, *arrays):
-        grid, block, shared_bytes = fused_gpu.geometry(plan, name, probes)
+        grid, block, shared_bytes = kernel_plan.geometry(plan, name, probes)
         assert all(array.flags.c_contiguous and array.dtype in (np.complex64, np.float32) for array in arrays)
         pointers = (ctypes.c_void_p(array.ctypes.data) for array in arrays)
         fault = getattr(kernels, f"launch_{name}")(*grid, *block, shared_bytes, launch.backwards, *pointers, probes)

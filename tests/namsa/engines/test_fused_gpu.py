@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from namsa.config.instrument import Detector
-from namsa.engines import fused_gpu, multislice
+from namsa.engines import fused_gpu, kernel_plan, multislice
 from namsa.errors import WorkError
 from namsa.physics import detector, optics
 from namsa.physics.backend import to_host
@@ -80,7 +80,7 @@ CASES = {
 def test_the_kernels_agree_with_the_plain_engine(case, tmp_path):
     shape, reach, radices_y, radices_x = CASES[case]
     inputs = problem(shape, reach, probes=2 if max(shape) > 400 else 5)
-    plan = fused_gpu.make_plan(inputs[1], inputs[3], V100_SHARED)
+    plan = kernel_plan.make_plan(inputs[1], inputs[3], V100_SHARED)
     assert (plan.y.radices, plan.x.radices) == (radices_y, radices_x)
     assert plan.x.kept == min(2 * reach[1] + 1, shape[1])
     launch = cuda_on_cpu.build(plan, tmp_path)
@@ -94,7 +94,7 @@ def test_the_kernels_agree_with_the_plain_engine(case, tmp_path):
 @pytest.mark.parametrize("missing", [0, 1])
 def test_a_missing_barrier_would_be_seen(missing, tmp_path, monkeypatch):
     inputs = problem((32, 18), (9, 4))
-    plan = fused_gpu.make_plan(inputs[1], inputs[3], V100_SHARED)
+    plan = kernel_plan.make_plan(inputs[1], inputs[3], V100_SHARED)
     text = fused_gpu.source(plan)
     at = [match.start() for match in re.finditer("__syncthreads", text)][missing]
     monkeypatch.setattr(fused_gpu, "source", lambda plan: text[:at] + "//" + text[at:])
@@ -107,7 +107,7 @@ def test_a_missing_barrier_would_be_seen(missing, tmp_path, monkeypatch):
 @needs_compiler
 def test_rounding_does_not_drift_over_slices(tmp_path):
     inputs = problem((70, 108), (23, 20), probes=1, slices=40)
-    plan = fused_gpu.make_plan(inputs[1], inputs[3], V100_SHARED)
+    plan = kernel_plan.make_plan(inputs[1], inputs[3], V100_SHARED)
     patterns = fused(plan, cuda_on_cpu.build(plan, tmp_path), *inputs)
     expected = plain(*inputs)
     single = multislice.intensity(
@@ -126,7 +126,7 @@ def test_batches_reach_their_rows_and_the_detector(binned, tmp_path, monkeypatch
     pixel_mrad = 1.5 * wavelength / min(grid.extent_angstrom) * 1e3
     camera = Detector(shape=(4, 3), pixel_mrad=pixel_mrad)
     matrices = tuple(m.astype(np.float32) for m in detector.bin_matrices(grid, wavelength, camera)) if binned else None
-    plan = fused_gpu.make_plan(lens, fresnel, V100_SHARED)
+    plan = kernel_plan.make_plan(lens, fresnel, V100_SHARED)
     launch, progress = cuda_on_cpu.build(plan, tmp_path), []
     cupy, cupyx = cuda_on_cpu.fake_cupy(free_bytes=2**24)
     monkeypatch.setitem(sys.modules, "cupy", cupy)
@@ -143,22 +143,22 @@ def test_batches_reach_their_rows_and_the_detector(binned, tmp_path, monkeypatch
 
 
 def test_radices_multiply_to_every_smooth_size():
-    sizes = [n for n in range(2, fused_gpu.MAX_PIXELS + 1) if fused_gpu.radices(n)]
+    sizes = [n for n in range(2, kernel_plan.MAX_PIXELS + 1) if kernel_plan.radices(n)]
     for n in sizes:
-        stages = fused_gpu.radices(n)
+        stages = kernel_plan.radices(n)
         assert np.prod(stages) == n
-        assert set(stages) <= set(fused_gpu.RADICES)
+        assert set(stages) <= set(kernel_plan.RADICES)
         assert len(stages) <= 4
     assert {96, 128, 250, 343, 512, 768, 1000, 1024} <= set(sizes)
     assert not {11, 131, 1001, 2048} & set(sizes)
-    assert fused_gpu.radices(512) == (8, 8, 8)
+    assert kernel_plan.radices(512) == (8, 8, 8)
 
 
 def paper_plan(shared_limit=V100_SHARED):
     """512×512 pixels on 100×100 Å at 200 kV, as DESIGN.md's sample of the paper."""
     grid = Grid((512, 512), (100.0, 100.0))
     fresnel = multislice.propagator(grid, 0.0250793, 2.0).astype(np.complex64)
-    return fused_gpu.make_plan(fresnel, fresnel, shared_limit)
+    return kernel_plan.make_plan(fresnel, fresnel, shared_limit)
 
 
 def test_the_papers_sample_is_planned_to_its_roofline():
@@ -172,18 +172,18 @@ def test_the_papers_sample_is_planned_to_its_roofline():
 
 def test_plans_fit_the_device_or_are_refused():
     wide, tall = np.ones((512, 12), np.complex64), np.ones((1024, 12), np.complex64)
-    assert fused_gpu.make_plan(wide, wide, V100_SHARED).tile == 8
-    assert fused_gpu.make_plan(wide, wide, 64 * 2**10).tile == 4  # Turing
-    assert fused_gpu.make_plan(tall, tall, H100_SHARED).tile == 4
-    assert fused_gpu.make_plan(tall, tall, 16 * 2**10) is None
-    assert fused_gpu.make_plan(*[np.ones((131, 12), np.complex64)] * 2, H100_SHARED) is None
-    assert fused_gpu.make_plan(*[np.ones((64, 64), complex)] * 2, H100_SHARED) is None
-    for n in range(2, fused_gpu.MAX_PIXELS + 1):
-        if fused_gpu.supports((n, n), np.complex64):
-            axis = fused_gpu.AxisPlan(n, fused_gpu.radices(n), n, n)
-            plan = fused_gpu.KernelPlan(axis, axis, 4, 1)
+    assert kernel_plan.make_plan(wide, wide, V100_SHARED).tile == 8
+    assert kernel_plan.make_plan(wide, wide, 64 * 2**10).tile == 4  # Turing
+    assert kernel_plan.make_plan(tall, tall, H100_SHARED).tile == 4
+    assert kernel_plan.make_plan(tall, tall, 16 * 2**10) is None
+    assert kernel_plan.make_plan(*[np.ones((131, 12), np.complex64)] * 2, H100_SHARED) is None
+    assert kernel_plan.make_plan(*[np.ones((64, 64), complex)] * 2, H100_SHARED) is None
+    for n in range(2, kernel_plan.MAX_PIXELS + 1):
+        if kernel_plan.supports((n, n), np.complex64):
+            axis = kernel_plan.AxisPlan(n, kernel_plan.radices(n), n, n)
+            plan = kernel_plan.KernelPlan(axis, axis, 4, 1)
             for kernel in ("rows", "columns"):
-                assert np.prod(fused_gpu.geometry(plan, kernel, 1)[1]) <= 1024
+                assert np.prod(kernel_plan.geometry(plan, kernel, 1)[1]) <= 1024
             assert max(plan.shared_bytes) <= V100_SHARED
 
 
@@ -191,19 +191,19 @@ def test_frequencies_that_only_the_lens_lights_are_kept():
     lens, fresnel = np.zeros((2, 16, 24), np.complex64)
     fresnel[0, :2] = 1
     lens[-3, 5] = 1  # ky = −3, kx = 5
-    plan = fused_gpu.make_plan(lens, fresnel, V100_SHARED)
+    plan = kernel_plan.make_plan(lens, fresnel, V100_SHARED)
     assert (plan.y.low, plan.y.high) == (4, 13)
     assert (plan.x.low, plan.x.high) == (6, 19)
 
 
 def test_batches_fit_the_memory():
     plan = paper_plan()
-    assert fused_gpu.batch_size(plan, 1024, 2**36) == 94  # eleven batches of about 2^27 bytes of waves
-    assert fused_gpu.batch_size(plan, 1024, 2**26) == 5
-    assert fused_gpu.batch_size(plan, 3, 2**36) == 3
-    assert fused_gpu.batch_size(plan, 1024, 2**36, requested=16) == 16
+    assert kernel_plan.batch_size(plan, 1024, 2**36) == 94  # eleven batches of about 2^27 bytes of waves
+    assert kernel_plan.batch_size(plan, 1024, 2**26) == 5
+    assert kernel_plan.batch_size(plan, 3, 2**36) == 3
+    assert kernel_plan.batch_size(plan, 1024, 2**36, requested=16) == 16
     with pytest.raises(WorkError, match=r"512×512 needs .* 1\.0 MB free"):
-        fused_gpu.batch_size(plan, 1024, 10**6)
+        kernel_plan.batch_size(plan, 1024, 10**6)
 
 
 def nvrtc():
@@ -226,7 +226,7 @@ def test_nvidias_compiler_takes_the_kernels_without_spilling(architecture, shape
         pytest.skip("no NVRTC")
     ones = np.ones(shape, np.complex64)
     ones[:, shape[1] // 3 : -shape[1] // 3] = 0
-    text = fused_gpu.source(fused_gpu.make_plan(ones, ones, V100_SHARED)).encode()
+    text = fused_gpu.source(kernel_plan.make_plan(ones, ones, V100_SHARED)).encode()
     program = ctypes.c_void_p()
     options = (f"--gpu-architecture={architecture}", "--ptxas-options=-v", *fused_gpu.OPTIONS)
     compiler.nvrtcCreateProgram(ctypes.byref(program), text, b"fused_gpu.cu", 0, None, None)
