@@ -162,7 +162,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
 
     # 1. Rank 0 reads the newest checkpoint of this run directory or of its home that is not broken.
     # 2. Without a checkpoint, the state is the initial weights of the configuration's seed.
-    # Then every rank takes rank 0's state, but draws its own dropout.
+    # 3. Every rank takes rank 0's state, but draws its own dropout.
     position, checkpoints = TrainingPosition(), run_dir / "checkpoints"
     with reduction.together():
         if rank == 0:
@@ -170,7 +170,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
             position = checkpoint.restore(directories, state, experiment.network)
             if evaluate_only and not position.step:
                 raise InputError(f"{checkpoints} holds no checkpoint to evaluate: train first")
-            write_text_atomic(run_dir / "config.yaml", dump_yaml(experiment))  # the state fits, so the run has it
+            write_text_atomic(run_dir / "config.yaml", dump_yaml(experiment))  # only now: the checkpoint fits it
     position = TrainingPosition(**reduction.gather_json(asdict(position))[0])
     reduction.broadcast_state(model, optimizer, buffers)
     if position.step:
@@ -206,13 +206,20 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         step_samples = shares * training.batch_size  # that a step takes of the common order
         for epoch in epochs:
             steps_left = reduction.minimum((len(training_entries) - position.taken) // step_samples)
-            samples_left = steps_left * training.batch_size
-            order = selection.epoch_share(
-                training_entries, experiment.seed, epoch, share, shares, samples_left, position.taken
+            last_step = position.step + steps_left
+            plan = EpochPlan(
+                epoch=epoch,
+                first_step=position.step + 1,
+                steps=steps,
+                ranks=ranks,
+                steps_done=position.taken / step_samples,
+                steps_left=steps_left,
             )
-            steps_done, last_step = position.taken / step_samples, position.step + steps_left
-            plan = EpochPlan(epoch, position.step + 1, steps, ranks, steps_done, steps_left)
-            with closing(batches.batches(dataset, order, experiment, epoch, cache=cache)) as read:
+            samples = steps_left * training.batch_size
+            own_entries = selection.epoch_share(
+                training_entries, experiment.seed, epoch, share, shares, count=samples, taken=position.taken
+            )
+            with closing(batches.batches(dataset, own_entries, experiment, epoch, cache=cache)) as read:
                 followed = watchdog.follow(read, plan.first_step)
                 for row in train_epoch(step, followed, training, plan, state=state, stop_request=stop_request):
                     position = TrainingPosition(row["step"], epoch, position.taken + step_samples, ranks)
@@ -251,9 +258,9 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         "versions": {"tensorflow": tf.__version__} | {name: version(name) for name in ("namsa", "keras", "horovod")},
     }
     predict = predictor(model, training.inputs, experiment.network.data_format, experiment.channels())
-    own_entries = held_out_entries[share::shares]
-    atoms_of = _specimens(experiment, log_line) if own_entries else None
-    held_out = HeldOut(dataset, own_entries, mean_image, atoms_of)
+    own_held_out = held_out_entries[share::shares]
+    atoms_of = _specimens(experiment, log_line) if own_held_out else None
+    held_out = HeldOut(dataset, own_held_out, mean_image, atoms_of)
     evaluation = evaluate(predict, experiment, held_out, run_dir, ranks=reduction, run=facts)
 
     # ---- Report -----------------------------------------------------------------------------------------------------

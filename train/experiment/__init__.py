@@ -1,1 +1,1 @@
-"""Configuration of an experiment, and what follows from it: conditions, input channels, symmetries."""
+"""Configuration of an experiment, and what it determines: conditions, input channels and symmetries of its samples."""

@@ -1,1 +1,1 @@
-"""From records to batches of network input."""
+"""Input of the training: the selection of samples, their normalisation, noise, and batches read ahead of the step."""

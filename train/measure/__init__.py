@@ -1,1 +1,1 @@
-"""Metrics of densities, performance of steps, and what a job writes while it runs."""
+"""Measurements: metrics of densities, performance of steps, types of results, and the output of a running job."""

@@ -1,1 +1,1 @@
-"""Losses, optimizers, schedules, loss scaling, the training loop and checkpoints."""
+"""Training step and loop, losses, optimizers, schedules, loss scaling, gradient lag and checkpoints."""

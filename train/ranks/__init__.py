@@ -1,1 +1,1 @@
-"""Ranks: reduction with Horovod, grouping, devices, signals, watchdog and supervisor."""
+"""Ranks of a job: their protocol, Horovod, groups of gradients, devices, signals, watchdog and supervisor."""
