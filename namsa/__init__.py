@@ -1,10 +1,23 @@
-"""Multislice simulation of 4D-STEM: convergent-beam electron diffraction of real crystals, with its targets.
+"""Simulation of 4D-STEM: convergent-beam electron diffraction of crystals by multislice, with electron densities.
+
+    import namsa
+
+    crystal = namsa.read_cif("SrTiO3.cif")
+    cell = namsa.make_supercell(
+        crystal.atoms, zone_axis=(0, 0, 1), lateral_angstrom=(15, 15), thickness_angstrom=40
+    )
+    sample = namsa.simulate(
+        cell.atoms, energy_ev=200e3, semiangle_mrad=20, grid_shape=(128, 128), positions_angstrom=[[0, 0]]
+    )
+    sample.show("sample.png")
+    sample.save("sample.h5")
 
 Public names are imported when they are first used, so that `import namsa` and `namsa --help` stay fast.
 """
 
 import importlib
 import sys
+from importlib.metadata import version
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -12,21 +25,78 @@ if TYPE_CHECKING:
     from namsa.checks import SimulationWarning as SimulationWarning
     from namsa.config.instrument import Detector as Detector
     from namsa.config.instrument import FrozenPhonons as FrozenPhonons
+    from namsa.config.instrument import Microscope as Microscope
+    from namsa.config.instrument import Scan as Scan
+    from namsa.config.instrument import Specimen as Specimen
+    from namsa.config.simulation import SimulationConfig as SimulationConfig
+    from namsa.config.simulation import load_config as load_config
+    from namsa.crystals.builtin import builtin_materials as builtin_materials
+    from namsa.crystals.cif import read_cif as read_cif
+    from namsa.crystals.material import Material as Material
+    from namsa.crystals.supercell import make_supercell as make_supercell
+    from namsa.dataset.records import Record as Record
+    from namsa.dataset.shards import Dataset as Dataset
     from namsa.errors import InputError as InputError
     from namsa.errors import WorkError as WorkError
+    from namsa.io.foreign import CalibrationOverrides as CalibrationOverrides
+    from namsa.io.foreign import FourDData as FourDData
+    from namsa.io.foreign import open_patterns as open_patterns
+    from namsa.io.hdf5 import read_sample as read_sample
+    from namsa.io.hdf5 import read_samples as read_samples
+    from namsa.io.hdf5 import write_samples as write_samples
+    from namsa.physics.virtual_detectors import annular as annular
+    from namsa.physics.virtual_detectors import bright_field as bright_field
+    from namsa.physics.virtual_detectors import centre_of_mass as centre_of_mass
+    from namsa.physics.virtual_detectors import integrated_centre_of_mass as integrated_centre_of_mass
+    from namsa.pixels import PixelGrid as PixelGrid
     from namsa.sample import Sample as Sample
     from namsa.simulate import simulate as simulate
+    from namsa.view.sample_figure import show as show
 
+# The modules of the public names.
 _MODULES = {
-    "Detector": "namsa.config.instrument",
-    "FrozenPhonons": "namsa.config.instrument",
-    "InputError": "namsa.errors",
+    # Simulation
+    "simulate": "namsa.simulate",
     "Sample": "namsa.sample",
     "SimulationWarning": "namsa.checks",
+    # Configuration
+    "SimulationConfig": "namsa.config.simulation",
+    "load_config": "namsa.config.simulation",
+    "Specimen": "namsa.config.instrument",
+    "FrozenPhonons": "namsa.config.instrument",
+    "Microscope": "namsa.config.instrument",
+    "Scan": "namsa.config.instrument",
+    "Detector": "namsa.config.instrument",
+    # Crystals
+    "Material": "namsa.crystals.material",
+    "read_cif": "namsa.crystals.cif",
+    "builtin_materials": "namsa.crystals.builtin",
+    "make_supercell": "namsa.crystals.supercell",
+    # Datasets
+    "Dataset": "namsa.dataset.shards",
+    "Record": "namsa.dataset.records",
+    # Files
+    "read_sample": "namsa.io.hdf5",
+    "read_samples": "namsa.io.hdf5",
+    "write_samples": "namsa.io.hdf5",
+    "open_patterns": "namsa.io.foreign",
+    "FourDData": "namsa.io.foreign",
+    "CalibrationOverrides": "namsa.io.foreign",
+    # Images
+    "show": "namsa.view.sample_figure",
+    "PixelGrid": "namsa.pixels",
+    "annular": "namsa.physics.virtual_detectors",
+    "bright_field": "namsa.physics.virtual_detectors",
+    "centre_of_mass": "namsa.physics.virtual_detectors",
+    "integrated_centre_of_mass": "namsa.physics.virtual_detectors",
+    # Errors
+    "InputError": "namsa.errors",
     "WorkError": "namsa.errors",
-    "simulate": "namsa.simulate",
 }
 __all__ = list(_MODULES)
+__all__ += ["__version__"]
+
+__version__ = version("namsa")
 
 
 def __getattr__(name: str) -> Any:

@@ -112,7 +112,7 @@ class SimulationConfig(Section):
         return config_hash(self.seed, specimen, self.microscope, scan, self.simulation, self.target, *optional)
 
 
-def load(path: Path, overrides: Sequence[str] = ()) -> SimulationConfig:
+def load_config(path: Path, overrides: Sequence[str] = ()) -> SimulationConfig:
     """Loads the simulation's sections of an experiment. Sections of other packages are ignored.
 
     Args:

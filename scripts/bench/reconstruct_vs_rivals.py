@@ -41,7 +41,7 @@ from rivals.report import draw, ratio, show
 from rivals.search import QUALITY, Choice, chosen, everywhere, falling, fitted, judge, means, search, standard_errors
 from rivals.stacks import TARGETS, Image, Samples, Stack, choose
 
-from namsa.config.simulation import load
+from namsa.config.simulation import load_config
 
 MEAN, TRUTH = "mean image", "the target itself"
 METHODS = (*SEARCH, "iCoM", PERFECT, MEAN, TRUTH, *NETWORKS)
@@ -49,7 +49,7 @@ METHODS = (*SEARCH, "iCoM", PERFECT, MEAN, TRUTH, *NETWORKS)
 
 def main() -> None:
     options = parse()
-    samples = Samples(load(options.config), options.work / "samples", options.data)
+    samples = Samples(load_config(options.config), options.work / "samples", options.data)
     for program in {program_of(method) for method in options.methods if method in SEARCH}:
         install(program, options.work)
     options.programs = Programs(options.work, options.workers, options.threads)

@@ -10,10 +10,11 @@ from paths import ROOT
 import namsa
 
 
-@pytest.mark.parametrize("name", namsa.__all__)
+@pytest.mark.parametrize("name", namsa._MODULES)
 def test_a_public_name_is_that_of_its_module(name):
     assert getattr(namsa, name) is getattr(importlib.import_module(namsa._MODULES[name]), name)
     assert name in dir(namsa)
+    assert getattr(namsa, name).__doc__
 
 
 def test_an_unknown_name_is_an_attribute_error():

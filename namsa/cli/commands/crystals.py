@@ -3,7 +3,7 @@
 import argparse
 
 from namsa.cli.commands.output import print_json, print_table
-from namsa.config.simulation import load
+from namsa.config.simulation import load_config
 from namsa.crystals import materials_project
 from namsa.crystals.builtin import builtin_materials
 from namsa.errors import InputError
@@ -22,7 +22,7 @@ def crystals(options: argparse.Namespace) -> None:
 
 def fetch(options: argparse.Namespace) -> None:
     """Writes the Materials Project's answer to the configuration's query into the file that the query names."""
-    query = load(options.config, options.overrides).materials.materials_project
+    query = load_config(options.config, options.overrides).materials.materials_project
     if query is None:
         raise InputError(f"{options.config} has no section materials.materials_project: there is nothing to ask")
     print(f"{query.file}: {materials_project.fetch(query)} crystals")

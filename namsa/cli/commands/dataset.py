@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 
 from namsa.cli.commands.output import print_estimate, print_failures, progress_bars
-from namsa.config.simulation import load
+from namsa.config.simulation import load_config
 from namsa.crystals.select import select_materials
 from namsa.dataset import estimate, factory, shards
 from namsa.dataset.failures import unresolved_failures
@@ -21,7 +21,7 @@ from namsa.text import plural
 
 def dataset(options: argparse.Namespace) -> None:
     """Simulates this rank's share of a dataset; the summary is the last line, as JSON."""
-    config = load(options.config, options.overrides)
+    config = load_config(options.config, options.overrides)
     rank, size = rank_and_size(_number(options.rank, "--rank"), _number(options.size, "--size"))
     if options.dry_run:
         print_estimate(estimate.estimate_dataset(config, select_materials(config.materials), size), options.json)

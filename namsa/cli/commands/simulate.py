@@ -6,7 +6,7 @@ from pathlib import Path
 from rich.progress import TaskID
 
 from namsa.cli.commands.output import print_estimate, progress_bars
-from namsa.config.simulation import SimulationConfig, load
+from namsa.config.simulation import SimulationConfig, load_config
 from namsa.crystals.cif import read_cif
 from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
@@ -26,7 +26,7 @@ def simulate(options: argparse.Namespace) -> None:
     """Simulates the configuration's first material (or --crystal), zone axis and thickness."""
     if options.json and not options.dry_run:
         raise InputError("--json goes with --dry-run; `namsa info FILE.h5 --json` says what a stack holds")
-    config = load(options.config, options.overrides)
+    config = load_config(options.config, options.overrides)
     material = read_cif(options.crystal) if options.crystal else select_materials(config.materials)[0]
     config, entry = _first_entry(config, material)
     if entry.skipped:

@@ -5,7 +5,7 @@ from pydantic import ValidationError
 
 from namsa import InputError
 from namsa.config.loading import dump_yaml, read_yaml, validate
-from namsa.config.simulation import SimulationConfig, load
+from namsa.config.simulation import SimulationConfig, load_config
 
 MINIMAL = "simulation: {grid_shape: [64, 80]}\nnetwork: {anything: 1}\ntraining: {goes: 2}\n"
 
@@ -18,18 +18,18 @@ def path(tmp_path):
 
 
 def test_overrides_set_values_in_sections(path):
-    config = load(path, ["microscope.energy_ev=80e3", "scan.shape=[3, 5]", "materials.builtin=[Si]"])
+    config = load_config(path, ["microscope.energy_ev=80e3", "scan.shape=[3, 5]", "materials.builtin=[Si]"])
     assert config.microscope.energy_ev == 80e3
     assert config.scan.shape == (3, 5)
     assert config.materials.builtin == ("Si",)
 
 
 def test_the_tree_is_frozen_and_survives_writing_and_reading(path):
-    config = load(path, ["specimen.frozen_phonons={rms_angstrom: {Si: 0.07}}"])
+    config = load_config(path, ["specimen.frozen_phonons={rms_angstrom: {Si: 0.07}}"])
     with pytest.raises(ValidationError, match="frozen"):
         config.seed = 3
     path.write_text(dump_yaml(config))
-    assert load(path) == config
+    assert load_config(path) == config
 
 
 @pytest.mark.parametrize(
@@ -51,12 +51,12 @@ def test_the_tree_is_frozen_and_survives_writing_and_reading(path):
 )
 def test_faults_are_named(path, override, message):
     with pytest.raises(InputError, match=message):
-        load(path, [override])
+        load_config(path, [override])
 
 
 def test_all_faults_are_reported_at_once(path):
     with pytest.raises(InputError, match=r"energy_ev.*semiangle_mrad"):
-        load(path, ["microscope.energy_ev=1", "microscope.semiangle_mrad=-1"])
+        load_config(path, ["microscope.energy_ev=1", "microscope.semiangle_mrad=-1"])
 
 
 @pytest.mark.parametrize("text", ["- a\n", "a: [1", "{}"])
@@ -64,17 +64,17 @@ def test_files_without_a_configuration_are_refused(tmp_path, text):
     file = tmp_path / "bad.yaml"
     file.write_text(text)
     with pytest.raises(InputError):
-        load(file)
+        load_config(file)
     with pytest.raises(InputError, match="cannot read"):
         read_yaml(tmp_path / "absent.yaml")
 
 
 def test_samples_hash_depends_on_what_determines_a_samples_bits(path):
-    base = load(path).samples_hash()
+    base = load_config(path).samples_hash()
     for setting in ("microscope.semiangle_mrad=21", "seed=1", "specimen.max_strain=0.01"):
-        assert load(path, [setting]).samples_hash() != base
-    assert load(path, ["simulation.engine=auto"]).samples_hash() == base  # its default, written or not
-    assert load(path, ["materials.limit=3", "data.directory=elsewhere"]).samples_hash() == base
+        assert load_config(path, [setting]).samples_hash() != base
+    assert load_config(path, ["simulation.engine=auto"]).samples_hash() == base  # its default, written or not
+    assert load_config(path, ["materials.limit=3", "data.directory=elsewhere"]).samples_hash() == base
 
 
 def test_validate_reports_the_section_of_a_nested_fault():

@@ -5,7 +5,7 @@ import json
 import pytest
 from paths import CONFIGS
 
-from namsa.config.simulation import load
+from namsa.config.simulation import load_config
 from namsa.crystals.select import select_materials
 from namsa.dataset import manifest
 from namsa.dataset.entries import build_entries
@@ -16,7 +16,7 @@ SPLITS = ("train", "dev", "test")
 
 @pytest.fixture(scope="module")
 def benchmark():
-    config = load(CONFIGS / "benchmark.yaml")
+    config = load_config(CONFIGS / "benchmark.yaml")
     crystals = select_materials(config.materials)
     return config, crystals, build_entries(config, crystals)
 

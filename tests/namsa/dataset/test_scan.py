@@ -5,7 +5,7 @@ import pytest
 
 from namsa import InputError
 from namsa.config.instrument import Scan
-from namsa.config.simulation import load
+from namsa.config.simulation import load_config
 from namsa.dataset import scan
 
 POSITIONS = np.array([[0.5, 1.25], [3.0, -2.0], [7.75, 1e-3]])
@@ -75,16 +75,16 @@ def test_a_scan_is_a_grid_or_a_file(npy):
 def test_a_target_at_the_scan_needs_a_raster(npy, tmp_path):
     (tmp_path / "c.yaml").write_text(CONFIG % npy + "target: {at: scan}\n")
     with pytest.raises(InputError, match=r"give scan.shape in place of scan.file"):
-        load(tmp_path / "c.yaml")
+        load_config(tmp_path / "c.yaml")
 
 
 def test_the_samples_hash_knows_a_files_contents_and_not_its_name(npy, tmp_path):
     (tmp_path / "c.yaml").write_text(CONFIG % npy)
-    before = load(tmp_path / "c.yaml").samples_hash()
+    before = load_config(tmp_path / "c.yaml").samples_hash()
     npy.rename(tmp_path / "elsewhere.npy")
-    elsewhere = load(tmp_path / "c.yaml", [f"scan.file={tmp_path / 'elsewhere.npy'}"])
+    elsewhere = load_config(tmp_path / "c.yaml", [f"scan.file={tmp_path / 'elsewhere.npy'}"])
     assert elsewhere.samples_hash() == before
     np.save(tmp_path / "elsewhere.npy", POSITIONS + 1e-9)
     assert elsewhere.samples_hash() != before
     with pytest.raises(InputError, match=r"cannot read scan.file"):
-        load(tmp_path / "c.yaml").samples_hash()
+        load_config(tmp_path / "c.yaml").samples_hash()
