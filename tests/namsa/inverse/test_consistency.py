@@ -1,4 +1,4 @@
-"""Density to potential, its simulation, and what the score says of true and of false densities."""
+"""The conversion of density to potential, its simulation, and the scores of true and of false densities."""
 
 from pathlib import Path
 
@@ -16,14 +16,16 @@ from namsa.sample import Sample
 
 
 def record(atoms: ase.Atoms) -> records.Record:
-    made, density = sample(atoms)
-    provenance = made.provenance | {
+    simulated, density = sample(atoms)
+    provenance = simulated.provenance | {
         "density_sampling_angstrom": list(STEP),
         "density_origin_angstrom": [0.9, 0.9],
         "density_max_q_per_angstrom": MAX_Q,
     }
     return records.decode(
-        records.encode(Sample(made.cbed, density.astype(np.float32), made.projected_potential, provenance), "float32")
+        records.encode(
+            Sample(simulated.cbed, density.astype(np.float32), simulated.projected_potential, provenance), "float32"
+        )
     )
 
 
@@ -33,16 +35,16 @@ def silicon() -> tuple[Sample, np.ndarray]:
 
 
 def test_transfer_of_one_element_is_exact() -> None:
-    made, _ = sample(crystal("Cu"))
+    simulated, _ = sample(crystal("Cu"))
     grid = Grid((40, 48), (7.6, 8.8))
     transfer = mott_bethe.from_elements({"Cu": 1}, MAX_Q)
-    density = density_target.on_grid(density_target.band_limited(made.density.astype(float), grid, MAX_Q))
-    again = transfer.density(made.projected_potential, grid)
+    density = density_target.on_grid(density_target.band_limited(simulated.density.astype(float), grid, MAX_Q))
+    again = transfer.density(simulated.projected_potential, grid)
     np.testing.assert_allclose(again - again.mean(), density - density.mean(), atol=2e-3 * np.ptp(density))
 
     potential = transfer.potential(density, grid)
     expected_potential = density_target.on_grid(
-        density_target.band_limited(made.projected_potential.astype(float), grid, MAX_Q)
+        density_target.band_limited(simulated.projected_potential.astype(float), grid, MAX_Q)
     )
     again = density_target.on_grid(density_target.band_limited(potential, grid, MAX_Q))
     # Near the band limit, where the window is almost zero, the potential is not restored.
@@ -86,13 +88,13 @@ def test_transfer_is_read_as_it_was_written(tmp_path: Path) -> None:
 
 
 def test_equal_slices_are_simulated_as_namsa_simulates_them(silicon: tuple[Sample, np.ndarray]) -> None:
-    made, _ = silicon
-    positions = np.array(made.provenance["positions_angstrom"])
+    simulated, _ = silicon
+    positions = np.array(simulated.provenance["positions_angstrom"])
     grid = Grid((40, 48), (7.6, 8.8))
     inside = np.ones(len(positions), bool)
     simulation = consistency.ScanSimulation(EXPERIMENT, THICKNESS, grid, positions, inside)
-    again = consistency.simulate(made.projected_potential.astype(float), simulation)
-    np.testing.assert_allclose(again, made.cbed, atol=2e-6 * made.cbed.max())
+    again = consistency.simulate(simulated.projected_potential.astype(float), simulation)
+    np.testing.assert_allclose(again, simulated.cbed, atol=2e-6 * simulated.cbed.max())
 
 
 def test_continued_density_is_the_density_where_it_is_known(silicon: tuple[Sample, np.ndarray]) -> None:
@@ -104,7 +106,7 @@ def test_continued_density_is_the_density_where_it_is_known(silicon: tuple[Sampl
 
 
 def test_truth_scores_better_than_what_is_false(silicon: tuple[Sample, np.ndarray]) -> None:
-    made, density = silicon
+    simulated, density = silicon
     transfer = mott_bethe.from_elements({"Si": 1}, MAX_Q)
     _, other = sample(crystal(scale=1.1))
     false = {
@@ -115,19 +117,21 @@ def test_truth_scores_better_than_what_is_false(silicon: tuple[Sample, np.ndarra
         "of another crystal": other,
         "flat": np.full_like(density, density.mean()),
     }
-    truth, map_ = consistency.residual(density, made.cbed, EXPERIMENT, THICKNESS, transfer)
+    truth, map_ = consistency.residual(density, simulated.cbed, EXPERIMENT, THICKNESS, transfer)
     assert map_.shape == SCAN
     assert truth < 0.1
     for name, image in false.items():
-        assert consistency.residual(image, made.cbed, EXPERIMENT, THICKNESS, transfer)[0] > 1.2 * truth, name
+        assert consistency.residual(image, simulated.cbed, EXPERIMENT, THICKNESS, transfer)[0] > 1.2 * truth, name
 
 
 def test_map_shows_where_the_density_is_false(silicon: tuple[Sample, np.ndarray]) -> None:
-    made, density = silicon
+    simulated, density = silicon
     transfer = mott_bethe.from_elements({"Si": 1}, MAX_Q)
     spoilt = density.copy()
     spoilt[5:9, 11:15] = density.mean()
-    maps = [consistency.residual(image, made.cbed, EXPERIMENT, THICKNESS, transfer)[1] for image in (density, spoilt)]
+    maps = [
+        consistency.residual(image, simulated.cbed, EXPERIMENT, THICKNESS, transfer)[1] for image in (density, spoilt)
+    ]
     worse = maps[1] - maps[0]
     y, x = np.unravel_index(worse.argmax(), SCAN)
     assert 4 <= y <= 9
@@ -137,22 +141,22 @@ def test_map_shows_where_the_density_is_false(silicon: tuple[Sample, np.ndarray]
 
 def test_thickness_is_found_among_candidates() -> None:
     atoms = crystal("Cu") * (1, 1, 4)
-    made, density = sample(atoms)
+    simulated, density = sample(atoms)
     transfer = mott_bethe.from_elements({"Cu": 1}, MAX_Q)
-    best, scores = consistency.estimate_thickness(density, made.cbed, EXPERIMENT, [16.0, 48.0, 96.0], transfer)
+    best, scores = consistency.estimate_thickness(density, simulated.cbed, EXPERIMENT, [16.0, 48.0, 96.0], transfer)
     assert best == 48.0
     assert scores.shape == (3,)
 
 
-def test_what_does_not_fit_is_said(silicon: tuple[Sample, np.ndarray]) -> None:
-    made, density = silicon
+def test_data_that_do_not_fit_are_refused(silicon: tuple[Sample, np.ndarray]) -> None:
+    simulated, density = silicon
     transfer = mott_bethe.from_elements({"Si": 1}, MAX_Q)
     with pytest.raises(InputError, match=r"density has shape \(18, 14\)"):
-        consistency.residual(density.T, made.cbed, EXPERIMENT, THICKNESS, transfer)
+        consistency.residual(density.T, simulated.cbed, EXPERIMENT, THICKNESS, transfer)
     with pytest.raises(InputError, match="251 patterns for 252 positions"):
-        consistency.residual(density, made.cbed[1:], EXPERIMENT, THICKNESS, transfer)
+        consistency.residual(density, simulated.cbed[1:], EXPERIMENT, THICKNESS, transfer)
     with pytest.raises(InputError, match="thickness is -1"):
-        consistency.residual(density, made.cbed, EXPERIMENT, -1.0, transfer)
+        consistency.residual(density, simulated.cbed, EXPERIMENT, -1.0, transfer)
     far = EXPERIMENT.model_copy(update={"detector": None})
     with pytest.raises(InputError, match=r"detector\.pixel_mrad"):
-        consistency.residual(density, made.cbed, far, THICKNESS, transfer)
+        consistency.residual(density, simulated.cbed, far, THICKNESS, transfer)

@@ -1,4 +1,4 @@
-"""The differentiable multislice against namsa's, its gradient, and what a few steps do."""
+"""The differentiable multislice compared with namsa's, its gradient, and the effect of a few steps."""
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ def test_tensorflow_simulates_what_namsa_does() -> None:
     v = potentials(3)
     model = refine.differentiable_multislice(simulation_at(POSITIONS), distinct=3)
     assert model.counts == (2, 2, 2)
-    found = model.patterns(tf.constant(v), POSITIONS).numpy()
+    differentiable = model.patterns(tf.constant(v), POSITIONS).numpy()
 
     antialias, sigma = GRID.antialias(), optics.interaction_constant(200e3)
     slices = [potential.transmission(field.astype(float), sigma, antialias, np.complex128) for field in v]
@@ -46,8 +46,8 @@ def test_tensorflow_simulates_what_namsa_does() -> None:
     lens = optics.lens(GRID, 200e3, 20, {"C10": -40.0})
     engine = multislice.PlainEngine(GRID, potential.Slices(slices, order, 2.0), fresnel)
     patterns = engine.prepare(lens).patterns(POSITIONS)
-    wanted = detectors.bin_patterns(patterns, detectors.bin_matrices(GRID, wavelength, EXPERIMENT.detector))
-    np.testing.assert_allclose(found, wanted, atol=2e-6 * wanted.max())
+    expected = detectors.bin_patterns(patterns, detectors.bin_matrices(GRID, wavelength, EXPERIMENT.detector))
+    np.testing.assert_allclose(differentiable, expected, atol=2e-6 * expected.max())
 
 
 def test_partial_coherence_is_the_same_sum() -> None:
@@ -55,9 +55,9 @@ def test_partial_coherence_is_the_same_sum() -> None:
     experiment = EXPERIMENT.model_copy(update={"microscope": blurred})
     v = potentials(1)
     simulation = simulation_at(POSITIONS, experiment)
-    wanted = consistency.simulate(6 * v[0].astype(float), simulation)
-    found = refine.differentiable_multislice(simulation).patterns(tf.constant(v), POSITIONS).numpy()
-    np.testing.assert_allclose(found, wanted, atol=3e-6 * wanted.max())
+    expected = consistency.simulate(6 * v[0].astype(float), simulation)
+    patterns = refine.differentiable_multislice(simulation).patterns(tf.constant(v), POSITIONS).numpy()
+    np.testing.assert_allclose(patterns, expected, atol=3e-6 * expected.max())
 
 
 def test_gradient_is_the_slope() -> None:
@@ -81,14 +81,14 @@ def test_gradient_is_the_slope() -> None:
 
 def test_truth_stays_and_a_perturbed_truth_comes_back() -> None:
     model = refine.differentiable_multislice(simulation_at(POSITIONS))
-    made, _ = sample(crystal("Cu"))
-    positions = np.array(made.provenance["positions_angstrom"])
-    truth = (made.projected_potential / 6)[None].astype(np.float32)
+    simulated, _ = sample(crystal("Cu"))
+    positions = np.array(simulated.provenance["positions_angstrom"])
+    truth = (simulated.projected_potential / 6)[None].astype(np.float32)
     chosen = np.arange(0, len(positions), 9)
-    own = refine.loss(model.patterns(tf.constant(truth), positions[chosen]), made.cbed[chosen])
+    own = refine.loss(model.patterns(tf.constant(truth), positions[chosen]), simulated.cbed[chosen])
     assert own < 1e-8
     v = tf.Variable(truth * 0.8)
-    losses = refine.descend(model, v, positions, made.cbed, steps=12, batch=48, rate=8.0, seed=0)
+    losses = refine.descend(model, v, positions, simulated.cbed, steps=12, batch=48, rate=8.0, seed=0)
     assert losses[-1] < 0.5 * losses[0]
     errors = [np.sqrt(np.mean((field - truth) ** 2)) for field in (truth * 0.8, v.numpy())]
     assert errors[1] < errors[0]
@@ -96,15 +96,15 @@ def test_truth_stays_and_a_perturbed_truth_comes_back() -> None:
 
 
 def test_refinement_explains_more_of_the_patterns() -> None:
-    made, density = sample(crystal("Cu"))
+    simulated, density = sample(crystal("Cu"))
     transfer = mott_bethe.from_elements({"Cu": 1}, MAX_Q)
     simulation = consistency.scan_simulation(EXPERIMENT, THICKNESS, SCAN)
     estimate = density + 0.15 * np.std(density) * np.random.default_rng(1).normal(size=SCAN)
-    found = refine.refine(estimate, made.cbed, simulation, transfer, steps=12, seed=1)
-    assert found.density.shape == SCAN
-    assert found.scores[1] < 0.9 * found.scores[0]
-    none = refine.refine(estimate, made.cbed, simulation, transfer, steps=0)
-    # Without a step: what the potential's band and the scan's edges leave of the estimate.
-    assert np.corrcoef(none.density.ravel(), estimate.ravel())[0, 1] > 0.99
+    refined = refine.refine(estimate, simulated.cbed, simulation, transfer, steps=12, seed=1)
+    assert refined.density.shape == SCAN
+    assert refined.scores[1] < 0.9 * refined.scores[0]
+    unrefined = refine.refine(estimate, simulated.cbed, simulation, transfer, steps=0)
+    # Without a step the estimate is changed by the potential's band limit and the scan's edges only.
+    assert np.corrcoef(unrefined.density.ravel(), estimate.ravel())[0, 1] > 0.99
     with pytest.raises(InputError, match="7 distinct slices of 6"):
         refine.differentiable_multislice(simulation_at(POSITIONS), distinct=7)

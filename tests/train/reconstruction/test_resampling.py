@@ -1,4 +1,4 @@
-"""What fits a network, what is resampled, and what is refused."""
+"""Scans that fit a network, scans that are resampled, and scans that are refused."""
 
 from dataclasses import replace
 from types import SimpleNamespace
@@ -73,13 +73,13 @@ def test_a_turned_detector_is_turned_back(degrees, flip):
     matrix = resampling.rotated_overlap((size, size), (1.0, 1.0), (100.0, 100.0), degrees, flip, trained)
     spot = np.zeros((size, size))
     spot[100 + int(y), 100 + int(x)] = 1
-    found = (matrix @ spot.ravel()).reshape(60, 60)
+    binned = (matrix @ spot.ravel()).reshape(60, 60)
     angle, first, second = np.deg2rad(degrees), *((x, y) if flip else (y, x))
-    wanted = (first * np.cos(angle) - second * np.sin(angle), first * np.sin(angle) + second * np.cos(angle))
+    expected = (first * np.cos(angle) - second * np.sin(angle), first * np.sin(angle) + second * np.cos(angle))
     centres = (np.arange(60) - 29.5) * 2
-    assert found.sum() == pytest.approx(1)
-    assert found.sum(axis=1) @ centres == pytest.approx(wanted[0], abs=1)
-    assert found.sum(axis=0) @ centres == pytest.approx(wanted[1], abs=1)
+    assert binned.sum() == pytest.approx(1)
+    assert binned.sum(axis=1) @ centres == pytest.approx(expected[0], abs=1)
+    assert binned.sum(axis=0) @ centres == pytest.approx(expected[1], abs=1)
 
 
 def test_a_turned_detector_agrees_with_a_straight_one_and_its_dark_corners_are_said():
@@ -98,12 +98,12 @@ def test_a_detector_that_ends_too_early_is_refused():
 
 @pytest.mark.parametrize(("step", "positions"), [(0.4, 31), (0.397, 31), (0.6, 46), (0.25, 19), (0.1, 8)])
 def test_a_slope_stays_a_slope_whatever_the_step(step, positions):
-    weights, found = resampling.hat_weights(31, step, 0.4)
+    weights, new_step = resampling.hat_weights(31, step, 0.4)
     assert weights.shape[0] == positions
-    assert found == (step if positions == 31 else 0.4)
+    assert new_step == (step if positions == 31 else 0.4)
     np.testing.assert_allclose(weights.sum(axis=1), 1, rtol=1e-6)
     inner = (weights @ (step * np.arange(31)))[1:-1]  # the last hats are cut off by the scan's ends
-    np.testing.assert_allclose(inner, found * np.arange(positions)[1:-1], rtol=1e-5)
+    np.testing.assert_allclose(inner, new_step * np.arange(positions)[1:-1], rtol=1e-5)
     noise = np.sqrt(weights.multiply(weights).sum(axis=1))[1:-1].max()
     assert noise < 0.62 if step == 0.1 else noise <= 1  # of four patterns a step three are averaged, as 1 : 2 : 1
 

@@ -43,6 +43,6 @@ def test_a_crystal_of_no_library_comes_out(name):
     sample = simulate_entry(config, crystals[0], entry)
     record = records.decode(records.encode(sample, "float16"))
     (density,) = mean_predictions(trained_ensemble(model).predict, [record])
-    found = image_metrics(density, record.density, huber_delta=10.0)
-    assert found["ssim"] > 0.9
-    assert found["pearson"] > 0.95
+    scores = image_metrics(density, record.density, huber_delta=10.0)
+    assert scores["ssim"] > 0.9
+    assert scores["pearson"] > 0.95

@@ -50,13 +50,13 @@ def test_windows_that_agree_leave_no_seam_and_their_order_does_not_matter():
     assert 0.7 < noisy.deviation().mean() < 1.1  # five of deviation 1 each
 
 
-@pytest.mark.parametrize("wanted", [1.0, 0.7, 1.6, 3.1])
+@pytest.mark.parametrize("step", [1.0, 0.7, 1.6, 3.1])
 @pytest.mark.parametrize("height", [1, 4, 7, 40])
-def test_strips_are_the_rows_of_the_whole_product(wanted, height):
+def test_strips_are_the_rows_of_the_whole_product(step, height):
     rows = np.random.default_rng(1).normal(size=(31, 3, 2)).astype(np.float32)
-    down, _ = hat_weights(31, 1.0, wanted)
-    windows = tiles.window_slices(down.shape[0], 6, 2)
-    whole = (down @ rows.reshape(31, -1)).reshape(-1, 3, 2)
+    resampling, _ = hat_weights(31, 1.0, step)
+    windows = tiles.window_slices(resampling.shape[0], 6, 2)
+    whole = (resampling @ rows.reshape(31, -1)).reshape(-1, 3, 2)
     read = []
 
     def bands():
@@ -64,7 +64,7 @@ def test_strips_are_the_rows_of_the_whole_product(wanted, height):
             read.append(min(31, first + height))
             yield rows[first : first + height]
 
-    for window, strip in zip(windows, tiles.strips(bands(), down, windows), strict=True):
+    for window, strip in zip(windows, tiles.strips(bands(), resampling, windows), strict=True):
         np.testing.assert_allclose(strip, whole[window], rtol=1e-6)
-        needed = int(sparse.find(down[window.start : window.stop])[1].max()) + 1
+        needed = int(sparse.find(resampling[window.start : window.stop])[1].max()) + 1
         assert read[-1] < needed + height  # nothing is read ahead of its strip

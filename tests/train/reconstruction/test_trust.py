@@ -17,8 +17,8 @@ THICKNESS = plane_of_atoms.THICKNESS
 @pytest.fixture(scope="module")
 def silicon():
     """Of the window that is all of the scan: density and patterns."""
-    made, density = plane_of_atoms.sample(plane_of_atoms.crystal())
-    return density, made.cbed.reshape(*density.shape, 16, 16)
+    simulated, density = plane_of_atoms.sample(plane_of_atoms.crystal())
+    return density, simulated.cbed.reshape(*density.shape, 16, 16)
 
 
 def model(folder):
@@ -48,11 +48,11 @@ def test_a_transfer_beside_the_weights_stands_for_a_formula(tmp_path, silicon):
     with pytest.raises(InputError, match="--formula Sili is no chemical formula"):
         window_simulation(KnownSpecimen(THICKNESS, "Sili"), model(tmp_path), window, step)
     mott_bethe.write(mott_bethe.from_elements({"Si": 1}, plane_of_atoms.MAX_Q), tmp_path / "transfer.json")
-    known, found = (
+    from_formula, from_file = (
         window_simulation(KnownSpecimen(THICKNESS, formula), model(tmp_path), window, step).trust(density, patterns)
         for formula in ("Si", None)
     )
-    assert found == pytest.approx(known)
+    assert from_file == pytest.approx(from_formula)
 
 
 def test_a_refined_density_is_trusted_more(tmp_path, silicon):

@@ -1,4 +1,4 @@
-"""The factor from spread to error, what it covers, and the command that measures both."""
+"""The factor from spread to error, its coverage, and the command that measures both."""
 
 import json
 
@@ -22,19 +22,19 @@ def spreads_and_errors(factor: float, seed: int) -> tuple[np.ndarray, np.ndarray
 
 def test_factor_is_found_and_covers_what_it_was_not_chosen_on() -> None:
     error, spread = spreads_and_errors(2.5, seed=1)
-    found = uncertainty.uncertainty_factor(error, spread)
-    assert found == pytest.approx(2.5, rel=0.02)
+    factor = uncertainty.uncertainty_factor(error, spread)
+    assert factor == pytest.approx(2.5, rel=0.02)
     error, spread = spreads_and_errors(2.5, seed=2)
-    covered = uncertainty.coverage(error, found * spread)
+    covered = uncertainty.coverage(error, factor * spread)
     assert covered["coverage_68"] == pytest.approx(0.683, abs=0.01)
     assert covered["coverage_95"] == pytest.approx(0.954, abs=0.01)
 
 
 def test_answers_that_agree_and_are_wrong_are_not_covered() -> None:
     error, spread = np.array([1.0] * 7 + [3.0]), np.array([1.0] * 7 + [0.0])
-    found = uncertainty.uncertainty_factor(error, spread)
-    assert found == 1
-    assert uncertainty.coverage(error, found * spread)["coverage_68"] == 7 / 8
+    factor = uncertainty.uncertainty_factor(error, spread)
+    assert factor == 1
+    assert uncertainty.coverage(error, factor * spread)["coverage_68"] == 7 / 8
     with pytest.raises(WorkError, match="do not differ"):
         uncertainty.uncertainty_factor(error, 0 * spread)
 
@@ -49,11 +49,11 @@ def test_calibration_is_of_the_dev_split_and_measured_on_test() -> None:
         shared = 3 * rng.normal(size=truth.shape)  # an error that the members do not know of
         return truth + shared + rng.normal(size=(8, 1, *truth.shape))
 
-    found = uncertainty.calibrate_uncertainty(predict, samples[:2], samples[2:], "8 symmetries", 8)
-    assert found["samples"] == 2
-    assert found["uncertainty_factor"] == found["scale"] > 2
-    assert found["coverage_68"] == pytest.approx(0.683, abs=0.01)
-    assert found["test"]["coverage_68"] == pytest.approx(0.683, abs=0.1)
+    calibration = uncertainty.calibrate_uncertainty(predict, samples[:2], samples[2:], "8 symmetries", 8)
+    assert calibration["samples"] == 2
+    assert calibration["uncertainty_factor"] == calibration["scale"] > 2
+    assert calibration["coverage_68"] == pytest.approx(0.683, abs=0.01)
+    assert calibration["test"]["coverage_68"] == pytest.approx(0.683, abs=0.1)
 
 
 def test_scores_are_added_to_the_evaluation(tmp_path) -> None:
