@@ -1,0 +1,349 @@
+"""Kinds of hostile input: each prepares a folder once, then makes one case after another from a random generator.
+
+A case is a folder with files and the command line that reads them. Every kind goes through the public commands.
+"""
+
+import json
+import random
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import fake_samples
+import h5py
+import numpy as np
+import values
+import yaml
+from paths import CONFIGS, DATA
+
+import namsa.cli.parser
+from namsa.dataset.shards import Shard, shard_path
+from namsa.io import hdf5
+
+Command = tuple[str, list[str]]
+Case = Callable[[random.Random, Path], Command]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of input.
+
+    Attributes:
+        name: Its name on the command line.
+        case: Writes the files of one case into a folder and returns the program and its arguments.
+        seconds: Wall time that a case may take.
+    """
+
+    name: str
+    case: Case
+    seconds: float = 10.0
+
+
+def commands() -> dict[str, Callable[[list[str]], int]]:
+    """Returns the programs' main functions by name, with all that they import imported: a fork then costs little."""
+    import fcdensenet.__main__
+    import namsa.cli.commands.dataset
+    import namsa.cli.commands.integrity
+    import namsa.cli.commands.simulate
+    import namsa.cli.commands.view
+    import train.__main__
+    import train.reconstruction.reconstruct
+
+    return {"namsa": namsa.cli.parser.main, "fcdensenet": fcdensenet.__main__.main, "train": train.__main__.main}
+
+
+# ---- Configurations -------------------------------------------------------------------------------------------------
+
+BASES = [yaml.safe_load((CONFIGS / name).read_text()) for name in ("quickstart.yaml", "microscope.yaml")]
+BASES.append(yaml.safe_load((DATA / "tiny.yaml").read_text()))
+for _tree in BASES:
+    _tree["materials"] = {"builtin": ["Al-225-cF4", "NaCl-225-cF8"]}
+
+
+def configuration(rng: random.Random, folder: Path) -> Command:
+    """A configuration with odd values, or damaged as text."""
+    path, base = folder / "c.yaml", rng.choice(BASES)
+    text = yaml.safe_dump(base).encode()
+    if rng.random() < 0.6:
+        with suppress(RecursionError):
+            text = yaml.safe_dump(values.changed_tree(base, rng), allow_unicode=True).encode(errors="surrogatepass")
+    else:
+        text = values.damaged(text, rng)
+    path.write_bytes(text)
+    if rng.random() < 0.2:
+        return "fcdensenet", ["describe", "c.yaml", "--json"]
+    return "namsa", ["simulate", "c.yaml", "--dry-run"]
+
+
+def extreme(rng: random.Random, folder: Path) -> Command:
+    """A configuration of which some numbers are extreme."""
+    (folder / "c.yaml").write_text(yaml.safe_dump(values.changed_tree(rng.choice(BASES), rng, extremes=True)))
+    return rng.choice(
+        (
+            ("namsa", ["simulate", "c.yaml", "--dry-run"]),
+            ("namsa", ["dataset", "c.yaml", "--out", "d", "--limit", "0"]),
+            ("fcdensenet", ["describe", "c.yaml", "--json"]),
+        )
+    )
+
+
+def override(rng: random.Random, folder: Path) -> Command:
+    """`--set` with odd keys and values."""
+    tree = rng.choice(BASES)
+    (folder / "c.yaml").write_text(yaml.safe_dump(tree))
+    paths = [".".join(map(str, path)) for path in values.places(tree) if path and not isinstance(path[-1], int)]
+    words = [
+        "2024-13-45", "2001-12-14t21:59:43.10-05:00", "9" * 5000, "[" * 2000, "{a: " * 500, "!!python/object:os.system x",
+        "!!binary x", "&a [*a]", "1e400", ".inf", ".nan", "'", "\x00", "<<: 1", "? x", "0x" + "f" * 5000, "=", "!!set {a}",
+    ]  # fmt: skip
+    value = rng.choice(words) if rng.random() < 0.6 else json.dumps(values.odd(rng))
+    key = rng.choice(paths) if rng.random() < 0.8 else rng.choice(values.WORDS)
+    return "namsa", ["simulate", "c.yaml", "--dry-run", "--set", f"{key}={value}".replace("\x00", "\\0")]
+
+
+# ---- Crystals -------------------------------------------------------------------------------------------------------
+
+CIFS = [path.read_bytes() for path in sorted(DATA.glob("*.cif"))]
+
+
+def cif(rng: random.Random, folder: Path) -> Command:
+    """A CIF with damaged bytes, or with an odd number in place of one of its own."""
+    data = rng.choice(CIFS)
+    if rng.random() < 0.5:
+        words = data.split(b" ")
+        numbers = [i for i, word in enumerate(words) if word.strip().replace(b".", b"").replace(b"-", b"").isdigit()]
+        for _ in range(rng.choice((1, 2))):
+            odd = rng.choice(
+                (b"0", b"-1", b"0.05", b"1e-9", b"1e9", b"1e400", b"nan", b"?", b".", b"90", b"180", b"1(2")
+            )
+            words[rng.choice(numbers)] = odd + rng.choice((b"", b"\n"))
+        data = b" ".join(words)
+    else:
+        data = values.damaged(data, rng)
+    (folder / "x.cif").write_bytes(data)
+    (folder / "c.yaml").write_text(yaml.safe_dump(BASES[2]))
+    return "namsa", ["simulate", "c.yaml", "--crystal", "x.cif", "--dry-run"]
+
+
+# ---- HDF5 -----------------------------------------------------------------------------------------------------------
+
+FOREIGN = [path for path in sorted((DATA / "fourd").iterdir()) if path.suffix in (".h5", ".hspy", ".emd")]
+
+
+def hdf5_bytes(rng: random.Random, folder: Path) -> Command:
+    """A 4D-STEM file with flipped bytes, most of them in its metadata."""
+    data = bytearray(rng.choice(FOREIGN).read_bytes())
+    for _ in range(rng.choice((1, 2, 8))):
+        data[rng.randrange(min(len(data), rng.choice((100, 4096, len(data)))))] = rng.randrange(256)
+    (folder / "x.h5").write_bytes(bytes(data))
+    return _read_hdf5(rng)
+
+
+def hdf5_structure(rng: random.Random, folder: Path) -> Command:
+    """A 4D-STEM file whose objects are replaced: scalars, strings, links in a circle, virtual datasets, no data."""
+    path = folder / "x.h5"
+    shutil.copyfile(rng.choice(FOREIGN), path)
+    with h5py.File(path, "r+") as file:
+        names: list[str] = []
+        file.visit(names.append)
+        for _ in range(rng.choice((1, 1, 2, 3))):
+            with suppress(Exception):
+                _damage_object(file, rng.choice(names), rng)
+    return _read_hdf5(rng)
+
+
+def _damage_object(file: h5py.File, name: str, rng: random.Random) -> None:
+    item = file[name]
+    action = rng.randrange(10)
+    if action < 3 and len(item.attrs):
+        key = rng.choice(list(item.attrs))
+        if action == 0:
+            del item.attrs[key]
+        else:
+            item.attrs[key] = rng.choice(
+                (0, -1.5, np.nan, np.inf, b"x", "", "{", [1, 2], h5py.Empty("f"), 10**18, "../x")
+            )
+        return
+    del file[name]
+    if action == 3:
+        return
+    if action == 4:
+        file[name] = rng.choice((0, 1.5, b"x", "words", np.nan))
+    elif action == 5:
+        file[name] = h5py.SoftLink(rng.choice((f"/{name}", "/nowhere", "/")))
+    elif action == 6:
+        file[name] = h5py.ExternalLink(rng.choice(("/etc/passwd", "x.h5", "nowhere.h5")), "/")
+    elif action == 7:
+        shape = rng.choice(((0, 4, 5, 6), (4, 5, 0, 0), (10**6, 10**6, 8, 8), (1, 1, 1, 1), (), (3,), (2, 2, 2, 2, 2)))
+        chunks = tuple(min(4, max(n, 1)) for n in shape) if np.prod(shape, dtype=float) > 1e8 else None
+        file.create_dataset(name, shape, rng.choice(("u2", "f4", "f8", "c8", "S4", "i8")), chunks=chunks)
+    elif action == 8:
+        layout = h5py.VirtualLayout((4, 5, 6, 8), "u2")
+        layout[...] = h5py.VirtualSource(rng.choice((".", "x.h5", "other.h5")), name, (4, 5, 6, 8))
+        file.create_virtual_dataset(name, layout)
+    else:
+        file.create_group(name)
+
+
+def _read_hdf5(rng: random.Random) -> Command:
+    overrides = ["--energy-ev", "2e5", "--semiangle-mrad", "20", "--scan-step-angstrom", "0.4", "--pixel-mrad", "1"]
+    reconstruct = ["reconstruct", "x.h5", "--checkpoint", "200kv-20mrad", "--out", "o.h5"]
+    return rng.choice(
+        (
+            ("namsa", ["info", "x.h5"]),
+            ("namsa", ["show", "x.h5", "--out", "p.png"]),
+            ("train", reconstruct),
+            ("train", [*reconstruct, *overrides]),
+        )
+    )
+
+
+# ---- Datasets -------------------------------------------------------------------------------------------------------
+
+
+class Datasets:
+    """Copies of a small dataset with damaged files beside its shards, or with hostile records in them."""
+
+    def __init__(self, folder: Path) -> None:
+        self._whole = folder / "whole"
+        if not self._whole.exists():
+            settings = fake_samples.config(materials={"builtin": ["Al-225-cF4", "NaCl-225-cF8"]})
+            fake_samples.produce(self._whole, settings=settings)
+
+    def side_files(self, rng: random.Random, folder: Path) -> Command:
+        """A damaged file beside the shards, or one that does not belong there."""
+        target = folder / "d"
+        shutil.copytree(self._whole, target, symlinks=True)
+        path = rng.choice([path for path in target.iterdir() if "lmdb" not in path.name])
+        if rng.random() < 0.3:
+            path = target / rng.choice(("failed-00000.jsonl", "elsewhere.json", "staged.json", "config.yaml"))
+        action = rng.randrange(5)
+        if action == 0 and path.exists():
+            path.write_bytes(values.damaged(path.read_bytes(), rng))
+        elif action == 1:
+            path.write_text(
+                rng.choice(
+                    (
+                        "[" * 5000,
+                        "",
+                        "null",
+                        "{}",
+                        '{"id": 1e999}',
+                        '[1, 2]\n"x"',
+                        "\ud800".encode("utf-8", "replace").decode(),
+                    )
+                )
+            )
+        elif action == 2:
+            path.unlink(missing_ok=True)
+            path.symlink_to(rng.choice(("/nowhere", "/", path.name)))
+        elif action == 3:
+            path.unlink(missing_ok=True)
+            path.mkdir()
+        else:
+            lines = path.read_text(errors="replace").splitlines() if path.exists() else ["{}"]
+            at = rng.randrange(len(lines) or 1)
+            with suppress(ValueError, RecursionError, IndexError):
+                lines[at] = json.dumps(values.changed_tree(json.loads(lines[at]), rng))
+            path.write_text("\n".join(lines) + "\n", errors="replace")
+        return self._command(rng)
+
+    def records(self, rng: random.Random, folder: Path) -> Command:
+        """Records with odd ids and provenance, and shards with damaged bytes."""
+        target = folder / "d"
+        shutil.copytree(self._whole, target)
+        shard = shard_path(target, 0)
+        if rng.random() < 0.5:
+            data = bytearray(shard.read_bytes())
+            for _ in range(rng.choice((1, 3, 20))):
+                data[rng.randrange(len(data))] = rng.randrange(256)
+            shard.write_bytes(bytes(data))
+        else:
+            sample = fake_samples.sample(1, grid_shape=[8, 10], energy_ev=2e5, semiangle_mrad=20.0)
+            provenance: Any = values.changed_tree(sample.provenance, rng)
+            with suppress(Exception), Shard(shard) as opened:
+                odd = rng.choice(("../../evil", "/tmp/evil", "a/b", "", ".", "x" * 400, "a\nb", "\u202e", "<script>"))
+                opened.put(odd, type(sample)(sample.cbed, sample.density, sample.projected_potential, provenance))
+        return self._command(rng)
+
+    def _command(self, rng: random.Random) -> Command:
+        return rng.choice(
+            (
+                ("namsa", ["verify", "d"]),
+                ("namsa", ["info", "d"]),
+                ("namsa", ["repair", "d"]),
+                ("namsa", ["show", "d"]),
+                ("namsa", ["export", "d", "--out", "o.h5"]),
+                ("namsa", ["merge", "d", "--out", "m"]),
+            )
+        )
+
+
+# ---- Arguments ------------------------------------------------------------------------------------------------------
+
+
+class Arguments:
+    """Odd arguments of the commands that read a good file."""
+
+    OPTIONS = (
+        "--energy-ev", "--semiangle-mrad", "--scan-step-angstrom", "--pixel-mrad", "--centre-pixels", "--rotation-deg",
+        "--beam-intensity", "--thickness-angstrom", "--passes", "--refine-steps", "--dataset", "--formula",
+    )  # fmt: skip
+    WORDS = (
+        "0",
+        "-1",
+        "1e30",
+        "1e300",
+        "1e-300",
+        "nan",
+        "inf",
+        "",
+        "x",
+        "9" * 400,
+        "1 2",
+        "../x",
+        "\u202e",
+        "2e5",
+        "20",
+    )
+
+    def __init__(self, folder: Path) -> None:
+        self._stack = folder / "stack.h5"
+        if not self._stack.exists():
+            hdf5.write_samples(
+                self._stack, [("one", fake_samples.sample(1, grid_shape=[8, 10], energy_ev=2e5, semiangle_mrad=20.0))]
+            )
+
+    def case(self, rng: random.Random, folder: Path) -> Command:
+        shutil.copyfile(self._stack, folder / "x.h5")
+        words = [
+            "reconstruct",
+            "x.h5",
+            "--checkpoint",
+            rng.choice(("200kv-20mrad", "nowhere", "x.h5", "")),
+            "--out",
+            "o.h5",
+        ]
+        for _ in range(rng.randrange(1, 5)):
+            option = rng.choice(self.OPTIONS)
+            words += [option, rng.choice(self.WORDS)]
+            if option == "--centre-pixels":
+                words.append(rng.choice(self.WORDS))
+        return "train", words
+
+
+def kinds(folder: Path) -> Iterator[Kind]:
+    """Returns all kinds; `folder` holds what they share."""
+    datasets, arguments = Datasets(folder), Arguments(folder)
+    yield Kind("configuration", configuration)
+    yield Kind("extreme", extreme)
+    yield Kind("override", override)
+    yield Kind("cif", cif)
+    yield Kind("hdf5-bytes", hdf5_bytes)
+    yield Kind("hdf5-structure", hdf5_structure)
+    yield Kind("side-files", datasets.side_files)
+    yield Kind("records", datasets.records)
+    yield Kind("arguments", arguments.case)
