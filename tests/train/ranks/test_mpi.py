@@ -1,6 +1,7 @@
 """The whole job under mpiexec, where Horovod was built on MPI: faults, restarts, stops, and the bits they leave.
 
-CI's Horovod has Gloo only. In an environment as `scripts/bench/workers/reduction_rank.py` needs it, with pytest added:
+CI's Horovod has Gloo only. In an environment as `scripts/bench/workers/reduction_rank.py` needs it, with pytest and
+pytest-xdist added:
 
     LD_LIBRARY_PATH=ENVIRONMENT/lib ENVIRONMENT/bin/python -m pytest tests/train/ranks/test_mpi.py
 """
