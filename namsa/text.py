@@ -1,4 +1,4 @@
-"""Counts and durations as text for people."""
+"""Counts, durations and values as text for people."""
 
 
 def plural(count: int, noun: str) -> str:
@@ -12,3 +12,21 @@ def duration(seconds: float) -> str:
         if seconds >= 2 * unit:
             return f"{seconds / unit:.3g} {name}"
     return f"{seconds:.2g} s"
+
+
+def shorten(value: object, limit: int = 80) -> str:
+    """Returns a value as text in one line of at most `limit` characters, without its middle if it is longer.
+
+    Characters that a terminal would act on, or could not encode, are escaped.
+    """
+    if isinstance(value, int) and value.bit_length() > 4 * limit:  # Python refuses to write very long numbers
+        return f"{'-' if value < 0 else ''}2^{value.bit_length() - 1}..."
+    try:
+        text = str(value)
+    except (RecursionError, ValueError):  # nested too deeply, or with a very long number inside
+        return f"(a {type(value).__name__} that cannot be printed)"
+    if len(text) > 3 * limit:  # of a text of many megabytes, only the ends are looked at
+        text = f"{text[:limit]}...{text[-limit:]}"
+    text = "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in text)
+    text = " ".join(text.split())
+    return text if len(text) <= limit else f"{text[: limit - limit // 3 - 3]}...{text[len(text) - limit // 3 :]}"
