@@ -1,4 +1,4 @@
-"""Atomic and durable writing: a file is complete or absent, also after a crash or a power cut."""
+"""Atomic and durable writing: a file is complete or absent, also after a crash or a power cut. Bounded reading."""
 
 import os
 import uuid
@@ -7,7 +7,37 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
-from namsa.errors import WorkError
+from namsa.errors import InputError, WorkError
+from namsa.text import shorten
+
+
+def read_text(path: Path, *, largest_bytes: int, kind: str = "") -> str:
+    """Returns the contents of a text file in UTF-8.
+
+    Args:
+        path: The file.
+        largest_bytes: Largest size of the file.
+        kind: What the file is, for the message: "the configuration".
+
+    Raises:
+        InputError: If the file cannot be read, is too large, or is not UTF-8.
+    """
+    name = f"{kind} {shorten(str(path), 300)}".strip()
+    try:
+        with Path(path).open("rb") as file:
+            data = file.read(largest_bytes + 1)
+    except OSError as error:
+        raise InputError(f"cannot read {name}: {error.strerror}") from None
+    except ValueError:  # a null character, or half of one
+        raise InputError(f"cannot read {name}: no file has such a name") from None
+    if len(data) > largest_bytes:
+        raise InputError(f"cannot read {name}: it has more than {largest_bytes / 2**20:g} MiB")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as error:
+        raise InputError(
+            f"cannot read {name}: byte {error.start} is {data[error.start]:#04x}, which is not UTF-8: save it as UTF-8"
+        ) from None
 
 
 @contextmanager

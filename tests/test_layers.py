@@ -15,7 +15,9 @@ from paths import ROOT
 LAYERS = {
     "namsa": (
         ("errors", "text", "sample", "pixels"),
-        ("files", "config", "launcher"),
+        ("files",),
+        ("json_files",),
+        ("config", "launcher"),
         ("crystals", "physics"),
         ("io", "checks", "provenance"),
         ("engines",),

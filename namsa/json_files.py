@@ -1,0 +1,116 @@
+"""Reading of JSON that people and other programs may have changed: every fault is one InputError.
+
+The size of a file, the depth of its values and its numbers are bounded, so that no file can exhaust the memory,
+overflow the stack of what handles its values later, or bring an infinite number into a calculation.
+"""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NoReturn
+
+from namsa.errors import InputError
+from namsa.files import read_text
+from namsa.text import shorten
+
+LARGEST_FILE_BYTES = 2**28
+DEEPEST = 64  # levels of objects and lists
+_LARGEST_INTEGER = 2**64  # beyond it, numbers of NumPy and of record headers overflow
+
+
+def read_json(path: Path, *, largest_bytes: int = LARGEST_FILE_BYTES) -> Any:
+    """Returns the value in a JSON file.
+
+    Args:
+        path: The file.
+        largest_bytes: Largest size of the file.
+
+    Raises:
+        InputError: If the file cannot be read, is too large, or is not JSON as `parse_json` accepts it.
+    """
+    return parse_json(read_text(path, largest_bytes=largest_bytes), str(path))
+
+
+def read_json_lines(
+    path: Path, *, largest_bytes: int = LARGEST_FILE_BYTES, skip_damaged: bool = False
+) -> Iterator[tuple[int, Any]]:
+    """Yields the number and the value of each line of a JSON lines file that is not empty. The first line is line 1.
+
+    Args:
+        path: The file.
+        largest_bytes: Largest size of the file.
+        skip_damaged: Leave out lines that are not JSON, as the one that a crash cut off.
+
+    Raises:
+        InputError: If the file cannot be read or is too large, or, unless `skip_damaged`, a line is not JSON.
+    """
+    for number, line in enumerate(read_text(path, largest_bytes=largest_bytes).split("\n"), start=1):
+        if line.strip():
+            try:
+                value = parse_json(line, f"{path}, line {number}")
+            except InputError:
+                if not skip_damaged:
+                    raise
+            else:
+                yield number, value
+
+
+def parse_json(text: str, source: str) -> Any:
+    """Returns the value of a JSON text.
+
+    Args:
+        text: The text.
+        source: Where it comes from, for the message.
+
+    Raises:
+        InputError: If the text is not JSON, is nested more than 64 levels deep, or holds a number that is not finite
+            or an integer beyond 64 bits, or text that is not Unicode.
+    """
+    try:
+        value = json.loads(text, parse_constant=_refuse, parse_float=_finite, parse_int=_bounded)
+    except json.JSONDecodeError as error:
+        place = f"line {error.lineno}, column {error.colno}"
+        raise InputError(f"{source} is not JSON: {error.msg} at {place}: {shorten(text[error.pos :], 40)}") from None
+    except RecursionError:
+        raise InputError(f"{source}: values are nested more than {DEEPEST} levels deep") from None
+    except ValueError as error:  # from the three functions below
+        raise InputError(f"{source}: {error}") from None
+    if text.count("[") + text.count("{") > DEEPEST and _depth(value) > DEEPEST:
+        raise InputError(f"{source}: values are nested more than {DEEPEST} levels deep")
+    if "\\u" in text:
+        try:
+            json.dumps(value, ensure_ascii=False).encode()
+        except UnicodeEncodeError as error:
+            surrogate = error.object[error.start]
+            raise InputError(f"{source} holds {shorten(surrogate)}, half of a character") from None
+    return value
+
+
+def _depth(value: Any) -> int:
+    """Levels of objects and lists, counted without recursion, and no further than the limit."""
+    level, depth = [value], 0
+    while depth <= DEEPEST:
+        containers = [each for each in level if isinstance(each, dict | list)]
+        if not containers:
+            break
+        level = [item for each in containers for item in (each.values() if isinstance(each, dict) else each)]
+        depth += 1
+    return depth
+
+
+def _refuse(text: str) -> NoReturn:
+    raise ValueError(f"{text} is not a finite number")
+
+
+def _finite(text: str) -> float:
+    value = float(text)
+    if value in (float("inf"), float("-inf")):
+        raise ValueError(f"{shorten(text)} is not a finite number")
+    return value
+
+
+def _bounded(text: str) -> int:
+    # Compared by length first: the conversion of many digits takes quadratic time, or fails.
+    if len(text) > 21 or abs(int(text)) >= _LARGEST_INTEGER:
+        raise ValueError(f"integer {shorten(text)} has more than 64 bits")
+    return int(text)
