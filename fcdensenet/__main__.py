@@ -1,7 +1,8 @@
 # PYTHON_ARGCOMPLETE_OK
 """`python -m fcdensenet describe CONFIG`: the size of an experiment's network.
 
-Only the `network` section of the experiment's YAML is read. Exit codes: 0 done, 2 bad input, 130 interrupted.
+Only the `network` section of the experiment's YAML is read. Exit codes: 0 done, 1 a fault of the program itself, 2 bad
+input, 130 interrupted.
 """
 
 import argparse
@@ -9,6 +10,8 @@ import difflib
 import json
 import os
 import sys
+import tempfile
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
@@ -61,7 +64,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
+    except OSError as error:
+        print(f"error: {error.filename or 'the system'}: {error.strerror or error}", file=sys.stderr)
+        return 1
+    except Exception as error:  # the last line of defence
+        print(f"error: {_unforeseen_line(error)}", file=sys.stderr)
+        return 1
     return 0
+
+
+def _unforeseen_line(error: Exception) -> str:
+    """Writes a traceback to a file, or to stderr with NAMSA_DEBUG=1, and returns one line about it."""
+    described = f"unexpected {type(error).__name__}: {' '.join(str(error).split())[:200]!a}"
+    if os.environ.get("NAMSA_DEBUG") == "1":
+        traceback.print_exception(error)
+        return described
+    text = "".join([f"fcdensenet {__version__}: {sys.argv!a}\n\n", *traceback.format_exception(error)])
+    try:
+        with tempfile.NamedTemporaryFile("wb", prefix="fcdensenet-error-", suffix=".txt", delete=False) as file:
+            file.write(text.encode(errors="backslashreplace"))
+    except OSError:
+        return f"{described}; NAMSA_DEBUG=1 prints the traceback"
+    return (
+        f"{described}; this is a fault of the program: the traceback is in {file.name}; please report it with this file"
+    )
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -5,11 +5,14 @@ import os
 import shlex
 import subprocess
 import sys
+import tempfile
+from importlib import metadata
 from pathlib import Path
 
 import pytest
 from paths import ROOT
 
+import fcdensenet.__main__ as fcdensenet_main
 from namsa.cli import command_line, parser
 from namsa.cli.command_line import CommandParser, exit_code
 from namsa.errors import InputError, WorkError
@@ -111,6 +114,78 @@ def test_a_fault_is_one_line_and_its_exit_code(fault, code, line, capsys):
 
     assert exit_code(work) == code
     assert capsys.readouterr().err == f"{line}\n"
+
+
+def unforeseen():
+    return [].pop()
+
+
+def test_an_unforeseen_error_is_one_line_and_its_traceback_is_in_a_file(capsys, monkeypatch):
+    monkeypatch.delenv(command_line.DEBUG, raising=False)
+    monkeypatch.setattr(sys, "argv", ["namsa", "info", "my data"])
+    assert exit_code(unforeseen) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    start, _, rest = line.partition("; this is a fault of the program: the traceback is in ")
+    assert start == "error: unexpected IndexError: pop from empty list"
+    path = Path(rest.partition(";")[0])
+    assert path.parent == Path(tempfile.gettempdir())
+    text = path.read_text()
+    assert text.startswith(f"command: {sys.executable} namsa info 'my data'\nfolder: {Path.cwd()}\nsystem: ")
+    assert f"namsa {metadata.version('namsa')}, numpy {metadata.version('numpy')}" in text
+    assert "return [].pop()" in text
+    assert text.endswith("IndexError: pop from empty list\n")
+
+
+def test_an_unforeseen_error_is_printed_for_debugging(capsys, monkeypatch):
+    monkeypatch.setenv(command_line.DEBUG, "1")
+    assert exit_code(unforeseen) == 1
+    first, *_, before, last = capsys.readouterr().err.splitlines()
+    assert first == "Traceback (most recent call last):"
+    assert before == "IndexError: pop from empty list"
+    assert last == f"error: unexpected {before}"
+
+
+def test_an_unforeseen_error_is_one_line_without_a_place_for_its_traceback(capsys, monkeypatch, tmp_path):
+    monkeypatch.delenv(command_line.DEBUG, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
+    assert exit_code(unforeseen) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.endswith("its traceback could not be written (No such file or directory); NAMSA_DEBUG=1 prints it")
+
+
+@pytest.mark.parametrize(
+    ("fault", "expected"),
+    [
+        (RecursionError("maximum recursion depth exceeded"), "unexpected RecursionError: maximum recursion depth"),
+        (ValueError("first\nsecond " + "x" * 10000), "unexpected ValueError: first second x"),
+        (KeyError(), "unexpected KeyError: without a message"),
+        (MemoryError(), "not enough memory: use a smaller grid"),
+        (MemoryError("Unable to allocate 7 GiB"), "not enough memory (Unable to allocate 7 GiB): use a smaller grid"),
+        (InputError("no file 'a\nb\x1b[31m'"), r"no file 'a b\x1b[31m'"),
+    ],
+)
+def test_every_error_is_one_line_of_bounded_length(fault, expected, capsys, monkeypatch):
+    monkeypatch.delenv(command_line.DEBUG, raising=False)
+
+    def work():
+        raise fault
+
+    assert exit_code(work) == (2 if isinstance(fault, InputError) else 1)
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"error: {expected}")
+    assert len(line) < 500
+
+
+def test_an_unforeseen_error_of_fcdensenet_is_one_line(capsys, monkeypatch):
+    monkeypatch.delenv(command_line.DEBUG, raising=False)
+    monkeypatch.setattr(fcdensenet_main, "read_network", lambda *_: unforeseen())
+    assert fcdensenet_main.main(["describe", "any.yaml"]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: unexpected IndexError: 'pop from empty list'; this is a fault of the program")
+    assert "return [].pop()" in Path(line.partition("the traceback is in ")[2].partition(";")[0]).read_text()
+    monkeypatch.setenv(command_line.DEBUG, "1")
+    assert fcdensenet_main.main(["describe", "any.yaml"]) == 1
+    assert capsys.readouterr().err.startswith("Traceback")
 
 
 def test_exit_codes_of_work_that_ends(capsys):

@@ -1,6 +1,7 @@
 """What all command lines of the project share: parsers with examples, completion, and how a command ends.
 
-Exit codes: 0 done, 1 the work failed, 2 bad input or usage, 130 interrupted. Each fault is one line on stderr.
+Exit codes: 0 done, 1 the work failed, 2 bad input or usage, 130 interrupted. Each fault is one line on stderr. An
+exception that the program does not foresee is one line, too; its traceback goes to a file (`unforeseen_line`).
 
 A parser names the function of each command as text, "module:function". The module is imported when the command runs, so
 that `--help` and completion need neither TensorFlow nor Matplotlib nor pymatgen.
@@ -9,14 +10,23 @@ that `--help` and completion need neither TensorFlow nor Matplotlib nor pymatgen
 import argparse
 import importlib
 import os
+import platform
 import select
+import shlex
 import sys
+import tempfile
+import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from importlib import metadata
+from pathlib import Path
 from typing import Any, NoReturn
 
 from namsa.errors import InputError, WorkError
+from namsa.text import shorten
 
+DEBUG = "NAMSA_DEBUG"  # the environment variable that prints tracebacks when it is 1
+LIBRARIES = ("namsa", "numpy", "scipy", "h5py", "lmdb", "pydantic", "tensorflow", "tensorflow-cpu", "keras", "horovod")
 COMPLETION = (
     'Bash and zsh complete commands and options after `eval "$(register-python-argcomplete namsa)"`; for\n'
     "`python -m train` too after `activate-global-python-argcomplete`."
@@ -132,8 +142,14 @@ def exit_code(work: Callable[[], int | None], interrupted: str | None = "interru
         line, fault = f"error: {error.filename or 'the system'}: {error.strerror or error}", error
     except KeyboardInterrupt as error:
         line, fault = str(error) or interrupted or "", error
+    except MemoryError as error:
+        line, fault = f"error: {_memory_line(error)}", error
+    except SystemExit:
+        raise
+    except BaseException as error:  # the last line of defence: a fault of the program itself
+        line, fault = f"error: {unforeseen_line(error)}", error
     if line:
-        print(line, file=sys.stderr)
+        print(_printable(line), file=sys.stderr)
     return fault_code(fault)
 
 
@@ -144,11 +160,66 @@ def fault_code(fault: BaseException) -> int:
     return 2 if isinstance(fault, InputError) else 1
 
 
+def unforeseen_line(error: BaseException) -> str:
+    """Writes the traceback of an unforeseen exception to a file, and returns one line that says so.
+
+    With `NAMSA_DEBUG=1` in the environment, the traceback is printed on stderr instead.
+    """
+    described = f"unexpected {type(error).__name__}: {_one_line(error) or 'without a message'}"
+    if os.environ.get(DEBUG) == "1":
+        traceback.print_exception(error)
+        return described
+    try:
+        place = f"the traceback is in {_write_traceback(error)}; please report it with this file"
+    except OSError as fault:
+        place = f"its traceback could not be written ({fault.strerror}); {DEBUG}=1 prints it"
+    return f"{described}; this is a fault of the program: {place}"
+
+
+def _write_traceback(error: BaseException) -> Path:
+    """Writes a traceback with the command, its folder and the versions to the system's temporary folder."""
+    header = [
+        f"command: {shlex.join([sys.executable, *sys.argv])}",
+        f"folder: {Path.cwd()}",
+        f"system: {platform.platform()}, Python {platform.python_version()}",
+        f"versions: {', '.join(f'{name} {version}' for name, version in _installed_versions())}",
+    ]
+    text = "\n".join([*header, "", *traceback.format_exception(error)])
+    with tempfile.NamedTemporaryFile("wb", prefix="namsa-error-", suffix=".txt", delete=False) as file:
+        file.write(text.encode(errors="backslashreplace"))
+        return Path(file.name)
+
+
+def _installed_versions() -> list[tuple[str, str]]:
+    """Returns the names and versions of those of `LIBRARIES` that are installed."""
+    installed = {name: next(iter(metadata.distributions(name=name)), None) for name in LIBRARIES}
+    return [(name, found.version) for name, found in installed.items() if found]
+
+
+def _memory_line(error: MemoryError) -> str:
+    """Returns the line for work that does not fit into the memory of this machine."""
+    detail = _one_line(error)
+    return (
+        f"not enough memory{f' ({detail})' if detail else ''}: use a smaller grid, fewer probe positions or a smaller "
+        "batch, fewer processes on this machine, or a machine with more memory"
+    )
+
+
+def _printable(line: str) -> str:
+    """Returns a message on one line, with control characters escaped: file names and values may contain them."""
+    return "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in line)
+
+
+def _one_line(error: BaseException) -> str:
+    """Returns an exception's message in one line of bounded length."""
+    return shorten(" ".join(str(error).split()), 200)
+
+
 def warn_in_one_line() -> None:
     """Makes Python's warnings one line each, without the line of code that they come from."""
 
     def show(message: Warning | str, *_: object, **__: object) -> None:
-        print(f"warning: {message}", file=sys.stderr)
+        print(f"warning: {shorten(' '.join(str(message).split()), 500)}", file=sys.stderr)
 
     warnings.showwarning = show
 

@@ -55,8 +55,10 @@ def fault(outcome: Outcome, seconds: float = 10.0) -> str | None:  # noqa: PLR09
         return f"hangs for {seconds:g} s"
     if outcome.code < 0:
         return f"ended by {signal.Signals(-outcome.code).name}"
-    if "Traceback" in outcome.stderr:
+    if "Traceback" in outcome.stderr or "error: unexpected " in outcome.stderr:
         return f"traceback, ending in {lines[-1][:200]!r}"
+    if "error: not enough memory" in outcome.stderr:
+        return f"needs more memory than it may have: {lines[-1][:200]!r}"
     if outcome.code not in EXIT_CODES:
         return f"exit code {outcome.code}"
     if outcome.code and len(lines) != 1:
@@ -86,6 +88,7 @@ def _in_child(command: Callable[[], int], folder: Path, errors: Path, memory_mib
     try:
         os.setsid()
         os.chdir(folder)
+        os.environ["NAMSA_DEBUG"] = "1"
         for stream, path in ((1, os.devnull), (2, str(errors))):
             opened = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
             os.dup2(opened, stream)
