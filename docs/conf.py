@@ -13,7 +13,10 @@ exclude_patterns = ["_build"]
 # Links to files of the repository that are no pages, such as configurations and model cards.
 suppress_warnings = ["myst.xref_missing"]
 
+default_role = "code"
+python_maximum_signature_line_length = 90
 autodoc_member_order = "bysource"
+autodoc_default_options = {"exclude-members": "model_config, key_hints"}
 autodoc_typehints = "signature"
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
@@ -23,3 +26,14 @@ napoleon_use_ivar = True
 
 html_theme = "furo"
 html_title = f"namsa {release}"
+
+
+def _shorten_signature(app, what, name, obj, options, signature, return_annotation):
+    """Writes NumPy's ArrayLike by its name: autodoc sees the union that it stands for."""
+    union = "_SupportsArray[dtype[Any]] | _NestedSequence[_SupportsArray[dtype[Any]]] | bool | int | float | complex | "
+    union += "str | bytes | _NestedSequence[bool | int | float | complex | str | bytes]"
+    return signature and signature.replace(union, "ArrayLike"), return_annotation
+
+
+def setup(app):
+    app.connect("autodoc-process-signature", _shorten_signature)

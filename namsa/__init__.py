@@ -1,16 +1,19 @@
 """Simulation of 4D-STEM: convergent-beam electron diffraction of crystals by multislice, with electron densities.
 
-    import namsa
+Example:
+    Simulate a crystal from a CIF file::
 
-    crystal = namsa.read_cif("SrTiO3.cif")
-    cell = namsa.make_supercell(
-        crystal.atoms, zone_axis=(0, 0, 1), lateral_angstrom=(15, 15), thickness_angstrom=40
-    )
-    sample = namsa.simulate(
-        cell.atoms, energy_ev=200e3, semiangle_mrad=20, grid_shape=(128, 128), positions_angstrom=[[0, 0]]
-    )
-    sample.show("sample.png")
-    sample.save("sample.h5")
+        import namsa
+
+        crystal = namsa.read_cif("SrTiO3.cif")
+        cell = namsa.make_supercell(
+            crystal.atoms, zone_axis=(0, 0, 1), lateral_angstrom=(15, 15), thickness_angstrom=40
+        )
+        sample = namsa.simulate(
+            cell.atoms, energy_ev=200e3, semiangle_mrad=20, grid_shape=(128, 128), positions_angstrom=[[0, 0]]
+        )
+        sample.show("sample.png")
+        sample.save("sample.h5")
 
 Public names are imported when they are first used, so that `import namsa` and `namsa --help` stay fast.
 """
