@@ -10,7 +10,14 @@ from typing import Any, ClassVar, TypeVar
 import yaml
 from pydantic import BaseModel, ConfigDict, ValidationError
 
+from namsa.config.yaml_text import parse_yaml
 from namsa.errors import InputError
+from namsa.files import read_text
+from namsa.text import shorten
+
+LARGEST_FILE_BYTES = 2**20
+MOST_FAULTS = 10  # that one message names
+DEEPEST_KEY = 16  # sections in the key of an override
 
 
 class Section(BaseModel):
@@ -40,12 +47,7 @@ def read_yaml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     Raises:
         InputError: If the file cannot be read or holds no mapping, or an override is malformed.
     """
-    try:
-        tree = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InputError(f"cannot read the configuration {path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
+    tree = parse_yaml(read_text(path, largest_bytes=LARGEST_FILE_BYTES, kind="the configuration"), str(path))
     if not isinstance(tree, dict):
         raise InputError(f"{path} must hold a mapping of sections, not {type(tree).__name__}")
     for override in overrides:
@@ -54,19 +56,21 @@ def read_yaml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
 
 
 def _apply_override(tree: dict[str, Any], override: str) -> None:
+    """Sets the value of an override in a tree, and makes the sections that are missing."""
     path, equals, text = override.partition("=")
     keys = path.strip().split(".")
-    if not equals or not all(keys):
-        raise InputError(f"--set {override}: write it as --set section.key=value")
+    name = f"--set {shorten(override)}"
+    if not equals or not all(keys) or len(keys) > DEEPEST_KEY:
+        raise InputError(f"{name}: write it as --set section.key=value")
     try:
-        value = yaml.safe_load(text)
-    except yaml.YAMLError:
-        raise InputError(f"--set {override}: {text!r} is not a YAML value") from None
+        value = parse_yaml(text, "the value")
+    except InputError as error:
+        raise InputError(f"{name}: {shorten(text)!r} is not a YAML value: {error}") from None
     node = tree
     for depth, key in enumerate(keys[:-1]):
         node = node.setdefault(key, {})
         if not isinstance(node, dict):
-            raise InputError(f"--set {override}: {'.'.join(keys[: depth + 1])} is a value, not a section")
+            raise InputError(f"{name}: {'.'.join(keys[: depth + 1])} is a value, not a section")
     node[keys[-1]] = value
 
 
@@ -79,25 +83,33 @@ def validate(model: type[Model], tree: dict[str, Any], source: str) -> Model:
         source: Where the mapping comes from, for the error message.
 
     Raises:
-        InputError: If the mapping has faults. It names all of them, with the nearest known key for each unknown one.
+        InputError: If the mapping has faults. It names the first ten of them, with the nearest known key for each
+            unknown one.
     """
     try:
         return model.model_validate(tree)
     except ValidationError as error:
-        faults = "; ".join(_fault_message(model, fault) for fault in error.errors())
-        raise InputError(f"{source}: {faults}") from None
+        faults = [_fault_message(model, fault) for fault in error.errors(include_url=False)[:MOST_FAULTS]]
+        if error.error_count() > MOST_FAULTS:
+            faults.append(f"and {error.error_count() - MOST_FAULTS} more")
+        raise InputError(f"{source}: {'; '.join(faults)}") from None
 
 
 def _fault_message(model: type[BaseModel], fault: Any) -> str:
     """One fault that pydantic found, with the value and the meaning of its key."""
-    location = [str(part) for part in fault["loc"]]
+    location = [shorten(part, 60) for part in fault["loc"]]
     if fault["type"] == "extra_forbidden":
         return _unknown_key_message(_section_at(model, location[:-1]), location)
-    message = fault["msg"].removeprefix("Value error, ")
-    value = "" if isinstance(fault["input"], dict) else f" (given {fault['input']!r})"
+    message = shorten(fault["msg"].removeprefix("Value error, "), 400)
+    value = "" if isinstance(fault["input"], dict) else f" (given {_quoted(fault['input'])})"
     field = _section_at(model, location[:-1]).model_fields.get(location[-1]) if location else None
     meaning = f"; {location[-1]} is: {field.description}" if field and field.description else ""
     return f"{'.'.join(location) or 'configuration'}: {message}{value}{meaning}"
+
+
+def _quoted(value: Any) -> str:
+    """A value, shortened, with quotes about text."""
+    return f"'{shorten(value)}'" if isinstance(value, str) else shorten(value)
 
 
 def _unknown_key_message(section: type[BaseModel], location: list[str]) -> str:

@@ -1,0 +1,160 @@
+"""Reading of YAML that people wrote: what JSON can hold, within bounds, and every fault with its line and column.
+
+PyYAML's safe loader makes no foreign objects. But it accepts values that no configuration can hold (dates, sets,
+bytes), lets a later key replace an earlier one, expands aliases without limit, and raises errors of many classes.
+"""
+
+from typing import Any, NoReturn
+
+import yaml
+from yaml.reader import ReaderError
+
+from namsa.errors import InputError
+from namsa.text import shorten
+
+DEEPEST = 32  # levels of mappings and lists
+MOST_VALUES = 50_000  # keys and values; what an alias names counts again
+LONGEST_TEXT = 4096  # characters of one value, as of a path
+_LARGEST_INTEGER = 2**64
+_TAG = "tag:yaml.org,2002:"
+_MERGE = f"{_TAG}merge"  # the key <<
+_REMEDIES = {
+    f"{_TAG}timestamp": "is read as a date: write it in quotes",
+    f"{_TAG}value": "is read as a default value: write it in quotes",
+    f"{_TAG}bool": "is read as true or false: write it in quotes",
+    f"{_TAG}null": "is read as null: write it in quotes",
+}
+
+
+def parse_yaml(text: str, source: str) -> Any:
+    """Returns the value of a YAML text, made of dict, list, str, int, float, bool and None.
+
+    Args:
+        text: The text, one document.
+        source: Where it comes from, for the message.
+
+    Raises:
+        InputError: If the text is not valid YAML or exceeds a bound. It names line and column.
+    """
+    try:
+        loader = _Loader(text)
+    except ReaderError as error:
+        line = text.count("\n", 0, error.position) + 1
+        raise InputError(
+            f"{source} is not valid YAML: {shorten(text[error.position])}, character {error.position + 1} (line "
+            f"{line}), is not allowed"
+        ) from None
+    try:
+        node = loader.get_single_node()
+        return None if node is None else loader.value(node)
+    except yaml.MarkedYAMLError as error:
+        fault = ", ".join(shorten(part, 200) for part in (error.context, error.problem) if part)
+        mark = error.problem_mark or error.context_mark or loader.get_mark()
+    except (ValueError, OverflowError):  # "\U99999999", or a %YAML version of 5000 digits
+        fault, mark = "a number is out of range", loader.get_mark()
+    finally:
+        loader.dispose()
+    raise InputError(f"{source} is not valid YAML: {fault} (line {mark.line + 1}, column {mark.column + 1})")
+
+
+class _Loader(yaml.SafeLoader):
+    """Composes nodes within the bounds and makes values of them."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text)
+        self._level = 0
+        self._count = 0
+        self._sizes: dict[yaml.Node, tuple[int, int]] = {}  # values and levels of each node that is complete
+
+    def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
+        """Returns the next node, after its size was compared with the bounds."""
+        mark = self.peek_event().start_mark
+        self._level += 1
+        self._count += 1
+        if self._level > DEEPEST or self._count > MOST_VALUES:
+            _refuse_size(mark)
+        is_alias = self.check_event(yaml.AliasEvent)
+        node = super().compose_node(parent, index)
+        self._level -= 1
+        if node is None:
+            return None
+        if not is_alias:
+            self._sizes[node] = self._size(node)
+        elif node not in self._sizes:
+            _refuse("a value contains itself", mark)
+        if self._sizes[node][0] > MOST_VALUES or self._sizes[node][1] > DEEPEST:
+            _refuse_size(mark)
+        return node
+
+    def _size(self, node: yaml.Node) -> tuple[int, int]:
+        """Values and levels in a node, aliases expanded. Refuses keys that are no text or occur twice."""
+        children = node.value if isinstance(node, yaml.SequenceNode) else ()
+        if isinstance(node, yaml.MappingNode):
+            names = set()
+            for key, _ in node.value:
+                if not isinstance(key, yaml.ScalarNode) or key.tag not in (f"{_TAG}str", _MERGE):
+                    _refuse(_fault_of_tag("key", key), key.start_mark)
+                if key.value in names:
+                    _refuse(f"key {shorten(key.value)} occurs twice: remove one of them", key.start_mark)
+                names.add(key.value)
+            children = [child for pair in node.value for child in pair]
+        sizes = [self._sizes[child] for child in children]
+        return 1 + sum(values for values, _ in sizes), 1 + max((levels for _, levels in sizes), default=0)
+
+    def value(self, node: yaml.Node) -> Any:
+        """Returns the value of a node whose size is within the bounds."""
+        if isinstance(node, yaml.MappingNode) and node.tag == f"{_TAG}map":
+            self.flatten_mapping(node)
+            return {self.value(key): self.value(value) for key, value in node.value}
+        if isinstance(node, yaml.SequenceNode) and node.tag == f"{_TAG}seq":
+            return [self.value(each) for each in node.value]
+        if not isinstance(node, yaml.ScalarNode):
+            _refuse(_fault_of_tag("a value", node), node.start_mark)
+        if len(node.value) > LONGEST_TEXT:
+            _refuse(f"{shorten(node.value)} has more than {LONGEST_TEXT} characters", node.start_mark)
+        return self._scalar(node)
+
+    def _scalar(self, node: yaml.ScalarNode) -> Any:
+        """Returns the value of a number or a word."""
+        try:
+            match node.tag.removeprefix(_TAG):
+                case "str":
+                    node.value.encode()
+                    if "\0" in node.value:
+                        _refuse(f"{shorten(node.value)} has a null character", node.start_mark)
+                    return node.value
+                case "int":
+                    # Compared by length first: many digits are slow to convert, or refused by Python.
+                    if len(node.value) > 80 or abs(value := self.construct_yaml_int(node)) >= _LARGEST_INTEGER:
+                        _refuse(f"integer {shorten(node.value)} has more than 64 bits", node.start_mark)
+                    return value
+                case "float":
+                    return self.construct_yaml_float(node)
+                case "bool":
+                    return self.construct_yaml_bool(node)
+                case "null":
+                    return None
+        except UnicodeEncodeError:
+            _refuse(f"{shorten(node.value)} holds half of a character", node.start_mark)
+        except (ValueError, LookupError):  # an explicit tag that does not fit, or 08, which is no octal number
+            pass
+        _refuse(_fault_of_tag("", node), node.start_mark)
+
+
+def _fault_of_tag(kind: str, node: yaml.Node) -> str:
+    """What is wrong with a node of a tag that is not allowed where it stands."""
+    content = shorten(node.value) if isinstance(node, yaml.ScalarNode) else ""
+    remedy = _REMEDIES.get(
+        node.tag, f"is tagged {shorten(node.tag.replace(_TAG, '!!'))}: write text, a number or a list"
+    )
+    if kind == "key" and node.tag not in _REMEDIES:
+        remedy = "is not text: write it in quotes"
+    return " ".join(part for part in (kind, content, remedy) if part)
+
+
+def _refuse_size(mark: yaml.Mark) -> NoReturn:
+    _refuse(f"values are nested more than {DEEPEST} levels deep, or are more than {MOST_VALUES}", mark)
+
+
+def _refuse(fault: str, mark: yaml.Mark) -> NoReturn:
+    raise yaml.MarkedYAMLError(problem=fault, problem_mark=mark)
