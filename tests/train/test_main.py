@@ -249,7 +249,7 @@ def test_a_run_is_calibrated(undisturbed, capsys):
     assert fitted.ratio[0] > fitted.ratio[-1] > 0
     rows = json.loads((undisturbed / "evaluation.json").read_text(encoding="utf-8"))["samples"]
     assert all(0 < row["consistency_r"] < 1 and row["consistency_empty_r"] > 0 for row in rows)
-    assert "R (of nothing)" in (undisturbed / "report.html").read_text(encoding="utf-8")
+    assert "R of the patterns (without specimen)" in (undisturbed / "report.html").read_text(encoding="utf-8")
 
 
 def test_some_samples_may_be_simulated_for_all(undisturbed, tmp_path):
