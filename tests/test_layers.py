@@ -14,9 +14,9 @@ from paths import ROOT
 # From the ground up. Those of one line do not know each other.
 LAYERS = {
     "namsa": (
-        ("errors", "text", "sample", "pixels"),
-        ("files",),
-        ("json_files",),
+        ("errors", "text"),
+        ("files", "locks", "names", "provenance_values"),
+        ("json_files", "pixels", "sample"),
         ("config", "launcher"),
         ("crystals", "physics"),
         ("io", "checks", "provenance"),
@@ -29,6 +29,7 @@ LAYERS = {
     ),
     "fcdensenet": (
         ("config",),
+        ("reading",),
         ("blocks",),
         ("keras_layers",),
         ("build",),

@@ -21,6 +21,7 @@ from rich.console import Console
 
 from fcdensenet.build import build
 from fcdensenet.count import count
+from namsa import locks
 from namsa.config.loading import config_hash, dump_yaml
 from namsa.crystals.select import select_materials
 from namsa.dataset import factory, manifest
@@ -29,7 +30,7 @@ from namsa.dataset.sample_setup import build_supercell
 from namsa.dataset.shards import Dataset
 from namsa.dataset.sharing import RankLayout
 from namsa.errors import InputError
-from namsa.files import write_text_atomic
+from namsa.files import make_folder, write_text_atomic
 from train.experiment.experiment import Experiment, load
 from train.experiment.sections import Reduction
 from train.input import batches, selection
@@ -48,6 +49,8 @@ from train.reports.evaluation_table import evaluation_table
 from train.reports.report import write_report
 from train.staging import checkpoint_delivery, home_copies, stage
 
+ONE_JOB = "wait for that job to end, or give this one another --run-dir"
+
 
 def train(
     config: Path,
@@ -55,6 +58,7 @@ def train(
     run_dir: Path | None = None,
     evaluate_only: bool = False,
     home: Path | None = None,
+    lock_wait_s: float = locks.WAIT_S,
 ) -> None:
     """Simulates missing samples, trains, evaluates and reports.
 
@@ -65,14 +69,15 @@ def train(
         evaluate_only: Whether to use samples and weights as they are.
         home: A copy of the run directory, if `run_dir` may be lost with the node. It is read at the start, and written
             at every checkpoint and at the end.
+        lock_wait_s: Time to wait for another job on the same run directory or home to end.
 
     Raises:
-        InputError: If the configuration or the samples are not valid.
+        InputError: If the configuration or the samples are not valid, or another job uses the run directory.
         WorkError: If training diverges or a file cannot be written.
         Stopped: If a signal has stopped the job, after its checkpoint is written.
     """
     with ExitStack() as stack:
-        _train(stack, config, overrides, run_dir, evaluate_only, home)
+        _train(stack, config, overrides, run_dir, evaluate_only, home, lock_wait_s)
 
 
 def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
@@ -82,6 +87,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     run_dir: Path | None,
     evaluate_only: bool,
     home: Path | None,
+    lock_wait_s: float,
 ) -> None:
     # ---- Ranks ------------------------------------------------------------------------------------------------------
     # They connect before anything can fail, so that a rank whose configuration is not valid can end the others.
@@ -102,7 +108,9 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     run_dir = run_dir or Path("runs") / experiment.name
     with reduction.together():
         if rank == 0:
-            run_dir.mkdir(parents=True, exist_ok=True)
+            for folder in {path.resolve() for path in (run_dir, home) if path}:
+                make_folder(folder)
+                stack.enter_context(locks.exclusive(folder / ".lock", folder, ONE_JOB, lock_wait_s))
             home_copies.fetch_run(home, run_dir)
     console = Console(quiet=rank != 0)
     log_line = partial(console.print, highlight=False, soft_wrap=True)

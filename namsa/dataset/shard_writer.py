@@ -2,13 +2,14 @@
 
 The writer keeps a read transaction open as long as it lives, so that LMDB reuses none of the pages freed since and
 readers without a lock see a file that does not change under them. A shard whose writer is killed at any point holds
-what was committed.
+what was committed. Two processes cannot write to one shard: the second would simulate the same samples again.
 """
 
 import errno
 import os
 import shutil
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import lmdb
@@ -16,9 +17,11 @@ import lmdb
 from namsa.dataset import lmdb_structure, records
 from namsa.errors import WorkError
 from namsa.files import sync_folder
+from namsa.locks import exclusive
 
 BATCH_BYTES = 2**26  # records per commit of `ShardWriter.put_many`
 _LOCK_BYTES = 8192  # size of a lock with LMDB's default of 126 readers
+_ONE_WRITER = "wait for it, or give each process its own rank (--rank, or a launcher)"
 _MAP_SIZE = 2**36  # address space, not disk: 64 GiB beyond the file's size, doubled if it is not enough
 
 
@@ -33,20 +36,24 @@ class ShardWriter:
         map_size: Address space beyond the file's size, in bytes. If it is enough for all records, it never has to grow.
 
     Raises:
+        InputError: If another process writes to the shard.
         WorkError: If the shard is damaged or cannot be written. Committed records are kept.
     """
 
     def __init__(self, path: Path, samples_per_commit: int = 1, map_size: int = _MAP_SIZE) -> None:
         self._path, self._samples_per_commit = path, samples_per_commit
         self._pending: list[tuple[str, records.Buffer]] = []
-        try:
-            if not path.exists() or not path.stat().st_size:
-                _create(path)
-            lmdb_structure.keys(path)
-            _reserve_lock(path)
-            self._env = lmdb.open(str(path), subdir=False, map_size=path.stat().st_size + max(map_size, 2**16))
-        except (lmdb.Error, OSError) as error:
-            raise _cannot_write(path, error) from None
+        with ExitStack() as on_failure:
+            on_failure.enter_context(exclusive(path.with_name(f".{path.name}.writer-lock"), path, _ONE_WRITER))
+            try:
+                if not path.exists() or not path.stat().st_size:
+                    _create(path)
+                lmdb_structure.keys(path)
+                _reserve_lock(path)
+                self._env = lmdb.open(str(path), subdir=False, map_size=path.stat().st_size + max(map_size, 2**16))
+            except (lmdb.Error, OSError) as error:
+                raise _cannot_write(path, error) from None
+            self._lock = on_failure.pop_all()
         self._pin = self._env.begin()
 
     def __enter__(self) -> "ShardWriter":
@@ -54,11 +61,12 @@ class ShardWriter:
 
     def __exit__(self, *failure: object) -> None:
         """Commits the pending records, also after an interrupt: every record that was put is whole."""
-        try:
-            self.commit()
-        finally:
-            self._pin.abort()
-            self._env.close()
+        with self._lock:
+            try:
+                self.commit()
+            finally:
+                self._pin.abort()
+                self._env.close()
 
     def put(self, sample_id: str, record: records.Buffer) -> None:
         """Takes a record. It is on the disk after the next commit."""

@@ -7,11 +7,15 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from namsa import locks
 from namsa.errors import InputError
 from namsa.launcher import rank_and_size
 from train.commands.common import as_rank, exit_code
 from train.experiment.experiment import load
 from train.ranks import supervise
+
+# A file server that has lost a node keeps its locks for a while (NFS: 90 s), and a supervisor has restarted the job.
+SUPERVISED_LOCK_WAIT_S = 300.0
 
 
 def run(options: argparse.Namespace) -> int:
@@ -54,7 +58,8 @@ def _train(
     def work(_: Any) -> None:
         from train import main
 
-        main.train(config, overrides, run_dir, evaluate_only, home)
+        wait_s = SUPERVISED_LOCK_WAIT_S if exit_code_file else locks.WAIT_S
+        main.train(config, overrides, run_dir, evaluate_only, home, wait_s)
 
     return exit_code(check, exit_code_file) or as_rank(work, exit_code_file)
 

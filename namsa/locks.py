@@ -1,0 +1,90 @@
+"""Advisory locks that keep two processes from writing to one place.
+
+The kernel releases a lock when its process ends, however it ends. On NFS (Linux 2.6.12 and later), GPFS and Lustre that
+is mounted with `flock`, locks hold between nodes; on Lustre with `localflock`, they hold on one node. On a file system
+without locks, the work goes on with a warning.
+"""
+
+import fcntl
+import os
+import platform
+import time
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+from namsa.errors import InputError, WorkError
+from namsa.text import shorten
+
+WAIT_S = 10.0  # a process that is being ended may hold its lock for a moment
+_POLL_S = 0.1
+
+
+@contextmanager
+def exclusive(path: Path, place: Path, remedy: str, wait_s: float | None = None) -> Iterator[None]:
+    """Holds a lock inside the context. No two contexts with one `path` are entered at once, on any node.
+
+    Args:
+        path: The file that is locked. It is created, and removed at the end.
+        place: What the lock protects, for messages.
+        remedy: What to do if another process holds the lock, for the message.
+        wait_s: Time to wait for another process; by default `WAIT_S`.
+
+    Raises:
+        InputError: If another process holds the lock for longer than that. The message names the process.
+        WorkError: If the file cannot be created.
+    """
+    deadline = time.monotonic() + (WAIT_S if wait_s is None else wait_s)
+    while (descriptor := _try_lock(path, place)) is None:
+        if time.monotonic() >= deadline:
+            raise InputError(f"{_holder(path)} is writing to {place}: {remedy}")
+        time.sleep(_POLL_S)
+    try:
+        yield
+    finally:
+        if _is_at(descriptor, path):
+            with suppress(OSError):
+                path.unlink()
+        os.close(descriptor)
+
+
+def _try_lock(path: Path, place: Path) -> int | None:
+    """Returns the descriptor of the locked file. `None` if another process holds the lock."""
+    try:
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+    except OSError as error:
+        raise WorkError(f"cannot write {path}: {error.strerror}") from None
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        os.close(descriptor)
+        return None
+    except OSError as error:
+        warnings.warn(
+            f"the file system of {place} gives no locks ({error.strerror}): start no second job that writes there",
+            stacklevel=4,
+        )
+    # The last holder removes the file, and a lock on a removed file keeps nobody out.
+    if not _is_at(descriptor, path):
+        os.close(descriptor)
+        return None
+    with suppress(OSError):  # the disk may be full
+        os.truncate(descriptor, 0)
+        os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())
+    return descriptor
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    """Returns whether `path` is the open file."""
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except OSError:
+        return False
+
+
+def _holder(path: Path) -> str:
+    """Returns the process that holds a lock, as it has written it into the file."""
+    with suppress(OSError), path.open("rb") as file:
+        return shorten(file.read(100).decode(errors="replace")) or "another process"
+    return "another process"

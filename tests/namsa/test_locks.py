@@ -1,0 +1,105 @@
+"""Locks between processes."""
+
+import errno
+import fcntl
+import multiprocessing
+import os
+import signal
+import time
+
+import pytest
+
+from namsa.errors import InputError, WorkError
+from namsa.locks import exclusive
+
+FORK = multiprocessing.get_context("fork")
+
+
+@pytest.fixture
+def paths(tmp_path):
+    return tmp_path / ".lock", tmp_path
+
+
+def hold(paths, entered):
+    with exclusive(*paths, "wait for it"):
+        entered.set()
+        time.sleep(60)
+
+
+@pytest.fixture
+def holder(paths):
+    entered = FORK.Event()
+    process = FORK.Process(target=hold, args=(paths, entered))
+    process.start()
+    assert entered.wait(10)
+    yield process
+    process.kill()
+    process.join()
+
+
+def test_a_second_process_is_refused_with_the_number_of_the_first(paths, holder):
+    expected = rf"^process {holder.pid} on {os.uname().nodename} is writing to {paths[1]}: wait for it$"
+    with pytest.raises(InputError, match=expected), exclusive(*paths, "wait for it", wait_s=0.2):
+        pass
+    assert holder.is_alive()
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_lock_of_a_process_that_died_is_free(paths, holder, number):
+    os.kill(holder.pid, number)
+    holder.join()
+    assert paths[0].exists()
+    with exclusive(*paths, "", wait_s=0):
+        pass
+    assert not paths[0].exists()
+
+
+def test_a_process_waits_for_one_that_ends(paths, holder):
+    FORK.Process(target=lambda: (time.sleep(0.3), os.kill(holder.pid, signal.SIGKILL))).start()
+    with exclusive(*paths, "", wait_s=10):
+        assert f"process {os.getpid()} on " in paths[0].read_text()
+
+
+def count_alone(paths, counter, failures):
+    for _ in range(20):
+        with exclusive(*paths, "", wait_s=30):
+            before = counter.value
+            time.sleep(0.001)
+            counter.value = before + 1
+    failures.value -= 1
+
+
+def test_processes_that_lock_and_remove_the_file_in_turns_never_hold_it_together(paths):
+    counter, failures = FORK.Value("i", 0), FORK.Value("i", 4)
+    processes = [FORK.Process(target=count_alone, args=(paths, counter, failures)) for _ in range(4)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(60)
+    assert (failures.value, counter.value) == (0, 80)
+
+
+def test_a_file_system_without_locks_is_a_warning(paths, monkeypatch):
+    def unsupported(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    with pytest.warns(UserWarning, match="gives no locks .*start no second job"), exclusive(*paths, ""):
+        pass
+    assert not paths[0].exists()
+
+
+def test_a_folder_that_cannot_be_written_and_a_link_are_errors(tmp_path):
+    with pytest.raises(WorkError, match="cannot write .*No such file"), exclusive(tmp_path / "no" / "x", tmp_path, ""):
+        pass
+    (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(WorkError, match="cannot write"), exclusive(tmp_path / "link", tmp_path, ""):
+        pass
+    assert not (tmp_path / "elsewhere").exists()
+
+
+def test_an_error_inside_frees_the_lock(paths):
+    with pytest.raises(ZeroDivisionError), exclusive(*paths, ""):
+        raise ZeroDivisionError
+    with exclusive(*paths, "", wait_s=0):
+        pass
