@@ -6,7 +6,6 @@ input, 130 interrupted.
 """
 
 import argparse
-import difflib
 import json
 import os
 import sys
@@ -16,14 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
-import yaml
-from pydantic import ValidationError
 from rich.console import Console
 
 from fcdensenet import __version__
-from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
 from fcdensenet.describe import describe, layer_table, sums_table
+from fcdensenet.reading import read_network
 
 EXAMPLES = """\
 examples:
@@ -121,52 +118,6 @@ def print_description(options: argparse.Namespace) -> None:
         print(json.dumps(describe(counted, recomputed)))
     else:
         Console().print(layer_table(counted), sums_table(counted, recomputed))
-
-
-def read_network(path: Path, overrides: Sequence[str] = ()) -> NetworkConfig:
-    """Reads the `network` section of a YAML file.
-
-    Args:
-        path: The experiment's YAML file.
-        overrides: Settings as `network.key=value`, whose values are YAML too.
-
-    Raises:
-        ValueError: If the file cannot be read or has faults. It names all of them in one line.
-    """
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise ValueError(f"cannot read the configuration {path}: {error.strerror}") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ValueError(f"{path} is not valid YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(tree, dict) or not isinstance(tree.get("network"), dict):
-        raise ValueError(f"{path} has no section 'network': add one with at least input_shape: [channels, y, x]")
-    section = tree["network"] | dict(_key_and_value(override) for override in overrides)
-    try:
-        return NetworkConfig.model_validate(section)
-    except ValidationError as error:
-        raise ValueError(f"{path}: " + "; ".join(_fault_message(fault) for fault in error.errors())) from None
-
-
-def _key_and_value(override: str) -> tuple[str, Any]:
-    path, equals, value = override.partition("=")
-    section, _, key = path.strip().partition(".")
-    if section != "network" or not key or not equals:
-        raise ValueError(f"--set {override}: write it as --set network.key=value")
-    try:
-        return key, yaml.safe_load(value)
-    except yaml.YAMLError:
-        raise ValueError(f"--set {override}: {value!r} is not a YAML value") from None
-
-
-def _fault_message(fault: Any) -> str:
-    """One fault that pydantic found, with the value or the nearest known key."""
-    location = ".".join(["network", *map(str, fault["loc"])])
-    if fault["type"] == "extra_forbidden":
-        nearest = difflib.get_close_matches(str(fault["loc"][-1]), NetworkConfig.model_fields, n=1, cutoff=0.0)
-        return f"unknown key {location}; did you mean {nearest[0]}?"
-    value = "" if isinstance(fault["input"], dict) else f" (given {fault['input']!r})"
-    return f"{location}: {fault['msg'].removeprefix('Value error, ')}{value}"
 
 
 if __name__ == "__main__":

@@ -1,8 +1,15 @@
 """The network's configuration: one frozen section, called `network` in an experiment's YAML."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, PositiveInt, model_validator
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+# Far beyond networks that exist, and far below what overflows a count of FLOP or takes minutes to count.
+Extent = Annotated[int, Field(ge=1, le=2**15)]
+Channels = Annotated[int, Field(ge=1, le=2**20)]
+FeatureMaps = Annotated[int, Field(ge=1, le=2**14)]
+Kernel = Annotated[int, Field(ge=1, le=255)]
+Convolutions = Annotated[int, Field(ge=1, le=256)]
 
 
 class NetworkConfig(BaseModel):
@@ -13,19 +20,21 @@ class NetworkConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    input_shape: tuple[PositiveInt, PositiveInt, PositiveInt] = Field(description="(channels, y, x) of a pattern")
-    layers: tuple[PositiveInt, ...] = Field(
-        (1, 2, 4, 3, 4, 2, 1), description="number of convolutions in each dense block, from the first to the last"
+    input_shape: tuple[Channels, Extent, Extent] = Field(description="(channels, y, x) of a pattern")
+    layers: tuple[Convolutions, ...] = Field(
+        (1, 2, 4, 3, 4, 2, 1),
+        max_length=31,
+        description="number of convolutions in each dense block, from the first to the last",
     )
-    growth: PositiveInt = Field(256, description="feature maps per convolution of a dense block")
-    kernel: PositiveInt = Field(5, description="kernel size of a dense block's convolutions")
-    first_kernel: PositiveInt = Field(5, description="kernel size of the first convolution")
-    first_filters: PositiveInt = Field(256, description="feature maps of the first convolution")
-    output_channels: PositiveInt = Field(1, description="channels of the output")
+    growth: FeatureMaps = Field(256, description="feature maps per convolution of a dense block")
+    kernel: Kernel = Field(5, description="kernel size of a dense block's convolutions")
+    first_kernel: Kernel = Field(5, description="kernel size of the first convolution")
+    first_filters: FeatureMaps = Field(256, description="feature maps of the first convolution")
+    output_channels: FeatureMaps = Field(1, description="channels of the output")
     pooling: Literal["average", "max"] = Field("average", description="pooling of the transitions down")
     dropout: float = Field(0.5, ge=0, lt=1, description="dropout rate of each dense block's output")
     block_norm: bool = Field(False, description="batch normalisation before each convolution of a dense block")
-    transition_up_kernel: PositiveInt = Field(
+    transition_up_kernel: Kernel = Field(
         2, description="kernel size of the transitions up; 1 leaves three quarters of the outputs zero (paper)"
     )
     data_format: Literal["channels_last", "channels_first"] = Field(

@@ -17,6 +17,7 @@ from namsa.text import shorten
 
 LARGEST_FILE_BYTES = 2**20
 MOST_FAULTS = 10  # that one message names
+LONGEST_MESSAGE = 1100  # characters; further faults are counted only
 DEEPEST_KEY = 16  # sections in the key of an override
 
 
@@ -89,10 +90,19 @@ def validate(model: type[Model], tree: dict[str, Any], source: str) -> Model:
     try:
         return model.model_validate(tree)
     except ValidationError as error:
-        faults = [_fault_message(model, fault) for fault in error.errors(include_url=False)[:MOST_FAULTS]]
-        if error.error_count() > MOST_FAULTS:
-            faults.append(f"and {error.error_count() - MOST_FAULTS} more")
-        raise InputError(f"{source}: {'; '.join(faults)}") from None
+        raise InputError(f"{source}: {_faults_message(model, error)}") from None
+
+
+def _faults_message(model: type[BaseModel], error: ValidationError) -> str:
+    """The first faults that pydantic found, and the number of the others."""
+    faults: list[str] = []
+    for fault in error.errors(include_url=False)[:MOST_FAULTS]:
+        message = _fault_message(model, fault)
+        if faults and sum(map(len, [*faults, message])) > LONGEST_MESSAGE:
+            break
+        faults.append(message)
+    others = error.error_count() - len(faults)
+    return "; ".join(faults) + (f"; and {others} more" if others else "")
 
 
 def _fault_message(model: type[BaseModel], fault: Any) -> str:

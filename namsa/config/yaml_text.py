@@ -13,7 +13,7 @@ from namsa.errors import InputError
 from namsa.text import shorten
 
 DEEPEST = 32  # levels of mappings and lists
-MOST_VALUES = 50_000  # keys and values; what an alias names counts again
+MOST_VALUES = 20_000  # keys and values; what an alias names counts again
 LONGEST_TEXT = 4096  # characters of one value, as of a path
 _LARGEST_INTEGER = 2**64
 _TAG = "tag:yaml.org,2002:"

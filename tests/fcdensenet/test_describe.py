@@ -52,6 +52,9 @@ def test_set_overrides(experiment: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert json.loads(capsys.readouterr().out)["convolutions"] == 5
 
 
+PAIRS = ("ab", "bc", "cd", "de", "ef")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -61,6 +64,18 @@ def test_set_overrides(experiment: Path, capsys: pytest.CaptureFixture[str]) -> 
         ("network: {input_shape: [1, 8, 9]}\n", "multiples of 8"),
         ("network: {growth: 3}\n", "network.input_shape: Field required"),
         ("network: {input_shape: [1, 8, 8]\n", "not valid YAML"),
+        ("network: " + "[" * 500, "32 levels"),
+        ("network: &a [*a]", "32 levels"),
+        (
+            "a: &a [1, 1, 1, 1, 1, 1, 1, 1, 1]\n" + "".join(f"{b}: &{b} [{f'*{a}, ' * 9}]\n" for a, b in PAIRS),
+            "20000 values",
+        ),
+        ("network: {growth: !!int x}\n", "cannot be read"),
+        ("network: {growth: " + "9" * 5000 + "}\n", "cannot be read"),
+        ("network: {growth: 0x" + "f" * 5000 + ", input_shape: [1, 8, 8]}\n", "network.growth"),
+        ("network: {growth: 2001-13-45}\n", "month must be in 1..12"),
+        ("network: {1: 2}\n", "Keys should be strings"),
+        ("x: " + "x" * 2**20, "more than 1 MiB"),
     ],
 )
 def test_bad_configuration_is_one_line(
@@ -72,6 +87,7 @@ def test_bad_configuration_is_one_line(
     error = capsys.readouterr().err
     assert message in error
     assert error.count("\n") == 1
+    assert len(error) < 600
 
 
 @pytest.mark.parametrize("override", ["growth=3", "training.epochs=3", "network.growth"])

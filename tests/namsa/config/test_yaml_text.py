@@ -47,8 +47,8 @@ def test_aliases_and_merges_are_expanded():
         ("[" * 5000, "more than 32 levels"),
         ("{a: " * 500, "more than 32 levels"),
         ("&a [*a]", "contains itself"),
-        (NINE_TO_THE_TENTH, "more than 50000"),
-        ("- 1\n" * 60000, "more than 50000"),
+        (NINE_TO_THE_TENTH, "more than 20000"),
+        ("- 1\n" * 30000, "more than 20000"),
         ("9" * 5000, "more than 4096 characters"),
         ("9" * 50, "more than 64 bits"),
         ("0x" + "f" * 50, "more than 64 bits"),
@@ -70,7 +70,7 @@ def test_faults_are_one_short_line_with_their_place(text, message):
     assert str(caught.value).startswith("x.yaml is not valid YAML: ")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
-    assert time.monotonic() - started < 5
+    assert time.monotonic() - started < 10
 
 
 def test_large_files_are_refused_before_they_are_parsed(tmp_path):
@@ -97,9 +97,11 @@ def test_overrides_with_odd_values_are_refused_in_one_short_line(tmp_path, overr
     assert len(str(caught.value)) < 600
 
 
-def test_ten_faults_are_named_and_the_others_counted():
-    tree = {"simulation": {"grid_shape": [64, 80]}, "specimen": {"thickness_angstrom": ["x" * 5000] * 500}}
-    with pytest.raises(InputError, match=r"; and 490 more$") as caught:
+def test_the_first_faults_are_named_and_the_others_counted():
+    tree = {"simulation": {"grid_shape": [64, 80]}, "specimen": {"thickness_angstrom": ["x"] * 500}}
+    with pytest.raises(InputError, match=r"; and 49\d more$") as caught:
         validate(SimulationConfig, tree, "x.yaml")
     assert str(caught.value).count("specimen.thickness_angstrom.") == 10
-    assert len(str(caught.value)) < 4000
+    with pytest.raises(InputError, match=r"; and \d+ more$") as caught:
+        validate(SimulationConfig, {"x" * 5000: 1} | {f"{i}" * 5000: "x" * 5000 for i in range(1, 500)}, "x.yaml")
+    assert len(str(caught.value)) < 1300
