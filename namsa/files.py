@@ -11,16 +11,17 @@ from namsa.errors import InputError, WorkError
 from namsa.text import shorten
 
 
-def read_text(path: Path, *, largest_bytes: int, kind: str = "") -> str:
+def read_text(path: Path, *, largest_bytes: int, kind: str = "", errors: str = "strict") -> str:
     """Returns the contents of a text file in UTF-8.
 
     Args:
         path: The file.
         largest_bytes: Largest size of the file.
         kind: What the file is, for the message: "the configuration".
+        errors: What becomes of bytes that are not UTF-8, as `bytes.decode` has it.
 
     Raises:
-        InputError: If the file cannot be read, is too large, or is not UTF-8.
+        InputError: If the file cannot be read, is too large, or, if `errors` is "strict", is not UTF-8.
     """
     name = f"{kind} {shorten(str(path), 300)}".strip()
     try:
@@ -33,7 +34,7 @@ def read_text(path: Path, *, largest_bytes: int, kind: str = "") -> str:
     if len(data) > largest_bytes:
         raise InputError(f"cannot read {name}: it has more than {largest_bytes / 2**20:g} MiB")
     try:
-        return data.decode()
+        return data.decode(errors=errors)
     except UnicodeDecodeError as error:
         raise InputError(
             f"cannot read {name}: byte {error.start} is {data[error.start]:#04x}, which is not UTF-8: save it as UTF-8"

@@ -39,12 +39,13 @@ def read_json_lines(
     Args:
         path: The file.
         largest_bytes: Largest size of the file.
-        skip_damaged: Leave out lines that are not JSON, as the one that a crash cut off.
+        skip_damaged: Leave out lines that are not JSON, as the one that a crash cut off, perhaps within a character.
 
     Raises:
         InputError: If the file cannot be read or is too large, or, unless `skip_damaged`, a line is not JSON.
     """
-    for number, line in enumerate(read_text(path, largest_bytes=largest_bytes).split("\n"), start=1):
+    text = read_text(path, largest_bytes=largest_bytes, errors="replace" if skip_damaged else "strict")
+    for number, line in enumerate(text.split("\n"), start=1):
         if line.strip():
             try:
                 value = parse_json(line, f"{path}, line {number}")

@@ -3,11 +3,14 @@
 Pairs are (y, x). Images are in Å from the cell's origin, patterns in mrad from the optic axis.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+
+from namsa.provenance_values import LARGEST, fault, value
 
 UNITS = {"cbed": "fraction of the beam", "density": "e/Å²", "projected_potential": "V·Å"}
 
@@ -59,33 +62,57 @@ class PixelGrid(NamedTuple):
 
 def pattern_grid(provenance: Mapping[str, Any]) -> PixelGrid:
     """Returns the detector's pixels, in mrad from the optic axis."""
-    return PixelGrid(provenance["detector_sampling_mrad"], provenance["detector_origin_mrad"])
+    return PixelGrid(value(provenance, "detector_sampling_mrad"), value(provenance, "detector_origin_mrad"))
 
 
 def density_grid(provenance: Mapping[str, Any]) -> PixelGrid:
     """Returns the density's pixels, in Å from the cell's origin."""
-    return PixelGrid(provenance["density_sampling_angstrom"], provenance["density_origin_angstrom"])
+    return PixelGrid(value(provenance, "density_sampling_angstrom"), value(provenance, "density_origin_angstrom"))
 
 
 def potential_grid(provenance: Mapping[str, Any]) -> PixelGrid:
     """Returns the projected potential's pixels, in Å from the cell's origin."""
-    extent, shape = provenance["extent_angstrom"], provenance["grid_shape"]
+    extent, shape = value(provenance, "extent_angstrom"), value(provenance, "grid_shape")
     return PixelGrid([length / n for length, n in zip(extent, shape, strict=True)], (0.0, 0.0))
 
 
 def scan_grid(provenance: Mapping[str, Any]) -> PixelGrid | None:
     """Returns the probe positions as pixels, in Å; `None` if they form no raster, or a line, which has no height."""
-    shape = provenance.get("scan_shape")
+    shape = value(provenance, "scan_shape", None)
     if not shape or min(shape) < 2:
         return None
-    positions = np.asarray(provenance["positions_angstrom"], float).reshape(*shape, 2)
+    positions = _raster(provenance, shape)
     return PixelGrid((positions[1, 1] - positions[0, 0]).tolist(), positions[0, 0].tolist())
 
 
 def fills_cell(scan: PixelGrid, provenance: Mapping[str, Any]) -> bool:
     """Returns whether the scan covers the periodic cell: one step after the last row and column it starts again."""
-    lengths = np.multiply(scan.step, provenance["scan_shape"])
-    return bool(np.allclose(lengths, provenance["extent_angstrom"], rtol=1e-6))
+    lengths = np.multiply(scan.step, value(provenance, "scan_shape"))
+    return bool(np.allclose(lengths, value(provenance, "extent_angstrom"), rtol=1e-6))
+
+
+def scan_positions(provenance: Mapping[str, Any]) -> npt.NDArray[np.float64]:
+    """Returns the probe positions (n, 2) as (y, x), Å.
+
+    Raises:
+        InputError: If they are anything but a list of pairs of numbers.
+    """
+    listed = value(provenance, "positions_angstrom")
+    try:
+        positions = np.asarray(listed, float)
+    except (TypeError, ValueError, OverflowError):
+        positions = np.empty(0)
+    if positions.ndim != 2 or positions.shape[1] != 2 or not len(positions) or not abs(positions).max() <= LARGEST:
+        raise fault(provenance, "has positions_angstrom that are no list of pairs of numbers (y, x)")
+    return positions
+
+
+def _raster(provenance: Mapping[str, Any], shape: Sequence[int]) -> npt.NDArray[np.float64]:
+    """Returns the probe positions in the shape of the scan, `(sy, sx, 2)`."""
+    positions = scan_positions(provenance)
+    if len(positions) != shape[0] * shape[1]:
+        raise fault(provenance, f"has {len(positions)} positions_angstrom for a scan of {shape[0]} × {shape[1]}")
+    return positions.reshape(*shape, 2)
 
 
 def array_axes(provenance: Mapping[str, Any], shapes: Mapping[str, Sequence[int]]) -> dict[str, list[ArrayAxis]]:
@@ -95,12 +122,19 @@ def array_axes(provenance: Mapping[str, Any], shapes: Mapping[str, Sequence[int]
 
     Args:
         provenance: The sample's provenance.
-        shapes: The shape of each array by name. Of the patterns only the last two numbers are used.
+        shapes: The shape of each array by name, of the patterns with their number or the shape of their raster.
+
+    Raises:
+        InputError: If the provenance does not describe the arrays.
     """
-    positions = np.asarray(provenance["positions_angstrom"], float)
+    positions, scan_shape = scan_positions(provenance), value(provenance, "scan_shape", None)
+    if len(positions) != math.prod(shapes["cbed"][:-2]):
+        raise fault(
+            provenance, f"has {len(positions)} positions_angstrom for {math.prod(shapes['cbed'][:-2])} patterns"
+        )
     scan = [ArrayAxis("position", "", np.arange(len(positions), dtype=np.float64))]
-    if provenance["scan_shape"]:
-        raster = positions.reshape(*provenance["scan_shape"], 2)
+    if scan_shape:
+        raster = _raster(provenance, scan_shape)
         scan = [ArrayAxis("y", "Å", raster[:, 0, 0]), ArrayAxis("x", "Å", raster[0, :, 1])]
     return {
         "cbed": scan + _image_axes(("ky", "kx"), "mrad", pattern_grid(provenance), shapes["cbed"][-2:]),

@@ -33,7 +33,9 @@ class Sample:
 
     def bright_field(self) -> npt.NDArray[np.float64]:
         """Returns the bright-field image, from the disk of the aperture; shape as `annular`."""
-        return self.annular(0.0, self.provenance["semiangle_mrad"])
+        from namsa.provenance_values import value
+
+        return self.annular(0.0, value(self.provenance, "semiangle_mrad"))
 
     def annular(self, inner_mrad: float, outer_mrad: float = np.inf) -> npt.NDArray[np.float64]:
         """Returns the image of an annular virtual detector.
@@ -64,11 +66,13 @@ class Sample:
         """Writes the sample to an HDF5 file that py4DSTEM and HyperSpy open, see `namsa.io.hdf5`.
 
         Raises:
+            InputError: If its provenance lacks what the file needs.
             WorkError: If the file cannot be written.
         """
         from namsa.io import hdf5
+        from namsa.names import check_name
 
-        hdf5.write_samples(Path(path), [(self.provenance.get("id", "sample"), self)])
+        hdf5.write_samples(Path(path), [(check_name(self.provenance.get("id", "sample"), "the sample"), self)])
 
     def show(self, path: Path | str | None = None) -> "Figure":
         """Draws the patterns, the specimen and virtual images, see `namsa.view.sample_figure`.
@@ -91,5 +95,9 @@ class Sample:
 
     def _image(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Returns one value, or one vector, per position in the shape of the scan."""
-        raster = self.provenance.get("scan_shape")
+        from namsa.provenance_values import fault, value
+
+        raster = value(self.provenance, "scan_shape", None)
+        if raster and raster[0] * raster[1] != len(values):
+            raise fault(self.provenance, f"has scan_shape {raster} for {len(values)} patterns")
         return values.reshape(*raster, *values.shape[1:]) if raster else values

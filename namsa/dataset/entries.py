@@ -17,7 +17,10 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.sample_setup import simulation_grid
 from namsa.dataset.splits import assign
 from namsa.errors import InputError
+from namsa.names import check_name, is_name
 from namsa.physics.potential import slice_count
+
+_RENAME = "rename the crystal, that is its file or its info['name']"
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # matrices of a few hundred rows: more threads only wait
@@ -31,7 +34,7 @@ def build_entries(config: SimulationConfig, materials: Sequence[Material]) -> tu
         materials: Its materials.
 
     Raises:
-        InputError: If two entries would have the same id.
+        InputError: If two entries would have the same id, or one has an id that may not be the name of a file.
     """
     entries = []
     for material, split in zip(materials, assign(materials, config.split), strict=True):
@@ -54,6 +57,10 @@ def build_entries(config: SimulationConfig, materials: Sequence[Material]) -> tu
                         cost=cost,
                     )
                     entries.append(entry)
+    for entry in entries:
+        if not (is_name(entry.material) and is_name(entry.id)):
+            check_name(entry.material, "a crystal", _RENAME)
+            check_name(entry.id, "a sample", _RENAME)
     repeated, count = Counter(entry.id for entry in entries).most_common(1)[0]
     if count > 1:
         raise InputError(f"{count} samples would be named {repeated}: give each material, zone axis, thickness once")

@@ -2,10 +2,14 @@
 
 import json
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from functools import cache
+from typing import Any, ClassVar
+
+from pydantic import ConfigDict, TypeAdapter
 
 from namsa.config.variation import VariedValues
 from namsa.dataset.splits import SplitName
+from namsa.dataset.typed_values import Count, Name, Positive, parse_typed
 
 
 @dataclass(frozen=True)
@@ -28,18 +32,20 @@ class Entry:
         cost: Slices × pixels of the grid × probes, by which the ranks share the work; 0 if unknown.
     """
 
-    id: str
-    material: str
+    __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
+
+    id: Name
+    material: Name
     formula: str
     space_group: str
     zone_axis: tuple[int, int, int]
-    thickness_angstrom: float
-    seed: int
+    thickness_angstrom: Positive
+    seed: Count
     split: SplitName
     skipped: str | None = None
     source: str = ""
     varied: VariedValues = field(default_factory=dict)
-    cost: int = 0
+    cost: Count = 0
 
     def to_json(self) -> str:
         """Returns the entry as a line of the manifest, without the line's end."""
@@ -49,7 +55,21 @@ class Entry:
         return json.dumps(values, ensure_ascii=False)
 
     @classmethod
-    def from_json(cls, line: str) -> "Entry":
-        """Returns the entry that a line of the manifest holds."""
-        values = json.loads(line)
-        return cls(**values | {"zone_axis": tuple(values["zone_axis"])})
+    def from_json(cls, line: str, source: str = "a line of a manifest", remedy: str = "delete the manifest") -> "Entry":
+        """Returns the entry that a line of the manifest holds.
+
+        Args:
+            line: The line.
+            source: Where it comes from, for the message.
+            remedy: What to do if it holds no entry, for the message.
+
+        Raises:
+            InputError: If it holds no entry.
+        """
+        return parse_typed(_adapter(), line, source, remedy)
+
+
+@cache
+def _adapter() -> TypeAdapter[Entry]:
+    """Returns what reads an entry; made once, when the first is read."""
+    return TypeAdapter(Entry)

@@ -7,22 +7,53 @@ the manifest is in a shard, skipped, failed, or missing. A line is on the disk b
 
 import json
 from collections.abc import Collection, Sequence
-from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
+from pydantic import TypeAdapter
+
+from namsa.dataset.typed_values import Name, read_typed_lines
 from namsa.files import append_line
+
+_REMEDY = "delete the file, and the next `namsa dataset` tries its samples again"
+
+
+@dataclass(frozen=True)
+class Failure:
+    """One line of `failed-RANK.jsonl`.
+
+    Attributes:
+        id: The sample.
+        reason: Why it could not be simulated.
+        config_hash: The hash of its configuration's samples.
+        final: Whether no later run tries it again.
+    """
+
+    id: Name
+    reason: str
+    config_hash: str
+    final: bool = True
+
+
+@cache
+def _adapter() -> TypeAdapter[Failure]:
+    return TypeAdapter(Failure)
 
 
 def read_failures(directory: Path, samples_hash: str) -> dict[str, str]:
-    """Returns {id: reason} of the samples that no run with this configuration can simulate, of all ranks."""
+    """Returns {id: reason} of the samples that no run with this configuration can simulate, of all ranks.
+
+    A line that a crash cut short is no failure: its sample is tried again.
+
+    Raises:
+        InputError: If a file cannot be read, or another line of it is no failure.
+    """
     failures = {}
     for path in sorted(directory.glob("failed-*.jsonl")):
-        for line in path.read_text(encoding="utf-8", errors="replace").split("\n"):
-            # A line that a crash cut short is no failure: its sample is tried again.
-            with suppress(ValueError, KeyError, TypeError):
-                failure = json.loads(line)
-                if failure["config_hash"] == samples_hash and failure.get("final", True):
-                    failures[failure["id"]] = failure["reason"]
+        for failure in read_typed_lines(_adapter(), path, _REMEDY):
+            if failure.config_hash == samples_hash and failure.final:
+                failures[failure.id] = failure.reason
     return failures
 
 

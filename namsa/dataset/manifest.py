@@ -7,10 +7,11 @@ the list, so that a directory belongs to one configuration.
 
 import hashlib
 import json
+import os
 import warnings
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import NotRequired, TypedDict
+from typing import Any, NotRequired, TypedDict
 
 import numpy as np
 import xxhash
@@ -23,7 +24,9 @@ from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry
 from namsa.dataset.splits import SPLITS, SplitName
 from namsa.errors import InputError
-from namsa.files import write_text_atomic
+from namsa.files import read_text, write_text_atomic
+from namsa.json_files import LARGEST_FILE_BYTES, parse_json
+from namsa.text import shorten
 
 FILE_NAME = "manifest.jsonl"
 FORMAT, VERSION = "namsa-manifest", 1
@@ -165,30 +168,46 @@ def _text(
 
 def _read(path: Path) -> tuple[Header, tuple[Entry, ...]]:
     """Returns the header and the entries of a manifest, after its digest was compared."""
+    write = f"namsa dataset CONFIG --out {path.parent}"
+    if not os.path.lexists(path):
+        raise InputError(f"there is no {path}: make the dataset with {write}")
+    remedy = f"delete it, and {write} writes it again"
     try:
-        first, _, body = path.read_text(encoding="utf-8").partition("\n")
-    except FileNotFoundError:
-        raise InputError(
-            f"there is no {path}: make the dataset with namsa dataset CONFIG --out {path.parent}"
-        ) from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {error}") from None
+        first, _, body = read_text(path, largest_bytes=LARGEST_FILE_BYTES).partition("\n")
+    except InputError as error:
+        raise InputError(f"{error}: {remedy}") from None
     try:
-        header = json.loads(first)
-        known, version, digest = header["format"] == FORMAT, int(header["version"]), header.pop("digest")
-    except (ValueError, TypeError, KeyError):
-        known = False
-    if not known:
-        raise InputError(f"{path} is not a manifest: its first line is not a manifest's header")
-    if version > VERSION:
+        header = parse_json(first, str(path))
+    except InputError:
+        header = None
+    if not (isinstance(header, dict) and header.get("format") == FORMAT and type(header.get("version")) is int):
+        raise InputError(f"{path} is not a manifest: its first line is not a manifest's header: {remedy}")
+    if header["version"] > VERSION:
+        version = shorten(header["version"])
         raise InputError(f"{path} is of format version {version}, this namsa reads up to {VERSION}: update it")
-    lines = body.split("\n")[:-1]
+    digest, lines = header.pop("digest", None), body.split("\n")[:-1]
     if digest != _digest(header, body):
+        listed = shorten(header.get("entries"))
         raise InputError(
-            f"{path} was cut short or edited since it was written ({len(lines)} entries of {header.get('entries')}): "
-            "delete it, and the next run writes it again"
+            f"{path} was cut short or edited since it was written ({len(lines)} entries of {listed}): {remedy}"
         )
-    return header, tuple(Entry.from_json(line) for line in lines)
+    entries = (Entry.from_json(line, f"{path}, line {number}", remedy) for number, line in enumerate(lines, start=2))
+    return _checked_header(header, path, remedy), tuple(entries)
+
+
+def _checked_header(header: dict[str, Any], path: Path, remedy: str) -> Header:
+    """Returns the header if the values that are used have their types; the digest says that they were written so."""
+    merged = header.get("merged", {})
+    if isinstance(merged, dict) and all(
+        isinstance(names, list) and all(isinstance(name, str) for name in names) for names in merged.values()
+    ):
+        wrong = [key for key in ("name", "config_hash", "samples_hash") if not isinstance(header.get(key), str)]
+    else:
+        wrong = ["merged"]
+    if wrong:
+        raise InputError(f"{path}, line 1: {wrong[0]} is {shorten(header.get(wrong[0]))}, which is no text: {remedy}")
+    checked: Any = header
+    return checked
 
 
 def _digest(header: Header, body: str) -> str:

@@ -4,13 +4,36 @@ They are not missing, and no run on this node simulates them again.
 """
 
 import json
+import os
 from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-from namsa.errors import WorkError
+from pydantic import TypeAdapter
+
+from namsa.dataset.typed_values import Name, read_typed
 from namsa.files import write_text_atomic
 
 FILE_NAME = "elsewhere.json"
+
+
+@dataclass(frozen=True)
+class SamplesOfOtherNodes:
+    """The contents of `elsewhere.json`.
+
+    Attributes:
+        config_hash: The hash of the configuration's samples.
+        ids: The samples that other nodes hold.
+    """
+
+    config_hash: str
+    ids: list[Name]
+
+
+@cache
+def _adapter() -> TypeAdapter[SamplesOfOtherNodes]:
+    return TypeAdapter(SamplesOfOtherNodes)
 
 
 def write_ids(directory: Path, samples_hash: str, ids: Iterable[str]) -> None:
@@ -31,13 +54,10 @@ def read_ids(directory: Path, samples_hash: str) -> frozenset[str]:
     """Returns the ids of the samples of a configuration that other nodes hold.
 
     Raises:
-        WorkError: If the list is damaged.
+        InputError: If the list is damaged or cannot be read.
     """
     path = directory / FILE_NAME
-    if not path.exists():
+    if not os.path.lexists(path):  # a link to nothing is a list that cannot be read
         return frozenset()
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        return frozenset(content["ids"]) if content["config_hash"] == samples_hash else frozenset()
-    except (OSError, ValueError, TypeError, KeyError):
-        raise WorkError(f"{path} cannot be read or is damaged: stage the dataset again") from None
+    content = read_typed(_adapter(), path, "stage the dataset again, or delete the file if it was never staged")
+    return frozenset(content.ids) if content.config_hash == samples_hash else frozenset()

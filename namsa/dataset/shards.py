@@ -104,7 +104,8 @@ class Shard:
             raise WorkError(f"cannot read {self.path}: {error}") from None
 
     def _check_size(self) -> None:
-        size, needed = self.path.stat().st_size, (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
+        needed = (self._env.info()["last_pgno"] + 1) * self._env.stat()["psize"]
+        size = self.path.stat().st_size  # after the pages were counted: a live writer adds to both, to the file first
         if size < needed:
             raise lmdb_structure.damaged(self.path, f"it is cut short, {size} bytes of {needed}")
 

@@ -41,6 +41,10 @@ def sample(seed: int = 0, **provenance) -> Sample:
     geometry = {
         "scan_shape": [2, 3],
         "positions_angstrom": rng.uniform(0, 9, (6, 2)).tolist(),
+        "energy_ev": 200e3,
+        "semiangle_mrad": 4.0,
+        "thickness_angstrom": 20.0,
+        "grid_shape": [8, 10],
         "extent_angstrom": [16.0, 18.0],
         "detector_sampling_mrad": [2.0, 1.5],
         "detector_origin_mrad": [-4.0, -4.5],
