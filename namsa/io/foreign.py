@@ -11,17 +11,57 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
-import h5py
 import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError, WorkError
-from namsa.io.stored_calibration import Pair, are_reversed, stored_axes, stored_beam, stored_calibration, text
+from namsa.io.safe_hdf5 import DamagedFileError, Hdf5Dataset, Hdf5File, Hdf5Group, open_hdf5
+from namsa.io.stored_calibration import (
+    Pair,
+    StoredAxis,
+    are_reversed,
+    stored_axes,
+    stored_beam,
+    stored_calibration,
+)
 from namsa.io.units import angstrom_per_unit
 from namsa.physics.optics import wavelength_angstrom
 from namsa.pixels import UNITS
+from namsa.text import shorten
+
+MAX_ORIGIN_ANGSTROM = 1e10  # of a scan, a metre
+MAX_CHOICES = 12  # datasets that a message names
+
+# The smallest and largest number of each quantity, and the option that gives it.
+LIMITS = {
+    "energy_ev": (10e3, 1e6, "--energy-ev"),
+    "semiangle_mrad": (1e-3, 200.0, "--semiangle-mrad"),
+    "scan_step_angstrom": (1e-4, 1e5, "--scan-step-angstrom"),
+    "pixel_mrad": (1e-5, 1e3, "--pixel-mrad"),
+    "centre_pixels": (-1e5, 1e5, "--centre-pixels"),
+    "rotation_deg": (-720.0, 720.0, "--rotation-deg"),
+}
+
+
+class PatternArray(Protocol):
+    """What a scan needs of its patterns: a dataset of a file, or an array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape in the order of the file."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the numbers."""
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        """The shape of the pieces that are stored together, if there are any."""
+
+    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
+        """Returns a part."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +105,7 @@ class FourDData:
         normalised: Whether intensities are fractions of the incident beam.
     """
 
-    data: h5py.Dataset
+    data: PatternArray
     axes_reversed: bool
     scan_step_angstrom: Pair
     scan_origin_angstrom: Pair
@@ -104,12 +144,12 @@ class FourDData:
         """
         try:
             if self.axes_reversed:
-                return np.asarray(self.data[:, :, columns, rows]).transpose(3, 2, 1, 0)
-            return np.asarray(self.data[rows, columns])
-        except OSError as error:
+                return self.data[:, :, columns, rows].transpose(3, 2, 1, 0)
+            return self.data[rows, columns]
+        except DamagedFileError as error:
             raise WorkError(
-                f"cannot read {self.data.file.filename} from scan row {rows.start} on, it is damaged or packed by a "
-                f"filter that h5py lacks (h5repack makes it plain): {' '.join(str(error).split())}"
+                f"cannot read {error.path} from scan row {rows.start} on, it is damaged or packed by a filter that "
+                f"h5py lacks (h5repack makes it plain): {error.reason}"
             ) from None
 
     def _scan_first(self, values: tuple[int, ...]) -> tuple[int, ...]:
@@ -135,59 +175,43 @@ def open_patterns(
         InputError: If the file cannot be read, holds no scan or several, or if its calibration is neither in the file
             nor in `overrides`.
     """
-    if not path.is_file():
-        raise InputError(f"there is no file {path}")
-    try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        raise InputError(f"cannot read {path} as HDF5: {' '.join(str(error).split())}") from None
-    with file:
+    with open_hdf5(path) as file:
         data = _find_scan(file, path, overrides.dataset)
+        if 0 in data.shape:
+            raise InputError(f"{path} holds no patterns in {shorten(data.name)}: its shape is {data.shape}")
         yield _calibrate(data, overrides, path)
 
 
-def _find_scan(file: h5py.File, path: Path, name: str | None) -> h5py.Dataset:
+def _find_scan(file: Hdf5File, path: Path, name: str | None) -> Hdf5Dataset:
     """Returns the dataset of four axes that is named, or the only one."""
     if name is not None:
-        item = file.get(name)
-        if isinstance(item, h5py.Group):
+        item = file.find(name)
+        if isinstance(item, Hdf5Group):
             item = item.get("data")
-        if not isinstance(item, h5py.Dataset) or item.ndim != 4:
-            raise InputError(f"{path} has no dataset {name} of four axes: {_choices(_scans(file))}")
+        if not isinstance(item, Hdf5Dataset) or len(item.shape) != 4 or not item.is_numeric:
+            raise InputError(f"{path} has no dataset {shorten(name)} of four axes: {_choices(*file.scans())}")
         return item
-    scans = _scans(file)
-    if len(scans) != 1:
+    scans, refused = file.scans()
+    item = file.find(scans[0]) if len(scans) == 1 else None
+    if not isinstance(item, Hdf5Dataset):
         reason = "several" if scans else "no"
-        raise InputError(f"{path} holds {reason} datasets of four axes: {_choices(scans)}")
-    return scans[0]
+        raise InputError(f"{path} holds {reason} datasets of four axes: {_choices(scans, refused)}")
+    return item
 
 
-def _scans(file: h5py.File) -> list[h5py.Dataset]:
-    """Returns the numeric datasets of four axes."""
-    scans: list[h5py.Dataset] = []
-
-    def visit(_: str, item: Any) -> None:
-        if isinstance(item, h5py.Dataset) and item.ndim == 4 and item.dtype.kind in "uif":
-            scans.append(item)
-
-    file.visititems(visit)
-    return scans
+def _choices(scans: list[str], refused: list[str]) -> str:
+    """Returns what to do about the choice of a scan."""
+    if scans:
+        names = ", ".join(shorten(scan.removeprefix("/")) for scan in scans[:MAX_CHOICES])
+        return f"choose one with --dataset: {names}{' and more' * (len(scans) > MAX_CHOICES)}"
+    return "; ".join(
+        ("a scan is stored as (y, x, detector y, detector x)", *(shorten(line, 160) for line in refused[:3]))
+    )
 
 
-def _choices(scans: list[h5py.Dataset]) -> str:
-    names = ", ".join(scan.name.removeprefix("/") for scan in scans)
-    return f"choose one with --dataset: {names}" if scans else "a scan is stored as (y, x, detector y, detector x)"
-
-
-def _calibrate(data: h5py.Dataset, overrides: CalibrationOverrides, path: Path) -> FourDData:
+def _calibrate(data: Hdf5Dataset, overrides: CalibrationOverrides, path: Path) -> FourDData:
     """Returns the scan with the calibration of the file and of the overrides."""
-    beam = stored_beam(data)
-    energy_ev = overrides.energy_ev or beam.energy_ev
-    semiangle_mrad = overrides.semiangle_mrad or beam.semiangle_mrad
-    if energy_ev is None:
-        raise InputError(f"{path} does not say the beam's energy: give --energy-ev")
-    if semiangle_mrad is None:
-        raise InputError(f"{path} does not say the probe's semiangle: give --semiangle-mrad")
+    energy_ev, semiangle_mrad = _beam(data, overrides, path)
     wavelength = wavelength_angstrom(energy_ev)
     axes, shape = stored_axes(data), data.shape
     axes_reversed = are_reversed(axes, wavelength)
@@ -195,23 +219,66 @@ def _calibrate(data: h5py.Dataset, overrides: CalibrationOverrides, path: Path) 
         axes, shape = axes[::-1], shape[::-1]
     stored = stored_calibration(data, axes, shape, wavelength)
     step, pixel = overrides.scan_step_angstrom or stored.scan_step_angstrom, overrides.pixel_mrad or stored.pixel_mrad
-    if not min(step) > 0:
+    if not overrides.scan_step_angstrom and not min(step) > 0:
         units = stored.scan_units or "no units"
         raise InputError(f"{path}: the scan's step is in {units}, not a length: give --scan-step-angstrom")
-    if not min(pixel) > 0:
+    if not overrides.pixel_mrad and not min(pixel) > 0:
         units = stored.pixel_units or "no units"
         raise InputError(f"{path}: the detector's pixel is in {units}, not an angle: give --pixel-mrad")
-    y, x = (axis.origin * (angstrom_per_unit(axis.units) or 0.0) for axis in axes[:2])
-    return FourDData(
+    patterns = FourDData(
         data=data,
         axes_reversed=axes_reversed,
         scan_step_angstrom=step,
-        scan_origin_angstrom=(y, x),
+        scan_origin_angstrom=(_origin_angstrom(axes[0]), _origin_angstrom(axes[1])),
         pixel_mrad=pixel,
-        energy_ev=float(energy_ev),
-        semiangle_mrad=float(semiangle_mrad),
+        energy_ev=energy_ev,
+        semiangle_mrad=semiangle_mrad,
         centre_pixels=overrides.centre_pixels or stored.centre_pixels,
         rotation_deg=stored.rotation_deg if overrides.rotation_deg is None else overrides.rotation_deg,
         flip=stored.flip,
-        normalised=text(data.attrs.get("units", "")) == UNITS["cbed"],
+        normalised=data.attribute("units") == UNITS["cbed"],
     )
+    check_limits(patterns, f"{path}: ")
+    return patterns
+
+
+def check_limits(patterns: FourDData, place: str = "") -> None:
+    """Checks that every number of the calibration is finite and in its range.
+
+    Args:
+        patterns: The scan.
+        place: Where the numbers come from, before the name of the number in the message.
+
+    Raises:
+        InputError: If a number is not.
+    """
+    for name in LIMITS:
+        value = getattr(patterns, name)
+        for number in value if isinstance(value, tuple) else () if value is None else (value,):
+            _check_limit(name, number, place)
+
+
+def _check_limit(name: str, value: float, place: str) -> None:
+    low, high, option = LIMITS[name]
+    if not low <= value <= high:
+        kind = "a positive number" if low > 0 else "a number"
+        raise InputError(f"{place}{name} is {value:g}: give {kind} from {low:g} to {high:g} with {option}")
+
+
+def _beam(data: Hdf5Dataset, overrides: CalibrationOverrides, path: Path) -> Pair:
+    """Returns the energy and the semiangle of the beam."""
+    beam = stored_beam(data)
+    energy_ev = beam.energy_ev if overrides.energy_ev is None else overrides.energy_ev
+    semiangle_mrad = beam.semiangle_mrad if overrides.semiangle_mrad is None else overrides.semiangle_mrad
+    if energy_ev is None:
+        raise InputError(f"{path} does not say the beam's energy: give --energy-ev")
+    if semiangle_mrad is None:
+        raise InputError(f"{path} does not say the probe's semiangle: give --semiangle-mrad")
+    _check_limit("energy_ev", energy_ev, f"{path}: ")
+    return float(energy_ev), float(semiangle_mrad)
+
+
+def _origin_angstrom(axis: StoredAxis) -> float:
+    """Returns the coordinate of an axis' first position, Å; 0 if it is not stored as a length."""
+    origin = axis.origin * (angstrom_per_unit(axis.units) or 0.0)
+    return origin if abs(origin) <= MAX_ORIGIN_ANGSTROM else 0.0

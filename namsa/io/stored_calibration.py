@@ -1,13 +1,16 @@
 """What 4D-STEM files of other programs say of their axes, their calibration and their beam."""
 
-import json
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
-import h5py
 import numpy as np
 
+from namsa.errors import InputError
+from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5Group, Value
 from namsa.io.units import angstrom_per_unit, mrad_per_unit
+from namsa.json_files import parse_json
+from namsa.text import shorten
 
 Pair = tuple[float, float]
 
@@ -17,8 +20,8 @@ class StoredAxis(NamedTuple):
 
     Attributes:
         units: As the file spells them; empty if it has none.
-        step: Distance between neighbouring indices.
-        origin: Coordinate of index 0.
+        step: Distance between neighbouring indices; NaN if the file has no number for it.
+        origin: Coordinate of index 0; NaN if the file has no number for it.
     """
 
     units: str
@@ -60,17 +63,16 @@ class Calibration(NamedTuple):
     pixel_units: str
 
 
-def stored_axes(data: h5py.Dataset) -> list[StoredAxis]:
+def stored_axes(data: Hdf5Dataset) -> list[StoredAxis]:
     """Returns the four axes: HyperSpy's axis-0 to axis-3, EMD's dim0 to dim3 or dim1 to dim4, or axes without units."""
     group = data.parent
-    if "axis-0" in group:
-        attributes = [group[f"axis-{number}"].attrs for number in range(4)]
-        return [StoredAxis(text(a.get("units", "")), float(a["scale"]), float(a["offset"])) for a in attributes]
-    first = 0 if "dim0" in group else 1
-    vectors = [group[f"dim{first + number}"] for number in range(4) if f"dim{first + number}" in group]
-    if len(vectors) < 4 or any(len(vector) < 2 for vector in vectors):
-        return [StoredAxis("", 1.0, 0.0)] * 4
-    return [StoredAxis(text(v.attrs.get("units", "")), float(v[1]) - float(v[0]), float(v[0])) for v in vectors]
+    if group.get("axis-0") is not None:
+        return [_hyperspy_axis(group, number) for number in range(4)]
+    first = 0 if group.get("dim0") is not None else 1
+    vectors = [group.get(f"dim{first + number}") for number in range(4)]
+    axes = [_vector_axis(vector) for vector in vectors if isinstance(vector, Hdf5Dataset)]
+    described = [axis for axis in axes if axis is not None]
+    return described if len(described) == 4 else [StoredAxis("", 1.0, 0.0)] * 4
 
 
 def are_reversed(axes: Sequence[StoredAxis], wavelength: float) -> bool:
@@ -80,7 +82,7 @@ def are_reversed(axes: Sequence[StoredAxis], wavelength: float) -> bool:
 
 
 def stored_calibration(
-    data: h5py.Dataset, axes: Sequence[StoredAxis], shape: Sequence[int], wavelength: float
+    data: Hdf5Dataset, axes: Sequence[StoredAxis], shape: Sequence[int], wavelength: float
 ) -> Calibration:
     """Returns the calibration: py4DSTEM's numbers if there are any, otherwise that of the axes.
 
@@ -104,37 +106,39 @@ def stored_calibration(
         pixel_mrad=(pixel, pixel),
         centre_pixels=None if np.isnan(centre).any() else _pair(centre),
         rotation_deg=_number(group, "QR_rotation_degrees", 0.0),
-        flip=bool(_number(group, "QR_flip", 0.0)),
+        flip=abs(_number(group, "QR_flip", 0.0)) > 0,
         scan_units=scan_units,
         pixel_units=pixel_units,
     )
 
 
-def stored_beam(data: h5py.Dataset) -> Beam:
+def stored_beam(data: Hdf5Dataset) -> Beam:
     """Returns the beam as namsa, HyperSpy or py4DSTEM 0.12 wrote it."""
     for group in _parents(data):
-        if "provenance" in group.attrs:
-            provenance = json.loads(group.attrs["provenance"])
-            return Beam(provenance.get("energy_ev"), provenance.get("semiangle_mrad"))
-        if "metadata/Acquisition_instrument/TEM" in group:
-            attributes = group["metadata/Acquisition_instrument/TEM"].attrs
-            energy_ev = float(1e3 * attributes.get("beam_energy", 0))
-            return Beam(energy_ev or None, float(attributes.get("convergence_angle", 0)) or None)
-        if "beam_energy" in group.get("metadata/microscope", ()):
-            return Beam(float(group["metadata/microscope/beam_energy"][()]))
+        provenance = group.attribute("provenance")
+        if isinstance(provenance, str):
+            values = _json_object(provenance)
+            return Beam(_positive(values.get("energy_ev")), _positive(values.get("semiangle_mrad")))
+        microscope = group.get("metadata/Acquisition_instrument/TEM")
+        if microscope is not None:
+            energy_kev = _positive(microscope.attribute("beam_energy"))
+            return Beam(energy_kev and 1e3 * energy_kev, _positive(microscope.attribute("convergence_angle")))
+        energy = group.get("metadata/microscope/beam_energy")
+        if isinstance(energy, Hdf5Dataset):
+            return Beam(_positive(energy.value()))
     return Beam()
 
 
-def text(value: Any) -> str:
-    """Returns an attribute as text."""
-    return value.decode() if isinstance(value, bytes) else str(value)
+def text(value: Value | None) -> str:
+    """Returns an attribute as text of bounded length; empty if it is missing."""
+    return "" if value is None else shorten(value)
 
 
 def _calibration_of_axes(axes: Sequence[StoredAxis], shape: Sequence[int], wavelength: float) -> Calibration:
     """Returns the calibration of four axes. The optic axis is at the detector's zero, if that lies inside."""
     scan, detector = axes[:2], axes[2:]
     pixel = _pair([axis.step * (mrad_per_unit(axis.units, wavelength) or np.nan) for axis in detector])
-    centre = _pair([-axis.origin / axis.step for axis in detector])
+    centre = _pair([-axis.origin / axis.step if axis.step else np.nan for axis in detector])
     inside = all(0 < at < size - 1 for at, size in zip(centre, shape[2:], strict=True))
     return Calibration(
         scan_step_angstrom=_pair([axis.step * (angstrom_per_unit(axis.units) or np.nan) for axis in scan]),
@@ -147,37 +151,78 @@ def _calibration_of_axes(axes: Sequence[StoredAxis], shape: Sequence[int], wavel
     )
 
 
-def _py4dstem_group(data: h5py.Dataset) -> h5py.Group | None:
+def _hyperspy_axis(group: Hdf5Group, number: int) -> StoredAxis:
+    """Returns an axis from the attributes of HyperSpy."""
+    axis = group.get(f"axis-{number}")
+    if axis is None:
+        return StoredAxis("", np.nan, np.nan)
+    step, origin = (_finite(axis.attribute(name)) for name in ("scale", "offset"))
+    return StoredAxis(text(axis.attribute("units")), step, origin)
+
+
+def _vector_axis(vector: Hdf5Dataset) -> StoredAxis | None:
+    """Returns an axis from the first two of its coordinates; `None` if they are not two numbers."""
+    if len(vector.shape) != 1 or vector.shape[0] < 2 or not vector.is_numeric:
+        return None
+    first, second = (_finite(value) for value in vector[0:2].tolist())
+    return StoredAxis(text(vector.attribute("units")), second - first, first)
+
+
+def _py4dstem_group(data: Hdf5Dataset) -> Hdf5Group | None:
     """Returns py4DSTEM's calibration: beside the patterns (0.13), or in the metadata of a parent (0.14, 0.12)."""
-    for group in _parents(data):
+    for parent in _parents(data):
         for name in ("calibration", "metadatabundle/calibration", "metadata/calibration"):
-            if "R_pixel_size" in group.get(name, ()):
-                return group[name]
+            group = parent.get(name)
+            if isinstance(group, Hdf5Group) and group.get("R_pixel_size") is not None:
+                return group
     return None
 
 
-def _py4dstem_units(calibration: h5py.Group, space: str) -> str:
+def _py4dstem_units(calibration: Hdf5Group, space: str) -> str:
     """Returns the units of real space, "R", or of diffraction space, "Q"."""
     for name in (f"{space}_pixel_units", f"{space}_pixel_size_units"):
-        if name in calibration:
-            return text(calibration[name][()])
+        stored = calibration.get(name)
+        if isinstance(stored, Hdf5Dataset):
+            return text(stored.value())
     return ""
 
 
-def _parents(data: h5py.Dataset) -> Iterator[h5py.Group]:
+def _parents(data: Hdf5Dataset) -> Iterator[Hdf5Group]:
     """Yields the groups that hold `data`, from the inside out."""
-    group = data.parent
-    while True:
-        yield group
-        if group.name == "/":
-            return
-        group = group.parent
+    name = data.name
+    while name:
+        name = name.rpartition("/")[0]
+        yield Hdf5Group(data.file, name or "/")
 
 
-def _number(group: h5py.Group, name: str, default: float = np.nan) -> float:
+def _number(group: Hdf5Group, name: str, default: float = np.nan) -> float:
     """Returns a scalar, NaN for what is no number, and the default for what is missing."""
-    value = group[name][()] if name in group else default
-    return float(value) if np.ndim(value) == 0 and not isinstance(value, bytes | str) else np.nan
+    stored = group.get(name)
+    if stored is None:
+        return default
+    return _finite(stored.value()) if isinstance(stored, Hdf5Dataset) and not stored.shape else np.nan
+
+
+def _finite(value: Any) -> float:
+    """Returns a number, or the only one of a list; NaN for what is no finite number."""
+    if isinstance(value, list) and len(value) == 1:
+        value = value[0]
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else np.nan
+
+
+def _positive(value: Any) -> float | None:
+    """Returns a positive number; `None` for all else, with which programs say that they do not know it."""
+    number = _finite(value)
+    return number if number > 0 else None
+
+
+def _json_object(stored: str) -> dict[str, Any]:
+    """Returns a JSON object; an empty one for other text, which another program may store under the same name."""
+    try:
+        value = parse_json(stored, "provenance")
+    except InputError:
+        return {}
+    return value if isinstance(value, dict) else {}
 
 
 def _pair(values: Sequence[float]) -> Pair:

@@ -1,6 +1,5 @@
 """What a dataset or an HDF5 file holds: samples, materials, and arrays with axes and units."""
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -167,12 +166,9 @@ def describe_file(path: Path) -> FileInfo:
     Raises:
         InputError: If it is no such file.
     """
-    with hdf5.open_samples(path) as groups:
-        samples = [
-            describe_sample(name, json.loads(group.attrs["provenance"]), {key: group[key]["data"] for key in UNITS})
-            for name, group in groups.items()
-        ]
-    return FileInfo(str(path), path.stat().st_size, len(samples), samples)
+    with hdf5.open_samples(path) as samples:
+        described = [describe_sample(name, sample.provenance(), sample.arrays()) for name, sample in samples.items()]
+    return FileInfo(str(path), path.stat().st_size, len(described), described)
 
 
 def describe_sample(name: str, provenance: dict[str, Any], arrays: Mapping[str, Any]) -> SampleInfo:

@@ -1,0 +1,307 @@
+"""The process in which the HDF5 library reads a file: a script that `namsa.io.safe_hdf5` starts.
+
+Damaged bytes make the HDF5 library crash, loop without end or ask for all memory, and the file format can name other
+files: external links, external storage and virtual datasets. Here all of that harms only this process. It has limits
+on memory and processor time, it opens the one file and then no other, and it follows soft links itself. Requests and
+replies are lines of JSON; arrays pass through shared memory. It imports nothing of the package, so that it starts fast.
+"""
+
+import importlib.util
+import json
+import math
+import mmap
+import resource
+import signal
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import h5py
+import numpy as np
+
+LINKS_FOLLOWED = 16  # soft links in one name; more are a circle
+NAME_PARTS = 64
+OBJECTS = 100_000  # that are visited in search of scans
+CHILDREN = 100_000  # in one group
+RANK = 8
+TEXT_BYTES = 64 * 2**20  # of an attribute: the provenance of a scan holds all its positions
+VALUES = 64  # in a small array
+CHUNK_BYTES = 2**30
+UNWRITTEN_BYTES = 2**24  # of a dataset that may have no data in the file
+COMPRESSION = 4096  # largest ratio of declared to stored bytes; gzip reaches 1032
+
+MEMORY_BYTES = 2**29  # beyond what the process has at its start, and beyond the chunks that it unpacks
+CPU_SECONDS = 4  # of a request, and more for many bytes
+BYTES_PER_SECOND = 5e6  # that the slowest filter unpacks
+
+# What h5py raises for a file that it cannot read.
+HDF5_ERRORS = (
+    OSError,
+    RuntimeError,
+    ValueError,
+    TypeError,
+    LookupError,
+    ArithmeticError,
+    AttributeError,
+    NotImplementedError,
+    MemoryError,
+    SystemError,
+)
+
+
+class Refused(Exception):
+    """The file asks for what is not done; the message is for the user."""
+
+
+class Reader:
+    """Answers requests about one open file.
+
+    Args:
+        path: The file.
+        shared: Memory that arrays are read into.
+    """
+
+    def __init__(self, path: str, shared: mmap.mmap) -> None:
+        self._file = h5py.File(path, "r")
+        self._shared = shared
+        self._bytes = self._file.id.get_filesize()
+
+    def find(self, name: str) -> dict[str, Any] | None:
+        """Describes a group or a dataset; soft links on the way are followed. None if there is none."""
+        path = self._resolve(name)
+        return None if path is None else self._describe(path)
+
+    def children(self, path: str) -> list[str]:
+        """Returns the names in a group."""
+        group = self._group(path)
+        if len(group) > CHILDREN:
+            raise Refused(f"{path} holds {len(group)} objects, at most {CHILDREN} are read")
+        return list(group)
+
+    def groups_with(self, path: str, attribute: str) -> list[str]:
+        """Returns the names of the groups in a group, links apart, that have an attribute."""
+        group, found = self._group(path), []
+        for name in self.children(path):
+            if group.id.links.get_info(_encoded(name)).type == h5py.h5l.TYPE_HARD:
+                item = self._open(f"{path.rstrip('/')}/{name}")
+                if isinstance(item, h5py.h5g.GroupID) and h5py.h5a.exists(item, _encoded(attribute)):
+                    found.append(name)
+        return found
+
+    def attribute(self, path: str, name: str) -> Any:
+        """Returns an attribute as a JSON value; None if it is missing, empty or no number or text."""
+        owner = self._open(path)
+        if not h5py.h5a.exists(owner, _encoded(name)):
+            return None
+        stored = h5py.h5a.open(owner, _encoded(name))
+        return _json_value(self._file[path].attrs[name]) if _is_small(stored) else None
+
+    def value(self, path: str) -> Any:
+        """Returns a small dataset as a JSON value; None if it is empty, large or no number or text."""
+        if self._describe(path).get("refused", "is no dataset") or not _is_small(self._open(path)):
+            return None
+        return _json_value(self._file[path][()])
+
+    def read(self, path: str, selection: list[list[int]]) -> None:
+        """Reads a part of a dataset, [start, stop] per axis, into the shared memory."""
+        dataset = self._file[path]
+        shape = tuple(stop - start for start, stop in selection)
+        array: np.ndarray[Any, Any] = np.ndarray(shape, dataset.dtype, self._shared)
+        if shape:
+            dataset.read_direct(array, tuple(slice(start, stop) for start, stop in selection))
+        else:
+            array[()] = dataset[()]
+
+    def scans(self) -> dict[str, list[str]]:
+        """Returns the names of the numeric datasets of four axes, and what is not read, with the reasons."""
+        found, refused = [], []
+        for path in self._datasets():
+            described = self._describe(path)
+            if described["refused"]:
+                refused.append(f"{path} {described['refused']}")
+            elif described["dtype"] and len(described["shape"]) == 4:
+                found.append(path)
+        return {"scans": found, "refused": refused}
+
+    def _datasets(self) -> Iterator[str]:
+        """Yields the paths of all datasets, each once, without following soft and external links."""
+        pending, visited = ["/"], {h5py.h5o.get_info(self._file.id).addr}
+        while pending:
+            path = pending.pop()
+            item = self._open(path)
+            if isinstance(item, h5py.h5d.DatasetID):
+                yield path
+            if not isinstance(item, h5py.h5g.GroupID):
+                continue
+            if path.count("/") > NAME_PARTS:
+                raise Refused(f"groups are nested more than {NAME_PARTS} deep: name the data with --dataset")
+            for name in reversed(self.children(path)):
+                if item.links.get_info(_encoded(name)).type != h5py.h5l.TYPE_HARD:
+                    continue
+                address = h5py.h5o.get_info(item, _encoded(name)).addr
+                if address not in visited:
+                    visited.add(address)
+                    pending.append(f"{path.rstrip('/')}/{name}")
+            if len(visited) > OBJECTS:
+                raise Refused(f"it holds more than {OBJECTS} objects: name the data with --dataset")
+
+    def _resolve(self, name: str) -> str | None:
+        """Returns the path of an object without soft links; None if there is no such object."""
+        pending, path, links = list(reversed(_parts(name))), "", 0
+        while pending:
+            part = pending.pop()
+            group = self._open(path or "/")
+            if not isinstance(group, h5py.h5g.GroupID) or not group.links.exists(_encoded(part)):
+                return None
+            kind = group.links.get_info(_encoded(part)).type
+            if kind == h5py.h5l.TYPE_HARD:
+                path = f"{path}/{part}"
+            elif kind == h5py.h5l.TYPE_SOFT:
+                links += 1
+                target = group.links.get_val(_encoded(part)).decode(errors="replace")
+                path = "" if target.startswith("/") else path
+                pending += reversed(_parts(target))
+            elif kind == h5py.h5l.TYPE_EXTERNAL:
+                other = group.links.get_val(_encoded(part))[0].decode(errors="replace")
+                raise Refused(
+                    f"{path}/{part} is an external link to {other}: name that file, or copy the data (h5copy)"
+                )
+            else:
+                raise Refused(f"{path}/{part} is a link of an unknown kind, which is not followed")
+            if links > LINKS_FOLLOWED or path.count("/") + len(pending) > NAME_PARTS:
+                raise Refused(f"{name} leads through more than {LINKS_FOLLOWED} links, perhaps in a circle")
+        return path or "/"
+
+    def _describe(self, path: str) -> dict[str, Any]:
+        """Describes a group, a dataset, or what else there is."""
+        item = self._open(path)
+        if isinstance(item, h5py.h5g.GroupID):
+            return {"kind": "group", "path": path}
+        if not isinstance(item, h5py.h5d.DatasetID):
+            return {"kind": "other", "path": path}
+        created = item.get_create_plist()
+        empty: dict[str, Any] = {"kind": "dataset", "path": path, "shape": [], "dtype": "", "chunks": None}
+        if created.get_layout() == h5py.h5d.VIRTUAL:
+            return {**empty, "refused": "is a virtual dataset, whose data are elsewhere (h5repack copies them)"}
+        if created.get_external_count():
+            return {**empty, "refused": "has its data in other files (h5repack copies them)"}
+        _load_filters(created)
+        shape, dtype = item.shape, item.dtype
+        described = {
+            **empty,
+            "shape": list(shape),
+            "dtype": dtype.str if dtype.kind in "uifb" else "",
+            "chunks": list(created.get_chunk()) if created.get_layout() == h5py.h5d.CHUNKED else None,
+        }
+        return {**described, "refused": self._fault(item, described, dtype.itemsize)}
+
+    def _fault(self, item: h5py.h5d.DatasetID, described: dict[str, Any], itemsize: int) -> str:
+        """Returns why a dataset is not read, or an empty text."""
+        shape, chunks = described["shape"], described["chunks"]
+        if len(shape) > RANK:
+            return f"has {len(shape)} axes, at most {RANK} are read"
+        if chunks and math.prod(chunks) * itemsize > CHUNK_BYTES:
+            return f"has chunks of {math.prod(chunks) * itemsize} bytes, at most {CHUNK_BYTES} are read (h5repack)"
+        declared = math.prod(shape) * itemsize
+        stored = min(item.get_storage_size(), self._bytes)
+        if declared > UNWRITTEN_BYTES + (COMPRESSION if chunks else 1) * stored:
+            return f"declares {declared} bytes, of which the file holds {stored}"
+        return ""
+
+    def _open(self, path: str) -> Any:
+        """Opens the object at a path without soft links."""
+        return h5py.h5o.open(self._file.id, _encoded(path))
+
+    def _group(self, path: str) -> h5py.Group:
+        """Returns a group by its path without soft links."""
+        group = self._file[path]
+        if not isinstance(group, h5py.Group):
+            raise Refused(f"{path} is no group")
+        return group
+
+
+def _parts(name: str) -> list[str]:
+    return [part for part in name.split("/") if part not in ("", ".")]
+
+
+def _encoded(name: str) -> bytes:
+    """Returns a name as HDF5 stores it; h5py decodes bytes that are not UTF-8 as surrogates."""
+    return name.encode(errors="surrogateescape")
+
+
+def _is_small(stored: Any) -> bool:
+    """Returns whether an attribute or a dataset is not empty and has few values of bounded size."""
+    space = stored.get_space()
+    empty = space.get_simple_extent_type() == h5py.h5s.NULL
+    return not empty and 0 < space.get_simple_extent_npoints() <= VALUES and stored.get_type().get_size() <= TEXT_BYTES
+
+
+def _json_value(value: Any) -> Any:
+    """Returns numbers, text, or a list of them; None for all else."""
+    if isinstance(value, np.ndarray):
+        values = [_json_value(each) for each in value.ravel()]
+        return (values[0] if value.ndim == 0 else values) if values and None not in values else None
+    if isinstance(value, str | bytes):
+        data = value.encode(errors="surrogateescape") if isinstance(value, str) else bytes(value)
+        return data.decode(errors="replace") if len(data) <= TEXT_BYTES else None
+    if isinstance(value, bool | np.bool_):
+        return bool(value)
+    if isinstance(value, int | np.integer):
+        return int(value)
+    return float(value) if isinstance(value, float | np.floating) else None
+
+
+@contextmanager
+def _limits(start_bytes: int, unpacked: int) -> Iterator[None]:
+    """Limits memory and processor time; a process that takes more is ended or gets an error."""
+    used = resource.getrusage(resource.RUSAGE_SELF)
+    seconds = used.ru_utime + used.ru_stime + CPU_SECONDS + unpacked / BYTES_PER_SECOND
+    _limit(resource.RLIMIT_CPU, math.ceil(seconds))
+    _limit(resource.RLIMIT_AS, start_bytes + MEMORY_BYTES + 4 * unpacked)
+    yield
+    _limit(resource.RLIMIT_CPU, resource.RLIM_INFINITY)
+
+
+def _limit(kind: int, value: int) -> None:
+    """Sets the soft limit to `value`, or to the hard one if that is lower."""
+    hard = resource.getrlimit(kind)[1]
+    infinite = resource.RLIM_INFINITY
+    resource.setrlimit(kind, (hard if value == infinite else value if hard == infinite else min(value, hard), hard))
+
+
+def _load_filters(created: h5py.h5p.PropDCID) -> None:
+    """Loads the filters of a dataset that are plugins of HDF5 or of the package hdf5plugin, if it is installed."""
+    filters = [created.get_filter(number)[0] for number in range(created.get_nfilters())]
+    _limit(resource.RLIMIT_NOFILE, resource.RLIM_INFINITY)  # no data are read meanwhile
+    if not all(map(h5py.h5z.filter_avail, filters)) and importlib.util.find_spec("hdf5plugin"):
+        importlib.import_module("hdf5plugin")
+    _limit(resource.RLIMIT_NOFILE, 0)
+
+
+def main() -> None:
+    """Opens the file that the arguments name and answers requests until stdin ends."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says what an interrupt means
+    _limit(resource.RLIMIT_CORE, 0)
+    path, descriptor, length = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
+    shared = mmap.mmap(descriptor, length)
+    with open("/proc/self/statm", encoding="ascii") as file:
+        start_bytes = int(file.read().split()[0]) * mmap.PAGESIZE
+    reader: Reader | None = None
+    for line in sys.stdin:
+        request = json.loads(line)
+        try:
+            with _limits(start_bytes, request.pop("unpacked")):
+                if reader is None:
+                    reader = Reader(path, shared)
+                _limit(resource.RLIMIT_NOFILE, 0)
+                reply = {"reply": getattr(reader, request.pop("do"))(**request)}
+        except Refused as fault:
+            reply = {"refused": str(fault)}
+        except HDF5_ERRORS as error:
+            reply = {"damaged": " ".join(f"{type(error).__name__}: {error}".split())}
+        print(json.dumps(reply), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,280 @@
+"""Reads HDF5 files that may be damaged or malicious: the HDF5 library runs in a process of its own.
+
+`namsa.io.hdf5_process` says what that process does and refuses. Its crash, its endless loop or its lack of memory is
+here one `InputError`. Objects are named by their path in the file. Soft links inside the file are followed; external
+links, external storage and virtual datasets are refused by name, so that nothing but the file is read.
+"""
+
+import json
+import math
+import mmap
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.errors import InputError
+from namsa.io import hdf5_process
+from namsa.text import shorten
+
+SHARED_BYTES = 2**26  # read at once
+REPLY_BYTES = 2**28
+SECONDS = 60.0  # of a request, and more for many bytes; a busy machine or a slow file system takes its time
+
+Value = str | float | list[Any]
+
+
+class DamagedFileError(InputError):
+    """The HDF5 library cannot read the file, or does not survive it.
+
+    Attributes:
+        path: The file.
+        reason: What the library says, or how it ended.
+    """
+
+    def __init__(self, path: Path, reason: str) -> None:
+        super().__init__(f"cannot read {path} as HDF5: {reason}")
+        self.path, self.reason = path, reason
+
+
+@dataclass(frozen=True)
+class Hdf5Group:
+    """A group of an open file.
+
+    Attributes:
+        file: The file.
+        name: Path of the group, from the root.
+    """
+
+    file: "Hdf5File" = field(repr=False)
+    name: str
+
+    def children(self) -> list[str]:
+        """Returns the names in the group."""
+        return [str(name) for name in self.file.request("children", path=self.name)]
+
+    def groups_with(self, attribute: str) -> list[str]:
+        """Returns the names of the groups in the group that have an attribute."""
+        return [str(name) for name in self.file.request("groups_with", path=self.name, attribute=attribute)]
+
+    def get(self, name: str) -> "Hdf5Group | Hdf5Dataset | None":
+        """Returns a group or a dataset by its path from here; `None` if there is none."""
+        return self.file.find(f"{self.name.rstrip('/')}/{name}")
+
+    def attribute(self, name: str) -> Value | None:
+        """Returns an attribute; `None` if it is missing, empty, or no number or text."""
+        return self.file.value("attribute", path=self.name, name=name)
+
+
+@dataclass(frozen=True)
+class Hdf5Dataset:
+    """A dataset of an open file, as far as NumPy arrays are like it.
+
+    Attributes:
+        file: The file.
+        name: Path of the dataset, from the root.
+        shape: Its shape.
+        dtype: Type of its numbers; that of nothing (kind "V") if it holds no plain numbers.
+        chunks: Shape of the pieces that it is stored in; `None` if it is stored as a whole.
+    """
+
+    file: "Hdf5File" = field(repr=False)
+    name: str
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    chunks: tuple[int, ...] | None
+
+    @property
+    def is_numeric(self) -> bool:
+        """Whether it holds integers or real numbers."""
+        return self.dtype.kind in "uif"
+
+    @property
+    def parent(self) -> Hdf5Group:
+        """The group that holds the dataset."""
+        return Hdf5Group(self.file, self.name.rpartition("/")[0] or "/")
+
+    def attribute(self, name: str) -> Value | None:
+        """Returns an attribute; `None` if it is missing, empty, or no number or text."""
+        return self.file.value("attribute", path=self.name, name=name)
+
+    def value(self) -> Value | None:
+        """Returns the whole of a small dataset; `None` if it is large, empty, or no number or text."""
+        return self.file.value("value", path=self.name)
+
+    def __getitem__(self, index: tuple[slice, ...] | slice) -> npt.NDArray[Any]:
+        """Reads a part; there is a slice without a step for each of the first axes.
+
+        Raises:
+            DamagedFileError: If HDF5 cannot read it.
+        """
+        slices = index if isinstance(index, tuple) else (index,)
+        slices += (slice(None),) * (len(self.shape) - len(slices))
+        ranges = [part.indices(size)[:2] for part, size in zip(slices, self.shape, strict=True)]
+        array = np.empty([max(0, stop - start) for start, stop in ranges], self.dtype)
+        if array.size:
+            self.file.read_into(array, self, ranges)
+        return array
+
+
+class Hdf5File:
+    """An HDF5 file that is open in a process of its own. Threads may share it; one reads at a time.
+
+    Args:
+        path: The file.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()
+        self._received = bytearray()
+        memory = os.memfd_create("namsa-hdf5")
+        try:
+            os.ftruncate(memory, SHARED_BYTES)
+            self._shared = mmap.mmap(memory, SHARED_BYTES)
+            script, length = hdf5_process.__file__, str(SHARED_BYTES)
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-S", script, os.fspath(path), str(memory), length],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                pass_fds=(memory,),
+                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OPENBLAS_NUM_THREADS": "1"},
+                bufsize=0,
+            )
+        finally:
+            os.close(memory)
+
+    def close(self) -> None:
+        """Ends the process."""
+        self._process.kill()
+        with self._process:
+            pass
+
+    def find(self, name: str) -> Hdf5Group | Hdf5Dataset | None:
+        """Returns a group or a dataset by its path; `None` if there is none.
+
+        Raises:
+            InputError: If its data are outside of the file, or more than the file can hold.
+        """
+        described = self.request("find", name=name)
+        if described is None or described["kind"] == "other":
+            return None
+        if described["kind"] == "group":
+            return Hdf5Group(self, described["path"])
+        if described["refused"]:
+            raise InputError(f"{self.path}: {shorten(described['path'])} {described['refused']}")
+        chunks = described["chunks"]
+        return Hdf5Dataset(
+            file=self,
+            name=described["path"],
+            shape=tuple(described["shape"]),
+            dtype=np.dtype(described["dtype"] or "V"),
+            chunks=None if chunks is None else tuple(chunks),
+        )
+
+    def scans(self) -> tuple[list[str], list[str]]:
+        """Returns the names of the numeric datasets of four axes, and lines about the datasets that are not read."""
+        found = self.request("scans")
+        return found["scans"], found["refused"]
+
+    def value(self, kind: str, **arguments: str) -> Value | None:
+        """Returns an attribute or the value of a small dataset."""
+        value: Value | None = self.request(kind, **arguments)
+        return value
+
+    def read_into(self, array: npt.NDArray[Any], dataset: Hdf5Dataset, ranges: Sequence[tuple[int, int]]) -> None:
+        """Reads a part of a dataset into an array, in pieces that fit into the shared memory."""
+        if array.nbytes > SHARED_BYTES:
+            axis = next(axis for axis, size in enumerate(array.shape) if size > 1)
+            middle = array.shape[axis] // 2
+            start, stop = ranges[axis]
+            before, after = list(ranges), list(ranges)
+            before[axis], after[axis] = (start, start + middle), (start + middle, stop)
+            first, second = np.split(array, [middle], axis)
+            self.read_into(first, dataset, before)
+            self.read_into(second, dataset, after)
+            return
+        unpacked = max(array.nbytes, math.prod(dataset.chunks or ()) * array.itemsize)
+        with self._lock:
+            self._request("read", unpacked, path=dataset.name, selection=[list(each) for each in ranges])
+            array[...] = np.ndarray(array.shape, array.dtype, self._shared)
+
+    def request(self, what: str, **arguments: Any) -> Any:
+        """Returns the process' answer.
+
+        Raises:
+            InputError: If the request is refused.
+            DamagedFileError: If HDF5 cannot do it, or crashes.
+        """
+        with self._lock:
+            return self._request(what, 0, **arguments)
+
+    def _request(self, what: str, unpacked: int, **arguments: Any) -> Any:
+        """Sends a request and returns the answer; the caller holds the lock."""
+        seconds = SECONDS + 10 * unpacked / hdf5_process.BYTES_PER_SECOND
+        line = json.dumps({"do": what, "unpacked": unpacked, **arguments}) + "\n"
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):  # the process has ended, as the missing answer says
+            self._process.stdin.write(line.encode())
+        reply = json.loads(self._receive(seconds) or "{}")
+        if "refused" in reply:
+            raise InputError(f"{self.path}: {shorten(reply['refused'], 300)}")
+        if "damaged" in reply:
+            raise DamagedFileError(self.path, shorten(reply["damaged"], 300))
+        if "reply" not in reply:
+            raise DamagedFileError(self.path, f"{self._end()}: the file is damaged or malicious")
+        return reply["reply"]
+
+    def _receive(self, seconds: float) -> bytes:
+        """Returns a line of the process; nothing if it ended, was silent too long or says too much."""
+        assert self._process.stdout is not None
+        poll = select.poll()
+        poll.register(self._process.stdout, select.POLLIN)
+        while b"\n" not in self._received and len(self._received) < REPLY_BYTES:
+            data = os.read(self._process.stdout.fileno(), 2**20) if poll.poll(1e3 * seconds) else b""
+            if not data:
+                return b""
+            self._received += data
+        line, _, rest = bytes(self._received).partition(b"\n")
+        self._received = bytearray(rest)
+        return line
+
+    def _end(self) -> str:
+        """Returns how the process ended, after ending it if it runs."""
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=1.0)
+        self._process.kill()
+        code = self._process.wait()
+        if code == -signal.SIGXCPU:
+            return f"the HDF5 library ran longer than {hdf5_process.CPU_SECONDS} s"
+        if code == -signal.SIGKILL:
+            return f"the HDF5 library did not answer within {SECONDS:g} s"
+        return f"the HDF5 library crashed ({signal.Signals(-code).name})" if code < 0 else "the HDF5 library ended"
+
+
+@contextmanager
+def open_hdf5(path: Path) -> Iterator[Hdf5File]:
+    """Opens an HDF5 file for reading.
+
+    Raises:
+        InputError: If there is no such file, or if it is no HDF5 file.
+    """
+    if not path.is_file():
+        raise InputError(f"there is no file {shorten(path)}")
+    file = Hdf5File(path)
+    try:
+        file.find("/")
+        yield file
+    finally:
+        file.close()
