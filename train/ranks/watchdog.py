@@ -3,9 +3,12 @@
 A thread of every rank sends rank 0 the rank's step and phase in one UDP datagram per second (less often if there are
 many ranks: at most 2000 arrive per second), and rank 0 answers. Rank 0 names the rank that stalls, first in a warning,
 and after the limit in the message with which the job ends. If rank 0 is silent, the next rank reports that.
+
+Datagrams of strangers are dropped (`train.ranks.datagrams`). A flood of them takes a bounded time per interval, and
+while it lasts no rank counts as silent, since the datagrams of the ranks may be lost in it. A job that stalls then
+still ends, by the clock of the main thread.
 """
 
-import json
 import os
 import secrets
 import socket
@@ -18,6 +21,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, NoReturn
 
+from train.ranks.datagrams import FAILED, KEY_BYTES, LEFT, SIZE, Codec, Datagram
 from train.ranks.protocol import Ranks
 from train.ranks.stalls import IDLE, READING, STEPPING, RankState, describe
 
@@ -27,6 +31,7 @@ STALL_LIMIT = 10  # a job in which a rank makes no progress for this many times 
 DATAGRAMS_PER_S = 2000  # that reach rank 0
 SILENT_INTERVALS = 4  # without a datagram, after which a rank counts as silent
 LOST_INTERVALS = 2.5  # the same after a collective failed because a rank has ended
+SPARE_DATAGRAMS = 100  # that are read per interval, beyond four per rank
 
 
 @contextmanager
@@ -40,8 +45,8 @@ def watch(ranks: Ranks, warning_s: float) -> Iterator["Watchdog"]:
     rank, host = ranks.rank(), socket.gethostname()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp_socket:
         udp_socket.bind(("", 0))
-        port, token = udp_socket.getsockname()[1], secrets.token_hex(8)
-        server = {"host": host, "address": _outgoing_address(), "port": port, "token": token}
+        port, key = udp_socket.getsockname()[1], secrets.token_hex(KEY_BYTES)
+        server = {"host": host, "address": _outgoing_address(), "port": port, "key": key}
         gathered = ranks.gather_json(server if rank == 0 else {"host": host})
         first = gathered[0]
         addresses = {"127.0.0.1"} if first["host"] == host else {_look_up(first["host"]), first["address"]}
@@ -50,7 +55,7 @@ def watch(ranks: Ranks, warning_s: float) -> Iterator["Watchdog"]:
             [other["host"] for other in gathered],
             udp_socket,
             [(address, first["port"]) for address in addresses],
-            first["token"],
+            bytes.fromhex(first["key"]),
             warning_s,
         )
         try:
@@ -60,9 +65,9 @@ def watch(ranks: Ranks, warning_s: float) -> Iterator["Watchdog"]:
             if lost and rank == 0 and (text := watchdog.describe_lost_rank()):
                 print(f"error: {text}", file=sys.stderr, flush=True)
             # Without a farewell: a rank that others still wait for must be missed.
-            watchdog.close({} if lost else {"failed": True})
+            watchdog.close(None if lost else FAILED)
             raise
-        watchdog.close({"left": True})
+        watchdog.close(LEFT)
 
 
 class Watchdog:
@@ -72,6 +77,7 @@ class Watchdog:
         state: Of this rank's main thread.
         others: On rank 0 the states of all ranks that were ever heard, elsewhere that of rank 0.
         failed: On rank 0, whether a rank has said that it fails, and will report the reason itself.
+        flooded: Whether more datagrams than the job sends have ever arrived in an interval.
     """
 
     def __init__(
@@ -80,7 +86,7 @@ class Watchdog:
         hosts: Sequence[str],
         udp_socket: socket.socket,
         server: Sequence[Address],
-        token: str,
+        key: bytes,
         warning_s: float,
         end: Callable[[str], Any] | None = None,
         interval_s: float = 1.0,
@@ -92,12 +98,13 @@ class Watchdog:
             hosts: The host of each rank.
             udp_socket: A bound UDP socket.
             server: Addresses at which rank 0 may be reached.
-            token: Of this job; datagrams without it are ignored.
+            key: Of this job, random; see `train.ranks.datagrams`.
             warning_s: See `watch`.
             end: Called with the message that the job ends with; does not return. By default, it ends the process.
             interval_s: Time between two datagrams.
         """
-        self.rank, self.hosts, self.socket, self.server, self.token = rank, hosts, udp_socket, server, token
+        self.rank, self.hosts, self.socket, self.server = rank, hosts, udp_socket, server
+        self.codec = Codec(key, rank, len(hosts))
         self.interval_s = max(interval_s, len(hosts) / DATAGRAMS_PER_S)
         # Rank 0 knows more, so it reports first. The others take turns, so that only one reports.
         turn_s = 2 * self.interval_s + min(rank, 10) if rank else 0.0
@@ -106,7 +113,8 @@ class Watchdog:
         now = time.monotonic()
         self.state, self.restarted = RankState(0, IDLE, now, now), now
         self.others: dict[int, RankState] = {}
-        self.warned = self.failed = False
+        self.answering: Address | None = None  # that of `server` at which rank 0 was reached
+        self.warned = self.failed = self.flooded = False
         self.closing = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
@@ -139,11 +147,11 @@ class Watchdog:
             time.sleep(0.05)
         return None
 
-    def close(self, farewell: dict[str, bool] | None = None) -> None:
-        """Ends the thread and sends rank 0 the `farewell`: {"left": True}, {"failed": True} or none."""
+    def close(self, farewell: int | None = None) -> None:
+        """Ends the thread and sends rank 0 the `farewell`: `LEFT`, `FAILED` or none."""
         self.closing.set()
         self.thread.join()
-        if farewell:
+        if farewell is not None:
             self._send(farewell)
 
     # ---- The thread -------------------------------------------------------------------------------------------------
@@ -152,52 +160,66 @@ class Watchdog:
         """Sends, listens and judges, once per interval."""
         last = time.monotonic()
         while not self.closing.is_set():
-            self._send(self._place())
-            self._listen(last + self.interval_s)
+            self._send(self.state.phase)
+            flooded = self._listen(last + self.interval_s)
             now = time.monotonic()
             if now - last > SILENT_INTERVALS * self.interval_s:  # this process was stopped itself, so no rank is late
                 self._restart_clocks(now)
+            elif flooded:
+                self._excuse_silence(now)
             last = now
             self._judge(now)
 
-    def _place(self) -> dict[str, int]:
-        """Returns where the main thread is, as a datagram says it."""
-        return {"step": self.state.step, "phase": self.state.phase}
-
-    def _send(self, content: dict[str, Any]) -> None:
-        """Sends `content` to rank 0, from any other rank."""
-        text = json.dumps({"token": self.token, "rank": self.rank} | content).encode()
-        for address in self.server if self.rank else ():
+    def _send(self, content: int) -> None:
+        """Sends rank 0 the step with `content`, from any other rank."""
+        if not self.rank:
+            return
+        data = self.codec.encode(0, self.state.step, content)
+        heard = self.others.get(0)
+        if heard and time.monotonic() - heard.heard > SILENT_INTERVALS * self.interval_s:
+            self.answering = None  # an address that answers no more may not be the right one
+        for address in [self.answering] if self.answering else self.server:
             with suppress(OSError):  # unknown or out of reach: rank 0 will find this rank silent
-                self.socket.sendto(text, address)
+                self.socket.sendto(data, address)
 
-    def _listen(self, until: float) -> None:
-        """Receives datagrams until the time `until`."""
-        while (remaining := until - time.monotonic()) > 0 and not self.closing.is_set():
+    def _listen(self, until: float) -> bool:
+        """Receives datagrams until the time `until`; returns whether there were too many to read them all."""
+        for _ in range(SPARE_DATAGRAMS + 4 * len(self.hosts)):
+            remaining = until - time.monotonic()
+            if remaining <= 0 or self.closing.is_set():
+                return False
             self.socket.settimeout(min(remaining, 0.2))
-            with suppress(OSError, ValueError, KeyError, TypeError):  # datagrams of other senders are ignored
-                text, sender = self.socket.recvfrom(512)
-                content = json.loads(text)
-                if content["token"] == self.token:
-                    self._receive(content, sender)
+            with suppress(OSError):  # no datagram in this time
+                data, sender = self.socket.recvfrom(SIZE + 1)
+                if datagram := self.codec.decode(data):
+                    self._receive(datagram, sender)
+        self.closing.wait(max(0.0, until - time.monotonic()))
+        return True
 
-    def _receive(self, content: dict[str, Any], sender: Address) -> None:
-        """Records the state of the rank that sent `content`; rank 0 answers."""
-        now, rank = time.monotonic(), int(content["rank"])
+    def _receive(self, datagram: Datagram, sender: Address) -> None:
+        """Records the state of the rank that sent `datagram`; rank 0 answers."""
+        now, rank = time.monotonic(), datagram.sender
         if self.rank:
-            self.server = [sender]
-        elif "failed" in content:
+            self.answering = sender if sender in self.server else None
+        elif datagram.content == FAILED:
             self.failed = True  # it reports the reason itself
             return
-        elif "left" in content:
+        elif datagram.content == LEFT:
             self.others.pop(rank, None)
             return
         else:
-            answer = {"token": self.token, "rank": 0} | self._place()
-            self.socket.sendto(json.dumps(answer).encode(), sender)
-        previous, step, phase = self.others.get(rank), int(content["step"]), int(content["phase"])
+            self.socket.sendto(self.codec.encode(rank, self.state.step, self.state.phase), sender)
+        previous, step, phase = self.others.get(rank), datagram.step, datagram.content
         unmoved = previous is not None and (previous.step, previous.phase) == (step, phase)
         self.others[rank] = RankState(step, phase, previous.since if previous and unmoved else now, now)
+
+    def _excuse_silence(self, now: float) -> None:
+        """Counts all ranks as heard, and warns once: what they sent may be lost among the datagrams of others."""
+        self.others = {rank: replace(state, heard=now) for rank, state in self.others.items()}
+        if not self.flooded:
+            self.flooded = True
+            text = f"the watchdog of rank {self.rank} on {self.hosts[self.rank]} gets more datagrams than its job sends"
+            print(f"warning: {text}: while that lasts, silent ranks are not found", file=sys.stderr, flush=True)
 
     def _restart_clocks(self, now: float) -> None:
         """Counts all times from `now` on."""

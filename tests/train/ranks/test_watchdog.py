@@ -1,13 +1,20 @@
 """Which rank is named: by rules alone, by two watchdogs in one process, and by a job whose rank is stopped."""
 
+import multiprocessing
+import os
 import socket
 import time
+from contextlib import contextmanager
+from itertools import count
 
 import launch
 import pytest
 
+from train.ranks.datagrams import FAILED, KEY_BYTES, LEFT, SIZE, Codec
 from train.ranks.stalls import IDLE, READING, STEPPING, WRITING, RankState, describe, suspects
-from train.ranks.watchdog import Watchdog, watch
+from train.ranks.watchdog import SPARE_DATAGRAMS, Watchdog, watch
+
+KEY = bytes(range(KEY_BYTES))
 
 
 class Alone:
@@ -63,7 +70,7 @@ def pair():
     messages = [[], []]
     address = [sockets[0].getsockname()]
     watchdogs = [
-        Watchdog(rank, ["a", "b"], sockets[rank], address, "token", 0.1, end=messages[rank].append, interval_s=0.05)
+        Watchdog(rank, ["a", "b"], sockets[rank], address, KEY, 0.1, end=messages[rank].append, interval_s=0.05)
         for rank in range(2)
     ]
     yield watchdogs, messages
@@ -116,7 +123,7 @@ def test_one_that_died_is_named_after_a_collective_failed(pair):
 def test_one_that_says_why_it_failed_is_not_called_dead(pair):
     (first, second), _ = pair
     wait_for(lambda: first.others)
-    second.close({"failed": True})
+    second.close(FAILED)
     wait_for(lambda: first.failed)
     assert first.describe_lost_rank() is None
 
@@ -124,18 +131,110 @@ def test_one_that_says_why_it_failed_is_not_called_dead(pair):
 def test_one_that_left_is_not_missed(pair):
     (first, second), messages = pair
     wait_for(lambda: first.others)
-    second.close({"left": True})
+    second.close(LEFT)
     wait_for(lambda: not first.others)
     assert not messages[0]
 
 
-def test_strangers_are_passed_over(pair):
-    first, second = pair[0]
-    for text in (b"\xff", b"[]", b'{"token": "other", "rank": 9}', b'{"token": "token", "rank": "x"}'):
-        second.socket.sendto(text, first.socket.getsockname())
-    wait_for(lambda: first.others)
-    time.sleep(0.3)
-    assert set(first.others) == {1}
+@pytest.fixture
+def stranger():
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp_socket:
+        yield udp_socket
+
+
+def test_forged_datagrams_are_dropped(pair, stranger):
+    (first, second), messages = pair
+    wait_for(lambda: first.others and second.others)
+    own, other_key = Codec(KEY, 1, 2), bytes(KEY_BYTES)
+    valid = own.encode(0, 9, STEPPING)
+    forged = [
+        b"", b"\xff", b'{"token": "token", "rank": 1, "failed": true}', bytes(SIZE), os.urandom(SIZE), bytes(60000),
+        valid[:-1], valid + b"x", valid[:-1] + bytes([valid[-1] ^ 1]),
+        Codec(other_key, 1, 2).encode(0, 9, FAILED), Codec(other_key, 0, 2).encode(1, 9, STEPPING),
+    ]  # fmt: skip
+    for data in forged:
+        for watchdog in (first, second):
+            stranger.sendto(data, ("127.0.0.1", watchdog.socket.getsockname()[1]))
+    time.sleep(0.5)
+    assert (set(first.others), set(second.others), first.failed) == ({1}, {0}, False)
+    assert first.others[1].step == second.others[0].step == 0
+    assert messages == [[], []]
+
+
+def test_replayed_datagrams_are_dropped(pair, stranger):
+    """Who reads the network can repeat a datagram, but cannot keep a dead rank alive, nor take rank 0's place."""
+    (first, second), messages = pair
+    wait_for(lambda: first.others and second.others)
+    second.enter(3, STEPPING)
+    first.enter(3, STEPPING)
+    wait_for(lambda: first.others[1].step == 3)
+    recorded = second.codec.encode(0, 3, STEPPING)
+    stranger.sendto(recorded, first.socket.getsockname())  # arrives once, as from rank 1
+    second.close()
+    while not messages[0]:
+        stranger.sendto(recorded, first.socket.getsockname())
+        time.sleep(0.01)
+    assert "rank 1 on b (silent since " in messages[0][0]
+
+
+def test_an_answer_that_comes_from_elsewhere_does_not_move_rank_0(pair, stranger):
+    (first, second), messages = pair
+    wait_for(lambda: second.answering == first.socket.getsockname())
+    stranger.sendto(first.codec.encode(1, 5, STEPPING), ("127.0.0.1", second.socket.getsockname()[1]))
+    time.sleep(0.5)
+    assert second.answering == first.socket.getsockname()
+    assert messages == [[], []]
+
+
+@contextmanager
+def flooded(watchdogs):
+    """Another process sends the watchdogs as many datagrams as it can."""
+    addresses = [("127.0.0.1", watchdog.socket.getsockname()[1]) for watchdog in watchdogs]
+    sender = multiprocessing.get_context("fork").Process(target=flood, args=(addresses,))
+    sender.start()
+    try:
+        yield
+    finally:
+        sender.kill()
+        sender.join()
+
+
+def flood(addresses):
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp_socket:
+        for number in count():
+            udp_socket.sendto(bytes([number % 256]) * (SIZE if number % 3 else 1000), addresses[number % 2])
+
+
+def test_a_flood_neither_ends_nor_slows_a_job(pair, capsys):
+    (first, second), messages = pair
+    wait_for(lambda: first.others and second.others)
+    checked = [0]
+    decode = first.codec.decode
+    first.codec.decode = lambda data: (checked.__setitem__(0, checked[0] + 1), decode(data))[1]
+    with flooded(pair[0]):
+        wait_for(lambda: first.flooded)
+        began, before = time.monotonic(), checked[0]
+        time.sleep(2)  # the limit of a silent rank is 1 s
+        intervals = (time.monotonic() - began) / first.interval_s + 1
+    assert messages == [[], []]
+    assert checked[0] - before <= intervals * (SPARE_DATAGRAMS + 8)
+    text = "warning: the watchdog of rank 0 on a gets more datagrams than its job sends: while that lasts, silent"
+    assert capsys.readouterr().err.count(text) == 1
+    heard = first.others[1].heard
+    wait_for(lambda: first.others[1].heard > heard + 0.2)  # the ranks hear each other again
+    second.close()
+    wait_for(lambda: messages[0])
+    assert "rank 1 on b (silent since " in messages[0][0]
+
+
+def test_a_flooded_job_that_stalls_still_ends(pair):
+    (first, second), messages = pair
+    second.enter(3, STEPPING)
+    wait_for(lambda: first.others and first.others[1].step == 3)
+    with flooded(pair[0]):
+        first.enter(3, STEPPING)
+        wait_for(lambda: messages[0])
+    assert " in step 3 since " in messages[0][0]
 
 
 def test_steps_are_told_as_batches_are_taken():

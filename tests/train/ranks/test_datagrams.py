@@ -1,0 +1,53 @@
+"""Datagrams of the watchdog: what a rank accepts, and from whom."""
+
+import pytest
+
+from train.ranks.datagrams import FAILED, KEY_BYTES, LEFT, SIZE, Codec, Datagram
+from train.ranks.stalls import IDLE, READING, STEPPING, WRITING
+
+KEY = bytes(range(KEY_BYTES))
+
+
+@pytest.mark.parametrize("content", [READING, STEPPING, WRITING, IDLE, LEFT, FAILED])
+def test_a_datagram_is_read_as_it_was_sent(content):
+    data = Codec(KEY, 3, 5).encode(0, 2**40, content)
+    assert len(data) == SIZE
+    assert Codec(KEY, 0, 5).decode(data) == Datagram(3, 0, 1, 2**40, content)
+
+
+def test_every_changed_bit_is_noticed():
+    data = Codec(KEY, 1, 2).encode(0, 7, STEPPING)
+    receiver = Codec(KEY, 0, 2)
+    for bit in range(8 * SIZE):
+        changed = bytearray(data)
+        changed[bit // 8] ^= 1 << bit % 8
+        assert receiver.decode(bytes(changed)) is None
+    assert receiver.decode(data)
+
+
+@pytest.mark.parametrize("length", [0, 1, SIZE - 1, SIZE + 1, 60000])
+def test_another_size_is_dropped(length):
+    data = Codec(KEY, 1, 2).encode(0, 7, STEPPING)
+    assert Codec(KEY, 0, 2).decode((data + bytes(60000))[:length]) is None
+
+
+def test_each_datagram_counts_once_and_none_after_a_later_one():
+    sender, receiver = Codec(KEY, 1, 2), Codec(KEY, 0, 2)
+    first, second, third = (sender.encode(0, step, STEPPING) for step in (1, 2, 3))
+    assert receiver.decode(second)
+    assert receiver.decode(second) is None
+    assert receiver.decode(first) is None
+    assert receiver.decode(third)
+
+
+@pytest.mark.parametrize(
+    ("key", "sender", "receiver"),
+    [(bytes(KEY_BYTES), 1, 0), (KEY, 1, 2), (KEY, 0, 0), (KEY, 5, 0), (KEY, 2**32 - 1, 0)],
+    ids=["another key", "for another rank", "from itself", "from no rank of the job", "from no rank at all"],
+)
+def test_datagrams_of_other_jobs_and_for_other_ranks_are_dropped(key, sender, receiver):
+    assert Codec(KEY, 0, 5).decode(Codec(key, sender, 2**32).encode(receiver, 1, STEPPING)) is None
+
+
+def test_a_content_that_means_nothing_is_dropped():
+    assert Codec(KEY, 0, 2).decode(Codec(KEY, 1, 2).encode(0, 1, FAILED + 1)) is None
