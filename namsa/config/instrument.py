@@ -1,29 +1,42 @@
 """Sections of a configuration that describe a measurement: specimen, microscope, scan, simulation, detector, target."""
 
 from pathlib import Path
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import numpy as np
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from namsa.config.bounds import (
+    LARGEST_ANGLE_MRAD,
+    Dose,
+    Extent,
+    Index,
+    Lateral,
+    Position,
+    Shape,
+    Step,
+    Thickness,
+    Tilt,
+    aberration_fault,
+)
 from namsa.config.loading import Section
 
-Shape = tuple[PositiveInt, PositiveInt]
-PerElement = NonNegativeFloat | dict[str, NonNegativeFloat]
+Displacement = Annotated[float, Field(ge=0, le=10)]  # Å
+BFactor = Annotated[float, Field(ge=0, le=8000)]  # Å²; 8π²u² of 10 Å
 
 
 class FrozenPhonons(Section):
     """Thermal displacements in Einstein's model, drawn anew for each configuration of the atoms."""
 
-    rms_angstrom: PerElement | None = Field(
+    rms_angstrom: Displacement | dict[str, Displacement] | None = Field(
         None,
         description="root mean square displacement u = √U_iso along one axis, Å: one number, or one for each element",
     )
-    b_factor_angstrom2: PerElement | None = Field(
+    b_factor_angstrom2: BFactor | dict[str, BFactor] | None = Field(
         None, description="Debye–Waller factor B = 8π²u², Å², in place of rms_angstrom"
     )
-    configurations: PositiveInt = Field(
-        1, description="number of configurations of the atoms whose patterns are averaged"
+    configurations: int = Field(
+        1, ge=1, le=10_000, description="number of configurations of the atoms whose patterns are averaged"
     )
 
     @model_validator(mode="after")
@@ -45,17 +58,25 @@ class FrozenPhonons(Section):
 class Specimen(Section):
     """The orthogonal supercells that are made from each crystal: one for every zone axis and every thickness."""
 
-    zone_axes: tuple[tuple[int, int, int], ...] = Field(
-        ((0, 0, 1),), min_length=1, description="directions [uvw] of the crystal that lie along the beam"
+    zone_axes: tuple[tuple[Index, Index, Index], ...] = Field(
+        ((0, 0, 1),),
+        min_length=1,
+        max_length=1000,
+        description="directions [uvw] of the crystal that lie along the beam",
     )
-    thickness_angstrom: tuple[PositiveFloat, ...] = Field(
-        (20.0,), min_length=1, description="thicknesses along the beam, Å, rounded to whole periods of the crystal"
+    thickness_angstrom: tuple[Thickness, ...] = Field(
+        (20.0,),
+        min_length=1,
+        max_length=1000,
+        description="thicknesses along the beam, Å, rounded to whole periods of the crystal",
     )
-    lateral_angstrom: tuple[PositiveFloat, PositiveFloat] = Field((16.0, 16.0), description="smallest extent (y, x), Å")
+    lateral_angstrom: tuple[Lateral, Lateral] = Field((16.0, 16.0), description="smallest extent (y, x), Å")
     max_strain: float = Field(
         0.02, ge=0, le=0.2, description="largest strain that making the cell orthogonal may cause"
     )
-    max_atoms: PositiveInt = Field(200_000, description="largest number of atoms; a larger supercell is an error")
+    max_atoms: int = Field(
+        200_000, ge=1, le=10**9, description="largest number of atoms; a larger supercell is an error"
+    )
     frozen_phonons: FrozenPhonons | None = Field(None, description="thermal displacements of the atoms")
 
 
@@ -66,37 +87,50 @@ class Microscope(Section):
         "defocus": "give aberrations.C10 in Å, which is −defocus (underfocus is C10 < 0)"
     }
     energy_ev: float = Field(200e3, ge=10e3, le=1e6, description="electron energy, 10 keV to 1 MeV, in eV")
-    semiangle_mrad: float = Field(20.0, gt=0, le=200, description="convergence semiangle, mrad")
+    semiangle_mrad: float = Field(20.0, gt=0, le=LARGEST_ANGLE_MRAD, description="convergence semiangle, mrad")
     aberrations: dict[str, float] = Field(
         default_factory=dict,
         description="coefficients in Krivanek's notation, Å and rad: C10 (= −defocus), C12, phi12, ... C56",
     )
-    beam_tilt_mrad: tuple[float, float] = Field((0.0, 0.0), description="tilt (y, x) of the cone's axis, mrad")
-    specimen_tilt_mrad: tuple[float, float] = Field(
+    beam_tilt_mrad: tuple[Tilt, Tilt] = Field((0.0, 0.0), description="tilt (y, x) of the cone's axis, mrad")
+    specimen_tilt_mrad: tuple[Tilt, Tilt] = Field(
         (0.0, 0.0),
         description="tilt (y, x) of the specimen, mrad, at most 87: a tilted propagator makes atoms at depth z appear "
         "at y + z·tan(tilt)",
     )
-    source_size_angstrom: NonNegativeFloat = Field(
-        0.0, description="full width at half maximum of the Gaussian source at the specimen, Å"
+    source_size_angstrom: float = Field(
+        0.0, ge=0, le=1000, description="full width at half maximum of the Gaussian source at the specimen, Å"
     )
-    source_points: PositiveInt | None = Field(
+    source_points: int | None = Field(
         None,
+        ge=1,
+        le=64,
         description="number of coherent probes per axis that sample the source; none: as many as give the coherence "
         "an accuracy of 0.001",
     )
-    focal_spread_angstrom: NonNegativeFloat = Field(
-        0.0, description="root mean square of the Gaussian spread of defocus, Å"
+    focal_spread_angstrom: float = Field(
+        0.0, ge=0, le=1e5, description="root mean square of the Gaussian spread of defocus, Å"
     )
-    focal_points: PositiveInt | None = Field(
-        None, description="number of coherent probes that sample the focal spread; none: as for source_points"
+    focal_points: int | None = Field(
+        None,
+        ge=1,
+        le=64,
+        description="number of coherent probes that sample the focal spread; none: as for source_points",
     )
-    chromatic_aberration_mm: PositiveFloat | None = Field(
-        None, description="coefficient C_c, mm; with energy_spread_ev it gives the focal spread"
+    chromatic_aberration_mm: float | None = Field(
+        None, gt=0, le=1000, description="coefficient C_c, mm; with energy_spread_ev it gives the focal spread"
     )
-    energy_spread_ev: PositiveFloat | None = Field(
-        None, description="full width at half maximum of the energy distribution, eV"
+    energy_spread_ev: float | None = Field(
+        None, gt=0, le=1000, description="full width at half maximum of the energy distribution, eV"
     )
+
+    @field_validator("aberrations")
+    @classmethod
+    def _aberrations_have_ranges(cls, values: dict[str, float]) -> dict[str, float]:
+        for name, value in values.items():
+            if fault := aberration_fault(name, value):
+                raise ValueError(fault)
+        return values
 
     @model_validator(mode="after")
     def _has_one_focal_spread(self) -> "Microscope":
@@ -111,10 +145,10 @@ class Scan(Section):
     """The probe positions: a raster or a file. A raster without a step fills the periodic cell evenly."""
 
     shape: Shape | None = Field(None, description="number of positions (y, x); default (16, 16)")
-    step_angstrom: tuple[PositiveFloat, PositiveFloat] | None = Field(
+    step_angstrom: tuple[Step, Step] | None = Field(
         None, description="distance (y, x) between positions, Å; none: the raster fills the cell"
     )
-    origin_angstrom: tuple[float, float] | Literal["random"] = Field(
+    origin_angstrom: tuple[Position, Position] | Literal["random"] = Field(
         (0.0, 0.0),
         description="position (y, x) of the first probe, Å; 'random' draws it for each sample from the sample's seed",
     )
@@ -141,10 +175,13 @@ class Simulation(Section):
     """The numerical settings of the multislice simulation."""
 
     grid_shape: Shape | None = Field(None, description="number of pixels (y, x); or give sampling_angstrom")
-    sampling_angstrom: PositiveFloat | None = Field(
-        None, description="largest pixel, Å; the number of pixels is rounded up to a fast transform size"
+    sampling_angstrom: float | None = Field(
+        None,
+        ge=1e-3,
+        le=10,
+        description="largest pixel, Å; the number of pixels is rounded up to a fast transform size",
     )
-    slice_thickness_angstrom: PositiveFloat = Field(2.0, description="largest slice thickness, Å")
+    slice_thickness_angstrom: float = Field(2.0, ge=0.01, le=1e5, description="largest slice thickness, Å")
     projection: Literal["infinite", "finite"] = Field(
         "infinite",
         description="'infinite' puts an atom's whole potential into one slice; 'finite' divides it among the slices "
@@ -182,19 +219,24 @@ class Detector(Section):
     shape: Shape | None = Field(
         None, description="number of pixels (y, x), a crop about the centre; or give max_angle_mrad"
     )
-    pixel_mrad: PositiveFloat | None = Field(
-        None, description="side of the square pixels, mrad; the optic axis is in the centre of the detector"
+    pixel_mrad: float | None = Field(
+        None,
+        ge=1e-3,
+        le=1000,
+        description="side of the square pixels, mrad; the optic axis is in the centre of the detector",
     )
-    binning: PositiveInt = Field(1, description="pixels of the reciprocal grid per detector pixel, along each axis")
-    max_angle_mrad: PositiveFloat | None = Field(None, description="largest angle along y and x, mrad; or give shape")
-    point_spread_pixels: NonNegativeFloat = Field(
-        0.0, description="root mean square width of the Gaussian point spread along one axis, pixels"
+    binning: Extent = Field(1, description="pixels of the reciprocal grid per detector pixel, along each axis")
+    max_angle_mrad: float | None = Field(
+        None, gt=0, le=1000, description="largest angle along y and x, mrad; or give shape"
     )
-    electrons_per_pattern: PositiveFloat | None = Field(
+    point_spread_pixels: float = Field(
+        0.0, ge=0, le=1000, description="root mean square width of the Gaussian point spread along one axis, pixels"
+    )
+    electrons_per_pattern: Dose | None = Field(
         None,
         description="dose for Poisson noise; counts are divided by it, so that patterns stay fractions of the beam",
     )
-    dose_electrons_per_angstrom2: PositiveFloat | None = Field(
+    dose_electrons_per_angstrom2: Dose | None = Field(
         None, description="dose for Poisson noise, electrons per Å² of the scan's steps"
     )
 
@@ -214,7 +256,9 @@ class Target(Section):
     at: Literal["grid", "scan"] = Field(
         "grid", description="where the density is sampled: on the simulation's grid or at the probe positions"
     )
-    max_q_per_angstrom: PositiveFloat | None = Field(
+    max_q_per_angstrom: float | None = Field(
         None,
+        ge=1e-3,
+        le=100,
         description="frequency at which the cosine window reaches zero, 1/Å; default 2·semiangle/wavelength",
     )

@@ -35,7 +35,7 @@ class Section(BaseModel):
 Model = TypeVar("Model", bound=BaseModel)
 
 
-def read_yaml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
+def read_yaml(path: Path | str, overrides: Sequence[str] = ()) -> dict[str, Any]:
     """Reads a mapping from a YAML file and applies overrides.
 
     Args:
@@ -48,7 +48,7 @@ def read_yaml(path: Path, overrides: Sequence[str] = ()) -> dict[str, Any]:
     Raises:
         InputError: If the file cannot be read or holds no mapping, or an override is malformed.
     """
-    tree = parse_yaml(read_text(path, largest_bytes=LARGEST_FILE_BYTES, kind="the configuration"), str(path))
+    tree = parse_yaml(read_text(Path(path), largest_bytes=LARGEST_FILE_BYTES, kind="the configuration"), str(path))
     if not isinstance(tree, dict):
         raise InputError(f"{path} must hold a mapping of sections, not {type(tree).__name__}")
     for override in overrides:

@@ -1,11 +1,14 @@
 """Sections of a configuration that choose the crystals and split them into training, development and test sets."""
 
+import json
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import Field, NonNegativeFloat, PositiveInt, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from namsa.config.bounds import Word
 from namsa.config.loading import Section
+from namsa.text import shorten
 
 
 class MaterialsProject(Section):
@@ -14,17 +17,20 @@ class MaterialsProject(Section):
     file: Path = Field(
         description="JSON file with the answer; `namsa fetch CONFIG` writes it, given MP_API_KEY and a network"
     )
-    material_ids: tuple[str, ...] = Field((), description="identifiers, as mp-149")
-    formula: tuple[str, ...] = Field((), description="formulas, as SrTiO3")
-    chemsys: tuple[str, ...] = Field((), description="chemical systems: all elements of a crystal, as Sr-Ti-O")
-    elements: tuple[str, ...] = Field((), description="elements that a crystal must contain, all of them")
-    exclude_elements: tuple[str, ...] = Field((), description="elements that a crystal must not contain")
-    max_energy_above_hull_ev: NonNegativeFloat | None = Field(
-        None, description="largest energy above the convex hull, eV per atom; 0 selects stable crystals only"
+    material_ids: tuple[Word, ...] = Field((), description="identifiers, as mp-149")
+    formula: tuple[Word, ...] = Field((), description="formulas, as SrTiO3")
+    chemsys: tuple[Word, ...] = Field((), description="chemical systems: all elements of a crystal, as Sr-Ti-O")
+    elements: tuple[Word, ...] = Field((), description="elements that a crystal must contain, all of them")
+    exclude_elements: tuple[Word, ...] = Field((), description="elements that a crystal must not contain")
+    max_energy_above_hull_ev: float | None = Field(
+        None,
+        ge=0,
+        le=1000,
+        description="largest energy above the convex hull, eV per atom; 0 selects stable crystals only",
     )
-    max_sites: PositiveInt | None = Field(None, description="largest number of atoms in the primitive cell")
+    max_sites: int | None = Field(None, ge=1, le=10**6, description="largest number of atoms in the primitive cell")
     observed: bool = Field(False, description="only crystals that were observed in an experiment")
-    limit: PositiveInt | None = Field(None, description="largest number of crystals, chosen by hash")
+    limit: int | None = Field(None, ge=1, le=10**9, description="largest number of crystals, chosen by hash")
 
     @model_validator(mode="after")
     def _has_a_criterion(self) -> "MaterialsProject":
@@ -37,24 +43,35 @@ class Generator(Section):
     """A Python function that returns crystals: ase.Atoms with a name in `info["name"]`, or namsa's `Material`."""
 
     function: str = Field(
-        pattern=r"^[^:]+:[A-Za-z_]\w*$", description="'package.module:function' or 'path/to/file.py:function'"
+        pattern=r"^[^:]+:[A-Za-z_]\w*$",
+        max_length=1000,
+        description="'package.module:function' or 'path/to/file.py:function'",
     )
     arguments: dict[str, Any] = Field(
         default_factory=dict,
         description="keyword arguments of the function, which must return the same crystals at every call",
     )
 
+    @field_validator("arguments")
+    @classmethod
+    def _arguments_are_json(cls, values: dict[str, Any]) -> dict[str, Any]:
+        try:  # they are written to config.yaml, and the dataset's hash depends on them
+            json.dumps(values, allow_nan=False)
+        except (TypeError, ValueError, RecursionError) as error:
+            raise ValueError(f"give text, finite numbers, lists and mappings: {shorten(error)}") from None
+        return values
+
 
 class Substitution(Section):
     """Hypothetical crystals: chosen ones in which one ion is replaced by a similar one. Their names say so."""
 
-    limit: PositiveInt = Field(description="largest number of crystals, chosen by hash")
+    limit: int = Field(ge=1, le=10**9, description="largest number of crystals, chosen by hash")
 
 
 class Materials(Section):
     """The sources of the crystals."""
 
-    builtin: Literal["all"] | tuple[str, ...] = Field(
+    builtin: Literal["all"] | tuple[Word, ...] = Field(
         (), description="'all', or names from the list that `namsa crystals` prints"
     )
     cif: tuple[Path, ...] = Field((), description="CIF files, or folders of them, relative to the working directory")
@@ -63,7 +80,7 @@ class Materials(Section):
     substitute: Substitution | None = Field(None, description="hypothetical crystals derived from the chosen ones")
     merge_duplicates: bool = Field(True, description="keep a crystal that several sources have only once")
     max_atomic_number: int = Field(103, ge=1, le=103, description="leave out crystals with heavier elements")
-    limit: PositiveInt | None = Field(None, description="largest number of materials, chosen by hash")
+    limit: int | None = Field(None, ge=1, le=10**9, description="largest number of materials, chosen by hash")
 
 
 class Split(Section):

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
+from namsa.config.bounds import LARGEST_SEED
 from namsa.config.instrument import Detector, Microscope, Scan, Simulation, Specimen, Target
 from namsa.config.loading import Section, config_hash, read_yaml, validate
 from namsa.config.materials import Materials, Split
@@ -33,16 +34,16 @@ class Data(Section):
         "nothing is then simulated",
     )
     dtype: Literal["float16", "float32"] = Field("float16", description="data type of the stored patterns")
-    samples_per_commit: PositiveInt = Field(1, description="samples per write transaction")
+    samples_per_commit: int = Field(1, ge=1, le=10**6, description="samples per write transaction")
 
 
 class SimulationConfig(Section):
     """Everything that determines a sample's bits, and where the samples are stored."""
 
-    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$")] = Field(
+    name: Annotated[str, Field(pattern=r"^[A-Za-z0-9._-]+$", max_length=200)] = Field(
         "experiment", description="name of the experiment"
     )
-    seed: int = Field(0, ge=0, description="seed of everything that is drawn at random")
+    seed: int = Field(0, ge=0, le=LARGEST_SEED, description="seed of everything that is drawn at random")
     materials: Materials = Materials()
     split: Split = Split()
     specimen: Specimen = Specimen()
@@ -112,7 +113,7 @@ class SimulationConfig(Section):
         return config_hash(self.seed, specimen, self.microscope, scan, self.simulation, self.target, *optional)
 
 
-def load_config(path: Path, overrides: Sequence[str] = ()) -> SimulationConfig:
+def load_config(path: Path | str, overrides: Sequence[str] = ()) -> SimulationConfig:
     """Loads the simulation's sections of an experiment. Sections of other packages are ignored.
 
     Args:

@@ -11,8 +11,9 @@ from collections.abc import Iterator
 from typing import Annotated, Any, Literal
 
 import numpy as np
-from pydantic import AfterValidator, Field, NonNegativeFloat, PositiveFloat, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
+from namsa.config.bounds import Dose, Position, Tilt, TiltMagnitude
 from namsa.config.loading import Section
 
 VariedValues = dict[str, Any]  # the value of each varied quantity, by its name
@@ -24,12 +25,13 @@ def _ordered(limits: tuple[float, float]) -> tuple[float, float]:
     return limits
 
 
-Range = Annotated[tuple[float, float], AfterValidator(_ordered)]
-Magnitudes = Annotated[tuple[NonNegativeFloat, NonNegativeFloat], AfterValidator(_ordered)]
-PositiveRange = Annotated[tuple[PositiveFloat, PositiveFloat], AfterValidator(_ordered)]
-Values = Annotated[tuple[float, ...], Field(min_length=1)]
-Tilts = Annotated[tuple[tuple[float, float], ...], Field(min_length=1)]
-Doses = Annotated[tuple[PositiveFloat, ...], Field(min_length=1)]
+MOST_CONFIGURATIONS = 2**20  # samples per specimen
+Range = Annotated[tuple[Position, Position], AfterValidator(_ordered)]
+Magnitudes = Annotated[tuple[TiltMagnitude, TiltMagnitude], AfterValidator(_ordered)]
+PositiveRange = Annotated[tuple[Dose, Dose], AfterValidator(_ordered)]
+Values = Annotated[tuple[Position, ...], Field(min_length=1)]
+Tilts = Annotated[tuple[tuple[Tilt, Tilt], ...], Field(min_length=1)]
+Doses = Annotated[tuple[Dose, ...], Field(min_length=1)]
 
 
 class _Variation(Section):
@@ -51,7 +53,7 @@ class RandomVariation(_Variation):
     """Each specimen has `configurations` samples, whose values are drawn evenly from the ranges [least, most]."""
 
     rule: Literal["random"] = Field(description="'random': values are drawn from ranges")
-    configurations: PositiveInt = Field(description="samples per specimen")
+    configurations: int = Field(ge=1, le=MOST_CONFIGURATIONS, description="samples per specimen")
     defocus_angstrom: Range | None = Field(
         None, description="defocus, Å, in place of C10; underfocus is positive; drawn evenly"
     )
@@ -80,6 +82,13 @@ class GridVariation(_Variation):
     specimen_tilt_mrad: Tilts | None = Field(None, description="values (y, x) of the specimen's tilt, mrad")
     electrons_per_pattern: Doses | None = Field(None, description="doses for Poisson noise")
     dose_electrons_per_angstrom2: Doses | None = Field(None, description="doses for Poisson noise, electrons per Å²")
+
+    @model_validator(mode="after")
+    def _has_a_bounded_number_of_combinations(self) -> "GridVariation":
+        count = math.prod(len(values) for values in self.quantities().values())
+        if count > MOST_CONFIGURATIONS:
+            raise ValueError(f"the lists have {count} combinations; give lists with {MOST_CONFIGURATIONS} or fewer")
+        return self
 
 
 _QUANTITIES = (

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import constants
 
+from namsa.config.bounds import aberration_fault
 from namsa.errors import InputError
 from namsa.physics.backend import array_module
 from namsa.physics.grid import Array, Grid
@@ -79,7 +80,8 @@ def check_aberrations(aberrations: Mapping[str, float]) -> None:
         aberrations: Coefficients by name, Å and rad.
 
     Raises:
-        InputError: If a name is not in Krivanek's notation to fifth order, or a value is not finite.
+        InputError: If a name is not in Krivanek's notation to fifth order, or a value is not finite or not in the range
+            of `namsa.config.bounds`.
     """
     for name, value in aberrations.items():
         if name not in ABERRATIONS:
@@ -87,6 +89,8 @@ def check_aberrations(aberrations: Mapping[str, float]) -> None:
             raise InputError(f"unknown aberration {name!r}; did you mean {near}? Known: {', '.join(ABERRATIONS)}")
         if not np.isfinite(value):
             raise InputError(f"aberration {name} is {value}; give a finite number (Å, or rad for phi)")
+        if fault := aberration_fault(name, value):
+            raise InputError(fault)
 
 
 def aberration_phase(

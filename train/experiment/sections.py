@@ -1,10 +1,16 @@
 """Sections of a configuration that describe how a network is trained."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field, NonNegativeFloat, NonNegativeInt, PositiveFloat, PositiveInt, model_validator
+from pydantic import Field, model_validator
 
+from namsa.config.bounds import Dose, Extent
 from namsa.config.loading import Section
+
+LARGEST_COUNT = 10**9  # of samples and steps
+LONGEST_TIME_S = 1e9  # 30 years
+Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
+Pattern = Annotated[str, Field(min_length=1, max_length=200)]
 
 
 class Inputs(Section):
@@ -24,22 +30,27 @@ class Inputs(Section):
         description="with layout 'scan', what becomes a channel: every detector pixel, squares of bin_pixels, sectors "
         "of rings, or virtual detectors with the mean deflection; see train/experiment/channels.py",
     )
-    bin_pixels: PositiveInt = Field(2, description="side of the squares of channels 'binned', detector pixels")
+    bin_pixels: Extent = Field(2, description="side of the squares of channels 'binned', detector pixels")
     guess: Literal["none", "dpc"] = Field(
         "none",
         description="with layout 'scan', one more channel: 'dpc' is the phase whose gradient is the deflection",
     )
-    power: PositiveFloat = Field(0.5, description="exponent of the intensity")
-    gain: PositiveFloat = Field(1.0, description="factor on the network's input")
-    density_scale_e_per_angstrom2: PositiveFloat = Field(1.0, description="densities are divided by this number, e/Å²")
+    power: float = Field(0.5, ge=0.01, le=10, description="exponent of the intensity")
+    gain: float = Field(1.0, ge=1e-6, le=1e6, description="factor on the network's input")
+    density_scale_e_per_angstrom2: float = Field(
+        1.0, ge=1e-6, le=1e9, description="densities are divided by this number, e/Å²"
+    )
     augment: bool = Field(False, description="rotate and mirror training samples, patterns and scan jointly")
-    dose_electrons_per_pattern: PositiveFloat | tuple[PositiveFloat, PositiveFloat] | None = Field(
+    dose_electrons_per_pattern: Dose | tuple[Dose, Dose] | None = Field(
         None,
         description="dose of the Poisson noise that training samples get, drawn anew each epoch; [low, high] draws the "
         "dose evenly on a logarithmic scale. The stored samples must be noiseless; held-out samples stay so",
     )
-    read_ahead_gib: PositiveFloat = Field(
-        2.0, description="memory per rank for batches that are read ahead of the step, GiB; two batches at least"
+    read_ahead_gib: float = Field(
+        2.0,
+        gt=0,
+        le=2**16,
+        description="memory per rank for batches that are read ahead of the step, GiB; two batches at least",
     )
 
     def channel_summary(self) -> str:
@@ -60,11 +71,14 @@ class Inputs(Section):
 class Loss(Section):
     """The Huber loss of the density, with weight decay."""
 
-    huber_delta: PositiveFloat = Field(
-        10.0, description="error at which the Huber loss turns from quadratic to linear, in the first epoch"
+    huber_delta: float = Field(
+        10.0,
+        ge=1e-9,
+        le=1e9,
+        description="error at which the Huber loss turns from quadratic to linear, in the first epoch",
     )
-    huber_delta_decay: float = Field(0.99, gt=0, le=1, description="factor on huber_delta per epoch")
-    l2: NonNegativeFloat = Field(1e-4, description="factor of the L2 regularisation of the weights")
+    huber_delta_decay: float = Field(0.99, ge=1e-6, le=1, description="factor on huber_delta per epoch")
+    l2: float = Field(1e-4, ge=0, le=1e6, description="factor of the L2 regularisation of the weights")
     relative: bool = Field(
         False,
         description="measure errors, and so huber_delta, in units of the standard deviation of each sample's density, "
@@ -75,17 +89,19 @@ class Loss(Section):
 class Optimizer(Section):
     """Adam with layer-wise rates."""
 
-    learning_rate: PositiveFloat = Field(1e-4, description="base rate, for one rank")
+    learning_rate: float = Field(1e-4, ge=1e-12, le=1e3, description="base rate, for one rank")
     beta_1: float = Field(0.9, ge=0, lt=1, description="decay of Adam's first moment")
     beta_2: float = Field(0.999, ge=0, lt=1, description="decay of Adam's second moment")
-    epsilon: PositiveFloat = Field(1e-8, description="Adam's epsilon")
+    epsilon: float = Field(1e-8, ge=1e-30, le=1, description="Adam's epsilon")
     lars: Literal["before", "after", "none"] = Field(
         "before",
         description="layer-wise rates: on the gradient, 'before' Adam (the paper), on the update, 'after' Adam, or "
         "'none'",
     )
-    lars_trust: PositiveFloat = Field(
+    lars_trust: float = Field(
         1e-2,
+        ge=1e-9,
+        le=1e3,
         description="ratio of a layer's step to its norm; 'after' and 'larc' need larger values, and 1 is LAMB's",
     )
     layer_rates: Literal["lars", "larc"] = Field(
@@ -97,9 +113,9 @@ class Schedule(Section):
     """The learning rate: a linear warm-up from the base rate to `ranks` times it, then a staircase."""
 
     scale_with_ranks: bool = Field(True, description="multiply the base rate by the number of ranks")
-    warmup_epochs: NonNegativeFloat = Field(5, description="length of the warm-up, epochs")
-    decay: float = Field(0.5, gt=0, le=1, description="factor on the rate after each stair")
-    decay_every_epochs: PositiveFloat = Field(30, description="length of a stair, epochs")
+    warmup_epochs: float = Field(5, ge=0, le=1e6, description="length of the warm-up, epochs")
+    decay: float = Field(0.5, ge=1e-6, le=1, description="factor on the rate after each stair")
+    decay_every_epochs: float = Field(30, ge=1e-3, le=1e6, description="length of a stair, epochs")
 
 
 class Precision(Section):
@@ -108,28 +124,30 @@ class Precision(Section):
     compute: Literal["float32", "mixed_float16", "mixed_bfloat16"] = Field(
         "float32", description="Keras' dtype policy; variables are float32 in all of them"
     )
-    initial_loss_scale: PositiveFloat = Field(2.0**15, description="loss scale of the first step")
+    initial_loss_scale: float = Field(2.0**15, ge=2.0**-30, le=2.0**60, description="loss scale of the first step")
     loss_scaling: Literal["backoff", "logmax"] = Field(
         "backoff",
         description="'backoff' halves the loss scale if a gradient overflows and doubles it after growth_steps; "
         "'logmax' sets it from the distribution of the largest gradients",
     )
-    growth_steps: PositiveInt = Field(2000, description="finite steps after which 'backoff' doubles the loss scale")
+    growth_steps: Count = Field(2000, description="finite steps after which 'backoff' doubles the loss scale")
 
 
 class Reduction(Section):
     """How gradients are averaged over the ranks. Horovod reads its own settings once, when it starts."""
 
-    groups: NonNegativeInt = Field(
-        8, description="number of gradient groups of equal size in bytes; 0 reduces each tensor alone"
+    groups: int = Field(
+        8, ge=0, le=10_000, description="number of gradient groups of equal size in bytes; 0 reduces each tensor alone"
     )
     grouping: Literal["bytes", "layer", "block", "list"] = Field(
         "bytes",
         description="contents of a group: equal numbers of bytes, a layer, a dense block or transition, or a group of "
         "group_list",
     )
-    group_list: tuple[tuple[str, ...], ...] = Field(
-        (), description="for grouping 'list': patterns (*, ?) of the variables' paths for each group, as down1_*"
+    group_list: tuple[tuple[Pattern, ...], ...] = Field(
+        (),
+        max_length=10_000,
+        description="for grouping 'list': patterns (*, ?) of the variables' paths for each group, as down1_*",
     )
     contiguous: bool = Field(False, description="send a group as one buffer instead of a list of tensors")
     hierarchical: bool = Field(
@@ -139,17 +157,19 @@ class Reduction(Section):
     lag: Literal[0, 1] = Field(
         0, description="1 updates with the gradients of the previous step, which are averaged during the current one"
     )
-    synchronise: Literal["step", "epoch"] | PositiveInt = Field(
+    synchronise: Literal["step", "epoch"] | Count = Field(
         "step",
         description="'step' averages gradients in every step; a number k or 'epoch' is local SGD: ranks update "
         "independently and average weights and moments every k steps, and at the end of each epoch",
     )
-    cache_capacity: NonNegativeInt = Field(
-        4096, description="entries of Horovod's response cache (bitvector); 0 turns it off"
+    cache_capacity: int = Field(
+        4096, ge=0, le=2**24, description="entries of Horovod's response cache (bitvector); 0 turns it off"
     )
-    fusion_threshold_mib: PositiveInt = Field(128, description="size of Horovod's fusion buffer, MiB")
-    cycle_time_ms: PositiveFloat = Field(0.5, description="period of Horovod's background thread, ms")
-    stall_warning_s: PositiveInt = Field(60, description="time after which Horovod warns of a rank that waits, s")
+    fusion_threshold_mib: int = Field(128, ge=1, le=2**20, description="size of Horovod's fusion buffer, MiB")
+    cycle_time_ms: float = Field(0.5, ge=1e-3, le=1e6, description="period of Horovod's background thread, ms")
+    stall_warning_s: int = Field(
+        60, ge=1, le=10**6, description="time after which Horovod warns of a rank that waits, s"
+    )
 
     @model_validator(mode="after")
     def _choices_fit(self) -> "Reduction":
@@ -170,22 +190,22 @@ class Reduction(Section):
 class Checkpoints(Section):
     """When a job writes a checkpoint. It also writes one when a signal stops it, and at its end."""
 
-    every_epochs: PositiveInt = Field(1, description="epochs between checkpoints")
-    every_steps: PositiveInt | None = Field(
+    every_epochs: Count = Field(1, description="epochs between checkpoints")
+    every_steps: Count | None = Field(
         None, description="steps between further checkpoints, counted from the job's first step"
     )
-    every_seconds: PositiveFloat | None = Field(
-        None, description="age of the last checkpoint, s, at which a further one is written"
+    every_seconds: float | None = Field(
+        None, gt=0, le=LONGEST_TIME_S, description="age of the last checkpoint, s, at which a further one is written"
     )
-    keep: PositiveInt = Field(3, description="number of checkpoints to keep")
+    keep: int = Field(3, ge=1, le=10**6, description="number of checkpoints to keep")
 
 
 class Training(Section):
     """How a network is trained."""
 
-    epochs: PositiveInt = Field(description="number of passes over the training samples")
-    batch_size: PositiveInt = Field(1, description="samples per rank and step")
-    samples: PositiveInt | None = Field(
+    epochs: int = Field(ge=1, le=10**6, description="number of passes over the training samples")
+    batch_size: int = Field(1, ge=1, le=2**16, description="samples per rank and step")
+    samples: Count | None = Field(
         None,
         description="largest number of training samples; none: all. They are the first in an order by hash, so a "
         "smaller choice is part of a larger one",
@@ -201,8 +221,8 @@ class Training(Section):
         False,
         description="compute the stacks of dense blocks again in the backward pass: less memory for a little time",
     )
-    simulate_seconds: PositiveFloat | None = Field(
-        None, description="time limit for simulating missing samples, s; none: no limit"
+    simulate_seconds: float | None = Field(
+        None, gt=0, le=LONGEST_TIME_S, description="time limit for simulating missing samples, s; none: no limit"
     )
 
     @model_validator(mode="after")

@@ -1,0 +1,45 @@
+"""Ranges of the quantities in a configuration: what microscopes, crystals and computers reach, with a wide margin.
+
+A range refuses absurd values before they overflow, divide by zero, or fill the memory on the way to an error. Values
+within the ranges whose product is too large for a machine are refused by its estimate of memory.
+"""
+
+from typing import Annotated
+
+from pydantic import Field
+
+LARGEST_ANGLE_MRAD = 200.0  # of the convergence and of tilts: the paraxial optics ends before
+LARGEST_LENGTH_ANGSTROM = 1e6  # of defocus and of positions
+# Order n of an aberration Cnm, and its largest value, Å: 0.1 mm, 1 mm, 100 mm, 100 mm, 1 m.
+LARGEST_ABERRATION_ANGSTROM = {1: 1e6, 2: 1e7, 3: 1e9, 4: 1e9, 5: 1e10}
+LARGEST_AZIMUTH_RAD = 6.2832  # a turn, 2π, as people round it
+LARGEST_SEED = 2**63 - 1
+
+Extent = Annotated[int, Field(ge=1, le=2**15)]  # pixels or positions along one axis
+Shape = tuple[Extent, Extent]
+Lateral = Annotated[float, Field(gt=0, le=1e4)]  # Å
+Thickness = Annotated[float, Field(gt=0, le=1e5)]  # Å
+Step = Annotated[float, Field(ge=1e-4, le=1e4)]  # Å
+Position = Annotated[float, Field(ge=-LARGEST_LENGTH_ANGSTROM, le=LARGEST_LENGTH_ANGSTROM)]  # Å
+Tilt = Annotated[float, Field(ge=-LARGEST_ANGLE_MRAD, le=LARGEST_ANGLE_MRAD)]  # mrad
+TiltMagnitude = Annotated[float, Field(ge=0, le=LARGEST_ANGLE_MRAD)]  # mrad
+Dose = Annotated[float, Field(ge=1e-6, le=1e12)]  # electrons per pattern, or per Å²
+Index = Annotated[int, Field(ge=-1000, le=1000)]  # of a direction [uvw]
+Word = Annotated[str, Field(min_length=1, max_length=200)]  # a name, a formula, an identifier
+
+
+def aberration_fault(name: str, value: float) -> str | None:
+    """Returns what is wrong with the value of an aberration coefficient, None if nothing is.
+
+    Args:
+        name: The coefficient in Krivanek's notation, as C10 or phi12. Other names have no range.
+        value: The coefficient, Å, or rad for phi.
+    """
+    if name.startswith("phi"):
+        unit, limit = "rad", LARGEST_AZIMUTH_RAD
+    else:
+        order = int(name[1]) if name[:1] == "C" and name[1:2] in tuple("12345") else 0
+        unit, limit = "Å", LARGEST_ABERRATION_ANGSTROM.get(order, float("inf"))
+    return (
+        None if abs(value) <= limit else f"aberration {name} is {value:g} {unit}; it must be within ±{limit:g} {unit}"
+    )
