@@ -112,7 +112,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                 make_folder(folder)
                 stack.enter_context(locks.exclusive(folder / ".lock", folder, ONE_JOB, lock_wait_s))
             home_copies.fetch_run(home, run_dir)
-    console = Console(quiet=rank != 0)
+    console = Console(quiet=rank != 0, markup=False)
     log_line = partial(console.print, highlight=False, soft_wrap=True)
     log_line(f"{experiment.name}: {ranks} rank{'s' * (ranks > 1)}, each on {device}; results in {home or run_dir}")
 

@@ -140,7 +140,7 @@ def table(report: Report) -> Table:
             group = check.group
             lines.add_row("", f"[bold]{group}[/]")
         mark = "[green]ok[/]" if check.ok else "[red]missing[/]" if check.needed else "[yellow]none[/]"
-        lines.add_row(mark, check.name, escape(check.found), "" if check.ok else check.remedy)
+        lines.add_row(mark, check.name, escape(check.found), "" if check.ok else escape(check.remedy))
     return lines
 
 

@@ -82,7 +82,7 @@ def _dry_run(options: argparse.Namespace) -> int:
             table = Table(box=None, show_header=False)
             for row in forecast.table_rows(estimate):
                 table.add_row(*row)
-            Console().print(table, highlight=False)
+            Console(markup=False).print(table, highlight=False)
 
     return as_rank(work)
 

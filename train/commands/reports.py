@@ -43,7 +43,7 @@ def _compare(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(comparison))
     else:
-        Console().print(runs.comparison_table(comparison))
+        Console(markup=False).print(runs.comparison_table(comparison))
 
 
 def _predict(options: argparse.Namespace) -> None:
@@ -69,4 +69,4 @@ def _predict(options: argparse.Namespace) -> None:
     if options.json:
         print(json.dumps(asdict(prediction)))
     else:
-        show(prediction, Console())
+        show(prediction, Console(markup=False))

@@ -1,8 +1,11 @@
 """The model card: what a network is for, what it was trained on, how good it is and where its limits are.
 
-Every statement follows from the configuration or from measured facts.
+Every statement follows from the configuration or from measured facts. Names and words that come from files are written
+so that they are neither Markdown nor HTML.
 """
 
+import html
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from namsa.dataset.strata import Strata
@@ -44,7 +47,7 @@ def _purpose(name: str, experiment: Experiment) -> Iterator[str]:
     others = {key: value for key, value in experiment.microscope.aberrations.items() if key != "C10" and value}
     thickness = format_range(experiment.specimen.thickness_angstrom)
     defocus = format_range(defocus_angstrom(experiment))
-    yield f"# {name}"
+    yield f"# {_plain(name)}"
     yield ""
     yield "From 4D-STEM patterns to the projected electron density of a crystalline specimen, in e/Å²."
     yield ""
@@ -75,7 +78,7 @@ def _scores(evaluation: Evaluation) -> Iterator[str]:
     split = evaluation["split"]
     held_out = [row for row in evaluation["samples"] if row["split"] == split]
     materials = len({row["material"] for row in held_out})
-    yield f"## Scores on materials that training never saw ({split} split, noiseless)"
+    yield f"## Scores on materials that training never saw ({_plain(split)} split, noiseless)"
     yield ""
     yield (
         f"{plural(len(held_out), 'sample')} of {plural(materials, 'material')}, one pass of the network. In brackets: "
@@ -103,7 +106,7 @@ def _scores(evaluation: Evaluation) -> Iterator[str]:
             f"{high:.3f} for nine tenths."
         )
     yield "The worst samples: " + "; ".join(
-        f"{row['material']} {row['zone_axis']}, {row['thickness_angstrom']:.0f} Å: {ssim:.3f}"
+        f"{_plain(row['material'])} {html.escape(str(row['zone_axis']))}, {row['thickness_angstrom']:.0f} Å: {ssim:.3f}"
         for ssim, row in ranked[:3]
     )
 
@@ -116,8 +119,8 @@ def _scores_by_dose(facts: CardFacts) -> Iterator[str]:
     yield "## Scores by dose"
     yield ""
     yield (
-        f"{plural(samples, 'held-out sample')}, the mean of {facts.calibration['method']}, as `reconstruct` computes "
-        "it. SSIM, and in brackets MAE in e/Å²."
+        f"{plural(samples, 'held-out sample')}, the mean of {_plain(facts.calibration['method'])}, as `reconstruct` "
+        "computes it. SSIM, and in brackets MAE in e/Å²."
     )
     yield ""
     yield from _table(
@@ -137,8 +140,8 @@ def _uncertainty(calibration: Calibration) -> Iterator[str]:
     yield "## Uncertainty"
     yield ""
     text = (
-        f"One standard deviation is {calibration['scale']:.3g} times the spread of {calibration['method']}. The factor "
-        f"was chosen on {plural(calibration['samples'], 'sample')} of the dev split, so that the errors of "
+        f"One standard deviation is {calibration['scale']:.3g} times the spread of {_plain(calibration['method'])}. "
+        f"The factor was chosen on {plural(calibration['samples'], 'sample')} of the dev split, so that the errors of "
         f"{calibration['coverage_68']:.1%} of the pixels are within one standard deviation; "
         f"{calibration['coverage_95']:.1%} are within two"
     )
@@ -176,7 +179,7 @@ def _limits(experiment: Experiment, facts: CardFacts) -> Iterator[str]:
         "that of independent atoms, without bonding and charge transfer."
     )
     if missing := facts.strata["elements_not_in_train"]:
-        yield f"- Elements that are held out and not in the training samples: {', '.join(missing)}."
+        yield f"- Elements that are held out and not in the training samples: {', '.join(map(_plain, missing))}."
     if ssim is not None and ssim < 0.8:
         yield (
             f"- **The mean SSIM on unseen materials is {ssim:.2f}** (mean image {_number(mean_image_ssim, 2)}): expect "
@@ -196,13 +199,13 @@ def _data(experiment: Experiment, strata: Strata) -> Iterator[str]:
     yield "## Data"
     yield ""
     yield from _table(
-        ("", *splits),
+        ("", *map(_plain, splits)),
         [(name, *(str(counts[split]) for split in splits)) for name, counts in numbers.items()],
     )
     yield ""
-    yield f"{separation[experiment.split.by]} Crystals: {', '.join(strata['sources'])}."
+    yield f"{separation[experiment.split.by]} Crystals: {', '.join(map(_plain, strata['sources']))}."
     yield f"Crystal systems of the training samples: {_counts(strata['crystal_systems'])}."
-    yield f"{len(elements)} elements in training: {', '.join(elements)}."
+    yield f"{len(elements)} elements in training: {', '.join(map(_plain, elements))}."
     yield (
         f"Simulated by multislice, {experiment.simulation.form_factors} form factors, slices of "
         f"{experiment.simulation.slice_thickness_angstrom:g} Å; hash of the samples {experiment.samples_hash()}, seed "
@@ -213,7 +216,7 @@ def _data(experiment: Experiment, strata: Strata) -> Iterator[str]:
 def _training(experiment: Experiment, facts: CardFacts) -> Iterator[str]:
     """The run and the weights."""
     run: RunFacts = facts.evaluation["run"]
-    machine = f" of {run['machine']}" if run.get("machine") else ""
+    machine = f" of {_plain(run['machine'])}" if run.get("machine") else ""
     yield "## Training"
     yield ""
     yield from _table(
@@ -225,8 +228,8 @@ def _training(experiment: Experiment, facts: CardFacts) -> Iterator[str]:
             ),
             ("trained", f"{run['epochs']} epochs, {run['steps']:,} steps, {run['training_samples']:,} samples"),
             ("time in steps", duration(facts.training_s)),
-            ("on", f"{plural(run['ranks'], 'rank')}, each on {run['device']}{machine}"),
-            ("versions", ", ".join(f"{name} {number}" for name, number in run["versions"].items())),
+            ("on", f"{plural(run['ranks'], 'rank')}, each on {_plain(run['device'])}{machine}"),
+            ("versions", ", ".join(f"{_plain(name)} {_plain(number)}" for name, number in run["versions"].items())),
             *_weights(facts.weights),
         ],
     )
@@ -255,6 +258,12 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
         yield f"| {' | '.join(row)} |"
 
 
+def _plain(text: object) -> str:
+    """Returns a text in which Markdown and HTML have no meaning, on one line."""
+    words = html.escape(" ".join(str(text).split()), quote=False)
+    return re.sub(r"([\\`*|\[\]])", r"\\\1", words)
+
+
 def _with_mean_image(scores: ComparedScores, metric: MetricName) -> str:
     """A score of the network, and in brackets that of the mean image."""
     digits = DIGITS.get(metric, 3)
@@ -267,7 +276,7 @@ def _number(value: float | None, digits: int = 3) -> str:
 
 def _counts(by_value: Mapping[str, Mapping[str, int]]) -> str:
     """Training samples by value."""
-    return ", ".join(f"{value} {counts['train']}" for value, counts in by_value.items() if counts["train"])
+    return ", ".join(f"{_plain(value)} {counts['train']}" for value, counts in by_value.items() if counts["train"])
 
 
 def _zones(axes: Sequence[Sequence[int]]) -> str:

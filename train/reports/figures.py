@@ -74,7 +74,7 @@ def reconstruction_figure(
     """
     aspects = [pixels.aspect(image.shape) for image, pixels, _, _ in images.values()]
     figure, axes = panels(max(angles.aspect(pattern.shape), *aspects), columns=1 + len(images))
-    figure.suptitle(title, fontsize=11, x=0.008, ha="left")
+    figure.suptitle(title, fontsize=11, x=0.008, ha="left", parse_math=False)
     pattern_panel(axes.flat[0], pattern, angles, "Mean pattern", semiangle_mrad=semiangle_mrad)
     for ax, (name, (image, pixels, units, colours)) in zip(axes.flat[1:], images.items(), strict=False):
         norm = None if units else Normalize(0, 1)

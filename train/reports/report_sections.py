@@ -112,16 +112,16 @@ def groups(evaluation: Evaluation) -> str:
             space_group(row["space_group"]),
             escape(row["split"]),
             ", ".join(f"{thickness:g}" for thickness in sorted(thicknesses[row["material"]])),
-            str(row["samples"]),
+            escape(str(row["samples"])),
             *compared(row),
         )
         for row in evaluation["by_material"]
     ]
     by_thickness = [
-        (f"{row['wanted_thickness_angstrom']:g}", str(row["samples"]), *compared(row))
+        (f"{row['wanted_thickness_angstrom']:g}", escape(str(row["samples"])), *compared(row))
         for row in evaluation["by_thickness"]
     ]
-    by_split = [(escape(row["split"]), str(row["samples"]), *compared(row)) for row in evaluation["by_split"]]
+    by_split = [(escape(row["split"]), escape(str(row["samples"])), *compared(row)) for row in evaluation["by_split"]]
     material_head = ("Material", "Space group", "Split", "Thickness, Å", "Samples", *COMPARED_HEAD)
     thickness_head = ("Thickness, Å", "Samples", *COMPARED_HEAD)
     return "\n".join(

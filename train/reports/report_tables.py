@@ -50,7 +50,7 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], text
     """Returns a table.
 
     Args:
-        caption: Caption; none if empty.
+        caption: Caption, as text; none if empty.
         head: Headings of the columns; none if empty.
         rows: Cells of each row, as HTML.
         text_columns: Number of leading columns that hold text; the others hold numbers.
@@ -61,7 +61,7 @@ def table(caption: str, head: Sequence[str], rows: Iterable[Sequence[str]], text
         row = "".join(f"<{tag}{css}>{cell}</{tag}>" for css, cell in zip(classes, cells, strict=True))
         return f"<tr>{row}</tr>"
 
-    title = f"<caption>{caption}</caption>" if caption else ""
+    title = f"<caption>{escape(caption)}</caption>" if caption else ""
     top = f"<thead>{line('th', head)}</thead>" if head else ""
     body = "\n".join(line("td", row) for row in rows)
     return f'<div class="scroll"><table>{title}{top}<tbody>\n{body}\n</tbody></table></div>'

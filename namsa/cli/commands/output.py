@@ -17,7 +17,7 @@ from namsa.dataset.estimate import DatasetEstimate, SampleEstimate, table_rows
 def progress_bars() -> Iterator[Progress]:
     """Shows progress on stderr if that is a terminal. In a file, such as a batch job's log, it shows nothing."""
     console = Console(file=sys.stderr)
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield progress
 
@@ -32,7 +32,7 @@ def print_table(rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> N
     table = Table(*columns, box=None, show_header=bool(columns))
     for row in rows:
         table.add_row(*row)
-    Console().print(table)
+    Console(markup=False).print(table)
 
 
 def print_estimate(estimate: SampleEstimate | DatasetEstimate, as_json: bool) -> None:

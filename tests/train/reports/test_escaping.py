@@ -1,0 +1,143 @@
+"""Pages, notebooks and cards of hostile names: what crystals and files are called stays text everywhere."""
+
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from fake_samples import sample
+from tiny import CONFIG
+
+from namsa.pixels import PixelGrid
+from namsa.view import viewer
+from train.experiment.experiment import Experiment
+from train.reconstruction.result import Reconstruction
+from train.reports.card import card
+from train.reports.pictures import ARRAYS, Picture, write_predictions
+from train.reports.report import write_report
+from train.reports.results import CardFacts, write_json
+
+HOSTILE = "<script>alert('1')</script>\"><img src=x onerror=alert(2)><!--{{data}}$name $x_$|[a](b)`c`"
+SCORES = {"huber": 0.1, "mae": 0.5, "psnr": 24.0, "ssim": 0.75, "pearson": 0.9, "r_factor": 0.2}
+COMPARED = SCORES | {"mean_predictor": SCORES}
+FACTS = {
+    "id": HOSTILE,
+    "material": HOSTILE,
+    "formula": HOSTILE,
+    "space_group": HOSTILE,
+    "split": HOSTILE,
+    "zone_axis": [1, -1, 0],
+    "thickness_angstrom": 20.4,
+    "wanted_thickness_angstrom": 20.0,
+}
+EVALUATION = {
+    "split": HOSTILE,
+    "mean": SCORES,
+    "mean_predictor": SCORES,
+    "by_split": [{"split": HOSTILE, "samples": 1} | COMPARED],
+    "by_material": [
+        dict.fromkeys(("material", "formula", "space_group", "split"), HOSTILE) | {"samples": 1} | COMPARED
+    ],
+    "by_thickness": [{"wanted_thickness_angstrom": 20.0, "samples": 1} | COMPARED],
+    "run": {"ranks": 4, "parameters": 1, "epochs": 1, "steps": 1, "training_samples": 1, "machine": HOSTILE}
+    | {"device": HOSTILE, "versions": {HOSTILE: HOSTILE}},
+    "samples": [FACTS | COMPARED],
+}
+
+
+class Page(HTMLParser):
+    """The tags of a page, with their attributes."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.tags, self.attributes, self.text = [], [], ""
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append(tag)
+        self.attributes += attrs
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def check(text, scripts=0):
+    page = Page(text)
+    assert page.tags.count("script") == scripts
+    assert not [name for name, _ in page.attributes if name.startswith("on")]
+    assert all(value.startswith("data:image/") for name, value in page.attributes if name in ("src", "href"))
+    assert HOSTILE in page.text
+    return page
+
+
+def test_the_report(tmp_path):
+    rng = np.random.default_rng(0)
+    shapes = {"truth": (8, 12), "prediction": (8, 12), "position_averaged": (6, 6), "patterns": (2, 6, 6)}
+    frames = {"density_frame": [[1.0, 1.0], [0.0, 0.0]], "pattern_frame": [[2.0, 2.0], [-5.0, -5.0]]}
+    where = {"extent_angstrom": [8.0, 12.0], "probes_angstrom": [[1.0, 2.0], [3.0, 4.0]], "semiangle_mrad": 4.0}
+    arrays = {name: rng.random(shapes[name]).astype("f4") for name in ARRAYS}
+    write_predictions(
+        tmp_path / "predictions.npz", [Picture(FACTS | COMPARED | frames | where, **arrays)], np.ones((8, 12))
+    )
+    (tmp_path / "config.yaml").write_text(json.dumps({"name": HOSTILE, "seed": 1}))
+    write_json(tmp_path / "evaluation.json", EVALUATION)
+    page = check(write_report(tmp_path).read_text(encoding="utf-8"))
+    assert page.text.count("alert('1')") >= 10
+
+
+def test_the_page_of_a_sample():
+    provenance = {"energy_ev": 2e5, "semiangle_mrad": 4.0, "thickness_angstrom": 20.0, "grid_shape": [8, 10]}
+    hostile = sample(**provenance, material=HOSTILE)
+    check(viewer.page(hostile, HOSTILE), scripts=2)
+    check(hostile._repr_html_())
+
+
+def test_no_text_in_the_data_of_a_page_ends_its_script(monkeypatch):
+    signals = viewer.sample_signals
+    renamed = lambda sample: [signal._replace(title=HOSTILE) for signal in signals(sample)]  # noqa: E731
+    monkeypatch.setattr(viewer, "sample_signals", renamed)
+    provenance = {"energy_ev": 2e5, "semiangle_mrad": 4.0, "thickness_angstrom": 20.0, "grid_shape": [8, 10]}
+    page = viewer.page(sample(**provenance), "name")
+    (data,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>', page, re.S)
+    assert "<" not in data
+    assert json.loads(data)["values"][0]["title"] == HOSTILE
+
+
+def test_a_reconstruction_in_a_notebook_and_its_figure(tmp_path):
+    image, pixels = np.ones((4, 6), np.float32), PixelGrid([0.5, 0.5], [0.0, 0.0])
+    provenance = {
+        "data": f"/data/{HOSTILE.replace('/', '')}",
+        "model": HOSTILE,
+        "semiangle_mrad": 4.0,
+        "said": [HOSTILE],
+    }
+    result = Reconstruction(image, image, None, image, image, pixels, pixels, pixels, provenance)
+    check(result._repr_html_())
+    result.show(tmp_path / "x.svg")
+    (tmp_path / "x.svg").read_text(encoding="utf-8")
+
+
+@pytest.fixture
+def facts():
+    counts = {"train": 1, HOSTILE: 1}
+    strata = dict.fromkeys(("samples", "materials", "formulas"), counts)
+    strata |= {name: {HOSTILE: counts} for name in ("sources", "crystal_systems", "elements")}
+    weights = {"dtype": "float16", "bytes": 1, "sha256": "0", "digest": "0"}
+    weights |= dict.fromkeys(("rms_change", "largest_change", "rms_error"), 0.1)
+    calibration = {"scale": 1.0, "method": HOSTILE, "samples": 1, "coverage_68": 0.7, "coverage_95": 0.9}
+    doses = [SCORES | {"electrons": None, "thickness_angstrom": 20.0, "samples": 1}]
+    return CardFacts(EVALUATION, calibration, 1.0, strata | {"elements_not_in_train": [HOSTILE]}, weights, doses)
+
+
+def test_the_card(facts):
+    text = card("name", Experiment.model_validate(CONFIG), facts)
+    assert "<" not in text.replace("< 0", "")
+    assert text.count("&lt;script&gt;alert") >= 10
+    assert r"\|\[a\](b)\`c\`" in text
+    plain = card(
+        "name", Experiment.model_validate(CONFIG), replace(facts, calibration=facts.calibration | {"method": "m"})
+    )
+    assert "times the spread of m. The factor" in plain
