@@ -159,7 +159,7 @@ class FourDData:
 
 @contextmanager
 def open_patterns(
-    path: Path,
+    path: Path | str,
     overrides: CalibrationOverrides = CalibrationOverrides(),
 ) -> Iterator[FourDData]:
     """Opens the 4D-STEM scan in an HDF5 file.
@@ -175,6 +175,7 @@ def open_patterns(
         InputError: If the file cannot be read, holds no scan or several, or if its calibration is neither in the file
             nor in `overrides`.
     """
+    path = Path(path)
     with open_hdf5(path) as file:
         data = _find_scan(file, path, overrides.dataset)
         if 0 in data.shape:

@@ -50,7 +50,7 @@ def write_samples(path: Path | str, samples: Iterable[tuple[str, Sample]]) -> in
         WorkError: If the file cannot be written.
     """
     count = 0
-    with _write_file(path) as file:
+    with _write_file(Path(path)) as file:
         for name, sample in samples:
             _write_sample(_create_group(file, name, "root", "Root"), sample)
             count += 1
@@ -282,7 +282,7 @@ def open_samples(path: Path | str) -> Iterator[dict[str, StoredSample]]:
     Raises:
         InputError: If `path` is no such file.
     """
-    with open_hdf5(path) as file:
+    with open_hdf5(Path(path)) as file:
         root = Hdf5Group(file, "/")
         names = root.groups_with("provenance")
         if not names:

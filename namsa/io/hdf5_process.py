@@ -28,7 +28,7 @@ RANK = 8
 TEXT_BYTES = 64 * 2**20  # of an attribute: the provenance of a scan holds all its positions
 VALUES = 64  # in a small array
 CHUNK_BYTES = 2**30
-UNWRITTEN_BYTES = 2**24  # of a dataset that may have no data in the file
+UNWRITTEN_BYTES = 2**28  # of a dataset that may have no data in the file
 COMPRESSION = 4096  # largest ratio of declared to stored bytes; gzip reaches 1032
 
 MEMORY_BYTES = 2**29  # beyond what the process has at its start, and beyond the chunks that it unpacks

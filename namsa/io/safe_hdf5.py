@@ -270,7 +270,7 @@ def open_hdf5(path: Path) -> Iterator[Hdf5File]:
     Raises:
         InputError: If there is no such file, or if it is no HDF5 file.
     """
-    if not path.is_file():
+    if not os.path.isfile(path):
         raise InputError(f"there is no file {shorten(path)}")
     file = Hdf5File(path)
     try:

@@ -1,11 +1,16 @@
 """What trained networks are calibrated, packed and used by."""
 
 import argparse
+import os
 from collections.abc import Sequence
+from pathlib import Path
 
 from namsa.errors import InputError
+from namsa.text import shorten
 from train.commands.common import exit_code
 from train.ranks.signals import Stopped
+
+LONGEST_NAME = 200  # bytes of an output's name; with what marks an unfinished file it fits the 255 of file systems
 
 
 def calibrate(options: argparse.Namespace) -> int:
@@ -59,12 +64,14 @@ def reconstruct(options: argparse.Namespace) -> int:
         from train.reconstruction.reconstruct import ReconstructionOptions, reconstruct
         from train.reconstruction.trust import KnownSpecimen
 
-        if options.formula and not options.thickness_angstrom:
+        if options.formula and options.thickness_angstrom is None:
             raise InputError("--formula is for measuring trust, which takes --thickness-angstrom, too")
-        if options.refine_steps and not options.thickness_angstrom:
+        if options.refine_steps and options.thickness_angstrom is None:
             raise InputError("--refine-steps simulates the specimen, which takes --thickness-angstrom, too")
-        specimen = KnownSpecimen(options.thickness_angstrom, options.formula) if options.thickness_angstrom else None
-        console, picture = Console(), options.out.with_suffix(".png")
+        specimen = None
+        if options.thickness_angstrom is not None:
+            specimen = KnownSpecimen(options.thickness_angstrom, options.formula)
+        console, picture = Console(), _picture(options.out, (options.data, Path(options.checkpoint)))
         overrides = CalibrationOverrides(
             dataset=options.dataset,
             scan_step_angstrom=_pair(options.scan_step_angstrom, "--scan-step-angstrom"),
@@ -93,10 +100,30 @@ def reconstruct(options: argparse.Namespace) -> int:
     return exit_code(work)
 
 
+def _picture(out: Path, inputs: Sequence[Path]) -> Path:
+    """Returns the picture beside `out`, after checks that both can be written and replace none of the inputs."""
+    if not out.name or len(os.fsencode(out.name)) > LONGEST_NAME:
+        raise InputError(f"--out {shorten(out)} does not end in a file's name of 1 to {LONGEST_NAME} bytes")
+    picture = out.with_suffix(".png")
+    if picture == out:
+        raise InputError(f"--out {out} is for the arrays, as OUT.h5; the picture is written beside it as OUT.png")
+    for path in (out, picture):
+        if os.path.isdir(path):
+            raise InputError(f"--out {out}: {path} is a folder")
+        for each in inputs:
+            if os.path.exists(path) and os.path.exists(each) and os.path.samefile(path, each):
+                raise InputError(f"--out {out} would replace {each}, which is read: choose another name")
+    folder = next(folder for folder in out.absolute().parents if os.path.exists(folder))
+    if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
+        raise InputError(f"--out {out}: {folder} is no folder that can be written to")
+    return picture
+
+
 def _pair(values: Sequence[float] | None, option: str) -> tuple[float, float] | None:
     """Returns (y, x) of one or two positive numbers."""
     if values is None:
         return None
-    if len(values) > 2 or min(values) <= 0:
-        raise InputError(f"{option} is {' '.join(map(str, values))}: give one positive number, or two, y and x")
+    if len(values) > 2 or not min(values) > 0:
+        stated = shorten(" ".join(map(str, values)))
+        raise InputError(f"{option} is {stated}: give one positive number, or two, y and x")
     return values[0], values[-1]

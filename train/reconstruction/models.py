@@ -10,15 +10,18 @@ A path is one of:
 A name is that of a model that comes with the package, in `train/models/`.
 """
 
-import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from namsa.errors import InputError
+from namsa.json_files import read_json
+from namsa.text import shorten
 from train.experiment.conditions import Conditions, conditions
 from train.experiment.experiment import Experiment, load
 
 MODELS = Path(__file__).parents[1] / "models"
+LARGEST_FACTOR = 1e6  # that a calibration may hold
 
 
 @dataclass(frozen=True)
@@ -65,11 +68,12 @@ def load_model(name: str | Path) -> Model:
     Raises:
         InputError: If there is no such model, or if its folder has no configuration or no weights.
     """
-    path = next((path for path in (Path(name), MODELS / name) if path.exists()), None)
+    path = next((path for path in (Path(name), MODELS / name) if os.path.exists(path)), None)
     if path is None:
         shipped = ", ".join(sorted(path.parent.name for path in MODELS.glob("*/config.yaml"))) or "none"
         raise InputError(
-            f"{name} is neither a run directory, nor a checkpoint, nor a model that comes with the package ({shipped})"
+            f"{shorten(name)} is neither a run directory, nor a checkpoint, nor a model that comes with the package "
+            f"({shipped})"
         )
     folder = path if path.is_dir() else path.parent.parent if path.parent.name == "checkpoints" else path.parent
     weights = _newest_weights(path) if path.is_dir() else path
@@ -91,5 +95,14 @@ def _newest_weights(folder: Path) -> Path:
 def _calibration(folder: Path) -> ModelCalibration:
     """Reads a model's `calibration.json`, if it has one."""
     path = folder / "calibration.json"
-    values = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
-    return ModelCalibration(values.get("uncertainty_factor"), values.get("transmitted_fraction"))
+    values = read_json(path) if path.is_file() else {}
+    if not isinstance(values, dict):
+        raise InputError(f"{path} holds {shorten(values)}, no JSON object: run python -m train calibrate again")
+    factor, fraction = (values.get(name) for name in ("uncertainty_factor", "transmitted_fraction"))
+    for name, value in (("uncertainty_factor", factor), ("transmitted_fraction", fraction)):
+        if value is not None and not (isinstance(value, int | float) and 0 < value <= LARGEST_FACTOR):
+            raise InputError(
+                f"{path}: {name} is {shorten(value)}, not a positive number up to {LARGEST_FACTOR:g}: "
+                "run python -m train calibrate again"
+            )
+    return ModelCalibration(factor, fraction)

@@ -1,5 +1,6 @@
 """Reads a scan: opens its file or array, measures its mean pattern, optic axis and scale, and streams its rows."""
 
+import math
 from collections.abc import Callable, Generator, Iterator
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
@@ -9,9 +10,12 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.checks import available_memory_bytes
 from namsa.errors import InputError
-from namsa.io.foreign import CalibrationOverrides, FourDData, open_patterns
+from namsa.io.foreign import CalibrationOverrides, FourDData, check_limits, open_patterns
 from namsa.physics.backend import available_cores
+from namsa.text import shorten
+from train.experiment.conditions import Conditions
 from train.input.readahead import ahead
 from train.reconstruction.models import Model
 from train.reconstruction.resampling import ResamplingPlan
@@ -23,6 +27,10 @@ PIECE_BYTES = 16 * 2**20  # patterns that a thread reads at once; processing tak
 READERS = 4  # threads; HDF5 decompresses in one at a time
 BAND_ROWS = 8  # scan rows that are read together, or more if the file's chunks hold more
 SURVEY_ROWS = 16  # scan rows that the mean pattern is computed from
+
+# Bytes that are held for each pixel of the detector, if it is turned for each of its parts, and for each position.
+PIXEL_BYTES, TURNED_PIXEL_BYTES, POSITION_BYTES = 64, 2048, 128
+LEAST_BYTES = 2**30  # so much is tried on any machine
 
 
 # ---- Files and arrays -----------------------------------------------------------------------------------------------
@@ -80,10 +88,9 @@ def _from_array(values: Array, calibration: CalibrationOverrides) -> FourDData:
         required = ("energy_ev", "semiangle_mrad", "scan_step_angstrom", "pixel_mrad")
         missing = ", ".join(name for name in required if getattr(calibration, name) is None)
         raise InputError(f"an array has no calibration of its own: give {missing}")
-    for name, value in (("scan_step_angstrom", min(step)), ("pixel_mrad", min(pixel)), ("energy_ev", energy)):
-        if not value > 0:
-            raise InputError(f"{name} is {value:g}: give a positive number")
-    return FourDData(
+    if 0 in values.shape:
+        raise InputError(f"the array holds no patterns: its shape is {values.shape}")
+    patterns = FourDData(
         data=_ArrayDataset(values),
         axes_reversed=False,
         scan_step_angstrom=step,
@@ -96,14 +103,45 @@ def _from_array(values: Array, calibration: CalibrationOverrides) -> FourDData:
         flip=False,
         normalised=False,
     )
+    check_limits(patterns)
+    return patterns
 
 
 def _as_pair(value: tuple[float, float] | float | None) -> tuple[float, float] | None:
     """Returns a pair (y, x), which one number may stand for."""
     if value is None:
         return None
-    y, x = np.broadcast_to(np.asarray(value, float), 2).tolist()
+    try:
+        y, x = np.broadcast_to(np.asarray(value, float), 2).tolist()
+    except (TypeError, ValueError):
+        raise InputError(f"{shorten(value)} is neither a number nor a pair (y, x)") from None
     return y, x
+
+
+def check_memory(data: FourDData, conditions: Conditions, name: str) -> None:
+    """Checks that what is held of a scan at once fits into memory, before anything is read.
+
+    Args:
+        data: The scan.
+        conditions: What the network was trained on.
+        name: Name of the scan in error messages.
+
+    Raises:
+        InputError: If it does not.
+    """
+    sy, sx, dy, dx = data.shape
+    height, width = _band_height(data), data.chunk[1]
+    piece = max(PIECE_BYTES, height * width * dy * dx * data.data.dtype.itemsize)
+    pixel_bytes = TURNED_PIXEL_BYTES if data.rotation_deg or data.flip else PIXEL_BYTES
+    band = height * sx * math.prod(conditions.detector_shape) * 4
+    needed = dy * dx * pixel_bytes + sy * sx * POSITION_BYTES + 3 * READERS * piece + 3 * band
+    available = available_memory_bytes()
+    if needed > max(available, LEAST_BYTES):
+        raise InputError(
+            f"{name}: {sy}×{sx} patterns of {dy}×{dx} pixels, stored in pieces of {'×'.join(map(str, data.chunk))} "
+            f"patterns, take {needed / 1e9:.1f} GB of memory, and {available / 1e9:.1f} GB are available: store them "
+            "in smaller pieces (h5repack -l), or crop or bin them"
+        )
 
 
 # ---- Calibration ----------------------------------------------------------------------------------------------------
@@ -208,7 +246,7 @@ def read_bands(
         InputError: If patterns are not finite.
     """
     binning = plan.binning * np.float32(scale)
-    height = data.chunk[0] * -(-BAND_ROWS // data.chunk[0])
+    height = _band_height(data)
     bands = [slice(first, min(first + height, data.shape[0])) for first in range(0, data.shape[0], height)]
     pieces = _column_pieces(data, height)
     unchanged = plan.along_x.shape[0] == plan.along_x.shape[1] == plan.along_x.nnz
@@ -229,6 +267,11 @@ def read_bands(
                 )
             yield band if unchanged else np.stack([plan.along_x @ row for row in band])
             on_row(rows.stop)
+
+
+def _band_height(data: FourDData) -> int:
+    """Returns the number of scan rows that are read together: whole chunks, at least `BAND_ROWS`."""
+    return data.chunk[0] * -(-BAND_ROWS // data.chunk[0])
 
 
 def _column_pieces(data: FourDData, rows: int) -> list[slice]:

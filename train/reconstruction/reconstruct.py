@@ -18,6 +18,7 @@ from rich.console import Console
 from namsa.errors import InputError
 from namsa.io.foreign import CalibrationOverrides, FourDData
 from namsa.pixels import PixelGrid
+from namsa.text import shorten
 from train.experiment.conditions import describe_unchecked
 from train.measure import telemetry
 from train.optimization import checkpoint
@@ -29,6 +30,14 @@ from train.reconstruction.result import Reconstruction
 from train.reconstruction.trust import KnownSpecimen, WindowSimulation, window_simulation
 
 Array = npt.NDArray[Any]
+
+# The smallest and the largest number of each argument.
+LIMITS = {
+    "beam_intensity": (1e-15, 1e18),
+    "thickness_angstrom": (0.1, 1e4),
+    "passes": (0, 1000),
+    "refine_steps": (0, 10_000),
+}
 
 
 @dataclass(frozen=True)
@@ -87,8 +96,7 @@ def reconstruct(
 
     model = model if isinstance(model, Model) else load_model(model)
     _check_layout(model)
-    if options.refine_steps and specimen is None:
-        raise InputError(f"refine_steps is {options.refine_steps}: refinement needs the specimen's thickness, too")
+    _check_arguments(beam_intensity, specimen, options)
     if isinstance(data, str | Path):
         data, name, origin = Path(data), str(data), str(Path(data).resolve())
     else:
@@ -97,6 +105,7 @@ def reconstruct(
         sy, sx, dy, dx = scan.shape
         note(f"{name}: {sy}×{sx} patterns of {dy}×{dx} pixels, {scan.data.dtype}")
         resampling.check_fit(scan, model.conditions, name)
+        reading.check_memory(scan, model.conditions, name)
 
         # ---- Calibration --------------------------------------------------------------------------------------------
 
@@ -154,6 +163,24 @@ def _check_layout(model: Model) -> None:
     inputs, target = model.experiment.training.inputs, model.experiment.target
     if inputs.layout == "scan" and target.at != "scan":
         raise InputError(f"{model.name} has layout scan and targets at the grid: use a network with target.at scan")
+
+
+def _check_arguments(
+    beam_intensity: float | None, specimen: KnownSpecimen | None, options: ReconstructionOptions
+) -> None:
+    """Checks that all numbers are finite and in their ranges, and that they go together."""
+    arguments: dict[str, float | None] = {
+        "beam_intensity": beam_intensity,
+        "thickness_angstrom": None if specimen is None else specimen.thickness_angstrom,
+        "passes": options.passes,
+        "refine_steps": options.refine_steps,
+    }
+    for name, value in arguments.items():
+        low, high = LIMITS[name]
+        if value is not None and not low <= value <= high:
+            raise InputError(f"{name} is {shorten(value)}: give a number from {low:g} to {high:g}")
+    if options.refine_steps and specimen is None:
+        raise InputError(f"refine_steps is {options.refine_steps}: refinement needs the specimen's thickness, too")
 
 
 def _trust_note(specimen: KnownSpecimen | None, simulation: WindowSimulation | None) -> str:

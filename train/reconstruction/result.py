@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from namsa.errors import WorkError
+from namsa.errors import InputError
+from namsa.files import open_atomic
 from namsa.io import hdf5
 from namsa.pixels import PixelGrid
 
@@ -85,6 +86,7 @@ class Reconstruction:
             The Matplotlib figure.
 
         Raises:
+            InputError: If Matplotlib does not know the format.
             WorkError: If the file cannot be written.
         """
         from train.reports.figures import reconstruction_figure
@@ -97,10 +99,13 @@ class Reconstruction:
             self.mean_pattern, self.detector_pixels, self.provenance["semiangle_mrad"], drawn, title
         )
         if path is not None:
-            try:
-                figure.savefig(path)
-            except OSError as error:
-                raise WorkError(f"cannot write {path}: {error.strerror}") from None
+            path = Path(path)
+            path = path if path.suffix else path.with_suffix(".png")
+            kinds = figure.canvas.get_supported_filetypes()
+            if path.suffix[1:].lower() not in kinds:
+                raise InputError(f"{path} does not end as a picture: {', '.join(f'.{kind}' for kind in sorted(kinds))}")
+            with open_atomic(path) as file:
+                figure.savefig(file, format=path.suffix[1:].lower())
         return figure
 
     def _images(self) -> dict[str, tuple[Array, str]]:
