@@ -27,7 +27,6 @@ def check_name(value: object, source: str, remedy: str = "") -> str:
         InputError: If it may not.
     """
     if not is_name(value):
-        raise InputError(
-            f"{source} is named {shorten(repr(value))}; a name has {ALPHABET}" + f": {remedy}" * bool(remedy)
-        )
+        way_out = f": {remedy}" * bool(remedy)
+        raise InputError(f"{source} is named {shorten(repr(value))}{way_out}; a name has {ALPHABET}")
     return str(value)

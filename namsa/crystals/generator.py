@@ -16,6 +16,7 @@ from namsa.crystals.cif import reduced_formula, space_group, to_structure
 from namsa.crystals.material import Material
 from namsa.crystals.sites import check_crystal
 from namsa.errors import InputError
+from namsa.names import check_name
 
 
 def generate_materials(config: Generator) -> list[Material]:
@@ -70,8 +71,7 @@ def _to_material(crystal: object, source: str) -> Material:
         name, atoms = crystal.info.get("name", ""), crystal
     else:
         raise InputError(f"{source} is a {type(crystal).__name__}: give ase.Atoms or namsa.crystals.material.Material")
-    if not re.fullmatch(r"[\w.+-]+", str(name)):
-        raise InputError(f"{source} is named {name!r}: set atoms.info['name'], of letters, digits and _ . + - only")
+    check_name(str(name), source, "set atoms.info['name']")
     if not (len(atoms) and abs(np.linalg.det(np.asarray(atoms.cell))) > 0 and np.all(np.isfinite(atoms.positions))):
         raise InputError(
             f"{name} of {source} is no crystal: it needs atoms at finite positions in a cell with a volume"

@@ -72,6 +72,8 @@ def keys(path: Path, thorough: bool = False) -> tuple[str, ...]:
     length, walk, problems = -1, None, [""]
     try:
         # A live writer may extend the file between two looks at its length. A file that grew is walked again.
+        if path.is_fifo():  # opening it would wait for its other end
+            raise damaged(path, "it is not a file")
         while problems and length != path.stat().st_size:
             length = path.stat().st_size
             with path.open("rb") as file:

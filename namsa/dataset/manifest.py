@@ -9,7 +9,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -210,7 +210,7 @@ def _checked_header(header: dict[str, Any], path: Path, remedy: str) -> Header:
     return checked
 
 
-def _digest(header: Header, body: str) -> str:
+def _digest(header: Mapping[str, Any], body: str) -> str:
     """Returns the digest of the header, without its own, and of all entries."""
     return xxhash.xxh3_128_hexdigest((json.dumps(header, ensure_ascii=False) + body).encode())
 

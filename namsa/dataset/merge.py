@@ -1,5 +1,6 @@
 """Merges several datasets of one configuration into one, each sample once."""
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,7 +12,8 @@ from namsa.dataset.failures import copy_failures
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, shard_path, shard_paths
 from namsa.errors import InputError
-from namsa.files import make_folder, write_text_atomic
+from namsa.files import make_folder, read_text, write_text_atomic
+from namsa.json_files import LARGEST_FILE_BYTES
 
 
 class MergeSummary(TypedDict):
@@ -103,8 +105,8 @@ def _ensure_manifest(sources: Sequence[Path], out: Path) -> str:
     if not has_one:
         make_folder(out)
         for name in ("config.yaml", manifest.FILE_NAME):
-            if (candidate / name).exists():
-                write_text_atomic(out / name, (candidate / name).read_text(encoding="utf-8"))
+            if os.path.lexists(candidate / name):
+                write_text_atomic(out / name, read_text(candidate / name, largest_bytes=LARGEST_FILE_BYTES))
     return hashes[sources[0]]
 
 

@@ -28,6 +28,7 @@ from pydantic_core import from_json  # twice as fast as json, which took a third
 
 from namsa.errors import WorkError
 from namsa.sample import Sample
+from namsa.text import shorten
 
 Buffer = bytes | bytearray | memoryview
 VERSION = 1
@@ -37,6 +38,13 @@ _DIGESTED = _PREFIX.size - 16  # the prefix up to its digest
 _ALIGNMENT = 64
 _SMALLEST_NORMAL_HALF = np.float32(2.0**-14)
 _LARGEST_EXPONENT = 126  # scales and their inverses stay normal float32 numbers
+_STORED_TYPES = {  # and the number of axes
+    "cbed": (("<f2", "<f4"), 3),
+    "density": (("<f4",), 2),
+    "projected_potential": (("<f4",), 2),
+    "positions_angstrom": (("<f8",), 2),
+}
+_LONGEST_AXIS = 2**31
 
 
 class NewerVersionError(WorkError):
@@ -222,11 +230,49 @@ def decode(buffer: Buffer, check: bool = False) -> Record:
     if check and _digest(view) != digest:
         raise WorkError("the record's checksum does not match: its bytes have changed since they were written")
     try:
-        header = from_json(bytes(view[_PREFIX.size : _PREFIX.size + header_length]))
+        header = _header(view, header_length)
         body = _aligned(_PREFIX.size + header_length)
         return Record(header, **{name: _view(view, body, array) for name, array in header["arrays"].items()})
-    except (ValueError, TypeError, KeyError, AttributeError):
+    except ValueError:  # an array lies beyond the record's end
         raise WorkError("the record is damaged: its header does not fit its bytes") from None
+
+
+def _header(view: memoryview, length: int) -> RecordHeader:
+    """Returns the header of a record. Raises WorkError if the arrays or the provenance are not what namsa writes."""
+    try:
+        header = from_json(bytes(view[_PREFIX.size : _PREFIX.size + length]), allow_inf_nan=False)
+    except ValueError:
+        raise WorkError("the record is damaged: its header is not JSON") from None
+    arrays = header.get("arrays") if isinstance(header, dict) else None
+    if not isinstance(arrays, dict) or arrays.keys() != _STORED_TYPES.keys():
+        raise WorkError(f"the record is damaged: its header has no arrays {', '.join(_STORED_TYPES)}")
+    for name, array in arrays.items():
+        if problem := _problem(array, *_STORED_TYPES[name]):
+            raise WorkError(f"the record is damaged: its header has {problem} of {name}")
+    if not isinstance(header.get("provenance"), dict):
+        raise WorkError("the record is damaged: its header has no provenance")
+    checked: RecordHeader = header
+    return checked
+
+
+def _problem(array: Any, dtypes: tuple[str, ...], axes: int) -> str | None:
+    """Returns which value of an array's description namsa would not write, `None` if there is none."""
+    if not isinstance(array, dict):
+        return f"{shorten(array)} as description"
+    dtype, shape, offset, scale = (array.get(key) for key in ("dtype", "shape", "offset", "scale"))
+    if dtype not in dtypes:
+        return f"dtype {shorten(dtype)}"
+    if not (isinstance(shape, list) and len(shape) == axes and all(map(_is_length, shape))):
+        return f"shape {shorten(shape)}"
+    if not (type(offset) is int and 0 <= offset < 2**62):
+        return f"offset {shorten(offset)}"
+    if not (isinstance(scale, int | float) and 2.0**-_LARGEST_EXPONENT <= scale <= 2.0**_LARGEST_EXPONENT):
+        return f"scale {shorten(scale)}"
+    return None
+
+
+def _is_length(value: Any) -> bool:
+    return type(value) is int and 0 < value < _LONGEST_AXIS
 
 
 def find_records(buffer: memoryview, find: Callable[[bytes, int], int]) -> Iterator[memoryview]:
@@ -243,7 +289,7 @@ def find_records(buffer: memoryview, find: Callable[[bytes, int], int]) -> Itera
             length = _length(buffer[start:])
             decode(buffer[start : start + length], check=True)
             yield buffer[start : start + length]
-        except (WorkError, ValueError, TypeError, KeyError, AttributeError, struct.error):
+        except (WorkError, struct.error):
             length = 1  # a record may begin inside what looked like one and is not intact
         start = find(_MAGIC, start + length)
 
@@ -251,7 +297,7 @@ def find_records(buffer: memoryview, find: Callable[[bytes, int], int]) -> Itera
 def _length(view: memoryview) -> int:
     """Returns the length of the record that `view` begins with, by its header, which may be damaged."""
     header_length = _PREFIX.unpack_from(view)[2]
-    arrays = json.loads(bytes(view[_PREFIX.size : _PREFIX.size + header_length]))["arrays"].values()
+    arrays = _header(view, header_length)["arrays"].values()
     ends = (array["offset"] + math.prod(array["shape"]) * np.dtype(array["dtype"]).itemsize for array in arrays)
     return _aligned(_PREFIX.size + header_length) + _aligned(max(ends))
 

@@ -7,14 +7,15 @@ says what was damaged.
 
 import json
 import mmap
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TypedDict
 
 from namsa.dataset import manifest, records
-from namsa.dataset.shard_writer import ShardWriter
+from namsa.dataset.shard_writer import ShardWriter, only_writer
 from namsa.dataset.shards import Shard, shard_paths
-from namsa.dataset.verify import corrupt_ids
+from namsa.dataset.verify import belongs, corrupt_ids
 from namsa.errors import WorkError
 from namsa.files import make_folder, sync_folder, write_text_atomic
 
@@ -48,13 +49,13 @@ class Repair(TypedDict):
 
 
 def repair(directory: Path) -> Repair:
-    """Moves damaged shards, and those with damaged records, aside. No run may write into them at the same time.
+    """Moves damaged shards, and those with damaged records, aside.
 
     Args:
         directory: The dataset's folder.
 
     Raises:
-        InputError: If it has no manifest, or a damaged one.
+        InputError: If it has no manifest, or a damaged one, or a run writes into a shard.
         WorkError: If it cannot be written.
     """
     samples_hash = manifest.read_header(directory)["samples_hash"]
@@ -62,23 +63,28 @@ def repair(directory: Path) -> Repair:
     quarantine = _unused_folder(directory)
     shards: list[RepairedShard] = []
     for path in shard_paths(directory):
-        bad_ids = corrupt_ids(path, samples_hash)
-        if bad_ids == []:
-            continue
-        if bad_ids is None:
-            kept = _write_repaired(path, _records_in_file(path, listed_ids, samples_hash))
-        else:
-            kept = _write_repaired(path, _records_except(path, frozenset(bad_ids)))
-        _exchange(path, quarantine)
-        shards.append({"shard": path.name, "damaged": bad_ids is None, "moved": bad_ids or [], "kept": kept})
-        write_text_atomic(quarantine / "list.json", json.dumps(shards, indent=1) + "\n")
+        with only_writer(path):
+            bad_ids = corrupt_ids(path, samples_hash)
+            if bad_ids == []:
+                continue
+            kept = 0
+            if not path.is_file():  # a folder, or a link to nothing
+                _set_aside(path, quarantine)
+            else:
+                if bad_ids is None:
+                    kept = _write_repaired(path, _records_in_file(path, listed_ids, samples_hash))
+                else:
+                    kept = _write_repaired(path, _records_except(path, frozenset(bad_ids)))
+                _exchange(path, quarantine)
+            shards.append({"shard": path.name, "damaged": bad_ids is None, "moved": bad_ids or [], "kept": kept})
+            write_text_atomic(quarantine / "list.json", json.dumps(shards, indent=1) + "\n")
     return {"quarantine": str(quarantine) if shards else None, "shards": shards}
 
 
 def _unused_folder(directory: Path) -> Path:
     """Returns the first `quarantine-N` that does not exist."""
     number = 0
-    while (directory / f"quarantine-{number}").exists():
+    while os.path.lexists(directory / f"quarantine-{number}"):
         number += 1
     return directory / f"quarantine-{number}"
 
@@ -97,7 +103,7 @@ def _write_repaired(path: Path, intact_records: Iterator[tuple[str, bytes]]) -> 
 
 def _records_except(path: Path, bad_ids: frozenset[str]) -> Iterator[tuple[str, bytes]]:
     """Yields (id, record) of a readable shard without the damaged records."""
-    with Shard(path) as shard:
+    with Shard(path, any_ids=True) as shard:
         for sample_id in shard.ids:
             if sample_id not in bad_ids:
                 yield sample_id, shard.read_bytes(sample_id)
@@ -109,11 +115,21 @@ def _records_in_file(path: Path, listed_ids: set[str], samples_hash: str) -> Ite
     with path.open("rb") as file:
         content = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
     for record in records.find_records(memoryview(content), content.find):
-        provenance = records.decode(record).header["provenance"]
-        sample_id = provenance.get("id")
-        if sample_id in remaining and provenance["config_hash"] == samples_hash:
+        decoded = records.decode(record)
+        sample_id = decoded.header["provenance"].get("id")
+        if isinstance(sample_id, str) and sample_id in remaining and belongs(decoded, sample_id, samples_hash):
             remaining.remove(sample_id)
             yield sample_id, bytes(record)
+
+
+def _set_aside(path: Path, quarantine: Path) -> None:
+    """Moves what has the name of a shard and holds no records."""
+    make_folder(quarantine)
+    try:
+        path.rename(quarantine / path.name)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise WorkError(f"cannot move {path} to {quarantine}: {error.strerror}") from None
 
 
 def _exchange(path: Path, quarantine: Path) -> None:

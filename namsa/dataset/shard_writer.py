@@ -9,7 +9,7 @@ import errno
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 
 import lmdb
@@ -44,7 +44,7 @@ class ShardWriter:
         self._path, self._samples_per_commit = path, samples_per_commit
         self._pending: list[tuple[str, records.Buffer]] = []
         with ExitStack() as on_failure:
-            on_failure.enter_context(exclusive(path.with_name(f".{path.name}.writer-lock"), path, _ONE_WRITER))
+            on_failure.enter_context(only_writer(path))
             try:
                 if not path.exists() or not path.stat().st_size:
                     _create(path)
@@ -108,6 +108,11 @@ class ShardWriter:
             raise _cannot_write(self._path, error) from None
         finally:
             self._pin = self._env.begin()
+
+
+def only_writer(path: Path) -> AbstractContextManager[None]:
+    """Returns a context in which no other process writes to a shard. Entering it raises InputError if one does."""
+    return exclusive(path.with_name(f".{path.name}.writer-lock"), path, _ONE_WRITER)
 
 
 def _create(path: Path) -> None:

@@ -14,8 +14,12 @@ from pathlib import Path
 
 import lmdb
 
+from namsa import provenance_values
 from namsa.dataset import lmdb_structure, records
 from namsa.errors import InputError, WorkError
+from namsa.names import is_name
+from namsa.sample import Sample
+from namsa.text import shorten
 
 
 def shard_path(directory: Path, rank: int) -> Path:
@@ -25,7 +29,8 @@ def shard_path(directory: Path, rank: int) -> Path:
 
 def shard_paths(directory: Path) -> list[Path]:
     """Returns the shards in `directory` that are not empty, in the order of their ranks."""
-    return [path for path in sorted(directory.glob("shard-*.lmdb")) if path.stat().st_size]
+    # What is no file is listed, too, so that it is found to be damaged.
+    return [path for path in sorted(directory.glob("shard-*.lmdb")) if not path.is_file() or path.stat().st_size]
 
 
 class Shard:
@@ -33,6 +38,7 @@ class Shard:
 
     Args:
         path: The shard.
+        any_ids: Whether to accept records whose id may not name a sample, as `verify` and `repair` do.
 
     Attributes:
         path: The shard.
@@ -42,9 +48,12 @@ class Shard:
         WorkError: If it is damaged or cannot be read.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, any_ids: bool = False) -> None:
         self.path = path
         self.ids = lmdb_structure.keys(path)
+        wrong = [] if any_ids else [sample_id for sample_id in self.ids if not is_name(sample_id)]
+        if wrong:
+            raise lmdb_structure.damaged(path, f"a record's id is {shorten(repr(wrong[0]))}, which names no sample")
         try:
             # The map has room for what a live writer adds until the first transaction begins.
             room = 2 * path.stat().st_size + 2**30
@@ -85,7 +94,7 @@ class Shard:
             try:
                 record = records.decode(transaction.get(sample_id.encode(), b""), check)
             except WorkError as error:
-                raise type(error)(f"{sample_id} in {self.path}: {error}") from None
+                raise type(error)(f"{shorten(sample_id)} in {self.path}: {error}") from None
             yield record
 
     def read_bytes(self, sample_id: str) -> bytes:
@@ -125,7 +134,8 @@ class Dataset:
         WorkError: If a shard is damaged, cannot be read, or is already open in this process.
     """
 
-    def __init__(self, directory: Path) -> None:
+    def __init__(self, directory: Path | str) -> None:
+        directory = Path(directory)
         if not directory.is_dir():
             raise InputError(
                 f"there is no dataset at {directory}: make one with namsa dataset CONFIG --out {directory}"
@@ -157,7 +167,7 @@ class Dataset:
     def view(self, sample_id: str, check: bool = True) -> Iterator[records.Record]:
         """Yields a record whose arrays are views of a file, valid until it is closed; see `Shard.view`."""
         if sample_id not in self:
-            raise InputError(f"there is no sample {sample_id!r} among the {len(self)}")
+            raise InputError(f"there is no sample {shorten(repr(sample_id))} among the {len(self)}")
         with self._shards[sample_id].view(sample_id, check) as record:
             yield record
 
@@ -169,6 +179,17 @@ class Dataset:
         """Returns a record with copied arrays; `check` compares its digest."""
         with self.view(sample_id, check) as record:
             return record.copy()
+
+    def read_sample(self, sample_id: str) -> Sample:
+        """Returns a sample, after its digest was compared and its provenance was checked.
+
+        Raises:
+            InputError: If there is no such sample, or its provenance is not what namsa writes.
+            WorkError: If its record is damaged.
+        """
+        record = self.read(sample_id)
+        provenance_values.check(record.header["provenance"] | {"id": sample_id})  # so that messages name the sample
+        return record.sample()
 
 
 def _common_hash(shards: list[Shard]) -> str | None:
@@ -182,11 +203,13 @@ def _common_hash(shards: list[Shard]) -> str | None:
         for shard in shards:
             if shard.ids:
                 with shard.view(shard.ids[0], check) as record:
-                    names[record.header["provenance"]["config_hash"]] = shard.path.name
+                    names[provenance_values.value(record.header["provenance"], "config_hash")] = shard.path.name
         return names
 
     hashes = shards_by_hash(check=False)  # a checksum reads all of a record, which may be a gigabyte
     if len(hashes) > 1:
-        listed = ", ".join(f"{config_hash} in {name}" for config_hash, name in shards_by_hash(check=True).items())
+        listed = ", ".join(
+            f"{shorten(config_hash)} in {name}" for config_hash, name in shards_by_hash(check=True).items()
+        )
         raise InputError(f"samples of different configurations lie together, {listed}: give each its own directory")
     return next(iter(hashes), None)

@@ -4,11 +4,13 @@ from collections import Counter
 from pathlib import Path
 from typing import TypedDict
 
+from namsa import pixels, provenance_values
 from namsa.dataset import lmdb_structure, manifest, other_nodes
 from namsa.dataset.failures import unresolved_failures
-from namsa.dataset.records import NewerVersionError
+from namsa.dataset.records import NewerVersionError, Record
 from namsa.dataset.shards import Shard, shard_paths
-from namsa.errors import WorkError
+from namsa.errors import InputError, WorkError
+from namsa.names import is_name
 
 
 class Verification(TypedDict):
@@ -16,7 +18,7 @@ class Verification(TypedDict):
 
     Attributes:
         samples: Number of samples in the shards.
-        corrupt: Ids of damaged records, and names of shards that cannot be read.
+        corrupt: Ids of records that are damaged or that namsa did not write, and names of shards that cannot be read.
         missing: Ids that are not in a shard, not on another node, not skipped, and did not fail.
         repeated: Ids that are in more than one shard.
         skipped: Number of entries that cannot be built.
@@ -69,7 +71,7 @@ def verify(directory: Path) -> Verification:
 
 
 def corrupt_ids(path: Path, samples_hash: str) -> list[str] | None:
-    """Returns the ids in a shard whose records are damaged or belong to another configuration.
+    """Returns the ids in a shard whose records are damaged, belong to another configuration, or are not namsa's.
 
     Args:
         path: The shard.
@@ -83,7 +85,7 @@ def corrupt_ids(path: Path, samples_hash: str) -> list[str] | None:
     """
     try:
         lmdb_structure.keys(path, thorough=True)
-        shard = Shard(path)
+        shard = Shard(path, any_ids=True)
     except WorkError:
         return None
     with shard:
@@ -91,12 +93,30 @@ def corrupt_ids(path: Path, samples_hash: str) -> list[str] | None:
 
 
 def _is_intact(shard: Shard, sample_id: str, samples_hash: str) -> bool:
-    """Returns whether a record is whole and is that of its id and of the configuration."""
+    """Returns whether a record is whole and belongs to its id and to the configuration."""
     try:
         with shard.view(sample_id) as record:
-            provenance = record.header["provenance"]
-            return provenance["config_hash"] == samples_hash and provenance.get("id", sample_id) == sample_id
+            return belongs(record, sample_id, samples_hash)
     except NewerVersionError:
         raise
-    except (WorkError, KeyError):
+    except WorkError:
         return False
+
+
+def belongs(record: Record, sample_id: str, samples_hash: str) -> bool:
+    """Returns whether a whole record is that of a sample: its provenance says so and describes its arrays.
+
+    Args:
+        record: The record.
+        sample_id: The sample's id.
+        samples_hash: The hash of the configuration's samples.
+    """
+    provenance = record.header["provenance"]
+    if not is_name(sample_id) or provenance.get("id", sample_id) != sample_id:
+        return False
+    try:
+        provenance_values.check(provenance)
+        pixels.array_axes(record.provenance, {name: getattr(record, name).shape for name in pixels.UNITS})
+    except InputError:
+        return False
+    return provenance.get("config_hash") == samples_hash

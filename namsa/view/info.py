@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from namsa import provenance_values
 from namsa.dataset import manifest, shards
 from namsa.dataset.failures import unresolved_failures
 from namsa.dataset.strata import Strata, count_strata
@@ -197,4 +198,5 @@ def describe_sample(name: str, provenance: dict[str, Any], arrays: Mapping[str, 
 
 def _describe_record(data: shards.Dataset, name: str) -> SampleInfo:
     with data.view(name) as record:
+        provenance_values.check(record.header["provenance"] | {"id": name})  # so that messages name the sample
         return describe_sample(name, record.provenance, {key: getattr(record, key) for key in UNITS})

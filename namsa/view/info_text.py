@@ -4,16 +4,16 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 from namsa.dataset import strata
-from namsa.text import plural
+from namsa.provenance_values import value
+from namsa.text import plural, shorten
 from namsa.view.info import ArrayInfo, DatasetInfo, FileInfo, SampleInfo
 
 Row = tuple[str, str]  # name and value
 
 MAX_NAMES = 5  # names and failures that are listed; `namsa info --ids` and `namsa verify` list all
 WIDTH = 120
+LONGEST_TEXT = 4000  # characters of one value
 
 # Phrases for values that are not zero, by their key in the provenance or in its detector.
 _MICROSCOPE = {
@@ -47,24 +47,30 @@ def describe(info: FileInfo | DatasetInfo) -> str:
 def sample_rows(provenance: Mapping[str, Any]) -> list[Row]:
     """Returns what a sample is of and how it was simulated; only a dataset's samples have a material."""
     p = provenance
-    y, x = p["extent_angstrom"]
-    zone = "[" + " ".join(map(str, p["zone_axis"])) + "]" if "zone_axis" in p else ""
+    y, x = value(p, "extent_angstrom")
+    zone = "[" + " ".join(map(str, value(p, "zone_axis"))) + "]" if "zone_axis" in p else ""
     specimen = [p.get("formula"), p.get("space_group"), zone]
-    specimen += [f"{y:.2f} × {x:.2f} Å (y, x), {p['thickness_angstrom']:.2f} Å thick", f"{p['atoms']:,} atoms"]
-    microscope = [f"{p['energy_ev'] / 1e3:g} keV", f"semiangle {p['semiangle_mrad']:g} mrad"]
-    microscope += _phrases(p, _MICROSCOPE) + [f"{name} {value:g}" for name, value in p["aberrations"].items()]
-    (ny, nx), slices = p["grid_shape"], p["slices"]
-    grid = f"{ny} × {nx} pixels, {plural(slices, 'slice')} of {p['slice_thickness_angstrom']:.3f} Å"
-    if phonons := p.get("frozen_phonons"):
-        grid += f", {plural(phonons['configurations'], 'frozen phonon')}"
+    specimen.append(f"{y:.2f} × {x:.2f} Å (y, x), {value(p, 'thickness_angstrom'):.2f} Å thick")
+    if "atoms" in p:
+        specimen.append(f"{value(p, 'atoms'):,} atoms")
+    microscope = [f"{value(p, 'energy_ev') / 1e3:g} keV", f"semiangle {value(p, 'semiangle_mrad'):g} mrad"]
+    microscope += _phrases(p, _MICROSCOPE)
+    microscope += [f"{name} {number:g}" for name, number in value(p, "aberrations", {}).items()]
+    ny, nx = value(p, "grid_shape")
+    grid = f"{ny} × {nx} pixels"
+    if "slices" in p:
+        grid += f", {plural(value(p, 'slices'), 'slice')} of {value(p, 'slice_thickness_angstrom'):.3f} Å"
+    if phonons := value(p, "frozen_phonons", None):
+        grid += f", {plural(phonons.get('configurations'), 'frozen phonon')}"
+    software = value(p, "software", {}).get("namsa", "of an unknown version")
     return [
         ("specimen", ", ".join(part for part in specimen if part)),
         *([("crystal", p["source"])] if p.get("source") else []),
         ("microscope", ", ".join(microscope)),
-        *([("detector", ", ".join(_phrases(p["detector"], _DETECTOR)))] if p.get("detector") else []),
+        *([("detector", ", ".join(_phrases(p["detector"], _DETECTOR)))] if value(p, "detector", None) else []),
         ("simulation", ", ".join([grid, *_phrases(p, _SIMULATION)])),
-        *(("warning", warning) for warning in p.get("warnings", ())),
-        ("made by", ", ".join([f"namsa {p['software']['namsa']}", f"seed {p['seed']}", *_phrases(p, _ORIGIN)])),
+        *(("warning", warning) for warning in value(p, "warnings", ())),
+        ("made by", ", ".join([f"namsa {software}", f"seed {p.get('seed')}", *_phrases(p, _ORIGIN)])),
     ]
 
 
@@ -112,23 +118,29 @@ def _aligned(rows: Sequence[Row], indent: int = 2) -> list[str]:
     """Returns rows as lines with the values in one column, wrapped at `WIDTH`."""
     width = max(len(name) for name, _ in rows)
     lines = []
-    for name, value in rows:
+    for name, text in rows:
         start = f"{' ' * indent}{name:<{width}}  "
-        wrapped = textwrap.wrap(value, WIDTH, initial_indent=start, subsequent_indent=" " * len(start))
+        wrapped = textwrap.wrap(
+            shorten(text, LONGEST_TEXT), WIDTH, initial_indent=start, subsequent_indent=" " * len(start)
+        )
         lines += wrapped or [start.rstrip()]
     return lines
 
 
 def _phrases(values: Mapping[str, Any], phrases: Mapping[str, str]) -> list[str]:
     """Returns the phrases of the values that were set: zeros, and a binning of 1, were not."""
-    used = {key: value for key, value in values.items() if np.any(value) and (key, value) != ("binning", 1)}
+    used = {key: item for key, item in values.items() if _is_set(item) and (key, item) != ("binning", 1)}
     return [phrase.format(_plain(used[key])) for key, phrase in phrases.items() if key in used]
 
 
-def _plain(value: Any) -> str:
-    if isinstance(value, list):
-        return "(" + ", ".join(map(_plain, value)) + ")"
-    return f"{value:g}" if isinstance(value, float) else str(value)
+def _is_set(item: Any) -> bool:
+    return any(map(_is_set, item)) if isinstance(item, list) else bool(item)
+
+
+def _plain(item: Any) -> str:
+    if isinstance(item, list):
+        return "(" + ", ".join(map(_plain, item)) + ")"
+    return f"{item:g}" if isinstance(item, float) else str(item)
 
 
 def _megabytes(count: int) -> str:

@@ -9,13 +9,16 @@ from namsa.pixels import UNITS, density_grid, pattern_grid
 from namsa.sample import Sample
 from namsa.text import plural
 from namsa.view.page_images import PageImage, image_url, limits_text, pattern_image
+from namsa.view.panels import MAX_ASPECT
 from namsa.view.sample_figure import caption
+from namsa.view.signals import check_drawable
 
 IMAGE_HEIGHT = 160  # CSS pixels
 
 
 def sample_html(sample: Sample) -> str:
     """Returns the HTML of a sample, which loads nothing and inherits the notebook's font and colours."""
+    check_drawable(sample)
     provenance = sample.provenance
     mean = pattern_image(
         sample.cbed.mean(axis=0, dtype=np.float64),
@@ -40,7 +43,7 @@ def sample_html(sample: Sample) -> str:
 
 def _figure(image: PageImage, length_units: str) -> str:
     """Returns the HTML of an image with its title, its height and width, and the range of its values."""
-    width = round(IMAGE_HEIGHT / image.grid.aspect(image.image.shape))
+    width = round(IMAGE_HEIGHT / max(image.grid.aspect(image.image.shape), 1 / MAX_ASPECT))
     left, right, bottom, top = image.grid.extent(image.image.shape)
     low, high = limits_text(image)
     lines = (

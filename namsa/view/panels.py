@@ -38,6 +38,7 @@ STYLE = {
 REAL_SPACE, PATTERN, VIRTUAL = "viridis", "magma", "gray"
 PATTERN_POWER = 0.3
 MARKS = ("A", "B", "C")
+MAX_ASPECT = 20.0
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -58,12 +59,13 @@ def panels(*aspects: float, columns: int = 4) -> tuple[Figure, npt.NDArray[Any]]
     """Returns a figure of empty panels.
 
     Args:
-        aspects: Ratio of height to width of the images, one per row.
+        aspects: Ratio of height to width of the images, one per row. Beyond 1:20, panels stop to grow or shrink.
         columns: Panels per row.
 
     Returns:
         The figure, and its panels as an array of `Axes`, `(rows, columns)`.
     """
+    aspects = tuple(min(max(aspect, 1 / MAX_ASPECT), MAX_ASPECT) for aspect in aspects)
     size = (11.5 * columns / 4, 0.3 + sum(2.2 * aspect + 0.5 for aspect in aspects))
     figure = Figure(figsize=size, layout="constrained")
     axes = figure.subplots(len(aspects), columns, squeeze=False, height_ratios=aspects)
@@ -84,7 +86,8 @@ def pattern_panel(
         title: Title of the panel.
         semiangle_mrad: Radius of the circle that marks the aperture, mrad; `None` for no circle.
     """
-    brightest = float(pattern.max()) or 1.0
+    brightest = float(pattern.max())
+    brightest = brightest if brightest > 0 else 1.0
     norm = PowerNorm(PATTERN_POWER, vmin=0, vmax=brightest)
     bar = _draw(ax, pattern, angles, title, ("mrad", "fraction of the beam"), cmap=PATTERN, norm=norm)
     decade = int(np.floor(np.log10(brightest)))

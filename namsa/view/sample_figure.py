@@ -9,12 +9,14 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 
 from namsa.errors import WorkError
+from namsa.files import open_atomic
+from namsa.names import LONGEST
 from namsa.physics import virtual_detectors
 from namsa.pixels import density_grid, pattern_grid, potential_grid, scan_grid
 from namsa.sample import Sample
-from namsa.text import plural
+from namsa.text import plural, shorten
 from namsa.view.panels import MARKS, VIRTUAL, image_panel, mark_probes, panels, pattern_panel, styled
-from namsa.view.signals import DARK_FIELD_FROM, dark_field, example_probes
+from namsa.view.signals import DARK_FIELD_FROM, check_drawable, dark_field, example_probes
 
 
 @styled
@@ -29,15 +31,23 @@ def show(sample: Sample, path: Path | str | None = None) -> Figure:
         The figure.
 
     Raises:
+        InputError: If the provenance does not describe the arrays, or if they hold numbers that are not finite.
         WorkError: If the file cannot be written.
     """
     figure = sample_figure(sample)
     if path is not None:
-        try:
-            figure.savefig(path)
-        except (OSError, ValueError) as error:
-            raise WorkError(f"cannot write the picture {path}: {error}") from None
+        _save(figure, Path(path))
     return figure
+
+
+def _save(figure: Figure, path: Path) -> None:
+    """Writes a figure to a file, which appears only when it is complete; its ending names the format."""
+    suffix = path.suffix or ".png"
+    try:
+        with open_atomic(path.with_suffix(suffix)) as file:
+            figure.savefig(file, format=suffix[1:])
+    except (ValueError, WorkError) as error:
+        raise WorkError(f"cannot write the picture {path}: {error}") from None
 
 
 @styled
@@ -46,11 +56,12 @@ def sample_figure(sample: Sample) -> Figure:
 
     Virtual images are drawn only of a raster scan.
     """
+    check_drawable(sample)
     cbed, provenance = sample.cbed, sample.provenance
     semiangle, angles = provenance["semiangle_mrad"], pattern_grid(provenance)
     cell = potential_grid(provenance)
     figure, (above, below) = panels(angles.aspect(cbed.shape[1:]), cell.aspect(sample.projected_potential.shape))
-    figure.suptitle(caption(provenance), fontsize=11, x=0.008, ha="left")
+    figure.suptitle(caption(provenance), fontsize=11, x=0.008, ha="left", parse_math=False)
     positions = np.asarray(provenance["positions_angstrom"], float)
     probes = list(example_probes(cbed, angles, semiangle, positions))
 
@@ -81,7 +92,7 @@ def sample_figure(sample: Sample) -> Figure:
 
 def caption(provenance: Mapping[str, Any]) -> str:
     """Returns what a sample is of, in one line; only a dataset's samples have a material and a zone axis."""
-    parts = [str(provenance["material"])] if "material" in provenance else []
+    parts = [shorten(provenance["material"], LONGEST)] if "material" in provenance else []
     if "zone_axis" in provenance:
         parts.append("[" + " ".join(str(index) for index in provenance["zone_axis"]) + "]")
     parts.append(f"{provenance['thickness_angstrom']:.1f} Å thick")

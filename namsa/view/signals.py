@@ -5,8 +5,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from namsa import provenance_values
 from namsa.physics import virtual_detectors
-from namsa.pixels import UNITS, PixelGrid, pattern_grid
+from namsa.pixels import UNITS, PixelGrid, array_axes, pattern_grid
 from namsa.sample import Sample
 
 Floats = npt.NDArray[np.float64]
@@ -26,6 +27,17 @@ class Signal(NamedTuple):
     title: str
     units: str
     values: Floats
+
+
+def check_drawable(sample: Sample) -> None:
+    """Raises InputError if the provenance does not describe the arrays, or if they hold numbers that are not finite."""
+    provenance = sample.provenance
+    provenance_values.check(provenance)
+    arrays = {name: getattr(sample, name) for name in UNITS}
+    array_axes(provenance, {name: array.shape for name, array in arrays.items()})
+    for name, array in arrays.items():
+        if not np.isfinite([array.min(), array.max()]).all():  # both are NaN if any number is
+            raise provenance_values.fault(provenance, f"belongs to {name} with numbers that are not finite")
 
 
 def sample_signals(sample: Sample) -> list[Signal]:

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import WorkError
+from namsa.files import write_text_atomic
 from namsa.physics import virtual_detectors
 from namsa.physics.optics import wavelength_angstrom
 from namsa.pixels import UNITS, PixelGrid, density_grid, fills_cell, pattern_grid, potential_grid, scan_grid
@@ -34,7 +35,7 @@ from namsa.view.page_images import (
 )
 from namsa.view.panels import PATTERN, PATTERN_POWER, VIRTUAL
 from namsa.view.sample_figure import caption
-from namsa.view.signals import Signal, sample_signals
+from namsa.view.signals import Signal, check_drawable, sample_signals
 
 MAX_TILE_PIXELS = 128  # of a pattern, along an axis
 MAX_SHEET_PIXELS = 2**25  # of all patterns
@@ -60,21 +61,23 @@ class PagePatterns(NamedTuple):
 
 
 def write_page(sample: Sample, path: Path, name: str) -> Path:
-    """Writes the page of a sample to `path`, and returns it.
+    """Writes the page of a sample to `path`, which appears only when it is complete, and returns it.
 
     Raises:
+        InputError: If the provenance does not describe the arrays, or if they hold numbers that are not finite.
         WorkError: If the file cannot be written.
     """
     text = page(sample, name)
     try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
+        write_text_atomic(path, text)
+    except WorkError as error:
         raise WorkError(f"cannot write the page {path}: {error}") from None
     return path
 
 
 def page(sample: Sample, name: str) -> str:
     """Returns the page's HTML, with `name` as its title."""
+    check_drawable(sample)
     provenance = sample.provenance
     patterns, signals = page_patterns(sample.cbed, provenance), sample_signals(sample)
     title = f"Mean of {plural(len(sample.cbed), 'pattern')}"
@@ -96,7 +99,7 @@ def page(sample: Sample, name: str) -> str:
         "note": html.escape(patterns.note),
         "last": str(len(patterns.numbers) - 1),
         "sheet": png_url(sheet, PATTERN),
-        "data": json.dumps(data, ensure_ascii=False).replace("</", "<\\/"),
+        "data": json.dumps(data, ensure_ascii=False).replace("<", "\\u003c"),
     }
     text = files("namsa.view").joinpath("viewer.html").read_text(encoding="utf-8")
     return re.sub(r"{{(\w+)}}", lambda found: parts[found[1]], text)
@@ -161,10 +164,10 @@ def _scan_maps(provenance: Mapping[str, Any], scan: PixelGrid, signals: Sequence
 def page_patterns(cbed: Image, provenance: Mapping[str, Any]) -> PagePatterns:
     """Returns the patterns `(n, dy, dx)` as the page shows them."""
     n, dy, dx = cbed.shape
-    binning = -(-max(dy, dx) // MAX_TILE_PIXELS)
+    binning = min(-(-max(dy, dx) // MAX_TILE_PIXELS), dy, dx)
     h, w = dy // binning, dx // binning
     numbers, raster, every = np.arange(n), provenance.get("scan_shape"), 1
-    while len(numbers) * h * w > MAX_SHEET_PIXELS:
+    while len(numbers) * h * w > MAX_SHEET_PIXELS and len(numbers) > 1:
         every += 1
         numbers = np.arange(n).reshape(raster)[::every, ::every].ravel() if raster else np.arange(n)[::every]
     if raster:

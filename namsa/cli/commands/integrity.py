@@ -7,8 +7,9 @@ from typing import Literal
 from namsa.cli.commands.output import print_failures, print_json
 from namsa.dataset.repair import repair as repair_dataset
 from namsa.dataset.verify import verify as verify_dataset
-from namsa.text import plural
+from namsa.text import plural, shorten
 
+LONGEST_ID = 600  # characters; a damaged shard may hold any key of up to 511
 LISTS: tuple[Literal["corrupt", "missing", "repeated"], ...] = ("corrupt", "missing", "repeated")
 
 
@@ -24,10 +25,13 @@ def verify(options: argparse.Namespace) -> int:
     print(f"{plural(result['samples'], 'sample')}, {counts}, {failed}")
     for kind in LISTS:
         for sample_id in result[kind]:
-            print(f"{kind} {sample_id}")
+            print(f"{kind} {shorten(sample_id, LONGEST_ID)}")
     print_failures(result["failures"])
+    simulate = f"`namsa dataset CONFIG --out {options.directory}` simulates"
     if result["corrupt"]:
-        print(f"`namsa repair {options.directory}` moves damaged records aside", file=sys.stderr)
+        print(f"`namsa repair {options.directory}` moves damaged records aside, {simulate} them again", file=sys.stderr)
+    elif result["missing"]:
+        print(f"{simulate} what is missing", file=sys.stderr)
     return code
 
 
@@ -40,6 +44,7 @@ def repair(options: argparse.Namespace) -> None:
         print("nothing is damaged")
     else:
         for shard in result["shards"]:
-            damage = "the file is damaged" if shard["damaged"] else ", ".join(shard["moved"])
+            moved = (shorten(sample_id, LONGEST_ID) for sample_id in shard["moved"])
+            damage = "the file is damaged" if shard["damaged"] else ", ".join(moved)
             print(f"{result['quarantine']}/{shard['shard']}: {damage}; {shard['kept']} whole samples kept")
-        print("the next `namsa dataset` simulates what is missing")
+        print(f"`namsa dataset CONFIG --out {options.directory}` simulates what is missing")

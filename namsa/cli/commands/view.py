@@ -7,7 +7,9 @@ from namsa.cli.commands.output import print_json
 from namsa.dataset import shards
 from namsa.errors import InputError
 from namsa.io import hdf5
+from namsa.names import check_name
 from namsa.sample import Sample
+from namsa.text import shorten
 from namsa.view import info_text, viewer
 from namsa.view.info import DatasetInfo, FileInfo, describe_dataset, describe_file
 from namsa.view.sample_figure import show as show_sample
@@ -26,7 +28,7 @@ def info(options: argparse.Namespace) -> None:
 def show(options: argparse.Namespace) -> None:
     """Writes pictures of one sample; an interactive page if --out ends in .html, and beside the picture with --html."""
     name, sample = find_sample(options.sample)
-    out = options.out or Path(f"{name}.png")
+    out = options.out or Path(check_name(name, "the sample", "name the picture with --out") + ".png")
     if out.suffix == ".html":
         print(viewer.write_page(sample, out, name))
         return
@@ -50,5 +52,6 @@ def find_sample(path: Path) -> tuple[str, Sample]:
             raise InputError(f"{directory} holds no sample yet")
         name = requested or data.ids[0]
         if name not in data.ids:
-            raise InputError(f"no file {path}, and no sample {name} in {directory}; `namsa info {directory}` lists it")
-        return name, data.read(name, check=True).sample()
+            missing = f"no file {path}, and no sample {shorten(name)} in {directory}"
+            raise InputError(f"{missing}; `namsa info {directory} --ids` lists them")
+        return name, data.read_sample(name)
