@@ -267,7 +267,8 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     }
     predict = predictor(model, training.inputs, experiment.network.data_format, experiment.channels())
     own_held_out = held_out_entries[share::shares]
-    atoms_of = _specimens(experiment, log_line) if own_held_out else None
+    # A run directory's own configuration, as `evaluate` takes, must not run a generator's Python code.
+    atoms_of = _specimens(experiment, not evaluate_only, log_line) if own_held_out else None
     held_out = HeldOut(dataset, own_held_out, mean_image, atoms_of)
     evaluation = evaluate(predict, experiment, held_out, run_dir, ranks=reduction, run=facts)
 
@@ -293,13 +294,14 @@ def _resumption_line(position: TrainingPosition, ranks: int) -> str:
     return text
 
 
-def _specimens(experiment: Experiment, log_line: Callable[[str], None]) -> AtomsOf | None:
+def _specimens(experiment: Experiment, run_generator: bool, log_line: Callable[[str], None]) -> AtomsOf | None:
     """Returns a function from an entry to its atoms. `None` without crystals: staged samples may lack their files."""
     try:
-        materials = {material.name: material for material in select_materials(experiment.materials)}
+        chosen = select_materials(experiment.materials, run_generator=run_generator)
     except InputError as error:
         log_line(f"atomic columns are not measured: {error}")
         return None
+    materials = {material.name: material for material in chosen}
 
     def atoms_of(entry: Entry) -> ase.Atoms | None:
         material = materials.get(entry.material)  # the manifest's materials may be others

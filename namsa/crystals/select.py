@@ -16,9 +16,10 @@ from namsa.crystals.generator import generate_materials
 from namsa.crystals.material import Material
 from namsa.crystals.substitution import substitute_ions
 from namsa.errors import InputError
+from namsa.text import shorten
 
 
-def select_materials(config: Materials) -> tuple[Material, ...]:
+def select_materials(config: Materials, *, run_generator: bool = False) -> tuple[Material, ...]:
     """Returns the materials that a configuration asks for, sorted by name.
 
     A crystal that several sources have is taken from the first of: CIF files, the Materials Project, the built-in
@@ -26,16 +27,24 @@ def select_materials(config: Materials) -> tuple[Material, ...]:
 
     Args:
         config: The `materials` section of a configuration.
+        run_generator: Whether a generator may run. It is Python code that the configuration names, so give true only
+            for a configuration that the user has given, and never for one that lies beside results or models.
 
     Raises:
-        InputError: If a name is unknown, a crystal cannot be read, two materials have the same name, or no material
-            is left.
+        InputError: If a name is unknown, a crystal cannot be read, two materials have the same name, no material is
+            left, or there is a generator that may not run.
     """
     materials = [*(read_cif(path) for path in _cif_files(config.cif))]
     if config.materials_project:
         materials += materials_project.read(config.materials_project)
     materials += _builtin_by_name(config.builtin)
     if config.generator:
+        if not run_generator:
+            raise InputError(
+                f"materials.generator {shorten(config.generator.function)} is Python code, which runs only from a "
+                "configuration that is given on the command line: give that configuration, as in "
+                "`python -m train CONFIG --run-dir RUN`"
+            )
         materials += generate_materials(config.generator)
     if not materials:
         raise InputError(

@@ -115,7 +115,7 @@ def produce(
     start = time.monotonic()
     limits.check()
     make_folder(directory)
-    materials = {material.name: material for material in select_materials(config.materials)}
+    materials = {material.name: material for material in select_materials(config.materials, run_generator=True)}
     entries = share(manifest.ensure(directory, config, tuple(materials.values())), layout.rank, layout.size)
     samples_hash = config.samples_hash()
     present, failures = _present_ids(directory, samples_hash), read_failures(directory, samples_hash)

@@ -84,7 +84,7 @@ def main() -> int:
 def copy(source: Path, target: Path, experiment: Experiment, train: int) -> None:
     """Writes the dataset of `experiment` in `target`, of what `source` holds: held-out samples, `train` others."""
     target.mkdir(parents=True, exist_ok=True)
-    entries = manifest.ensure(target, experiment, tuple(select_materials(experiment.materials)))
+    entries = manifest.ensure(target, experiment, tuple(select_materials(experiment.materials, run_generator=True)))
     with shards.Dataset(source) as dataset, ShardWriter(shards.shard_path(target, 0), 16) as writer:
         wanted = chosen(entries, dataset.ids, train)
         for entry in wanted:

@@ -50,7 +50,7 @@ POINTS = (
 
 def stub() -> None:
     """Makes this process use the three materials, and not estimate the size of a sample."""
-    factory.select_materials = lambda _: MATERIALS
+    factory.select_materials = lambda *_, **__: MATERIALS
     disk_space.SAMPLED = 0
 
 

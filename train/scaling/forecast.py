@@ -82,7 +82,7 @@ def _samples(experiment: Experiment, ranks: int) -> tuple[Sequence[Entry], Simul
         with Dataset(directory) as dataset:
             selection.check_configuration(dataset, experiment)
             present = set(dataset.ids)
-    materials = select_materials(experiment.materials)
+    materials = select_materials(experiment.materials, run_generator=True)
     entries = [entry for entry in build_entries(experiment, materials) if not entry.skipped]
     missing = sum(entry.id not in present for entry in entries)
     if not missing or experiment.data.stage_from:

@@ -24,7 +24,8 @@ def dataset(options: argparse.Namespace) -> None:
     config = load_config(options.config, options.overrides)
     rank, size = rank_and_size(_number(options.rank, "--rank"), _number(options.size, "--size"))
     if options.dry_run:
-        print_estimate(estimate.estimate_dataset(config, select_materials(config.materials), size), options.json)
+        materials = select_materials(config.materials, run_generator=True)
+        print_estimate(estimate.estimate_dataset(config, materials, size), options.json)
         return
     local_rank, local_size = local_rank_and_size()
     device = bind_to_share(local_rank, local_size)
@@ -66,15 +67,17 @@ def merge(options: argparse.Namespace) -> None:
 
 def export(options: argparse.Namespace) -> None:
     """Writes all of a dataset's samples, one group each, and names those whose simulation failed."""
+    if options.out.exists() and options.out.resolve().parent == options.directory.resolve():
+        raise InputError(f"--out {options.out} is a file of the dataset: name another file")
     with shards.Dataset(options.directory) as data, progress_bars() as progress:
+        failures = unresolved_failures(options.directory, data.config_hash or "", data.ids)
         task = progress.add_task("export", total=len(data.ids))
 
         def samples() -> Iterator[tuple[str, Sample]]:
             for name in data.ids:
-                yield name, data.read(name, check=True).sample()
+                yield name, data.read_sample(name)
                 progress.advance(task)
 
         count = hdf5.write_samples(options.out, samples())
-        failures = unresolved_failures(options.directory, data.config_hash or "", data.ids)
     print(f"{options.out}: {plural(count, 'sample')}, {len(failures)} failed")
     print_failures(failures)

@@ -27,7 +27,9 @@ def simulate(options: argparse.Namespace) -> None:
     if options.json and not options.dry_run:
         raise InputError("--json goes with --dry-run; `namsa info FILE.h5 --json` says what a stack holds")
     config = load_config(options.config, options.overrides)
-    material = read_cif(options.crystal) if options.crystal else select_materials(config.materials)[0]
+    material = (
+        read_cif(options.crystal) if options.crystal else select_materials(config.materials, run_generator=True)[0]
+    )
     config, entry = _first_entry(config, material)
     if entry.skipped:
         raise InputError(f"{entry.id}: {entry.skipped}")

@@ -52,7 +52,7 @@ class Samples:
 
     def __init__(self, config: SimulationConfig, directory: Path, data: Path | None) -> None:
         self.config, self.directory = config, directory
-        self.materials = {material.name: material for material in select_materials(config.materials)}
+        self.materials = {material.name: material for material in select_materials(config.materials, run_generator=True)}
         everything = tuple(self.materials.values())
         self.entries = manifest.ensure(data, config, everything) if data else build_entries(config, everything)
         self.data = Dataset(data) if data else None

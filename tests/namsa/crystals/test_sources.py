@@ -80,8 +80,18 @@ def generated(script: Path, function: str, **arguments: Any) -> Materials:
     return Materials(generator=Generator(function=f"{script}:{function}", arguments=arguments))
 
 
+def test_a_function_runs_only_where_that_is_allowed(script: Path) -> None:
+    script.write_text(f"open({str(script.with_name('ran'))!r}, 'w')")
+    message = (
+        "materials.generator .*crystals.py:alloys is Python code, which runs only from .* on the command line: give"
+    )
+    with pytest.raises(InputError, match=message):
+        select_materials(generated(script, "alloys"))
+    assert not script.with_name("ran").exists()
+
+
 def test_a_functions_crystals_keep_their_own_cells(script: Path) -> None:
-    first, second = select_materials(generated(script, "alloys", count=2, seed=3))
+    first, second = select_materials(generated(script, "alloys", count=2, seed=3), run_generator=True)
     assert (first.name, first.formula, first.space_group, first.kind) == (
         "gold-silver-0",
         "AgAu3",
@@ -96,7 +106,7 @@ def test_a_functions_crystals_keep_their_own_cells(script: Path) -> None:
 
 
 def test_mixed_sites_have_the_symmetry_of_the_sites(script: Path) -> None:
-    (mixed,) = select_materials(generated(script, "mixed"))
+    (mixed,) = select_materials(generated(script, "mixed"), run_generator=True)
     assert (mixed.space_group, len(mixed.atoms)) == ("Fm-3m", 8)
     assert Composition(mixed.formula).fractional_composition == Composition("CuNi3").fractional_composition
 
@@ -106,17 +116,21 @@ def test_a_function_in_a_package_is_found(monkeypatch: pytest.MonkeyPatch, scrip
     (script.parent / "package" / "made.py").write_text(GENERATOR)
     monkeypatch.syspath_prepend(script.parent)
     config = Materials(generator=Generator(function="package.made:alloys", arguments={"count": 1, "seed": 0}))
-    assert [material.name for material in select_materials(config)] == ["gold-silver-0"]
+    assert [material.name for material in select_materials(config, run_generator=True)] == ["gold-silver-0"]
 
 
 def test_the_manifest_depends_on_a_functions_crystals_and_not_on_its_name(script: Path) -> None:
     import fake_samples
 
     configurations = [generated(script, "alloys", count=2, **a) for a in ({"seed": 3}, {"seed": 3, "a": 4.09})]
-    one, other = (config_hash(fake_samples.config(), select_materials(config)) for config in configurations)
+    one, other = (
+        config_hash(fake_samples.config(), select_materials(config, run_generator=True)) for config in configurations
+    )
     renamed = script.rename(script.with_name("renamed.py"))
     assert (
-        config_hash(fake_samples.config(), select_materials(generated(renamed, "alloys", count=2, seed=3)))
+        config_hash(
+            fake_samples.config(), select_materials(generated(renamed, "alloys", count=2, seed=3), run_generator=True)
+        )
         == one
         != other
     )
@@ -138,14 +152,14 @@ def test_the_manifest_depends_on_a_functions_crystals_and_not_on_its_name(script
 )
 def test_errors_name_what_is_wrong_with_a_function(script: Path, function: str, message: str) -> None:
     with pytest.raises(InputError, match=message) as refused:
-        select_materials(generated(script, function))
+        select_materials(generated(script, function), run_generator=True)
     assert "\n" not in str(refused.value)
 
 
 @pytest.mark.parametrize("place", ["no/such/file.py", "no.such.module"])
 def test_a_missing_module_is_named(place: str) -> None:
     with pytest.raises(InputError, match=f"cannot find {place}:function"):
-        select_materials(Materials(generator=Generator(function=f"{place}:function")))
+        select_materials(Materials(generator=Generator(function=f"{place}:function")), run_generator=True)
 
 
 def test_the_lattice_of_a_substituted_crystal_is_near_the_measured_one(library: dict[str, Material]) -> None:

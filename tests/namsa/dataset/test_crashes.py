@@ -12,7 +12,7 @@ from namsa.dataset import disk_space, factory
 
 @pytest.fixture
 def reference(tmp_path, monkeypatch):
-    monkeypatch.setattr(factory, "select_materials", lambda _: crashes.MATERIALS)
+    monkeypatch.setattr(factory, "select_materials", lambda *_, **__: crashes.MATERIALS)
     monkeypatch.setattr(disk_space, "SAMPLED", 0)
     return crashes.Reference(tmp_path / "undisturbed")
 

@@ -23,7 +23,7 @@ fork = multiprocessing.get_context("fork")
 
 @pytest.fixture(autouse=True)
 def _materials(monkeypatch):
-    monkeypatch.setattr(factory, "select_materials", lambda _: MATERIALS)
+    monkeypatch.setattr(factory, "select_materials", lambda *_, **__: MATERIALS)
     monkeypatch.setattr(disk_space, "SAMPLED", 1)  # fake samples have another size, and counting takes time
 
 

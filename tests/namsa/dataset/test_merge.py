@@ -18,7 +18,7 @@ from namsa.dataset.verify import verify
 
 @pytest.fixture(autouse=True)
 def _materials(monkeypatch):
-    monkeypatch.setattr(factory, "select_materials", lambda _: MATERIALS)
+    monkeypatch.setattr(factory, "select_materials", lambda *_, **__: MATERIALS)
     monkeypatch.setattr(disk_space, "SAMPLED", 0)
 
 
