@@ -181,6 +181,20 @@ def test_a_rank_says_why_it_fails_before_it_leaves_the_others(capsys, monkeypatc
     assert capsys.readouterr().err.splitlines() == ["error: the disk is on fire", "left"]
 
 
+@pytest.mark.usefixtures("no_report")
+def test_a_run_directory_cannot_run_a_generator(undisturbed, tmp_path, capsys):
+    run_dir, script, ran = tmp_path / "run", tmp_path / "crystals.py", tmp_path / "ran"
+    shutil.copytree(undisturbed, run_dir)
+    script.write_text(f"open({str(ran)!r}, 'w')\ndef crystals():\n    return []\n")
+    tree = yaml.safe_load((run_dir / "config.yaml").read_text()) | {
+        "materials": {"generator": {"function": f"{script}:crystals"}}
+    }
+    (run_dir / "config.yaml").write_text(yaml.safe_dump(tree))
+    train(run_dir / "config.yaml", run_dir=run_dir, evaluate_only=True)
+    assert not ran.exists()
+    assert "is Python code, which runs only from a configuration that is given on the" in capsys.readouterr().out
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
 def test_two_ranks_do_the_whole_job_and_one_rank_goes_on_with_it(config, monkeypatch):
