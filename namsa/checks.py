@@ -5,19 +5,29 @@ A warning is a sentence with numbers. It is issued as a `SimulationWarning` and 
 
 import warnings
 from collections.abc import Iterator
-from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 
+from namsa.config.bounds import LARGEST_ANGLE_MRAD, LARGEST_EXTENT, LARGEST_LENGTH_ANGSTROM
 from namsa.config.instrument import Detector
 from namsa.errors import InputError
+from namsa.memory import available_memory_bytes, check_memory_for
 from namsa.physics import optics
 from namsa.physics.detector import sampling_and_origin
 from namsa.physics.grid import Grid
 from namsa.text import plural
 
 THICK_SLICE_ANGSTROM = 4.0  # two layers of atoms in most crystals
+
+
+_RANGES = {
+    "semiangle_mrad": (0.0, LARGEST_ANGLE_MRAD),
+    "beam_tilt_mrad": (-LARGEST_ANGLE_MRAD, LARGEST_ANGLE_MRAD),
+    "source_size_angstrom": (0.0, 1e3),
+    "focal_spread_angstrom": (0.0, 1e5),
+    "slice_thickness_angstrom": (0.01, 1e5),
+}
 
 
 class SimulationWarning(UserWarning):
@@ -45,6 +55,12 @@ def check_positions(
     if not np.all(np.isfinite(positions)):
         row = int(np.argmin(np.all(np.isfinite(positions), axis=1)))
         raise InputError(f"positions_angstrom[{row}] is {positions[row].tolist()}; positions must be finite")
+    if np.abs(positions).max() > LARGEST_LENGTH_ANGSTROM:
+        row = int(np.argmax(np.abs(positions).max(axis=1)))
+        raise InputError(
+            f"positions_angstrom[{row}] is {positions[row].tolist()}; positions must be within "
+            f"±{LARGEST_LENGTH_ANGSTROM:g} Å"
+        )
     if scan_shape is not None and len(positions) != scan_shape[0] * scan_shape[1]:
         raise InputError(f"scan_shape is {tuple(scan_shape)}, and there are {len(positions)} positions")
     return positions
@@ -65,6 +81,8 @@ def check_choices(
     """
     if min(grid_shape) < 2:
         raise InputError(f"grid_shape is {tuple(grid_shape)}; give two pixels (y, x) or more along each axis")
+    if max(grid_shape) > LARGEST_EXTENT:
+        raise InputError(f"grid_shape is {tuple(grid_shape)}; give {LARGEST_EXTENT} pixels or fewer along each axis")
     if not slice_thickness_angstrom > 0:
         raise InputError(f"slice_thickness_angstrom is {slice_thickness_angstrom}; it must be positive")
     if precision not in ("float32", "float64"):
@@ -75,6 +93,21 @@ def check_choices(
         raise InputError(f"engine is {engine!r}; it must be 'auto', 'plain' or 'fused'")
     if method not in ("auto", "multislice", "prism"):
         raise InputError(f"method is {method!r}; it must be 'auto', 'multislice' or 'prism'")
+
+
+def check_ranges(**quantities: float | tuple[float, float]) -> None:
+    """Checks quantities of the microscope that have a range in `namsa.config.instrument`.
+
+    Args:
+        quantities: Values by name; of a tilt both components.
+
+    Raises:
+        InputError: If a value is not finite or not in its range.
+    """
+    for name, value in quantities.items():
+        least, most = _RANGES[name]
+        if not np.all((np.asarray(value) >= least) & (np.asarray(value) <= most)):
+            raise InputError(f"{name} is {value}; it must lie within {least:g} to {most:g}")
 
 
 def check_engine(requested: str, shape: tuple[int, int], supported: bool) -> None:
@@ -183,22 +216,11 @@ def check_memory(
         available_bytes: Available memory; by default that of this process.
 
     Raises:
-        InputError: If the patterns need more memory.
+        OutOfMemoryError: If the patterns need more memory.
     """
-    available = available_memory_bytes() if available_bytes is None else available_bytes
-    needed = patterns * shape[0] * shape[1] * bytes_per_pixel
-    if needed > available:
-        raise InputError(
-            f"{plural(patterns, 'pattern')} of {shape[0]}×{shape[1]} pixels: {needed / 1e9:.1f} GB of memory, and "
-            f"{available / 1e9:.1f} GB are available: use fewer positions, a detector, or a smaller grid"
-        )
-
-
-def available_memory_bytes() -> int:
-    """Returns the memory that this process can still allocate, within its control group's limit."""
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    limit, used = (Path(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
-    if limit.exists() and (text := limit.read_text(encoding="ascii").strip()) != "max":
-        available = min(available, int(text) - int(used.read_text(encoding="ascii")))
-    return available
+    check_memory_for(
+        patterns * shape[0] * shape[1] * bytes_per_pixel,
+        f"{plural(patterns, 'pattern')} of {shape[0]}×{shape[1]} pixels",
+        "use fewer positions, a detector, or a smaller grid",
+        available_memory_bytes() if available_bytes is None else available_bytes,
+    )

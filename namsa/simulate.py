@@ -101,6 +101,13 @@ def simulate(
     check_atoms(atoms)
     positions = checks.check_positions(positions_angstrom, scan_shape)
     checks.check_choices(grid_shape, slice_thickness_angstrom, precision, projection, engine, method)
+    checks.check_ranges(
+        semiangle_mrad=semiangle_mrad,
+        beam_tilt_mrad=beam_tilt_mrad,
+        slice_thickness_angstrom=slice_thickness_angstrom,
+        source_size_angstrom=source_size_angstrom,
+        focal_spread_angstrom=focal_spread_angstrom,
+    )
     aberrations = arguments["aberrations"] = dict(aberrations or {})
     optics.check_aberrations(aberrations)
     xp, real = resolve_backend(backend), np.dtype(precision)

@@ -15,7 +15,7 @@ from paths import ROOT
 LAYERS = {
     "namsa": (
         ("errors", "text"),
-        ("files", "locks", "names", "provenance_values"),
+        ("files", "memory", "locks", "names", "provenance_values"),
         ("json_files", "pixels", "sample"),
         ("config", "launcher"),
         ("crystals", "physics"),

@@ -15,7 +15,8 @@ LARGEST_ABERRATION_ANGSTROM = {1: 1e6, 2: 1e7, 3: 1e9, 4: 1e9, 5: 1e10}
 LARGEST_AZIMUTH_RAD = 6.2832  # a turn, 2π, as people round it
 LARGEST_SEED = 2**63 - 1
 
-Extent = Annotated[int, Field(ge=1, le=2**15)]  # pixels or positions along one axis
+LARGEST_EXTENT = 2**15
+Extent = Annotated[int, Field(ge=1, le=LARGEST_EXTENT)]  # pixels or positions along one axis
 Shape = tuple[Extent, Extent]
 Lateral = Annotated[float, Field(gt=0, le=1e4)]  # Å
 Thickness = Annotated[float, Field(gt=0, le=1e5)]  # Å

@@ -11,8 +11,11 @@ import numpy.typing as npt
 from ase.build.supercells import lattice_points_in_supercell
 
 from namsa.crystals.orient import CellFit, fit_cell
+from namsa.memory import check_memory_for
 
 Integers = npt.NDArray[np.int64]
+
+_BYTES_PER_POINT = 150  # of a lattice point or an atom: coordinates, and copies that are made on the way
 
 
 @dataclass(frozen=True)
@@ -76,7 +79,11 @@ def fill_cell(atoms: ase.Atoms, fit: CellFit) -> Supercell:
     Args:
         atoms: The crystal for which `fit` was chosen.
         fit: The cell.
+
+    Raises:
+        OutOfMemoryError: If the atoms, or the search for them, need more memory than is available.
     """
+    _check_memory(fit)
     lattice_points = lattice_points_in_supercell(fit.matrix)
     basis = atoms.get_scaled_positions(wrap=False) @ np.linalg.inv(fit.matrix)
     fractional = (lattice_points[:, None] + basis).reshape(-1, 3)
@@ -91,3 +98,13 @@ def fill_cell(atoms: ase.Atoms, fit: CellFit) -> Supercell:
     if "occupancy" in atoms.arrays:
         filled.set_array("occupancy", np.tile(atoms.arrays["occupancy"], len(lattice_points)))
     return Supercell(filled, fit.strain, fit.matrix)
+
+
+def _check_memory(fit: CellFit) -> None:
+    """Raises OutOfMemoryError if the atoms do not fit, or the box of lattice points that ASE searches for them."""
+    box = np.prod(np.abs(fit.matrix).sum(axis=0) + 1.0)
+    check_memory_for(
+        _BYTES_PER_POINT * max(box, fit.atoms),
+        f"a supercell of {fit.atoms} atoms",
+        "use a smaller lateral_angstrom or thickness, or a zone axis with smaller indices",
+    )

@@ -4,11 +4,13 @@ The simulation of a sample (`simulate_entry`), the estimate of its time and size
 ranks share a dataset (`entries`) follow from the same supercell, grid, positions and microscope.
 """
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from namsa.config.bounds import LARGEST_EXTENT
 from namsa.config.instrument import Microscope, Simulation, Specimen
 from namsa.config.simulation import SimulationConfig
 from namsa.config.variation import VariedValues
@@ -17,12 +19,19 @@ from namsa.crystals.orient import CellFit, fit_cell
 from namsa.crystals.supercell import Supercell, fill_cell
 from namsa.dataset import scan
 from namsa.dataset.entry import Entry
+from namsa.errors import InputError
+from namsa.memory import check_memory_for
 from namsa.physics import coherence
 from namsa.physics.coherence import Mode
 from namsa.physics.grid import Grid, fast_shape
 from namsa.physics.optics import wavelength_angstrom
+from namsa.text import plural
 
 Floats = npt.NDArray[np.float64]
+
+_LENS_BYTES = 64  # per pixel of the grid: complex and real arrays in double precision
+_MATRIX_BYTES = 32  # per element of a matrix from the grid to a detector that is as large, with its factors
+_POSITION_BYTES = 100  # per position, with its copies
 
 _DOSES = ("electrons_per_pattern", "dose_electrons_per_angstrom2")
 
@@ -78,16 +87,31 @@ def make_sample_setup(config: SimulationConfig, material: Material, entry: Entry
         entry: The sample.
 
     Raises:
-        InputError: If no supercell can be built, or the file with the scan's positions cannot be read.
+        InputError: If no supercell can be built, the file with the scan's positions cannot be read, or optics,
+            detector and positions need more memory than is available.
     """
     fit = fit_supercell(config.specimen, material, entry)
     grid = simulation_grid(config.simulation, fit.lengths_angstrom)
+    _check_memory(config, grid)
     if config.scan.file:
         axes, positions = None, scan.read(config.scan.file)
     else:
         axes = scan.positions(config.scan, grid.extent_angstrom, np.random.default_rng([entry.seed, 1]))
         positions = scan.raster(*axes)
     return SampleSetup(with_varied_values(config, entry), material, fit, grid, axes, positions)
+
+
+def _check_memory(config: SimulationConfig, grid: Grid) -> None:
+    """Raises OutOfMemoryError if the lens, the detector's matrices or the positions alone do not fit."""
+    ny, nx = grid.shape
+    detector = _MATRIX_BYTES * (ny**2 + nx**2) if config.detector else 0
+    check_memory_for(
+        _LENS_BYTES * ny * nx + detector,
+        f"the lens on a grid of {ny}×{nx} pixels",
+        "use larger pixels or a smaller cell",
+    )
+    count = math.prod(config.scan.shape or (1,))
+    check_memory_for(_POSITION_BYTES * count, plural(count, "position"), "use a smaller scan.shape")
 
 
 def build_supercell(config: SimulationConfig, material: Material, entry: Entry) -> Supercell:
@@ -116,9 +140,18 @@ def fit_supercell(specimen: Specimen, material: Material, entry: Entry) -> CellF
 
 
 def simulation_grid(simulation: Simulation, lengths_angstrom: tuple[float, float, float]) -> Grid:
-    """Returns the grid across the beam of a supercell with sides (x, y, z), Å."""
+    """Returns the grid across the beam of a supercell with sides (x, y, z), Å.
+
+    Raises:
+        InputError: If it has too many pixels.
+    """
     lx, ly, _ = lengths_angstrom
     shape = simulation.grid_shape or fast_shape((ly, lx), simulation.sampling_angstrom or 0.0)
+    if max(shape) > LARGEST_EXTENT:
+        raise InputError(
+            f"pixels of {simulation.sampling_angstrom:g} Å make a grid of {shape[0]}×{shape[1]} over {ly:.4g}×{lx:.4g} "
+            f"Å; use larger pixels or a smaller cell, for {LARGEST_EXTENT} pixels or fewer along each axis"
+        )
     return Grid(shape, (ly, lx))
 
 

@@ -14,12 +14,14 @@ import numpy as np
 import numpy.typing as npt
 from scipy import constants
 
+from namsa.errors import InputError
 from namsa.physics.backend import array_module, fft_module
 from namsa.physics.form_factors import Table, electron
 from namsa.physics.grid import Array, Grid
 
 # h²/(2πm₀e) in V·Å². The relativistic mass is part of σ.
 POTENTIAL_CONSTANT = constants.h**2 / (2 * np.pi * constants.m_e * constants.e) * 1e20
+MOST_SLICES = 100_000
 EDGE_ANGSTROM = 1e-9  # an atom this close below the edge of a slice belongs to the next slice
 
 
@@ -59,8 +61,18 @@ class Slices:
 
 
 def slice_count(depth_angstrom: float, slice_thickness_angstrom: float) -> int:
-    """Returns how many equal slices, none thicker than `slice_thickness_angstrom`, fill the cell."""
-    return max(1, int(np.ceil(depth_angstrom / slice_thickness_angstrom - EDGE_ANGSTROM)))
+    """Returns how many equal slices, none thicker than `slice_thickness_angstrom`, fill the cell.
+
+    Raises:
+        InputError: If they are more than `MOST_SLICES`.
+    """
+    count = max(1, int(np.ceil(depth_angstrom / slice_thickness_angstrom - EDGE_ANGSTROM)))
+    if count > MOST_SLICES:
+        raise InputError(
+            f"slice_thickness_angstrom {slice_thickness_angstrom:g} divides {depth_angstrom:g} Å into {count} slices; "
+            f"use {depth_angstrom / MOST_SLICES:.2g} Å or more, for {MOST_SLICES} or fewer"
+        )
+    return count
 
 
 def slice_index(z: npt.NDArray[np.float64], depth_angstrom: float, n_slices: int) -> npt.NDArray[np.int64]:
@@ -87,7 +99,9 @@ def distinct_slices(
     """
     index = slice_index(atoms.z, depth_angstrom, n_slices)
     flat = AtomList(atoms.numbers, atoms.yx, np.zeros_like(atoms.z), atoms.occupancies)
-    return find_distinct([flat[index == i] for i in range(n_slices)], marks)
+    by_slice = np.argsort(index, kind="stable")  # keeps the order of the atoms within a slice
+    ends = np.searchsorted(index[by_slice], np.arange(n_slices + 1))
+    return find_distinct([flat[by_slice[ends[i] : ends[i + 1]]] for i in range(n_slices)], marks)
 
 
 def find_distinct(

@@ -145,3 +145,22 @@ def test_an_unknown_aberration_is_found_before_any_work():
 
     with pytest.raises(InputError, match="unknown aberration 'C11'; did you mean"):
         namsa.simulate(atom(), **ARGUMENTS, aberrations={"C11": 1.0}, on_progress=on_progress)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"grid_shape": (2**15 + 2, 60)}, "32768 pixels or fewer"),
+        ({"slice_thickness_angstrom": 1e-9}, "slice_thickness_angstrom is 1e-09; it must lie within 0.01 to 100000"),
+        ({"semiangle_mrad": 1e30}, "semiangle_mrad is 1e.30; it must lie within 0 to 200"),
+        ({"beam_tilt_mrad": (0.0, float("nan"))}, "beam_tilt_mrad is .*; it must lie within -200 to 200"),
+        ({"source_size_angstrom": 1e9}, "source_size_angstrom"),
+        ({"aberrations": {"C10": 1e300}}, r"aberration C10 is 1e\+300 Å; it must be within ±1e\+06 Å"),
+        ({"aberrations": {"phi12": 1e300}}, r"aberration phi12 is 1e\+300 rad; it must be within ±6.2832 rad"),
+        ({"positions_angstrom": [[0.0, 0.0], [1e30, 0.0]]}, r"positions_angstrom\[1\]"),
+    ],
+    ids=range(8),
+)
+def test_values_out_of_range_are_refused_before_any_work(settings, message):
+    with pytest.raises(InputError, match=message):
+        namsa.simulate(atom(), **(ARGUMENTS | settings))

@@ -156,3 +156,8 @@ def test_slices_hold_their_lower_edge_and_wrap():
     assert potential.slice_count(8.0, 2.0) == 4
     assert potential.slice_count(8.1, 2.0) == 5
     assert potential.slice_count(0.3 * 7, 0.3) == 7
+
+
+def test_too_many_slices_are_refused():
+    with pytest.raises(InputError, match=r"into 10000000 slices; use 1 Å or more"):
+        potential.slice_count(1e5, 0.01)
