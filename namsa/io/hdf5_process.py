@@ -25,6 +25,7 @@ NAME_PARTS = 64
 OBJECTS = 100_000  # that are visited in search of scans
 CHILDREN = 100_000  # in one group
 RANK = 8
+NUMBERS = "uifb"  # kinds of NumPy types: integers, real numbers and truth values
 TEXT_BYTES = 64 * 2**20  # of an attribute: the provenance of a scan holds all its positions
 VALUES = 64  # in a small array
 CHUNK_BYTES = 2**30
@@ -106,6 +107,8 @@ class Reader:
     def read(self, path: str, selection: list[list[int]]) -> None:
         """Reads a part of a dataset, [start, stop] per axis, into the shared memory."""
         dataset = self._file[path]
+        if dataset.dtype.kind not in NUMBERS:
+            raise Refused(f"{path} holds no plain numbers")
         shape = tuple(stop - start for start, stop in selection)
         array: np.ndarray[Any, Any] = np.ndarray(shape, dataset.dtype, self._shared)
         if shape:
@@ -191,7 +194,7 @@ class Reader:
         described = {
             **empty,
             "shape": list(shape),
-            "dtype": dtype.str if dtype.kind in "uifb" else "",
+            "dtype": dtype.str if dtype.kind in NUMBERS else "",
             "chunks": list(created.get_chunk()) if created.get_layout() == h5py.h5d.CHUNKED else None,
         }
         return {**described, "refused": self._fault(item, described, dtype.itemsize)}

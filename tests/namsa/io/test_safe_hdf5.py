@@ -1,0 +1,209 @@
+"""HDF5 files that are damaged or made to do harm: each ends in one InputError that names the file and the place."""
+
+import os
+import time
+import zlib
+from contextlib import suppress
+from dataclasses import replace
+
+import h5py
+import numpy as np
+import pytest
+
+from namsa import InputError, WorkError
+from namsa.io import hdf5_process, safe_hdf5
+from namsa.io.foreign import CalibrationOverrides, open_patterns
+from namsa.io.safe_hdf5 import DamagedFileError, Hdf5Dataset, Hdf5Group, open_hdf5
+
+SHAPE = (2, 3, 4, 5)
+COMPLETE = CalibrationOverrides(
+    energy_ev=200e3, semiangle_mrad=20.0, scan_step_angstrom=(0.4, 0.4), pixel_mrad=(1.0, 1.0)
+)
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A file with a scan, links to it, attributes and small datasets."""
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["a/scan"] = np.arange(120, dtype=">u2").reshape(SHAPE)
+        file["soft"] = h5py.SoftLink("/a")
+        file["a/again"] = h5py.SoftLink("scan")
+        file["circle"] = h5py.SoftLink("/circle")
+        file["to"], file["fro"] = h5py.SoftLink("/fro/x"), h5py.SoftLink("/to/x")
+        file["a/nowhere"] = h5py.SoftLink("/none")
+        file["a/up"] = file["/"]  # a hard link in a circle
+        file["outside"] = h5py.ExternalLink("/etc/passwd", "/")
+        attributes = file["a"].attrs
+        attributes["number"], attributes["text"], attributes["bytes"] = 1.5, "Å", b"mrad"
+        attributes["one"], attributes["list"], attributes["many"] = [2], [1.0, 2.0], np.zeros(1000)
+        attributes["empty"], attributes["complex"] = h5py.Empty("f"), 1j
+        attributes["pair"] = np.zeros((), "f4,i4")
+        file["flag"], file["words"], file["image"] = True, "words", np.zeros((9, 9))
+        file["strings"] = ["a", "b"]
+    return tmp_path / "x.h5"
+
+
+def test_parts_of_a_dataset_are_read(path):
+    expected = np.arange(120).reshape(SHAPE)
+    with open_hdf5(path) as file:
+        scan = file.find("a/scan")
+        assert (scan.name, scan.shape, scan.dtype, scan.chunks) == ("/a/scan", SHAPE, np.dtype(">u2"), None)
+        np.testing.assert_array_equal(scan[:], expected)
+        np.testing.assert_array_equal(scan[1:2, -2:, :, 3:99], expected[1:2, -2:, :, 3:99])
+        assert scan[2:].shape == (0, 3, 4, 5)
+        assert scan.parent.name == "/a"
+
+
+def test_a_part_larger_than_the_shared_memory_is_read_in_pieces(path, monkeypatch):
+    monkeypatch.setattr(safe_hdf5, "SHARED_BYTES", 37)
+    with open_hdf5(path) as file:
+        np.testing.assert_array_equal(file.find("a/scan")[:], np.arange(120).reshape(SHAPE))
+
+
+def test_links_inside_of_the_file_are_followed(path):
+    with open_hdf5(path) as file:
+        assert file.find("soft/again").name == "/a/scan"
+        assert file.find("a/up/a/up/a").name == "/a/up/a/up/a"
+        assert file.find("a/nowhere") is file.find("none") is file.find("a/scan/below") is None
+        assert file.scans() == (["/a/scan"], [])
+
+
+@pytest.mark.parametrize("name", ["circle", "to", "a/up/fro"])
+def test_links_in_a_circle_are_refused(path, name):
+    with open_hdf5(path) as file, pytest.raises(InputError, match=f"x.h5: {name} leads through more than 16 links"):
+        file.find(name)
+
+
+def test_external_links_are_refused_by_name(path):
+    for name in ("outside", "outside/below"):
+        with open_hdf5(path) as file, pytest.raises(InputError, match="/outside is an external link to /etc/passwd"):
+            file.find(name)
+
+
+def test_attributes_and_small_datasets_are_numbers_text_or_lists(path):
+    with open_hdf5(path) as file:
+        group = file.find("a")
+        names = ("number", "text", "bytes", "one", "list", "many", "empty", "complex", "pair", "none")
+        values = [1.5, "Å", "mrad", [2], [1.0, 2.0], None, None, None, None, None]
+        assert [group.attribute(name) for name in names] == values
+        assert isinstance(file.find("flag"), Hdf5Dataset)
+        values = {name: file.find(name).value() for name in ("flag", "words", "image", "strings")}
+        assert values == {"flag": True, "words": "words", "image": None, "strings": ["a", "b"]}
+        assert not file.find("words").is_numeric
+        with pytest.raises(InputError, match=r"x\.h5: /strings holds no plain numbers"):
+            file.find("strings")[:]
+        assert "a" in Hdf5Group(file, "/").children()
+        assert Hdf5Group(file, "/").groups_with("text") == ["a"]
+        assert Hdf5Group(file, "/").groups_with("none") == []
+
+
+def virtual(path, source, name="scan"):
+    with h5py.File(path, "w") as file:
+        layout = h5py.VirtualLayout(SHAPE, "u2")
+        layout[...] = h5py.VirtualSource(source, "scan", SHAPE)
+        file.create_virtual_dataset(name, layout)
+
+
+@pytest.mark.parametrize("source", [".", "x.h5", "other.h5"])
+def test_virtual_datasets_are_refused(tmp_path, source):
+    virtual(tmp_path / "x.h5", source)
+    for overrides in (COMPLETE, replace(COMPLETE, dataset="scan")):
+        with (
+            pytest.raises(InputError, match=r"x.h5.*scan is a virtual dataset, whose data are elsewhere"),
+            open_patterns(tmp_path / "x.h5", overrides),
+        ):
+            pass
+
+
+def test_data_in_other_files_are_refused(tmp_path):
+    (tmp_path / "data").write_bytes(bytes(240))
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("scan", SHAPE, "u2", external=[(str(tmp_path / "data"), 0, 240)])
+    with (
+        pytest.raises(InputError, match="/scan has its data in other files"),
+        open_patterns(tmp_path / "x.h5", COMPLETE),
+    ):
+        pass
+
+
+def test_no_file_but_the_one_can_be_opened(path, monkeypatch):
+    """The limit on open files holds where a check would not."""
+    monkeypatch.setattr(safe_hdf5.hdf5_process, "__file__", str(path.with_name("leaky.py")))
+    source = (safe_hdf5.Path(hdf5_process.__spec__.origin)).read_text()
+    call = '\n    def children(self, path):\n        return [open("/etc/passwd").read()]\n\n    def _open('
+    path.with_name("leaky.py").write_text(source.replace("\n    def _open(", call, 1))
+    with open_hdf5(path) as file, pytest.raises(DamagedFileError, match="Too many open files"):
+        file.find("/").children()
+
+
+@pytest.mark.parametrize(
+    ("shape", "options", "message"),
+    [
+        ((10**6, 10**6, 8, 8), {"chunks": (4, 4, 8, 8)}, "declares 64000000000000 bytes, of which the file holds 0"),
+        ((10**5, 10**5, 8, 8), {}, "declares 640000000000 bytes, of which the file holds 0"),
+        ((64, 64, 640, 640), {"chunks": (64, 64, 640, 640), "maxshape": (None,) * 4}, "has chunks of 1677721600 bytes"),
+        ((0, 4, 5, 6), {"chunks": (4, 4, 5, 6), "maxshape": (None,) * 4}, r"its shape is \(0, 4, 5, 6\)"),
+    ],
+)
+def test_extents_that_the_file_cannot_hold_are_refused(tmp_path, shape, options, message):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("scan", shape, "u1", **options)
+    with (
+        pytest.raises(InputError, match=message),
+        open_patterns(tmp_path / "x.h5", replace(COMPLETE, dataset="scan")),
+    ):
+        pass
+
+
+def test_a_chunk_that_unpacks_to_more_than_it_declares_is_refused(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        data = file.create_dataset("scan", SHAPE, "u1", chunks=SHAPE, compression="gzip")
+        packer = zlib.compressobj(1)
+        bomb = b"".join(packer.compress(bytes(2**20)) for _ in range(2**10)) + packer.flush()
+        data.id.write_direct_chunk((0, 0, 0, 0), bomb)
+    started = time.monotonic()
+    with open_hdf5(tmp_path / "x.h5") as file, pytest.raises(DamagedFileError, match=r"x\.h5"):
+        file.find("scan")[:]
+    assert time.monotonic() - started < 30
+
+
+def test_a_crash_of_the_library_is_one_line(path, monkeypatch):
+    """The process is replaced by ones that crash, loop, exhaust the memory, or say nothing."""
+    for body, message in (
+        ("os.kill(os.getpid(), 11)", r"x\.h5 as HDF5: the HDF5 library crashed \(SIGSEGV\)"),
+        ("resource.setrlimit(resource.RLIMIT_CPU, (1, 1))\nwhile True: pass", "did not answer|ran longer than"),
+        ("sys.exit(3)", "the HDF5 library ended"),
+        ("print('{}')", "the HDF5 library did not answer"),
+    ):
+        script = path.with_name("script.py")
+        script.write_text(f"import os, resource, sys\nsys.stdin.readline()\n{body}\nsys.stdin.read()")
+        monkeypatch.setattr(safe_hdf5.hdf5_process, "__file__", str(script))
+        with pytest.raises(DamagedFileError, match=message), open_hdf5(path):
+            pass
+
+
+def test_a_process_that_says_nothing_is_ended(path, monkeypatch):
+    script = path.with_name("script.py")
+    script.write_text("import sys\nsys.stdin.read()")
+    monkeypatch.setattr(safe_hdf5.hdf5_process, "__file__", str(script))
+    monkeypatch.setattr(safe_hdf5, "SECONDS", 0.5)
+    with pytest.raises(DamagedFileError, match=r"did not answer within 0\.5 s"), open_hdf5(path):
+        pass
+
+
+def test_the_process_ends_with_the_file(path):
+    with open_hdf5(path) as file:
+        child = file._process.pid
+        assert os.path.exists(f"/proc/{child}")
+    assert not os.path.exists(f"/proc/{child}")
+
+
+def test_flipped_bytes_are_survived(path):
+    """Three neighbours at a time; most of a small file is metadata."""
+    whole = path.read_bytes()
+    for at in range(0, 4096, 251):
+        damaged = bytearray(whole)
+        damaged[at : at + 3] = bytes(255 - each for each in damaged[at : at + 3])
+        path.write_bytes(damaged)
+        with suppress(InputError, WorkError), open_patterns(path, COMPLETE) as patterns:
+            patterns.read(slice(0, 2), slice(0, 3))
