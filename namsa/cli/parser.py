@@ -199,3 +199,6 @@ def _add_dry_run(command: CommandParser) -> None:
         "--dry-run", action="store_true", help="simulate and write nothing; print the expected time, memory and disk"
     )
     command.add_argument("--json", action="store_true", help="with --dry-run: print one JSON object")
+    command.add_argument(
+        "--force", action="store_true", help="start even if the simulation is expected to exceed this machine's memory"
+    )

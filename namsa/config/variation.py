@@ -25,7 +25,7 @@ def _ordered(limits: tuple[float, float]) -> tuple[float, float]:
     return limits
 
 
-MOST_CONFIGURATIONS = 2**20  # samples per specimen
+MOST_CONFIGURATIONS = 100_000  # samples per specimen
 Range = Annotated[tuple[Position, Position], AfterValidator(_ordered)]
 Magnitudes = Annotated[tuple[TiltMagnitude, TiltMagnitude], AfterValidator(_ordered)]
 PositiveRange = Annotated[tuple[Dose, Dose], AfterValidator(_ordered)]
@@ -70,6 +70,10 @@ class RandomVariation(_Variation):
         None, description="dose for Poisson noise, electrons per Å²; drawn evenly on a logarithmic scale"
     )
 
+    def configurations_per_specimen(self) -> int:
+        """Returns the number of samples of each specimen."""
+        return self.configurations
+
 
 class GridVariation(_Variation):
     """Each specimen has one sample for every combination of the listed values."""
@@ -83,9 +87,13 @@ class GridVariation(_Variation):
     electrons_per_pattern: Doses | None = Field(None, description="doses for Poisson noise")
     dose_electrons_per_angstrom2: Doses | None = Field(None, description="doses for Poisson noise, electrons per Å²")
 
+    def configurations_per_specimen(self) -> int:
+        """Returns the number of combinations."""
+        return math.prod(len(values) for values in self.quantities().values())
+
     @model_validator(mode="after")
     def _has_a_bounded_number_of_combinations(self) -> "GridVariation":
-        count = math.prod(len(values) for values in self.quantities().values())
+        count = self.configurations_per_specimen()
         if count > MOST_CONFIGURATIONS:
             raise ValueError(f"the lists have {count} combinations; give lists with {MOST_CONFIGURATIONS} or fewer")
         return self

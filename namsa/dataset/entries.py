@@ -22,6 +22,8 @@ from namsa.physics.potential import slice_count
 
 _RENAME = "rename the crystal, that is its file or its info['name']"
 
+MOST_ENTRIES = 10_000_000
+
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # matrices of a few hundred rows: more threads only wait
 def build_entries(config: SimulationConfig, materials: Sequence[Material]) -> tuple[Entry, ...]:
@@ -65,6 +67,18 @@ def build_entries(config: SimulationConfig, materials: Sequence[Material]) -> tu
     if count > 1:
         raise InputError(f"{count} samples would be named {repeated}: give each material, zone axis, thickness once")
     return tuple(entries)
+
+
+def _check_count(config: SimulationConfig, materials: int) -> None:
+    """Raises InputError for more entries than a manifest can hold."""
+    zone_axes, thicknesses = len(config.specimen.zone_axes), len(config.specimen.thickness_angstrom)
+    varied = config.variation.configurations_per_specimen() if config.variation else 1
+    count = materials * zone_axes * thicknesses * varied
+    if count > MOST_ENTRIES:
+        raise InputError(
+            f"{materials} materials × {zone_axes} zone axes × {thicknesses} thicknesses × {varied} configurations of "
+            f"the microscope are {count} samples; a dataset has {MOST_ENTRIES} or fewer"
+        )
 
 
 def spread_over_thicknesses(entries: Sequence[Entry], count: int) -> list[Entry]:

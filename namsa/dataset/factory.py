@@ -27,7 +27,8 @@ from namsa.dataset.failures import append_failure, read_failures
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.sharing import ONE_RANK, RankLayout, share
 from namsa.dataset.simulate_entry import simulate_entry
-from namsa.errors import InputError, WorkError
+from namsa.dataset.workload import check_memory, count_workload
+from namsa.errors import InputError, OutOfMemoryError, WorkError
 from namsa.files import make_folder, write_text_atomic
 from namsa.sample import Sample
 
@@ -41,10 +42,13 @@ class RunLimits:
     Attributes:
         samples: The largest number of samples to simulate. `None`: all.
         seconds: The time after which no simulation starts. `None`: unlimited.
+        memory_bytes: The memory of this rank. If the costliest sample needs more, no simulation starts. `None`: it is
+            not estimated.
     """
 
     samples: int | None = None
     seconds: float | None = None
+    memory_bytes: int | None = None
 
     def check(self) -> None:
         """Raises InputError for limits below 0, in terms of the command line's options."""
@@ -108,7 +112,8 @@ def produce(
         Counts of the rank's share.
 
     Raises:
-        InputError: If a limit is below 0, or the directory holds samples of another configuration.
+        InputError: If a limit is below 0, the directory holds samples of another configuration, or the costliest
+            sample needs more memory than `limits` allow.
         WorkError: If the directory cannot be written, or has no room for the samples of a run without time limit.
             Committed samples are kept.
     """
@@ -122,7 +127,7 @@ def produce(
     failed = failures.keys() - present
     feasible = [entry for entry in entries if not entry.skipped]
     missing = [entry for entry in feasible if entry.id not in present and entry.id not in failed]
-    run = _Run(config, materials, directory, layout, samples_hash, start, limits.seconds, on_sample, simulate)
+    run = _Run(config, materials, directory, layout, samples_hash, start, limits, on_sample, simulate)
     if todo := missing[: limits.samples]:
         run.simulate_entries(todo)
     return {
@@ -149,7 +154,7 @@ class _Run:
     layout: RankLayout
     samples_hash: str
     start: float
-    time_limit_s: float | None
+    limits: RunLimits
     on_sample: Callable[[int, int], None]
     simulate: Simulate
     record_bytes: list[int] = field(default_factory=list)
@@ -159,15 +164,16 @@ class _Run:
     def simulate_entries(self, entries: Sequence[Entry]) -> None:
         """Simulates and stores the entries, in order, until the time is over."""
         expected_bytes = disk_space.expected_bytes(self.config, self.materials, entries)
-        time_limited = self.time_limit_s is not None
+        time_limited = self.limits.seconds is not None
         disk_space.check(self.directory, expected_bytes, self.layout.local_size, time_limited=time_limited)
+        self._check_memory(max(entries, key=lambda entry: entry.cost))
         write_text_atomic(self.directory / "config.yaml", dump_yaml(self.config))
         path, per_commit = shards.shard_path(self.directory, self.layout.rank), self.config.data.samples_per_commit
         # One sample is stored while the next is simulated. A second finished sample waits, so that memory is bounded.
         with ShardWriter(path, per_commit, 2 * expected_bytes) as writer, ThreadPoolExecutor(1) as pool:
             stored: Future[None] | None = None
             for done, entry in enumerate(entries, start=1):
-                if time_limited and time.monotonic() - self.start >= (self.time_limit_s or 0):
+                if time_limited and time.monotonic() - self.start >= (self.limits.seconds or 0):
                     self.time_limit_reached = True
                     break
                 try:
@@ -181,6 +187,18 @@ class _Run:
                 self.on_sample(done, len(entries))
             if stored:
                 stored.result()
+
+    def _check_memory(self, costliest: Entry) -> None:
+        """Raises OutOfMemoryError if the costliest sample exceeds the limit."""
+        if self.limits.memory_bytes is None:
+            return
+        try:
+            workload = count_workload(self.config, self.materials[costliest.material], costliest)
+        except OutOfMemoryError:
+            raise
+        except InputError:  # a sample that cannot be simulated needs no memory
+            return
+        check_memory(workload, self.limits.memory_bytes)
 
     def _store(self, writer: ShardWriter, entry: Entry, sample: Sample) -> None:
         """Encodes and writes a sample."""

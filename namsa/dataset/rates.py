@@ -14,6 +14,7 @@ from threadpoolctl import threadpool_limits
 
 from namsa.dataset.workload import Workload
 from namsa.engines import dispatch, prism
+from namsa.memory import check_memory_for
 from namsa.physics import detector as detectors
 from namsa.physics import potential
 from namsa.physics.backend import array_module, available_cores, resolve_backend, to_host
@@ -46,6 +47,7 @@ class Rates(NamedTuple):
 def measure_rates(workload: Workload) -> Rates:
     """Measures the rates at the sizes of `workload`, in about 0.3 s, longer for grids far beyond 512×512."""
     xp, shape, real = resolve_backend(workload.backend), workload.grid.shape, np.dtype(workload.precision)
+    _check_memory(workload)
     on_host = xp is np
     implementation = dispatch.choose_implementation("auto", xp, shape, workload.dtype)
     fresnel = xp.asarray(workload.grid.antialias().astype(workload.dtype))
@@ -78,6 +80,17 @@ def measure_rates(workload: Workload) -> Rates:
         product = _product_rate(workload, xp, workers, seconds)
         build = seconds(_slice_builder(workload, xp), [0] * workers, 1) / (workers * fresnel.size)
     return Rates(propagation, plane_waves, product, without_slices / (waves * fresnel.size), build)
+
+
+def _check_memory(workload: Workload) -> None:
+    """Raises OutOfMemoryError if the short runs do not fit into memory."""
+    ny, nx = workload.grid.shape
+    per_core = 3 * workload.dtype.itemsize + 64 + 12 * workload.elements  # bytes per pixel: waves, building a slice
+    check_memory_for(
+        ny * nx * (64 + available_cores() * per_core),
+        f"the estimate of {workload.id} on a grid of {ny}×{nx} pixels",
+        "use larger pixels or a smaller cell",
+    )
 
 
 def _product_rate(workload: Workload, xp: Any, workers: int, seconds: Callable[..., float]) -> float:

@@ -15,11 +15,13 @@ from namsa.crystals.supercell import fill_cell
 from namsa.dataset.entry import Entry
 from namsa.dataset.sample_setup import SampleSetup, fit_supercell, make_sample_setup
 from namsa.engines import prism
+from namsa.memory import check_memory_for
 from namsa.physics import detector as detectors
 from namsa.physics import optics, potential
 from namsa.physics.backend import available_cores
 from namsa.physics.grid import Grid
 from namsa.physics.specimen import atom_list
+from namsa.text import plural
 
 Method = Literal["multislice", "prism"]
 
@@ -125,6 +127,21 @@ def memory_bytes(workload: Workload) -> int:
         row = max(1, workload.work.probes // workload.work.rows)
         per_core = 2 * prism.batch_size(workload.grid.shape, item // 2, row) * pixels * item // 2
     return patterns + transmissions + build + available_cores() * per_core + matrix
+
+
+def check_memory(workload: Workload, available_bytes: int) -> None:
+    """Checks that the arrays of a sample's simulation fit into memory.
+
+    Raises:
+        OutOfMemoryError: If the estimate exceeds `available_bytes`.
+    """
+    (ny, nx), (dy, dx) = workload.grid.shape, workload.pattern_shape
+    check_memory_for(
+        memory_bytes(workload),
+        f"{workload.id}, {plural(workload.work.probes, 'pattern')} of {dy}×{dx} pixels on a grid of {ny}×{nx}",
+        "use fewer positions, a smaller detector or grid, thicker slices or fewer ranks; --force tries it nevertheless",
+        available_bytes,
+    )
 
 
 def record_bytes(workload: Workload) -> int:

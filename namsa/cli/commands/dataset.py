@@ -5,7 +5,7 @@ import json
 import sys
 from collections.abc import Iterator
 
-from namsa.cli.commands.output import print_estimate, print_failures, progress_bars
+from namsa.cli.commands.output import HDF5_SUFFIXES, print_estimate, print_failures, progress_bars
 from namsa.config.simulation import load_config
 from namsa.crystals.select import select_materials
 from namsa.dataset import estimate, factory, shards
@@ -15,6 +15,7 @@ from namsa.dataset.sharing import RankLayout
 from namsa.errors import InputError
 from namsa.io import hdf5
 from namsa.launcher import bind_to_share, local_rank_and_size, rank_and_size
+from namsa.memory import available_memory_bytes
 from namsa.sample import Sample
 from namsa.text import plural
 
@@ -29,6 +30,7 @@ def dataset(options: argparse.Namespace) -> None:
         return
     local_rank, local_size = local_rank_and_size()
     device = bind_to_share(local_rank, local_size)
+    memory_bytes = None if options.force else available_memory_bytes() // local_size
     if size > 1:
         print(f"rank {rank} of {size}, {local_size} on this machine, takes {device}", file=sys.stderr)
     with progress_bars() as progress:
@@ -37,7 +39,7 @@ def dataset(options: argparse.Namespace) -> None:
             config,
             options.out,
             RankLayout(rank, size, local_size),
-            factory.RunLimits(options.limit, options.time_limit),
+            factory.RunLimits(options.limit, options.time_limit, memory_bytes),
             on_sample=lambda done, total: progress.update(task, completed=done, total=total),
         )
     print(json.dumps(summary))
@@ -67,8 +69,9 @@ def merge(options: argparse.Namespace) -> None:
 
 def export(options: argparse.Namespace) -> None:
     """Writes all of a dataset's samples, one group each, and names those whose simulation failed."""
-    if options.out.exists() and options.out.resolve().parent == options.directory.resolve():
-        raise InputError(f"--out {options.out} is a file of the dataset: name another file")
+    own = options.out.exists() and options.out.resolve().parent == options.directory.resolve()
+    if own and options.out.suffix not in HDF5_SUFFIXES:
+        raise InputError(f"--out {options.out} is a file of the dataset: name a new file that ends in .h5")
     with shards.Dataset(options.directory) as data, progress_bars() as progress:
         failures = unresolved_failures(options.directory, data.config_hash or "", data.ids)
         task = progress.add_task("export", total=len(data.ids))

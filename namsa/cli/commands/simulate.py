@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.progress import TaskID
 
-from namsa.cli.commands.output import print_estimate, progress_bars
+from namsa.cli.commands.output import HDF5_SUFFIXES, print_estimate, progress_bars
 from namsa.config.simulation import SimulationConfig, load_config
 from namsa.crystals.cif import read_cif
 from namsa.crystals.material import Material
@@ -14,12 +14,12 @@ from namsa.dataset import estimate
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry
 from namsa.dataset.simulate_entry import simulate_entry
+from namsa.dataset.workload import check_memory, count_workload
 from namsa.errors import InputError
 from namsa.io import hdf5
+from namsa.memory import available_memory_bytes
 from namsa.sample import Sample
 from namsa.view.sample_figure import show
-
-SUFFIXES = (".h5", ".hdf5", ".emd")
 
 
 def simulate(options: argparse.Namespace) -> None:
@@ -37,6 +37,8 @@ def simulate(options: argparse.Namespace) -> None:
         print_estimate(estimate.estimate_stack(config, material, entry), options.json)
         return
     path = _output_path(options.out, entry.id)
+    if not options.force:
+        check_memory(count_workload(config, material, entry), available_memory_bytes())
     sample = _simulate_with_progress(config, material, entry)
     hdf5.write_samples(path, [(entry.id, sample)])
     preview = path.with_suffix(".png")
@@ -57,7 +59,7 @@ def _first_entry(config: SimulationConfig, material: Material) -> tuple[Simulati
 def _output_path(requested: Path | None, entry_id: str) -> Path:
     """Returns the HDF5 file to write, after checks that need no simulation."""
     path = requested or Path(f"{entry_id}.h5")
-    if path.suffix not in SUFFIXES:
+    if path.suffix not in HDF5_SUFFIXES:
         raise InputError(f"--out {path}: end it in .h5, .hdf5 or .emd; the preview becomes {path.with_suffix('.png')}")
     if not requested and path.exists():
         raise InputError(f"{path} exists already, perhaps of another microscope: name another file with --out")

@@ -177,3 +177,27 @@ def test_dry_run_of_what_cannot_be_is_bad_input(tmp_path, capsys):
     arguments = ["simulate", config, "--set", "microscope.semiangle_mrad=150", "--dry-run"]
     assert cli.main(arguments) == 2
     assert "semiangle_mrad 150" in capsys.readouterr().err
+
+
+def test_what_exceeds_the_memory_is_refused_before_work_begins(tmp_path, capsys):
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps(CONFIG | {"scan": {"shape": [30000, 30000]}, "detector": None}))
+    for words in (["simulate", str(path)], ["dataset", str(path), "--out", str(tmp_path / "data")]):
+        assert cli.main(words) == 2
+        error = capsys.readouterr().err
+        assert re.search(r"900000000 positions?: 90\.0 GB of memory, and [\d.]+ GB are available", error)
+        assert error.count("\n") == 1
+
+
+def test_a_sample_that_is_expected_to_exceed_the_memory_runs_by_force(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for module in ("simulate", "dataset"):
+        monkeypatch.setattr(f"namsa.cli.commands.{module}.available_memory_bytes", lambda: 10**6)
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps(CONFIG))
+    simulate = ["simulate", str(path), "--out", "stack.h5"]
+    dataset = ["dataset", str(path), "--out", "data", "--limit", "1"]
+    for words in (simulate, dataset):
+        assert cli.main(words) == 2
+        assert "--force tries it nevertheless" in capsys.readouterr().err
+        assert cli.main([*words, "--force"]) == 0
