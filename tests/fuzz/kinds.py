@@ -6,12 +6,12 @@ A case is a folder with files and the command line that reads them. Every kind g
 import json
 import random
 import shutil
+import zipfile
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import fake_samples
 import h5py
@@ -21,7 +21,6 @@ import xxhash
 import yaml
 from paths import CONFIGS, DATA, ROOT
 
-import namsa.cli.parser
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.dataset import other_nodes
@@ -59,6 +58,7 @@ def commands() -> dict[str, Callable[[list[str]], int]]:
     import namsa.cli.commands.integrity
     import namsa.cli.commands.simulate
     import namsa.cli.commands.view
+    import namsa.cli.parser
     import train.__main__
     import train.reconstruction.reconstruct
 
@@ -237,7 +237,8 @@ def simulate_complete(config: SimulationConfig, material: Material, entry: Entry
     own = {
         "formula": entry.formula, "space_group": entry.space_group, "zone_axis": list(entry.zone_axis),
         "source": material.source, "split": entry.split, "seed": entry.seed, "atoms": 12, "slices": 10,
-        "slice_thickness_angstrom": 2.0, "aberrations": {"C10": -80.0}, "software": {"namsa": "1"}, "warnings": ["thick"],
+        "slice_thickness_angstrom": 2.0, "aberrations": {"C10": -80.0}, "software": {"namsa": "1"}, 
+        "warnings": ["thick"],
         "detector": {"shape": [5, 7], "pixel_mrad": 2.0, "binning": 1}, "frozen_phonons": {"configurations": 2},
         "beam_tilt_mrad": [0.0, 1.0],
     }  # fmt: skip
@@ -327,9 +328,8 @@ class Datasets:
         with ShardWriter(shard) as writer:
             for number, (sample_id, record) in enumerate(originals.items()):
                 odd_id = rng.choice((*ODD_IDS, *self._ids)) if rng.random() < 0.5 else sample_id
-                if rng.random() < (0.9 if number == 0 else 0.2):
-                    record = self._odd_record(record, sample_id, rng)
-                writer.put(odd_id, record)
+                is_odd = rng.random() < (0.9 if number == 0 else 0.2)
+                writer.put(odd_id, self._odd_record(record, sample_id, rng) if is_odd else record)
         return self._command(rng)
 
     def _odd_record(self, record: bytes, sample_id: str, rng: random.Random) -> bytes:
