@@ -6,8 +6,8 @@ A case is a folder with files and the command line that reads them. Every kind g
 import json
 import random
 import shutil
-import zipfile
 import struct
+import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -106,8 +106,9 @@ def override(rng: random.Random, folder: Path) -> Command:
     (folder / "c.yaml").write_text(yaml.safe_dump(tree))
     paths = [".".join(map(str, path)) for path in values.places(tree) if path and not isinstance(path[-1], int)]
     words = [
-        "2024-13-45", "2001-12-14t21:59:43.10-05:00", "9" * 5000, "[" * 2000, "{a: " * 500, "!!python/object:os.system x",
-        "!!binary x", "&a [*a]", "1e400", ".inf", ".nan", "'", "\x00", "<<: 1", "? x", "0x" + "f" * 5000, "=", "!!set {a}",
+        "2024-13-45", "2001-12-14t21:59:43.10-05:00", "9" * 5000, "[" * 2000, "{a: " * 500,
+        "!!python/object:os.system x", "!!binary x", "&a [*a]", "1e400", ".inf", ".nan", "'", "\x00",
+        "<<: 1", "? x", "0x" + "f" * 5000, "=", "!!set {a}",
     ]  # fmt: skip
     value = rng.choice(words) if rng.random() < 0.6 else json.dumps(values.odd(rng))
     key = rng.choice(paths) if rng.random() < 0.8 else rng.choice(values.WORDS)
@@ -237,7 +238,7 @@ def simulate_complete(config: SimulationConfig, material: Material, entry: Entry
     own = {
         "formula": entry.formula, "space_group": entry.space_group, "zone_axis": list(entry.zone_axis),
         "source": material.source, "split": entry.split, "seed": entry.seed, "atoms": 12, "slices": 10,
-        "slice_thickness_angstrom": 2.0, "aberrations": {"C10": -80.0}, "software": {"namsa": "1"}, 
+        "slice_thickness_angstrom": 2.0, "aberrations": {"C10": -80.0}, "software": {"namsa": "1"},
         "warnings": ["thick"],
         "detector": {"shape": [5, 7], "pixel_mrad": 2.0, "binning": 1}, "frozen_phonons": {"configurations": 2},
         "beam_tilt_mrad": [0.0, 1.0],

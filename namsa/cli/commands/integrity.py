@@ -6,6 +6,7 @@ from typing import Literal
 
 from namsa.cli.commands.output import print_failures, print_json
 from namsa.dataset.repair import repair as repair_dataset
+from namsa.dataset.verify import Verification
 from namsa.dataset.verify import verify as verify_dataset
 from namsa.text import plural, shorten
 
@@ -19,7 +20,18 @@ def verify(options: argparse.Namespace) -> int:
     code = 1 if result["corrupt"] else 0
     if options.json:
         print_json(result)
-        return code
+    else:
+        _print_lists(result)
+    simulate = f"`namsa dataset CONFIG --out {options.directory}` simulates"
+    if result["corrupt"]:
+        print(f"`namsa repair {options.directory}` moves damaged records aside, {simulate} them again", file=sys.stderr)
+    elif result["missing"]:
+        print(f"{simulate} what is missing", file=sys.stderr)
+    return code
+
+
+def _print_lists(result: Verification) -> None:
+    """Prints the counts, and each id that is corrupt, missing, repeated or failed."""
     counts = ", ".join(f"{len(result[kind])} {kind}" for kind in LISTS)
     failed = f"{result['failed']} failed, {result['skipped']} cannot be built"
     print(f"{plural(result['samples'], 'sample')}, {counts}, {failed}")
@@ -27,12 +39,6 @@ def verify(options: argparse.Namespace) -> int:
         for sample_id in result[kind]:
             print(f"{kind} {shorten(sample_id, LONGEST_ID)}")
     print_failures(result["failures"])
-    simulate = f"`namsa dataset CONFIG --out {options.directory}` simulates"
-    if result["corrupt"]:
-        print(f"`namsa repair {options.directory}` moves damaged records aside, {simulate} them again", file=sys.stderr)
-    elif result["missing"]:
-        print(f"{simulate} what is missing", file=sys.stderr)
-    return code
 
 
 def repair(options: argparse.Namespace) -> None:

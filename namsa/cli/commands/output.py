@@ -12,6 +12,8 @@ from rich.table import Table
 
 from namsa.dataset.estimate import DatasetEstimate, SampleEstimate, table_rows
 
+HDF5_SUFFIXES = (".h5", ".hdf5", ".emd")
+
 
 @contextmanager
 def progress_bars() -> Iterator[Progress]:
