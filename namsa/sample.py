@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Sample:
     """One pair of diffraction patterns and projected density, with its provenance. All arrays are NumPy arrays.
 
@@ -86,6 +86,13 @@ class Sample:
         from namsa.view.sample_figure import show
 
         return show(self, path)
+
+    def __repr__(self) -> str:
+        """Returns the shapes and the units of the arrays."""
+        name = self.provenance.get("id") or self.provenance.get("formula") or "sample"
+        shape = self.provenance.get("scan_shape") or self.cbed.shape[:1]
+        scan, pattern, density = ("×".join(map(str, size)) for size in (shape, self.cbed.shape[1:], self.density.shape))
+        return f"<Sample {name}: {scan} patterns of {pattern} pixels, density of {density} pixels>"
 
     def _repr_html_(self) -> str:
         """Returns the HTML that a notebook shows."""

@@ -86,3 +86,8 @@ def test_a_sample_shows_its_figure(tmp_path):
     figure = sample(positions_angstrom=[[y, x] for y in range(2) for x in range(3)]).show(str(tmp_path / "sample.svg"))
     assert figure.get_suptitle() == "20.0 Å thick  ·  200 keV, semiangle 4 mrad"
     assert (tmp_path / "sample.svg").stat().st_size
+
+
+def test_the_representation_is_one_short_line():
+    s = sample(id="gold-001-20A")
+    assert repr(s) == "<Sample gold-001-20A: 2×3 patterns of 5×7 pixels, density of 2×3 pixels>"
