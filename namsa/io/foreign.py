@@ -26,7 +26,7 @@ from namsa.io.stored_calibration import (
     stored_beam,
     stored_calibration,
 )
-from namsa.io.units import angstrom_per_unit
+from namsa.io.units import angstrom_per_unit, mrad_per_unit
 from namsa.physics.optics import wavelength_angstrom
 from namsa.pixels import UNITS
 from namsa.text import shorten
@@ -220,10 +220,10 @@ def _calibrate(data: Hdf5Dataset, overrides: CalibrationOverrides, path: Path) -
         axes, shape = axes[::-1], shape[::-1]
     stored = stored_calibration(data, axes, shape, wavelength)
     step, pixel = overrides.scan_step_angstrom or stored.scan_step_angstrom, overrides.pixel_mrad or stored.pixel_mrad
-    if not overrides.scan_step_angstrom and not min(step) > 0:
+    if not overrides.scan_step_angstrom and not angstrom_per_unit(stored.scan_units):
         units = stored.scan_units or "no units"
         raise InputError(f"{path}: the scan's step is in {units}, not a length: give --scan-step-angstrom")
-    if not overrides.pixel_mrad and not min(pixel) > 0:
+    if not overrides.pixel_mrad and not mrad_per_unit(stored.pixel_units, wavelength):
         units = stored.pixel_units or "no units"
         raise InputError(f"{path}: the detector's pixel is in {units}, not an angle: give --pixel-mrad")
     patterns = FourDData(

@@ -1,5 +1,7 @@
 """4D-STEM files as py4DSTEM and HyperSpy write them (tests/data/fourd), and as nobody says what they are."""
 
+import os
+import shutil
 from dataclasses import replace
 
 import fake_samples
@@ -113,6 +115,91 @@ def test_what_hdf5_cannot_unpack_is_said(tmp_path):
         assert patterns.read(slice(0, 2), slice(0, 5)).min() == 1
         with pytest.raises(WorkError, match="damaged.h5 from scan row 2 on, it is damaged or packed by a filter"):
             patterns.read(slice(2, 3), slice(0, 5))
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "message"),
+    [
+        ("hyperspy.hspy", {"axis-0": 3.0}, "step is in no units.*--scan-step-angstrom"),
+        ("hyperspy.hspy", {"axis-2": None}, "pixel is in no units.*--pixel-mrad"),
+        ("hyperspy.hspy", {"axis-1@scale": None}, "scan_step_angstrom is nan: give a positive number"),
+        ("hyperspy.hspy", {"axis-3@scale": np.inf}, "pixel_mrad is nan: give a positive number"),
+        ("hyperspy.hspy", {"axis-3@scale": [1.0, 2.0]}, "pixel_mrad is nan.*--pixel-mrad"),
+        ("hyperspy.hspy", {"axis-0@units": h5py.Empty("f")}, "step is in no units"),
+        ("hyperspy.hspy", {"axis-0@units": b"furlong"}, "step is in furlong, not a length"),
+        ("hyperspy.hspy", {"axis-0@units": "x" * 5000}, r"step is in x{40,}\.\.\.x{20,}, not a length"),
+        ("hyperspy.hspy", {"axis-0@scale": 1e30}, "scan_step_angstrom is 1e\\+31: give a positive number from 0.0001"),
+        ("hyperspy.emd", {"dim1": 3.0}, "step is in no units"),
+        ("hyperspy.emd", {"dim2": b"words"}, "step is in no units"),
+        ("hyperspy.emd", {"dim3": np.array([np.nan, 1.0])}, r"step is in \[1_/_n_m\], not a length"),
+        ("py4dstem.h5", {"../metadatabundle/calibration/Q_pixel_size": b"x"}, "pixel_mrad is nan"),
+        ("py4dstem.h5", {"../metadatabundle/calibration/Q_pixel_size": -1.0}, "pixel_mrad is -"),
+        (
+            "py4dstem.h5",
+            {"../metadatabundle/calibration/QR_rotation_degrees": 1e9},
+            "rotation_deg is 1e\\+09: give a number",
+        ),
+        ("py4dstem.h5", {"../metadatabundle/calibration/qx0_mean": 1e9}, "centre_pixels is 1e\\+09: give a number"),
+    ],
+)
+def test_odd_calibrations_are_asked_for(tmp_path, name, changes, message):
+    shutil.copyfile(FILES / name, tmp_path / "x.h5")
+    with h5py.File(tmp_path / "x.h5", "r+") as file:
+        names = []
+        file.visit(names.append)
+        group = file[
+            next(name for name in names if isinstance(file[name], h5py.Dataset) and file[name].ndim == 4)
+        ].parent
+        for change, value in changes.items():
+            place, _, attribute = change.partition("@")
+            place = os.path.normpath(f"{group.name}/{place}")
+            if attribute:
+                del file[place].attrs[attribute]
+                file[place].attrs.update({} if value is None else {attribute: value})
+            else:
+                del file[place]
+                if value is not None:
+                    file[place] = value
+    with pytest.raises(InputError, match=rf"x\.h5.*{message}"), open_patterns(tmp_path / "x.h5", BEAM):
+        pass
+
+
+@pytest.mark.parametrize("provenance", ["{", "[" * 5000, "[1]", "{}", '{"energy_ev": "high"}', 7, h5py.Empty("f")])
+def test_a_provenance_of_another_kind_says_nothing_of_the_beam(tmp_path, provenance):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["scan"] = np.ones(SHAPE)
+        file.attrs["provenance"] = provenance
+    with pytest.raises(InputError, match=r"x\.h5 does not say the beam's energy"), open_patterns(tmp_path / "x.h5"):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"energy_ev": 0.0}, "energy_ev is 0: give a positive number from 10000 to 1e"),
+        ({"energy_ev": float("nan")}, "energy_ev is nan"),
+        ({"semiangle_mrad": 1e30}, "semiangle_mrad is 1e"),
+        ({"scan_step_angstrom": (0.4, 0.0)}, "scan_step_angstrom is 0"),
+        ({"pixel_mrad": (1e-300, 1.0)}, "pixel_mrad is 1e-300"),
+        ({"centre_pixels": (1.0, float("inf"))}, "centre_pixels is inf"),
+        ({"rotation_deg": float("nan")}, "rotation_deg is nan"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(changes, message):
+    with (
+        pytest.raises(InputError, match=f"hyperspy.hspy: {message}"),
+        open_patterns(FILES / "hyperspy.hspy", replace(BEAM, **changes)),
+    ):
+        pass
+
+
+@pytest.mark.parametrize("dtype", ["c8", "S4", "O", "f4,i4"])
+def test_data_that_are_no_numbers_are_no_scan(tmp_path, dtype):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("scan", (2, 2, 2, 2), h5py.string_dtype() if dtype == "O" else dtype)
+    for name, message in ((None, "holds no datasets of four axes"), ("scan", "has no dataset scan of four axes")):
+        with pytest.raises(InputError, match=message), open_patterns(tmp_path / "x.h5", replace(BEAM, dataset=name)):
+            pass
 
 
 @pytest.mark.parametrize(

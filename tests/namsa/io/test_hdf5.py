@@ -137,3 +137,40 @@ def test_files_that_cannot_be_read_or_written_are_named(tmp_path):
         list(hdf5.read_samples(tmp_path / "other.h5"))
     with pytest.raises(WorkError, match="cannot write"):
         hdf5.write_samples(tmp_path / "text.h5" / "file.h5", [("a", sample())])
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda group: group.attrs.update(provenance="{"), "its provenance, is not JSON"),
+        (lambda group: group.attrs.update(provenance="[" * 5000), "nested more than 64 levels"),
+        (lambda group: group.attrs.update(provenance="[1]"), "no JSON object"),
+        (lambda group: group.attrs.update(provenance=[1, 2]), "a provenance that is no text"),
+        (lambda group: group.pop("density"), "has no array density"),
+        (lambda group: group["cbed"].pop("data"), "has no array cbed"),
+        (lambda group: (group["density"].pop("data"), group["density"].update(data=1.0)), r"density of shape \(\)"),
+        (lambda group: (group["density"].pop("data"), group["density"].update(data=[[b"x"]])), "not a sample's"),
+        (lambda group: (group["cbed"].pop("data"), group["cbed"].update(data=np.ones((9, 5, 7)))), "for 9 patterns"),
+    ],
+)
+def test_odd_samples_are_refused(tmp_path, damage, message):
+    hdf5.write_samples(tmp_path / "file.h5", [("a", sample())])
+    with h5py.File(tmp_path / "file.h5", "r+") as file:
+        damage(file["a"])
+    with pytest.raises(InputError, match=message):
+        hdf5.read_sample(tmp_path / "file.h5")
+
+
+def test_a_sample_may_not_declare_more_than_its_file_can_hold(tmp_path):
+    hdf5.write_samples(tmp_path / "file.h5", [("a", sample())])
+    with h5py.File(tmp_path / "file.h5", "r+") as file:
+        del file["a/density/data"]
+        file["a/density"].create_dataset("data", (10**4, 10**4), "f8", chunks=(100, 100), fillvalue=1.0)
+    with pytest.raises(InputError, match="declares 800000000 bytes"):
+        hdf5.read_sample(tmp_path / "file.h5")
+
+
+def test_names_that_lead_out_of_a_folder_are_refused(tmp_path):
+    hdf5.write_samples(tmp_path / "file.h5", [("..", sample())])
+    with pytest.raises(InputError, match=r"a sample of .*file\.h5 is named '\.\.'"):
+        hdf5.read_sample(tmp_path / "file.h5")
