@@ -10,8 +10,9 @@ plain EMD array with the axes that they have.
 import json
 import math
 import os
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -96,11 +97,23 @@ def _write_file(path: Path) -> Iterator[h5py.File]:
                 file.attrs.update({"emd_group_type": "file", "version_major": 1, "version_minor": 0})
                 file.attrs["authoring_program"] = "namsa"
                 yield file
+            with partial.open("rb") as written:
+                os.fsync(written.fileno())
             os.replace(partial, path)
         finally:
-            partial.unlink(missing_ok=True)
-    except OSError as error:
-        raise WorkError(f"cannot write {path}: {error}") from None
+            with suppress(OSError):  # in a folder that cannot be written there is no file to remove
+                partial.unlink(missing_ok=True)
+    except WorkError:
+        raise
+    except (OSError, RuntimeError) as error:  # h5py raises both for a disk that is full
+        raise WorkError(f"cannot write {path}: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    """Returns why HDF5 could not write: the system's words for the error number in HDF5's message, if there is one."""
+    stated = re.search(r"errno = (\d+)", str(error))
+    number = int(stated[1]) if stated else getattr(error, "errno", None)
+    return os.strerror(number) if number else shorten(error, 200)
 
 
 def _write_sample(group: h5py.Group, sample: Sample) -> None:

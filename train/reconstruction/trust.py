@@ -20,9 +20,12 @@ from namsa.inverse import consistency, mott_bethe
 from namsa.inverse.consistency import ScanSimulation
 from namsa.inverse.mott_bethe import DensityToPotential
 from namsa.physics.optics import wavelength_angstrom
+from namsa.text import shorten
 from train.reconstruction.models import Model
 
 Array = npt.NDArray[Any]
+
+MOST_ATOMS = 100_000  # of an element in a formula
 
 
 @dataclass(frozen=True)
@@ -113,7 +116,11 @@ def _transfer(specimen: KnownSpecimen, model: Model) -> DensityToPotential:
     try:
         elements = Formula(specimen.formula).count()
     except ValueError:
-        raise InputError(f"--formula {specimen.formula} is no chemical formula: give one as SrTiO3") from None
+        raise InputError(f"--formula {shorten(specimen.formula)} is no chemical formula: give one as SrTiO3") from None
+    if not elements or not all(0 < count <= MOST_ATOMS for count in elements.values()):
+        raise InputError(
+            f"--formula {shorten(specimen.formula)}: give 1 to {MOST_ATOMS} atoms of each element, as in SrTiO3"
+        )
     probe_limit = 2e-3 * microscope.semiangle_mrad / wavelength_angstrom(microscope.energy_ev)
     return mott_bethe.from_elements(
         elements, target.max_q_per_angstrom or probe_limit, model.experiment.simulation.form_factors
