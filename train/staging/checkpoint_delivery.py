@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from namsa.errors import WorkError
-from namsa.files import write_text_atomic
+from namsa.errors import InputError, WorkError
+from namsa.files import read_text, write_text_atomic
+from namsa.json_files import LARGEST_FILE_BYTES
 from train.optimization import checkpoint
 from train.staging import copies
 
@@ -43,7 +44,7 @@ def background_delivery(run_dir: Path, home: Path | None, keep: int) -> Iterator
             failure.clear()
             try:
                 deliver(path, run_dir, home, keep)
-            except (WorkError, OSError) as error:
+            except (InputError, WorkError, OSError) as error:
                 failure.append(error)
                 print(f"warning: {path.name} has not reached {home}: {error}", file=sys.stderr, flush=True)
 
@@ -68,12 +69,13 @@ def deliver(path: Path, run_dir: Path, home: Path, keep: int) -> None:
         keep: Number of checkpoints to keep at home.
 
     Raises:
+        InputError: If the run directory's configuration or metrics cannot be read.
         WorkError: If a file cannot be written, or the copy cannot be read back.
     """
     copied = home / "checkpoints" / path.name
     copied.parent.mkdir(parents=True, exist_ok=True)
-    write_text_atomic(home / "config.yaml", (run_dir / "config.yaml").read_text(encoding="utf-8"))
-    lines = (run_dir / "metrics.jsonl").read_text(encoding="utf-8")
+    write_text_atomic(home / "config.yaml", read_text(run_dir / "config.yaml", largest_bytes=LARGEST_FILE_BYTES))
+    lines = read_text(run_dir / "metrics.jsonl", largest_bytes=LARGEST_FILE_BYTES)
     write_text_atomic(home / "metrics.jsonl", lines[: lines.rfind("\n") + 1])
     copies.copy_file(path, copied)
     try:

@@ -9,12 +9,15 @@ import json
 import os
 import shutil
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
-from typing import TypedDict
+from typing import Annotated
 
 import xxhash
+from pydantic import Field, TypeAdapter
 
+from namsa.dataset.typed_values import Count, read_typed
 from namsa.errors import InputError, WorkError
 from namsa.files import sync_folder, write_text_atomic
 
@@ -46,7 +49,8 @@ class FileState:
         return (self.size, self.mtime_ns // 10**9) == (other.size, other.mtime_ns // 10**9)
 
 
-class CopyNote(TypedDict):
+@dataclass(frozen=True)
+class CopyNote:
     """Contents of `.NAME.copied`.
 
     Attributes:
@@ -56,10 +60,15 @@ class CopyNote(TypedDict):
         digest: Digest of the file; see `digest_of`.
     """
 
-    size: int
-    mtime_ns: int
-    piece_bytes: int
+    size: Count
+    mtime_ns: Count
+    piece_bytes: Annotated[int, Field(gt=0, lt=2**40)]
     digest: str
+
+
+@cache
+def _note_adapter() -> TypeAdapter[CopyNote]:
+    return TypeAdapter(CopyNote)
 
 
 def digest_of(piece_digests: Iterable[bytes]) -> str:
@@ -89,16 +98,11 @@ def finish_copy(path: Path, original: FileState, piece_bytes: int, digest: str) 
         WorkError: If the note cannot be written.
     """
     partial = partial_path(path)
-    note: CopyNote = {
-        "size": original.size,
-        "mtime_ns": original.mtime_ns,
-        "piece_bytes": piece_bytes,
-        "digest": digest,
-    }
+    note = CopyNote(original.size, original.mtime_ns, piece_bytes, digest)
     with partial.open("rb") as file:
         os.fsync(file.fileno())
     os.utime(partial, ns=(original.mtime_ns, original.mtime_ns))
-    write_text_atomic(_note_path(path), json.dumps(note))
+    write_text_atomic(_note_path(path), json.dumps(asdict(note)))
     partial.replace(path)
     sync_folder(path.parent)
 
@@ -119,8 +123,8 @@ def is_complete_copy(path: Path, original: FileState) -> bool:
     if not path.exists():
         return False
     local, note = FileState.of(path), read_note(path)
-    current = note is not None and (note["size"], note["mtime_ns"]) == (original.size, original.mtime_ns)
-    if note and note["digest"] == digest_of(_piece_digests(path, note["piece_bytes"])):
+    current = note is not None and (note.size, note.mtime_ns) == (original.size, original.mtime_ns)
+    if note and note.digest == digest_of(_piece_digests(path, note.piece_bytes)):
         return current
     if not current and local.same_size_and_age(
         original
@@ -135,8 +139,8 @@ def is_complete_copy(path: Path, original: FileState) -> bool:
 def read_note(path: Path) -> CopyNote | None:
     """Returns the note of a copy; `None` if it has none that can be read."""
     try:
-        return json.loads(_note_path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+        return read_typed(_note_adapter(), _note_path(path), "stage the dataset again")
+    except InputError:
         return None
 
 

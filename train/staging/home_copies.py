@@ -48,7 +48,7 @@ def _keep_file(path: Path, kept: Path) -> int:
         at_home = FileState.of(kept)
         if at_home.same_size_and_age(local):
             return 0
-        if note is None or (at_home.size, at_home.mtime_ns) != (note["size"], note["mtime_ns"]):
+        if note is None or (at_home.size, at_home.mtime_ns) != (note.size, note.mtime_ns):
             raise WorkError(f"{kept} is not what {path} was made from: move one of the two away, or keep elsewhere")
     copy_file(path, kept)
     return local.size

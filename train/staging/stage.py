@@ -5,6 +5,7 @@ travels from node to node (`train.staging.pieces`). A later run fetches only fil
 copy (`train.staging.copies`).
 """
 
+import os
 import re
 import shutil
 import time
@@ -149,13 +150,17 @@ def list_files(source: Path) -> list[FileState]:
         source: The dataset.
 
     Raises:
-        InputError: If there is none.
+        InputError: If there is none, or one of its files is a folder or a link to nothing.
     """
     shards = shard_paths(source) if source.is_dir() else []
     if not shards or not (source / manifest.FILE_NAME).exists():
         raise InputError(f"there is no dataset at {source} to stage: it needs {manifest.FILE_NAME} and shards")
     small = [source / manifest.FILE_NAME, source / "config.yaml", *sorted(source.glob("failed-*.jsonl"))]
-    return [FileState.of(path) for path in [*small, *shards] if path.exists()]
+    present = [path for path in [*small, *shards] if os.path.lexists(path)]
+    for path in present:
+        if not path.is_file():
+            raise InputError(f"{path} is a folder or a link to nothing, and must be a file: remove it")
+    return [FileState.of(path) for path in present]
 
 
 def _placement(file: FileState, nodes: Nodes, everywhere: bool) -> tuple[int, ...]:
