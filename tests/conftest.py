@@ -1,7 +1,8 @@
 """What every test needs: quiet TensorFlow, temporary files that go with the tests, and a worker for each core.
 
-The tests of one file run on one worker, since they share fixtures. Those that start the ranks of a job run on one
-worker, too: two jobs at once would have more ranks than the machine has cores, and share no fork server.
+The tests of one file run on one worker, since they share fixtures, unless they are marked otherwise. Those that start
+the ranks of a job run on one worker, too: two jobs at once would have more ranks than the machine has cores, and share
+no fork server.
 """
 
 import os
@@ -38,7 +39,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     here = Path(__file__).parent
     for item in items:
         file = item.path.relative_to(here).as_posix()
-        item.add_marker(pytest.mark.xdist_group("jobs" if file in STARTS_JOBS else file))
+        if not item.get_closest_marker("xdist_group"):
+            item.add_marker(pytest.mark.xdist_group("jobs" if file in STARTS_JOBS else file))
     items.sort(key=lambda item: item.get_closest_marker("xdist_group").args != ("jobs",))  # the longest group first
 
 

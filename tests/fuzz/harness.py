@@ -50,7 +50,8 @@ def run(command: Callable[[], int], folder: Path, seconds: float = 10.0, memory_
 
 def fault(outcome: Outcome, seconds: float = 10.0) -> str | None:  # noqa: PLR0911
     """Returns what is wrong with the way a command ended, or None."""
-    lines = [line for line in outcome.stderr.splitlines() if line.strip() and ": warning: " not in line]
+    printed = outcome.stderr.splitlines()
+    lines = [line for line in printed if line.strip() and not line.startswith("warning: ")]
     if outcome.code == -signal.SIGKILL and outcome.seconds >= seconds:
         return f"hangs for {seconds:g} s"
     if outcome.code < 0:

@@ -51,18 +51,13 @@ class Kind:
     seconds: float = 10.0
 
 
-def commands() -> dict[str, Callable[[list[str]], int]]:
-    """Returns the programs' main functions by name, with all that they import imported: a fork then costs little."""
-    import fcdensenet.__main__
-    import namsa.cli.commands.dataset
-    import namsa.cli.commands.integrity
-    import namsa.cli.commands.simulate
-    import namsa.cli.commands.view
-    import namsa.cli.parser
-    import train.__main__
-    import train.reconstruction.reconstruct
-
-    return {"namsa": namsa.cli.parser.main, "fcdensenet": fcdensenet.__main__.main, "train": train.__main__.main}
+def repair_and_verify(words: list[str]) -> int:
+    """Runs `namsa repair` on a dataset, then `namsa verify`, which must find nothing that is corrupt."""
+    run = namsa.cli.parser.main
+    code = run(["repair", *words])
+    if code == 0:
+        assert run(["verify", *words]) == 0, "damage is left after the repair"
+    return code
 
 
 # ---- Configurations -------------------------------------------------------------------------------------------------
@@ -299,6 +294,11 @@ class Datasets:
             path.write_text("\n".join(lines) + "\n", errors="replace")
         return self._command(rng)
 
+    def repaired(self, rng: random.Random, folder: Path) -> Command:
+        """Damaged files or records, which `namsa repair` is to leave without damage."""
+        self.records(rng, folder)
+        return "repaired", ["d"]
+
     def _write_list(self, path: Path) -> None:
         """Writes a list as namsa does, which is then damaged."""
         if path.name == "elsewhere.json":
@@ -470,4 +470,5 @@ def kinds(folder: Path) -> Iterator[Kind]:
     yield Kind("hdf5-structure", hdf5_structure)
     yield Kind("side-files", datasets.side_files)
     yield Kind("records", datasets.records)
+    yield Kind("repaired", datasets.repaired)
     yield Kind("arguments", arguments.case)
