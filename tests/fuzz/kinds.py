@@ -51,15 +51,6 @@ class Kind:
     seconds: float = 10.0
 
 
-def repair_and_verify(words: list[str]) -> int:
-    """Runs `namsa repair` on a dataset, then `namsa verify`, which must find nothing that is corrupt."""
-    run = namsa.cli.parser.main
-    code = run(["repair", *words])
-    if code == 0:
-        assert run(["verify", *words]) == 0, "damage is left after the repair"
-    return code
-
-
 # ---- Configurations -------------------------------------------------------------------------------------------------
 
 BASES = [yaml.safe_load((CONFIGS / name).read_text()) for name in ("quickstart.yaml", "microscope.yaml")]

@@ -43,6 +43,7 @@ PROGRAMS = {
     ),
     "fcdensenet": ("fcdensenet.__main__",),
     "train": ("train.__main__", "train.reconstruction.reconstruct"),
+    "repaired": ("repaired", "namsa.cli.commands.integrity"),
 }
 CHUNK = 25  # cases that a worker takes at a time
 

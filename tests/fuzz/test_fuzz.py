@@ -27,6 +27,7 @@ CASES = {
     "hdf5-structure": 50,
     "side-files": 200,
     "records": 250,
+    "repaired": 100,
     "arguments": 500,
 }
 
