@@ -21,6 +21,7 @@ def paths(tmp_path):
 
 
 def hold(paths, entered):
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # which a command in another test may have changed
     with exclusive(*paths, "wait for it"):
         entered.set()
         time.sleep(60)
