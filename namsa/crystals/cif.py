@@ -8,13 +8,23 @@ from typing import Any
 
 import ase
 import numpy as np
-from pymatgen.core import Composition, Element, Structure
+from pymatgen.core import Composition, Element, Lattice, Structure
 from pymatgen.io.cif import CifParser, str2float
 from pymatgen.symmetry.analyzer import SpacegroupAnalyzer
 
 from namsa.crystals.material import Material
-from namsa.crystals.sites import ROUNDING, SAME_SITE, check_crystal, occupancies
+from namsa.crystals.sites import (
+    LONGEST_SIDE,
+    ROUNDING,
+    SAME_SITE,
+    SHORTEST_SIDE,
+    check_cell,
+    check_crystal,
+    occupancies,
+)
 from namsa.errors import InputError
+from namsa.files import read_text
+from namsa.text import shorten
 
 SYMPREC = 0.01  # Å; how far atoms may be from the positions of the space group, given the digits of a CIF
 
@@ -24,16 +34,19 @@ HARMLESS_WARNINGS = re.compile(
     r"|\d+ fractional coordinates rounded to ideal values|Some occupancies \(.*\) sum to > 1"
     r"|Cannot determine chemical composition from CIF|Skipping relative stoichiometry check"
 )
-REQUIRED_KEYS = (
+LARGEST_FILE_BYTES = 2**24
+MOST_IMAGES = 50_000  # atom sites times symmetry operations, which pymatgen compares with each other
+CELL_KEYS = (
     *(f"_cell_length_{side}" for side in "abc"),
     *(f"_cell_angle_{angle}" for angle in ("alpha", "beta", "gamma")),
-    *(f"_atom_site_fract_{axis}" for axis in "xyz"),
 )
+REQUIRED_KEYS = (*CELL_KEYS, *(f"_atom_site_fract_{axis}" for axis in "xyz"))
+SYMMETRY_KEYS = ("_symmetry_equiv_pos_as_xyz", "_space_group_symop_operation_xyz")
 # What pymatgen's parser raises for malformed files.
 PARSER_ERRORS = (ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError)
 
 
-def read_cif(path: Path) -> Material:
+def read_cif(path: Path | str) -> Material:
     """Reads the one crystal in a CIF, in the file's own setting.
 
     Symmetry is expanded. A mixed site becomes several atoms at one position. Deuterium becomes hydrogen. Coordinates
@@ -43,14 +56,14 @@ def read_cif(path: Path) -> Material:
         path: The file, whose name becomes the material's name.
 
     Raises:
-        InputError: If the file cannot be read, holds no structure or several, gives no symmetry, leaves values
-            unknown, contradicts its own formula, or puts more than one atom on a site. It names the file.
+        InputError: If the file cannot be read or is too large, holds no structure or several, gives no symmetry, leaves
+            values unknown, contradicts its own formula, puts more than one atom on a site, or describes a cell that no
+            crystal has. It names the file.
     """
     path = Path(path)
-    try:
-        text = path.read_text(encoding="utf-8-sig", errors="replace")
-    except OSError as error:
-        raise InputError(f"cannot read the crystal {path}: {error.strerror}") from None
+    text = read_text(path, largest_bytes=LARGEST_FILE_BYTES, kind="the crystal", errors="replace").removeprefix(
+        "\ufeff"
+    )
     try:
         structure = _parse(text)
         atoms = _to_atoms(structure)
@@ -60,7 +73,7 @@ def read_cif(path: Path) -> Material:
         raise InputError(f"{path}: {error}") from None
     except PARSER_ERRORS as error:
         reason = re.sub(r"No structure parsed for section \d+ in CIF.", "", str(error))
-        raise InputError(f"{path} cannot be read as a CIF: {' '.join(reason.split())}") from None
+        raise InputError(f"{path} cannot be read as a CIF: {shorten(reason, 300)}") from None
     return Material(re.sub(r"[^\w.+-]+", "_", path.stem), reduced_formula(atoms), symbol, atoms, str(path), "cif")
 
 
@@ -99,7 +112,10 @@ def _parse(text: str) -> Structure:
         try:
             parser = CifParser.from_str(f"data_{blocks[0]}", occupancy_tolerance=1 + ROUNDING)
         except PARSER_ERRORS as error:
-            raise InputError(f"a loop_ has too few or too many values, or a quotation is left open ({error})") from None
+            reason = shorten(error, 200)
+            raise InputError(
+                f"a loop_ has too few or too many values, or a quotation is left open ({reason})"
+            ) from None
         (block,) = parser.as_dict().values()
         _check_atom_site_loop(block)
         structure = parser.parse_structures(primitive=False, on_error="raise")[0]
@@ -116,7 +132,8 @@ def _check_warnings(parser: CifParser, structure: Structure, caught: list[str]) 
     if "implicit_hydrogens" in structure.site_properties:
         faults.append("hydrogen on an oxygen's site")
     if faults:
-        raise InputError(f"the file must say what it means; pymatgen had to guess or drop: {'; '.join(faults)}")
+        shown = shorten("; ".join(faults), 600)
+        raise InputError(f"the file must say what it means; pymatgen had to guess or drop: {shown}")
 
 
 def _check_symmetry_fits_cell(parser: CifParser, structure: Structure) -> None:
@@ -137,17 +154,38 @@ def _check_atom_site_loop(block: dict[str, Any]) -> None:
     labels = block["_atom_site_label"]
     if not isinstance(labels, list):
         raise InputError("atom sites must stand in a loop_")
+    _check_cell(block, len(labels))
     for row, label in enumerate(labels):
         symbol = block.get("_atom_site_type_symbol", labels)[row]
         if not any(Element.is_valid_symbol(start) for start in (symbol[:2].title(), symbol[:1].upper())):
-            raise InputError(f"atom site {label}: {symbol!r} names no element")
+            raise InputError(f"atom site {shorten(label)}: '{shorten(symbol)}' names no element")
         for axis in "xyz":
             if block[f"_atom_site_fract_{axis}"][row] in ("?", "."):
-                raise InputError(f"atom site {label}: coordinate {axis} is unknown")
+                raise InputError(f"atom site {shorten(label)}: coordinate {axis} is unknown")
         if "_atom_site_occupancy" in block:
             occupancy = block["_atom_site_occupancy"][row]
             if occupancy in ("?", ".") or not str2float(occupancy) > 0:
-                raise InputError(f"atom site {label}: occupancy {occupancy} must be a number above 0 and at most 1")
+                raise InputError(
+                    f"atom site {shorten(label)}: occupancy {shorten(occupancy)} must be a number above 0 and at most 1"
+                )
+
+
+def _check_cell(block: dict[str, Any], sites: int) -> None:
+    """Raises InputError for a cell in which pymatgen would search for neighbours forever, or for too many sites."""
+    values = []
+    for key in CELL_KEYS:
+        try:
+            values.append(str2float(block[key]))
+        except (TypeError, ValueError):
+            raise InputError(f"{key} {shorten(block[key])} is no number") from None
+    if not all(0 < angle < 180 for angle in values[3:]):
+        raise InputError(f"the cell's angles {values[3:]}° must lie between 0° and 180°")
+    if not all(SHORTEST_SIDE <= side <= LONGEST_SIDE for side in values[:3]):
+        raise InputError(f"the cell's sides {values[:3]} Å must lie within {SHORTEST_SIDE:g} to {LONGEST_SIDE:g} Å")
+    check_cell(Lattice.from_parameters(*values).matrix, sites)
+    operations = max([len(block[key]) for key in SYMMETRY_KEYS if isinstance(block.get(key), list)], default=1)
+    if sites * operations > MOST_IMAGES:
+        raise InputError(f"{sites} atom sites × {operations} symmetry operations are more than {MOST_IMAGES}")
 
 
 def _to_atoms(structure: Structure) -> ase.Atoms:

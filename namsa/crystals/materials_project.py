@@ -8,6 +8,7 @@ Lattice parameters are calculated; in most cases they differ by 1 to 3% from mea
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -19,13 +20,16 @@ import numpy as np
 from namsa.config.materials import MaterialsProject
 from namsa.crystals.builtin import standardize
 from namsa.crystals.material import Material
-from namsa.crystals.sites import MAX_ELEMENT
+from namsa.crystals.sites import MAX_ELEMENT, check_cell
 from namsa.errors import InputError, WorkError
 from namsa.files import write_text_atomic
+from namsa.json_files import read_json
+from namsa.text import shorten
 
 FORMAT, VERSION = "namsa-materials-project", 1
 FIELDS = ("material_id", "structure", "energy_above_hull", "theoretical", "last_updated")
 SYMPREC = 0.01  # Å
+LARGEST_FILE_BYTES = 2**30
 IDENTIFIERS_PER_REQUEST = 100  # they are part of the request's address, whose length is limited
 KEY_VARIABLE = "MP_API_KEY"
 JsonObject = dict[str, Any]
@@ -113,32 +117,34 @@ def read(config: MaterialsProject) -> list[Material]:
         InputError: If the file is missing, has another format, or holds the answer to another query.
     """
     path = config.file
-    try:
-        answer = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    if not path.exists():
         raise InputError(
             f"there is no {path}: run namsa fetch CONFIG where there is a network, with {KEY_VARIABLE} set"
-        ) from None
-    except (OSError, ValueError) as error:
-        raise InputError(f"cannot read {path}: {error}") from None
+        )
+    answer = read_json(path, largest_bytes=LARGEST_FILE_BYTES)
     if not isinstance(answer, dict) or answer.get("format") != FORMAT or answer.get("version") != VERSION:
         raise InputError(f"{path} is no answer of the Materials Project in format {FORMAT} {VERSION}: see namsa fetch")
-    if answer["query"] != _query(config):
+    if answer.get("query") != _query(config):
         raise InputError(
-            f"{path} answers another question, {answer['query']}, than the configuration's, {_query(config)}: "
+            f"{path} answers another question, {shorten(answer.get('query'), 200)}, than the configuration's, "
+            f"{shorten(_query(config), 200)}: "
             "name another file, or delete it and run namsa fetch CONFIG"
         )
-    return list(_materials(answer["documents"], str(path)))
+    documents = answer.get("documents")
+    if not isinstance(documents, list) or not all(isinstance(document, dict) for document in documents):
+        raise InputError(f"{path} has no list of documents: delete it and run namsa fetch CONFIG")
+    return list(_materials(documents, str(path)))
 
 
 def _materials(documents: Sequence[JsonObject], path: str) -> Iterator[Material]:
     for document in documents:
         try:
-            identifier = str(document["material_id"])
+            identifier = _identifier(document["material_id"])
             atoms = _to_atoms(document["structure"])
-            hull = document["energy_above_hull"]
-        except (KeyError, IndexError, TypeError, ValueError) as error:
-            raise InputError(f"{path}: {document.get('material_id')} is no crystal as expected ({error!r})") from None
+            hull = None if document["energy_above_hull"] is None else float(document["energy_above_hull"])
+        except (AttributeError, KeyError, IndexError, TypeError, ValueError) as error:
+            name, reason = shorten(document.get("material_id")), shorten(repr(error), 200)
+            raise InputError(f"{path}: {name} is no crystal as expected ({reason})") from None
         if atoms.numbers.max() > MAX_ELEMENT:
             continue
         status = "calculated only" if document.get("theoretical") else "observed"
@@ -148,17 +154,26 @@ def _materials(documents: Sequence[JsonObject], path: str) -> Iterator[Material]
         yield replace(material, name=f"{material.name}-{identifier}")
 
 
+def _identifier(value: object) -> str:
+    """An identifier, which becomes part of the names of samples and files."""
+    if not re.fullmatch(r"[A-Za-z0-9-]{1,40}", str(value)):
+        raise ValueError("material_id must be of letters, digits and -")
+    return str(value)
+
+
 def _to_atoms(structure: JsonObject) -> ase.Atoms:
     """Atoms from pymatgen's JSON of a structure. The database has no mixed sites."""
     for site in structure["sites"]:
         if len(site["species"]) != 1 or site["species"][0]["occu"] != 1:
             raise ValueError("a site is mixed")
-    return ase.Atoms(
+    atoms = ase.Atoms(
         symbols=[site["species"][0]["element"] for site in structure["sites"]],
         scaled_positions=np.array([site["abc"] for site in structure["sites"]], dtype=float),
         cell=np.array(structure["lattice"]["matrix"], dtype=float),
         pbc=True,
     )
+    check_cell(np.asarray(atoms.cell), len(atoms))
+    return atoms
 
 
 def _request(client: Client, criteria: JsonObject, fields: Sequence[str]) -> list[JsonObject]:

@@ -19,6 +19,10 @@ Integers = npt.NDArray[np.int64]
 ROUNDING = 1e-4  # occupancies and coordinates are printed with about four digits
 SAME_SITE = 1e-3  # Å; atoms within this distance belong to one mixed site
 TOO_CLOSE = 0.3  # Å; less than half the shortest bond: two whole atoms within this distance are a mistake
+SHORTEST_SIDE = 0.99  # Å; the simulation needs 1 Å, and no crystal's atoms are nearer to their own copies
+LONGEST_SIDE = 1000.0  # Å
+SMALLEST_VOLUME = 0.5  # Å³ per atom; diamond has 5.7, and the atoms of a mixed site share theirs
+MOST_ATOMS = 2000  # in a crystal's cell: the search for its symmetry takes a minute
 MAX_ELEMENT = 103  # the form factor tables end here
 
 
@@ -81,9 +85,44 @@ def check_crystal(atoms: ase.Atoms) -> None:
     """Checks the atoms of a crystal, in a periodic cell of any shape.
 
     Raises:
-        InputError: If elements have no form factors, occupancies are outside (0, 1], or atoms overlap.
+        InputError: If the cell is too small, too large or too full, elements have no form factors, occupancies are
+            outside (0, 1], or atoms overlap.
     """
+    check_cell(np.asarray(atoms.cell, dtype=np.float64), len(atoms))
     _check_sites(atoms, np.column_stack(neighbor_list("ij", atoms, TOO_CLOSE)))
+
+
+def check_cell(cell: npt.NDArray[np.float64], atoms: int) -> None:
+    """Checks a crystal's cell before anything searches for neighbours in it, which never ends in a tiny cell.
+
+    Args:
+        cell: Lattice vectors, rows of `(3, 3)`, Å.
+        atoms: Number of atoms, or of sites, in the cell.
+
+    Raises:
+        InputError: If the cell's sides are too short or too long for a crystal, its faces too near to each other, or it
+            has too many atoms.
+    """
+    if not 1 <= atoms <= MOST_ATOMS:
+        raise InputError(f"the crystal's cell has {atoms} atoms; give a cell of 1 to {MOST_ATOMS} atoms")
+    sides = np.linalg.norm(cell, axis=1)
+    shown = "×".join(f"{side:.4g}" for side in sides)
+    if not np.all((sides >= SHORTEST_SIDE) & (sides <= LONGEST_SIDE)):
+        raise InputError(
+            f"the crystal's cell is {shown} Å; its sides must lie within {SHORTEST_SIDE:g} to {LONGEST_SIDE:g} Å"
+        )
+    volume = abs(np.linalg.det(cell))
+    faces = np.linalg.norm(np.cross(cell[[1, 2, 0]], cell[[2, 0, 1]]), axis=1)
+    if not np.all(volume >= SHORTEST_SIDE * faces):
+        raise InputError(
+            f"the crystal's cell of {shown} Å is too flat: opposite faces must be {SHORTEST_SIDE:g} Å apart or more; "
+            "check its angles"
+        )
+    if volume < SMALLEST_VOLUME * atoms:
+        raise InputError(
+            f"the crystal's cell of {volume:.4g} Å³ has {atoms} atoms, which leaves less than {SMALLEST_VOLUME:g} Å³ "
+            "for each: check its sides"
+        )
 
 
 def occupancies(atoms: ase.Atoms) -> npt.NDArray[np.float64]:

@@ -1,0 +1,61 @@
+"""CIF files whose cell or size no crystal has: refused at once, in one line."""
+
+import time
+
+import pytest
+
+from namsa import InputError
+from namsa.crystals.cif import read_cif
+
+CIF = """data_x
+_symmetry_space_group_name_H-M 'P 1'
+_cell_length_a 5.0
+_cell_length_b 5.0
+_cell_length_c 5.0
+_cell_angle_alpha 90
+_cell_angle_beta 90
+_cell_angle_gamma 90
+loop_
+_atom_site_label
+_atom_site_type_symbol
+_atom_site_fract_x
+_atom_site_fract_y
+_atom_site_fract_z
+Si1 Si 0 0 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "message"),
+    [
+        ("length_a 5.0", "length_a 0.05", r"sides \[0.05, 5.0, 5.0\] Å must lie within"),
+        ("length_b 5.0", "length_b 1e9", "sides .* must lie within 0.99 to 1000 Å"),
+        ("length_a 5.0", "length_a nan", "sides"),
+        ("length_a 5.0", "length_a 1e400", "sides"),
+        ("length_a 5.0", "length_a ?", r"_cell_length_a \? is no number"),
+        ("alpha 90", "alpha 0", "angles"),
+        ("alpha 90", "alpha nan", "angles"),
+        ("alpha 90", "alpha 179.99", "too flat"),
+        (
+            "Si1 Si 0 0 0\n",
+            "".join(f"Si{i} Si 0.{i:04} 0 0\n" for i in range(2001)),
+            "2001 atoms; give a cell of 1 to 2000",
+        ),
+        ("Si1 Si 0 0 0\n", "".join(f"Si{i} Si 0.{i:04} 0 0\n" for i in range(500)), "less than 0.5 Å³ for each"),
+        ("data_x", "#" * 2**24, "more than 16 MiB"),
+        ("Si1 Si", "Q1 " + "Q" * 5000, "names no element"),
+    ],
+    ids=range(12),
+)
+def test_hostile_cells_are_refused_at_once(tmp_path, old, new, message):
+    path = tmp_path / "x.cif"
+    path.write_text(CIF)
+    assert read_cif(path).formula == "Si"
+    path.write_text(CIF.replace(old, new))
+    started = time.monotonic()
+    with pytest.raises(InputError, match=message) as caught:
+        read_cif(path)
+    assert time.monotonic() - started < 10
+    assert str(path) in str(caught.value)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 600
