@@ -10,7 +10,6 @@ plain EMD array with the axes that they have.
 import json
 import math
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import numpy.typing as npt
 
 from namsa.errors import InputError, WorkError
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5Group, open_hdf5
+from namsa.io.unfailing_file import UnfailingFile
 from namsa.json_files import parse_json
 from namsa.names import check_name
 from namsa.pixels import UNITS, ArrayAxis, PixelGrid, array_axes
@@ -51,9 +51,10 @@ def write_samples(path: Path | str, samples: Iterable[tuple[str, Sample]]) -> in
         WorkError: If the file cannot be written.
     """
     count = 0
-    with _write_file(Path(path)) as file:
+    with _write_file(Path(path)) as (file, target):
         for name, sample in samples:
             _write_sample(_create_group(file, name, "root", "Root"), sample)
+            target.check()
             count += 1
     return count
 
@@ -77,7 +78,7 @@ def write_images(
     Raises:
         WorkError: If the file cannot be written.
     """
-    with _write_file(path) as file:
+    with _write_file(path) as (file, _):
         group = _create_group(file, name, "root", "Root")
         group.attrs["provenance"] = json.dumps(dict(provenance), ensure_ascii=False)
         for key, (image, units) in images.items():
@@ -87,33 +88,26 @@ def write_images(
 
 
 @contextmanager
-def _write_file(path: Path) -> Iterator[h5py.File]:
-    """Yields an EMD file that takes the place of `path` when it is complete."""
+def _write_file(path: Path) -> Iterator[tuple[h5py.File, UnfailingFile]]:
+    """Yields an EMD file that takes the place of `path` when it is complete, and the file that it is written to."""
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
-            with h5py.File(partial, "w") as file:
-                file.attrs.update({"emd_group_type": "file", "version_major": 1, "version_minor": 0})
-                file.attrs["authoring_program"] = "namsa"
-                yield file
-            with partial.open("rb") as written:
-                os.fsync(written.fileno())
+            with partial.open("w+b", buffering=0) as opened:
+                target = UnfailingFile(opened)
+                with h5py.File(target, "w") as file:
+                    file.attrs.update({"emd_group_type": "file", "version_major": 1, "version_minor": 0})
+                    file.attrs["authoring_program"] = "namsa"
+                    yield file, target
+                target.check()
+                os.fsync(opened.fileno())
             os.replace(partial, path)
         finally:
             with suppress(OSError):  # in a folder that cannot be written there is no file to remove
                 partial.unlink(missing_ok=True)
-    except WorkError:
-        raise
-    except (OSError, RuntimeError) as error:  # h5py raises both for a disk that is full
-        raise WorkError(f"cannot write {path}: {_reason(error)}") from None
-
-
-def _reason(error: Exception) -> str:
-    """Returns why HDF5 could not write: the system's words for the error number in HDF5's message, if there is one."""
-    stated = re.search(r"errno = (\d+)", str(error))
-    number = int(stated[1]) if stated else getattr(error, "errno", None)
-    return os.strerror(number) if number else shorten(error, 200)
+    except OSError as error:
+        raise WorkError(f"cannot write {path}: {error.strerror}") from None
 
 
 def _write_sample(group: h5py.Group, sample: Sample) -> None:
