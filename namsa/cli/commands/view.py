@@ -1,6 +1,7 @@
 """`namsa info` and `show`: what a dataset or a file holds, in words and in pictures."""
 
 import argparse
+import os
 from pathlib import Path
 
 from namsa.cli.commands.output import print_json
@@ -44,9 +45,9 @@ def find_sample(path: Path) -> tuple[str, Sample]:
     Raises:
         InputError: If there is no such sample.
     """
-    if path.is_file():
+    if os.path.isfile(path):  # false for what cannot be a path, too
         return next(hdf5.read_samples(path))
-    directory, requested = (path, None) if path.is_dir() else (path.parent, path.name)
+    directory, requested = (path, None) if os.path.isdir(path) else (path.parent, path.name)
     with shards.Dataset(directory) as data:
         if not data.ids:
             raise InputError(f"{directory} holds no sample yet")

@@ -1,0 +1,405 @@
+"""Datasets that others have changed: one line, and after `namsa repair` no damage is left."""
+
+import json
+import os
+import shutil
+import struct
+from pathlib import Path
+
+import fake_samples
+import pytest
+import xxhash
+
+from namsa import InputError, WorkError
+from namsa.cli.parser import main
+from namsa.dataset import factory, manifest, other_nodes
+from namsa.dataset.failures import append_failure, read_failures
+from namsa.dataset.records import decode
+from namsa.dataset.shard_writer import ShardWriter
+from namsa.dataset.shards import Dataset, Shard, shard_path
+from namsa.dataset.verify import verify
+
+COMMANDS = {
+    "verify": ["verify", "d"],
+    "info": ["info", "d"],
+    "repair": ["repair", "d"],
+    "show": ["show", "d"],
+    "export": ["export", "d", "--out", "o.h5"],
+    "merge": ["merge", "d", "--out", "m"],
+}
+EVIL_IDS = ["../../evil", "/tmp/namsa-evil", "a/b", ".", "..", "x" * 400, "a\nb", "\u202e", "<script>"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(factory, "select_materials", lambda *_, **__: fake_samples.MATERIALS)
+        fake_samples.produce(folder)
+    return folder
+
+
+@pytest.fixture
+def d(whole, tmp_path, monkeypatch):
+    """A copy of the dataset, as d in the working directory."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return Path(shutil.copytree(whole, "d"))
+
+
+@pytest.fixture
+def run(capsys):
+    """Runs a command; returns its exit code and what it wrote to stderr, at most one line of bounded length."""
+
+    def run(words):
+        capsys.readouterr()
+        code = main(words)
+        line = capsys.readouterr().err
+        assert len(line.splitlines()) <= 1
+        assert len(line) < 1000
+        return code, line
+
+    return run
+
+
+def signed(record, header):
+    """Returns a record with another header and a digest that fits it."""
+    length = int.from_bytes(record[12:16], "little")
+    text = json.dumps(header).encode()
+    prefix = b"NAMSA4D\n" + struct.pack("<II", 1, len(text))
+    rest = text + bytes(-(32 + len(text)) % 64) + record[-(-(32 + length) // 64) * 64 :]
+    return prefix + xxhash.xxh3_128_digest(prefix + rest) + rest
+
+
+def replace_first(directory, change, sample_id=None):
+    """Changes the header, or the id, of the record of a manifest's first entry; returns the id that it had."""
+    path, first = shard_path(directory, 0), manifest.read(directory)[0].id
+    with Shard(path) as shard:
+        stored = {name: shard.read_bytes(name) for name in shard.ids}
+    record = stored[first]
+    header = json.loads(record[32 : 32 + int.from_bytes(record[12:16], "little")])
+    path.unlink()
+    with ShardWriter(path) as writer:
+        for name, other in stored.items():
+            writer.put(
+                sample_id if sample_id and name == first else name,
+                signed(record, change(header) or header) if name == first else other,
+            )
+    return first
+
+
+def nested(levels):
+    tree = []
+    for _ in range(levels):
+        tree = [tree]
+    return tree
+
+
+# ---- Ids ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sample_id", EVIL_IDS)
+def test_an_id_that_is_no_name_becomes_no_path_and_is_moved_aside(d, run, tmp_path, sample_id):
+    lost = replace_first(d, lambda header: header["provenance"].update(id=sample_id), sample_id)
+    before = sorted(tmp_path.rglob("*"))
+    for command in ("show", "export", "info", "merge"):
+        code, line = run(COMMANDS[command])
+        assert (code, "which names no sample" in line, "namsa repair d" in line) == (1, True, True)
+    shutil.rmtree("m", ignore_errors=True)
+    assert sorted(tmp_path.rglob("*")) == before
+    assert not os.path.lexists("/tmp/namsa-evil.png")
+    assert verify(d)["corrupt"] == [sample_id]
+    code, line = run(COMMANDS["verify"])
+    assert code == 1
+    assert "`namsa repair d` moves" in line
+    assert "`namsa dataset CONFIG --out d` simulates them again" in line
+    assert run(COMMANDS["repair"]) == (0, "")
+    assert run(COMMANDS["verify"]) == (0, "`namsa dataset CONFIG --out d` simulates what is missing\n")
+    assert verify(d)["missing"] == [lost]
+
+
+@pytest.mark.parametrize("sample_id", EVIL_IDS)
+def test_show_of_an_id_that_is_not_there_writes_nothing(d, run, tmp_path, sample_id):
+    before = sorted(tmp_path.rglob("*"))
+    code, _ = run(["show", f"d/{sample_id}"])
+    assert code in (0, 2) if sample_id == "." else code == 2
+    assert [path for path in sorted(tmp_path.rglob("*")) if path not in before and path.parent.name != "work"] == []
+
+
+def test_a_crystal_whose_name_is_none_is_refused_with_the_remedy(tmp_path, monkeypatch):
+    crystal = fake_samples.MATERIALS[0]
+    for name in ("../evil", ".hidden", "x" * 200):
+        material = type(crystal)(name, crystal.formula, crystal.space_group, crystal.atoms, "test")
+        monkeypatch.setattr(factory, "select_materials", lambda *_, material=material, **__: (material,))
+        with pytest.raises(InputError, match=r"is named .*rename the crystal"):
+            fake_samples.produce(tmp_path / "d")
+
+
+# ---- Records --------------------------------------------------------------------------------------------------------
+
+
+def changed(*path_and_value):
+    *path, key, value = path_and_value
+
+    def change(header):
+        for part in path:
+            header = header[part]
+        if value is KeyError:
+            del header[key]
+        else:
+            header[key] = value
+
+    return change
+
+
+HEADERS = {
+    "no arrays": changed("arrays", KeyError),
+    "a list of arrays": changed("arrays", []),
+    "one array too few": changed("arrays", "density", KeyError),
+    "one array too many": changed("arrays", "more", {}),
+    "an array that is text": changed("arrays", "cbed", "x"),
+    "no dtype": changed("arrays", "cbed", "dtype", KeyError),
+    "objects": changed("arrays", "cbed", "dtype", "O"),
+    "a dtype that is a list": changed("arrays", "density", "dtype", ["<f4"]),
+    "a negative length": changed("arrays", "cbed", "shape", [-1, 5, 7]),
+    "no pattern": changed("arrays", "cbed", "shape", [0, 5, 7]),
+    "one axis": changed("arrays", "cbed", "shape", [210]),
+    "a shape beyond 64 bits": changed("arrays", "cbed", "shape", [10**30, 5, 7]),
+    "a shape beyond the file": changed("arrays", "cbed", "shape", [2**30, 5, 7]),
+    "a negative offset": changed("arrays", "density", "offset", -64),
+    "an offset beyond the file": changed("arrays", "density", "offset", 2**40),
+    "a scale of 0": changed("arrays", "cbed", "scale", 0),
+    "a scale that is text": changed("arrays", "cbed", "scale", "1"),
+    "an infinite scale": changed("arrays", "cbed", "scale", float("inf")),
+    "provenance that is a list": changed("provenance", [1]),
+    "no provenance": changed("provenance", KeyError),
+}
+
+
+@pytest.mark.parametrize("change", HEADERS.values(), ids=HEADERS)
+def test_a_header_that_namsa_does_not_write_is_damage_that_repair_removes(d, run, change):
+    bad = replace_first(d, change)
+    for words in (["show", f"d/{bad}"], COMMANDS["export"]):
+        code, line = run(words)
+        assert (code, bad in line) == (1, True), line
+        assert "record is damaged" in line
+    assert not os.path.lexists("o.h5")
+    assert verify(d)["corrupt"] == [bad]
+    assert run(COMMANDS["repair"])[0] == 0
+    assert (verify(d)["corrupt"], verify(d)["missing"]) == ([], [bad])
+    assert run(COMMANDS["export"])[0] == 0
+
+
+PROVENANCES = {
+    "grid_shape": [changed("provenance", "grid_shape", KeyError), changed("provenance", "grid_shape", [8])],
+    "semiangle_mrad": [changed("provenance", "semiangle_mrad", KeyError)],
+    "extent_angstrom": [changed("provenance", "extent_angstrom", ["16", None])],
+    "detector_sampling_mrad": [changed("provenance", "detector_sampling_mrad", [0, 1e300])],
+    "scan_shape": [changed("provenance", "scan_shape", nested(30))],
+    "energy_ev": [changed("provenance", "energy_ev", {"a": 1})],
+    "64 levels": [changed("provenance", "more", nested(100))],
+    "10000000": [changed("provenance", "more", 10**30)],
+}
+
+
+@pytest.mark.parametrize(
+    ("key", "change"), [(key, change) for key, changes in PROVENANCES.items() for change in changes]
+)
+def test_a_provenance_that_namsa_does_not_write_is_named_and_repair_removes_it(d, run, key, change):
+    bad = replace_first(d, change)
+    for words in (["show", f"d/{bad}"], COMMANDS["export"], COMMANDS["info"]):
+        code, line = run(words)
+        assert (code, bad in line, key in line) == (2, True, True), line
+    assert not os.path.lexists("o.h5")
+    assert verify(d)["corrupt"] == [bad]
+    assert run(COMMANDS["repair"])[0] == 0
+    assert (verify(d)["corrupt"], verify(d)["missing"]) == ([], [bad])
+
+
+def test_numbers_that_are_not_finite_are_not_drawn(d):
+    with Dataset(d) as dataset:
+        read = dataset.read_sample(dataset.ids[0])
+    read.density[0, 0] = float("nan")
+    with pytest.raises(InputError, match="density with numbers that are not finite"):
+        read.show()
+
+
+def test_a_decoded_header_is_what_was_written():
+    record = decode(fake_record := bytes(factory.records.encode(fake_samples.sample())))
+    assert decode(signed(fake_record, record.header), check=True).header == record.header
+
+
+# ---- What takes the place of a shard --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("kind", ["folder", "link to nothing", "link to itself", "pipe", "zeros", "text", "half"])
+def test_what_is_no_shard_is_moved_aside(d, run, kind):
+    path = shard_path(d, 0)
+    if kind == "half":
+        os.truncate(path, path.stat().st_size // 2)
+    else:
+        path.unlink()
+    match kind:
+        case "folder":
+            path.mkdir()
+        case "link to nothing":
+            path.symlink_to("/nowhere")
+        case "link to itself":
+            path.symlink_to(path.name)
+        case "pipe":
+            os.mkfifo(path)
+        case "zeros":
+            path.write_bytes(bytes(40_000))
+        case "text":
+            path.write_text("shard\n" * 5000)
+    for command in ("show", "export", "info", "merge"):
+        code, line = run(COMMANDS[command])
+        assert (code, "shard-00000.lmdb" in line) == (1, True), line
+    shutil.rmtree("m", ignore_errors=True)
+    assert not os.path.lexists("o.h5")
+    assert verify(d)["corrupt"] == ["shard-00000.lmdb"]
+    assert run(COMMANDS["repair"])[0] == 0
+    assert verify(d)["corrupt"] == []
+    assert os.path.lexists("d/quarantine-0/shard-00000.lmdb")
+    assert run(COMMANDS["verify"])[0] == 0
+
+
+# ---- Files beside the shards ----------------------------------------------------------------------------------------
+
+LISTS = {
+    "failed-00000.jsonl": ("verify", "info", "export", "merge"),
+    "elsewhere.json": ("verify",),
+    "manifest.jsonl": ("verify", "info", "repair", "merge"),
+}
+
+
+def unreadable(path, kind):
+    path.unlink(missing_ok=True)
+    match kind:
+        case "folder":
+            path.mkdir()
+        case "link to nothing":
+            path.symlink_to("/nowhere")
+        case "link to itself":
+            path.symlink_to(path.name)
+
+
+@pytest.mark.parametrize("kind", ["folder", "link to nothing", "link to itself"])
+@pytest.mark.parametrize(("name", "command"), [(name, command) for name, all_ in LISTS.items() for command in all_])
+def test_a_list_that_cannot_be_read_is_named_with_the_remedy(d, run, name, command, kind):
+    unreadable(d / name, kind)
+    code, line = run(COMMANDS[command])
+    assert (code, f"cannot read d/{name}" in line) == (2, True), line
+    assert "delete" in line
+    assert not os.path.lexists("o.h5")
+
+
+CONTENTS = {
+    "nested": "[" * 5000,
+    "infinite": '{"id": 1e999, "ids": [1e999], "config_hash": "x"}',
+    "many digits": '{"id": ' + "9" * 5000 + "}",
+    "null": "null",
+    "empty object": "{}",
+    "text": '"x"',
+    "list": "[1, 2]",
+    "an id that is a path": '{"id": "../x", "reason": "r", "config_hash": "x", "ids": ["../x"]}',
+    "a list as id": '{"id": ["a"], "reason": "r", "config_hash": "x", "ids": [["a"]]}',
+    "a number as reason": '{"id": "a", "reason": 3, "config_hash": "x", "ids": "a"}',
+    "words as flag": '{"id": "a", "reason": "r", "config_hash": "x", "final": "no", "ids": {"a": 1}}',
+}
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
+def test_other_nodes_samples_are_a_list_of_names(d, run, content):
+    (d / "elsewhere.json").write_text(content)
+    code, line = run(COMMANDS["verify"])
+    assert (code, "d/elsewhere.json" in line, "stage the dataset again" in line) == (2, True, True), line
+
+
+@pytest.mark.parametrize("content", CONTENTS.values(), ids=CONTENTS)
+def test_a_failure_is_one_or_was_cut_off(d, run, content):
+    path = d / "failed-00000.jsonl"
+    path.write_text(content + "\n")
+    code, line = run(COMMANDS["verify"])
+    if content.startswith("[[") or "999" in content:  # as far as JSON goes, a line that a crash cut off
+        assert code == 0
+    else:
+        assert (code, "d/failed-00000.jsonl, line 1: " in line, "delete the file" in line) == (2, True, True), line
+
+
+def test_a_failure_that_a_crash_cut_off_within_a_character_is_none(tmp_path):
+    for reason in ("3 Å", "4 Å"):
+        append_failure(tmp_path, 0, "hash", f"a{reason[0]}", WorkError(reason))
+    path = tmp_path / "failed-00000.jsonl"
+    path.write_bytes(path.read_bytes()[: path.read_bytes().rindex("Å".encode()) + 1])
+    append_failure(tmp_path, 0, "hash", "a5", WorkError("5 Å"))
+    assert read_failures(tmp_path, "hash") == {"a3": "3 Å", "a5": "5 Å"}
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"id": "../x"}, {"material": "a/b"}, {"zone_axis": [1, 2]}, {"zone_axis": "001"}, {"thickness_angstrom": -1},
+        {"thickness_angstrom": "thick"}, {"seed": -1}, {"split": "validation"}, {"skipped": 5}, {"more": 1},
+        {"cost": 1.5}, {"seed": 10**30}, {"varied": []},
+    ],
+)  # fmt: skip
+def test_a_manifest_with_a_right_digest_and_wrong_values_is_refused(d, run, change):
+    path = d / "manifest.jsonl"
+    header, *lines = path.read_text().splitlines()
+    lines[2] = json.dumps(json.loads(lines[2]) | change, ensure_ascii=False)
+    write_manifest(path, json.loads(header), lines)
+    for command in LISTS["manifest.jsonl"]:
+        code, line = run(COMMANDS[command])
+        assert (code, f"d/manifest.jsonl, line 4: {next(iter(change))}" in line) == (2, True), line
+        assert "delete it, and namsa dataset CONFIG --out d writes it again" in line
+
+
+@pytest.mark.parametrize("change", [{"samples_hash": 5}, {"name": None}, {"merged": ["a"]}, {"merged": {"a": 5}}])
+def test_a_manifests_header_has_values_of_their_types(d, run, change):
+    path = d / "manifest.jsonl"
+    header, *lines = path.read_text().splitlines()
+    write_manifest(path, json.loads(header) | change, lines)
+    code, line = run(COMMANDS["info"])
+    assert (code, f"d/manifest.jsonl, line 1: {next(iter(change))}" in line) == (2, True), line
+
+
+def write_manifest(path, header, lines):
+    body = "".join(line + "\n" for line in lines)
+    header.pop("digest")
+    digest = xxhash.xxh3_128_hexdigest((json.dumps(header, ensure_ascii=False) + body).encode())
+    path.write_text(json.dumps(header | {"digest": digest}, ensure_ascii=False) + "\n" + body)
+
+
+def test_merge_names_a_configuration_that_cannot_be_read(d, run):
+    unreadable(d / "config.yaml", "folder")
+    code, line = run(COMMANDS["merge"])
+    assert (code, "cannot read d/config.yaml" in line) == (2, True), line
+
+
+# ---- Output ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ["shard-00000.lmdb", "manifest.jsonl"])
+def test_export_replaces_no_file_of_the_dataset(d, run, name):
+    path = d / name
+    before = path.read_bytes()
+    code, line = run(["export", "d", "--out", f"d/{name}"])
+    assert (code, "is a file of the dataset" in line) == (2, True)
+    assert path.read_bytes() == before
+    for _ in range(2):
+        assert run(["export", "d", "--out", "d/all.h5"])[0] == 0
+
+
+def test_a_picture_that_fails_leaves_no_file(d, run):
+    for out in ("p.nothing", "nowhere/p.png", "nowhere/p.html"):
+        code, line = run(["show", "d", "--out", out])
+        assert (code, "cannot write the p" in line) == (1, True), line
+        assert not os.path.lexists(out)
+    assert os.listdir() == ["d"]
+
+
+def test_other_nodes_samples_are_read_as_they_were_written(tmp_path):
+    other_nodes.write_ids(tmp_path, "hash", ["b", "a"])
+    assert other_nodes.read_ids(tmp_path, "hash") == {"a", "b"}
+    assert other_nodes.read_ids(tmp_path, "another") == frozenset()

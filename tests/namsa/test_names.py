@@ -1,0 +1,54 @@
+"""Names of samples and materials: every name is safe as the name of a file."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from namsa import InputError
+from namsa.crystals.builtin import builtin_materials
+from namsa.names import LONGEST, check_name, is_name
+
+GOOD = [
+    "a",
+    "Cu-fcc-1-10-12.5A",
+    "x-001-1e+06A-v3",
+    "_",
+    "-",
+    "+1",
+    "Größe_3",
+    "K2PtCl6-from-Rb2PtCl6-225-cF36",
+    "a" * 200,
+]
+BAD = [
+    "", ".", "..", ".hidden", "../../evil", "/tmp/evil", "a/b", "a\\b", "a b", "a\nb", "a\n", "a\x00", "\u202ea", "<b>",
+    "a:b", "\ud800", "a" * 201, "ö" * 101, None, 5, ["a"],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_a_name_is_returned_as_it_is(name):
+    assert check_name(name, "the sample") == name
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_no_name_is_refused_with_the_alphabet_and_the_remedy(name):
+    assert not is_name(name)
+    with pytest.raises(
+        InputError, match=r"^the sample is named .*: rename it; a name has letters, digits and _ "
+    ) as error:
+        check_name(name, "the sample", "rename it")
+    assert len(str(error.value)) < 300
+    assert "\n" not in str(error.value)
+
+
+@given(st.text(max_size=300))
+def test_a_file_of_a_name_lies_in_its_folder(tmp_path_factory, name):
+    if is_name(name):
+        folder = tmp_path_factory.getbasetemp()
+        path = folder / f"{name}.png"
+        assert path.resolve().parent == folder.resolve()
+        assert len(path.name.encode()) <= LONGEST + 4
+
+
+def test_the_built_in_crystals_have_names():
+    assert all(is_name(material.name) for material in builtin_materials())
