@@ -23,6 +23,7 @@ from ase.data import atomic_numbers
 
 from namsa.dataset.records import Record
 from namsa.errors import InputError, WorkError
+from namsa.json_files import read_json
 from namsa.physics import density_target
 from namsa.physics.form_factors import Table, electron, xray
 from namsa.physics.grid import Grid
@@ -32,6 +33,7 @@ from namsa.pixels import density_grid
 Array = npt.NDArray[np.float64]
 
 BINS = 12  # of the curve, from 0 to the end of the band
+LARGEST, LARGEST_EXPONENT = 1e9, 10.0  # of the numbers of a stored conversion
 RESTORED = 0.05  # value of the window below which it is no longer inverted
 
 
@@ -200,14 +202,36 @@ def read(path: Path) -> DensityToPotential:
         InputError: If the file cannot be read.
         WorkError: If its content is not valid.
     """
+    values = read_json(path)
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
         numbers: dict[str, Any] = {key: tuple(v) if isinstance(v, list) else float(v) for key, v in values.items()}
-        return DensityToPotential(**numbers)
-    except OSError as error:
-        raise InputError(f"cannot read {path}: {error.strerror}") from None
-    except (ValueError, TypeError, AttributeError):
-        raise WorkError(f"{path} is damaged: fit the transfer again") from None
+        transfer = DensityToPotential(**numbers)
+        valid = _is_valid(transfer)
+    except (ValueError, TypeError, AttributeError, OverflowError):
+        valid = False
+    if not valid:
+        raise WorkError(f"{path} is damaged: fit the transfer again")
+    return transfer
+
+
+def _is_valid(transfer: DensityToPotential) -> bool:
+    """Returns whether the curve has points of increasing q, and all numbers are in ranges that potentials can have."""
+    q, ratio, spread = (
+        np.asarray(values, float) for values in (transfer.q_per_angstrom, transfer.ratio, transfer.spread)
+    )
+    return bool(
+        q.ndim == 1
+        and 0 < len(q) == len(ratio) == len(spread)
+        and (np.diff(q) > 0).all()
+        and abs(q).max() <= LARGEST
+        and (ratio >= 1 / LARGEST).all()
+        and (ratio <= LARGEST).all()
+        and (spread <= LARGEST).all()
+        and 1 / LARGEST <= transfer.middle_density <= LARGEST
+        and abs(transfer.exponent) <= LARGEST_EXPONENT
+        and 0 <= transfer.scale_spread <= LARGEST
+        and 1 / LARGEST <= transfer.max_q_per_angstrom <= LARGEST
+    )
 
 
 def _spectra(record: Record) -> _SampleSpectra:

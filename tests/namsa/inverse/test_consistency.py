@@ -1,5 +1,6 @@
 """The conversion of density to potential, its simulation, and the scores of true and of false densities."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import ase
@@ -83,6 +84,13 @@ def test_transfer_is_read_as_it_was_written(tmp_path: Path) -> None:
     (tmp_path / "transfer.json").write_text('{"ratio": 1}', encoding="utf-8")
     with pytest.raises(WorkError, match=r"transfer\.json is damaged"):
         mott_bethe.read(tmp_path / "transfer.json")
+    (tmp_path / "transfer.json").write_text("[" * 5000, encoding="utf-8")
+    with pytest.raises(InputError, match=r"transfer\.json.*nested"):
+        mott_bethe.read(tmp_path / "transfer.json")
+    for change in ({"ratio": (0.0,) * len(transfer.ratio)}, {"spread": (1.0,)}, {"middle_density": 0.0}):
+        mott_bethe.write(replace(transfer, **change), tmp_path / "transfer.json")
+        with pytest.raises(WorkError, match=r"transfer\.json is damaged"):
+            mott_bethe.read(tmp_path / "transfer.json")
     with pytest.raises(InputError, match="Xx is no chemical element"):
         mott_bethe.from_elements({"Xx": 1}, MAX_Q)
 
