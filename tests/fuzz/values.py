@@ -69,8 +69,16 @@ def changed_tree(tree: Any, rng: random.Random, extremes: bool = False) -> Any:
         elif action == 3 and isinstance(parent, list):
             parent.extend(deepcopy(parent[-1:]) * rng.choice((1, 3, 1000)))
         else:
-            parent[path[-1]] = rng.choice(NUMBERS) if extremes else odd(rng)
+            parent[path[-1]] = _extreme(_at(tree, path), rng) if extremes else odd(rng)
     return tree
+
+
+def _extreme(value: float, rng: random.Random) -> float:
+    """Returns an extreme number, or `value` many times larger or smaller, which its range may still contain."""
+    if rng.random() < 0.4:
+        return rng.choice(NUMBERS)
+    scaled = value * 10 ** rng.uniform(-4, 6) * rng.choice((1, 1, 1, -1))
+    return round(scaled) if isinstance(value, int) else scaled
 
 
 def damaged(data: bytes, rng: random.Random) -> bytes:
