@@ -1,15 +1,18 @@
-"""How namsa's patterns converge: with slice thickness, with pixel size, and by energy and specimen thickness.
+"""Convergence of namsa's patterns with slice thickness and pixel size, by energy and specimen thickness.
 
     scripts/uv run python scripts/bench/convergence.py [--json]
 
-GaAs [001], every atom displaced by 0.08 Å rms along each axis, so that no two slices are alike; four probes of 20 mrad,
-float64. An error is the largest relative L2 difference of a probe's pattern from the finest calculation's. Atomic
-planes are 1.41 Å apart and fall anywhere in slices of about 2 Å.
+The specimen is GaAs [001]. Every atom is displaced by 0.08 Å rms along each axis, so that no two slices are alike.
+There are four probes of 20 mrad, and the precision is float64. An error is the largest relative L2 difference between a
+probe's pattern and that of the finest calculation. Atomic planes are 1.41 Å apart and fall anywhere in slices of about
+2 Å.
 
-A slice's atoms act at its front, on average half a slice too early; a probe focused half a slice deeper, C10 = Δz/2,
-makes up for the average and leaves each atom's own deviation. The finest slices are focused so; the table has both.
+The atoms of a slice act at its front, on average half a slice too early. A probe that is focused half a slice deeper,
+C10 = Δz/2, compensates for the average, and leaves each atom's own deviation. The finest slices are focused in this
+way. The table shows the results with and without it.
 
-"ratio" is what halving the slices divides their error by, from 2 Å to 0.25 Å on average: 2 for a first-order error.
+"ratio" is the factor by which halving the slice thickness reduces the error, on average from 2 Å to 0.25 Å. It is 2 for
+a first-order error.
 """
 
 import argparse

@@ -1,18 +1,19 @@
-"""Error on held-out materials against the amount of training data, and the number of ranks (the paper's figure 9).
+"""Error on held-out materials against the amount of training data and the number of ranks (figure 9 of the paper).
 
     scripts/uv run python scripts/bench/data_curve.py CONFIG [--parts 8 4 2 1] [--steps 4000] [--set key.path=value ...]
         [--by-ranks 1 2 4] [--work DIR] [--out curve.png] [--json]
 
-The same network is trained on nested subsets of the configuration's dataset (`training.samples`), an eighth of it, a
-quarter, a half and all, for the same number of steps: equal work, so that data alone differ. What a schedule counts in
-epochs (warm-up, decay, Huber's delta) is stretched to the same steps. With `--by-ranks` each rank has a share of the
-same size, so that data and a step's samples grow with the ranks, as in the paper, and the learning rate as configured.
+The same network is trained on nested subsets of the configuration's dataset (`training.samples`): an eighth, a quarter,
+a half and all of it. The number of steps is the same, so that only the data differ. Settings that count in epochs
+(warm-up, decay, Huber's delta) are stretched to the same number of steps. With `--by-ranks`, each rank has a share of
+the same size. The data and the samples per step then grow with the ranks, as in the paper, and the learning rate
+follows the configuration.
 
-All samples are simulated first where they are missing. A run that is done is not done again. Errors are means over the
-test split of the last checkpoint; "±" is the standard error over its materials. "train" is the mean Huber loss of the
-last tenth of the steps, with dropout and augmentation. Seeds are the configuration's: one run a point.
+Missing samples are simulated first. Finished runs are not repeated. Errors are means over the test split at the last
+checkpoint; "±" is the standard error over its materials. "train" is the mean Huber loss of the last tenth of the steps,
+with dropout and augmentation. Seeds are those of the configuration, with one run per point.
 
-"ratio" is the test error (MAE) with the least data over that with the most.
+"ratio" is the test error (MAE) with the least data divided by that with the most.
 """
 
 import argparse

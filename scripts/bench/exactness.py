@@ -1,19 +1,20 @@
-"""namsa's and abTEM's patterns against the reference cases, and what each takes to build a potential.
+"""Errors of namsa's and abTEM's patterns against the reference cases, and the time to build a potential.
 
     scripts/uv run python scripts/bench/exactness.py [--repeats 3] [--json]
 
-The cases (tests/reference) were computed in float64 by a third program, by direct summation at the atoms' exact
-positions, and stored in float32, which bounds what can be seen to about 4e-8; an error is the worst pattern's relative
-L2 difference. abTEM spreads an atom over four pixels. It runs as it comes, in float64, and in float64 with the
-potential built on a grid four times finer and cut in reciprocal space, which needs code that it does not come with.
-Given namsa's potential slices it must agree: then nothing but the potential differs. abTEM lives in an environment that
-uv makes for it.
+A third program computed the cases (tests/reference) in float64, by direct summation at the exact positions of the
+atoms. They are stored in float32, so that errors below about 4e-8 cannot be seen. An error is the relative L2
+difference of the worst pattern. abTEM spreads an atom over four pixels. It runs with its defaults, in float64, and in
+float64 with a potential that is built on a grid four times finer and cropped in reciprocal space. The latter needs code
+that is not part of abTEM. With namsa's potential slices, abTEM must agree with namsa: then only the potential differs.
+abTEM runs in an environment that uv creates.
 
-The cost is of SrTiO3, 50.8 x 50.8 x 199.2 Å on 512 x 512 pixels, 100 slices, float32: the crystal, whose slices repeat,
-and the same with every atom displaced. namsa's time includes transmission functions and density, abTEM's neither.
-namsa takes all cores, abTEM one, as it comes: Dask's threads and FFTW's made it no faster.
+The time is measured for SrTiO3, 50.8 x 50.8 x 199.2 Å on 512 x 512 pixels, 100 slices, float32: once for the crystal,
+whose slices repeat, and once with every atom displaced. namsa's time includes transmission functions and the density;
+abTEM's includes neither. namsa uses all cores. abTEM uses one, its default: the threads of Dask and FFTW made it no
+faster.
 
-"ratio" is abTEM's worst error, as it comes, over namsa's in float32.
+"ratio" is the worst error of abTEM with its defaults divided by that of namsa in float32.
 """
 
 import argparse

@@ -1,25 +1,26 @@
-"""How fast samples come from page-cached shards into tensors, against a memcpy, TFRecord and HDF5.
+"""Rate at which samples are read from shards in the page cache into tensors, against memcpy, TFRecord and HDF5.
 
     scripts/uv run python scripts/bench/input_pipeline.py [--rounds 5] [--sizes small medium paper] [--json]
 
-One process. Records are written to three stores in a temporary folder, read once, and then read in interleaved rounds;
-GB/s are of patterns and densities, medians over the rounds.
+One process writes the records to three stores in a temporary folder, reads them once, and then reads them in
+interleaved rounds. GB/s count patterns and densities; numbers are medians over the rounds.
 
-memcpy      np.copyto of the same bytes from the shard's mapped pages to memory that has been used before; one thread,
-            and as many as there are cores
-namsa       `train.input.batches.read_batches`: one copy, the host's tensors, as the training job reads them in all
-            epochs but the first
-namsa, first  the same in a job's first epoch: headers are read, checksums compared (TFRecord does so always) and memory
-            is used for the first time
-namsa, x y  `train.input.batches.batches`: these, and what the network takes, made of them by TensorFlow on the
-            device: here, the CPU
-TFRecord    tf.train.Example in uncompressed files, one a core, interleaved, parsed (decode_raw) and batched by tf.data
-            with its own choice of parallelism, in any order; single or whole batches parsed, whichever is faster
-HDF5        contiguous float16 dataset, h5py's read_direct into memory that goes round as namsa's does; no checksum
+memcpy      np.copyto of the same bytes from the mapped pages of the shard to memory that has been used before; with one
+            thread, and with one per core
+namsa       `train.input.batches.read_batches`: one copy to the tensors of the host, as the training job reads them in
+            all epochs but the first
+namsa, first  the same in a job's first epoch: headers are read, checksums are compared (TFRecord always does so) and
+            memory is used for the first time
+namsa, x y  `train.input.batches.batches`: the same, and the network's input and target, which TensorFlow computes from
+            them on the device (here, the CPU)
+TFRecord    tf.train.Example in uncompressed files, one per core, interleaved, parsed (decode_raw) and batched by
+            tf.data with its own choice of parallelism, in any order; samples are parsed singly or in batches, whichever
+            is faster
+HDF5        contiguous float16 dataset, read with h5py's read_direct into reused memory, as namsa does; no checksum
 
-A second line gives GB by the process' time on cores, which other work on the machine disturbs less.
-"ratio" is namsa over memcpy of one thread, the lowest of the sizes. Last, the training job: how long the quickstart's
-steps wait for their batches.
+A second line gives GB per core second of the process, which other work on the machine disturbs less. "ratio" is the
+rate of namsa divided by that of memcpy with one thread, the lowest of all sizes. The last lines say how long the steps
+of the quickstart's training job wait for their batches.
 """
 
 import argparse

@@ -1,16 +1,16 @@
-"""What the network is best given: the same samples, parameters and steps for every layout of its inputs.
+"""Comparison of layouts of the network's input, with the same samples, steps and number of parameters.
 
     scripts/uv run python scripts/bench/layouts.py data/benchmark [--train 320] [--arms scan,polar] [--json]
 
-From a dataset of configs/benchmark.yaml (it may still be growing) all held-out samples and the first `--train` to learn
-from are copied to `--work`; each arm is a job of `python -m train` on them, with the benchmark's own training section
-and as many parameters as the benchmark's network: filters and growth, the one twice the other, are chosen to that end.
-Run again, it takes up where it stopped.
+From a dataset of configs/benchmark.yaml (which may still be growing), all held-out samples and the first `--train`
+training samples are copied to `--work`. Each arm is a job of `python -m train` on them with the training section of the
+benchmark. It has as many parameters as the benchmark's network: the number of filters and the growth, whose ratio is 2,
+are chosen for that. The same command continues a run that was stopped.
 
-The paper's layout has patterns as images, which must have the target's shape: its samples have their 33×33 pixels
-shared out by area among 32×32, and the target stays on the 32×32 scan positions.
+In the layout of the paper, patterns are images and must have the shape of the target. Its samples are therefore
+resampled by area from 33×33 to 32×32 pixels; the target stays on the 32×32 scan positions.
 
-"ratio" is the paper's mean absolute error over the best arm's, on the test materials.
+"ratio" is the mean absolute error of the paper's layout divided by that of the best arm, on the test materials.
 """
 
 import argparse

@@ -1,11 +1,12 @@
-"""Layer-wise rates before Adam, after it, clipped (LARC) and none: the loss on held-out materials, by learning rate.
+"""Loss on held-out materials with layer-wise rates before Adam, after it, clipped (LARC) and without, by learning rate.
 
     scripts/uv run python scripts/bench/optimizers.py [--rates 5e-4 2e-3 8e-3] [--batches 2 8] [--set ...] [--json]
 
-The quickstart's samples (simulated where they are missing) and network, one rank, constant rates, the same weights and
-order of samples for all. Every run sees as many samples, so that a batch four times as large makes a quarter of the
-steps. "ratio" is the best loss without layer-wise rates over the best with those before Adam, the authors' choice, at
-the largest batch: above 1, they help.
+The samples (simulated if they are missing) and the network are those of the quickstart, on one rank and with constant
+learning rates. All runs start from the same weights and have the same order of samples. Every run sees the same number
+of samples, so that with a batch four times as large it makes a quarter of the steps. "ratio" is the best loss without
+layer-wise rates divided by the best with layer-wise rates before Adam, the authors' choice, at the largest batch. Above
+1, they help.
 """
 
 import argparse

@@ -1,15 +1,16 @@
-"""Whether py4DSTEM and HyperSpy open namsa's HDF5 files, with the axes and units that were written.
+"""Checks that py4DSTEM and HyperSpy open namsa's HDF5 files with the axes and units that were written.
 
     scripts/uv run python scripts/bench/readers.py [--json]
 
-Four files: a scan of even steps as `namsa simulate` writes it, one whose steps differ, patterns of no raster, and two
-samples of which one's name ends with the other's. Both readers are GPL and live in an environment that uv makes for
-them. Every axis' length, name, units, scale and offset is compared; from the first file py4DSTEM also makes a bright
-field, deflections and their phase with nothing but its calibration, which must be those of
-`namsa.physics.virtual_detectors`. "ratio" is the part of the checks that passed; exit code 1 where it is not 1.
+There are four files: a scan with equal steps as `namsa simulate` writes it, one with different steps, patterns without
+a raster, and two samples of which the name of one ends with that of the other. Both readers are GPL and run in an
+environment that uv creates. Length, name, units, scale and offset of every axis are compared. From the first file,
+py4DSTEM also computes a bright field, deflections and their phase with nothing but its calibration, which must equal
+those of `namsa.physics.virtual_detectors`. "ratio" is the fraction of checks that passed; the exit code is 1 if it is
+not 1.
 
-py4DSTEM's DataCube has names of its own for its axes and no origin for a scan. Its reciprocal axes begin at the origin
-in pixels but step in mrad (0.14.18: DataCube.calibrate mixes the two), so the origin is checked where it is stored.
+py4DSTEM's DataCube has its own names for its axes, and no origin for a scan. Its reciprocal axes begin at the origin in
+pixels but have steps in mrad (0.14.18: DataCube.calibrate mixes the two), so the origin is checked where it is stored.
 """
 
 import argparse

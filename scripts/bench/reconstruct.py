@@ -1,11 +1,11 @@
-"""Memory and time that a reconstruction takes, by the size of its scan.
+"""Memory and time of a reconstruction against the size of the scan.
 
     scripts/uv run python scripts/bench/reconstruct.py [--checkpoint NAME] [--sides 128 512] [--json]
 
-Files of n×n patterns of 128×128 pixels, uint16, gzip in chunks of 16×16 patterns (all chunks the same bytes of Poisson
-noise: they are read and unpacked one by one all the same), each reconstructed in a process of its own, with
-configs/quickstart.yaml's network: random weights take as long as trained ones. "ratio" is the peak memory of the
-largest scan over that of the smallest.
+The files hold n×n patterns of 128×128 pixels, uint16, compressed by gzip in chunks of 16×16 patterns. All chunks have
+the same bytes of Poisson noise, but each is read and decompressed. Each file is reconstructed in its own process with
+the network of configs/quickstart.yaml: random weights take as long as trained ones. "ratio" is the peak memory of the
+largest scan divided by that of the smallest.
 """
 
 import argparse

@@ -1,17 +1,18 @@
-"""What the response cache and gradient groups save, counted from outside Horovod.
+"""Time and messages that the response cache and gradient groups save, counted from outside Horovod.
 
     scripts/uv run python scripts/bench/reduction.py [--ranks 2 4 8 16 32] [--rounds 3] [--groups 8] [--cycle-ms 0.5]
         [--json]
 
-Needs a C compiler; Open MPI and a Horovod built on it come in an environment of its own (some two minutes the first
-time). 32 ranks take 16 GB. Every round goes through {cache off, on} × {no groups, groups}, one after the other, so that
-whatever else the machine does falls on all alike; numbers are medians over the rounds, of a step after the first ones.
+This needs a C compiler. Open MPI and a Horovod that is built on it are installed in an environment of their own, in
+about two minutes the first time. 32 ranks take 16 GB. Every round runs {cache off, on} × {no groups, groups} one after
+the other, so that other work on the machine affects all alike. Numbers are medians over the rounds, per step and
+without the first steps.
 
-A shim under LD_PRELOAD (pmpi.c) counts calls and bytes of control messages at rank 0 and of data, and the CPU time that
-rank 0's Horovod thread takes outside MPI: "coordinator" and, as every rank does, "packing" before data operations and
-"unpacking" after them. The gradients of "200 small tensors" become ready one after another while nothing computes on
-these cores, as with a GPU; the FC-DenseNet trains on them. Step times mean something up to as many ranks as there are
-cores; more of them sleep where they would wait for each other.
+A shim under LD_PRELOAD (pmpi.c) counts calls and bytes of control messages at rank 0 and of data. It also measures the
+CPU time that rank 0's Horovod thread takes outside MPI: "coordinator", and, as on every rank, "packing" before data
+operations and "unpacking" after them. The gradients of "200 small tensors" become ready one after another while nothing
+computes on these cores, as with a GPU; the FC-DenseNet is trained on them. Step times are meaningful up to as many
+ranks as there are cores; with more ranks, some sleep instead of waiting for each other.
 """
 
 import argparse

@@ -1,11 +1,11 @@
-"""The fused GPU engine against its cuFFT twin, against abTEM on the same card, and against the card's memory.
+"""Speed of the fused GPU engine against its cuFFT twin, abTEM on the same card, and the card's memory bandwidth.
 
     scripts/uv run python scripts/bench/simulate_gpu.py [--probes 1024] [--batch N ...] [--no-abtem] [--json]
 
-The sample of the paper: SrTiO3, 101.5 × 101.5 × 199.2 Å, 100 slices, 200 keV, 20 mrad, full patterns in float32, which
-end in the host's memory. Engines take turns; times are medians over the rounds. The roofline is the time in which the
-card copies as many bytes as the fused engine must move. "ratio" is against abTEM, or without it against the twin.
-abTEM and its CuPy live in an environment that uv makes for them. Exit code 2 where there is no CUDA device.
+The workload is the sample of the paper: SrTiO3, 101.5 × 101.5 × 199.2 Å, 100 slices, 200 keV, 20 mrad, full patterns in
+float32, which are copied to the memory of the host. Engines take turns; times are medians over the rounds. The roofline
+is the time in which the card copies as many bytes as the fused engine must move. "ratio" is against abTEM, or without
+it against the twin. abTEM and its CuPy run in an environment that uv creates. The exit code is 2 without a CUDA device.
 """
 
 import argparse

@@ -1,14 +1,15 @@
-"""namsa against abTEM on a CPU, and against the limit that bare transforms set.
+"""Speed of namsa on a CPU against abTEM, and against the limit that the Fourier transforms alone set.
 
     scripts/uv run python scripts/bench/simulate_vs_abtem.py [--repeats 5] [--probes 64] [--grid 512] [--json]
 
-SrTiO3, 50.8 x 50.8 x 199.2 Å, 100 slices, 200 keV, 20 mrad, full detector, float32. abTEM and MKL live in an
-environment that uv makes for them. Every round runs all programs one after the other, so that whatever else the machine
-does falls on all alike; ratios are medians over the rounds. abTEM runs as it comes, with FFTW, and with MKL through a
-small adapter, which is faster and which today's mkl_fft otherwise refuses; ratios are against the faster one.
+The workload is SrTiO3, 50.8 x 50.8 x 199.2 Å, 100 slices, 200 keV, 20 mrad, full detector, float32. abTEM and MKL run
+in an environment that uv creates. Every round runs all programs one after the other, so that other work on the machine
+affects all alike; ratios are medians over the rounds. abTEM runs with its default, FFTW, and with MKL through a small
+adapter, which is faster and which the current mkl_fft otherwise refuses. Ratios are against the faster one.
 
-The limit is the rate of bare MKL transforms, two for each slice and probe: a multislice that does them in full cannot
-pass it, one that leaves out what the band limit zeroes can. "End to end" is from atoms to patterns, potential included.
+The limit is the rate of MKL transforms alone, two per slice and probe. A multislice that computes them in full cannot
+exceed it; one that leaves out what the band limit sets to zero can. "End to end" is from atoms to patterns, with the
+potential.
 """
 
 import argparse

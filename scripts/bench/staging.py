@@ -1,15 +1,16 @@
-"""How much is read from the shared file system when a dataset is brought to every node, against the naive way.
+"""Bytes read from the shared file system when a dataset is staged to every node, against plain copies.
 
     scripts/uv run python scripts/bench/staging.py [--ranks 4] [--ranks-per-node 1] [--mib 256] [--json]
 
-The naive way is that every node copies the dataset. Both are run by ranks of Horovod on this machine, with a folder
-for each pretended node, and what they leave is compared byte for byte with the source. Bytes are counted by the kernel
-for each process (/proc/self/io, rchar; what comes over sockets is not in it). "ratio" is the naive way's bytes over
-ours. Seconds are shown for completeness: here the shared file system is the page cache, and the network is not one.
+With plain copies ("naive"), every node copies the dataset. Both are run by ranks of Horovod on this machine, with a
+folder for each simulated node, and the results are compared byte for byte with the source. The kernel counts the bytes
+of each process (/proc/self/io, rchar, which does not include sockets). "ratio" is the bytes of plain copies divided by
+those of staging. Seconds are shown for completeness: here, the shared file system is the page cache, and there is no
+network.
 
-Then one process reads the same files from the disk, the page cache emptied before, with one thread and with eight:
-medians of `--repeats`, interleaved. /proc/self/io (read_bytes) says how much came from the device: where it is not
-all, something else kept the bytes, and the times say nothing.
+Then one process reads the same files from the disk, with an empty page cache, with one thread and with eight. Numbers
+are medians of `--repeats`, interleaved. /proc/self/io (read_bytes) tells how much came from the device. If that is not
+all of it, the bytes were cached elsewhere, and the times are meaningless.
 """
 
 import argparse

@@ -1,14 +1,15 @@
-"""How much of a training step is convolutions: the whole step against the same convolutions bare, in one run.
+"""Share of the convolutions in the time of a training step: the whole step against the convolutions alone.
 
     scripts/uv run python scripts/bench/step.py [--growth 256] [--size 64] [--repeats 7] [--json]
 
-The network is the paper's kind (5×5 kernels, growth 256, 1×1 transitions) on fewer, smaller maps, so that a step fits a
-CPU; the step is the training job's own (forward, Huber and L2, backward, LARS and Adam, float32, one rank). Bare are
-the convolutions' three parts, forward, gradient by input and gradient by weights, each on tensors of the same shapes
-and with nothing in between; the first layer has no gradient by input. Rounds alternate; medians.
+The network is of the paper's kind (5×5 kernels, growth 256, 1×1 transitions), with fewer and smaller maps, so that a
+step fits a CPU. The step is that of the training job (forward, Huber and L2, backward, LARS and Adam, float32, one
+rank). The convolutions alone are their three parts, forward, gradient by input and gradient by weights, each on tensors
+of the same shapes and with nothing in between; the first layer has no gradient by input. Rounds alternate; numbers are
+medians.
 
-"ratio" is bare over whole: the convolutions' share of the step, 0.71 in Laanait et al. (2019). Also printed: FLOP/s of
-both, and the step's memory beside the estimate of `fcdensenet describe`.
+"ratio" is the time of the convolutions divided by that of the step: 0.71 in Laanait et al. (2019). The FLOP/s of both
+and the memory of the step beside the estimate of `fcdensenet describe` are also printed.
 """
 
 import argparse

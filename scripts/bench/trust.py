@@ -1,21 +1,22 @@
-"""How far a consistency score can be trusted, and what a few steps of refinement do, on materials nobody trained on.
+"""Reliability of the consistency score, and the effect of refinement, on materials that training never saw.
 
     scripts/uv run python scripts/bench/trust.py runs/quickstart [--every 5] [--refined 10] [--json]
 
-Each density is simulated and compared with the sample's patterns (`namsa.inverse.consistency`): the true one, whose
-score is
-the floor that band, elements and the order along the beam leave; the network's; and false ones, made of the true one:
+Each density is simulated and compared with the patterns of the sample (`namsa.inverse.consistency`). The densities are
+the true one, whose score is the lower limit that band limit, elements and the order along the beam set; that of the
+network; and wrong ones, derived from the true one:
 
     shifted    by 2 and 1 scan steps                mirrored  in x
-    stronger   times 1.5                            weaker    over 1.5
+    stronger   times 1.5                            weaker    divided by 1.5
     sharper    to the power of 1.5, the same mean   another   of another material, the same mean
 
-"fitted": without the elements, potential's scale fitted; "elements": with them. A false density counts as found where
-its score is above the truth's ("truth") or the network's ("network"). Rank correlations are over samples, of the
-network's score with its true error. Refinement starts from the network's density, 30 steps.
+"fitted" is without the elements, with a fitted scale of the potential; "elements" is with them. A wrong density counts
+as detected if its score is above that of the true one ("truth") or of the network's ("network"). Rank correlations are
+over samples, between the score of the network's density and its true error. Refinement takes 30 steps from the
+network's density.
 
-"ratio" is the median over samples of the lowest score of a density that is shifted, mirrored or another's, over the
-truth's.
+"ratio" is the lowest score of the shifted, mirrored and other densities divided by that of the true one: the median
+over samples.
 """
 
 import argparse

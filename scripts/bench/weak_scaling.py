@@ -1,13 +1,14 @@
-"""Weak scaling on one machine: 1, 2, 4 ranks, a core each, as many samples a rank; and the same samples among them.
+"""Weak and strong scaling on one machine: 1, 2 and 4 ranks with a core each.
 
     scripts/uv run python scripts/bench/weak_scaling.py [--ranks 1 2 4] [--rounds 5] [--set KEY=VALUE] [--json]
 
-The network and `training.reduction` of a configuration (the quickstart's), on numbers made up. All jobs are alive at
-once and take turns, a block of steps each, while the others are stopped. Efficiency is the median over the rounds of
-one rank's step time over N ranks'; a step time is the median of a block, of the slowest rank. "Machine" is the same
-of N processes that know nothing of each other: what memory, caches and whoever else uses the cores leave, whatever is
-reduced; "reduction" is the rest, the step of N alone over that of N together. Then every job trains on the same
-samples, divided among its ranks: the losses must agree, but for normalisations, which see the samples of one rank.
+The network and `training.reduction` are those of a configuration (the quickstart's); the data are random. With weak
+scaling, the number of samples per rank is the same. All jobs are alive at once and take turns: each runs a block of
+steps while the others are stopped. The efficiency is the median over the rounds of the step time of one rank divided by
+that of N ranks. A step time is the median of a block, of the slowest rank. "Machine" is the same for N independent
+processes: the part that memory, caches and other users of the cores account for, without any reduction. "Reduction" is
+the rest: the step time of N independent processes divided by that of N ranks. Then every job trains on the same
+samples, divided among its ranks. The losses must agree, except for normalisations, which see the samples of one rank.
 """
 
 import argparse

@@ -93,7 +93,8 @@ def images(method: str, stack: Stack, settings: Settings, options: argparse.Name
 def icom(stack: Stack) -> list[Image]:
     p, angles, scan = stack.provenance, pattern_grid(stack.provenance), scan_grid(stack.provenance)
     deflection = virtual.centre_of_mass(stack.patterns, angles).reshape(*p["scan_shape"], 2)
-    phase = virtual.integrated_centre_of_mass(deflection, tuple(scan.step), wavelength_angstrom(p["energy_ev"]), periodic=False)
+    wavelength = wavelength_angstrom(p["energy_ev"])
+    phase = virtual.integrated_centre_of_mass(deflection, tuple(scan.step), wavelength, periodic=False)
     mirrored = np.block([[phase, phase[:, ::-1]], [phase[::-1], phase[::-1, ::-1]]])
     grid = Grid(mirrored.shape, tuple(np.multiply(mirrored.shape, scan.step)))
     window = target.on_grid(target.band_limited(mirrored, grid, stack.max_q))

@@ -52,7 +52,8 @@ class Samples:
 
     def __init__(self, config: SimulationConfig, directory: Path, data: Path | None) -> None:
         self.config, self.directory = config, directory
-        self.materials = {material.name: material for material in select_materials(config.materials, run_generator=True)}
+        materials = select_materials(config.materials, run_generator=True)
+        self.materials = {material.name: material for material in materials}
         everything = tuple(self.materials.values())
         self.entries = manifest.ensure(data, config, everything) if data else build_entries(config, everything)
         self.data = Dataset(data) if data else None

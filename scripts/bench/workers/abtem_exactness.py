@@ -1,11 +1,11 @@
-"""abTEM's side of exactness.py, in an environment of its own: abTEM is GPL and no part of namsa.
+"""Runs abTEM for exactness.py, in an environment of its own: abTEM is GPL and no part of namsa.
 
-Reads one JSON job a line, answers each with one JSON line. A job with "patterns" is a reference case, whose patterns
-go to that file; without, only the potential is built and timed.
+Reads one JSON job per line and answers each with one JSON line. A job with "patterns" is a reference case, whose
+patterns are written to that file; without it, only the potential is built and timed.
 
-Of abTEM's own options only `precision` bears on exactness in the infinite projection. A potential built on a grid
-"oversampling" times finer is cut to the case's frequencies with abTEM's own `fft_crop`, which is not stock: abTEM has
-no option for it. "slices" names a file of potential slices made elsewhere.
+Of abTEM's own options, only `precision` affects exactness with the infinite projection. A potential that is built on a
+grid "oversampling" times finer is cropped to the frequencies of the case with abTEM's own `fft_crop`; abTEM has no
+option for this. "slices" names a file of potential slices from elsewhere.
 """
 
 import json
@@ -17,7 +17,6 @@ import abtem
 import ase
 import numpy as np
 from abtem.core.fft import fft2, fft_crop, ifft2
-
 
 ABOVE_FACE_ANGSTROM = 1e-6
 

@@ -1,7 +1,8 @@
-"""abTEM's side of simulate_gpu.py, in an environment of its own: abTEM is GPL and no part of namsa.
+"""Runs abTEM for simulate_gpu.py, in an environment of its own: abTEM is GPL and no part of namsa.
 
-Reads one JSON workload a line, answers each with one JSON line. Patterns end in the host's memory, as namsa's do; the
-potential is built before the clock starts, and a first, small scan loads libraries and plans transforms.
+Reads one JSON workload per line and answers each with one JSON line. Patterns are copied to the memory of the host, as
+namsa's are. The potential is built before the time is taken, and a first, small scan loads libraries and plans
+transforms.
 """
 
 import json

@@ -1,7 +1,8 @@
-"""abTEM's side of simulate_vs_abtem.py, in an environment of its own: abTEM is GPL and no part of namsa.
+"""Runs abTEM for simulate_vs_abtem.py, in an environment of its own: abTEM is GPL and no part of namsa.
 
-Reads one JSON workload a line, answers each with one JSON line. The settings are those that made abTEM fastest on this
-workload: one thread a transform, small batches, a Dask thread a core, the potential built before probes are scanned.
+Reads one JSON workload per line and answers each with one JSON line. The settings are those with which abTEM was
+fastest on this workload: one thread per transform, small batches, one Dask thread per core, and the potential built
+before the probes are scanned.
 """
 
 import json

@@ -1,8 +1,8 @@
-"""How fast bare transforms are, for simulate_vs_abtem.py: what bounds a multislice that does its transforms in full.
+"""Measures the rate of Fourier transforms alone for simulate_vs_abtem.py: the limit of a full multislice.
 
-Reads one JSON job a line ("library": mkl or scipy, "shape", "threads"), answers each with one JSON line: complex64
-transforms a second, forward and inverse in turn, in place, one wave a thread. MKL is called directly, its rows padded
-by a cache line, which is the fastest that it was found to be.
+Reads one JSON job per line ("library": mkl or scipy, "shape", "threads") and answers each with one JSON line: complex64
+transforms per second, forward and inverse in turn, in place, one wave per thread. MKL is called directly, with rows
+padded by a cache line, which was the fastest way that was tried.
 """
 
 import ctypes

@@ -1,7 +1,7 @@
-"""What py4DSTEM and HyperSpy see in a file, for readers.py; in an environment of its own, since both are GPL.
+"""Reads a file with py4DSTEM and HyperSpy for readers.py, in an environment of its own, since both are GPL.
 
-Reads one JSON job a line ("path", "dpc": where to put a deflection image, or null), answers each with one JSON line:
-for each reader its version and, by array, the shape and the axes' names, units, scales and offsets.
+Reads one JSON job per line ("path", "dpc": where to write a deflection image, or null) and answers each with one JSON
+line: for each reader its version and, by array, the shape and the names, units, scales and offsets of the axes.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""namsa's side of simulate_vs_abtem.py, a process of its own so that its peak memory is known.
+"""Runs namsa for simulate_vs_abtem.py, in a process of its own so that its peak memory is known.
 
-Reads one JSON workload a line, answers each with one JSON line.
+Reads one JSON workload per line and answers each with one JSON line.
 """
 
 import json

@@ -1,7 +1,7 @@
-"""py4DSTEM's side of reconstruct_vs_rivals.py, in an environment of its own: py4DSTEM is GPL and no part of namsa.
+"""Runs py4DSTEM for reconstruct_vs_rivals.py, in an environment of its own: py4DSTEM is GPL and no part of namsa.
 
-The same jobs and answers as workers/quantem_ptychography.py: the axis and the probe are given, phases are summed over
-slices, in rad.
+The jobs and answers are those of workers/quantem_ptychography.py. The axis and the probe are given. Phases are sums
+over slices, in rad.
 """
 
 import json

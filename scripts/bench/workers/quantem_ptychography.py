@@ -1,8 +1,8 @@
-"""quantem's side of reconstruct_vs_rivals.py, in an environment of its own: it stands on PyTorch.
+"""Runs quantem for reconstruct_vs_rivals.py, in an environment of its own, since it needs PyTorch.
 
-Reads one JSON job a line, answers each with one JSON line. A job names a stack (.npy, (sy, sx, dy, dx), fractions of
-the beam) and its microscope, the settings to use, and the iterations after which the object is looked at. The axis of
-the patterns is known and so is the probe: nothing is left for quantem to guess. Phases are summed over slices, in rad.
+Reads one JSON job per line and answers each with one JSON line. A job names a stack (.npy, (sy, sx, dy, dx), fractions
+of the beam) and its microscope, the settings, and the iterations after which the object is evaluated. The axis of the
+patterns and the probe are known, so that quantem need not estimate them. Phases are sums over slices, in rad.
 """
 
 import json

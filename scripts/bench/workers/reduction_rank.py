@@ -25,10 +25,10 @@
 # version = "0.28.1"
 # requires-dist = ["cloudpickle", "psutil", "pyyaml", "packaging"]
 # ///
-"""One rank of `reduction.py`: trains under one setting and counts what Horovod asks of MPI.
+"""One rank of `reduction.py`: trains with one setting and counts the calls of Horovod to MPI.
 
 argv: a JSON object with workload, step_ms, settings (of `training.reduction`), warm_up and steps. Rank 0 prints one.
-One setting a process: a Horovod that is started again keeps some of the first one's.
+There is one process per setting, because a Horovod that is started again keeps some settings of the first start.
 """
 
 import ctypes

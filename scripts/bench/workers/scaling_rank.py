@@ -1,8 +1,8 @@
-"""One rank of `weak_scaling.py`, on one core: steps in blocks, and stops itself after each until it is told to go on.
+"""One rank of `weak_scaling.py`, on one core: runs steps in blocks, and stops itself after each until it is continued.
 
-argv: the directory for what it finds, the configuration, the number of samples and of steps a block, whether it trains
-"together" with the other ranks or "alone", all samples divided alike, and changes to the configuration. The environment
-has the cores. A line of RANK.jsonl is a block: the times of its steps in s, and the losses.
+argv: the directory of the results, the configuration, the number of samples per block and of steps per block, whether
+it trains "together" with the other ranks or "alone" (the samples are divided alike), and changes to the configuration.
+The environment names the cores. A line of RANK.jsonl is a block: the times of its steps in s, and the losses.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""One rank of `staging.py`: brings the dataset to its pretended node's folder, and writes down what it read meanwhile.
+"""One rank of `staging.py`: copies the dataset to the folder of its simulated node and records the bytes that it reads.
 
 workers/staging_rank.py staged|naive SOURCE TARGET RANKS_PER_NODE OUT
 """
