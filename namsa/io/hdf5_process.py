@@ -302,7 +302,7 @@ def main() -> None:
         except Refused as fault:
             reply = {"refused": str(fault)}
         except HDF5_ERRORS as error:
-            reply = {"damaged": " ".join(f"{type(error).__name__}: {error}".split())}
+            reply = {"damaged": " ".join(str(error.args[-1] if error.args else type(error).__name__).split())}
         print(json.dumps(reply), flush=True)
 
 
