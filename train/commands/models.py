@@ -71,7 +71,7 @@ def reconstruct(options: argparse.Namespace) -> int:
         specimen = None
         if options.thickness_angstrom is not None:
             specimen = KnownSpecimen(options.thickness_angstrom, options.formula)
-        console, picture = Console(), _picture(options.out, (options.data, Path(options.checkpoint)))
+        console, picture = Console(markup=False), _picture(options.out, (options.data, Path(options.checkpoint)))
         overrides = CalibrationOverrides(
             dataset=options.dataset,
             scan_step_angstrom=_pair(options.scan_step_angstrom, "--scan-step-angstrom"),
