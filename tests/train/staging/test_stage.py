@@ -15,7 +15,7 @@ import thread_ranks
 from namsa.dataset import factory, manifest
 from namsa.dataset.shards import Dataset, shard_path
 from namsa.errors import InputError, WorkError
-from train.staging import pieces, stage
+from train.staging import copies, pieces, stage
 from train.staging.copies import FileState
 from train.staging.home_copies import fetch_run, keep_dataset, keep_run
 
@@ -350,3 +350,17 @@ def test_four_ranks_on_two_nodes(dataset, tmp_path):
     moved = totals(staged)
     assert moved["read"] == moved["written"] / 2 == staged[0]["bytes"]
     assert [row["node"] for row in staged[0]["ranks"]] == [0, 0, 1, 1]
+
+
+@pytest.mark.parametrize(
+    "text", ["[" * 5000, "null", "[]", '{"size": 1}', '{"size": 1, "mtime_ns": 1, "piece_bytes": 0, "digest": "x"}']
+)
+def test_a_note_that_cannot_be_read_is_none(tmp_path, text):
+    (tmp_path / ".x.copied").write_text(text)
+    assert copies.read_note(tmp_path / "x") is None
+
+
+def test_a_folder_in_place_of_a_file_is_refused(dataset, tmp_path):
+    (dataset / "failed-00007.jsonl").symlink_to("/nowhere")
+    with pytest.raises(InputError, match=r"failed-00007\.jsonl is a folder or a link to nothing.*remove it"):
+        stage.list_files(dataset)
