@@ -1,8 +1,4 @@
-"""A few hundred cases of hostile input, the same in every run. CI runs more with `run.py`, after the tests.
-
-Each test is a process of its own, since a case is forked from one that has started neither TensorFlow nor threads.
-Reading HDF5 starts a process for each file, so that its kinds have fewer cases.
-"""
+"""A hundred cases of hostile input, the same in every run. CI runs 2,500 with `run.py`, before the tests."""
 
 import os
 import signal
@@ -17,33 +13,30 @@ sys.path.insert(0, str(Path(__file__).parent))
 import harness
 
 RUN = Path(__file__).with_name("run.py")
-CASES = {
-    "configuration": 60,
-    "extreme": 40,
-    "override": 60,
-    "cif": 60,
-    "hdf5-bytes": 10,
-    "hdf5-structure": 10,
-    "side-files": 30,
-    "records": 40,
-    "repaired": 20,
-    "arguments": 60,
-}
+KINDS = (
+    "configuration",
+    "extreme",
+    "override",
+    "cif",
+    "hdf5-bytes",
+    "hdf5-structure",
+    "side-files",
+    "records",
+    "repaired",
+    "arguments",
+)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.xdist_group(f"fuzz/test_fuzz.py {kind}")) for kind in CASES]
-)
-def test_every_command_ends_well_whatever_it_reads(kind):
-    ended = launch.run(sys.executable, RUN, "--kinds", kind, "--cases", CASES[kind], timeout=1200)
-    assert ended.stderr.startswith(f"{kind}: {CASES[kind]} cases in "), ended.stderr
+def test_every_command_ends_well_whatever_it_reads():
+    ended = launch.run(sys.executable, RUN, "--cases", 10, timeout=600)
     assert (ended.returncode, ended.stdout) == (0, "")
+    assert [line.partition(" in ")[0] for line in ended.stderr.splitlines()] == [f"{kind}: 10 cases" for kind in KINDS]
 
 
 def test_every_kind_is_tested():
     ended = launch.run(sys.executable, RUN, "--cases", 0)
-    assert [line.partition(":")[0] for line in ended.stderr.splitlines()] == list(CASES)
+    assert [line.partition(":")[0] for line in ended.stderr.splitlines()] == list(KINDS)
 
 
 def test_a_case_is_determined_by_its_number():

@@ -22,7 +22,7 @@ def found(tmp_path_factory):
         ("other configuration", 2, "error: the configuration's hash is "),
         ("other samples", 2, "error: the digest of the samples' ids is "),
         ("too few", 2, "error: 8 training samples are too few for 2 ranks with batches of 5"),
-        ("unwritable", 1, "error: /proc/run: No such file or directory"),
+        ("unwritable", 1, "error: cannot make /proc/run: No such file or directory"),
         ("not finite", 1, "error: training diverged at step 1: loss nan (rank 1's, of 2), gradient norm nan; lower "),
         ("no space", 1, "No space left on device (the newest before it: step-000000004.npz)"),
     ],
