@@ -1,8 +1,7 @@
 """What every test needs: quiet TensorFlow, temporary files that go with the tests, and a worker for each core.
 
-The tests of one file run on one worker, since they share fixtures, unless they are marked otherwise. Those that start
-the ranks of a job run on one worker, too: two jobs at once would have more ranks than the machine has cores, and share
-no fork server.
+The tests of one file run on one worker, since they share fixtures. Those that start the ranks of a job run on one
+worker, too: two jobs at once would have more ranks than the machine has cores, and share no fork server.
 """
 
 import os
@@ -10,6 +9,8 @@ import tempfile
 from pathlib import Path
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
@@ -34,14 +35,22 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return min(len(os.sched_getaffinity(0)), MOST_WORKERS) if whole else 0
 
 
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist reads the groups
+class FileScheduling(LoadFileScheduling):
+    """Sends the tests of a file, or all tests that start jobs, to one worker."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid).removeprefix("tests/")
+        return "jobs" if file in STARTS_JOBS else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> FileScheduling:
+    return FileScheduling(config, log)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    here = Path(__file__).parent
-    for item in items:
-        file = item.path.relative_to(here).as_posix()
-        if not item.get_closest_marker("xdist_group"):
-            item.add_marker(pytest.mark.xdist_group("jobs" if file in STARTS_JOBS else file))
-    items.sort(key=lambda item: item.get_closest_marker("xdist_group").args != ("jobs",))  # the longest group first
+    here = Path(__file__).parent  # the longest group first
+    items.sort(key=lambda item: item.path.relative_to(here).as_posix() not in STARTS_JOBS)
 
 
 @pytest.fixture(scope="session", autouse=True)
