@@ -100,6 +100,12 @@ def channel_count(channels: Channels | None, pixels: int) -> int:
     return averages + 2 * channels.deflection + channels.phase
 
 
+def image_coordinates(height: int, width: int) -> Array:
+    """Returns y and x of each pixel of an image, from -1 to 1, `(h, w, 2)`."""
+    y, x = (np.linspace(-1, 1, size, dtype=np.float32) for size in (height, width))
+    return np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1)
+
+
 # ---- Matrices -------------------------------------------------------------------------------------------------------
 
 

@@ -79,7 +79,8 @@ class Experiment(SimulationConfig):
         patterns = self.pattern_shape()
         scan, detector, layout = patterns[:2], patterns[2:], self.training.inputs.layout
         planes, image = (scan, detector) if layout == "detector" else (detector, scan)
-        required = (channel_count(self.channels(), planes[0] * planes[1]), *image)
+        channels = channel_count(self.channels(), planes[0] * planes[1]) + 2 * self.training.inputs.coordinates
+        required = (channels, *image)
         if self.network.input_shape != required:
             raise ValueError(
                 f"network.input_shape is {list(self.network.input_shape)}, but the data give {list(required)} "

@@ -35,6 +35,11 @@ class Inputs(Section):
         "none",
         description="with layout 'scan', one more channel: 'dpc' is the phase whose gradient is the deflection",
     )
+    coordinates: bool = Field(
+        False,
+        description="with layout 'detector', two more channels: y and x of each pixel, from -1 to 1. The paper has "
+        "none; with them every filter knows where it is",
+    )
     power: float = Field(0.5, ge=0.01, le=10, description="exponent of the intensity")
     gain: float = Field(1.0, ge=1e-6, le=1e6, description="factor on the network's input")
     density_scale_e_per_angstrom2: float = Field(
@@ -58,7 +63,17 @@ class Inputs(Section):
         settings = [f"layout {self.layout}"]
         if self.channels != "pixels":
             settings.append(f"channels {self.channels}" + f" by {self.bin_pixels}" * (self.channels == "binned"))
-        return ", ".join(settings + [f"guess {self.guess}"] * (self.guess != "none"))
+        settings += [f"guess {self.guess}"] * (self.guess != "none") + ["coordinates"] * self.coordinates
+        return ", ".join(settings)
+
+    @model_validator(mode="after")
+    def _coordinates_fit_the_layout(self) -> "Inputs":
+        if self.coordinates and self.layout == "scan":
+            raise ValueError(
+                "coordinates are for layout detector: a network over scan positions must not depend on where a scan "
+                "begins. Unset one of them"
+            )
+        return self
 
     @model_validator(mode="after")
     def _dose_range_is_ordered(self) -> "Inputs":
@@ -205,6 +220,17 @@ class Training(Section):
 
     epochs: int = Field(ge=1, le=10**6, description="number of passes over the training samples")
     batch_size: int = Field(1, ge=1, le=2**16, description="samples per rank and step")
+    steps: Count | None = Field(
+        None,
+        description="number of steps after which training ends, within an epoch if need be; none: after `epochs`",
+    )
+    accumulate: int = Field(
+        1,
+        ge=1,
+        le=2**16,
+        description="batches per rank whose gradients are averaged for one step; the learning rate scales as with so "
+        "many times the ranks",
+    )
     samples: Count | None = Field(
         None,
         description="largest number of training samples; none: all. They are the first in an order by hash, so a "
@@ -232,6 +258,15 @@ class Training(Section):
             raise ValueError(
                 "checkpoints.every_steps and every_seconds need ranks that are alike after every step, which "
                 "reduction.lag and synchronise other than step leave to the ends of epochs: use every_epochs"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _accumulated_gradients_are_averaged(self) -> "Training":
+        if self.accumulate > 1 and self.reduction.local:
+            raise ValueError(
+                "accumulate averages gradients before they are reduced, which reduction.synchronise other than step "
+                "never does: set accumulate to 1, or synchronise to step"
             )
         return self
 

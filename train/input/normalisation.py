@@ -3,7 +3,7 @@
 x = gain · (I / I₀)^power, with I₀ = 1 / (number of detector pixels), a pixel's part of the beam if it were spread
 evenly. y = density / density_scale. In layout 'detector' the image axes are the detector's y, x and the channels the
 probe positions. In layout 'scan' the image axes are the scan's y, x and the channels the detector's pixels, or what
-`train.experiment.channels` computes from them.
+`train.experiment.channels` computes from them. Coordinates are the last two channels of layout 'detector'.
 """
 
 from typing import Any, Literal, NamedTuple
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from namsa.dataset.records import Record
 from train.experiment import symmetries
-from train.experiment.channels import Channels, to_channels
+from train.experiment.channels import Channels, image_coordinates, to_channels
 from train.experiment.sections import Inputs
 from train.input.channels_graph import to_channels_graph
 
@@ -47,6 +47,7 @@ class Normalisation(NamedTuple):
         layout: "detector" or "scan".
         data_format: Order of axes of x and y.
         dtype: Of x.
+        coordinates: Whether y and x of each pixel are the last two channels.
     """
 
     power: float
@@ -55,11 +56,13 @@ class Normalisation(NamedTuple):
     layout: str
     data_format: DataFormat
     dtype: str
+    coordinates: bool = False
 
     @classmethod
     def of(cls, inputs: Inputs, data_format: DataFormat, dtype: str) -> "Normalisation":
         """Returns the settings of the section training.inputs."""
-        return cls(inputs.power, inputs.gain, inputs.density_scale_e_per_angstrom2, inputs.layout, data_format, dtype)
+        scale = inputs.density_scale_e_per_angstrom2
+        return cls(inputs.power, inputs.gain, scale, inputs.layout, data_format, dtype, inputs.coordinates)
 
 
 def normalise(
@@ -93,6 +96,8 @@ def normalise(
     else:
         x = inputs.gain * (patterns * (dy * dx)) ** inputs.power
         x = x.reshape((sy * sx, dy, dx) if inputs.layout == "detector" else (sy, sx, dy * dx))
+    if inputs.coordinates:
+        x = np.concatenate([x, np.moveaxis(image_coordinates(dy, dx), -1, 0)])
     present_axis = 0 if inputs.layout == "detector" else -1
     channel_axis = 0 if data_format == "channels_first" else -1
     return np.ascontiguousarray(np.moveaxis(x, present_axis, channel_axis)), np.expand_dims(y, channel_axis)
@@ -116,7 +121,7 @@ def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | 
     Returns:
         x in `settings.dtype` and y in float32, with a leading axis of the batch.
     """
-    power, gain, density_scale, layout, data_format, dtype = settings
+    power, gain, density_scale, layout, data_format, dtype, coordinates = settings
     patterns, scale, density = batch
     _, sy, sx, dy, dx = patterns.shape
     y = tf.expand_dims(density / density_scale, 1 if data_format == "channels_first" else -1)
@@ -132,4 +137,9 @@ def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | 
         x = tf.sqrt(x) if power == 0.5 else x**power
     if gain != 1:
         x = gain * x
+    if coordinates:
+        planes = image_coordinates(dy, dx)
+        planes = planes.transpose(2, 0, 1) if data_format == "channels_first" else planes
+        planes = tf.broadcast_to(planes, (tf.shape(x)[0], *planes.shape))
+        x = tf.concat([x, planes], axis=1 if data_format == "channels_first" else -1)
     return tf.cast(x, dtype), y

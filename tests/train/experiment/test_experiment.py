@@ -25,6 +25,7 @@ def test_the_schema_is_that_of_the_code():
         ("network.input_shape=[256, 24, 28]", r"set it to \[256, 24, 24\]"),
         ("training.inputs.layout=detector", r"set it to \[576, 16, 16\]"),
         ("target.at=grid", "the target's shape"),
+        ("training.inputs.coordinates=true", "coordinates are for layout detector"),
         ("network.grwoth=3", "unknown key network.grwoth; did you mean growth"),
         ("training.epocs=3", "unknown key training.epocs; did you mean epochs"),
         ("training.inputs.dose_electrons_per_pattern=[500, 100]", r"\[500.0, 100.0\] falls: give \[low, high\]"),

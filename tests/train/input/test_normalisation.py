@@ -64,12 +64,12 @@ def test_a_symmetry_moves_patterns_and_density_together():
 
 
 @pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
-@pytest.mark.parametrize("layout", ["detector", "scan"])
+@pytest.mark.parametrize(("layout", "coordinates"), [("detector", False), ("detector", True), ("scan", False)])
 @pytest.mark.parametrize(
     ("power", "gain", "stored"), [(0.5, 1.0, "float16"), (1.0, 2.5, "float32"), (0.3, 0.7, "float16")]
 )
-def test_the_graph_calculates_as_numpy_does(layout, data_format, power, gain, stored):
-    inputs = Inputs(layout=layout, power=power, gain=gain, density_scale_e_per_angstrom2=3.0)
+def test_the_graph_calculates_as_numpy_does(layout, coordinates, data_format, power, gain, stored):
+    inputs = Inputs(layout=layout, power=power, gain=gain, density_scale_e_per_angstrom2=3.0, coordinates=coordinates)
     stored_records = [records.decode(records.encode(sample(seed), stored)) for seed in (0, 1)]
     scale = np.array([record.header["arrays"]["cbed"]["scale"] for record in stored_records], np.float32).reshape(
         -1, 1, 1, 1
@@ -79,8 +79,17 @@ def test_the_graph_calculates_as_numpy_does(layout, data_format, power, gain, st
         tf.constant(scale),
         tf.constant(np.stack([record.density for record in stored_records])),
     )
-    x, y = normalise_graph(batch, Normalisation(power, gain, 3.0, layout, data_format, "float32"))
+    x, y = normalise_graph(batch, Normalisation.of(inputs, data_format, "float32"))
     for index, record in enumerate(stored_records):
         expected_x, expected_y = normalise(record, inputs, data_format)
         np.testing.assert_allclose(x[index], expected_x, rtol=1e-6)
         np.testing.assert_allclose(y[index], expected_y, rtol=3e-7)  # TensorFlow multiplies by a constant's inverse
+
+
+def test_coordinates_are_the_last_two_channels():
+    record = records.decode(records.encode(sample(0), "float32"))
+    x, _ = normalise(record, Inputs(layout="detector", coordinates=True))
+    height, width = DETECTOR
+    np.testing.assert_array_equal(x[:, 0, -2], np.linspace(-1, 1, height, dtype=np.float32))
+    np.testing.assert_array_equal(x[0, :, -1], np.linspace(-1, 1, width, dtype=np.float32))
+    assert x.shape == (height, width, SCAN[0] * SCAN[1] + 2)
