@@ -192,7 +192,8 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     todo = f"epochs {epochs.start + 1} to {epochs.stop}, {steps} steps each" if epochs else "no epoch left to train"
     log_line(f"{model.count_params():,} parameters; {todo}")
     step_flop = training.batch_size * count(experiment.network).step_flop
-    account = PerformanceAccount(step_flop, training.batch_size, energy_meter(reduction.local_rank()))
+    energy = energy_meter(reduction.local_rank(), reduction.local_size())
+    account = PerformanceAccount(step_flop, training.batch_size, energy)
     cache = batches.ReadCache()
     with ExitStack() as during:
         keep, schedule = training.checkpoints.keep, CheckpointSchedule(training.checkpoints)
@@ -245,6 +246,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                 save()
             if stop_request.agreed:
                 break
+    account.end()
     with reduction.together():
         stop_request.check()
     if stop_request.agreed:

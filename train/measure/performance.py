@@ -1,35 +1,76 @@
-"""Performance of a run: where the time of a step goes, FLOP/s, samples/s, memory and energy.
+"""Performance of a run: FLOP/s, where the time of a step goes, samples/s, memory and energy.
 
-A step takes t_exec = t_comm + t_comp + t_misc. A rank sustains FLOP / t_exec and peaks at FLOP / t_comp (Laanait et al.
-2019, equations 1 to 3; FLOP are those of the convolutions, see `fcdensenet.count`). Here t_comp is the forward and
-backward pass (compute_s of a row), t_comm the part of the reductions that it does not hide (comm_s), and t_misc the
-rest (misc_s), which includes the wait for data (data_s). The paper takes t_comp from a profile, of the convolutions
-alone. A step cannot tell the convolutions from the operations between them, so our peak is the lower one;
-`scripts/bench/step.py` measures the share of the convolutions.
+Sustained and peak FLOP/s are those of Laanait et al. (2019), equations 1 to 3 and section 5.3. FLOP are those of the
+convolutions, see `fcdensenet.count`. A rank sustains FLOP / t_exec, where t_exec is the wall time of a step with all
+that a job does: reading, communication and the writing of checkpoints. It peaks at FLOP / t_comp, where t_comp is the
+time of the convolutions alone, which only a profile can tell (`train.profiling`). A job of many ranks has their number
+times the scaling efficiency times that.
 
-Rates are the median over time of the mean over ranks, with the central 68% (Kurth et al. 2018, section VI).
+t_exec = t_comm + t_comp + t_misc. A row of metrics.jsonl splits it less finely than a profile: compute_s is the whole
+forward and backward pass, comm_s the part of the reductions that it does not hide, and misc_s the rest, which includes
+the wait for data (data_s). step_s ends before a checkpoint is written, wall_s does not.
+
+The sustained rate is the mean over the steps of a job, and the paper's error bars are their variance. Beside it are the
+median over time of the mean over ranks and the central 68% (Kurth et al. 2018, section VI).
 """
 
 import os
 import resource
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from train.measure.results import PerformanceSummary, Spread, StepRow
+from train.measure.results import Moments, PerformanceSummary, Spread, StepRow
 from train.ranks.protocol import Ranks
 
 Joules = Callable[[], float]
 
 RAPL = Path("/sys/class/powercap")
+PAPER_STEPS = 1000  # over which Laanait et al. (2019) average
 # Keys of a row that differ between two equal runs because they are measured with clocks and meters.
 NOT_REPRODUCIBLE = frozenset(
-    ("step_s", "compute_s", "comm_s", "misc_s", "data_s", "samples_per_s", "flop_per_s", "memory_mib", "energy_j")
+    (
+        "step_s",
+        "compute_s",
+        "comm_s",
+        "misc_s",
+        "data_s",
+        "wall_s",
+        "samples_per_s",
+        "flop_per_s",
+        "memory_mib",
+        "energy_j",
+    )
 )
+
+
+class FlopRates(NamedTuple):
+    """FLOP/s of all ranks together; `peak` is `None` if the time of the convolutions is not known."""
+
+    sustained: float
+    peak: float | None
+
+
+def sustained_and_peak(
+    step_flop: float, step_s: float, convolutions_s: float | None, ranks: int = 1, efficiency: float = 1.0
+) -> FlopRates:
+    """Returns the sustained and the peak FLOP/s of a job.
+
+    Args:
+        step_flop: FLOP of the convolutions in a step of one rank.
+        step_s: Wall time of a step of one rank without what other ranks cost it, s.
+        convolutions_s: Time of the convolutions in a step, s; `None` if it has not been measured.
+        ranks: Number of ranks.
+        efficiency: Scaling efficiency: `step_s` over the wall time of a step of `ranks` ranks.
+    """
+    flop = ranks * efficiency * step_flop
+    return FlopRates(flop / step_s, flop / convolutions_s if convolutions_s else None)
 
 
 @dataclass
@@ -40,15 +81,22 @@ class PerformanceAccount:
         flop: Of one step of one rank.
         batch_size: Samples per step of one rank.
         energy: Returns the energy so far, J, that this rank accounts for; see `energy_meter`. `None` without a meter.
+        clock: Returns the time, s.
         times: step_s, compute_s, comm_s, misc_s and data_s of each step.
+        ends: Time at the start, and at the end of each step.
         joules: Energy after each step, J.
     """
 
     flop: float
     batch_size: int
     energy: Joules | None = None
+    clock: Callable[[], float] = time.perf_counter
     times: list[tuple[float, float, float, float, float]] = field(default_factory=list)
+    ends: list[float] = field(default_factory=list)
     joules: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.ends.append(self.clock())
 
     def add(self, row: StepRow) -> StepRow:
         """Records a step.
@@ -57,44 +105,69 @@ class PerformanceAccount:
             row: Of the step.
 
         Returns:
-            The row with flop_per_s, memory_mib and, with a meter, energy_j.
+            The row with wall_s, flop_per_s, memory_mib and, with a meter, energy_j.
         """
         self.times.append((row["step_s"], row["compute_s"], row["comm_s"], row["misc_s"], row["data_s"]))
-        extended: StepRow = {**row, "flop_per_s": self.flop / row["step_s"], "memory_mib": peak_memory_mib()}
+        self.ends.append(self.clock())
+        extended: StepRow = {
+            **row,
+            "wall_s": self.ends[-1] - self.ends[-2],
+            "flop_per_s": self.flop / row["step_s"],
+            "memory_mib": peak_memory_mib(),
+        }
         if self.energy:
             self.joules.append(self.energy())
             extended["energy_j"] = self.joules[-1] - (self.joules[-2] if len(self.joules) > 1 else 0.0)
         return extended
 
+    def end(self) -> None:
+        """Adds the time since the last step, as of its checkpoint, to that step."""
+        if self.times:
+            self.ends[-1] = self.clock()
+
     def summary(self, ranks: Ranks) -> PerformanceSummary:
         """Returns the performance of the job, the same on every rank. Collective.
 
-        The first step, which builds the graph, is left out. FLOP/s and energy are those of all ranks together, times
+        The first step, which builds the graph, is left out. A step's wall time begins where the step before ended and
+        so includes the checkpoint that was written in between. FLOP/s and energy are those of all ranks together, times
         are means over the ranks. The summary is empty if fewer than two steps were taken.
         """
         times = np.array(self.times[1:], np.float64)
         if not len(times):
             return {}
         number = ranks.size()
-        means = (ranks.total(times) / number).T
+        *means, walls = (ranks.total(np.column_stack([times, np.diff(self.ends)[1:]])) / number).T
         rates = ranks.total(self.batch_size / times[:, 0])
         energy = float(ranks.total(np.array(self.joules[-1] if self.joules else 0.0)))
-        step_s, compute_s, comm_s, misc_s, data_s = (float(np.median(column)) for column in means)
+        wall_s, communication_s = float(walls.mean()), float(means[2].mean())
+        efficiency = 1 - communication_s / wall_s
+        _, compute_s, comm_s, misc_s, data_s = (float(np.median(column)) for column in means)
         summary: PerformanceSummary = {
             "steps": len(times) + 1,
             "samples_per_s": spread(rates),
             "step_s": spread(means[0]),
+            "wall_s": moments(walls),
             "t_comp_s": compute_s,
             "t_comm_s": comm_s,
             "t_misc_s": misc_s,
             "waiting_for_data_s": data_s,
-            "sustained_flop_per_s": number * self.flop / step_s,
-            "peak_flop_per_s": number * self.flop / compute_s,
+            "step_flop": self.flop,
+            "efficiency": efficiency,
+            "sustained_flop_per_s": sustained_and_peak(
+                self.flop, efficiency * wall_s, None, number, efficiency
+            ).sustained,
+            "sustained_variance": float(np.var(number * self.flop / walls)),
+            "flop_per_s": spread(self.flop / self.batch_size * rates),
             "memory_mib_per_rank": peak_memory_mib(),
         }
         if energy:
             summary["energy_j"] = energy
         return summary
+
+
+def moments(values: npt.NDArray[np.float64]) -> Moments:
+    """Returns the mean and the variance over the steps."""
+    return {"mean": float(values.mean()), "variance": float(values.var()), "steps": len(values)}
 
 
 def spread(values: npt.NDArray[np.float64]) -> Spread:
@@ -111,18 +184,21 @@ def peak_memory_mib() -> float:
 # ---- Energy ---------------------------------------------------------------------------------------------------------
 
 
-def energy_meter(local_rank: int, rapl: Path = RAPL) -> Joules | None:
-    """Returns a meter of the energy of this rank's GPU (NVML) and, on a node's first rank, of its processors (RAPL).
+def energy_meter(local_rank: int, local_size: int, rapl: Path = RAPL) -> Joules | None:
+    """Returns a meter of the energy of this rank's GPU (NVML) and of its share of its node's processors (RAPL).
 
     Args:
         local_rank: Number of this rank on its node.
+        local_size: Number of ranks on this node, each of which has an equal share of the processors.
         rapl: The folder of the kernel's power counters.
 
     Returns:
         A function that returns the energy since now, J. `None` if this machine has no readable counter.
     """
-    meters = [meter for meter in (_gpu_meter(local_rank), *(_cpu_meters(rapl) if local_rank == 0 else [])) if meter]
-    return (lambda: sum(meter() for meter in meters)) if meters else None
+    gpu, processors = _gpu_meter(local_rank), _cpu_meters(rapl)
+    if not gpu and not processors:
+        return None
+    return lambda: (gpu() if gpu else 0.0) + sum(meter() for meter in processors) / local_size
 
 
 def _cpu_meters(rapl: Path) -> list[Joules]:

@@ -30,9 +30,10 @@ class StepRow(TypedDict):
         compute_s: Forward and backward pass, s.
         misc_s: The rest of the step, s.
         samples_per_s: Rate of all ranks together.
-        flop_per_s: Rate of one rank, see `train.measure.performance`.
+        wall_s: From the end of the step before to the end of this one, with the checkpoint that was written between, s.
+        flop_per_s: Rate of one rank over step_s, see `train.measure.performance`.
         memory_mib: Peak memory of the process so far, on the host.
-        energy_j: Energy of this step, where a meter is available.
+        energy_j: Energy during wall_s of the rank's GPU and its share of its node's processors, J, where metered.
     """
 
     step: int
@@ -50,6 +51,7 @@ class StepRow(TypedDict):
     compute_s: float
     misc_s: float
     samples_per_s: float
+    wall_s: NotRequired[float]
     flop_per_s: NotRequired[float]
     memory_mib: NotRequired[float]
     energy_j: NotRequired[float]
@@ -63,6 +65,14 @@ class Spread(TypedDict):
     high: float
 
 
+class Moments(TypedDict):
+    """Mean and variance of a number over some steps."""
+
+    mean: float
+    variance: float
+    steps: int
+
+
 class PerformanceSummary(TypedDict, total=False):
     """Performance of a whole job, see `train.measure.performance`. Empty if fewer than two steps were taken.
 
@@ -70,12 +80,16 @@ class PerformanceSummary(TypedDict, total=False):
         steps: Steps that were measured, including the first.
         samples_per_s: Rate of all ranks together.
         step_s: Time per step, mean over the ranks.
+        wall_s: The same with the writing of checkpoints, over all steps but the first, s and s².
         t_comp_s: Median time of the forward and backward pass.
         t_comm_s: Median time of communication that computation does not hide.
         t_misc_s: Median time of the rest.
         waiting_for_data_s: Median wait for data, a part of t_misc_s.
-        sustained_flop_per_s: FLOP / step_s, of all ranks together.
-        peak_flop_per_s: FLOP / t_comp_s, of all ranks together.
+        step_flop: FLOP of the convolutions in a step of one rank.
+        efficiency: Share of wall_s that is not communication: the scaling efficiency, as far as one run tells it.
+        sustained_flop_per_s: FLOP / mean of wall_s, of all ranks together.
+        sustained_variance: Variance over the steps of FLOP / wall_s of all ranks together, (FLOP/s)².
+        flop_per_s: FLOP / step_s of all ranks together.
         memory_mib_per_rank: Peak memory of this rank on the host.
         energy_j: Energy of all ranks, where a meter is available.
     """
@@ -83,12 +97,16 @@ class PerformanceSummary(TypedDict, total=False):
     steps: int
     samples_per_s: Spread
     step_s: Spread
+    wall_s: Moments
     t_comp_s: float
     t_comm_s: float
     t_misc_s: float
     waiting_for_data_s: float
+    step_flop: float
+    efficiency: float
     sustained_flop_per_s: float
-    peak_flop_per_s: float
+    sustained_variance: float
+    flop_per_s: Spread
     memory_mib_per_rank: float
     energy_j: float
 

@@ -7,7 +7,7 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from train.measure.performance import PerformanceAccount, counter, energy_meter, spread
+from train.measure.performance import PerformanceAccount, counter, energy_meter, spread, sustained_and_peak
 
 
 class TwoRanks:
@@ -35,7 +35,33 @@ def test_a_row_says_what_the_rank_sustained():
     assert result["flop_per_s"] == 4e9
     assert result["step_s"] == 0.5
     assert result["memory_mib"] > 10
+    assert result["wall_s"] >= 0
     assert "energy_j" not in result
+
+
+def test_the_rates_of_the_paper_follow_from_its_step_and_its_convolutions():
+    flop, step_s, convolutions_s = 5.151e13, 0.863298, 0.613750  # table 1: one V100
+    one = sustained_and_peak(flop, step_s, convolutions_s)
+    assert one == pytest.approx((59.67e12, 83.92e12), rel=1e-3)
+    whole_summit = sustained_and_peak(flop, step_s, convolutions_s, ranks=27_600, efficiency=0.93)
+    assert whole_summit == pytest.approx((1.53e18, 2.15e18), rel=3e-3)
+    assert whole_summit == pytest.approx((27_600 * 59.67e12 * 0.93, 27_600 * 83.92e12 * 0.93), rel=1e-3)
+    assert sustained_and_peak(flop, step_s, None).peak is None
+
+
+def test_the_sustained_rate_includes_reading_and_checkpoints():
+    now = iter([0.0, 50.0, 51.0, 52.0, 56.0, 57.0, 63.0])  # the start, five steps, and the end of the last checkpoint
+    account = PerformanceAccount(flop=2e9, batch_size=4, clock=now.__next__)
+    rows = [account.add(row(1.0)) for _ in range(5)]
+    account.end()
+    assert [step["wall_s"] for step in rows] == [50, 1, 1, 4, 1]  # of the fourth, 3 s for the third's checkpoint
+    result = account.summary(TwoRanks())
+    walls = 1.5 * np.array([1, 1, 4, 7])  # mean of the ranks
+    assert result["wall_s"] == {"mean": walls.mean(), "variance": pytest.approx(walls.var()), "steps": 4}
+    assert result["sustained_flop_per_s"] == pytest.approx(2 * 2e9 / walls.mean())
+    assert result["sustained_variance"] == pytest.approx(np.var(4e9 / walls))
+    assert result["efficiency"] == pytest.approx(1 - 0.15 / walls.mean())
+    assert result["flop_per_s"]["median"] == pytest.approx(2e9 * 1.5)  # the median does not see checkpoints
 
 
 def test_the_summary_is_the_median_over_time_of_the_mean_over_ranks():
@@ -47,8 +73,9 @@ def test_the_summary_is_the_median_over_time_of_the_mean_over_ranks():
     assert result["samples_per_s"]["median"] == pytest.approx(4 / 2 + 4 / 4)
     assert result["step_s"] == pytest.approx({"median": 3.0, "low": 2.46, "high": 4.08})
     assert result["t_comp_s"] + result["t_comm_s"] + result["t_misc_s"] == pytest.approx(result["step_s"]["median"])
-    assert result["sustained_flop_per_s"] == pytest.approx(2 * 2e9 / 3)
-    assert result["peak_flop_per_s"] == pytest.approx(2 * 2e9 / 1.8)
+    assert result["flop_per_s"]["median"] == pytest.approx(2e9 / 4 * result["samples_per_s"]["median"])
+    assert result["step_flop"] == 2e9
+    assert "peak_flop_per_s" not in result
 
 
 def test_too_few_steps_have_no_summary():
@@ -79,13 +106,12 @@ def rapl(folder: Path, microjoules: list[int]) -> None:
     (part / "energy_uj").write_text("7\n")
 
 
-def test_energy_of_a_nodes_processors_counts_for_its_first_rank(tmp_path, monkeypatch):
+def test_ranks_share_the_energy_of_their_nodes_processors(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     rapl(tmp_path, [10_000_000, 50_000_000])
-    first = energy_meter(0, tmp_path)
-    assert energy_meter(1, tmp_path) is None
+    meters = [energy_meter(local_rank, 2, tmp_path) for local_rank in (0, 1)]
     rapl(tmp_path, [13_000_000, 50_500_000])
-    assert first() == pytest.approx(3.5)
+    assert [meter() for meter in meters] == pytest.approx([1.75, 1.75])
 
 
 def test_energy_of_a_gpu_counts_for_its_rank(tmp_path, monkeypatch):
@@ -97,12 +123,12 @@ def test_energy_of_a_gpu_counts_for_its_rank(tmp_path, monkeypatch):
     library.nvmlDeviceGetTotalEnergyConsumption = lambda handle: next(readings[handle])
     monkeypatch.setitem(sys.modules, "pynvml", library)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
-    assert energy_meter(1, tmp_path)() == pytest.approx(4.0)
+    assert energy_meter(1, 2, tmp_path)() == pytest.approx(4.0)
 
 
 def test_without_meters_there_is_no_energy(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert energy_meter(0, tmp_path) is None
+    assert energy_meter(0, 1, tmp_path) is None
     account = PerformanceAccount(flop=1, batch_size=1, energy=iter([1.0, 4.0]).__next__)
     assert [account.add(row(1.0))["energy_j"] for _ in range(2)] == [1.0, 3.0]
     assert PerformanceAccount(flop=1, batch_size=1).add(row(1.0)).get("energy_j") is None
