@@ -1,6 +1,8 @@
 """Atomic and durable writing: a file is complete or absent, also after a crash or a power cut. Bounded reading."""
 
+import errno
 import os
+import stat
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -24,21 +26,58 @@ def read_text(path: Path, *, largest_bytes: int, kind: str = "", errors: str = "
         InputError: If the file cannot be read, is too large, or, if `errors` is "strict", is not UTF-8.
     """
     name = f"{kind} {shorten(str(path), 300)}".strip()
-    try:
-        with Path(path).open("rb") as file:
-            data = file.read(largest_bytes + 1)
-    except OSError as error:
-        raise InputError(f"cannot read {name}: {error.strerror}") from None
-    except ValueError:  # a null character, or half of one
-        raise InputError(f"cannot read {name}: no file has such a name") from None
-    if len(data) > largest_bytes:
-        raise InputError(f"cannot read {name}: it has more than {largest_bytes / 2**20:g} MiB")
+    data = read_bytes(path, largest_bytes=largest_bytes, kind=kind)
     try:
         return data.decode(errors=errors)
     except UnicodeDecodeError as error:
         raise InputError(
             f"cannot read {name}: byte {error.start} is {data[error.start]:#04x}, which is not UTF-8: save it as UTF-8"
         ) from None
+
+
+def read_bytes(path: Path, *, largest_bytes: int, kind: str = "") -> bytes:
+    """Returns the contents of a file; arguments as `read_text`.
+
+    Raises:
+        InputError: If the file cannot be read or is too large.
+    """
+    name = f"{kind} {shorten(str(path), 300)}".strip()
+    with open_regular(path, kind) as file:
+        try:
+            data = file.read(largest_bytes + 1)
+        except OSError as error:
+            raise InputError(f"cannot read {name}: {error.strerror}") from None
+    if len(data) > largest_bytes:
+        raise InputError(f"cannot read {name}: it has more than {largest_bytes / 2**20:g} MiB")
+    return data
+
+
+def open_regular(path: Path, kind: str = "") -> BinaryIO:
+    """Opens a file for binary reading. Every reader of files that a person names opens them here.
+
+    A named pipe would wait for its other end, and a device may never end. Both are refused.
+
+    Args:
+        path: The file.
+        kind: What the file is, for the message: "the configuration".
+
+    Raises:
+        InputError: If there is no such file, it cannot be read, or it is no regular file.
+    """
+    name = f"{kind} {shorten(str(path), 300)}".strip()
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        raise InputError(f"cannot read {name}: {error.strerror}") from None
+    except ValueError:  # a null character, or half of one
+        raise InputError(f"cannot read {name}: no file has such a name") from None
+    mode = os.fstat(descriptor).st_mode
+    if stat.S_ISREG(mode):
+        return os.fdopen(descriptor, "rb")
+    os.close(descriptor)
+    if stat.S_ISDIR(mode):
+        raise InputError(f"cannot read {name}: {os.strerror(errno.EISDIR)}")
+    raise InputError(f"cannot read {name}: it is a pipe or a device: write its contents to a file, and name that")
 
 
 @contextmanager

@@ -16,7 +16,7 @@ LAYERS = {
     "namsa": (
         ("errors", "text"),
         ("files", "memory", "locks", "names", "provenance_values"),
-        ("json_files", "pixels", "sample"),
+        ("json_files", "numpy_files", "pixels", "sample"),
         ("config", "launcher"),
         ("crystals", "physics"),
         ("io", "checks", "provenance"),

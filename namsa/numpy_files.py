@@ -1,0 +1,110 @@
+"""Reading of NumPy's files that people and other programs may have changed: every fault is one InputError.
+
+NumPy allocates what an array's header declares before it reads the array. The header is therefore compared with the
+size of the file first. Python objects are refused: to read them is to run code of whoever wrote them.
+"""
+
+import math
+import os
+import tokenize
+import warnings
+import zipfile
+import zlib
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.errors import InputError
+from namsa.files import open_regular
+from namsa.text import shorten
+
+Array = npt.NDArray[Any]
+
+_HEADER_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
+# What NumPy's parser of headers raises for malformed ones.
+_HEADER_FAULTS = (ValueError, TypeError, LookupError, ArithmeticError, SyntaxError, RecursionError, tokenize.TokenError)
+# What zipfile raises for malformed archives.
+_ARCHIVE_FAULTS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError, LookupError)
+
+
+def read_npy(path: Path, *, largest_bytes: int, kind: str = "") -> Array:
+    """Returns the array in a NumPy file (.npy). It is read-only.
+
+    Args:
+        path: The file.
+        largest_bytes: Largest size of the file.
+        kind: What the file is, for the message: "scan.file".
+
+    Raises:
+        InputError: If the file cannot be read, is too large, or holds anything but one array of plain values.
+    """
+    name = f"{kind} {shorten(str(path), 300)}".strip()
+    with open_regular(path, kind) as file:
+        size = os.fstat(file.fileno()).st_size
+        if size > largest_bytes:
+            raise InputError(f"cannot read {name}: it has more than {largest_bytes / 2**20:g} MiB")
+        return _read_array(file, size, name)
+
+
+def read_npz(path: Path, *, largest_bytes: int, kind: str = "") -> dict[str, Array]:
+    """Returns the arrays in an archive of NumPy (.npz) by name. They are read-only.
+
+    Args:
+        path: The file.
+        largest_bytes: Largest size of all arrays together, unpacked.
+        kind: What the file is, for the message.
+
+    Raises:
+        InputError: If the file cannot be read, its arrays are too large, or it holds anything but arrays of plain
+            values.
+    """
+    name = f"{kind} {shorten(str(path), 300)}".strip()
+    with open_regular(path, kind) as file:
+        try:
+            with zipfile.ZipFile(file) as archive:
+                return dict(_read_members(archive, name, largest_bytes))
+        except InputError:
+            raise
+        except _ARCHIVE_FAULTS as error:
+            raise InputError(f"{name} is no archive of arrays: {shorten(error, 200) or type(error).__name__}") from None
+
+
+def _read_members(archive: zipfile.ZipFile, name: str, largest_bytes: int) -> list[tuple[str, Array]]:
+    """Returns the arrays of an archive with their names."""
+    members = archive.infolist()
+    if any(member.flag_bits & 1 for member in members):
+        raise InputError(f"{name} is no archive of arrays: it is encrypted")
+    if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
+        raise InputError(f"{name} is no archive of arrays: NumPy does not pack them so")
+    if sum(member.file_size for member in members) > largest_bytes:
+        raise InputError(f"{name}: its arrays have more than {largest_bytes / 2**20:g} MiB")
+    arrays = []
+    for member in members:
+        with archive.open(member) as file:  # gives no more bytes than the archive declares
+            array_name = member.filename.removesuffix(".npy")
+            arrays.append((array_name, _read_array(file, member.file_size, f"{name}, {shorten(array_name)}")))
+    return arrays
+
+
+def _read_array(file: IO[bytes], size: int, name: str) -> Array:
+    """Returns the array in a file of `size` bytes. Raises InputError unless the file is as long as its header says."""
+    try:
+        version = np.lib.format.read_magic(file)
+        if version not in _HEADER_READERS:
+            raise ValueError(f"its version is {version[0]}.{version[1]}")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the header of an old file takes longer to read
+            shape, fortran_order, dtype = _HEADER_READERS[version](file)
+    except _HEADER_FAULTS as error:
+        raise InputError(f"{name} holds no NumPy array: {shorten(error, 200)}") from None
+    if dtype.hasobject:
+        raise InputError(f"{name} holds Python objects, which are never read: save plain numbers")
+    count, rest = math.prod(shape), size - file.tell()
+    if min(shape, default=0) < 0 or not dtype.itemsize or count * dtype.itemsize != rest:
+        raise InputError(f"{name} declares {dtype} of shape {shorten(shape)}, and {rest} bytes follow: save it again")
+    data = file.read(rest)
+    if len(data) != rest:
+        raise InputError(f"{name} is cut short")
+    return np.frombuffer(data, dtype, count).reshape(shape, order="F" if fortran_order else "C")

@@ -1,0 +1,126 @@
+"""NumPy's files: plain arrays come back, all else is one InputError, before it takes memory."""
+
+import io
+import zipfile
+
+import numpy as np
+import pytest
+
+from namsa.errors import InputError
+from namsa.numpy_files import read_npy, read_npz
+
+ARRAYS = {
+    "matrix": np.arange(6.0).reshape(2, 3),
+    "fortran": np.asfortranarray(np.arange(12, dtype=">i4").reshape(3, 4)),
+    "text": np.array("µ and more"),
+    "empty": np.empty((0, 2), np.float32),
+}
+LARGEST = 2**20
+
+
+@pytest.mark.parametrize("name", ARRAYS)
+def test_a_plain_array_comes_back(tmp_path, name):
+    np.save(tmp_path / "a.npy", ARRAYS[name])
+    read = read_npy(tmp_path / "a.npy", largest_bytes=LARGEST)
+    assert (read.dtype, read.shape) == (ARRAYS[name].dtype, ARRAYS[name].shape)
+    np.testing.assert_array_equal(read, ARRAYS[name])
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_the_arrays_of_an_archive_come_back_by_name(tmp_path, save):
+    save(tmp_path / "a.npz", **ARRAYS)
+    read = read_npz(tmp_path / "a.npz", largest_bytes=LARGEST)
+    assert read.keys() == ARRAYS.keys()
+    for name, array in ARRAYS.items():
+        np.testing.assert_array_equal(read[name], array)
+
+
+def npy(header: str, data: bytes = b"", version: bytes = b"\1\0") -> bytes:
+    """Returns a file with any header."""
+    text = header.encode() + b"\n"
+    return b"\x93NUMPY" + version + len(text).to_bytes(4 if version[0] > 1 else 2, "little") + text + data
+
+
+def saved(array) -> bytes:
+    file = io.BytesIO()
+    np.save(file, array, allow_pickle=True)
+    return file.getvalue()
+
+
+HOSTILE = {
+    "text": b"1, 2\n",
+    "nothing": b"",
+    "half of a magic": b"\x93NUM",
+    "a later version": npy("{}", version=b"\x09\0"),
+    "names in UTF-8": npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1,)}", bytes(8), b"\3\0"),
+    "objects": saved(np.array([{}, 1], dtype=object)),
+    "objects in a record": saved(np.array([(1, "a")], dtype=[("a", int), ("b", object)])),
+    "a terabyte": npy("{'descr': '<f8', 'fortran_order': False, 'shape': (137438953472,)}", bytes(64)),
+    "beyond 64 bits": npy("{'descr': '<f8', 'fortran_order': False, 'shape': (9999999999999999999999, 2)}"),
+    "a negative length": npy("{'descr': '<f8', 'fortran_order': False, 'shape': (-1,)}", bytes(8)),
+    "values of no bytes": npy("{'descr': '<U0', 'fortran_order': False, 'shape': (1000000000000,)}"),
+    "nothing in a huge shape": npy("{'descr': '<f8', 'fortran_order': False, 'shape': (0, 10**30)}"),
+    "half": saved(np.arange(100.0))[:500],
+    "more than declared": saved(np.arange(100.0)) + b"\0",
+    "nested": npy("[" * 5000),
+    "code": npy("__import__('os').system('touch /tmp/namsa-evil')"),
+    "null": npy("{'descr': '\0', 'fortran_order': False, 'shape': (1,)}"),
+    "no descr": npy("{'fortran_order': False, 'shape': (1,)}"),
+    "a shape that is text": npy("{'descr': '<f8', 'fortran_order': False, 'shape': 'x'}"),
+    "an open bracket": npy("{'descr': '<f8', 'fortran_order': False, 'shape': (1,"),
+    "a long header": npy(" " * 60_000),
+}
+
+
+@pytest.mark.parametrize("content", HOSTILE.values(), ids=HOSTILE)
+def test_what_is_no_plain_array_is_refused_by_name(tmp_path, content):
+    path = tmp_path / "a.npy"
+    path.write_bytes(content)
+    with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+        archive.writestr("a.npy", content)
+    for read, name in ((read_npy, "a.npy"), (read_npz, "a.npz")):
+        with pytest.raises(InputError, match=name) as caught:
+            read(tmp_path / name, largest_bytes=LARGEST)
+        assert len(str(caught.value)) < 700
+        assert "\n" not in str(caught.value)
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path):
+    np.save(tmp_path / "a.npy", np.zeros(200_000))
+    np.savez_compressed(tmp_path / "a.npz", a=np.zeros(200_000))
+    assert (tmp_path / "a.npz").stat().st_size < 10_000
+    for read, name in ((read_npy, "a.npy"), (read_npz, "a.npz")):
+        with pytest.raises(InputError, match="more than 1 MiB"):
+            read(tmp_path / name, largest_bytes=LARGEST)
+
+
+def test_damaged_archives_are_refused_whatever_byte_is_wrong(tmp_path):
+    path = tmp_path / "a.npz"
+    np.savez_compressed(path, **{name: np.repeat(array, 3) for name, array in ARRAYS.items()})
+    whole = path.read_bytes()
+    rng, refused = np.random.default_rng(0), 0
+    for _ in range(400):
+        content = bytearray(whole)
+        for place in rng.integers(len(whole), size=rng.integers(1, 4)):
+            content[place] = rng.integers(256)
+        path.write_bytes(content if rng.random() < 0.7 else content[: rng.integers(len(content))])
+        try:
+            read_npz(path, largest_bytes=LARGEST)
+        except InputError:
+            refused += 1
+    assert refused > 300
+
+
+def test_an_archive_that_is_encrypted_or_packed_otherwise_is_refused(tmp_path):
+    path = tmp_path / "a.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_LZMA) as archive:
+        archive.writestr("a.npy", saved(np.zeros(3)))
+    with pytest.raises(InputError, match="does not pack"):
+        read_npz(path, largest_bytes=LARGEST)
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr("a.npy", saved(np.zeros(3)))
+    content = bytearray(path.read_bytes())
+    content[content.index(b"PK\1\2") + 8] |= 1
+    path.write_bytes(content)
+    with pytest.raises(InputError, match="encrypted"):
+        read_npz(path, largest_bytes=LARGEST)
