@@ -5,6 +5,7 @@ one rank ends the job on all. A job that is started again continues where it sto
 """
 
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, nullcontext
@@ -38,6 +39,7 @@ from train.measure import telemetry
 from train.measure.performance import PerformanceAccount, energy_meter
 from train.measure.results import RunFacts
 from train.optimization import checkpoint, lag, precision
+from train.optimization.accumulation import Accumulation
 from train.optimization.checkpoint import CheckpointSchedule, TrainingPosition
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.optimizers import LarsAdam
@@ -148,9 +150,10 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     if not experiment.data.node_local:
         reduction.check_same(len(present), "the number of samples")
         reduction.check_same(selection.digest_ids(present), "the digest of the samples' ids")
-    steps = reduction.minimum(len(training_entries) // shares // training.batch_size)
+    rank_samples = training.batch_size * training.accumulate  # of one rank in one step
+    steps = reduction.minimum(len(training_entries) // shares // rank_samples)
     if not steps:
-        fault = selection.too_few_samples(len(training_entries), shares, training.batch_size)
+        fault = selection.too_few_samples(len(training_entries), shares, rank_samples)
         raise reduction.reported_once(fault)
     with reduction.together():
         own_ids = [entry.id for entry in training_entries[share::shares]]
@@ -166,6 +169,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training)
         optimizer.build(model.trainable_variables)
         buffers = lag.gradient_buffers(model.trainable_variables, training.reduction)
+        accumulation = Accumulation(model, optimizer, training) if training.accumulate > 1 else None
     state = [*model.variables, *optimizer.variables, *buffers]
 
     # 1. Rank 0 reads the newest checkpoint of this run directory or of its home that is not broken.
@@ -187,13 +191,15 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     # ---- Training ---------------------------------------------------------------------------------------------------
 
     with reduction.together():
-        step = make_step(model, optimizer, training, buffers)
-    epochs = range(position.epoch, position.epoch if evaluate_only else training.epochs)
+        step = make_step(model, optimizer, training, buffers, accumulation)
+    end = training.steps or math.inf  # step after which training ends within an epoch
+    finished = evaluate_only or position.step >= end
+    epochs = range(position.epoch, position.epoch if finished else training.epochs)
     todo = f"epochs {epochs.start + 1} to {epochs.stop}, {steps} steps each" if epochs else "no epoch left to train"
-    log_line(f"{model.count_params():,} parameters; {todo}")
-    step_flop = training.batch_size * count(experiment.network).step_flop
-    energy = energy_meter(reduction.local_rank(), reduction.local_size())
-    account = PerformanceAccount(step_flop, training.batch_size, energy)
+    until = f", until step {training.steps}" if training.steps else ""
+    log_line(f"{model.count_params():,} parameters; {todo}{until}")
+    step_flop = rank_samples * count(experiment.network).step_flop
+    account = PerformanceAccount(step_flop, rank_samples, energy_meter(reduction.local_rank(), reduction.local_size()))
     cache = batches.ReadCache()
     with ExitStack() as during:
         keep, schedule = training.checkpoints.keep, CheckpointSchedule(training.checkpoints)
@@ -212,10 +218,12 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                 deliver(checkpoint.save(checkpoints, position, state, experiment.network, keep))
                 schedule.record_written()
 
-        step_samples = shares * training.batch_size  # that a step takes of the common order
+        step_samples = shares * rank_samples  # that a step takes of the common order
         for epoch in epochs:
             steps_left = reduction.minimum((len(training_entries) - position.taken) // step_samples)
-            last_step = position.step + steps_left
+            epoch_end = position.step + steps_left
+            last_step = int(min(epoch_end, end))
+            steps_left = last_step - position.step
             plan = EpochPlan(
                 epoch=epoch,
                 first_step=position.step + 1,
@@ -224,13 +232,22 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                 steps_done=position.taken / step_samples,
                 steps_left=steps_left,
             )
-            samples = steps_left * training.batch_size
+            samples = steps_left * rank_samples
             own_entries = selection.epoch_share(
                 training_entries, experiment.seed, epoch, share, shares, count=samples, taken=position.taken
             )
             with closing(batches.batches(dataset, own_entries, experiment, epoch, cache=cache)) as read:
-                followed = watchdog.follow(read, plan.first_step)
-                for row in train_epoch(step, followed, training, plan, state=state, stop_request=stop_request):
+                followed = watchdog.follow(read, plan.first_step, training.accumulate)
+                rows = train_epoch(
+                    step,
+                    followed,
+                    training,
+                    plan,
+                    state=state,
+                    stop_request=stop_request,
+                    accumulation=accumulation,
+                )
+                for row in rows:
                     position = TrainingPosition(row["step"], epoch, position.taken + step_samples, ranks)
                     measured = account.add(row)
                     record(measured)
@@ -238,13 +255,14 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                     show(measured, last)
                     if schedule.due_within_epoch(position) and not (last or stop_request.agreed):
                         save()
-            if position.step == last_step:
-                position = TrainingPosition(last_step, epoch + 1, 0, ranks)
+            if position.step == epoch_end:
+                position = TrainingPosition(epoch_end, epoch + 1, 0, ranks)
             # All other state is the same on all ranks at the end of an epoch and where they agree on a request.
             reduction.average(buffers)
-            if schedule.due_after_epoch(position) or position.epoch == epochs.stop or stop_request.agreed:
+            ended = stop_request.agreed or position.step >= end
+            if ended or schedule.due_after_epoch(position) or position.epoch == epochs.stop:
                 save()
-            if stop_request.agreed:
+            if ended:
                 break
     account.end()
     with reduction.together():

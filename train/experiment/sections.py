@@ -164,6 +164,11 @@ class Reduction(Section):
         max_length=10_000,
         description="for grouping 'list': patterns (*, ?) of the variables' paths for each group, as down1_*",
     )
+    fuse_groups: bool = Field(
+        True,
+        description="send groups that are complete at the same time as one message of up to fusion_threshold_mib (the "
+        "paper); false sends each group by itself, so that sums of three or more ranks do not depend on timing",
+    )
     contiguous: bool = Field(False, description="send a group as one buffer instead of a list of tensors")
     hierarchical: bool = Field(
         False, description="reduce within each node first, then between nodes (needs NCCL and MPI)"

@@ -13,6 +13,8 @@ from namsa.errors import WorkError
 from train.experiment.sections import Training
 from train.measure.results import StepRow
 from train.optimization import lag, losses, precision
+from train.optimization.accumulation import Accumulation
+from train.optimization.gradients import differentiate, time_after
 from train.optimization.schedules import learning_rate
 from train.ranks import grouping, reduction
 from train.ranks.signals import StopRequest
@@ -24,7 +26,11 @@ STEP_NUMBERS = ("huber", "l2", "loss_scale", "grad_norm", "comm_s", "compute_s",
 
 
 def make_step(
-    model: keras.Model, optimizer: keras.optimizers.Optimizer, training: Training, buffers: Sequence[Any] = ()
+    model: keras.Model,
+    optimizer: keras.optimizers.Optimizer,
+    training: Training,
+    buffers: Sequence[Any] = (),
+    accumulation: Accumulation | None = None,
 ) -> Step:
     """Builds the training step, a tf.function step(x, y, rate, delta, stop) that updates `model` once on all ranks.
 
@@ -38,6 +44,7 @@ def make_step(
         training: The section training.
         buffers: See `train.optimization.lag.gradient_buffers`. With buffers, the update is by the gradients of the
             step before.
+        accumulation: With it, the step takes the last batch of an update; see `train.optimization.accumulation`.
 
     Returns:
         The step. It returns the numbers of `STEP_NUMBERS` and, last, the loss of this rank's own batch, as one tensor,
@@ -49,7 +56,6 @@ def make_step(
     weights = model.trainable_variables
     paths = [weight.path for weight in weights]
     grouping.colours(paths, training.reduction)
-    penalised = losses.kernels(weights)
     statistics = model.non_trainable_weights
 
     @tf.function(autograph=False)  # no Python control flow to convert, and converting takes longer than tracing
@@ -57,21 +63,16 @@ def make_step(
         started = tf.timestamp()
         scale = tf.convert_to_tensor(precision.loss_scale(optimizer))
         old_statistics = [tf.identity(statistic.value) for statistic in statistics]
-        with tf.GradientTape() as tape:
-            huber = losses.huber(model(x, training=True), y, delta, training.loss.relative)
-            l2 = losses.l2(penalised, training.loss.l2)
-            own_loss = huber + l2
-            scaled_loss = scale * own_loss
-        new_statistics = [statistic.value for statistic in statistics]
+        batch = differentiate(model, training, x, y, delta, scale)
+        huber, l2, own_loss, new_statistics, gradients = accumulation.mean_with(batch) if accumulation else batch
         if not training.reduction.local:
             shared = [huber, tf.convert_to_tensor(stop), *new_statistics]
             huber, stop, *new_statistics = reduction.average_in_one_message(shared, "numbers")
-        gradients = tape.gradient(scaled_loss, [weight.value for weight in weights])
-        computed = _time_after(gradients)
+        computed = time_after(gradients)
         groups = grouping.groups(gradients, paths, training.reduction)
         applied = lag.swap_gradients(gradients, scale, buffers) if buffers else gradients
         averaged = reduction.average_gradients(applied, groups, training.reduction)
-        communicated = _time_after(averaged)
+        communicated = time_after(averaged)
         grad_norm = tf.linalg.global_norm(averaged) / scale
         optimizer.learning_rate.assign(rate)
         optimizer.apply(averaged, weights)  # with a loss scale, gradients that are not finite only lower the scale
@@ -84,19 +85,6 @@ def make_step(
         return tf.stack([huber, l2, scale, grad_norm, *times, stop, own_loss])
 
     return step
-
-
-def _time_after(tensors: Sequence[Tensor]) -> Tensor:
-    """Returns the host's clock after all `tensors` are computed, float64 seconds.
-
-    TensorFlow regards a GPU's operations as done when they are queued. Copying one number to the host waits for them.
-    """
-    with tf.control_dependencies(tensors):
-        probe = tf.reshape(tensors[0], [-1])[:1]
-    with tf.device("/CPU:0"):
-        arrived = tf.identity(probe)
-        with tf.control_dependencies([arrived]):
-            return tf.timestamp()
 
 
 @dataclass(frozen=True)
@@ -128,16 +116,18 @@ def train_epoch(
     *,
     state: Sequence[Any] = (),
     stop_request: StopRequest | None = None,
+    accumulation: Accumulation | None = None,
 ) -> Iterator[StepRow]:
     """Takes the steps of `plan`.
 
     Args:
         step: See `make_step`.
-        batches: x and y of each step.
+        batches: x and y of each batch; a step takes `training.accumulate` of them.
         training: The section training.
         plan: The steps to take.
         state: All variables of the network and the optimizer, which ranks average with local SGD.
         stop_request: A request of any rank ends the epoch after the next step in which the ranks agree on it.
+        accumulation: That of `step`; needed if training.accumulate is above 1.
 
     Yields:
         A row after each step. With local SGD (reduction.synchronise), the numbers are those of this rank, except
@@ -152,10 +142,15 @@ def train_epoch(
     for index in range(steps_left):
         number = plan.first_step + index
         part = (plan.steps_done + index) / plan.steps
-        rate = learning_rate(training.schedule, training.optimizer.learning_rate, plan.ranks, plan.epoch + part)
-        started = time.perf_counter()
-        x, y = next(batches)
-        loaded = time.perf_counter()
+        shares = plan.ranks * training.accumulate
+        rate = learning_rate(training.schedule, training.optimizer.learning_rate, shares, plan.epoch + part)
+        started, data_s, earlier_s = time.perf_counter(), 0.0, 0.0
+        for left in reversed(range(training.accumulate)):
+            asked = time.perf_counter()
+            x, y = next(batches)
+            data_s += time.perf_counter() - asked
+            if left and accumulation:
+                earlier_s += float(accumulation.add(x, y, tf.constant(delta, tf.float32)))
         stop = float(stop_request.signal_name is not None)
         scalars = [tf.constant(value, tf.float32) for value in (rate, delta, stop)]
         *numbers, own_loss = step(x, y, *scalars).numpy().tolist()
@@ -164,6 +159,7 @@ def train_epoch(
             numbers, agreed = reduction.synchronise(state, numbers), True
         step_s = time.perf_counter() - started
         measured = dict(zip(STEP_NUMBERS, numbers, strict=True))
+        compute_s = earlier_s + measured["compute_s"]
         row: StepRow = {
             "step": number,
             "epoch": plan.epoch,
@@ -175,11 +171,11 @@ def train_epoch(
             "loss_scale": measured["loss_scale"],
             "grad_norm": measured["grad_norm"],
             "step_s": step_s,
-            "data_s": loaded - started,
+            "data_s": data_s,
             "comm_s": measured["comm_s"],
-            "compute_s": measured["compute_s"],
-            "misc_s": max(0.0, step_s - measured["comm_s"] - measured["compute_s"]),
-            "samples_per_s": plan.ranks * training.batch_size / step_s,
+            "compute_s": compute_s,
+            "misc_s": max(0.0, step_s - measured["comm_s"] - compute_s),
+            "samples_per_s": shares * training.batch_size / step_s,
         }
         if agreed:
             _check_finite(row, own_loss)

@@ -5,11 +5,13 @@ rank. Objects are sent as JSON, never as pickles. This module satisfies `train.r
 """
 
 import json
+import math
 import os
 import platform
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import horovod.tensorflow as hvd
@@ -68,7 +70,7 @@ def start(config: Reduction) -> None:
         "CACHE_CAPACITY": config.cache_capacity,
         "FUSION_THRESHOLD": config.fusion_threshold_mib * 2**20,
         "CYCLE_TIME": config.cycle_time_ms,
-        "DISABLE_GROUP_FUSION": int(config.groups > 0),  # otherwise waiting groups are merged into one of any size
+        "DISABLE_GROUP_FUSION": int(not config.fuse_groups),
         "HIERARCHICAL_ALLREDUCE": int(config.hierarchical),
         "STALL_CHECK_TIME_SECONDS": config.stall_warning_s,
     }
@@ -162,6 +164,16 @@ def _exit_code(error: BaseException | None) -> int:
 def lost_another_rank(error: Exception) -> bool:
     """Returns whether a collective failed because another rank has ended. Horovod tells it only in the message."""
     return isinstance(error, tf.errors.OpError) and "Horovod has been shut down" in error.message
+
+
+@contextmanager
+def timeline(path: Path) -> Iterator[None]:
+    """Records Horovod's timeline in a file of rank 0, for which HOROVOD_TIMELINE must be DYNAMIC at `start`."""
+    hvd.start_timeline(str(path))
+    try:
+        yield
+    finally:
+        hvd.stop_timeline()
 
 
 # ---- Numbers and variables ------------------------------------------------------------------------------------------
@@ -277,8 +289,7 @@ def exchange(outgoing: Sequence[npt.NDArray[np.uint8]]) -> list[npt.NDArray[np.u
 def average_gradients(gradients: Sequence[Tensor], groups: Sequence[Sequence[int]], config: Reduction) -> list[Tensor]:
     """Averages gradients over the ranks, group by group. Call it inside a tf.function.
 
-    Names are short and fixed because requests contain them, and thousands of ranks send requests to one. In float16
-    the division comes before the sum, which then cannot overflow if no rank's gradient does.
+    Names are short and fixed because requests contain them, and thousands of ranks send requests to one.
 
     Args:
         gradients: float32.
@@ -292,31 +303,60 @@ def average_gradients(gradients: Sequence[Tensor], groups: Sequence[Sequence[int
     if ranks == 1 or config.local:
         return mean
     fp16 = config.compression == "fp16"
-    messages = [tf.cast(gradient / ranks, tf.float16) for gradient in mean] if fp16 else mean
+    messages = [to_wire(gradient, ranks) for gradient in mean] if fp16 else mean
     op = hvd.Sum if fp16 else hvd.Average
     reduce = _as_one_buffer if config.contiguous else _as_a_group
     for number, group in enumerate(groups):
         reduced = reduce([messages[index] for index in group], op, f"grad_g{number}")
         for index, tensor in zip(group, reduced, strict=True):
-            mean[index] = tf.cast(tensor, tf.float32)
+            mean[index] = from_wire(tensor, ranks) if fp16 else tensor
     return mean
 
 
+def wire_divisors(ranks: int) -> tuple[float, float]:
+    """Returns the divisors of a float16 gradient before and after the sum over `ranks`, whose product is `ranks`.
+
+    With N ranks, the sum needs log₂ N bits of range more than a gradient. Both divisors are about √N, so that half of
+    these bits are at the end of small numbers and half at that of large ones. The first is a power of two, by which a
+    division does not round.
+    """
+    before = 2.0 ** round(math.log2(ranks) / 2)
+    return before, ranks / before
+
+
+def to_wire(gradient: Tensor, ranks: int) -> Tensor:
+    """Returns a float32 gradient, scaled by the loss scale, as the float16 message that is summed over `ranks`."""
+    return tf.cast(gradient / wire_divisors(ranks)[0], tf.float16)
+
+
+def from_wire(total: Tensor, ranks: int) -> Tensor:
+    """Returns the float32 mean from the float16 sum of the messages of `ranks`.
+
+    A sum that overflows is infinite in the same places on all ranks, so that all of them skip the step.
+    """
+    return tf.cast(total, tf.float32) / wire_divisors(ranks)[1]
+
+
 def _as_a_group(tensors: Sequence[Tensor], op: Any, name: str) -> list[Tensor]:
-    """Reduces `tensors` as one group: Horovod waits until all of them are ready on all ranks."""
-    if len(tensors) == 1:
-        return [hvd.allreduce(tensors[0], op=op, name=name, ignore_name_scope=True)]
+    """Reduces `tensors` as one group: Horovod waits until all of them are ready on all ranks.
+
+    A group may have one tensor: without `fuse_groups`, Horovod fuses all tensors that are in no group.
+    """
     return hvd.grouped_allreduce(list(tensors), op=op, name=name, ignore_name_scope=True)
 
 
 def _as_one_buffer(tensors: Sequence[Tensor], op: Any, name: str) -> list[Tensor]:
     """Reduces `tensors` with one request and one message, at the cost of a copy into the buffer and one out of it."""
     flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
-    flat = hvd.allreduce(flat, op=op, name=name, ignore_name_scope=True)
+    (flat,) = _as_a_group([flat], op, name)
     parts = tf.split(flat, [tensor.shape.num_elements() for tensor in tensors])
     return [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
 
 def average_in_one_message(tensors: Sequence[Tensor], name: str) -> list[Tensor]:
     """Returns the mean over the ranks of float32 `tensors`. Call it inside a tf.function."""
-    return list(tensors) if hvd.size() == 1 else _as_one_buffer(tensors, hvd.Average, name)
+    ranks = hvd.size()
+    if ranks == 1:
+        return list(tensors)
+    # Horovod fuses no sum with averages: no gradient's place in a message depends on when this one travels.
+    return [total / ranks for total in _as_one_buffer(tensors, hvd.Sum, name)]

@@ -124,9 +124,10 @@ class Watchdog:
         now = time.monotonic()
         self.state = RankState(step, phase, now, now)
 
-    def follow(self, batches: Iterator[Any], first_step: int) -> Iterator[Any]:
-        """Yields `batches`, one per step from number `first_step` on, and records when each is read and used."""
-        for step in count(first_step):
+    def follow(self, batches: Iterator[Any], first_step: int, per_step: int = 1) -> Iterator[Any]:
+        """Yields `batches`, `per_step` a step from number `first_step` on, and records when each is read and used."""
+        for number in count():
+            step = first_step + number // per_step
             self.enter(step, READING)
             try:
                 batch = next(batches)

@@ -1,0 +1,116 @@
+"""Gradients of several batches before one update, against as many ranks and against one larger batch."""
+
+import four_ranks
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from train.experiment.sections import Reduction, Training
+from train.optimization import lag, precision
+from train.optimization.accumulation import Accumulation
+from train.optimization.loop import EpochPlan, make_step, train_epoch
+from train.optimization.optimizers import LarsAdam
+from train.ranks import reduction
+
+PARTS = four_ranks.RANKS
+
+
+@pytest.fixture(scope="module", autouse=True)
+def alone():
+    reduction.start(Reduction())
+
+
+def single_samples():
+    """The samples of `four_ranks.batches`, one by one."""
+    for x, y in four_ranks.batches():
+        yield from zip(tf.split(x, PARTS), tf.split(y, PARTS), strict=True)
+
+
+def configured(choice=None, **sections):
+    tree = four_ranks.configured(choice or {}).model_dump()
+    return Training.model_validate(tree | sections)
+
+
+def trained(config, model, batches, steps=four_ranks.STEPS):
+    """(rows, optimizer) after `steps` updates of `model`."""
+    optimizer = precision.with_loss_scale(LarsAdam(config.optimizer), config)
+    optimizer.build(model.trainable_variables)
+    waiting = lag.gradient_buffers(model.trainable_variables, config.reduction)
+    accumulation = Accumulation(model, optimizer, config) if config.accumulate > 1 else None
+    step = make_step(model, optimizer, config, waiting, accumulation)
+    plan = EpochPlan(epoch=0, first_step=1, steps=steps, ranks=1)
+    return list(train_epoch(step, batches, config, plan, accumulation=accumulation)), optimizer
+
+
+def assert_same_weights(one, other, tolerance=2e-6):
+    for ours, theirs in zip(one.trainable_variables, other.trainable_variables, strict=True):
+        np.testing.assert_allclose(ours.numpy(), theirs.numpy(), atol=tolerance)
+
+
+@pytest.mark.parametrize("choice", [{}, {"lag": 1}])
+def test_four_batches_of_one_are_a_batch_of_four(choice):
+    """And so four ranks of one batch each, which `test_reduction` compares with a batch of four."""
+    parts, whole = four_ranks.small_model(seed=0), four_ranks.small_model(seed=0)
+    rows, _ = trained(configured(choice, accumulate=PARTS), parts, single_samples())
+    wanted, _ = trained(configured(choice), whole, four_ranks.batches())
+    assert_same_weights(parts, whole)
+    for key in ("huber", "l2", "grad_norm"):
+        np.testing.assert_allclose([row[key] for row in rows], [row[key] for row in wanted], rtol=1e-5)
+
+
+def test_a_row_counts_all_batches_of_the_step():
+    rows, _ = trained(configured(accumulate=PARTS, batch_size=1), four_ranks.small_model(), single_samples())
+    for number, row in enumerate(rows, start=1):
+        assert row["step"] == number
+        assert row["samples_per_s"] == pytest.approx(PARTS / row["step_s"])
+        assert row["data_s"] + row["compute_s"] < row["step_s"]
+
+
+def test_the_rate_scales_as_with_as_many_ranks():
+    schedule = {"warmup_epochs": 0}
+    rows, _ = trained(configured(accumulate=PARTS, schedule=schedule), four_ranks.small_model(), single_samples())
+    assert rows[0]["lr"] == pytest.approx(PARTS * four_ranks.RATE)
+
+
+def test_moving_averages_are_those_of_as_many_ranks():
+    """Ranks start from the same average, and average what each makes of it."""
+    layers = [keras.layers.BatchNormalization(momentum=0.8), keras.layers.Conv2D(1, 1)]
+    model = keras.Sequential([keras.Input((6, 8, 2)), *layers])
+    config = configured(accumulate=2)
+    optimizer = LarsAdam(config.optimizer)
+    optimizer.build(model.trainable_variables)
+    accumulation = Accumulation(model, optimizer, config)
+    step = make_step(model, optimizer, config, accumulation=accumulation)
+    rng = np.random.default_rng(0)
+    x, y = rng.normal(1, 2, (2, 1, 6, 8, 2)).astype(np.float32), tf.zeros((1, 6, 8, 2))
+    accumulation.add(tf.constant(x[0]), y, tf.constant(1.0))
+    np.testing.assert_array_equal(model.layers[0].moving_mean.numpy(), [0, 0])  # until the update
+    step(tf.constant(x[1]), y, tf.constant(1e-3), tf.constant(1.0))
+    wanted = 0.2 * x.mean(axis=(1, 2, 3)).mean(axis=0)
+    np.testing.assert_allclose(model.layers[0].moving_mean.numpy(), wanted, rtol=1e-5)
+
+
+def test_a_batch_that_is_not_finite_skips_the_whole_update_and_no_other():
+    def poisoned():
+        for index, (x, y) in enumerate(single_samples()):
+            yield (x * np.inf if index == PARTS + 1 else x), y
+
+    def without_the_second():
+        for index, pair in enumerate(single_samples()):
+            if index // PARTS != 1:
+                yield pair
+
+    # The model stays float32: a loss scale of a power of two changes no bit.
+    config = configured(accumulate=PARTS, precision={"compute": "mixed_float16", "initial_loss_scale": 1024.0})
+    model, wanted = four_ranks.small_model(seed=0), four_ranks.small_model(seed=0)
+    rows, optimizer = trained(config, model, poisoned())
+    trained(config, wanted, without_the_second(), steps=four_ranks.STEPS - 1)
+    assert [row["loss_scale"] for row in rows] == [1024, 1024, 512, 512, 512]
+    assert int(optimizer.iterations) == four_ranks.STEPS - 1
+    assert_same_weights(model, wanted, tolerance=1e-7)
+
+
+def test_local_steps_reduce_no_gradient_to_accumulate():
+    with pytest.raises(ValueError, match="set accumulate to 1"):
+        configured({"synchronise": 2}, accumulate=2)
