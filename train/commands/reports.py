@@ -65,7 +65,7 @@ def _predict(options: argparse.Namespace) -> None:
         measured=options.measured,
     )
     if options.out:
-        scaling_figure(prediction.curve, prediction.published).savefig(options.out, dpi=150)
+        scaling_figure(prediction).savefig(options.out, dpi=150)
     if options.json:
         print(json.dumps(asdict(prediction)))
     else:

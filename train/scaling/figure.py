@@ -1,36 +1,82 @@
-"""The figure of a scaling report."""
+"""The picture of a scaling report: efficiency and FLOP/s over ranks, as figures 1 and 6 of Laanait et al. 2019."""
 
 from collections.abc import Sequence
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from namsa.view.panels import styled
 from train.reports.figures import BLUE, GOLD, INK, RED
-from train.scaling.published import PublishedResult
-from train.scaling.results import CurveRow
+from train.scaling.machine import SUMMIT
+from train.scaling.published import PUBLISHED_FLOP_PER_S, PublishedResult
+from train.scaling.results import ScalingReport
+
+PURPLE, GREEN = "#7b5ea7", "#5b8e3e"
+COLOURS = (RED, INK, GOLD, BLUE, GREEN)  # of the strategies, as in figure 1, and gold for groups alone
+LEGEND = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.16), "fontsize": "small"}
 
 
 @styled
-def scaling_figure(curve: Sequence[CurveRow], published: Sequence[PublishedResult]) -> Figure:
-    """Draws efficiency against ranks, for the configuration's strategy and others, beside published efficiencies.
+def scaling_figure(report: ScalingReport) -> Figure:
+    """Draws efficiency and FLOP/s against the number of ranks, and published numbers beside the model's.
 
     Args:
-        curve: One row per number of ranks.
-        published: Published results with the model's values.
+        report: The report; see `train.scaling.report`.
     """
-    figure = Figure(figsize=(8, 4.8), layout="constrained")
-    ax = figure.subplots()
-    ranks = [row["ranks"] for row in curve]
-    colours = (INK, BLUE, GOLD, RED, "#7b5ea7")
-    for name, colour in zip(curve[0]["others"], colours, strict=False):
-        ax.plot(ranks, [row["others"][name] for row in curve], color=colour, lw=1.2, label=name)
-    ax.plot(ranks, [row["efficiency"] for row in curve], "k.", ms=5, label="this configuration")
-    efficiencies = [(result.ranks, result) for result in published if result.ranks]
-    for (count, result), marker in zip(efficiencies, "osD", strict=False):
-        label = f"{result.source}: {result.published:g}"
-        ax.plot(count, result.published, marker, color=RED, ms=5, label=label)
-        ax.plot(count, result.model, marker, color=RED, mfc="none", ms=9)
-    ax.set(xscale="log", ylim=(0, 1.03), xlabel="ranks", ylabel="efficiency")
-    ax.set_title("Weak scaling (red, filled: published; open: the model of the same job)")
-    ax.legend(loc="lower left", fontsize="small")
+    figure = Figure(figsize=(13.5, 5.2), layout="constrained")
+    strategies, published, rates = figure.subplots(1, 3)
+    _strategies(strategies, report)
+    _published(published, report.published)
+    _rates(rates, report)
+    for ax in (strategies, published, rates):
+        ax.set(xscale="log", xlabel="ranks")
+        ax.grid(alpha=0.25, lw=0.6)
     return figure
+
+
+def _strategies(ax: Axes, report: ScalingReport) -> None:
+    """The configuration's efficiency, and that of the same job with other strategies."""
+    ranks = [row["ranks"] for row in report.curve]
+    for name, colour in zip(report.curve[0]["others"], COLOURS, strict=True):
+        dashes = (0, (5, 3)) if colour == INK else "-"  # it often lies under another
+        ax.plot(ranks, [row["others"][name] for row in report.curve], color=colour, lw=1.6, ls=dashes, label=name)
+    own = [row["efficiency"] for row in report.curve]
+    ax.plot(ranks, own, "o", color=PURPLE, ms=4.5, label="this configuration")
+    ax.set(ylim=(0, 1.04), ylabel="efficiency")
+    ax.set_title(f"{report.name} on {report.machine}, by strategy (model)")
+    ax.legend(**LEGEND)
+
+
+def _published(ax: Axes, results: Sequence[PublishedResult]) -> None:
+    """Published efficiencies that are equalities, and the model of the same jobs."""
+    jobs: dict[tuple[int, float, float], list[str]] = {}
+    for result in results:
+        if result.ranks and result.kind == "equal":
+            values = (result.ranks, result.published, round(result.model, 3))
+            jobs.setdefault(values, []).append(f"{result.network}{'*' if result.fitted else ''}")
+    for ((ranks, number, model), networks), marker in zip(sorted(jobs.items()), "^svoD", strict=False):
+        names = f"{' and '.join(networks)}: {number:g}, model {model:.3f}"
+        ax.plot([ranks, ranks], [number, model], color=INK, lw=0.8)
+        ax.plot(ranks, number, marker, color=INK, ms=6, label=names)
+        ax.plot(ranks, model, marker, color=INK, mfc="white", ms=6)
+    ax.set(xlim=(1e3, 5e4), ylim=(0.75, 1.02), ylabel="efficiency")
+    ax.set_title("Published (filled) and model (open); * fitted")
+    ax.legend(**LEGEND)
+
+
+def _rates(ax: Axes, report: ScalingReport) -> None:
+    """Sustained and peak FLOP/s of the job, beside linear scaling and the published rates of Summit."""
+    ranks = [row["ranks"] for row in report.curve]
+    first = report.curve[0]
+    one = first["flop_per_s"] / first["efficiency"] / first["ranks"]
+    ax.plot(ranks, [number * one for number in ranks], color=INK, lw=0.8, ls=(0, (5, 3)), label="sustained if linear")
+    ax.plot(ranks, [row["flop_per_s"] for row in report.curve], ".-", color=PURPLE, lw=1.6, label="sustained")
+    if peaks := [row["peak_flop_per_s"] for row in report.curve if "peak_flop_per_s" in row]:
+        ax.plot(ranks, peaks, ".-", color=GOLD, lw=1.6, label="peak: over the convolutions alone")
+    published = PUBLISHED_FLOP_PER_S if report.machine == SUMMIT.name else {}
+    for (name, (number, value)), marker in zip(published.items(), "os", strict=False):
+        label = f"Laanait et al. 2019, {name}: {value / 1e18:.2f} EFLOP/s"
+        ax.plot(number, value, marker, color=INK, mfc="none", ms=8, ls="", label=label)
+    ax.set(yscale="log", ylabel="FLOP/s of all ranks")
+    ax.set_title(f"{report.name} on {report.machine}, FLOP/s (model)")
+    ax.legend(**LEGEND)

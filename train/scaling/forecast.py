@@ -7,8 +7,9 @@ machine with its current load. The cost of simulating missing samples comes from
 The times leave out waiting for data (a disk that is too slow), the gradients of other ranks, evaluation and the report.
 """
 
+import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
@@ -25,8 +26,10 @@ from namsa.dataset.shards import Dataset, shard_paths
 from namsa.text import duration, plural
 from train.experiment.experiment import Experiment
 from train.input import selection
+from train.input.random_batches import random_batch
 from train.measure import performance
 from train.optimization import lag, precision
+from train.optimization.accumulation import Accumulation
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
 from train.scaling.results import Forecast, SimulationForecast, StepForecast
@@ -50,10 +53,12 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
     training = experiment.training
     entries, simulation = _samples(experiment, ranks)
     train_entries = selection.limit([entry for entry in entries if entry.split == "train"], training.samples)
-    steps_per_epoch = len(train_entries) // ranks // training.batch_size
+    rank_samples = training.batch_size * training.accumulate  # of one rank in one step
+    steps_per_epoch = len(train_entries) // ranks // rank_samples
     if not steps_per_epoch:
-        raise selection.too_few_samples(len(train_entries), ranks, training.batch_size)
+        raise selection.too_few_samples(len(train_entries), ranks, rank_samples)
     steps = steps_per_epoch * training.epochs
+    steps = min(steps, training.steps or steps)
     measured = _measure_step(experiment)
     network = count(experiment.network, training.recompute)
     stored = "float32" if training.precision.compute == "float32" else "float16"  # bfloat16 takes as much
@@ -63,9 +68,9 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
         "held_out_samples": sum(entry.split != "train" for entry in entries),
         "simulation": simulation,
         "parameters": network.parameters,
-        "step_flop": training.batch_size * network.step_flop,
+        "step_flop": rank_samples * network.step_flop,
         "steps_per_epoch": steps_per_epoch,
-        "epochs": training.epochs,
+        "epochs": math.ceil(steps / steps_per_epoch),
         "steps": steps,
         **measured,
         "seconds": measured["first_step_s"] + steps * measured["step_s"],
@@ -105,39 +110,31 @@ def _measure_step(experiment: Experiment) -> StepForecast:
         optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training)
         optimizer.build(model.trainable_variables)
         buffers = lag.gradient_buffers(model.trainable_variables, training.reduction)
-    step, batch = make_step(model, optimizer, training, buffers), _random_batch(experiment)
+        accumulation = Accumulation(model, optimizer, training) if training.accumulate > 1 else None
+    step, batch = make_step(model, optimizer, training, buffers, accumulation), random_batch(experiment)
     rate, delta = (tf.constant(number, tf.float32) for number in (0.0, training.loss.huber_delta))
-
-    def seconds() -> float:
-        start = time.perf_counter()
-        step(*batch, rate, delta).numpy()
-        return time.perf_counter() - start
-
-    first, later = seconds(), [seconds()]
-    while len(later) < MIN_STEPS or sum(later) < MIN_SECONDS:
-        later.append(seconds())
+    first_s, step_s = _first_and_median_s(lambda: step(*batch, rate, delta))
+    if accumulation:
+        add, earlier = accumulation.add, training.accumulate - 1
+        first_add_s, add_s = _first_and_median_s(lambda: add(*batch, delta))
+        first_s, step_s = first_s + first_add_s + (earlier - 1) * add_s, step_s + earlier * add_s
     variables = (*model.variables, *optimizer.variables, *buffers)
     return {
-        "first_step_s": first,
-        "step_s": float(np.median(later)),
+        "first_step_s": first_s,
+        "step_s": step_s,
         "memory_mib": performance.peak_memory_mib(),
         "checkpoint_bytes": sum(np.asarray(variable).nbytes for variable in variables),
     }
 
 
-def _random_batch(experiment: Experiment) -> tuple[Any, Any]:
-    """Random patterns and densities with the shapes and types of a batch."""
-    network, training = experiment.network, experiment.training
-    channels, *image = network.input_shape
-    rng = np.random.default_rng(0)
-
-    def images(channels: int) -> Any:
-        first = network.data_format == "channels_first"
-        shape = (training.batch_size, channels, *image) if first else (training.batch_size, *image, channels)
-        return rng.random(shape, np.float32)
-
-    compute_dtype = training.precision.compute.removeprefix("mixed_")
-    return tf.cast(images(channels), compute_dtype), tf.constant(images(network.output_channels))
+def _first_and_median_s(call: Callable[[], Any]) -> tuple[float, float]:
+    """Returns the time of the first `call`, which builds the graph, and the median of later ones, s."""
+    times: list[float] = []
+    while len(times) <= MIN_STEPS or sum(times[1:]) < MIN_SECONDS:
+        start = time.perf_counter()
+        call().numpy()
+        times.append(time.perf_counter() - start)
+    return times[0], float(np.median(times[1:]))
 
 
 # ---- In words -------------------------------------------------------------------------------------------------------

@@ -14,24 +14,44 @@ from namsa.config.loading import read_yaml, validate
 from namsa.dataset import manifest
 from namsa.errors import InputError
 from train.experiment.experiment import Experiment, load
-from train.experiment.sections import Reduction
+from train.experiment.sections import Training
+from train.measure.performance import sustained_and_peak
 from train.reports.runs import read_steps
 from train.scaling import fit
-from train.scaling.model import Machine, Strategy, Workload, efficiency, estimate_step, workload
+from train.scaling.machine import SUMMIT, Machine
+from train.scaling.model import efficiency, estimate_step
 from train.scaling.published import STRATEGIES, published_results
 from train.scaling.results import CurveRow, ScalingReport
+from train.scaling.strategy import Strategy, strategy_of
+from train.scaling.workload import WireType, Workload, workload
 
 
 @dataclass(frozen=True)
 class _Job:
-    """A training job on a machine; `samples` of the training split, `None` if not known."""
+    """A training job on a machine.
+
+    Attributes:
+        machine: The machine.
+        work: The step of one rank.
+        strategy: How its gradients are reduced.
+        training: The section training.
+        step_flop: FLOP per step of one rank.
+        convolutions_s: Time of the convolutions in a step of one rank, s; `None` if not known.
+        samples: Samples of the training split; `None` if not known.
+    """
 
     machine: Machine
     work: Workload
     strategy: Strategy
-    batch_size: int
-    epochs: int
+    training: Training
+    step_flop: int
+    convolutions_s: float | None
     samples: int | None
+
+    @property
+    def samples_per_step(self) -> int:
+        """Samples that one rank takes per step."""
+        return self.training.batch_size * self.training.accumulate
 
 
 def report(
@@ -51,7 +71,7 @@ def report(
         config: YAML file of the experiment.
         overrides: Overrides of the form "section.key=value".
         ranks: "1..N", or numbers separated by commas.
-        machine: YAML file with the keys of `train.scaling.model.Machine`. Default: Summit.
+        machine: YAML file with the keys of `train.scaling.machine.Machine`. Default: Summit.
         run_dir: Run on one rank, whose steps tell how long one rank computes. Default: the network's FLOP over the
             machine's rate.
         samples: Samples in the training split. Default: those of the dataset, if it exists.
@@ -60,45 +80,44 @@ def report(
             `train.scaling.fit`.
 
     Raises:
-        InputError: If a file or `ranks` cannot be read.
+        InputError: If a file or `ranks` cannot be read, or the model does not know how the configuration reduces
+            gradients.
     """
     experiment = load(config, overrides)
-    hardware = validate(Machine, read_yaml(machine), str(machine)) if machine else Machine()
-    training, reduction = experiment.training, experiment.training.reduction
-    step_flop = training.batch_size * count(experiment.network).step_flop
+    hardware = validate(Machine, read_yaml(machine), str(machine)) if machine else SUMMIT
+    training = experiment.training
+    step_flop = training.batch_size * training.accumulate * count(experiment.network).step_flop
     compute_s = measured_compute_s(run_dir) if run_dir else step_flop / hardware.sustained_flop_per_s
+    wire_type: WireType = "float16" if training.reduction.compression == "fp16" else "float32"
+    work = workload(experiment.network, wire_type, compute_s, training.accumulate)
+    peak = None if run_dir else hardware.convolution_flop_per_s  # of a run only the whole step is known
     job = _Job(
         hardware,
-        workload(experiment.network, "float16" if reduction.compression == "fp16" else "float32", compute_s),
-        strategy_of(reduction),
-        training.batch_size,
-        training.epochs,
+        work,
+        strategy_of(training.reduction, work.gradients),
+        training,
+        step_flop,
+        step_flop / peak if peak else None,
         samples if samples is not None else _training_samples(experiment),
     )
+    if job.strategy.synchronise == "epoch" and job.samples is None:
+        raise InputError(
+            "training.reduction.synchronise epoch: the steps between two synchronisations follow from the number of "
+            "training samples, which is not known; give --samples, or a number of steps instead of epoch"
+        )
     curve = [_row(job, number) for number in rank_counts(ranks, hardware)]
     return ScalingReport(
         experiment.name,
         hardware.name,
         compute_s,
+        "run" if run_dir else "rate",
         job.strategy,
         job.samples,
         curve,
         recommended(curve, min_efficiency),
         min_efficiency,
-        published_results(Machine()),
+        published_results(),
         fit.fit(measured) if measured else None,
-    )
-
-
-def strategy_of(reduction: Reduction) -> Strategy:
-    """Returns the model's strategy of a configuration. Reductions that are not hierarchical are NCCL's trees."""
-    return Strategy(
-        "bitvector" if reduction.cache_capacity else "master-worker",
-        reduction.groups,
-        "hierarchical" if getattr(reduction, "hierarchical", False) else "tree",
-        bool(getattr(reduction, "lag", False)),
-        cycle_s=reduction.cycle_time_ms / 1e3,
-        fusion_bytes=reduction.fusion_threshold_mib * 2**20,
     )
 
 
@@ -174,16 +193,26 @@ def _training_samples(experiment: Experiment) -> int | None:
 
 def _row(job: _Job, ranks: int) -> CurveRow:
     """The model's prediction for `ranks` ranks."""
-    step = estimate_step(job.machine, job.work, job.strategy, ranks)
+    steps = None if job.samples is None else job.samples // (ranks * job.samples_per_step)
+    step = estimate_step(job.machine, job.work, job.strategy, ranks, steps)
+    kept = job.work.compute_s / step.seconds
+    rates = sustained_and_peak(job.step_flop, job.work.compute_s, job.convolutions_s, ranks, kept)
     row: CurveRow = {
         "ranks": ranks,
-        "efficiency": job.work.compute_s / step.seconds,
+        "efficiency": kept,
         "step_s": step.seconds,
         "operations": step.operations,
-        "samples_per_s": ranks * job.batch_size / step.seconds,
+        "reduced_bytes": step.reduced_bytes,
+        "samples_per_s": ranks * job.samples_per_step / step.seconds,
+        "flop_per_s": rates.sustained,
         "others": {name: efficiency(job.machine, job.work, other, ranks) for name, other in STRATEGIES.items()},
     }
-    if job.samples is not None:
-        row["steps_per_epoch"] = job.samples // (ranks * job.batch_size)
-        row["hours"] = job.epochs * row["steps_per_epoch"] * step.seconds / 3600
+    if rates.peak is not None:
+        row["peak_flop_per_s"] = rates.peak
+    if steps is not None:
+        row["steps_per_epoch"] = steps
+    totals = [] if steps is None else [job.training.epochs * steps]
+    totals += [job.training.steps] if job.training.steps else []
+    if totals:
+        row["hours"] = min(totals) * step.seconds / 3600
     return row

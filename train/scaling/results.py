@@ -2,10 +2,10 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import NotRequired, TypedDict
+from typing import Literal, NotRequired, TypedDict
 
-from train.scaling.model import Strategy
 from train.scaling.published import PublishedResult
+from train.scaling.strategy import Strategy
 
 
 class CurveRow(TypedDict):
@@ -16,18 +16,26 @@ class CurveRow(TypedDict):
         efficiency: Time per step of one rank over the time per step of `ranks` ranks.
         step_s: Time per step, s.
         operations: Allreduce operations per step.
+        reduced_bytes: Bytes that a rank gives to them per step.
         samples_per_s: Samples per second of all ranks.
+        flop_per_s: FLOP/s of all ranks that the job sustains.
         others: Efficiency by name of each of `train.scaling.published.STRATEGIES`.
-        steps_per_epoch: Steps per epoch. This and the following key are present only if the number of samples is known.
-        hours: Time of the training steps of the whole job, h.
+        peak_flop_per_s: FLOP/s of all ranks over the convolutions alone, times the efficiency. Present only if the time
+            of the convolutions is known.
+        steps_per_epoch: Steps per epoch. Present only if the number of samples is known.
+        hours: Time of the training steps of the whole job, h. Present only if the number of samples or
+            `training.steps` is known.
     """
 
     ranks: int
     efficiency: float
     step_s: float
-    operations: int
+    operations: float
+    reduced_bytes: float
     samples_per_s: float
+    flop_per_s: float
     others: Mapping[str, float]
+    peak_flop_per_s: NotRequired[float]
     steps_per_epoch: NotRequired[int]
     hours: NotRequired[float]
 
@@ -76,6 +84,7 @@ class ScalingReport:
         name: Name of the experiment.
         machine: Name of the machine.
         compute_s: Time per step of one rank without communication, s.
+        compute_from: Where that is from: "run", or "rate" if derived from FLOP and the machine's rate.
         strategy: How the configuration reduces gradients.
         samples: Training samples; `None` if not known.
         curve: One row per number of ranks.
@@ -88,6 +97,7 @@ class ScalingReport:
     name: str
     machine: str
     compute_s: float
+    compute_from: Literal["run", "rate"]
     strategy: Strategy
     samples: int | None
     curve: list[CurveRow]

@@ -1,6 +1,7 @@
 """Prints a scaling report: the curve, the recommendation and the checks of the model."""
 
 from collections.abc import Sequence
+from itertools import groupby
 
 from rich import box
 from rich.console import Console
@@ -26,15 +27,16 @@ def show(report: ScalingReport, console: Console) -> None:
 
 def _curve(report: ScalingReport) -> Table:
     """The predictions, one row per number of ranks."""
-    title = f"{report.name} on {report.machine}: {report.compute_s:.3g} s of computation per step and rank"
+    origin = "as in the run" if report.compute_from == "run" else "from FLOP and the machine's rate"
+    title = f"{report.name} on {report.machine}: {report.compute_s:.3g} s of computation per step and rank, {origin}"
     table = Table(title=title, box=box.SIMPLE_HEAD)
-    for column in (
-        "ranks",
-        "efficiency",
-        "step, s",
-        "samples/s",
-        *(["steps/epoch", "hours"] if report.samples else []),
-    ):
+    optional = {
+        "peak": any("peak_flop_per_s" in row for row in report.curve),
+        "steps/epoch": report.samples is not None,
+        "hours": any("hours" in row for row in report.curve),
+    }
+    names = ["ranks", "efficiency", "step, s", "samples/s", "sustained FLOP/s"]
+    for column in names + [name for name, shown in optional.items() if shown]:
         table.add_column(column, justify="right")
     for row in report.curve:
         cells = [
@@ -42,9 +44,14 @@ def _curve(report: ScalingReport) -> Table:
             f"{row['efficiency']:.3f}",
             f"{row['step_s']:.4g}",
             f"{row['samples_per_s']:,.4g}",
+            f"{row['flop_per_s']:.3g}",
         ]
-        if report.samples:
-            cells += [f"{row['steps_per_epoch']:,}", f"{row['hours']:.3g}" if row["steps_per_epoch"] else "–"]
+        if "peak_flop_per_s" in row:
+            cells.append(f"{row['peak_flop_per_s']:.3g}")
+        if "steps_per_epoch" in row:
+            cells.append(f"{row['steps_per_epoch']:,}")
+        if "hours" in row:
+            cells.append(f"{row['hours']:.3g}" if row.get("steps_per_epoch", 1) else "–")
         table.add_row(*cells)
     return table
 
@@ -55,21 +62,31 @@ def _recommendation(report: ScalingReport) -> str:
     if best is None:
         return f"No number of ranks here reaches an efficiency of {report.min_efficiency:g} with a batch for each."
     text = f"Ask for up to {best['ranks']:,} ranks: the most of these that keep an efficiency of "
-    text += f"{report.min_efficiency:g}" + (" and have a batch each." if report.samples else ".")
-    if not report.samples:
+    text += f"{report.min_efficiency:g}" + (" and have a batch each." if report.samples is not None else ".")
+    if report.samples is None:
         text += " With --samples, or if the dataset exists, hours are given too."
     return text
 
 
 def _published(results: Sequence[PublishedResult]) -> Table:
     """The model beside published results."""
-    table = Table(title="The model against published results on Summit", box=box.SIMPLE_HEAD)
-    for column in ("", "published", "model", "fitted to it", "source"):
-        table.add_column(column, justify="left" if column in ("", "source") else "right")
-    for result in results:
-        published = f"{'≥ ' if result.kind == 'at_least' else ''}{result.published:g}"
-        fitted = "yes" if result.fitted else "no"
-        table.add_row(result.name, published, f"{result.model:.3g}", fitted, result.source)
+    table = Table(title="The model of other jobs against published results", box=box.SIMPLE_HEAD)
+    for column in ("", "network", "GPUs", "published", "model", "fitted to it", "met"):
+        table.add_column(column, justify="left" if column in ("", "network") else "right")
+    for paper, rows in groupby(results, key=lambda result: result.source.partition(", ")[0]):
+        table.add_section()
+        table.add_row(paper, style="bold")
+        for result in rows:
+            where = result.source.partition(", ")[2]
+            table.add_row(
+                f"{result.name} ({where})",
+                result.network,
+                f"{result.ranks:,}" if result.ranks else "",
+                f"{'≥ ' if result.kind == 'at_least' else ''}{result.published:g}",
+                f"{result.model:.3g}",
+                "yes" if result.fitted else "no",
+                "yes" if result.met else "no",
+            )
     return table
 
 

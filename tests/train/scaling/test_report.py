@@ -1,0 +1,92 @@
+"""`train scaling`: the curve of a configuration, its tables, picture and JSON."""
+
+import json
+from pathlib import Path
+
+import pytest
+from paths import CONFIGS
+
+from namsa.errors import InputError
+from train.__main__ import main
+from train.scaling.machine import SUMMIT
+from train.scaling.report import measured_compute_s, rank_counts, report
+
+PAPER = CONFIGS / "paper.yaml"
+
+
+def test_rank_counts() -> None:
+    assert rank_counts("1..100", SUMMIT) == [1, 2, 4, 6, 12, 24, 48, 96, 100]
+    assert rank_counts("2,5", SUMMIT) == [2, 5]
+    for text in ("0..4", "4..1", "many", "", "3,0"):
+        with pytest.raises(InputError, match="--ranks"):
+            rank_counts(text, SUMMIT)
+
+
+def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    arguments = ["scaling", str(PAPER), "--ranks", "1..27600", "--samples", "200000"]
+    assert main([*arguments, "--json", "--out", str(tmp_path / "scaling.png")]) == 0
+    written = json.loads(capsys.readouterr().out)
+    assert {"name", "kind", "published", "model", "fitted", "met", "network"} <= written["published"][0].keys()
+    assert written["curve"][-1]["ranks"] == 27600
+    assert written["curve"][-1]["steps_per_epoch"] == 200000 // 27600
+    assert written["recommended"]["efficiency"] >= 0.9
+    assert written["compute_from"] == "rate"
+    assert (tmp_path / "scaling.png").stat().st_size > 10_000
+    assert main(arguments) == 0
+    shown = capsys.readouterr().out
+    assert "Ask for up to" in shown
+    assert "FLOP/s" in shown
+
+
+def test_flop_per_s_over_ranks() -> None:
+    """One rank of Summit sustains and peaks as published; more ranks do so times the efficiency."""
+    curve = report(PAPER, ranks="1,6144").curve
+    assert curve[0]["flop_per_s"] == pytest.approx(59.67e12)
+    assert curve[0]["peak_flop_per_s"] == pytest.approx(83.92e12)
+    for key in ("flop_per_s", "peak_flop_per_s"):
+        assert curve[1][key] == pytest.approx(6144 * curve[1]["efficiency"] * curve[0][key])  # type: ignore[literal-required]
+
+
+def test_the_peak_is_left_out_where_the_convolutions_time_is_not_known(tmp_path: Path) -> None:
+    machine = tmp_path / "machine.yaml"
+    machine.write_text("name: mine\nsustained_flop_per_s: 1.0e+14\n")
+    row = report(PAPER, ranks="1", machine=machine).curve[0]
+    assert row["flop_per_s"] == pytest.approx(1e14)
+    assert "peak_flop_per_s" not in row
+
+
+def test_accumulation_takes_more_samples_and_more_time_per_step() -> None:
+    one, four = (
+        report(PAPER, [f"training.accumulate={number}"], ranks="6144", samples=200_000).curve[0] for number in (1, 4)
+    )
+    assert four["reduced_bytes"] == one["reduced_bytes"]
+    assert four["step_s"] > 3.8 * one["step_s"]
+    assert four["samples_per_s"] == pytest.approx(4 * 6144 / four["step_s"])
+    assert four["flop_per_s"] == pytest.approx(one["flop_per_s"], rel=0.02)
+    assert four["steps_per_epoch"] == 200_000 // (4 * 6144)
+
+
+def test_hours_end_with_the_last_step() -> None:
+    row = report(PAPER, ["training.steps=2000"], ranks="768").curve[0]
+    assert row["hours"] == pytest.approx(2000 * row["step_s"] / 3600)
+    row = report(PAPER, ["training.steps=2000"], ranks="768", samples=7680).curve[0]
+    assert row["hours"] == pytest.approx(100 * 10 * row["step_s"] / 3600)
+
+
+def test_a_run_tells_how_long_a_step_computes(tmp_path: Path) -> None:
+    row = {"step_s": 0.9, "data_s": 0.1, "comm_s": 0.3}
+    lines = [json.dumps(row | {"step": step, "step_s": s}) for step, s in enumerate((9.0, 0.9, 0.9, 0.9), start=1)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(lines) + '\n{"step": 5, "step')  # still being written
+    assert measured_compute_s(tmp_path) == pytest.approx(0.5)
+    with pytest.raises(InputError, match="metrics.jsonl"):
+        measured_compute_s(tmp_path / "nothing")
+
+
+def test_bad_input_is_said_in_a_line(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    assert main(["scaling", str(PAPER), "--ranks", "none"]) == 2
+    machine = tmp_path / "machine.yaml"
+    machine.write_text("jiter: 0.1\n")
+    assert main(["scaling", str(PAPER), "--machine", str(machine)]) == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 2
+    assert "jitter" in lines[1]

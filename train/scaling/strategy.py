@@ -1,0 +1,140 @@
+"""How gradients are reduced, as the model of scaling takes it from a configuration."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from namsa.errors import InputError
+from train.experiment.sections import Reduction
+from train.ranks import grouping
+from train.scaling.workload import Gradient
+
+Coordination = Literal["master-worker", "tree", "bitvector"]
+Allreduce = Literal["ring", "tree", "hierarchical"]
+
+
+@dataclass(frozen=True)
+class Strategy:
+    """How gradients are reduced.
+
+    Attributes:
+        coordination: How ranks agree which gradients are ready.
+        groups: Number of groups of about equal bytes, which are reduced only when complete; 0 makes no groups.
+        allreduce: Algorithm of the reduction.
+        lag: Whether the gradients of the previous step are reduced.
+        radix: Children per rank of the coordination tree.
+        cycle_s: Shortest time between agreements, s.
+        fusion_bytes: Largest size of a fused operation, bytes.
+        fuse_groups: Whether groups, or tensors without groups, that are ready in the same cycle are fused. Otherwise
+            each is an operation of its own.
+        grouping: Contents of a group, as `training.reduction.grouping`. All but "bytes" overrule `groups`.
+        group_list: Patterns of the variables of each group, for the grouping "list".
+        contiguous: Whether a group is announced and sent as one tensor.
+        synchronise: "step" averages gradients in every step. A number k or "epoch" is local SGD: the ranks average
+            weights and moments after every k steps and at the end of each epoch.
+    """
+
+    coordination: Coordination
+    groups: int
+    allreduce: Allreduce
+    lag: bool = False
+    radix: int = 4
+    cycle_s: float = 0.5e-3
+    fusion_bytes: int = 128 * 2**20
+    fuse_groups: bool = True
+    grouping: Literal["bytes", "layer", "block", "list"] = "bytes"
+    group_list: tuple[tuple[str, ...], ...] = ()
+    contiguous: bool = False
+    synchronise: Literal["step", "epoch"] | int = "step"
+
+
+class Unit(NamedTuple):
+    """Tensors that are announced together, when all of them are ready.
+
+    Attributes:
+        ready_s: When an undisturbed rank has all of them, s from the start of the step.
+        sizes: Bytes of each tensor.
+    """
+
+    ready_s: float
+    sizes: tuple[int, ...]
+
+
+def strategy_of(reduction: Reduction, gradients: Sequence[Gradient]) -> Strategy:
+    """Returns the model's strategy of a configuration. Reductions that are not hierarchical are NCCL's trees.
+
+    Args:
+        reduction: The section training.reduction.
+        gradients: The gradients of the network.
+
+    Raises:
+        InputError: If the model does not know the configured strategy.
+    """
+    if 0 < reduction.cache_capacity < len(gradients):
+        raise InputError(
+            f"training.reduction.cache_capacity {reduction.cache_capacity} holds some of the {len(gradients)} "
+            f"gradients, which train scaling does not model: set it to {len(gradients)} or more, or to 0"
+        )
+    strategy = Strategy(
+        "bitvector" if reduction.cache_capacity else "master-worker",
+        reduction.groups,
+        "hierarchical" if reduction.hierarchical else "tree",
+        bool(reduction.lag),
+        cycle_s=reduction.cycle_time_ms / 1e3,
+        fusion_bytes=reduction.fusion_threshold_mib * 2**20,
+        fuse_groups=reduction.fuse_groups,
+        grouping=reduction.grouping,
+        group_list=reduction.group_list,
+        contiguous=reduction.contiguous,
+        synchronise=reduction.synchronise,
+    )
+    units(gradients, strategy)  # a list that does not fit the network's variables is refused here
+    return strategy
+
+
+def units(gradients: Sequence[Gradient], strategy: Strategy) -> list[Unit]:
+    """Returns what is announced together: each gradient, or each group when complete; the first ready first.
+
+    Args:
+        gradients: In the order in which they become ready.
+        strategy: How they are reduced.
+
+    Raises:
+        InputError: If `strategy.group_list` does not fit the gradients.
+    """
+    order = range(len(gradients))
+    if strategy.grouping != "bytes":
+        section = Reduction(grouping=strategy.grouping, group_list=strategy.group_list)
+        groups = grouping.by_colour(grouping.colours([gradient.path for gradient in gradients], section), order)
+    elif strategy.groups:
+        groups = grouping.equal_runs([gradient.size for gradient in gradients], order, strategy.groups)
+    else:
+        groups = [[index] for index in order]
+    return [_unit([gradients[index] for index in group], strategy.contiguous) for group in groups]
+
+
+def _unit(members: Sequence[Gradient], contiguous: bool) -> Unit:
+    """A group of gradients, sent as a list of tensors or as one."""
+    sizes = tuple(gradient.size for gradient in members)
+    return Unit(max(gradient.ready_s for gradient in members), (sum(sizes),) if contiguous else sizes)
+
+
+def fused(ready: Sequence[Unit], strategy: Strategy) -> list[int]:
+    """Returns the bytes of each operation for units that are ready together.
+
+    Horovod packs tensors into operations up to the fusion threshold. A larger tensor is an operation of its own.
+
+    Args:
+        ready: The units.
+        strategy: How they are reduced.
+    """
+    operations: list[int] = []
+    together = [[size for unit in ready for size in unit.sizes]]
+    for sizes in together if strategy.fuse_groups else [unit.sizes for unit in ready]:
+        first = len(operations)
+        for size in sizes:
+            if len(operations) > first and operations[-1] + size <= strategy.fusion_bytes:
+                operations[-1] += size
+            else:
+                operations.append(size)
+    return operations
