@@ -53,9 +53,10 @@ def build_parser() -> CommandParser:
         "namsa.cli.commands.machine:doctor",
         summary="report what this machine has and lacks",
         description="Lists libraries, devices, disks and ranks, and the command that installs what is missing.",
-        examples=("namsa doctor", "namsa doctor --json"),
+        examples=("namsa doctor", "namsa doctor --json", "namsa doctor --gpu"),
     )
     command.add_argument("--json", action="store_true", help="print one JSON object")
+    command.add_argument("--gpu", action="store_true", help="count as missing what a job on GPUs needs")
     return parser
 
 
@@ -200,5 +201,7 @@ def _add_dry_run(command: CommandParser) -> None:
     )
     command.add_argument("--json", action="store_true", help="with --dry-run: print one JSON object")
     command.add_argument(
-        "--force", action="store_true", help="start even if the simulation is expected to exceed this machine's memory"
+        "--force",
+        action="store_true",
+        help="start even if the simulation is expected to exceed this machine's memory, or to take over 30 days",
     )

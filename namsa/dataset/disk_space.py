@@ -14,6 +14,7 @@ from namsa.errors import InputError, WorkError
 
 SAMPLED = 8  # entries whose size is computed
 _SLACK = 1.02  # pages of keys, and those that each commit gives up
+_MORE_ROOM = "make room, take another folder, or make fewer samples (--limit, --time-limit)"
 
 
 def expected_bytes(config: SimulationConfig, materials: Mapping[str, Material], entries: Sequence[Entry]) -> int:
@@ -31,7 +32,7 @@ def expected_bytes(config: SimulationConfig, materials: Mapping[str, Material], 
     return round(_SLACK * sum(sizes) / max(1, len(sizes)) * len(entries))
 
 
-def check(directory: Path, expected: int, ranks: int = 1, time_limited: bool = False) -> None:
+def check(directory: Path, expected: int, ranks: int = 1, time_limited: bool = False, remedy: str = _MORE_ROOM) -> None:
     """Checks that the disk has room for `ranks` times `expected` bytes.
 
     Args:
@@ -39,15 +40,20 @@ def check(directory: Path, expected: int, ranks: int = 1, time_limited: bool = F
         expected: Bytes per rank.
         ranks: Ranks that write to the disk.
         time_limited: Whether the run may end before it has written all. Too little room is then only a warning.
+        remedy: What to do if there is too little room.
 
     Raises:
+        InputError: If there is no such folder.
         WorkError: If it has not.
     """
-    free = shutil.disk_usage(directory).free
+    try:
+        free = shutil.disk_usage(directory).free
+    except OSError as error:
+        raise InputError(f"cannot write into {directory}: {error.strerror}") from None
     if ranks * expected <= free:
         return
     each = f" for each of {ranks} ranks here" if ranks > 1 else ""
     message = f"{directory} has {free / 1e9:.3g} GB free, the samples to come take about {expected / 1e9:.3g} GB{each}"
     if not time_limited:
-        raise WorkError(f"{message}: make room, take another folder, or make fewer samples (--limit, --time-limit)")
+        raise WorkError(f"{message}: {remedy}")
     warnings.warn(f"{message}: the disk may be full before the time is over; what is written stays", stacklevel=2)

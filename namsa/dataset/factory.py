@@ -24,12 +24,14 @@ from namsa.crystals.select import select_materials
 from namsa.dataset import disk_space, manifest, other_nodes, records, shards
 from namsa.dataset.entry import Entry
 from namsa.dataset.failures import append_failure, read_failures
+from namsa.dataset.machine_limits import check_machine
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.sharing import ONE_RANK, RankLayout, share
 from namsa.dataset.simulate_entry import simulate_entry
-from namsa.dataset.workload import check_memory, count_workload
+from namsa.dataset.workload import count_workload
 from namsa.errors import InputError, OutOfMemoryError, WorkError
 from namsa.files import make_folder, write_text_atomic
+from namsa.memory import available_memory_bytes
 from namsa.sample import Sample
 
 Simulate = Callable[[SimulationConfig, Material, Entry], Sample]
@@ -42,13 +44,27 @@ class RunLimits:
     Attributes:
         samples: The largest number of samples to simulate. `None`: all.
         seconds: The time after which no simulation starts. `None`: unlimited.
-        memory_bytes: The memory of this rank. If the costliest sample needs more, no simulation starts. `None`: it is
-            not estimated.
+        memory_bytes: The memory of this rank. If the costliest sample needs more, or the samples are expected to take
+            longer than `machine_limits.LONGEST_SECONDS`, no simulation starts. `None`: neither is estimated.
     """
 
     samples: int | None = None
     seconds: float | None = None
     memory_bytes: int | None = None
+
+    @classmethod
+    def of_machine(
+        cls, local_size: int, force: bool, samples: int | None = None, seconds: float | None = None
+    ) -> "RunLimits":
+        """Returns the limits of a rank of this machine.
+
+        Args:
+            local_size: The number of ranks on this machine, which share its memory.
+            force: Whether to start whatever the estimate says.
+            samples: The largest number of samples to simulate.
+            seconds: The time after which no simulation starts.
+        """
+        return cls(samples, seconds, None if force else available_memory_bytes() // local_size)
 
     def check(self) -> None:
         """Raises InputError for limits below 0, in terms of the command line's options."""
@@ -112,8 +128,8 @@ def produce(
         Counts of the rank's share.
 
     Raises:
-        InputError: If a limit is below 0, the directory holds samples of another configuration, or the costliest
-            sample needs more memory than `limits` allow.
+        InputError: If a limit is below 0, the directory holds samples of another configuration, or the samples need
+            more memory or time than `limits` allow.
         WorkError: If the directory cannot be written, or has no room for the samples of a run without time limit.
             Committed samples are kept.
     """
@@ -166,7 +182,7 @@ class _Run:
         expected_bytes = disk_space.expected_bytes(self.config, self.materials, entries)
         time_limited = self.limits.seconds is not None
         disk_space.check(self.directory, expected_bytes, self.layout.local_size, time_limited=time_limited)
-        self._check_memory(max(entries, key=lambda entry: entry.cost))
+        self._check_machine(entries)
         write_text_atomic(self.directory / "config.yaml", dump_yaml(self.config))
         path, per_commit = shards.shard_path(self.directory, self.layout.rank), self.config.data.samples_per_commit
         # One sample is stored while the next is simulated. A second finished sample waits, so that memory is bounded.
@@ -188,17 +204,20 @@ class _Run:
             if stored:
                 stored.result()
 
-    def _check_memory(self, costliest: Entry) -> None:
-        """Raises OutOfMemoryError if the costliest sample exceeds the limit."""
+    def _check_machine(self, entries: Sequence[Entry]) -> None:
+        """Raises InputError if the entries are expected to need more memory or time than this machine has."""
         if self.limits.memory_bytes is None:
             return
+        costliest = max(entries, key=lambda entry: entry.cost)
         try:
             workload = count_workload(self.config, self.materials[costliest.material], costliest)
         except OutOfMemoryError:
             raise
         except InputError:  # a sample that cannot be simulated needs no memory
             return
-        check_memory(workload, self.limits.memory_bytes)
+        relative_cost = sum(entry.cost for entry in entries) / costliest.cost if costliest.cost else len(entries)
+        # A run with a time limit may end after its first sample.
+        check_machine(workload, relative_cost if self.limits.seconds is None else 1, self.limits.memory_bytes)
 
     def _store(self, writer: ShardWriter, entry: Entry, sample: Sample) -> None:
         """Encodes and writes a sample."""

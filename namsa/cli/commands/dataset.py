@@ -15,7 +15,6 @@ from namsa.dataset.sharing import RankLayout
 from namsa.errors import InputError
 from namsa.io import hdf5
 from namsa.launcher import bind_to_share, local_rank_and_size, rank_and_size
-from namsa.memory import available_memory_bytes
 from namsa.sample import Sample
 from namsa.text import plural
 
@@ -30,7 +29,7 @@ def dataset(options: argparse.Namespace) -> None:
         return
     local_rank, local_size = local_rank_and_size()
     device = bind_to_share(local_rank, local_size)
-    memory_bytes = None if options.force else available_memory_bytes() // local_size
+    limits = factory.RunLimits.of_machine(local_size, options.force, options.limit, options.time_limit)
     if size > 1:
         print(f"rank {rank} of {size}, {local_size} on this machine, takes {device}", file=sys.stderr)
     with progress_bars() as progress:
@@ -39,7 +38,7 @@ def dataset(options: argparse.Namespace) -> None:
             config,
             options.out,
             RankLayout(rank, size, local_size),
-            factory.RunLimits(options.limit, options.time_limit, memory_bytes),
+            limits,
             on_sample=lambda done, total: progress.update(task, completed=done, total=total),
         )
     print(json.dumps(summary))

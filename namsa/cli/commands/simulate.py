@@ -10,16 +10,19 @@ from namsa.config.simulation import SimulationConfig, load_config
 from namsa.crystals.cif import read_cif
 from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
-from namsa.dataset import estimate
+from namsa.dataset import disk_space, estimate
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry
+from namsa.dataset.machine_limits import check_machine
 from namsa.dataset.simulate_entry import simulate_entry
-from namsa.dataset.workload import check_memory, count_workload
+from namsa.dataset.workload import count_workload, hdf5_bytes
 from namsa.errors import InputError
 from namsa.io import hdf5
 from namsa.memory import available_memory_bytes
 from namsa.sample import Sample
 from namsa.view.sample_figure import show
+
+_MORE_ROOM = "make room, name another folder with --out, or use fewer positions or a smaller detector"
 
 
 def simulate(options: argparse.Namespace) -> None:
@@ -37,8 +40,10 @@ def simulate(options: argparse.Namespace) -> None:
         print_estimate(estimate.estimate_stack(config, material, entry), options.json)
         return
     path = _output_path(options.out, entry.id)
+    workload = count_workload(config, material, entry)
+    disk_space.check(path.parent, hdf5_bytes(workload), remedy=_MORE_ROOM)
     if not options.force:
-        check_memory(count_workload(config, material, entry), available_memory_bytes())
+        check_machine(workload, 1, available_memory_bytes())
     sample = _simulate_with_progress(config, material, entry)
     hdf5.write_samples(path, [(entry.id, sample)])
     preview = path.with_suffix(".png")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import time
 from dataclasses import replace
 from importlib.metadata import version
@@ -12,7 +13,8 @@ import pytest
 from namsa.cli import parser as cli
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
-from namsa.dataset import records
+from namsa.crystals.select import select_materials
+from namsa.dataset import machine_limits, records
 from namsa.dataset.entries import build_entries
 from namsa.dataset.estimate import estimate_sample
 from namsa.dataset.rates import Rates, measure_rates
@@ -191,8 +193,8 @@ def test_what_exceeds_the_memory_is_refused_before_work_begins(tmp_path, capsys)
 
 def test_a_sample_that_is_expected_to_exceed_the_memory_runs_by_force(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    for module in ("simulate", "dataset"):
-        monkeypatch.setattr(f"namsa.cli.commands.{module}.available_memory_bytes", lambda: 10**6)
+    for module in ("namsa.cli.commands.simulate", "namsa.dataset.factory"):
+        monkeypatch.setattr(f"{module}.available_memory_bytes", lambda: 10**6)
     path = tmp_path / "config.yaml"
     path.write_text(json.dumps(CONFIG))
     simulate = ["simulate", str(path), "--out", "stack.h5"]
@@ -201,3 +203,65 @@ def test_a_sample_that_is_expected_to_exceed_the_memory_runs_by_force(tmp_path, 
         assert cli.main(words) == 2
         assert "--force tries it nevertheless" in capsys.readouterr().err
         assert cli.main([*words, "--force"]) == 0
+
+
+ENDLESS = {
+    "scan.shape": "[500, 500]",
+    "specimen.frozen_phonons": "{rms_angstrom: 0.08, configurations: 10000}",
+    "simulation.slice_thickness_angstrom": "0.01",
+    "simulation.method": "multislice",
+}
+
+
+def test_work_of_years_is_refused_with_the_numbers(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps(CONFIG))
+    more = [f"--set={key}={value}" for key, value in ENDLESS.items()]
+    monkeypatch.setattr(machine_limits, "measure_rates", lambda workload: RATES)
+    simulate, dataset = ["simulate", str(path)], ["dataset", str(path), "--out", "data"]
+    for words in (simulate, [*dataset, "--time-limit", "600"]):
+        assert cli.main([*words, *more]) == 2
+        line = capsys.readouterr().err
+        assert re.search(r"error: .*: the simulation is expected to take [\d.e+]+ days.*the limit is 30 days: ", line)
+        assert "--force tries it nevertheless" in line
+    assert not list(tmp_path.rglob("*.h5"))
+    assert not list(tmp_path.rglob("*.lmdb"))
+
+
+def test_the_time_is_that_of_all_samples_unless_it_is_limited(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps(CONFIG))
+    monkeypatch.setattr(machine_limits, "SLOW_RATES", RATES)
+    monkeypatch.setattr(machine_limits, "measure_rates", lambda workload: RATES)
+    config = SimulationConfig.model_validate(CONFIG)
+    materials = select_materials(config.materials)
+    entries = {entry.material: entry for entry in build_entries(config, materials)}
+    one = max(
+        estimate_sample(count_workload(config, material, entries[material.name]), RATES).seconds
+        for material in materials
+    )
+    monkeypatch.setattr(machine_limits, "LONGEST_SECONDS", 1.2 * one)
+    words = ["dataset", str(path), "--out", "data"]
+    assert cli.main(words) == 2
+    assert "the limit is" in capsys.readouterr().err
+    assert cli.main([*words, "--time-limit", "0"]) == 0
+    assert cli.main([*words, "--limit", "1"]) == 0
+    assert cli.main([*words, "--force"]) == 0
+
+
+def test_a_stack_that_the_disk_has_no_room_for_is_not_simulated(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    path = tmp_path / "config.yaml"
+    path.write_text(json.dumps(CONFIG))
+    free = shutil.disk_usage(tmp_path)._replace(free=1000)
+    assert cli.main(["simulate", str(path), "--out", "none/stack.h5"]) == 2
+    assert "cannot write into none: No such file or directory" in capsys.readouterr().err
+    monkeypatch.setattr("namsa.dataset.disk_space.shutil.disk_usage", lambda path: free)
+    monkeypatch.setattr("namsa.cli.commands.simulate.simulate_entry", None)
+    assert cli.main(["simulate", str(path), "--out", "stack.h5"]) == 1
+    line = capsys.readouterr().err
+    assert ". has 1e-06 GB free, the samples to come take about" in line
+    assert "name another folder with --out" in line
+    assert not (tmp_path / "stack.h5").exists()
