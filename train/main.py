@@ -61,6 +61,7 @@ def train(
     evaluate_only: bool = False,
     home: Path | None = None,
     lock_wait_s: float = locks.WAIT_S,
+    force: bool = False,
 ) -> None:
     """Simulates missing samples, trains, evaluates and reports.
 
@@ -72,14 +73,16 @@ def train(
         home: A copy of the run directory, if `run_dir` may be lost with the node. It is read at the start, and written
             at every checkpoint and at the end.
         lock_wait_s: Time to wait for another job on the same run directory or home to end.
+        force: Whether to simulate missing samples even if that is expected to exceed this machine's memory or 30 days.
 
     Raises:
-        InputError: If the configuration or the samples are not valid, or another job uses the run directory.
+        InputError: If the configuration or the samples are not valid, the simulation of missing samples is expected to
+            exceed the memory or 30 days, or another job uses the run directory.
         WorkError: If training diverges or a file cannot be written.
         Stopped: If a signal has stopped the job, after its checkpoint is written.
     """
     with ExitStack() as stack:
-        _train(stack, config, overrides, run_dir, evaluate_only, home, lock_wait_s)
+        _train(stack, config, overrides, run_dir, evaluate_only, home, lock_wait_s, force)
 
 
 def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
@@ -90,6 +93,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     evaluate_only: bool,
     home: Path | None,
     lock_wait_s: float,
+    force: bool,
 ) -> None:
     # ---- Ranks ------------------------------------------------------------------------------------------------------
     # They connect before anything can fail, so that a rank whose configuration is not valid can end the others.
@@ -131,8 +135,8 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                 write_text_atomic(run_dir / "staging.json", json.dumps(staged, indent=1))
     elif not evaluate_only:
         layout = RankLayout(rank, ranks, reduction.local_size())
-        limits = factory.RunLimits(seconds=training.simulate_seconds)
         with reduction.together(), telemetry.counter(console, "rank 0 simulates") as show_count:
+            limits = factory.RunLimits.of_machine(layout.local_size, force, seconds=training.simulate_seconds)
             simulated = factory.produce(experiment, directory, layout, limits, on_sample=show_count)
         log_line(telemetry.simulation_line(reduction.gather_json(simulated), directory))
 

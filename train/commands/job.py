@@ -27,7 +27,12 @@ def run(options: argparse.Namespace) -> int:
     if options.launcher or options.ranks or options.min_ranks or options.json:
         return exit_code(_refuse_options)
     return _train(
-        options.config, options.overrides, options.run_dir, home=options.home, exit_code_file=options.exit_code_file
+        options.config,
+        options.overrides,
+        options.run_dir,
+        home=options.home,
+        exit_code_file=options.exit_code_file,
+        force=options.force,
     )
 
 
@@ -48,6 +53,7 @@ def _train(
     evaluate_only: bool = False,
     home: Path | None = None,
     exit_code_file: Path | None = None,
+    force: bool = False,
 ) -> int:
     """Runs the main job and returns its exit code."""
 
@@ -59,7 +65,7 @@ def _train(
         from train import main
 
         wait_s = SUPERVISED_LOCK_WAIT_S if exit_code_file else locks.WAIT_S
-        main.train(config, overrides, run_dir, evaluate_only, home, wait_s)
+        main.train(config, overrides, run_dir, evaluate_only, home, wait_s, force)
 
     return exit_code(check, exit_code_file) or as_rank(work, exit_code_file)
 
@@ -95,6 +101,7 @@ def _supervise(options: argparse.Namespace) -> None:
     job = [sys.executable, "-m", "train", str(options.config), "--run-dir", str(run_dir), "--ended"]
     job += [str(exit_code_file), *(f"--set={override}" for override in options.overrides)]
     job += ["--home", str(options.home)] if options.home else []
+    job += ["--force"] if options.force else []
     policy = supervise.RestartPolicy(options.ranks, options.min_ranks, options.fewer_by, options.max_restarts)
     run_dirs = [run_dir, *([options.home] if options.home else [])]
     code = supervise.supervise(

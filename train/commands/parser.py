@@ -56,6 +56,11 @@ def _add_job(parser: CommandParser) -> None:
     command.add_argument("--dry-run", action="store_true", help="only print the expected time, memory and disk")
     command.add_argument("--json", action="store_true", help="with --dry-run: print one JSON object")
     command.add_argument(
+        "--force",
+        action="store_true",
+        help="simulate missing samples even if that is expected to exceed the memory, or to take over 30 days",
+    )
+    command.add_argument(
         "--supervise", action="store_true", help="start the job again if it fails; a launcher may follow after --"
     )
     command.add_argument("--ranks", type=positive, metavar="N", help="the value of {ranks} in the launcher's words")
