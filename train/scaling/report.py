@@ -185,10 +185,11 @@ def recommended(curve: Sequence[CurveRow], min_efficiency: float) -> CurveRow | 
 
 
 def _training_samples(experiment: Experiment) -> int | None:
-    """Number of training samples of the dataset; `None` if there is no dataset."""
+    """Number of training samples that the job takes of the dataset; `None` if there is no dataset."""
     if not (experiment.data.directory / manifest.FILE_NAME).exists():
         return None
-    return int(manifest.read_header(experiment.data.directory)["splits"]["train"])
+    number = int(manifest.read_header(experiment.data.directory)["splits"]["train"])
+    return min(number, experiment.training.samples or number)
 
 
 def _row(job: _Job, ranks: int) -> CurveRow:

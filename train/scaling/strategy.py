@@ -68,13 +68,8 @@ def strategy_of(reduction: Reduction, gradients: Sequence[Gradient]) -> Strategy
         gradients: The gradients of the network.
 
     Raises:
-        InputError: If the model does not know the configured strategy.
+        InputError: If the model does not know the configured strategy, or group_list does not fit the gradients.
     """
-    if 0 < reduction.cache_capacity < len(gradients):
-        raise InputError(
-            f"training.reduction.cache_capacity {reduction.cache_capacity} holds some of the {len(gradients)} "
-            f"gradients, which train scaling does not model: set it to {len(gradients)} or more, or to 0"
-        )
     strategy = Strategy(
         "bitvector" if reduction.cache_capacity else "master-worker",
         reduction.groups,
@@ -88,7 +83,12 @@ def strategy_of(reduction: Reduction, gradients: Sequence[Gradient]) -> Strategy
         contiguous=reduction.contiguous,
         synchronise=reduction.synchronise,
     )
-    units(gradients, strategy)  # a list that does not fit the network's variables is refused here
+    names = sum(len(unit.sizes) for unit in units(gradients, strategy))
+    if 0 < reduction.cache_capacity < names:
+        raise InputError(
+            f"training.reduction.cache_capacity {reduction.cache_capacity} holds some of the {names} names that ranks "
+            f"announce, which train scaling does not model: set it to {names} or more, or to 0"
+        )
     return strategy
 
 

@@ -80,6 +80,7 @@ def test_fusing_makes_fewer_operations_of_groups_that_complete_together() -> Non
 def test_what_the_model_does_not_know_is_refused_with_the_key_and_the_remedy() -> None:
     with pytest.raises(InputError, match=r"training\.reduction\.cache_capacity 3 .* 16 or more, or to 0"):
         strategy_of(Reduction(cache_capacity=3), GRADIENTS)
+    assert strategy_of(Reduction(cache_capacity=3, groups=3, contiguous=True), GRADIENTS).coordination == "bitvector"
     with pytest.raises(InputError, match=r"training\.reduction\.group_list"):
         strategy_of(Reduction(grouping="list", group_list=(("down*",),)), GRADIENTS)
     epoch = ["training.reduction.synchronise=epoch", "training.reduction.compression=none"]
