@@ -17,6 +17,8 @@ def straggler_delay_s(machine: Machine, ranks: int, compute_s: float, time_s: fl
         time_s: Time in the step at which the delay is asked, for an undisturbed rank, s.
         steps: Number of steps, to their ends, after which ranks wait for each other; then `time_s` is `compute_s`.
     """
+    if ranks == 1:
+        return 0.0
     part = time_s / compute_s
     gaussian = machine.jitter * math.sqrt(2 * math.log(ranks) * steps)
     rare = machine.late_share * _most_events(machine.late_rate * part * steps, ranks)
