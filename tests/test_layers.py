@@ -44,7 +44,7 @@ LAYERS = {
         ("input", "measure"),
         ("optimization",),
         ("reports",),
-        ("staging", "scaling", "reconstruction"),
+        ("staging", "scaling", "reconstruction", "profiling"),
         ("main",),
         ("commands",),
         ("__init__", "__main__"),

@@ -183,6 +183,25 @@ def _add_reports(parser: CommandParser) -> None:
     _add_run_dir(command)
 
     command = parser.add_command(
+        "profile",
+        "train.commands.profiling:profile",
+        summary="measure where the time of a training step goes, by kind of operation",
+        description="Takes some steps of the job, on its samples or, where there are none, on random data, under\n"
+        "TensorFlow's profiler. Nothing is trained. Under a launcher every rank profiles itself.",
+        examples=(
+            "python -m train profile configs/quickstart.yaml",
+            "python -m train profile configs/quickstart.yaml --steps 10 --out runs/quickstart",
+        ),
+    )
+    command.add_argument("config", type=Path, metavar="CONFIG", help="an experiment's YAML file")
+    _add_overrides(command)
+    command.add_argument("--steps", type=positive, default=5, metavar="N", help="steps to profile, default 5")
+    command.add_argument(
+        "--out", type=Path, metavar="DIR", help="write profile.json and timeline.png; a run's report then has them"
+    )
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+
+    command = parser.add_command(
         "scaling",
         "train.commands.reports:scaling",
         summary="predict the job's efficiency on many ranks, or compare finished runs",

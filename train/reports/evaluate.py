@@ -17,6 +17,7 @@ import numpy.typing as npt
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.pixels import density_grid
+from namsa.provenance_values import value
 from train.experiment.channels import Channels
 from train.experiment.experiment import Experiment
 from train.experiment.sections import Inputs, Training
@@ -145,7 +146,7 @@ def _predictions(predict: Predict, experiment: Experiment, held_out: HeldOut) ->
 
 def _score(entry: Entry, record: Record, prediction: Array, held_out: HeldOut, training: Training) -> SampleRow:
     """Facts and scores of a sample. The split is that of the manifest in use, not that of the record."""
-    frame = density_grid(record.provenance)
+    frame = density_grid(record.header["provenance"])
     atoms = held_out.atoms_of(entry) if held_out.atoms_of else None
     true_columns = specimen_columns(atoms, frame, record.density.shape) if atoms else None
 
@@ -166,7 +167,7 @@ def _score(entry: Entry, record: Record, prediction: Array, held_out: HeldOut, t
         "space_group": entry.space_group,
         "split": entry.split,
         "zone_axis": list(entry.zone_axis),
-        "thickness_angstrom": record.provenance["thickness_angstrom"],
+        "thickness_angstrom": value(record.header["provenance"], "thickness_angstrom"),
         "wanted_thickness_angstrom": entry.thickness_angstrom,
         **scores(prediction),
         "mean_predictor": scores(held_out.mean_image),

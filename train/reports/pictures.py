@@ -2,21 +2,36 @@
 
 import base64
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
+from pydantic import Field, TypeAdapter
 
 from namsa.dataset.records import Record
+from namsa.dataset.typed_values import parse_typed
+from namsa.errors import InputError
 from namsa.files import open_atomic
-from namsa.pixels import density_grid, pattern_grid
+from namsa.json_files import parse_json
+from namsa.numpy_files import read_npz
+from namsa.pixels import density_grid, pattern_grid, scan_positions
+from namsa.provenance_values import value
+from namsa.text import shorten
 from namsa.view.signals import example_probes
 from train.reports.results import SampleRow
 
 Array = npt.NDArray[np.float32]
+Pair = tuple[float, float]
+Positive = Annotated[float, Field(gt=0)]
+Steps = tuple[Positive, Positive]
+
+
+LARGEST_FILE_BYTES = 2**30  # of all arrays, unpacked
+_REMEDY = "run python -m train evaluate again"
 
 
 class PictureFacts(SampleRow):
@@ -33,10 +48,10 @@ class PictureFacts(SampleRow):
 
     energy_ev: float
     semiangle_mrad: float
-    extent_angstrom: Sequence[float]
-    density_frame: Sequence[Sequence[float]]
-    pattern_frame: Sequence[Sequence[float]]
-    probes_angstrom: Sequence[Sequence[float]]
+    extent_angstrom: Pair
+    density_frame: tuple[Steps, Pair]
+    pattern_frame: tuple[Steps, Pair]
+    probes_angstrom: Sequence[Pair]
 
 
 @dataclass(frozen=True)
@@ -75,13 +90,14 @@ def picture(row: SampleRow, record: Record, prediction: Array) -> Picture:
         prediction: Estimated density, (h, w), e/Å².
     """
     provenance, patterns = record.provenance, record.patterns()
-    angles, positions = pattern_grid(provenance), provenance["positions_angstrom"]
-    probes = example_probes(patterns, angles, provenance["semiangle_mrad"], positions)
+    angles, positions = pattern_grid(provenance), scan_positions(provenance).tolist()
+    semiangle_mrad = value(provenance, "semiangle_mrad")
+    probes = example_probes(patterns, angles, semiangle_mrad, positions)
     facts: PictureFacts = {
         **row,
-        "energy_ev": provenance["energy_ev"],
-        "semiangle_mrad": provenance["semiangle_mrad"],
-        "extent_angstrom": provenance["extent_angstrom"],
+        "energy_ev": value(provenance, "energy_ev"),
+        "semiangle_mrad": semiangle_mrad,
+        "extent_angstrom": value(provenance, "extent_angstrom"),
         "density_frame": density_grid(provenance),
         "pattern_frame": angles,
         "probes_angstrom": [positions[probe] for probe in probes],
@@ -148,10 +164,37 @@ def read_predictions(path: Path) -> tuple[list[Picture], Array]:
         The pictures in the order of display, and the mean image, (h, w), e/Å².
 
     Raises:
-        OSError: If the file cannot be read.
-        ValueError, KeyError: If it is no such file.
+        InputError: If the file cannot be read, or is no such file.
     """
-    with np.load(path, allow_pickle=False) as file:
-        metadata = json.loads(str(file["metadata"]))
-        pictures = [Picture(facts, **{name: file[f"{facts['id']}/{name}"] for name in ARRAYS}) for facts in metadata]
-        return pictures, file["mean_image"]
+    arrays = read_npz(path, largest_bytes=LARGEST_FILE_BYTES)
+    metadata = arrays.get("metadata", np.empty(0))
+    if metadata.dtype.kind != "U" or metadata.ndim:
+        raise InputError(f"{path} has no metadata: {_REMEDY}")
+    text = metadata.tobytes().decode("utf-32-be" if metadata.dtype.byteorder == ">" else "utf-32-le", "replace")
+    listed = parse_json(text.rstrip("\0"), f"{path}: its metadata")
+    facts = parse_typed(_facts_adapter(), json.dumps(listed), f"{path}: its metadata", _REMEDY)
+    return [_read_picture(arrays, each, path) for each in facts], _image(arrays, "mean_image", path)
+
+
+def _read_picture(arrays: Mapping[str, npt.NDArray[Any]], facts: PictureFacts, path: Path) -> Picture:
+    """Returns one picture of a file, whose arrays fit together."""
+    images = {name: _image(arrays, f"{facts['id']}/{name}", path, 3 if name == "patterns" else 2) for name in ARRAYS}
+    found = Picture(facts, **images)
+    same = found.truth.shape == found.prediction.shape and found.patterns.shape[1:] == found.position_averaged.shape
+    if not same or len(found.patterns) != len(facts["probes_angstrom"]):
+        shapes = ", ".join(f"{name} {image.shape}" for name, image in images.items())
+        raise InputError(f"{path}: the arrays of {shorten(facts['id'])} do not fit together, {shapes}: {_REMEDY}")
+    return found
+
+
+def _image(arrays: Mapping[str, npt.NDArray[Any]], name: str, path: Path, axes: int = 2) -> Array:
+    """Returns an array of finite numbers with some pixels and so many axes."""
+    array = arrays.get(name, np.empty(0))
+    if array.dtype.kind != "f" or array.ndim != axes or not array.size or not np.isfinite(array).all():
+        raise InputError(f"{path} has no {shorten(name)} of {axes} axes and finite numbers: {_REMEDY}")
+    return array
+
+
+@cache
+def _facts_adapter() -> TypeAdapter[list[PictureFacts]]:
+    return TypeAdapter(list[PictureFacts])

@@ -1,7 +1,7 @@
 """Writes `report.html`: what a run learned, in one file that needs no network and no script.
 
-The page is made only from `config.yaml`, `metrics.jsonl`, `evaluation.json` and `predictions.npz`, so that it can be
-written again later and elsewhere. A part whose file is missing says so.
+The page is made only from `config.yaml`, `metrics.jsonl`, `evaluation.json`, `predictions.npz` and `profile.json`, so
+that it can be written again later and elsewhere. A part whose file is missing says so.
 """
 
 from collections.abc import Callable, Mapping
@@ -15,6 +15,8 @@ import yaml
 
 from namsa.errors import InputError, WorkError
 from namsa.files import write_text_atomic
+from train.measure import profile_results
+from train.reports import performance_section
 from train.reports import report_sections as sections
 from train.reports.pictures import read_predictions
 from train.reports.report_tables import missing
@@ -23,6 +25,7 @@ from train.reports.runs import read_steps
 
 FILES = ("config.yaml", "metrics.jsonl", "evaluation.json", "predictions.npz")
 STEP_COLUMNS = ("step", "epoch", "loss", "huber", "lr", "delta", "step_s", "data_s", "comm_s")
+MEASURED_COLUMNS = ("wall_s", "flop_per_s", "energy_j")  # some rows lack these
 
 T = TypeVar("T")
 
@@ -44,9 +47,10 @@ def write_report(run_dir: Path) -> Path:
     if not any(path.is_file() for path in paths):
         raise InputError(f"{run_dir} is no run directory: it has none of {', '.join(FILES)}")
     config = _read(paths[0], _read_config)
-    steps = _read(paths[1], lambda path: read_steps(path, STEP_COLUMNS))
+    steps = _read(paths[1], lambda path: read_steps(path, STEP_COLUMNS, MEASURED_COLUMNS))
     evaluation = _read(paths[2], read_evaluation)
     predictions = _read(paths[3], read_predictions)
+    profile = _read(run_dir / profile_results.FILE_NAME, profile_results.read_profile)
     run: Mapping[str, Any] = evaluation["run"] if evaluation else {}
     if evaluation and not evaluation["samples"]:
         evaluation = None
@@ -65,7 +69,9 @@ def write_report(run_dir: Path) -> Path:
         groups=sections.groups(evaluation) if evaluation else no_sample,
         training=sections.training(steps) if steps else no_step,
         time=sections.time(steps) if steps else no_step,
-        facts=sections.facts(run, steps),
+        power=performance_section.power_over_time(steps),
+        profile=performance_section.profiled(profile),
+        facts=sections.facts(run, steps, profile),
         samples=sections.samples(evaluation["samples"]) if evaluation else missing("None."),
         config=f"<pre>{escape(config[1])}</pre>" if config else missing("config.yaml is missing."),
     )

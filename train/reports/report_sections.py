@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from train.measure.results import PerformanceSummary, Spread
+from train.measure.profile_results import Profile
 from train.reports import figures
+from train.reports.performance_section import performance
 from train.reports.pictures import Picture
 from train.reports.report_tables import (
     COMPARED_HEAD,
@@ -191,46 +192,23 @@ def time(steps: Steps) -> str:
     return f"<p>{text}</p>{_plot(figures.time_figure(later), 'The parts of the time per step, over the steps')}"
 
 
-def facts(run: Mapping[str, Any], steps: Steps | None) -> str:
+def facts(run: Mapping[str, Any], steps: Steps | None, profile: Profile | None = None) -> str:
     """Returns the facts about the run as a table.
 
     Args:
         run: Facts of `evaluation.json`; empty if there is no such file.
         steps: Columns of `metrics.jsonl`; `None` without steps.
+        profile: Contents of `profile.json`; `None` without one.
     """
     known: dict[str, Any] = {key: value for key, value in run.items() if key != "performance"}
-    if performance := run.get("performance"):
-        known |= _performance(performance)
+    if run.get("performance"):
+        known |= performance(run, profile)
     if steps:
         known |= {"steps": len(steps["step"]), "time in steps": hours_minutes(float(np.nansum(steps["step_s"])))}
     if not known:
         return missing("Nothing about the run has been recorded.")
     rows = [(escape(key.replace("_", " ")), escape(plain(value))) for key, value in known.items()]
     return table("", (), rows, text_columns=2)
-
-
-def _performance(measured: PerformanceSummary) -> dict[str, str]:
-    """The summary of `train.measure.performance` in words."""
-
-    def spread(values: Spread, unit: str = "") -> str:
-        return f"{values['median']:.4g}{unit}, 68% between {values['low']:.4g} and {values['high']:.4g}"
-
-    parts = {
-        "t_comp": measured["t_comp_s"],
-        "t_comm": measured["t_comm_s"],
-        "t_misc": measured["t_misc_s"],
-        "waiting_for_data": measured["waiting_for_data_s"],
-    }
-    words = {
-        "samples/s, all ranks": spread(measured["samples_per_s"]),
-        "time per step, mean of ranks": spread(measured["step_s"], " s"),
-        "of that, median": ", ".join(f"{name} {seconds:.3g} s" for name, seconds in parts.items()),
-        "convolutions' FLOP/s, all ranks": f"sustained {measured['sustained_flop_per_s']:.4g}",
-        "memory of rank 0": f"{measured['memory_mib_per_rank']:,.0f} MiB",
-    }
-    if "energy_j" in measured:
-        words["energy of the training steps"] = f"{measured['energy_j'] / 3.6e6:.4g} kWh"
-    return words
 
 
 def _plot(figure: Any, alt: str) -> str:

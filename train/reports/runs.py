@@ -18,7 +18,7 @@ Numbers = npt.NDArray[np.float64]
 Steps = Mapping[str, Numbers]  # columns of metrics.jsonl by name, each of shape (steps,)
 
 
-def read_steps(path: Path, columns: Sequence[str]) -> dict[str, Numbers]:
+def read_steps(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Numbers]:
     """Reads columns of a `metrics.jsonl`.
 
     A resumed run may have taken a step twice: the last line of a step counts. A killed job may have left an incomplete
@@ -27,9 +27,10 @@ def read_steps(path: Path, columns: Sequence[str]) -> dict[str, Numbers]:
     Args:
         path: The file.
         columns: Keys to read.
+        optional: Further keys to read, which rows may lack.
 
     Returns:
-        By key one number per step, in the order of steps. null becomes NaN.
+        By key one number per step, in the order of steps. null and a key that a row lacks become NaN.
 
     Raises:
         ValueError: If any other line is no step.
@@ -40,12 +41,13 @@ def read_steps(path: Path, columns: Sequence[str]) -> dict[str, Numbers]:
     for number, line in enumerate(lines, start=1):
         try:
             row = json.loads(line)
-            rows[row["step"]] = [np.nan if row[name] is None else float(row[name]) for name in columns]
+            values = [*(row[name] for name in columns), *(row.get(name) for name in optional)]
+            rows[row["step"]] = [np.nan if value is None else float(value) for value in values]
         except (ValueError, KeyError, TypeError):
             if number < len(lines):
                 raise ValueError(f"line {number} is no step: {line[:60]}") from None
-    table = np.array([rows[step] for step in sorted(rows)]).reshape(-1, len(columns))
-    return dict(zip(columns, table.T, strict=True))
+    table = np.array([rows[step] for step in sorted(rows)]).reshape(-1, len(columns) + len(optional))
+    return dict(zip((*columns, *optional), table.T, strict=True))
 
 
 def read_run(run_dir: Path) -> EpochTimes:
@@ -58,7 +60,8 @@ def read_run(run_dir: Path) -> EpochTimes:
         InputError: If `run_dir` holds no epoch.
     """
     try:
-        batch = yaml.safe_load((run_dir / "config.yaml").read_text(encoding="utf-8"))["training"].get("batch_size", 1)
+        training = yaml.safe_load((run_dir / "config.yaml").read_text(encoding="utf-8"))["training"]
+        batch = training.get("batch_size", 1) * training.get("accumulate", 1)
         steps = read_steps(run_dir / "metrics.jsonl", ("epoch", "step_s", "huber", "samples_per_s"))
         epochs, lengths = np.unique(steps["epoch"], return_counts=True)
         complete = [steps["epoch"] == epoch for epoch in epochs[lengths == lengths.max()]]

@@ -1,0 +1,40 @@
+"""The profile of some training steps."""
+
+import argparse
+import json
+import os
+from typing import Any
+
+from train.commands.common import as_rank
+from train.experiment.experiment import load
+
+
+def profile(options: argparse.Namespace) -> int:
+    """Profiles some training steps, prints tables and writes them with a timeline."""
+
+    def work(reduction: Any) -> None:
+        from rich.console import Console
+
+        from train.profiling import output, tables
+        from train.profiling.profile import profile
+        from train.ranks import devices
+
+        experiment = load(options.config, options.overrides)
+        os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # which Horovod reads when it starts; see reduction.timeline
+        reduction.start(experiment.training.reduction)
+        machine = devices.claim(reduction.local_rank(), reduction.local_size())
+        if "core" in machine:
+            machine = f"{devices.processor_name()}, {machine}"
+        result = profile(experiment, options.steps, machine)
+        with reduction.together():
+            if reduction.rank() == 0:
+                written = output.write(result, options.out) if options.out else []
+                if options.json:
+                    print(json.dumps({key: value for key, value in result.items() if key != "timeline"}))
+                else:
+                    console = Console(markup=False)
+                    tables.show(result, console)
+                    for path in written:
+                        console.print(path, highlight=False, soft_wrap=True)
+
+    return as_rank(work)

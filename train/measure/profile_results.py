@@ -1,0 +1,120 @@
+"""Types of a profile: what `python -m train profile` prints and writes to `profile.json`."""
+
+import json
+from pathlib import Path
+from typing import Any, NotRequired, TypedDict, cast
+
+FILE_NAME = "profile.json"
+
+
+class KindRow(TypedDict):
+    """The operations of one kind in a step, mean over the profiled steps.
+
+    Attributes:
+        kind: One of `train.measure.kinds.KINDS`, or "idle".
+        calls: Number of operations.
+        seconds: Time in which at least one operation of the kind ran, s.
+        share: The same over the time of the step. Kinds that run at the same time add up to more than 1.
+        operation_s: Sum of the operations' durations, s.
+        flop_per_s: Of a kind of convolution: its FLOP over `seconds`.
+    """
+
+    kind: str
+    calls: float
+    seconds: float
+    share: float
+    operation_s: float
+    flop_per_s: NotRequired[float]
+
+
+class AlgorithmRow(TypedDict):
+    """An algorithm of the convolutions' kernels, as table 2 of Laanait et al. (2019)."""
+
+    algorithm: str
+    kind: str
+    calls: float
+    operation_s: float
+    tensor_cores: bool
+
+
+class OperationRow(TypedDict):
+    """One of the operations or kernels that take the most time."""
+
+    name: str
+    kind: str
+    calls: float
+    operation_s: float
+
+
+class Bars(TypedDict):
+    """A thread, a stream, the reduction or the input in one step.
+
+    Attributes:
+        row: Its name.
+        bars: Start since the start of the step in s, duration in s, and index in the profile's `kinds`.
+    """
+
+    row: str
+    bars: list[tuple[float, float, int]]
+
+
+class RankSpread(TypedDict):
+    """A time on all ranks, s."""
+
+    name: str
+    lowest: float
+    median: float
+    highest: float
+
+
+class Profile(TypedDict):
+    """A profile of some steps on rank 0, and the spread of its times over the ranks.
+
+    Attributes:
+        name: Name of the experiment.
+        data: "samples", or "random" where there were none.
+        device: "CPU" or "GPU": whose operations or kernels were recorded.
+        machine: Name of rank 0's device.
+        ranks: Number of ranks.
+        steps: Steps that were profiled.
+        step_flop: FLOP of the convolutions in a step of one rank.
+        step_s: Median time of as many steps before, without the profiler, s.
+        profiled_step_s: Mean time of a profiled step, s.
+        convolutions_s: Time in which at least one convolution ran, mean per step, s.
+        kinds: Time by kind, and idle.
+        algorithms: Of the convolutions, if the kernels' names tell.
+        operations: Those that take the most time.
+        timeline: One of the steps.
+        timeline_s: Its time, s.
+        spread: Times over the ranks.
+    """
+
+    name: str
+    data: str
+    device: str
+    machine: str
+    ranks: int
+    steps: int
+    step_flop: float
+    step_s: float
+    profiled_step_s: float
+    convolutions_s: float
+    kinds: list[KindRow]
+    algorithms: list[AlgorithmRow]
+    operations: list[OperationRow]
+    timeline: list[Bars]
+    timeline_s: float
+    spread: list[RankSpread]
+
+
+def read_profile(path: Path) -> Profile:
+    """Reads a `profile.json`.
+
+    Raises:
+        OSError: If the file cannot be read.
+        ValueError: If it is no profile.
+    """
+    profile: Any = json.loads(path.read_text(encoding="utf-8"))
+    if not isinstance(profile, dict) or (absent := Profile.__required_keys__ - profile.keys()):
+        raise ValueError("no profile" if not isinstance(profile, dict) else f"{', '.join(sorted(absent))} is missing")
+    return cast(Profile, profile)

@@ -1,0 +1,160 @@
+"""Sums up a trace: time by kind of operation, algorithms of the convolutions, and one step as a timeline.
+
+The time of a kind is that in which at least one of its operations runs, as on a clock: with one stream on a GPU it is
+the sum of the kernels' durations. Operations of several threads that run at the same time count once.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from train.measure.kinds import (
+    CONVOLUTIONS,
+    COORDINATION,
+    IDLE,
+    INPUT,
+    KINDS,
+    REDUCTION,
+    algorithm_of,
+    kind_of,
+    uses_tensor_cores,
+)
+from train.measure.profile_results import AlgorithmRow, Bars, KindRow, OperationRow
+from train.measure.trace import COORDINATION_ROW, INPUT_ROW, REDUCTION_ROW, Event, Trace
+
+Times = npt.NDArray[np.float64]
+LONGEST_OPERATIONS = 15
+WAITS = (REDUCTION, COORDINATION, INPUT)  # kinds that do not follow from names
+SHORTEST_GAP = 1 / 2000  # of a step: a shorter one between bars of one kind is not drawn
+
+
+def event_kind(event: Event) -> str:
+    """Returns the kind of an event."""
+    return event.category if event.category in WAITS else kind_of(event.name, event.category)
+
+
+def in_steps(trace: Trace) -> list[Event]:
+    """Returns the events that begin within one of the steps."""
+    starts = np.array([start for start, _ in trace.steps])
+    ends = np.array([end for _, end in trace.steps])
+    index = np.searchsorted(starts, [event.start_s for event in trace.events], side="right") - 1
+    return [event for event, step in zip(trace.events, index, strict=True) if step >= 0 and event.start_s < ends[step]]
+
+
+def busy_seconds(intervals: Iterable[tuple[float, float]]) -> float:
+    """Returns the length of the union of intervals (start, end)."""
+    ordered = np.array(sorted(intervals), np.float64).reshape(-1, 2)
+    if not len(ordered):
+        return 0.0
+    reached = np.maximum.accumulate(ordered[:, 1])
+    before = np.concatenate([[-np.inf], reached[:-1]])
+    return float(np.sum(np.maximum(0.0, reached - np.maximum(ordered[:, 0], before))))
+
+
+def kind_rows(trace: Trace, forward_flop: float) -> list[KindRow]:
+    """Returns time by kind per step, with idle last.
+
+    Args:
+        trace: The profile.
+        forward_flop: FLOP of the convolutions' forward pass, and as many again by input and by weights: as in the
+            paper, the first layer's gradient by input counts, although it is not computed.
+    """
+    events, steps = in_steps(trace), len(trace.steps)
+    step_s = sum(end - start for start, end in trace.steps) / steps
+    members: dict[str, list[Event]] = {kind: [] for kind in KINDS}
+    for event in events:
+        members[event_kind(event)].append(event)
+    rows: list[KindRow] = []
+    for kind, group in members.items():
+        if group:
+            seconds = busy_seconds((event.start_s, event.end_s) for event in group) / steps
+            row: KindRow = {
+                "kind": kind,
+                "calls": len(group) / steps,
+                "seconds": seconds,
+                "share": seconds / step_s,
+                "operation_s": sum(event.seconds for event in group) / steps,
+            }
+            if kind in CONVOLUTIONS:
+                row["flop_per_s"] = forward_flop / seconds
+            rows.append(row)
+    idle_s = max(0.0, step_s - busy_seconds((event.start_s, event.end_s) for event in events) / steps)
+    idle: KindRow = {"kind": IDLE, "calls": 0, "seconds": idle_s, "share": idle_s / step_s, "operation_s": 0}
+    return [*rows, idle]
+
+
+def convolutions_s(trace: Trace) -> float:
+    """Returns the time in which at least one convolution runs, t_comp of the paper, mean per step, s."""
+    busy = busy_seconds((each.start_s, each.end_s) for each in in_steps(trace) if event_kind(each) in CONVOLUTIONS)
+    return busy / len(trace.steps)
+
+
+def algorithm_rows(trace: Trace) -> list[AlgorithmRow]:
+    """Returns the algorithms of the convolutions' kernels per step; none if their names do not tell."""
+    groups: dict[tuple[str, str, bool], list[float]] = {}
+    for event in in_steps(trace):
+        kind, algorithm = event_kind(event), algorithm_of(event.name)
+        if trace.device == "GPU" and kind in CONVOLUTIONS:
+            key = (algorithm or "not told", kind, uses_tensor_cores(event.name))
+            groups.setdefault(key, []).append(event.seconds)
+    steps = len(trace.steps)
+    rows: list[AlgorithmRow] = [
+        {
+            "algorithm": algorithm,
+            "kind": kind,
+            "calls": len(times) / steps,
+            "operation_s": sum(times) / steps,
+            "tensor_cores": tensor_cores,
+        }
+        for (algorithm, kind, tensor_cores), times in groups.items()
+    ]
+    return sorted(rows, key=lambda row: -row["operation_s"])
+
+
+def operation_rows(trace: Trace) -> list[OperationRow]:
+    """Returns the operations that take the most time per step, the longest first."""
+    groups: dict[tuple[str, str], list[float]] = {}
+    for event in in_steps(trace):
+        if event.category not in WAITS:
+            groups.setdefault((event.name, event_kind(event)), []).append(event.seconds)
+    steps = len(trace.steps)
+    rows: list[OperationRow] = [
+        {"name": name, "kind": kind, "calls": len(times) / steps, "operation_s": sum(times) / steps}
+        for (name, kind), times in groups.items()
+    ]
+    return sorted(rows, key=lambda row: -row["operation_s"])[:LONGEST_OPERATIONS]
+
+
+def timeline(trace: Trace, kinds: Sequence[KindRow]) -> tuple[list[Bars], float]:
+    """Returns the bars of the step whose time is the median, and that time in s.
+
+    Args:
+        trace: The profile.
+        kinds: The rows that the bars' indices refer to.
+    """
+    start, end = sorted(trace.steps, key=lambda step: step[1] - step[0])[len(trace.steps) // 2]
+    index = {row["kind"]: number for number, row in enumerate(kinds)}
+    rows: dict[str, list[tuple[float, float, int]]] = {}
+    for event in sorted(trace.events, key=lambda event: event.start_s):
+        if start <= event.start_s < end:
+            bar = (event.start_s - start, event.seconds, index[event_kind(event)])
+            bars = rows.setdefault(event.row, [])
+            joined = _joined(bars[-1], bar, SHORTEST_GAP * (end - start)) if bars else None
+            if joined:
+                bars[-1] = joined
+            else:
+                bars.append(bar)
+    last = {REDUCTION_ROW: 1, COORDINATION_ROW: 2, INPUT_ROW: 3}
+    names = sorted(rows, key=lambda row: (last.get(row, 0), row))
+    return [{"row": name, "bars": rows[name]} for name in names], end - start
+
+
+def _joined(
+    first: tuple[float, float, int], second: tuple[float, float, int], gap_s: float
+) -> tuple[float, float, int] | None:
+    """Returns one bar for two of the same kind with no visible gap between; `None` if there is one."""
+    end_s = first[0] + first[1]
+    if first[2] != second[2] or second[0] - end_s > gap_s:
+        return None
+    return first[0], max(end_s, second[0] + second[1]) - first[0], first[2]

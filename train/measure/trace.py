@@ -1,0 +1,153 @@
+"""Reads what TensorFlow's profiler and Horovod's timeline have recorded of some steps.
+
+TensorFlow writes an XSpace, a protocol buffer whose Python class its wheels contain. Of its planes, `/host:CPU` has one
+line per thread and `/device:GPU:0` one line per stream. Times in a plane count from the start of the profile, which the
+plane `Task Environment` has in nanoseconds since 1970; Horovod's timeline counts from a time that it gives since 1970,
+too, so that both are put on one clock.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from train.measure.kinds import COORDINATION, INPUT, REDUCTION
+
+STEP_MARK, INPUT_MARK = "train_step", "wait_for_input"  # regions of the main thread that the profile marks
+REDUCTION_ROW, COORDINATION_ROW, INPUT_ROW = "reduction", "coordination", "input"  # the others are threads, streams
+_PHASES = {"ALLREDUCE": (REDUCTION, REDUCTION_ROW), "NEGOTIATE_ALLREDUCE": (COORDINATION, COORDINATION_ROW)}
+_OPERATION = re.compile(r"[\w.\-/]*:[\w]+")
+# They contain other operations, or wait for them.
+_CONTAINERS = re.compile(r".*:(Stateful|Stateless)?(PartitionedCall|While|If|Case)\w*|.*:(NoOp|Const|_Arg|_Retval)")
+
+
+class Event(NamedTuple):
+    """An operation, a kernel, a reduction or a wait for data.
+
+    Attributes:
+        name: Name of the kernel, or `path:Type` of the operation; see `train.measure.kinds`.
+        category: `path:Type` of the operation that started a kernel; of reductions and waits the kind; else empty.
+        row: The thread or the stream.
+        start_s: Time since the start of the profile, s.
+        seconds: Duration, s.
+    """
+
+    name: str
+    category: str
+    row: str
+    start_s: float
+    seconds: float
+
+    @property
+    def end_s(self) -> float:
+        """Time of the end since the start of the profile, s."""
+        return self.start_s + self.seconds
+
+
+class Trace(NamedTuple):
+    """What a profile of some steps has recorded.
+
+    Attributes:
+        device: "GPU" if kernels of a GPU were recorded, else "CPU".
+        began_s: Time since 1970 of the start of the profile, s.
+        steps: Start and end of each step, s.
+        events: All else, in no order.
+    """
+
+    device: str
+    began_s: float
+    steps: list[tuple[float, float]]
+    events: list[Event]
+
+
+def read_trace(folder: Path) -> Trace:
+    """Reads the newest profile that TensorFlow has written into a folder.
+
+    Args:
+        folder: The folder that `tf.profiler.experimental.start` was given.
+
+    Raises:
+        FileNotFoundError: If there is no profile.
+    """
+    from tensorflow.tsl.profiler.protobuf import xplane_pb2
+
+    files = sorted(folder.rglob("*.xplane.pb"))
+    if not files:
+        raise FileNotFoundError(f"{folder} holds no profile")
+    space = xplane_pb2.XSpace()
+    space.ParseFromString(files[-1].read_bytes())
+    return trace_of(space)
+
+
+def trace_of(space: Any) -> Trace:
+    """Returns the events of an `XSpace`. With a GPU they are its kernels, without one TensorFlow's operations."""
+    began_ns, steps, kernels, operations, waits = 0, [], [], [], []
+    for plane in space.planes:
+        if plane.name == "Task Environment":
+            stats = _stats(plane, plane.stats)
+            began_ns = int(stats.get("profile_start_time", 0))
+        elif plane.name.startswith("/device:GPU"):
+            streams = (line for line in plane.lines if line.name.startswith("Stream"))
+            kernels += [event for line in streams for event in _events(plane, line)]
+        elif plane.name == "/host:CPU":
+            for line in plane.lines:
+                for event in _events(plane, line):
+                    if event.name == STEP_MARK:
+                        steps.append((event.start_s, event.end_s))
+                    elif event.name == INPUT_MARK:
+                        waits.append(event._replace(category=INPUT, row=INPUT_ROW))
+                    elif _OPERATION.fullmatch(event.name) and not _CONTAINERS.fullmatch(event.name):
+                        operations.append(event)
+    return Trace("GPU" if kernels else "CPU", began_ns / 1e9, sorted(steps), (kernels or operations) + waits)
+
+
+def _events(plane: Any, line: Any) -> Iterator[Event]:
+    """Yields the events of a thread or a stream."""
+    row = re.sub(r"[/#(].*", "", line.display_name or line.name)
+    for event in line.events:
+        if event.duration_ps:
+            start_s = line.timestamp_ns / 1e9 + event.offset_ps / 1e12
+            category = str(_stats(plane, event.stats).get("tf_op", "")) if plane.name.startswith("/device") else ""
+            name = plane.event_metadata[event.metadata_id].name
+            yield Event(name, category, f"{row} {line.id}", start_s, event.duration_ps / 1e12)
+
+
+def _stats(plane: Any, stats: Any) -> Mapping[str, Any]:
+    """Returns statistics by name. A text may be a reference to the name of another statistic."""
+    found = {}
+    for stat in stats:
+        value = getattr(stat, stat.WhichOneof("value") or "int64_value")
+        is_reference = stat.WhichOneof("value") == "ref_value"
+        found[plane.stat_metadata[stat.metadata_id].name] = plane.stat_metadata[value].name if is_reference else value
+    return found
+
+
+def read_horovod_timeline(path: Path, began_s: float) -> list[Event]:
+    """Reads the reductions in a timeline of Horovod.
+
+    Args:
+        path: The file, which Horovod writes on rank 0.
+        began_s: Time since 1970 that the events' times count from, s.
+
+    Returns:
+        For each tensor, its coordination, until all ranks are ready, and its reduction.
+    """
+    text = path.read_text(encoding="utf-8").rstrip().rstrip(",")
+    rows = json.loads(text if text.endswith("]") else text + "]")
+    zero_s, names, events = 0.0, {}, []
+    opened: dict[int, list[tuple[str, float]]] = {}
+    for row in rows:
+        arguments, tensor = row.get("args", {}), row.get("pid")
+        zero_s = arguments.get("start_time_since_epoch_in_micros", zero_s * 1e6) / 1e6
+        if "name" in arguments:
+            names[tensor] = arguments["name"]
+        if row["ph"] == "B":
+            opened.setdefault(tensor, []).append((row["name"], row["ts"]))
+        elif row["ph"] == "E" and opened.get(tensor):
+            phase, start = opened[tensor].pop()
+            if phase in _PHASES:
+                start_s = zero_s + start / 1e6 - began_s
+                name = names.get(tensor, "")
+                events.append(Event(name, *_PHASES[phase], start_s, (row["ts"] - start) / 1e6))
+    return events

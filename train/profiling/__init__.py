@@ -1,0 +1,1 @@
+"""Profiles of training steps: time by kind of operation, and a timeline."""

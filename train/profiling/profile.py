@@ -1,0 +1,188 @@
+"""Profiles some steps of a training job: `python -m train profile CONFIG`.
+
+The steps are those of the job, taken by `train.optimization.loop.train_epoch` with a learning rate near zero; nothing
+is saved. They are timed first without TensorFlow's profiler, which costs time of its own, and then with it. Every rank
+profiles itself. Horovod writes its timeline on rank 0.
+"""
+
+import statistics
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, closing, nullcontext
+from itertools import chain, count, repeat
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from fcdensenet.build import build
+from fcdensenet.count import count as count_network
+from namsa.dataset import manifest
+from namsa.dataset.shards import Dataset, shard_paths
+from namsa.errors import WorkError
+from train.experiment.experiment import Experiment
+from train.input import batches, selection
+from train.input.random_batches import random_batch
+from train.measure import profile_tables
+from train.measure.profile_results import Profile, RankSpread
+from train.measure.results import StepRow
+from train.measure.trace import INPUT_MARK, STEP_MARK, Trace, read_horovod_timeline, read_trace
+from train.optimization import lag, precision
+from train.optimization.accumulation import Accumulation
+from train.optimization.loop import EpochPlan, make_step, train_epoch
+from train.optimization.optimizers import LarsAdam
+from train.ranks import reduction
+
+Batches = Iterator[tuple[Any, Any]]
+
+WARM_UP = 3  # steps: the first builds the graph, the next allocate memory and choose algorithms
+NO_RATE = 1e-12  # learning rate: weights that stay as they are cannot diverge on random data
+TIMELINE_WAIT_S = 10.0  # for Horovod's thread to end its file
+
+
+def profile(experiment: Experiment, steps: int, machine: str) -> Profile:
+    """Returns the profile of some training steps. Collective; `reduction.start` must have been called.
+
+    Args:
+        experiment: The configuration.
+        steps: Number of steps to profile.
+        machine: Name of this rank's device.
+
+    Returns:
+        This rank's tables, and the spread over the ranks.
+
+    Raises:
+        WorkError: If TensorFlow's profiler has recorded no operation.
+    """
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(TemporaryDirectory()))
+        source, data = _batches(experiment, stack)
+        rows = _steps(experiment, _marked(source), WARM_UP + 2 * steps + 1)
+        for _ in range(WARM_UP):
+            next(rows)
+        plain = [next(rows) for _ in range(steps)]
+        trace = _record(rows, steps, folder)
+    if not trace.events or len(trace.steps) != steps:
+        raise reduction.reported_once(
+            WorkError("TensorFlow's profiler recorded no operation: on a GPU it needs CUPTI (extras/CUPTI/lib64)")
+        )
+    network = count_network(experiment.network)
+    updates = experiment.training.batch_size * experiment.training.accumulate
+    kinds = profile_tables.kind_rows(trace, updates * network.forward_flop)
+    bars, timeline_s = profile_tables.timeline(trace, kinds)
+    convolutions_s = profile_tables.convolutions_s(trace)
+    return {
+        "name": experiment.name,
+        "data": data,
+        "device": trace.device,
+        "machine": machine,
+        "ranks": reduction.size(),
+        "steps": steps,
+        "step_flop": updates * network.step_flop,
+        "step_s": statistics.median(row["step_s"] for row in plain),
+        "profiled_step_s": statistics.fmean(end - start for start, end in trace.steps),
+        "convolutions_s": convolutions_s,
+        "kinds": kinds,
+        "algorithms": profile_tables.algorithm_rows(trace),
+        "operations": profile_tables.operation_rows(trace),
+        "timeline": bars,
+        "timeline_s": timeline_s,
+        "spread": _spread(plain, convolutions_s),
+    }
+
+
+def _batches(experiment: Experiment, stack: ExitStack) -> tuple[Batches, str]:
+    """Returns endless batches of this rank's samples, or of random numbers if a rank has too few, and which it is."""
+    training, directory = experiment.training, experiment.data.directory
+    share, shares = reduction.rank(), reduction.size()
+    if experiment.data.node_local:
+        share, shares = reduction.local_rank(), reduction.local_size()
+    entries, dataset = [], None
+    with reduction.together():
+        if directory.is_dir() and shard_paths(directory):
+            dataset = stack.enter_context(Dataset(directory))
+            selection.check_configuration(dataset, experiment)
+            present = manifest.present(directory, dataset.ids)
+            entries = selection.limit([entry for entry in present if entry.split == "train"], training.samples)
+    samples = len(entries) // shares // training.batch_size * training.batch_size
+    if not reduction.minimum(samples) or dataset is None:
+        return repeat(random_batch(experiment)), "random"
+    cache = batches.ReadCache()
+
+    def epoch(number: int) -> Batches:
+        own = selection.epoch_share(entries, experiment.seed, number, share, shares, count=samples)
+        return stack.enter_context(closing(batches.batches(dataset, own, experiment, number, cache=cache)))
+
+    return chain.from_iterable(map(epoch, count())), "samples"
+
+
+def _marked(source: Batches) -> Batches:
+    """Yields the batches, and marks in a trace the time in which they are waited for."""
+    while True:
+        with tf.profiler.experimental.Trace(INPUT_MARK):
+            batch = next(source)
+        yield batch
+
+
+def _steps(experiment: Experiment, source: Batches, steps: int) -> Iterator[StepRow]:
+    """Builds the network and its step as the job does, and yields a row after each step."""
+    training = experiment.training
+    optimizer_settings = training.optimizer.model_copy(update={"learning_rate": NO_RATE})
+    training = training.model_copy(update={"optimizer": optimizer_settings})
+    keras.utils.clear_session()
+    with reduction.together(), precision.policy(training.precision.compute):
+        model = build(experiment.network, experiment.seed, training.recompute)
+        optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training)
+        optimizer.build(model.trainable_variables)
+        buffers = lag.gradient_buffers(model.trainable_variables, training.reduction)
+        accumulation = Accumulation(model, optimizer, training) if training.accumulate > 1 else None
+        step = make_step(model, optimizer, training, buffers, accumulation)
+    reduction.broadcast_state(model, optimizer, buffers)
+    state = [*model.variables, *optimizer.variables, *buffers]
+    plan = EpochPlan(epoch=0, first_step=1, steps=steps, ranks=reduction.size())
+    yield from train_epoch(step, source, training, plan, state=state, accumulation=accumulation)
+
+
+def _record(rows: Iterator[StepRow], steps: int, folder: Path) -> Trace:
+    """Takes steps under the profiler, and Horovod's timeline if there are several ranks."""
+    timeline = folder / "horovod.json"
+    options = tf.profiler.experimental.ProfilerOptions(host_tracer_level=2, python_tracer_level=0)
+    with reduction.timeline(timeline) if reduction.size() > 1 else nullcontext():
+        next(rows)  # Horovod's thread notices the timeline in its next cycle
+        tf.profiler.experimental.start(str(folder), options=options)
+        try:
+            for number in range(steps):
+                with tf.profiler.experimental.Trace(STEP_MARK, step_num=number, _r=1):
+                    next(rows)
+        finally:
+            tf.profiler.experimental.stop()
+    trace = read_trace(folder)
+    if reduction.size() > 1 and reduction.rank() == 0:
+        _wait(lambda: timeline.exists() and timeline.read_text(encoding="utf-8").rstrip().endswith("]"))
+        trace = trace._replace(events=trace.events + read_horovod_timeline(timeline, trace.began_s))
+    return trace
+
+
+def _wait(done: Callable[[], bool]) -> None:
+    """Waits until `done`, at most `TIMELINE_WAIT_S`."""
+    limit = time.monotonic() + TIMELINE_WAIT_S
+    while not done() and time.monotonic() < limit:
+        time.sleep(0.05)
+
+
+def _spread(rows: Sequence[StepRow], convolutions_s: float) -> list[RankSpread]:
+    """Returns the spread of medians over the ranks. Collective."""
+    medians = {
+        "step": statistics.median(row["step_s"] for row in rows),
+        "convolutions": convolutions_s,
+        "communication that is not hidden": statistics.median(row["comm_s"] for row in rows),
+        "waiting for data": statistics.median(row["data_s"] for row in rows),
+    }
+    ranks = reduction.gather_json(medians)
+    table = {name: [each[name] for each in ranks] for name in medians}
+    return [
+        {"name": name, "lowest": min(times), "median": statistics.median(times), "highest": max(times)}
+        for name, times in table.items()
+    ]

@@ -1,0 +1,98 @@
+"""A profile as tables on the terminal, of the kind of tables 1 and 2 of Laanait et al. (2019)."""
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+
+from namsa.text import plural, shorten
+from train.measure.performance import sustained_and_peak
+from train.measure.profile_results import Profile
+
+
+def show(profile: Profile, console: Console) -> None:
+    """Prints a profile."""
+    console.print(headline(profile), highlight=False, soft_wrap=True)
+    kinds = [
+        (
+            row["kind"],
+            f"{row['calls']:.0f}" if row["calls"] else "",
+            f"{1e3 * row['seconds']:.3f}",
+            f"{row['share']:.1%}",
+            f"{row['flop_per_s'] / 1e9:,.1f}" if "flop_per_s" in row else "",
+        )
+        for row in profile["kinds"]
+    ]
+    _print(console, "Time by kind of operation", ("kind", "calls", "ms per step", "share", "GFLOP/s"), kinds)
+    algorithms = [
+        (
+            row["algorithm"],
+            row["kind"],
+            "yes" if row["tensor_cores"] else "no",
+            f"{row['calls']:.0f}",
+            f"{1e3 * row['operation_s']:.3f}",
+        )
+        for row in profile["algorithms"]
+    ]
+    if algorithms:
+        head = ("algorithm", "kind", "tensor cores", "calls", "ms per step")
+        _print(console, "Algorithms of the convolutions", head, algorithms, text_columns=3)
+    longest = [
+        (_layer(row["name"]), row["kind"], f"{row['calls']:.0f}", f"{1e3 * row['operation_s']:.3f}")
+        for row in profile["operations"]
+    ]
+    columns = ("operation", "kind", "calls", "ms per step")
+    _print(console, "The longest operations", columns, longest, text_columns=2)
+    if profile["ranks"] > 1:
+        spread = [
+            (row["name"], *(f"{1e3 * row[key]:.3f}" for key in ("lowest", "median", "highest")))
+            for row in profile["spread"]
+        ]
+        _print(console, "Over the ranks, ms per step", ("", "lowest", "median", "highest"), spread)
+    for line in rates(profile):
+        console.print(line, highlight=False, soft_wrap=True)
+
+
+def headline(profile: Profile) -> str:
+    """Returns what was profiled, in one line."""
+    data = "its samples" if profile["data"] == "samples" else "random data of the samples' shape: there are none yet"
+    return (
+        f"{profile['name']}: {plural(profile['steps'], 'step')} on {data}; "
+        f"{plural(profile['ranks'], 'rank')}, rank 0 on {profile['machine']}"
+    )
+
+
+def _layer(name: str) -> str:
+    """Returns the layer of an operation's path, without the network's and the operation's names; or a kernel's name."""
+    parts = name.rpartition(":")[0].removeprefix("gradient_tape/").split("/")
+    return "/".join(parts[1:-1] if len(parts) > 2 else parts) if "::" not in name and parts[0] else shorten(name, 56)
+
+
+def rates(profile: Profile) -> list[str]:
+    """Returns the times of a step and the rates of a rank, in two lines."""
+    step_s, convolutions_s = profile["step_s"], profile["convolutions_s"]
+    whole, peak = sustained_and_peak(profile["step_flop"], step_s, convolutions_s)
+    lines = [
+        f"step: {1e3 * step_s:.3f} ms without the profiler, {1e3 * profile['profiled_step_s']:.3f} ms with it; "
+        f"convolutions: {1e3 * convolutions_s:.3f} ms"
+    ]
+    if peak:
+        lines.append(
+            f"FLOP/s of a rank: {whole:.4g} over the step (no checkpoints), {peak:.4g} over the convolutions (peak)"
+        )
+    if profile["device"] == "CPU":
+        lines.append("the trace of a CPU does not tell the convolutions' algorithms")
+    return lines
+
+
+def _print(
+    console: Console, title: str, head: Sequence[str], rows: Sequence[Sequence[str]], text_columns: int = 1
+) -> None:
+    """Prints one table."""
+    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD)
+    for number, heading in enumerate(head):
+        table.add_column(heading, justify="left" if number < text_columns else "right", overflow="fold")
+    for row in rows:
+        table.add_row(*row)
+    console.print(table, highlight=False)

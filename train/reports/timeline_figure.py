@@ -1,0 +1,72 @@
+"""The timeline of one training step, as figure 2 of Laanait et al. (2019)."""
+
+import numpy as np
+from matplotlib.collections import PolyCollection
+from matplotlib.figure import Figure
+from matplotlib.patches import Patch
+
+from namsa.view.panels import styled
+from train.measure import kinds
+from train.measure.profile_results import Profile
+from train.measure.trace import COORDINATION_ROW, INPUT_ROW, REDUCTION_ROW
+
+COLOURS = {
+    kinds.FORWARD: "#174a6b",
+    kinds.BY_INPUT: "#3f8fbf",
+    kinds.BY_WEIGHTS: "#a3cfe6",
+    kinds.PRODUCT: "#5e548e",
+    kinds.POINTWISE: "#e09f3e",
+    kinds.NORMALISATION: "#bc6c25",
+    kinds.POOLING: "#8a5a44",
+    kinds.SUMS: "#7a9e3d",
+    kinds.RANDOM: "#c9ada7",
+    kinds.OPTIMIZER: "#6c6f7d",
+    kinds.MEMORY: "#3a7d5c",
+    kinds.REDUCTION: "#9e2a2b",
+    kinds.COORDINATION: "#e5a3a3",
+    kinds.INPUT: "#d65f8f",
+    kinds.OTHER: "#9a9a9a",
+    kinds.IDLE: "#f0f0f0",
+}
+BAR = 0.36  # half its height; rows are 1 apart
+
+
+@styled
+def timeline_figure(profile: Profile) -> Figure:
+    """Draws one step: a row per thread or stream, the reduction and the input, with bars by kind of operation.
+
+    Args:
+        profile: The profile. The legend has the shares of all its steps.
+    """
+    rows = profile["timeline"]
+    figure = Figure(figsize=(9, 1.5 + 0.34 * len(rows)), layout="constrained")
+    ax = figure.subplots()
+    named = [row["kind"] for row in profile["kinds"]]
+    threads = 0
+    labels = []
+    for height, row in enumerate(rows):
+        ax.axhspan(height - BAR, height + BAR, color=COLOURS[kinds.IDLE], lw=0, zorder=0)
+        for number, kind in enumerate(named):
+            spans = [(start, start + seconds) for start, seconds, index in row["bars"] if index == number]
+            polygons = [_bar(1e3 * start, 1e3 * end, height) for start, end in spans]
+            ax.add_collection(PolyCollection(polygons, facecolors=COLOURS[kind], linewidths=0))
+        if row["row"] not in (REDUCTION_ROW, COORDINATION_ROW, INPUT_ROW):
+            threads += 1
+            labels.append(f"{'stream' if profile['device'] == 'GPU' else 'thread'} {threads}")
+        else:
+            labels.append(row["row"])
+    ax.set(xlim=(0, 1e3 * profile["timeline_s"]), ylim=(len(rows) - 0.4, -0.6), xlabel="ms since the start of the step")
+    ax.set_yticks(range(len(rows)), labels)
+    ax.tick_params(axis="y", length=0)
+    ax.spines[["top", "right", "left"]].set_visible(False)
+    patches = [
+        Patch(facecolor=COLOURS[row["kind"]], label=f"{row['kind']} {row['share']:.1%}") for row in profile["kinds"]
+    ]
+    ax.legend(handles=patches, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=5, handlelength=0.9, columnspacing=1.2)
+    return figure
+
+
+def _bar(start: float, end: float, height: float) -> np.ndarray:
+    """Returns the corners of a bar."""
+    low, high = height - BAR, height + BAR
+    return np.array([(start, low), (end, low), (end, high), (start, high)])
