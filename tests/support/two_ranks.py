@@ -2,10 +2,12 @@
 
 import hashlib
 import json
+import os
 import sys
 import time
 from pathlib import Path
 
+import horovod.tensorflow as hvd
 import keras
 import numpy as np
 import tensorflow as tf
@@ -19,7 +21,7 @@ from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
 from train.ranks import reduction
 
-STEPS = 5
+STEPS, GROUPS = 5, 6
 
 
 def training(**sections):
@@ -73,15 +75,45 @@ def caught(work):
     return None
 
 
+def groups_at_once(path):
+    """Horovod's record of STEPS reductions of GROUPS groups of two tensors that are ready at the same time."""
+    members = [[2 * number, 2 * number + 1] for number in range(GROUPS)]
+
+    @tf.function(autograph=False)
+    def means(start):
+        return reduction.average_gradients([start + n for n in range(2 * GROUPS)], members, Reduction())
+
+    hvd.start_timeline(str(path))
+    time.sleep(0.2)  # it begins at a cycle of its own
+    for _ in range(STEPS):
+        means(tf.zeros(3))
+    hvd.stop_timeline()
+    time.sleep(0.2)
+
+
 def failing(on, rank):
     with reduction.together():
         if rank in on:
             raise on[rank]
 
 
+def overflowing(ranks):
+    """What the mean of float16 messages is if no gradient, but the sum of all of them is beyond float16."""
+    config = Reduction(groups=1, compression="fp16")
+    largest = 60000.0 * reduction.wire_divisors(ranks)[0]
+
+    @tf.function(autograph=False)
+    def means(gradient):
+        return reduction.average_gradients([gradient, 0 * gradient], [[0, 1]], config)
+
+    return [mean.numpy().tolist() for mean in means(tf.constant([largest, 1.0]))]
+
+
 def main(out):
+    os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
     reduction.start(Reduction(cycle_time_ms=0.5))
     rank = reduction.rank()
+    groups_at_once(out / "timeline.json")
     found = {
         "ranks": [rank, reduction.size()],
         "gathered": reduction.gather_json({"rank": rank, "text": "Å" * (3 * rank + 1)}),
@@ -110,6 +142,7 @@ def main(out):
         if rank == 0:
             np.savez(out / f"{name}.npz", *weights)
     found["huber"] = averaged
+    found["overflow"] = overflowing(reduction.size())
 
     def poisoned():
         for index, (x, y) in enumerate(mine(rank)):

@@ -78,6 +78,24 @@ def test_a_resumed_job_gives_the_same_bits(undisturbed, config):
         np.testing.assert_array_equal(array, wanted[key])
 
 
+@pytest.mark.usefixtures("no_report", "undisturbed")
+def test_a_job_that_ends_after_some_steps_goes_on_within_the_epoch(config):
+    pairs, whole, resumed = "training.accumulate=2", config.parent / "pairs", config.parent / "pairs_resumed"
+    train(config, [pairs], whole)
+    assert len(rows(whole)) == 3 * 4  # of 8 samples
+    assert rows(whole)[-1]["lr"] > rows(whole)[0]["lr"] == 1e-3  # a warm-up to that of two ranks
+    train(config, [pairs, "training.steps=6"], resumed)
+    assert (newest(resumed)[0], len(rows(resumed))) == ("step-000000006.npz", 6)
+    facts = json.loads((resumed / "evaluation.json").read_text())["run"]
+    assert (facts["steps"], facts["epochs"]) == (6, 1)
+    train(config, [pairs, "training.steps=99"], resumed)  # the epochs are over before
+    assert numbers(resumed) == numbers(whole)
+    for ours, theirs in zip(newest(resumed)[1].values(), newest(whole)[1].values(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    train(config, [pairs, "training.steps=6"], resumed)  # done: nothing is trained, nor taken back
+    assert len(rows(resumed)) == 12
+
+
 @pytest.mark.usefixtures("no_report")
 def test_a_staged_dataset_whose_node_is_lost_gives_the_same_bits(undisturbed, config):
     shared, home = config.parent / "data", config.parent / "home"
@@ -291,11 +309,13 @@ def test_a_run_is_told_before_it_begins(config, undisturbed):
 
 
 def test_missing_samples_are_part_of_what_is_told(config, undisturbed, tmp_path):
-    elsewhere = load(config, [f"data.directory={tmp_path / 'elsewhere'}"])
+    shorter = ["training.accumulate=2", "training.steps=5"]
+    elsewhere = load(config, [f"data.directory={tmp_path / 'elsewhere'}", *shorter])
     reduction.start(elsewhere.training.reduction)
     found = forecast.forecast(elsewhere, ranks=2)
     assert found["simulation"]["samples"] == found["train_samples"] + found["held_out_samples"]
-    assert found["steps"] == elsewhere.training.epochs * (found["train_samples"] // 2)
+    an_epoch = found["train_samples"] // 2 // 2
+    assert (found["steps_per_epoch"], found["steps"], found["epochs"]) == (an_epoch, 5, 3)
     told = dict(forecast.table_rows(found))
     assert told["to simulate"].startswith(f"{found['simulation']['samples']} samples: ")
     assert "on 2 ranks" in told["steps"]

@@ -70,7 +70,8 @@ def start(config: Reduction) -> None:
         "CACHE_CAPACITY": config.cache_capacity,
         "FUSION_THRESHOLD": config.fusion_threshold_mib * 2**20,
         "CYCLE_TIME": config.cycle_time_ms,
-        "DISABLE_GROUP_FUSION": int(not config.fuse_groups),
+        # With one group there is nothing to gain, and sums keep a fixed order.
+        "DISABLE_GROUP_FUSION": int(not config.fuse_groups or config.groups == 1),
         "HIERARCHICAL_ALLREDUCE": int(config.hierarchical),
         "STALL_CHECK_TIME_SECONDS": config.stall_warning_s,
     }
@@ -299,18 +300,36 @@ def average_gradients(gradients: Sequence[Tensor], groups: Sequence[Sequence[int
     Returns:
         The mean of each gradient, float32.
     """
-    ranks, mean = hvd.size(), list(gradients)
+    ranks = hvd.size()
     if ranks == 1 or config.local:
-        return mean
-    fp16 = config.compression == "fp16"
-    messages = [to_wire(gradient, ranks) for gradient in mean] if fp16 else mean
-    op = hvd.Sum if fp16 else hvd.Average
+        return list(gradients)
+    if config.compression == "none":
+        return reduce_groups(gradients, groups, config, hvd.Average)
+    sums = reduce_groups([to_wire(gradient, ranks) for gradient in gradients], groups, config)
+    return [from_wire(total, ranks) for total in sums]
+
+
+def reduce_groups(
+    tensors: Sequence[Tensor], groups: Sequence[Sequence[int]], config: Reduction, op: Any = hvd.Sum
+) -> list[Tensor]:
+    """Reduces tensors over the ranks, group by group. Call it inside a tf.function.
+
+    Args:
+        tensors: Those of a group have the same type.
+        groups: Indices of `tensors` in each group, see `train.ranks.grouping`.
+        config: The section training.reduction.
+        op: Horovod's Sum or Average.
+
+    Returns:
+        The reduced tensors.
+    """
+    reduced = list(tensors)
     reduce = _as_one_buffer if config.contiguous else _as_a_group
     for number, group in enumerate(groups):
-        reduced = reduce([messages[index] for index in group], op, f"grad_g{number}")
-        for index, tensor in zip(group, reduced, strict=True):
-            mean[index] = from_wire(tensor, ranks) if fp16 else tensor
-    return mean
+        results = reduce([tensors[index] for index in group], op, f"grad_g{number}")
+        for index, result in zip(group, results, strict=True):
+            reduced[index] = result
+    return reduced
 
 
 def wire_divisors(ranks: int) -> tuple[float, float]:
@@ -355,8 +374,4 @@ def _as_one_buffer(tensors: Sequence[Tensor], op: Any, name: str) -> list[Tensor
 
 def average_in_one_message(tensors: Sequence[Tensor], name: str) -> list[Tensor]:
     """Returns the mean over the ranks of float32 `tensors`. Call it inside a tf.function."""
-    ranks = hvd.size()
-    if ranks == 1:
-        return list(tensors)
-    # Horovod fuses no sum with averages: no gradient's place in a message depends on when this one travels.
-    return [total / ranks for total in _as_one_buffer(tensors, hvd.Sum, name)]
+    return list(tensors) if hvd.size() == 1 else _as_one_buffer(tensors, hvd.Average, name)

@@ -1,10 +1,12 @@
 """Two ranks against one, and against each other."""
 
 import json
+import math
 
 import launch
 import numpy as np
 import pytest
+import timelines
 import two_ranks
 
 from train.experiment.sections import Reduction
@@ -61,6 +63,22 @@ def test_groups_change_no_bit(together):
     """Of two ranks: with more, a ring's order of summation depends on where a gradient lies in the buffer."""
     digests = {together[1][0][f"{name} digest"] for name in ("single", "grouped", "layers", "contiguous")}
     assert len(digests) == 1
+
+
+@pytest.mark.slow
+def test_complete_groups_are_fused_and_never_split(together):
+    operations = timelines.data_operations(*timelines.read(together[0] / "timeline.json"))
+    groups = [{f"grad_g{number}_{member}of2" for member in (1, 2)} for number in range(two_ranks.GROUPS)]
+    for operation in operations:
+        assert operation == set().union(*(group for group in groups if group <= operation))
+    assert sum(len(operation) for operation in operations) == two_ranks.STEPS * 2 * two_ranks.GROUPS
+    assert len(operations) < two_ranks.STEPS * two_ranks.GROUPS
+
+
+@pytest.mark.slow
+def test_a_float16_sum_that_overflows_is_infinite_on_both_ranks(together):
+    for found in together[1]:
+        assert found["overflow"] == [[math.inf, 1.0], [0.0, 0.0]]
 
 
 @pytest.mark.slow

@@ -8,6 +8,7 @@ import launch
 import numpy as np
 import pytest
 import tensorflow as tf
+import timelines
 
 from namsa.errors import InputError
 from train.experiment.sections import Reduction
@@ -112,34 +113,60 @@ def test_local_steps_then_the_mean_of_weights_and_moments(together):
 # ---- What Horovod did, by its own record ----------------------------------------------------------------------------
 
 
-def data_operations(events, tensors):
-    """The sets of tensors that went through the wire together, in order."""
-    operations, open_now = [], None
-    for event in events:
-        if event.get("name") == "GLOO_ALLREDUCE":
-            if open_now is None:
-                operations.append(open_now := set())
-            open_now.add(tensors[event["pid"]])
-        elif event["ph"] == "E":
-            open_now = None
-    return operations
-
-
 @pytest.mark.slow
-def test_whole_groups_are_reduced_and_nothing_is_gathered_after_the_first_step(together):
-    events = [event for event in json.loads((together[0] / "timeline.json").read_text()) if "ph" in event]
-    named = [event for event in events if event.get("name") == "process_name" and "name" in event.get("args", {})]
-    tensors = {event["pid"]: event["args"]["name"] for event in named}
-    groups = [{"numbers"}]
+def test_each_group_travels_by_itself_and_nothing_is_gathered_after_the_first_step(together):
+    events, tensors = timelines.read(together[0] / "timeline.json")
+    groups = [{"numbers_1of1"}]
     for number, members in enumerate(four_ranks.BLOCKS):
         groups.append({f"grad_g{number}_{member}of{members}" for member in range(1, members + 1)})
-    operations = data_operations(events, tensors)
+    operations = timelines.data_operations(events, tensors)
     assert len(operations) == four_ranks.STEPS * len(groups)
     for group in groups:
         assert operations.count(group) == four_ranks.STEPS
     requests = [tensors[e["pid"]] for e in events if e["ph"] == "X" and e["name"] in {str(r) for r in range(4)}]
     for group in groups:  # a rank's request reaches rank 0 once, before the first reduction, and never again
         assert all(requests.count(tensor) == four_ranks.RANKS for tensor in group)
+
+
+# ---- float16 on the wire, for ranks that are pretended ---------------------------------------------------------------
+
+
+def summed(message, ranks):
+    """The float16 sum of as many equal messages, added in pairs as a tree of ranks does."""
+    if ranks == 1:
+        return message
+    half = summed(message, ranks // 2)
+    return half + half + message if ranks % 2 else half + half
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6, 96, 27_600])
+def test_the_divisors_share_the_ranks_between_small_and_large_gradients(ranks):
+    before, after = reduction.wire_divisors(ranks)
+    assert before * after == ranks
+    assert ranks**0.5 / 2**0.5 <= before <= ranks**0.5 * 2**0.5
+    assert before == 2 ** round(np.log2(before))  # so that it rounds no gradient
+
+
+def test_at_27600_ranks_gradients_arrive_that_division_by_the_ranks_would_lose():
+    ranks = 27_600
+    gradients = tf.constant([5e-4, 1e-4, 5e-5, 1e-5], tf.float32)
+    assert not np.any(tf.cast(gradients / ranks, tf.float16))  # as it was: less than half the smallest float16
+    means = reduction.from_wire(summed(reduction.to_wire(gradients, ranks), ranks), ranks).numpy()
+    np.testing.assert_allclose(means, gradients, rtol=0.5)  # subnormal, with one to seven bits
+    np.testing.assert_allclose(means[0], 5e-4, rtol=1e-2)
+    # The smallest that is left is half of float16's smallest number times the divisor.
+    smallest = 2.0**-25 * reduction.wire_divisors(ranks)[0]
+    assert reduction.to_wire(tf.constant(1.01 * smallest), ranks) > 0
+    assert reduction.to_wire(tf.constant(0.99 * smallest), ranks) == 0
+
+
+@pytest.mark.parametrize("ranks", [2, 96, 27_600])
+def test_equal_gradients_overflow_in_the_sum_where_predicted(ranks):
+    limit = 65504 / reduction.wire_divisors(ranks)[1]
+    fits, overflows = (reduction.to_wire(tf.constant(limit * part), ranks) for part in (0.97, 1.03))
+    assert np.isfinite([fits, overflows]).all()  # no message does
+    np.testing.assert_allclose(reduction.from_wire(summed(fits, ranks), ranks), 0.97 * limit, rtol=5e-3)
+    assert np.isinf(reduction.from_wire(summed(overflows, ranks), ranks))
 
 
 # ---- One process ----------------------------------------------------------------------------------------------------
@@ -189,11 +216,13 @@ def test_horovod_is_told_before_it_starts(monkeypatch):
         "FUSION_THRESHOLD": str(2**26),
         "CYCLE_TIME": "0.1",
         "HIERARCHICAL_ALLREDUCE": "1",
-        "DISABLE_GROUP_FUSION": "1",
+        "DISABLE_GROUP_FUSION": "0",
     }
     assert {name: told[f"HOROVOD_{name}"] for name in wanted} == wanted
-    reduction.start(Reduction(groups=0))
-    assert (told["HOROVOD_DISABLE_GROUP_FUSION"], told["HOROVOD_HIERARCHICAL_ALLREDUCE"]) == ("0", "0")
+    reduction.start(Reduction(fuse_groups=False))
+    assert (told["HOROVOD_DISABLE_GROUP_FUSION"], told["HOROVOD_HIERARCHICAL_ALLREDUCE"]) == ("1", "0")
+    reduction.start(Reduction(groups=1))
+    assert told["HOROVOD_DISABLE_GROUP_FUSION"] == "1"
 
 
 def test_hierarchical_is_refused_where_horovod_would_ignore_it(monkeypatch):
