@@ -125,9 +125,16 @@ class Optimizer(Section):
 
 
 class Schedule(Section):
-    """The learning rate: a linear warm-up from the base rate to `ranks` times it, then a staircase."""
+    """The learning rate: a linear warm-up from the base rate to the rate of all ranks, then a staircase."""
 
-    scale_with_ranks: bool = Field(True, description="multiply the base rate by the number of ranks")
+    scale_with_ranks: bool = Field(
+        True, description="multiply the base rate by the number of ranks times training.accumulate, up to linear_up_to"
+    )
+    linear_up_to: Count = Field(
+        8,
+        description="largest number of ranks times training.accumulate that multiplies the base rate; for more, the "
+        "factor is their square root, and at least this number. The paper multiplies by all ranks",
+    )
     warmup_epochs: float = Field(5, ge=0, le=1e6, description="length of the warm-up, epochs")
     decay: float = Field(0.5, ge=1e-6, le=1, description="factor on the rate after each stair")
     decay_every_epochs: float = Field(30, ge=1e-3, le=1e6, description="length of a stair, epochs")
@@ -167,7 +174,8 @@ class Reduction(Section):
     fuse_groups: bool = Field(
         True,
         description="send groups that are complete at the same time as one message of up to fusion_threshold_mib (the "
-        "paper); false sends each group by itself, so that sums of three or more ranks do not depend on timing",
+        "paper); false sends each group by itself, so that sums of three or more ranks do not depend on timing. With "
+        "groups 1 there is nothing to fuse",
     )
     contiguous: bool = Field(False, description="send a group as one buffer instead of a list of tensors")
     hierarchical: bool = Field(

@@ -1,7 +1,7 @@
 import pytest
 
 from train.experiment.sections import Schedule
-from train.optimization.schedules import learning_rate
+from train.optimization.schedules import learning_rate, rate_factor
 
 
 def test_warms_up_linearly_from_one_rank_to_all_then_steps_down():
@@ -17,4 +17,12 @@ def test_one_rank_and_unscaled_rates_have_no_ramp():
 
 
 def test_no_warm_up_starts_at_the_peak():
-    assert learning_rate(Schedule(warmup_epochs=0), 1e-3, 16, 0) == pytest.approx(16e-3)
+    assert learning_rate(Schedule(warmup_epochs=0), 1e-3, 6, 0) == pytest.approx(6e-3)
+
+
+def test_many_ranks_have_the_root_of_their_number():
+    factors = [rate_factor(Schedule(), ranks) for ranks in (1, 2, 7, 8, 9, 48, 64, 256, 2048, 27_600)]
+    assert factors == [1, 2, 7, 8, 8, 8, 8, 16, pytest.approx(45.25, rel=1e-3), pytest.approx(166.1, rel=1e-3)]
+    assert rate_factor(Schedule(linear_up_to=10**5), 27_600) == 27_600  # the paper's
+    assert rate_factor(Schedule(scale_with_ranks=False), 27_600) == 1
+    assert learning_rate(Schedule(warmup_epochs=0), 5e-4, 2048, 0) == pytest.approx(0.02263, rel=1e-3)
