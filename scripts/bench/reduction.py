@@ -2,16 +2,21 @@
 
     scripts/uv run python scripts/bench/reduction.py [--ranks 2 4 8 16 32] [--rounds 3] [--groups 8] [--cycle-ms 0.5]
         [--json]
+    scripts/uv run python scripts/bench/reduction.py --workloads paper --ranks 2 --arms cache unfused both \
+        --steps 6 --warm-up 3 [--step-ms 863] [--fraction 1]
 
 This needs a C compiler. Open MPI and a Horovod that is built on it are installed in an environment of their own, in
 about two minutes the first time. 32 ranks take 16 GB. Every round runs {cache off, on} × {no groups, groups} one after
 the other, so that other work on the machine affects all alike. Numbers are medians over the rounds, per step and
-without the first steps.
+without the first steps. In "both", groups that are complete at the same time are fused (the paper); in "unfused", each
+group is a message of its own.
 
 A shim under LD_PRELOAD (pmpi.c) counts calls and bytes of control messages at rank 0 and of data. It also measures the
 CPU time that rank 0's Horovod thread takes outside MPI: "coordinator", and, as on every rank, "packing" before data
 operations and "unpacking" after them. The gradients of "200 small tensors" become ready one after another while nothing
-computes on these cores, as with a GPU; the FC-DenseNet is trained on them. Step times are meaningful up to as many
+computes on these cores, as with a GPU; the FC-DenseNet is trained on them. "Paper" has the float16 gradients of
+configs/paper.yaml, 441 MB, ready layer by layer in the same way; nothing but their sums is computed, so that the
+exposed time is that of the reduction. A rank takes 2 GB. Step times are meaningful up to as many
 ranks as there are cores; with more ranks, some sleep instead of waiting for each other.
 """
 
@@ -28,8 +33,14 @@ from typing import Any
 
 HERE = Path(__file__).parent
 WORKER = HERE / "workers" / "reduction_rank.py"
-ARMS = {"neither": (0, 0), "groups": (0, 1), "cache": (1, 0), "both": (1, 1)}  # (response cache, groups)
-WORKLOADS = {"small": "200 small tensors", "network": "FC-DenseNet"}
+ARMS = {  # response cache, groups, fused
+    "neither": (0, 0, 1),
+    "groups": (0, 1, 1),
+    "cache": (1, 0, 1),
+    "unfused": (1, 1, 0),
+    "both": (1, 1, 1),
+}
+WORKLOADS = {"small": "200 small tensors", "network": "FC-DenseNet", "paper": "gradients of the paper's size"}
 
 
 def main() -> None:
@@ -54,10 +65,13 @@ def main() -> None:
 def parse() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=int, nargs="+", default=[2, 4, 8, 16, 32])
-    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=list(WORKLOADS))
-    parser.add_argument("--arms", nargs="+", choices=ARMS, default=list(ARMS), help="'neither' and 'both' among them")
+    parser.add_argument("--workloads", nargs="+", choices=WORKLOADS, default=["small", "network"])
+    parser.add_argument(
+        "--arms", nargs="+", choices=ARMS, default=list(ARMS), help="the ratios are the first's over the last's"
+    )
     parser.add_argument("--groups", type=int, default=8, help="of equal bytes, where there are groups")
-    parser.add_argument("--step-ms", type=float, default=100, help="the small tensors' step without communication")
+    parser.add_argument("--step-ms", type=float, default=100, help="a pretended step without communication")
+    parser.add_argument("--fraction", type=float, default=1, help="of the size of the paper's gradients")
     parser.add_argument("--cycle-ms", type=float, default=0.5, help="Horovod's cycle")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--steps", type=int, default=20, help="counted in each round and setting")
@@ -77,13 +91,16 @@ def environment() -> Path:
 def measure(python: Path, shim: Path, workload: str, ranks: int, options: argparse.Namespace) -> dict[str, Any]:
     """Every round's numbers by arm, and their medians."""
     rounds: dict[str, list[dict[str, float]]] = {name: [] for name in options.arms}
-    job = {name: getattr(options, name) for name in ("step_ms", "warm_up", "steps")} | {"workload": workload}
+    job = {name: getattr(options, name) for name in ("step_ms", "warm_up", "steps", "fraction")} | {
+        "workload": workload
+    }
     for _ in range(options.rounds):
         for name in options.arms:
-            cache, groups = ARMS[name]
+            cache, groups, fused = ARMS[name]
             settings = {
                 "cache_capacity": 4096 * cache,
                 "groups": options.groups * groups,
+                "fuse_groups": bool(fused),
                 "cycle_time_ms": options.cycle_ms,
             }
             numbers = launch(python, shim, ranks, job | {"settings": settings})
@@ -93,7 +110,7 @@ def measure(python: Path, shim: Path, workload: str, ranks: int, options: argpar
         name: {key: statistics.median(numbers[key] for numbers in every) for key in every[0]}
         for name, every in rounds.items()
     }
-    return {"workload": workload, "ranks": ranks, "arms": medians, "rounds": rounds}
+    return {"workload": workload, "ranks": ranks, "step_ms": options.step_ms, "arms": medians, "rounds": rounds}
 
 
 def launch(python: Path, shim: Path, ranks: int, job: dict[str, Any]) -> dict[str, float]:
@@ -121,43 +138,43 @@ def launch(python: Path, shim: Path, ranks: int, job: dict[str, Any]) -> dict[st
 
 def show(result: dict[str, Any]) -> None:
     print(f"\n{WORKLOADS[result['workload']]}, {result['ranks']} ranks, a step:")
-    titles = ("gathered", "messages", "coordinator", "packing", "unpacking", "data ops", "step")
+    titles = ("gathered", "messages", "coordinator", "packing", "unpacking", "data ops", "data", "step", "(rounds)")
     print(f"{'':9}" + "".join(f"{title:>12}" for title in titles))
     for name, n in result["arms"].items():
         times = "".join(f"{n[f'{kind}_ns'] / 1e6:9.2f} ms" for kind in ("control", "pack", "unpack"))
+        steps = [1e3 * each["step_s"] for each in result["rounds"][name]]
         print(
             f"{name:9}{n['gather_bytes']:10.0f} B{n['control_calls']:12.1f}{times}{n['data_calls']:12.1f}"
-            f"{1e3 * n['step_s']:9.1f} ms",
+            f"{n['data_bytes'] / 1e6:9.1f} MB{1e3 * n['step_s']:9.1f} ms   {min(steps):.1f} to {max(steps):.1f}",
             flush=True,
         )
+    if result["workload"] != "network":
+        shown = (f"{name} {1e3 * n['step_s'] - result['step_ms']:.1f} ms" for name, n in result["arms"].items())
+        print(f"of a step, beyond the pretended {result['step_ms']:g} ms: {', '.join(shown)}", flush=True)
 
 
 def summarise(results: list[dict[str, Any]], options: argparse.Namespace) -> dict[str, Any]:
-    """`ratio`: coordinator CPU without either technique over that with both, small tensors, most ranks."""
+    """`ratio`: coordinator CPU of the first arm over that of the last, first workload, most ranks."""
+    *others, last = options.arms
 
-    def ratios(key: str, ranks: int, workload: str, less: str = "neither") -> float:
-        arms = next(r["rounds"] for r in results if (r["workload"], r["ranks"]) == (workload, ranks))
-        return statistics.median(a[key] / b[key] for a, b in zip(arms[less], arms["both"], strict=True))
+    def ratio(result: dict[str, Any], arm: str, key: str) -> float:
+        pairs = zip(result["rounds"][arm], result["rounds"][last], strict=True)
+        return statistics.median(a[key] / b[key] for a, b in pairs)
 
     says, found = [], {}
-    for workload in dict.fromkeys(result["workload"] for result in results):
-        for ranks in [result["ranks"] for result in results if result["workload"] == workload]:
-            row = {
-                "coordinator": ratios("control_ns", ranks, workload),
-                "step": ratios("step_s", ranks, workload),
-            }
-            found[f"{workload} {ranks}"] = row
+    for result in results:
+        name = f"{result['workload']} {result['ranks']}"
+        found[name] = {
+            arm: {what: ratio(result, arm, key) for what, key in (("coordinator", "control_ns"), ("step", "step_s"))}
+            for arm in others
+        }
+        for arm, row in found[name].items():
             says.append(
-                f"{WORKLOADS[workload]}, {ranks} ranks, neither over both: coordinator {row['coordinator']:.1f} times, "
-                f"step {row['step']:.2f} times"
+                f"{WORKLOADS[result['workload']]}, {result['ranks']} ranks, {arm} over {last}: coordinator "
+                f"{row['coordinator']:.1f} times, step {row['step']:.2f} times"
             )
-            if "cache" in options.arms:
-                row["step_cache"] = ratios("step_s", ranks, workload, less="cache")
-                says[-1] += f"; cache over both: step {row['step_cache']:.2f} times"
-    most = max(result["ranks"] for result in results)
-    first = results[0]["workload"]
-    gathered = {f"{r['workload']} {r['ranks']}": r["arms"]["both"]["gather_bytes"] for r in results}
-    return {"ratio": found[f"{first} {most}"]["coordinator"], "ratios": found, "gathered": gathered, "says": says}
+    most = max((result for result in results if result["workload"] == results[0]["workload"]), key=lambda r: r["ranks"])
+    return {"ratio": ratio(most, options.arms[0], "control_ns"), "ratios": found, "says": says}
 
 
 if __name__ == "__main__":

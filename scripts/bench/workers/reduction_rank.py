@@ -27,7 +27,8 @@
 # ///
 """One rank of `reduction.py`: trains with one setting and counts the calls of Horovod to MPI.
 
-argv: a JSON object with workload, step_ms, settings (of `training.reduction`), warm_up and steps. Rank 0 prints one.
+argv: a JSON object with workload, step_ms, settings (of `training.reduction`), warm_up, steps and fraction. Rank 0
+prints one.
 There is one process per setting, because a Horovod that is started again keeps some settings of the first start.
 """
 
@@ -37,18 +38,22 @@ import statistics
 import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
 
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
+from fcdensenet.count import count
+from fcdensenet.reading import read_network
 from train.experiment.sections import Reduction, Training
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
 from train.ranks import grouping, reduction
 
 TENSORS = 200  # of the small workload
+PAPER = Path(__file__).parents[3] / "configs/paper.yaml"
 COUNTERS = [f"{kind}_{what}" for what in ("calls", "bytes") for kind in ("bitvector", "gather", "broadcast", "data")]
 COUNTERS += ["control_ns", "pack_ns", "unpack_ns"]
 
@@ -57,12 +62,15 @@ Step = Callable[[], Any]
 
 def main() -> None:
     job = json.loads(sys.argv[1])
-    waits = job["workload"] == "small"  # in one thread, while another hands gradients over
+    waits = job["workload"] != "network"  # in one thread, while another hands gradients over
     tf.config.threading.set_inter_op_parallelism_threads(1 + waits)
     tf.config.threading.set_intra_op_parallelism_threads(1)
     config = Reduction.model_validate(job["settings"])
     reduction.start(config)
-    step = small(config, job["step_ms"]) if waits else network(config)
+    if job["workload"] == "small":
+        step = small(config, job["step_ms"])
+    else:
+        step = paper(config, job["step_ms"], job["fraction"]) if waits else network(config)
     first = counted(step, job["warm_up"])
     found = counted(step, job["steps"]) | {"warm_up_gather_bytes": first["gather_bytes"]}
     if reduction.rank() == 0:
@@ -78,7 +86,7 @@ def counted(step: Step, steps: int) -> dict[str, float]:
         step()
         times.append(time.perf_counter() - started)
     found = {name: (now - then) / steps for name, now, then in zip(COUNTERS, read(), before, strict=True)}
-    return found | {"step_s": statistics.median(times)}
+    return found | {"step_s": statistics.median(times), "fastest_s": min(times), "slowest_s": max(times)}
 
 
 def read() -> list[int]:
@@ -87,36 +95,86 @@ def read() -> list[int]:
     return list(values)
 
 
-def small(config: Reduction, step_ms: float) -> Step:
-    """TENSORS gradients of 16 × 16 numbers, ready one after the other over the last two thirds of `step_ms`.
+class Device:
+    """A pretended device, on which a step takes `step_ms`, the last two thirds of it the backward pass.
 
-    That is a backward pass on a device: until the next gradient is there the rank sleeps, and leaves the cores to
-    Horovod's threads, as a GPU does.
+    Until the next gradient is there the rank sleeps, and leaves the cores to Horovod's threads, as a GPU does.
     """
+
+    def __init__(self, step_ms: float) -> None:
+        self.step_s, self.began = step_ms / 1e3, 0.0
+
+    def timed(self, step: Step) -> Step:
+        def begin() -> Any:
+            self.began = time.perf_counter()
+            return step().numpy()
+
+        return begin
+
+    def ready(self, before: Any, part: float) -> Any:
+        """A scalar tensor 0 that is there when `before` is and that part of the backward pass is over."""
+
+        def wait(value: Any) -> Any:
+            time.sleep(max(0.0, self.began + (1 + 2 * part) / 3 * self.step_s - time.perf_counter()))
+            return value
+
+        return tf.ensure_shape(tf.numpy_function(wait, [before], tf.float32), ())
+
+
+def small(config: Reduction, step_ms: float) -> Step:
+    """TENSORS gradients of 16 × 16 numbers, ready one after the other."""
     weights = [tf.Variable(tf.eye(16)) for _ in range(TENSORS)]
     paths = [f"layer{number}/kernel" for number in range(TENSORS)]
-    began = [0.0]
-
-    def wait(before: Any, part: Any) -> Any:
-        time.sleep(max(0.0, began[0] + float(part) * step_ms / 1e3 - time.perf_counter()))
-        return before
+    device = Device(step_ms)
 
     @tf.function(autograph=False)
     def step() -> Any:
         ready, gradients = tf.constant(0.0), []
         for number, weight in enumerate(weights, start=1):
-            ready = tf.numpy_function(wait, [ready, tf.constant((1 + 2 * number / TENSORS) / 3)], tf.float32)
-            gradients.append(weight + tf.ensure_shape(ready, ()))
+            ready = device.ready(ready, number / TENSORS)
+            gradients.append(weight + ready)
         means = reduction.average_gradients(gradients, grouping.groups(gradients, paths, config), config)
         for weight, mean in zip(weights, means, strict=True):
             weight.assign_sub(1e-3 * mean)
         return ready
 
-    def timed() -> Any:
-        began[0] = time.perf_counter()
-        return step().numpy()
+    return device.timed(step)
 
-    return timed
+
+def paper(config: Reduction, step_ms: float, fraction: float) -> Step:
+    """Gradients in the sizes of the paper's network, float16, ready from the last layer to the first.
+
+    Nothing is computed but their sums. A layer takes a part of the backward pass in proportion to its FLOP.
+
+    Args:
+        config: The section training.reduction.
+        step_ms: Length of a step on the pretended device.
+        fraction: Of each tensor's size.
+    """
+    layers = [layer for layer in count(read_network(PAPER)).layers[::-1] if layer.trainable_parameters]
+    flop, device = sum(layer.forward_flop for layer in layers), Device(step_ms)
+    tensors, paths, parts, done = [], [], [], 0
+    for layer in layers:
+        done += layer.forward_flop
+        others = layer.trainable_parameters - layer.weights  # a bias, or a normalisation's two vectors
+        sizes = [layer.weights, others] if layer.weights else [others // 2] * 2
+        for number, size in enumerate(size for size in sizes if size):
+            tensors.append(tf.Variable(tf.ones(max(1, round(fraction * size)), tf.float16)))
+            paths.append(f"{layer.name}/{number}")
+            parts.append(done / flop)
+
+    @tf.function(autograph=False)
+    def step() -> Any:
+        ready, gradients = tf.constant(0.0), []
+        for tensor, part in zip(tensors, parts, strict=True):
+            ready = device.ready(ready, part)
+            with tf.control_dependencies([ready]):
+                gradients.append(tf.identity(tensor.value()))
+        sums = reduction.reduce_groups(gradients, grouping.groups(gradients, paths, config), config)
+        with tf.control_dependencies(sums):
+            return tf.identity(sums[0][0])
+
+    return device.timed(step)
 
 
 def network(config: Reduction) -> Step:
