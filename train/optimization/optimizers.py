@@ -6,24 +6,31 @@ gradient g. Here the gradient contains the L2 term, so that the denominator is |
 
 LARC (NVIDIA's Apex and OpenSeq2Seq; used by Kurth et al. 2018) clips: the step along d is `rate` times d, or
 `trust · |w| / |d|` times d as with LARS, whichever is shorter. It therefore only ever slows a layer down.
+
+A network has many small variables, and an operation on one of them takes less time than to start it. The update of a
+variable is therefore one operation, and factors of all layers are computed together.
 """
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import keras
-from keras import ops
+import tensorflow as tf
 
 from train.experiment.sections import Optimizer
 
 Tensor = Any
 
 
-def trust_ratio(weights: Tensor, direction: Tensor, trust: float, rate: Tensor | None = None) -> Tensor:
-    """Returns the factor of a layer's direction, a scalar.
+def trust_ratios(
+    weights: Sequence[Tensor], directions: Sequence[Tensor], trust: float, rate: Tensor | None = None
+) -> list[Tensor]:
+    """Returns the factor of each layer's direction, scalars.
 
     Args:
-        weights: Of the layer.
-        direction: Gradient or update, in the same shape.
+        weights: Of each layer.
+        directions: Gradient or update of each layer, in the same shapes.
         trust: The fraction of the weights' norm that a step may have.
         rate: Learning rate, for LARC; `None` for LARS.
 
@@ -31,10 +38,15 @@ def trust_ratio(weights: Tensor, direction: Tensor, trust: float, rate: Tensor |
         trust · |weights| / |direction|, or 1 if either norm is zero, so that nothing is frozen at zero. With `rate`
         it is the factor of `rate`, at most 1.
     """
-    w_norm, d_norm = ops.norm(ops.reshape(weights, (-1,))), ops.norm(ops.reshape(direction, (-1,)))
-    defined = ops.logical_and(w_norm > 0, d_norm > 0)
-    ratio = ops.where(defined, trust * w_norm / ops.where(defined, d_norm, 1.0), 1.0)
-    return ratio if rate is None else ops.where(ratio < rate, ratio / rate, 1.0)
+    w_norms, d_norms = _norms(weights), _norms(directions)
+    defined = (w_norms > 0) & (d_norms > 0)
+    ratios = tf.where(defined, trust * w_norms / tf.where(defined, d_norms, 1.0), 1.0)
+    return tf.unstack(ratios if rate is None else tf.where(ratios < rate, ratios / rate, 1.0))
+
+
+def _norms(tensors: Sequence[Tensor]) -> Tensor:
+    """Returns the Euclidean norm of each tensor, `(len(tensors),)`."""
+    return tf.sqrt(2 * tf.stack([tf.nn.l2_loss(tensor) for tensor in tensors]))
 
 
 class LarsAdam(keras.optimizers.Optimizer):
@@ -59,17 +71,55 @@ class LarsAdam(keras.optimizers.Optimizer):
         super().build(variables)
         self.m, self.v = self.add_optimizer_variables(variables, ["m", "v"])
 
-    def update_step(self, gradient: Tensor, variable: Any, learning_rate: Tensor) -> None:
-        """Updates one variable."""
-        config, index = self.config, self._get_variable_index(variable)
-        layered, m, v = len(variable.shape) > 1, self.m[index], self.v[index]
-        step = ops.cast(self.iterations + 1, gradient.dtype)
-        rate = learning_rate if config.layer_rates == "larc" else None
-        if layered and config.lars == "before":
-            gradient = trust_ratio(variable, gradient, config.lars_trust, rate) * gradient
-        self.assign_add(m, (1 - config.beta_1) * (gradient - m))
-        self.assign_add(v, (1 - config.beta_2) * (ops.square(gradient) - v))
-        update = (m / (1 - config.beta_1**step)) / (ops.sqrt(v / (1 - config.beta_2**step)) + config.epsilon)
-        if layered and config.lars == "after":
-            update = trust_ratio(variable, update, config.lars_trust, rate) * update
-        self.assign_sub(variable, learning_rate * update)
+    def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[Any] | None = None) -> None:
+        """Updates the variables that the optimizer was built with.
+
+        Args:
+            grads: The gradient of each variable.
+            trainable_variables: All variables, in the order of `build`.
+        """
+        config, rate = self.config, tf.convert_to_tensor(self.learning_rate)
+        variables, gradients = [variable.value for variable in self._trainable_variables], list(grads)
+        layers = [index for index, variable in enumerate(variables) if len(variable.shape) > 1]
+        step = tf.cast(self.iterations.value + 1, tf.float32)
+        # 1 − βᵗ to all digits: float32 holds 1 − 0.999 to four.
+        m_share, v_share = (-tf.math.expm1(step * _log(beta)) for beta in (config.beta_1, config.beta_2))
+        larc_rate = rate if config.layer_rates == "larc" else None
+
+        def scaled(directions: list[Tensor]) -> list[Tensor]:
+            weights, chosen = ([tensors[index] for index in layers] for tensors in (variables, directions))
+            ratios = dict(zip(layers, trust_ratios(weights, chosen, config.lars_trust, larc_rate), strict=True))
+            return [ratios[index] * d if index in ratios else d for index, d in enumerate(directions)]
+
+        if config.lars == "before" and layers:
+            gradients = scaled(gradients)
+        if config.lars == "after" and layers:
+            updates = []
+            for gradient, m, v in zip(gradients, self.m, self.v, strict=True):
+                new_m = m.value.assign_add((1 - config.beta_1) * (gradient - m.value))
+                new_v = v.value.assign_add((1 - config.beta_2) * (tf.square(gradient) - v.value))
+                updates.append((new_m / m_share) / (tf.sqrt(new_v / v_share) + config.epsilon))
+            for variable, update in zip(variables, scaled(updates), strict=True):
+                variable.assign_sub(rate * update)
+        else:
+            # The operation computes m, v and w − lr · m / (√v + epsilon): both shares are taken into lr and epsilon.
+            lr, epsilon = rate * tf.sqrt(v_share) / m_share, config.epsilon * tf.sqrt(v_share)
+            for variable, gradient, m, v in zip(variables, gradients, self.m, self.v, strict=True):
+                tf.raw_ops.ResourceApplyAdam(
+                    var=variable.handle,
+                    m=m.value.handle,
+                    v=v.value.handle,
+                    beta1_power=0.0,
+                    beta2_power=0.0,
+                    lr=lr,
+                    beta1=config.beta_1,
+                    beta2=config.beta_2,
+                    epsilon=epsilon,
+                    grad=gradient,
+                )
+        self.iterations.assign_add(1)
+
+
+def _log(beta: float) -> float:
+    """Returns log β, also for β = 0."""
+    return math.log(beta) if beta else -math.inf
