@@ -90,7 +90,8 @@ def report(
     compute_s = measured_compute_s(run_dir) if run_dir else step_flop / hardware.sustained_flop_per_s
     wire_type: WireType = "float16" if training.reduction.compression == "fp16" else "float32"
     work = workload(experiment.network, wire_type, compute_s, training.accumulate)
-    peak = None if run_dir else hardware.convolution_flop_per_s  # of a run only the whole step is known
+    summits_peak = machine is None and run_dir is not None  # Summit's convolutions are not those of the run
+    peak = None if summits_peak else hardware.convolution_flop_per_s
     job = _Job(
         hardware,
         work,

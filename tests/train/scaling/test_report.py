@@ -44,7 +44,7 @@ def test_flop_per_s_over_ranks() -> None:
     assert curve[0]["flop_per_s"] == pytest.approx(59.67e12)
     assert curve[0]["peak_flop_per_s"] == pytest.approx(83.92e12)
     for key in ("flop_per_s", "peak_flop_per_s"):
-        assert curve[1][key] == pytest.approx(6144 * curve[1]["efficiency"] * curve[0][key])  # type: ignore[literal-required]
+        assert curve[1][key] == pytest.approx(6144 * curve[1]["efficiency"] * curve[0][key])
 
 
 def test_the_peak_is_left_out_where_the_convolutions_time_is_not_known(tmp_path: Path) -> None:
@@ -53,6 +53,13 @@ def test_the_peak_is_left_out_where_the_convolutions_time_is_not_known(tmp_path:
     row = report(PAPER, ranks="1", machine=machine).curve[0]
     assert row["flop_per_s"] == pytest.approx(1e14)
     assert "peak_flop_per_s" not in row
+    steps = [json.dumps({"step": step, "step_s": 0.5, "data_s": 0.0, "comm_s": 0.0}) for step in range(1, 5)]
+    (tmp_path / "metrics.jsonl").write_text("\n".join(steps) + "\n")
+    assert "peak_flop_per_s" not in report(PAPER, ranks="1", run_dir=tmp_path).curve[0]
+    machine.write_text("name: mine\nconvolution_flop_per_s: 2.0e+14\n")
+    row = report(PAPER, ranks="1", machine=machine, run_dir=tmp_path).curve[0]
+    assert row["flop_per_s"] == pytest.approx(51.509e12 / 0.5, rel=1e-4)
+    assert row["peak_flop_per_s"] == pytest.approx(2e14)
 
 
 def test_accumulation_takes_more_samples_and_more_time_per_step() -> None:
