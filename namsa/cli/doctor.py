@@ -29,6 +29,11 @@ from namsa.physics.backend import available_cores
 SYNC = "scripts/uv sync"
 SYNC_GPU = "scripts/uv sync --no-group cpu --extra gpu"
 REBUILD = "scripts/uv cache clean horovod && scripts/uv sync --reinstall-package horovod"
+REBUILD_GPU = (
+    f"scripts/uv cache clean horovod && HOROVOD_GPU_OPERATIONS=NCCL {SYNC_GPU} --reinstall-package horovod, "
+    "with nvcc on PATH"
+)
+SHOW_GPU = "start each rank with a GPU (jsrun -g 1, srun --gpus-per-task=1), and see what nvidia-smi lists there"
 PROBE_TIMEOUT_S = 120.0
 LIBRARIES = ("numpy", "scipy", "h5py", "lmdb", "ase", "pymatgen", "spglib", "xxhash")
 NETWORK_FILE_SYSTEMS = ("nfs", "lustre", "gpfs", "beegfs", "ceph", "panfs", "cifs", "fuse.sshfs")
@@ -48,7 +53,8 @@ _CUPY = """
 import json, cupy
 def device(i):
     p = cupy.cuda.runtime.getDeviceProperties(i)
-    return {"name": p["name"].decode(), "memory_gib": round(p["totalGlobalMem"] / 2**30, 1)}
+    return {"name": p["name"].decode(), "memory_gib": round(p["totalGlobalMem"] / 2**30, 1),
+        "bus": cupy.cuda.Device(i).pci_bus_id}
 print(json.dumps({"version": cupy.__version__, "cuda": cupy.cuda.runtime.runtimeGetVersion(),
     "devices": [device(i) for i in range(cupy.cuda.runtime.getDeviceCount())]}))
 """
@@ -65,6 +71,7 @@ class Check:
         found: What is there, or the reason why it is not.
         remedy: The command that installs it.
         needed: Whether namsa is at fault without it. What is not needed is a possibility that this machine lacks.
+        devices: Addresses of the GPUs that were found, the same from every process of the machine.
     """
 
     group: str
@@ -73,6 +80,7 @@ class Check:
     found: str
     remedy: str = ""
     needed: bool = True
+    devices: tuple[str, ...] = ()
 
 
 class ReportJson(TypedDict):
@@ -99,7 +107,8 @@ class Report:
 
     def as_json(self) -> ReportJson:
         """Returns the report in JSON types."""
-        return {"ok": self.ok, "checks": [asdict(check) for check in self.checks]}
+        checks = [asdict(check) | {"devices": list(check.devices)} for check in self.checks]
+        return {"ok": self.ok, "checks": checks}
 
 
 class Probe(NamedTuple):
@@ -109,23 +118,26 @@ class Probe(NamedTuple):
     fault: str = ""
 
 
-def report(directory: Path = Path()) -> Report:
+def report(directory: Path = Path(), *, gpu: bool = False, timeout_s: float = PROBE_TIMEOUT_S) -> Report:
     """Checks this machine. Whatever is missing or broken is reported, never raised.
 
     Args:
         directory: Where data will be written.
+        gpu: Whether a job on GPUs needs this machine: CuPy, a GPU for TensorFlow, and NCCL in Horovod.
+        timeout_s: Time for TensorFlow, Horovod and CuPy to be imported.
     """
     with ThreadPoolExecutor() as pool:
-        tensorflow, horovod, cupy = pool.map(probe, (_TENSORFLOW, _HOROVOD, _CUPY))
+        probes = (_TENSORFLOW, _HOROVOD, _CUPY)
+        tensorflow, horovod, cupy = pool.map(lambda code: probe(code, timeout_s), probes)
     return Report(
         (
             *_machine(),
             *(_disk(name, path) for name, path in (("data", directory), ("temporary", Path(tempfile.gettempdir())))),
             *map(_library, LIBRARIES),
             _engine(),
-            _cupy(cupy),
-            *_tensorflow(tensorflow),
-            *_horovod(horovod),
+            _cupy(cupy, gpu),
+            *_tensorflow(tensorflow, gpu),
+            *_horovod(horovod, gpu),
             _launcher(),
         )
     )
@@ -194,44 +206,57 @@ def _engine() -> Check:
     return Check("simulation", "compiled engine", fused.available(), found, remedy, needed=False)
 
 
-def _cupy(probed: Probe) -> Check:
+def _cupy(probed: Probe, gpu: bool) -> Check:
     found = probed.answer
     if found is None:
-        return Check("simulation", "CuPy", False, probed.fault, SYNC_GPU, needed=False)
+        return Check("simulation", "CuPy", False, probed.fault, SYNC_GPU, needed=gpu)
     devices = ", ".join(f"{device['name']} {device['memory_gib']} GiB" for device in found["devices"]) or "no device"
     usable = bool(found["devices"])
-    return Check("simulation", "CuPy", usable, f"{found['version']}: {devices}", "a CUDA device", needed=False)
+    buses = tuple(device["bus"] for device in found["devices"])
+    return Check("simulation", "CuPy", usable, f"{found['version']}: {devices}", SHOW_GPU, gpu, buses)
 
 
-def _tensorflow(probed: Probe) -> list[Check]:
+def _tensorflow(probed: Probe, gpu: bool) -> list[Check]:
     found = probed.answer
     if found is None:
-        return [Check("training", "TensorFlow", False, probed.fault, SYNC)]
+        return [Check("training", "TensorFlow", False, probed.fault, SYNC_GPU if gpu else SYNC)]
     gpus = ", ".join(found["gpus"]) or ("no device" if found["cuda"] else "this build is for CPUs")
     return [
         Check("training", "TensorFlow", True, found["tensorflow"]),
         Check("training", "Keras", True, found["keras"]),
-        Check("training", "GPUs", bool(found["gpus"]), gpus, SYNC_GPU, needed=False),
+        Check("training", "GPUs", bool(found["gpus"]), gpus, SHOW_GPU if found["cuda"] else SYNC_GPU, needed=gpu),
     ]
 
 
-def _horovod(probed: Probe) -> list[Check]:
+def _horovod(probed: Probe, gpu: bool) -> list[Check]:
     found = probed.answer
     if found is None:
-        return [Check("training", "Horovod", False, probed.fault, SYNC)]
+        return [Check("training", "Horovod", False, probed.fault, SYNC_GPU if gpu else SYNC)]
 
-    def feature(name: str, use: str, lacking: str, remedy: str) -> Check:
+    def feature(name: str, use: str, lacking: str, remedy: str, needed: bool = False) -> Check:
         present = found[name.lower()]
-        return Check("training", name, present, use if present else lacking, remedy, needed=False)
+        return Check("training", name, present, use if present else lacking, remedy, needed)
 
     return [
         Check("training", "Horovod", True, found["version"]),
         feature("Gloo", "horovodrun", "not built in", REBUILD),
         feature(
-            "MPI", "mpirun, jsrun, srun", "not built in: jsrun and srun need it", f"with mpicxx on PATH: {REBUILD}"
+            "MPI",
+            "mpirun, jsrun, srun",
+            "not built in: jsrun and srun need it",
+            f"with mpicxx on PATH: {REBUILD_GPU if gpu else REBUILD}",
+            needed=_started_by_mpi(),
         ),
-        feature("NCCL", "gradients go from GPU to GPU", "not built in", f"HOROVOD_GPU_OPERATIONS=NCCL; {REBUILD}"),
+        feature("NCCL", "gradients go from GPU to GPU", "not built in", REBUILD_GPU, needed=gpu),
     ]
+
+
+def _started_by_mpi() -> bool:
+    """Whether this process is one of several ranks whose launcher leaves it to MPI to connect them."""
+    try:
+        return rank_and_size()[1] > 1 and os.environ.get("HOROVOD_CONTROLLER") != "gloo"
+    except InputError:
+        return False
 
 
 def _launcher() -> Check:

@@ -86,11 +86,17 @@ def _add_simulation(parser: CommandParser) -> None:
             "namsa dataset configs/quickstart.yaml --out data/quickstart",
             "namsa dataset configs/quickstart.yaml --out data/quickstart --limit 2 --time-limit 600",
             "mpirun -n 4 namsa dataset configs/quickstart.yaml --out data/quickstart",
+            "namsa dataset configs/paper.yaml --out data/paper --manifest-only",
         ),
     )
     _add_config(command)
     _add_dry_run(command)
     command.add_argument("--out", type=Path, required=True, metavar="DIR", help="the dataset's folder")
+    command.add_argument(
+        "--manifest-only",
+        action="store_true",
+        help="write the list of all samples and, to strata.json, what it consists of; simulate nothing",
+    )
     command.add_argument("--rank", default="auto", help="auto (from the launcher's environment) or a number")
     command.add_argument("--size", default="auto", help="auto or the number of ranks")
     command.add_argument("--limit", type=int, metavar="N", help="simulate at most this many new samples")

@@ -26,6 +26,7 @@ def build_parser() -> CommandParser:
     )
     parser.add_argument("--version", action="version", version=f"namsa {version('namsa')}")
     _add_job(parser)
+    _add_preflight(parser)
     _add_evaluation(parser)
     _add_staging(parser)
     _add_reconstruct(parser)
@@ -70,6 +71,27 @@ def _add_job(parser: CommandParser) -> None:
     command.add_argument("--fewer-by", type=positive, default=1, metavar="K", help="ranks per node, default 1")
     command.add_argument("--max-restarts", type=positive, default=10, metavar="R", help="default 10")
     command.add_argument("--ended", type=Path, dest="exit_code_file", help=argparse.SUPPRESS)  # for the supervisor
+
+
+def _add_preflight(parser: CommandParser) -> None:
+    command = parser.add_command(
+        "preflight",
+        "train.commands.preflight:preflight",
+        summary="check that every rank has what the job needs; exit code 2 if one does not",
+        description="Looks at libraries, the GPU, the disk, the clock and the list of samples of each rank. It needs\n"
+        "neither MPI nor Horovod to work: the ranks exchange files.",
+        examples=(
+            "python -m train preflight configs/quickstart.yaml",
+            "srun -n 8 --gpus-per-task=1 python -m train preflight configs/summit.yaml --gpu --exchange runs/preflight",
+        ),
+    )
+    command.add_argument("config", type=Path, metavar="CONFIG", help="an experiment's YAML file")
+    _add_overrides(command)
+    command.add_argument("--gpu", action="store_true", help="every rank needs a GPU, CuPy and NCCL")
+    command.add_argument("--exchange", type=Path, metavar="DIR", help="a new folder that all ranks share")
+    command.add_argument(
+        "--manifest", type=Path, metavar="DIR", help="a dataset whose list of samples is used; default: data.directory"
+    )
 
 
 def _add_evaluation(parser: CommandParser) -> None:

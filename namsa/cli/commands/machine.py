@@ -10,7 +10,7 @@ from namsa.cli.commands.output import print_json
 
 def doctor(options: argparse.Namespace) -> int:
     """Prints the report. Returns exit code 1 if something that is needed is missing."""
-    report = checks.report()
+    report = checks.report(gpu=options.gpu)
     if options.json:
         print_json(report.as_json())
     else:

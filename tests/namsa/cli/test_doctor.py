@@ -13,12 +13,17 @@ from namsa.cli import doctor
 EVERYTHING = {
     doctor._TENSORFLOW: {"tensorflow": "2.18.1", "keras": "3.15.1", "cuda": True, "gpus": ["V100"]},
     doctor._HOROVOD: {"version": "0.28.1", "gloo": True, "mpi": True, "nccl": True},
-    doctor._CUPY: {"version": "13.6.0", "cuda": 12090, "devices": [{"name": "V100", "memory_gib": 16.0}]},
+    doctor._CUPY: {
+        "version": "13.6.0",
+        "cuda": 12090,
+        "devices": [{"name": "V100", "memory_gib": 16.0, "bus": "0004:04:00.0"}],
+    },
 }
 
 
 @pytest.fixture
 def _alone(monkeypatch):
+    monkeypatch.delenv("HOROVOD_CONTROLLER", raising=False)
     for name in ("HOROVOD", "OMPI_COMM_WORLD", "JSM_NAMESPACE", "PMI", "PMIX", "SLURM"):
         for key in ("RANK", "SIZE", "PROCID"):
             monkeypatch.delenv(f"{name}_{key}", raising=False)
@@ -30,12 +35,13 @@ def _by_name(report):
 
 @pytest.mark.usefixtures("_alone")
 def test_everything_there(monkeypatch, tmp_path):
-    monkeypatch.setattr(doctor, "probe", lambda code: doctor.Probe(EVERYTHING[code]))
+    monkeypatch.setattr(doctor, "probe", lambda code, timeout_s: doctor.Probe(EVERYTHING[code]))
     monkeypatch.setenv("HOROVOD_RANK", "3")
     monkeypatch.setenv("HOROVOD_SIZE", "6")
     report = doctor.report(tmp_path)
     checks = _by_name(report)
     assert report.ok
+    assert checks["CuPy"].devices == ("0004:04:00.0",)
     assert [name for name, check in checks.items() if not check.ok] == []
     assert checks["CuPy"].found == "13.6.0: V100 16.0 GiB"
     assert checks["launcher"].found == "rank 3 of 6"
@@ -49,7 +55,7 @@ def test_nothing_there(monkeypatch, tmp_path):
     def no_module(name):
         raise OSError(f"lib{name}.so.1: cannot open shared object file")
 
-    monkeypatch.setattr(doctor, "probe", lambda code: doctor.Probe(None, "ModuleNotFoundError: [gone]"))
+    monkeypatch.setattr(doctor, "probe", lambda code, timeout_s: doctor.Probe(None, "ModuleNotFoundError: [gone]"))
     monkeypatch.setattr(importlib, "import_module", no_module)
     report = doctor.report(tmp_path / "nowhere")
     missing = [check for check in report.checks if not check.ok]
@@ -65,11 +71,37 @@ def test_nothing_there(monkeypatch, tmp_path):
 def test_what_is_not_needed_is_no_fault(monkeypatch):
     found = EVERYTHING | {doctor._HOROVOD: EVERYTHING[doctor._HOROVOD] | {"mpi": False, "nccl": False}}
     found[doctor._CUPY] = None
-    monkeypatch.setattr(doctor, "probe", lambda code: doctor.Probe(found[code], "" if found[code] else "gone"))
+    monkeypatch.setattr(
+        doctor, "probe", lambda code, timeout_s: doctor.Probe(found[code], "" if found[code] else "gone")
+    )
     report = doctor.report()
     checks = _by_name(report)
     assert report.ok
     assert not any(checks[name].ok for name in ("CuPy", "MPI", "NCCL", "launcher"))
+
+
+@pytest.mark.usefixtures("_alone")
+def test_a_job_on_gpus_needs_a_gpu_and_the_libraries_for_it(monkeypatch):
+    found = EVERYTHING | {doctor._HOROVOD: EVERYTHING[doctor._HOROVOD] | {"nccl": False}}
+    found[doctor._TENSORFLOW] = found[doctor._TENSORFLOW] | {"gpus": []}
+    found[doctor._CUPY] = found[doctor._CUPY] | {"devices": []}
+    monkeypatch.setattr(doctor, "probe", lambda code, timeout_s: doctor.Probe(found[code]))
+    assert doctor.report().ok
+    report = doctor.report(gpu=True)
+    assert not report.ok
+    lacking = {check.name: check.remedy for check in report.checks if check.needed and not check.ok}
+    assert lacking == {"CuPy": doctor.SHOW_GPU, "GPUs": doctor.SHOW_GPU, "NCCL": doctor.REBUILD_GPU}
+
+
+@pytest.mark.usefixtures("_alone")
+def test_ranks_that_mpi_connects_need_a_horovod_with_mpi(monkeypatch):
+    found = EVERYTHING | {doctor._HOROVOD: EVERYTHING[doctor._HOROVOD] | {"mpi": False}}
+    monkeypatch.setattr(doctor, "probe", lambda code, timeout_s: doctor.Probe(found[code]))
+    monkeypatch.setenv("SLURM_PROCID", "1")
+    monkeypatch.setenv("SLURM_NTASKS", "2")
+    assert not doctor.report().ok
+    monkeypatch.setenv("HOROVOD_CONTROLLER", "gloo")
+    assert doctor.report().ok
 
 
 def test_probe_answers_whatever_happens():

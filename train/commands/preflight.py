@@ -1,0 +1,190 @@
+"""`python -m train preflight`: whether every rank of a job has what the job needs, found out before it computes.
+
+It needs neither MPI nor a Horovod that works. The ranks meet in a folder that all of them share: each writes what it
+has found into a file of its own, and ends. Rank 0 reads all files; if any rank lacks anything, it ends with exit code 2
+and one line, which names the ranks, their nodes and the remedy.
+"""
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import time
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from fcdensenet.count import count
+from namsa.cli import doctor
+from namsa.crystals.select import select_materials
+from namsa.dataset import disk_space, manifest
+from namsa.dataset.entry import Entry
+from namsa.errors import InputError, WorkError
+from namsa.files import make_folder, write_text_atomic
+from namsa.json_files import read_json
+from namsa.launcher import bind_to_share, local_rank_and_size, rank_and_size
+from namsa.text import plural
+from train.commands.common import exit_code
+from train.commands.preflight_verdict import Fault, RankReport, verdict
+from train.experiment.experiment import Experiment, load
+
+WAIT_S = 55.0  # for all ranks, so that the job ends in its first minute
+PROBE_S = 45.0  # for a rank's libraries
+POLL_S = 0.1
+STARTED = "started.json"  # rank 0's clock when it started
+CHECKPOINT_BYTES = 12  # per parameter: the weight and two moments, float32
+
+
+def preflight(options: argparse.Namespace) -> int:
+    """Checks this rank; rank 0 reports on all."""
+    return exit_code(lambda: _preflight(options))
+
+
+def _preflight(options: argparse.Namespace) -> None:
+    started = time.monotonic()
+    rank, size = rank_and_size()
+    local_rank, local_size = local_rank_and_size()
+    exchange: Path | None = options.exchange
+    if size > 1 and exchange is None:
+        raise InputError(f"the preflight of {size} ranks needs --exchange DIR, a new folder that all of them share")
+    bind_to_share(local_rank, local_size)
+    own, batch_size = RankReport(rank, os.environ.get("HOROVOD_HOSTNAME") or platform.node()), 1
+    with ThreadPoolExecutor(1) as pool:
+        machine = pool.submit(doctor.report, gpu=options.gpu, timeout_s=PROBE_S)
+        if exchange and size > 1:
+            own = replace(own, clock_ahead_s=-_seconds_behind(exchange, rank, started + WAIT_S))
+        with _noted(faults := list[Fault](), "a valid configuration", "correct it"):
+            experiment = load(options.config, options.overrides)
+            batch_size = experiment.training.batch_size
+            own = _look_at_data(experiment, options.manifest, own, local_size, faults)
+        own = _with_machine(own, faults, machine)
+    if exchange and size > 1:
+        write_text_atomic(exchange / _name(rank), json.dumps(asdict(own) | {"clock": time.time()}))
+        if rank:
+            return
+        reports = _collect(exchange, size, started + WAIT_S)
+    else:
+        reports = [own]
+    if lacking := verdict(reports, size, batch_size):
+        raise InputError(f"preflight: {'; '.join(lacking)}")
+    nodes = len({report.host for report in reports})
+    print(
+        f"preflight: {plural(size, 'rank')} on {plural(nodes, 'node')} with {'a GPU each and ' * options.gpu}the same "
+        f"list of {plural(own.training_samples, 'training sample')}, in {time.monotonic() - started:.1f} s"
+    )
+
+
+# ---- One rank -------------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _noted(faults: list[Fault], name: str, remedy: str) -> Iterator[None]:
+    """Appends an error inside the context to `faults`."""
+    try:
+        yield
+    except (InputError, WorkError, OSError) as error:
+        faults.append(Fault(name, str(error), remedy))
+
+
+def _with_machine(own: RankReport, faults: list[Fault], machine: Future[doctor.Report]) -> RankReport:
+    """Adds what the machine lacks, and the GPU that the rank would use."""
+    checks = machine.result().checks
+    lacking = [Fault(check.name, check.found, check.remedy) for check in checks if check.needed and not check.ok]
+    gpus = tuple(gpu for check in checks for gpu in check.devices)
+    return replace(own, faults=(*lacking, *faults), gpus=gpus)
+
+
+def _look_at_data(
+    experiment: Experiment, listed: Path | None, own: RankReport, local_size: int, faults: list[Fault]
+) -> RankReport:
+    """Adds the list of samples, which is written where there is none yet, and looks at the disk for them."""
+    directory = experiment.data.directory
+    remedy = "correct the configuration, or what it reads"
+    entries: tuple[Entry, ...] = ()
+    disk_remedy = "set data.directory to a folder on the node's own disk, with more room"
+    with _noted(faults, "a folder for samples", disk_remedy):
+        make_folder(directory)
+        if experiment.data.node_local:
+            own = replace(own, hosts_of_disk=_hosts_of_disk(directory, own.host))
+    with _noted(faults, "a list of samples", remedy):
+        materials = select_materials(experiment.materials, run_generator=True)
+        entries = manifest.ensure(listed or directory, experiment, materials)
+        own = replace(
+            own,
+            manifest=manifest.config_hash(experiment, materials),
+            materials=len(materials),
+            training_samples=sum(entry.split == "train" and not entry.skipped for entry in entries),
+        )
+        needed = _bytes_needed(experiment, {material.name: material for material in materials}, entries, local_size)
+        free = shutil.disk_usage(directory).free if directory.exists() else 0
+        if directory.exists() and free < needed:
+            room = (
+                f"{directory} has {free / 1e9:.3g} GB free, a step's samples and checkpoints take {needed / 1e9:.3g} GB"
+            )
+            faults.append(Fault("room for samples", room, disk_remedy))
+    return own
+
+
+def _hosts_of_disk(directory: Path, host: str) -> tuple[str, ...]:
+    """Returns the nodes that use the folder. Of two nodes that share it, the later one sees both."""
+    (directory / f".node-{host}").touch()
+    return tuple(sorted(path.name.removeprefix(".node-") for path in directory.glob(".node-*")))
+
+
+def _bytes_needed(
+    experiment: Experiment, materials: dict[str, Any], entries: tuple[Entry, ...], local_size: int
+) -> int:
+    """Returns the least that a node must hold: a batch for each of its ranks, and the checkpoints."""
+    first = [entry for entry in entries if not entry.skipped][:1]
+    batch = experiment.training.batch_size * disk_space.expected_bytes(experiment, materials, first)
+    checkpoints = experiment.training.checkpoints.keep + 1  # the next is written before the oldest goes
+    return local_size * batch + checkpoints * CHECKPOINT_BYTES * count(experiment.network).parameters
+
+
+# ---- All ranks ------------------------------------------------------------------------------------------------------
+
+
+def _name(rank: int) -> str:
+    return f"rank-{rank:05d}.json"
+
+
+def _seconds_behind(exchange: Path, rank: int, deadline: float) -> float:
+    """Returns how far this rank's clock is certainly behind rank 0's: it shows less than what it reads."""
+    path = exchange / STARTED
+    if rank == 0:
+        make_folder(exchange)
+        write_text_atomic(path, json.dumps(time.time()))
+        return 0.0
+    while not path.exists():
+        if time.monotonic() > deadline:
+            return 0.0  # rank 0 has not started, and the launcher knows why
+        time.sleep(POLL_S)
+    return max(0.0, float(read_json(path)) - time.time())
+
+
+def _collect(exchange: Path, size: int, deadline: float) -> list[RankReport]:
+    """Returns the reports of all ranks that report before the deadline, in the order of ranks."""
+    reports: dict[int, RankReport] = {}
+    while len(reports) < size:
+        for path in sorted(exchange.glob("rank-*.json")):
+            rank = int(path.stem.removeprefix("rank-"))
+            if rank not in reports:
+                reports[rank] = _read(path)
+        if len(reports) < size:
+            if time.monotonic() > deadline:
+                break
+            time.sleep(POLL_S)
+    return [reports[rank] for rank in sorted(reports)]
+
+
+def _read(path: Path) -> RankReport:
+    """Returns a rank's report, with the time by which its clock is ahead: it has written later than it is here."""
+    values = read_json(path)
+    ahead = max(0.0, values.pop("clock") - time.time())
+    values["faults"] = tuple(Fault(**fault) for fault in values["faults"])
+    values |= {key: tuple(values[key]) for key in ("gpus", "hosts_of_disk")}
+    return RankReport(**values | {"clock_ahead_s": ahead or values["clock_ahead_s"]})
