@@ -1,8 +1,9 @@
 # The phases of a batch job, the same for every batch system; sourced by summit.lsf and slurm.sh, which set
-#   CONFIG RUN BB KEEP SIM_SECONDS PYTHON NODES RANKS    see there
+#   CONFIG RUN BB KEEP MANIFEST SIM_SECONDS ENVIRONMENT PYTHON PREFLIGHT NODES RANKS    see there
 #   own_gpu, all_gpus    arrays: how to launch one rank a GPU, each seeing its own GPU or all of its node
-# and whose arguments (--set ...) go to simulation and training.
-# The first failure of any rank ends the job with its exit status.
+#   each_node            array: how to launch one process a node
+# and whose arguments (--set ...) go to preflight, simulation and training.
+# The first failure of any rank ends its phase, and with it the job.
 # shellcheck shell=bash disable=SC2154
 
 # In the background, so that a signal (the warning before the time limit) is heard at once.
@@ -24,7 +25,40 @@ interrupted() {
 }
 trap interrupted TERM INT
 
+# One read of one file a node, in place of thousands by every rank.
+if [ -z "$PYTHON" ]; then
+    if [ ! -e "$ENVIRONMENT" ]; then
+        echo "error: there is no $ENVIRONMENT: make it with scripts/environment.sh pack $ENVIRONMENT, or set PYTHON" >&2
+        exit 2
+    fi
+    if newer=$(find namsa fcdensenet train -name '*.py' -newer "$ENVIRONMENT" | head -n 1) && [ -n "$newer" ]; then
+        echo "error: $newer is newer than $ENVIRONMENT: scripts/environment.sh pack $ENVIRONMENT" >&2
+        exit 2
+    fi
+    phase "unpack $ENVIRONMENT into $BB-env" "${each_node[@]}" bash scripts/environment.sh unpack "$ENVIRONMENT" "$BB-env"
+    PYTHON=$BB-env/bin/python
+    export PYTHONSAFEPATH=1 # the packages of this folder are those of the archive
+    export LD_LIBRARY_PATH="$BB-env/libpython${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+fi
+
+kept=()
 if [ -n "$KEEP" ] && [ -e "$KEEP/manifest.jsonl" ]; then
+    kept=(--manifest "$KEEP")
+elif [ -n "$MANIFEST" ]; then
+    phase "copy the list of samples of $MANIFEST" \
+        "${each_node[@]}" bash -c 'mkdir -p "$1" && cp "$0/manifest.jsonl" "$1/"' "$MANIFEST" "$BB"
+fi
+
+# The list of samples that a preflight writes onto each node's disk is the same everywhere. The simulation compares its
+# own with it: ranks that would list other samples, since they see fewer CIF files, end the job.
+mkdir -p "$(dirname "$RUN")"
+exchange=$(mktemp -d "$RUN.preflight-XXXXXX")
+# shellcheck disable=SC2086
+phase "preflight" "${own_gpu[@]}" "$PYTHON" -m train preflight "$CONFIG" $PREFLIGHT --exchange "$exchange" \
+    "${kept[@]}" --set "data.directory=$BB" --set data.node_local=true "$@"
+rm -r "$exchange"
+
+if [ ${#kept[@]} -gt 0 ]; then
     phase "fetch what is kept in $KEEP, a part to each node" \
         "${own_gpu[@]}" "$PYTHON" -m train stage "$KEEP" "$BB" --partition
 fi

@@ -1,7 +1,8 @@
 #!/bin/bash
 # One batch job from crystals to the report, on Slurm nodes with GPUs and a local disk.
 #
-#     scripts/uv sync --no-group cpu --extra gpu         # once, with mpicxx and the CUDA toolkit on PATH
+#     HOROVOD_GPU_OPERATIONS=NCCL scripts/uv sync --no-group cpu --extra gpu   # once, with mpicxx and nvcc on PATH
+#     scripts/environment.sh pack environment.tar.zst    # once, and after every change
 #     sbatch -A ACCOUNT -p PARTITION scripts/slurm.sh    # from the checkout
 #     CONFIG=configs/paper.yaml sbatch -A ACCOUNT -p PARTITION -N 32 scripts/slurm.sh --set seed=1
 #
@@ -23,25 +24,32 @@ set -euo pipefail
 CONFIG=${CONFIG:-configs/summit.yaml}
 RUN=${RUN:-runs/$(basename "$CONFIG" .yaml)} # home of config, metrics, checkpoints, report: on the shared file system
 KEEP=${KEEP:-}                               # home of the samples, on the shared file system; or none
+MANIFEST=${MANIFEST:-}                       # a folder that `namsa dataset --manifest-only` has written; or none
 SIM_SECONDS=${SIM_SECONDS:-1800}
 RANKS_PER_NODE=${RANKS_PER_NODE:-${SLURM_NTASKS_PER_NODE:?outside of Slurm, set RANKS_PER_NODE}} # a rank a GPU
 NODES=${NODES:-${SLURM_JOB_NUM_NODES:?outside of Slurm, set NODES}}
 MPI=${MPI:-pmix} # `srun --mpi=list` says what there is
-PYTHON=${PYTHON:-.venv/bin/python} # or that of the site's own TensorFlow and Horovod
+ENVIRONMENT=${ENVIRONMENT:-environment.tar.zst} # unpacked onto each node's disk
+PYTHON=${PYTHON:-} # or, instead of it, a Python that all nodes see
+PREFLIGHT=${PREFLIGHT---gpu} # what the preflight demands; empty: no GPU
 RANKS=$((NODES * RANKS_PER_NODE))
 CORES=$((${SLURM_CPUS_ON_NODE:-$(nproc)} / RANKS_PER_NODE))
 
 # A simulation uses the one GPU that it sees. A training rank sees all of its node, as NCCL goes over NVLink only
 # between GPUs that a process may open.
-ranks=(srun --nodes="$NODES" --ntasks-per-node="$RANKS_PER_NODE" --cpus-per-task="$CORES" --cpu-bind=cores
-    --kill-on-bad-exit=1 --mpi="$MPI")
+ranks=(srun --nodes="$NODES" --ntasks="$RANKS" --ntasks-per-node="$RANKS_PER_NODE" --cpus-per-task="$CORES"
+    --cpu-bind=cores --kill-on-bad-exit=1 --mpi="$MPI")
 own_gpu=("${ranks[@]}" --gpus-per-task=1)
 all_gpus=("${ranks[@]}" --gpus-per-node="$RANKS_PER_NODE" --gpu-bind=none)
 
-# Samples, in each node; results, in the first, beside them. Not every site empties its local disks: what this script names, it removes.
+each_node=(srun --nodes="$NODES" --ntasks="$NODES" --ntasks-per-node=1 --cpus-per-task=$((RANKS_PER_NODE * CORES))
+    --kill-on-bad-exit=1 --mpi=none)
+
+# Samples and Python, in each node; results, in the first. Not every site empties its local
+# disks: what this script names, it removes.
 if [ -z "${BB:-}" ]; then
     BB=${TMPDIR:-/tmp}/namsa-${SLURM_JOB_ID:-$$}
-    trap 'srun --nodes="$NODES" --ntasks-per-node=1 rm -rf "$BB" "$BB-run"' EXIT
+    trap '"${each_node[@]}" rm -rf "$BB" "$BB-run" "$BB-env"' EXIT
 fi
 
 source scripts/phases.sh

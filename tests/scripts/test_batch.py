@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -19,15 +20,12 @@ from namsa.dataset.verify import verify
 
 SCRIPTS = ("scripts/summit.lsf", "scripts/slurm.sh")
 
-# In place of Python: notes what it was asked to do by which rank, and fails or hangs as it is told.
+# In place of Python: notes what it was asked to do by which rank, and fails or hangs in a phase as it is told.
 RECORDER = """#!/bin/bash
-echo "$HOROVOD_RANK/$HOROVOD_SIZE local $HOROVOD_LOCAL_RANK/$HOROVOD_LOCAL_SIZE: $*" >> "$LOG"
-case $2 in
-namsa)
-    [ "$HOROVOD_RANK" != "${FAIL_RANK:-none}" ] || exit 3 ;;
-train)
-    [ -z "${HANG:-}" ] || { echo $$ >> "$LOG.hung"; sleep 60; } ;;
-esac
+who="$HOROVOD_RANK/$HOROVOD_SIZE local $HOROVOD_LOCAL_RANK/$HOROVOD_LOCAL_SIZE gpus $CUDA_VISIBLE_DEVICES"
+echo "$who: $*" >> "$LOG"
+if [ "$2 $3" = "${FAIL_PHASE:-}" ] && [ "$HOROVOD_RANK" = "$FAIL_RANK" ]; then exit 3; fi
+if [ "$2 $3" = "${HANG_PHASE:-}" ]; then echo $$ >> "$LOG.hung"; exec sleep 60; fi
 """
 
 
@@ -59,26 +57,53 @@ def _run(command, environment):
     return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500, check=False)
 
 
+def _phases(job):
+    """What each rank was asked to do, in the order of phases; "*" for what differs between runs."""
+    lines = Path(job["LOG"]).read_text().splitlines()
+    lines = [re.sub(r"(preflight)-\w+", r"\1-*", line) for line in lines]
+    return [sorted(lines[first : first + 4]) for first in range(0, len(lines), 4)]
+
+
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_simulates_then_trains_with_a_rank_a_gpu(script, job, tmp_path):
+def test_looks_at_all_ranks_then_simulates_then_trains_with_a_rank_a_gpu(script, job, tmp_path):
     done = _run(["bash", script, "--set", "seed=2"], job | {"SIM_SECONDS": "7"})
     assert done.returncode == 0, done.stderr
-    lines = Path(job["LOG"]).read_text().splitlines()
+    place = f"--set data.directory={tmp_path}/bb --set data.node_local=true"
+    preflight = f"-m train preflight some.yaml --gpu --exchange {tmp_path}/run.preflight-* {place} --set seed=2"
     simulate = f"-m namsa dataset some.yaml --out {tmp_path}/bb --time-limit 7 --set seed=2"
     train = (
-        f"-m train some.yaml --run-dir {tmp_path}/bb-run --home {tmp_path}/run --set data.directory={tmp_path}/bb"
-        " --set data.node_local=true --set training.simulate_seconds=1 --set seed=2"
+        f"-m train some.yaml --run-dir {tmp_path}/bb-run --home {tmp_path}/run {place}"
+        " --set training.simulate_seconds=1 --set seed=2"
     )
-    ranks = [f"{rank}/4 local {rank % 2}/2: " for rank in range(4)]
-    assert sorted(lines[:4]) == [rank + simulate for rank in ranks]
-    assert sorted(lines[4:]) == [rank + train for rank in ranks]
+    own_gpu = [f"{rank}/4 local {rank % 2}/2 gpus {rank % 2}: " for rank in range(4)]
+    all_gpus = [f"{rank}/4 local {rank % 2}/2 gpus 0,1: " for rank in range(4)]
+    assert _phases(job) == [
+        [rank + preflight for rank in own_gpu],
+        [rank + simulate for rank in own_gpu],
+        [rank + train for rank in all_gpus],
+    ]
+    assert not list(tmp_path.glob("run.preflight-*"))
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
-def test_a_failed_rank_ends_the_job_with_its_status(script, job):
-    done = _run(["bash", script], job | {"FAIL_RANK": "1"})
-    assert done.returncode == 3
-    assert "-m train" not in Path(job["LOG"]).read_text()
+@pytest.mark.parametrize("phase", ["train preflight", "namsa dataset"])
+def test_a_failed_rank_ends_all_others_and_the_job(script, phase, job):
+    start = time.monotonic()
+    failing = {"FAIL_RANK": "1", "FAIL_PHASE": phase, "HANG_PHASE": phase}
+    done = _run(["bash", script], job | failing)
+    assert done.returncode == 128 + signal.SIGTERM  # of the ranks that were ended
+    assert time.monotonic() - start < 30
+    assert f"-m {phase}" in _phases(job)[-1][0]
+
+
+@pytest.mark.parametrize("launcher", ["jsrun -n 2 -r 2", "srun --nodes 1 --ntasks-per-node 2"])
+def test_ranks_outlive_a_failed_one_unless_the_launcher_is_told(launcher, job):
+    command = [*launcher.split(), "bash", "-c", 'if [ "$HOROVOD_RANK" = 1 ]; then exit 3; fi; sleep 0.5; echo alive']
+    done = _run(command, job)
+    assert (done.stdout, done.returncode) == ("alive\n", 3)
+    told = {"jsrun": ["-X", "1"], "srun": ["--kill-on-bad-exit=1"]}[command[0]]
+    done = _run([command[0], *told, *command[1:]], job)
+    assert (done.stdout, done.returncode) == ("", 128 + signal.SIGTERM)
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
@@ -88,9 +113,11 @@ def test_samples_are_fetched_where_there_are_any_and_kept(script, job, tmp_path,
     if before:
         keep.mkdir()
         (keep / "manifest.jsonl").touch()
-    assert _run(["bash", script], job | {"KEEP": str(keep)}).returncode == 0
-    asked = [line.partition(": -m ")[2].split(" --set")[0] for line in Path(job["LOG"]).read_text().splitlines()]
-    phases = [f"train stage {keep} {tmp_path}/bb --partition"] * before + [
+    assert _run(["bash", script], job | {"KEEP": str(keep), "PREFLIGHT": ""}).returncode == 0
+    asked = [line.partition(": -m ")[2].split(" --set")[0] for phase in _phases(job) for line in phase]
+    phases = [
+        f"train preflight some.yaml --exchange {tmp_path}/run.preflight-*{f' --manifest {keep}' * before}",
+        *[f"train stage {keep} {tmp_path}/bb --partition"] * before,
         f"namsa dataset some.yaml --out {tmp_path}/bb --time-limit 1800",
         f"train keep {tmp_path}/bb {keep}",
         f"train some.yaml --run-dir {tmp_path}/bb-run --home {tmp_path}/run",
@@ -100,7 +127,8 @@ def test_samples_are_fetched_where_there_are_any_and_kept(script, job, tmp_path,
 
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_the_warning_before_the_time_limit_ends_all_ranks(script, job):
-    running = subprocess.Popen(["bash", script], cwd=ROOT, env=job | {"HANG": "1"}, stderr=subprocess.PIPE, text=True)
+    hanging = job | {"HANG_PHASE": "train some.yaml"}
+    running = subprocess.Popen(["bash", script], cwd=ROOT, env=hanging, stderr=subprocess.PIPE, text=True)
     hung = Path(job["LOG"] + ".hung")
     deadline = time.monotonic() + 60
     while not (hung.exists() and len(hung.read_text().splitlines()) == 4):
@@ -112,6 +140,19 @@ def test_the_warning_before_the_time_limit_ends_all_ranks(script, job):
     assert running.returncode == 130
     assert "submit again with RUN=" in stderr
     assert not any(Path(f"/proc/{pid}").exists() for pid in hung.read_text().split())
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_without_the_packed_environment_nothing_starts(script, job, tmp_path):
+    done = _run(["bash", script], job | {"PYTHON": "", "ENVIRONMENT": str(tmp_path / "gone.tar")})
+    assert done.returncode == 2
+    assert done.stderr.startswith(f"error: there is no {tmp_path}/gone.tar: make it with scripts/environment.sh pack")
+    old = tmp_path / "old.tar"
+    old.touch()
+    os.utime(old, (0, 0))
+    done = _run(["bash", script], job | {"PYTHON": "", "ENVIRONMENT": str(old)})
+    assert done.returncode == 2
+    assert f"is newer than {old}" in done.stderr
 
 
 def test_slurm_script_removes_the_samples_that_it_placed(job, tmp_path):
@@ -126,7 +167,7 @@ def test_summit_counts_the_compute_nodes(job, tmp_path):
     hosts.write_text("batch3\n" + "h41n07\n" * 42 + "h41n08\n" * 42)
     environment = {key: value for key, value in job.items() if key != "NODES"} | {"LSB_DJOB_HOSTFILE": str(hosts)}
     assert _run(["bash", "scripts/summit.lsf"], environment).returncode == 0
-    assert "3/4 local 1/2: -m train" in Path(job["LOG"]).read_text()
+    assert "3/4 local 1/2 gpus 0,1: -m train" in Path(job["LOG"]).read_text()
 
 
 @pytest.mark.parametrize(
@@ -149,6 +190,17 @@ def test_jsrun_gives_the_ranks_its_variables(job):
     show = "echo $JSM_NAMESPACE_RANK $JSM_NAMESPACE_SIZE $PMIX_RANK $OMPI_COMM_WORLD_LOCAL_RANK $HOROVOD_CROSS_RANK"
     done = _run(["jsrun", "-n2", "-r1", "-a3", "-g3", "-c21", "-bpacked:7", "bash", "-c", show], job)
     assert sorted(done.stdout.splitlines()) == [f"{rank} 6 {rank} {rank % 3} {rank // 3}" for rank in range(6)]
+
+
+def test_ranks_read_the_real_variables_of_either_launcher(job):
+    """Those of Horovod's own launcher, which only the stand-ins set, are removed."""
+    show = (
+        "import namsa.launcher as l; print('%d %d %d %d\\n' % (*l.rank_and_size(), *l.local_rank_and_size()), end='')"
+    )
+    command = ["bash", "-c", 'unset ${!HOROVOD_@}; exec "$0" -c "$1"', sys.executable, show]
+    expected = [f"{rank} 4 {rank % 2} 2" for rank in range(4)]
+    for launcher in (["jsrun", "-n2", "-r1", "-a2"], ["srun", "--nodes=2", "--ntasks-per-node=2"]):
+        assert sorted(_run([*launcher, *command], job).stdout.splitlines()) == expected
 
 
 @pytest.mark.slow

@@ -108,6 +108,7 @@ def become(request: Request) -> None:
     os.environ.clear()
     os.environ.update(request.environment)
     tempfile.tempdir = None  # it may have been found in the server's environment
+    sys.executable = request.environment.get("FORKED_PYTHON", sys.executable)  # of processes that this one starts
     held = {SPARE_FD + index: number for index, number in enumerate(request.files)}
     for spare, received in zip(held, request.files.values(), strict=True):
         os.dup2(received, spare)

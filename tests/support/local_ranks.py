@@ -40,8 +40,21 @@ def slots(size: int, per_node: int) -> list[SlotInfo]:
     ]
 
 
-def launch(command: Sequence[str], plan: Sequence[SlotInfo], environment: Callable[[SlotInfo], dict[str, str]]) -> int:
-    """Runs `command` once a slot; the first failure, or a signal, ends all of them. Returns the worst status."""
+def launch(
+    command: Sequence[str],
+    plan: Sequence[SlotInfo],
+    environment: Callable[[SlotInfo], dict[str, str]],
+    *,
+    end_all: bool,
+) -> int:
+    """Runs `command` once a slot, and returns the job's status: that of a signal before that of an exit, the highest.
+
+    Args:
+        command: The command.
+        plan: The slots.
+        environment: What the launcher sets for a slot.
+        end_all: Whether the first rank that fails ends all others. Without it, they go on. A signal ends all anyway.
+    """
     server = RendezvousServer()
     port = server.start()
     server.init(plan)
@@ -53,19 +66,27 @@ def launch(command: Sequence[str], plan: Sequence[SlotInfo], environment: Callab
             variables = os.environ | _gloo(slot, port) | environment(slot)
             disk = _open_disk(slot)
             ranks.append(subprocess.Popen(command, env=variables, start_new_session=True, pass_fds=disk))
-        while True:
-            states = [rank.poll() for rank in ranks]
-            if bad := [state for state in states if state]:
-                return max(state if state > 0 else 128 - state for state in bad)
-            if all(state == 0 for state in states):
-                return 0
+        while None in (codes := [rank.poll() for rank in ranks]):
+            if end_all and any(codes):
+                _end(ranks)
             time.sleep(0.05)
+        return status([rank.returncode for rank in ranks])
     except FileNotFoundError as error:
         print(f"{sys.argv[0]}: {error}", file=sys.stderr)
         return 127
     finally:
         _end(ranks)
         server.stop()
+
+
+def status(returncodes: Sequence[int]) -> int:
+    """Returns the job's status for those of its processes, which are negative for a signal.
+
+    This is srun's rule (src/srun/launch.c): the highest signal of any process, also of one that srun itself has ended,
+    comes before the highest exit code.
+    """
+    signals = [-code for code in returncodes if code < 0]
+    return 128 + max(signals) if signals else max(returncodes)
 
 
 def _open_disk(slot: SlotInfo) -> tuple[int, ...]:
