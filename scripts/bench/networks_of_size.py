@@ -2,7 +2,8 @@
 
 All networks with three poolings, equal blocks on the way down and up, and the choices below are counted: those from
 which the authors of Laanait et al. (2019) draw their random networks (github.com/nlaanait/stemdl,
-utils/generate_json.py), with three kernels of the transitions up.
+utils/generate_json.py), with three kernels of the transitions up. Of the 12 that have 220 million parameters, the FLOP
+per step that the paper gives leave one: that of configs/paper.yaml. For 40 million (figure 1) it gives no FLOP.
 """
 
 import argparse
