@@ -9,12 +9,13 @@ from typing import Any
 import ase
 import numpy as np
 from pymatgen.core import Composition, Element, Lattice, Structure
-from pymatgen.io.cif import CifParser, str2float
+from pymatgen.io.cif import CifBlock, CifParser, str2float
 from pymatgen.symmetry.analyzer import SpacegroupAnalyzer
 
 from namsa.crystals.material import Material
 from namsa.crystals.sites import (
     LONGEST_SIDE,
+    MOST_ATOMS,
     ROUNDING,
     SAME_SITE,
     SHORTEST_SIDE,
@@ -35,12 +36,13 @@ HARMLESS_WARNINGS = re.compile(
     r"|Cannot determine chemical composition from CIF|Skipping relative stoichiometry check"
 )
 LARGEST_FILE_BYTES = 2**24
-MOST_IMAGES = 50_000  # atom sites times symmetry operations, which pymatgen compares with each other
+MOST_IMAGES = 20_000  # atom sites times symmetry operations, which pymatgen compares with each other
 CELL_KEYS = (
     *(f"_cell_length_{side}" for side in "abc"),
     *(f"_cell_angle_{angle}" for angle in ("alpha", "beta", "gamma")),
 )
 REQUIRED_KEYS = (*CELL_KEYS, *(f"_atom_site_fract_{axis}" for axis in "xyz"))
+SITE_TOLERANCE = 1e-4  # of a fractional coordinate: nearer images of a site are one atom, as for pymatgen
 SYMMETRY_KEYS = ("_symmetry_equiv_pos_as_xyz", "_space_group_symop_operation_xyz")
 # What pymatgen's parser raises for malformed files.
 PARSER_ERRORS = (ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError)
@@ -118,6 +120,7 @@ def _parse(text: str) -> Structure:
             ) from None
         (block,) = parser.as_dict().values()
         _check_atom_site_loop(block)
+        _check_number_of_atoms(parser, block)
         structure = parser.parse_structures(primitive=False, on_error="raise")[0]
     _check_warnings(parser, structure, [str(warning.message) for warning in caught])
     _check_symmetry_fits_cell(parser, structure)
@@ -186,6 +189,28 @@ def _check_cell(block: dict[str, Any], sites: int) -> None:
     operations = max([len(block[key]) for key in SYMMETRY_KEYS if isinstance(block.get(key), list)], default=1)
     if sites * operations > MOST_IMAGES:
         raise InputError(f"{sites} atom sites × {operations} symmetry operations are more than {MOST_IMAGES}")
+
+
+def _check_number_of_atoms(parser: CifParser, block: dict[str, Any]) -> None:
+    """Raises InputError for symmetry operations that make too many atoms of the sites.
+
+    pymatgen compares every image of a site with all others before the atoms can be counted, which takes minutes.
+    """
+    operations = np.array([operation.affine_matrix for operation in parser.get_symops(CifBlock(block, [], ""))])
+    if len(operations) < 2:
+        return
+    columns = [[str2float(text) for text in block[f"_atom_site_fract_{axis}"]] for axis in "xyz"]
+    atoms = 0
+    for site in np.transpose(columns):
+        images = operations[:, :3, :3] @ site + operations[:, :3, 3]
+        offsets = images[:, None] - images[None]
+        same = (abs(offsets - np.round(offsets)) < SITE_TOLERANCE).all(axis=-1)
+        atoms += int(np.count_nonzero(same.argmax(axis=1) == np.arange(len(images))))  # first of their kind
+    if atoms > MOST_ATOMS:
+        raise InputError(
+            f"{len(operations)} symmetry operations make {atoms} atoms of {len(columns[0])} sites; give a cell of 1 to "
+            f"{MOST_ATOMS} atoms"
+        )
 
 
 def _to_atoms(structure: Structure) -> ase.Atoms:

@@ -2,7 +2,9 @@
 
 import time
 
+import numpy as np
 import pytest
+from pymatgen.symmetry.groups import SpaceGroup
 
 from namsa import InputError
 from namsa.crystals.cif import read_cif
@@ -39,7 +41,7 @@ Si1 Si 0 0 0
         (
             "Si1 Si 0 0 0\n",
             "".join(f"Si{i} Si 0.{i:04} 0 0\n" for i in range(2001)),
-            "2001 atoms; give a cell of 1 to 2000",
+            "2001 atoms; give a cell of 1 to 600 atoms, which the specimen repeats",
         ),
         ("Si1 Si 0 0 0\n", "".join(f"Si{i} Si 0.{i:04} 0 0\n" for i in range(500)), "less than 0.5 Å³ for each"),
         ("data_x", "#" * 2**24, "more than 16 MiB"),
@@ -59,3 +61,37 @@ def test_hostile_cells_are_refused_at_once(tmp_path, old, new, message):
     assert str(path) in str(caught.value)
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 600
+
+
+def symmetric(sites: int, symbol: str, side: float) -> str:
+    """Returns a CIF with sites in general positions of a space group."""
+    operations = "".join(f"'{operation.as_xyz_str()}'\n" for operation in SpaceGroup(symbol).symmetry_ops)
+    head, _, _ = CIF.replace("5.0", str(side)).partition("loop_")
+    keys = ("label", "type_symbol", "fract_x", "fract_y", "fract_z")
+    coordinates = np.random.default_rng(1).uniform(0, 0.5, (sites, 3))
+    return "\n".join(
+        (
+            f"{head}loop_\n_symmetry_equiv_pos_as_xyz\n{operations}loop_",
+            *(f"_atom_site_{key}" for key in keys),
+            *(f"Si{i} Si {x:.5f} {y:.5f} {z:.5f}" for i, (x, y, z) in enumerate(coordinates)),
+        )
+    )
+
+
+def test_symmetry_that_makes_too_many_atoms_is_refused_before_they_are_compared(tmp_path):
+    path = tmp_path / "x.cif"
+    for sites, atoms in ((4, 768), (100, 19200)):
+        path.write_text(symmetric(sites, "Fm-3m", 100.0))
+        started = time.process_time()
+        with pytest.raises(InputError, match=f"192 symmetry operations make {atoms} atoms of {sites} sites; give a"):
+            read_cif(path)
+        assert time.process_time() - started < 5
+
+
+def test_a_large_crystal_is_read(tmp_path):
+    path = tmp_path / "x.cif"
+    path.write_text(symmetric(75, "P222", 60.0))
+    started = time.process_time()
+    crystal = read_cif(path)
+    assert (len(crystal.atoms), crystal.space_group) == (300, "P222")
+    assert time.process_time() - started < 10
