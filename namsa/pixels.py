@@ -76,6 +76,24 @@ def potential_grid(provenance: Mapping[str, Any]) -> PixelGrid:
     return PixelGrid([length / n for length, n in zip(extent, shape, strict=True)], (0.0, 0.0))
 
 
+def raster_shape(provenance: Mapping[str, Any], patterns: int) -> tuple[int, int]:
+    """Returns the rows and columns of the scan of a sample, whose patterns must be those of a raster.
+
+    Args:
+        provenance: The sample's provenance.
+        patterns: Number of its patterns.
+
+    Raises:
+        InputError: If the probe positions form no raster, or one of another number of positions.
+    """
+    shape = value(provenance, "scan_shape")
+    if not shape:
+        raise fault(provenance, "has no raster of probe positions, which a network needs")
+    if shape[0] * shape[1] != patterns:
+        raise fault(provenance, f"has a scan of {shape[0]} × {shape[1]} and {patterns} patterns")
+    return shape[0], shape[1]
+
+
 def scan_grid(provenance: Mapping[str, Any]) -> PixelGrid | None:
     """Returns the probe positions as pixels, in Å; `None` if they form no raster, or a line, which has no height."""
     shape = value(provenance, "scan_shape", None)

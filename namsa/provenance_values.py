@@ -12,6 +12,7 @@ from namsa.errors import InputError
 from namsa.text import shorten
 
 LARGEST = 1e9  # of all lengths, angles and energies, in their units
+_LARGEST_DOSE = 1e12  # electrons per pattern or per Å²
 _LARGEST_COEFFICIENT = 1e15  # Å; of fifth order they are a million times those of third order
 _LONGEST_TEXT = 10_000
 _DEEPEST, _LARGEST_INTEGER = 64, 2**64
@@ -40,6 +41,13 @@ def _is_whole(value: Any) -> bool:
 
 def _is_text(value: Any) -> bool:
     return isinstance(value, str) and len(value) <= _LONGEST_TEXT
+
+
+def _is_detector(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(
+        isinstance(value.get(dose), int | float | None) and abs(value.get(dose) or 0) <= _LARGEST_DOSE
+        for dose in _DOSES
+    )
 
 
 def _list_of(fits: Callable[[Any], bool], count: int | None = None) -> Callable[[Any], bool]:
@@ -77,14 +85,18 @@ _REQUIRED_KINDS = {
     "density_sampling_angstrom": _PAIR_FROM_0,
     "density_origin_angstrom": _PAIR,
 }
+_DOSES = ("electrons_per_pattern", "dose_electrons_per_angstrom2")
 _OPTIONAL_KINDS = {
     "scan_shape": _or_none(_SHAPE),
+    "density_max_q_per_angstrom": _POSITIVE,
+    "beam_tilt_mrad": _PAIR,
+    "specimen_tilt_mrad": _PAIR,
     "slice_thickness_angstrom": _POSITIVE,
     "slices": _WHOLE,
     "atoms": _WHOLE,
     "aberrations": _Kind("a mapping of names to numbers", _mapping_to(_is_coefficient)),
     "frozen_phonons": _or_none(_MAPPING),
-    "detector": _or_none(_MAPPING),
+    "detector": _or_none(_Kind("a mapping of names to values, with doses that are numbers", _is_detector)),
     "software": _Kind("a mapping of names to versions", _mapping_to(_is_text)),
     "warnings": _Kind("a list of texts", _list_of(_is_text)),
     "zone_axis": _Kind(

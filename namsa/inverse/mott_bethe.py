@@ -23,12 +23,14 @@ from ase.data import atomic_numbers
 
 from namsa.dataset.records import Record
 from namsa.errors import InputError, WorkError
+from namsa.files import write_text_atomic
 from namsa.json_files import read_json
 from namsa.physics import density_target
 from namsa.physics.form_factors import Table, electron, xray
 from namsa.physics.grid import Grid
 from namsa.physics.potential import POTENTIAL_CONSTANT
 from namsa.pixels import density_grid
+from namsa.provenance_values import fault, value
 
 Array = npt.NDArray[np.float64]
 
@@ -188,8 +190,12 @@ def from_elements(
 
 
 def write(transfer: DensityToPotential, path: Path) -> None:
-    """Writes a conversion as JSON."""
-    path.write_text(json.dumps(asdict(transfer), indent=1), encoding="utf-8")
+    """Writes a conversion as JSON.
+
+    Raises:
+        WorkError: If the file cannot be written.
+    """
+    write_text_atomic(path, json.dumps(asdict(transfer), indent=1))
 
 
 def read(path: Path) -> DensityToPotential:
@@ -236,9 +242,11 @@ def _is_valid(transfer: DensityToPotential) -> bool:
 
 def _spectra(record: Record) -> _SampleSpectra:
     """Returns both fields of a sample, in the density's window and band."""
-    p, shape = record.provenance, record.density.shape
-    grid = Grid(tuple(p["grid_shape"]), tuple(p["extent_angstrom"]))
-    max_q = float(p["density_max_q_per_angstrom"])
+    p, shape = record.header["provenance"], record.density.shape
+    grid = Grid(tuple(value(p, "grid_shape")), tuple(value(p, "extent_angstrom")))
+    if grid.shape != record.projected_potential.shape:
+        raise fault(p, f"has a grid of {grid.shape} and a potential of {record.projected_potential.shape}")
+    max_q = float(value(p, "density_max_q_per_angstrom"))
     frame = density_grid(p)
     coefficients = density_target.band_limited(record.projected_potential.astype(np.float64), grid, max_q)
     fields = (
@@ -251,5 +259,5 @@ def _spectra(record: Record) -> _SampleSpectra:
     y, x = (n * step for n, step in zip(shape, frame.step, strict=True))
     q = np.sqrt(Grid((shape[0], shape[1]), (y, x)).squared_frequency()).ravel()
     inside = (q > 0) & (q < max_q)
-    mean_density = float(record.density.mean() / p["thickness_angstrom"])
+    mean_density = float(record.density.mean() / value(p, "thickness_angstrom"))
     return _SampleSpectra(v[inside], rho[inside], q[inside], max_q, mean_density)

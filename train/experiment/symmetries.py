@@ -21,8 +21,11 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError
+from namsa.pixels import density_grid, pattern_grid, raster_shape, scan_positions
+from namsa.provenance_values import fault, value
 
 _TOLERANCE = 1e-3  # of a pixel: a smaller shift is rounding
+_SMALLEST_STEP = 1e-6  # of probe positions, Å
 
 
 class GridAxis(NamedTuple):
@@ -98,7 +101,7 @@ class Symmetries(NamedTuple):
         return 8 if self.exchange else 4
 
 
-def sample_symmetries(provenance: dict[str, Any], detector: tuple[int, ...], density: tuple[int, ...]) -> Symmetries:
+def sample_symmetries(provenance: Mapping[str, Any], detector: tuple[int, ...], density: tuple[int, ...]) -> Symmetries:
     """Finds the symmetries of a sample.
 
     Args:
@@ -110,12 +113,14 @@ def sample_symmetries(provenance: dict[str, Any], detector: tuple[int, ...], den
         The symmetries.
 
     Raises:
-        InputError: If the sample has none; names the reason.
+        InputError: If the sample has none, or its provenance is not what namsa writes; names the reason.
     """
+    for name in ("aberrations", *_TILTS):
+        value(provenance, name, None)
     if reason := broken_by(provenance):
         raise InputError(reason)
     axes = [_axes(provenance, detector, density, axis) for axis in (0, 1)]
-    mirrors = [_mirrors(*axes[axis], provenance["extent_angstrom"][axis], "yx"[axis]) for axis in (0, 1)]
+    mirrors = [_mirrors(*axes[axis], value(provenance, "extent_angstrom")[axis], "yx"[axis]) for axis in (0, 1)]
     exchange = all(y.matches(x) for y, x in zip(*axes, strict=True))
     return Symmetries(mirrors[0], mirrors[1], exchange)
 
@@ -128,7 +133,8 @@ def broken_by(microscope: Mapping[str, Any]) -> str | None:
     Args:
         microscope: The values of the section microscope; a tilt may have several values.
     """
-    lens = {name: value for name, value in microscope["aberrations"].items() if value and not name.endswith("0")}
+    aberrations = microscope.get("aberrations", {})
+    lens = {name: coefficient for name, coefficient in aberrations.items() if coefficient and not name.endswith("0")}
     if lens:
         return f"aberrations {lens} are not round, so mirrored samples are not true ones: {_REMEDY}"
     tilts = {name: microscope[name] for name in _TILTS if np.any(microscope.get(name, 0))}
@@ -140,17 +146,20 @@ _REMEDY = "set training.inputs.augment=false"
 
 
 def _axes(
-    provenance: dict[str, Any], detector: tuple[int, ...], density: tuple[int, ...], axis: int
+    provenance: Mapping[str, Any], detector: tuple[int, ...], density: tuple[int, ...], axis: int
 ) -> tuple[GridAxis, GridAxis, GridAxis]:
     """Returns the y axis (0) or the x axis (1) of scan, detector and density."""
-    raster = np.asarray(provenance["positions_angstrom"], np.float64).reshape(*provenance["scan_shape"], 2)
+    positions = scan_positions(provenance)
+    raster = positions.reshape(*raster_shape(provenance, len(positions)), 2)
     line = np.moveaxis(raster[..., axis], axis, 0)[:, 0]
-    step = float(line[1] - line[0]) if len(line) > 1 else float(provenance["extent_angstrom"][axis])
-    density_step = provenance["density_sampling_angstrom"][axis] or step
+    step = float(line[1] - line[0]) if len(line) > 1 else float(value(provenance, "extent_angstrom")[axis])
+    if abs(step) < _SMALLEST_STEP:
+        raise fault(provenance, f"has probe positions that are {step:g} Å apart along {'yx'[axis]}")
+    pixels, image = pattern_grid(provenance), density_grid(provenance)
     return (
         GridAxis(len(line), float(line[0]), step),
-        GridAxis(detector[axis], provenance["detector_origin_mrad"][axis], provenance["detector_sampling_mrad"][axis]),
-        GridAxis(density[axis], provenance["density_origin_angstrom"][axis], density_step),
+        GridAxis(detector[axis], pixels.origin[axis], pixels.step[axis]),
+        GridAxis(density[axis], image.origin[axis], image.step[axis] or step),
     )
 
 

@@ -21,6 +21,7 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.errors import WorkError
 from namsa.physics.backend import available_cores
+from namsa.pixels import raster_shape
 from train.experiment import symmetries
 from train.experiment.experiment import Experiment
 from train.experiment.sections import Inputs
@@ -164,7 +165,7 @@ def _open(dataset: Readable, sample_id: str, experiment: Experiment, cache: Read
     """Returns the view of a sample, after comparing its checksum and its shapes, and keeps it in `cache`."""
     inputs, patterns_shape, image_shape = experiment.training.inputs, *experiment.sample_shapes()
     with dataset.view(sample_id, check=True) as record:
-        stored_shape = (*record.header["provenance"]["scan_shape"], *record.cbed.shape[1:])
+        stored_shape = (*raster_shape(record.header["provenance"], len(record.cbed)), *record.cbed.shape[1:])
         if (stored_shape, record.density.shape) != (patterns_shape, image_shape):
             raise WorkError(
                 f"{sample_id} holds patterns {stored_shape} and density {record.density.shape}, where the "

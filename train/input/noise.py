@@ -1,5 +1,6 @@
 """Shot noise of noiseless patterns at a finite dose: counted electrons, drawn anew for each sample and epoch."""
 
+from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -8,6 +9,7 @@ import numpy.typing as npt
 
 from namsa.errors import InputError
 from namsa.physics.backend import available_cores
+from namsa.provenance_values import value
 
 Dose = float | tuple[float, float]
 
@@ -62,7 +64,7 @@ def count_electrons(
     return noisy.reshape(stored.shape)
 
 
-def check_noiseless(provenance: dict[str, Any]) -> None:
+def check_noiseless(provenance: Mapping[str, Any]) -> None:
     """Raises InputError if a sample was simulated with noise: the sum of two noises is the noise of no dose."""
     if present := describe_dose(provenance):
         raise InputError(
@@ -71,9 +73,9 @@ def check_noiseless(provenance: dict[str, Any]) -> None:
         )
 
 
-def describe_dose(provenance: dict[str, Any]) -> str | None:
+def describe_dose(provenance: Mapping[str, Any]) -> str | None:
     """Returns the dose of a sample's noise, as `detector.key=value`. `None` for a sample without noise."""
-    detector = provenance.get("detector") or {}
+    detector = value(provenance, "detector", None) or {}
     for name in ("electrons_per_pattern", "dose_electrons_per_angstrom2"):
         if detector.get(name):
             return f"detector.{name}={detector[name]:g}"

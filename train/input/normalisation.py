@@ -13,6 +13,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from namsa.dataset.records import Record
+from namsa.pixels import raster_shape
 from train.experiment import symmetries
 from train.experiment.channels import Channels, image_coordinates, to_channels
 from train.experiment.sections import Inputs
@@ -84,7 +85,7 @@ def normalise(
     Returns:
         x `(h, w, c)` and y `(h, w, 1)`, or `(c, h, w)` and `(1, h, w)` with channels first; float32.
     """
-    sy, sx = record.header["provenance"]["scan_shape"]
+    sy, sx = raster_shape(record.header["provenance"], len(record.cbed))
     dy, dx = record.cbed.shape[1:]
     patterns, density = record.patterns().reshape(sy, sx, dy, dx), record.density
     if symmetry:

@@ -1,8 +1,13 @@
 """Types of a profile: what `python -m train profile` prints and writes to `profile.json`."""
 
-import json
+from functools import cache
 from pathlib import Path
-from typing import Any, NotRequired, TypedDict, cast
+from typing import NotRequired
+
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
+
+from namsa.dataset.typed_values import read_typed
 
 FILE_NAME = "profile.json"
 
@@ -111,10 +116,11 @@ def read_profile(path: Path) -> Profile:
     """Reads a `profile.json`.
 
     Raises:
-        OSError: If the file cannot be read.
-        ValueError: If it is no profile.
+        InputError: If the file cannot be read, or is no profile.
     """
-    profile: Any = json.loads(path.read_text(encoding="utf-8"))
-    if not isinstance(profile, dict) or (absent := Profile.__required_keys__ - profile.keys()):
-        raise ValueError("no profile" if not isinstance(profile, dict) else f"{', '.join(sorted(absent))} is missing")
-    return cast(Profile, profile)
+    return read_typed(_adapter(), path, "run python -m train profile again, or delete the file")
+
+
+@cache
+def _adapter() -> TypeAdapter[Profile]:
+    return TypeAdapter(Profile)

@@ -8,7 +8,9 @@ gradients are reduced while others are still computed: comm_s is the part of the
 including the wait for the slowest rank. samples_per_s is of all ranks.
 """
 
-from typing import NotRequired, TypedDict
+from typing import NotRequired
+
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 
 class StepRow(TypedDict):

@@ -7,7 +7,6 @@ evaluation.json     Gets "consistency_r" and "consistency_empty_r" of held-out s
                     which the report shows.
 """
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,11 +23,13 @@ from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
 from namsa.inverse import mott_bethe
 from namsa.inverse.consistency import Consistency, check, scan_simulation
+from namsa.pixels import scan_positions
+from namsa.provenance_values import value
 from train.experiment.experiment import Experiment
 from train.reconstruction.ensemble import Predict, Views, choose_views, ensemble_predictor, load_network
 from train.reconstruction.models import Model, load_model
 from train.reconstruction.uncertainty import calibrate_uncertainty
-from train.reports.results import Calibration, Evaluation, write_json
+from train.reports.results import Calibration, read_evaluation, write_json
 
 Array = npt.NDArray[Any]
 OnSample = Callable[[int, int], None]
@@ -143,10 +144,10 @@ def check_sample(
     provenance = record.provenance
     simulation = scan_simulation(
         with_varied_values(experiment, entry),
-        provenance["thickness_angstrom"],
+        value(provenance, "thickness_angstrom"),
         density.shape,
-        provenance["positions_angstrom"],
-        tuple(provenance["extent_angstrom"]),
+        scan_positions(provenance),
+        tuple(value(provenance, "extent_angstrom")),
     )
     return check(density, record.patterns(), simulation, transfer)
 
@@ -155,7 +156,7 @@ def _add_scores(path: Path, scores: dict[str, Consistency]) -> None:
     """Adds the scores of samples, by id, to an evaluation.json, if there is one."""
     if not path.is_file():
         return
-    evaluation: Evaluation = json.loads(path.read_text(encoding="utf-8"))
+    evaluation = read_evaluation(path)
     for row in evaluation["samples"]:
         if score := scores.get(row["id"]):
             row["consistency_r"], row["consistency_empty_r"] = score.score, score.empty

@@ -9,7 +9,6 @@ A folder of this kind in train/models/ comes with the package and is found by it
 """
 
 import hashlib
-import json
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -28,7 +27,9 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
-from namsa.files import open_atomic, write_text_atomic
+from namsa.files import open_atomic, read_text, write_text_atomic
+from namsa.json_files import LARGEST_FILE_BYTES
+from namsa.pixels import raster_shape
 from train.input import noise
 from train.measure.metrics import image_metrics, mean_metrics
 from train.optimization import checkpoint
@@ -36,7 +37,16 @@ from train.reconstruction.calibrate import trained_ensemble
 from train.reconstruction.ensemble import Predict, load_network
 from train.reconstruction.models import Model, load_model
 from train.reports.card import card
-from train.reports.results import Calibration, CardFacts, DoseRow, Evaluation, WeightsFacts, read_evaluation
+from train.reports.results import (
+    Calibration,
+    CardFacts,
+    DoseRow,
+    Evaluation,
+    WeightsFacts,
+    check_facts,
+    read_calibration,
+    read_evaluation,
+)
 from train.reports.runs import read_steps
 
 Array = npt.NDArray[Any]
@@ -81,7 +91,7 @@ def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: Non
         shipped = model.experiment.model_copy(update={"data": Data(), "training": training})
         write_text_atomic(partial / "config.yaml", dump_yaml(shipped))
         for name in COPIED:
-            write_text_atomic(partial / name, (run_dir / name).read_text(encoding="utf-8"))
+            write_text_atomic(partial / name, read_text(run_dir / name, largest_bytes=LARGEST_FILE_BYTES))
         facts = CardFacts(
             evaluation,
             calibration,
@@ -103,15 +113,16 @@ def _read_run(run_dir: Path, model: Model) -> tuple[Evaluation, Calibration, flo
         if not (run_dir / name).is_file():
             raise InputError(f"{run_dir} has no {name}: run python -m train {command} {run_dir} first")
     evaluation = read_evaluation(run_dir / "evaluation.json")
-    calibration: Calibration = json.loads((run_dir / "calibration.json").read_text(encoding="utf-8"))
+    calibration = read_calibration(run_dir / "calibration.json")
     try:
         step = checkpoint.read(model.weights)[0]["step"]
     except checkpoint.BROKEN as error:
         raise InputError(f"cannot read the weights {model.weights}: {error}") from None
-    if step != evaluation["run"]["steps"]:
+    evaluated = check_facts(run_dir / "evaluation.json", evaluation)["steps"]
+    if step != evaluated:
         raise InputError(
-            f"{run_dir}: evaluation.json is of step {evaluation['run']['steps']}, the newest checkpoint of "
-            f"step {step}: run python -m train evaluate {run_dir} and calibrate first"
+            f"{run_dir}: evaluation.json is of step {evaluated}, the newest checkpoint of step {step}: run python -m "
+            f"train evaluate {run_dir} and calibrate first"
         )
     if not evaluation["samples"]:
         raise InputError(f"{run_dir} was evaluated on no sample: a card has nothing to say of it")
@@ -166,7 +177,8 @@ def mean_predictions(predict: Predict, records: Sequence[Record], dose: float | 
     for number, record in enumerate(records):
         scale = record.header["arrays"]["cbed"]["scale"]
         patterns = noise.count_electrons(record.cbed, scale, dose, number, 0) if dose else record.patterns()
-        window = patterns.reshape(1, *record.header["provenance"]["scan_shape"], *record.cbed.shape[1:])
+        scan = raster_shape(record.header["provenance"], len(record.cbed))
+        window = patterns.reshape(1, *scan, *record.cbed.shape[1:])
         densities.append(predict(window)[:, 0].mean(axis=0, dtype=np.float64))
     return np.stack(densities)
 

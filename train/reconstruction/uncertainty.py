@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from namsa.dataset.records import Record
 from namsa.errors import WorkError
+from namsa.pixels import raster_shape
 from train.reconstruction.ensemble import Predict
 from train.reports.results import Calibration, Coverage
 
@@ -44,7 +45,7 @@ def pixel_errors(predict: Predict, records: Iterable[Record]) -> PixelErrors:
     """
     rows: list[PixelErrors] = []
     for record in records:
-        sy, sx = record.header["provenance"]["scan_shape"]
+        sy, sx = raster_shape(record.header["provenance"], len(record.cbed))
         windows = record.patterns().reshape(1, sy, sx, *record.cbed.shape[1:])
         predictions = predict(windows)[:, 0].astype(np.float64)
         error = np.abs(predictions.mean(axis=0) - record.density)

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import numpy.typing as npt
-from pydantic import Field, TypeAdapter
+from pydantic import AfterValidator, Field, TypeAdapter
 
 from namsa.dataset.records import Record
 from namsa.dataset.typed_values import parse_typed
@@ -22,16 +22,25 @@ from namsa.pixels import density_grid, pattern_grid, scan_positions
 from namsa.provenance_values import value
 from namsa.text import shorten
 from namsa.view.signals import example_probes
-from train.reports.results import SampleRow
+from train.reports.results import EVALUATE_AGAIN, SampleRow
 
 Array = npt.NDArray[np.float32]
-Pair = tuple[float, float]
-Positive = Annotated[float, Field(gt=0)]
-Steps = tuple[Positive, Positive]
+Pair = Annotated[Sequence[float], Field(min_length=2, max_length=2)]
+
+
+def _check_frame(frame: Sequence[Sequence[float]]) -> Sequence[Sequence[float]]:
+    if [len(pair) for pair in frame] != [2, 2] or not all(
+        SMALLEST_STEP <= step <= 1 / SMALLEST_STEP for step in frame[0]
+    ):
+        raise ValueError("a frame has a step above 0 and an origin, each as [y, x]")
+    return frame
+
+
+SMALLEST_STEP = 1e-6  # Å or mrad
+Frame = Annotated[Sequence[Sequence[float]], AfterValidator(_check_frame)]
 
 
 LARGEST_FILE_BYTES = 2**30  # of all arrays, unpacked
-_REMEDY = "run python -m train evaluate again"
 
 
 class PictureFacts(SampleRow):
@@ -49,8 +58,8 @@ class PictureFacts(SampleRow):
     energy_ev: float
     semiangle_mrad: float
     extent_angstrom: Pair
-    density_frame: tuple[Steps, Pair]
-    pattern_frame: tuple[Steps, Pair]
+    density_frame: Frame
+    pattern_frame: Frame
     probes_angstrom: Sequence[Pair]
 
 
@@ -169,10 +178,10 @@ def read_predictions(path: Path) -> tuple[list[Picture], Array]:
     arrays = read_npz(path, largest_bytes=LARGEST_FILE_BYTES)
     metadata = arrays.get("metadata", np.empty(0))
     if metadata.dtype.kind != "U" or metadata.ndim:
-        raise InputError(f"{path} has no metadata: {_REMEDY}")
+        raise InputError(f"{path} has no metadata: {EVALUATE_AGAIN}")
     text = metadata.tobytes().decode("utf-32-be" if metadata.dtype.byteorder == ">" else "utf-32-le", "replace")
     listed = parse_json(text.rstrip("\0"), f"{path}: its metadata")
-    facts = parse_typed(_facts_adapter(), json.dumps(listed), f"{path}: its metadata", _REMEDY)
+    facts = parse_typed(_facts_adapter(), json.dumps(listed), f"{path}: its metadata", EVALUATE_AGAIN)
     return [_read_picture(arrays, each, path) for each in facts], _image(arrays, "mean_image", path)
 
 
@@ -183,7 +192,9 @@ def _read_picture(arrays: Mapping[str, npt.NDArray[Any]], facts: PictureFacts, p
     same = found.truth.shape == found.prediction.shape and found.patterns.shape[1:] == found.position_averaged.shape
     if not same or len(found.patterns) != len(facts["probes_angstrom"]):
         shapes = ", ".join(f"{name} {image.shape}" for name, image in images.items())
-        raise InputError(f"{path}: the arrays of {shorten(facts['id'])} do not fit together, {shapes}: {_REMEDY}")
+        raise InputError(
+            f"{path}: the arrays of {shorten(facts['id'])} do not fit together, {shapes}: {EVALUATE_AGAIN}"
+        )
     return found
 
 
@@ -191,7 +202,7 @@ def _image(arrays: Mapping[str, npt.NDArray[Any]], name: str, path: Path, axes: 
     """Returns an array of finite numbers with some pixels and so many axes."""
     array = arrays.get(name, np.empty(0))
     if array.dtype.kind != "f" or array.ndim != axes or not array.size or not np.isfinite(array).all():
-        raise InputError(f"{path} has no {shorten(name)} of {axes} axes and finite numbers: {_REMEDY}")
+        raise InputError(f"{path} has no {shorten(name)} of {axes} axes and finite numbers: {EVALUATE_AGAIN}")
     return array
 
 

@@ -9,12 +9,11 @@ from html import escape
 from pathlib import Path
 from string import Template
 from typing import Any, TypeVar
-from zipfile import BadZipFile
 
-import yaml
-
-from namsa.errors import InputError, WorkError
-from namsa.files import write_text_atomic
+from namsa.config.loading import LARGEST_FILE_BYTES, read_yaml
+from namsa.errors import InputError
+from namsa.files import read_text, write_text_atomic
+from namsa.text import shorten
 from train.measure import profile_results
 from train.reports import performance_section
 from train.reports import report_sections as sections
@@ -40,8 +39,8 @@ def write_report(run_dir: Path) -> Path:
         Path of the page, `run_dir`/report.html.
 
     Raises:
-        InputError: If `run_dir` holds none of `FILES`.
-        WorkError: If one of the files is damaged, or the page cannot be written.
+        InputError: If `run_dir` holds none of `FILES`, or one of them is damaged.
+        WorkError: If the page cannot be written.
     """
     paths = [run_dir / name for name in FILES]
     if not any(path.is_file() for path in paths):
@@ -82,15 +81,9 @@ def write_report(run_dir: Path) -> Path:
 
 def _read_config(path: Path) -> tuple[str, str]:
     """The name of the experiment and the text of the file."""
-    text = path.read_text(encoding="utf-8")
-    return str(yaml.safe_load(text)["name"]), text
+    return shorten(read_yaml(path).get("name", path.parent.name)), read_text(path, largest_bytes=LARGEST_FILE_BYTES)
 
 
 def _read(path: Path, reader: Callable[[Path], T]) -> T | None:
     """What `reader` returns for the file; `None` if there is no file."""
-    if not path.is_file():
-        return None
-    try:
-        return reader(path)
-    except (OSError, ValueError, KeyError, TypeError, yaml.YAMLError, BadZipFile) as error:
-        raise WorkError(f"{path} cannot be read: {error}") from None
+    return reader(path) if path.is_file() else None

@@ -6,12 +6,27 @@
 
 import json
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Any, Literal, NotRequired, TypedDict
+from typing import Any, Literal, NotRequired, TypeVar
+
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from namsa.dataset.strata import Strata
+from namsa.dataset.typed_values import parse_typed, read_typed
+from namsa.errors import InputError
 from namsa.files import write_text_atomic
-from train.measure.results import RunFacts
+from namsa.json_files import read_json
+from train.measure.results import PerformanceSummary, RunFacts
+
+T = TypeVar("T")
+# Of the summary of a run's performance; later versions added others.
+PERFORMANCE_KEYS = (
+    *("t_comp_s", "t_comm_s", "t_misc_s", "waiting_for_data_s", "samples_per_s", "step_s"),
+    *("sustained_flop_per_s", "memory_mib_per_rank"),
+)
+EVALUATE_AGAIN = "run python -m train evaluate again"
 
 MetricName = Literal["huber", "mae", "psnr", "ssim", "pearson", "r_factor"]
 
@@ -138,16 +153,24 @@ class Summary(TypedDict):
     by_thickness: list[ThicknessRow]
 
 
-class Evaluation(Summary):
-    """Contents of `evaluation.json`.
+class HeldOutResults(Summary):
+    """Results on held-out samples.
 
     Attributes:
-        run: Facts about the run.
         samples: One row per held-out sample, ordered by id.
     """
 
-    run: RunFacts
     samples: list[SampleRow]
+
+
+class Evaluation(HeldOutResults):
+    """Contents of `evaluation.json`.
+
+    Attributes:
+        run: Facts about the run. Files of earlier versions lack some of them.
+    """
+
+    run: RunFacts
 
 
 # ---- calibration.json and the model card ----------------------------------------------------------------------------
@@ -316,16 +339,53 @@ def write_json(path: Path, value: Any) -> None:
 def read_evaluation(path: Path) -> Evaluation:
     """Returns the contents of an `evaluation.json`. Keys of files written before version 0.1 are renamed.
 
+    Values have their types. Of the facts about the run, those that earlier versions did not write are absent.
+
     Args:
         path: The file.
 
     Raises:
-        OSError: If the file cannot be read.
-        ValueError: If the file is not JSON.
-        KeyError, TypeError: If it is another JSON file.
+        InputError: If the file cannot be read or holds something else.
     """
-    evaluation = json.loads(path.read_text(encoding="utf-8"))
-    performance = evaluation["run"].get("performance") or {}
-    if "memory_mib_of_a_rank" in performance:
+    evaluation = read_json(path)
+    run = evaluation.get("run") if isinstance(evaluation, dict) else None
+    if not isinstance(run, dict):
+        raise InputError(f"{path} has no results of a run: {EVALUATE_AGAIN}")
+    performance = run.get("performance") or {}
+    if isinstance(performance, dict) and "memory_mib_of_a_rank" in performance:
         performance["memory_mib_per_rank"] = performance.pop("memory_mib_of_a_rank")
-    return evaluation
+    parse_typed(_adapter(HeldOutResults), json.dumps(evaluation), str(path), EVALUATE_AGAIN)
+    parse_typed(_adapter(PerformanceSummary), json.dumps(performance), f"{path}: run.performance", EVALUATE_AGAIN)
+    absent = [key for key in PERFORMANCE_KEYS if key not in performance] if performance else []
+    if absent or type(run.get("ranks", 1)) is not int:
+        raise InputError(f"{path}: run has no {', '.join(absent) or 'number of ranks'}: {EVALUATE_AGAIN}")
+    checked: Evaluation = evaluation
+    return checked
+
+
+def check_facts(path: Path, evaluation: Evaluation) -> RunFacts:
+    """Returns the facts of a run if all of them are there.
+
+    Args:
+        path: The file that they were read from.
+        evaluation: Its contents.
+
+    Raises:
+        InputError: If one is missing or has another type.
+    """
+    parse_typed(_adapter(RunFacts), json.dumps(evaluation["run"]), f"{path}: run", EVALUATE_AGAIN)
+    return evaluation["run"]
+
+
+def read_calibration(path: Path) -> Calibration:
+    """Returns the contents of a `calibration.json`.
+
+    Raises:
+        InputError: If the file cannot be read or holds something else.
+    """
+    return read_typed(_adapter(Calibration), path, "run python -m train calibrate again")
+
+
+@cache
+def _adapter(kind: type[T]) -> TypeAdapter[T]:
+    return TypeAdapter(kind)

@@ -1,18 +1,22 @@
 """Reads finished and unfinished runs from their directories, and compares them."""
 
-import json
 import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
-import yaml
 from rich import box
 from rich.table import Table
 
+from namsa.config.loading import read_yaml
 from namsa.errors import InputError
+from namsa.files import read_text
+from namsa.json_files import parse_json
+from namsa.text import shorten
 from train.reports.results import ComparedRun, EpochTimes, RunComparison
+
+LARGEST_METRICS_BYTES = 2**30  # of metrics.jsonl, some million steps
 
 Numbers = npt.NDArray[np.float64]
 Steps = Mapping[str, Numbers]  # columns of metrics.jsonl by name, each of shape (steps,)
@@ -33,21 +37,31 @@ def read_steps(path: Path, columns: Sequence[str], optional: Sequence[str] = ())
         By key one number per step, in the order of steps. null and a key that a row lacks become NaN.
 
     Raises:
-        ValueError: If any other line is no step.
-        OSError: If the file cannot be read.
+        InputError: If the file cannot be read, or any other line is no step.
     """
-    lines = path.read_text(encoding="utf-8").splitlines()
-    rows = {}
+    lines = read_text(path, largest_bytes=LARGEST_METRICS_BYTES, errors="replace").splitlines()
+    rows: dict[int, list[float]] = {}
     for number, line in enumerate(lines, start=1):
-        try:
-            row = json.loads(line)
-            values = [*(row[name] for name in columns), *(row.get(name) for name in optional)]
-            rows[row["step"]] = [np.nan if value is None else float(value) for value in values]
-        except (ValueError, KeyError, TypeError):
-            if number < len(lines):
-                raise ValueError(f"line {number} is no step: {line[:60]}") from None
+        if row := _read_row(line, columns, optional):
+            rows[row[0]] = row[1]
+        elif number < len(lines):
+            raise InputError(f"{path}: line {number} is no step: {shorten(line, 60)}")
     table = np.array([rows[step] for step in sorted(rows)]).reshape(-1, len(columns) + len(optional))
     return dict(zip((*columns, *optional), table.T, strict=True))
+
+
+def _read_row(line: str, columns: Sequence[str], optional: Sequence[str]) -> tuple[int, list[float]] | None:
+    """Returns the number of a step and the numbers of its line; `None` if the line is no step."""
+    try:
+        row = parse_json(line, "the line")
+    except InputError:
+        return None
+    if not isinstance(row, dict) or type(row.get("step")) is not int or not row.keys() >= set(columns):
+        return None
+    values = [row.get(name) for name in (*columns, *optional)]
+    if not all(value is None or isinstance(value, int | float) for value in values):
+        return None
+    return row["step"], [np.nan if value is None else float(value) for value in values]
 
 
 def read_run(run_dir: Path) -> EpochTimes:
@@ -60,7 +74,7 @@ def read_run(run_dir: Path) -> EpochTimes:
         InputError: If `run_dir` holds no epoch.
     """
     try:
-        training = yaml.safe_load((run_dir / "config.yaml").read_text(encoding="utf-8"))["training"]
+        training = read_yaml(run_dir / "config.yaml")["training"]
         batch = training.get("batch_size", 1) * training.get("accumulate", 1)
         steps = read_steps(run_dir / "metrics.jsonl", ("epoch", "step_s", "huber", "samples_per_s"))
         epochs, lengths = np.unique(steps["epoch"], return_counts=True)
@@ -71,7 +85,7 @@ def read_run(run_dir: Path) -> EpochTimes:
             "epoch_s": [float(steps["step_s"][epoch].sum()) for epoch in complete],
             "huber": [_mean(steps["huber"][epoch]) for epoch in complete],
         }
-    except (OSError, ValueError, KeyError, TypeError, ArithmeticError) as error:
+    except (ValueError, LookupError, AttributeError, TypeError, ArithmeticError) as error:
         raise InputError(f"{run_dir} has no whole epoch to compare ({error!r}): give directories of runs") from None
 
 

@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 import numpy as np
 import pytest
 
-from namsa.errors import InputError, WorkError
+from namsa.errors import InputError
 from train.reports import figures
 from train.reports.pictures import ARRAYS, Picture, write_predictions
 from train.reports.report import STEP_COLUMNS, write_report
@@ -56,6 +56,7 @@ def write_picture(run_dir):
     arrays = {name: rng.random(shapes[name]).astype("f4") for name in ARRAYS}
     frames = {"density_frame": [[1.0, 1.0], [0.0, 0.0]], "pattern_frame": [[2.0, 2.0], [-5.0, -5.0]]}
     where = {"extent_angstrom": [8.0, 12.0], "probes_angstrom": [[1.0, 2.0], [3.0, 4.0]], "semiangle_mrad": 4.0}
+    where |= {"energy_ev": 200e3}
     facts = FACTS | NETWORK | {"mean_predictor": RIVAL} | frames | where
     write_predictions(run_dir / "predictions.npz", [Picture(facts, **arrays)], np.ones((8, 12)))
 
@@ -160,7 +161,7 @@ def test_one_part_is_enough_and_none_is_an_error(tmp_path):
 @pytest.mark.parametrize("name", ["config.yaml", "metrics.jsonl", "evaluation.json", "predictions.npz"])
 def test_a_damaged_file_is_an_error(run_dir, name):
     (run_dir / name).write_bytes(b"PK{\nPK")
-    with pytest.raises(WorkError, match=re.escape(name)):
+    with pytest.raises(InputError, match=re.escape(name)):
         write_report(run_dir)
 
 
