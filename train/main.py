@@ -170,7 +170,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     keras.utils.clear_session()  # variables have the same names whatever this process has built before
     with reduction.together(), precision.policy(training.precision.compute):
         model = build(experiment.network, experiment.seed, training.recompute)
-        optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training)
+        optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training, ranks)
         optimizer.build(model.trainable_variables)
         buffers = lag.gradient_buffers(model.trainable_variables, training.reduction)
         accumulation = Accumulation(model, optimizer, training) if training.accumulate > 1 else None
@@ -292,7 +292,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     predict = predictor(model, training.inputs, experiment.network.data_format, experiment.channels())
     own_held_out = held_out_entries[share::shares]
     # A run directory's own configuration, as `evaluate` takes, must not run a generator's Python code.
-    atoms_of = _specimens(experiment, not evaluate_only, log_line) if own_held_out else None
+    atoms_of = _specimens(experiment, own_held_out, not evaluate_only, log_line) if own_held_out else None
     held_out = HeldOut(dataset, own_held_out, mean_image, atoms_of)
     evaluation = evaluate(predict, experiment, held_out, run_dir, ranks=reduction, run=facts)
 
@@ -318,10 +318,13 @@ def _resumption_line(position: TrainingPosition, ranks: int) -> str:
     return text
 
 
-def _specimens(experiment: Experiment, run_generator: bool, log_line: Callable[[str], None]) -> AtomsOf | None:
-    """Returns a function from an entry to its atoms. `None` without crystals: staged samples may lack their files."""
+def _specimens(
+    experiment: Experiment, entries: Sequence[Entry], run_generator: bool, log_line: Callable[[str], None]
+) -> AtomsOf | None:
+    """Returns a function from one of `entries` to its atoms. `None` without crystals, as staged samples may be."""
+    names = {entry.material for entry in entries}
     try:
-        chosen = select_materials(experiment.materials, run_generator=run_generator)
+        chosen = select_materials(experiment.materials, run_generator=run_generator, names=names)
     except InputError as error:
         log_line(f"atomic columns are not measured: {error}")
         return None

@@ -64,6 +64,13 @@ class Specimen(Section):
         max_length=1000,
         description="directions [uvw] of the crystal that lie along the beam",
     )
+    simplest_zone_axes: int | None = Field(
+        None,
+        ge=1,
+        le=20,
+        description="number of zone axes per crystal, in place of zone_axes: those with the smallest indices that no "
+        "symmetry of the crystal relates",
+    )
     thickness_angstrom: tuple[Thickness, ...] = Field(
         (20.0,),
         min_length=1,

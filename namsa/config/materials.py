@@ -63,9 +63,20 @@ class Generator(Section):
 
 
 class Substitution(Section):
-    """Hypothetical crystals: chosen ones in which one ion is replaced by a similar one. Their names say so."""
+    """Hypothetical crystals: chosen ones in which ions are replaced by similar ones. Their names say so."""
 
     limit: int = Field(ge=1, le=10**9, description="largest number of crystals, chosen by hash")
+    max_ions: int = Field(1, ge=1, le=4, description="largest number of ions of a crystal that are replaced at once")
+    mixing_steps: int = Field(
+        1,
+        ge=1,
+        le=10,
+        description="a similar ion takes this many parts of a site, or fewer: 1 replaces whole sites, 4 makes also "
+        "solid solutions with 1/4, 1/2 and 3/4 of the new ion",
+    )
+    alloys: bool = Field(
+        False, description="also replace atoms of the same valence in elements, alloys and covalent crystals"
+    )
 
 
 class Materials(Section):
@@ -86,15 +97,16 @@ class Materials(Section):
 class Split(Section):
     """Fractions of the materials in each split, assigned by hash. No formula is in two splits.
 
-    With `by: prototype`, no structure type is in two splits either.
+    With `by: elements`, no set of elements is in two splits; with `by: prototype`, no structure type is.
     """
 
     train: float = Field(0.90, ge=0, le=1, description="fraction for training")
     dev: float = Field(0.05, ge=0, le=1, description="fraction for development")
     test: float = Field(0.05, ge=0, le=1, description="fraction for the final test")
-    by: Literal["formula", "prototype"] = Field(
+    by: Literal["formula", "elements", "prototype"] = Field(
         "formula",
-        description="what stays together: 'formula', materials of one formula; 'prototype', also materials with the "
+        description="what stays together: 'formula', materials of one formula; 'elements', materials of the same "
+        "elements, as all compositions of a solid solution; 'prototype', materials of one formula, and those with the "
         "same type of formula and the same space group",
     )
 

@@ -16,8 +16,9 @@ from namsa.config.instrument import Detector, Microscope, Scan, Simulation, Spec
 from namsa.config.loading import Section, config_hash, read_yaml, validate
 from namsa.config.materials import Materials, Split
 from namsa.config.variation import GridVariation, RandomVariation
-from namsa.errors import InputError
+from namsa.files import read_bytes
 
+LARGEST_SCAN_FILE_BYTES = 2**26  # a million positions as text take half of it
 SECTIONS_OF_OTHER_PACKAGES = ("network", "training")
 
 
@@ -27,6 +28,11 @@ class Data(Section):
     directory: Path = Field(Path("data"), description="the dataset's folder; on a cluster, storage of the node")
     node_local: bool = Field(
         False, description="whether each node holds only the part that its own ranks wrote or that was copied to it"
+    )
+    manifest_from: Path | None = Field(
+        None,
+        description="a folder with the manifest that `namsa dataset --manifest-only` has written for this "
+        "configuration; `directory` takes it from there, and no rank builds it",
     )
     stage_from: Path | None = Field(
         None,
@@ -107,7 +113,8 @@ class SimulationConfig(Section):
         Raises:
             InputError: If the scan's file cannot be read.
         """
-        specimen = self.specimen.model_copy(update={"zone_axes": (), "thickness_angstrom": ()})
+        orientations = {"zone_axes": (), "simplest_zone_axes": None, "thickness_angstrom": ()}
+        specimen = self.specimen.model_copy(update=orientations)
         scan = self.scan.model_copy(update={"file": _digest(self.scan.file)}) if self.scan.file else self.scan
         optional = [section for section in (self.detector, self.variation) if section]
         return config_hash(self.seed, specimen, self.microscope, scan, self.simulation, self.target, *optional)
@@ -130,7 +137,5 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> SimulationCo
 
 def _digest(path: Path) -> Path:
     """The hash of a file's contents, as a path."""
-    try:
-        return Path(hashlib.sha256(path.read_bytes()).hexdigest())
-    except OSError as error:
-        raise InputError(f"cannot read scan.file {path}: {error.strerror}") from None
+    contents = read_bytes(path, largest_bytes=LARGEST_SCAN_FILE_BYTES, kind="scan.file")
+    return Path(hashlib.sha256(contents).hexdigest())

@@ -15,7 +15,7 @@ from namsa.crystals.cif import to_structure
 from namsa.crystals.material import Material, MaterialKind
 
 # A crystal of one of these kinds is not compared with others of its kind.
-NOT_COMPARED: tuple[MaterialKind, ...] = ("builtin", "generator")
+NOT_COMPARED: tuple[MaterialKind, ...] = ("builtin", "generator", "substituted")
 PREFERENCE: tuple[MaterialKind, ...] = ("cif", "materials_project", "builtin", "generator", "substituted")
 MAX_SCALE = 1.1  # largest ratio of the lattice parameters: calculated cells are closer to the measured ones
 LENGTH_TOLERANCE, SITE_TOLERANCE, ANGLE_TOLERANCE = 0.1, 0.15, 5.0  # fractions of sides and of spacings, degrees
@@ -25,8 +25,9 @@ def merge_duplicates(materials: Sequence[Material]) -> list[Material]:
     """Keeps one of all materials that are the same crystal.
 
     The material of the preferred source is kept, and of one source the first by name. Built-in crystals are not
-    compared with each other, because the library holds each once. The crystals of a generator are not either, because
-    they may differ as little as the user wants.
+    compared with each other, because the library holds each once, and substituted ones are not, because no two have the
+    same formula and space group. The crystals of a generator are not either, because they may differ as little as the
+    user wants.
 
     Args:
         materials: Materials from all sources.

@@ -20,6 +20,7 @@ class Material:
         source: The library entry or the file it comes from.
         kind: The kind of source. A "substituted" crystal was derived from a prototype and need not exist.
         merged: Names and sources of the duplicates that were left out in favour of this crystal.
+        prototype: Of a "substituted" crystal, the name of the one whose structure it has, in another size; else "".
     """
 
     name: str
@@ -29,3 +30,4 @@ class Material:
     source: str
     kind: MaterialKind = "generator"
     merged: tuple[str, ...] = ()
+    prototype: str = ""

@@ -7,7 +7,8 @@ strain that depends only on the three cosines. With unit vectors e_i along the s
 its Gram matrix G_ij = e_i·e_j, and its principal stretches are the eigenvalues of G to the power −1/2.
 """
 
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
 
 import ase
 import numpy as np
@@ -55,6 +56,9 @@ class RectangularCells:
         x: Sides along x, `(n, 3)` integers in units of the crystal's a, b, c.
         y: Sides along y, `(n, 3)` integers in units of the crystal's a, b, c.
         strain: Strain of each cell, `(n,)`.
+        x_length: Length of each side along x, `(n,)`, Å.
+        y_length: Length of each side along y, `(n,)`, Å.
+        crystal_cells: Cells of the crystal in a layer of one period, `(n,)`.
     """
 
     name: str
@@ -65,6 +69,9 @@ class RectangularCells:
     x: Integers
     y: Integers
     strain: Floats
+    x_length: Floats
+    y_length: Floats
+    crystal_cells: Integers
 
     @property
     def repeat_angstrom(self) -> float:
@@ -74,6 +81,19 @@ class RectangularCells:
     def repeats(self, thickness_angstrom: float) -> int:
         """Returns the whole number of periods, at least one, that is nearest to a thickness."""
         return max(1, int(np.floor(thickness_angstrom / self.repeat_angstrom + 0.5)))
+
+    def resized(self, atoms: ase.Atoms) -> "RectangularCells":
+        """Returns the right-angled cells of a crystal whose cell has the same shape in another size."""
+        cell = np.asarray(atoms.cell, dtype=np.float64)
+        scale = (np.linalg.det(cell) / np.linalg.det(self.cell)) ** (1 / 3)
+        return replace(
+            self,
+            name=_name(atoms, self.zone),
+            cell=cell,
+            atoms=len(atoms),
+            x_length=scale * self.x_length,
+            y_length=scale * self.y_length,
+        )
 
 
 def fit_cell(
@@ -127,11 +147,15 @@ def find_rectangular_cells(atoms: ase.Atoms, zone_axis: tuple[int, int, int], ma
         raise InputError(f"the crystal's cell {cell.tolist()} Å has no volume; give three lattice vectors")
     zone = np.array(zone_axis) // np.gcd.reduce(zone_axis)
     limit = max(max_strain, EXACT)
-    name = f"{atoms.symbols.formula.reduce()[0]:metal} along [{' '.join(map(str, zone_axis))}]"
+    name = _name(atoms, zone_axis)
     for points in SEARCH_POINTS:
         x, y, strain = _rectangles(cell, zone, limit, points)
         if len(strain):
-            return RectangularCells(name, cell, len(atoms), zone, limit, x, y, strain)
+            x_length, y_length = np.linalg.norm(x @ cell, axis=1), np.linalg.norm(y @ cell, axis=1)
+            crystal_cells = np.abs(np.cross(x, y) @ zone)
+            return RectangularCells(
+                name, cell, len(atoms), zone, limit, x, y, strain, x_length, y_length, crystal_cells
+            )
     raise InputError(f"{name}: {_failure_message(cell, zone, limit)}")
 
 
@@ -154,12 +178,12 @@ def fit_to_size(
             f"lateral_angstrom {tuple(lateral_angstrom)} and thickness_angstrom {thickness_angstrom} must be positive"
         )
     x, y, strain, layers = cells.x, cells.y, cells.strain, cells.repeats(thickness_angstrom)
-    x_length, y_length = np.linalg.norm(x @ cells.cell, axis=1), np.linalg.norm(y @ cells.cell, axis=1)
+    x_length, y_length = cells.x_length, cells.y_length
     x_repeats, y_repeats = (
         np.ceil(extent / length - 1e-9).astype(np.int64)
         for extent, length in zip(reversed(lateral_angstrom), (x_length, y_length), strict=True)
     )
-    counts = np.abs(np.cross(x, y) @ cells.zone) * x_repeats * y_repeats * layers * cells.atoms
+    counts = cells.crystal_cells * x_repeats * y_repeats * layers * cells.atoms
     affordable = np.flatnonzero(counts <= max_atoms)
     if not len(affordable):
         raise InputError(
@@ -168,8 +192,8 @@ def fit_to_size(
         )
     cost = x_length * y_length * (1 + strain / cells.limit)
     # Rounding makes equivalent directions tie on every machine; the first of them has the shorter x.
-    keys = (np.round(strain / EXACT), counts, np.round(cost / cost[affordable].min(), 6))
-    best = affordable[np.lexsort([key[affordable] for key in keys])[0]]
+    cheapest = affordable[np.round(cost[affordable] / cost[affordable].min(), 6) == 1]
+    best = cheapest[np.lexsort([np.round(strain[cheapest] / EXACT), counts[cheapest]])[0]]
     return CellFit(
         np.array([x_repeats[best] * x[best], y_repeats[best] * y[best], layers * cells.zone]),
         float(strain[best]),
@@ -180,6 +204,11 @@ def fit_to_size(
         ),
         int(counts[best]),
     )
+
+
+def _name(atoms: ase.Atoms, zone_axis: Iterable[int]) -> str:
+    """Returns crystal and zone axis, for messages."""
+    return f"{atoms.symbols.formula.reduce()[0]:metal} along [{' '.join(map(str, zone_axis))}]"
 
 
 def _rectangles(cell: Floats, zone: Integers, limit: float, points: int) -> tuple[Integers, Integers, Floats]:

@@ -3,7 +3,7 @@
 import difflib
 import hashlib
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
@@ -19,7 +19,9 @@ from namsa.errors import InputError
 from namsa.text import shorten
 
 
-def select_materials(config: Materials, *, run_generator: bool = False) -> tuple[Material, ...]:
+def select_materials(
+    config: Materials, *, run_generator: bool = False, names: Collection[str] | None = None
+) -> tuple[Material, ...]:
     """Returns the materials that a configuration asks for, sorted by name.
 
     A crystal that several sources have is taken from the first of: CIF files, the Materials Project, the built-in
@@ -29,6 +31,8 @@ def select_materials(config: Materials, *, run_generator: bool = False) -> tuple
         config: The `materials` section of a configuration.
         run_generator: Whether a generator may run. It is Python code that the configuration names, so give true only
             for a configuration that the user has given, and never for one that lies beside results or models.
+        names: Return only the materials of these names, which an earlier selection has given. No others are derived by
+            substitution, which takes long for many.
 
     Raises:
         InputError: If a name is unknown, a crystal cannot be read, two materials have the same name, no material is
@@ -58,11 +62,23 @@ def select_materials(config: Materials, *, run_generator: bool = False) -> tuple
             "raise it"
         )
     if config.substitute:
-        allowed += substitute_ions(config.substitute, allowed, config.max_atomic_number)
+        allowed += substitute_ions(config.substitute, allowed, config.max_atomic_number, names)
     if config.merge_duplicates:
         allowed = merge_duplicates(allowed)
+    if names is not None:
+        return tuple(sorted((each for each in allowed if each.name in names), key=lambda material: material.name))
     by_hash = sorted(allowed, key=lambda material: hashlib.sha256(material.name.encode()).digest())
     return tuple(sorted(by_hash[: config.limit], key=lambda material: material.name))
+
+
+def source_files(config: Materials) -> list[Path]:
+    """Returns the files that the materials of a configuration come from, in a fixed order.
+
+    Raises:
+        InputError: If a folder of `materials.cif` holds no .cif file.
+    """
+    answer = [config.materials_project.file] if config.materials_project else []
+    return [*_cif_files(config.cif), *answer]
 
 
 def _check_names_are_unique(materials: list[Material]) -> None:

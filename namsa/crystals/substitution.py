@@ -1,4 +1,4 @@
-"""Hypothetical crystals: known ones in which one ion is replaced by a similar one. They need not exist.
+"""Hypothetical crystals: known ones in which similar ions or atoms replace some. They need not exist.
 
 An ion may replace another under three conditions:
 
@@ -8,78 +8,256 @@ An ion may replace another under three conditions:
 - Known crystals show such pairs, and no less often than by chance (Hautier et al., Inorg. Chem. 50, 656 (2011), whose
   statistics pymatgen contains).
 
-The lattice is scaled by the sum of the ions' radii. The atoms keep their fractional coordinates.
+In crystals without known ions, such as alloys, an atom may replace another of the same valence: of the same group for
+s and p elements, of the same or the next group for d elements, or both rare earths. The limits of radius, here the
+covalent one, and of electronegativity are the same.
+
+The new species takes all of the old one's sites, or shares them in a solid solution. The lattice is scaled by the sum
+of the radii (Vegard's law), and the atoms keep their fractional coordinates. No bond may then be longer or shorter, in
+comparison with the known crystal, than the radii of its ions or atoms ask for by more than `MAX_STRAIN`.
 """
 
 import hashlib
+import itertools
+import math
 import re
 import warnings
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
-from ase.data import atomic_numbers
-from pymatgen.core import Composition, Species
+import ase
+import numpy as np
+import numpy.typing as npt
+from ase.data import atomic_numbers, chemical_symbols, covalent_radii
+from ase.neighborlist import neighbor_list
+from pymatgen.core import Composition, Element
 
 from namsa.config.materials import Substitution
-from namsa.crystals.cif import reduced_formula
+from namsa.crystals.builtin import SHORTEST_BOND
 from namsa.crystals.material import Material
 
+VERSION = 2  # of the rules: changes when the same configuration gives other crystals
 MAX_FORMULA = 24  # atoms; for larger formulas, finding the oxidation states takes seconds
 # Negative ions of other elements indicate an alloy rather than a salt.
 ANIONS = {"H", "C", "N", "O", "F", "P", "S", "Cl", "As", "Se", "Br", "Te", "I"}
 MAX_RADIUS_DIFFERENCE, MAX_ELECTRONEGATIVITY_DIFFERENCE = 0.15, 0.5
 MIN_CORRELATION = 1.0  # how often two ions replace each other, relative to chance
+MAX_STRAIN = 0.1
+CONTACT = 1.3  # times the sum of the covalent radii: the distances that are checked
+FROM = "-from-"  # between the formula and the prototype's name
+
+Counts = tuple[tuple[str, int], ...]  # smallest whole numbers by element, sorted
 
 
-class IonExchange(NamedTuple):
-    """One possible replacement.
+class Constituent(NamedTuple):
+    """An ion or an atom of a crystal.
+
+    Attributes:
+        symbol: The element.
+        charge: Its charge, e; 0 for an atom of unknown charge.
+        radius: Its radius, Å.
+    """
+
+    symbol: str
+    charge: int
+    radius: float
+
+    def __str__(self) -> str:
+        sign = "" if not self.charge else "+" if self.charge > 0 else "-"
+        return f"{self.symbol}{abs(self.charge) if abs(self.charge) > 1 else ''}{sign}"
+
+
+class Replacement(NamedTuple):
+    """A species that takes sites of another.
+
+    Attributes:
+        old: The species of the known crystal.
+        new: The similar species.
+        share: The part of the sites that it takes, in (0, 1].
+    """
+
+    old: Constituent
+    new: Constituent
+    share: float
+
+
+class Derivation(NamedTuple):
+    """How a hypothetical crystal follows from a known one.
 
     Attributes:
         prototype: The known crystal.
-        old: The ion that is replaced.
-        new: The ion that replaces it.
+        replacements: The species that are replaced.
+        counts: The new formula.
         lattice_scale: New over old lattice parameter.
     """
 
     prototype: Material
-    old: Species
-    new: Species
+    replacements: tuple[Replacement, ...]
+    counts: Counts
     lattice_scale: float
 
+    @property
+    def mixed_sites(self) -> int:
+        """The number of species that share their sites with another."""
+        return sum(each.share < 1 for each in self.replacements)
 
-def substitute_ions(config: Substitution, prototypes: Sequence[Material], max_atomic_number: int) -> list[Material]:
-    """Derives hypothetical crystals from known ones by replacing one ion with a similar one.
+    @property
+    def digest(self) -> bytes:
+        """A number that puts derivations into a random order that is always the same."""
+        return hashlib.sha256(f"{self.prototype.name} {self.counts}".encode()).digest()
 
-    Only ordered crystals whose oxidation states follow from the formula are used as prototypes.
+
+Similar = dict[Constituent, list[Constituent]]  # those that may replace each, in a fixed order
+
+
+def substitute_ions(
+    config: Substitution, prototypes: Sequence[Material], max_atomic_number: int, names: Collection[str] | None = None
+) -> list[Material]:
+    """Derives hypothetical crystals from known ones by replacing ions or atoms with similar ones.
+
+    Only ordered crystals are prototypes, and unless `config.alloys` only those whose oxidation states follow from the
+    formula. All prototypes give equally many crystals, as long as they have some: first those without mixed sites, then
+    in the order of a hash. No two have the same formula and space group, and none has those of a prototype.
 
     Args:
-        config: The `substitute` section, with the number of crystals.
+        config: The `substitute` section.
         prototypes: The known crystals.
         max_atomic_number: The heaviest element that may be brought in.
+        names: Names of crystals that an earlier call has given. Only these are derived, without any of the others.
 
     Returns:
-        At most `config.limit` crystals, chosen by the hash of their names. None has the formula and space group of a
-        prototype.
+        At most `config.limit` crystals.
     """
-    known = {(material.formula, material.space_group) for material in prototypes}
-    similar = _similar_ions(max_atomic_number)
-    exchanges: dict[str, IonExchange] = {}
+    ions, atoms = _similar_ions(max_atomic_number), _similar_atoms(max_atomic_number)
+
+    def derivations(prototype: Material) -> Iterator[Derivation]:
+        if species := _ions(prototype, ions):
+            yield from _derivations(config, prototype, species, ions)
+        elif config.alloys and (species := _atoms(prototype, atoms)):
+            yield from _derivations(config, prototype, species, atoms)
+
+    if names is not None:
+        return _named(names, {prototype.name: prototype for prototype in prototypes}, derivations)
+    chosen: dict[tuple[Counts, str], Derivation | None] = {
+        (_counts(Composition(material.formula)), material.space_group): None for material in prototypes
+    }
     for prototype in prototypes:
-        ions = _ions(prototype)
-        if not all(ion in similar for ion in ions):
-            continue
-        present = {ion.symbol for ion in ions}
-        for old, new in ((ion, other) for ion in ions for other in similar.get(ion, ()) if other.symbol not in present):
-            formula = _formula(ions, old, new)
-            if (formula, prototype.space_group) not in known:
-                safe_formula = re.sub(r"\W", "_", formula)  # no brackets in file names
-                exchange = IonExchange(prototype, old, new, _lattice_scale(ions, old, new))
-                exchanges.setdefault(f"{safe_formula}-from-{prototype.name}", exchange)
-    chosen = sorted(exchanges, key=lambda name: hashlib.sha256(name.encode()).digest())[: config.limit]
-    return [_substituted(name, exchanges[name]) for name in chosen]
+        for derivation in derivations(prototype):
+            chosen.setdefault((derivation.counts, prototype.space_group), derivation)
+    by_prototype: dict[str, list[Derivation]] = defaultdict(list)
+    for found in chosen.values():
+        if found:
+            by_prototype[found.prototype.name].append(found)
+    ordered = [
+        (rank, derivation.digest, derivation)
+        for group in by_prototype.values()
+        for rank, derivation in enumerate(sorted(group, key=lambda each: (each.mixed_sites, each.digest)))
+    ]
+    ordered.sort(key=lambda each: each[:2])
+    return [_crystal(derivation) for _, _, derivation in ordered[: config.limit]]
 
 
-def _ions(prototype: Material) -> dict[Species, float]:
+def _named(
+    names: Collection[str],
+    prototypes: Mapping[str, Material],
+    derivations: Callable[[Material], Iterator[Derivation]],
+) -> list[Material]:
+    """Derives the crystals of these names. Names that no prototype gives are left out."""
+    elements_of: dict[str, dict[frozenset[str], set[str]]] = defaultdict(lambda: defaultdict(set))
+    for name in names:
+        formula, _, prototype_name = name.partition(FROM)
+        if prototype_name in prototypes:
+            elements_of[prototype_name][frozenset(re.findall("[A-Z][a-z]?", formula))].add(name)
+    found: dict[str, Material] = {}
+    for prototype_name, by_elements in elements_of.items():
+        for derivation in derivations(prototypes[prototype_name]):
+            requested = by_elements.get(frozenset(symbol for symbol, _ in derivation.counts))
+            # The first derivation of a formula is the one that a selection of all crystals takes.
+            if requested and (name := _name(derivation)) in requested:
+                found.setdefault(name, _crystal(derivation))
+    return list(found.values())
+
+
+def _derivations(
+    config: Substitution, prototype: Material, species: Mapping[Constituent, int], similar: Similar
+) -> Iterator[Derivation]:
+    """Yields all plausible crystals that follow from a prototype, those with the fewest changes first."""
+    present = {each.symbol for each in species}
+    contacts = _contacts(prototype, species)
+    shares = [step / config.mixing_steps for step in range(config.mixing_steps, 0, -1)]
+    options = {
+        old: [Replacement(old, new, share) for share in shares for new in similar[old] if new.symbol not in present]
+        for old in species
+    }
+    radius_sum = sum(count * each.radius for each, count in species.items())
+    for replaced in range(1, min(config.max_ions, len(species)) + 1):
+        for chosen in itertools.combinations(species, replaced):
+            for replacements in itertools.product(*(options[old] for old in chosen)):
+                if len({each.new.symbol for each in replacements}) < replaced:
+                    continue
+                radii = {each: each.radius for each in species}
+                for old, new, share in replacements:
+                    radii[old] += share * (new.radius - old.radius)
+                scale = sum(count * radii[each] for each, count in species.items()) / radius_sum
+                if _distances_are_plausible(contacts, replacements, radii, scale):
+                    counts = _new_counts(species, replacements, config.mixing_steps)
+                    yield Derivation(prototype, replacements, counts, scale)
+
+
+def _contacts(prototype: Material, species: Mapping[Constituent, int]) -> list[tuple[Constituent, Constituent, float]]:
+    """Returns the pairs of species that touch each other and their shortest distances, Å."""
+    by_number = {atomic_numbers[each.symbol]: each for each in species}
+    atoms = prototype.atoms
+    first, second, distances = neighbor_list("ijd", atoms, CONTACT * covalent_radii[atoms.numbers])
+    shortest: dict[tuple[int, int], float] = {}
+    pairs = np.sort(np.stack([atoms.numbers[first], atoms.numbers[second]], axis=1), axis=1).tolist()
+    for (one, other), distance in zip(pairs, distances.tolist(), strict=True):
+        shortest[one, other] = min(distance, shortest.get((one, other), math.inf))
+    return [(by_number[one], by_number[other], distance) for (one, other), distance in sorted(shortest.items())]
+
+
+def _distances_are_plausible(
+    contacts: Sequence[tuple[Constituent, Constituent, float]],
+    replacements: Sequence[Replacement],
+    radii: Mapping[Constituent, float],
+    scale: float,
+) -> bool:
+    """Whether no bond is strained by more than `MAX_STRAIN`, and no contact shorter than real bonds are."""
+    bonding = {each.old: max(_covalent_radius(each.old), _covalent_radius(each.new)) for each in replacements}
+    for one, other, distance in contacts:
+        strain = scale * (one.radius + other.radius) / (radii[one] + radii[other]) - 1
+        touching = sum(bonding.get(each) or _covalent_radius(each) for each in (one, other))
+        bonded = one.charge * other.charge <= 0  # ions of opposite charge, or atoms
+        if (bonded and abs(strain) > MAX_STRAIN) or scale * distance < SHORTEST_BOND * touching:
+            return False
+    return True
+
+
+def _new_counts(species: Mapping[Constituent, int], replacements: Sequence[Replacement], steps: int) -> Counts:
+    """Returns the formula after the replacements."""
+    counts = {each.symbol: count * steps for each, count in species.items()}
+    for old, new, share in replacements:
+        moved = round(species[old] * steps * share)
+        counts[new.symbol] = moved
+        counts[old.symbol] -= moved
+    return _smallest({symbol: count for symbol, count in counts.items() if count})
+
+
+def _counts(composition: Composition) -> Counts:
+    """Returns the formula of a crystal; of a mixed one, in units of a ten-thousandth."""
+    amounts = composition.get_el_amt_dict()
+    whole = all(float(amount).is_integer() for amount in amounts.values())
+    return _smallest({symbol: round(amount * (1 if whole else 10_000)) for symbol, amount in amounts.items()})
+
+
+def _smallest(counts: Mapping[str, int]) -> Counts:
+    """Returns counts without a common factor, sorted by element."""
+    factor = math.gcd(*counts.values())
+    return tuple(sorted((symbol, count // factor) for symbol, count in counts.items()))
+
+
+def _ions(prototype: Material, similar: Similar) -> dict[Constituent, int]:
     """The number of each ion in the formula; empty if unknown or if the crystal is not ionic."""
     composition = Composition(prototype.formula)
     if "occupancy" in prototype.atoms.arrays or composition.num_atoms > MAX_FORMULA:
@@ -87,58 +265,127 @@ def _ions(prototype: Material) -> dict[Species, float]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # noble gases have no electronegativity
         guesses = composition.oxi_state_guesses()
-    if not guesses or not all(charge and float(charge).is_integer() for charge in guesses[0].values()):
+    charges = guesses[0] if guesses else {}
+    known = {(ion.symbol, ion.charge): ion for ion in similar}
+    ions = {known.get((symbol, charge)): round(composition[symbol]) for symbol, charge in charges.items()}
+    return {ion: count for ion, count in ions.items() if ion} if all(ions) else {}
+
+
+def _atoms(prototype: Material, similar: Similar) -> dict[Constituent, int]:
+    """The number of each element in the formula; empty if the crystal is mixed."""
+    if "occupancy" in prototype.atoms.arrays:
         return {}
-    ions = {Species(symbol, int(charge)): composition[symbol] for symbol, charge in guesses[0].items()}
-    return ions if all((ion.oxi_state or 0) > 0 or ion.symbol in ANIONS for ion in ions) else {}
+    known = {atom.symbol: atom for atom in similar}
+    amounts = Composition(prototype.formula).get_el_amt_dict()
+    return {known[symbol]: round(amount) for symbol, amount in amounts.items()}
 
 
-def _similar_ions(max_atomic_number: int) -> dict[Species, list[Species]]:
-    """For each ion with a known radius the ions that may replace it, in a fixed order."""
+def _similar_ions(max_atomic_number: int) -> Similar:
+    """The ions with a known radius, and for each those that may replace it."""
     from pymatgen.analysis.structure_prediction.substitution_probability import SubstitutionProbability
 
     statistics = SubstitutionProbability()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some ions have no radius, or one for high spin only
         radii = {ion: float(ion.ionic_radius or 0) for ion in sorted(statistics.species, key=str)}
-    ions = {ion: radius for ion, radius in radii.items() if radius > 0}
+    ions = {
+        ion: Constituent(ion.symbol, int(ion.oxi_state or 0), radius)
+        for ion, radius in radii.items()
+        if radius > 0 and ((ion.oxi_state or 0) > 0 or ion.symbol in ANIONS)
+    }
     return {
-        old: [
-            new
-            for new, radius in ions.items()
+        ions[old]: [
+            ions[new]
+            for new in ions
             if new.oxi_state == old.oxi_state
             and new.symbol != old.symbol
             and atomic_numbers[new.symbol] <= max_atomic_number
-            and 2 * abs(radius - old_radius) / (radius + old_radius) <= MAX_RADIUS_DIFFERENCE
-            and abs(new.X - old.X) <= MAX_ELECTRONEGATIVITY_DIFFERENCE
+            and _are_similar(ions[old], ions[new])
             and statistics.get_lambda(old, new) > statistics.alpha  # the pair was observed
             and statistics.pair_corr(old, new) >= MIN_CORRELATION
         ]
-        for old, old_radius in ions.items()
+        for old in ions
     }
 
 
-def _formula(ions: dict[Species, float], old: Species, new: Species) -> str:
-    return Composition({(new if ion == old else ion).symbol: n for ion, n in ions.items()}).reduced_formula
+def _similar_atoms(max_atomic_number: int) -> Similar:
+    """The elements, and for each those that may replace it in an alloy."""
+    atoms = [Constituent(chemical_symbols[number], 0, float(covalent_radii[number])) for number in range(1, 104)]
+    return {
+        old: [
+            new
+            for new in atoms
+            if new != old
+            and atomic_numbers[new.symbol] <= max_atomic_number
+            and _same_valence(Element(old.symbol), Element(new.symbol))
+            and _are_similar(old, new)
+        ]
+        for old in atoms
+    }
 
 
-def _lattice_scale(ions: dict[Species, float], old: Species, new: Species) -> float:
-    """The ratio of the sums of the ions' radii after and before the exchange."""
-
-    def sum_of_radii(exchanged: Species) -> float:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            return sum(
-                count * float((exchanged if ion == old else ion).ionic_radius or 0) for ion, count in ions.items()
-            )
-
-    return sum_of_radii(new) / sum_of_radii(old)
+def _are_similar(old: Constituent, new: Constituent) -> bool:
+    """Whether two species have similar radii and electronegativities."""
+    difference = 2 * abs(new.radius - old.radius) / (new.radius + old.radius)
+    if difference > MAX_RADIUS_DIFFERENCE:
+        return False
+    return bool(abs(Element(new.symbol).X - Element(old.symbol).X) <= MAX_ELECTRONEGATIVITY_DIFFERENCE)
 
 
-def _substituted(name: str, exchange: IonExchange) -> Material:
-    prototype, old, new, scale = exchange
+def _covalent_radius(species: Constituent) -> float:
+    return float(covalent_radii[atomic_numbers[species.symbol]])
+
+
+def _same_valence(old: Element, new: Element) -> bool:
+    """Whether two elements have the same valence electrons, d elements up to one."""
+    if old.is_noble_gas or new.is_noble_gas:
+        return False
+    rare_earths = [each.is_rare_earth for each in (old, new)]
+    if any(rare_earths):
+        return all(rare_earths)
+    return old.block == new.block and abs(old.group - new.group) <= (1 if old.block == "d" else 0)
+
+
+def _name(derivation: Derivation) -> str:
+    """Returns the crystal's name: the formula without brackets, for file names, and the prototype's name."""
+    return re.sub(r"\W", "_", _formula(derivation.counts)) + FROM + derivation.prototype.name
+
+
+def _formula(counts: Counts) -> str:
+    return Composition(dict(counts)).reduced_formula
+
+
+def _crystal(derivation: Derivation) -> Material:
+    """Returns the crystal. A mixed site is two atoms at one position."""
+    prototype, scale = derivation.prototype, derivation.lattice_scale
     atoms = prototype.atoms.copy()
-    atoms.symbols[atoms.symbols == old.symbol] = new.symbol
+    shares = []
+    for old, new, share in derivation.replacements:
+        sites = np.flatnonzero(prototype.atoms.numbers == atomic_numbers[old.symbol])
+        if share == 1:
+            atoms.numbers[sites] = atomic_numbers[new.symbol]
+        else:
+            atoms = _mix(atoms, sites, atomic_numbers[new.symbol], share)
+        shares.append(f"{new} for {old}" if share == 1 else f"{share:.0%} {new} for {old}")
     atoms.set_cell(atoms.cell * scale, scale_atoms=True)
-    source = f"made up from {prototype.name} ({prototype.source}) with {new} for {old}, lattice × {scale:.4f}"
-    return Material(name, reduced_formula(atoms), prototype.space_group, atoms, source, "substituted")
+    source = f"made up from {prototype.name} ({prototype.source}) with {', '.join(shares)}, lattice × {scale:.4f}"
+    return Material(
+        _name(derivation),
+        _formula(derivation.counts),
+        prototype.space_group,
+        atoms,
+        source,
+        "substituted",
+        prototype=prototype.name,
+    )
+
+
+def _mix(atoms: ase.Atoms, sites: npt.NDArray[np.int64], number: int, share: float) -> ase.Atoms:
+    """Returns the crystal with another element on a part of the given sites."""
+    occupancy = np.asarray(atoms.arrays.get("occupancy", np.ones(len(atoms))), dtype=np.float64).copy()
+    occupancy[sites] = 1 - share
+    added = atoms[sites]
+    added.numbers[:] = number
+    mixed = atoms + added
+    mixed.set_array("occupancy", np.concatenate([occupancy, np.full(len(sites), share)]))
+    return mixed

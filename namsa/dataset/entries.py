@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -13,9 +13,10 @@ from namsa.config.simulation import SimulationConfig
 from namsa.config.variation import VariedValues, draw_values
 from namsa.crystals.material import Material
 from namsa.crystals.orient import CellFit, RectangularCells, find_rectangular_cells, fit_to_size
+from namsa.crystals.zone_axes import ZoneAxis, simplest_zone_axes
 from namsa.dataset.entry import Entry
 from namsa.dataset.sample_setup import simulation_grid
-from namsa.dataset.splits import assign
+from namsa.dataset.splits import SplitName, assign
 from namsa.errors import InputError
 from namsa.names import check_name, is_name
 from namsa.physics.potential import slice_count
@@ -38,27 +39,21 @@ def build_entries(config: SimulationConfig, materials: Sequence[Material]) -> tu
     Raises:
         InputError: If two entries would have the same id, or one has an id that may not be the name of a file.
     """
-    entries = []
-    for material, split in zip(materials, assign(materials, config.split), strict=True):
-        for zone_axis in config.specimen.zone_axes:
-            for thickness, reason, cost in _thicknesses(config, material, zone_axis):
-                specimen = f"{material.name}-{''.join(map(str, zone_axis))}-{thickness:g}A"
-                for suffix, varied in _microscopes(config, specimen):
-                    entry = Entry(
-                        id=specimen + suffix,
-                        material=material.name,
-                        formula=material.formula,
-                        space_group=material.space_group,
-                        zone_axis=zone_axis,
-                        thickness_angstrom=thickness,
-                        seed=_seed(config, specimen + suffix),
-                        split=split,
-                        skipped=reason,
-                        source=material.kind,
-                        varied=varied,
-                        cost=cost,
-                    )
-                    entries.append(entry)
+    _check_count(config, len(materials))
+    by_structure: dict[str, list[int]] = defaultdict(list)
+    for index, material in enumerate(materials):
+        by_structure[material.prototype or material.name].append(index)
+    splits = assign(materials, config.split)
+    of_material: list[list[Entry]] = [[] for _ in materials]
+    # What depends on the shape of the cell alone is found once for all crystals of a structure.
+    for indices in by_structure.values():
+        for zone_axis in _zone_axes(config.specimen, materials[indices[0]]):
+            found: RectangularCells | InputError | None = None
+            for index in indices:
+                material = materials[index]
+                found = _find_cells(config.specimen, material, zone_axis, found)
+                of_material[index] += _entries(config, material, splits[index], zone_axis, found)
+    entries = [entry for group in of_material for entry in group]
     for entry in entries:
         if not (is_name(entry.material) and is_name(entry.id)):
             check_name(entry.material, "a crystal", _RENAME)
@@ -69,9 +64,65 @@ def build_entries(config: SimulationConfig, materials: Sequence[Material]) -> tu
     return tuple(entries)
 
 
+def _zone_axes(specimen: Specimen, material: Material) -> tuple[ZoneAxis, ...]:
+    """Returns the zone axes of a material and of all crystals of its structure."""
+    if specimen.simplest_zone_axes is None:
+        return specimen.zone_axes
+    return simplest_zone_axes(material.atoms, specimen.simplest_zone_axes)
+
+
+def _find_cells(
+    specimen: Specimen, material: Material, zone_axis: ZoneAxis, found: RectangularCells | InputError | None
+) -> RectangularCells | InputError:
+    """Returns the right-angled cells of a material, or why there are none.
+
+    Args:
+        specimen: The specimens of the configuration.
+        material: The crystal.
+        zone_axis: The axis along the beam.
+        found: What was returned for another crystal of the same structure. `None` if there is none.
+    """
+    if isinstance(found, RectangularCells):
+        return found.resized(material.atoms)
+    if found:
+        return found
+    try:
+        return find_rectangular_cells(material.atoms, zone_axis, specimen.max_strain)
+    except InputError as error:
+        return error
+
+
+def _entries(
+    config: SimulationConfig,
+    material: Material,
+    split: SplitName,
+    zone_axis: ZoneAxis,
+    cells: RectangularCells | InputError,
+) -> Iterator[Entry]:
+    """Yields the entries of a material along a zone axis."""
+    for thickness, reason, cost in _thicknesses(config, cells):
+        specimen = f"{material.name}-{''.join(map(str, zone_axis))}-{thickness:g}A"
+        for suffix, varied in _microscopes(config, specimen):
+            yield Entry(
+                id=specimen + suffix,
+                material=material.name,
+                formula=material.formula,
+                space_group=material.space_group,
+                zone_axis=zone_axis,
+                thickness_angstrom=thickness,
+                seed=_seed(config, specimen + suffix),
+                split=split,
+                skipped=reason,
+                source=material.kind,
+                varied=varied,
+                cost=cost,
+            )
+
+
 def _check_count(config: SimulationConfig, materials: int) -> None:
     """Raises InputError for more entries than a manifest can hold."""
-    zone_axes, thicknesses = len(config.specimen.zone_axes), len(config.specimen.thickness_angstrom)
+    zone_axes = config.specimen.simplest_zone_axes or len(config.specimen.zone_axes)
+    thicknesses = len(config.specimen.thickness_angstrom)
     varied = config.variation.configurations_per_specimen() if config.variation else 1
     count = materials * zone_axes * thicknesses * varied
     if count > MOST_ENTRIES:
@@ -106,17 +157,15 @@ def _seed(config: SimulationConfig, name: str) -> int:
 
 
 def _thicknesses(
-    config: SimulationConfig, material: Material, zone_axis: tuple[int, int, int]
+    config: SimulationConfig, cells: RectangularCells | InputError
 ) -> Iterator[tuple[float, str | None, int]]:
     """Yields each thickness with the reason why it is skipped, if it is, and its cost.
 
     A thickness is skipped if no supercell can be built, or if its supercell is that of an earlier thickness.
     """
     specimen = config.specimen
-    try:
-        cells = find_rectangular_cells(material.atoms, zone_axis, specimen.max_strain)
-    except InputError as error:
-        yield from ((thickness, str(error), 0) for thickness in specimen.thickness_angstrom)
+    if isinstance(cells, InputError):
+        yield from ((thickness, str(cells), 0) for thickness in specimen.thickness_angstrom)
         return
     thickest, too_thick, reason = _thickest(cells, specimen)
     first: dict[int, float] = {}

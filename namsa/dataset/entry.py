@@ -1,7 +1,7 @@
 """One sample of a dataset before it is simulated: a line of the manifest."""
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import cache
 from typing import Any, ClassVar
 
@@ -12,7 +12,7 @@ from namsa.dataset.splits import SplitName
 from namsa.dataset.typed_values import Count, Name, Positive, parse_typed
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Entry:
     """One sample to simulate.
 
@@ -49,7 +49,7 @@ class Entry:
 
     def to_json(self) -> str:
         """Returns the entry as a line of the manifest, without the line's end."""
-        values: dict[str, Any] = asdict(self)
+        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
         if not self.varied:
             del values["varied"]
         return json.dumps(values, ensure_ascii=False)

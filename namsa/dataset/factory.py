@@ -136,8 +136,14 @@ def produce(
     start = time.monotonic()
     limits.check()
     make_folder(directory)
-    materials = {material.name: material for material in select_materials(config.materials, run_generator=True)}
-    entries = share(manifest.ensure(directory, config, tuple(materials.values())), layout.rank, layout.size)
+    listed = manifest.read_if_current(directory, config)
+    if listed is None:
+        selected = select_materials(config.materials, run_generator=True)
+        entries = share(manifest.ensure(directory, config, selected), layout.rank, layout.size)
+    else:
+        entries = share(listed, layout.rank, layout.size)
+        selected = select_materials(config.materials, names={entry.material for entry in entries})
+    materials = {material.name: material for material in selected}
     samples_hash = config.samples_hash()
     present, failures = _present_ids(directory, samples_hash), read_failures(directory, samples_hash)
     failed = failures.keys() - present

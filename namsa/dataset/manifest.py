@@ -10,6 +10,7 @@ import json
 import os
 import warnings
 from collections.abc import Collection, Mapping, Sequence
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, NotRequired, TypedDict
 
@@ -19,12 +20,14 @@ import xxhash
 from namsa.checks import SimulationWarning
 from namsa.config.materials import Split
 from namsa.config.simulation import SimulationConfig
+from namsa.crystals import substitution
 from namsa.crystals.material import Material
+from namsa.crystals.select import source_files
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry
 from namsa.dataset.splits import SPLITS, SplitName
 from namsa.errors import InputError
-from namsa.files import read_text, write_text_atomic
+from namsa.files import read_bytes, read_text, write_text_atomic
 from namsa.json_files import LARGEST_FILE_BYTES, parse_json
 from namsa.text import shorten
 
@@ -47,6 +50,8 @@ class Header(TypedDict):
         materials: Number of materials with samples.
         splits: Number of samples by split.
         merged: Names and sources of the crystals that were merged into a material, by its name. Absent if none were.
+        sources_hash: Changes with whatever the list follows from: settings, files of crystals, versions of the programs
+            that derive crystals. A rank compares it and need not build all crystals. Absent if these are built fast.
     """
 
     format: str
@@ -60,6 +65,7 @@ class Header(TypedDict):
     materials: int
     splits: dict[SplitName, int]
     merged: NotRequired[dict[str, list[str]]]
+    sources_hash: NotRequired[str]
 
 
 def ensure(directory: Path, config: SimulationConfig, materials: Sequence[Material]) -> tuple[Entry, ...]:
@@ -90,6 +96,31 @@ def ensure(directory: Path, config: SimulationConfig, materials: Sequence[Materi
     return entries
 
 
+def read_if_current(directory: Path, config: SimulationConfig) -> tuple[Entry, ...] | None:
+    """Returns the entries of the manifest in `directory` if its first line shows that it is the configuration's own.
+
+    A manifest in `config.data.manifest_from` is copied to `directory` first if there is none.
+
+    Args:
+        directory: The dataset's folder.
+        config: The configuration of the dataset.
+
+    Returns:
+        The entries. `None` if there is no manifest, or `ensure` must compare its crystals.
+
+    Raises:
+        InputError: If there is no manifest in `config.data.manifest_from`, or as `read` raises it.
+    """
+    path, source = directory / FILE_NAME, config.data.manifest_from
+    if source and not os.path.lexists(path):
+        _read_header(source / FILE_NAME)
+        text = read_text(source / FILE_NAME, largest_bytes=LARGEST_FILE_BYTES)
+        write_text_atomic(path, text, replace=False)
+    if not (_builds_slowly(config) and path.exists()):
+        return None
+    return read(directory) if read_header(directory).get("sources_hash") == sources_hash(config) else None
+
+
 def read(directory: Path) -> tuple[Entry, ...]:
     """Returns the entries of the manifest in `directory`.
 
@@ -101,13 +132,12 @@ def read(directory: Path) -> tuple[Entry, ...]:
 
 def read_header(directory: Path) -> Header:
     """Returns the manifest's first line: counts, hashes, and samples by split. Raises as `read` does."""
-    return _read(directory / FILE_NAME)[0]
+    return _read_header(directory / FILE_NAME)[0]
 
 
 def present(directory: Path, ids: Collection[str]) -> list[Entry]:
     """Returns those entries of the manifest in `directory` whose id is among `ids`. Raises as `read` does."""
-    present_ids = frozenset(ids)
-    return [entry for entry in read(directory) if entry.id in present_ids]
+    return list(_read(directory / FILE_NAME, frozenset(ids))[1])
 
 
 def config_hash(config: SimulationConfig, materials: Sequence[Material]) -> str:
@@ -116,11 +146,32 @@ def config_hash(config: SimulationConfig, materials: Sequence[Material]) -> str:
         config.samples_hash(),
         config.seed,
         config.split.model_dump(exclude={"by"} if config.split.by == "formula" else None),
-        config.specimen.zone_axes,
+        config.specimen.simplest_zone_axes or config.specimen.zone_axes,
         config.specimen.thickness_angstrom,
         [[material.name, material.formula, _atoms_hash(material)] for material in materials],
     ]
     return _sha256(json.dumps(decisive))[:16]
+
+
+def sources_hash(config: SimulationConfig) -> str:
+    """Returns 16 hex digits that change with any value, file or version that the list of entries follows from.
+
+    Raises:
+        InputError: If a file of crystals cannot be read.
+    """
+    decisive = [
+        config_hash(config, ()),
+        config.materials.model_dump(mode="json", exclude_defaults=True),
+        [xxhash.xxh3_128_hexdigest(read_bytes(path, largest_bytes=2**30)) for path in source_files(config.materials)],
+        [version(name) for name in ("namsa", "ase", "numpy", "pymatgen", "spglib")],
+        substitution.VERSION,
+    ]
+    return _sha256(json.dumps(decisive))[:16]
+
+
+def _builds_slowly(config: SimulationConfig) -> bool:
+    """Whether there may be so many crystals that a rank should not build all of them."""
+    return bool(config.materials.substitute or config.materials.materials_project) and not config.materials.generator
 
 
 def empty_splits(entries: Sequence[Entry], split: Split) -> str | None:
@@ -163,11 +214,29 @@ def _text(
     }
     if merged := {material.name: list(material.merged) for material in materials if material.merged}:
         header["merged"] = merged
+    if _builds_slowly(config):
+        header["sources_hash"] = sources_hash(config)
     return json.dumps({**header, "digest": _digest(header, body)}, ensure_ascii=False) + "\n" + body
 
 
-def _read(path: Path) -> tuple[Header, tuple[Entry, ...]]:
-    """Returns the header and the entries of a manifest, after its digest was compared."""
+def _read(path: Path, ids: Collection[str] | None = None) -> tuple[Header, tuple[Entry, ...]]:
+    """Returns the header of a manifest and its entries, or those with the given ids."""
+    header, body, remedy = _read_header(path)
+    entries = (
+        Entry.from_json(line, f"{path}, line {number}", remedy)
+        for number, line in enumerate(body.split("\n")[:-1], start=2)
+        if ids is None or _id(line) in ids
+    )
+    return header, tuple(entries)
+
+
+def _id(line: str) -> str:
+    """Returns the id of a line without reading the rest: it comes first, and names have no escaped characters."""
+    return line.removeprefix('{"id": "').partition('"')[0]
+
+
+def _read_header(path: Path) -> tuple[Header, str, str]:
+    """Returns the header of a manifest, its other lines and the remedy for a fault, after its digest was compared."""
     write = f"namsa dataset CONFIG --out {path.parent}"
     if not os.path.lexists(path):
         raise InputError(f"there is no {path}: make the dataset with {write}")
@@ -185,14 +254,10 @@ def _read(path: Path) -> tuple[Header, tuple[Entry, ...]]:
     if header["version"] > VERSION:
         version = shorten(header["version"])
         raise InputError(f"{path} is of format version {version}, this namsa reads up to {VERSION}: update it")
-    digest, lines = header.pop("digest", None), body.split("\n")[:-1]
-    if digest != _digest(header, body):
-        listed = shorten(header.get("entries"))
-        raise InputError(
-            f"{path} was cut short or edited since it was written ({len(lines)} entries of {listed}): {remedy}"
-        )
-    entries = (Entry.from_json(line, f"{path}, line {number}", remedy) for number, line in enumerate(lines, start=2))
-    return _checked_header(header, path, remedy), tuple(entries)
+    if header.pop("digest", None) != _digest(header, body):
+        lines, listed = body.count("\n"), shorten(header.get("entries"))
+        raise InputError(f"{path} was cut short or edited since it was written ({lines} entries of {listed}): {remedy}")
+    return _checked_header(header, path, remedy), body, remedy
 
 
 def _checked_header(header: dict[str, Any], path: Path, remedy: str) -> Header:
@@ -212,7 +277,9 @@ def _checked_header(header: dict[str, Any], path: Path, remedy: str) -> Header:
 
 def _digest(header: Mapping[str, Any], body: str) -> str:
     """Returns the digest of the header, without its own, and of all entries."""
-    return xxhash.xxh3_128_hexdigest((json.dumps(header, ensure_ascii=False) + body).encode())
+    digest = xxhash.xxh3_128(json.dumps(header, ensure_ascii=False).encode())
+    digest.update(body.encode())
+    return digest.hexdigest()
 
 
 def _atoms_hash(material: Material) -> str:

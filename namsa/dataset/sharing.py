@@ -29,7 +29,9 @@ def share(entries: Sequence[Entry], rank: int, size: int) -> list[Entry]:
     """Returns the entries of `rank` out of `size` ranks, in an order that does not depend on their cost.
 
     Entries are assigned in order of decreasing cost, each to the rank with the least work so far (Graham's rule: no
-    rank has more than 4/3 of what the best division would give it). Every part of a share, and so what a time limit
+    rank has more than 4/3 of what the best division would give it). Those for training come first, so that they are
+    divided equally too: all ranks take equally many steps, and the rank with the fewest samples decides how many. Every
+    part of a share, and so what a time limit
     leaves of it, mixes materials, orientations and thicknesses as the whole does. Entries that cannot be built are
     dealt out evenly.
     """
@@ -37,7 +39,7 @@ def share(entries: Sequence[Entry], rank: int, size: int) -> list[Entry]:
     skipped = shuffled(entry for entry in entries if entry.skipped)
     loads = [(0, 0, other) for other in range(size)]  # by cost, then by number if costs are equal or unknown
     own_entries = skipped[rank::size]
-    for entry in sorted(feasible, key=lambda entry: -entry.cost):
+    for entry in sorted(feasible, key=lambda entry: (entry.split != "train", -entry.cost)):
         cost, count, least_busy = loads[0]
         heapq.heapreplace(loads, (cost + entry.cost, count + 1, least_busy))
         if least_busy == rank:

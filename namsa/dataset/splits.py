@@ -1,6 +1,7 @@
 """Which materials are for training and which are held out: decided by hashes, the same on every rank and machine."""
 
 import hashlib
+import re
 import warnings
 from collections.abc import Sequence
 from typing import Literal
@@ -26,6 +27,8 @@ def assign(materials: Sequence[Material], split: Split) -> list[SplitName]:
     """
     if split.by == "formula":
         return [split_of(material.formula, split) for material in materials]
+    if split.by == "elements":
+        return [split_of(_elements(material), split) for material in materials]
     families = _families([{material.formula, _prototype(material)} for material in materials])
     largest = max(set(families), key=lambda family: (families.count(family), family))
     return [SPLITS[0] if family == largest and split.train > 0 else split_of(family, split) for family in families]
@@ -41,6 +44,11 @@ def split_of(family: str, split: Split) -> SplitName:
             chosen = name
         start += fraction
     return chosen
+
+
+def _elements(material: Material) -> str:
+    """Returns the elements of a material, such as "Ca-O-Ti"."""
+    return "-".join(sorted(set(re.findall("[A-Z][a-z]?", material.formula))))
 
 
 def _prototype(material: Material) -> str:

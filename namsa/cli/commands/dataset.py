@@ -3,16 +3,19 @@
 import argparse
 import json
 import sys
+import time
 from collections.abc import Iterator
+from pathlib import Path
 
 from namsa.cli.commands.output import HDF5_SUFFIXES, print_estimate, print_failures, progress_bars
-from namsa.config.simulation import load_config
+from namsa.config.simulation import SimulationConfig, load_config
 from namsa.crystals.select import select_materials
-from namsa.dataset import estimate, factory, shards
+from namsa.dataset import estimate, factory, manifest, shards, strata
 from namsa.dataset.failures import unresolved_failures
 from namsa.dataset.merge import merge as merge_datasets
 from namsa.dataset.sharing import RankLayout
 from namsa.errors import InputError
+from namsa.files import make_folder, write_text_atomic
 from namsa.io import hdf5
 from namsa.launcher import bind_to_share, local_rank_and_size, rank_and_size
 from namsa.sample import Sample
@@ -26,6 +29,9 @@ def dataset(options: argparse.Namespace) -> None:
     if options.dry_run:
         materials = select_materials(config.materials, run_generator=True)
         print_estimate(estimate.estimate_dataset(config, materials, size), options.json)
+        return
+    if options.manifest_only:
+        _write_manifest(config, options.out)
         return
     local_rank, local_size = local_rank_and_size()
     device = bind_to_share(local_rank, local_size)
@@ -41,6 +47,27 @@ def dataset(options: argparse.Namespace) -> None:
             limits,
             on_sample=lambda done, total: progress.update(task, completed=done, total=total),
         )
+    print(json.dumps(summary))
+
+
+def _write_manifest(config: SimulationConfig, directory: Path) -> None:
+    """Writes the manifest of a dataset and simulates nothing."""
+    start = time.monotonic()
+    make_folder(directory)
+    entries = manifest.read_if_current(directory, config)
+    if entries is None:
+        entries = manifest.ensure(directory, config, select_materials(config.materials, run_generator=True))
+    counts = strata.count_strata(entries)
+    write_text_atomic(directory / "strata.json", json.dumps(counts, indent=1, ensure_ascii=False) + "\n")
+    for name, value in strata.table_rows(counts):
+        print(f"{name}: {value}")
+    samples = counts["samples"]
+    summary = {
+        "materials": sum(counts["materials"].values()),
+        "configurations": sum(samples.values()),
+        **samples,
+        "seconds": round(time.monotonic() - start, 3),
+    }
     print(json.dumps(summary))
 
 
