@@ -1,13 +1,20 @@
 """Probe positions of a regular scan, or from a file."""
 
+import io
+import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from namsa import checks
 from namsa.config.instrument import Scan
+from namsa.config.simulation import LARGEST_SCAN_FILE_BYTES as LARGEST_FILE_BYTES
 from namsa.errors import InputError
+from namsa.files import read_text
+from namsa.numpy_files import read_npy
+from namsa.text import shorten
 
 
 def positions(
@@ -53,22 +60,31 @@ def read(path: Path) -> npt.NDArray[np.float64]:
         Positions (n, 2) as (y, x), Å.
 
     Raises:
-        InputError: If the file cannot be read, or holds anything but finite pairs.
+        InputError: If the file cannot be read, is larger than `LARGEST_FILE_BYTES`, or holds anything but finite pairs.
     """
-    try:
-        if path.suffix == ".npy":
-            values = np.load(path, allow_pickle=False)
-        elif path.suffix in (".csv", ".txt"):
-            values = np.loadtxt(path, delimiter="," if path.suffix == ".csv" else None, ndmin=2, encoding="utf-8")
-        else:
-            raise InputError(f"scan.file {path} must end in .npy, .csv or .txt")
-    except OSError as error:
-        raise InputError(f"cannot read scan.file {path}: {error.strerror or error}") from None
-    except ValueError as error:  # bad text, or pickled objects
-        raise InputError(f"scan.file {path} is not two columns of numbers: {error}; begin a header with #") from None
+    values: npt.NDArray[Any]
+    if path.suffix == ".npy":
+        values = read_npy(path, largest_bytes=LARGEST_FILE_BYTES, kind="scan.file")
+    elif path.suffix in (".csv", ".txt"):
+        values = _read_columns(path, "," if path.suffix == ".csv" else None)
+    else:
+        raise InputError(f"scan.file {path} must end in .npy, .csv or .txt")
     if values.dtype.kind not in "iuf":
         raise InputError(f"scan.file {path} holds {values.dtype}, not real numbers")
     try:
         return checks.check_positions(values)
     except InputError as error:
         raise InputError(f"scan.file {path}: {error}") from None
+
+
+def _read_columns(path: Path, delimiter: str | None) -> npt.NDArray[np.float64]:
+    """Returns the numbers in a text file, `(rows, columns)`."""
+    text = read_text(path, largest_bytes=LARGEST_FILE_BYTES, kind="scan.file")
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about a file without numbers, which has a wrong shape
+            return np.loadtxt(io.StringIO(text), delimiter=delimiter, ndmin=2)
+    except ValueError as error:
+        raise InputError(
+            f"scan.file {path} is not two columns of numbers: {shorten(error, 200)}; begin a header with #"
+        ) from None

@@ -1,5 +1,7 @@
 """Probe positions from a file; what a file or a raster cannot give is refused by name."""
 
+import os
+
 import numpy as np
 import pytest
 
@@ -38,10 +40,9 @@ def test_files_of_every_kind_hold_the_same_positions(npy, tmp_path):
         ("a.txt", "1 2\n3 nan\n", r"\[1\] is \[3.0, nan\]"),
         ("a.txt", "1 inf\n", "finite"),
         ("a.dat", "1 2\n", "must end in"),
-        ("a.npy", "no array", "two columns of numbers"),
+        ("a.npy", "no array", "holds no NumPy array"),
     ],
 )
-@pytest.mark.filterwarnings("ignore:loadtxt")
 def test_bad_files_are_named(tmp_path, name, text, message):
     (tmp_path / name).write_text(text)
     with pytest.raises(InputError, match=message) as caught:
@@ -52,7 +53,7 @@ def test_bad_files_are_named(tmp_path, name, text, message):
 def test_pickles_complex_numbers_and_missing_files_are_refused(tmp_path):
     np.save(tmp_path / "p.npy", np.array([[{}, 1]], dtype=object), allow_pickle=True)
     np.save(tmp_path / "c.npy", POSITIONS.astype(complex))
-    with pytest.raises(InputError, match="two columns of numbers"):
+    with pytest.raises(InputError, match=r"scan.file .*p.npy holds Python objects"):
         scan.read(tmp_path / "p.npy")
     with pytest.raises(InputError, match="complex"):
         scan.read(tmp_path / "c.npy")
@@ -88,3 +89,29 @@ def test_the_samples_hash_knows_a_files_contents_and_not_its_name(npy, tmp_path)
     assert elsewhere.samples_hash() != before
     with pytest.raises(InputError, match=r"cannot read scan.file"):
         load_config(tmp_path / "c.yaml").samples_hash()
+
+
+@pytest.mark.parametrize("name", ["at.npy", "at.csv", "at.txt"])
+def test_pipes_devices_and_huge_files_are_refused_at_once(tmp_path, name):
+    path = tmp_path / name
+    os.mkfifo(path)
+    with pytest.raises(InputError, match=f"cannot read scan.file .*{name}: it is a pipe or a device"):
+        scan.read(path)
+    (tmp_path / "c.yaml").write_text(CONFIG % path)
+    with pytest.raises(InputError, match="it is a pipe or a device"):
+        load_config(tmp_path / "c.yaml").samples_hash()
+    path.unlink()
+    path.symlink_to("/dev/zero")
+    with pytest.raises(InputError, match="it is a pipe or a device"):
+        scan.read(path)
+    path.unlink()
+    path.touch()
+    os.truncate(path, 2**40)
+    with pytest.raises(InputError, match="more than 64 MiB"):
+        scan.read(path)
+
+
+def test_a_declared_shape_takes_no_memory(npy):
+    npy.write_bytes(npy.read_bytes().replace(b"(3, 2)", b"(9, 2)"))
+    with pytest.raises(InputError, match=r"declares float64 of shape \(9, 2\), and 48 bytes follow"):
+        scan.read(npy)
