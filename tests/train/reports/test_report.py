@@ -1,64 +1,18 @@
 """The report: one self-contained page, which states what is missing."""
 
-import json
 import re
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
+from run_files import NETWORK, RIVAL, evaluation, write_metrics, write_picture
 
 from namsa.errors import InputError
 from train.reports import figures
-from train.reports.pictures import ARRAYS, Picture, write_predictions
+from train.reports.pictures import Picture
 from train.reports.report import STEP_COLUMNS, write_report
 from train.reports.results import write_json
 from train.reports.runs import read_steps
-
-RIVAL = {"huber": 0.4, "mae": 2.0, "psnr": 14.0, "ssim": 0.25, "pearson": 0.3, "r_factor": 0.8}
-NETWORK = {"huber": 0.1, "mae": 0.5, "psnr": 24.0, "ssim": 0.75, "pearson": 0.9, "r_factor": 0.2}
-FACTS = {
-    "id": "MgO<b>-110-20A",
-    "material": "MgO<b>",
-    "formula": "MgO",
-    "space_group": "P4_2/m-3",
-    "split": "test",
-    "zone_axis": [1, -1, 0],
-    "thickness_angstrom": 20.4,
-    "wanted_thickness_angstrom": 20.0,
-}
-STEP = {"epoch": 0, "loss": 2.0, "huber": 1.5, "lr": 1e-4, "delta": 10.0, "step_s": 0.1, "data_s": 0.01, "comm_s": 0.02}
-
-
-def evaluation(network=NETWORK, rival=RIVAL):
-    numbers = network | {"mean_predictor": rival}
-    return {
-        "split": "test",
-        "mean": network,
-        "mean_predictor": rival,
-        "by_split": [{"split": "test", "samples": 1} | numbers],
-        "by_material": [
-            {key: FACTS[key] for key in ("material", "formula", "space_group", "split")} | {"samples": 1} | numbers
-        ],
-        "by_thickness": [{"wanted_thickness_angstrom": 20.0, "samples": 1} | numbers],
-        "run": {"ranks": 4, "parameters": 1234567, "versions": {"namsa": "0.1.0"}},
-        "samples": [FACTS | numbers],
-    }
-
-
-def write_metrics(run_dir, steps):
-    rows = [{"step": step} | STEP | {"loss": 2.0 / step, "huber": 1.5 / step} for step in steps]
-    (run_dir / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-
-
-def write_picture(run_dir):
-    rng = np.random.default_rng(0)
-    shapes = {"truth": (8, 12), "prediction": (8, 12), "position_averaged": (6, 6), "patterns": (2, 6, 6)}
-    arrays = {name: rng.random(shapes[name]).astype("f4") for name in ARRAYS}
-    frames = {"density_frame": [[1.0, 1.0], [0.0, 0.0]], "pattern_frame": [[2.0, 2.0], [-5.0, -5.0]]}
-    where = {"extent_angstrom": [8.0, 12.0], "probes_angstrom": [[1.0, 2.0], [3.0, 4.0]], "semiangle_mrad": 4.0}
-    where |= {"energy_ev": 200e3}
-    facts = FACTS | NETWORK | {"mean_predictor": RIVAL} | frames | where
-    write_predictions(run_dir / "predictions.npz", [Picture(facts, **arrays)], np.ones((8, 12)))
 
 
 class Page(HTMLParser):
