@@ -28,6 +28,8 @@ def read_network(path: Path, overrides: Sequence[str] = ()) -> NetworkConfig:
     Raises:
         ValueError: If the file cannot be read or has faults. It names the first ten of them in one line.
     """
+    if path.exists() and not path.is_file():  # a named pipe would wait for its other end
+        raise ValueError(f"cannot read the configuration {path}: it is no file")
     try:
         with path.open("rb") as file:
             data = file.read(LARGEST_FILE_BYTES + 1)

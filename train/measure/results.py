@@ -12,6 +12,8 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
+LARGEST_METRICS_BYTES = 2**30  # of metrics.jsonl, some million steps
+
 
 class StepRow(TypedDict):
     """One line of metrics.jsonl. In the file, a number that is not finite is null.

@@ -17,8 +17,10 @@ import tensorflow as tf
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from namsa.files import write_text_atomic
-from train.measure.results import StepRow
+from namsa.errors import InputError
+from namsa.files import read_text, write_text_atomic
+from namsa.json_files import parse_json
+from train.measure.results import LARGEST_METRICS_BYTES, StepRow
 
 if TYPE_CHECKING:  # the simulator is not needed to write metrics
     from namsa.dataset.factory import ProductionSummary
@@ -91,16 +93,19 @@ def drop_rows_after(path: Path, step: int) -> None:
     """Rewrites metrics.jsonl without the rows of later steps and without an incomplete row that a crash has left."""
     if not path.exists():
         return
-    kept = [line for line in path.read_text(encoding="utf-8").splitlines(keepends=True) if _step_of(line) <= step]
+    lines = read_text(path, largest_bytes=LARGEST_METRICS_BYTES, errors="replace").splitlines(keepends=True)
+    kept = [line for line in lines if _step_of(line) <= step]
     write_text_atomic(path, "".join(kept))
 
 
 def _step_of(line: str) -> float:
-    """Returns the number of a row's step; infinity for an incomplete row."""
+    """Returns the number of a row's step; infinity for a line that is no whole row."""
     try:
-        return json.loads(line)["step"]
-    except ValueError:
+        row = parse_json(line, "the line")
+    except InputError:
         return math.inf
+    step = row.get("step") if isinstance(row, dict) else None
+    return step if isinstance(step, int) else math.inf
 
 
 # ---- Terminal -------------------------------------------------------------------------------------------------------

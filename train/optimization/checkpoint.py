@@ -8,10 +8,8 @@ name after their bytes are on disk.
 """
 
 import json
-import math
 import sys
 import time
-import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
@@ -25,6 +23,7 @@ from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError, WorkError
 from namsa.files import make_folder, open_atomic
 from namsa.json_files import parse_json
+from namsa.numpy_files import read_npz
 from namsa.text import shorten
 from train.experiment.sections import Checkpoints
 
@@ -33,7 +32,7 @@ READABLE = ("train-checkpoint-1", FORMAT)  # the first knew whole epochs only
 
 LARGEST_COUNT = 2**53  # of steps, epochs, samples and ranks
 
-BROKEN = (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile)  # what `read` raises for a broken file
+BROKEN = (OSError, ValueError, KeyError)  # what `read` raises for a broken file
 
 
 @dataclass(frozen=True)
@@ -185,34 +184,12 @@ def write(file: BinaryIO, facts: Mapping[str, Any], names: Sequence[str], arrays
 
 def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
     """Returns a checkpoint's header and arrays. Raises one of `BROKEN` if the file is broken."""
-    _check_members(path)
-    with np.load(path, allow_pickle=False) as file:
-        header = _checked_header(parse_json(file["header"].tobytes().decode(), "its header"))
-        arrays = [file[f"{index:05d}"] for index in range(len(header["variables"]))]
-    if _digest(arrays) != header["digest"]:
+    arrays = read_npz(path, largest_bytes=path.stat().st_size)
+    header = _checked_header(parse_json(arrays["header"].tobytes().decode(), "its header"))
+    variables = [arrays[f"{index:05d}"] for index in range(len(header["variables"]))]
+    if _digest(variables) != header["digest"]:
         raise ValueError("its digest does not match its arrays")
-    return header, arrays
-
-
-def _check_members(path: Path) -> None:
-    """Raises ValueError if arrays are compressed, or declare more bytes than the file has.
-
-    NumPy allocates what an array's header declares before it reads the array, which may be all memory.
-    """
-    size = path.stat().st_size
-    with zipfile.ZipFile(path) as archive:
-        members = archive.infolist()
-        if any(member.compress_type != zipfile.ZIP_STORED or member.flag_bits & 1 for member in members):
-            raise ValueError("it has compressed or encrypted arrays, which no checkpoint has")
-        if sum(member.file_size for member in members) > size:
-            raise ValueError(f"its arrays declare more bytes than its {size}")
-        for member in members:
-            with archive.open(member) as file:
-                if np.lib.format.read_magic(file) != (1, 0):
-                    raise ValueError("it has an array of another version than checkpoints have")
-                shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-            if dtype.hasobject or min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > member.file_size:
-                raise ValueError(f"its array {shorten(member.filename)} declares more bytes than it has")
+    return header, variables
 
 
 def _checked_header(header: Any) -> dict[str, Any]:

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from namsa.errors import InputError, WorkError
+from namsa.json_files import read_json
 from train.ranks.signals import STOPPING
 
 FINAL_CODES = (0, 2, 130)  # done, wrong input, interrupted: another start would end alike
@@ -119,8 +120,8 @@ def progress_marker(run_dirs: Sequence[Path], data: Path) -> tuple[str, int]:
 def _read_exit_code(path: Path) -> int:
     """Returns the job's exit code. A job that has written none has failed, whatever its launcher returns."""
     try:
-        return int(json.loads(path.read_text(encoding="utf-8"))["exit_code"])
-    except (OSError, ValueError, KeyError):
+        return int(read_json(path)["exit_code"])
+    except (ValueError, LookupError, TypeError):
         return 1
 
 

@@ -14,9 +14,8 @@ from namsa.errors import InputError
 from namsa.files import read_text
 from namsa.json_files import parse_json
 from namsa.text import shorten
+from train.measure.results import LARGEST_METRICS_BYTES
 from train.reports.results import ComparedRun, EpochTimes, RunComparison
-
-LARGEST_METRICS_BYTES = 2**30  # of metrics.jsonl, some million steps
 
 Numbers = npt.NDArray[np.float64]
 Steps = Mapping[str, Numbers]  # columns of metrics.jsonl by name, each of shape (steps,)

@@ -5,7 +5,6 @@ every gradient: CPU time per step = cycle_s · cycles + ranks · (message_s · c
 costs are fitted, by least squares of relative errors, to every second rank count. The other rank counts check them.
 """
 
-import json
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +12,8 @@ import numpy as np
 from scipy.optimize import nnls
 
 from namsa.errors import InputError
+from namsa.files import read_text
+from namsa.json_files import LARGEST_FILE_BYTES, parse_json
 from train.scaling.results import CostFit, CostFitRow
 
 SMALL_GRADIENTS = 200  # of the benchmark's workload "small"
@@ -65,7 +66,8 @@ def fit(path: Path) -> CostFit:
 def _read(path: Path) -> tuple[list[int], list[_Measurement]]:
     """The rank counts in order, and the measurements without the response cache."""
     try:
-        results = json.loads(path.read_text(encoding="utf-8").strip().splitlines()[-1])["results"]
+        text = read_text(path, largest_bytes=LARGEST_FILE_BYTES).strip().splitlines()[-1]
+        results = parse_json(text, str(path))["results"]
         small = sorted((r for r in results if r["workload"] == "small"), key=lambda result: result["ranks"])
         counts = [result["ranks"] for result in small]
         measured = [
@@ -74,7 +76,7 @@ def _read(path: Path) -> tuple[list[int], list[_Measurement]]:
             for arm, numbers in result["arms"].items()
             if numbers["gather_calls"] > 0
         ]
-    except (OSError, ValueError, KeyError, IndexError, TypeError) as error:
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise InputError(f"{path} is no output of scripts/bench/reduction.py --json ({error!r})") from None
     if len(counts) < 3 or not measured:
         raise InputError(

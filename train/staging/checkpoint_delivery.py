@@ -14,6 +14,7 @@ from pathlib import Path
 from namsa.errors import InputError, WorkError
 from namsa.files import read_text, write_text_atomic
 from namsa.json_files import LARGEST_FILE_BYTES
+from train.measure.results import LARGEST_METRICS_BYTES
 from train.optimization import checkpoint
 from train.staging import copies
 
@@ -75,7 +76,7 @@ def deliver(path: Path, run_dir: Path, home: Path, keep: int) -> None:
     copied = home / "checkpoints" / path.name
     copied.parent.mkdir(parents=True, exist_ok=True)
     write_text_atomic(home / "config.yaml", read_text(run_dir / "config.yaml", largest_bytes=LARGEST_FILE_BYTES))
-    lines = read_text(run_dir / "metrics.jsonl", largest_bytes=LARGEST_FILE_BYTES)
+    lines = read_text(run_dir / "metrics.jsonl", largest_bytes=LARGEST_METRICS_BYTES)
     write_text_atomic(home / "metrics.jsonl", lines[: lines.rfind("\n") + 1])
     copies.copy_file(path, copied)
     try:
