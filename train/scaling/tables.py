@@ -29,21 +29,21 @@ def _curve(report: ScalingReport) -> Table:
     """The predictions, one row per number of ranks."""
     origin = "as in the run" if report.compute_from == "run" else "from FLOP and the machine's rate"
     title = f"{report.name} on {report.machine}: {report.compute_s:.3g} s of computation per step and rank, {origin}"
-    table = Table(title=title, box=box.SIMPLE_HEAD)
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     optional = {
-        "peak": any("peak_flop_per_s" in row for row in report.curve),
-        "steps/epoch": report.samples is not None,
+        "peak FLOP/s": any("peak_flop_per_s" in row for row in report.curve),
+        "steps per epoch": report.samples is not None,
         "hours": any("hours" in row for row in report.curve),
     }
-    names = ["ranks", "efficiency", "step, s", "samples/s", "sustained FLOP/s"]
+    names = ["ranks", "efficiency", "step, s", "samples per s", "FLOP/s"]
     for column in names + [name for name, shown in optional.items() if shown]:
-        table.add_column(column, justify="right")
+        table.add_column(column, justify="right", min_width=max(map(len, column.split())))
     for row in report.curve:
         cells = [
             f"{row['ranks']:,}",
             f"{row['efficiency']:.3f}",
-            f"{row['step_s']:.4g}",
-            f"{row['samples_per_s']:,.4g}",
+            f"{row['step_s']:.3g}",
+            f"{row['samples_per_s']:,.3g}",
             f"{row['flop_per_s']:.3g}",
         ]
         if "peak_flop_per_s" in row:
