@@ -180,7 +180,7 @@ def fit_to_size(
     x, y, strain, layers = cells.x, cells.y, cells.strain, cells.repeats(thickness_angstrom)
     x_length, y_length = cells.x_length, cells.y_length
     x_repeats, y_repeats = (
-        np.ceil(extent / length - 1e-9).astype(np.int64)
+        np.ceil(extent / length - 1e-9).clip(1).astype(np.int64)
         for extent, length in zip(reversed(lateral_angstrom), (x_length, y_length), strict=True)
     )
     counts = cells.crystal_cells * x_repeats * y_repeats * layers * cells.atoms

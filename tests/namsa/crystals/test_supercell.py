@@ -150,6 +150,12 @@ def test_thickness_is_the_nearest_number_of_repeats_and_at_least_one(crystal: st
         assert cell.atoms.cell.lengths()[2] == pytest.approx(repeats * repeat)
 
 
+def test_the_smallest_extent_takes_one_cell() -> None:
+    """Also one that rounding makes nothing of."""
+    tiny, small = (orient(CRYSTALS["perovskite"], (0, 0, 1), lateral_angstrom=(side, 9.0)) for side in (1e-30, 1.0))
+    assert np.array_equal(tiny.matrix, small.matrix)
+
+
 def test_fit_cell_describes_the_supercell_before_it_is_filled() -> None:
     for axis in AXES:
         cell = orient(CRYSTALS["triclinic"], axis)
