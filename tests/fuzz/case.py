@@ -16,9 +16,11 @@ class Kind:
     Attributes:
         name: Its name on the command line.
         case: Writes the files of one case into a folder and returns the program and its arguments.
+        programs: The programs that it may return.
         seconds: Wall time that a case may take.
     """
 
     name: str
     case: Case
+    programs: tuple[str, ...] = ("namsa",)
     seconds: float = 10.0

@@ -56,6 +56,19 @@ BASES.append(
 )
 
 
+def valid(folder: Path) -> list[Command]:
+    """Returns commands with every valid configuration and crystal, whose files are in `folder`."""
+    commands: list[Command] = []
+    for number, base in enumerate(BASES):
+        path = folder / f"{number}.yaml"
+        path.write_text(yaml.safe_dump(base))
+        commands.append(("namsa", ["simulate", str(path), "--dry-run"]))
+        commands.append(("fcdensenet", ["describe", str(path), "--json"]))
+    for crystal in sorted(DATA.glob("*.cif")):
+        commands.append(("namsa", ["simulate", str(folder / "2.yaml"), "--crystal", str(crystal), "--dry-run"]))
+    return commands
+
+
 def configuration(rng: random.Random, folder: Path) -> Command:
     """A configuration with odd values, or damaged as text."""
     path, base = folder / "c.yaml", rng.choice(BASES)

@@ -54,6 +54,19 @@ def simulate_complete(config: SimulationConfig, material: Material, entry: Entry
     return replace(sample, provenance=sample.provenance | own)
 
 
+def digest(sample: Sample) -> bytes:
+    """Returns a digest of all that a picture of a sample shows."""
+    arrays = (sample.cbed, sample.density, sample.projected_potential)
+    text = json.dumps([sample.provenance, *([array.shape, array.dtype.str] for array in arrays)], default=str)
+    return xxhash.xxh3_128_digest(text.encode() + b"".join(array.tobytes() for array in arrays))
+
+
+def undamaged(folder: Path) -> set[bytes]:
+    """Returns the digests of the samples of the dataset in `folder` that cases damage."""
+    with Dataset(folder / "whole") as dataset:
+        return {digest(dataset.read_sample(sample_id)) for sample_id in dataset.ids}
+
+
 class Datasets:
     """Copies of a small dataset with damaged files beside its shards, or with hostile records in them."""
 

@@ -18,7 +18,8 @@ import sys
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, redirect_stderr, redirect_stdout
 from functools import cache, partial
 from pathlib import Path
 from typing import TypedDict
@@ -26,11 +27,13 @@ from typing import TypedDict
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 sys.path.insert(0, str(Path(__file__).parents[1] / "support"))
 
+import configuration_cases
+import dataset_cases
 import harness
+import hdf5_server
 import kinds
-
-from namsa.crystals import builtin
-from namsa.dataset import rates
+import shortcuts
+from case import Kind
 
 # What each program imports, its main function's module first: a case is forked from a process that has imported them.
 PROGRAMS = {
@@ -40,12 +43,21 @@ PROGRAMS = {
         "namsa.cli.commands.integrity",
         "namsa.cli.commands.simulate",
         "namsa.cli.commands.view",
+        "matplotlib.backends.backend_agg",  # a library's own late import
     ),
     "fcdensenet": ("fcdensenet.__main__",),
-    "train": ("train.__main__", "train.reconstruction.reconstruct"),
+    "train": (
+        "train.__main__",
+        "train.commands.models",
+        "train.reconstruction.reconstruct",
+        "rich._emoji_codes",
+    ),
     "repaired": ("repaired", "namsa.cli.commands.integrity"),
 }
-CHUNK = 25  # cases that a worker takes at a time
+CHUNK = 25  # cases that run one after another in one process
+PATIENCE = 6.0  # wall time of a case that is judged alone, on a machine that may be busy
+# Of the cases' folders; None is the system's own.
+MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 
 
 class Fault(TypedDict):
@@ -55,6 +67,13 @@ class Fault(TypedDict):
     case: int
     command: list[str]
     fault: str
+
+
+class Chunk(TypedDict):
+    """What came of consecutive cases of a kind."""
+
+    seconds: float
+    faults: list[Fault]
 
 
 @cache
@@ -67,39 +86,56 @@ def main_function(program: str) -> Callable[[list[str]], int]:
     return main
 
 
-def shorten_valid_cases() -> None:
-    """Makes commands with valid input faster: crystals are read once, and rates are measured by one repetition."""
-    prototypes = list(builtin._aflow_prototypes())
-    builtin._aflow_prototypes = lambda: iter(prototypes)
-
-    def seconds(work: Callable[[], object]) -> float:
-        started = time.perf_counter()
-        work()
-        return time.perf_counter() - started
-
-    rates._mean_seconds = seconds
+def warm_up(folder: Path) -> None:
+    """Runs valid commands once, so that forked processes find what these import and what `shortcuts` keeps."""
+    with harness.restored(), open(os.devnull, "w") as null, redirect_stdout(null), redirect_stderr(null):
+        for command in configuration_cases.valid(folder):
+            call(command)
 
 
-def attack(kind: kinds.Kind, seed: int, keep: Path | None, numbers: range) -> list[Fault]:
-    """Runs cases of one kind in a temporary folder; returns those that end badly."""
-    faults: list[Fault] = []
-    with tempfile.TemporaryDirectory() as temporary:
-        outside = Path(temporary)
+def call(command: tuple[str, list[str]]) -> int:
+    """Runs a program with its arguments; returns the exit code."""
+    program, words = command
+    return main_function(program)(words)
+
+
+def attack(kind: Kind, seed: int, keep: Path | None, numbers: range) -> Chunk:
+    """Runs cases of one kind, one after another in one process; a case that ends badly is judged alone."""
+    started, faults = time.monotonic(), []
+    for program in kind.programs:
+        main_function(program)
+    with harness.Runner(call) as runner:
         for number in numbers:
-            case = outside / "cases" / f"{kind.name}-{number}"
-            case.mkdir(parents=True)
-            program, words = kind.case(random.Random(f"{kind.name}/{seed}/{number}"), case)
-            main = main_function(program)
-            outcome = harness.run(lambda main=main, words=words: main(words), case, kind.seconds)
-            fault = harness.fault(outcome, kind.seconds)
-            if [path.name for path in outside.iterdir()] != ["cases"] or len(list(case.parent.iterdir())) != 1:
-                fault = f"writes outside of its folder: {[*outside.iterdir(), *case.parent.iterdir()]}"
-            if fault:
-                faults.append({"kind": kind.name, "case": number, "command": [program, *words], "fault": fault})
-                if keep:
-                    shutil.copytree(case, keep / case.name, symlinks=True, dirs_exist_ok=True)
-            shutil.rmtree(case, ignore_errors=True)
-    return faults
+            if attack_once(kind, seed, number, runner):
+                with harness.Runner(call) as alone:
+                    if found := attack_once(kind, seed, number, alone, keep, PATIENCE):
+                        faults.append(found)
+    return {"seconds": time.monotonic() - started, "faults": faults}
+
+
+def attack_once(
+    kind: Kind,
+    seed: int,
+    number: int,
+    runner: harness.Runner,
+    keep: Path | None = None,
+    patience: float = 1.0,
+) -> Fault | None:
+    """Runs one case in a temporary folder."""
+    with tempfile.TemporaryDirectory(dir=MEMORY, ignore_cleanup_errors=True) as temporary:
+        outside, name = Path(temporary), f"{kind.name}-{number}"
+        folder = outside / "cases" / name
+        folder.mkdir(parents=True)
+        program, words = kind.case(random.Random(f"{kind.name}/{seed}/{number}"), folder)
+        outcome = runner.run((program, words), folder, kind.seconds, patience)
+        fault = harness.fault(outcome, kind.seconds)
+        if [path.name for path in (*outside.iterdir(), *folder.parent.iterdir())] != ["cases", name]:
+            fault = f"writes outside of its folder: {[*outside.iterdir(), *folder.parent.iterdir()]}"
+        if not fault and (halves := [path for path in folder.rglob(".*") if path.name != ".lock"]):
+            fault = f"leaves {halves[0].relative_to(folder)}"
+        if fault and keep:
+            shutil.copytree(folder, keep / name, symlinks=True, dirs_exist_ok=True)
+    return {"kind": kind.name, "case": number, "command": [program, *words], "fault": fault} if fault else None
 
 
 def main() -> int:
@@ -113,45 +149,55 @@ def main() -> int:
     parser.add_argument("--keep", type=Path, help="a folder for the files of the cases that end badly")
     parser.add_argument("--json", action="store_true", help="print a summary as one JSON object at the end")
     options = parser.parse_args()
-    faults: list[Fault] = []
-    total, started = 0, time.monotonic()
-    shorten_valid_cases()
-    with tempfile.TemporaryDirectory() as shared:
-        chosen = [kind for kind in kinds.kinds(Path(shared)) if not options.kinds or kind.name in options.kinds]
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(dir=MEMORY) as shared, hdf5_server.replaced_processes():
+        folder = Path(shared)
+        chosen = [kind for kind in kinds.kinds(folder) if not options.kinds or kind.name in options.kinds]
         if missing := set(options.kinds or ()) - {kind.name for kind in chosen}:
             parser.error(f"there is no kind {', '.join(sorted(missing))}")
-        for kind in chosen:
-            last, began = options.first + options.cases, time.monotonic()
-            chunks = [range(at, min(at + CHUNK, last)) for at in range(options.first, last, CHUNK)]
-            work = partial(attack, kind, options.seed, options.keep)
-            ended_badly = [fault for row in run_chunks(work, chunks, options.workers) for fault in row]
-            faults, total = faults + ended_badly, total + options.cases
-            text = f"{options.cases} cases in {time.monotonic() - began:.1f} s, {len(ended_badly)} end badly"
-            print(f"{kind.name}: {text}", file=sys.stderr, flush=True)
+        shortcuts.install(dataset_cases.undamaged(folder))
+        if options.cases:
+            warm_up(folder)
+        last = options.first + options.cases
+        numbers = [range(at, min(at + CHUNK, last)) for at in range(options.first, last, CHUNK)]
+        tasks = [partial(attack, kind, options.seed, options.keep, each) for kind in chosen for each in numbers]
+        faults = []
+        with closing(run_tasks(tasks, options.workers)) as results:
+            for kind in chosen:
+                own = [next(results) for _ in numbers]
+                found = [fault for chunk in own for fault in chunk["faults"]]
+                text = (
+                    f"{options.cases} cases in {sum(chunk['seconds'] for chunk in own):.1f} s, {len(found)} end badly"
+                )
+                print(f"{kind.name}: {text}", file=sys.stderr, flush=True)
+                faults += found
     for fault in faults:
         print(f"{fault['kind']} {fault['case']}: {fault['fault']}")
     for text, count in Counter(fault["fault"][:70] for fault in faults).most_common(20):
         print(f"{count:6d} {text}")
     if options.json:
+        total = options.cases * len(chosen)
         print(json.dumps({"ratio": 1 - len(faults) / total, "cases": total, "seconds": time.monotonic() - started}))
     return 1 if faults else 0
 
 
-_work: Callable[[range], list[Fault]]  # of the forked workers, since closures cannot be sent to them
+Task = Callable[[], Chunk]
+_tasks: Sequence[Task]  # of the forked workers, since closures cannot be sent to them
 
 
-def run_chunks(work: Callable[[range], list[Fault]], chunks: list[range], workers: int) -> list[list[Fault]]:
-    """Calls `work` on every chunk, in forked workers if there are several."""
-    global _work  # noqa: PLW0603
-    _work = work
+def run_tasks(tasks: Sequence[Task], workers: int) -> Generator[Chunk, None, None]:
+    """Yields the results of tasks in their order, done by forked workers if there are several."""
+    global _tasks  # noqa: PLW0603
+    _tasks = tasks
     if workers == 1:
-        return [work(chunk) for chunk in chunks]
+        yield from map(_run_task, range(len(tasks)))
+        return
     with multiprocessing.get_context("fork").Pool(workers) as pool:
-        return pool.map(_run_chunk, chunks, chunksize=1)
+        yield from pool.imap(_run_task, range(len(tasks)))
 
 
-def _run_chunk(chunk: range) -> list[Fault]:
-    return _work(chunk)
+def _run_task(index: int) -> Chunk:
+    return _tasks[index]()
 
 
 if __name__ == "__main__":

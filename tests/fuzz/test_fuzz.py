@@ -1,8 +1,10 @@
-"""Forty cases of hostile input, the same in every run. CI runs 2,500 with `run.py`, before the tests."""
+"""Forty cases of hostile input, the same in every run. CI runs thousands with `run.py`, before the tests."""
 
 import os
 import signal
+import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -26,32 +28,69 @@ KINDS = (
     "arguments",
 )
 
+# A kind of which some cases have a fault of one sort each; the others end well.
+PLANTED = f"""
+import sys; sys.path[:0] = [{str(RUN.parent)!r}]
+import os, time, case, run
+
+def planted(words):
+    match int(words[0]):
+        case 5: return [][0]
+        case 9: time.sleep(60)
+        case 11: return len(bytearray(2**32))
+        case 14: os.kill(os.getpid(), 11)
+        case 17: open("../../evil", "w").close()
+        case 18: open(".half", "w").close()
+        case 20: print("one", "two", sep=chr(10), file=sys.stderr); return 1
+        case 21: os.environ["LEFT"] = "1"
+        case 22: return int("LEFT" in os.environ)
+    return 0
+
+def kinds(folder, own=run.kinds.kinds):
+    list(own(folder))
+    yield case.Kind("planted", lambda rng, folder: ("planted", [folder.name[8:]]), ("planted",), 1.0)
+
+run.kinds.kinds, run.main_function, run.warm_up = kinds, lambda program: planted, lambda folder: None
+sys.exit(run.main())
+"""
+
 
 @pytest.mark.slow
 def test_every_command_ends_well_whatever_it_reads():
-    ended = launch.run(sys.executable, RUN, "--cases", 4, timeout=600)
+    ended = launch.run(launch.forked_python(), RUN, "--cases", 4, timeout=600)
     assert (ended.returncode, ended.stdout) == (0, "")
     assert [line.partition(" in ")[0] for line in ended.stderr.splitlines()] == [f"{kind}: 4 cases" for kind in KINDS]
 
 
-def test_every_kind_is_tested():
-    ended = launch.run(sys.executable, RUN, "--cases", 0)
-    assert [line.partition(":")[0] for line in ended.stderr.splitlines()] == list(KINDS)
-
-
+@pytest.mark.slow
 def test_a_case_is_determined_by_its_number():
-    """The same fault at the same place, whichever worker runs it."""
+    """The same line at the same place, whichever worker runs it, alone or after others."""
     code = (
         f"import sys; sys.path[:0] = [{str(RUN.parent)!r}]; import run; "
         "run.harness.fault = lambda outcome, seconds: repr((outcome.code, outcome.stderr)); run.main()"
     )
     outputs = []
-    for options in (("--cases", 12), ("--cases", 12, "--workers", 2), ("--first", 8, "--cases", 4)):
-        ended = launch.run(sys.executable, "-c", code, "--kinds", "override", *options)
+    for options in (("--cases", 12, "--workers", 2), ("--first", 8, "--cases", 4)):
+        ended = launch.run(launch.forked_python(), "-c", code, "--kinds", "override", *options)
         outputs.append([line for line in ended.stdout.splitlines() if line.startswith("override ")])
     assert len(outputs[0]) == 12
-    assert outputs[0] == outputs[1]
-    assert outputs[0][8:] == outputs[2]
+    assert outputs[0][8:] == outputs[1]
+
+
+def test_every_fault_is_found_with_its_number():
+    ended = launch.run(launch.forked_python(), "-c", PLANTED, "--cases", 30)
+    lines = [line for line in ended.stdout.splitlines() if line.startswith("planted ")]
+    assert [line.partition(": ")[::2] for line in lines] == [
+        ("planted 5", "traceback, ending in 'IndexError: list index out of range'"),
+        ("planted 9", "hangs for 1 s"),
+        ("planted 11", "traceback, ending in 'MemoryError'"),
+        ("planted 14", "ended by SIGSEGV"),
+        ("planted 17", lines[4].partition(": ")[2]),
+        ("planted 18", "leaves .half"),
+        ("planted 20", "exit code 1 with 2 lines on stderr: 'one | two'"),
+    ]
+    assert lines[4].startswith("planted 17: writes outside of its folder: [")
+    assert ended.returncode == 1
 
 
 # ---- How commands are judged ----------------------------------------------------------------------------------------
@@ -102,6 +141,64 @@ def ignores_the_end():
 )
 def test_the_harness_finds_what_is_wrong(command, fault, tmp_path):
     seconds = 0.5 if command is ignores_the_end else 20
-    found = harness.fault(harness.run(command, tmp_path, seconds, memory_mib=512), seconds)
+    with harness.Runner(lambda _: command(), memory_mib=512) as runner:
+        found = harness.fault(runner.run(None, tmp_path, seconds), seconds)
     assert (found is None) == (fault is None), found
     assert not fault or found.startswith(fault)
+
+
+def opens_a_file(kept=[]):  # noqa: B006
+    kept.append(open(os.devnull))  # noqa: SIM115
+
+
+def starts_a_thread():
+    threading.Thread(target=time.sleep, args=(60,), daemon=True).start()
+
+
+def starts_a_process():
+    subprocess.Popen(["sleep", "60"])
+
+
+def keeps_memory(kept=[]):  # noqa: B006
+    kept.append(bytearray(os.urandom(1)) * 600 * 2**20)
+
+
+def closes_its_streams():
+    sys.stderr.close()
+
+
+def changes_what_is_restored():
+    os.environ["FUZZ_LEFT"] = "1"
+    os.chdir("/")
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    sys.stdout.write("unread")
+
+
+@pytest.mark.parametrize(
+    ("command", "is_replaced"),
+    [
+        (lambda: None, False),
+        (changes_what_is_restored, False),
+        (opens_a_file, True),
+        (starts_a_thread, True),
+        (starts_a_process, True),
+        (keeps_memory, True),
+        (closes_its_streams, True),
+        (lambda: os.kill(os.getpid(), signal.SIGKILL), True),
+    ],
+)
+def test_a_command_finds_nothing_of_the_one_before(command, is_replaced, tmp_path):
+    """A process that keeps something is replaced; what Python can restore is restored."""
+
+    def call(name):
+        if name == "command":
+            command()
+        else:
+            term = signal.getsignal(signal.SIGTERM)
+            print(os.getpid(), "FUZZ_LEFT" in os.environ, os.getcwd(), term == signal.SIG_DFL, file=sys.stderr)
+        return 0
+
+    with harness.Runner(call) as runner:
+        before, _, after = (runner.run(name, tmp_path).stderr.split() for name in ("say", "command", "say"))
+    assert before[1:] == after[1:] == ["False", str(tmp_path), "True"]
+    assert (before[0] != after[0]) == is_replaced
