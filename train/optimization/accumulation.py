@@ -28,7 +28,9 @@ class Accumulation:
     def __init__(self, model: keras.Model, optimizer: keras.optimizers.Optimizer, training: Training) -> None:
         self.model, self.optimizer, self.training = model, optimizer, training
         zeros = Differentiated(
-            *(tf.zeros(()) for _ in range(3)),
+            huber=tf.zeros(()),
+            l2=tf.zeros(()),
+            loss=tf.zeros(()),
             statistics=[tf.zeros(statistic.shape) for statistic in model.non_trainable_weights],
             gradients=[tf.zeros(weight.shape) for weight in model.trainable_variables],
         )

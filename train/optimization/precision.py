@@ -5,6 +5,7 @@ they are finite, unscale, and update. An infinity or NaN of one rank survives th
 step and lower the scale together, without a collective for it. Weights and moments are always float32.
 """
 
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -13,6 +14,7 @@ import keras
 from keras import ops
 
 from train.experiment.sections import Training
+from train.ranks.reduction import wire_divisors
 
 Tensor = Any
 
@@ -35,23 +37,28 @@ def policy(name: str) -> Iterator[None]:
         keras.config.set_dtype_policy(previous)
 
 
-def with_loss_scale(optimizer: keras.optimizers.Optimizer, training: Training) -> keras.optimizers.Optimizer:
+def with_loss_scale(
+    optimizer: keras.optimizers.Optimizer, training: Training, ranks: int = 1
+) -> keras.optimizers.Optimizer:
     """Returns `optimizer` with a dynamic loss scale if gradients are float16, in the network or in messages.
 
     Args:
         optimizer: The optimizer.
         training: The section training.
+        ranks: Number of ranks, whose sum of messages is larger than their mean gradient.
     """
     config = training.precision
     if config.compute != "mixed_float16" and training.reduction.compression != "fp16":
         return optimizer
-    kind = LogMaxOptimizer if config.loss_scaling == "logmax" else keras.optimizers.LossScaleOptimizer
-    return kind(
-        optimizer,
-        initial_scale=config.initial_loss_scale,
-        dynamic_growth_steps=config.growth_steps,
-        name="loss_scale",
-    )
+    settings = {
+        "initial_scale": config.initial_loss_scale,
+        "dynamic_growth_steps": config.growth_steps,
+        "name": "loss_scale",
+    }
+    if config.loss_scaling == "backoff":
+        return keras.optimizers.LossScaleOptimizer(optimizer, **settings)
+    after = wire_divisors(ranks)[1] if training.reduction.compression == "fp16" else 1.0
+    return LogMaxOptimizer(optimizer, log_max=LOG_MAX - math.log2(after), **settings)
 
 
 def loss_scale(optimizer: keras.optimizers.Optimizer) -> Any:
@@ -65,6 +72,11 @@ class LogMaxOptimizer(keras.optimizers.LossScaleOptimizer):
     A step with a gradient that is not finite changes no weight, and at least halves the scale.
     """
 
+    def __init__(self, optimizer: keras.optimizers.Optimizer, *, log_max: float = LOG_MAX, **settings: Any) -> None:
+        """Wraps `optimizer`. `log_max` is log₂ of the largest mean gradient that fits; `settings` are Keras'."""
+        super().__init__(optimizer, **settings)
+        self.log_max = log_max
+
     def build(self, variables: list[keras.Variable]) -> None:
         """Creates the variable of `log_max_statistics`."""
         super().build(variables)
@@ -75,9 +87,9 @@ class LogMaxOptimizer(keras.optimizers.LossScaleOptimizer):
         scale = ops.convert_to_tensor(self.dynamic_scale)
         finite = self.check_finite(gradients)
         largest = ops.max(ops.stack([ops.max(ops.abs(gradient)) for gradient in gradients])) / scale
-        log_largest = ops.where(finite & (largest > 0), ops.log2(ops.maximum(largest, 1e-30)), LOG_MAX)
+        log_largest = ops.where(finite & (largest > 0), ops.log2(ops.maximum(largest, 1e-30)), self.log_max)
         statistics = log_max_statistics(self.statistics.value, log_largest)
-        new_scale = log_max_scale(statistics)
+        new_scale = log_max_scale(statistics, self.log_max)
 
         def update() -> None:
             self.inner_optimizer.apply([gradient / scale for gradient in gradients], trainable_variables)
@@ -113,10 +125,10 @@ def log_max_statistics(statistics: Tensor, log_largest: Tensor) -> Tensor:
     )
 
 
-def log_max_scale(statistics: Tensor) -> Tensor:
-    """Returns the scale that puts the 99.9th percentile at the end of float16, between 1 and 2^24."""
+def log_max_scale(statistics: Tensor, log_max: float = LOG_MAX) -> Tensor:
+    """Returns the scale that puts the 99.9th percentile at 2^log_max, between 1 and 2^24."""
     steps, fast, slow, square = ops.unstack(statistics, 4)
     unbiased = 1 - SLOW**steps
     mean = fast / (1 - FAST**steps)
     deviation = ops.sqrt(ops.maximum(square / unbiased - (slow / unbiased) ** 2, 0.0))
-    return ops.clip(2.0 ** (LOG_MAX - (mean + DEVIATIONS * deviation)), 1.0, MAX_SCALE)
+    return ops.clip(2.0 ** (log_max - (mean + DEVIATIONS * deviation)), 1.0, MAX_SCALE)

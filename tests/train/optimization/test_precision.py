@@ -84,6 +84,17 @@ def test_logmax_learns_nothing_from_a_gradient_of_zeros():
     assert step(0.0, 0.0) == before
 
 
+def test_logmax_leaves_room_for_the_sum_of_many_ranks():
+    training = Training.model_validate(
+        {"epochs": 1, "precision": {"loss_scaling": "logmax"}, "reduction": {"compression": "fp16"}}
+    )
+    for ranks, log_max in ((1, 16), (2, 15), (4, 15), (27_600, 16 - np.log2(27_600 / 128))):
+        optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training, ranks)
+        assert optimizer.log_max == pytest.approx(log_max)
+    statistics = precision.log_max_statistics(tf.zeros(4), tf.constant(-3.0))
+    assert float(precision.log_max_scale(statistics, 12.0)) == pytest.approx(2.0**15, rel=1e-3)
+
+
 def test_logmax_is_at_hand_only_where_gradients_are_float16():
     training = Training.model_validate({"epochs": 1, "precision": {"loss_scaling": "logmax"}})
     plain = LarsAdam(training.optimizer)
