@@ -5,6 +5,7 @@ import json
 import os
 from typing import Any
 
+from namsa.launcher import rank_and_size
 from train.commands.common import as_rank
 from train.experiment.experiment import load
 
@@ -20,7 +21,8 @@ def profile(options: argparse.Namespace) -> int:
         from train.ranks import devices
 
         experiment = load(options.config, options.overrides)
-        os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # which Horovod reads when it starts; see reduction.timeline
+        if rank_and_size()[1] > 1:
+            os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # which Horovod reads when it starts; see reduction.timeline
         reduction.start(experiment.training.reduction)
         machine = devices.claim(reduction.local_rank(), reduction.local_size())
         if "core" in machine:

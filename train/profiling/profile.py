@@ -134,7 +134,7 @@ def _steps(experiment: Experiment, source: Batches, steps: int) -> Iterator[Step
     keras.utils.clear_session()
     with reduction.together(), precision.policy(training.precision.compute):
         model = build(experiment.network, experiment.seed, training.recompute)
-        optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training)
+        optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training, reduction.size())
         optimizer.build(model.trainable_variables)
         buffers = lag.gradient_buffers(model.trainable_variables, training.reduction)
         accumulation = Accumulation(model, optimizer, training) if training.accumulate > 1 else None

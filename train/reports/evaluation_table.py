@@ -5,11 +5,12 @@ from typing import cast
 
 from rich.table import Table
 
+from train.measure.results import PerformanceSummary
 from train.reports.results import Evaluation
 
 
 def evaluation_table(evaluation: Evaluation, run_dir: Path, report: Path | None) -> Table:
-    """Returns the mean scores of the network beside those of the mean image.
+    """Returns the mean scores of the network beside those of the mean image, and the sustained FLOP/s.
 
     Args:
         evaluation: Results on held-out samples.
@@ -18,7 +19,7 @@ def evaluation_table(evaluation: Evaluation, run_dir: Path, report: Path | None)
     """
     table = Table(
         title=f"Held-out materials ({evaluation['split'] or 'none'})",
-        caption=f"report: {report}\neverything: {run_dir}",
+        caption=f"{_rate(evaluation['run'].get('performance'))}report: {report}\neverything: {run_dir}",
     )
     for heading in ("", "network", "mean image"):
         table.add_column(heading, justify="right")
@@ -26,6 +27,14 @@ def evaluation_table(evaluation: Evaluation, run_dir: Path, report: Path | None)
     for name, score in cast("dict[str, float | None]", evaluation["mean"]).items():
         table.add_row(name, _format(score), _format(baseline[name]))
     return table
+
+
+def _rate(measured: PerformanceSummary | None) -> str:
+    """Returns a line about the sustained FLOP/s, empty if no steps were taken."""
+    if not measured or "wall_s" not in measured:
+        return ""
+    rate, steps = measured["sustained_flop_per_s"], measured["wall_s"]["steps"]
+    return f"convolutions: sustained {rate:.3g} FLOP/s over {steps} steps, with reading and checkpoints\n"
 
 
 def _format(score: float | None) -> str:

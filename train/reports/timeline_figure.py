@@ -49,7 +49,7 @@ def timeline_figure(profile: Profile) -> Figure:
         for number, kind in enumerate(named):
             spans = [(start, start + seconds) for start, seconds, index in row["bars"] if index == number]
             polygons = [_bar(1e3 * start, 1e3 * end, height) for start, end in spans]
-            ax.add_collection(PolyCollection(polygons, facecolors=COLOURS[kind], linewidths=0))
+            ax.add_collection(PolyCollection(polygons, facecolors=_colour(kind), linewidths=0))
         if row["row"] not in (REDUCTION_ROW, COORDINATION_ROW, INPUT_ROW):
             threads += 1
             labels.append(f"{'stream' if profile['device'] == 'GPU' else 'thread'} {threads}")
@@ -60,10 +60,15 @@ def timeline_figure(profile: Profile) -> Figure:
     ax.tick_params(axis="y", length=0)
     ax.spines[["top", "right", "left"]].set_visible(False)
     patches = [
-        Patch(facecolor=COLOURS[row["kind"]], label=f"{row['kind']} {row['share']:.1%}") for row in profile["kinds"]
+        Patch(facecolor=_colour(row["kind"]), label=f"{row['kind']} {row['share']:.1%}") for row in profile["kinds"]
     ]
     ax.legend(handles=patches, loc="lower left", bbox_to_anchor=(0, 1.0), ncols=5, handlelength=0.9, columnspacing=1.2)
     return figure
+
+
+def _colour(kind: str) -> str:
+    """Returns the colour of a kind; a later version may know more of them."""
+    return COLOURS.get(kind, COLOURS[kinds.OTHER])
 
 
 def _bar(start: float, end: float, height: float) -> np.ndarray:

@@ -1,0 +1,149 @@
+"""Performance in the report: rates, a profile's table and timeline, and power over time, from files made by hand."""
+
+import json
+
+import numpy as np
+import pytest
+
+from namsa.errors import InputError
+from train.measure.profile_results import read_profile
+from train.profiling.output import write
+from train.reports.performance_section import NOT_MEASURED, performance
+from train.reports.power_figure import power, power_figure
+from train.reports.report import write_report
+from train.reports.timeline_figure import timeline_figure
+
+SPREAD = {"median": 2.0, "low": 1.0, "high": 3.0}
+TIMES = dict.fromkeys(("t_comp_s", "t_comm_s", "t_misc_s", "waiting_for_data_s"), 0.5)
+SUMMARY = TIMES | {
+    "samples_per_s": SPREAD,
+    "step_s": SPREAD,
+    "wall_s": {"mean": 0.5, "variance": 0.01, "steps": 1200},
+    "step_flop": 2e9,
+    "efficiency": 0.8,
+    "sustained_flop_per_s": 16e9,
+    "sustained_variance": 4e18,
+    "flop_per_s": SPREAD,
+    "memory_mib_per_rank": 100.0,
+}
+STEP = {"epoch": 0, "loss": 2.0, "huber": 1.5, "lr": 1e-4, "delta": 10.0, "step_s": 0.5, "data_s": 0.01, "comm_s": 0.02}
+
+
+def profile(**more):
+    kinds = [
+        {"kind": kind, "calls": 3, "seconds": 0.1, "share": 0.25, "operation_s": 0.1}
+        for kind in ("convolution forward", "pointwise", "reduction", "idle")
+    ]
+    kinds[0]["flop_per_s"] = 1e10
+    bars = [
+        {"row": "tf_Compute 7", "bars": [(0.0, 0.1, 0), (0.2, 0.1, 1), (0.3, 0.05, 0)]},
+        {"row": "reduction", "bars": [(0.1, 0.2, 2)]},
+    ]
+    return {
+        "name": "made <b>",
+        "data": "random",
+        "device": "CPU",
+        "machine": "Z80 <i>",
+        "ranks": 4,
+        "steps": 5,
+        "step_flop": 2e9,
+        "step_s": 0.4,
+        "profiled_step_s": 0.45,
+        "convolutions_s": 0.2,
+        "kinds": kinds,
+        "algorithms": [],
+        "operations": [],
+        "timeline": bars,
+        "timeline_s": 0.4,
+        "spread": [],
+    } | more
+
+
+def write_rows(run_dir, rows):
+    text = "".join(json.dumps({"step": step} | STEP | row) + "\n" for step, row in enumerate(rows, start=1))
+    (run_dir / "metrics.jsonl").write_text(text)
+
+
+def columns(**values):
+    count = len(values["step_s"])
+    missing = {name: np.full(count, np.nan) for name in ("wall_s", "flop_per_s", "energy_j")}
+    return missing | {name: np.array(each, float) for name, each in values.items()}
+
+
+def test_sustained_has_its_window_and_peak_needs_a_profile():
+    words = performance({"ranks": 4, "performance": SUMMARY}, None)
+    assert words["sustained FLOP/s of the convolutions, all ranks"] == (
+        "1.6e+10, standard deviation 2e+09, variance 4e+18, over 1,200 steps; with reading and checkpoints"
+    )
+    assert words["peak FLOP/s of the convolutions, all ranks"] == NOT_MEASURED
+    fewer = SUMMARY | {"wall_s": {"mean": 0.5, "variance": 0.01, "steps": 999}}
+    said = performance({"ranks": 4, "performance": fewer}, None)["sustained FLOP/s of the convolutions, all ranks"]
+    assert "over 999 steps, fewer than the 1,000 of Laanait et al. (2019)" in said
+
+
+def test_peak_is_that_of_the_profiles_convolutions_times_the_efficiency():
+    peak = performance({"ranks": 4, "performance": SUMMARY}, profile())["peak FLOP/s of the convolutions, all ranks"]
+    assert peak.startswith(f"{4 * 2e9 / 0.2 * 0.8:.4g}: 4 × FLOP / 200 ms of convolutions × efficiency 0.800")
+    other = performance({"ranks": 4, "performance": SUMMARY}, profile(step_flop=3e9))
+    assert "of another size" in other["peak FLOP/s of the convolutions, all ranks"]
+
+
+def test_a_summary_of_version_0_1_claims_no_peak():
+    old = TIMES | {"samples_per_s": SPREAD, "step_s": SPREAD, "memory_mib_per_rank": 100.0}
+    old |= {"sustained_flop_per_s": 1e9, "peak_flop_per_s": 2e9}
+    words = performance({"performance": old}, profile())
+    assert words["sustained FLOP/s of the convolutions, all ranks"] == "1e+09 (median step, without checkpoints)"
+    assert words["peak FLOP/s of the convolutions, all ranks"] == NOT_MEASURED
+
+
+def test_power_is_energy_over_the_time_from_step_to_step():
+    steps = columns(
+        step_s=[1, 1, 2, 2, 2],
+        wall_s=[9, 2, 2, 4, np.nan],  # the last row is of version 0.1
+        flop_per_s=[1, 50, 50, 50, 50],
+        energy_j=[7, 100, np.nan, 100, 100],
+    )
+    drawn = power(steps)
+    assert drawn.watts.tolist() == [50, 25, 50]
+    assert drawn.flop_per_joule.tolist() == [0.5, 1, 1]
+    assert drawn.seconds.tolist() == [2, 6, 8]
+    above, below = power_figure(drawn).axes
+    assert above.lines[0].get_ydata().tolist() == [50, 25, 50]
+    assert below.get_xlabel() == "time in steps, s"
+    assert power(columns(step_s=[1, 1])) is None
+    assert power({"step_s": np.ones(3)}) is None
+
+
+def test_the_timeline_has_a_row_per_thread_and_bars_by_kind():
+    figure = timeline_figure(profile())
+    (ax,) = figure.axes
+    assert [label.get_text() for label in ax.get_yticklabels()] == ["thread 1", "reduction"]
+    widths = [path.get_extents().width for bars in ax.collections for path in bars.get_paths()]
+    assert widths == pytest.approx([100, 50, 100, 200])  # ms, by row and kind
+    assert ax.get_legend().get_texts()[0].get_text() == "convolution forward 25.0%"
+
+
+def test_a_profile_in_a_runs_folder_is_in_its_report(tmp_path):
+    write_rows(tmp_path, [{"wall_s": 0.6, "flop_per_s": 4e9, "energy_j": 30.0}] * 4)
+    page = write_report(tmp_path).read_text(encoding="utf-8")
+    assert "No profile." in page
+    assert "50 W (median)" in page
+    written = write(profile(), tmp_path)
+    assert written == [tmp_path / name for name in ("profile.json", "timeline.png", "report.html")]
+    page = written[-1].read_text(encoding="utf-8")
+    assert "convolution forward" in page
+    assert "5 steps on random data" in page
+    assert "Z80 &lt;i&gt;" in page
+    assert read_profile(tmp_path / "profile.json")["step_flop"] == 2e9
+
+
+def test_without_a_meter_there_is_no_power_in_the_report(tmp_path):
+    write_rows(tmp_path, [{}] * 4)
+    assert "(median)" not in write_report(tmp_path).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("text", ["[]", '{"name": "a"}', "{"])
+def test_another_file_is_no_profile(tmp_path, text):
+    (tmp_path / "profile.json").write_text(text)
+    with pytest.raises(InputError, match=r"profile\.json"):
+        read_profile(tmp_path / "profile.json")
