@@ -35,7 +35,7 @@ class Layers(Protocol[Tensor]):
         ...
 
     def stacked_conv(self, parts: Sequence[Tensor], filters: int, kernel: int, name: str) -> Tensor:
-        """Concatenation, ReLU and convolution; the first two are computed again in the backward pass."""
+        """Concatenation and convolution; the first is computed again in the backward pass."""
         ...
 
     def transposed_conv(self, x: Tensor, filters: int, kernel: int, name: str) -> Tensor:
@@ -79,6 +79,9 @@ def dense_block(op: Layers[Tensor], x: Tensor, convolutions: int, config: Networ
     memory of stacks grows with the square of the number of convolutions, and computing them again costs little (Pleiss
     et al. 2017).
 
+    A stack of rectified maps is the rectified stack: each map is rectified once, not in every stack that it is part of.
+    A normalisation between stack and ReLU does not allow that.
+
     Args:
         op: The layers.
         x: The block's input.
@@ -89,18 +92,37 @@ def dense_block(op: Layers[Tensor], x: Tensor, convolutions: int, config: Networ
     Returns:
         The block's new maps, convolutions·growth channels, without `x`.
     """
-    new: list[Tensor] = []
+    stack = _normalised_stack if config.block_norm else _rectified_stack
+    new = stack(op, x, convolutions, config, name)
+    maps = op.concat(new, f"{name}_new") if len(new) > 1 else new[0]
+    return op.dropout(maps, f"{name}_dropout") if config.dropout else maps
+
+
+def _rectified_stack(
+    op: Layers[Tensor], x: Tensor, convolutions: int, config: NetworkConfig, name: str
+) -> list[Tensor]:
+    """Returns the rectified new maps of a block's convolutions."""
+    parts = [op.relu(x, f"{name}_relu0")]
     for i in range(1, convolutions + 1):
         if op.recompute:
-            new.append(op.stacked_conv([x, *new], config.growth, config.kernel, f"{name}_conv{i}"))
-            continue
+            maps = op.stacked_conv(parts, config.growth, config.kernel, f"{name}_conv{i}")
+        else:
+            stack = op.concat(parts, f"{name}_stack{i}") if i > 1 else parts[0]
+            maps = op.conv(stack, config.growth, config.kernel, f"{name}_conv{i}")
+        parts.append(op.relu(maps, f"{name}_relu{i}"))
+    return parts[1:]
+
+
+def _normalised_stack(
+    op: Layers[Tensor], x: Tensor, convolutions: int, config: NetworkConfig, name: str
+) -> list[Tensor]:
+    """Returns the rectified new maps of a block's convolutions, with a normalisation before each convolution."""
+    new: list[Tensor] = []
+    for i in range(1, convolutions + 1):
         stack = op.concat([x, *new], f"{name}_stack{i}") if new else x
-        if config.block_norm:
-            stack = op.norm(stack, f"{name}_norm{i}")
-        new.append(op.conv(op.relu(stack, f"{name}_relu{i}"), config.growth, config.kernel, f"{name}_conv{i}"))
-    maps = op.concat(new, f"{name}_new") if len(new) > 1 else new[0]
-    maps = op.relu(maps, f"{name}_relu")
-    return op.dropout(maps, f"{name}_dropout") if config.dropout else maps
+        stack = op.relu(op.norm(stack, f"{name}_norm{i}"), f"{name}_relu{i}")
+        new.append(op.conv(stack, config.growth, config.kernel, f"{name}_conv{i}"))
+    return [op.relu(maps, f"{name}_new{i}_relu") for i, maps in enumerate(new, start=1)]
 
 
 def transition_down(op: Layers[Tensor], x: Tensor, name: str) -> Tensor:

@@ -94,7 +94,7 @@ class KerasLayers:
 
 
 class StackedConv(keras.layers.Layer):
-    """Concatenation, ReLU and convolution. The backward pass computes the first two again from the kept parts."""
+    """Concatenation and convolution. The backward pass concatenates the kept parts again."""
 
     def __init__(
         self, filters: int, kernel: int, initializer: keras.initializers.Initializer, data_format: str, name: str
@@ -122,8 +122,7 @@ class StackedConv(keras.layers.Layer):
         return keras.remat(self._forward)(*weights, *parts)
 
     def _forward(self, kernel: KerasTensor, bias: KerasTensor, *parts: KerasTensor) -> KerasTensor:
-        stack = ops.relu(ops.concatenate(parts, self.axis))
-        maps = ops.conv(stack, kernel, padding="same", data_format=self.data_format)
+        maps = ops.conv(ops.concatenate(parts, self.axis), kernel, padding="same", data_format=self.data_format)
         return maps + ops.reshape(bias, (-1, 1, 1) if self.axis == 1 else (-1,))
 
 
