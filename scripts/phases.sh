@@ -26,6 +26,7 @@ interrupted() {
 trap interrupted TERM INT
 
 # One read of one file a node, in place of thousands by every rank.
+python=("$PYTHON")
 if [ -z "$PYTHON" ]; then
     if [ ! -e "$ENVIRONMENT" ]; then
         echo "error: there is no $ENVIRONMENT: make it with scripts/environment.sh pack $ENVIRONMENT, or set PYTHON" >&2
@@ -36,9 +37,9 @@ if [ -z "$PYTHON" ]; then
         exit 2
     fi
     phase "unpack $ENVIRONMENT into $BB-env" "${each_node[@]}" bash scripts/environment.sh unpack "$ENVIRONMENT" "$BB-env"
-    PYTHON=$BB-env/bin/python
-    export PYTHONSAFEPATH=1 # the packages of this folder are those of the archive
-    export LD_LIBRARY_PATH="$BB-env/libpython${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}"
+    # Safe path: the packages in this folder stay out, since those of the archive are meant.
+    libraries=$BB-env/libpython${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
+    python=(env PYTHONSAFEPATH=1 "LD_LIBRARY_PATH=$libraries" "$BB-env/bin/python")
 fi
 
 kept=()
@@ -54,25 +55,25 @@ fi
 mkdir -p "$(dirname "$RUN")"
 exchange=$(mktemp -d "$RUN.preflight-XXXXXX")
 # shellcheck disable=SC2086
-phase "preflight" "${own_gpu[@]}" "$PYTHON" -m train preflight "$CONFIG" $PREFLIGHT --exchange "$exchange" \
+phase "preflight" "${own_gpu[@]}" "${python[@]}" -m train preflight "$CONFIG" $PREFLIGHT --exchange "$exchange" \
     "${kept[@]}" --set "data.directory=$BB" --set data.node_local=true "$@"
 rm -r "$exchange"
 
 if [ ${#kept[@]} -gt 0 ]; then
     phase "fetch what is kept in $KEEP, a part to each node" \
-        "${own_gpu[@]}" "$PYTHON" -m train stage "$KEEP" "$BB" --partition
+        "${own_gpu[@]}" "${python[@]}" -m train stage "$KEEP" "$BB" --partition
 fi
 
 phase "simulate into $BB for at most $SIM_SECONDS s" \
-    "${own_gpu[@]}" "$PYTHON" -m namsa dataset "$CONFIG" --out "$BB" --time-limit "$SIM_SECONDS" "$@"
+    "${own_gpu[@]}" "${python[@]}" -m namsa dataset "$CONFIG" --out "$BB" --time-limit "$SIM_SECONDS" "$@"
 
 if [ -n "$KEEP" ]; then
-    phase "copy the samples home to $KEEP" "${own_gpu[@]}" "$PYTHON" -m train keep "$BB" "$KEEP"
+    phase "copy the samples home to $KEEP" "${own_gpu[@]}" "${python[@]}" -m train keep "$BB" "$KEEP"
 fi
 
 # What the time did not suffice for stays out: the training job would simulate all that is missing.
 phase "train from $BB; results go home to $RUN at every checkpoint and at the end" \
-    "${all_gpus[@]}" "$PYTHON" -m train "$CONFIG" --run-dir "$BB-run" --home "$RUN" \
+    "${all_gpus[@]}" "${python[@]}" -m train "$CONFIG" --run-dir "$BB-run" --home "$RUN" \
     --set "data.directory=$BB" --set data.node_local=true --set training.simulate_seconds=1 "$@"
 
 echo "== $(date '+%F %T') done: $RUN/report.html"

@@ -28,6 +28,17 @@ if [ "$2 $3" = "${FAIL_PHASE:-}" ] && [ "$HOROVOD_RANK" = "$FAIL_RANK" ]; then e
 if [ "$2 $3" = "${HANG_PHASE:-}" ]; then echo $$ >> "$LOG.hung"; exec sleep 60; fi
 """
 
+# Prints the files outside of a node's unpacked environment that Python has opened, and how many it looked at.
+IMPORTS = """
+import importlib.util, os, sqlite3, ssl, sys, of_the_environment
+files = [module.__file__ for module in sys.modules.values() if getattr(module, "__file__", None)]
+files += [sys.executable, importlib.util.find_spec("train").origin]
+files += [line.split()[-1] for line in open("/proc/self/maps") if "python" in line]
+own = f"{os.environ['NODE_DISKS']}/{os.environ['HOROVOD_HOSTNAME']}/env/"
+outside = [file for file in map(os.path.realpath, files) if not file.startswith(own)]
+print(f"{outside} {len(files)}\\n", end="", flush=True)
+"""
+
 
 @pytest.fixture
 def job(tmp_path):
@@ -203,15 +214,39 @@ def test_ranks_read_the_real_variables_of_either_launcher(job):
         assert sorted(_run([*launcher, *command], job).stdout.splitlines()) == expected
 
 
+def test_each_node_reads_one_archive_and_imports_from_its_own_disk(job, tmp_path):
+    """A small environment is packed, unpacked on two nodes by either launcher, and nothing else is imported."""
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", tmp_path / "venv"], check=True)
+    python, archive = tmp_path / "venv" / "bin" / "python", tmp_path / "environment.tar"
+    site = tmp_path / "venv" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}" / "site-packages"
+    (site / "of_the_environment.py").touch()
+    (site / "_editable_impl_namsa.pth").write_text(str(ROOT))
+    packed = _run(["bash", "scripts/environment.sh", "pack", str(archive), str(python)], job)
+    assert packed.returncode == 0, packed.stderr
+    disks = job | {"NODE_DISKS": str(tmp_path / "disks")}
+    each = ["jsrun", "-X", "1", "-n2", "-r1", "-a1"]
+    command = ["bash", "scripts/environment.sh", "unpack", str(archive), f"{NODE_DISK}/env"]
+    assert _run([*each, *command], disks).returncode == 0
+    libraries = f"LD_LIBRARY_PATH={NODE_DISK}/env/libpython"  # as phases.sh has it
+    python = ["env", "PYTHONSAFEPATH=1", libraries, f"{NODE_DISK}/env/bin/python"]
+    shown = _run(["srun", "--nodes=2", "--ntasks-per-node=2", *python, "-c", IMPORTS], disks)
+    lines = shown.stdout.splitlines()
+    assert len(lines) == 4, shown.stderr
+    assert all(line.startswith("[] ") and int(line.split()[1]) > 20 for line in lines), lines
+
+
 @pytest.mark.slow
 def test_a_second_job_of_fewer_ranks_goes_on_where_the_first_ended(tmp_path):
     """Nothing is replaced but the launchers: ranks simulate onto two nodes' disks, train on them, take all home."""
     home, nodes = tmp_path / "run", [tmp_path / "disks" / name for name in ("node0", "node1")]
     job = _environment(tmp_path, nodes=2, ranks_per_node=2) | {"NODE_DISKS": str(tmp_path / "disks")}
     job |= {"CONFIG": "tests/data/tiny.yaml", "KEEP": str(tmp_path / "keep"), "BB": f"{NODE_DISK}/bb"}
-    job |= {"PYTHON": launch.forked_python(), "FORK_SERVER": os.environ["FORK_SERVER"]}
-    first = _run(["bash", "scripts/summit.lsf"], job)
+    python = launch.forked_python()
+    job |= {"PYTHON": python, "FORKED_PYTHON": python, "FORK_SERVER": os.environ["FORK_SERVER"], "PREFLIGHT": ""}
+    small = ["--set", "network.layers=[1]"]
+    first = _run(["bash", "scripts/summit.lsf", *small], job)
     assert first.returncode == 0, first.stdout + first.stderr
+    assert "preflight: 4 ranks on 2 nodes with the same list of 6 training samples" in first.stdout
     assert sum(summary["written"] for summary in _summaries(first)) == 10
     shards = [[path.name for path in shard_paths(node / "bb")] for node in nodes]
     assert shards == [["shard-00000.lmdb", "shard-00001.lmdb"], ["shard-00002.lmdb", "shard-00003.lmdb"]]
@@ -220,7 +255,7 @@ def test_a_second_job_of_fewer_ranks_goes_on_where_the_first_ended(tmp_path):
     assert steps >= 2
 
     shutil.rmtree(tmp_path / "disks")
-    second = _run(["bash", "scripts/slurm.sh", "--set", "training.epochs=3"], job | {"RANKS_PER_NODE": "1"})
+    second = _run(["bash", "scripts/slurm.sh", *small, "--set", "training.epochs=3"], job | {"RANKS_PER_NODE": "1"})
     assert second.returncode == 0, second.stdout + second.stderr
     assert sum(summary["present"] for summary in _summaries(second)) == 10
     rows = [json.loads(line) for line in (home / "metrics.jsonl").read_text().splitlines()]
