@@ -52,7 +52,10 @@ def make_step(
 
     Raises:
         InputError: If reduction.group_list does not fit the network.
+        ValueError: If `accumulation` is missing where training.accumulate is above 1, or there where it is 1.
     """
+    if (accumulation is None) != (training.accumulate == 1):
+        raise ValueError(f"training.accumulate is {training.accumulate}: above 1 needs an accumulation, 1 has none")
     weights = model.trainable_variables
     paths = [weight.path for weight in weights]
     grouping.colours(paths, training.reduction)
