@@ -1,0 +1,42 @@
+"""A small dataset for tests to damage, and its commands."""
+
+import shutil
+from pathlib import Path
+
+import fake_samples
+import pytest
+
+from namsa.cli.parser import main
+from namsa.dataset import factory
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(factory, "select_materials", lambda *_, **__: fake_samples.MATERIALS)
+        fake_samples.produce(folder)
+    return folder
+
+
+@pytest.fixture
+def d(whole, tmp_path, monkeypatch):
+    """A copy of the dataset, as d in the working directory."""
+    (tmp_path / "work").mkdir()
+    monkeypatch.chdir(tmp_path / "work")
+    return Path(shutil.copytree(whole, "d"))
+
+
+@pytest.fixture
+def run(capsys):
+    """Runs a command; returns its exit code and what it wrote to stderr, at most one line of bounded length."""
+
+    def run(words):
+        capsys.readouterr()
+        code = main(words)
+        line = capsys.readouterr().err
+        assert len(line.splitlines()) <= 1
+        assert len(line) < 1000
+        return code, line
+
+    return run
