@@ -288,23 +288,23 @@ def _similar_ions(max_atomic_number: int) -> Similar:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some ions have no radius, or one for high spin only
         radii = {ion: float(ion.ionic_radius or 0) for ion in sorted(statistics.species, key=str)}
-    ions = {
-        ion: Constituent(ion.symbol, int(ion.oxi_state or 0), radius)
+    ions = [
+        (Constituent(ion.symbol, int(ion.oxi_state or 0), radius), ion)
         for ion, radius in radii.items()
         if radius > 0 and ((ion.oxi_state or 0) > 0 or ion.symbol in ANIONS)
-    }
+    ]
     return {
-        ions[old]: [
-            ions[new]
-            for new in ions
-            if new.oxi_state == old.oxi_state
+        old: [
+            new
+            for new, new_species in ions
+            if new.charge == old.charge
             and new.symbol != old.symbol
             and atomic_numbers[new.symbol] <= max_atomic_number
-            and _are_similar(ions[old], ions[new])
-            and statistics.get_lambda(old, new) > statistics.alpha  # the pair was observed
-            and statistics.pair_corr(old, new) >= MIN_CORRELATION
+            and _are_similar(old, new)
+            and statistics.get_lambda(old_species, new_species) > statistics.alpha  # the pair was observed
+            and statistics.pair_corr(old_species, new_species) >= MIN_CORRELATION
         ]
-        for old in ions
+        for old, old_species in ions
     }
 
 

@@ -138,24 +138,32 @@ def estimate_stack(config: SimulationConfig, material: Material, entry: Entry) -
     return replace(estimate_sample(workload, measure_rates(workload)), disk_bytes=hdf5_bytes(workload))
 
 
-def estimate_dataset(config: SimulationConfig, materials: Sequence[Material], ranks: int) -> DatasetEstimate:
+def sampled(entries: Sequence[Entry]) -> list[Entry]:
+    """Returns the entries whose time, memory and size stand for all."""
+    return shuffled(entry for entry in entries if not entry.skipped)[:SAMPLED]
+
+
+def estimate_dataset(
+    config: SimulationConfig, materials: Sequence[Material], ranks: int, entries: Sequence[Entry] | None = None
+) -> DatasetEstimate:
     """Returns time, memory and disk of all samples of a dataset. `SAMPLED` of them stand for all.
 
     Args:
         config: The configuration of the dataset.
-        materials: Its materials.
+        materials: Its materials, or, with `entries`, at least those that `sampled` of them need.
         ranks: Ranks that simulate it. Each is assumed to have the resources of this process.
+        entries: The dataset's entries. `None` builds them.
 
     Raises:
         InputError: If no sample can be built.
     """
-    entries = build_entries(config, materials)
-    feasible = shuffled(entry for entry in entries if not entry.skipped)
+    entries = build_entries(config, materials) if entries is None else entries
+    feasible = [entry for entry in entries if not entry.skipped]
     if not feasible:
         raise InputError(f"none of the {len(entries)} samples can be built; {entries[0].id}: {entries[0].skipped}")
     by_name = {material.name: material for material in materials}
     # The first entries of a fixed random order stand for all.
-    workloads = [count_workload(config, by_name[entry.material], entry) for entry in feasible[:SAMPLED]]
+    workloads = [count_workload(config, by_name[entry.material], entry) for entry in sampled(entries)]
     operations = [prism.propagation_operations(each.work, each.work.probes) for each in workloads]
     costliest = operations.index(max(operations))
     rates = measure_rates(workloads[costliest])

@@ -136,6 +136,7 @@ def produce(
     start = time.monotonic()
     limits.check()
     make_folder(directory)
+    manifest.take_given(directory, config)
     listed = manifest.read_if_current(directory, config)
     if listed is None:
         selected = select_materials(config.materials, run_generator=True)

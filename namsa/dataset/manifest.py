@@ -99,8 +99,6 @@ def ensure(directory: Path, config: SimulationConfig, materials: Sequence[Materi
 def read_if_current(directory: Path, config: SimulationConfig) -> tuple[Entry, ...] | None:
     """Returns the entries of the manifest in `directory` if its first line shows that it is the configuration's own.
 
-    A manifest in `config.data.manifest_from` is copied to `directory` first if there is none.
-
     Args:
         directory: The dataset's folder.
         config: The configuration of the dataset.
@@ -109,16 +107,24 @@ def read_if_current(directory: Path, config: SimulationConfig) -> tuple[Entry, .
         The entries. `None` if there is no manifest, or `ensure` must compare its crystals.
 
     Raises:
-        InputError: If there is no manifest in `config.data.manifest_from`, or as `read` raises it.
+        InputError: As `read` raises it.
+    """
+    if not (_builds_slowly(config) and (directory / FILE_NAME).exists()):
+        return None
+    return read(directory) if read_header(directory).get("sources_hash") == sources_hash(config) else None
+
+
+def take_given(directory: Path, config: SimulationConfig) -> None:
+    """Copies the manifest in `config.data.manifest_from` to `directory`, unless there is one.
+
+    Raises:
+        InputError: If there is no manifest in `config.data.manifest_from`, or a damaged one.
     """
     path, source = directory / FILE_NAME, config.data.manifest_from
     if source and not os.path.lexists(path):
         _read_header(source / FILE_NAME)
         text = read_text(source / FILE_NAME, largest_bytes=LARGEST_FILE_BYTES)
         write_text_atomic(path, text, replace=False)
-    if not (_builds_slowly(config) and path.exists()):
-        return None
-    return read(directory) if read_header(directory).get("sources_hash") == sources_hash(config) else None
 
 
 def read(directory: Path) -> tuple[Entry, ...]:

@@ -168,7 +168,9 @@ def _limits(experiment: Experiment, facts: CardFacts) -> Iterator[str]:
         yield f"- The simulations leave out {', '.join(left_out)}, inelastic scattering, amorphous layers and drift."
     tilted = any("tilt" in key for key in experiment.varied_quantities())
     if not tilted:
-        yield f"- Specimen and beam were not tilted: crystals were on a zone axis, {_zones(specimen.zone_axes)}."
+        count = specimen.simplest_zone_axes
+        axes = f"one of the {count} simplest of each" if count else _zones(specimen.zone_axes)
+        yield f"- Specimen and beam were not tilted: crystals were on a zone axis, {axes}."
     yield "- Training saw perfect, periodic crystals: no defects, surfaces, interfaces or amorphous specimens."
     yield (
         f"- Training saw thicknesses of {', '.join(f'{t:g}' for t in specimen.thickness_angstrom)} Å. Nothing is known "

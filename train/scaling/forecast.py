@@ -18,8 +18,9 @@ import tensorflow as tf
 
 from fcdensenet.build import build
 from fcdensenet.count import count
+from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
-from namsa.dataset import estimate
+from namsa.dataset import estimate, manifest
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset, shard_paths
@@ -87,18 +88,29 @@ def _samples(experiment: Experiment, ranks: int) -> tuple[Sequence[Entry], Simul
         with Dataset(directory) as dataset:
             selection.check_configuration(dataset, experiment)
             present = set(dataset.ids)
-    materials = select_materials(experiment.materials, run_generator=True)
-    entries = [entry for entry in build_entries(experiment, materials) if not entry.skipped]
+    listed, materials = _entries_and_materials(experiment)
+    entries = [entry for entry in listed if not entry.skipped]
     missing = sum(entry.id not in present for entry in entries)
     if not missing or experiment.data.stage_from:
         return entries, None
-    whole, part = estimate.estimate_dataset(experiment, materials, ranks), missing / len(entries)
+    whole, part = estimate.estimate_dataset(experiment, materials, ranks, listed), missing / len(entries)
     return entries, {
         "samples": missing,
         "seconds": part * whole.seconds_per_rank,
         "memory_bytes": whole.memory_bytes,
         "disk_bytes": round(part * whole.disk_bytes),
     }
+
+
+def _entries_and_materials(experiment: Experiment) -> tuple[Sequence[Entry], Sequence[Material]]:
+    """The entries of the dataset, from its manifest where there is one, and the materials for their estimate."""
+    for folder in (experiment.data.directory, experiment.data.manifest_from):
+        listed = manifest.read_if_current(folder, experiment) if folder else None
+        if listed is not None:
+            names = {entry.material for entry in estimate.sampled(listed)}
+            return listed, select_materials(experiment.materials, names=names)
+    materials = select_materials(experiment.materials, run_generator=True)
+    return build_entries(experiment, materials), materials
 
 
 def _measure_step(experiment: Experiment) -> StepForecast:

@@ -55,7 +55,11 @@ def _first_entry(config: SimulationConfig, material: Material) -> tuple[Simulati
     """Returns the configuration with its first zone axis and thickness only, and its one manifest entry."""
     specimen = config.specimen
     first = specimen.model_copy(
-        update={"zone_axes": specimen.zone_axes[:1], "thickness_angstrom": specimen.thickness_angstrom[:1]}
+        update={
+            "zone_axes": specimen.zone_axes[:1],
+            "simplest_zone_axes": specimen.simplest_zone_axes and 1,
+            "thickness_angstrom": specimen.thickness_angstrom[:1],
+        }
     )
     config = config.model_copy(update={"specimen": first})
     return config, build_entries(config, (material,))[0]

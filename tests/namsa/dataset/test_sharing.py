@@ -49,6 +49,26 @@ def test_any_beginning_of_a_share_is_a_fair_mix():
         assert sum(entry.material == material.name for entry in begun) == pytest.approx(len(begun) / 3, rel=0.5)
 
 
+@pytest.mark.parametrize("nodes", [1, 2, 5, 46])
+def test_every_node_has_a_batch_for_each_of_its_ranks_and_held_out_samples(nodes):
+    """As 400,000 entries on 1 to 4,600 nodes of six ranks: 14.5 entries per rank, here of 46 nodes."""
+    ranks = 6 * nodes
+    rng = random.Random(7)
+    splits = ["train"] * 18 + ["dev", "test"]
+    entries = [
+        replace(ENTRIES[0], id=f"e{i}", seed=rng.getrandbits(40), cost=rng.randint(95, 105), split=rng.choice(splits))
+        for i in range(4000)
+    ]
+    shares = [share(entries, rank, ranks) for rank in range(ranks)]
+    training = [sum(entry.split == "train" for entry in own) for own in shares]
+    assert max(training) - min(training) <= max(2, 0.04 * max(training))
+    for node in range(nodes):
+        own = [entry for rank in range(6 * node, 6 * node + 6) for entry in shares[rank]]
+        steps = sum(entry.split == "train" for entry in own) // 6
+        assert steps >= int(0.9 * 4000 / ranks) - 1 >= 1
+        assert any(entry.split != "train" for entry in own)
+
+
 def test_cost_is_slices_times_pixels_times_probes():
     coarse = config(specimen={"thickness_angstrom": [20, 40]}, simulation={"sampling_angstrom": 0.5})
     fine = config(specimen={"thickness_angstrom": [20, 40]}, simulation={"sampling_angstrom": 0.25})
