@@ -6,6 +6,7 @@ one rank ends the job on all. A job that is started again continues where it sto
 
 import json
 import math
+import os
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, closing, nullcontext
@@ -114,7 +115,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     run_dir = run_dir or Path("runs") / experiment.name
     with reduction.together():
         if rank == 0:
-            for folder in {path.resolve() for path in (run_dir, home) if path}:
+            for folder in {Path(os.path.realpath(path)) for path in (run_dir, home) if path}:
                 make_folder(folder)
                 stack.enter_context(locks.exclusive(folder / ".lock", folder, ONE_JOB, lock_wait_s))
             home_copies.fetch_run(home, run_dir)

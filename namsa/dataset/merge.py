@@ -49,7 +49,7 @@ def merge(
         InputError: If the datasets do not belong together, or two records of one sample differ.
         WorkError: If a record is damaged, or `out` cannot be written. Committed samples are kept.
     """
-    if out.resolve() in {source.resolve() for source in sources}:
+    if os.path.realpath(out) in map(os.path.realpath, sources):  # of links in a circle, too, unlike Path.resolve
         raise InputError(f"--out {out} is one of the datasets to merge: name another folder")
     samples_hash = _ensure_manifest(sources, out)
     copied = present = total = 0

@@ -96,9 +96,16 @@ def _repaired_path(path: Path) -> Path:
 
 def _write_repaired(path: Path, intact_records: Iterator[tuple[str, bytes]]) -> int:
     """Writes intact records to a shard that will replace `path`, and returns their number."""
-    _repaired_path(path).unlink(missing_ok=True)
-    with ShardWriter(_repaired_path(path), map_size=path.stat().st_size) as writer:
-        return sum(1 for _ in writer.put_many(intact_records))
+    repaired = _repaired_path(path)
+    repaired.unlink(missing_ok=True)
+    try:
+        with ShardWriter(repaired, map_size=path.stat().st_size) as writer:
+            return sum(1 for _ in writer.put_many(intact_records))
+    except WorkError:
+        repaired.unlink(missing_ok=True)
+        raise
+    finally:
+        repaired.with_name(f"{repaired.name}-lock").unlink(missing_ok=True)
 
 
 def _records_except(path: Path, bad_ids: frozenset[str]) -> Iterator[tuple[str, bytes]]:
@@ -143,4 +150,3 @@ def _exchange(path: Path, quarantine: Path) -> None:
         sync_folder(path.parent)
     except OSError as error:
         raise WorkError(f"cannot move {path} to {quarantine}: {error.strerror}") from None
-    repaired.with_name(repaired.name + "-lock").unlink(missing_ok=True)

@@ -5,6 +5,7 @@ network's detector, and images, are held. Everything that is done to the data or
 written with the result.
 """
 
+import os
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -98,7 +99,7 @@ def reconstruct(
     _check_layout(model)
     _check_arguments(beam_intensity, specimen, options)
     if isinstance(data, str | Path):
-        data, name, origin = Path(data), str(data), str(Path(data).resolve())
+        data, name, origin = Path(data), str(data), os.path.realpath(data)
     else:
         name = origin = "array"
     with reading.open_scan(data, calibration) as scan:

@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -95,7 +96,8 @@ def merge(options: argparse.Namespace) -> None:
 
 def export(options: argparse.Namespace) -> None:
     """Writes all of a dataset's samples, one group each, and names those whose simulation failed."""
-    own = options.out.exists() and options.out.resolve().parent == options.directory.resolve()
+    folder = os.path.dirname(os.path.realpath(options.out))
+    own = options.out.exists() and folder == os.path.realpath(options.directory)
     if own and options.out.suffix not in HDF5_SUFFIXES:
         raise InputError(f"--out {options.out} is a file of the dataset: name a new file that ends in .h5")
     with shards.Dataset(options.directory) as data, progress_bars() as progress:

@@ -128,6 +128,9 @@ def test_what_does_not_belong_together_is_refused(parts, tmp_path):
         merge.merge(parts, tmp_path / "other")
     with pytest.raises(InputError, match=r"there is no .*nowhere"):
         merge.merge([tmp_path / "nowhere"], tmp_path / "out")
+    (tmp_path / "circle").symlink_to("circle")
+    with pytest.raises(InputError, match=r"there is no .*circle"):
+        merge.merge([tmp_path / "circle"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

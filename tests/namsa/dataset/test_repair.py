@@ -9,7 +9,7 @@ import pytest
 from crashes import killed
 from fake_samples import MATERIALS, contents, simulate
 
-from namsa import InputError
+from namsa import InputError, WorkError
 from namsa.dataset import disk_space, factory
 from namsa.dataset.records import encode
 from namsa.dataset.repair import repair
@@ -181,3 +181,17 @@ def test_a_manifest_that_was_edited_is_said_to_be(dataset):
     path.write_text(path.read_text().replace("Cu-fcc-001-20A", "Cu-fcc-001-21A"))
     with pytest.raises(InputError, match="cut short or edited"):
         repair(dataset)
+
+
+def test_a_repair_that_fails_leaves_the_folder_as_it_was(dataset, monkeypatch):
+    path = shard_path(dataset, 0)
+    os.truncate(path, path.stat().st_size // 2)
+    before = {file.name for file in dataset.iterdir()}
+
+    def full(self, records):
+        raise WorkError("cannot write: No space left on device")
+
+    monkeypatch.setattr(ShardWriter, "put_many", full)
+    with pytest.raises(WorkError, match="No space left"):
+        repair(dataset)
+    assert {file.name for file in dataset.iterdir()} - {f"{path.name}-lock"} == before - {f"{path.name}-lock"}
