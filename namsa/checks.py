@@ -9,7 +9,12 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from namsa.config.bounds import LARGEST_ANGLE_MRAD, LARGEST_EXTENT, LARGEST_LENGTH_ANGSTROM
+from namsa.config.bounds import (
+    LARGEST_ANGLE_MRAD,
+    LARGEST_EXTENT,
+    LARGEST_LENGTH_ANGSTROM,
+    SMALLEST_SEMIANGLE_MRAD,
+)
 from namsa.config.instrument import Detector
 from namsa.errors import InputError
 from namsa.memory import available_memory_bytes, check_memory_for
@@ -22,7 +27,7 @@ THICK_SLICE_ANGSTROM = 4.0  # two layers of atoms in most crystals
 
 
 _RANGES = {
-    "semiangle_mrad": (0.0, LARGEST_ANGLE_MRAD),
+    "semiangle_mrad": (SMALLEST_SEMIANGLE_MRAD, LARGEST_ANGLE_MRAD),
     "beam_tilt_mrad": (-LARGEST_ANGLE_MRAD, LARGEST_ANGLE_MRAD),
     "source_size_angstrom": (0.0, 1e3),
     "focal_spread_angstrom": (0.0, 1e5),

@@ -88,7 +88,7 @@ def raster_shape(provenance: Mapping[str, Any], patterns: int) -> tuple[int, int
     """
     shape = value(provenance, "scan_shape")
     if not shape:
-        raise fault(provenance, "has no raster of probe positions, which a network needs")
+        raise fault(provenance, "has scan_shape null, and a network needs a raster")
     if shape[0] * shape[1] != patterns:
         raise fault(provenance, f"has a scan of {shape[0]} × {shape[1]} and {patterns} patterns")
     return shape[0], shape[1]

@@ -8,6 +8,7 @@ from typing import Annotated
 
 from pydantic import Field
 
+SMALLEST_SEMIANGLE_MRAD = 1e-3  # of the convergence; the probe of a smaller one is wider than any cell
 LARGEST_ANGLE_MRAD = 200.0  # of the convergence and of tilts: the paraxial optics ends before
 LARGEST_LENGTH_ANGSTROM = 1e6  # of defocus and of positions
 # Order n of an aberration Cnm, and its largest value, Å: 0.1 mm, 1 mm, 100 mm, 100 mm, 1 m.
@@ -18,8 +19,8 @@ LARGEST_SEED = 2**63 - 1
 LARGEST_EXTENT = 2**15
 Extent = Annotated[int, Field(ge=1, le=LARGEST_EXTENT)]  # pixels or positions along one axis
 Shape = tuple[Extent, Extent]
-Lateral = Annotated[float, Field(gt=0, le=1e4)]  # Å
-Thickness = Annotated[float, Field(gt=0, le=1e5)]  # Å
+Lateral = Annotated[float, Field(ge=1e-3, le=1e4)]  # Å
+Thickness = Annotated[float, Field(ge=1e-3, le=1e5)]  # Å
 Step = Annotated[float, Field(ge=1e-4, le=1e4)]  # Å
 Position = Annotated[float, Field(ge=-LARGEST_LENGTH_ANGSTROM, le=LARGEST_LENGTH_ANGSTROM)]  # Å
 Tilt = Annotated[float, Field(ge=-LARGEST_ANGLE_MRAD, le=LARGEST_ANGLE_MRAD)]  # mrad

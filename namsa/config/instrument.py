@@ -8,6 +8,7 @@ from pydantic import Field, field_validator, model_validator
 
 from namsa.config.bounds import (
     LARGEST_ANGLE_MRAD,
+    SMALLEST_SEMIANGLE_MRAD,
     Dose,
     Extent,
     Index,
@@ -94,7 +95,9 @@ class Microscope(Section):
         "defocus": "give aberrations.C10 in Å, which is −defocus (underfocus is C10 < 0)"
     }
     energy_ev: float = Field(200e3, ge=10e3, le=1e6, description="electron energy, 10 keV to 1 MeV, in eV")
-    semiangle_mrad: float = Field(20.0, gt=0, le=LARGEST_ANGLE_MRAD, description="convergence semiangle, mrad")
+    semiangle_mrad: float = Field(
+        20.0, ge=SMALLEST_SEMIANGLE_MRAD, le=LARGEST_ANGLE_MRAD, description="convergence semiangle, mrad"
+    )
     aberrations: dict[str, float] = Field(
         default_factory=dict,
         description="coefficients in Krivanek's notation, Å and rad: C10 (= −defocus), C12, phi12, ... C56",

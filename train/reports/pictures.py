@@ -100,14 +100,16 @@ def picture(row: SampleRow, record: Record, prediction: Array) -> Picture:
     """
     provenance, patterns = record.provenance, record.patterns()
     angles, positions = pattern_grid(provenance), scan_positions(provenance).tolist()
-    semiangle_mrad = value(provenance, "semiangle_mrad")
+    semiangle_mrad, extent = value(provenance, "semiangle_mrad"), value(provenance, "extent_angstrom")
+    image = density_grid(provenance)
     probes = example_probes(patterns, angles, semiangle_mrad, positions)
     facts: PictureFacts = {
         **row,
         "energy_ev": value(provenance, "energy_ev"),
         "semiangle_mrad": semiangle_mrad,
-        "extent_angstrom": value(provenance, "extent_angstrom"),
-        "density_frame": density_grid(provenance),
+        "extent_angstrom": extent,
+        # Of a scan of one row, whose step is 0, the pixel is as high as the cell.
+        "density_frame": image._replace(step=[step or side for step, side in zip(image.step, extent, strict=True)]),
         "pattern_frame": angles,
         "probes_angstrom": [positions[probe] for probe in probes],
     }

@@ -167,3 +167,20 @@ def test_refuses_a_scan_that_shares_no_mirror_with_the_density():
 def test_refuses_a_detector_off_the_axis():
     with pytest.raises(InputError, match="optic axis along y"):
         sample_symmetries(provenance(detector_origin_mrad=[-2.3, -5.0]), (4, 6), (6, 12))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("scan_shape", None), ("scan_shape", [4, 4]), ("scan_shape", "3x4"), ("positions_angstrom", [[0.0, 0.0]] * 12),
+        ("positions_angstrom", [[0.0]]), ("extent_angstrom", [0.0, 8.0]), ("extent_angstrom", KeyError),
+        ("detector_sampling_mrad", [0.0, 2.0]), ("detector_origin_mrad", ["x", 0]), ("aberrations", {"C30": "large"}),
+        ("density_sampling_angstrom", [1e-300, 1e300]), ("beam_tilt_mrad", {"y": 1}), ("specimen_tilt_mrad", "none"),
+    ],
+)  # fmt: skip
+def test_a_provenance_that_namsa_does_not_write_is_named(key, value):
+    changed = provenance() | {"id": "Si-001", key: value}
+    if value is KeyError:
+        del changed[key]
+    with pytest.raises(InputError, match=f"the provenance of sample Si-001 has .*{key[:4]}"):
+        sample_symmetries(changed, (4, 6), (6, 12))
