@@ -8,6 +8,9 @@ rank). The convolutions alone are their three parts, forward, gradient by input 
 of the same shapes and with nothing in between; the first layer has no gradient by input. Rounds alternate; numbers are
 medians.
 
+`python -m train profile` measures the convolutions where they are, in the step itself. Here they run alone, one after
+another, which tells how fast this machine's convolutions are with nothing around them.
+
 "ratio" is the time of the convolutions divided by that of the step: 0.71 in Laanait et al. (2019). The FLOP/s of both
 and the memory of the step beside the estimate of `fcdensenet describe` are also printed.
 """
