@@ -371,3 +371,18 @@ def test_fewer_samples_are_the_first_of_more(config, tmp_path, no_report):
     assert json.loads((tmp_path / "few/evaluation.json").read_text(encoding="utf-8"))["run"]["training_samples"] == 5
     with pytest.raises(InputError, match="5 training samples are too few"):
         train(config, ["training.samples=5", "training.batch_size=6"], tmp_path / "none")
+
+
+def test_a_simulation_beyond_the_machine_is_refused_unless_it_is_forced(config, tmp_path, monkeypatch):
+    monkeypatch.setattr("namsa.dataset.factory.available_memory_bytes", lambda: 1000)
+    overrides, run_dir = [f"data.directory={tmp_path / 'data'}"], tmp_path / "run"
+    with pytest.raises(InputError, match="GB are available: .*--force tries it nevertheless"):
+        train(config, overrides, run_dir)
+    assert not list(tmp_path.rglob("*.lmdb"))
+
+    def produce(experiment, directory, layout, limits, **_):
+        raise WorkError(f"the memory is {limits.memory_bytes}")
+
+    monkeypatch.setattr("train.main.factory.produce", produce)
+    with pytest.raises(WorkError, match="the memory is None"):
+        train(config, overrides, run_dir, force=True)
