@@ -38,7 +38,7 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, epilog=EXAMPLES, **settings)
 
     def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}; see `{self.prog} --help`\n")
+        self.exit(2, f"error: {_printable(message)}; see `{self.prog} --help`\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -56,18 +56,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         options.run(options)
     except ValueError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {_printable(str(error))}", file=sys.stderr)
         return 2
     except KeyboardInterrupt:
         print("interrupted", file=sys.stderr)
         return 130
     except OSError as error:
-        print(f"error: {error.filename or 'the system'}: {error.strerror or error}", file=sys.stderr)
+        line = f"{error.filename or 'the system'}: {error.strerror or error}"
+        print(f"error: {_printable(line)}", file=sys.stderr)
         return 1
     except Exception as error:  # the last line of defence
         print(f"error: {_unforeseen_line(error)}", file=sys.stderr)
         return 1
     return 0
+
+
+def _printable(line: str) -> str:
+    """Returns a message on one line, with control characters escaped: file names and values may contain them."""
+    return "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in line)
 
 
 def _unforeseen_line(error: Exception) -> str:

@@ -75,6 +75,13 @@ def test_a_fault_of_usage_is_one_line_and_exit_code_2(main, capsys):
     assert line.endswith(" --help`")
 
 
+def test_a_fault_of_usage_with_a_new_line_is_one_line(capsys):
+    with pytest.raises(SystemExit):
+        parser.main(["verify", "data", "un\nknown"])
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: unrecognized arguments: un known; see")
+
+
 @pytest.mark.parametrize("main", [parser.main, train])
 def test_version(main, capsys):
     with pytest.raises(SystemExit) as ended:

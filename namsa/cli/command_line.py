@@ -101,7 +101,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Ends the process with exit code 2 and one line that names the fault."""
-        self.exit(2, f"error: {message}; see `{self.prog} --help`\n")
+        self.exit(2, f"error: {_printable(message)}; see `{self.prog} --help`\n")
 
 
 def parse(parser: CommandParser, arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -5,7 +5,10 @@ import json
 from dataclasses import asdict
 
 from namsa.errors import InputError
+from namsa.files import open_atomic
 from train.commands.common import exit_code
+
+PICTURES = (".png", ".svg", ".pdf")
 
 
 def report(options: argparse.Namespace) -> int:
@@ -54,6 +57,8 @@ def _predict(options: argparse.Namespace) -> None:
     from train.scaling.report import report
     from train.scaling.tables import show
 
+    if options.out and options.out.suffix not in PICTURES:
+        raise InputError(f"--out {options.out} is for a picture: end it in {', '.join(PICTURES)}")
     prediction = report(
         options.config,
         options.overrides,
@@ -65,7 +70,8 @@ def _predict(options: argparse.Namespace) -> None:
         measured=options.measured,
     )
     if options.out:
-        scaling_figure(prediction).savefig(options.out, dpi=150)
+        with open_atomic(options.out) as file:
+            scaling_figure(prediction).savefig(file, format=options.out.suffix[1:], dpi=150)
     if options.json:
         print(json.dumps(asdict(prediction)))
     else:

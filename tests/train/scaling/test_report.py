@@ -94,6 +94,8 @@ def test_bad_input_is_said_in_a_line(capsys: pytest.CaptureFixture[str], tmp_pat
     machine = tmp_path / "machine.yaml"
     machine.write_text("jiter: 0.1\n")
     assert main(["scaling", str(PAPER), "--machine", str(machine)]) == 2
+    assert main(["scaling", str(PAPER), "--out", "scaling.csv"]) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert len(lines) == 2
+    assert len(lines) == 3
     assert "jitter" in lines[1]
+    assert lines[2] == "error: --out scaling.csv is for a picture: end it in .png, .svg, .pdf"
