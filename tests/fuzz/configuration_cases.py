@@ -57,13 +57,15 @@ BASES.append(
 
 
 def valid(folder: Path) -> list[Command]:
-    """Returns commands with every valid configuration and crystal, whose files are in `folder`."""
+    """Returns commands that read every valid configuration and crystal; their files are written into `folder`."""
     commands: list[Command] = []
     for number, base in enumerate(BASES):
         path = folder / f"{number}.yaml"
         path.write_text(yaml.safe_dump(base))
         commands.append(("namsa", ["simulate", str(path), "--dry-run"]))
         commands.append(("fcdensenet", ["describe", str(path), "--json"]))
+    # A name that is not known is compared with those of all crystals, which takes seconds the first time.
+    commands.append(("namsa", ["simulate", str(folder / "2.yaml"), "--set", "materials.builtin=[none]", "--dry-run"]))
     for crystal in sorted(DATA.glob("*.cif")):
         commands.append(("namsa", ["simulate", str(folder / "2.yaml"), "--crystal", str(crystal), "--dry-run"]))
     return commands

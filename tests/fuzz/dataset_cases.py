@@ -82,7 +82,7 @@ class Datasets:
         """A damaged file beside the shards, or one that does not belong there."""
         target = folder / "d"
         shutil.copytree(self._whole, target, symlinks=True)
-        path = rng.choice([path for path in target.iterdir() if "lmdb" not in path.name])
+        path = rng.choice(sorted(path for path in target.iterdir() if "lmdb" not in path.name))
         if rng.random() < 0.4:
             path = target / rng.choice(
                 (*LISTS, "config.yaml", "shard-00001.lmdb", "shard-00000.lmdb-lock", "quarantine-0", "failed-x.jsonl")

@@ -7,10 +7,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import configuration_cases
+import file_cases
 import hdf5_cases
+import yaml_cases
 from argument_cases import Arguments
 from case import Kind
 from dataset_cases import Datasets
+from path_cases import Paths
 
 
 def kinds(folder: Path) -> Iterator[Kind]:
@@ -26,3 +29,9 @@ def kinds(folder: Path) -> Iterator[Kind]:
     yield Kind("records", datasets.records)
     yield Kind("repaired", datasets.repaired, ("repaired",))
     yield Kind("arguments", arguments.case, ("train",))
+    yield Kind("yaml", yaml_cases.yaml_text, ("namsa", "fcdensenet"))
+    yield Kind("overrides", yaml_cases.overrides)
+    yield Kind("crystals", file_cases.crystal)
+    yield Kind("positions", file_cases.positions)
+    yield Kind("runs", file_cases.Runs(folder).case, ("train",))
+    yield Kind("paths", Paths(folder).case, ("namsa", "fcdensenet", "train"))

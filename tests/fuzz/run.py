@@ -13,7 +13,7 @@ import json
 import multiprocessing
 import os
 import random
-import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -134,7 +134,8 @@ def attack_once(
         if not fault and (halves := [path for path in folder.rglob(".*") if path.name != ".lock"]):
             fault = f"leaves {halves[0].relative_to(folder)}"
         if fault and keep:
-            shutil.copytree(folder, keep / name, symlinks=True, dirs_exist_ok=True)
+            keep.mkdir(parents=True, exist_ok=True)
+            subprocess.run(["cp", "-aT", folder, keep / name], check=False)  # knows pipes and sparse files
     return {"kind": kind.name, "case": number, "command": [program, *words], "fault": fault} if fault else None
 
 

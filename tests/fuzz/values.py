@@ -56,11 +56,11 @@ def changed_tree(tree: Any, rng: random.Random, extremes: bool = False) -> Any:
     for _ in range(rng.choice((1, 1, 2, 3))):
         found = [path for path in places(tree) if path]
         if extremes:
-            found = [path for path in found if isinstance(_at(tree, path), int | float)]
+            found = [path for path in found if isinstance(at(tree, path), int | float)]
         if not found:
             break
         path = rng.choice(found)
-        parent = _at(tree, path[:-1])
+        parent = at(tree, path[:-1])
         action = 0 if extremes else rng.randrange(6)
         if action == 1:
             del parent[path[-1]]
@@ -69,7 +69,7 @@ def changed_tree(tree: Any, rng: random.Random, extremes: bool = False) -> Any:
         elif action == 3 and isinstance(parent, list):
             parent.extend(deepcopy(parent[-1:]) * rng.choice((1, 3, 1000)))
         else:
-            parent[path[-1]] = _extreme(_at(tree, path), rng) if extremes else odd(rng)
+            parent[path[-1]] = _extreme(at(tree, path), rng) if extremes else odd(rng)
     return tree
 
 
@@ -104,7 +104,7 @@ def damaged(data: bytes, rng: random.Random) -> bytes:
     return bytes(data)
 
 
-def _at(tree: Any, path: tuple[Any, ...]) -> Any:
+def at(tree: Any, path: tuple[Any, ...]) -> Any:
     for key in path:
         tree = tree[key]
     return tree
