@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
+from fcdensenet.keras_layers import BatchNormalization
 
 SHAPE = (6, 16, 24)
 
@@ -135,3 +136,22 @@ def test_overfits_one_sample() -> None:
     model.compile(optimizer=keras.optimizers.Adam(5e-3), loss="mse")
     model.fit(x, truth, epochs=40, verbose=0)
     assert np.var(model(x, training=True) - truth) < 0.05 * np.var(truth)
+
+
+def test_fused_normalisation_is_keras_normalisation() -> None:
+    """Maps, gradients and moving moments; the latter have the variance of the batch, not of the population."""
+    x = tf.constant(np.random.default_rng(3).normal(2, 3, (2, 3, 5, 4)), tf.float32)
+    gamma = np.array([0.5, -1.0, 2.0, 1.5], np.float32)
+    results = []
+    for kind in (keras.layers.BatchNormalization, BatchNormalization):
+        layer = kind(-1, momentum=0.8)
+        layer.build(x.shape)
+        layer.gamma.assign(gamma)
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            maps = layer(x, training=True)
+            total = tf.reduce_sum(maps**3)
+        gradients = tape.gradient(total, [x, layer.gamma.value, layer.beta.value])
+        results.append([maps, *gradients, layer.moving_mean.value, layer.moving_variance.value, layer(x)])
+    for ours, plain in zip(results[1], results[0], strict=True):
+        np.testing.assert_allclose(ours, plain, rtol=1e-4, atol=1e-4)
