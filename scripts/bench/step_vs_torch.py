@@ -205,7 +205,7 @@ def show(results: dict[str, Any]) -> None:
             return text(ratios[variant], 1, ".2f") if variant in ratios else ""
 
         table.add_row(name, ms(OURS), ms("eager"), ms(best), best, ratio("eager"), ratio(best))
-    Console(width=150).print(table)
+    Console(width=200).print(table)
 
 
 def text(values: dict[str, float], unit: float, form: str) -> str:
