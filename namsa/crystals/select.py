@@ -84,8 +84,8 @@ def source_files(config: Materials) -> list[Path]:
 def _check_names_are_unique(materials: list[Material]) -> None:
     for name, count in Counter(material.name for material in materials).items():
         if count > 1:
-            sources = ", ".join(material.source for material in materials if material.name == name)
-            raise InputError(f"{count} materials are called {name} ({sources}): keep or rename one")
+            sources = shorten(", ".join(material.source for material in materials if material.name == name), 300)
+            raise InputError(f"{count} materials are called {shorten(name)} ({sources}): keep or rename one")
 
 
 def _builtin_by_name(names: Literal["all"] | tuple[str, ...]) -> list[Material]:

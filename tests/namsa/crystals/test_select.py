@@ -248,3 +248,9 @@ def test_select_limits_by_element_and_by_hash(library: dict[str, Material]) -> N
 def test_select_refuses(config: Materials, message: str) -> None:
     with pytest.raises(InputError, match=message):
         select_materials(config)
+
+
+def test_a_name_that_is_repeated_often_is_one_line_of_bounded_length():
+    with pytest.raises(InputError, match="2001 materials are called Al-225-cF4") as error:
+        select_materials(Materials(builtin=("Al-225-cF4",) * 2001))
+    assert len(str(error.value)) < 500
