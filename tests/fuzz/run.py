@@ -50,6 +50,10 @@ PROGRAMS = {
         "train.__main__",
         "train.commands.models",
         "train.reconstruction.reconstruct",
+        "train.reports.report",
+        "train.reports.runs",
+        "train.scaling.report",
+        "matplotlib.backends.backend_agg",
         "rich._emoji_codes",
     ),
     "repaired": ("repaired", "namsa.cli.commands.integrity"),
@@ -157,7 +161,7 @@ def main() -> int:
         if missing := set(options.kinds or ()) - {kind.name for kind in chosen}:
             parser.error(f"there is no kind {', '.join(sorted(missing))}")
         shortcuts.install(dataset_cases.undamaged(folder))
-        if options.cases:
+        if options.cases > CHUNK:
             warm_up(folder)
         last = options.first + options.cases
         numbers = [range(at, min(at + CHUNK, last)) for at in range(options.first, last, CHUNK)]

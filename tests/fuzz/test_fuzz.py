@@ -54,7 +54,7 @@ def planted(words):
 
 def kinds(folder, own=run.kinds.kinds):
     list(own(folder))
-    yield case.Kind("planted", lambda rng, folder: ("planted", [folder.name[8:]]), ("planted",), 1.0)
+    yield case.Kind("planted", lambda rng, folder: ("planted", [folder.name[8:]]), ("planted",), 0.5)
 
 run.kinds.kinds, run.main_function, run.warm_up = kinds, lambda program: planted, lambda folder: None
 sys.exit(run.main())
@@ -88,7 +88,7 @@ def test_every_fault_is_found_with_its_number():
     lines = [line for line in ended.stdout.splitlines() if line.startswith("planted ")]
     assert [line.partition(": ")[::2] for line in lines] == [
         ("planted 5", "traceback, ending in 'IndexError: list index out of range'"),
-        ("planted 9", "hangs for 1 s"),
+        ("planted 9", "hangs for 0.5 s"),
         ("planted 11", "traceback, ending in 'MemoryError'"),
         ("planted 14", "ended by SIGSEGV"),
         ("planted 17", lines[4].partition(": ")[2]),
