@@ -20,10 +20,10 @@ from typing import TypedDict
 from namsa.config.loading import dump_yaml
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
-from namsa.crystals.select import select_materials
-from namsa.dataset import disk_space, manifest, other_nodes, records, shards
+from namsa.dataset import disk_space, other_nodes, records, shards
 from namsa.dataset.entry import Entry
 from namsa.dataset.failures import append_failure, read_failures
+from namsa.dataset.listing import list_samples
 from namsa.dataset.machine_limits import check_machine
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.sharing import ONE_RANK, RankLayout, share
@@ -136,15 +136,7 @@ def produce(
     start = time.monotonic()
     limits.check()
     make_folder(directory)
-    manifest.take_given(directory, config)
-    listed = manifest.read_if_current(directory, config)
-    if listed is None:
-        selected = select_materials(config.materials, run_generator=True)
-        entries = share(manifest.ensure(directory, config, selected), layout.rank, layout.size)
-    else:
-        entries = share(listed, layout.rank, layout.size)
-        selected = select_materials(config.materials, names={entry.material for entry in entries})
-    materials = {material.name: material for material in selected}
+    _, entries, materials = list_samples(directory, config, lambda listed: share(listed, layout.rank, layout.size))
     samples_hash = config.samples_hash()
     present, failures = _present_ids(directory, samples_hash), read_failures(directory, samples_hash)
     failed = failures.keys() - present

@@ -28,7 +28,7 @@ from fake_samples import MATERIALS, config, contents, simulate
 from power import Disk, events
 
 from namsa import WorkError, files
-from namsa.dataset import disk_space, factory, records, shards
+from namsa.dataset import disk_space, factory, listing, records, shards
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.verify import verify
 
@@ -50,7 +50,7 @@ POINTS = (
 
 def stub() -> None:
     """Makes this process use the three materials, and not estimate the size of a sample."""
-    factory.select_materials = lambda *_, **__: MATERIALS
+    listing.select_materials = lambda *_, **__: MATERIALS
     disk_space.SAMPLED = 0
 
 

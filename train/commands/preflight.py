@@ -11,18 +11,18 @@ import os
 import platform
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any
 
 from fcdensenet.count import count
 from namsa.cli import doctor
-from namsa.crystals.select import select_materials
+from namsa.crystals.material import Material
 from namsa.dataset import disk_space, manifest
 from namsa.dataset.entry import Entry
+from namsa.dataset.listing import list_samples
 from namsa.errors import InputError, WorkError
 from namsa.files import make_folder, write_text_atomic
 from namsa.json_files import read_json
@@ -104,22 +104,21 @@ def _look_at_data(
     """Adds the list of samples, which is written where there is none yet, and looks at the disk for them."""
     directory = experiment.data.directory
     remedy = "correct the configuration, or what it reads"
-    entries: tuple[Entry, ...] = ()
     disk_remedy = "set data.directory to a folder on the node's own disk, with more room"
     with _noted(faults, "a folder for samples", disk_remedy):
         make_folder(directory)
         if experiment.data.node_local:
             own = replace(own, hosts_of_disk=_hosts_of_disk(directory, own.host))
     with _noted(faults, "a list of samples", remedy):
-        materials = select_materials(experiment.materials, run_generator=True)
-        entries = manifest.ensure(listed or directory, experiment, materials)
+        entries, first, materials = list_samples(listed or directory, experiment, _first)
+        header = manifest.read_header(listed or directory)
         own = replace(
             own,
-            manifest=manifest.config_hash(experiment, materials),
-            materials=len(materials),
+            manifest=header["config_hash"],
+            materials=header["materials"],
             training_samples=sum(entry.split == "train" and not entry.skipped for entry in entries),
         )
-        needed = _bytes_needed(experiment, {material.name: material for material in materials}, entries, local_size)
+        needed = _bytes_needed(experiment, materials, first, local_size)
         free = shutil.disk_usage(directory).free if directory.exists() else 0
         if directory.exists() and free < needed:
             room = (
@@ -135,11 +134,15 @@ def _hosts_of_disk(directory: Path, host: str) -> tuple[str, ...]:
     return tuple(sorted(path.name.removeprefix(".node-") for path in directory.glob(".node-*")))
 
 
+def _first(entries: Sequence[Entry]) -> Sequence[Entry]:
+    """Returns the first entry that can be simulated, in a list, whose record stands for all."""
+    return [entry for entry in entries if not entry.skipped][:1]
+
+
 def _bytes_needed(
-    experiment: Experiment, materials: dict[str, Any], entries: tuple[Entry, ...], local_size: int
+    experiment: Experiment, materials: dict[str, Material], first: Sequence[Entry], local_size: int
 ) -> int:
     """Returns the least that a node must hold: a batch for each of its ranks, and the checkpoints."""
-    first = [entry for entry in entries if not entry.skipped][:1]
     batch = experiment.training.batch_size * disk_space.expected_bytes(experiment, materials, first)
     checkpoints = experiment.training.checkpoints.keep + 1  # the next is written before the oldest goes
     return local_size * batch + checkpoints * CHECKPOINT_BYTES * count(experiment.network).parameters

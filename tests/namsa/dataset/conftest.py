@@ -7,14 +7,14 @@ import fake_samples
 import pytest
 
 from namsa.cli.parser import main
-from namsa.dataset import factory
+from namsa.dataset import listing
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("whole")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(factory, "select_materials", lambda *_, **__: fake_samples.MATERIALS)
+        patch.setattr(listing, "select_materials", lambda *_, **__: fake_samples.MATERIALS)
         fake_samples.produce(folder)
     return folder
 

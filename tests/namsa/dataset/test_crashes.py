@@ -7,12 +7,12 @@ import crashes
 import pytest
 
 from namsa import WorkError
-from namsa.dataset import disk_space, factory
+from namsa.dataset import disk_space, listing
 
 
 @pytest.fixture
 def reference(tmp_path, monkeypatch):
-    monkeypatch.setattr(factory, "select_materials", lambda *_, **__: crashes.MATERIALS)
+    monkeypatch.setattr(listing, "select_materials", lambda *_, **__: crashes.MATERIALS)
     monkeypatch.setattr(disk_space, "SAMPLED", 0)
     return crashes.Reference(tmp_path / "undisturbed")
 

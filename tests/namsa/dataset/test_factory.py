@@ -11,7 +11,7 @@ import pytest
 from fake_samples import MATERIALS, config, contents, sample, simulate
 
 from namsa import InputError, WorkError
-from namsa.dataset import disk_space, factory
+from namsa.dataset import disk_space, listing
 from namsa.dataset.entries import build_entries
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, Shard, shard_path, shard_paths
@@ -23,7 +23,7 @@ fork = multiprocessing.get_context("fork")
 
 @pytest.fixture(autouse=True)
 def _materials(monkeypatch):
-    monkeypatch.setattr(factory, "select_materials", lambda *_, **__: MATERIALS)
+    monkeypatch.setattr(listing, "select_materials", lambda *_, **__: MATERIALS)
     monkeypatch.setattr(disk_space, "SAMPLED", 1)  # fake samples have another size, and counting takes time
 
 

@@ -11,7 +11,7 @@ import xxhash
 from changed_datasets import COMMANDS
 
 from namsa import InputError
-from namsa.dataset import factory, manifest
+from namsa.dataset import factory, listing, manifest
 from namsa.dataset.records import decode
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, Shard, shard_path
@@ -88,7 +88,7 @@ def test_a_crystal_whose_name_is_none_is_refused_with_the_remedy(tmp_path, monke
     crystal = fake_samples.MATERIALS[0]
     for name in ("../evil", ".hidden", "x" * 200):
         material = type(crystal)(name, crystal.formula, crystal.space_group, crystal.atoms, "test")
-        monkeypatch.setattr(factory, "select_materials", lambda *_, material=material, **__: (material,))
+        monkeypatch.setattr(listing, "select_materials", lambda *_, material=material, **__: (material,))
         with pytest.raises(InputError, match=r"is named .*rename the crystal"):
             fake_samples.produce(tmp_path / "d")
 

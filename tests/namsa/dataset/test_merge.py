@@ -9,7 +9,7 @@ from crashes import killed
 from fake_samples import MATERIALS, config, contents, simulate
 
 from namsa import InputError, WorkError
-from namsa.dataset import disk_space, factory, manifest, merge
+from namsa.dataset import disk_space, listing, manifest, merge
 from namsa.dataset.failures import read_failures
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, shard_path, shard_paths
@@ -18,7 +18,7 @@ from namsa.dataset.verify import verify
 
 @pytest.fixture(autouse=True)
 def _materials(monkeypatch):
-    monkeypatch.setattr(factory, "select_materials", lambda *_, **__: MATERIALS)
+    monkeypatch.setattr(listing, "select_materials", lambda *_, **__: MATERIALS)
     monkeypatch.setattr(disk_space, "SAMPLED", 0)
 
 

@@ -10,7 +10,7 @@ from crashes import killed
 from fake_samples import MATERIALS, contents, simulate
 
 from namsa import InputError, WorkError
-from namsa.dataset import disk_space, factory
+from namsa.dataset import disk_space, listing
 from namsa.dataset.records import encode
 from namsa.dataset.repair import repair
 from namsa.dataset.shard_writer import ShardWriter
@@ -20,7 +20,7 @@ from namsa.dataset.verify import verify
 
 @pytest.fixture(autouse=True)
 def _materials(monkeypatch):
-    monkeypatch.setattr(factory, "select_materials", lambda *_, **__: MATERIALS)
+    monkeypatch.setattr(listing, "select_materials", lambda *_, **__: MATERIALS)
     monkeypatch.setattr(disk_space, "SAMPLED", 0)
 
 

@@ -6,7 +6,7 @@ import pytest
 from fake_samples import MATERIALS, config, produce, sample, simulate
 
 from namsa import InputError, WorkError
-from namsa.dataset import factory, manifest
+from namsa.dataset import listing, manifest
 from namsa.dataset.records import encode
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, shard_path
@@ -20,7 +20,7 @@ SOUND = {
 
 @pytest.fixture
 def dataset(tmp_path, monkeypatch):
-    monkeypatch.setattr(factory, "select_materials", lambda *_, **__: MATERIALS)
+    monkeypatch.setattr(listing, "select_materials", lambda *_, **__: MATERIALS)
     for rank in (0, 1):
         produce(tmp_path, rank, 2)
     return tmp_path
@@ -57,7 +57,7 @@ def test_missing_and_failed_are_told_apart(tmp_path, monkeypatch):
             raise WorkError("no")
         return simulate(config, material, entry)
 
-    monkeypatch.setattr(factory, "select_materials", lambda *_, **__: MATERIALS)
+    monkeypatch.setattr(listing, "select_materials", lambda *_, **__: MATERIALS)
     produce(tmp_path, simulate=fails)
     failures = {"Si-diamond-001-20A": "no"}
     assert verify(tmp_path) == SOUND | {"samples": 11, "failed": 1, "failures": failures}

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import thread_ranks
 
-from namsa.dataset import factory, manifest
+from namsa.dataset import listing, manifest
 from namsa.dataset.shards import Dataset, shard_path
 from namsa.errors import InputError, WorkError
 from train.staging import copies, pieces, stage
@@ -24,7 +24,7 @@ NODES = [[0, 1], [2, 3, 4]]  # of different sizes
 
 @pytest.fixture
 def produce(monkeypatch):
-    monkeypatch.setattr(factory, "select_materials", lambda *_, **__: fake_samples.MATERIALS)
+    monkeypatch.setattr(listing, "select_materials", lambda *_, **__: fake_samples.MATERIALS)
 
     def work(directory, rank, size, **options):
         return fake_samples.produce(directory, rank, size, **options)
