@@ -103,9 +103,7 @@ def test_recomputed_stacks_are_not_kept() -> None:
     """A block of 3 convolutions of 4 maps on 5 keeps the rectified 5 and 3 × 4 maps once, not stacks of 9 and 13."""
     config = NetworkConfig(**SMALL | {"input_shape": (6, 2, 3), "layers": (3,), "dropout": 0.0})
     pixels = 6
-    whole = (
-        6 + 5 + 9 + 13 + 12 + 17
-    )  # patterns, stacks, ReLU of the new maps, input of `last`
+    whole = 6 + 5 + 9 + 13 + 12 + 17  # patterns, stacks, ReLU of the new maps, input of `last`
     saved = 6 + 5 + 12 + 17
     assert count(config).activation_bytes("float32") == 4 * pixels * whole
     assert count(config, recompute=True).activation_bytes("float32") == 4 * pixels * saved
