@@ -32,7 +32,8 @@ if [ -z "$PYTHON" ]; then
         echo "error: there is no $ENVIRONMENT: make it with scripts/environment.sh pack $ENVIRONMENT, or set PYTHON" >&2
         exit 2
     fi
-    if newer=$(find namsa fcdensenet train -name '*.py' -newer "$ENVIRONMENT" | head -n 1) && [ -n "$newer" ]; then
+    newer=$(find namsa fcdensenet train -name '*.py' -newer "$ENVIRONMENT" -print -quit)
+    if [ -n "$newer" ]; then
         echo "error: $newer is newer than $ENVIRONMENT: scripts/environment.sh pack $ENVIRONMENT" >&2
         exit 2
     fi

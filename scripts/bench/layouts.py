@@ -1,4 +1,4 @@
-"""Comparison of layouts of the network's input, with the same samples, steps and number of parameters.
+"""Comparison of channels of the layout over scan positions, with the same samples, steps and number of parameters.
 
     scripts/uv run python scripts/bench/layouts.py data/benchmark [--train 320] [--arms scan,polar] [--json]
 
@@ -7,10 +7,8 @@ training samples are copied to `--work`. Each arm is a job of `python -m train` 
 benchmark. It has as many parameters as the benchmark's network: the number of filters and the growth, whose ratio is 2,
 are chosen for that. The same command continues a run that was stopped.
 
-In the layout of the paper, patterns are images and must have the shape of the target. Its samples are therefore
-resampled by area from 33×33 to 32×32 pixels; the target stays on the 32×32 scan positions.
-
-"ratio" is the mean absolute error of the paper's layout divided by that of the best arm, on the test materials.
+"ratio" is the mean absolute error of the arm "scan", every pixel, divided by that of the best arm, on the test
+materials. `paper_layout.py` compares this layout with the paper's.
 """
 
 import argparse
@@ -32,17 +30,13 @@ from namsa.crystals.select import select_materials
 from namsa.dataset import manifest, other_nodes, records, shards
 from namsa.dataset.entry import Entry
 from namsa.dataset.shard_writer import ShardWriter
-from namsa.sample import Sample
 from train.experiment.experiment import Experiment, load
-from train.reconstruction.resampling import overlap
 from train.reports.runs import read_steps
 
 CONFIG = Path(__file__).parents[2] / "configs/benchmark.yaml"
-PAPER = ("detector={shape: [32, 32], pixel_mrad: 3.09375}", "training.inputs.layout=detector")  # 33 · 3 mrad in 32
 PIXELS = ("training.inputs.channels=pixels", "training.inputs.guess=none")
 POLAR, BINNED = "training.inputs.channels=polar", "training.inputs.channels=binned"
 ARMS: dict[str, tuple[int, tuple[str, ...]]] = {  # channels, and how they come about
-    "detector": (1024, PAPER),
     "scan": (1089, ()),
     "binned": (121, (BINNED, "training.inputs.bin_pixels=3")),
     "polar": (101, (POLAR,)),
@@ -57,13 +51,11 @@ def main() -> int:
     options = parse()
     rows = []
     for arm in options.arms:
-        kind = "images" if arm == "detector" else "patterns"
-        folder = options.work / f"{kind}-{options.train}"
+        folder = options.work / f"patterns-{options.train}"
         changes = [*overrides(arm, options.set), f"training.epochs={options.epochs}", f"data.directory={folder}"]
         experiment = load(CONFIG, changes)
         if not (folder / other_nodes.FILE_NAME).exists():
-            others = list(options.work.glob(f"*-{options.train}/{other_nodes.FILE_NAME}"))  # the very same samples
-            copy(others[0].parent if others else options.samples, folder, experiment, options.train)
+            copy(options.samples, folder, experiment, options.train)
         run = options.work / f"{arm}-{options.train}-{options.epochs}{options.name}"
         if not (run / "evaluation.json").exists():
             settings = [part for change in changes for part in ("--set", change)]
@@ -73,7 +65,7 @@ def main() -> int:
         show(rows)
     if options.json:
         errors = {row["arm"]: row["test"]["mae"] for row in rows}
-        ratio = errors["detector"] / min(errors.values()) if "detector" in errors else None
+        ratio = errors["scan"] / min(errors.values()) if "scan" in errors else None
         print(json.dumps({"ratio": ratio, "arms": rows}))
     return 0
 
@@ -88,8 +80,7 @@ def copy(source: Path, target: Path, experiment: Experiment, train: int) -> None
     with shards.Dataset(source) as dataset, ShardWriter(shards.shard_path(target, 0), 16) as writer:
         wanted = chosen(entries, dataset.ids, train)
         for entry in wanted:
-            sample = on_detector(dataset.read(entry.id).sample(), experiment)
-            writer.put(entry.id, records.encode(sample, experiment.data.dtype))
+            writer.put(entry.id, records.encode(dataset.read(entry.id).sample(), experiment.data.dtype))
     others = sorted({entry.id for entry in entries} - {entry.id for entry in wanted})
     other_nodes.write_ids(target, experiment.samples_hash(), others)  # nobody simulates them
 
@@ -103,24 +94,6 @@ def chosen(entries: Sequence[Entry], there: Sequence[str], train: int) -> list[E
     if len(to_learn) < train:
         raise SystemExit(f"there are {len(to_learn)} samples to learn from: give --train at most that")
     return to_learn[:train] + [entry for entry in found if entry.split != "train"]
-
-
-def on_detector(sample: Sample, experiment: Experiment) -> Sample:
-    """The sample with its patterns shared out by area among the pixels of `experiment`'s detector."""
-    assert experiment.detector is not None
-    assert experiment.detector.pixel_mrad is not None
-    old, pitch = sample.cbed.shape[1:], sample.provenance["detector_sampling_mrad"]
-    new = experiment.detector.shape or old
-    if old == new:
-        return sample
-    pixel = experiment.detector.pixel_mrad
-    y, x = (overlap(n, p, (n - 1) / 2, m, pixel, -m / 2) for n, p, m in zip(old, pitch, new, strict=True))
-    provenance = sample.provenance | {
-        "detector_sampling_mrad": [pixel, pixel],
-        "detector_origin_mrad": [-(m - 1) / 2 * pixel for m in new],
-        "config_hash": experiment.samples_hash(),
-    }
-    return Sample((y @ sample.cbed @ x.T).astype(np.float32), sample.density, sample.projected_potential, provenance)
 
 
 # ---- Networks and results -------------------------------------------------------------------------------------------

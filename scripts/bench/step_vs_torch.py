@@ -148,9 +148,7 @@ def check(programs: dict[str, "subprocess.Popen[str]"], job: dict[str, Any], wor
         moved = relative(weights[OURS] - before, weights[variant] - before)
         differences[variant] = difference
         if difference > TOLERANCE or moved > MOVE_TOLERANCE:
-            raise SystemExit(
-                f"{variant} differs by {difference:.1e}, its move by {moved:.1e}"
-            )
+            raise SystemExit(f"{variant} differs by {difference:.1e}, its move by {moved:.1e}")
     return differences
 
 

@@ -30,13 +30,13 @@ def other_configuration(rank):
 
 
 def other_samples(rank):
-    whole = train.main.manifest.read
+    whole = train.main.manifest.present
 
-    def read(directory):
-        entries = whole(directory)
+    def present(directory, ids):
+        entries = whole(directory, ids)
         return [replace(entries[0], id=entries[1].id), *entries[1:]] if rank else entries
 
-    train.main.manifest.read = read
+    train.main.manifest.present = present
 
 
 def no_space(rank):

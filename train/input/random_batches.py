@@ -5,12 +5,12 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from train.experiment.experiment import Experiment
+from fcdensenet.config import NetworkConfig
+from train.experiment.sections import Training
 
 
-def random_batch(experiment: Experiment) -> tuple[Any, Any]:
+def random_batch(network: NetworkConfig, training: Training) -> tuple[Any, Any]:
     """Returns random patterns and densities, as `train.input.batches` yields them."""
-    network, training = experiment.network, experiment.training
     channels, *image = network.input_shape
     rng = np.random.default_rng(0)
 

@@ -108,7 +108,7 @@ def _batches(experiment: Experiment, stack: ExitStack) -> tuple[Batches, str]:
             entries = selection.limit([entry for entry in present if entry.split == "train"], training.samples)
     samples = len(entries) // shares // training.batch_size * training.batch_size
     if not reduction.minimum(samples) or dataset is None:
-        return repeat(random_batch(experiment)), "random"
+        return repeat(random_batch(experiment.network, experiment.training)), "random"
     cache = batches.ReadCache()
 
     def epoch(number: int) -> Batches:

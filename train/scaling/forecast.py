@@ -2,7 +2,8 @@
 
 Numbers of samples and steps follow from the configuration; FLOP and activations follow from the network. Times are
 measured in a few steps on random samples in memory, with the same step function as in training. They hold for this
-machine with its current load. The cost of simulating missing samples comes from `namsa.dataset.estimate`.
+machine with its current load. A step of more than `MOST_FLOP` is measured on a smaller image and scaled by area. The
+cost of simulating missing samples comes from `namsa.dataset.estimate`.
 
 The times leave out waiting for data (a disk that is too slow), the gradients of other ranks, evaluation and the report.
 """
@@ -10,13 +11,14 @@ The times leave out waiting for data (a disk that is too slow), the gradients of
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import keras
 import numpy as np
 import tensorflow as tf
 
 from fcdensenet.build import build
+from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
 from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
@@ -26,6 +28,7 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset, shard_paths
 from namsa.text import duration, plural
 from train.experiment.experiment import Experiment
+from train.experiment.sections import Training
 from train.input import selection
 from train.input.random_batches import random_batch
 from train.measure import performance
@@ -36,6 +39,7 @@ from train.optimization.optimizers import LarsAdam
 from train.scaling.results import Forecast, SimulationForecast, StepForecast
 
 MIN_STEPS, MIN_SECONDS = 3, 2.0  # measured after the first step: at least as many, and at least as long
+MOST_FLOP = 1e12  # of a step that is measured: seconds on a processor
 LOG_BYTES = 600  # per step, in metrics.jsonl and TensorBoard's events
 
 
@@ -62,7 +66,6 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
     steps = min(steps, training.steps or steps)
     measured = _measure_step(experiment)
     network = count(experiment.network, training.recompute)
-    stored = "float32" if training.precision.compute == "float32" else "float16"  # bfloat16 takes as much
     return {
         "ranks": ranks,
         "train_samples": len(train_entries),
@@ -75,7 +78,7 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
         "steps": steps,
         **measured,
         "seconds": measured["first_step_s"] + steps * measured["step_s"],
-        "activation_bytes": training.batch_size * network.activation_bytes(stored),
+        "activation_bytes": training.batch_size * network.activation_bytes(_stored_type(training)),
         "disk_bytes": training.checkpoints.keep * measured["checkpoint_bytes"] + LOG_BYTES * steps,
     }
 
@@ -116,14 +119,15 @@ def _entries_and_materials(experiment: Experiment) -> tuple[Sequence[Entry], Seq
 def _measure_step(experiment: Experiment) -> StepForecast:
     """Times of steps, peak memory and the size of a checkpoint."""
     training = experiment.training
+    network, area = measurable(experiment)
     keras.utils.clear_session()
     with precision.policy(training.precision.compute):
-        model = build(experiment.network, experiment.seed, training.recompute)
+        model = build(network, experiment.seed, training.recompute)
         optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training)
         optimizer.build(model.trainable_variables)
         buffers = lag.gradient_buffers(model.trainable_variables, training.reduction)
         accumulation = Accumulation(model, optimizer, training) if training.accumulate > 1 else None
-    step, batch = make_step(model, optimizer, training, buffers, accumulation), random_batch(experiment)
+    step, batch = make_step(model, optimizer, training, buffers, accumulation), random_batch(network, training)
     rate, delta = (tf.constant(number, tf.float32) for number in (0.0, training.loss.huber_delta))
     first_s, step_s = _first_and_median_s(lambda: step(*batch, rate, delta))
     if accumulation:
@@ -131,12 +135,30 @@ def _measure_step(experiment: Experiment) -> StepForecast:
         first_add_s, add_s = _first_and_median_s(lambda: add(*batch, delta))
         first_s, step_s = first_s + first_add_s + (earlier - 1) * add_s, step_s + earlier * add_s
     variables = (*model.variables, *optimizer.variables, *buffers)
+    activations = training.batch_size * count(network, training.recompute).activation_bytes(_stored_type(training))
     return {
-        "first_step_s": first_s,
-        "step_s": step_s,
-        "memory_mib": performance.peak_memory_mib(),
+        "first_step_s": area * first_s,
+        "step_s": area * step_s,
+        "memory_mib": performance.peak_memory_mib() + (area - 1) * activations / 2**20,
         "checkpoint_bytes": sum(np.asarray(variable).nbytes for variable in variables),
+        "measured_image": network.input_shape[1:],
     }
+
+
+def measurable(experiment: Experiment) -> tuple[NetworkConfig, float]:
+    """Returns the network for an image whose step can be measured, and the area of the whole image in units of it."""
+    network, batch_size = experiment.network, experiment.training.batch_size
+    channels, height, width = network.input_shape
+    multiple = 2**network.pools
+    while batch_size * count(network).step_flop > MOST_FLOP and min(network.input_shape[1:]) > multiple:
+        halves = (max(1, size // (2 * multiple)) * multiple for size in network.input_shape[1:])
+        network = network.model_copy(update={"input_shape": (channels, *halves)})
+    return network, height * width / (network.input_shape[1] * network.input_shape[2])
+
+
+def _stored_type(training: Training) -> Literal["float16", "float32"]:
+    """Returns the type whose size activations have. bfloat16 takes as much as float16."""
+    return "float32" if training.precision.compute == "float32" else "float16"
 
 
 def _first_and_median_s(call: Callable[[], Any]) -> tuple[float, float]:
@@ -170,7 +192,7 @@ def table_rows(forecast: Forecast) -> Iterator[tuple[str, str]]:
     yield (
         "time per step",
         f"{1e3 * forecast['step_s']:.3g} ms, {forecast['step_flop'] / forecast['step_s'] / 1e9:.3g} GFLOP/s, measured "
-        "on this machine",
+        f"on this machine with images of {forecast['measured_image'][0]}×{forecast['measured_image'][1]}",
     )
     yield "training", f"{duration(forecast['seconds'])}, without waiting for data, other ranks and evaluation"
     yield (

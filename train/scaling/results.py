@@ -131,12 +131,15 @@ class StepForecast(TypedDict):
         step_s: Median time of the later steps, s.
         memory_mib: Peak memory of the process, MiB.
         checkpoint_bytes: Size of a checkpoint, bytes.
+        measured_image: The image (y, x) of the steps. It is smaller than the network's where a step takes too long to
+            be measured; times and activations are then scaled by area.
     """
 
     first_step_s: float
     step_s: float
     memory_mib: float
     checkpoint_bytes: int
+    measured_image: tuple[int, int]
 
 
 class Forecast(StepForecast):

@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 import pytest
+import run_files
 from synthetic import sample
 
 from namsa.dataset import records
@@ -59,10 +60,12 @@ def test_calibration_is_of_the_dev_split_and_measured_on_test() -> None:
 def test_scores_are_added_to_the_evaluation(tmp_path) -> None:
     path = tmp_path / "evaluation.json"
     calibrate._add_scores(path, {})  # a run that was not evaluated
-    path.write_text(json.dumps({"mean": {}, "samples": [{"id": "a", "ssim": 1.0}, {"id": "b"}]}), encoding="utf-8")
+    evaluation = run_files.evaluation()
+    scored, other = (evaluation["samples"][0] | {"id": name} for name in ("a", "b"))
+    path.write_text(json.dumps(evaluation | {"samples": [scored, other]}), encoding="utf-8")
     calibrate._add_scores(path, {"a": Consistency(0.1, np.zeros((2, 2)), 0.4, 1.0)})
     rows = json.loads(path.read_text(encoding="utf-8"))["samples"]
-    assert rows == [{"id": "a", "ssim": 1.0, "consistency_r": 0.1, "consistency_empty_r": 0.4}, {"id": "b"}]
+    assert rows == [scored | {"consistency_r": 0.1, "consistency_empty_r": 0.4}, other]
 
 
 def test_a_folder_that_is_no_run_is_bad_input(tmp_path, capsys) -> None:

@@ -77,7 +77,12 @@ def test_the_report(tmp_path):
     rng = np.random.default_rng(0)
     shapes = {"truth": (8, 12), "prediction": (8, 12), "position_averaged": (6, 6), "patterns": (2, 6, 6)}
     frames = {"density_frame": [[1.0, 1.0], [0.0, 0.0]], "pattern_frame": [[2.0, 2.0], [-5.0, -5.0]]}
-    where = {"extent_angstrom": [8.0, 12.0], "probes_angstrom": [[1.0, 2.0], [3.0, 4.0]], "semiangle_mrad": 4.0}
+    where = {
+        "extent_angstrom": [8.0, 12.0],
+        "probes_angstrom": [[1.0, 2.0], [3.0, 4.0]],
+        "semiangle_mrad": 4.0,
+        "energy_ev": 2e5,
+    }
     arrays = {name: rng.random(shapes[name]).astype("f4") for name in ARRAYS}
     write_predictions(
         tmp_path / "predictions.npz", [Picture(FACTS | COMPARED | frames | where, **arrays)], np.ones((8, 12))
