@@ -18,6 +18,7 @@ from namsa.dataset.typed_values import parse_typed, read_typed
 from namsa.errors import InputError
 from namsa.files import write_text_atomic
 from namsa.json_files import read_json
+from namsa.text import shorten
 from train.measure.results import PerformanceSummary, RunFacts
 
 T = TypeVar("T")
@@ -360,6 +361,10 @@ def read_evaluation(path: Path) -> Evaluation:
     if absent or type(run.get("ranks", 1)) is not int:
         raise InputError(f"{path}: run has no {', '.join(absent) or 'number of ranks'}: {EVALUATE_AGAIN}")
     checked: Evaluation = evaluation
+    measured = {row["material"] for row in checked["samples"]}
+    for row in checked["by_material"]:
+        if row["material"] not in measured:
+            raise InputError(f"{path}: by_material has {shorten(row['material'])}, and no sample has: {EVALUATE_AGAIN}")
     return checked
 
 

@@ -31,6 +31,7 @@ EVALUATIONS = {
     "a mean that is a list": evaluation() | {"mean": [1]},
     "an axis of words": evaluation() | {"samples": [FACTS | NETWORK | {"mean_predictor": RIVAL, "zone_axis": "001"}]},
     "a thickness that is null": evaluation() | {"by_thickness": [{"wanted_thickness_angstrom": None}]},
+    "a material without samples": evaluation() | {"samples": []},
     "half of a performance": evaluation() | {"run": {"performance": TIMES}},
     "a performance of words": evaluation() | {"run": {"performance": dict.fromkeys(TIMES, "fast")}},
     "ranks of words": evaluation() | {"run": {"ranks": "4"}},
