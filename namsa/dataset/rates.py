@@ -23,6 +23,7 @@ from namsa.physics.potential import AtomList, Slices
 
 _MEASURED_SLICES = 4
 _MEASURED_SECONDS = 0.02  # per rate, and at least one run
+_LONG_SECONDS = 0.5
 
 
 class Rates(NamedTuple):
@@ -136,8 +137,15 @@ def _slice_builder(workload: Workload, xp: Any) -> Callable[[Any], Array]:
 
 
 def _mean_seconds(run: Callable[[], Any]) -> float:
-    """Returns the mean time of `run` after a first call. The mean over a moment includes the machine's other load."""
+    """Returns the mean time of `run` after a first call. The mean over a moment includes the machine's other load.
+
+    A first call that is many times longer than the moment is the measurement: what it prepares does not count then.
+    """
+    start = time.perf_counter()
     run()
+    first = time.perf_counter() - start
+    if first > _LONG_SECONDS:
+        return first
     start, runs = time.perf_counter(), 0
     while runs == 0 or time.perf_counter() - start < _MEASURED_SECONDS:
         run()
