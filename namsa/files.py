@@ -4,13 +4,15 @@ import errno
 import os
 import stat
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
 from namsa.errors import InputError, WorkError
 from namsa.text import shorten
+
+LONGEST_OUTPUT_NAME = 200  # bytes; with what marks an unfinished file it fits the 255 of file systems
 
 
 def read_text(path: Path, *, largest_bytes: int, kind: str = "", errors: str = "strict") -> str:
@@ -78,6 +80,27 @@ def open_regular(path: Path, kind: str = "") -> BinaryIO:
     if stat.S_ISDIR(mode):
         raise InputError(f"cannot read {name}: {os.strerror(errno.EISDIR)}")
     raise InputError(f"cannot read {name}: it is a pipe or a device: write its contents to a file, and name that")
+
+
+def check_output(path: Path, inputs: Iterable[Path] = (), option: str = "--out") -> None:
+    """Refuses a place to write to before the work, if no file can be written there or if it would replace an input.
+
+    Args:
+        path: The file to write.
+        inputs: What is read, in other places than `path`, also by another name of the same file.
+        option: What named the file, for the message.
+
+    Raises:
+        InputError: If `path` is no file's name, is a folder, or is one of the inputs.
+    """
+    said = f"{option} {shorten(str(path), 300)}"
+    if path.name in ("", "..") or len(os.fsencode(path.name)) > LONGEST_OUTPUT_NAME:
+        raise InputError(f"{said} does not end in a file's name of 1 to {LONGEST_OUTPUT_NAME} bytes")
+    if os.path.isdir(path):
+        raise InputError(f"{said} is a folder: name a file")
+    for each in inputs:
+        if os.path.exists(path) and os.path.exists(each) and os.path.samefile(path, each):
+            raise InputError(f"{said} would replace {shorten(str(each), 300)}, which is read: choose another name")
 
 
 @contextmanager

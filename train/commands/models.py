@@ -6,11 +6,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from namsa.errors import InputError
+from namsa.files import check_output
 from namsa.text import shorten
 from train.commands.common import exit_code
 from train.ranks.signals import Stopped
-
-LONGEST_NAME = 200  # bytes of an output's name; with what marks an unfinished file it fits the 255 of file systems
 
 
 def calibrate(options: argparse.Namespace) -> int:
@@ -102,17 +101,11 @@ def reconstruct(options: argparse.Namespace) -> int:
 
 def _picture(out: Path, inputs: Sequence[Path]) -> Path:
     """Returns the picture beside `out`, after checks that both can be written and replace none of the inputs."""
-    if not out.name or len(os.fsencode(out.name)) > LONGEST_NAME:
-        raise InputError(f"--out {shorten(out)} does not end in a file's name of 1 to {LONGEST_NAME} bytes")
+    check_output(out, inputs)
     picture = out.with_suffix(".png")
     if picture == out:
         raise InputError(f"--out {out} is for the arrays, as OUT.h5; the picture is written beside it as OUT.png")
-    for path in (out, picture):
-        if os.path.isdir(path):
-            raise InputError(f"--out {out}: {path} is a folder")
-        for each in inputs:
-            if os.path.exists(path) and os.path.exists(each) and os.path.samefile(path, each):
-                raise InputError(f"--out {out} would replace {each}, which is read: choose another name")
+    check_output(picture, inputs, f"--out {out}: the picture")
     folder = next(folder for folder in out.absolute().parents if os.path.exists(folder))
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(f"--out {out}: {folder} is no folder that can be written to")

@@ -16,7 +16,7 @@ from namsa.dataset.failures import unresolved_failures
 from namsa.dataset.merge import merge as merge_datasets
 from namsa.dataset.sharing import RankLayout
 from namsa.errors import InputError
-from namsa.files import make_folder, write_text_atomic
+from namsa.files import check_output, make_folder, write_text_atomic
 from namsa.io import hdf5
 from namsa.launcher import bind_to_share, local_rank_and_size, rank_and_size
 from namsa.sample import Sample
@@ -100,6 +100,7 @@ def export(options: argparse.Namespace) -> None:
     own = options.out.exists() and folder == os.path.realpath(options.directory)
     if own and options.out.suffix not in HDF5_SUFFIXES:
         raise InputError(f"--out {options.out} is a file of the dataset: name a new file that ends in .h5")
+    check_output(options.out, shards.shard_paths(options.directory))
     with shards.Dataset(options.directory) as data, progress_bars() as progress:
         failures = unresolved_failures(options.directory, data.config_hash or "", data.ids)
         task = progress.add_task("export", total=len(data.ids))

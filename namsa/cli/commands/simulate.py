@@ -17,6 +17,7 @@ from namsa.dataset.machine_limits import check_machine
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.dataset.workload import count_workload, hdf5_bytes
 from namsa.errors import InputError
+from namsa.files import check_output
 from namsa.io import hdf5
 from namsa.memory import available_memory_bytes
 from namsa.sample import Sample
@@ -40,6 +41,9 @@ def simulate(options: argparse.Namespace) -> None:
         print_estimate(estimate.estimate_stack(config, material, entry), options.json)
         return
     path = _output_path(options.out, entry.id)
+    inputs = [options.config, *([options.crystal] if options.crystal else [])]
+    check_output(path, inputs)
+    check_output(path.with_suffix(".png"), inputs, f"--out {path}: the preview")
     workload = count_workload(config, material, entry)
     disk_space.check(path.parent, hdf5_bytes(workload), remedy=_MORE_ROOM)
     if not options.force:

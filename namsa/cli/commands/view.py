@@ -7,6 +7,7 @@ from pathlib import Path
 from namsa.cli.commands.output import print_json
 from namsa.dataset import shards
 from namsa.errors import InputError
+from namsa.files import check_output
 from namsa.io import hdf5
 from namsa.names import check_name
 from namsa.sample import Sample
@@ -30,13 +31,17 @@ def show(options: argparse.Namespace) -> None:
     """Writes pictures of one sample; an interactive page if --out ends in .html, and beside the picture with --html."""
     name, sample = find_sample(options.sample)
     out = options.out or Path(check_name(name, "the sample", "name the picture with --out") + ".png")
+    page = out.with_suffix(".html")
+    check_output(out, [options.sample])
+    if options.html:
+        check_output(page, [options.sample], f"--out {out}: the page")
     if out.suffix == ".html":
         print(viewer.write_page(sample, out, name))
         return
     show_sample(sample, out)
     print(out)
     if options.html:
-        print(viewer.write_page(sample, out.with_suffix(".html"), name))
+        print(viewer.write_page(sample, page, name))
 
 
 def find_sample(path: Path) -> tuple[str, Sample]:

@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import struct
+from pathlib import Path
 
 import fake_samples
 import pytest
@@ -17,6 +18,7 @@ from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, Shard, shard_path
 from namsa.dataset.verify import verify
 
+QUICKSTART = Path(__file__).parents[3] / "configs/quickstart.yaml"
 EVIL_IDS = ["../../evil", "/tmp/namsa-evil", "a/b", ".", "..", "x" * 400, "a\nb", "\u202e", "<script>"]
 
 
@@ -242,3 +244,25 @@ def test_a_picture_that_fails_leaves_no_file(d, run):
         assert (code, "cannot write the p" in line) == (1, True), line
         assert not os.path.lexists(out)
     assert os.listdir() == ["d"]
+
+
+def test_a_picture_or_a_preview_replaces_no_input(d, run):
+    assert run(["show", "d", "--out", "one.png"])[0] == 0
+    assert run(["export", "d", "--out", "x.h5"])[0] == 0
+    os.rename("x.h5", "stack.png")
+    Path("page.html").hardlink_to("stack.png")
+    shutil.copy(QUICKSTART, "setup.png")
+    Path("soft.h5").symlink_to(d / "shard-00000.lmdb")
+    kept = {name: Path(name).read_bytes() for name in ("stack.png", "setup.png", "soft.h5")}
+    for words in (
+        ["show", "stack.png", "--out", "stack.png"],
+        ["show", "stack.png", "--out", "page.png", "--html"],
+        ["export", "d", "--out", "soft.h5"],
+        ["simulate", "setup.png", "--out", "setup.h5"],
+    ):
+        code, line = run(words)
+        assert (code, "would replace" in line) == (2, True), line
+    for words in (["export", "d", "--out", ""], ["export", "d", "--out", "d"], ["show", "d", "--out", ".."]):
+        code, line = run(words)
+        assert (code, "name" in line) == (2, True), line
+    assert kept == {name: Path(name).read_bytes() for name in kept}
