@@ -14,7 +14,7 @@ from typing import TypedDict
 
 from namsa.dataset import manifest, records
 from namsa.dataset.shard_writer import ShardWriter, only_writer
-from namsa.dataset.shards import Shard, shard_paths
+from namsa.dataset.shards import Shard, second_names, shard_paths
 from namsa.dataset.verify import belongs, corrupt_ids
 from namsa.errors import WorkError
 from namsa.files import make_folder, sync_folder, write_text_atomic
@@ -62,13 +62,15 @@ def repair(directory: Path) -> Repair:
     listed_ids = {entry.id for entry in manifest.read(directory)}
     quarantine = _unused_folder(directory)
     shards: list[RepairedShard] = []
-    for path in shard_paths(directory):
+    paths = shard_paths(directory)
+    seconds = second_names(paths)
+    for path in paths:
         with only_writer(path):
-            bad_ids = corrupt_ids(path, samples_hash)
+            bad_ids = None if path in seconds else corrupt_ids(path, samples_hash)
             if bad_ids == []:
                 continue
             kept = 0
-            if not path.is_file():  # a folder, or a link to nothing
+            if path in seconds or not path.is_file():  # a link to another shard or to nothing, or a folder
                 _set_aside(path, quarantine)
             else:
                 if bad_ids is None:

@@ -8,7 +8,7 @@ checked (`lmdb_structure`), which finds truncation and garbage. Read-ahead stays
 cold disk takes 512 page faults, measured as 50 ms instead of 0.4 ms.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -31,6 +31,19 @@ def shard_paths(directory: Path) -> list[Path]:
     """Returns the shards in `directory` that are not empty, in the order of their ranks."""
     # What is no file is listed, too, so that it is found to be damaged.
     return [path for path in sorted(directory.glob("shard-*.lmdb")) if not path.is_file() or path.stat().st_size]
+
+
+def second_names(paths: Iterable[Path]) -> dict[Path, Path]:
+    """Returns the paths that are links to the file of an earlier one, with that one. A process opens a file once."""
+    first: dict[tuple[int, int], Path] = {}
+    seconds = {}
+    for path in paths:
+        if path.is_file():
+            stat = path.stat()
+            earlier = first.setdefault((stat.st_dev, stat.st_ino), path)
+            if earlier is not path:
+                seconds[path] = earlier
+    return seconds
 
 
 class Shard:
@@ -140,8 +153,11 @@ class Dataset:
             raise InputError(
                 f"there is no dataset at {directory}: make one with namsa dataset CONFIG --out {directory}"
             )
+        paths = shard_paths(directory)
+        for path, earlier in second_names(paths).items():
+            raise lmdb_structure.damaged(path, f"it is a link to {earlier.name}")
         with ExitStack() as stack:
-            shards = [stack.enter_context(Shard(path)) for path in shard_paths(directory)]
+            shards = [stack.enter_context(Shard(path)) for path in paths]
             self.config_hash = _common_hash(shards)
             self._stack = stack.pop_all()
         self._shards = {sample_id: shard for shard in reversed(shards) for sample_id in shard.ids}

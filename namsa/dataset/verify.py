@@ -8,7 +8,7 @@ from namsa import pixels, provenance_values
 from namsa.dataset import lmdb_structure, manifest, other_nodes
 from namsa.dataset.failures import unresolved_failures
 from namsa.dataset.records import NewerVersionError, Record
-from namsa.dataset.shards import Shard, shard_paths
+from namsa.dataset.shards import Shard, second_names, shard_paths
 from namsa.errors import InputError, WorkError
 from namsa.names import is_name
 
@@ -18,7 +18,8 @@ class Verification(TypedDict):
 
     Attributes:
         samples: Number of samples in the shards.
-        corrupt: Ids of records that are damaged or that namsa did not write, and names of shards that cannot be read.
+        corrupt: Ids of records that are damaged or that namsa did not write, and names of shards that cannot be read
+            or that are links to another one.
         missing: Ids that are not in a shard, not on another node, not skipped, and did not fail.
         repeated: Ids that are in more than one shard.
         skipped: Number of entries that cannot be built.
@@ -49,8 +50,10 @@ def verify(directory: Path) -> Verification:
     samples_hash = header["samples_hash"]
     copies: Counter[str] = Counter()
     corrupt: list[str] = []
-    for path in shard_paths(directory):
-        bad_ids = corrupt_ids(path, samples_hash)
+    paths = shard_paths(directory)
+    seconds = second_names(paths)
+    for path in paths:
+        bad_ids = None if path in seconds else corrupt_ids(path, samples_hash)
         if bad_ids is None:
             corrupt.append(path.name)
             continue

@@ -27,6 +27,10 @@ def verify(options: argparse.Namespace) -> int:
         print(f"`namsa repair {options.directory}` moves damaged records aside, {simulate} them again", file=sys.stderr)
     elif result["missing"]:
         print(f"{simulate} what is missing", file=sys.stderr)
+    if result["repeated"]:
+        print(
+            f"`namsa merge {options.directory} --out NEW` copies each sample once; repeats do no harm", file=sys.stderr
+        )
     return code
 
 

@@ -10,11 +10,12 @@ from crashes import killed
 from fake_samples import MATERIALS, contents, simulate
 
 from namsa import InputError, WorkError
+from namsa.cli import parser as cli
 from namsa.dataset import disk_space, listing
 from namsa.dataset.records import encode
 from namsa.dataset.repair import repair
 from namsa.dataset.shard_writer import ShardWriter
-from namsa.dataset.shards import Shard, shard_path
+from namsa.dataset.shards import Dataset, Shard, shard_path
 from namsa.dataset.verify import verify
 
 
@@ -195,3 +196,24 @@ def test_a_repair_that_fails_leaves_the_folder_as_it_was(dataset, monkeypatch):
     with pytest.raises(WorkError, match="No space left"):
         repair(dataset)
     assert {file.name for file in dataset.iterdir()} - {f"{path.name}-lock"} == before - {f"{path.name}-lock"}
+
+
+@pytest.mark.parametrize("link", ["symlink_to", "hardlink_to"])
+def test_a_second_name_of_a_shard_moves_aside(dataset, undisturbed, link):
+    second = shard_path(dataset, 5)
+    getattr(second, link)(shard_path(dataset, 1).absolute())
+    with pytest.raises(WorkError, match=f"link to shard-00001.lmdb.*namsa repair {dataset}"):
+        Dataset(dataset)
+    assert verify(dataset)["corrupt"] == [second.name]
+    (shard,) = repair(dataset)["shards"]
+    assert (shard["shard"], shard["kept"]) == (second.name, 0)
+    assert (verify(dataset)["corrupt"], verify(dataset)["repeated"]) == ([], [])
+    assert contents(dataset) == undisturbed
+
+
+def test_verify_names_the_command_that_leaves_one_of_each_repeated_record(dataset, tmp_path, capsys):
+    shutil.copy(shard_path(dataset, 1), shard_path(dataset, 5))
+    assert cli.main(["verify", str(dataset)]) == 0
+    assert f"`namsa merge {dataset} --out NEW` copies each sample once" in capsys.readouterr().err
+    assert cli.main(["merge", str(dataset), "--out", str(tmp_path / "new")]) == 0
+    assert verify(tmp_path / "new")["repeated"] == []
