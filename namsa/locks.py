@@ -8,6 +8,7 @@ without locks, the work goes on with a warning.
 import fcntl
 import os
 import platform
+import stat
 import time
 import warnings
 from collections.abc import Iterator
@@ -33,7 +34,7 @@ def exclusive(path: Path, place: Path, remedy: str, wait_s: float | None = None)
 
     Raises:
         InputError: If another process holds the lock for longer than that. The message names the process.
-        WorkError: If the file cannot be created.
+        WorkError: If the file cannot be created, or is another file's second name.
     """
     deadline = time.monotonic() + (WAIT_S if wait_s is None else wait_s)
     while (descriptor := _try_lock(path, place)) is None:
@@ -55,6 +56,10 @@ def _try_lock(path: Path, place: Path) -> int | None:
         descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
     except OSError as error:
         raise WorkError(f"cannot write {path}: {error.strerror}") from None
+    status = os.fstat(descriptor)
+    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # what is written to it would change another file
+        os.close(descriptor)
+        raise WorkError(f"cannot lock {place}: {path} is no file of its own: remove it")
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
