@@ -189,6 +189,8 @@ class Reader:
             return {**empty, "refused": "is a virtual dataset, whose data are elsewhere (h5repack copies them)"}
         if created.get_external_count():
             return {**empty, "refused": "has its data in other files (h5repack copies them)"}
+        if item.get_space().get_simple_extent_type() == h5py.h5s.NULL:
+            return {**empty, "refused": "is empty: it has no shape and no values"}
         _load_filters(created)
         shape, dtype = item.shape, item.dtype
         described = {

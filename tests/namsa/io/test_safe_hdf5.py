@@ -126,6 +126,13 @@ def test_data_in_other_files_are_refused(tmp_path):
         pass
 
 
+def test_a_dataset_without_values_is_refused(tmp_path):
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["scan"] = h5py.Empty("f4")
+    with pytest.raises(InputError, match="/scan is empty"), open_hdf5(tmp_path / "x.h5") as file:
+        file.find("scan")
+
+
 def test_no_file_but_the_one_can_be_opened(path, monkeypatch):
     """The limit on open files holds where a check would not."""
     monkeypatch.setattr(safe_hdf5.hdf5_process, "__file__", str(path.with_name("leaky.py")))
