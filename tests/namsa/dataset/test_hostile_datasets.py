@@ -247,7 +247,6 @@ def test_a_picture_that_fails_leaves_no_file(d, run):
 
 
 def test_a_picture_or_a_preview_replaces_no_input(d, run):
-    assert run(["show", "d", "--out", "one.png"])[0] == 0
     assert run(["export", "d", "--out", "x.h5"])[0] == 0
     os.rename("x.h5", "stack.png")
     Path("page.html").hardlink_to("stack.png")
