@@ -22,6 +22,8 @@ from namsa.text import shorten
 
 Array = npt.NDArray[Any]
 
+_MEMBERS = 20_000  # in an archive; each takes 0.1 ms
+
 _HEADER_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 # What NumPy's parser of headers raises for malformed ones.
 _HEADER_FAULTS = (ValueError, TypeError, LookupError, ArithmeticError, SyntaxError, RecursionError, tokenize.TokenError)
@@ -78,14 +80,21 @@ def _read_members(archive: zipfile.ZipFile, name: str, largest_bytes: int) -> li
         raise InputError(f"{name} is no archive of arrays: it is encrypted")
     if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
         raise InputError(f"{name} is no archive of arrays: NumPy does not pack them so")
+    if len(members) > _MEMBERS or len({_array_name(member) for member in members}) < len(members):
+        raise InputError(f"{name} is no archive of arrays: it has two of one name, or more than {_MEMBERS}")
     if sum(member.file_size for member in members) > largest_bytes:
         raise InputError(f"{name}: its arrays have more than {largest_bytes / 2**20:g} MiB")
     arrays = []
     for member in members:
         with archive.open(member) as file:  # gives no more bytes than the archive declares
-            array_name = member.filename.removesuffix(".npy")
+            array_name = _array_name(member)
             arrays.append((array_name, _read_array(file, member.file_size, f"{name}, {shorten(array_name)}")))
     return arrays
+
+
+def _array_name(member: zipfile.ZipInfo) -> str:
+    """Returns the name of the array in a member."""
+    return member.filename.removesuffix(".npy")
 
 
 def _read_array(file: IO[bytes], size: int, name: str) -> Array:
@@ -107,4 +116,7 @@ def _read_array(file: IO[bytes], size: int, name: str) -> Array:
     data = file.read(rest)
     if len(data) != rest:
         raise InputError(f"{name} is cut short")
-    return np.frombuffer(data, dtype, count).reshape(shape, order="F" if fortran_order else "C")
+    try:
+        return np.frombuffer(data, dtype, count).reshape(shape, order="F" if fortran_order else "C")
+    except (ValueError, TypeError) as error:  # sizes beside a zero that are too large, or that are no integers
+        raise InputError(f"{name} declares the shape {shorten(shape)}: {shorten(error, 200)}") from None

@@ -1,6 +1,7 @@
 """NumPy's files: plain arrays come back, all else is one InputError, before it takes memory."""
 
 import io
+import warnings
 import zipfile
 
 import numpy as np
@@ -124,3 +125,22 @@ def test_an_archive_that_is_encrypted_or_packed_otherwise_is_refused(tmp_path):
     path.write_bytes(content)
     with pytest.raises(InputError, match="encrypted"):
         read_npz(path, largest_bytes=LARGEST)
+
+
+@pytest.mark.parametrize("shape", ["(0, 9223372036854775807, 9223372036854775807)", "(True, 5)"])
+def test_a_shape_that_no_array_has_is_refused(tmp_path, shape):
+    header = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}\n".encode()
+    values = bytes(40 if "5)" in shape else 0)
+    (tmp_path / "x.npy").write_bytes(b"\x93NUMPY\x01\0" + len(header).to_bytes(2, "little") + header + values)
+    with pytest.raises(InputError, match="declares the shape"):
+        read_npy(tmp_path / "x.npy", largest_bytes=2**20)
+
+
+@pytest.mark.parametrize("names", [("a.npy", "a"), ("a.npy", "a.npy"), [f"{number}.npy" for number in range(20_001)]])
+def test_two_arrays_of_one_name_and_too_many_are_refused(tmp_path, names):
+    with warnings.catch_warnings(), zipfile.ZipFile(tmp_path / "x.npz", "w") as archive:
+        warnings.simplefilter("ignore")
+        for name in names:
+            archive.writestr(name, b"")
+    with pytest.raises(InputError, match="two of one name, or more than 20000"):
+        read_npz(tmp_path / "x.npz", largest_bytes=2**20)
