@@ -27,6 +27,10 @@ def shorten(value: object, limit: int = 80) -> str:
         return f"(a {type(value).__name__} that cannot be printed)"
     if len(text) > 3 * limit:  # of a text of many megabytes, only the ends are looked at
         text = f"{text[:limit]}...{text[-limit:]}"
-    text = "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in text)
-    text = " ".join(text.split())
+    text = " ".join(printable(text).split())
     return text if len(text) <= limit else f"{text[: limit - limit // 3 - 3]}...{text[len(text) - limit // 3 :]}"
+
+
+def printable(text: str) -> str:
+    """Returns a text in one line, with the characters escaped that a terminal would act on or could not encode."""
+    return "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in text)

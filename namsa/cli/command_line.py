@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from namsa.errors import InputError, WorkError
-from namsa.text import shorten
+from namsa.text import printable, shorten
 
 DEBUG = "NAMSA_DEBUG"  # the environment variable that prints tracebacks when it is 1
 LIBRARIES = ("namsa", "numpy", "scipy", "h5py", "lmdb", "pydantic", "tensorflow", "tensorflow-cpu", "keras", "horovod")
@@ -101,7 +101,7 @@ class CommandParser(argparse.ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Ends the process with exit code 2 and one line that names the fault."""
-        self.exit(2, f"error: {_printable(message)}; see `{self.prog} --help`\n")
+        self.exit(2, f"error: {printable(message)}; see `{self.prog} --help`\n")
 
 
 def parse(parser: CommandParser, arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -149,7 +149,7 @@ def exit_code(work: Callable[[], int | None], interrupted: str | None = "interru
     except BaseException as error:  # the last line of defence: a fault of the program itself
         line, fault = f"error: {unforeseen_line(error)}", error
     if line:
-        print(_printable(line), file=sys.stderr)
+        print(printable(line), file=sys.stderr)
     return fault_code(fault)
 
 
@@ -203,11 +203,6 @@ def _memory_line(error: MemoryError) -> str:
         f"not enough memory{f' ({detail})' if detail else ''}: use a smaller grid, fewer probe positions or a smaller "
         "batch, fewer processes on this machine, or a machine with more memory"
     )
-
-
-def _printable(line: str) -> str:
-    """Returns a message on one line, with control characters escaped: file names and values may contain them."""
-    return "".join(c if c.isprintable() else " " if c.isspace() else ascii(c)[1:-1] for c in line)
 
 
 def _one_line(error: BaseException) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from namsa.errors import InputError
 from namsa.files import check_output
-from namsa.text import shorten
+from namsa.text import printable, shorten
 from train.commands.common import exit_code
 from train.ranks.signals import Stopped
 
@@ -94,7 +94,7 @@ def reconstruct(options: argparse.Namespace) -> int:
             result.show(picture)
         except KeyboardInterrupt:
             raise Stopped(f"interrupted; {options.out} was not written") from None
-        console.print(f"{options.out} and {picture}", highlight=False, soft_wrap=True)
+        console.print(printable(f"{options.out} and {picture}"), highlight=False, soft_wrap=True)
 
     return exit_code(work)
 

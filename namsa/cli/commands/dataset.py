@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from namsa.cli.commands.output import HDF5_SUFFIXES, print_estimate, print_failures, progress_bars
+from namsa.cli.commands.output import HDF5_SUFFIXES, print_estimate, print_failures, print_line, progress_bars
 from namsa.config.simulation import SimulationConfig, load_config
 from namsa.crystals.select import select_materials
 from namsa.dataset import estimate, factory, manifest, shards, strata
@@ -111,5 +111,5 @@ def export(options: argparse.Namespace) -> None:
                 progress.advance(task)
 
         count = hdf5.write_samples(options.out, samples())
-    print(f"{options.out}: {plural(count, 'sample')}, {len(failures)} failed")
+    print_line(f"{options.out}: {plural(count, 'sample')}, {len(failures)} failed")
     print_failures(failures)

@@ -4,7 +4,7 @@ import argparse
 import sys
 from typing import Literal
 
-from namsa.cli.commands.output import print_failures, print_json
+from namsa.cli.commands.output import print_failures, print_json, print_line
 from namsa.dataset.repair import repair as repair_dataset
 from namsa.dataset.verify import Verification
 from namsa.dataset.verify import verify as verify_dataset
@@ -24,11 +24,13 @@ def verify(options: argparse.Namespace) -> int:
         _print_lists(result)
     simulate = f"`namsa dataset CONFIG --out {options.directory}` simulates"
     if result["corrupt"]:
-        print(f"`namsa repair {options.directory}` moves damaged records aside, {simulate} them again", file=sys.stderr)
+        print_line(
+            f"`namsa repair {options.directory}` moves damaged records aside, {simulate} them again", file=sys.stderr
+        )
     elif result["missing"]:
-        print(f"{simulate} what is missing", file=sys.stderr)
+        print_line(f"{simulate} what is missing", sys.stderr)
     if result["repeated"]:
-        print(
+        print_line(
             f"`namsa merge {options.directory} --out NEW` copies each sample once; repeats do no harm", file=sys.stderr
         )
     return code
@@ -38,10 +40,10 @@ def _print_lists(result: Verification) -> None:
     """Prints the counts, and each id that is corrupt, missing, repeated or failed."""
     counts = ", ".join(f"{len(result[kind])} {kind}" for kind in LISTS)
     failed = f"{result['failed']} failed, {result['skipped']} cannot be built"
-    print(f"{plural(result['samples'], 'sample')}, {counts}, {failed}")
+    print_line(f"{plural(result['samples'], 'sample')}, {counts}, {failed}")
     for kind in LISTS:
         for sample_id in result[kind]:
-            print(f"{kind} {shorten(sample_id, LONGEST_ID)}")
+            print_line(f"{kind} {shorten(sample_id, LONGEST_ID)}")
     print_failures(result["failures"])
 
 
@@ -56,5 +58,5 @@ def repair(options: argparse.Namespace) -> None:
         for shard in result["shards"]:
             moved = (shorten(sample_id, LONGEST_ID) for sample_id in shard["moved"])
             damage = "the file is damaged" if shard["damaged"] else ", ".join(moved)
-            print(f"{result['quarantine']}/{shard['shard']}: {damage}; {shard['kept']} whole samples kept")
-        print(f"`namsa dataset CONFIG --out {options.directory}` simulates what is missing")
+            print_line(f"{result['quarantine']}/{shard['shard']}: {damage}; {shard['kept']} whole samples kept")
+        print_line(f"`namsa dataset CONFIG --out {options.directory}` simulates what is missing")

@@ -5,12 +5,14 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict
+from typing import TextIO
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 from rich.table import Table
 
 from namsa.dataset.estimate import DatasetEstimate, SampleEstimate, table_rows
+from namsa.text import printable
 
 HDF5_SUFFIXES = (".h5", ".hdf5", ".emd")
 
@@ -22,6 +24,11 @@ def progress_bars() -> Iterator[Progress]:
     columns = (TextColumn("{task.description}", markup=False), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
         yield progress
+
+
+def print_line(line: str, file: TextIO | None = None) -> None:
+    """Prints one line. What a terminal would act on is escaped: names and reasons come from files of others."""
+    print(printable(line), file=file)
 
 
 def print_json(value: object) -> None:
@@ -48,4 +55,4 @@ def print_estimate(estimate: SampleEstimate | DatasetEstimate, as_json: bool) ->
 def print_failures(failures: Mapping[str, str]) -> None:
     """Prints the samples whose simulation failed, with the reasons."""
     for sample_id, reason in failures.items():
-        print(f"failed {sample_id}: {reason}")
+        print_line(f"failed {sample_id}: {reason}")

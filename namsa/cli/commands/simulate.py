@@ -5,7 +5,7 @@ from pathlib import Path
 
 from rich.progress import TaskID
 
-from namsa.cli.commands.output import HDF5_SUFFIXES, print_estimate, progress_bars
+from namsa.cli.commands.output import HDF5_SUFFIXES, print_estimate, print_line, progress_bars
 from namsa.config.simulation import SimulationConfig, load_config
 from namsa.crystals.cif import read_cif
 from namsa.crystals.material import Material
@@ -52,7 +52,7 @@ def simulate(options: argparse.Namespace) -> None:
     hdf5.write_samples(path, [(entry.id, sample)])
     preview = path.with_suffix(".png")
     show(sample, preview)
-    print(f"{path}  {preview}")
+    print_line(f"{path}  {preview}")
 
 
 def _first_entry(config: SimulationConfig, material: Material) -> tuple[SimulationConfig, Entry]:

@@ -4,7 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
-from namsa.cli.commands.output import print_json
+from namsa.cli.commands.output import print_json, print_line
 from namsa.dataset import shards
 from namsa.errors import InputError
 from namsa.files import check_output
@@ -24,7 +24,8 @@ def info(options: argparse.Namespace) -> None:
     if options.json:
         print_json(described.ids if options.ids else described.as_json())
     else:
-        print("\n".join(described.ids) if options.ids else info_text.describe(described))
+        for line in described.ids if options.ids else info_text.describe(described).split("\n"):
+            print_line(line)
 
 
 def show(options: argparse.Namespace) -> None:
@@ -36,12 +37,12 @@ def show(options: argparse.Namespace) -> None:
     if options.html:
         check_output(page, [options.sample], f"--out {out}: the page")
     if out.suffix == ".html":
-        print(viewer.write_page(sample, out, name))
+        print_line(str(viewer.write_page(sample, out, name)))
         return
     show_sample(sample, out)
-    print(out)
+    print_line(str(out))
     if options.html:
-        print(viewer.write_page(sample, page, name))
+        print_line(str(viewer.write_page(sample, page, name)))
 
 
 def find_sample(path: Path) -> tuple[str, Sample]:

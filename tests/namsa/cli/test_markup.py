@@ -1,12 +1,16 @@
 """Names on the terminal are text: rich's markup in them has no meaning and no fault."""
 
 import io
+from pathlib import Path
 
 import pytest
+from fake_samples import MATERIALS, produce
 from rich.console import Console
 
 from namsa.cli import doctor
+from namsa.cli import parser as cli
 from namsa.cli.commands import output
+from namsa.dataset import listing
 
 
 @pytest.mark.parametrize("name", ["[/]", "[red]x[/red]", "[link=http://x]a", "a[/b]c"])
@@ -20,3 +24,19 @@ def test_the_doctor_shows_remedies_as_they_are():
     console = Console(width=200, record=True, file=io.StringIO())
     console.print(doctor.table(doctor.Report((check,))))
     assert "mkdir -p [/]" in console.export_text()
+
+
+def test_no_name_and_no_reason_reaches_the_terminal_with_what_it_acts_on(capsys):
+    output.print_failures({"a": "\x1b[31mred\x07\nfailed b: \u202egnp\x9b2J"})
+    assert capsys.readouterr().out == r"failed a: \x1b[31mred\x07 failed b: \u202egnp\x9b2J" + "\n"
+
+
+@pytest.mark.parametrize("words", [("verify",), ("info",), ("show", "--html", "--out", "d\x1b[2J\u202e.png")])
+def test_the_name_of_a_folder_is_escaped(words, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(listing, "select_materials", lambda *_, **__: MATERIALS)
+    produce(Path("d\x1b[2J\u202e"), limit=1)
+    assert cli.main([words[0], "d\x1b[2J\u202e", *words[1:]]) == 0
+    printed = capsys.readouterr()
+    assert r"d\x1b[2J\u202e" in printed.out + printed.err
+    assert not {"\x1b", "\u202e"} & set(printed.out + printed.err)
