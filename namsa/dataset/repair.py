@@ -99,7 +99,10 @@ def _repaired_path(path: Path) -> Path:
 def _write_repaired(path: Path, intact_records: Iterator[tuple[str, bytes]]) -> int:
     """Writes intact records to a shard that will replace `path`, and returns their number."""
     repaired = _repaired_path(path)
-    repaired.unlink(missing_ok=True)
+    try:
+        repaired.unlink(missing_ok=True)
+    except OSError as error:
+        raise WorkError(f"cannot write {repaired}: {error.strerror}: remove it, and repair again") from None
     try:
         with ShardWriter(repaired, map_size=path.stat().st_size) as writer:
             return sum(1 for _ in writer.put_many(intact_records))

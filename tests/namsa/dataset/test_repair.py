@@ -217,3 +217,13 @@ def test_verify_names_the_command_that_leaves_one_of_each_repeated_record(datase
     assert f"`namsa merge {dataset} --out NEW` copies each sample once" in capsys.readouterr().err
     assert cli.main(["merge", str(dataset), "--out", str(tmp_path / "new")]) == 0
     assert verify(tmp_path / "new")["repeated"] == []
+
+
+def test_a_folder_in_the_way_of_the_repaired_shard_is_named_with_the_remedy(dataset):
+    shard_path(dataset, 1).write_bytes(b"x" * 10_000)
+    (dataset / ".shard-00001.lmdb.repaired").mkdir()
+    with pytest.raises(WorkError, match="shard-00001.lmdb.repaired.*: remove it, and repair again"):
+        repair(dataset)
+    (dataset / ".shard-00001.lmdb.repaired").rmdir()
+    repair(dataset)
+    assert verify(dataset)["corrupt"] == []
