@@ -96,7 +96,8 @@ class KerasLayers:
 class BatchNormalization(keras.layers.BatchNormalization):
     """Keras' normalisation, in training as TensorFlow's fused operation if channels are last.
 
-    Keras' formulas pass over the maps many times: with them, forward and backward pass take 1.6 to 2.9 times the processor time.
+    Keras' formulas pass over the maps many times: with them, the layer's forward and backward pass take 1.6 to 2.9
+    times the processor time.
     """
 
     def call(self, inputs: KerasTensor, training: bool | None = None, mask: KerasTensor | None = None) -> KerasTensor:
