@@ -29,10 +29,8 @@ def verify(options: argparse.Namespace) -> int:
         )
     elif result["missing"]:
         print_line(f"{simulate} what is missing", sys.stderr)
-    if result["repeated"]:
-        print_line(
-            f"`namsa merge {options.directory} --out NEW` copies each sample once; repeats do no harm", file=sys.stderr
-        )
+    if result["repeated"] and not result["corrupt"]:
+        print_line(f"`namsa merge {options.directory} --out NEW` copies each sample once", sys.stderr)
     return code
 
 
