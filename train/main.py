@@ -16,12 +16,10 @@ from importlib.metadata import version
 from pathlib import Path
 
 import ase
-import keras
 import numpy as np
 import tensorflow as tf
 from rich.console import Console
 
-from fcdensenet.build import build
 from fcdensenet.count import count
 from namsa import locks
 from namsa.config.loading import config_hash, dump_yaml
@@ -39,11 +37,10 @@ from train.input import batches, selection
 from train.measure import telemetry
 from train.measure.performance import PerformanceAccount, energy_meter
 from train.measure.results import RunFacts
-from train.optimization import checkpoint, lag, precision
-from train.optimization.accumulation import Accumulation
+from train.optimization import checkpoint
+from train.optimization.assembly import assemble
 from train.optimization.checkpoint import CheckpointSchedule, TrainingPosition
 from train.optimization.loop import EpochPlan, make_step, train_epoch
-from train.optimization.optimizers import LarsAdam
 from train.ranks import devices, reduction, signals, stalls
 from train.ranks.signals import Stopped
 from train.ranks.watchdog import watch
@@ -168,14 +165,9 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
 
     # ---- Network, optimizer and their state -------------------------------------------------------------------------
 
-    keras.utils.clear_session()  # variables have the same names whatever this process has built before
-    with reduction.together(), precision.policy(training.precision.compute):
-        model = build(experiment.network, experiment.seed, training.recompute)
-        optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training, ranks)
-        optimizer.build(model.trainable_variables)
-        buffers = lag.gradient_buffers(model.trainable_variables, training.reduction)
-        accumulation = Accumulation(model, optimizer, training) if training.accumulate > 1 else None
-    state = [*model.variables, *optimizer.variables, *buffers]
+    with reduction.together():
+        network, seed = experiment.network, experiment.seed
+        model, optimizer, buffers, accumulation, state = assemble(network, seed, training, ranks)
 
     # 1. Rank 0 reads the newest checkpoint of this run directory or of its home that is not broken.
     # 2. Without a checkpoint, the state is the initial weights of the configuration's seed.

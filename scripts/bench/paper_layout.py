@@ -46,18 +46,21 @@ Row = dict[str, Any]
 
 def main() -> int:
     options = parse()
-    rows = []
-    for seed, epochs, samples, arm in product(options.seeds, options.epochs, options.samples, options.arms):
+    rows: list[Row] = []
+    means: list[Row] = []
+    for seed in options.seeds:
         data = options.work / f"data-{seed}"
         run("namsa", "dataset", str(CONFIG), "--out", str(data), "--set", f"seed={seed}")
-        rows.append(trained(arm, samples, epochs, seed, options.work, max(options.samples)))
-        show(summary(rows))
+        for epochs, samples, arm in product(options.epochs, options.samples, options.arms):
+            rows.append(trained(arm, samples, epochs, seed, options.work, max(options.samples)))
+            means = summary(rows)
+            show(means)
     if options.plot:
-        figure(summary(rows)).savefig(options.plot, dpi=150)
+        figure(means).savefig(options.plot, dpi=150)
     if options.json:
-        best = {row["arm"]: row["ssim"][0] for row in sorted(summary(rows), key=lambda r: (r["epochs"], r["samples"]))}
+        best = {row["arm"]: row["ssim"][0] for row in sorted(means, key=lambda row: (row["epochs"], row["samples"]))}
         ratio = best["detector"] / best["scan"] if {"detector", "scan"} <= best.keys() else None
-        print(json.dumps({"ratio": ratio, "rows": rows, "summary": summary(rows)}))
+        print(json.dumps({"ratio": ratio, "rows": rows, "summary": means}))
     return 0
 
 

@@ -23,6 +23,7 @@ from typing import Any
 
 import ase
 import numpy as np
+from turns import ask
 
 from namsa.physics.backend import available_cores
 
@@ -99,17 +100,6 @@ def start(command: list[Any]) -> "subprocess.Popen[str]":
     environment |= {"MKL_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     words = [str(word) for word in command]
     return subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
-
-
-def ask(process: "subprocess.Popen[str]", job: dict[str, Any]) -> dict[str, Any]:
-    assert process.stdin
-    assert process.stdout
-    process.stdin.write(json.dumps(job) + "\n")
-    process.stdin.flush()
-    answer = process.stdout.readline()
-    if not answer:
-        raise SystemExit(f"{process.args} ended: {process.wait()}")
-    return dict(json.loads(answer))
 
 
 def summarise(rounds: list[dict[str, Any]], names: list[str], probes: int) -> dict[str, Any]:

@@ -29,6 +29,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 from rich.table import Table
+from turns import ask
 
 from fcdensenet.config import NetworkConfig
 from namsa.physics.backend import available_cores
@@ -42,7 +43,7 @@ OURS = "ours"
 RIVALS = "eager", "eager channels_last", "compiled", "compiled channels_last"
 TURN_S = 1.0
 CHECKED_STEPS = 3
-TOLERANCE = 1e-4  # of losses and weights
+TOLERANCE = 5e-4  # of losses and weights
 MOVE_TOLERANCE = 2e-2  # of what the steps change
 
 
@@ -176,17 +177,6 @@ def start(command: list[Any], stack: ExitStack) -> "subprocess.Popen[str]":
     process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment)
     stack.callback(process.communicate)  # it has no more requests to read, and ends
     return process
-
-
-def ask(process: "subprocess.Popen[str]", request: dict[str, Any]) -> dict[str, Any]:
-    assert process.stdin
-    assert process.stdout
-    process.stdin.write(json.dumps(request) + "\n")
-    process.stdin.flush()
-    answer = process.stdout.readline()
-    if not answer:
-        raise SystemExit(f"{process.args} ended: {process.wait()}")
-    return dict(json.loads(answer))
 
 
 def show(results: dict[str, Any]) -> None:

@@ -1,5 +1,8 @@
 """The commands that read a dataset, as tests run them on one that others have changed."""
 
+import os
+from pathlib import Path
+
 COMMANDS = {
     "verify": ["verify", "d"],
     "info": ["info", "d"],
@@ -8,3 +11,17 @@ COMMANDS = {
     "export": ["export", "d", "--out", "o.h5"],
     "merge": ["merge", "d", "--out", "m"],
 }
+
+
+def replace_file(path: Path, kind: str) -> None:
+    """Puts something that is no file of data in the place of one."""
+    path.unlink(missing_ok=True)
+    match kind:
+        case "folder":
+            path.mkdir()
+        case "link to nothing":
+            path.symlink_to("/nowhere")
+        case "link to itself":
+            path.symlink_to(path.name)
+        case "pipe":
+            os.mkfifo(path)

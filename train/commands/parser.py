@@ -48,8 +48,7 @@ def _add_job(parser: CommandParser) -> None:
             "python -m train own.yaml --supervise --ranks 8 --min-ranks 6 -- horovodrun -np {ranks}",
         ),
     )
-    command.add_argument("config", type=Path, metavar="CONFIG", help="an experiment's YAML file")
-    _add_overrides(command)
+    _add_config(command)
     command.add_argument("--run-dir", type=Path, metavar="DIR", help="default: runs/<name of the experiment>")
     command.add_argument(
         "--home", type=Path, metavar="DIR", help="a second place for the run directory, if it may be lost"
@@ -85,8 +84,7 @@ def _add_preflight(parser: CommandParser) -> None:
             "srun -n 8 --gpus-per-task=1 python -m train preflight configs/summit.yaml --gpu --exchange runs/preflight",
         ),
     )
-    command.add_argument("config", type=Path, metavar="CONFIG", help="an experiment's YAML file")
-    _add_overrides(command)
+    _add_config(command)
     command.add_argument("--gpu", action="store_true", help="every rank needs a GPU, CuPy and NCCL")
     command.add_argument("--exchange", type=Path, metavar="DIR", help="a new folder that all ranks share")
     command.add_argument(
@@ -215,8 +213,7 @@ def _add_reports(parser: CommandParser) -> None:
             "python -m train profile configs/quickstart.yaml --steps 10 --out runs/quickstart",
         ),
     )
-    command.add_argument("config", type=Path, metavar="CONFIG", help="an experiment's YAML file")
-    _add_overrides(command)
+    _add_config(command)
     command.add_argument("--steps", type=positive, default=5, metavar="N", help="steps to profile, default 5")
     command.add_argument(
         "--out", type=Path, metavar="DIR", help="write profile.json and timeline.png; a run's report then has them"
@@ -252,6 +249,11 @@ def _add_reports(parser: CommandParser) -> None:
     command.add_argument("--efficiency", type=float, default=0.9, help="the lowest that is worthwhile, default 0.9")
     command.add_argument("--out", type=Path, metavar="PICTURE", help=".png, .svg or .pdf")
     command.add_argument("--json", action="store_true", help="print one JSON object")
+
+
+def _add_config(command: CommandParser) -> None:
+    command.add_argument("config", type=Path, metavar="CONFIG", help="an experiment's YAML file")
+    _add_overrides(command)
 
 
 def _add_overrides(command: CommandParser) -> None:

@@ -153,9 +153,7 @@ class PerformanceAccount:
             "waiting_for_data_s": data_s,
             "step_flop": self.flop,
             "efficiency": efficiency,
-            "sustained_flop_per_s": sustained_and_peak(
-                self.flop, efficiency * wall_s, None, number, efficiency
-            ).sustained,
+            "sustained_flop_per_s": number * self.flop / wall_s,
             "sustained_variance": float(np.var(number * self.flop / walls)),
             "flop_per_s": spread(self.flop / self.batch_size * rates),
             "memory_mib_per_rank": peak_memory_mib(),

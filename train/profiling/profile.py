@@ -14,10 +14,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
-import keras
 import tensorflow as tf
 
-from fcdensenet.build import build
 from fcdensenet.count import count as count_network
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset, shard_paths
@@ -29,10 +27,8 @@ from train.measure import profile_tables
 from train.measure.profile_results import Profile, RankSpread
 from train.measure.results import StepRow
 from train.measure.trace import INPUT_MARK, STEP_MARK, Trace, read_horovod_timeline, read_trace
-from train.optimization import lag, precision
-from train.optimization.accumulation import Accumulation
+from train.optimization.assembly import assemble
 from train.optimization.loop import EpochPlan, make_step, train_epoch
-from train.optimization.optimizers import LarsAdam
 from train.ranks import reduction
 
 Batches = Iterator[tuple[Any, Any]]
@@ -131,16 +127,11 @@ def _steps(experiment: Experiment, source: Batches, steps: int) -> Iterator[Step
     training = experiment.training
     optimizer_settings = training.optimizer.model_copy(update={"learning_rate": NO_RATE})
     training = training.model_copy(update={"optimizer": optimizer_settings})
-    keras.utils.clear_session()
-    with reduction.together(), precision.policy(training.precision.compute):
-        model = build(experiment.network, experiment.seed, training.recompute)
-        optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training, reduction.size())
-        optimizer.build(model.trainable_variables)
-        buffers = lag.gradient_buffers(model.trainable_variables, training.reduction)
-        accumulation = Accumulation(model, optimizer, training) if training.accumulate > 1 else None
+    with reduction.together():
+        network, seed, ranks = experiment.network, experiment.seed, reduction.size()
+        model, optimizer, buffers, accumulation, state = assemble(network, seed, training, ranks)
         step = make_step(model, optimizer, training, buffers, accumulation)
     reduction.broadcast_state(model, optimizer, buffers)
-    state = [*model.variables, *optimizer.variables, *buffers]
     plan = EpochPlan(epoch=0, first_step=1, steps=steps, ranks=reduction.size())
     yield from train_epoch(step, source, training, plan, state=state, accumulation=accumulation)
 

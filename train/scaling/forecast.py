@@ -13,11 +13,9 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Literal
 
-import keras
 import numpy as np
 import tensorflow as tf
 
-from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
 from namsa.crystals.material import Material
@@ -32,10 +30,8 @@ from train.experiment.sections import Training
 from train.input import selection
 from train.input.random_batches import random_batch
 from train.measure import performance
-from train.optimization import lag, precision
-from train.optimization.accumulation import Accumulation
+from train.optimization.assembly import assemble
 from train.optimization.loop import make_step
-from train.optimization.optimizers import LarsAdam
 from train.scaling.results import Forecast, SimulationForecast, StepForecast
 
 MIN_STEPS, MIN_SECONDS = 3, 2.0  # measured after the first step: at least as many, and at least as long
@@ -120,13 +116,7 @@ def _measure_step(experiment: Experiment) -> StepForecast:
     """Times of steps, peak memory and the size of a checkpoint."""
     training = experiment.training
     network, area = measurable(experiment)
-    keras.utils.clear_session()
-    with precision.policy(training.precision.compute):
-        model = build(network, experiment.seed, training.recompute)
-        optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training)
-        optimizer.build(model.trainable_variables)
-        buffers = lag.gradient_buffers(model.trainable_variables, training.reduction)
-        accumulation = Accumulation(model, optimizer, training) if training.accumulate > 1 else None
+    model, optimizer, buffers, accumulation, state = assemble(network, experiment.seed, training)
     step, batch = make_step(model, optimizer, training, buffers, accumulation), random_batch(network, training)
     rate, delta = (tf.constant(number, tf.float32) for number in (0.0, training.loss.huber_delta))
     first_s, step_s = _first_and_median_s(lambda: step(*batch, rate, delta))
@@ -134,13 +124,12 @@ def _measure_step(experiment: Experiment) -> StepForecast:
         add, earlier = accumulation.add, training.accumulate - 1
         first_add_s, add_s = _first_and_median_s(lambda: add(*batch, delta))
         first_s, step_s = first_s + first_add_s + (earlier - 1) * add_s, step_s + earlier * add_s
-    variables = (*model.variables, *optimizer.variables, *buffers)
     activations = training.batch_size * count(network, training.recompute).activation_bytes(_stored_type(training))
     return {
         "first_step_s": area * first_s,
         "step_s": area * step_s,
         "memory_mib": performance.peak_memory_mib() + (area - 1) * activations / 2**20,
-        "checkpoint_bytes": sum(np.asarray(variable).nbytes for variable in variables),
+        "checkpoint_bytes": sum(np.asarray(variable).nbytes for variable in state),
         "measured_image": network.input_shape[1:],
     }
 
@@ -199,7 +188,6 @@ def table_rows(forecast: Forecast) -> Iterator[tuple[str, str]]:
     yield "training", f"{duration(forecast['seconds'])}, without waiting for data, other ranks and evaluation"
     yield (
         "memory per rank",
-        f"{forecast['memory_mib']:,.0f} MiB, measured; of that {forecast['activation_bytes'] / 2**20:,.1f} MiB "
-        "activations",
+        f"{forecast['memory_mib']:,.0f} MiB, of that {forecast['activation_bytes'] / 2**20:,.1f} MiB activations",
     )
     yield "disk", f"{forecast['disk_bytes'] / 1e6:,.1f} MB in the run directory, most of it checkpoints"

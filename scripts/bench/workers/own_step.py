@@ -1,13 +1,9 @@
-"""The training job's own step, for step_vs_torch.py. Reads and answers the requests that torch_step.py describes.
+"""The training job's own step, for step_vs_torch.py.
 
-{"prepare": ...} also writes the initial weights and the batch to the files that it names.
+Also writes the initial weights and the batch to the files that the request names.
 """
 
-import json
 import os
-import resource
-import sys
-import time
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
@@ -15,6 +11,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 import keras
 import numpy as np
 import tensorflow as tf
+from answer_requests import answer_requests
 
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
@@ -28,13 +25,15 @@ class Job:
     """A network, its optimizer and a batch."""
 
     def __init__(self, asked: dict[str, Any]) -> None:
+        tf.config.threading.set_intra_op_parallelism_threads(asked["threads"])
+        tf.config.threading.set_inter_op_parallelism_threads(asked["threads"])
         keras.utils.clear_session()
         network = NetworkConfig.model_validate(asked["network"])
         training = Training.model_validate(asked["training"])
         self.model = build(network, seed=1, recompute=training.recompute)
         optimizer = LarsAdam(training.optimizer)
         optimizer.build(self.model.trainable_variables)
-        self.step = make_step(self.model, optimizer, training)
+        self.update = make_step(self.model, optimizer, training)
         self.scalars = asked["rate"], asked["delta"], 0.0
         channels, height, width = network.input_shape
         rng = np.random.default_rng(1)
@@ -45,35 +44,15 @@ class Job:
             np.savez(asked["batch"], x=x, y=y)
             self.save(asked["weights"])
 
+    def step(self) -> list[float]:
+        scalars = [tf.constant(value, tf.float32) for value in self.scalars]  # new in every step, as in train_epoch
+        huber, l2, _, norm, *_ = self.update(self.x, self.y, *scalars).numpy().tolist()
+        return [huber, l2, norm]
+
     def save(self, path: str) -> None:
         np.savez(path, **{variable.path: np.asarray(variable) for variable in self.model.variables})
 
 
-def answer(asked: dict[str, Any], job: Job | None) -> tuple[dict[str, Any], Job | None]:
-    if "prepare" in asked:
-        threads = asked["prepare"]["threads"]
-        if not job:
-            tf.config.threading.set_intra_op_parallelism_threads(threads)
-            tf.config.threading.set_inter_op_parallelism_threads(threads)
-        return {"version": tf.__version__}, Job(asked["prepare"])
-    assert job
-    if "save" in asked:
-        job.save(asked["save"])
-        return {}, job
-    times, numbers, cpu = [], [], time.process_time()
-    for _ in range(asked["steps"]):
-        began = time.perf_counter()  # the scalars are new in every step, as in train_epoch
-        result = job.step(job.x, job.y, *[tf.constant(value, tf.float32) for value in job.scalars]).numpy().tolist()
-        times.append(time.perf_counter() - began)
-        numbers.append([result[0], result[1], result[3]])
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    cpu_s = (time.process_time() - cpu) / asked["steps"]
-    return {"times": times, "cpu_s": cpu_s, "numbers": numbers, "peak_mib": peak}, job
-
-
 if __name__ == "__main__":
     reduction.start(Reduction())
-    job: Job | None = None
-    for line in sys.stdin:
-        reply, job = answer(json.loads(line), job)
-        print(json.dumps(reply), flush=True)
+    answer_requests(tf.__version__, Job)

@@ -1,23 +1,14 @@
 """The training step of `train.optimization.loop` in PyTorch, for step_vs_torch.py, in an environment of its own.
 
-Reads one JSON request per line and answers each with one JSON line:
-- {"prepare": {"network", "training", "weights", "batch", "rate", "delta", "threads", "variant"}} builds the network;
-  "weights" is a file of arrays with Keras' names, "batch" one with x and y.
-- {"steps": n} takes n steps and answers with their times and losses.
-- {"save": path} writes the weights in Keras' names and shapes.
-
 The words of "variant": "compiled" (Inductor) or eager; "channels_last" or PyTorch's own layout.
 """
 
-import json
-import resource
-import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 import torch
+from answer_requests import answer_requests
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -178,25 +169,5 @@ class Job:
         np.savez(path, **arrays)
 
 
-def answer(asked: dict[str, Any], job: Job | None) -> tuple[dict[str, Any], Job | None]:
-    if "prepare" in asked:
-        return {"version": torch.__version__}, Job(asked["prepare"])
-    assert job
-    if "save" in asked:
-        job.save(asked["save"])
-        return {}, job
-    times, numbers, cpu = [], [], time.process_time()
-    for _ in range(asked["steps"]):
-        began = time.perf_counter()
-        numbers.append(job.step())
-        times.append(time.perf_counter() - began)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    cpu_s = (time.process_time() - cpu) / asked["steps"]
-    return {"times": times, "cpu_s": cpu_s, "numbers": numbers, "peak_mib": peak}, job
-
-
 if __name__ == "__main__":
-    job: Job | None = None
-    for line in sys.stdin:
-        reply, job = answer(json.loads(line), job)
-        print(json.dumps(reply), flush=True)
+    answer_requests(torch.__version__, Job)

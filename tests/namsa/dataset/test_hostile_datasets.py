@@ -9,7 +9,7 @@ from pathlib import Path
 import fake_samples
 import pytest
 import xxhash
-from changed_datasets import COMMANDS
+from changed_datasets import COMMANDS, replace_file
 
 from namsa import InputError
 from namsa.dataset import factory, listing, manifest
@@ -195,23 +195,15 @@ def test_a_decoded_header_is_what_was_written():
 @pytest.mark.parametrize("kind", ["folder", "link to nothing", "link to itself", "pipe", "zeros", "text", "half"])
 def test_what_is_no_shard_is_moved_aside(d, run, kind):
     path = shard_path(d, 0)
-    if kind == "half":
-        os.truncate(path, path.stat().st_size // 2)
-    else:
-        path.unlink()
     match kind:
-        case "folder":
-            path.mkdir()
-        case "link to nothing":
-            path.symlink_to("/nowhere")
-        case "link to itself":
-            path.symlink_to(path.name)
-        case "pipe":
-            os.mkfifo(path)
+        case "half":
+            os.truncate(path, path.stat().st_size // 2)
         case "zeros":
             path.write_bytes(bytes(40_000))
         case "text":
             path.write_text("shard\n" * 5000)
+        case _:
+            replace_file(path, kind)
     for command in ("show", "export", "info", "merge"):
         code, line = run(COMMANDS[command])
         assert (code, "shard-00000.lmdb" in line) == (1, True), line

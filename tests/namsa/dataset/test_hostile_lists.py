@@ -5,7 +5,7 @@ import os
 
 import pytest
 import xxhash
-from changed_datasets import COMMANDS
+from changed_datasets import COMMANDS, replace_file
 
 from namsa import WorkError
 from namsa.dataset import other_nodes
@@ -18,21 +18,10 @@ LISTS = {
 }
 
 
-def unreadable(path, kind):
-    path.unlink(missing_ok=True)
-    match kind:
-        case "folder":
-            path.mkdir()
-        case "link to nothing":
-            path.symlink_to("/nowhere")
-        case "link to itself":
-            path.symlink_to(path.name)
-
-
 @pytest.mark.parametrize("kind", ["folder", "link to nothing", "link to itself"])
 @pytest.mark.parametrize(("name", "command"), [(name, command) for name, all_ in LISTS.items() for command in all_])
 def test_a_list_that_cannot_be_read_is_named_with_the_remedy(d, run, name, command, kind):
-    unreadable(d / name, kind)
+    replace_file(d / name, kind)
     code, line = run(COMMANDS[command])
     assert (code, f"cannot read d/{name}" in line) == (2, True), line
     assert "delete" in line
@@ -117,7 +106,7 @@ def write_manifest(path, header, lines):
 
 
 def test_merge_names_a_configuration_that_cannot_be_read(d, run):
-    unreadable(d / "config.yaml", "folder")
+    replace_file(d / "config.yaml", "folder")
     code, line = run(COMMANDS["merge"])
     assert (code, "cannot read d/config.yaml" in line) == (2, True), line
 

@@ -1,0 +1,50 @@
+"""What a job trains: the network, its optimizer, and what a step keeps between steps."""
+
+from typing import Any, NamedTuple
+
+import keras
+
+from fcdensenet.build import build
+from fcdensenet.config import NetworkConfig
+from train.experiment.sections import Training
+from train.optimization import lag, precision
+from train.optimization.accumulation import Accumulation
+from train.optimization.optimizers import LarsAdam
+
+
+class Assembly(NamedTuple):
+    """A network that is ready to be trained.
+
+    Attributes:
+        model: The network, with the initial weights of its seed.
+        optimizer: Its optimizer, built, with a loss scale if there is one.
+        buffers: See `train.optimization.lag.gradient_buffers`.
+        accumulation: `None` if a step takes one batch.
+        state: All variables that a checkpoint holds.
+    """
+
+    model: keras.Model
+    optimizer: keras.optimizers.Optimizer
+    buffers: list[keras.Variable]
+    accumulation: Accumulation | None
+    state: list[Any]
+
+
+def assemble(network: NetworkConfig, seed: int, training: Training, ranks: int = 1) -> Assembly:
+    """Builds a network and what trains it. Variables have the same names whatever this process has built before.
+
+    Args:
+        network: The section network.
+        seed: Of the initial weights.
+        training: The section training.
+        ranks: Number of ranks of the job.
+    """
+    keras.utils.clear_session()
+    with precision.policy(training.precision.compute):
+        model = build(network, seed, training.recompute)
+        optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training, ranks)
+        optimizer.build(model.trainable_variables)
+        buffers = lag.gradient_buffers(model.trainable_variables, training.reduction)
+        accumulation = Accumulation(model, optimizer, training) if training.accumulate > 1 else None
+    state = [*model.variables, *optimizer.variables, *buffers]
+    return Assembly(model, optimizer, buffers, accumulation, state)
