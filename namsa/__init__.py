@@ -41,12 +41,14 @@ if TYPE_CHECKING:
     from namsa.dataset.shards import Dataset as Dataset
     from namsa.errors import InputError as InputError
     from namsa.errors import WorkError as WorkError
-    from namsa.io.foreign import CalibrationOverrides as CalibrationOverrides
-    from namsa.io.foreign import FourDData as FourDData
-    from namsa.io.foreign import open_patterns as open_patterns
+    from namsa.io.calibration import CalibrationOverrides as CalibrationOverrides
+    from namsa.io.calibration import FourDData as FourDData
     from namsa.io.hdf5 import read_sample as read_sample
     from namsa.io.hdf5 import read_samples as read_samples
     from namsa.io.hdf5 import write_samples as write_samples
+    from namsa.io.reading import open_patterns as open_patterns
+    from namsa.io.reading import read as read
+    from namsa.io.recording import Recording as Recording
     from namsa.physics.virtual_detectors import annular as annular
     from namsa.physics.virtual_detectors import bright_field as bright_field
     from namsa.physics.virtual_detectors import centre_of_mass as centre_of_mass
@@ -82,9 +84,11 @@ _MODULES = {
     "read_sample": "namsa.io.hdf5",
     "read_samples": "namsa.io.hdf5",
     "write_samples": "namsa.io.hdf5",
-    "open_patterns": "namsa.io.foreign",
-    "FourDData": "namsa.io.foreign",
-    "CalibrationOverrides": "namsa.io.foreign",
+    "read": "namsa.io.reading",
+    "Recording": "namsa.io.recording",
+    "open_patterns": "namsa.io.reading",
+    "FourDData": "namsa.io.calibration",
+    "CalibrationOverrides": "namsa.io.calibration",
     # Images
     "show": "namsa.view.sample_figure",
     "PixelGrid": "namsa.pixels",

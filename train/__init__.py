@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from namsa.io.foreign import CalibrationOverrides as CalibrationOverrides
+    from namsa.io.calibration import CalibrationOverrides as CalibrationOverrides
     from train.reconstruction.models import Model as Model
     from train.reconstruction.models import load_model as load_model
     from train.reconstruction.reconstruct import ReconstructionOptions as ReconstructionOptions
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from train.reports.results import Evaluation
 
 _MODULES = {
-    "CalibrationOverrides": "namsa.io.foreign",
+    "CalibrationOverrides": "namsa.io.calibration",
     "KnownSpecimen": "train.reconstruction.trust",
     "Model": "train.reconstruction.models",
     "Reconstruction": "train.reconstruction.result",

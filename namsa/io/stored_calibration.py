@@ -1,18 +1,18 @@
 """What 4D-STEM files of other programs say of their axes, their calibration and their beam."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from namsa.errors import InputError
+from namsa.io.recording import Pair
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5Group, Value
-from namsa.io.units import angstrom_per_unit, mrad_per_unit
+from namsa.io.units import angstrom_per_unit, inverse_angstrom_per_unit, mrad_per_unit
 from namsa.json_files import parse_json
 from namsa.text import shorten
-
-Pair = tuple[float, float]
 
 
 class StoredAxis(NamedTuple):
@@ -41,26 +41,27 @@ class Beam(NamedTuple):
     semiangle_mrad: float | None = None
 
 
-class Calibration(NamedTuple):
-    """Scan and detector as a file describes them. Pairs are (y, x), and NaN if the units are unknown.
+@dataclass(frozen=True)
+class Calibration:
+    """Scan and detector as a file describes them; `None` is unknown. Pairs are (y, x).
 
     Attributes:
         scan_step_angstrom: Step of the scan, Å.
         pixel_mrad: Pixel of the detector, mrad.
-        centre_pixels: Optic axis in pixels from the centre of the first one; `None` if the file does not say.
-        rotation_deg: Rotation of the detector's frame; see `namsa.io.foreign`.
+        pixel_inverse_angstrom: Pixel of the detector, 1/Å, if the file has it in place of an angle.
+        centre_pixels: Optic axis in pixels from the centre of the first one.
+        rotation_deg: Rotation of the detector's frame; see `namsa.io.calibration`.
         flip: Whether the detector's y and x are exchanged.
-        scan_units: Units of the scan's step, as the file spells them.
-        pixel_units: Units of the detector's pixel, as the file spells them.
+        reasons: Why a number is unknown of which the file says something, by its name.
     """
 
-    scan_step_angstrom: Pair
-    pixel_mrad: Pair
-    centre_pixels: Pair | None
-    rotation_deg: float
-    flip: bool
-    scan_units: str
-    pixel_units: str
+    scan_step_angstrom: Pair | None = None
+    pixel_mrad: Pair | None = None
+    pixel_inverse_angstrom: Pair | None = None
+    centre_pixels: Pair | None = None
+    rotation_deg: float | None = None
+    flip: bool = False
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
 
 def stored_axes(data: Hdf5Dataset) -> list[StoredAxis]:
@@ -75,15 +76,13 @@ def stored_axes(data: Hdf5Dataset) -> list[StoredAxis]:
     return described if len(described) == 4 else [StoredAxis("", 1.0, 0.0)] * 4
 
 
-def are_reversed(axes: Sequence[StoredAxis], wavelength: float) -> bool:
+def are_reversed(axes: Sequence[StoredAxis]) -> bool:
     """Whether the detector's axes come first, as HyperSpy writes EMD."""
-    detector_first = all(mrad_per_unit(axis.units, wavelength) for axis in axes[:2])
+    detector_first = all(mrad_per_unit(axis.units) or inverse_angstrom_per_unit(axis.units) for axis in axes[:2])
     return detector_first and all(angstrom_per_unit(axis.units) for axis in axes[2:])
 
 
-def stored_calibration(
-    data: Hdf5Dataset, axes: Sequence[StoredAxis], shape: Sequence[int], wavelength: float
-) -> Calibration:
+def stored_calibration(data: Hdf5Dataset, axes: Sequence[StoredAxis], shape: Sequence[int]) -> Calibration:
     """Returns the calibration: py4DSTEM's numbers if there are any, otherwise that of the axes.
 
     py4DSTEM's numbers come first because its axes mix pixels and units (0.14.18).
@@ -92,23 +91,18 @@ def stored_calibration(
         data: The patterns.
         axes: Their axes, in the order (sy, sx, dy, dx).
         shape: Their shape, in the same order.
-        wavelength: Of the electrons, Å.
     """
     group = _py4dstem_group(data)
     if group is None:
-        return _calibration_of_axes(axes, shape, wavelength)
-    scan_units, pixel_units = _py4dstem_units(group, "R"), _py4dstem_units(group, "Q")
+        return calibration_of_axes(axes, shape)
     centre = [_number(group, f"{name}_mean", _number(group, name)) for name in ("qx0", "qy0")]
-    step = _number(group, "R_pixel_size") * (angstrom_per_unit(scan_units) or np.nan)
-    pixel = _number(group, "Q_pixel_size") * (mrad_per_unit(pixel_units, wavelength) or np.nan)
-    return Calibration(
-        scan_step_angstrom=(step, step),
-        pixel_mrad=(pixel, pixel),
+    step, pixel = _number(group, "R_pixel_size"), _number(group, "Q_pixel_size")
+    scan_units, pixel_units = _py4dstem_units(group, "R"), _py4dstem_units(group, "Q")
+    return replace(
+        _calibration_in_units((step, step), (pixel, pixel), scan_units, pixel_units),
         centre_pixels=None if np.isnan(centre).any() else _pair(centre),
         rotation_deg=_number(group, "QR_rotation_degrees", 0.0),
         flip=abs(_number(group, "QR_flip", 0.0)) > 0,
-        scan_units=scan_units,
-        pixel_units=pixel_units,
     )
 
 
@@ -134,21 +128,47 @@ def text(value: Value | None) -> str:
     return "" if value is None else shorten(value)
 
 
-def _calibration_of_axes(axes: Sequence[StoredAxis], shape: Sequence[int], wavelength: float) -> Calibration:
-    """Returns the calibration of four axes. The optic axis is at the detector's zero, if that lies inside."""
+def calibration_of_axes(axes: Sequence[StoredAxis], shape: Sequence[int]) -> Calibration:
+    """Returns the calibration of four axes. The optic axis is at the detector's zero, if that lies inside.
+
+    Args:
+        axes: The axes, in the order (sy, sx, dy, dx).
+        shape: Their shape.
+    """
     scan, detector = axes[:2], axes[2:]
-    pixel = _pair([axis.step * (mrad_per_unit(axis.units, wavelength) or np.nan) for axis in detector])
+    steps, pixels = _pair([axis.step for axis in scan]), _pair([axis.step for axis in detector])
+    calibration = _calibration_in_units(steps, pixels, scan[0].units, detector[0].units)
     centre = _pair([-axis.origin / axis.step if axis.step else np.nan for axis in detector])
     inside = all(0 < at < size - 1 for at, size in zip(centre, shape[2:], strict=True))
-    return Calibration(
-        scan_step_angstrom=_pair([axis.step * (angstrom_per_unit(axis.units) or np.nan) for axis in scan]),
-        pixel_mrad=pixel,
-        centre_pixels=centre if inside and not np.isnan(pixel).any() else None,
-        rotation_deg=0.0,
-        flip=False,
-        scan_units=scan[0].units,
-        pixel_units=detector[0].units,
+    known = calibration.pixel_mrad is not None or calibration.pixel_inverse_angstrom is not None
+    return replace(calibration, centre_pixels=centre if inside and known else None)
+
+
+def _calibration_in_units(step: Pair, pixel: Pair, scan_units: str, pixel_units: str) -> Calibration:
+    """Returns the scan's step and the detector's pixel, or why they are not known."""
+    reasons = {}
+    steps, pixels, inverse = (
+        _scaled(pair, scale)
+        for pair, scale in (
+            (step, angstrom_per_unit(scan_units)),
+            (pixel, mrad_per_unit(pixel_units)),
+            (pixel, inverse_angstrom_per_unit(pixel_units)),
+        )
     )
+    if angstrom_per_unit(scan_units) is None:
+        reasons["scan_step_angstrom"] = f"the scan's step is in {scan_units or 'no units'}, not a length"
+    elif steps is None:
+        reasons["scan_step_angstrom"] = "the scan's step is no number"
+    if mrad_per_unit(pixel_units) is None and inverse_angstrom_per_unit(pixel_units) is None:
+        reasons["pixel_mrad"] = f"the detector's pixel is in {pixel_units or 'no units'}, not an angle"
+    elif pixels is None and inverse is None:
+        reasons["pixel_mrad"] = "the detector's pixel is no number"
+    return Calibration(scan_step_angstrom=steps, pixel_mrad=pixels, pixel_inverse_angstrom=inverse, reasons=reasons)
+
+
+def _scaled(pair: Pair, scale: float | None) -> Pair | None:
+    """Returns a pair in other units; `None` if it is not known."""
+    return None if scale is None or np.isnan(pair).any() else (pair[0] * scale, pair[1] * scale)
 
 
 def _hyperspy_axis(group: Hdf5Group, number: int) -> StoredAxis:

@@ -18,18 +18,18 @@ def angstrom_per_unit(units: str) -> float | None:
     return _ANGSTROM.get(_normalised(units))
 
 
-def mrad_per_unit(units: str, wavelength: float) -> float | None:
-    """Returns the angle in mrad of one of `units`. `None` if they are neither an angle nor a reciprocal length.
+def mrad_per_unit(units: str) -> float | None:
+    """Returns the angle in mrad of one of `units`. `None` if they are not an angle."""
+    return _MRAD.get(_normalised(units))
 
-    Args:
-        units: An angle, or a reciprocal length k, which is the angle α = λk.
-        wavelength: λ of the electrons, Å.
-    """
+
+def inverse_angstrom_per_unit(units: str) -> float | None:
+    """Returns the reciprocal length k in 1/Å of one of `units`, which is the angle α = λk. `None` for other units."""
     plain = _normalised(units)
     length = _ANGSTROM.get(plain.removeprefix("1/")) if plain.startswith("1/") else None
     if plain.endswith("^-1"):
         length = _ANGSTROM.get(plain.removesuffix("^-1"))
-    return _MRAD.get(plain) if length is None else 1e3 * wavelength / length
+    return None if length is None else 1 / length
 
 
 def _normalised(units: str) -> str:

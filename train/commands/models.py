@@ -59,7 +59,7 @@ def reconstruct(options: argparse.Namespace) -> int:
     def work() -> None:
         from rich.console import Console
 
-        from namsa.io.foreign import CalibrationOverrides
+        from namsa.io.calibration import CalibrationOverrides
         from train.reconstruction.reconstruct import ReconstructionOptions, reconstruct
         from train.reconstruction.trust import KnownSpecimen
 

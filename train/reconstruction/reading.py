@@ -1,10 +1,8 @@
-"""Reads a scan: opens its file or array, measures its mean pattern, optic axis and scale, and streams its rows."""
+"""Reads a scan: measures its mean pattern, optic axis and scale, and streams its rows."""
 
 import math
-from collections.abc import Callable, Generator, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
-from pathlib import Path
+from collections.abc import Callable, Generator
+from contextlib import closing
 from typing import Any
 
 import numpy as np
@@ -12,9 +10,8 @@ import numpy.typing as npt
 
 from namsa.checks import available_memory_bytes
 from namsa.errors import InputError
-from namsa.io.foreign import CalibrationOverrides, FourDData, check_limits, open_patterns
+from namsa.io.calibration import FourDData
 from namsa.physics.backend import available_cores
-from namsa.text import shorten
 from train.experiment.conditions import Conditions
 from train.input.readahead import ahead
 from train.reconstruction.models import Model
@@ -31,91 +28,6 @@ SURVEY_ROWS = 16  # scan rows that the mean pattern is computed from
 # Bytes that are held for each pixel of the detector, if it is turned for each of its parts, and for each position.
 PIXEL_BYTES, TURNED_PIXEL_BYTES, POSITION_BYTES = 64, 2048, 128
 LEAST_BYTES = 2**30  # so much is tried on any machine
-
-
-# ---- Files and arrays -----------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class _ArrayDataset:
-    """An array in memory with the attributes of an HDF5 dataset that `FourDData` uses."""
-
-    values: Array
-    chunks: None = None
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return self.values.shape
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        return self.values.dtype
-
-    def __getitem__(self, index: Any) -> Array:
-        return self.values[index]
-
-
-@contextmanager
-def open_scan(data: Path | npt.ArrayLike, calibration: CalibrationOverrides) -> Iterator[FourDData]:
-    """Opens a file or an array as a scan.
-
-    Args:
-        data: Path of a file, or patterns `(sy, sx, dy, dx)`.
-        calibration: What the data do not say, or say wrongly. One number may stand for a pair.
-
-    Raises:
-        InputError: If the data are no scan of patterns, or if their calibration is not complete.
-    """
-    step, pixel = (_as_pair(value) for value in (calibration.scan_step_angstrom, calibration.pixel_mrad))
-    calibration = replace(calibration, scan_step_angstrom=step, pixel_mrad=pixel)
-    if isinstance(data, Path):
-        with open_patterns(data, calibration) as patterns:
-            yield patterns
-    else:
-        yield _from_array(np.asarray(data), calibration)
-
-
-def _from_array(values: Array, calibration: CalibrationOverrides) -> FourDData:
-    """Returns an array and its calibration as a scan."""
-    if values.ndim != 4 or values.dtype.kind not in "uif":
-        raise InputError(
-            f"the array has {values.ndim} axes and type {values.dtype}: give numbers (scan y, scan x, detector y, "
-            "detector x)"
-        )
-    step, pixel = calibration.scan_step_angstrom, calibration.pixel_mrad
-    energy, semiangle = calibration.energy_ev, calibration.semiangle_mrad
-    if step is None or pixel is None or energy is None or semiangle is None:
-        required = ("energy_ev", "semiangle_mrad", "scan_step_angstrom", "pixel_mrad")
-        missing = ", ".join(name for name in required if getattr(calibration, name) is None)
-        raise InputError(f"an array has no calibration of its own: give {missing}")
-    if 0 in values.shape:
-        raise InputError(f"the array holds no patterns: its shape is {values.shape}")
-    patterns = FourDData(
-        data=_ArrayDataset(values),
-        axes_reversed=False,
-        scan_step_angstrom=step,
-        scan_origin_angstrom=(0.0, 0.0),
-        pixel_mrad=pixel,
-        energy_ev=energy,
-        semiangle_mrad=semiangle,
-        centre_pixels=calibration.centre_pixels,
-        rotation_deg=calibration.rotation_deg or 0.0,
-        flip=False,
-        normalised=False,
-    )
-    check_limits(patterns)
-    return patterns
-
-
-def _as_pair(value: tuple[float, float] | float | None) -> tuple[float, float] | None:
-    """Returns a pair (y, x), which one number may stand for."""
-    if value is None:
-        return None
-    try:
-        y, x = np.broadcast_to(np.asarray(value, float), 2).tolist()
-    except (TypeError, ValueError):
-        raise InputError(f"{shorten(value)} is neither a number nor a pair (y, x)") from None
-    return y, x
 
 
 def check_memory(data: FourDData, conditions: Conditions, name: str) -> None:

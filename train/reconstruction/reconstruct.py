@@ -17,7 +17,8 @@ import numpy.typing as npt
 from rich.console import Console
 
 from namsa.errors import InputError
-from namsa.io.foreign import CalibrationOverrides, FourDData
+from namsa.io.calibration import CalibrationOverrides, FourDData
+from namsa.io.reading import open_patterns
 from namsa.pixels import PixelGrid
 from namsa.text import shorten
 from train.experiment.conditions import describe_unchecked
@@ -102,7 +103,7 @@ def reconstruct(
         data, name, origin = Path(data), str(data), os.path.realpath(data)
     else:
         name = origin = "array"
-    with reading.open_scan(data, calibration) as scan:
+    with open_patterns(data, calibration) as scan:
         sy, sx, dy, dx = scan.shape
         note(f"{name}: {sy}×{sx} patterns of {dy}×{dx} pixels, {scan.data.dtype}")
         resampling.check_fit(scan, model.conditions, name)

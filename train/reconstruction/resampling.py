@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from namsa.errors import InputError
-from namsa.io.foreign import FourDData
+from namsa.io.calibration import FourDData
 from train.experiment.conditions import Conditions
 
 Pair = tuple[float, float]
@@ -211,7 +211,7 @@ def rotated_overlap(
         shape: Pixels of the detector, (y, x).
         pixel_mrad: Their size, (y, x), mrad.
         centre: The optic axis, (y, x), pixels.
-        rotation_deg: Rotation from the detector's frame to the scan's, degrees; see `namsa.io.foreign`.
+        rotation_deg: Rotation from the detector's frame to the scan's, degrees; see `namsa.io.calibration`.
         flip: Whether y and x are exchanged first.
         conditions: What the network was trained on.
 

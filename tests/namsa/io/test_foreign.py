@@ -12,7 +12,8 @@ from paths import DATA
 
 from namsa import InputError, WorkError
 from namsa.io import hdf5
-from namsa.io.foreign import CalibrationOverrides, open_patterns
+from namsa.io.calibration import CalibrationOverrides
+from namsa.io.reading import open_patterns
 from namsa.physics.optics import wavelength_angstrom
 
 FILES = DATA / "fourd"
@@ -122,9 +123,9 @@ def test_what_hdf5_cannot_unpack_is_said(tmp_path):
     [
         ("hyperspy.hspy", {"axis-0": 3.0}, "step is in no units.*--scan-step-angstrom"),
         ("hyperspy.hspy", {"axis-2": None}, "pixel is in no units.*--pixel-mrad"),
-        ("hyperspy.hspy", {"axis-1@scale": None}, "scan_step_angstrom is nan: give a positive number"),
-        ("hyperspy.hspy", {"axis-3@scale": np.inf}, "pixel_mrad is nan: give a positive number"),
-        ("hyperspy.hspy", {"axis-3@scale": [1.0, 2.0]}, "pixel_mrad is nan.*--pixel-mrad"),
+        ("hyperspy.hspy", {"axis-1@scale": None}, "the scan's step is no number: give --scan-step"),
+        ("hyperspy.hspy", {"axis-3@scale": np.inf}, "the detector's pixel is no number: give --pixel-mrad"),
+        ("hyperspy.hspy", {"axis-3@scale": [1.0, 2.0]}, "the detector's pixel is no number: give --pixel-mrad"),
         ("hyperspy.hspy", {"axis-0@units": h5py.Empty("f")}, "step is in no units"),
         ("hyperspy.hspy", {"axis-0@units": b"furlong"}, "step is in furlong, not a length"),
         ("hyperspy.hspy", {"axis-0@units": "x" * 5000}, r"step is in x{40,}\.\.\.x{20,}, not a length"),
@@ -132,7 +133,7 @@ def test_what_hdf5_cannot_unpack_is_said(tmp_path):
         ("hyperspy.emd", {"dim1": 3.0}, "step is in no units"),
         ("hyperspy.emd", {"dim2": b"words"}, "step is in no units"),
         ("hyperspy.emd", {"dim3": np.array([np.nan, 1.0])}, r"step is in \[1_/_n_m\], not a length"),
-        ("py4dstem.h5", {"../metadatabundle/calibration/Q_pixel_size": b"x"}, "pixel_mrad is nan"),
+        ("py4dstem.h5", {"../metadatabundle/calibration/Q_pixel_size": b"x"}, "the detector's pixel is no number"),
         ("py4dstem.h5", {"../metadatabundle/calibration/Q_pixel_size": -1.0}, "pixel_mrad is -"),
         (
             "py4dstem.h5",

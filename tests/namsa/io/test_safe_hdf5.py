@@ -12,7 +12,8 @@ import pytest
 
 from namsa import InputError, WorkError
 from namsa.io import hdf5_process, safe_hdf5
-from namsa.io.foreign import CalibrationOverrides, open_patterns
+from namsa.io.calibration import CalibrationOverrides
+from namsa.io.reading import open_patterns
 from namsa.io.safe_hdf5 import DamagedFileError, Hdf5Dataset, Hdf5Group, open_hdf5
 
 SHAPE = (2, 3, 4, 5)

@@ -14,7 +14,7 @@ import pytest
 from fcdensenet.build import build
 from namsa import InputError
 from namsa.config.loading import dump_yaml
-from namsa.io.foreign import CalibrationOverrides
+from namsa.io.calibration import CalibrationOverrides
 from train.__main__ import main
 from train.experiment.conditions import conditions
 from train.experiment.experiment import Experiment

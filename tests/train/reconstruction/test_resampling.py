@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from namsa import InputError
-from namsa.io.foreign import FourDData
+from namsa.io.calibration import FourDData
 from train.experiment.conditions import Conditions
 from train.reconstruction import resampling
 
@@ -23,7 +23,6 @@ TRAINED = Conditions(
 )
 DATA = FourDData(
     data=SimpleNamespace(shape=(20, 30, 33, 49), chunks=None),
-    axes_reversed=False,
     scan_step_angstrom=(0.4, 0.5),
     scan_origin_angstrom=(0.0, 0.0),
     pixel_mrad=(1.0, 1.0),

@@ -1,0 +1,220 @@
+"""The calibrated scan: what a file says of itself, and what the caller knows better.
+
+The detector is turned into the scan's frame as in py4DSTEM: y and x are exchanged if `flip` is set, then rotated by the
+angle, y' = y cos − x sin and x' = y sin + x cos.
+"""
+
+from dataclasses import dataclass, fields, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.errors import InputError
+from namsa.io.recording import Pair, PatternArray, Recording, read_part, scan_chunk
+from namsa.physics.optics import wavelength_angstrom
+from namsa.text import shorten
+
+# The smallest and largest number of each quantity, and the option that gives it.
+LIMITS = {
+    "energy_ev": (10e3, 1e6, "--energy-ev"),
+    "semiangle_mrad": (1e-3, 200.0, "--semiangle-mrad"),
+    "scan_step_angstrom": (1e-4, 1e5, "--scan-step-angstrom"),
+    "pixel_mrad": (1e-5, 1e3, "--pixel-mrad"),
+    "centre_pixels": (-1e5, 1e5, "--centre-pixels"),
+    "rotation_deg": (-720.0, 720.0, "--rotation-deg"),
+}
+# What every calibrated scan has, as messages name it.
+REQUIRED = {
+    "energy_ev": "the beam's energy",
+    "semiangle_mrad": "the probe's semiangle",
+    "scan_step_angstrom": "the scan's step",
+    "pixel_mrad": "the detector's pixel",
+}
+
+
+@dataclass(frozen=True)
+class CalibrationOverrides:
+    """What the caller knows of a file; it takes precedence over what the file says. Pairs are (y, x).
+
+    Attributes:
+        dataset: Name of the dataset in the file; needed if it holds several of four axes.
+        scan_step_angstrom: Step of the scan, Å. One number may stand for a pair.
+        pixel_mrad: Pixel of the detector, mrad. One number may stand for a pair.
+        energy_ev: Energy of the beam, eV.
+        semiangle_mrad: Convergence semiangle of the probe, mrad.
+        centre_pixels: Optic axis, in pixels from the centre of the first one.
+        rotation_deg: Rotation from the detector's frame to the scan's, degrees.
+    """
+
+    dataset: str | None = None
+    scan_step_angstrom: Pair | float | None = None
+    pixel_mrad: Pair | float | None = None
+    energy_ev: float | None = None
+    semiangle_mrad: float | None = None
+    centre_pixels: Pair | None = None
+    rotation_deg: float | None = None
+
+
+@dataclass(frozen=True)
+class FourDData:
+    """A calibrated scan of patterns in an open file. Pairs are (y, x).
+
+    Attributes:
+        data: The patterns, `(scan y, scan x, detector y, detector x)`; they are read when they are sliced.
+        scan_step_angstrom: Step of the scan, Å.
+        scan_origin_angstrom: First position of the scan, Å.
+        pixel_mrad: Pixel of the detector, mrad.
+        energy_ev: Energy of the beam, eV.
+        semiangle_mrad: Convergence semiangle of the probe, mrad.
+        centre_pixels: Optic axis, in pixels from the centre of the first one; `None` if it is not known.
+        rotation_deg: Rotation from the detector's frame to the scan's, degrees; see the module.
+        flip: Whether the detector's y and x are exchanged before the rotation.
+        normalised: Whether intensities are fractions of the incident beam.
+    """
+
+    data: PatternArray
+    scan_step_angstrom: Pair
+    scan_origin_angstrom: Pair
+    pixel_mrad: Pair
+    energy_ev: float
+    semiangle_mrad: float
+    centre_pixels: Pair | None
+    rotation_deg: float
+    flip: bool
+    normalised: bool
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """The shape (sy, sx, dy, dx)."""
+        sy, sx, dy, dx = self.data.shape
+        return sy, sx, dy, dx
+
+    @property
+    def chunk(self) -> tuple[int, int]:
+        """Scan rows and columns that the file stores in one piece; (1, 1) if it is not chunked."""
+        return scan_chunk(self.data)
+
+    def read(self, rows: slice, columns: slice) -> npt.NDArray[Any]:
+        """Reads patterns of a part of the scan.
+
+        Args:
+            rows: Rows of the scan.
+            columns: Columns of the scan.
+
+        Returns:
+            Patterns in the file's type, `(rows, columns, dy, dx)`.
+
+        Raises:
+            WorkError: If they cannot be unpacked.
+        """
+        return read_part(self.data, rows, columns)
+
+
+def override(recording: Recording, overrides: CalibrationOverrides) -> Recording:
+    """Returns a recording with the caller's numbers in place of the file's.
+
+    A pixel in 1/Å becomes an angle if the energy is known.
+
+    Args:
+        recording: What the file says.
+        overrides: What the caller knows better.
+
+    Raises:
+        InputError: If what should be a pair is none, or if the caller's energy is out of range.
+    """
+    given = {
+        field.name: getattr(overrides, field.name)
+        for field in fields(overrides)
+        if field.name != "dataset" and getattr(overrides, field.name) is not None
+    }
+    for name in ("scan_step_angstrom", "pixel_mrad", "centre_pixels"):
+        if name in given:
+            given[name] = _as_pair(given[name])
+    known = replace(recording, **given)
+    if known.pixel_mrad is None and known.pixel_inverse_angstrom is not None and known.energy_ev is not None:
+        _check_limit("energy_ev", known.energy_ev, _place(recording))
+        y, x = (1e3 * wavelength_angstrom(known.energy_ev) * pixel for pixel in known.pixel_inverse_angstrom)
+        known = replace(known, pixel_mrad=(y, x))
+    return known
+
+
+def calibrate(recording: Recording, overrides: CalibrationOverrides = CalibrationOverrides()) -> FourDData:
+    """Returns a recording as a calibrated scan, of which every number is known.
+
+    Args:
+        recording: What the file says.
+        overrides: What the caller knows better.
+
+    Raises:
+        InputError: If a number is neither in the file nor in `overrides`, or if one is out of range. The message names
+            all missing numbers with the options that give them.
+    """
+    known = override(recording, overrides)
+    step, pixel, energy, semiangle = known.scan_step_angstrom, known.pixel_mrad, known.energy_ev, known.semiangle_mrad
+    if step is None or pixel is None or energy is None or semiangle is None:
+        raise InputError(_missing(known))
+    patterns = FourDData(
+        data=known.data,
+        scan_step_angstrom=step,
+        scan_origin_angstrom=known.scan_origin_angstrom,
+        pixel_mrad=pixel,
+        energy_ev=float(energy),
+        semiangle_mrad=float(semiangle),
+        centre_pixels=known.centre_pixels,
+        rotation_deg=known.rotation_deg or 0.0,
+        flip=known.flip,
+        normalised=known.normalised,
+    )
+    check_limits(patterns, _place(recording))
+    return patterns
+
+
+def check_limits(patterns: FourDData, place: str = "") -> None:
+    """Checks that every number of the calibration is finite and in its range.
+
+    Args:
+        patterns: The scan.
+        place: Where the numbers come from, before the name of the number in the message.
+
+    Raises:
+        InputError: If a number is not.
+    """
+    for name in LIMITS:
+        value = getattr(patterns, name)
+        for number in value if isinstance(value, tuple) else () if value is None else (value,):
+            _check_limit(name, number, place)
+
+
+def _check_limit(name: str, value: float, place: str) -> None:
+    low, high, option = LIMITS[name]
+    if not low <= value <= high:
+        kind = "a positive number" if low > 0 else "a number"
+        raise InputError(f"{place}{name} is {value:g}: give {kind} from {low:g} to {high:g} with {option}")
+
+
+def _missing(known: Recording) -> str:
+    """Returns the message about all numbers that are not known."""
+    missing = [name for name in REQUIRED if getattr(known, name) is None]
+    if known.pixel_inverse_angstrom is not None:  # an angle as soon as the energy is known
+        missing = [name for name in missing if name != "pixel_mrad"]
+    unsaid = " and ".join(REQUIRED[name] for name in missing if name not in known.reasons)
+    said = [known.reasons[name] for name in missing if name in known.reasons]
+    options = ", ".join(name if known.format == "array" else LIMITS[name][2] for name in missing)
+    if not unsaid:
+        return f"{known.name}: {'; '.join(said)}: give {options}"
+    return f"{known.name} {'; '.join([f'does not say {unsaid}', *said])}: give {options}"
+
+
+def _place(recording: Recording) -> str:
+    """Returns the beginning of a message about a number of a file; nothing for an array."""
+    return "" if recording.format == "array" else f"{recording.name}: "
+
+
+def _as_pair(value: Any) -> Pair:
+    """Returns a pair (y, x), which one number may stand for."""
+    try:
+        y, x = np.broadcast_to(np.asarray(value, float), 2).tolist()
+    except (TypeError, ValueError):
+        raise InputError(f"{shorten(value)} is neither a number nor a pair (y, x)") from None
+    return y, x

@@ -1,0 +1,190 @@
+"""A scan of diffraction patterns in an open file, and what the file says of it.
+
+A `Recording` is what every reader of `namsa.io.formats` returns. Patterns are read by slices, so that a scan may be
+larger than memory. Numbers that the file does not say are `None`: `namsa.io.calibration` completes them.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.errors import WorkError
+from namsa.io.safe_hdf5 import DamagedFileError
+
+Pair = tuple[float, float]
+
+
+class PatternArray(Protocol):
+    """What a scan needs of its patterns: a dataset of a file, or an array."""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape."""
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the numbers."""
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        """The shape of the pieces that are stored together, if there are any."""
+
+    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
+        """Returns a part."""
+
+
+@dataclass(frozen=True)
+class Recording:
+    """Patterns of a scan in an open file, and what the file says of them; `None` is unknown. Pairs are (y, x).
+
+    Attributes:
+        data: The patterns, `(scan y, scan x, detector y, detector x)`; they are read when they are sliced.
+        format: Name of the format, such as "HDF5" or "Merlin"; "array" for an array in memory.
+        name: The file, as messages name it.
+        scan_step_angstrom: Step of the scan, Å.
+        scan_origin_angstrom: First position of the scan, Å.
+        pixel_mrad: Pixel of the detector, mrad.
+        pixel_inverse_angstrom: Pixel of the detector, 1/Å, where the file has it in place of an angle. It becomes an
+            angle where the energy is known.
+        energy_ev: Energy of the beam, eV.
+        semiangle_mrad: Convergence semiangle of the probe, mrad.
+        centre_pixels: Optic axis, in pixels from the centre of the first one.
+        rotation_deg: Rotation from the detector's frame to the scan's, degrees; see `namsa.io.calibration`.
+        flip: Whether the detector's y and x are exchanged before the rotation.
+        normalised: Whether intensities are fractions of the incident beam.
+        metadata: What else the file says, as JSON values.
+        reasons: Why a number is unknown of which the file says something, by its name.
+    """
+
+    data: PatternArray
+    format: str
+    name: str
+    scan_step_angstrom: Pair | None = None
+    scan_origin_angstrom: Pair = (0.0, 0.0)
+    pixel_mrad: Pair | None = None
+    pixel_inverse_angstrom: Pair | None = None
+    energy_ev: float | None = None
+    semiangle_mrad: float | None = None
+    centre_pixels: Pair | None = None
+    rotation_deg: float | None = None
+    flip: bool = False
+    normalised: bool = False
+    metadata: Mapping[str, Any] = field(default_factory=dict)
+    reasons: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """The shape (scan y, scan x, detector y, detector x)."""
+        sy, sx, dy, dx = self.data.shape
+        return sy, sx, dy, dx
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the numbers."""
+        return self.data.dtype
+
+    @property
+    def chunk(self) -> tuple[int, int]:
+        """Scan rows and columns that the file stores in one piece; (1, 1) if it is not chunked."""
+        return scan_chunk(self.data)
+
+    def read(self, rows: slice, columns: slice) -> npt.NDArray[Any]:
+        """Reads patterns of a part of the scan.
+
+        Args:
+            rows: Rows of the scan.
+            columns: Columns of the scan.
+
+        Returns:
+            Patterns in the file's type, `(rows, columns, dy, dx)`.
+
+        Raises:
+            WorkError: If they cannot be unpacked.
+        """
+        return read_part(self.data, rows, columns)
+
+
+@dataclass(frozen=True)
+class ArrayPatterns:
+    """An array in memory, or an object that is read by slices as one, as a `PatternArray`.
+
+    Attributes:
+        values: The array: of NumPy, h5py, Zarr or another library.
+    """
+
+    values: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape."""
+        return tuple(self.values.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the numbers."""
+        return np.dtype(self.values.dtype)
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        """The shape of the pieces that are stored together; `None` for pieces of different sizes."""
+        chunks = getattr(self.values, "chunks", None)
+        return tuple(chunks) if chunks and all(isinstance(size, int) for size in chunks) else None
+
+    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
+        """Returns a part."""
+        return np.asarray(self.values[index])
+
+
+@dataclass(frozen=True)
+class ReversedAxes:
+    """Patterns that are stored as (detector x, detector y, scan x, scan y), in the usual order of axes.
+
+    Attributes:
+        stored: The patterns as they are stored.
+    """
+
+    stored: PatternArray
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape (scan y, scan x, detector y, detector x)."""
+        return self.stored.shape[::-1]
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the numbers."""
+        return self.stored.dtype
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        """The shape of the pieces that are stored together, if there are any."""
+        return None if self.stored.chunks is None else self.stored.chunks[::-1]
+
+    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
+        """Returns a part."""
+        slices = (*index, *(slice(None),) * (4 - len(index)))
+        return self.stored[slices[::-1]].transpose(3, 2, 1, 0)
+
+
+def scan_chunk(data: PatternArray) -> tuple[int, int]:
+    """Returns the scan rows and columns that are stored in one piece; (1, 1) if patterns are stored one by one."""
+    rows, columns = (data.chunks or (1, 1))[:2]
+    return rows, columns
+
+
+def read_part(data: PatternArray, rows: slice, columns: slice) -> npt.NDArray[Any]:
+    """Reads patterns `(rows, columns, dy, dx)` of a part of the scan.
+
+    Raises:
+        WorkError: If they cannot be unpacked.
+    """
+    try:
+        return data[rows, columns]
+    except DamagedFileError as error:
+        raise WorkError(
+            f"cannot read {error.path} from scan row {rows.start} on, it is damaged or packed by a filter that is not "
+            f"installed (pip install namsa[formats] brings the usual ones): {error.reason}"
+        ) from None
