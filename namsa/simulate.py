@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import ase
 import numpy as np
@@ -15,6 +15,7 @@ from namsa.crystals.sites import check_atoms, displace_atoms
 from namsa.engines import dispatch, prism
 from namsa.engines.dispatch import EngineName
 from namsa.engines.interface import ProgressCallback
+from namsa.engines.pattern_sink import MemorySink, PatternSink
 from namsa.engines.prism import MethodName
 from namsa.physics import coherence, optics, potential, specimen
 from namsa.physics import detector as detectors
@@ -52,6 +53,7 @@ def simulate(
     focal_points: int | None = None,
     projection: specimen.Projection = "infinite",
     scan_shape: tuple[int, int] | None = None,
+    sink: PatternSink | None = None,
     on_progress: ProgressCallback = lambda stage, done, total: None,
 ) -> Sample:
     """Simulates 4D-STEM patterns by multislice, with the specimen's projected density and potential.
@@ -85,11 +87,13 @@ def simulate(
         projection: "infinite" puts an atom into the slice of its nucleus. "finite" shares it among the slices that it
             reaches; see `namsa.physics.finite`.
         scan_shape: Rows and columns (sy, sx) if the positions are a raster, x fastest.
+        sink: Takes the patterns batch by batch, so that they need not fit into memory: a `namsa.StackFile`. A source
+            that is averaged over the whole scan makes one batch of it. `None` returns the patterns.
         on_progress: Called as `on_progress(stage, done, total)`.
 
     Returns:
-        A `Sample` of patterns (n, dy, dx) as fractions of the beam, density (ny, nx) in e/Å², projected potential
-        (ny, nx) in V·Å, and provenance, which names the engine and the method that were used.
+        A `Sample` of patterns (n, dy, dx) as fractions of the beam, none if a sink has taken them, density (ny, nx) in
+        e/Å², projected potential (ny, nx) in V·Å, and provenance, which names the engine and the method that were used.
 
     Raises:
         InputError: Before any work, if the arguments cannot be simulated.
@@ -137,13 +141,28 @@ def simulate(
     electrons = detectors.electrons_per_pattern(detector, positions, scan_shape)
 
     shape = tuple(row.count for row in detectors.pixels(grid, wavelength, detector))
-    checks.check_memory(len(positions), shape, real.itemsize)
     warnings = checks.warn(grid, beam, lz, lz / n_slices, detector, positions)
+
+    # ---- The patterns' place: an array, or a file that takes them batch by batch ------------------------------------
+    sink = sink or MemorySink()
+    multiple = len(positions) if resolved_scan and source_size_angstrom else dispatch.batch_multiple(setup, reuse)
+    identity = provenance.fingerprint(arguments, positions, xp.__name__)
+    batch = sink.begin((len(positions), *shape), real, scan_shape, multiple, identity)
+    checks.check_memory(batch, shape, real.itemsize)
 
     # ---- For every thermal configuration: the specimen's slices, and the patterns of all probes ---------------------
     configurations = frozen_phonons.configurations if frozen_phonons else 1
     rng = np.random.default_rng(seed)
-    cbed, density, projected = np.zeros((len(positions), *shape), real), np.zeros(grid.shape), np.zeros(grid.shape)
+    density, projected = np.zeros(grid.shape), np.zeros(grid.shape)
+
+    def finish(patterns: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
+        """Returns the mean over the configurations as the detector counts it; `first` is the first pattern's number."""
+        if configurations > 1:
+            patterns /= configurations
+        if resolved_scan and source_size_angstrom:
+            coherence.average_over_source(patterns, resolved_scan, grid.extent_angstrom, source_size_angstrom)
+        return patterns if electrons is None else detectors.add_poisson_noise(patterns, electrons, seed, first)
+
     for configuration in range(configurations):
         thermal = displace_atoms(atoms, frozen_phonons.displacement_angstrom(), rng) if frozen_phonons else atoms
         sliced = specimen.build(
@@ -158,19 +177,11 @@ def simulate(
             on_slice=partial(on_progress, "slices"),
         )
         on_part = dispatch.part_of(on_progress, configuration, configurations)
-        dispatch.add_patterns(cbed, positions, setup, sliced.slices, reuse, on_part)
+        last = configuration == configurations - 1
+        dispatch.fill(sink, configuration, positions, setup, sliced.slices, reuse, finish if last else None, on_part)
         density += to_host(sliced.density)
         projected += to_host(sliced.projected_potential)
     density, projected = density / configurations, projected / configurations
-    if configurations > 1:
-        cbed /= configurations
-
-    # ---- The source's size and the shot noise -----------------------------------------------------------------------
-    if resolved_scan and source_size_angstrom:
-        coherence.average_over_source(cbed, resolved_scan, grid.extent_angstrom, source_size_angstrom)
-    if electrons is not None:
-        cbed = detectors.add_poisson_noise(cbed, electrons, seed)
-
     described = provenance.describe(
         arguments,
         grid,
@@ -181,4 +192,4 @@ def simulate(
         backend=xp.__name__,
         warnings=warnings,
     )
-    return Sample(cbed, density.astype(real), projected.astype(real), described)
+    return Sample(sink.patterns(), density.astype(real), projected.astype(real), described)

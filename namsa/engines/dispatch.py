@@ -11,7 +11,8 @@ import numpy.typing as npt
 from namsa import checks
 from namsa.config.instrument import Detector
 from namsa.engines import fused, fused_gpu, kernel_plan, multislice, prism
-from namsa.engines.interface import Engine, PlaneWaves, ProgressCallback
+from namsa.engines.interface import Engine, PlaneWaves, ProgressCallback, waves_per_batch
+from namsa.engines.pattern_sink import PatternSink
 from namsa.physics import optics
 from namsa.physics.coherence import Mode
 from namsa.physics.detector import bin_matrices
@@ -133,8 +134,7 @@ def add_patterns(
     cbed: npt.NDArray[Any],
     positions: npt.NDArray[np.float64],
     setup: OpticalSetup,
-    slices: Slices,
-    reuse: prism.PlaneWaveReuse | None = None,
+    engine: Engine,
     on_progress: ProgressCallback = lambda stage, done, total: None,
 ) -> None:
     """Adds to `cbed` the patterns of all modes at all positions.
@@ -143,24 +143,84 @@ def add_patterns(
         cbed: Patterns (n, dy, dx) on the host, changed in place.
         positions: Probe positions (n, 2) as (y, x), Å.
         setup: Lenses, propagator and detector.
-        slices: The specimen's transmission functions.
-        reuse: Settings of PRISM. `None` propagates every probe.
+        engine: The specimen's engine.
         on_progress: Called as `on_progress(stage, done, total)`.
     """
-    engine = _engine(setup, slices, reuse, on_progress)
     for index, mode in enumerate(setup.modes):
         on_probes = partial(part_of(on_progress, index, len(setup.modes)), "probes")
         engine.prepare(setup.lens(mode)).add_patterns(cbed, positions + mode.shift, setup.binning, on_probes)
 
 
-def _engine(
-    setup: OpticalSetup, slices: Slices, reuse: prism.PlaneWaveReuse | None, on_progress: ProgressCallback
+def make_engine(
+    setup: OpticalSetup,
+    slices: Slices,
+    reuse: prism.PlaneWaveReuse | None = None,
+    on_progress: ProgressCallback = lambda stage, done, total: None,
 ) -> Engine:
-    """Returns the engine of one specimen."""
+    """Returns the engine of one specimen.
+
+    Args:
+        setup: Propagator and implementation.
+        slices: The specimen's transmission functions.
+        reuse: Settings of PRISM. `None` propagates every probe.
+        on_progress: Called as `on_progress(stage, done, total)`.
+    """
     if reuse is None:
         return setup.implementation.engine(setup.grid, slices, setup.fresnel)
     plane_waves = setup.implementation.plane_waves(setup.grid, slices, setup.fresnel)
     return prism.PrismEngine(setup.grid, plane_waves, setup.fresnel, reuse, partial(on_progress, "plane waves"))
+
+
+def fill(
+    sink: PatternSink,
+    configuration: int,
+    positions: npt.NDArray[np.float64],
+    setup: OpticalSetup,
+    slices: Slices,
+    reuse: prism.PlaneWaveReuse | None,
+    finish: Callable[[npt.NDArray[Any], int], npt.NDArray[Any]] | None,
+    on_progress: ProgressCallback,
+) -> None:
+    """Adds the patterns of a thermal configuration to the batches of a sink that lack them.
+
+    Args:
+        sink: Where the patterns are.
+        configuration: Number of the configuration, from 0.
+        positions: Probe positions (n, 2) as (y, x), Å.
+        setup: Lenses, propagator and detector.
+        slices: The specimen's transmission functions in this configuration.
+        reuse: Settings of PRISM. `None` propagates every probe.
+        finish: Of the last configuration, makes what is stored of the sums: called with a batch, which it may change,
+            and the number of its first pattern.
+        on_progress: Called as `on_progress(stage, done, total)`.
+    """
+    pending = sink.pending(configuration)
+    if not pending:
+        return
+    engine = make_engine(setup, slices, reuse, on_progress)
+    for rows in pending:
+        patterns = sink.read(rows)
+        add_patterns(patterns, positions[rows], setup, engine, part_of_batches(on_progress, rows, len(positions)))
+        sink.write(rows, finish(patterns, rows.start) if finish else patterns, configuration + 1)
+
+
+def batch_multiple(setup: OpticalSetup, reuse: prism.PlaneWaveReuse | None) -> int:
+    """Returns how many patterns an engine computes together on a host.
+
+    A part of a scan that starts at a multiple of it has the same bits as in the whole scan: rounding can depend on what
+    is computed together.
+    """
+    return reuse.batch if reuse else waves_per_batch(setup.fresnel)
+
+
+def part_of_batches(on_progress: ProgressCallback, rows: slice, patterns: int) -> ProgressCallback:
+    """Returns a callback that reports the progress of a batch of patterns as that of all; other stages as they are."""
+
+    def report(stage: str, done: int, total: int) -> None:
+        per_pattern = total // (rows.stop - rows.start)
+        on_progress(stage, rows.start * per_pattern + done, patterns * per_pattern)
+
+    return report
 
 
 def part_of(on_progress: ProgressCallback, index: int, count: int) -> ProgressCallback:

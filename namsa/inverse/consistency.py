@@ -303,7 +303,7 @@ def simulate(projected_potential: Array, simulation: ScanSimulation) -> npt.NDAr
     wavelength = optics.wavelength_angstrom(experiment.microscope.energy_ev)
     shape = tuple(row.count for row in detectors.pixels(grid, wavelength, experiment.detector))
     cbed = np.zeros((len(simulation.positions), *shape), np.float32)
-    dispatch.add_patterns(cbed, simulation.positions, setup, slices)
+    dispatch.add_patterns(cbed, simulation.positions, setup, dispatch.make_engine(setup, slices))
     return cbed
 
 

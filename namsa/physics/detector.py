@@ -204,7 +204,7 @@ def electrons_per_pattern(
     return float(detector.dose_electrons_per_angstrom2 * abs(down[0] * along[1] - down[1] * along[0]))
 
 
-def add_poisson_noise(patterns: npt.NDArray[Any], electrons: float, seed: int) -> npt.NDArray[Any]:
+def add_poisson_noise(patterns: npt.NDArray[Any], electrons: float, seed: int, first: int = 0) -> npt.NDArray[Any]:
     """Returns patterns with the shot noise of a number of electrons per pattern.
 
     An electron is counted in one pixel: a point spread in `patterns` moves electrons, and the noise of the pixels is
@@ -216,6 +216,7 @@ def add_poisson_noise(patterns: npt.NDArray[Any], electrons: float, seed: int) -
         patterns: Expected patterns (n, dy, dx), fractions of the beam.
         electrons: Electrons per pattern.
         seed: Seed of the sample.
+        first: Number of the first pattern in the scan.
 
     Returns:
         Poisson counts divided by `electrons`, (n, dy, dx), in the precision of `patterns`.
@@ -223,7 +224,7 @@ def add_poisson_noise(patterns: npt.NDArray[Any], electrons: float, seed: int) -
     noisy = np.empty_like(patterns)
 
     def count(index: int) -> None:
-        quantile = np.random.default_rng([seed, _NOISE, index]).random(patterns[index].size)
+        quantile = np.random.default_rng([seed, _NOISE, first + index]).random(patterns[index].size)
         counts = _poisson(quantile, patterns[index].ravel().astype(np.float64) * electrons)
         noisy[index] = (counts / electrons).reshape(patterns.shape[1:])
 

@@ -83,9 +83,12 @@ def test_modes_add_up_with_their_share_defocus_and_shift(by_prism):
     setup = optical_setup(camera=camera)
     shape = tuple(row.count for row in detector.pixels(GRID, optics.wavelength_angstrom(BEAM.energy_ev), camera))
     cbed, expected, stages = np.zeros((3, *shape)), np.zeros((3, *shape)), []
-    dispatch.add_patterns(
-        cbed, POSITIONS, setup, slices(), reuse(setup) if by_prism else None, lambda *stage: stages.append(stage)
-    )
+
+    def on_progress(*stage):
+        stages.append(stage)
+
+    engine = dispatch.make_engine(setup, slices(), reuse(setup) if by_prism else None, on_progress)
+    dispatch.add_patterns(cbed, POSITIONS, setup, engine, on_progress)
     for mode in MODES:
         defocused = optics.lens(GRID, BEAM.energy_ev, BEAM.semiangle_mrad, {"C10": -50.0 + mode.c10})
         probes = setup.implementation.engine(GRID, slices(), setup.fresnel).prepare(defocused)
