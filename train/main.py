@@ -35,7 +35,8 @@ from train.experiment.experiment import Experiment, load
 from train.experiment.sections import Reduction
 from train.input import batches, selection
 from train.measure import telemetry
-from train.measure.performance import PerformanceAccount, energy_meter
+from train.measure.energy import energy_meter
+from train.measure.performance import PerformanceAccount
 from train.measure.results import RunFacts
 from train.optimization import checkpoint
 from train.optimization.assembly import assemble

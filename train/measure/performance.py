@@ -14,24 +14,19 @@ The sustained rate is the mean over the steps of a job, and the paper's error ba
 median over time of the mean over ranks and the central 68% (Kurth et al. 2018, section VI).
 """
 
-import os
 import resource
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
+from train.measure.energy import Energy
 from train.measure.results import Moments, PerformanceSummary, Spread, StepRow
 from train.ranks.protocol import Ranks
 
-Joules = Callable[[], float]
-
-RAPL = Path("/sys/class/powercap")
 PAPER_STEPS = 1000  # over which Laanait et al. (2019) average
 # Keys of a row that differ between two equal runs because they are measured with clocks and meters.
 NOT_REPRODUCIBLE = frozenset(
@@ -46,6 +41,7 @@ NOT_REPRODUCIBLE = frozenset(
         "flop_per_s",
         "memory_mib",
         "energy_j",
+        "energy_gpu_j",
     )
 )
 
@@ -80,20 +76,20 @@ class PerformanceAccount:
     Attributes:
         flop: Of one step of one rank.
         batch_size: Samples per step of one rank.
-        energy: Returns the energy so far, J, that this rank accounts for; see `energy_meter`. `None` without a meter.
+        energy: Returns the energy so far that this rank accounts for. `None` without a meter.
         clock: Returns the time, s.
         times: step_s, compute_s, comm_s, misc_s and data_s of each step.
         ends: Time at the start, and at the end of each step.
-        joules: Energy after each step, J.
+        energies: Energy after each step.
     """
 
     flop: float
     batch_size: int
-    energy: Joules | None = None
+    energy: Callable[[], Energy] | None = None
     clock: Callable[[], float] = time.perf_counter
     times: list[tuple[float, float, float, float, float]] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
-    joules: list[float] = field(default_factory=list)
+    energies: list[Energy] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.ends.append(self.clock())
@@ -105,7 +101,7 @@ class PerformanceAccount:
             row: Of the step.
 
         Returns:
-            The row with wall_s, flop_per_s, memory_mib and, with a meter, energy_j.
+            The row with wall_s, flop_per_s, memory_mib and, with a meter, energy_j and energy_gpu_j.
         """
         self.times.append((row["step_s"], row["compute_s"], row["comm_s"], row["misc_s"], row["data_s"]))
         self.ends.append(self.clock())
@@ -116,8 +112,11 @@ class PerformanceAccount:
             "memory_mib": peak_memory_mib(),
         }
         if self.energy:
-            self.joules.append(self.energy())
-            extended["energy_j"] = self.joules[-1] - (self.joules[-2] if len(self.joules) > 1 else 0.0)
+            self.energies.append(self.energy())
+            before = self.energies[-2] if len(self.energies) > 1 else Energy(None, 0.0)
+            extended["energy_j"] = self.energies[-1].total_j - before.total_j
+            if self.energies[-1].gpu_j is not None:
+                extended["energy_gpu_j"] = self.energies[-1].gpu_j - (before.gpu_j or 0.0)
         return extended
 
     def end(self) -> None:
@@ -138,7 +137,7 @@ class PerformanceAccount:
         number = ranks.size()
         *means, walls = (ranks.total(np.column_stack([times, np.diff(self.ends)[1:]])) / number).T
         rates = ranks.total(self.batch_size / times[:, 0])
-        energy = float(ranks.total(np.array(self.joules[-1] if self.joules else 0.0)))
+        energy = float(ranks.total(np.array(self.energies[-1].total_j if self.energies else 0.0)))
         wall_s, communication_s = float(walls.mean()), float(means[2].mean())
         efficiency = 1 - communication_s / wall_s
         _, compute_s, comm_s, misc_s, data_s = (float(np.median(column)) for column in means)
@@ -177,73 +176,3 @@ def spread(values: npt.NDArray[np.float64]) -> Spread:
 def peak_memory_mib() -> float:
     """Returns the peak memory of this process on the host so far, MiB."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-
-
-# ---- Energy ---------------------------------------------------------------------------------------------------------
-
-
-def energy_meter(local_rank: int, local_size: int, rapl: Path = RAPL) -> Joules | None:
-    """Returns a meter of the energy of this rank's GPU (NVML) and of its share of its node's processors (RAPL).
-
-    Args:
-        local_rank: Number of this rank on its node.
-        local_size: Number of ranks on this node, each of which has an equal share of the processors.
-        rapl: The folder of the kernel's power counters.
-
-    Returns:
-        A function that returns the energy since now, J. `None` if this machine has no readable counter.
-    """
-    gpu, processors = _gpu_meter(local_rank), _cpu_meters(rapl)
-    if not gpu and not processors:
-        return None
-    return lambda: (gpu() if gpu else 0.0) + sum(meter() for meter in processors) / local_size
-
-
-def _cpu_meters(rapl: Path) -> list[Joules]:
-    """Returns one meter for each processor package. Its counter wraps at its range."""
-    meters = []
-    for domain in sorted(rapl.glob("intel-rapl:?")):
-        with suppress(OSError, ValueError):  # only root may read it on many machines
-            wrap = int((domain / "max_energy_range_uj").read_text())
-            meters.append(counter(lambda path=domain / "energy_uj": int(path.read_text()), wrap, 1e-6))  # type: ignore[misc]
-    return meters
-
-
-def _gpu_meter(local_rank: int) -> Joules | None:
-    """Returns the meter of this rank's GPU, if there is one."""
-    try:
-        import pynvml
-
-        pynvml.nvmlInit()
-        visible = [name for name in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if name]
-        number = pynvml.nvmlDeviceGetCount()
-        name = visible[min(local_rank, len(visible) - 1)] if visible else str(min(local_rank, number - 1))
-        handle = (
-            pynvml.nvmlDeviceGetHandleByIndex(int(name)) if name.isdigit() else pynvml.nvmlDeviceGetHandleByUUID(name)
-        )
-        return counter(lambda: pynvml.nvmlDeviceGetTotalEnergyConsumption(handle), 2**64, 1e-3)
-    except Exception:  # no library, no driver, no GPU, or one without a counter: each raises an error of its own
-        return None
-
-
-def counter(read: Callable[[], int], wrap: int, unit: float) -> Joules:
-    """Returns a meter from a counter that wraps. It must be read more often than the counter wraps.
-
-    Args:
-        read: Returns the counter.
-        wrap: Value at which the counter starts again at 0.
-        unit: Of the counter, J.
-
-    Returns:
-        A function that returns the energy since now, J.
-    """
-    last, total = read(), 0
-
-    def joules() -> float:
-        nonlocal last, total
-        current = read()
-        total += (current - last) % wrap
-        last = current
-        return total * unit
-
-    return joules

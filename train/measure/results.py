@@ -38,6 +38,7 @@ class StepRow(TypedDict):
         flop_per_s: Rate of one rank over step_s, see `train.measure.performance`.
         memory_mib: Peak memory of the process so far, on the host.
         energy_j: Energy during wall_s of the rank's GPU and its share of its node's processors, J, where metered.
+        energy_gpu_j: The part of the GPU, J, where metered.
     """
 
     step: int
@@ -59,6 +60,7 @@ class StepRow(TypedDict):
     flop_per_s: NotRequired[float]
     memory_mib: NotRequired[float]
     energy_j: NotRequired[float]
+    energy_gpu_j: NotRequired[float]
 
 
 class Spread(TypedDict):

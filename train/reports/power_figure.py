@@ -6,7 +6,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from namsa.view.panels import styled
-from train.reports.figures import BLUE, GOLD, binned
+from train.reports.figures import BLUE, GOLD, INK, RED, binned
 from train.reports.runs import Numbers, Steps
 
 BINS = 400
@@ -18,11 +18,13 @@ class Power(NamedTuple):
     Attributes:
         seconds: Time at the end of each step since the first one ended, without pauses between starts of the job, s.
         watts: Mean power during the step, W.
+        gpu_watts: The part of the GPU, W; NaN where it was not metered.
         flop_per_joule: FLOP of the convolutions over the energy of the step: FLOP/s per watt.
     """
 
     seconds: Numbers
     watts: Numbers
+    gpu_watts: Numbers
     flop_per_joule: Numbers
 
 
@@ -33,7 +35,7 @@ def power(steps: Steps) -> Power | None:
     step, which builds the graph, is left out.
 
     Args:
-        steps: Columns of `metrics.jsonl`: step_s, and where known wall_s, energy_j and flop_per_s.
+        steps: Columns of `metrics.jsonl`: step_s, and where known wall_s, energy_j, energy_gpu_j and flop_per_s.
     """
     energy = steps.get("energy_j", np.array([]))
     wall = np.where(np.isfinite(steps["wall_s"]), steps["wall_s"], steps["step_s"]) if len(energy) else energy
@@ -41,8 +43,9 @@ def power(steps: Steps) -> Power | None:
     known[:1] = False
     if not known.any():
         return None
+    gpu = steps.get("energy_gpu_j", np.full(len(energy), np.nan))[known]
     wall, energy, flop = wall[known], energy[known], (steps["flop_per_s"] * steps["step_s"])[known]
-    return Power(np.cumsum(wall), energy / wall, flop / energy)
+    return Power(np.cumsum(wall), energy / wall, gpu / wall, flop / energy)
 
 
 @styled
@@ -51,12 +54,18 @@ def power_figure(drawn: Power) -> Figure:
     figure = Figure(figsize=(9, 3.4), layout="constrained")
     above, below = figure.subplots(2, 1, sharex=True)
     unit, name = (3600, "h") if drawn.seconds[-1] > 7200 else (60, "min") if drawn.seconds[-1] > 120 else (1, "s")
-    rows = ((above, drawn.watts, BLUE, "W"), (below, drawn.flop_per_joule / 1e9, GOLD, "GFLOP/s per W"))
-    for ax, values, colour, label in rows:
+    lines = [(above, drawn.watts, BLUE, "all")]
+    if np.isfinite(drawn.gpu_watts).any():
+        lines += [(above, drawn.gpu_watts, RED, "GPU"), (above, drawn.watts - drawn.gpu_watts, INK, "processors")]
+    lines += [(below, drawn.flop_per_joule / 1e9, GOLD, "")]
+    for ax, values, colour, label in lines:
         seconds, means = binned(drawn.seconds, values, BINS)
-        ax.plot(seconds / unit, means, color=colour, lw=1.2)
-        ax.set(ylabel=label, ylim=(0, 1.15 * np.nanmax(means)))
+        ax.plot(seconds / unit, means, color=colour, lw=1.2, label=label)
+    for ax, label in ((above, "W"), (below, "GFLOP/s per W")):
+        ax.set(ylabel=label, ylim=(0, 1.15 * np.nanmax([np.nanmax(line.get_ydata()) for line in ax.lines])))
         ax.spines[["top", "right"]].set_visible(False)
         ax.margins(x=0.01)
+    if len(above.lines) > 1:
+        above.legend(loc="lower right", bbox_to_anchor=(1, 1), ncols=3, frameon=False, borderaxespad=0)
     below.set_xlabel(f"time in steps, {name}")
     return figure

@@ -7,7 +7,8 @@ from types import ModuleType
 import numpy as np
 import pytest
 
-from train.measure.performance import PerformanceAccount, counter, energy_meter, spread, sustained_and_peak
+from train.measure.energy import Energy, counter, energy_meter
+from train.measure.performance import PerformanceAccount, spread, sustained_and_peak
 
 
 class TwoRanks:
@@ -111,7 +112,7 @@ def test_ranks_share_the_energy_of_their_nodes_processors(tmp_path, monkeypatch)
     rapl(tmp_path, [10_000_000, 50_000_000])
     meters = [energy_meter(local_rank, 2, tmp_path) for local_rank in (0, 1)]
     rapl(tmp_path, [13_000_000, 50_500_000])
-    assert [meter() for meter in meters] == pytest.approx([1.75, 1.75])
+    assert [meter() for meter in meters] == [(None, pytest.approx(1.75))] * 2
 
 
 def test_energy_of_a_gpu_counts_for_its_rank(tmp_path, monkeypatch):
@@ -123,12 +124,18 @@ def test_energy_of_a_gpu_counts_for_its_rank(tmp_path, monkeypatch):
     library.nvmlDeviceGetTotalEnergyConsumption = lambda handle: next(readings[handle])
     monkeypatch.setitem(sys.modules, "pynvml", library)
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-a,GPU-b")
-    assert energy_meter(1, 2, tmp_path)() == pytest.approx(4.0)
+    assert energy_meter(1, 2, tmp_path)() == (pytest.approx(4.0), 0)
 
 
 def test_without_meters_there_is_no_energy(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert energy_meter(0, 1, tmp_path) is None
-    account = PerformanceAccount(flop=1, batch_size=1, energy=iter([1.0, 4.0]).__next__)
+    account = PerformanceAccount(flop=1, batch_size=1, energy=iter([Energy(None, 1.0), Energy(None, 4.0)]).__next__)
     assert [account.add(row(1.0))["energy_j"] for _ in range(2)] == [1.0, 3.0]
     assert PerformanceAccount(flop=1, batch_size=1).add(row(1.0)).get("energy_j") is None
+
+
+def test_the_energy_of_the_gpu_has_a_column_of_its_own():
+    account = PerformanceAccount(flop=1, batch_size=1, energy=iter([Energy(5.0, 1.0), Energy(25.0, 4.0)]).__next__)
+    rows = [account.add(row(1.0)) for _ in range(2)]
+    assert [(each["energy_j"], each["energy_gpu_j"]) for each in rows] == [(6.0, 5.0), (23.0, 20.0)]

@@ -106,12 +106,25 @@ def test_power_is_energy_over_the_time_from_step_to_step():
     drawn = power(steps)
     assert drawn.watts.tolist() == [50, 25, 50]
     assert drawn.flop_per_joule.tolist() == [0.5, 1, 1]
+    assert np.isnan(drawn.gpu_watts).all()
     assert drawn.seconds.tolist() == [2, 6, 8]
     above, below = power_figure(drawn).axes
     assert above.lines[0].get_ydata().tolist() == [50, 25, 50]
     assert below.get_xlabel() == "time in steps, s"
+    assert len(above.lines) == 1
     assert power(columns(step_s=[1, 1])) is None
     assert power({"step_s": np.ones(3)}) is None
+
+
+def test_the_power_of_the_gpu_is_drawn_beside_that_of_the_processors():
+    steps = columns(
+        step_s=[1] * 3, wall_s=[1, 2, 4], flop_per_s=[1] * 3, energy_j=[9, 600, 1200], energy_gpu_j=[0, 500, 900]
+    )
+    drawn = power(steps)
+    assert drawn.gpu_watts.tolist() == [250, 225]
+    lines = power_figure(drawn).axes[0].lines
+    assert [line.get_label() for line in lines] == ["all", "GPU", "processors"]
+    assert lines[2].get_ydata().tolist() == [50, 75]
 
 
 def test_the_timeline_has_a_row_per_thread_and_bars_by_kind():
