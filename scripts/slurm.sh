@@ -1,7 +1,7 @@
 #!/bin/bash
 # One batch job from crystals to the report, on Slurm nodes with GPUs and a local disk.
 #
-#     HOROVOD_GPU_OPERATIONS=NCCL scripts/uv sync --no-group cpu --extra gpu   # once, with mpicxx and nvcc on PATH
+#     HOROVOD_GPU_OPERATIONS=NCCL scripts/uv sync --no-group cpu --extra train --extra gpu   # once, with mpicxx and nvcc on PATH
 #     scripts/environment.sh pack environment.tar.zst    # once, and after every change
 #     sbatch -A ACCOUNT -p PARTITION scripts/slurm.sh    # from the checkout
 #     CONFIG=configs/paper.yaml sbatch -A ACCOUNT -p PARTITION -N 32 scripts/slurm.sh --set seed=1
