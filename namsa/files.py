@@ -13,6 +13,8 @@ from namsa.errors import InputError, WorkError
 from namsa.text import shorten
 
 LONGEST_OUTPUT_NAME = 200  # bytes; with what marks an unfinished file it fits the 255 of file systems
+# Opening does not wait for a pipe's other end. Windows has neither pipes nor terminals among files, but a text mode.
+_READ = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
 
 
 def read_text(path: Path, *, largest_bytes: int, kind: str = "", errors: str = "strict") -> str:
@@ -68,7 +70,7 @@ def open_regular(path: Path, kind: str = "") -> BinaryIO:
     """
     name = f"{kind} {shorten(str(path), 300)}".strip()
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY)
+        descriptor = os.open(path, _READ)
     except OSError as error:
         raise InputError(f"cannot read {name}: {error.strerror}") from None
     except ValueError:  # a null character, or half of one
@@ -181,7 +183,12 @@ def make_folder(path: Path) -> None:
 
 
 def sync_folder(path: Path) -> None:
-    """Flushes the file names in a folder to the disk. Flushing a file alone does not make its name durable."""
+    """Flushes the file names in a folder to the disk. Flushing a file alone does not make its name durable.
+
+    Windows does not open folders: it keeps names with the journal of the file system.
+    """
+    if os.name == "nt":
+        return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

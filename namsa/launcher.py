@@ -4,6 +4,8 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+import psutil
+
 from namsa.errors import InputError
 from namsa.text import plural
 
@@ -74,6 +76,14 @@ def local_rank_and_size(environment: Mapping[str, str] = os.environ) -> tuple[in
     return 0, 1
 
 
+def usable_cores() -> set[int]:
+    """Returns the cores that this process may run on; a batch system can bind it to fewer than the machine has."""
+    if hasattr(os, "sched_getaffinity"):
+        return os.sched_getaffinity(0)
+    process = psutil.Process()  # Windows binds processes, macOS does not
+    return set(process.cpu_affinity() if hasattr(process, "cpu_affinity") else range(os.cpu_count() or 1))
+
+
 def share_of_cores(available: set[int], cores: int, local_rank: int, local_size: int) -> set[int]:
     """Returns the cores that one rank of this machine should run on.
 
@@ -109,8 +119,9 @@ def bind_to_share(local_rank: int, local_size: int) -> str:
     Returns:
         The share as text: "GPU 0" or "8 CPU cores".
     """
-    cores = share_of_cores(os.sched_getaffinity(0), os.cpu_count() or 1, local_rank, local_size)
-    os.sched_setaffinity(0, cores)
+    cores = share_of_cores(usable_cores(), os.cpu_count() or 1, local_rank, local_size)
+    if hasattr(os, "sched_setaffinity"):  # elsewhere the system places the threads
+        os.sched_setaffinity(0, cores)
     device_nodes = len(list(Path("/dev").glob("nvidia[0-9]*")))
     names = visible_gpus(os.environ.get("CUDA_VISIBLE_DEVICES"), device_nodes)
     if not names:

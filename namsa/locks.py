@@ -2,10 +2,10 @@
 
 The kernel releases a lock when its process ends, however it ends. On NFS (Linux 2.6.12 and later), GPFS and Lustre that
 is mounted with `flock`, locks hold between nodes; on Lustre with `localflock`, they hold on one node. On a file system
-without locks, the work goes on with a warning.
+without locks, the work goes on with a warning. Windows locks a byte of the file in the same way; it keeps the file.
 """
 
-import fcntl
+import errno
 import os
 import platform
 import stat
@@ -18,8 +18,14 @@ from pathlib import Path
 from namsa.errors import InputError, WorkError
 from namsa.text import shorten
 
+try:
+    import fcntl
+except ImportError:
+    fcntl = None  # type: ignore[assignment]
+
 WAIT_S = 10.0  # a process that is being ended may hold its lock for a moment
 _POLL_S = 0.1
+_LOCKED_BYTE = 2**30  # beyond the text: on Windows nobody else can read a locked byte
 
 
 @contextmanager
@@ -53,7 +59,7 @@ def exclusive(path: Path, place: Path, remedy: str, wait_s: float | None = None)
 def _try_lock(path: Path, place: Path) -> int | None:
     """Returns the descriptor of the locked file. `None` if another process holds the lock."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o644)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
     except OSError as error:
         raise WorkError(f"cannot write {path}: {error.strerror}") from None
     status = os.fstat(descriptor)
@@ -61,7 +67,7 @@ def _try_lock(path: Path, place: Path) -> int | None:
         os.close(descriptor)
         raise WorkError(f"cannot lock {place}: {path} is no file of its own: remove it")
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _lock(descriptor)
     except BlockingIOError:
         os.close(descriptor)
         return None
@@ -78,6 +84,22 @@ def _try_lock(path: Path, place: Path) -> int | None:
         os.truncate(descriptor, 0)
         os.write(descriptor, f"process {os.getpid()} on {platform.node()}".encode())
     return descriptor
+
+
+def _lock(descriptor: int) -> None:
+    """Locks an open file without waiting. Raises BlockingIOError if another process has it."""
+    if fcntl is not None:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return
+    import msvcrt  # Windows
+
+    os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
+    try:
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+    except PermissionError as error:
+        raise BlockingIOError(errno.EAGAIN, error.strerror) from None
+    finally:
+        os.lseek(descriptor, 0, os.SEEK_SET)
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

@@ -1,22 +1,27 @@
 """The memory that this process can still allocate, and refusals of work that needs more, before it begins."""
 
-import resource
 from pathlib import Path
 
+import psutil
+
 from namsa.errors import OutOfMemoryError
+
+try:
+    import resource
+except ImportError:  # Windows has no such limits
+    resource = None  # type: ignore[assignment]
 
 
 def available_memory_bytes() -> int:
     """Returns the memory that this process can still allocate, within the limits of its control group and its own."""
-    lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
-    available = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    available: int = psutil.virtual_memory().available
     limit, used = (Path(f"/sys/fs/cgroup/memory.{name}") for name in ("max", "current"))
     if limit.exists() and (text := limit.read_text(encoding="ascii").strip()) != "max":
         available = min(available, int(text) - int(used.read_text(encoding="ascii")))
-    address_space, _ = resource.getrlimit(resource.RLIMIT_AS)  # `ulimit -v`
-    if address_space != resource.RLIM_INFINITY:
-        pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
-        available = min(available, address_space - pages * resource.getpagesize())
+    if resource is not None:
+        address_space, _ = resource.getrlimit(resource.RLIMIT_AS)  # `ulimit -v`
+        if address_space != resource.RLIM_INFINITY:
+            available = min(available, address_space - psutil.Process().memory_info().vms)
     return max(0, available)
 
 

@@ -228,6 +228,8 @@ def positive(text: str) -> int:
 
 def _reader_left() -> bool:
     """Returns whether the program that reads stdout has ended, as `head` does when it has read enough."""
+    if not hasattr(select, "poll"):  # Windows
+        return True
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     return any(event & select.POLLERR for _, event in poll.poll(0))

@@ -18,6 +18,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple, TypedDict
 
+import psutil
 from rich.markup import escape
 from rich.table import Table
 
@@ -27,7 +28,7 @@ from namsa.launcher import rank_and_size
 from namsa.physics.backend import available_cores
 
 SYNC = "scripts/uv sync"
-SYNC_GPU = "scripts/uv sync --no-group cpu --extra gpu"
+SYNC_GPU = "scripts/uv sync --no-group cpu --extra train --extra gpu"
 REBUILD = "scripts/uv cache clean horovod && scripts/uv sync --reinstall-package horovod"
 REBUILD_GPU = (
     f"scripts/uv cache clean horovod && HOROVOD_GPU_OPERATIONS=NCCL {SYNC_GPU} --reinstall-package horovod, "
@@ -158,12 +159,12 @@ def table(report: Report) -> Table:
 
 def _machine() -> list[Check]:
     version = sys.version_info
-    cores, memory = available_cores(), os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    cores, memory = available_cores(), psutil.virtual_memory().total / 2**30
     return [
         Check(
             "machine",
             "Python",
-            (3, 11) <= version < (3, 13),
+            (3, 11) <= version < (3, 14),
             f"{platform.python_version()} ({sys.executable})",
             "scripts/uv python pin 3.11, then " + SYNC,
         ),
@@ -184,6 +185,8 @@ def _disk(name: str, path: Path) -> Check:
 
 def _file_system(path: Path, mounts: Path = Path("/proc/self/mounts")) -> str:
     """Returns the type of the file system of `path`: that of the deepest mount above it, of equal ones the latest."""
+    if not mounts.exists():
+        return "unknown"
     holding = [
         (len(Path(point).parts), order, kind)
         for order, (_, point, kind, *_) in enumerate(line.split() for line in mounts.read_text().splitlines())

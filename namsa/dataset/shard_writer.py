@@ -130,7 +130,8 @@ def _reserve_lock(path: Path) -> None:
     """Reserves the lock's space. LMDB writes to it through memory; on a full disk that would end in SIGBUS."""
     lock = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        os.posix_fallocate(lock, 0, _LOCK_BYTES)
+        if hasattr(os, "posix_fallocate"):  # macOS and Windows have none: a full disk is not guarded against there
+            os.posix_fallocate(lock, 0, _LOCK_BYTES)
     finally:
         os.close(lock)
 

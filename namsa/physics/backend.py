@@ -3,7 +3,6 @@
 There is no global switch: each function takes the module from its arrays.
 """
 
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, Literal
@@ -12,6 +11,7 @@ import numpy as np
 import scipy.fft
 
 from namsa.errors import InputError
+from namsa.launcher import usable_cores
 
 Backend = Literal["auto", "cpu", "cupy"]
 
@@ -68,8 +68,8 @@ def resolve_backend(backend: Backend) -> Any:
 
 
 def available_cores() -> int:
-    """Returns the cores this process may run on; a batch system can bind it to fewer than the machine has."""
-    return len(os.sched_getaffinity(0))
+    """Returns the number of cores that this process may run on."""
+    return len(usable_cores())
 
 
 def run_in_batches(

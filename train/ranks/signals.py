@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-STOPPING = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGUSR2)
+_NAMES = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")  # Windows has the first two
+STOPPING = tuple(signal.Signals[name] for name in _NAMES if hasattr(signal, name))
 
 
 class Stopped(KeyboardInterrupt):
