@@ -95,7 +95,7 @@ def _lock(descriptor: int) -> None:
 
     os.lseek(descriptor, _LOCKED_BYTE, os.SEEK_SET)
     try:
-        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+        msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
     except PermissionError as error:
         raise BlockingIOError(errno.EAGAIN, error.strerror) from None
     finally:

@@ -2,23 +2,30 @@
 
 Damaged bytes make the HDF5 library crash, loop without end or ask for all memory, and the file format can name other
 files: external links, external storage and virtual datasets. Here all of that harms only this process. It has limits
-on memory and processor time, it opens the one file and then no other, and it follows soft links itself. Requests and
-replies are lines of JSON; arrays pass through shared memory. It imports nothing of the package, so that it starts fast.
+on memory (on Linux) and processor time (not on Windows), it opens the one file and then no other, and it follows soft
+links itself. Requests and replies are lines of JSON; arrays pass through shared memory. It imports nothing of the
+package, so that it starts fast.
 """
 
 import importlib.util
 import json
 import math
 import mmap
-import resource
+import os
 import signal
 import sys
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import h5py
 import numpy as np
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
 
 LINKS_FOLLOWED = 16  # soft links in one name; more are a circle
 NAME_PARTS = 64
@@ -258,39 +265,42 @@ def _json_value(value: Any) -> Any:
 
 
 @contextmanager
-def _limits(start_bytes: int, unpacked: int) -> Iterator[None]:
+def _limits(start_bytes: int | None, unpacked: int) -> Iterator[None]:
     """Limits memory and processor time; a process that takes more is ended or gets an error."""
-    used = resource.getrusage(resource.RUSAGE_SELF)
-    seconds = used.ru_utime + used.ru_stime + CPU_SECONDS + unpacked / BYTES_PER_SECOND
-    _limit(resource.RLIMIT_CPU, math.ceil(seconds))
-    _limit(resource.RLIMIT_AS, start_bytes + MEMORY_BYTES + 4 * unpacked)
+    _limit("CPU", math.ceil(time.process_time() + CPU_SECONDS + unpacked / BYTES_PER_SECOND))
+    if start_bytes is not None:
+        _limit("AS", start_bytes + MEMORY_BYTES + 4 * unpacked)
     yield
-    _limit(resource.RLIMIT_CPU, resource.RLIM_INFINITY)
+    _limit("CPU", None)
 
 
-def _limit(kind: int, value: int) -> None:
-    """Sets the soft limit to `value`, or to the hard one if that is lower."""
-    hard = resource.getrlimit(kind)[1]
-    infinite = resource.RLIM_INFINITY
-    resource.setrlimit(kind, (hard if value == infinite else value if hard == infinite else min(value, hard), hard))
+def _limit(kind: str, value: int | None) -> None:
+    """Sets a soft limit to `value`, or to the hard one if that is lower or `value` is None."""
+    if resource is None:
+        return
+    number = getattr(resource, f"RLIMIT_{kind}")
+    hard = resource.getrlimit(number)[1]
+    soft = hard if value is None else value if hard == resource.RLIM_INFINITY else min(value, hard)
+    resource.setrlimit(number, (soft, hard))
 
 
 def _load_filters(created: h5py.h5p.PropDCID) -> None:
     """Loads the filters of a dataset that are plugins of HDF5 or of the package hdf5plugin, if it is installed."""
     filters = [created.get_filter(number)[0] for number in range(created.get_nfilters())]
-    _limit(resource.RLIMIT_NOFILE, resource.RLIM_INFINITY)  # no data are read meanwhile
+    _limit("NOFILE", None)  # no data are read meanwhile
     if not all(map(h5py.h5z.filter_avail, filters)) and importlib.util.find_spec("hdf5plugin"):
         importlib.import_module("hdf5plugin")
-    _limit(resource.RLIMIT_NOFILE, 0)
+    _limit("NOFILE", 0)
 
 
 def main() -> None:
     """Opens the file that the arguments name and answers requests until stdin ends."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says what an interrupt means
-    _limit(resource.RLIMIT_CORE, 0)
-    path, descriptor, length = sys.argv[1], int(sys.argv[2]), int(sys.argv[3])
-    shared = mmap.mmap(descriptor, length)
-    with open("/proc/self/statm", encoding="ascii") as file:
+    _limit("CORE", 0)
+    path, memory, length = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    shared = mmap.mmap(int(memory) if memory.isdigit() else os.open(memory, os.O_RDWR), length)
+    start_bytes: int | None = None
+    with suppress(FileNotFoundError), open("/proc/self/statm", encoding="ascii") as file:
         start_bytes = int(file.read().split()[0]) * mmap.PAGESIZE
     reader: Reader | None = None
     for line in sys.stdin:
@@ -299,7 +309,7 @@ def main() -> None:
             with _limits(start_bytes, request.pop("unpacked")):
                 if reader is None:
                     reader = Reader(path, shared)
-                _limit(resource.RLIMIT_NOFILE, 0)
+                _limit("NOFILE", 0)
                 reply = {"reply": getattr(reader, request.pop("do"))(**request)}
         except Refused as fault:
             reply = {"refused": str(fault)}

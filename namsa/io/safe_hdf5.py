@@ -9,10 +9,11 @@ import json
 import math
 import mmap
 import os
-import select
+import queue
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -137,29 +138,34 @@ class Hdf5File:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
-        self._received = bytearray()
-        memory = os.memfd_create("namsa-hdf5")
+        self._replies: queue.SimpleQueue[bytes] = queue.SimpleQueue()
+        self._memory, memory = _create_memory()
         try:
             os.ftruncate(memory, SHARED_BYTES)
             self._shared = mmap.mmap(memory, SHARED_BYTES)
             script, length = hdf5_process.__file__, str(SHARED_BYTES)
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-S", script, os.fspath(path), str(memory), length],
+                [sys.executable, "-P", "-S", script, os.fspath(path), self._memory or str(memory), length],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
-                pass_fds=(memory,),
+                pass_fds=() if self._memory else (memory,),
                 env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OPENBLAS_NUM_THREADS": "1"},
-                bufsize=0,
             )
         finally:
             os.close(memory)
+        self._receiver = threading.Thread(target=self._receive_all, daemon=True)
+        self._receiver.start()
 
     def close(self) -> None:
         """Ends the process."""
         self._process.kill()
-        with self._process:
+        self._receiver.join()
+        with suppress(BrokenPipeError), self._process:
             pass
+        self._shared.close()
+        if self._memory:
+            os.unlink(self._memory)
 
     def find(self, name: str) -> Hdf5Group | Hdf5Dataset | None:
         """Returns a group or a dataset by its path; `None` if there is none.
@@ -227,6 +233,7 @@ class Hdf5File:
         assert self._process.stdin is not None
         with suppress(BrokenPipeError):  # the process has ended, as the missing answer says
             self._process.stdin.write(line.encode())
+            self._process.stdin.flush()
         reply = json.loads(self._receive(seconds) or "{}")
         if "refused" in reply:
             raise InputError(f"{self.path}: {shorten(reply['refused'], 300)}")
@@ -238,17 +245,18 @@ class Hdf5File:
 
     def _receive(self, seconds: float) -> bytes:
         """Returns a line of the process; nothing if it ended, was silent too long or says too much."""
+        try:
+            line = self._replies.get(timeout=seconds)
+        except queue.Empty:
+            return b""
+        return line if line.endswith(b"\n") else b""
+
+    def _receive_all(self) -> None:
+        """Takes the lines of the process until its end, in a thread: Windows cannot wait for a pipe for a time."""
         assert self._process.stdout is not None
-        poll = select.poll()
-        poll.register(self._process.stdout, select.POLLIN)
-        while b"\n" not in self._received and len(self._received) < REPLY_BYTES:
-            data = os.read(self._process.stdout.fileno(), 2**20) if poll.poll(1e3 * seconds) else b""
-            if not data:
-                return b""
-            self._received += data
-        line, _, rest = bytes(self._received).partition(b"\n")
-        self._received = bytearray(rest)
-        return line
+        while line := self._process.stdout.readline(REPLY_BYTES):
+            self._replies.put(line)
+        self._replies.put(b"")
 
     def _end(self) -> str:
         """Returns how the process ended, after ending it if it runs."""
@@ -256,11 +264,20 @@ class Hdf5File:
             self._process.wait(timeout=1.0)
         self._process.kill()
         code = self._process.wait()
-        if code == -signal.SIGXCPU:
+        name = signal.Signals(-code).name if code < 0 else ""
+        if name == "SIGXCPU":
             return f"the HDF5 library ran longer than {hdf5_process.CPU_SECONDS} s"
-        if code == -signal.SIGKILL:
+        if name == "SIGKILL":
             return f"the HDF5 library did not answer within {SECONDS:g} s"
-        return f"the HDF5 library crashed ({signal.Signals(-code).name})" if code < 0 else "the HDF5 library ended"
+        return f"the HDF5 library crashed ({name})" if name else "the HDF5 library ended"
+
+
+def _create_memory() -> tuple[str, int]:
+    """Returns the name and the descriptor of memory to share; it has no name on Linux and is a file elsewhere."""
+    if hasattr(os, "memfd_create"):
+        return "", os.memfd_create("namsa-hdf5")
+    descriptor, name = tempfile.mkstemp(prefix="namsa-hdf5-")
+    return name, descriptor
 
 
 @contextmanager
