@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from namsa.io.reading import open_patterns as open_patterns
     from namsa.io.reading import read as read
     from namsa.io.recording import Recording as Recording
+    from namsa.io.stack_file import StackFile as StackFile
     from namsa.physics.virtual_detectors import annular as annular
     from namsa.physics.virtual_detectors import bright_field as bright_field
     from namsa.physics.virtual_detectors import centre_of_mass as centre_of_mass
@@ -56,6 +57,8 @@ if TYPE_CHECKING:
     from namsa.pixels import PixelGrid as PixelGrid
     from namsa.sample import Sample as Sample
     from namsa.simulate import simulate as simulate
+    from namsa.view.browse import browse as browse
+    from namsa.view.page import Page as Page
     from namsa.view.sample_figure import show as show
 
 # The modules of the public names.
@@ -84,6 +87,7 @@ _MODULES = {
     "read_sample": "namsa.io.hdf5",
     "read_samples": "namsa.io.hdf5",
     "write_samples": "namsa.io.hdf5",
+    "StackFile": "namsa.io.stack_file",
     "read": "namsa.io.reading",
     "Recording": "namsa.io.recording",
     "open_patterns": "namsa.io.reading",
@@ -91,6 +95,8 @@ _MODULES = {
     "CalibrationOverrides": "namsa.io.calibration",
     # Images
     "show": "namsa.view.sample_figure",
+    "browse": "namsa.view.browse",
+    "Page": "namsa.view.page",
     "PixelGrid": "namsa.pixels",
     "annular": "namsa.physics.virtual_detectors",
     "bright_field": "namsa.physics.virtual_detectors",

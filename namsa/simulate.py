@@ -140,7 +140,8 @@ def simulate(
     arguments |= {"engine": setup.implementation.name, "method": "prism" if reuse else "multislice"}
     electrons = detectors.electrons_per_pattern(detector, positions, scan_shape)
 
-    shape = tuple(row.count for row in detectors.pixels(grid, wavelength, detector))
+    pixel_rows, pixel_columns = detectors.pixels(grid, wavelength, detector)
+    shape = pixel_rows.count, pixel_columns.count
     warnings = checks.warn(grid, beam, lz, lz / n_slices, detector, positions)
 
     # ---- The patterns' place: an array, or a file that takes them batch by batch ------------------------------------

@@ -21,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError, WorkError
+from namsa.io.compression import Compression, storage
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5Group, open_hdf5
 from namsa.io.unfailing_file import UnfailingFile
 from namsa.json_files import parse_json
@@ -29,13 +30,14 @@ from namsa.pixels import UNITS, ArrayAxis, PixelGrid, array_axes
 from namsa.sample import Sample
 from namsa.text import shorten
 
-# A sample may declare as many bytes, and as many times the bytes of its file.
-SMALL_BYTES, COMPRESSION = 2**26, 100
+# A sample may declare as many bytes, and as many times the bytes of its file; gzip reaches 1032.
+SMALL_BYTES, COMPRESSION = 2**26, 1032
+FILE_ATTRIBUTES = {"emd_group_type": "file", "version_major": 1, "version_minor": 0, "authoring_program": "namsa"}
 
 # ---- Writing --------------------------------------------------------------------------------------------------------
 
 
-def write_samples(path: Path | str, samples: Iterable[tuple[str, Sample]]) -> int:
+def write_samples(path: Path | str, samples: Iterable[tuple[str, Sample]], compression: Compression = "none") -> int:
     """Writes samples to a file, which appears only when it is complete.
 
     Patterns of a raster scan are stored as (sy, sx, dy, dx), others as (n, dy, dx).
@@ -43,17 +45,19 @@ def write_samples(path: Path | str, samples: Iterable[tuple[str, Sample]]) -> in
     Args:
         path: File to write; its folder is created if it is missing.
         samples: Pairs of name and sample.
+        compression: Of the patterns: "none", "gzip", "lzf" or "bitshuffle"; see `namsa.io.compression`.
 
     Returns:
         The number of samples.
 
     Raises:
+        InputError: If the compression needs a package that is not installed.
         WorkError: If the file cannot be written.
     """
     count = 0
     with _write_file(Path(path)) as (file, target):
         for name, sample in samples:
-            _write_sample(_create_group(file, name, "root", "Root"), sample)
+            write_sample(create_group(file, name, "root", "Root"), sample, compression)
             target.check()
             count += 1
     return count
@@ -79,12 +83,14 @@ def write_images(
         WorkError: If the file cannot be written.
     """
     with _write_file(path) as (file, _):
-        group = _create_group(file, name, "root", "Root")
+        group = create_group(file, name, "root", "Root")
         group.attrs["provenance"] = json.dumps(dict(provenance), ensure_ascii=False)
         for key, (image, units) in images.items():
             coordinates = zip(("y", "x"), grid.coordinates(image.shape), strict=True)
             axes = [ArrayAxis(axis, "Å", values) for axis, values in coordinates]
-            _write_array(_create_group(group, key, "array", "Array"), image, units, axes)
+            array = create_group(group, key, "array", "Array")
+            array.create_dataset("data", data=image)
+            _describe_array(array, units, axes)
 
 
 @contextmanager
@@ -97,8 +103,7 @@ def _write_file(path: Path) -> Iterator[tuple[h5py.File, UnfailingFile]]:
             with partial.open("w+b", buffering=0) as opened:
                 target = UnfailingFile(opened)
                 with h5py.File(target, "w") as file:
-                    file.attrs.update({"emd_group_type": "file", "version_major": 1, "version_minor": 0})
-                    file.attrs["authoring_program"] = "namsa"
+                    file.attrs.update(FILE_ATTRIBUTES)
                     yield file, target
                 target.check()
                 os.fsync(opened.fileno())
@@ -110,25 +115,37 @@ def _write_file(path: Path) -> Iterator[tuple[h5py.File, UnfailingFile]]:
         raise WorkError(f"cannot write {path}: {error.strerror}") from None
 
 
-def _write_sample(group: h5py.Group, sample: Sample) -> None:
-    """Writes the arrays of a sample with their axes, the provenance and, if there is one, py4DSTEM's calibration."""
+def write_sample(group: h5py.Group, sample: Sample, compression: Compression = "none") -> None:
+    """Writes the arrays of a sample with their axes, the provenance and, if there is one, py4DSTEM's calibration.
+
+    Args:
+        group: The sample's group. If it has patterns, as `cbed/data`, they are taken in place of the sample's.
+        sample: The sample.
+        compression: Of the patterns.
+    """
     group.attrs["provenance"] = json.dumps(sample.provenance)
-    axes = array_axes(sample.provenance, {name: getattr(sample, name).shape for name in UNITS})
+    shapes = {name: getattr(sample, name).shape for name in UNITS}
+    if "cbed/data" in group:
+        shapes["cbed"] = group["cbed/data"].shape
+    axes = array_axes(sample.provenance, shapes)
     scan = [axis.coordinates for axis in axes["cbed"][:-2] if axis.units == "Å"]
     calibration = _py4dstem_calibration(sample.provenance, scan)
-    bundle = _create_group(group, "metadatabundle", "metadatabundle")
+    bundle = create_group(group, "metadatabundle", "metadatabundle")
     if calibration:
-        _write_metadata(_create_group(bundle, "calibration", "metadata", "Calibration"), calibration)
+        _write_metadata(create_group(bundle, "calibration", "metadata", "Calibration"), calibration)
     for name, array_axis in axes.items():
-        array = _create_group(group, name, "array", "DataCube" if name == "cbed" and calibration else "Array")
-        _write_array(array, getattr(sample, name), UNITS[name], array_axis)
+        array = create_group(group, name, "array", "DataCube" if name == "cbed" and calibration else "Array")
+        if "data" not in array:
+            shape, values = [len(axis.coordinates) for axis in array_axis], getattr(sample, name)
+            stored = storage(shape, values.itemsize, compression if name == "cbed" else "none")
+            array.create_dataset("data", data=values.reshape(shape), **stored)
+        _describe_array(array, UNITS[name], array_axis)
     group["cbed"].create_dataset("positions_angstrom", data=sample.provenance["positions_angstrom"])
 
 
-def _write_array(group: h5py.Group, values: npt.NDArray[Any], units: str, axes: Sequence[ArrayAxis]) -> None:
-    """Writes an array with its units and axes."""
-    data = group.create_dataset("data", data=values.reshape([len(axis.coordinates) for axis in axes]))
-    data.attrs["units"] = units
+def _describe_array(group: h5py.Group, units: str, axes: Sequence[ArrayAxis]) -> None:
+    """Writes the units and the axes of the array `data` of a group."""
+    group["data"].attrs["units"] = units
     for number, (name, axis_units, along) in enumerate(axes):
         # EMD allows two coordinates for all. With a single one readers would not know the axis' step.
         dimension = group.create_dataset(f"dim{number}", data=along if len(along) > 1 else [along[0], along[0] + 1])
@@ -148,9 +165,9 @@ def _write_metadata(group: h5py.Group, values: dict[str, Any]) -> None:
             group.create_dataset(key, data=value).attrs["type"] = kind
 
 
-def _create_group(parent: h5py.Group, name: str, kind: str, python_class: str | None = None) -> h5py.Group:
-    """Creates an EMD group of a kind, and for py4DSTEM of one of its classes."""
-    group = parent.create_group(name)
+def create_group(parent: h5py.Group, name: str, kind: str, python_class: str | None = None) -> h5py.Group:
+    """Returns an EMD group of a kind, and for py4DSTEM of one of its classes. It is created if it is missing."""
+    group = parent.require_group(name)
     group.attrs["emd_group_type"] = kind
     if python_class:
         group.attrs["python_class"] = python_class

@@ -15,8 +15,12 @@ class UnfailingFile:
 
     def __init__(self, file: BinaryIO) -> None:
         self._descriptor = file.fileno()
-        self._position = self._size = 0
+        self._position, self._size = 0, os.fstat(self._descriptor).st_size
         self._error: OSError | None = None
+
+    def fileno(self) -> int:
+        """Returns the file's descriptor."""
+        return self._descriptor
 
     def check(self) -> None:
         """Raises the first error of the system, if there was one."""
@@ -31,7 +35,8 @@ class UnfailingFile:
         self._size = max(self._size, self._position)
         try:
             while view and self._error is None:
-                written = os.pwrite(self._descriptor, view, start)
+                os.lseek(self._descriptor, start, os.SEEK_SET)  # Windows has no pwrite
+                written = os.write(self._descriptor, view)
                 start, view = start + written, view[written:]
         except OSError as error:
             self._error = error
@@ -46,7 +51,8 @@ class UnfailingFile:
     def readinto(self, buffer: memoryview) -> int:
         """Reads at the position; what could not be written is zero."""
         view = memoryview(buffer).cast("B")
-        data = os.pread(self._descriptor, len(view), self._position)
+        os.lseek(self._descriptor, self._position, os.SEEK_SET)
+        data = os.read(self._descriptor, len(view))
         view[:] = data.ljust(len(view), b"\0")
         self._position += len(view)
         return len(view)

@@ -1,0 +1,183 @@
+"""A stack that is written while it is simulated has the bits of one in memory, also after interruptions."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import ase
+import h5py
+import numpy as np
+import pytest
+
+import namsa
+from namsa import InputError, StackFile
+from namsa.config.instrument import Detector, FrozenPhonons
+
+SCAN = (5, 6)
+PATTERN_BYTES = 24 * 28 * 4
+
+
+class Interruption(Exception):
+    pass
+
+
+def arguments(**changes):
+    positions = [[1 + 1.1 * i, 2 + 0.9 * j] for i in range(SCAN[0]) for j in range(SCAN[1])]
+    atoms = ase.Atoms("AuCu", positions=[[2, 3, 1.5], [5, 4, 3.5]], cell=[8.4, 7.2, 6.0], pbc=True)
+    return {
+        "atoms": atoms,
+        "energy_ev": 200e3,
+        "semiangle_mrad": 20.0,
+        "grid_shape": (24, 28),
+        "positions_angstrom": positions,
+        "scan_shape": SCAN,
+    } | changes
+
+
+def to_file(path, batch=7, compression="none", on_progress=lambda *stage: None, **changes):
+    with StackFile(path, "cell", compression=compression, batch_bytes=batch * PATTERN_BYTES) as stack:
+        stack.complete(namsa.simulate(**arguments(**changes), sink=stack, on_progress=on_progress))
+        return stack
+
+
+def interrupt_after(batches):
+    """Interrupts before the first probe of the batch after `batches`: progress is told once per engine's batch."""
+    seen = []
+
+    def on_progress(stage, done, total):
+        seen.append(stage)
+        if seen.count("probes") > batches:
+            raise Interruption
+
+    return on_progress
+
+
+NOISY = {
+    "frozen_phonons": FrozenPhonons(rms_angstrom=0.1, configurations=3),
+    "detector": Detector(electrons_per_pattern=500),
+    "seed": 5,
+}
+
+
+@pytest.fixture(autouse=True)
+def one_probe_per_batch(monkeypatch):
+    """An engine's batch of 30 such small probes would be the whole stack."""
+    monkeypatch.setattr("namsa.engines.interface.HOST_BATCH_BYTES", 1)
+    monkeypatch.setattr("namsa.engines.prism.BATCH_BYTES", 1)
+
+
+@pytest.mark.parametrize(
+    ("changes", "compression"),
+    [
+        ({"method": "multislice"}, "lzf"),
+        ({"method": "prism"}, "none"),
+        (NOISY, "gzip"),
+        ({"engine": "plain", "scan_shape": None, "precision": "float64"}, "gzip"),
+        ({"source_size_angstrom": 0.8}, "none"),
+    ],
+    ids=["multislice", "prism", "noisy", "plain", "source"],
+)
+def test_patterns_in_a_file_have_the_bits_of_those_in_memory(tmp_path, changes, compression):
+    expected = namsa.simulate(**arguments(**changes))
+    to_file(tmp_path / "cell.h5", compression=compression, **changes)
+    found = namsa.read_sample(tmp_path / "cell.h5")
+    for name in ("cbed", "density", "projected_potential"):
+        np.testing.assert_array_equal(getattr(found, name), getattr(expected, name))
+    assert found.provenance == expected.provenance
+    assert [path.name for path in tmp_path.iterdir()] == ["cell.h5"]
+
+
+def test_the_file_is_the_one_that_write_samples_writes(tmp_path):
+    to_file(tmp_path / "batches.h5")
+    sample = namsa.simulate(**arguments())
+    namsa.write_samples(tmp_path / "whole.h5", [("cell", sample)])
+    seen = {}
+    for name in ("batches", "whole"):
+        with h5py.File(tmp_path / f"{name}.h5") as file:
+            seen[name] = {"/": sorted(file.attrs.items())}
+            file.visititems(lambda key, item, into=seen[name]: into.update({key: sorted(item.attrs.items())}))
+            assert file["cell/cbed/data"].chunks is None
+    assert seen["batches"] == seen["whole"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "probes", "kept", "left"), [({}, 13, 12, 18), (NOISY, 48, 30, 48)], ids=["at rest", "phonons"]
+)
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_an_interrupted_simulation_is_continued_to_the_same_bits(tmp_path, changes, probes, kept, left, compression):
+    with pytest.raises(Interruption):
+        to_file(tmp_path / "cell.h5", compression=compression, on_progress=interrupt_after(probes), **changes)
+    assert [path.name for path in tmp_path.iterdir()] == ["cell.h5.unfinished"]
+    with pytest.raises(InputError, match="no sample"):
+        namsa.read_sample(tmp_path / "cell.h5.unfinished")
+    stages = []
+    stack = to_file(
+        tmp_path / "cell.h5", compression=compression, on_progress=lambda *stage: stages.append(stage[0]), **changes
+    )
+    assert (stack.continued, stages.count("probes")) == (kept, left)
+    np.testing.assert_array_equal(
+        namsa.read_sample(tmp_path / "cell.h5").cbed, namsa.simulate(**arguments(**changes)).cbed
+    )
+
+
+def test_an_interruption_before_the_first_batch_leaves_nothing(tmp_path):
+    with pytest.raises(Interruption):
+        to_file(tmp_path / "cell.h5", on_progress=interrupt_after(3))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("compression", ["none", "gzip"])
+def test_a_batch_that_a_crash_has_damaged_is_simulated_again(tmp_path, compression):
+    with pytest.raises(Interruption):
+        to_file(tmp_path / "cell.h5", compression=compression, on_progress=interrupt_after(20))
+    unfinished = tmp_path / "cell.h5.unfinished"
+    with h5py.File(unfinished, "r+") as file:
+        data = file["cell/cbed/data"]
+        row = data[1]
+        row[0, 3, 4] += 1
+        data[1] = row
+    stack = to_file(tmp_path / "cell.h5", compression=compression)
+    assert stack.continued == 12  # of three rows of six the second is lost
+    np.testing.assert_array_equal(namsa.read_sample(tmp_path / "cell.h5").cbed, namsa.simulate(**arguments()).cbed)
+
+
+def test_a_file_that_a_crash_has_made_unreadable_is_begun_anew(tmp_path):
+    (tmp_path / "cell.h5.unfinished").write_bytes(b"\x89HDF\r\n\x1a\n" + bytes(3000))
+    assert to_file(tmp_path / "cell.h5").continued == 0
+    np.testing.assert_array_equal(namsa.read_sample(tmp_path / "cell.h5").cbed, namsa.simulate(**arguments()).cbed)
+
+
+def test_the_file_of_another_simulation_is_kept(tmp_path):
+    with pytest.raises(Interruption):
+        to_file(tmp_path / "cell.h5", on_progress=interrupt_after(9))
+    before = (tmp_path / "cell.h5.unfinished").read_bytes()
+    with pytest.raises(InputError, match="what another simulation has left"):
+        to_file(tmp_path / "cell.h5", energy_ev=100e3)
+    moved = arguments()["atoms"]
+    moved.positions[0, 2] += 1e-9
+    with pytest.raises(InputError, match="what another simulation has left"):
+        to_file(tmp_path / "cell.h5", atoms=moved)
+    assert (tmp_path / "cell.h5.unfinished").read_bytes() == before
+
+
+def test_a_killed_process_leaves_what_it_had_said_was_there(tmp_path):
+    code = (
+        "import os, sys; import namsa.engines.interface as i; i.HOST_BATCH_BYTES = 1\n"
+        f"sys.path.insert(0, {str(Path(__file__).parent)!r})\n"
+        "import test_stack_file as t\n"
+        "seen = []\n"
+        "def kill(stage, done, total):\n"
+        "    seen.append(stage)\n"
+        "    if seen.count('probes') == 20: os.kill(os.getpid(), 9)\n"
+        f"t.to_file({str(tmp_path / 'cell.h5')!r}, compression='gzip', on_progress=kill)\n"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == -9
+    stack = to_file(tmp_path / "cell.h5", compression="gzip")
+    assert stack.continued == 18
+    np.testing.assert_array_equal(namsa.read_sample(tmp_path / "cell.h5").cbed, namsa.simulate(**arguments()).cbed)
+
+
+def test_two_processes_do_not_write_one_file(tmp_path, monkeypatch):
+    monkeypatch.setattr("namsa.locks.WAIT_S", 0.0)
+    with StackFile(tmp_path / "cell.h5"), pytest.raises(InputError, match=r"is writing to .*cell.h5"):
+        StackFile(tmp_path / "cell.h5").__enter__()
