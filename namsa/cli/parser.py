@@ -12,8 +12,10 @@ from namsa.cli.command_line import (
     command_function,
     exit_code,
     parse,
+    positive,
     warn_in_one_line,
 )
+from namsa.io.compression import COMPRESSIONS
 
 INTERRUPTED = "interrupted; what was written is complete, and the same command continues from there"
 
@@ -65,7 +67,8 @@ def _add_simulation(parser: CommandParser) -> None:
         "simulate",
         "namsa.cli.commands.simulate:simulate",
         summary="simulate one specimen to an HDF5 stack with a preview picture",
-        description="Takes the configuration's first material, zone axis and thickness.",
+        description="Takes the configuration's first material, zone axis and thickness. Patterns are written as they "
+        "are simulated; run it again to continue an interrupted one.",
         examples=(
             "namsa simulate configs/quickstart.yaml --out cell.h5",
             "namsa simulate configs/quickstart.yaml --crystal my.cif --set microscope.energy_ev=80e3",
@@ -76,6 +79,7 @@ def _add_simulation(parser: CommandParser) -> None:
     _add_dry_run(command)
     command.add_argument("--crystal", type=Path, metavar="FILE.cif", help="in place of the configuration's first one")
     command.add_argument("--out", type=Path, metavar="FILE.h5", help="default: the sample's name in this folder")
+    _add_compression(command)
 
     command = parser.add_command(
         "dataset",
@@ -194,6 +198,15 @@ def _add_config(command: CommandParser) -> None:
     command.add_argument("config", type=Path, metavar="CONFIG", help="an experiment's YAML file")
     command.add_argument(
         "--set", action="append", default=[], metavar="key.path=value", dest="overrides", help="override one value"
+    )
+
+
+def _add_compression(command: CommandParser) -> None:
+    command.add_argument(
+        "--compression",
+        choices=COMPRESSIONS,
+        default="none",
+        help="of the patterns in the file; default: none. bitshuffle needs the package hdf5plugin",
     )
 
 

@@ -128,14 +128,23 @@ def estimate_sample(workload: Workload, rates: Rates) -> SampleEstimate:
     )
 
 
-def estimate_stack(config: SimulationConfig, material: Material, entry: Entry) -> SampleEstimate:
+def estimate_stack(
+    config: SimulationConfig, material: Material, entry: Entry, batch_bytes: int | None = None
+) -> SampleEstimate:
     """Returns time, memory and disk of one sample that is written to an HDF5 file.
+
+    Args:
+        config: The configuration.
+        material: The sample's crystal.
+        entry: The sample.
+        batch_bytes: Patterns in memory if they are written batch by batch. `None` holds all.
 
     Raises:
         InputError: If the simulation of the sample would raise it.
     """
     workload = count_workload(config, material, entry)
-    return replace(estimate_sample(workload, measure_rates(workload)), disk_bytes=hdf5_bytes(workload))
+    estimate = estimate_sample(workload, measure_rates(workload))
+    return replace(estimate, memory_bytes=memory_bytes(workload, batch_bytes), disk_bytes=hdf5_bytes(workload))
 
 
 def sampled(entries: Sequence[Entry]) -> list[Entry]:

@@ -13,6 +13,7 @@ from namsa.crystals.supercell import Supercell
 from namsa.dataset.entry import Entry
 from namsa.dataset.sample_setup import SampleSetup, focal_spread_angstrom, make_sample_setup
 from namsa.engines.interface import ProgressCallback
+from namsa.engines.pattern_sink import PatternSink
 from namsa.physics import density_target
 from namsa.physics.optics import wavelength_angstrom
 from namsa.sample import Sample
@@ -25,6 +26,7 @@ def simulate_entry(
     material: Material,
     entry: Entry,
     on_progress: ProgressCallback = lambda stage, done, total: None,
+    sink: PatternSink | None = None,
 ) -> Sample:
     """Simulates the sample that `entry` describes. Its bits depend on the configuration and the entry alone.
 
@@ -33,6 +35,7 @@ def simulate_entry(
         material: The entry's crystal.
         entry: The sample to simulate.
         on_progress: Called as `on_progress(stage, done, total)`.
+        sink: Takes the patterns, as in `namsa.simulate`. `None` returns them.
 
     Returns:
         The sample with the density target, and provenance that names the entry.
@@ -42,7 +45,7 @@ def simulate_entry(
     """
     setup = make_sample_setup(config, material, entry)
     supercell = setup.supercell()
-    sample = _simulate(setup, supercell, entry.seed, on_progress)
+    sample = _simulate(setup, supercell, entry.seed, on_progress, sink)
     density, target_provenance = _density_target(setup, sample)
     provenance = sample.provenance | {
         "id": entry.id,
@@ -64,7 +67,9 @@ def simulate_entry(
     return replace(sample, density=density.astype(sample.density.dtype), provenance=provenance)
 
 
-def _simulate(setup: SampleSetup, supercell: Supercell, seed: int, on_progress: ProgressCallback) -> Sample:
+def _simulate(
+    setup: SampleSetup, supercell: Supercell, seed: int, on_progress: ProgressCallback, sink: PatternSink | None
+) -> Sample:
     """Calls `namsa.simulate` with the values of the configuration."""
     config, microscope, settings = setup.config, setup.config.microscope, setup.config.simulation
     return simulate(
@@ -91,6 +96,7 @@ def _simulate(setup: SampleSetup, supercell: Supercell, seed: int, on_progress: 
         focal_points=microscope.focal_points,
         projection=settings.projection,
         scan_shape=config.scan.shape,
+        sink=sink,
         on_progress=on_progress,
     )
 

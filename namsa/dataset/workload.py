@@ -114,10 +114,16 @@ def count_workload(config: SimulationConfig, material: Material, entry: Entry) -
     )
 
 
-def memory_bytes(workload: Workload) -> int:
-    """Returns the bytes of arrays at the peak: patterns, transmissions, building a slice, and each core's waves."""
+def memory_bytes(workload: Workload, batch_bytes: int | None = None) -> int:
+    """Returns the bytes of arrays at the peak: patterns, transmissions, building a slice, and each core's waves.
+
+    Args:
+        workload: The counts.
+        batch_bytes: Patterns in memory if they are written batch by batch. `None` holds all.
+    """
     pixels, item = workload.grid.shape[0] * workload.grid.shape[1], workload.dtype.itemsize
     patterns = workload.work.probes * workload.pattern_shape[0] * workload.pattern_shape[1] * item // 2
+    patterns = patterns if batch_bytes is None else min(patterns, batch_bytes)
     transmissions = workload.distinct_slices * pixels * item
     build = pixels * (8 * 8 + 12 * workload.elements)  # planes in double precision; half planes of factors and sums
     per_core = 3 * max(2**20, pixels * item)
@@ -129,15 +135,15 @@ def memory_bytes(workload: Workload) -> int:
     return patterns + transmissions + build + available_cores() * per_core + matrix
 
 
-def check_memory(workload: Workload, available_bytes: int) -> None:
-    """Checks that the arrays of a sample's simulation fit into memory.
+def check_memory(workload: Workload, available_bytes: int, batch_bytes: int | None = None) -> None:
+    """Checks that the arrays of a sample's simulation fit into memory; `batch_bytes` as in `memory_bytes`.
 
     Raises:
         OutOfMemoryError: If the estimate exceeds `available_bytes`.
     """
     (ny, nx), (dy, dx) = workload.grid.shape, workload.pattern_shape
     check_memory_for(
-        memory_bytes(workload),
+        memory_bytes(workload, batch_bytes),
         f"{workload.id}, {plural(workload.work.probes, 'pattern')} of {dy}×{dx} pixels on a grid of {ny}×{nx}",
         "use fewer positions, a smaller detector or grid, thicker slices or fewer ranks; --force tries it nevertheless",
         available_bytes,

@@ -1,6 +1,7 @@
 """`namsa simulate`: one specimen to one HDF5 stack."""
 
 import argparse
+import sys
 from pathlib import Path
 
 from rich.progress import TaskID
@@ -19,8 +20,10 @@ from namsa.dataset.workload import count_workload, hdf5_bytes
 from namsa.errors import InputError
 from namsa.files import check_output
 from namsa.io import hdf5
+from namsa.io.stack_file import BATCH_BYTES, StackFile
 from namsa.memory import available_memory_bytes
 from namsa.sample import Sample
+from namsa.text import plural
 from namsa.view.sample_figure import show
 
 _MORE_ROOM = "make room, name another folder with --out, or use fewer positions or a smaller detector"
@@ -38,7 +41,7 @@ def simulate(options: argparse.Namespace) -> None:
     if entry.skipped:
         raise InputError(f"{entry.id}: {entry.skipped}")
     if options.dry_run:
-        print_estimate(estimate.estimate_stack(config, material, entry), options.json)
+        print_estimate(estimate.estimate_stack(config, material, entry, _batch_bytes(config)), options.json)
         return
     path = _output_path(options.out, entry.id)
     inputs = [options.config, *([options.crystal] if options.crystal else [])]
@@ -47,12 +50,22 @@ def simulate(options: argparse.Namespace) -> None:
     workload = count_workload(config, material, entry)
     disk_space.check(path.parent, hdf5_bytes(workload), remedy=_MORE_ROOM)
     if not options.force:
-        check_machine(workload, 1, available_memory_bytes())
-    sample = _simulate_with_progress(config, material, entry)
-    hdf5.write_samples(path, [(entry.id, sample)])
+        check_machine(workload, 1, available_memory_bytes(), _batch_bytes(config))
+    with StackFile(path, entry.id, compression=options.compression) as stack:
+        stack.complete(_simulate_with_progress(config, material, entry, stack))
+    if stack.continued:
+        print_line(f"{path}: {plural(stack.continued, 'pattern')} of an interrupted run were kept", sys.stderr)
+    if 2 * hdf5_bytes(workload) > available_memory_bytes():
+        print_line(f"{path}  (larger than memory: no preview)")
+        return
     preview = path.with_suffix(".png")
-    show(sample, preview)
+    show(hdf5.read_sample(path), preview)
     print_line(f"{path}  {preview}")
+
+
+def _batch_bytes(config: SimulationConfig) -> int | None:
+    """Returns the bytes of patterns in memory. `None` if it may be all: a source is averaged over the whole scan."""
+    return None if config.microscope.source_size_angstrom else BATCH_BYTES
 
 
 def _first_entry(config: SimulationConfig, material: Material) -> tuple[SimulationConfig, Entry]:
@@ -79,8 +92,8 @@ def _output_path(requested: Path | None, entry_id: str) -> Path:
     return path
 
 
-def _simulate_with_progress(config: SimulationConfig, material: Material, entry: Entry) -> Sample:
-    """Simulates the entry with one progress bar per stage."""
+def _simulate_with_progress(config: SimulationConfig, material: Material, entry: Entry, stack: StackFile) -> Sample:
+    """Simulates the entry with one progress bar per stage; the patterns go to the file."""
     with progress_bars() as progress:
         tasks: dict[str, TaskID] = {}
 
@@ -89,4 +102,4 @@ def _simulate_with_progress(config: SimulationConfig, material: Material, entry:
                 tasks[stage] = progress.add_task(stage)
             progress.update(tasks[stage], completed=done, total=total)
 
-        return simulate_entry(config, material, entry, on_progress)
+        return simulate_entry(config, material, entry, on_progress, stack)
