@@ -161,18 +161,32 @@ def _add_views(parser: CommandParser) -> None:
     command = parser.add_command(
         "show",
         "namsa.cli.commands.view:show",
-        summary="draw a sample, or write an interactive page of its patterns",
+        summary="draw a sample, or write an interactive page of the patterns in any file",
+        description="Of a file that holds patterns alone, as a microscope writes it, the page is all that is written.",
         examples=(
             "namsa show cell.h5",
             "namsa show data/quickstart --out first.svg",
             "namsa show data/quickstart --out first.html",
+            "namsa show scan.h5 --html --overlay density.h5",
         ),
     )
-    command.add_argument("sample", type=Path, metavar="SAMPLE", help="FILE.h5, DIR (its first sample) or DIR/ID")
+    command.add_argument(
+        "sample", type=Path, metavar="DATA", help="FILE.h5, DIR (its first sample), DIR/ID, or any file of patterns"
+    )
     command.add_argument(
         "--out", type=Path, metavar="PNG", help="or .pdf, .svg, .html; default: the sample's name in this folder"
     )
     command.add_argument("--html", action="store_true", help="write the interactive page beside the picture")
+    command.add_argument(
+        "--overlay", type=Path, metavar="DENSITY.h5", help="what a reconstruction wrote, laid over the page's maps"
+    )
+    command.add_argument("--page-mb", type=positive, default=40, metavar="MB", help="largest page, default 40")
+    group = command.add_argument_group("what a file of patterns does not say, or says wrongly; two numbers are y and x")
+    group.add_argument("--dataset", metavar="NAME", help="which of the file's datasets of four axes")
+    group.add_argument("--energy-ev", type=float, help="energy of the beam")
+    group.add_argument("--semiangle-mrad", type=float, help="convergence semiangle of the probe")
+    group.add_argument("--scan-step-angstrom", type=float, nargs="+", metavar="STEP", help="step of the scan")
+    group.add_argument("--pixel-mrad", type=float, nargs="+", metavar="PIXEL", help="pixel of the detector")
 
 
 def _add_crystals(parser: CommandParser) -> None:

@@ -170,8 +170,8 @@ def calibrate(recording: Recording, overrides: CalibrationOverrides = Calibratio
     return patterns
 
 
-def check_limits(patterns: FourDData, place: str = "") -> None:
-    """Checks that every number of the calibration is finite and in its range.
+def check_limits(patterns: FourDData | Recording, place: str = "") -> None:
+    """Checks that every number of the calibration that is known is finite and in its range.
 
     Args:
         patterns: The scan.

@@ -40,30 +40,37 @@ class PageImage(NamedTuple):
     power: float = 1.0
 
 
-def pattern_image(image: Image, grid: PixelGrid, title: str) -> PageImage:
+def pattern_image(image: Image, grid: PixelGrid, title: str, units: str = UNITS["cbed"]) -> PageImage:
     """Returns a pattern, or a stack of patterns, on the power scale of all figures."""
-    return PageImage(title, UNITS["cbed"], image, grid, PATTERN, 0.0, None, PATTERN_POWER)
+    return PageImage(title, units, image, grid, PATTERN, 0.0, None, PATTERN_POWER)
 
 
 def colour_indices(image: PageImage) -> npt.NDArray[np.uint8]:
-    """Returns the values as indices of colours, in the shape of the image."""
-    low, high = _limits(image)
-    return np.round(255 * np.clip((image.image - low) / (high - low), 0, 1) ** image.power).astype(np.uint8)
+    """Returns the values as indices of colours, in the shape of the image; NaN has the first colour."""
+    low, high = limits(image)
+    levels = np.round(255 * np.clip((image.image - low) / (high - low), 0, 1) ** image.power)
+    return np.nan_to_num(levels).astype(np.uint8)
 
 
-def png_url(indices: npt.NDArray[np.uint8], colours: str) -> str:
+def png_url(indices: npt.NDArray[np.uint8], colours: str, transparent: npt.NDArray[np.bool_] | None = None) -> str:
     """Returns a data URL of a PNG with a palette.
 
     Args:
         indices: Indices of colours, `(ny, nx)`.
         colours: Name of the colour map.
+        transparent: Which pixels are, `(ny, nx)`; the others do without the first colour, for which they get the
+            second. `None` for none.
     """
     height, width = indices.shape
+    alpha = [] if transparent is None else [(b"tRNS", b"\0")]  # of the first colour; the others are opaque
+    if transparent is not None:
+        indices = np.where(transparent, 0, np.maximum(indices, 1)).astype(np.uint8)
     rows = np.zeros((height, width + 1), np.uint8)  # each row begins with its filter, here none
     rows[:, 1:] = indices
     parts = (
         (b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 3, 0, 0, 0)),  # 8 bits, colour type 3
-        (b"PLTE", _palette(colours).tobytes()),
+        (b"PLTE", palette(colours).tobytes()),
+        *alpha,
         (b"IDAT", zlib.compress(rows.tobytes(), 9)),
         (b"IEND", b""),
     )
@@ -74,8 +81,9 @@ def png_url(indices: npt.NDArray[np.uint8], colours: str) -> str:
 
 
 def image_url(image: PageImage) -> str:
-    """Returns a data URL of the image `(ny, nx)`."""
-    return png_url(colour_indices(image), image.colours)
+    """Returns a data URL of the image `(ny, nx)`, transparent where it is NaN."""
+    unknown = np.isnan(image.image)
+    return png_url(colour_indices(image), image.colours, unknown if unknown.any() else None)
 
 
 def view_box(image: PageImage) -> str:
@@ -87,7 +95,7 @@ def view_box(image: PageImage) -> str:
 def colour_bar(image: PageImage) -> str:
     """Returns the HTML of a colour bar with its limits and units."""
     low, high = limits_text(image)
-    stops = ", ".join("#" + bytes(colour).hex() for colour in _palette(image.colours)[::17])
+    stops = ", ".join("#" + bytes(colour).hex() for colour in palette(image.colours)[::17])
     return (
         f'<span class="bar"><span>{low}</span><i style="background:linear-gradient(90deg, {stops})"></i>'
         f"<span>{high}</span> <em>{html.escape(image.units)}</em></span>"
@@ -96,16 +104,18 @@ def colour_bar(image: PageImage) -> str:
 
 def limits_text(image: PageImage) -> tuple[str, str]:
     """Returns the values of the first and of the last colour, as text."""
-    low, high = (f"{end:.3g}" if abs(end) < 1000 else f"{end:,.0f}" for end in _limits(image))
+    low, high = (f"{end:.3g}" if abs(end) < 1000 else f"{end:,.0f}" for end in limits(image))
     return low, high
 
 
-def _limits(image: PageImage) -> tuple[float, float]:
-    low = float(image.image.min()) if image.low is None else image.low
-    high = float(image.image.max()) if image.high is None else image.high
+def limits(image: PageImage) -> tuple[float, float]:
+    """Returns the values of the first and of the last colour; NaN counts for neither."""
+    known = image.image[~np.isnan(image.image)] if image.low is None or image.high is None else image.image
+    low = (float(known.min()) if known.size else 0.0) if image.low is None else image.low
+    high = (float(known.max()) if known.size else 0.0) if image.high is None else image.high
     return low, high if high > low else low + 1.0
 
 
-def _palette(name: str) -> npt.NDArray[np.uint8]:
+def palette(name: str) -> npt.NDArray[np.uint8]:
     """Returns a colour map's 256 colours, `(256, 3)`."""
     return np.asarray(matplotlib.colormaps[name](np.arange(256), bytes=True)[:, :3])

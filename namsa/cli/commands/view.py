@@ -9,10 +9,12 @@ from namsa.dataset import shards
 from namsa.errors import InputError
 from namsa.files import check_output
 from namsa.io import hdf5
+from namsa.io.calibration import CalibrationOverrides
 from namsa.names import check_name
 from namsa.sample import Sample
 from namsa.text import shorten
-from namsa.view import info_text, viewer
+from namsa.view import info_text
+from namsa.view.browse import browse
 from namsa.view.info import DatasetInfo, FileInfo, describe_dataset, describe_file
 from namsa.view.sample_figure import show as show_sample
 
@@ -29,20 +31,56 @@ def info(options: argparse.Namespace) -> None:
 
 
 def show(options: argparse.Namespace) -> None:
-    """Writes pictures of one sample; an interactive page if --out ends in .html, and beside the picture with --html."""
+    """Writes pictures of one sample, or an interactive page of a sample or of any file of patterns.
+
+    Of a sample, the page is written if --out ends in .html, and beside the picture with --html. Of other files there is
+    no picture of that kind, so that the page is all that is written.
+    """
+    if os.path.isfile(options.sample) and not holds_samples(options.sample):
+        _show_recording(options)
+        return
     name, sample = find_sample(options.sample)
     out = options.out or Path(check_name(name, "the sample", "name the picture with --out") + ".png")
     page = out.with_suffix(".html")
-    check_output(out, [options.sample])
+    inputs = [options.sample, *([options.overlay] if options.overlay else [])]
+    check_output(out, inputs)
     if options.html:
-        check_output(page, [options.sample], f"--out {out}: the page")
-    if out.suffix == ".html":
-        print_line(str(viewer.write_page(sample, out, name)))
-        return
-    show_sample(sample, out)
-    print_line(str(out))
-    if options.html:
-        print_line(str(viewer.write_page(sample, page, name)))
+        check_output(page, inputs, f"--out {out}: the page")
+    if out.suffix != ".html":
+        show_sample(sample, out)
+        print_line(str(out))
+    if options.html or out.suffix == ".html":
+        written = browse(sample, title=name, overlay=options.overlay, max_megabytes=options.page_mb)
+        print_line(str(written.save(page)))
+
+
+def _show_recording(options: argparse.Namespace) -> None:
+    """Writes the page of a file of patterns."""
+    out = options.out or Path(options.sample.name).with_suffix(".html")
+    if out.suffix != ".html":
+        raise InputError(
+            f"--out {out}: of a file of patterns an interactive page is written, as {out.stem}.html; "
+            "`namsa inspect` draws pictures"
+        )
+    check_output(out, [options.sample, *([options.overlay] if options.overlay else [])])
+    calibration = CalibrationOverrides(
+        dataset=options.dataset,
+        scan_step_angstrom=options.scan_step_angstrom,
+        pixel_mrad=options.pixel_mrad,
+        energy_ev=options.energy_ev,
+        semiangle_mrad=options.semiangle_mrad,
+    )
+    page = browse(options.sample, overlay=options.overlay, max_megabytes=options.page_mb, calibration=calibration)
+    print_line(str(page.save(out)))
+
+
+def holds_samples(path: Path) -> bool:
+    """Returns whether namsa wrote the file's samples, with their patterns; other files hold patterns alone."""
+    try:
+        with hdf5.open_samples(path) as samples:
+            return any(sample.group.get("cbed") for sample in samples.values())
+    except InputError:
+        return False
 
 
 def find_sample(path: Path) -> tuple[str, Sample]:

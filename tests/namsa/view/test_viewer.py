@@ -2,26 +2,24 @@
 
 import base64
 import html
-import io
 import json
 import re
-import shutil
-import subprocess
+import zlib
 
 import matplotlib
 import numpy as np
 import pytest
-from matplotlib.image import imread
+from browser import BROWSER, rendered
 
 from namsa import Sample
 from namsa.cli.parser import main
 from namsa.errors import WorkError
-from namsa.pixels import pattern_grid
-from namsa.view import viewer
+from namsa.pixels import PixelGrid, pattern_grid
+from namsa.view import page_tiles, viewer
+from namsa.view.panels import PATTERN, PATTERN_POWER
 from namsa.view.signals import sample_signals
 
 SCAN, DETECTOR, CELL = (4, 6), (10, 14), (8.0, 15.0)
-BROWSER = shutil.which("chromium")
 
 
 def sample(scan=SCAN, detector=DETECTOR, **provenance):
@@ -48,35 +46,37 @@ def sample(scan=SCAN, detector=DETECTOR, **provenance):
     return Sample(cbed, potential, potential, p | provenance)
 
 
-def picture(url):
-    """The image (H, W, 3) in 8 bits of a PNG's data URL."""
-    return np.round(255 * imread(io.BytesIO(base64.b64decode(url.removeprefix("data:image/png;base64,"))))[..., :3])
-
-
 def colours(values, name):
     return matplotlib.colormaps[name](values, bytes=True)[..., :3]
 
 
 def test_page_is_whole_in_itself_and_names_are_text():
-    page = viewer.page(sample(), "<b> & </script>")
+    page = viewer.sample_page(sample(), "<b> & </script>").text
     assert "://" not in page
     assert "{{" not in page
     assert "<b> &" not in page
     assert html.escape("<b> & </script>") in page
-    assert len(re.findall(r"<script", page)) == 2
-    assert page.count("</script>") == 2
+    assert len(re.findall(r"<script", page)) == 3
+    assert page.count("</script>") == 3
 
 
-def test_sheet_holds_every_pattern_in_its_place():
+def test_page_holds_every_pattern_to_eleven_bits():
     s = sample()
-    page = viewer.page(s, "s")
-    sheet = picture(re.search(r'src: "([^"]+)"', page)[1])
-    columns = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])["columns"]
-    for number in (0, 7, 23):
-        row, column = divmod(number, columns)
-        tile = sheet[row * 10 : row * 10 + 10, column * 14 : column * 14 + 14]
-        level = np.round(255 * (s.cbed[number] / 0.5) ** viewer.PATTERN_POWER).astype(int)
-        np.testing.assert_array_equal(tile, colours(level, viewer.PATTERN))
+    page = viewer.sample_page(s, "s").text
+    packed = base64.b64decode(re.search(r'id="patterns">(.*?)</script>', page)[1])
+    low, high = np.frombuffer(zlib.decompress(packed), np.uint8).reshape(2, *s.cbed.shape)
+    halves = (low | high.astype(np.uint16) << 8).view(np.float16).astype(np.float64)
+    exponents = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])["exponents"]
+    held = halves * 2.0 ** np.array(exponents)[:, None, None]
+    np.testing.assert_allclose(held, s.cbed, rtol=2**-11)
+
+
+def test_counts_up_to_2048_are_exact_beside_brighter_ones():
+    counts = np.random.default_rng(1).integers(0, 2049, (3, 4, 5)).astype(np.float32)
+    counts[1, 0, 0], counts[2] = 2**24, 0
+    halves, exponents = page_tiles.as_halves(counts)
+    grid = PixelGrid((1, 1), (0, 0))
+    np.testing.assert_array_equal(page_tiles.Tiles(halves, exponents, grid).values(), counts)
 
 
 def test_maps_are_the_virtual_images_and_the_specimen():
@@ -102,54 +102,55 @@ def test_positions_of_no_raster_have_the_specimen_for_a_map():
         "Projected potential",
         "Electron density",
     ]
-    assert '"raster": null' in viewer.page(s, "s")
+    assert '"raster": null' in viewer.sample_page(s, "s").text
 
 
 def test_large_patterns_are_binned_and_keep_their_angles_and_their_beam():
     s = sample(detector=(260, 300))
-    shown = viewer.page_patterns(s.cbed, s.provenance)
-    assert shown.tiles.shape == (24, 260 // 3, 100)
-    assert shown.tiles[23].sum() == pytest.approx(s.cbed[23, :258].sum(), rel=1e-5)
-    # The bright pixel, number 23 of the first row, is where it was within the three that were binned.
     angles = pattern_grid(s.provenance)
-    column = int(np.argmax(shown.tiles[23][0]))
-    assert shown.grid.origin[1] + shown.grid.step[1] * column == pytest.approx(angles.origin[1] + angles.step[1] * 22)
-    assert "3 × 3 of their 260 × 300 pixels" in shown.note
+    plan = page_tiles.plan_tiles(SCAN, (260, 300), page_tiles.MAX_PAGE_BYTES)
+    tiles = viewer.sample_tiles(s.cbed, np.arange(24), angles, plan)
+    shown = tiles.values()
+    assert shown.shape == (24, 260 // 3, 100)
+    assert shown[23].sum() == pytest.approx(s.cbed[23, :258].sum(), rel=1e-3)
+    # The bright pixel, number 23 of the first row, is where it was within the three that were binned.
+    column = int(np.argmax(shown[23][0]))
+    assert tiles.grid.origin[1] + tiles.grid.step[1] * column == pytest.approx(angles.origin[1] + angles.step[1] * 22)
+    note = page_tiles.reduction_note(plan, SCAN, (260, 300))
+    assert note == "3 × 3 of their 260 × 300 pixels are shown as one."
 
 
 def test_too_many_patterns_are_thinned_along_the_raster_and_it_is_said(monkeypatch):
-    monkeypatch.setattr(viewer, "MAX_SHEET_PIXELS", 10 * 140)
-    s = sample()
-    shown = viewer.page_patterns(s.cbed, s.provenance)
-    assert shown.raster == (2, 3)
-    assert shown.numbers.tolist() == [0, 2, 4, 12, 14, 16]
-    np.testing.assert_array_equal(shown.tiles, s.cbed[shown.numbers])
-    assert "6 of 24 positions are shown, one in 2 along y and x." in shown.note
+    monkeypatch.setattr(page_tiles, "MAX_SHOWN_PIXELS", 10 * 140)
+    page = viewer.sample_page(sample(), "s").text
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page)[1])
+    assert data["raster"] == [2, 3]
+    assert data["numbers"] == [0, 2, 4, 12, 14, 16]
+    assert "6 of 24 positions are shown, one in 2 along y and x." in page
 
 
 def test_a_page_that_cannot_be_written_is_an_error(tmp_path):
     with pytest.raises(WorkError, match="cannot write the page"):
-        viewer.write_page(sample(), tmp_path / "no" / "page.html", "s")
+        viewer.sample_page(sample(), "s").save(tmp_path / "no" / "page.html")
 
 
 def test_command_writes_the_page_alone_or_beside_the_picture(tmp_path, monkeypatch, capsys):
-    s = sample()
-    monkeypatch.setattr("namsa.cli.commands.view.find_sample", lambda path: ("s", s))
+    sample(id="s").save(tmp_path / "x.h5")
     monkeypatch.chdir(tmp_path)
-    assert main(["show", "x", "--out", "page.html"]) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html"]
-    assert main(["show", "x", "--html"]) == 0
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "s.html", "s.png"]
+    assert main(["show", "x.h5", "--out", "page.html"]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "x.h5"]
+    assert main(["show", "x.h5", "--html"]) == 0
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["page.html", "s.html", "s.png", "x.h5"]
     assert capsys.readouterr().out.split() == ["page.html", "s.png", "s.html"]
 
 
 SCRIPT = """
 <script>
-sheet.decode().then(() => {
+ready.then(() => {
   const report = [], note = () => report.push({
     where: byId("where").textContent, title: byId("map-title").textContent, slider: byId("slider").value,
     pressed: buttons.filter(one => one.getAttribute("aria-pressed") === "true").map(one => one.dataset.key),
-    hash: location.hash, pattern: [...draw.getImageData(0, 0, width, height).data] });
+    hash: location.hash, pattern: [...canvas.getContext("2d").getImageData(0, 0, width, height).data] });
   const pointer = (kind, row, column) => {
     const box = byId("map").getBoundingClientRect();
     byId("map").dispatchEvent(new PointerEvent(kind, { bubbles: true,
@@ -173,20 +174,17 @@ sheet.decode().then(() => {
 @pytest.mark.skipif(BROWSER is None, reason="needs Chromium")
 def test_a_browser_shows_the_position_that_is_asked_for(tmp_path):
     s = sample()
-    (tmp_path / "page.html").write_text(viewer.page(s, "s") + SCRIPT, encoding="utf-8")
-    options = "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update"
-    command = [BROWSER, *options.split(), "--disable-sync", f"--user-data-dir={tmp_path / 'browser'}"]
-    command += ["--virtual-time-budget=5000", "--dump-dom", f"file://{tmp_path}/page.html#position=13&map=deflection-y"]
-    dom = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
-    report = json.loads(html.unescape(re.search(r'id="report">(.*?)</pre>', dom)[1]))
+    (tmp_path / "page.html").write_text(viewer.sample_page(s, "s").text + SCRIPT, encoding="utf-8")
+    address = f"file://{tmp_path}/page.html#position=13&map=deflection-y"
+    report = json.loads(html.unescape(re.search(r'id="report">(.*?)</pre>', rendered(address, tmp_path))[1]))
     numbers = [13, 19, 13, 16, 21, 21, 1]
     for number, seen in zip(numbers, report, strict=True):
         y, x = s.provenance["positions_angstrom"][number]
         assert seen["where"].startswith(f"Position {number}: y {y:.2f} Å, x {x:.2f} Å · Dark field > 12.5 mrad: ")
         assert seen["slider"] == str(number)
-        level = np.round(255 * (s.cbed[number] / 0.5) ** viewer.PATTERN_POWER).astype(int)
+        level = np.round(255 * (s.cbed[number] / 0.5) ** PATTERN_POWER).astype(int)
         pattern = np.reshape(seen["pattern"], (*DETECTOR, 4))[..., :3]
-        np.testing.assert_array_equal(pattern, colours(level, viewer.PATTERN))
+        np.testing.assert_array_equal(pattern, colours(level, PATTERN))
     assert [seen["pressed"] for seen in report] == [["deflection-y"]] * 5 + [["projected-potential"]] * 2
     assert report[0]["title"] == "Deflection y"
     assert report[-1]["hash"] == "#position=1&map=projected-potential"

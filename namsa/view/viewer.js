@@ -1,0 +1,261 @@
+"use strict";
+const byId = id => document.getElementById(id);
+const data = JSON.parse(byId("data").textContent);
+const { numbers, positions, raster, period, exponents, units, brightest, power, tile: [height, width] } = data;
+const pixels = height * width;
+const buttons = [...document.querySelectorAll("#maps button")];
+const virtualButton = buttons.find(item => item.dataset.key === "virtual-detector");
+const bytesOf = base64 => {
+  const text = atob(base64), bytes = new Uint8Array(text.length);
+  for (let i = 0; i < bytes.length; i++) bytes[i] = text.charCodeAt(i);
+  return bytes;
+};
+const [patternColours, imageColours] = ["magma", "gray"].map(name => bytesOf(data.colours[name]));
+const canvas = Object.assign(byId("pattern"), { width, height });
+let selected = 0, shown = 0, button = buttons[0], view, marks, halves;
+
+// ---- Numbers of the patterns: 16-bit floats, and for each pattern an exponent of two ------------------------------
+
+const halfValues = Float32Array.from({ length: 65536 }, (_, bits) => {
+  const exponent = bits >> 10 & 31, fraction = bits & 1023;
+  const size = exponent ? 2 ** (exponent - 25) * (1024 + fraction) : 2 ** -24 * fraction;
+  return bits >> 15 ? -size : size;
+});
+
+async function unpackPatterns() {
+  const packed = new Blob([bytesOf(byId("patterns").textContent)]).stream();
+  const unpacked = packed.pipeThrough(new DecompressionStream("deflate"));
+  const bytes = new Uint8Array(await new Response(unpacked).arrayBuffer());
+  halves = new Uint16Array(bytes.length / 2);
+  for (let i = 0; i < halves.length; i++) halves[i] = bytes[i] | bytes[i + halves.length] << 8;
+}
+
+// The numbers (n) as an image of a colour map, in `context`.
+function paint(context, n, levelOf, colours) {
+  const image = new ImageData(context.canvas.width, context.canvas.height);
+  for (let i = 0; i < n; i++) {
+    const level = 3 * Math.round(255 * Math.min(1, Math.max(0, levelOf(i))));
+    image.data.set([colours[level], colours[level + 1], colours[level + 2], 255], 4 * i);
+  }
+  context.putImageData(image, 0, 0);
+}
+
+function drawPattern(index) {
+  const first = index * pixels, scale = 2 ** exponents[index] / brightest;
+  const levelOf = i => Math.max(0, halfValues[halves[first + i]] * scale) ** power;
+  paint(canvas.getContext("2d"), pixels, levelOf, patternColours);
+}
+
+// ---- Virtual detector: a ring on the patterns, and its image ------------------------------------------------------
+
+const detector = { ...data.detector };  // y, x, inner, outer
+const ringInputs = [...document.querySelectorAll("#ring input")];
+const scanCanvas = raster && Object.assign(document.createElement("canvas"), { height: raster[0], width: raster[1] });
+let virtual = new Float64Array(positions.length), drawing = false;
+
+// A pixel belongs to the ring if its centre does.
+function pixelsInRing() {
+  const inside = [];
+  for (let i = 0; i < pixels; i++) {
+    const y = data.origin[0] + data.step[0] * Math.floor(i / width), x = data.origin[1] + data.step[1] * (i % width);
+    const distance = Math.hypot(y - detector.y, x - detector.x);
+    if (distance >= detector.inner && distance < detector.outer) inside.push(i);
+  }
+  return inside;
+}
+
+function detect() {
+  const inside = Uint32Array.from(pixelsInRing());
+  virtual = virtual.map((_, pattern) => {
+    let sum = 0;
+    for (let k = 0, first = pattern * pixels; k < inside.length; k++) sum += halfValues[halves[first + inside[k]]];
+    return sum * 2 ** exponents[pattern];
+  });
+}
+
+const circle = radius => radius <= 0 ? "" : `M${detector.x - radius} ${detector.y}` +
+  `a${radius} ${radius} 0 1 0 ${2 * radius} 0a${radius} ${radius} 0 1 0 ${-2 * radius} 0`;
+const shortNumber = value => Math.abs(value) >= 1000 ? Math.round(value).toLocaleString("en") : String(+value.toPrecision(3));
+
+function drawDetector() {
+  drawing = false;
+  document.querySelectorAll(".ring").forEach(path => path.setAttribute("d", circle(detector.outer) + circle(detector.inner)));
+  ringInputs.forEach(input => { input.value = +detector[input.name].toPrecision(4); });
+  detect();
+  if (!virtualButton) return;
+  const low = virtual.reduce((a, b) => Math.min(a, b)), high = virtual.reduce((a, b) => Math.max(a, b));
+  paint(scanCanvas.getContext("2d"), virtual.length, i => (virtual[i] - low) / (high - low || 1), imageColours);
+  virtualButton.querySelector("img").src = scanCanvas.toDataURL();
+  const ends = virtualButton.querySelectorAll(".bar > span");
+  [ends[0].textContent, ends[1].textContent] = [low, high].map(shortNumber);
+  if (button === virtualButton) selectMap(button);
+}
+
+function changeDetector(changes) {
+  Object.assign(detector, changes);
+  detector.outer = Math.max(0, detector.outer);
+  detector.inner = Math.min(Math.max(0, detector.inner), detector.outer);
+  if (button !== virtualButton && virtualButton) selectMap(virtualButton);
+  if (!drawing) setTimeout(() => { drawDetector(); showPattern(shown); });
+  drawing = true;
+}
+
+const viewOf = element => element.dataset.view.split(" ").map(Number);
+
+function pointIn(element, event) {
+  const box = element.getBoundingClientRect(), [left, top, w, h] = viewOf(element);
+  return [top + (event.clientY - box.top) / box.height * h, left + (event.clientX - box.left) / box.width * w];
+}
+
+// Its edges change the radii, its inside moves it.
+function grab(element, event) {
+  const [y, x] = pointIn(element, event), near = viewOf(element)[2] / 40, { inner, outer } = detector;
+  const distance = Math.hypot(y - detector.y, x - detector.x), offset = [y - detector.y, x - detector.x];
+  const part = Math.abs(distance - outer) < near ? "outer" : inner && Math.abs(distance - inner) < near ? "inner" : "";
+  if (!part && distance > outer) return;
+  const drag = moved => {
+    const [v, u] = pointIn(element, moved);
+    if (part) changeDetector({ [part]: Math.hypot(v - detector.y, u - detector.x) });
+    else changeDetector({ y: v - offset[0], x: u - offset[1] });
+  };
+  const stop = () => {
+    element.removeEventListener("pointermove", drag);
+    rememberState();
+  };
+  element.addEventListener("pointermove", drag);
+  ["pointerup", "pointercancel", "lostpointercapture"].forEach(end => element.addEventListener(end, stop, { once: true }));
+  if (event.isTrusted) element.setPointerCapture(event.pointerId);
+}
+
+// ---- Maps and the image that is laid over them --------------------------------------------------------------------
+
+// Gives an element the aspect ratio of its view, and a scale bar of a round length.
+function fitShape(element, [, , w, h]) {
+  Object.assign(element.style, { aspectRatio: w / h, width: w >= h ? "100%" : "auto", height: w >= h ? "auto" : "100%" });
+  element.parentElement.style.aspectRatio = Math.max(1, w / h);
+  const bar = element.querySelector(".scale") || element.appendChild(document.createElement("span"));
+  const decade = 10 ** Math.floor(Math.log10(w / 3)), length = decade * [5, 2, 1].find(step => step * decade <= w / 3);
+  bar.className = "scale";
+  bar.textContent = `${+length.toPrecision(1)} ${element.dataset.units}`;
+  bar.style.width = `${100 * length / w}%`;
+}
+
+// A position outside the map is shown where the cell repeats.
+const wrapOnto = (value, start, size, length) =>
+  !length || value >= start && value <= start + size ? value : start + (((value - start) % length) + length) % length;
+
+function selectMap(next) {
+  button = next;
+  buttons.forEach(item => item.setAttribute("aria-pressed", item === button));
+  view = viewOf(button);
+  fitShape(byId("map"), view);
+  byId("map").dataset.view = button.dataset.view;
+  byId("map-image").src = button.querySelector("img").src;
+  byId("map-title").textContent = button.querySelector("b").textContent;
+  byId("map-bar").replaceChildren(button.querySelector(".bar").cloneNode(true));
+  const [left, top, w, h] = view, [tall, wide] = period || [0, 0];
+  marks = positions.map(([y, x]) => [wrapOnto(y, top, h, tall), wrapOnto(x, left, w, wide)]);
+  byId("marks").setAttribute("viewBox", view.join(" "));
+  layOver();
+  showPattern(shown);
+}
+
+function layOver() {
+  const option = byId("overlay").selectedOptions[0], image = byId("overlay-image");
+  image.hidden = !option.value;
+  byId("overlay-bar").innerHTML = option.value && option.dataset.bar;
+  if (image.hidden) return;
+  const [left, top, w, h] = view, [x, y, wide, tall] = viewOf(option);
+  image.src = option.dataset.source;
+  const percent = (part, whole) => `${100 * part / whole}%`;
+  Object.assign(image.style, { opacity: byId("opacity").value, inset: "auto", left: percent(x - left, w),
+    top: percent(y - top, h), width: percent(wide, w), height: percent(tall, h) });
+}
+
+// ---- The position that is shown -----------------------------------------------------------------------------------
+
+function showPattern(index) {
+  shown = index;
+  const [, , w, h] = view, [y, x] = marks[index], armLength = Math.max(w, h) / 30;
+  const cross = `M${x - armLength} ${y}h${2 * armLength}M${x} ${y - armLength}v${2 * armLength}`;
+  const dots = raster ? "" : marks.map(([v, u]) => `M${u} ${v}h${w / 1e4}`).join("");
+  byId("marks").innerHTML = `<path class="dot" d="${dots}"/><path class="halo" d="${cross}"/><path class="cross" d="${cross}"/>`;
+  drawPattern(index);
+  byId("slider").value = index;
+  byId("number").textContent = numbers[index];
+  const readings = data.values.map(({ title, units: unit, numbers: values }) =>
+    `${title}: ${values[index] ?? "–"}${["mrad", "pixels", "e/Å²"].includes(unit) && values[index] !== null ? ` ${unit}` : ""}`);
+  const coordinates = positions[index].map(value => value.toFixed(2));
+  const place = `Position ${numbers[index]}: y ${coordinates[0]} ${units.scan}, x ${coordinates[1]} ${units.scan}`;
+  byId("where").textContent = [place, ...readings, `Virtual detector: ${+virtual[index].toPrecision(4)}`].join(" · ");
+}
+
+function selectPosition(index) {
+  selected = index;
+  showPattern(index);
+  rememberState();
+}
+
+// In the page's address, so that it can be sent; the frame of a notebook has none.
+function rememberState() {
+  if (location.protocol === "about:") return;
+  const changed = Object.entries(detector).filter(([name, value]) => value !== data.detector[name]);
+  const ring = changed.map(([name, value]) => [name, +value.toPrecision(6)]);
+  const overlay = byId("overlay").value ? [["overlay", byId("overlay").value], ["opacity", byId("opacity").value]] : [];
+  const state = [["position", numbers[selected]], ["map", button.dataset.key], ...ring, ...overlay];
+  history.replaceState(null, "", `#${new URLSearchParams(state)}`);
+}
+
+function nearestPosition(event) {
+  const [y, x] = pointIn(byId("map"), event);
+  let best = 0, least = Infinity;
+  marks.forEach(([v, u], index) => {
+    const distance = Math.hypot(v - y, u - x);
+    if (distance < least) [best, least] = [index, distance];
+  });
+  return best;
+}
+
+function moveSelection(event) {
+  const steps = { ArrowUp: [-1, 0], ArrowDown: [1, 0], ArrowLeft: [0, -1], ArrowRight: [0, 1] }[event.key];
+  if (!steps) return;
+  event.preventDefault();
+  const [rows, across] = raster || [1, positions.length], row = Math.floor(selected / across) + (raster ? steps[0] : 0);
+  const column = selected % across + steps[1] + (raster ? 0 : steps[0]);
+  if (row >= 0 && row < rows && column >= 0 && column < across) selectPosition(row * across + column);
+}
+
+function followHash() {
+  const state = new URLSearchParams(location.hash.slice(1)), index = numbers.indexOf(Number(state.get("position") || -1));
+  if (index >= 0) selected = shown = index;
+  for (const name of Object.keys(detector)) if (Number.isFinite(parseFloat(state.get(name)))) detector[name] = Number(state.get(name));
+  byId("overlay").value = [...byId("overlay").options].some(one => one.value === state.get("overlay")) ? state.get("overlay") : "";
+  byId("opacity").value = state.get("opacity") ?? byId("opacity").value;
+  selectMap(buttons.find(item => item.dataset.key === state.get("map")) || button);
+  drawDetector();
+  showPattern(selected);
+}
+
+// ---- What the reader does -----------------------------------------------------------------------------------------
+
+document.querySelectorAll(".detector").forEach(element => {
+  fitShape(element, viewOf(element));
+  element.addEventListener("pointerdown", event => grab(element, event));
+  element.addEventListener("pointermove", event => {
+    const [y, x] = pointIn(element, event), unit = units.angle;
+    byId("angle").textContent = `Here: y ${y.toFixed(2)}, x ${x.toFixed(2)} ${unit}, ${Math.hypot(x, y).toFixed(2)} from the axis.`;
+  });
+});
+ringInputs.forEach(input => input.addEventListener("change", () => {
+  if (input.value !== "") changeDetector({ [input.name]: Number(input.value) });
+  rememberState();
+}));
+["overlay", "opacity"].forEach(id => byId(id).addEventListener("input", () => { layOver(); rememberState(); }));
+buttons.forEach(item => item.addEventListener("click", () => { selectMap(item); selectPosition(selected); }));
+byId("map").addEventListener("pointermove", event => showPattern(nearestPosition(event)));
+byId("map").addEventListener("pointerleave", () => showPattern(selected));
+byId("map").addEventListener("click", event => selectPosition(nearestPosition(event)));
+byId("map").addEventListener("keydown", moveSelection);
+byId("slider").addEventListener("input", event => selectPosition(Number(event.target.value)));
+addEventListener("hashchange", followHash);
+const ready = unpackPatterns().then(followHash);
