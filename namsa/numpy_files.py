@@ -97,8 +97,19 @@ def _array_name(member: zipfile.ZipInfo) -> str:
     return member.filename.removesuffix(".npy")
 
 
-def _read_array(file: IO[bytes], size: int, name: str) -> Array:
-    """Returns the array in a file of `size` bytes. Raises InputError unless the file is as long as its header says."""
+def read_header(file: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np.dtype[Any]]:
+    """Reads the header of an array from its first byte on; the file is then at the array's first number.
+
+    Args:
+        file: The file.
+        name: Its name, for the message.
+
+    Returns:
+        Shape, whether the numbers are in Fortran's order, and their type.
+
+    Raises:
+        InputError: If it is no header of NumPy, or one of Python objects.
+    """
     try:
         version = np.lib.format.read_magic(file)
         if version not in _HEADER_READERS:
@@ -110,6 +121,12 @@ def _read_array(file: IO[bytes], size: int, name: str) -> Array:
         raise InputError(f"{name} holds no NumPy array: {shorten(error, 200)}") from None
     if dtype.hasobject:
         raise InputError(f"{name} holds Python objects, which are never read: save plain numbers")
+    return shape, fortran_order, dtype
+
+
+def _read_array(file: IO[bytes], size: int, name: str) -> Array:
+    """Returns the array in a file of `size` bytes. Raises InputError unless the file is as long as its header says."""
+    shape, fortran_order, dtype = read_header(file, name)
     count, rest = math.prod(shape), size - file.tell()
     if min(shape, default=0) < 0 or not dtype.itemsize or count * dtype.itemsize != rest:
         raise InputError(f"{name} declares {dtype} of shape {shorten(shape)}, and {rest} bytes follow: save it again")

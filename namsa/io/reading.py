@@ -11,8 +11,9 @@ import numpy.typing as npt
 
 from namsa.errors import InputError
 from namsa.io.calibration import CalibrationOverrides, FourDData, calibrate, override
-from namsa.io.formats import hdf5
-from namsa.io.formats.options import ReadOptions
+from namsa.io.formats import find_format
+from namsa.io.formats.options import ReadOptions, read_options
+from namsa.io.frames import scan_of_frames
 from namsa.io.recording import ArrayPatterns, Recording
 
 
@@ -21,6 +22,11 @@ def read(
     data: str | Path | npt.ArrayLike,
     *,
     dataset: str | None = None,
+    scan_shape: tuple[int, int] | str | None = None,
+    dtype: npt.DTypeLike | None = None,
+    detector_shape: tuple[int, int] | str | None = None,
+    offset_bytes: int = 0,
+    flyback: int = 0,
     calibration: CalibrationOverrides | None = None,
     **overrides: Any,
 ) -> Iterator[Recording]:
@@ -28,7 +34,12 @@ def read(
 
     Args:
         data: Path of a file, or patterns `(sy, sx, dy, dx)`: an array, or an object that is sliced as one.
-        dataset: Name of the dataset, for a file that holds several.
+        dataset: Name of the dataset, in a file that holds several.
+        scan_shape: Rows and columns of the scan, for frames `(n, dy, dx)` of which the file does not say it.
+        dtype: Type of the numbers with its byte order, such as ">u2", in a file without a format.
+        detector_shape: Rows and columns of the detector, in a file without a format.
+        offset_bytes: Where the first pattern begins, in a file without a format.
+        flyback: Frames at the end of each row of the scan that were recorded while the beam flew back.
         calibration: What the caller knows better than the file.
         overrides: The same, number by number: `energy_ev=300e3`; they take precedence over `calibration`.
 
@@ -39,22 +50,34 @@ def read(
         InputError: If the data are no scan of patterns, or if the file cannot be read.
     """
     known = replace(calibration or CalibrationOverrides(), **overrides)
+    options = read_options(
+        dataset=dataset or known.dataset,
+        scan_shape=scan_shape,
+        dtype=dtype,
+        detector_shape=detector_shape,
+        offset_bytes=offset_bytes,
+        flyback=flyback,
+    )
     if isinstance(data, str | Path):
-        with hdf5.open_recording(Path(data), ReadOptions(dataset or known.dataset)) as recording:
+        path = Path(data)
+        with find_format(path, options).open_recording(path, options) as recording:
             yield override(recording, known)
     else:
-        yield override(_from_array(data), known)
+        yield override(_from_array(data, options), known)
 
 
 @contextmanager
 def open_patterns(
-    data: str | Path | npt.ArrayLike, overrides: CalibrationOverrides | None = None
+    data: str | Path | npt.ArrayLike,
+    overrides: CalibrationOverrides | None = None,
+    **options: Any,
 ) -> Iterator[FourDData]:
     """Opens a calibrated scan: `read`, and every number of the calibration is known.
 
     Args:
         data: As for `read`.
         overrides: What the caller knows better than the file.
+        options: How the patterns lie in the file, as for `read`.
 
     Yields:
         The scan. It is read piece by piece while the file is open.
@@ -63,19 +86,22 @@ def open_patterns(
         InputError: If the file cannot be read, holds no scan or several, or if its calibration is neither in the file
             nor in `overrides`.
     """
-    with read(data, calibration=overrides) as recording:
+    with read(data, calibration=overrides, **options) as recording:
         yield calibrate(recording)
 
 
-def _from_array(data: npt.ArrayLike) -> Recording:
+def _from_array(data: npt.ArrayLike, options: ReadOptions) -> Recording:
     """Returns an array as a recording that says nothing of itself."""
     values: Any = data if all(hasattr(data, name) for name in ("shape", "dtype", "__getitem__")) else np.asarray(data)
     patterns = ArrayPatterns(values)
-    if len(patterns.shape) != 4 or patterns.dtype.kind not in "uif":
+    frames = len(patterns.shape) == 3 and options.scan_shape is not None
+    if (len(patterns.shape) != 4 and not frames) or patterns.dtype.kind not in "uif":
         raise InputError(
             f"the array has {len(patterns.shape)} axes and type {patterns.dtype}: give numbers (scan y, scan x, "
-            "detector y, detector x)"
+            "detector y, detector x), or (frame, detector y, detector x) with scan_shape"
         )
     if 0 in patterns.shape:
         raise InputError(f"the array holds no patterns: its shape is {patterns.shape}")
+    if frames:
+        return Recording(data=scan_of_frames(patterns, options, "the array"), format="array", name="the array")
     return Recording(data=patterns, format="array", name="the array")

@@ -139,19 +139,21 @@ class ArrayPatterns:
 
 
 @dataclass(frozen=True)
-class ReversedAxes:
-    """Patterns that are stored as (detector x, detector y, scan x, scan y), in the usual order of axes.
+class TransposedAxes:
+    """Patterns whose axes are stored in another order, in the usual one.
 
     Attributes:
         stored: The patterns as they are stored.
+        axes: The stored axis that each of the usual ones is, as NumPy's `transpose` has it.
     """
 
     stored: PatternArray
+    axes: tuple[int, int, int, int]
 
     @property
     def shape(self) -> tuple[int, ...]:
         """The shape (scan y, scan x, detector y, detector x)."""
-        return self.stored.shape[::-1]
+        return tuple(self.stored.shape[axis] for axis in self.axes)
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -161,12 +163,17 @@ class ReversedAxes:
     @property
     def chunks(self) -> tuple[int, ...] | None:
         """The shape of the pieces that are stored together, if there are any."""
-        return None if self.stored.chunks is None else self.stored.chunks[::-1]
+        return None if self.stored.chunks is None else tuple(self.stored.chunks[axis] for axis in self.axes)
 
     def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
         """Returns a part."""
         slices = (*index, *(slice(None),) * (4 - len(index)))
-        return self.stored[slices[::-1]].transpose(3, 2, 1, 0)
+        stored = tuple(slices[self.axes.index(axis)] for axis in range(4))
+        return self.stored[stored].transpose(self.axes)
+
+
+REVERSED = (3, 2, 1, 0)  # stored as (detector x, detector y, scan x, scan y)
+DETECTOR_FIRST = (2, 3, 0, 1)  # stored as (detector y, detector x, scan y, scan x)
 
 
 def scan_chunk(data: PatternArray) -> tuple[int, int]:

@@ -1,16 +1,21 @@
 """The file formats that hold scans of patterns, one module each.
 
-Every module has `NAME`, `SUFFIXES`, `recognises` and `open_recording`. A file is recognised by its first bytes; the
-suffix decides where those of several formats, or of none, say nothing.
+Every module has `NAME`, `SUFFIXES`, `recognises` and `open_recording`. A file is recognised by its first bytes, and by
+its suffix where they say nothing.
 """
 
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
 
-from namsa.io.formats import hdf5
+from namsa.errors import InputError
+from namsa.files import open_regular
+from namsa.io.formats import blockfile, empad, gatan, hdf5, merlin, mrc, numpy_array, raw, tia
 from namsa.io.formats.options import ReadOptions
 from namsa.io.recording import Recording
+from namsa.text import shorten
+
+HEAD_BYTES = 4096
 
 
 class Format(Protocol):
@@ -31,4 +36,33 @@ class Format(Protocol):
         """Opens the scan in a file."""
 
 
-FORMATS: tuple[Format, ...] = (hdf5,)
+FORMATS: tuple[Format, ...] = (hdf5, merlin, gatan, blockfile, tia, numpy_array, mrc, empad, raw)
+
+
+def find_format(path: Path, options: ReadOptions) -> Format:
+    """Returns the format of a file.
+
+    Args:
+        path: The file.
+        options: If they describe a file without a format, it is read so.
+
+    Raises:
+        InputError: If there is no such file, or if nothing says what its format is.
+    """
+    if not path.exists():
+        raise InputError(f"there is no file {shorten(str(path), 300)}")
+    with open_regular(path) as file:
+        head = file.read(HEAD_BYTES)
+    if options.is_raw:
+        return raw
+    for module in FORMATS:
+        if module.recognises(path, head):
+            return module
+    suffix = path.suffix.lower()
+    named = [module for module in FORMATS if suffix in module.SUFFIXES]
+    if named:  # its own reader says what is wrong with it
+        return named[-1]
+    known = ", ".join(sorted({suffix for module in FORMATS for suffix in module.SUFFIXES}))
+    raise InputError(
+        f"{path} is of no known format ({known}): for plain numbers give --dtype, --detector-shape and --scan-shape"
+    )

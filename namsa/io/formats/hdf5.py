@@ -12,7 +12,7 @@ import numpy as np
 
 from namsa.errors import InputError
 from namsa.io.formats.options import ReadOptions
-from namsa.io.recording import PatternArray, Recording, ReversedAxes
+from namsa.io.recording import REVERSED, PatternArray, Recording, TransposedAxes
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5File, Hdf5Group, open_hdf5
 from namsa.io.stored_calibration import StoredAxis, are_reversed, stored_axes, stored_beam, stored_calibration
 from namsa.io.units import angstrom_per_unit
@@ -81,7 +81,7 @@ def _describe(data: Hdf5Dataset, path: Path) -> Recording:
     patterns: PatternArray = data
     axes, beam = stored_axes(data), stored_beam(data)
     if are_reversed(axes):
-        axes, patterns = axes[::-1], ReversedAxes(data)
+        axes, patterns = axes[::-1], TransposedAxes(data, REVERSED)
     stored = stored_calibration(data, axes, patterns.shape)
     return Recording(
         data=patterns,

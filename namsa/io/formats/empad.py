@@ -1,0 +1,171 @@
+"""EMPAD (first generation): .raw of little-endian float32, and the .xml beside it.
+
+A frame has 130 rows of 128 numbers, of which the first 128 are the detector and the last two are no pixels. The XML
+names the .raw file, the scan, the voltage and, in some versions, the angle of a pixel. Without it the scan is taken
+from the name, scan_x256_y256.raw. The field of view in the XML is kept as metadata: how it relates to the scan differs
+between instruments.
+"""
+
+import math
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path, PurePosixPath
+from typing import Any
+from xml.etree import ElementTree
+
+import numpy as np
+
+from namsa.errors import InputError
+from namsa.files import open_regular, read_bytes
+from namsa.io.formats.options import ReadOptions
+from namsa.io.frames import file_frames, scan_of_frames
+from namsa.io.recording import Recording
+from namsa.text import shorten
+
+NAME = "EMPAD"
+SUFFIXES = (".raw", ".xml")
+
+ROWS, COLUMNS, STORED_ROWS = 128, 128, 130
+FRAME_BYTES = STORED_ROWS * COLUMNS * 4
+XML_BYTES = 2**22
+NAMED_SCAN = re.compile(r"_x(\d{1,6})_y(\d{1,6})")
+KEPT = ("exposure_time", "software_version", "scan_size", "full_scan_field_of_view", "cameralength", "camera_length")
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """Returns whether it is an XML of EMPAD, or a .raw with such an XML or a name and a size of EMPAD."""
+    if path.suffix.lower() == ".xml":
+        return b"<raw_file" in _xml_start(path)
+    if path.suffix.lower() != ".raw":
+        return False
+    return _xml_beside(path) is not None or _named_scan(path) is not None
+
+
+@contextmanager
+def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
+    """Opens a scan of EMPAD by its .raw or its .xml.
+
+    Args:
+        path: Either file.
+        options: Scan shape and flyback, if the files do not say them.
+
+    Raises:
+        InputError: If a file is missing, damaged, or does not fit the other.
+    """
+    xml = path if path.suffix.lower() == ".xml" else _xml_beside(path)
+    said = {} if xml is None else _read_xml(xml)
+    raw = path if xml != path else path.parent / _raw_name(said, path)
+    with open_regular(raw) as file:
+        length = os.fstat(file.fileno()).st_size
+        count, rest = divmod(length, FRAME_BYTES)
+        if rest or not count:
+            raise InputError(
+                f"{raw} has {length} bytes, which are no whole frames of EMPAD (130x128 float32, {FRAME_BYTES} bytes): "
+                "it is cut short, or of another detector: give --detector-shape and --dtype"
+            )
+        frames = file_frames(
+            raw, file, range(0, length, FRAME_BYTES), (ROWS, COLUMNS), np.dtype("<f4"), None, ROWS * COLUMNS * 4
+        )
+        angle = _positive(said, "calibrated_diffraction_angle")
+        yield Recording(
+            data=scan_of_frames(frames, options, raw, _scan_shape(said, raw, count)),
+            format=NAME,
+            name=str(path),
+            pixel_mrad=None if angle is None else (1e3 * angle, 1e3 * angle),
+            energy_ev=_positive(said, "high_voltage", "source.get_voltage"),
+            metadata={
+                "frames": count,
+                "xml": None if xml is None else xml.name,
+                **{name: value for name, value in said.items() if any(part in name for part in KEPT)},
+            },
+        )
+
+
+def _xml_start(path: Path) -> bytes:
+    try:
+        with path.open("rb") as file:
+            return file.read(2**16)
+    except OSError:
+        return b""
+
+
+def _xml_beside(raw: Path) -> Path | None:
+    """Returns the XML of a .raw file: of its name, or the only one in the folder that names it."""
+    own = raw.with_suffix(".xml")
+    if own.is_file() and recognises(own, b""):
+        return own
+    named = f'"{raw.name}"'.encode()
+    found = [path for path in sorted(raw.parent.glob("*.xml"))[:100] if path.is_file() and named in _xml_start(path)]
+    return found[0] if len(found) == 1 and recognises(found[0], b"") else None
+
+
+def _read_xml(path: Path) -> dict[str, str]:
+    """Returns the texts of the XML by name; "acquire." precedes those of the parameters of the recorded scan."""
+    data = read_bytes(path, largest_bytes=XML_BYTES)
+    if b"<!DOCTYPE" in data or b"<!ENTITY" in data:
+        raise InputError(f"{path} declares entities, which no file of EMPAD does: it is not read")
+    try:
+        root = ElementTree.fromstring(data)
+    except ElementTree.ParseError as error:
+        raise InputError(f"cannot read {path} as XML: {shorten(error, 200)}") from None
+    said: dict[str, str] = {}
+    for element in root.iter():
+        if element.tag == "raw_file":
+            said["raw_file"] = element.get("filename", "")
+        elif element.tag == "scan_parameters" and element.get("mode") == "acquire":
+            said |= {f"acquire.{child.tag}": shorten((child.text or "").strip(), 200) for child in element}
+        elif element.tag == "full_scan_field_of_view":
+            said |= {f"{element.tag}.{child.tag}": shorten((child.text or "").strip(), 200) for child in element}
+        elif element.text and element.text.strip() and not len(element):
+            said.setdefault(element.tag, shorten(element.text.strip(), 200))
+    return said
+
+
+def _raw_name(said: dict[str, str], xml: Path) -> str:
+    """Returns the name of the .raw file beside the XML; a path in it is of the machine that recorded it."""
+    name = PurePosixPath(said.get("raw_file", "").replace("\\", "/")).name
+    if not name or name in (".", "..") or "\0" in name:
+        raise InputError(f"{xml} names no .raw file: name the .raw file itself")
+    return name
+
+
+def _named_scan(raw: Path) -> tuple[int, int] | None:
+    """Returns the scan's shape in the name of a .raw file, if its size is that of such a scan."""
+    match = NAMED_SCAN.search(raw.name)
+    try:
+        size = raw.stat().st_size
+    except OSError:
+        return None
+    shape = (int(match[2]), int(match[1])) if match else (0, 0)
+    return shape if size and math.prod(shape) * FRAME_BYTES == size else None
+
+
+def _scan_shape(said: dict[str, str], raw: Path, count: int) -> tuple[int, int] | None:
+    """Returns the scan's shape: of the XML, of the name, or of the scan's parameters, which may be older than it."""
+    match = NAMED_SCAN.search(raw.name)
+    candidates = [
+        (said.get("pix_y"), said.get("pix_x")),
+        (match[2], match[1]) if match else (None, None),
+        (said.get("acquire.scan_resolution_y"), said.get("acquire.scan_resolution_x")),
+    ]
+    shapes = [(int(y), int(x)) for y, x in candidates if _is_count(y) and _is_count(x) and y and x]
+    fitting = [shape for shape in shapes if math.prod(shape) == count]
+    return next(iter(fitting or shapes), None)
+
+
+def _is_count(text: Any) -> bool:
+    return isinstance(text, str) and text.isascii() and text.isdigit() and 0 < len(text) < 7 and int(text) > 0
+
+
+def _positive(said: dict[str, str], *names: str) -> float | None:
+    """Returns the first positive number of these names."""
+    for name in names:
+        try:
+            value = float(said.get(name, "nan"))
+        except ValueError:
+            continue
+        if 0 < value < math.inf:
+            return value
+    return None

@@ -1,0 +1,170 @@
+"""Gatan DigitalMicrograph: .dm3 and .dm4 of two, three or four axes.
+
+Dimensions are listed fastest first. A scan of four axes lists the detector first if the tag "Data Order Swapped" is
+set; otherwise the scan comes first, and the file holds an image of the scan for each pixel of the detector. Three axes
+are a stack of frames, two are one frame. Of several images in a file the largest is read; the others are previews.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from namsa.errors import InputError
+from namsa.files import open_regular
+from namsa.io.formats.gatan_tags import StoredArray, Tags, read_tags
+from namsa.io.formats.options import ReadOptions
+from namsa.io.frames import file_frames, scan_of_frames
+from namsa.io.planes import ScanPlanes
+from namsa.io.recording import DETECTOR_FIRST, PatternArray, Recording, TransposedAxes
+from namsa.io.stored_calibration import StoredAxis, calibration_of_axes
+from namsa.text import shorten
+
+NAME = "DigitalMicrograph"
+SUFFIXES = (".dm3", ".dm4")
+
+# Of the tag DataType.
+TYPES = {1: "i2", 2: "f4", 6: "u1", 7: "i4", 9: "i1", 10: "u2", 11: "u4", 12: "f8", 39: "i8", 40: "u8"}
+UNKNOWN_AXIS = StoredAxis("", math.nan, math.nan)
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """Returns whether the first bytes are a version and a byte order of DigitalMicrograph."""
+    order = {b"\0\0\0\3": head[8:12], b"\0\0\0\4": head[12:16]}.get(head[:4], b"")
+    return order in (b"\0\0\0\0", b"\0\0\0\1")
+
+
+@contextmanager
+def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
+    """Opens the largest image of a file.
+
+    Args:
+        path: The file.
+        options: Scan shape and flyback of a stack of frames.
+
+    Raises:
+        InputError: If the file holds no frames of real numbers, is damaged, or cut short.
+    """
+    with open_regular(path) as file:
+        image = _largest_image(read_tags(path, file), path)
+        array, sizes, stored = _array(image, path)
+        tags = _group(image, "ImageTags")
+        swapped = bool(_number(_group(tags, "Meta Data").get("Data Order Swapped"), 0.0))
+        data, axis_numbers = _patterns(path, file, array, sizes, stored, swapped, options)
+        axes = _axes(image, axis_numbers)
+        calibration = calibration_of_axes(axes, data.shape)
+        created = _group(_group(tags, "source"), "Tags at creation")  # of an image that was cut from another
+        microscope = _group(tags, "Microscope Info") or _group(created, "Microscope Info")
+        voltage = _number(microscope.get("Voltage"), 0.0)
+        yield Recording(
+            data=data,
+            format=NAME,
+            name=str(path),
+            scan_step_angstrom=calibration.scan_step_angstrom,
+            pixel_mrad=calibration.pixel_mrad,
+            pixel_inverse_angstrom=calibration.pixel_inverse_angstrom,
+            energy_ev=voltage if voltage > 0 else None,
+            centre_pixels=calibration.centre_pixels,
+            metadata={
+                "dimensions": sizes,
+                "axes": [[shorten(axis.units, 40), _finite(axis.step)] for axis in axes],
+                "stem_camera_length_mm": _finite(_number(microscope.get("STEM Camera Length"), math.nan)),
+                "microscope": _text(microscope.get("Name")),
+                "format": _text(_group(tags, "Meta Data").get("Format")),
+            },
+            reasons={
+                name: reason
+                for name, reason in calibration.reasons.items()
+                if name != "scan_step_angstrom" or axis_numbers[0] is not None
+            },
+        )
+
+
+def _largest_image(tags: Tags, path: Path) -> Tags:
+    """Returns the tags of the image that takes most bytes."""
+    images = [image for image in _group(tags, "ImageList").values() if isinstance(image, dict)]
+    sizes = [_bytes(_group(image, "ImageData")) for image in images]
+    if not any(sizes):
+        raise InputError(f"{path} holds no image of integers or real numbers")
+    return images[int(np.argmax(sizes))]
+
+
+def _bytes(data: Tags) -> int:
+    """Returns the bytes of an image's numbers; 0 for one of colours or complex numbers, as previews are."""
+    array, kind = data.get("Data"), data.get("DataType")
+    known = isinstance(array, StoredArray) and isinstance(kind, int) and kind in TYPES
+    return array.length * array.dtype.itemsize if known else 0
+
+
+def _array(image: Tags, path: Path) -> tuple[StoredArray, list[int], np.dtype[Any]]:
+    """Returns where the numbers are, the dimensions, and the type."""
+    data = _group(image, "ImageData")
+    array = data["Data"]
+    sizes = [int(_number(size, 0)) for size in _group(data, "Dimensions").values()]
+    stored = np.dtype(TYPES[data["DataType"]]).newbyteorder(array.dtype.byteorder)
+    while len(sizes) > 2 and sizes[-1] == 1:
+        sizes.pop()
+    if not 2 <= len(sizes) <= 4 or min(sizes) < 1:
+        raise InputError(f"{path} holds an image of the dimensions {sizes}: 2 to 4 are read")
+    if math.prod(sizes) * stored.itemsize > array.length * array.dtype.itemsize:
+        raise InputError(f"{path} is damaged: its dimensions {sizes} take more than its {array.length} numbers")
+    return array, sizes, stored
+
+
+def _patterns(
+    path: Path,
+    file: BinaryIO,
+    array: StoredArray,
+    sizes: Sequence[int],
+    stored: np.dtype[Any],
+    swapped: bool,
+    options: ReadOptions,
+) -> tuple[PatternArray, tuple[int | None, ...]]:
+    """Returns the patterns, and which dimension each of their axes (sy, sx, dy, dx) is."""
+    if len(sizes) == 4 and not swapped:
+        sx, sy, dx, dy = sizes
+        return TransposedAxes(ScanPlanes(path, file, array.offset, (dy, dx, sy, sx), stored), DETECTOR_FIRST), (
+            1,
+            0,
+            3,
+            2,
+        )
+    dx, dy, *scan = sizes
+    size = dx * dy * stored.itemsize
+    offsets = range(array.offset, array.offset + math.prod(scan) * size, size)
+    frames = file_frames(path, file, offsets, (dy, dx), stored)
+    if len(scan) == 2:
+        return scan_of_frames(frames, options, path, (scan[1], scan[0])), (3, 2, 1, 0)
+    return scan_of_frames(frames, options, path), (None, None, 1, 0)
+
+
+def _axes(image: Tags, numbers: Sequence[int | None]) -> list[StoredAxis]:
+    """Returns the axes (sy, sx, dy, dx). DigitalMicrograph's coordinates are (i − origin) · scale."""
+    dimensions = _group(_group(_group(image, "ImageData"), "Calibrations"), "Dimension")
+    axes = []
+    for number in numbers:
+        tags = {} if number is None else _group(dimensions, str(number))
+        scale, origin = _number(tags.get("Scale"), math.nan), _number(tags.get("Origin"), math.nan)
+        units = _text(tags.get("Units")) or ""
+        axes.append(StoredAxis(units, scale, -origin * scale) if units else UNKNOWN_AXIS)
+    return axes
+
+
+def _group(tags: Tags, name: str) -> Tags:
+    value = tags.get(name)
+    return value if isinstance(value, dict) else {}
+
+
+def _number(value: Any, default: float) -> float:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else default
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+def _text(value: Any) -> str | None:
+    return shorten(value.strip("\0 "), 100) if isinstance(value, str) else None

@@ -1,0 +1,214 @@
+"""Merlin (Quantum Detectors, Medipix3): .mib, with an .hdr beside it.
+
+Each frame has an ASCII header of its own, comma separated: MQ1, number, bytes of the header, chips, width, height,
+type, layout of the chips, ..., counter depth. Processed frames are big-endian integers (U08, U16, U32) of the assembled
+detector. Raw frames (R64) are 64-bit words with their pixels in reverse: 64 of 1 bit, 8 of 6 bits in a byte each, 4 of
+12 bits in two bytes each; 24 bits are two frames of 12 bits, of which the first has the higher bits. Raw frames of four
+chips (2x2) have them side by side: right bottom, left bottom, both turned by 180°, right top, left top.
+
+Rows are returned in the order of the file.
+
+Sources: Merlin manual (MIB file header); the layout of raw frames was compared with processed ones of the same test
+pattern.
+"""
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.errors import InputError
+from namsa.files import open_regular, read_text
+from namsa.io.formats.options import ReadOptions
+from namsa.io.frames import Array, Decode, file_frames, scan_of_frames
+from namsa.io.recording import Recording
+from namsa.text import shorten
+
+NAME = "Merlin"
+SUFFIXES = (".mib", ".hdr")
+
+HEADER_BYTES = (128, 2**16)
+HDR_BYTES = 2**20
+RAW_BYTES = {1: 0.125, 6: 1, 12: 2, 24: 4}  # of a pixel
+RAW_TYPES = {1: "u1", 6: "u1", 12: "u2", 24: "u4"}
+TYPES = {"U01": "u1", "U08": "u1", "U8": "u1", "U16": ">u2", "U32": ">u4", "U64": ">u8"}
+QUAD = 4
+
+
+@dataclass(frozen=True)
+class _Header:
+    """The header of the first frame.
+
+    Attributes:
+        size: Its bytes.
+        shape: Height and width of the frame as it is stored.
+        type: Type of the numbers, such as "U16"; "R64" for raw frames.
+        layout: Layout of the chips, such as "2x2".
+        depth: Bits of the counter; `None` if it does not say.
+        chips: Number of chips.
+        fields: All fields.
+    """
+
+    size: int
+    shape: tuple[int, int]
+    type: str
+    layout: str
+    depth: int | None
+    chips: int
+    fields: list[str]
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """Returns whether the first bytes are those of a frame's header, or of the .hdr beside frames."""
+    return head.startswith(b"MQ1,") or (head.startswith(b"HDR,") and path.suffix.lower() == ".hdr")
+
+
+@contextmanager
+def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
+    """Opens a .mib file, or the one beside an .hdr.
+
+    Args:
+        path: The file.
+        options: Scan shape and flyback, where the .hdr does not say them.
+
+    Raises:
+        InputError: If the file is none of Merlin, is cut short, or does not say the scan's shape.
+    """
+    path = path.with_suffix(".mib") if path.suffix.lower() == ".hdr" else path
+    with open_regular(path) as file:
+        header = _read_header(path, file)
+        stated = _read_hdr(path.with_suffix(".hdr"))
+        shape, stored, decode, frame_bytes = _layout(header, path)
+        stride = header.size + frame_bytes
+        count = os.fstat(file.fileno()).st_size // stride
+        frames = file_frames(
+            path, file, range(header.size, header.size + count * stride, stride), shape, stored, decode, frame_bytes
+        )
+        yield Recording(
+            data=scan_of_frames(frames, options, path, _scan_shape(stated)),
+            format=NAME,
+            name=str(path),
+            metadata={
+                "frames": count,
+                "counter_depth": header.depth,
+                "chips": header.layout,
+                "stored_type": header.type,
+                "time": header.fields[9].strip() if len(header.fields) > 9 else None,
+                "exposure_s": _number(header.fields[10:11]),
+                "threshold_kev": _number(header.fields[14:15]),
+                "header": stated,
+            },
+        )
+
+
+def _read_header(path: Path, file: BinaryIO) -> _Header:
+    """Returns the first frame's header."""
+    data = os.pread(file.fileno(), HEADER_BYTES[1], 0)
+    fields = data[:4096].decode("ascii", "replace").split("\0")[0].split(",")
+    try:
+        size, chips, width, height = (int(fields[number]) for number in (2, 3, 4, 5))
+        kind, layout = fields[6].strip().upper(), fields[7].strip()
+    except (ValueError, IndexError):
+        raise InputError(f"{path} is no file of Merlin: its first header is {shorten(fields[:8], 120)}") from None
+    if not HEADER_BYTES[0] <= size <= HEADER_BYTES[1] or min(width, height) < 1:
+        raise InputError(f"{path} is damaged: its first header says {size} bytes and {height}x{width} pixels")
+    fields = data[:size].decode("ascii", "replace").rstrip("\0 ").split(",")
+    return _Header(size, (height, width), kind, layout, _depth(fields), chips, fields)
+
+
+def _depth(fields: list[str]) -> int | None:
+    """Returns the counter depth, which follows the exposure in ns in the last block of the header."""
+    if "MQ1A" not in fields:
+        return None
+    text = "".join(fields[fields.index("MQ1A") + 3 :][:1]).strip()
+    return int(text) if text.isascii() and text.isdigit() and len(text) < 4 else None
+
+
+def _layout(header: _Header, path: Path) -> tuple[tuple[int, int], np.dtype[Any], Decode | None, int]:
+    """Returns the detector's shape, the type of its numbers, how frames are decoded, and their bytes."""
+    height, width = header.shape
+    if header.type in TYPES:
+        stored = np.dtype(TYPES[header.type])
+        return header.shape, stored, None, height * width * stored.itemsize
+    depth = header.depth
+    if not header.type.startswith("R") or depth not in RAW_BYTES:
+        raise InputError(
+            f"{path} has frames of type {shorten(header.type)} and counter depth {depth}: read are U08, U16, U32 and "
+            "raw frames of 1, 6, 12 and 24 bits; save it as one of these"
+        )
+    frame_bytes = int(height * width * RAW_BYTES[depth])
+    quad = header.layout.startswith("2x2") and header.chips == QUAD
+    if header.chips > 1 and not quad:
+        raise InputError(
+            f"{path} has raw frames of {header.chips} chips in the layout {shorten(header.layout)}: raw frames of one "
+            "chip and of 2x2 are read; save it as processed"
+        )
+    if width % 64 or (quad and width % QUAD):
+        raise InputError(f"{path} is damaged: it says raw rows of {width} pixels, not of whole words of 64")
+    shape = (2 * height, width // 2) if quad else header.shape
+
+    def decode(data: npt.NDArray[np.uint8]) -> Array:
+        frames = _unpack(np.ascontiguousarray(data), depth).reshape(-1, height, width)
+        return _assemble(frames) if quad else frames
+
+    return shape, np.dtype(RAW_TYPES[depth]), decode, frame_bytes
+
+
+def _unpack(data: npt.NDArray[np.uint8], depth: int) -> Array:
+    """Returns the pixels `(frames, pixels)` of raw frames `(frames, bytes)`."""
+    count = len(data)
+    if depth == 1:
+        words = data.reshape(count, -1, 8)[:, :, ::-1]
+        return np.unpackbits(words, axis=-1, bitorder="little").reshape(count, -1)
+    if depth == 6:
+        return data.reshape(count, -1, 8)[:, :, ::-1].reshape(count, -1)
+    values = data.view(">u2").reshape(count, -1, 4)[:, :, ::-1].reshape(count, -1)
+    if depth == 12:
+        return values.astype(np.uint16)
+    high, low = np.split(values.astype(np.uint32), 2, axis=1)
+    return (high << 12) + low
+
+
+def _assemble(frames: Array) -> Array:
+    """Returns frames of four chips, which are stored side by side, as the detector shows them."""
+    bottom_right, bottom_left, top_right, top_left = np.split(frames, QUAD, axis=2)
+    top = np.concatenate([top_left, top_right], axis=2)
+    bottom = np.concatenate([bottom_left[:, ::-1, ::-1], bottom_right[:, ::-1, ::-1]], axis=2)
+    return np.concatenate([top, bottom], axis=1)
+
+
+def _read_hdr(path: Path) -> dict[str, str]:
+    """Returns the lines "name: value" of the .hdr beside the frames; nothing if there is none."""
+    if not path.is_file():
+        return {}
+    text = read_text(path, largest_bytes=HDR_BYTES, errors="replace")
+    lines = (line.partition(":\t") for line in text.replace("\0", "").splitlines())
+    return {shorten(name.strip(), 80): shorten(value.strip(), 200) for name, tab, value in lines if tab}
+
+
+def _scan_shape(stated: dict[str, str]) -> tuple[int, int] | None:
+    """Returns the scan's shape: ScanY and ScanX, or frames of an acquisition of several frames per trigger."""
+    numbers = {
+        re.sub(r"\W*\(.*", "", name).lower(): int(value)
+        for name, value in stated.items()
+        if value.isascii() and value.isdigit() and len(value) < 8
+    }
+    rows, columns = numbers.get("scany", 0), numbers.get("scanx", 0)
+    if rows < 1 or columns < 1:
+        total, columns = numbers.get("frames in acquisition", 0), numbers.get("frames per trigger", 0)
+        rows = total // columns if columns > 1 and total > columns and total % columns == 0 else 0
+    return (rows, columns) if rows > 0 and columns > 0 else None
+
+
+def _number(fields: list[str]) -> float | None:
+    try:
+        value = float("".join(fields))
+    except ValueError:
+        return None
+    return value if np.isfinite(value) else None

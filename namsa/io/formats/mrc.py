@@ -1,0 +1,74 @@
+"""MRC (MRC2014): a stack of frames. The scan's shape is the caller's to give.
+
+The header's cell is a length, which says nothing of a detector's pixel. The extended headers FEI1 and FEI2 have the
+voltage. Rows are returned in the order of the file, whose origin is at the bottom left.
+"""
+
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from namsa.errors import InputError
+from namsa.files import open_regular
+from namsa.io.formats.options import ReadOptions
+from namsa.io.frames import file_frames, scan_of_frames
+from namsa.io.recording import Recording
+
+NAME = "MRC"
+SUFFIXES = (".mrc", ".mrcs")
+
+HEADER_BYTES = 1024
+TYPES = {0: "i1", 1: "i2", 2: "f4", 6: "u2", 12: "f2"}
+IMOD_STAMP, IMOD_SIGNED = 1146047817, 1
+VOLTAGE_AT, VOLTAGE_END = 84, 92  # of the extended header
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """Returns whether the mark of MRC is in its place."""
+    return len(head) >= 216 and head[208:212] == b"MAP " and head[212:213] in (b"\x44", b"\x11", b"\0")
+
+
+@contextmanager
+def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
+    """Opens a stack.
+
+    Args:
+        path: The file.
+        options: Scan shape and flyback.
+
+    Raises:
+        InputError: If it is no MRC file, is cut short, or if the scan's shape is missing.
+    """
+    with open_regular(path) as file:
+        head = file.read(HEADER_BYTES)
+        if len(head) < HEADER_BYTES:
+            raise InputError(f"{path} is no MRC file: it has {len(head)} bytes, and the header takes {HEADER_BYTES}")
+        order: Literal["<", ">"] = ">" if head[212:213] == b"\x11" else "<"
+        columns, rows, sections, mode = struct.unpack_from(f"{order}4i", head)
+        (extended,) = struct.unpack_from(f"{order}i", head, 92)
+        if mode not in TYPES or min(columns, rows, sections) < 1 or extended < 0:
+            raise InputError(
+                f"{path} is damaged or of another kind: it says {sections} frames of {rows}x{columns}, mode {mode}; "
+                f"modes {', '.join(map(str, TYPES))} are read"
+            )
+        stamp, flags = struct.unpack_from(f"{order}2i", head, 152)
+        unsigned = mode == 0 and stamp == IMOD_STAMP and not flags & IMOD_SIGNED
+        stored = np.dtype("u1" if unsigned else TYPES[mode]).newbyteorder(order)
+        first, size = HEADER_BYTES + extended, rows * columns * stored.itemsize
+        frames = file_frames(path, file, range(first, first + sections * size, size), (rows, columns), stored)
+        kind = head[104:108].decode("ascii", "replace")
+        voltage = 0.0
+        if kind in ("FEI1", "FEI2") and extended >= VOLTAGE_END:
+            file.seek(HEADER_BYTES + VOLTAGE_AT)
+            (voltage,) = struct.unpack(f"{order}d", file.read(8))
+        yield Recording(
+            data=scan_of_frames(frames, options, path),
+            format=NAME,
+            name=str(path),
+            energy_ev=voltage if 1e3 < voltage < 1e7 else None,
+            metadata={"frames": sections, "extended_header": kind.strip("\0 ") or None},
+        )

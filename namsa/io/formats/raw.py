@@ -1,0 +1,52 @@
+"""Files without a format: numbers whose type, detector and first byte the caller states."""
+
+import math
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from namsa.errors import InputError
+from namsa.files import open_regular
+from namsa.io.formats.options import ReadOptions
+from namsa.io.frames import file_frames, scan_of_frames
+from namsa.io.recording import Recording
+
+NAME = "raw"
+SUFFIXES = (".raw", ".bin", ".dat")
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """Returns false: no byte says that a file has no format."""
+    return False
+
+
+@contextmanager
+def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
+    """Opens frames one after the other.
+
+    Args:
+        path: The file.
+        options: Type, detector, scan, first byte and flyback.
+
+    Raises:
+        InputError: If the options are not complete, or do not fit the file's size.
+    """
+    given = {"--dtype": options.dtype, "--detector-shape": options.detector_shape, "--scan-shape": options.scan_shape}
+    missing = [name for name, value in given.items() if value is None]
+    if options.dtype is None or options.detector_shape is None or options.scan_shape is None:
+        raise InputError(f"{path} does not say what it holds: give {', '.join(missing)}")
+    with open_regular(path) as file:
+        length = os.fstat(file.fileno()).st_size - options.offset_bytes
+        frame_bytes = math.prod(options.detector_shape) * options.dtype.itemsize
+        count, rest = divmod(max(0, length), frame_bytes)
+        if rest:
+            shape = "x".join(map(str, options.detector_shape))
+            raise InputError(
+                f"{path} has {length} bytes from byte {options.offset_bytes} on, which are no whole frames of {shape} "
+                f"{options.dtype.name} ({frame_bytes} bytes): give --dtype, --detector-shape or --offset-bytes"
+            )
+        first = options.offset_bytes
+        offsets = range(first, first + count * frame_bytes, frame_bytes)
+        frames = file_frames(path, file, offsets, options.detector_shape, options.dtype)
+        yield Recording(data=scan_of_frames(frames, options, path), format=NAME, name=str(path))

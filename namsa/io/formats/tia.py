@@ -1,0 +1,132 @@
+"""TIA (FEI, Emispec): .ser of images at the positions of a scan.
+
+The scan's step is stored in metres. A pixel's size is stored without units, which only the .emi beside it names: it is
+kept as metadata, and the caller gives the angle. Images are stored from the bottom row up, and are turned.
+
+Source: C. B. Boothroyd, "TIA file format" (er-c.org/cbb/info/TIAformat).
+"""
+
+import os
+import struct
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.errors import InputError, WorkError
+from namsa.files import open_regular
+from namsa.io.formats.options import ReadOptions
+from namsa.io.frames import Array, file_frames, scan_of_frames
+from namsa.io.recording import Recording
+from namsa.io.units import angstrom_per_unit
+
+NAME = "TIA"
+SUFFIXES = (".ser",)
+
+MAGIC = struct.pack("<HH", 0x4949, 0x0197)
+IMAGES = 0x4122
+WIDE_OFFSETS = 0x0220  # the version from which on offsets have eight bytes
+TYPES = {1: "<u1", 2: "<u2", 3: "<u4", 4: "<i1", 5: "<i2", 6: "<i4", 7: "<f4", 8: "<f8"}
+ELEMENT = np.dtype(
+    [
+        ("x", [("offset", "<f8"), ("step", "<f8"), ("at", "<i4")]),
+        ("y", [("offset", "<f8"), ("step", "<f8"), ("at", "<i4")]),
+        ("type", "<i2"),
+        ("columns", "<i4"),
+        ("rows", "<i4"),
+    ]
+)
+SHAPE_BYTES = 10  # of an element's header: type, columns, rows
+MAX_FRAMES = 2**24
+MAX_TEXT = 2**12
+AXES = 2  # of a scan
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """Returns whether the first bytes are those of a series of TIA."""
+    return head.startswith(MAGIC)
+
+
+@contextmanager
+def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
+    """Opens a series of images.
+
+    Args:
+        path: The file.
+        options: A scan shape in place of the file's, and flyback.
+
+    Raises:
+        InputError: If it is no series of images, is damaged, or cut short.
+    """
+    with open_regular(path) as file:
+        try:
+            axes, offsets = _read_header(path, file)
+        except struct.error:
+            raise InputError(f"{path} is cut short: it ends within its header") from None
+        data = os.pread(file.fileno(), ELEMENT.itemsize, int(offsets[0]))
+        element: Any = np.frombuffer(data, ELEMENT)[0] if len(data) == ELEMENT.itemsize else None
+        if element is None or int(element["type"]) not in TYPES:
+            raise InputError(f"{path} is damaged: its first image has no known type")
+        stored = np.dtype(TYPES[int(element["type"])])
+        rows, columns, layout = int(element["rows"]), int(element["columns"]), data[-SHAPE_BYTES:]
+
+        def decode(data: npt.NDArray[np.uint8]) -> Array:
+            shapes = data[:, ELEMENT.itemsize - SHAPE_BYTES : ELEMENT.itemsize]
+            if any(shape.tobytes() != layout for shape in shapes):
+                raise WorkError(f"{path} is damaged: not all images have the type and the size of the first")
+            pixels = np.ascontiguousarray(data[:, ELEMENT.itemsize :]).view(stored)
+            return pixels.reshape(-1, rows, columns)[:, ::-1]
+
+        size = ELEMENT.itemsize + max(0, rows) * max(0, columns) * stored.itemsize
+        frames = file_frames(path, file, offsets, (rows, columns), stored, decode, size)
+        grid = [axis for axis in axes if axis["size"] > 1]
+        shape = (grid[1]["size"], grid[0]["size"]) if len(grid) == AXES else None
+        steps = [axis["step"] * (angstrom_per_unit(axis["units"]) or np.nan) for axis in grid]
+        known = len(steps) == AXES and bool(np.all(np.isfinite(steps))) and min(map(abs, steps)) > 0
+        yield Recording(
+            data=scan_of_frames(frames, options, path, shape),
+            format=NAME,
+            name=str(path),
+            scan_step_angstrom=(abs(steps[1]), abs(steps[0])) if known else None,
+            metadata={
+                "frames": len(offsets),
+                "axes": axes,
+                "pixel_of_unstated_units": [_finite(element["y"]["step"]), _finite(element["x"]["step"])],
+            },
+        )
+
+
+def _read_header(path: Path, file: BinaryIO) -> tuple[list[dict[str, Any]], npt.NDArray[np.int64]]:
+    """Returns the scan's axes, fastest first, and the byte at which each image begins."""
+    _, _, version, kind, _, _, valid = struct.unpack("<3H4i", file.read(22))
+    offset = "q" if version >= WIDE_OFFSETS else "i"
+    width = struct.calcsize(f"<{offset}")
+    (table,) = struct.unpack(f"<{offset}", file.read(width))
+    (dimensions,) = struct.unpack("<i", file.read(4))
+    length = os.fstat(file.fileno()).st_size
+    if kind != IMAGES:
+        raise InputError(f"{path} holds spectra (type {kind:#x}), not images: patterns are needed")
+    if not 0 < valid <= MAX_FRAMES or not 0 <= dimensions <= 8 or not 0 < table <= length - valid * width:
+        raise InputError(f"{path} is damaged or cut short: it says {valid} images, listed at byte {table} of {length}")
+    axes = []
+    for _ in range(dimensions):
+        size, _, step, _ = struct.unpack("<iddi", file.read(24))
+        axes.append({"size": size, "step": _finite(step), "description": _text(file), "units": _text(file)})
+    listed = os.pread(file.fileno(), valid * width, table)
+    if len(listed) < valid * width:
+        raise InputError(f"{path} is cut short: it ends within the list of its images")
+    return axes, np.frombuffer(listed, f"<{offset}{width}".replace("q", "i")).astype(np.int64)
+
+
+def _text(file: BinaryIO) -> str:
+    (length,) = struct.unpack("<i", file.read(4))
+    if not 0 <= length <= MAX_TEXT:
+        raise struct.error
+    return file.read(length).decode("utf-8", "replace")
+
+
+def _finite(value: Any) -> float | None:
+    return float(value) if value is not None and np.isfinite(value) else None

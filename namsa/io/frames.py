@@ -1,0 +1,233 @@
+"""Detector frames one after the other in a file, and the scan that they are of.
+
+Most instruments write frame after frame, each at a known place. `FileFrames` reads them by plain reads: a map of the
+file into memory would end the process if the file is cut while it is read.
+"""
+
+import math
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.errors import InputError, WorkError
+from namsa.io.formats.options import ReadOptions
+from namsa.io.recording import PatternArray
+
+Array = npt.NDArray[Any]
+Offsets = range | npt.NDArray[np.int64]
+Decode = Callable[[npt.NDArray[np.uint8]], Array]  # (frames, bytes) to (frames, dy, dx)
+
+READ_BYTES = 2**24  # at once
+GAP_BYTES = 2**16  # between frames that are read together
+MAX_PIXELS = 2**26  # of a frame
+SUGGESTIONS = 3
+
+
+@dataclass(frozen=True)
+class FileFrames:
+    """Frames at known places of a file.
+
+    Attributes:
+        path: The file, for messages.
+        file: The open file.
+        offsets: Byte at which each frame begins.
+        frame_bytes: Bytes of a frame.
+        frame_shape: Its shape (dy, dx).
+        dtype: Type of the decoded numbers.
+        decode: From bytes `(frames, frame_bytes)` to frames.
+    """
+
+    path: Path
+    file: BinaryIO
+    offsets: Offsets
+    frame_bytes: int
+    frame_shape: tuple[int, int]
+    dtype: np.dtype[Any]
+    decode: Decode
+    chunks: None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape (n, dy, dx)."""
+        return (len(self.offsets), *self.frame_shape)
+
+    def __getitem__(self, index: tuple[slice, ...]) -> Array:
+        """Returns consecutive frames; the index is one slice.
+
+        Raises:
+            WorkError: If the file ends before them.
+        """
+        start, stop, _ = index[0].indices(len(self.offsets))
+        frames = np.empty((max(0, stop - start), *self.frame_shape), self.dtype)
+        stride = self._stride()
+        together = max(1, READ_BYTES // stride) if stride - self.frame_bytes <= GAP_BYTES else 1
+        for first in range(start, stop, together):
+            count = min(together, stop - first)
+            data = self._read(int(self.offsets[first]), (count - 1) * stride + self.frame_bytes, first)
+            stored = np.frombuffer(data.ljust(count * stride, b"\0"), np.uint8).reshape(count, -1)
+            frames[first - start : first - start + count] = self.decode(stored[:, : self.frame_bytes])
+        return frames
+
+    def _stride(self) -> int:
+        """Returns the distance of the frames; without a common one it is too large for reading several at once."""
+        if isinstance(self.offsets, range):
+            return max(self.offsets.step, self.frame_bytes)
+        return self.frame_bytes + GAP_BYTES + 1
+
+    def _read(self, offset: int, size: int, frame: int) -> bytes:
+        try:
+            data = os.pread(self.file.fileno(), size, offset)
+        except OSError as error:
+            raise WorkError(f"cannot read {self.path} at frame {frame}: {error.strerror}") from None
+        if len(data) < size:
+            raise WorkError(f"cannot read {self.path} at frame {frame}: it has become shorter since it was opened")
+        return data
+
+
+@dataclass(frozen=True)
+class ScanOfFrames:
+    """The scan that frames are of, row after row.
+
+    Attributes:
+        frames: The frames, `(n, dy, dx)`.
+        scan_shape: Rows and columns of the scan.
+        flyback: Frames at the end of each row that are no part of the scan.
+    """
+
+    frames: PatternArray
+    scan_shape: tuple[int, int]
+    flyback: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape (scan y, scan x, detector y, detector x)."""
+        return (*self.scan_shape, *self.frames.shape[1:])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the numbers."""
+        return self.frames.dtype
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        """The shape of the pieces that are stored together, if there are any."""
+        if self.frames.chunks is None:
+            return None
+        count, *frame = self.frames.chunks
+        columns = self.scan_shape[1]
+        return (max(1, min(self.scan_shape[0], count // (columns + self.flyback))), min(count, columns), *frame)
+
+    def __getitem__(self, index: tuple[slice, ...]) -> Array:
+        """Returns a part; there is a slice for each of the first axes."""
+        slices = (*index, *(slice(None),) * (4 - len(index)))
+        rows, columns = (range(*part.indices(n)) for part, n in zip(slices[:2], self.scan_shape, strict=True))
+        part = np.empty((len(rows), len(columns), *self.frames.shape[1:]), self.dtype)
+        if part.size and len(columns) == self.scan_shape[1] and rows.step == 1 and columns.step == 1:
+            line = self.scan_shape[1] + self.flyback
+            frames = self.frames[rows.start * line : rows.stop * line - self.flyback,]
+            last = len(columns)
+            for number in range(len(rows)):
+                part[number] = frames[number * line : number * line + last]
+        elif part.size:
+            low, high = min(columns), max(columns) + 1
+            for number, row in enumerate(rows):
+                first = row * (self.scan_shape[1] + self.flyback)
+                part[number] = self.frames[first + low : first + high,][[column - low for column in columns]]
+        return part[:, :, slices[2], slices[3]]
+
+
+def file_frames(
+    path: Path,
+    file: BinaryIO,
+    offsets: Offsets,
+    frame_shape: tuple[int, int],
+    stored: np.dtype[Any],
+    decode: Decode | None = None,
+    frame_bytes: int | None = None,
+) -> FileFrames:
+    """Returns the frames of a file after a check that it holds them.
+
+    Args:
+        path: The file, for messages.
+        file: The open file.
+        offsets: Byte at which each frame begins.
+        frame_shape: Shape (dy, dx) of a frame.
+        stored: Type of the stored numbers; without `decode`, frames are these numbers in the order of C.
+        decode: From bytes `(frames, bytes)` to frames of the type `stored`.
+        frame_bytes: Bytes of a frame, if they are others than those of its numbers.
+
+    Raises:
+        InputError: If there is no frame, if frames are too large, or if one reaches beyond the end of the file.
+    """
+    height, width = frame_shape
+    native = stored.newbyteorder("=")
+    if not 0 < height * width <= MAX_PIXELS or min(frame_shape) < 1:
+        raise InputError(f"{path} declares a detector of {height}x{width} pixels: 1 to {MAX_PIXELS} are read")
+    size = height * width * stored.itemsize if frame_bytes is None else frame_bytes
+    length = os.fstat(file.fileno()).st_size
+    if not len(offsets):
+        raise InputError(f"{path} holds no frame: it has {length} bytes, and one frame takes {size}")
+    low, high = (offsets[0], offsets[-1]) if isinstance(offsets, range) else (min(offsets), max(offsets))
+    if low < 0 or high + size > length:
+        raise InputError(f"{path} is cut short: it declares {len(offsets)} frames to byte {high + size}, has {length}")
+
+    def plain(data: npt.NDArray[np.uint8]) -> Array:
+        return np.ascontiguousarray(data).view(stored).reshape(-1, height, width)
+
+    return FileFrames(path, file, offsets, size, frame_shape, native, decode or plain)
+
+
+def scan_of_frames(
+    frames: PatternArray, options: ReadOptions, name: Path | str, stated: tuple[int, int] | None = None
+) -> ScanOfFrames:
+    """Returns the scan that frames are of.
+
+    A row more than the scan takes is an error; fewer frames more, as at the end of some acquisitions, are left out.
+
+    Args:
+        frames: The frames, `(n, dy, dx)`.
+        options: The caller's scan shape, which takes precedence, and flyback.
+        name: The file, for messages.
+        stated: Rows and columns as the file states them.
+
+    Raises:
+        InputError: If the shape of the scan is not known, or does not fit the number of frames.
+    """
+    count, flyback = frames.shape[0], options.flyback
+    shape = options.scan_shape or stated or ((1, 1) if count == 1 else None)
+    if shape is None:
+        raise InputError(
+            f"{name} holds {count:,} frames and does not say the scan's shape: give --scan-shape SYxSX; "
+            f"{_suggestions(count, flyback)}"
+        )
+    rows, columns = shape
+    line = columns + flyback
+    needed = rows * line - flyback
+    if not needed <= count < (rows + 1) * line:
+        source = "--scan-shape" if options.scan_shape else "the file"
+        complete = (count + flyback) // line
+        fits = f"{complete}x{columns} has its complete rows, " if complete and rows > complete else ""
+        raise InputError(
+            f"{name} holds {count:,} frames, and {source} says {rows}x{columns}, which takes {needed:,}"
+            f"{f' with a flyback of {flyback}' if flyback else ''}: give --scan-shape; {fits}"
+            f"{_suggestions(count, flyback)}"
+        )
+    return ScanOfFrames(frames, shape, flyback)
+
+
+def _suggestions(count: int, flyback: int) -> str:
+    """Returns the shapes of scans of so many frames, the most square ones first."""
+    fits = []
+    for rows in range(math.isqrt(count), 0, -1):
+        if count % rows == 0:
+            pairs = {(rows, count // rows), (count // rows, rows)}
+            fits += [(sy, line - flyback) for sy, line in sorted(pairs) if line > flyback]
+        if len(fits) >= SUGGESTIONS:
+            break
+    square = [f"{sy}x{sx}" for sy, sx in fits if sy == sx] or [f"{sy}x{sx}" for sy, sx in fits[:SUGGESTIONS]]
+    return f"{' or '.join(square)} would fit"

@@ -1,0 +1,86 @@
+"""Patterns of a file that stores, for each pixel of the detector, an image of the whole scan."""
+
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.errors import InputError, WorkError
+
+READ_BYTES = 2**24  # at once
+
+
+@dataclass(frozen=True)
+class ScanPlanes:
+    """An array `(detector, detector, scan, scan)` in the order of C in a file.
+
+    Attributes:
+        path: The file, for messages.
+        file: The open file.
+        offset: Its first byte.
+        shape: Its shape.
+        stored: Type of the stored numbers.
+    """
+
+    path: Path
+    file: BinaryIO
+    offset: int
+    shape: tuple[int, int, int, int]
+    stored: np.dtype[Any]
+    chunks: None = None
+
+    def __post_init__(self) -> None:
+        """Checks that the file holds the array."""
+        length, end = os.fstat(self.file.fileno()).st_size, self.offset + math.prod(self.shape) * self.stored.itemsize
+        if min(self.shape) < 1 or end > length:
+            raise InputError(f"{self.path} is cut short: it declares {self.shape} to byte {end}, and has {length}")
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the numbers."""
+        return self.stored.newbyteorder("=")
+
+    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
+        """Returns a part; there is a slice for each axis.
+
+        Of each plane the rows from the first to the last are read, or whole planes together if that is most of them.
+
+        Raises:
+            WorkError: If the file ends before them.
+        """
+        first, second, rows, columns = (range(*part.indices(n)) for part, n in zip(index, self.shape, strict=True))
+        part = np.empty((len(first), len(second), len(rows), len(columns)), self.dtype)
+        if not part.size:
+            return part
+        width = self.shape[3]
+        low, high = min(rows[0], rows[-1]), max(rows[0], rows[-1]) + 1
+        whole = 4 * (high - low) > self.shape[2]  # then reading all is quicker than reading plane by plane
+        start, lines = (0, self.shape[2]) if whole else (low, high - low)
+        plane = self.shape[2] * width
+        together = max(1, READ_BYTES // (plane * self.stored.itemsize)) if whole else 1
+        wanted = slice(low - start, high - start)
+        selection = ([row - low for row in rows], [*columns])
+        for number, line in enumerate(first):
+            for at in range(0, len(second), together):
+                planes = second[at : at + together]
+                span = abs(planes[-1] - planes[0]) + 1 if whole else 1
+                offset = (line * self.shape[1] + min(planes[0], planes[-1])) * plane + start * width
+                values = self._read(offset, (span - 1) * plane + lines * width).reshape(span, lines, width)
+                values = values[[each - min(planes[0], planes[-1]) for each in planes], wanted]
+                part[number, at : at + len(planes)] = values[:, selection[0]][:, :, selection[1]]
+        return part
+
+    def _read(self, first: int, count: int) -> npt.NDArray[Any]:
+        """Returns numbers from the first one on."""
+        size = count * self.stored.itemsize
+        try:
+            data = os.pread(self.file.fileno(), size, self.offset + first * self.stored.itemsize)
+        except OSError as error:
+            raise WorkError(f"cannot read {self.path}: {error.strerror}") from None
+        if len(data) < size:
+            raise WorkError(f"cannot read {self.path}: it has become shorter since it was opened")
+        return np.frombuffer(data, self.stored)
