@@ -51,6 +51,14 @@ def build_parser() -> CommandParser:
     _add_views(parser)
     _add_crystals(parser)
     command = parser.add_command(
+        "init",
+        "namsa.cli.commands.starter:init",
+        summary="lay a folder to start in: a crystal, a configuration and a notebook",
+        examples=("namsa init first-hour", "namsa init first-hour --simulate"),
+    )
+    command.add_argument("folder", type=Path, metavar="DIR", help="a new or empty folder")
+    command.add_argument("--simulate", action="store_true", help="simulate the patterns of the crystal, too")
+    command = parser.add_command(
         "doctor",
         "namsa.cli.commands.machine:doctor",
         summary="report what this machine has and lacks",

@@ -1,0 +1,32 @@
+"""`namsa init`: a folder to start in, with a crystal, a configuration and a notebook."""
+
+import argparse
+from importlib.resources import files
+from pathlib import Path
+
+from namsa.cli.commands.output import print_line
+from namsa.errors import InputError
+from namsa.files import make_folder, write_text_atomic
+
+NAMES = ("README.md", "SrTiO3.cif", "starter.yaml", "first_hour.ipynb")
+
+
+def init(options: argparse.Namespace) -> int | None:
+    """Writes the starter's files into a new or empty folder, and with `--simulate` the patterns of its crystal."""
+    folder: Path = options.folder
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{folder} is a file: name a new folder")
+    if folder.exists() and any(folder.iterdir()):
+        raise InputError(f"{folder} is not empty: name a new folder, or empty this one")
+    make_folder(folder)
+    for name in NAMES:
+        text = files("namsa.cli").joinpath("starter", name).read_text(encoding="utf-8")
+        write_text_atomic(folder / name, text, replace=False)
+    print_line(f"{folder}: {', '.join(NAMES)}")
+    if not options.simulate:
+        return None
+    from namsa.cli.commands.simulate import simulate
+    from namsa.cli.parser import build_parser
+
+    config, crystal, out = (str(folder / name) for name in ("starter.yaml", "SrTiO3.cif", "SrTiO3.h5"))
+    return simulate(build_parser().parse_args(["simulate", config, "--crystal", crystal, "--out", out]))
