@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from scipy import sparse
 
 from namsa.checks import available_memory_bytes
 from namsa.errors import InputError
@@ -72,14 +73,24 @@ def mean_pattern(data: FourDData, name: str) -> Array:
     Raises:
         InputError: If patterns are not finite, or if their sum is not positive.
     """
-    rows = np.unique(np.linspace(0, data.shape[0] - 1, SURVEY_ROWS).round().astype(int))
-    total = np.zeros(data.shape[2:])
+    rows, total = survey_rows(data), np.zeros(data.shape[2:])
     for row in rows:
         for columns in _column_pieces(data, 1):
             total += data.read(slice(row, row + 1), columns).sum(axis=(0, 1), dtype=np.float64)
+    check_pattern(total, name)
+    return total / (len(rows) * data.shape[1])
+
+
+def survey_rows(data: FourDData) -> list[int]:
+    """Returns the evenly spaced rows that the mean pattern is computed from."""
+    rows: list[int] = np.unique(np.linspace(0, data.shape[0] - 1, SURVEY_ROWS).round().astype(int)).tolist()
+    return rows
+
+
+def check_pattern(total: Array, name: str) -> None:
+    """Raises InputError if a sum of patterns is not finite or not positive."""
     if not np.isfinite(total).all() or total.sum() <= 0:
         raise InputError(f"{name} holds patterns that are not finite or sum to nothing: mask its bad pixels")
-    return total / (len(rows) * data.shape[1])
 
 
 def optic_axis(data: FourDData, pattern: Array, note: AddNote) -> tuple[float, float]:
@@ -157,28 +168,50 @@ def read_bands(
     Raises:
         InputError: If patterns are not finite.
     """
-    binning = plan.binning * np.float32(scale)
+    binning = scaled_binning(plan, scale)
     height = _band_height(data)
     bands = [slice(first, min(first + height, data.shape[0])) for first in range(0, data.shape[0], height)]
     pieces = _column_pieces(data, height)
-    unchanged = plan.along_x.shape[0] == plan.along_x.shape[1] == plan.along_x.nnz
 
     def binned(piece: tuple[slice, slice]) -> Array:
-        patterns = data.read(*piece)
-        flat = patterns.reshape(-1, patterns.shape[2] * patterns.shape[3]).astype(np.float32)
-        return (binning @ flat.T).T.reshape(*patterns.shape[:2], -1)
+        return bin_patterns(data.read(*piece), binning)
 
     threads = min(READERS, available_cores())
     tasks = [(rows, columns) for rows in bands for columns in pieces]
     with closing(ahead(binned, tasks, threads, 2 * threads)) as ready:
         for rows in bands:
-            band = np.concatenate([next(ready) for _ in pieces], axis=1)
-            if not np.isfinite(band).all():
-                raise InputError(
-                    f"patterns in scan rows {rows.start} to {rows.stop - 1} are not finite: mask bad pixels"
-                )
-            yield band if unchanged else np.stack([plan.along_x @ row for row in band])
+            yield resampled_band(np.concatenate([next(ready) for _ in pieces], axis=1), plan, rows.start)
             on_row(rows.stop)
+
+
+def scaled_binning(plan: ResamplingPlan, scale: float) -> sparse.csr_array:
+    """Returns the matrix from the data's pixels to fractions of the beam on the network's."""
+    return plan.binning * np.float32(scale)
+
+
+def bin_patterns(patterns: Array, binning: sparse.csr_array) -> Array:
+    """Returns patterns `(rows, columns, dy, dx)` on the network's detector, `(rows, columns, network's pixels)`."""
+    flat = patterns.reshape(-1, patterns.shape[2] * patterns.shape[3]).astype(np.float32)
+    binned: Array = (binning @ flat.T).T
+    return binned.reshape(*patterns.shape[:2], -1)
+
+
+def resampled_band(band: Array, plan: ResamplingPlan, first_row: int) -> Array:
+    """Returns whole rows, `(rows, columns, network's pixels)`, at the network's positions along x.
+
+    Args:
+        band: The rows.
+        plan: How the scan is resampled.
+        first_row: The first of the rows in the scan, for the message.
+
+    Raises:
+        InputError: If patterns are not finite.
+    """
+    if not np.isfinite(band).all():
+        last = first_row + len(band) - 1
+        raise InputError(f"patterns in scan rows {first_row} to {last} are not finite: mask bad pixels")
+    unchanged = plan.along_x.shape[0] == plan.along_x.shape[1] == plan.along_x.nnz
+    return band if unchanged else np.stack([plan.along_x @ row for row in band])
 
 
 def _band_height(data: FourDData) -> int:

@@ -30,6 +30,7 @@ from train.reconstruction.reading import AddNote
 from train.reconstruction.resampling import ResamplingPlan
 from train.reconstruction.result import Reconstruction
 from train.reconstruction.trust import KnownSpecimen, WindowSimulation, window_simulation
+from train.reconstruction.windows import BlendedImages, ScanImages, ScanNetwork
 
 Array = npt.NDArray[Any]
 
@@ -97,8 +98,8 @@ def reconstruct(
     # ---- Data and network -------------------------------------------------------------------------------------------
 
     model = model if isinstance(model, Model) else load_model(model)
-    _check_layout(model)
-    _check_arguments(beam_intensity, specimen, options)
+    check_layout(model)
+    check_arguments(beam_intensity, specimen, options)
     if isinstance(data, str | Path):
         data, name, origin = Path(data), str(data), os.path.realpath(data)
     else:
@@ -109,44 +110,112 @@ def reconstruct(
         resampling.check_fit(scan, model.conditions, name)
         reading.check_memory(scan, model.conditions, name)
 
-        # ---- Calibration --------------------------------------------------------------------------------------------
-
         pattern = reading.mean_pattern(scan, name)
-        centre = reading.optic_axis(scan, pattern, note)
-        scale = reading.intensity_scale(scan, pattern, beam_intensity, model, note)
-        plan = resampling.plan_resampling(scan, centre, model.conditions, name)
-        for line in (*plan.notes, describe_unchecked(model.experiment, model.experiment.training.inputs)):
-            note(line)
-
-        # ---- Prediction, window by window ---------------------------------------------------------------------------
-
-        network = windows.prepare_network(model, plan, options.passes, note)
-        simulation = None
-        if specimen and not network.whole_scan:
-            simulation = window_simulation(specimen, model, network.window, plan.step_angstrom)
-        note(_trust_note(specimen, simulation))
-        if simulation and options.refine_steps:
-            note(
-                f"refined: {options.refine_steps} steps a window; the uncertainty is that of the network's own density"
-            )
+        prepared = prepare(scan, model, pattern, name, beam_intensity, specimen, options, note)
         with (
             telemetry.counter(console, "scan rows") as count,
-            closing(reading.read_bands(scan, plan, scale, lambda row: count(row, sy))) as bands,
+            closing(reading.read_bands(scan, prepared.plan, prepared.scale, lambda row: count(row, sy))) as bands,
         ):
-            images = windows.predict_images(bands, plan, network, simulation, options.refine_steps, note)
+            images = windows.predict_images(bands, prepared.images(), note)
+        return assemble(prepared, images, pattern, origin, notes)
 
-    # ---- Result -----------------------------------------------------------------------------------------------------
 
-    uncertainty = _calibrated(images.uncertainty, model, note)
+@dataclass(frozen=True)
+class Prepared:
+    """A scan and a network that are ready for each other.
+
+    Attributes:
+        scan: The scan.
+        model: The trained network.
+        centre: Optic axis, (y, x), pixels.
+        scale: Factor from intensities to fractions of the beam.
+        plan: How the scan is resampled.
+        network: The network, loaded.
+        simulation: Simulation of a window, by which trust is measured. `None` measures none.
+        refine_steps: Steps of refinement per window.
+    """
+
+    scan: FourDData
+    model: Model
+    centre: tuple[float, float]
+    scale: float
+    plan: ResamplingPlan
+    network: ScanNetwork
+    simulation: WindowSimulation | None
+    refine_steps: int
+
+    def images(self) -> ScanImages:
+        """Returns the images of the scan before the first strip is added."""
+        return ScanImages(self.plan, self.network, self.simulation, self.refine_steps)
+
+
+def prepare(
+    scan: FourDData,
+    model: Model,
+    pattern: Array,
+    name: str,
+    beam_intensity: float | None,
+    specimen: KnownSpecimen | None,
+    options: ReconstructionOptions,
+    note: AddNote,
+) -> Prepared:
+    """Calibrates a scan, plans its resampling and loads the network.
+
+    Args:
+        scan: The scan; its patterns are not read.
+        model: The trained network.
+        pattern: Mean pattern, `(dy, dx)`, from which the optic axis and the scale are taken where they are not known.
+        name: Name of the scan in error messages.
+        beam_intensity: As for `reconstruct`.
+        specimen: As for `reconstruct`.
+        options: As for `reconstruct`.
+        note: Called with a line about each thing that is done or assumed.
+
+    Raises:
+        InputError: If the data do not fit the network.
+    """
+    centre = reading.optic_axis(scan, pattern, note)
+    scale = reading.intensity_scale(scan, pattern, beam_intensity, model, note)
+    plan = resampling.plan_resampling(scan, centre, model.conditions, name)
+    for line in (*plan.notes, describe_unchecked(model.experiment, model.experiment.training.inputs)):
+        note(line)
+    network = windows.prepare_network(model, plan, options.passes, note)
+    simulation = None
+    if specimen and not network.whole_scan:
+        simulation = window_simulation(specimen, model, network.window, plan.step_angstrom)
+    note(_uncertainty_note(network, model))
+    note(_trust_note(specimen, simulation))
+    if simulation and options.refine_steps:
+        note(f"refined: {options.refine_steps} steps a window; the uncertainty is that of the network's own density")
+    return Prepared(scan, model, centre, scale, plan, network, simulation, options.refine_steps)
+
+
+def assemble(
+    prepared: Prepared, images: BlendedImages, pattern: Array, origin: str, notes: list[str]
+) -> Reconstruction:
+    """Returns images with their pixels and provenance.
+
+    Args:
+        prepared: The scan and the network.
+        images: What was predicted.
+        pattern: Mean pattern, `(dy, dx)`, in the data's units.
+        origin: The data, for the provenance.
+        notes: Lines about what was done and assumed.
+    """
+    scan, plan, model = prepared.scan, prepared.plan, prepared.model
+    uncertainty = images.uncertainty
+    if uncertainty is not None:
+        uncertainty = uncertainty * (model.calibration.uncertainty_factor or 1)
+    detector = [-at * pixel for at, pixel in zip(prepared.centre, scan.pixel_mrad, strict=True)]
     return Reconstruction(
         images.density.astype(np.float32),
         None if uncertainty is None else uncertainty.astype(np.float32),
         None if images.trust is None else images.trust.astype(np.float32),
         images.bright_field,
-        pattern * scale,
+        pattern * prepared.scale,
         _density_pixels(scan, plan, model, images.density.shape),
         PixelGrid(plan.step_angstrom, scan.scan_origin_angstrom),
-        PixelGrid(scan.pixel_mrad, [-at * pixel for at, pixel in zip(centre, scan.pixel_mrad, strict=True)]),
+        PixelGrid(scan.pixel_mrad, detector),
         {
             "data": origin,
             "model": model.name,
@@ -155,19 +224,19 @@ def reconstruct(
             "namsa": version("namsa"),
             "energy_ev": model.conditions.energy_ev,
             "semiangle_mrad": model.conditions.semiangle_mrad,
-            "said": notes,  # the key of the file format
+            "said": [*notes],  # the key of the file format
         },
     )
 
 
-def _check_layout(model: Model) -> None:
+def check_layout(model: Model) -> None:
     """Checks that the network's target is on the positions that it predicts."""
     inputs, target = model.experiment.training.inputs, model.experiment.target
     if inputs.layout == "scan" and target.at != "scan":
         raise InputError(f"{model.name} has layout scan and targets at the grid: use a network with target.at scan")
 
 
-def _check_arguments(
+def check_arguments(
     beam_intensity: float | None, specimen: KnownSpecimen | None, options: ReconstructionOptions
 ) -> None:
     """Checks that all numbers are finite and in their ranges, and that they go together."""
@@ -195,15 +264,13 @@ def _trust_note(specimen: KnownSpecimen | None, simulation: WindowSimulation | N
     return f"trust: 1 − R/R₀ of every window's simulation, for {specimen.thickness_angstrom:g} Å{formula}"
 
 
-def _calibrated(deviation: Array | None, model: Model, note: AddNote) -> Array | None:
-    """Returns the uncertainty from the standard deviation of the predictions."""
-    if deviation is None:
-        note("uncertainty: none, for there is no ensemble: give --passes, with a network that has dropout")
-        return None
+def _uncertainty_note(network: ScanNetwork, model: Model) -> str:
+    """Returns a line about where the uncertainty comes from, or why there is none."""
+    if network.members == 1:
+        return "uncertainty: none, for there is no ensemble: give --passes, with a network that has dropout"
     factor = model.calibration.uncertainty_factor
     state = f"times {factor:g}, as calibrated" if factor else "not calibrated: a lower bound of the error"
-    note(f"uncertainty: the ensemble's standard deviation, {state}")
-    return deviation * (factor or 1)
+    return f"uncertainty: the ensemble's standard deviation, {state}"
 
 
 def _density_pixels(scan: FourDData, plan: ResamplingPlan, model: Model, shape: tuple[int, ...]) -> PixelGrid:

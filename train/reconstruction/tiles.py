@@ -104,15 +104,26 @@ class Blend:
         self.second[window] += weights * (members**2).sum(axis=0)
 
     def mean(self) -> npt.NDArray[np.float64]:
-        """Returns the weighted mean of each pixel."""
-        return self.first / self.weights
+        """Returns the weighted mean of each pixel; NaN where nothing was added."""
+        return self._over_weights(self.first)
 
     def deviation(self) -> npt.NDArray[np.float64]:
-        """Returns the weighted standard deviation of each pixel."""
-        return np.sqrt(np.clip(self.second / self.weights - self.mean() ** 2, 0, None))
+        """Returns the weighted standard deviation of each pixel; NaN where nothing was added."""
+        return np.sqrt(np.clip(self._over_weights(self.second) - self.mean() ** 2, 0, None))
+
+    def _over_weights(self, sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        return np.divide(sums, self.weights, out=np.full(self.shape, np.nan), where=self.weights > 0)
 
 
-def strips(bands: Iterable[Array], resampling: sparse.csr_array, windows: Sequence[slice]) -> Iterator[Array]:
+def source_rows(resampling: sparse.csr_array, window: slice) -> slice:
+    """Returns the scan's rows that have weight in a window's resampled rows; arguments as `strips`."""
+    part = resampling[window.start : window.stop]
+    return slice(int(part.indices.min()), int(part.indices.max()) + 1)
+
+
+def strips(
+    bands: Iterable[Array], resampling: sparse.csr_array, windows: Sequence[slice], first: int = 0
+) -> Iterator[Array]:
     """Yields the resampled rows of each window. Holds no more rows than a window needs.
 
     Args:
@@ -120,15 +131,16 @@ def strips(bands: Iterable[Array], resampling: sparse.csr_array, windows: Sequen
         resampling: Weights of the scan's rows in each resampled row, `(resampled rows, rows)`; only neighbouring rows
             have weight.
         windows: Resampled rows of each window, the first window first.
+        first: The scan's row that the bands begin with, at most the first that has weight.
 
     Yields:
         `(rows of the window, ...)`.
     """
-    source, first = iter(bands), 0
+    source = iter(bands)
     held = next(source)
     for window in windows:
-        part = resampling[window.start : window.stop]
-        low, high = int(part.indices.min()), int(part.indices.max()) + 1
+        part, needed = resampling[window.start : window.stop], source_rows(resampling, window)
+        low, high = needed.start, needed.stop
         while first + len(held) < high:
             held = np.concatenate([held, next(source)])
         held, first = held[low - first :], low

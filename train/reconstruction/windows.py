@@ -103,63 +103,112 @@ def _window(scan: tuple[int, int], model: Model, whole_scan: bool) -> tuple[tupl
     return (y, x), multiple
 
 
-def predict_images(
-    bands: Iterator[Array],
-    plan: ResamplingPlan,
-    network: ScanNetwork,
-    simulation: WindowSimulation | None,
-    refine_steps: int,
-    note: AddNote,
-) -> BlendedImages:
-    """Predicts the images of a scan from all its windows.
+class ScanImages:
+    """The images of a scan, which grow strip by strip.
 
     All windows are refined, if any; trust is measured in as few as cover the scan.
 
+    Attributes:
+        rows: Rows of the network's positions of each strip of windows.
+        strips: Number of strips that were added.
+        densities: What was predicted.
+        scores: Trust of the windows.
+        bright_field: Fraction of the beam in the bright disk; NaN where no strip was added.
+        intensity: Sums of the negative intensity, as a positive number, and of all.
+    """
+
+    def __init__(
+        self, plan: ResamplingPlan, network: ScanNetwork, simulation: WindowSimulation | None, refine_steps: int
+    ) -> None:
+        """Starts with no strip.
+
+        Args:
+            plan: How the scan is resampled.
+            network: The network.
+            simulation: Simulation of a window, by which trust is measured. `None` measures none.
+            refine_steps: Steps of refinement per window; above 0 they need a simulation.
+        """
+        self._network, self._simulation, self._refine_steps = network, simulation, refine_steps
+        self.plan, scan = plan, plan.scan_shape
+        self.rows, self._columns = (
+            tiles.window_slices(n, side, network.multiple) for n, side in zip(scan, network.window, strict=True)
+        )
+        self._scored = {(y, x) for y in tiles.covering_subset(self.rows) for x in tiles.covering_subset(self._columns)}
+        self._shape = network.image_shape if network.whole_scan else scan
+        self._margin = 0 if network.whole_scan else int(MARGIN * min(network.window))
+        self.densities, self.scores = tiles.Blend(self._shape, self._margin), tiles.Blend(self._shape, 0)
+        self.bright_field = np.full(scan, np.nan, np.float32)
+        self.intensity = np.zeros(2)
+        self.strips = 0
+        self._disk = in_bright_disk(network.conditions)
+
+    def add(self, strip: Array) -> None:
+        """Predicts the windows of the next strip.
+
+        Args:
+            strip: Patterns of its rows, `(rows, positions along x, network's pixels)`, fractions of the beam.
+
+        Raises:
+            InputError: If too much of the intensity is negative.
+        """
+        row, columns, simulation = self.rows[self.strips], self._columns, self._simulation
+        self.intensity += -float(strip[strip < 0].sum(dtype=np.float64)), float(strip.sum(dtype=np.float64))
+        if self.intensity[0] > NEGATIVE * self.intensity[1]:
+            raise InputError(
+                f"more than {100 * NEGATIVE:g} % of the intensity is negative: subtract no more than the dark level"
+            )
+        self.bright_field[row] = strip[..., self._disk].sum(axis=-1)
+        patterns = np.maximum(strip, 0).reshape(*strip.shape[:2], *self._network.conditions.detector_shape)
+        for x, predictions in _predictions(patterns, columns, self._network.predict):
+            whole = (slice(0, self._shape[0]), slice(0, self._shape[1]))
+            place = whole if self._network.whole_scan else (row, columns[x])
+            window_patterns = patterns[:, columns[x]]
+            if simulation and self._refine_steps:
+                estimate = predictions.mean(axis=0)
+                refined = simulation.refined(estimate, window_patterns, self._refine_steps)
+                predictions = predictions + (refined - estimate)  # noqa: PLW2901 - the spread stays the network's
+            self.densities.add(place, predictions)
+            if simulation and (self.strips, x) in self._scored:
+                trust = simulation.trust(predictions.mean(axis=0), window_patterns)
+                self.scores.add(place, np.full(predictions.shape[1:], trust)[None])
+        self.strips += 1
+
+    @property
+    def rows_done(self) -> int:
+        """Number of the density's first rows that no later strip changes."""
+        if self.strips == len(self.rows):
+            return self._shape[0]
+        return self.rows[self.strips].start + self._margin if self.strips else 0
+
+    def blended(self) -> BlendedImages:
+        """Returns the images; NaN where nothing was predicted."""
+        deviation = self.densities.deviation() if self._network.members > 1 else None
+        trust = self.scores.mean() if self._simulation else None
+        return BlendedImages(self.densities.mean(), deviation, trust, self.bright_field.copy())
+
+
+def predict_images(bands: Iterator[Array], images: ScanImages, note: AddNote) -> BlendedImages:
+    """Predicts the images of a scan from all its windows.
+
     Args:
         bands: The scan's rows, from `train.reconstruction.reading.read_bands`.
-        plan: How the scan is resampled.
-        network: The network.
-        simulation: Simulation of a window, by which trust is measured. `None` measures none.
-        refine_steps: Steps of refinement per window; above 0 they need a simulation.
+        images: The images before the first strip.
         note: Called with a line about negative intensities.
 
     Raises:
         InputError: If too much of the intensity is negative.
     """
-    scan, detector = plan.scan_shape, network.conditions.detector_shape
-    rows, columns = (
-        tiles.window_slices(n, side, network.multiple) for n, side in zip(scan, network.window, strict=True)
-    )
-    scored = {(y, x) for y in tiles.covering_subset(rows) for x in tiles.covering_subset(columns)}
-    shape = network.image_shape if network.whole_scan else scan
-    margin = 0 if network.whole_scan else int(MARGIN * min(network.window))
-    densities, scores = tiles.Blend(shape, margin), tiles.Blend(shape, 0)
-    disk, bright_field = in_bright_disk(network.conditions), np.zeros(scan, np.float32)
-    negative = total = 0.0
-    for y, (row, strip) in enumerate(zip(rows, tiles.strips(bands, plan.along_y, rows), strict=True)):
-        negative -= float(strip[strip < 0].sum(dtype=np.float64))
-        total += float(strip.sum(dtype=np.float64))
-        if negative > NEGATIVE * total:
-            raise InputError(
-                f"more than {100 * NEGATIVE:g} % of the intensity is negative: subtract no more than the dark level"
-            )
-        bright_field[row] = strip[..., disk].sum(axis=-1)
-        patterns = np.maximum(strip, 0).reshape(*strip.shape[:2], *detector)
-        for x, predictions in _predictions(patterns, columns, network.predict):
-            place = (slice(0, shape[0]), slice(0, shape[1])) if network.whole_scan else (row, columns[x])
-            window_patterns = patterns[:, columns[x]]
-            if simulation and refine_steps:
-                estimate = predictions.mean(axis=0)
-                refined = simulation.refined(estimate, window_patterns, refine_steps)
-                predictions = predictions + (refined - estimate)  # noqa: PLW2901 - the spread stays the network's
-            densities.add(place, predictions)
-            if simulation and (y, x) in scored:
-                trust = simulation.trust(predictions.mean(axis=0), window_patterns)
-                scores.add(place, np.full(predictions.shape[1:], trust)[None])
+    for strip in tiles.strips(bands, images.plan.along_y, images.rows):
+        images.add(strip)
+    note_negative(images, note)
+    return images.blended()
+
+
+def note_negative(images: ScanImages, note: AddNote) -> None:
+    """Adds a line about negative intensities, if there are any."""
+    negative, total = images.intensity
     if negative:
         note(f"negative intensities, {100 * negative / total:.2g} % of all, counted as none")
-    deviation = densities.deviation() if network.members > 1 else None
-    return BlendedImages(densities.mean(), deviation, scores.mean() if simulation else None, bright_field)
 
 
 def _predictions(patterns: Array, columns: Sequence[slice], predict: ensemble.Predict) -> Iterator[tuple[int, Array]]:
