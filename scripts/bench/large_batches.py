@@ -1,7 +1,7 @@
 """Held-out error after training with large batches: LARS before and after Adam, Adam alone, LAMB; by rule of the rate.
 
     scripts/uv run python scripts/bench/large_batches.py --out runs/large_batches.jsonl [--batches 2 96 512 4096]
-        [--updates 60 | --samples 8640] [--rules linear root same] [--set KEY=VALUE] [--json]
+        [--updates 60 | --samples 8640] [--rules linear root same] [--set KEY=VALUE] [--json] [--plot curves.png]
 
 The samples (simulated if they are missing) are the quickstart's; a small network on virtual detectors makes a run take
 about a minute. A batch of B samples stands for B / 2 ranks with the quickstart's batch of 2: gradients of parts are
@@ -30,6 +30,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 import keras
 import numpy as np
 import tensorflow as tf
+from matplotlib.figure import Figure
 from rich.console import Console
 from rich.table import Table
 
@@ -77,7 +78,7 @@ def main() -> None:
     with Dataset(experiment.data.directory) as dataset:
         training, held_out = images(experiment, dataset, DRAWINGS), images(experiment, dataset, 0)
     done = [json.loads(line) for line in lines(options.out)]
-    cases = list(itertools.product(options.batches, options.rules, OPTIMIZERS, options.seeds))
+    cases = list(itertools.product(options.batches, options.rules, options.optimizers, options.seeds))
     rows = []
     for batch, rule, optimizer, seed in cases:
         updates = options.updates or max(1, options.samples // batch)
@@ -91,6 +92,8 @@ def main() -> None:
             print(json.dumps(row), flush=True)
         rows.append(row)
     show(rows)
+    if options.plot:
+        figure(rows).savefig(options.plot, dpi=150)
     if options.json:
         largest = [row for row in rows if row["batch"] == max(options.batches)]
         paper = [row["ssim"] or 0 for row in largest if (row["optimizer"], row["rule"]) == PAPER]
@@ -105,11 +108,13 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--out", type=Path, default=Path("runs/large_batches.jsonl"), help="a line for each run")
     parser.add_argument("--batches", type=int, nargs="+", default=[2, 96, 512, 4096])
     parser.add_argument("--rules", nargs="+", default=["linear", "root", "8", "default"])
+    parser.add_argument("--optimizers", nargs="+", choices=list(OPTIMIZERS), default=list(OPTIMIZERS))
     parser.add_argument("--seeds", type=int, nargs="+", default=[0], help="of the initial weights and the order")
     number = parser.add_mutually_exclusive_group()
     number.add_argument("--updates", type=int, default=60, help="of every run")
     number.add_argument("--samples", type=int, default=0, help="that every run sees, instead")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--plot", type=Path, metavar="PNG", help="SSIM over the batch")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     options = parser.parse_args()
     options.updates = 0 if options.samples else options.updates
@@ -222,6 +227,27 @@ def show(rows: list[Row]) -> None:
         facts = (f"{row['batch']}", f"{row['updates']}", row["optimizer"], row["rule"], f"{row['peak_rate']:.3g}")
         table.add_row(*facts, *scores, f"{row['seconds']:.0f}")
     Console(width=140).print(table)
+
+
+def figure(rows: list[Row]) -> Figure:
+    """SSIM on held-out materials over the batch, a panel per rule; bars are the lowest and highest of the seeds."""
+    rules = list(dict.fromkeys(row["rule"] for row in rows))
+    picture = Figure(figsize=(3.6 * len(rules), 3.2), layout="constrained")
+    for axes, rule in zip(picture.subplots(1, len(rules), sharey=True, squeeze=False)[0], rules, strict=True):
+        for optimizer in dict.fromkeys(row["optimizer"] for row in rows):
+            chosen = [row for row in rows if (row["rule"], row["optimizer"]) == (rule, optimizer)]
+            batches = sorted({row["batch"] for row in chosen})
+            found = [[row["ssim"] or 0.0 for row in chosen if row["batch"] == batch] for batch in batches]
+            means = [float(np.mean(values)) for values in found]
+            reach = [[mean - min(v), max(v) - mean] for mean, v in zip(means, found, strict=True)]
+            axes.errorbar(batches, means, np.transpose(reach), marker="o", capsize=3, label=optimizer)
+        axes.set(xscale="log", xlabel="batch", ylim=(0, 1), title=f"rate: {rule}")
+        ticks = sorted({row["batch"] for row in rows})
+        axes.set_xticks(ticks, [f"{tick:,}" for tick in ticks])
+        axes.minorticks_off()
+    picture.axes[0].set_ylabel("SSIM")
+    picture.axes[0].legend(fontsize=8)
+    return picture
 
 
 if __name__ == "__main__":
