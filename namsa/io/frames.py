@@ -6,7 +6,7 @@ file into memory would end the process if the file is cut while it is read.
 
 import math
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -87,6 +87,43 @@ class FileFrames:
         if len(data) < size:
             raise WorkError(f"cannot read {self.path} at frame {frame}: it has become shorter since it was opened")
         return data
+
+
+@dataclass(frozen=True)
+class JoinedFrames:
+    """Frames of several pieces, one after the other.
+
+    Attributes:
+        pieces: Frames `(n, dy, dx)` of one type and size.
+    """
+
+    pieces: Sequence[PatternArray]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape (n, dy, dx)."""
+        return (sum(piece.shape[0] for piece in self.pieces), *self.pieces[0].shape[1:])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the numbers."""
+        return self.pieces[0].dtype
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        """The shape of the pieces that are stored together, if there are any."""
+        return self.pieces[0].chunks
+
+    def __getitem__(self, index: tuple[slice, ...]) -> Array:
+        """Returns consecutive frames; the index is one slice."""
+        start, stop, _ = index[0].indices(self.shape[0])
+        frames, first = [np.empty((0, *self.shape[1:]), self.dtype)], 0
+        for piece in self.pieces:
+            low, high = max(start - first, 0), min(stop - first, piece.shape[0])
+            if low < high:
+                frames.append(piece[low:high,])
+            first += piece.shape[0]
+        return np.concatenate(frames)
 
 
 @dataclass(frozen=True)
@@ -207,6 +244,11 @@ def scan_of_frames(
         )
     rows, columns = shape
     line = columns + flyback
+    if options.growing:
+        rows = min(rows, (count + flyback) // line)
+        shape = rows, columns
+        if not rows:
+            raise InputError(f"{name} holds {count:,} frames so far, and the first row takes {line:,}")
     needed = rows * line - flyback
     if not needed <= count < (rows + 1) * line:
         source = "--scan-shape" if options.scan_shape else "the file"

@@ -2,9 +2,10 @@
 
 Damaged bytes make the HDF5 library crash, loop without end or ask for all memory, and the file format can name other
 files: external links, external storage and virtual datasets. Here all of that harms only this process. It has limits
-on memory (on Linux) and processor time (not on Windows), it opens the one file and then no other, and it follows soft
-links itself. Requests and replies are lines of JSON; arrays pass through shared memory. It imports nothing of the
-package, so that it starts fast.
+on memory (on Linux) and processor time (not on Windows), and it follows links itself: soft ones in the file, external
+ones to files beside it, as detectors write them, and to no other. HDF5 can open no file on its own account. Requests
+and replies are lines of JSON; arrays pass through shared memory. It imports nothing of the package, so that it starts
+fast.
 """
 
 import importlib.util
@@ -27,7 +28,8 @@ try:
 except ImportError:  # Windows
     resource = None  # type: ignore[assignment]
 
-LINKS_FOLLOWED = 16  # soft links in one name; more are a circle
+LINKS_FOLLOWED = 16  # in one name; more are a circle
+FILES = 10_000  # that external links lead to
 NAME_PARTS = 64
 OBJECTS = 100_000  # that are visited in search of scans
 CHILDREN = 100_000  # in one group
@@ -65,15 +67,23 @@ class Refused(Exception):
 class Reader:
     """Answers requests about one open file.
 
+    The path of an object in a file beside it begins with that file's name and a colon: "data_1.h5:/entry/data".
+
     Args:
         path: The file.
         shared: Memory that arrays are read into.
     """
 
     def __init__(self, path: str, shared: mmap.mmap) -> None:
-        self._file = h5py.File(path, "r")
+        self._folder = os.path.dirname(os.path.realpath(path))
+        try:
+            self._file = h5py.File(path, "r")
+        except OSError:  # another program may be writing it, so that it can be read while it grows (SWMR)
+            if not h5py.is_hdf5(path):
+                raise
+            self._file = h5py.File(path, "r", swmr=True)
+        self._others: dict[str, h5py.File] = {}
         self._shared = shared
-        self._bytes = self._file.id.get_filesize()
 
     def find(self, name: str) -> dict[str, Any] | None:
         """Describes a group or a dataset; soft links on the way are followed. None if there is none."""
@@ -103,17 +113,17 @@ class Reader:
         if not h5py.h5a.exists(owner, _encoded(name)):
             return None
         stored = h5py.h5a.open(owner, _encoded(name))
-        return _json_value(self._file[path].attrs[name]) if _is_small(stored) else None
+        return _json_value(self._object(path).attrs[name]) if _is_small(stored) else None
 
     def value(self, path: str) -> Any:
         """Returns a small dataset as a JSON value; None if it is empty, large or no number or text."""
         if self._describe(path).get("refused", "is no dataset") or not _is_small(self._open(path)):
             return None
-        return _json_value(self._file[path][()])
+        return _json_value(self._object(path)[()])
 
     def read(self, path: str, selection: list[list[int]]) -> None:
         """Reads a part of a dataset, [start, stop] per axis, into the shared memory."""
-        dataset = self._file[path]
+        dataset = self._object(path)
         if dataset.dtype.kind not in NUMBERS:
             raise Refused(f"{path} holds no plain numbers")
         shape = tuple(stop - start for start, stop in selection)
@@ -123,14 +133,14 @@ class Reader:
         else:
             array[()] = dataset[()]
 
-    def scans(self) -> dict[str, list[str]]:
-        """Returns the names of the numeric datasets of four axes, and what is not read, with the reasons."""
+    def scans(self, axes: int) -> dict[str, list[str]]:
+        """Returns the names of the numeric datasets of so many axes, and what is not read, with the reasons."""
         found, refused = [], []
         for path in self._datasets():
             described = self._describe(path)
             if described["refused"]:
                 refused.append(f"{path} {described['refused']}")
-            elif described["dtype"] and len(described["shape"]) == 4:
+            elif described["dtype"] and len(described["shape"]) == axes:
                 found.append(path)
         return {"scans": found, "refused": refused}
 
@@ -158,7 +168,8 @@ class Reader:
 
     def _resolve(self, name: str) -> str | None:
         """Returns the path of an object without soft links; None if there is no such object."""
-        pending, path, links = list(reversed(_parts(name))), "", 0
+        file, inner = self._split(name)
+        pending, path, links = list(reversed(_parts(inner))), file and f"{file}:", 0
         while pending:
             part = pending.pop()
             group = self._open(path or "/")
@@ -170,18 +181,36 @@ class Reader:
             elif kind == h5py.h5l.TYPE_SOFT:
                 links += 1
                 target = group.links.get_val(_encoded(part)).decode(errors="replace")
-                path = "" if target.startswith("/") else path
+                file = self._split(path)[0]
+                path = (file and f"{file}:") if target.startswith("/") else path
                 pending += reversed(_parts(target))
             elif kind == h5py.h5l.TYPE_EXTERNAL:
-                other = group.links.get_val(_encoded(part))[0].decode(errors="replace")
-                raise Refused(
-                    f"{path}/{part} is an external link to {other}: name that file, or copy the data (h5copy)"
-                )
+                links += 1
+                other, target = (each.decode(errors="replace") for each in group.links.get_val(_encoded(part)))
+                self._open_beside(other, f"{path}/{part}")
+                path = f"{other}:"
+                pending += reversed(_parts(target))
             else:
                 raise Refused(f"{path}/{part} is a link of an unknown kind, which is not followed")
             if links > LINKS_FOLLOWED or path.count("/") + len(pending) > NAME_PARTS:
                 raise Refused(f"{name} leads through more than {LINKS_FOLLOWED} links, perhaps in a circle")
         return path or "/"
+
+    def _open_beside(self, name: str, link: str) -> None:
+        """Opens the file that an external link leads to; it lies beside the first one, and is a regular file."""
+        path = os.path.realpath(os.path.join(self._folder, name))
+        if name != os.path.basename(name) or os.path.dirname(path) != self._folder or not os.path.isfile(path):
+            raise Refused(
+                f"{link} is an external link to {name}, which is no file beside it: copy that file there, or name it"
+            )
+        if name not in self._others:
+            if len(self._others) >= FILES:
+                raise Refused(f"its external links lead to more than {FILES} files")
+            _limit("NOFILE", None)  # no data are read meanwhile
+            try:
+                self._others[name] = h5py.File(path, "r")
+            finally:
+                _limit("NOFILE", 0)
 
     def _describe(self, path: str) -> dict[str, Any]:
         """Describes a group, a dataset, or what else there is."""
@@ -216,18 +245,30 @@ class Reader:
         if chunks and math.prod(chunks) * itemsize > CHUNK_BYTES:
             return f"has chunks of {math.prod(chunks) * itemsize} bytes, at most {CHUNK_BYTES} are read (h5repack)"
         declared = math.prod(shape) * itemsize
-        stored = min(item.get_storage_size(), self._bytes)
+        stored = min(item.get_storage_size(), h5py.h5i.get_file_id(item).get_filesize())
         if declared > UNWRITTEN_BYTES + (COMPRESSION if chunks else 1) * stored:
             return f"declares {declared} bytes, of which the file holds {stored}"
         return ""
 
     def _open(self, path: str) -> Any:
-        """Opens the object at a path without soft links."""
-        return h5py.h5o.open(self._file.id, _encoded(path))
+        """Opens the object at a path without links."""
+        file, inner = self._split(path)
+        return h5py.h5o.open((self._others[file] if file else self._file).id, _encoded(inner))
+
+    def _split(self, path: str) -> tuple[str, str]:
+        """Returns the name of the file beside the first one, empty for the first one itself, and the path in it."""
+        file, _, inner = f"{path}/".partition(":/")
+        inner = inner.rstrip("/")
+        return (file, f"/{inner}") if file in self._others else ("", path)
+
+    def _object(self, path: str) -> Any:
+        """Returns the group or the dataset at a path without links."""
+        file, inner = self._split(path)
+        return (self._others[file] if file else self._file)[inner]
 
     def _group(self, path: str) -> h5py.Group:
-        """Returns a group by its path without soft links."""
-        group = self._file[path]
+        """Returns a group by its path without links."""
+        group = self._object(path)
         if not isinstance(group, h5py.Group):
             raise Refused(f"{path} is no group")
         return group

@@ -55,6 +55,9 @@ class Recording:
         rotation_deg: Rotation from the detector's frame to the scan's, degrees; see `namsa.io.calibration`.
         flip: Whether the detector's y and x are exchanged before the rotation.
         normalised: Whether intensities are fractions of the incident beam.
+        ellipse: The bright disk's major semiaxis over the minor, and the direction of the major one on the detector,
+            degrees from +x towards +y; `None` for a circle.
+        corrections: What is corrected as patterns are read, one line each.
         metadata: What else the file says, as JSON values.
         reasons: Why a number is unknown of which the file says something, by its name.
     """
@@ -72,6 +75,8 @@ class Recording:
     rotation_deg: float | None = None
     flip: bool = False
     normalised: bool = False
+    ellipse: Pair | None = None
+    corrections: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
 
@@ -170,6 +175,39 @@ class TransposedAxes:
         slices = (*index, *(slice(None),) * (4 - len(index)))
         stored = tuple(slices[self.axes.index(axis)] for axis in range(4))
         return self.stored[stored].transpose(self.axes)
+
+
+@dataclass(frozen=True)
+class OneCounter:
+    """Patterns of one counter of a detector that has several, stored as (scan y, scan x, counter, detector y, x).
+
+    Attributes:
+        stored: All patterns.
+        counter: Number of the counter.
+    """
+
+    stored: PatternArray
+    counter: int = 0
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape (scan y, scan x, detector y, detector x)."""
+        return (*self.stored.shape[:2], *self.stored.shape[3:])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the numbers."""
+        return self.stored.dtype
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        """The shape of the pieces that are stored together, if there are any."""
+        chunks = self.stored.chunks
+        return None if chunks is None else (*chunks[:2], *chunks[3:])
+
+    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
+        """Returns a part."""
+        return self.stored[(*index[:2], slice(self.counter, self.counter + 1), *index[2:])][:, :, 0]
 
 
 REVERSED = (3, 2, 1, 0)  # stored as (detector x, detector y, scan x, scan y)

@@ -1,8 +1,9 @@
 """Reads HDF5 files that may be damaged or malicious: the HDF5 library runs in a process of its own.
 
 `namsa.io.hdf5_process` says what that process does and refuses. Its crash, its endless loop or its lack of memory is
-here one `InputError`. Objects are named by their path in the file. Soft links inside the file are followed; external
-links, external storage and virtual datasets are refused by name, so that nothing but the file is read.
+here one `InputError`. Objects are named by their path in the file. Soft links inside the file are followed, and
+external links to files beside it; other external links, external storage and virtual datasets are refused by name, so
+that nothing outside of the file's folder is read.
 """
 
 import json
@@ -114,7 +115,7 @@ class Hdf5Dataset:
         return self.file.value("value", path=self.name)
 
     def __getitem__(self, index: tuple[slice, ...] | slice) -> npt.NDArray[Any]:
-        """Reads a part; there is a slice without a step for each of the first axes.
+        """Reads a part; there is a slice for each of the first axes. What lies between steps is read, too.
 
         Raises:
             DamagedFileError: If HDF5 cannot read it.
@@ -125,7 +126,8 @@ class Hdf5Dataset:
         array = np.empty([max(0, stop - start) for start, stop in ranges], self.dtype)
         if array.size:
             self.file.read_into(array, self, ranges)
-        return array
+        steps = tuple(part.step or 1 for part in slices)
+        return array if set(steps) <= {1} else array[tuple(slice(None, None, step) for step in steps)]
 
 
 class Hdf5File:
@@ -189,9 +191,9 @@ class Hdf5File:
             chunks=None if chunks is None else tuple(chunks),
         )
 
-    def scans(self) -> tuple[list[str], list[str]]:
-        """Returns the names of the numeric datasets of four axes, and lines about the datasets that are not read."""
-        found = self.request("scans")
+    def scans(self, axes: int = 4) -> tuple[list[str], list[str]]:
+        """Returns the names of the numeric datasets of so many axes, and lines about the datasets that are not read."""
+        found = self.request("scans", axes=axes)
         return found["scans"], found["refused"]
 
     def value(self, kind: str, **arguments: str) -> Value | None:

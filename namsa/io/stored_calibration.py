@@ -65,15 +65,15 @@ class Calibration:
 
 
 def stored_axes(data: Hdf5Dataset) -> list[StoredAxis]:
-    """Returns the four axes: HyperSpy's axis-0 to axis-3, EMD's dim0 to dim3 or dim1 to dim4, or axes without units."""
-    group = data.parent
+    """Returns the axes: HyperSpy's axis-0, ..., EMD's dim0 or dim1, ..., or axes without units."""
+    group, count = data.parent, len(data.shape)
     if group.get("axis-0") is not None:
-        return [_hyperspy_axis(group, number) for number in range(4)]
+        return [_hyperspy_axis(group, number) for number in range(count)]
     first = 0 if group.get("dim0") is not None else 1
-    vectors = [group.get(f"dim{first + number}") for number in range(4)]
+    vectors = [group.get(f"dim{first + number}") for number in range(count)]
     axes = [_vector_axis(vector) for vector in vectors if isinstance(vector, Hdf5Dataset)]
     described = [axis for axis in axes if axis is not None]
-    return described if len(described) == 4 else [StoredAxis("", 1.0, 0.0)] * 4
+    return described if len(described) == count else [StoredAxis("", 1.0, 0.0)] * count
 
 
 def are_reversed(axes: Sequence[StoredAxis]) -> bool:

@@ -95,8 +95,9 @@ def _largest_image(tags: Tags, path: Path) -> Tags:
 def _bytes(data: Tags) -> int:
     """Returns the bytes of an image's numbers; 0 for one of colours or complex numbers, as previews are."""
     array, kind = data.get("Data"), data.get("DataType")
-    known = isinstance(array, StoredArray) and isinstance(kind, int) and kind in TYPES
-    return array.length * array.dtype.itemsize if known else 0
+    if not isinstance(array, StoredArray) or not isinstance(kind, int) or kind not in TYPES:
+        return 0
+    return array.length * array.dtype.itemsize
 
 
 def _array(image: Tags, path: Path) -> tuple[StoredArray, list[int], np.dtype[Any]]:

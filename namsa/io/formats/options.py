@@ -24,6 +24,7 @@ class ReadOptions:
         detector_shape: Rows and columns of the detector, for a file without a format.
         offset_bytes: Where the first pattern begins, in a file without a format.
         flyback: Patterns at the end of each row of the scan that were recorded while the beam flew back.
+        growing: Whether the file is being written; then the scan is as many complete rows as it holds.
     """
 
     dataset: str | None = None
@@ -32,6 +33,7 @@ class ReadOptions:
     detector_shape: tuple[int, int] | None = None
     offset_bytes: int = 0
     flyback: int = 0
+    growing: bool = False
 
     @property
     def is_raw(self) -> bool:
@@ -40,7 +42,14 @@ class ReadOptions:
 
 
 def read_options(
-    *, dataset: str | None, scan_shape: Any, dtype: Any, detector_shape: Any, offset_bytes: Any, flyback: Any
+    *,
+    dataset: str | None,
+    scan_shape: Any,
+    dtype: Any,
+    detector_shape: Any,
+    offset_bytes: Any,
+    flyback: Any,
+    growing: bool = False,
 ) -> ReadOptions:
     """Returns checked options; a shape may be a pair or a text such as "81x81".
 
@@ -54,6 +63,7 @@ def read_options(
         detector_shape=_shape(detector_shape, "--detector-shape"),
         offset_bytes=_count(offset_bytes, "--offset-bytes", MAX_OFFSET),
         flyback=_count(flyback, "--flyback", MAX_SIDE),
+        growing=growing,
     )
 
 

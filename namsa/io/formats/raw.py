@@ -40,7 +40,7 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         length = os.fstat(file.fileno()).st_size - options.offset_bytes
         frame_bytes = math.prod(options.detector_shape) * options.dtype.itemsize
         count, rest = divmod(max(0, length), frame_bytes)
-        if rest:
+        if rest and not options.growing:
             shape = "x".join(map(str, options.detector_shape))
             raise InputError(
                 f"{path} has {length} bytes from byte {options.offset_bytes} on, which are no whole frames of {shape} "

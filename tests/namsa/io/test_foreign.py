@@ -98,7 +98,7 @@ def test_our_own_file_is_read_as_it_was_written(tmp_path):
 
 def test_files_that_hold_no_scan_are_refused(tmp_path):
     with h5py.File(tmp_path / "flat.h5", "w") as file:
-        file["images"] = np.zeros((3, 4, 5))
+        file["image"] = np.zeros((4, 5))
     (tmp_path / "text.h5").write_text("no HDF5")
     for name, message in (("flat.h5", "no datasets of four"), ("text.h5", "as HDF5"), ("none.h5", "no file")):
         with pytest.raises(InputError, match=message), open_patterns(tmp_path / name, BEAM):
