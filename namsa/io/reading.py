@@ -27,6 +27,7 @@ def read(
     detector_shape: tuple[int, int] | str | None = None,
     offset_bytes: int = 0,
     flyback: int = 0,
+    growing: bool = False,
     calibration: CalibrationOverrides | None = None,
     **overrides: Any,
 ) -> Iterator[Recording]:
@@ -40,6 +41,7 @@ def read(
         detector_shape: Rows and columns of the detector, in a file without a format.
         offset_bytes: Where the first pattern begins, in a file without a format.
         flyback: Frames at the end of each row of the scan that were recorded while the beam flew back.
+        growing: Whether the file is still being written; then the scan is as many complete rows as it holds.
         calibration: What the caller knows better than the file.
         overrides: The same, number by number: `energy_ev=300e3`; they take precedence over `calibration`.
 
@@ -57,6 +59,7 @@ def read(
         detector_shape=detector_shape,
         offset_bytes=offset_bytes,
         flyback=flyback,
+        growing=growing,
     )
     if isinstance(data, str | Path):
         path = Path(data)
