@@ -1,7 +1,8 @@
 """The calibrated scan: what a file says of itself, and what the caller knows better.
 
 The detector is turned into the scan's frame as in py4DSTEM: y and x are exchanged if `flip` is set, then rotated by the
-angle, y' = y cos − x sin and x' = y sin + x cos.
+angle, y' = y cos − x sin and x' = y sin + x cos. If the bright disk is an ellipse, it is made a circle of the same area
+before. Bad pixels and a movement of the disk are corrected as the patterns are read (`namsa.io.corrections`).
 """
 
 from dataclasses import dataclass, fields, replace
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError
+from namsa.io.corrections import CorrectedPatterns, Slope
 from namsa.io.recording import Pair, PatternArray, Recording, read_part, scan_chunk
 from namsa.physics.optics import wavelength_angstrom
 from namsa.text import shorten
@@ -31,6 +33,8 @@ REQUIRED = {
     "scan_step_angstrom": "the scan's step",
     "pixel_mrad": "the detector's pixel",
 }
+NOT_OF_RECORDINGS = ("dataset", "centre_slope", "bad_pixels")
+MOST_ELLIPTIC, STEEPEST = 2.0, 10.0  # ratio of the semiaxes; movement of the disk, pixels per step
 
 
 @dataclass(frozen=True)
@@ -45,6 +49,11 @@ class CalibrationOverrides:
         semiangle_mrad: Convergence semiangle of the probe, mrad.
         centre_pixels: Optic axis, in pixels from the centre of the first one.
         rotation_deg: Rotation from the detector's frame to the scan's, degrees.
+        flip: Whether the detector's y and x are exchanged before the rotation.
+        ellipse: The bright disk's major semiaxis over the minor, and the direction of the major one on the detector,
+            degrees from +x towards +y.
+        centre_slope: Movement of the disk, detector (y, x) by scan (row, column), pixels per step.
+        bad_pixels: Rows and columns of pixels that are replaced by the mean of their neighbours.
     """
 
     dataset: str | None = None
@@ -54,6 +63,10 @@ class CalibrationOverrides:
     semiangle_mrad: float | None = None
     centre_pixels: Pair | None = None
     rotation_deg: float | None = None
+    flip: bool | None = None
+    ellipse: Pair | None = None
+    centre_slope: Slope | None = None
+    bad_pixels: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
@@ -71,6 +84,8 @@ class FourDData:
         rotation_deg: Rotation from the detector's frame to the scan's, degrees; see the module.
         flip: Whether the detector's y and x are exchanged before the rotation.
         normalised: Whether intensities are fractions of the incident beam.
+        ellipse: Ratio of the bright disk's semiaxes, and the direction of the major one; `None` for a circle.
+        corrections: What is corrected as patterns are read, one line each.
     """
 
     data: PatternArray
@@ -83,6 +98,8 @@ class FourDData:
     rotation_deg: float
     flip: bool
     normalised: bool
+    ellipse: Pair | None = None
+    corrections: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -126,17 +143,46 @@ def override(recording: Recording, overrides: CalibrationOverrides) -> Recording
     given = {
         field.name: getattr(overrides, field.name)
         for field in fields(overrides)
-        if field.name != "dataset" and getattr(overrides, field.name) is not None
+        if field.name not in NOT_OF_RECORDINGS and getattr(overrides, field.name) is not None
     }
     for name in ("scan_step_angstrom", "pixel_mrad", "centre_pixels"):
         if name in given:
             given[name] = _as_pair(given[name])
-    known = replace(recording, **given)
+    known = _corrected(replace(recording, **given), overrides)
     if known.pixel_mrad is None and known.pixel_inverse_angstrom is not None and known.energy_ev is not None:
         _check_limit("energy_ev", known.energy_ev, _place(recording))
         y, x = (1e3 * wavelength_angstrom(known.energy_ev) * pixel for pixel in known.pixel_inverse_angstrom)
         known = replace(known, pixel_mrad=(y, x))
     return known
+
+
+def _corrected(recording: Recording, overrides: CalibrationOverrides) -> Recording:
+    """Returns a recording whose patterns are corrected as they are read."""
+    place, bad, slope = _place(recording), tuple(overrides.bad_pixels), overrides.centre_slope
+    if recording.ellipse is not None and not 1 <= recording.ellipse[0] <= MOST_ELLIPTIC:
+        raise InputError(
+            f"{place}the ellipse's ratio is {recording.ellipse[0]:g}: give one from 1 to {MOST_ELLIPTIC:g}"
+        )
+    lines = []
+    if bad:
+        outside = [
+            pixel for pixel in bad if not all(0 <= at < n for at, n in zip(pixel, recording.shape[2:], strict=True))
+        ]
+        if outside:
+            size = "×".join(map(str, recording.shape[2:]))
+            raise InputError(
+                f"{place}bad pixel {outside[0]} is not on the detector of {size} pixels: use its own calibration"
+            )
+        lines.append(f"{len(bad)} bad pixels replaced by the mean of their neighbours")
+    if slope is not None:
+        if not np.abs(slope).max() <= STEEPEST:
+            raise InputError(f"{place}centre_slope is {shorten(slope)}: give at most {STEEPEST:g} pixels per step")
+        moved = np.hypot(*(np.abs(slope) @ (np.array(recording.shape[:2]) - 1)))
+        lines.append(f"patterns shifted back: the disk moves by {moved:.2f} pixels over the scan")
+    if not lines:
+        return recording
+    data = CorrectedPatterns(recording.data, bad, slope)
+    return replace(recording, data=data, corrections=(*recording.corrections, *lines))
 
 
 def calibrate(recording: Recording, overrides: CalibrationOverrides = CalibrationOverrides()) -> FourDData:
@@ -165,9 +211,23 @@ def calibrate(recording: Recording, overrides: CalibrationOverrides = Calibratio
         rotation_deg=known.rotation_deg or 0.0,
         flip=known.flip,
         normalised=known.normalised,
+        ellipse=known.ellipse,
+        corrections=known.corrections,
     )
     check_limits(patterns, _place(recording))
     return patterns
+
+
+def circle_from_ellipse(ellipse: Pair) -> npt.NDArray[np.float64]:
+    """Returns the matrix, (y, x), that makes an ellipse a circle of the same area.
+
+    Args:
+        ellipse: Major semiaxis over the minor, and the direction of the major one, degrees from +x towards +y.
+    """
+    ratio, axis_deg = ellipse
+    angle = np.deg2rad(axis_deg)
+    major, minor = np.array([np.sin(angle), np.cos(angle)]), np.array([np.cos(angle), -np.sin(angle)])
+    return np.asarray(np.outer(major, major) / np.sqrt(ratio) + np.outer(minor, minor) * np.sqrt(ratio))
 
 
 def check_limits(patterns: FourDData | Recording, place: str = "") -> None:

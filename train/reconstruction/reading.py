@@ -45,7 +45,7 @@ def check_memory(data: FourDData, conditions: Conditions, name: str) -> None:
     sy, sx, dy, dx = data.shape
     height, width = _band_height(data), data.chunk[1]
     piece = max(PIECE_BYTES, height * width * dy * dx * data.data.dtype.itemsize)
-    pixel_bytes = TURNED_PIXEL_BYTES if data.rotation_deg or data.flip else PIXEL_BYTES
+    pixel_bytes = TURNED_PIXEL_BYTES if data.rotation_deg or data.flip or data.ellipse else PIXEL_BYTES
     band = height * sx * math.prod(conditions.detector_shape) * 4
     needed = dy * dx * pixel_bytes + sy * sx * POSITION_BYTES + 3 * READERS * piece + 3 * band
     available = available_memory_bytes()

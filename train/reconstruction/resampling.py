@@ -13,7 +13,7 @@ import numpy.typing as npt
 from scipy import sparse
 
 from namsa.errors import InputError
-from namsa.io.calibration import FourDData
+from namsa.io.calibration import FourDData, circle_from_ellipse
 from train.experiment.conditions import Conditions
 
 Pair = tuple[float, float]
@@ -136,8 +136,10 @@ def hat_weights(size: int, step: float, trained: float) -> tuple[sparse.csr_arra
 
 def _binning(data: FourDData, centre: Pair, conditions: Conditions, name: str) -> tuple[sparse.csr_array, list[str]]:
     """Returns the matrix of the detector's pixels, as in `ResamplingPlan`, and notes about it."""
-    if data.rotation_deg or data.flip:
-        matrix = rotated_overlap(data.shape[2:], data.pixel_mrad, centre, data.rotation_deg, data.flip, conditions)
+    if data.rotation_deg or data.flip or data.ellipse:
+        matrix = rotated_overlap(
+            data.shape[2:], data.pixel_mrad, centre, data.rotation_deg, data.flip, conditions, data.ellipse
+        )
     else:
         axes = zip(
             data.shape[2:], data.pixel_mrad, centre, conditions.detector_shape, conditions.pixel_mrad, strict=True
@@ -148,11 +150,15 @@ def _binning(data: FourDData, centre: Pair, conditions: Conditions, name: str) -
         )
         matrix = sparse.csr_array(sparse.kron(y, x, format="csr"))
     notes = [
+        *data.corrections,
         f"detector pixels of {_pair(data.pixel_mrad)} mrad shared out among the network's "
         f"{'×'.join(map(str, conditions.detector_shape))} of {_pair(conditions.pixel_mrad)} mrad"
     ]
     if data.rotation_deg or data.flip:
         notes.append(f"detector turned by {data.rotation_deg:g}°{' after exchanging y and x' * data.flip}")
+    if data.ellipse:
+        ratio, axis_deg = data.ellipse
+        notes.append(f"detector's ellipse, {ratio:.4f} along {axis_deg:.1f}°, made a circle")
     covered = matrix.sum(axis=1) * np.prod(data.pixel_mrad) / np.prod(conditions.pixel_mrad)
     missing = covered < 0.5
     if (missing & (_scattering_angles(conditions) < conditions.reach_mrad).ravel()).any():
@@ -203,7 +209,13 @@ def overlap(n: int, pixel: float, centre: float, count: int, size: float, edge: 
 
 
 def rotated_overlap(
-    shape: tuple[int, ...], pixel_mrad: Pair, centre: Pair, rotation_deg: float, flip: bool, conditions: Conditions
+    shape: tuple[int, ...],
+    pixel_mrad: Pair,
+    centre: Pair,
+    rotation_deg: float,
+    flip: bool,
+    conditions: Conditions,
+    ellipse: Pair | None = None,
 ) -> sparse.csr_array:
     """Returns the fractions of `overlap` for both axes of a rotated detector.
 
@@ -214,6 +226,7 @@ def rotated_overlap(
         rotation_deg: Rotation from the detector's frame to the scan's, degrees; see `namsa.io.calibration`.
         flip: Whether y and x are exchanged first.
         conditions: What the network was trained on.
+        ellipse: The bright disk's, which is made a circle before; see `namsa.io.calibration`.
 
     Returns:
         Fractions, `(network's pixels, detector's pixels)`.
@@ -223,6 +236,8 @@ def rotated_overlap(
         for n, at, size in zip(shape, centre, pixel_mrad, strict=True)
     ]
     y, x = np.meshgrid(*fine, indexing="ij")
+    if ellipse:
+        y, x = np.tensordot(circle_from_ellipse(ellipse), np.stack([y, x]), 1)
     if flip:
         y, x = x, y
     angle = np.deg2rad(rotation_deg)

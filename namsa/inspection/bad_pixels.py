@@ -1,0 +1,71 @@
+"""Hot and dead detector pixels: those that stand out from all their neighbours in the mean pattern."""
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+
+from namsa.inspection.survey import Survey
+
+Floats = npt.NDArray[np.float64]
+
+SIGMAS = 6.0  # of noise, at least, by which a bad pixel stands out
+_NEIGHBOURS = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 1]], bool)
+
+
+class BadPixel(NamedTuple):
+    """A pixel of the detector that does not measure.
+
+    Attributes:
+        row: Its row.
+        column: Its column.
+        kind: "hot", "dead", or "missing" for one that is never finite.
+        sigmas: How far it stands out from its neighbours, in standard deviations.
+    """
+
+    row: int
+    column: int
+    kind: str
+    sigmas: float
+
+
+def find_bad_pixels(survey: Survey, positions: int) -> list[BadPixel]:
+    """Finds hot, dead and missing pixels.
+
+    A pixel is hot if its mean exceeds those of its neighbours, all but the largest one, by more than `SIGMAS` standard
+    deviations of noise and by more than the range of the neighbours; dead pixels fall below them likewise and have at
+    most half the neighbours' median. A pair of bad pixels side by side is found, a larger cluster may not be.
+
+    Args:
+        survey: Statistics of the scan.
+        positions: Number of its patterns.
+
+    Returns:
+        The pixels, by row and column.
+    """
+    mean = survey.mean
+    ranked = [ndimage.rank_filter(mean, rank, footprint=_NEIGHBOURS, mode="mirror") for rank in (0, 1, 3, 6, 7)]
+    _, low, middle, high, _ = ranked
+    spread = high - low
+    noise = np.sqrt(np.maximum(survey.variance, ndimage.median_filter(survey.variance, 3, mode="mirror")) / positions)
+    noise = np.hypot(noise, spread / 4)  # six numbers between them: a quarter of their range is about one deviation
+    noise = np.hypot(noise, 1e-6 * float(mean.max()) + 1e-300)
+    above, below = (mean - high) / noise, (low - mean) / noise
+    hot = (above > SIGMAS) & (mean - high > spread)
+    dead = (below > SIGMAS / 2) & (low - mean > spread) & (mean < middle / 2)
+    missing = survey.missing == positions
+    kinds = np.select([missing, hot, dead], ["missing", "hot", "dead"], "")
+    sigmas = np.select([missing, hot, dead], [np.inf, above, below])
+    return [
+        BadPixel(int(row), int(column), str(kinds[row, column]), float(sigmas[row, column]))
+        for row, column in np.argwhere(kinds != "")
+    ]
+
+
+def bad_mask(pixels: list[BadPixel], shape: tuple[int, ...]) -> npt.NDArray[np.bool_]:
+    """Returns which pixels are bad, `shape`."""
+    mask = np.zeros(shape, bool)
+    for pixel in pixels:
+        mask[pixel.row, pixel.column] = True
+    return mask

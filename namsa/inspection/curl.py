@@ -1,0 +1,139 @@
+"""Rotation and mirror between the detector and the scan, from the centre of mass.
+
+The deflection of the beam by a thin specimen is the gradient of a potential, so that its curl vanishes in the scan's
+frame. At every frequency k of the scan, the deflection is parallel to k then. The angle that makes its part across k
+least is known in closed form, for the detector as it is and for the detector with y and x exchanged. For a mirrored
+detector no angle makes the curl vanish, so that the two are told apart. An angle and the same angle plus 180° have the
+same curl; see `potential_sign`.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.inspection.spectra import frequencies, frequency_groups, sandwich, windowed_transform
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class CurlFit:
+    """The rotation of least curl, from the detector's frame to the scan's; see `namsa.io.calibration`.
+
+    Attributes:
+        rotation_deg: Rotation, from −90 to 90 degrees; plus 180° it is as good.
+        error_deg: Its standard error.
+        flip: Whether y and x are exchanged first.
+        curl: Part of the deflection's variance, beyond noise, that is curl at this rotation.
+        other_curl: The same at the best rotation of the other handedness.
+        significance: Difference of the two, in standard errors.
+    """
+
+    rotation_deg: float
+    error_deg: float
+    flip: bool
+    curl: float
+    other_curl: float
+    significance: float
+
+
+def rotated(deflection: Floats, rotation_deg: float, flip: bool) -> Floats:
+    """Returns deflections `(..., 2)` in the scan's frame: y and x exchanged if `flip`, then rotated."""
+    y, x = (deflection[..., 1], deflection[..., 0]) if flip else (deflection[..., 0], deflection[..., 1])
+    angle = np.deg2rad(rotation_deg)
+    return np.stack([y * np.cos(angle) - x * np.sin(angle), y * np.sin(angle) + x * np.cos(angle)], axis=-1)
+
+
+def least_curl(deflection: Floats, noise: float | None = None) -> CurlFit | None:
+    """Finds the rotation at which the curl is least.
+
+    Args:
+        deflection: Centre of mass, `(sy, sx, 2)`, (y, x).
+        noise: Variance of one component from counting; by default that of the highest frequencies.
+
+    Returns:
+        The fit, or `None` if the scan is smaller than 4 × 4 or shows no deflection beyond noise.
+    """
+    sy, sx = deflection.shape[:2]
+    if min(sy, sx) < 4:
+        return None
+    transforms = windowed_transform(np.moveaxis(deflection, -1, 0))
+    ky, kx = frequencies((sy, sx))
+    size = np.hypot(ky, kx)
+    direction = np.arctan2(ky, kx) * np.ones((sy, sx))
+    power = (np.abs(transforms) ** 2).sum(axis=0)
+    used = (size > 1.5 / min(sy, sx)) & (size < 0.5)
+    # Noise is the same at all frequencies; where the signal is weak compared with it, it would only add scatter.
+    floor = float(np.median(power[size > 0.4])) if noise is None else noise * 2 * float(sy * sx) * 0.140625
+    level = _radial_mean(power, size)
+    signal = np.clip(level - floor, 0, None)
+    weights = np.where(used, signal / np.maximum(level, 1e-300) ** 2, 0)
+    if not weights.any():
+        return None
+    groups = frequency_groups((sy, sx))
+    fits = [_fit(transforms[::-1] if flip else transforms, direction, weights, groups) for flip in (False, True)]
+    totals = (weights * signal).sum()
+    # Noise has as much curl as divergence.
+    excess = [max(0.0, (fit[2].sum() - (weights * np.minimum(floor, level)).sum() / 2) / totals) for fit in fits]
+    best = int(fits[1][2].sum() < fits[0][2].sum())
+    difference = fits[1 - best][2] - fits[best][2]
+    spread = float(difference.std(ddof=1) * np.sqrt(len(difference)))
+    return CurlFit(
+        rotation_deg=fits[best][0],
+        error_deg=fits[best][1],
+        flip=bool(best),
+        curl=excess[best],
+        other_curl=excess[1 - best],
+        significance=float(difference.sum() / spread) if spread > 0 else np.inf,
+    )
+
+
+def _fit(
+    transforms: npt.NDArray[np.complex128], direction: Floats, weights: Floats, groups: npt.NDArray[np.intp]
+) -> tuple[float, float, Floats]:
+    """Returns the angle of least curl, its error, both in degrees, and the curl of each group of frequencies."""
+    gy, gx = transforms
+    # The part across k of a deflection turned by θ is |g_y cos(β + θ) − g_x sin(β + θ)| with k = |k| (sin β, cos β):
+    # with P = g_y conj(g_y) and so on, its square is (P_yy + P_xx)/2 + A cos 2(β + θ) − B sin 2(β + θ).
+    mean = (np.abs(gy) ** 2 + np.abs(gx) ** 2) / 2
+    a, b = (np.abs(gy) ** 2 - np.abs(gx) ** 2) / 2, (gy * gx.conj()).real
+    c, s = np.cos(2 * direction), np.sin(2 * direction)
+
+    def by_group(values: Floats) -> Floats:
+        return np.asarray(np.bincount(groups.ravel(), (weights * values).ravel()), float)
+
+    # A vector turned by +θ in (y, x) has the direction of k turned by −θ seen from the vector.
+    even, odd = by_group(a * c - b * s), by_group(a * s + b * c)
+    cosine, sine, constant = even.sum(), odd.sum(), by_group(mean)
+    theta = np.arctan2(-sine, -cosine) / 2
+    curl = constant + even * np.cos(2 * theta) + odd * np.sin(2 * theta)
+    scores = 2 * (odd * np.cos(2 * theta) - even * np.sin(2 * theta))
+    hessian = -4 * (cosine * np.cos(2 * theta) + sine * np.sin(2 * theta))
+    variance = sandwich(np.array([[hessian]]), scores[:, None])[0, 0]
+    return float(-np.rad2deg(theta)), float(np.rad2deg(np.sqrt(variance))), curl
+
+
+def _radial_mean(values: Floats, size: Floats) -> Floats:
+    """Returns the mean of values at frequencies of about the same size."""
+    bins = np.round(size * min(values.shape)).astype(int)
+    means = np.bincount(bins.ravel(), values.ravel()) / np.maximum(np.bincount(bins.ravel()), 1)
+    return np.asarray(means[bins])
+
+
+def potential_sign(phase: Floats) -> tuple[int, float]:
+    """Returns the sign with which an image is a potential: peaks of it are atoms, and potentials are positive.
+
+    Args:
+        phase: Integrated deflection, `(sy, sx)`.
+
+    Returns:
+        1 if high values are the tails of the distribution, −1 if low values are, and the skewness in standard errors,
+        from the scatter of nine regions.
+    """
+    values = phase - phase.mean()
+    cubes = values**3
+    blocks = [part.mean() for row in np.array_split(cubes, 3) for part in np.array_split(row, 3, axis=1)]
+    error = float(np.std(blocks, ddof=1) / np.sqrt(len(blocks)))
+    mean = float(np.mean(blocks))
+    return (1 if mean > 0 else -1), abs(mean) / error if error > 0 else 0.0

@@ -1,0 +1,246 @@
+"""The bright disk of a pattern: an ellipse fitted to its edge, to a fraction of a pixel.
+
+Around the edge, the pattern is modelled as p S + q (1 − S): a plane p inside, a constant q outside, and a step S at the
+ellipse. The step is blurred by a Gaussian and by an exponential on each side, whose lengths are fitted: specimens and
+detectors spread electrons outward from the edge of the aperture, and overlapping disks spread them to both sides. The
+edge is the mean position of the fall, which a symmetric blur does not move. If the fall is not symmetric, other
+definitions (half height, steepest point) differ from it; a tenth of the exponentials' lengths is counted as the error
+of the model. It covered the deviations of simulated crystals of 50 to 150 Å (0 to 0.8 % of the radius).
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage
+from scipy.optimize import least_squares
+from scipy.special import erfc, erfcx
+
+from namsa.errors import InputError
+
+Floats = npt.NDArray[np.float64]
+Pair = tuple[float, float]
+
+INSIDE, OUTSIDE = 3, 1  # terms of the polynomials: a plane inside, a constant outside
+SECTORS = 24  # of azimuth, within which residuals are correlated
+MODEL_ERROR = (
+    0.1  # of the radius, in decay lengths; a third of it is that of the centre and of the semiaxes' difference
+)
+LEAST_ERROR = 0.01  # pixels: what remains of the pixels' shape
+REACH, LEAST_REACH, MOST_REACH = 0.5, 2.5, 32.0  # of the fitted ring on both sides, in radii, and limits in pixels
+ROUNDS = 3  # of weights that lessen outliers
+MOST_PIXELS = 6000  # of the ring; of a larger one, every n-th is used
+THRESHOLDS = np.linspace(0.05, 0.9, 86)  # of the brightest pixels, at which the first guess is made
+SMALLEST_RADIUS = 2.5  # pixels; below it, there is no inside
+
+
+@dataclass(frozen=True)
+class Disk:
+    """An ellipse v = c + R exp(H) (sin φ, cos φ) with H = [[a, b], [b, −a]], in pixels, (y, x).
+
+    Attributes:
+        parameters: (c_y, c_x, R, a, b, rms width of the edge, its decay lengths inward and outward), `(8,)`.
+        covariance: Of the parameters, `(8, 8)`, with the error of the model.
+    """
+
+    parameters: Floats
+    covariance: Floats
+
+    @property
+    def centre(self) -> Pair:
+        """Centre (y, x)."""
+        return float(self.parameters[0]), float(self.parameters[1])
+
+    @property
+    def radius(self) -> float:
+        """Geometric mean of the two semiaxes."""
+        return float(self.parameters[2])
+
+    @property
+    def errors(self) -> Floats:
+        """Standard errors of the parameters, `(8,)`."""
+        return np.sqrt(np.diag(self.covariance))
+
+    @property
+    def ratio(self) -> float:
+        """Major semiaxis over minor."""
+        return float(np.exp(2 * np.hypot(*self.parameters[3:5])))
+
+    @property
+    def axis_deg(self) -> float:
+        """Direction of the major axis, degrees from +x towards +y, from −90 to 90."""
+        a, b = self.parameters[3:5]
+        return float(np.rad2deg(np.arctan2(b, -a) / 2))
+
+    @property
+    def ratio_error(self) -> float:
+        """Standard error of the ratio."""
+        a, b = self.parameters[3:5]
+        size = np.hypot(a, b)
+        gradient = np.array([a, b]) / size if size > 0 else np.array([np.sqrt(0.5), np.sqrt(0.5)])
+        return float(2 * self.ratio * np.sqrt(gradient @ self.covariance[3:5, 3:5] @ gradient))
+
+
+def stretch(a: float, b: float) -> Floats:
+    """Returns exp(H) with H = [[a, b], [b, −a]], (y, x); its determinant is 1."""
+    size = np.hypot(a, b)
+    return np.cosh(size) * np.eye(2) + (np.sinh(size) / size if size else 1.0) * np.array([[a, b], [b, -a]])
+
+
+def edge(distance: Floats, width: float, inner: float, outer: float) -> Floats:
+    """Returns the step S: how much of a line spread of mean 0 lies further out than `distance`.
+
+    The spread is that of a Gaussian deviate plus one of an exponential on either side of 0 (asymmetric Laplace).
+
+    Args:
+        distance: Distance outward from the edge, pixels.
+        width: Rms width of the Gaussian, pixels.
+        inner: Decay length of the exponential inwards, pixels.
+        outer: Decay length outwards, pixels.
+    """
+    d = distance + outer - inner
+    total = inner + outer
+    return (outer * _tail(d, width, outer) + inner * (1 - _tail(-d, width, inner))) / total
+
+
+def _tail(d: Floats, width: float, decay: float) -> Floats:
+    """Returns the probability that the sum of a Gaussian and an exponential deviate exceeds d."""
+    x = (width / decay - d / width) / np.sqrt(2)
+    far = np.exp(np.minimum(width**2 / (2 * decay**2) - d / decay, 50.0))
+    near = np.exp(-(d**2) / (2 * width**2)) * erfcx(np.maximum(x, -20)) / 2
+    return np.asarray(erfc(d / (np.sqrt(2) * width)) / 2 + np.where(x < -20, far, near))
+
+
+def distances(shape: tuple[int, ...], parameters: Floats) -> Floats:
+    """Returns each pixel's |exp(−H) (v − c)|, `shape`; it is R on the ellipse."""
+    y, x = (np.arange(n) - at for n, at in zip(shape, parameters, strict=False))
+    inverse = stretch(-parameters[3], -parameters[4])
+    v = inverse[0, 0] * y[:, None] + inverse[0, 1] * x, inverse[1, 0] * y[:, None] + inverse[1, 1] * x
+    return np.hypot(*v)
+
+
+def first_guess(pattern: Floats) -> tuple[Pair, float]:
+    """Returns the centre and the radius at the threshold on which the area depends least.
+
+    Args:
+        pattern: `(dy, dx)`, without bad pixels.
+
+    Raises:
+        InputError: If the pattern has no contrast.
+    """
+    smooth = ndimage.median_filter(pattern, 3, mode="nearest")
+    high, low = np.quantile(smooth, 0.995), np.quantile(smooth, 0.005)
+    if not high > low:
+        raise InputError("the mean pattern has no contrast: there is no bright disk to measure")
+    levels = low + (high - low) * THRESHOLDS
+    radii = np.sqrt([(smooth > level).sum() / np.pi for level in levels])
+    width = 8
+    change = radii[:-width] - radii[width:] + np.where(radii[:-width] < SMALLEST_RADIUS, np.inf, 0)
+    best = int(change.argmin()) + width // 2
+    labels, _ = ndimage.label(smooth > levels[best])
+    largest = labels == np.bincount(labels.ravel())[1:].argmax() + 1
+    y, x = ndimage.center_of_mass(largest)
+    return (float(y), float(x)), float(np.sqrt(largest.sum() / np.pi))
+
+
+def fit_disk(pattern: Floats, usable: npt.NDArray[np.bool_] | None = None, start: Disk | None = None) -> Disk:
+    """Fits the ellipse at the edge of a pattern's bright disk.
+
+    Args:
+        pattern: `(dy, dx)`.
+        usable: Which pixels to use, `(dy, dx)`; all by default.
+        start: A similar disk: then only the centre is fitted, and the other parameters are its own.
+
+    Raises:
+        InputError: If there is no disk, or if it has fewer pixels than the fit needs.
+    """
+    usable = np.ones(pattern.shape, bool) if usable is None else usable
+    if start is None:
+        parameters = _steepest(pattern, *first_guess(pattern))
+        free = np.arange(8)
+    else:
+        parameters, free = start.parameters.copy(), np.arange(2)
+    radius = parameters[2]
+    if radius < SMALLEST_RADIUS or np.pi * radius**2 > 0.98 * pattern.size * 1.5:
+        raise InputError(f"the bright disk has a radius of {radius:.1f} pixels: its edge cannot be measured")
+    reach = float(np.clip(REACH * radius, LEAST_REACH, MOST_REACH))
+    for rounds in (1, ROUNDS) if start is None else (ROUNDS,):  # the ring follows the fit once
+        ring = usable & (np.abs(distances(pattern.shape, parameters) - parameters[2]) < reach)
+        rows, columns = np.nonzero(ring)
+        every = -(-len(rows) // MOST_PIXELS)
+        rows, columns = rows[::every], columns[::every]
+        if len(rows) < 40:
+            raise InputError(f"{len(rows)} usable pixels are at the bright disk's edge: too few to fit an ellipse")
+        parameters, covariance = _fit(pattern[rows, columns], rows, columns, parameters, free, rounds)
+    return Disk(parameters, covariance)
+
+
+def _steepest(pattern: Floats, centre: Pair, radius: float) -> Floats:
+    """Returns first parameters whose radius is where the mean over azimuth drops most steeply, near the guess."""
+    parameters = np.array([*centre, radius, 0.0, 0.0, 0.7, 0.1, 0.1])
+    r = distances(pattern.shape, parameters)
+    edges = np.arange(0.5, min(2.0 * radius, r.max()) + 1)
+    bins = np.digitize(r, edges)
+    counts = np.bincount(bins.ravel(), minlength=len(edges) + 1)[: len(edges)]
+    profile = np.bincount(bins.ravel(), pattern.ravel(), minlength=len(edges) + 1)[: len(edges)] / np.maximum(counts, 1)
+    drop = profile[:-1] - profile[1:]
+    near = np.arange(len(drop)) + 0.5 > 0.6 * radius
+    if near.any():
+        parameters[2] = max(SMALLEST_RADIUS, float(np.where(near, drop, -np.inf).argmax()) + 0.5)
+    return parameters
+
+
+def _fit(
+    values: Floats,
+    rows: npt.NDArray[np.intp],
+    columns: npt.NDArray[np.intp],
+    start: Floats,
+    free: npt.NDArray[np.intp],
+    rounds: int,
+) -> tuple[Floats, Floats]:
+    """Returns the parameters, of which those in `free` are fitted, and their covariance."""
+    y, x = (rows - start[0]) / start[2], (columns - start[1]) / start[2]
+    terms = np.stack([np.ones_like(y), y, x], axis=1)
+    scale = values.std() or 1.0
+    weights = np.ones(len(values))
+
+    def residuals(fitted: Floats) -> Floats:
+        p = start.copy()
+        p[free] = fitted
+        v = stretch(-p[3], -p[4]) @ np.stack([rows - p[0], columns - p[1]])
+        step = edge(np.hypot(*v) - p[2], p[5], p[6], p[7])[:, None]
+        design = np.concatenate([terms[:, :INSIDE] * step, terms[:, :OUTSIDE] * (1 - step)], axis=1) * weights[:, None]
+        target = values / scale * weights
+        # A small ridge keeps the polynomials determined where one side has hardly any pixels.
+        normal = design.T @ design + 1e-9 * np.eye(design.shape[1])
+        return np.asarray(target - design @ np.linalg.solve(normal, design.T @ target))
+
+    low = np.array([-np.inf, -np.inf, 0.5 * start[2], -0.4, -0.4, 0.2, 0.02, 0.02])[free]
+    high = np.array(
+        [np.inf, np.inf, 1.7 * start[2], 0.4, 0.4, 0.6 * start[2], 0.15 * start[2], 0.15 * start[2], 0.15 * start[2]]
+    )[free]
+    scale_of = np.array([1.0, 1.0, 1.0, 0.1, 0.1, 0.3, 0.3, 0.3])
+    found = np.clip(start[free], low, high)
+    for _ in range(rounds):
+        solution = least_squares(
+            residuals, found, bounds=(low, high), x_scale=scale_of[free], ftol=1e-7, xtol=1e-6, max_nfev=40
+        )
+        found = solution.x
+        plain = solution.fun / weights
+        spread = 1.4826 * np.median(np.abs(plain)) or 1.0
+        weights = np.sqrt(1 / np.maximum(1, np.abs(plain) / (3 * spread)))
+    # Residuals are correlated along the edge: their contributions are added up by sector first.
+    azimuth = np.arctan2(rows - start[0], columns - start[1])
+    sector = ((azimuth + np.pi) / (2 * np.pi) * SECTORS).astype(int) % SECTORS
+    slopes = np.asarray(solution.jac)
+    scores = slopes * solution.fun[:, None]
+    summed = np.stack([scores[sector == n].sum(axis=0) for n in range(SECTORS)])
+    inverse = np.linalg.pinv(slopes.T @ slopes)
+    used = len(np.unique(sector))
+    parameters, covariance = start.copy(), np.zeros((len(start), len(start)))
+    parameters[free] = found
+    covariance[np.ix_(free, free)] = inverse @ (summed.T @ summed) @ inverse * used / max(used - len(free), 1)
+    blur = MODEL_ERROR * (parameters[6] + parameters[7])
+    model = np.hypot(LEAST_ERROR, [blur / 3, blur / 3, blur, blur / 3, blur / 3]) / [1, 1, 1, start[2], start[2]]
+    covariance[range(5), range(5)] += np.where(np.isin(np.arange(5), free), model**2, 0)
+    return parameters, covariance

@@ -1,0 +1,139 @@
+"""One pass over a scan: the statistics of every detector pixel, the sum of every pattern, and means of scan regions.
+
+The scan is read in pieces, so that it may be larger than memory. Values that are not finite count as missing, and as 0.
+"""
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.io.recording import Recording
+
+Floats = npt.NDArray[np.float64]
+Piece = tuple[slice, slice, npt.NDArray[np.float32]]  # rows, columns, patterns
+OnRows = Callable[[int], object]  # takes the number of scan rows done
+
+PIECE_BYTES = 16 * 2**20  # of patterns as float32 in one piece; working on it takes several times as much
+REGIONS = 5  # scan regions along each axis whose mean patterns show the descan
+REGION_BYTES = 128 * 2**20  # of the mean patterns of all regions
+
+
+@dataclass(frozen=True)
+class Survey:
+    """Statistics over the positions of a scan.
+
+    Attributes:
+        mean: Mean pattern, `(dy, dx)`.
+        variance: Variance of one value about its neighbours along the scan, `(dy, dx)`: half the mean square of
+            differences. It is less affected by the specimen than the variance over the scan.
+        extremes: Least and largest value of each pixel, `(2, dy, dx)`.
+        at_top: Number of patterns in which each pixel has the largest value of the whole scan, `(dy, dx)`.
+        missing: Number of patterns in which each pixel is not finite, `(dy, dx)`.
+        negative: Number of values below 0.
+        whole: Whether all values are whole numbers.
+        sums: Sum of each pattern, `(sy, sx)`.
+        regions: Mean patterns of regions of the scan, `(ry, rx, dy, dx)`.
+        centres: Mean scan row and column of each region, `(ry, rx, 2)`.
+    """
+
+    mean: Floats
+    variance: Floats
+    extremes: Floats
+    at_top: npt.NDArray[np.int64]
+    missing: npt.NDArray[np.int64]
+    negative: int
+    whole: bool
+    sums: Floats
+    regions: npt.NDArray[np.float32]
+    centres: Floats
+
+    @property
+    def top(self) -> float:
+        """The largest value."""
+        return float(self.extremes[1].max())
+
+
+def pieces(recording: Recording) -> Iterator[tuple[slice, slice]]:
+    """Yields rows and columns of the pieces in which a scan is read: whole chunks of the file, in the order of rows."""
+    sy, sx, dy, dx = recording.shape
+    height, width = (min(size, n) for size, n in zip(recording.chunk, (sy, sx), strict=True))
+    columns = max(1, PIECE_BYTES // (height * width * dy * dx * 4)) * width
+    rows = max(1, PIECE_BYTES // (height * min(columns, sx) * dy * dx * 4)) * height
+    for row in range(0, sy, rows):
+        for column in range(0, sx, columns):
+            yield slice(row, min(row + rows, sy)), slice(column, min(column + columns, sx))
+
+
+def read_pieces(recording: Recording, on_rows: OnRows) -> Iterator[Piece]:
+    """Yields rows, columns and patterns `(n, m, dy, dx)`, float32, of all pieces of a scan.
+
+    Args:
+        recording: The scan.
+        on_rows: Called with the number of scan rows done.
+    """
+    for rows, columns in pieces(recording):
+        yield rows, columns, recording.read(rows, columns).astype(np.float32)
+        on_rows(rows.stop)
+
+
+def survey(parts: Iterable[Piece], shape: tuple[int, int, int, int]) -> Survey:
+    """Computes the statistics of a scan.
+
+    Args:
+        parts: Rows, columns and patterns of pieces that cover the scan once, as `read_pieces` yields them.
+        shape: The scan's shape (sy, sx, dy, dx).
+    """
+    sy, sx, dy, dx = shape
+    total, squares, pairs = np.zeros((dy, dx)), np.zeros((dy, dx)), 0
+    extremes = np.stack([np.full((dy, dx), np.inf), np.full((dy, dx), -np.inf)])
+    at_top, missing = np.zeros((dy, dx), np.int64), np.zeros((dy, dx), np.int64)
+    sums, top, negative, whole = np.zeros((sy, sx)), -np.inf, 0, True
+    along_y, along_x, ry, rx = _regions(shape)
+    regions, counts = np.zeros((ry, rx, dy, dx), np.float32), np.zeros((ry, rx))
+    for rows, columns, stored in parts:
+        finite, patterns = np.isfinite(stored), stored
+        if not finite.all():
+            missing += (~finite).sum(axis=(0, 1))
+            patterns = np.where(finite, stored, np.float32(0))
+        total += patterns.sum(axis=(0, 1), dtype=np.float64)
+        steps = np.diff(patterns, axis=1)
+        squares += np.square(steps, out=steps).sum(axis=(0, 1), dtype=np.float64) / 2
+        pairs += steps.shape[0] * steps.shape[1]
+        extremes[0] = np.minimum(extremes[0], patterns.min(axis=(0, 1)))
+        extremes[1] = np.maximum(extremes[1], patterns.max(axis=(0, 1)))
+        if extremes[1].max() > top:
+            top, at_top[:] = extremes[1].max(), 0
+        at_top += (patterns == top).sum(axis=(0, 1))
+        negative += int((patterns < 0).sum())
+        whole = whole and bool((patterns == np.rint(patterns)).all())
+        sums[rows, columns] = patterns.sum(axis=(2, 3), dtype=np.float64)
+        for row, line in zip(along_y[rows], patterns, strict=True):
+            for column in np.unique(along_x[columns]):
+                chosen = line[along_x[columns] == column]
+                regions[row, column] += chosen.sum(axis=0)
+                counts[row, column] += len(chosen)
+    regions /= counts[..., None, None]
+    middles = [np.array([np.flatnonzero(of == n).mean() for n in range(of.max() + 1)]) for of in (along_y, along_x)]
+    return Survey(
+        mean=total / (sy * sx),
+        variance=squares / max(pairs, 1),
+        extremes=extremes,
+        at_top=at_top,
+        missing=missing,
+        negative=negative,
+        whole=whole,
+        sums=sums,
+        regions=regions,
+        centres=np.stack(np.meshgrid(*middles, indexing="ij"), axis=-1),
+    )
+
+
+def _regions(shape: tuple[int, int, int, int]) -> tuple[npt.NDArray[Any], npt.NDArray[Any], int, int]:
+    """Returns the region of each scan row and of each column, and the number of regions along y and x."""
+    sy, sx, dy, dx = shape
+    most = max(1, min(REGIONS, int((REGION_BYTES / (dy * dx * 4)) ** 0.5)))
+    ry, rx = min(most, sy), min(most, sx)
+    return np.arange(sy) * ry // sy, np.arange(sx) * rx // sx, ry, rx

@@ -1,0 +1,112 @@
+"""Virtual images of a scan: each is a weighted sum of detector pixels, so that one sparse matrix makes them all.
+
+The bright disk is divided into square patches. The image of a patch is the bright-field image for the beam's tilt at
+the patch; these images are what `namsa.inspection.tilted` aligns.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from namsa.inspection.disk import Disk, distances, stretch
+from namsa.inspection.survey import Piece
+
+Floats = npt.NDArray[np.float64]
+
+PATCHES_ACROSS = 13  # the bright disk
+LEAST_PATCHES_ACROSS = 5
+IMAGE_BYTES = 256 * 2**20  # of the images of all patches
+DARK_FROM = 1.1  # inner radius of the dark field, in radii of the disk
+MARGIN = 0.5  # pixels between the patches and the edge of the disk, besides the width of the edge
+
+
+@dataclass(frozen=True)
+class VirtualImages:
+    """Images of a scan, and the patches of the bright disk that some belong to.
+
+    Attributes:
+        bright: Sum of each pattern in the bright disk, `(sy, sx)`.
+        dark: Sum outside, `(sy, sx)`.
+        deflection: Centre of mass of each pattern from the disk's centre, `(sy, sx, 2)`, pixels (y, x), with the
+            disk's ellipse made a circle.
+        patches: Sum over each patch, `(m, sy, sx)`, float32.
+        places: Row and column of each patch in the raster of patches, `(m, 2)`.
+        tilts: Centre of each patch from the disk's centre, as `deflection`, `(m, 2)`.
+        pitch: Matrix from a difference of places to a difference of tilts, `(2, 2)`.
+    """
+
+    bright: Floats
+    dark: Floats
+    deflection: Floats
+    patches: npt.NDArray[np.float32]
+    places: npt.NDArray[np.intp]
+    tilts: Floats
+    pitch: Floats
+
+
+def virtual_images(
+    parts: Iterable[Piece],
+    shape: tuple[int, int, int, int],
+    disk: Disk,
+) -> VirtualImages:
+    """Computes the virtual images of a scan.
+
+    Args:
+        parts: Rows, columns and patterns without bad pixels of pieces that cover the scan once.
+        shape: The scan's shape (sy, sx, dy, dx).
+        disk: The bright disk.
+    """
+    sy, sx, dy, dx = shape
+    r = distances((dy, dx), disk.parameters).ravel()
+    places, members, size = _patches(shape, disk)
+    inverse = stretch(-disk.parameters[3], -disk.parameters[4])
+    y, x = np.meshgrid(*(np.arange(n) - at for n, at in zip((dy, dx), disk.centre, strict=True)), indexing="ij")
+    v = inverse @ np.stack([y.ravel(), x.ravel()])
+    linear = np.stack([np.ones(dy * dx), *v, r < disk.radius, r >= DARK_FROM * disk.radius])
+    weights = linear.astype(np.float32)
+    inner = np.unique(members.indices)  # pixels of the patches
+    of_inner = members[:, inner].astype(np.float32)
+    images = np.zeros((5, sy, sx))
+    patches = np.zeros((len(places), sy, sx), np.float32)
+    for rows, columns, patterns in parts:
+        sides = patterns.shape[:2]
+        flat = patterns.reshape(-1, dy * dx)
+        if not np.isfinite(flat).all():
+            flat = np.nan_to_num(flat, nan=0.0, posinf=0.0, neginf=0.0)
+        images[:, rows, columns] = (flat @ weights.T).T.reshape(5, *sides)
+        patches[:, rows, columns] = (of_inner @ np.ascontiguousarray(flat[:, inner].T)).reshape(-1, *sides)
+    total = np.where(images[0] > 0, images[0], 1.0)
+    return VirtualImages(
+        bright=images[3],
+        dark=images[4],
+        deflection=np.moveaxis(images[1:3] / total, 0, -1),
+        patches=patches,
+        places=places,
+        tilts=np.asarray((members @ v.T) / np.maximum(members.sum(axis=1), 1)[:, None]),
+        pitch=inverse * size,
+    )
+
+
+def _patches(shape: tuple[int, int, int, int], disk: Disk) -> tuple[npt.NDArray[np.intp], Any, int]:
+    """Returns the places of the patches that lie inside the disk, the pixels of each, and the patches' size."""
+    sy, sx, dy, dx = shape
+    most = int(np.sqrt(IMAGE_BYTES / (sy * sx * 4) * 4 / np.pi))
+    across = int(np.clip(most, LEAST_PATCHES_ACROSS, PATCHES_ACROSS))
+    size = max(1, round(2 * disk.radius / across))
+    first = [round(at) - size // 2 for at in disk.centre]  # of the patch in the middle
+    row, column = (np.floor_divide(np.arange(n) - at, size) for n, at in zip((dy, dx), first, strict=True))
+    inside = distances((dy, dx), disk.parameters) < disk.radius - MARGIN - disk.parameters[5]
+    key = (row[:, None] - row.min()) * (column.max() - column.min() + 1) + (column - column.min())
+    whole = np.bincount(key[inside], minlength=key.max() + 1) == size * size
+    numbers = np.flatnonzero(whole)
+    order = np.full(len(whole), -1)
+    order[numbers] = np.arange(len(numbers))
+    of = order[key].ravel()
+    pixels = np.flatnonzero(of >= 0)
+    members = sparse.csr_array((np.ones(len(pixels)), (of[pixels], pixels)), shape=(len(numbers), dy * dx))
+    places = np.stack(np.divmod(numbers, column.max() - column.min() + 1), axis=1)
+    return places, members, size

@@ -1,0 +1,228 @@
+"""Calibration files: what `namsa inspect` measures, each number with its error and how it was found, as JSON.
+
+A number `name` stands beside `name_error`, its standard error in the same shape, and `name_method`, a text. The file is
+read strictly: an unknown key, a number out of range or a list of the wrong length is an error.
+"""
+
+import difflib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from namsa.errors import InputError
+from namsa.files import write_text_atomic
+from namsa.io.calibration import LIMITS, MOST_ELLIPTIC, STEEPEST, CalibrationOverrides
+from namsa.json_files import read_json
+from namsa.text import shorten
+
+FORMAT = "namsa calibration 1"
+LARGEST_FILE_BYTES = 2**22
+MOST_BAD_PIXELS = 10_000
+
+# Shape, least and largest number of each quantity. Pairs are (y, x).
+QUANTITIES: dict[str, tuple[tuple[int, ...], float, float]] = {
+    "energy_ev": ((), *LIMITS["energy_ev"][:2]),
+    "semiangle_mrad": ((), *LIMITS["semiangle_mrad"][:2]),
+    "scan_step_angstrom": ((2,), *LIMITS["scan_step_angstrom"][:2]),
+    "pixel_mrad": ((2,), *LIMITS["pixel_mrad"][:2]),
+    "disk_radius_pixels": ((), 0.1, 1e5),
+    "centre_pixels": ((2,), *LIMITS["centre_pixels"][:2]),
+    "centre_slope_pixels": ((2, 2), -STEEPEST, STEEPEST),
+    "ellipse_ratio": ((), 1.0, MOST_ELLIPTIC),
+    "ellipse_axis_deg": ((), -180.0, 180.0),
+    "rotation_deg": ((), *LIMITS["rotation_deg"][:2]),
+    "defocus_angstrom": ((), -1e9, 1e9),
+    "astigmatism_angstrom": ((), 0.0, 1e9),
+    "astigmatism_axis_deg": ((), -180.0, 180.0),
+    "beam_intensity": ((), 1e-15, 1e18),
+}
+BOOLEANS = ("mirrored",)
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """A measured or given number.
+
+    Attributes:
+        value: A number, a pair, a matrix as nested tuples, or a truth value.
+        error: Standard error, in the shape of the value; `None` for what was not measured.
+        method: How it was found.
+    """
+
+    value: Any
+    error: Any
+    method: str
+
+
+@dataclass(frozen=True)
+class CalibrationFile:
+    """The contents of a calibration file.
+
+    Attributes:
+        quantities: By name, those of `QUANTITIES` and `BOOLEANS` that are known.
+        bad_pixels: Rows and columns of hot and dead pixels.
+        data: What was measured.
+        notes: What could not be told, and what was assumed.
+    """
+
+    quantities: Mapping[str, Quantity]
+    bad_pixels: tuple[tuple[int, int], ...] = ()
+    data: str = ""
+    notes: tuple[str, ...] = field(default=())
+
+    def value(self, name: str) -> Any:
+        """Returns the value of a quantity; `None` if it is not known."""
+        known = self.quantities.get(name)
+        return None if known is None else known.value
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the contents as JSON values."""
+        values: dict[str, Any] = {"format": FORMAT, "data": self.data}
+        for name, quantity in self.quantities.items():
+            values |= {name: quantity.value, f"{name}_error": quantity.error, f"{name}_method": quantity.method}
+        return values | {"bad_pixels": self.bad_pixels, "notes": self.notes}
+
+    def overrides(self) -> CalibrationOverrides:
+        """Returns the numbers that a scan is read with."""
+        ratio, axis = self.value("ellipse_ratio"), self.value("ellipse_axis_deg")
+        return CalibrationOverrides(
+            scan_step_angstrom=self.value("scan_step_angstrom"),
+            pixel_mrad=self.value("pixel_mrad"),
+            energy_ev=self.value("energy_ev"),
+            semiangle_mrad=self.value("semiangle_mrad"),
+            centre_pixels=self.value("centre_pixels"),
+            rotation_deg=self.value("rotation_deg"),
+            flip=self.value("mirrored"),
+            ellipse=None if ratio is None or axis is None else (ratio, axis),
+            centre_slope=self.value("centre_slope_pixels"),
+            bad_pixels=self.bad_pixels,
+        )
+
+
+def write_calibration(calibration: CalibrationFile, path: Path) -> None:
+    """Writes a calibration file, which appears only when it is complete.
+
+    Raises:
+        WorkError: If the file cannot be written.
+    """
+    lines = [f"  {json.dumps(key)}: {json.dumps(v, ensure_ascii=False)}" for key, v in calibration.as_json().items()]
+    write_text_atomic(path, "{\n" + ",\n".join(lines) + "\n}\n")
+
+
+def read_calibration(path: Path) -> CalibrationFile:
+    """Reads a calibration file.
+
+    Raises:
+        InputError: If it is none, or if anything in it is unknown or out of range.
+    """
+    values = read_json(path, largest_bytes=LARGEST_FILE_BYTES)
+    if not isinstance(values, dict) or values.get("format") != FORMAT:
+        raise InputError(f'{path} is no calibration file: it has no "format": "{FORMAT}"')
+    names = (*QUANTITIES, *BOOLEANS)
+    keys = (
+        "format",
+        "data",
+        "bad_pixels",
+        "notes",
+        *(f"{name}{end}" for name in names for end in ("", "_error", "_method")),
+    )
+    for key in values:
+        if key not in keys:
+            near = difflib.get_close_matches(key, keys, n=1, cutoff=0.0)[0]
+            raise InputError(f"{path}: unknown key {shorten(key)}; did you mean {near}?")
+    quantities = {name: _quantity(values, name, path) for name in names if name in values}
+    for name in names:
+        if name not in values and (f"{name}_error" in values or f"{name}_method" in values):
+            raise InputError(f"{path}: {name} is missing, of which there is an error or a method")
+    if ("ellipse_ratio" in quantities) != ("ellipse_axis_deg" in quantities):
+        raise InputError(f"{path}: ellipse_ratio and ellipse_axis_deg go together: give both or none")
+    notes = values.get("notes", [])
+    if not isinstance(notes, list) or not all(isinstance(note, str) for note in notes):
+        raise InputError(f"{path}: notes is {shorten(notes)}: give a list of texts")
+    return CalibrationFile(
+        quantities, _bad_pixels(values.get("bad_pixels", []), path), _text(values, "data", path), tuple(notes)
+    )
+
+
+def with_calibration_file(
+    overrides: CalibrationOverrides, path: Path | None
+) -> tuple[CalibrationOverrides, float | None]:
+    """Completes what the caller knows by a calibration file; the caller's numbers take precedence.
+
+    Args:
+        overrides: What the caller knows.
+        path: The calibration file; `None` for none.
+
+    Returns:
+        The numbers to read the scan with, and the beam's intensity if the file has it.
+
+    Raises:
+        InputError: As `read_calibration`.
+    """
+    if path is None:
+        return overrides, None
+    file = read_calibration(path)
+    measured = file.overrides()
+    if overrides.centre_pixels is not None:  # the given centre is that of the scan's middle
+        measured = replace(measured, centre_pixels=None)
+    given = {name: value for name, value in vars(overrides).items() if value not in (None, ())}
+    return replace(measured, **given), file.value("beam_intensity")
+
+
+def _quantity(values: Mapping[str, Any], name: str, path: Path) -> Quantity:
+    """Returns one quantity of a file, checked."""
+    value, error = values[name], values.get(f"{name}_error")
+    if name in BOOLEANS:
+        if not isinstance(value, bool):
+            raise InputError(f"{path}: {name} is {shorten(value)}: give true or false")
+    else:
+        shape, low, high = QUANTITIES[name]
+        value = _numbers(value, name, shape, low, high, path)
+        if error is not None:
+            error = _numbers(error, f"{name}_error", shape, 0.0, np.inf, path)
+    return Quantity(value, error, _text(values, f"{name}_method", path))
+
+
+def _numbers(value: Any, name: str, shape: tuple[int, ...], low: float, high: float, path: Path) -> Any:
+    """Returns numbers as nested tuples of floats, after checks of their shape and range."""
+    plain = value if isinstance(value, list) else [value]
+    flat = [item for row in plain for item in (row if isinstance(row, list) else [row])]
+    numbers = all(isinstance(item, int | float) and not isinstance(item, bool) for item in flat)
+    try:
+        found = np.array(value, float) if numbers else np.empty(0)
+    except ValueError:  # rows of different lengths
+        found = np.empty(0)
+    if found.shape != shape or not flat:
+        kind = {0: "a number", 1: "two numbers, y and x", 2: "two rows of two numbers"}[len(shape)]
+        raise InputError(f"{path}: {name} is {shorten(value)}: give {kind}")
+    if not ((found >= low) & (found <= high)).all():
+        raise InputError(f"{path}: {name} is {shorten(value)}: give numbers from {low:g} to {high:g}")
+    return _tuples(found.tolist())
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(item) for item in value) if isinstance(value, list) else value
+
+
+def _text(values: Mapping[str, Any], name: str, path: Path) -> str:
+    value = values.get(name, "")
+    if not isinstance(value, str):
+        raise InputError(f"{path}: {name} is {shorten(value)}: give a text")
+    return value
+
+
+def _bad_pixels(value: Any, path: Path) -> tuple[tuple[int, int], ...]:
+    """Returns rows and columns of bad pixels, checked."""
+    pairs = isinstance(value, list) and all(
+        isinstance(pixel, list) and len(pixel) == 2 and all(type(at) is int and 0 <= at < 2**20 for at in pixel)
+        for pixel in value
+    )
+    if not pairs or len(value) > MOST_BAD_PIXELS:
+        raise InputError(
+            f"{path}: bad_pixels is {shorten(value)}: give a list of at most {MOST_BAD_PIXELS} pairs [row, column]"
+        )
+    return tuple((row, column) for row, column in value)

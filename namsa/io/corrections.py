@@ -1,0 +1,103 @@
+"""Corrections of patterns as they are read: bad pixels, and a bright disk that moves with the scan.
+
+A corrected scan is read like any other, so that whatever reads scans honours the corrections.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage, sparse
+
+from namsa.io.recording import PatternArray
+
+MOST_REACH = 3  # pixels, from which a bad pixel is interpolated
+Slope = tuple[tuple[float, float], tuple[float, float]]
+
+
+def repair_matrix(bad: npt.NDArray[np.bool_]) -> sparse.csr_array:
+    """Returns the matrix that replaces bad pixels by the mean of the nearest good ones.
+
+    Args:
+        bad: Which pixels are bad, `(dy, dx)`.
+
+    Returns:
+        Weights of all pixels in each bad one, in the order of rows, `(bad pixels, pixels)`. A bad pixel without good
+        ones within `MOST_REACH` becomes 0.
+    """
+    rows: list[int] = []
+    columns: list[int] = []
+    weights: list[float] = []
+    for number, (y, x) in enumerate(np.argwhere(bad)):
+        for reach in range(1, MOST_REACH + 1):
+            top, left = max(y - reach, 0), max(x - reach, 0)
+            near = np.argwhere(~bad[top : y + reach + 1, left : x + reach + 1]) + np.array([top, left])
+            if len(near):
+                rows += [number] * len(near)
+                columns += (near[:, 0] * bad.shape[1] + near[:, 1]).tolist()
+                weights += [1 / len(near)] * len(near)
+                break
+    values = np.array(weights, np.float32)
+    matrix = sparse.coo_array((values, (np.array(rows), np.array(columns))), shape=(int(bad.sum()), bad.size))
+    return sparse.csr_array(matrix)
+
+
+def repair(patterns: npt.NDArray[Any], bad: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
+    """Replaces the bad pixels of patterns `(..., dy, dx)` of floats, in place, and returns them."""
+    flat = patterns.reshape(-1, bad.size)
+    flat[:, bad.ravel()] = 0  # what is not finite would spread
+    flat[:, bad.ravel()] = (repair_matrix(bad) @ flat.T).T
+    return flat.reshape(patterns.shape)
+
+
+@dataclass(frozen=True)
+class CorrectedPatterns:
+    """Patterns whose bad pixels are replaced and whose disk stays in one place.
+
+    Attributes:
+        stored: The patterns as they are stored, `(sy, sx, dy, dx)`.
+        bad_pixels: Rows and columns of pixels that are replaced by the mean of the nearest good ones.
+        centre_slope: Movement of the disk, detector (y, x) by scan (row, column), pixels per step. Patterns are shifted
+            back, by linear interpolation, to where they are in the middle of the scan. `None` for no movement.
+    """
+
+    stored: PatternArray
+    bad_pixels: tuple[tuple[int, int], ...] = ()
+    centre_slope: Slope | None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape."""
+        return self.stored.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the numbers: float64 if it is that of the file, otherwise float32."""
+        return np.dtype(np.float64 if self.stored.dtype == np.float64 else np.float32)
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        """The shape of the pieces that are stored together, if there are any."""
+        return self.stored.chunks
+
+    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
+        """Returns a part."""
+        rows, columns, *pixels = (*index, *(slice(None),) * (4 - len(index)))
+        patterns = np.array(self.stored[rows, columns], self.dtype, order="C")
+        if self.bad_pixels:
+            bad = np.zeros(self.shape[2:], bool)
+            bad[tuple(np.transpose(self.bad_pixels))] = True
+            patterns = repair(patterns, bad)
+        if self.centre_slope is not None:
+            middle = (np.array(self.shape[:2]) - 1) / 2
+            places = np.stack(
+                np.meshgrid(
+                    *(np.arange(n)[part] for n, part in zip(self.shape, (rows, columns), strict=False)), indexing="ij"
+                ),
+                -1,
+            )
+            for place in np.ndindex(*patterns.shape[:2]):
+                moved = np.array(self.centre_slope) @ (places[place] - middle)
+                patterns[place] = ndimage.shift(patterns[place], -moved, order=1, mode="nearest")
+        return patterns[:, :, pixels[0], pixels[1]]
