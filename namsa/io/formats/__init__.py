@@ -10,7 +10,7 @@ from typing import Protocol
 
 from namsa.errors import InputError
 from namsa.files import open_regular
-from namsa.io.formats import blockfile, empad, gatan, hdf5, merlin, mrc, numpy_array, raw, tia
+from namsa.io.formats import blockfile, empad, gatan, hdf5, merlin, mrc, numpy_array, raw, tia, zarr_store
 from namsa.io.formats.options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.text import shorten
@@ -36,7 +36,7 @@ class Format(Protocol):
         """Opens the scan in a file."""
 
 
-FORMATS: tuple[Format, ...] = (hdf5, merlin, gatan, blockfile, tia, numpy_array, mrc, empad, raw)
+FORMATS: tuple[Format, ...] = (hdf5, merlin, gatan, blockfile, tia, numpy_array, mrc, zarr_store, empad, raw)
 
 
 def find_format(path: Path, options: ReadOptions) -> Format:
@@ -51,8 +51,10 @@ def find_format(path: Path, options: ReadOptions) -> Format:
     """
     if not path.exists():
         raise InputError(f"there is no file {shorten(str(path), 300)}")
-    with open_regular(path) as file:
-        head = file.read(HEAD_BYTES)
+    head = b""
+    if not path.is_dir():
+        with open_regular(path) as file:
+            head = file.read(HEAD_BYTES)
     if options.is_raw:
         return raw
     for module in FORMATS:

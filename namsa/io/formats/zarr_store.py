@@ -1,0 +1,314 @@
+"""Zarr (2 and 3) and HyperSpy's .zspy: a folder, or a zip archive of it.
+
+The package zarr reads the chunks; it comes with `pip install namsa[formats]`. Before it sees a store, the metadata of
+the array are read here: objects of Python and codecs that are not in a list are refused, for some of them run code.
+"""
+
+import importlib.util
+import math
+import os
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.errors import InputError, WorkError
+from namsa.files import read_bytes
+from namsa.io.formats.options import ReadOptions
+from namsa.io.frames import scan_of_frames
+from namsa.io.recording import PatternArray, Recording
+from namsa.io.stored_calibration import StoredAxis, calibration_of_axes
+from namsa.json_files import parse_json
+from namsa.text import shorten
+
+NAME = "Zarr"
+SUFFIXES = (".zarr", ".zspy", ".zip")
+
+ROOTS = ("zarr.json", ".zgroup", ".zarray")
+ARRAYS = ("zarr.json", ".zarray")
+JSON_BYTES = 2**22
+OBJECTS = 10_000  # folders that are visited, or members of an archive with metadata
+MEMBERS = 10**6
+CHUNK_BYTES = 2**30
+MAX_CHOICES = 12
+CODECS = {
+    *("blosc", "zlib", "gzip", "zstd", "lz4", "bz2", "lzma", "shuffle", "bitshuffle", "delta", "packbits"),
+    *("bytes", "crc32c", "transpose", "sharding_indexed"),
+}
+
+
+def recognises(path: Path, head: bytes) -> bool:
+    """Returns whether it is a folder with Zarr's metadata, or an archive that is named as one."""
+    if path.is_dir():
+        return any((path / name).is_file() for name in ROOTS)
+    return head.startswith(b"PK\3\4") and path.suffix.lower() in SUFFIXES
+
+
+@contextmanager
+def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
+    """Opens the scan in a store.
+
+    Args:
+        path: Folder or archive.
+        options: Which array, if there are several, and the scan of a stack of frames.
+
+    Raises:
+        InputError: If the package zarr is missing, or if the store is damaged, holds no scan, or several.
+    """
+    if importlib.util.find_spec("zarr") is None:
+        raise InputError(f"{path} is a Zarr store, which needs the package zarr: pip install namsa[formats]")
+    files: _Folder | _Archive
+    if path.is_dir():
+        files = _Folder(path)
+        yield _describe(files, path, options)
+        return
+    try:
+        archive = zipfile.ZipFile(path)
+    except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        raise InputError(f"cannot read {path} as an archive: {shorten(error, 200)}") from None
+    with archive:
+        yield _describe(_Archive(path, archive), path, options)
+
+
+# ---- Folders and archives -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Folder:
+    """The metadata files of a folder."""
+
+    path: Path
+
+    def names(self) -> Iterator[str]:
+        """Yields the metadata files of arrays; the folders below an array hold its chunks."""
+        for number, (folder, folders, files) in enumerate(os.walk(self.path)):
+            if number > OBJECTS:
+                raise InputError(f"{self.path} holds more than {OBJECTS} groups: name the array with --dataset")
+            inner = os.path.relpath(folder, self.path).replace(os.sep, "/")
+            found = [name for name in ARRAYS if name in files]
+            yield from (name if inner == "." else f"{inner}/{name}" for name in found)
+            if ".zarray" in files or ("zarr.json" in files and _is_array(self.json(f"{inner}/zarr.json"))):
+                folders.clear()
+
+    def json(self, name: str) -> dict[str, Any]:
+        """Returns a metadata file; empty if there is none."""
+        path = self.path / name
+        if not path.is_file():
+            return {}
+        return _parsed(read_bytes(path, largest_bytes=JSON_BYTES), str(path))
+
+    def store(self) -> Any:
+        """Returns what the package zarr opens."""
+        from zarr.storage import LocalStore
+
+        return LocalStore(self.path, read_only=True)
+
+
+@dataclass(frozen=True)
+class _Archive:
+    """The metadata files of a zip archive."""
+
+    path: Path
+    archive: zipfile.ZipFile
+
+    def names(self) -> Iterator[str]:
+        """Yields the metadata files of arrays."""
+        members = self.archive.namelist()
+        if len(members) > MEMBERS:
+            raise InputError(f"{self.path} has {len(members)} members, at most {MEMBERS} are read: unpack it")
+        found = [name for name in members if name.rpartition("/")[2] in ARRAYS]
+        if len(found) > OBJECTS:
+            raise InputError(f"{self.path} holds more than {OBJECTS} groups: name the array with --dataset")
+        yield from found
+
+    def json(self, name: str) -> dict[str, Any]:
+        """Returns a metadata file; empty if there is none."""
+        try:
+            with self.archive.open(name.removeprefix("./")) as file:
+                data = file.read(JSON_BYTES + 1)
+        except KeyError:
+            return {}
+        except Exception as error:  # zipfile raises what its decompressors raise
+            raise InputError(f"cannot read {shorten(name)} in {self.path}: {shorten(error, 200)}") from None
+        if len(data) > JSON_BYTES:
+            raise InputError(f"cannot read {shorten(name)} in {self.path}: it has more than {JSON_BYTES} bytes")
+        return _parsed(data, f"{shorten(name)} in {self.path}")
+
+    def store(self) -> Any:
+        """Returns what the package zarr opens."""
+        from zarr.storage import ZipStore
+
+        return ZipStore(self.path, mode="r")
+
+
+def _parsed(data: bytes, name: str) -> dict[str, Any]:
+    try:
+        value = parse_json(data.decode(), name)
+    except UnicodeDecodeError:
+        raise InputError(f"cannot read {name}: it is no UTF-8") from None
+    if not isinstance(value, dict):
+        raise InputError(f"cannot read {name}: it is no JSON object")
+    return value
+
+
+# ---- Arrays ---------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _ZarrPatterns:
+    """An array of the package zarr, whose faults are errors of this package."""
+
+    path: Path
+    array: Any
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.array.shape)
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return np.dtype(self.array.dtype)
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        return tuple(self.array.shards or self.array.chunks)
+
+    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
+        try:
+            return np.asarray(self.array[index])
+        except Exception as error:  # zarr raises what its codecs raise
+            raise WorkError(f"cannot read {self.path}, it is damaged: {shorten(error, 200)}") from None
+
+
+def _describe(files: "_Folder | _Archive", path: Path, options: ReadOptions) -> Recording:
+    """Returns the scan with what the store says of it."""
+    name = _find(files, path, options.dataset)
+    metadata = _checked(files, path, name)
+    axes = [_axis(files, name, number) for number in range(len(metadata["shape"]))]
+    array = _opened(files, path, name)
+    if list(array.shape) != list(metadata["shape"]):
+        raise InputError(f"{path} is damaged: {name or 'its array'} has two shapes")
+    data: PatternArray = array
+    if len(array.shape) == 3:
+        data, axes = scan_of_frames(array, options, path), [StoredAxis("", math.nan, math.nan)] * 2 + axes[1:]
+    calibration = calibration_of_axes(axes, data.shape)
+    microscope = _attributes(files, f"{name.rpartition('/')[0]}/metadata/Acquisition_instrument/TEM")
+    energy_kev = _number(microscope.get("beam_energy"))
+    return Recording(
+        data=data,
+        format=NAME,
+        name=str(path),
+        scan_step_angstrom=calibration.scan_step_angstrom,
+        pixel_mrad=calibration.pixel_mrad,
+        pixel_inverse_angstrom=calibration.pixel_inverse_angstrom,
+        energy_ev=1e3 * energy_kev if energy_kev > 0 else None,
+        semiangle_mrad=_number(microscope.get("convergence_angle")) or None,
+        centre_pixels=calibration.centre_pixels,
+        metadata={"dataset": name},
+        reasons=calibration.reasons,
+    )
+
+
+def _find(files: "_Folder | _Archive", path: Path, name: str | None) -> str:
+    """Returns the name of the array that is asked for, or of the only one of four axes, or else of three."""
+    if name is not None:
+        name = name.strip("/")
+        if ".." in name.split("/") or not _array_json(files, name):
+            raise InputError(f"{path} has no array {shorten(name)}")
+        return name
+    names = {each.rpartition("/")[0] for each in files.names()}
+    shapes = {each: _array_json(files, each).get("shape") for each in sorted(names)}
+    axes = {each: len(shape) if isinstance(shape, list) else 0 for each, shape in shapes.items()}
+    for count in (4, 3):
+        found = [each for each, number in axes.items() if number == count]
+        if len(found) == 1:
+            return found[0]
+        if found:
+            shown = ", ".join(map(shorten, found[:MAX_CHOICES]))
+            raise InputError(f"{path} holds several arrays of {count} axes: choose one with --dataset: {shown}")
+    raise InputError(f"{path} holds no array of four axes: a scan is stored as (y, x, detector y, detector x)")
+
+
+def _array_json(files: "_Folder | _Archive", name: str) -> dict[str, Any]:
+    """Returns the metadata of an array; empty if it is none."""
+    three = files.json(f"{name}/zarr.json".lstrip("/"))
+    return three if _is_array(three) else {} if three else files.json(f"{name}/.zarray".lstrip("/"))
+
+
+def _is_array(metadata: dict[str, Any]) -> bool:
+    return metadata.get("node_type") == "array"
+
+
+def _checked(files: "_Folder | _Archive", path: Path, name: str) -> dict[str, Any]:
+    """Returns the metadata of an array that holds plain numbers, packed by known codecs, in chunks of bounded size."""
+    metadata, place = _array_json(files, name), f"{path}, {shorten(name) or 'its array'},"
+    shape = metadata.get("shape")
+    if not isinstance(shape, list) or len(shape) not in (3, 4) or not all(isinstance(n, int) and n > 0 for n in shape):
+        raise InputError(f"{place} has the shape {shorten(shape)}: patterns have four axes, or three with --scan-shape")
+    try:
+        dtype = np.dtype(str(metadata.get("dtype", metadata.get("data_type"))))
+    except TypeError:
+        dtype = np.dtype("V")
+    if dtype.kind not in "uif":
+        raise InputError(f"{place} holds no plain numbers")
+    unknown = sorted(set(_codecs(metadata)) - CODECS)
+    if unknown:
+        raise InputError(f"{place} is packed by {shorten(', '.join(unknown))}: of the codecs {len(CODECS)} are read")
+    grid = metadata.get("chunk_grid")
+    chunks = metadata.get("chunks")
+    if isinstance(grid, dict) and isinstance(grid.get("configuration"), dict):
+        chunks = grid["configuration"].get("chunk_shape")
+    if not isinstance(chunks, list) or not all(isinstance(n, int) and n > 0 for n in chunks):
+        raise InputError(f"{place} has chunks of the shape {shorten(chunks)}")
+    if math.prod(chunks) * dtype.itemsize > CHUNK_BYTES:
+        raise InputError(f"{place} has chunks of {math.prod(chunks) * dtype.itemsize} bytes, at most {CHUNK_BYTES}")
+    return metadata
+
+
+def _codecs(metadata: dict[str, Any]) -> Iterator[str]:
+    """Yields the names of all codecs."""
+    for key in ("compressor", "filters", "codecs", "index_codecs"):
+        listed = metadata.get(key)
+        for codec in listed if isinstance(listed, list) else () if listed is None else (listed,):
+            yield str(codec.get("id", codec.get("name")) if isinstance(codec, dict) else codec)
+            inner = codec.get("configuration") if isinstance(codec, dict) else None
+            if isinstance(inner, dict):
+                yield from _codecs(inner)
+
+
+def _opened(files: "_Folder | _Archive", path: Path, name: str) -> _ZarrPatterns:
+    import zarr
+
+    try:
+        return _ZarrPatterns(path, zarr.open_array(files.store(), path=name, mode="r"))
+    except Exception as error:  # zarr raises what its parsers raise
+        raise InputError(f"cannot read {path} as Zarr: {shorten(error, 200)}") from None
+
+
+# ---- HyperSpy's axes ------------------------------------------------------------------------------------------------
+
+
+def _axis(files: "_Folder | _Archive", array: str, number: int) -> StoredAxis:
+    """Returns an axis as HyperSpy stores it beside the array."""
+    stored = _attributes(files, f"{array.rpartition('/')[0]}/axis-{number}")
+    units = stored.get("units")
+    scale, offset = (_number(stored.get(key), math.nan) for key in ("scale", "offset"))
+    return StoredAxis(shorten(units, 40) if isinstance(units, str) else "", scale, offset)
+
+
+def _attributes(files: "_Folder | _Archive", group: str) -> dict[str, Any]:
+    """Returns the attributes of a group; empty if there are none."""
+    with suppress(InputError):
+        attributes = files.json(f"{group}/.zattrs".lstrip("/")) or files.json(f"{group}/zarr.json".lstrip("/"))
+        inner = attributes.get("attributes", attributes)
+        return inner if isinstance(inner, dict) else {}
+    return {}
+
+
+def _number(value: Any, default: float = 0.0) -> float:
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else default
