@@ -15,6 +15,7 @@ from namsa.cli.command_line import (
     positive,
     warn_in_one_line,
 )
+from namsa.cli.layout_options import add_layout_options
 from namsa.io.compression import COMPRESSIONS
 
 INTERRUPTED = "interrupted; what was written is complete, and the same command continues from there"
@@ -159,12 +160,19 @@ def _add_views(parser: CommandParser) -> None:
     command = parser.add_command(
         "info",
         "namsa.cli.commands.view:info",
-        summary="describe a dataset or an HDF5 file, with axes and units",
-        examples=("namsa info data/quickstart", "namsa info cell.h5 --json", "namsa info data/quickstart --ids"),
+        summary="describe a dataset, a file of namsa or any file of patterns, with axes and units",
+        examples=(
+            "namsa info data/quickstart",
+            "namsa info cell.h5 --json",
+            "namsa info data/quickstart --ids",
+            "namsa info scan.mib --scan-shape 128x128",
+        ),
     )
-    command.add_argument("path", type=Path, metavar="DIR|FILE", help="a dataset, or an HDF5 file that namsa wrote")
+    command.add_argument("path", type=Path, metavar="DIR|FILE", help="a dataset, a file of namsa or of a microscope")
     command.add_argument("--json", action="store_true", help="print JSON")
     command.add_argument("--ids", action="store_true", help="only the samples' names, one per line")
+    command.add_argument("--dataset", metavar="NAME", help="which dataset of a file of patterns")
+    add_layout_options(command)
 
     command = parser.add_command(
         "show",
@@ -195,6 +203,7 @@ def _add_views(parser: CommandParser) -> None:
     group.add_argument("--semiangle-mrad", type=float, help="convergence semiangle of the probe")
     group.add_argument("--scan-step-angstrom", type=float, nargs="+", metavar="STEP", help="step of the scan")
     group.add_argument("--pixel-mrad", type=float, nargs="+", metavar="PIXEL", help="pixel of the detector")
+    add_layout_options(command)
 
 
 def _add_crystals(parser: CommandParser) -> None:

@@ -7,7 +7,9 @@ from typing import Any
 from namsa.dataset import strata
 from namsa.provenance_values import value
 from namsa.text import plural, shorten
+from namsa.view import recording_info
 from namsa.view.info import ArrayInfo, DatasetInfo, FileInfo, SampleInfo
+from namsa.view.recording_info import RecordingInfo
 
 Row = tuple[str, str]  # name and value
 
@@ -34,8 +36,10 @@ _SIMULATION = {"form_factors": "{} form factors", "projection": "{} projection",
 _ORIGIN = {"config_hash": "configuration {}", "split": "{} split"}
 
 
-def describe(info: FileInfo | DatasetInfo) -> str:
-    """Returns the description of a file or a dataset: its samples, and the first one's provenance and arrays."""
+def describe(info: FileInfo | DatasetInfo | RecordingInfo) -> str:
+    """Returns the description of a file of patterns, or of samples with the first one's provenance and arrays."""
+    if isinstance(info, RecordingInfo):
+        return "\n".join([info.path, *_aligned(recording_info.rows(info))])
     if isinstance(info, FileInfo):
         first, rows = info.contents[0] if info.contents else None, _file_rows(info)
     else:

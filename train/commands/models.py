@@ -5,6 +5,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from namsa.cli.layout_options import layout
 from namsa.errors import InputError
 from namsa.files import check_output
 from namsa.text import printable, shorten
@@ -88,6 +89,7 @@ def reconstruct(options: argparse.Namespace) -> int:
                 beam_intensity=options.beam_intensity,
                 specimen=specimen,
                 options=ReconstructionOptions(options.passes, options.refine_steps),
+                layout=layout(options),
                 console=console,
             )
             result.save(options.out)

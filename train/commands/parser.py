@@ -5,6 +5,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 from namsa.cli.command_line import COMPLETION, CommandParser, positive
+from namsa.cli.layout_options import add_layout_options
 
 JOB = "run"  # the command that is meant if none is named: `python -m train CONFIG`
 
@@ -169,7 +170,7 @@ def _add_reconstruct(parser: CommandParser) -> None:
             "--formula SrTiO3",
         ),
     )
-    command.add_argument("data", type=Path, metavar="DATA.h5", help="of py4DSTEM, HyperSpy, namsa, or any HDF5 file")
+    command.add_argument("data", type=Path, metavar="DATA", help="a file of a microscope or a program of 4D-STEM")
     command.add_argument("--checkpoint", required=True, metavar="NAME", help="a model, a run directory or a checkpoint")
     command.add_argument("--out", type=Path, required=True, metavar="OUT.h5", help="a picture is written beside it")
     command.add_argument("--dataset", metavar="NAME", help="which of the file's datasets of four axes")
@@ -191,6 +192,7 @@ def _add_reconstruct(parser: CommandParser) -> None:
         help="refine towards the patterns; needs a thickness; 30 is usually enough",
     )
     _add_passes(command)
+    add_layout_options(command)
 
 
 def _add_reports(parser: CommandParser) -> None:

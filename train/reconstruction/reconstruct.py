@@ -6,6 +6,7 @@ written with the result.
 """
 
 import os
+from collections.abc import Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from importlib.metadata import version
@@ -65,13 +66,13 @@ def reconstruct(
     beam_intensity: float | None = None,
     specimen: KnownSpecimen | None = None,
     options: ReconstructionOptions = ReconstructionOptions(),
+    layout: Mapping[str, Any] | None = None,
     console: Console | None = None,
 ) -> Reconstruction:
     """Reconstructs the projected electron density of a scan with a trained network.
 
     Args:
-        data: Path of a file of py4DSTEM, HyperSpy, namsa or plain HDF5, or patterns `(sy, sx, dy, dx)` in any units of
-            intensity.
+        data: Path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`, in any units of intensity.
         model: The network, or what `train.load_model` finds it by.
         calibration: What the file does not say, or says wrongly. An array needs at least energy, semiangle, scan step
             and detector pixel.
@@ -79,6 +80,7 @@ def reconstruct(
             holds the same fraction of the beam as the network's training data.
         specimen: What is known about the specimen, by which trust is measured. `None` measures none.
         options: Dropout and refinement.
+        layout: How the patterns lie in a file that does not say it, as `namsa.read` takes it: {"scan_shape": (64, 96)}.
         console: Where notes and progress are printed. `None` prints nothing; the notes are in the result.
 
     Returns:
@@ -104,7 +106,7 @@ def reconstruct(
         data, name, origin = Path(data), str(data), os.path.realpath(data)
     else:
         name = origin = "array"
-    with open_patterns(data, calibration) as scan:
+    with open_patterns(data, calibration, **(layout or {})) as scan:
         sy, sx, dy, dx = scan.shape
         note(f"{name}: {sy}×{sx} patterns of {dy}×{dx} pixels, {scan.data.dtype}")
         resampling.check_fit(scan, model.conditions, name)

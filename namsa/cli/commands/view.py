@@ -5,29 +5,49 @@ import os
 from pathlib import Path
 
 from namsa.cli.commands.output import print_json, print_line
+from namsa.cli.layout_options import layout
 from namsa.dataset import shards
 from namsa.errors import InputError
 from namsa.files import check_output
 from namsa.io import hdf5
 from namsa.io.calibration import CalibrationOverrides
+from namsa.io.formats import zarr_store
+from namsa.io.reading import read
 from namsa.names import check_name
 from namsa.sample import Sample
 from namsa.text import shorten
 from namsa.view import info_text
 from namsa.view.browse import browse
 from namsa.view.info import DatasetInfo, FileInfo, describe_dataset, describe_file
+from namsa.view.recording_info import RecordingInfo, describe_recording
 from namsa.view.sample_figure import show as show_sample
 
 
 def info(options: argparse.Namespace) -> None:
     """Prints what a dataset or a file holds, with the first sample's axes and units; or only the samples' names."""
-    described: DatasetInfo | FileInfo
-    described = describe_dataset(options.path) if options.path.is_dir() else describe_file(options.path)
-    if options.json:
-        print_json(described.ids if options.ids else described.as_json())
+    described: DatasetInfo | FileInfo | RecordingInfo
+    if zarr_store.recognises(options.path, b"") or (options.path.is_file() and not _has_samples(options.path)):
+        with read(options.path, dataset=options.dataset, **layout(options)) as recording:
+            described = describe_recording(recording, options.path)
     else:
-        for line in described.ids if options.ids else info_text.describe(described).split("\n"):
+        described = describe_dataset(options.path) if options.path.is_dir() else describe_file(options.path)
+    if options.ids and isinstance(described, RecordingInfo):
+        raise InputError(f"--ids lists the samples of a dataset or of a file of namsa, which {options.path} is not")
+    names = [] if isinstance(described, RecordingInfo) else described.ids
+    if options.json:
+        print_json(names if options.ids else described.as_json())
+    else:
+        for line in names if options.ids else info_text.describe(described).split("\n"):
             print_line(line)
+
+
+def _has_samples(path: Path) -> bool:
+    """Returns whether namsa wrote the file's samples or images."""
+    try:
+        with hdf5.open_samples(path):
+            return True
+    except InputError:
+        return False
 
 
 def show(options: argparse.Namespace) -> None:
@@ -36,7 +56,8 @@ def show(options: argparse.Namespace) -> None:
     Of a sample, the page is written if --out ends in .html, and beside the picture with --html. Of other files there is
     no picture of that kind, so that the page is all that is written.
     """
-    if os.path.isfile(options.sample) and not holds_samples(options.sample):
+    is_file = os.path.isfile(options.sample)
+    if zarr_store.recognises(options.sample, b"") or (is_file and not holds_samples(options.sample)):
         _show_recording(options)
         return
     name, sample = find_sample(options.sample)
@@ -70,7 +91,13 @@ def _show_recording(options: argparse.Namespace) -> None:
         energy_ev=options.energy_ev,
         semiangle_mrad=options.semiangle_mrad,
     )
-    page = browse(options.sample, overlay=options.overlay, max_megabytes=options.page_mb, calibration=calibration)
+    page = browse(
+        options.sample,
+        overlay=options.overlay,
+        max_megabytes=options.page_mb,
+        calibration=calibration,
+        **layout(options),
+    )
     print_line(str(page.save(out)))
 
 

@@ -1,0 +1,126 @@
+"""What a file of patterns holds: its format, scan and detector, what it says of them, and what it does not."""
+
+import os
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from namsa.io.calibration import LIMITS, REQUIRED
+from namsa.io.recording import Pair, Recording
+
+Row = tuple[str, str]  # name and value
+
+
+@dataclass(frozen=True)
+class RecordingInfo:
+    """A file of patterns. Pairs are (y, x); `None` is unknown.
+
+    Attributes:
+        path: The file.
+        bytes: Its size; `None` for a folder.
+        format: Name of its format.
+        shape: Shape (scan y, scan x, detector y, detector x).
+        dtype: NumPy's name of the numbers' type.
+        scan_step_angstrom: Step of the scan, Å.
+        pixel_mrad: Pixel of the detector, mrad.
+        pixel_inverse_angstrom: Pixel of the detector, 1/Å, where the file has it in place of an angle.
+        energy_ev: Energy of the beam, eV.
+        semiangle_mrad: Convergence semiangle of the probe, mrad.
+        centre_pixels: Optic axis, pixels.
+        rotation_deg: Rotation of the detector, degrees.
+        missing: What `reconstruct` needs and the file does not say, with the option that gives it.
+        metadata: What else the file says, JSON types.
+    """
+
+    path: str
+    bytes: int | None
+    format: str
+    shape: tuple[int, int, int, int]
+    dtype: str
+    scan_step_angstrom: Pair | None
+    pixel_mrad: Pair | None
+    pixel_inverse_angstrom: Pair | None
+    energy_ev: float | None
+    semiangle_mrad: float | None
+    centre_pixels: Pair | None
+    rotation_deg: float | None
+    missing: dict[str, str]
+    metadata: dict[str, Any]
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns the attributes in JSON types."""
+        return asdict(self)
+
+
+def describe_recording(recording: Recording, path: Path) -> RecordingInfo:
+    """Describes an open recording; no pattern is read.
+
+    Args:
+        recording: The recording.
+        path: Its file.
+    """
+    return RecordingInfo(
+        path=str(path),
+        bytes=os.path.getsize(path) if path.is_file() else None,
+        format=recording.format,
+        shape=recording.shape,
+        dtype=recording.dtype.name,
+        scan_step_angstrom=recording.scan_step_angstrom,
+        pixel_mrad=recording.pixel_mrad,
+        pixel_inverse_angstrom=recording.pixel_inverse_angstrom,
+        energy_ev=recording.energy_ev,
+        semiangle_mrad=recording.semiangle_mrad,
+        centre_pixels=recording.centre_pixels,
+        rotation_deg=recording.rotation_deg,
+        missing={name: LIMITS[name][2] for name in REQUIRED if getattr(recording, name) is None},
+        metadata=dict(recording.metadata),
+    )
+
+
+def rows(info: RecordingInfo) -> list[Row]:
+    """Returns the description as names and values for a terminal."""
+    sy, sx, dy, dx = info.shape
+    size = "" if info.bytes is None else f", {info.bytes / 1e6:.1f} MB"
+    known = {
+        "energy": None if info.energy_ev is None else f"{info.energy_ev / 1e3:g} keV",
+        "semiangle": None if info.semiangle_mrad is None else f"{info.semiangle_mrad:g} mrad",
+        "scan step": _pair(info.scan_step_angstrom, "Å"),
+        "pixel": _pair(info.pixel_mrad, "mrad") or _pair(info.pixel_inverse_angstrom, "1/Å"),
+        "optic axis": _pair(info.centre_pixels, "pixels"),
+        "rotation": None if info.rotation_deg is None else f"{info.rotation_deg:g}°",
+    }
+    missing = ", ".join(f"{REQUIRED[name]} ({option})" for name, option in info.missing.items())
+    return [
+        ("format", f"{info.format}{size}"),
+        ("patterns", f"{sy} × {sx} of {dy} × {dx} pixels, {info.dtype}"),
+        *((name, value) for name, value in known.items() if value is not None),
+        *([("not said", missing)] if missing else []),
+        *(
+            (name.replace("_", " "), _text(value))
+            for name, value in info.metadata.items()
+            if value not in (None, {}, [])
+        ),
+    ]
+
+
+def _pair(pair: Pair | None, units: str) -> str | None:
+    """Returns a pair as text; one number if both are equal."""
+    if pair is None:
+        return None
+    y, x = (f"{number:.6g}" for number in pair)
+    return f"{y} {units}" if y == x else f"{y} × {x} {units} (y, x)"
+
+
+def _is_plain(value: Any) -> bool:
+    """Returns whether a line of text shows a value; `--json` prints all."""
+    return (
+        value not in (None, "", [])
+        and not isinstance(value, dict)
+        and not (isinstance(value, list) and any(isinstance(inner, list | dict) for inner in value))
+    )
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, list):
+        return ", ".join(map(_text, value))
+    return f"{value:g}" if isinstance(value, float) else str(value)
