@@ -17,6 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from namsa.io.calibration import CalibrationOverrides as CalibrationOverrides
+    from train.reconstruction.live import LiveUpdate as LiveUpdate
+    from train.reconstruction.live import next_row as next_row
+    from train.reconstruction.live import reconstruct_live as reconstruct_live
     from train.reconstruction.models import Model as Model
     from train.reconstruction.models import load_model as load_model
     from train.reconstruction.reconstruct import ReconstructionOptions as ReconstructionOptions
@@ -31,8 +34,11 @@ _MODULES = {
     "Model": "train.reconstruction.models",
     "Reconstruction": "train.reconstruction.result",
     "ReconstructionOptions": "train.reconstruction.reconstruct",
+    "LiveUpdate": "train.reconstruction.live",
     "load_model": "train.reconstruction.models",
+    "next_row": "train.reconstruction.live",
     "reconstruct": "train.reconstruction.reconstruct",
+    "reconstruct_live": "train.reconstruction.live",
 }
 __all__ = list(_MODULES)
 __all__ += ["__version__", "evaluate"]

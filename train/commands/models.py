@@ -8,9 +8,11 @@ from pathlib import Path
 from namsa.cli.layout_options import layout
 from namsa.errors import InputError
 from namsa.files import check_output
+from namsa.io.calibration import CalibrationOverrides
 from namsa.text import printable, shorten
 from train.commands.common import exit_code
 from train.ranks.signals import Stopped
+from train.reconstruction.trust import KnownSpecimen
 
 
 def calibrate(options: argparse.Namespace) -> int:
@@ -60,32 +62,17 @@ def reconstruct(options: argparse.Namespace) -> int:
     def work() -> None:
         from rich.console import Console
 
-        from namsa.io.calibration import CalibrationOverrides
         from train.reconstruction.reconstruct import ReconstructionOptions, reconstruct
-        from train.reconstruction.trust import KnownSpecimen
 
-        if options.formula and options.thickness_angstrom is None:
-            raise InputError("--formula is for measuring trust, which takes --thickness-angstrom, too")
         if options.refine_steps and options.thickness_angstrom is None:
             raise InputError("--refine-steps simulates the specimen, which takes --thickness-angstrom, too")
-        specimen = None
-        if options.thickness_angstrom is not None:
-            specimen = KnownSpecimen(options.thickness_angstrom, options.formula)
-        console, picture = Console(markup=False), _picture(options.out, (options.data, Path(options.checkpoint)))
-        overrides = CalibrationOverrides(
-            dataset=options.dataset,
-            scan_step_angstrom=_pair(options.scan_step_angstrom, "--scan-step-angstrom"),
-            pixel_mrad=_pair(options.pixel_mrad, "--pixel-mrad"),
-            energy_ev=options.energy_ev,
-            semiangle_mrad=options.semiangle_mrad,
-            centre_pixels=options.centre_pixels and tuple(options.centre_pixels),
-            rotation_deg=options.rotation_deg,
-        )
+        specimen = known_specimen(options)
+        console, picture = Console(markup=False), picture_beside(options.out, (options.data, Path(options.checkpoint)))
         try:
             result = reconstruct(
                 options.data,
                 options.checkpoint,
-                overrides,
+                overrides(options),
                 beam_intensity=options.beam_intensity,
                 specimen=specimen,
                 options=ReconstructionOptions(options.passes, options.refine_steps),
@@ -101,7 +88,27 @@ def reconstruct(options: argparse.Namespace) -> int:
     return exit_code(work)
 
 
-def _picture(out: Path, inputs: Sequence[Path]) -> Path:
+def known_specimen(options: argparse.Namespace) -> KnownSpecimen | None:
+    """Returns what the options say about the specimen."""
+    if options.formula and options.thickness_angstrom is None:
+        raise InputError("--formula is for measuring trust, which takes --thickness-angstrom, too")
+    return None if options.thickness_angstrom is None else KnownSpecimen(options.thickness_angstrom, options.formula)
+
+
+def overrides(options: argparse.Namespace) -> CalibrationOverrides:
+    """Returns what the options say about the data."""
+    return CalibrationOverrides(
+        dataset=options.dataset,
+        scan_step_angstrom=_pair(options.scan_step_angstrom, "--scan-step-angstrom"),
+        pixel_mrad=_pair(options.pixel_mrad, "--pixel-mrad"),
+        energy_ev=options.energy_ev,
+        semiangle_mrad=options.semiangle_mrad,
+        centre_pixels=options.centre_pixels and tuple(options.centre_pixels),
+        rotation_deg=options.rotation_deg,
+    )
+
+
+def picture_beside(out: Path, inputs: Sequence[Path]) -> Path:
     """Returns the picture beside `out`, after checks that both can be written and replace none of the inputs."""
     check_output(out, inputs)
     picture = out.with_suffix(".png")

@@ -31,6 +31,7 @@ def build_parser() -> CommandParser:
     _add_evaluation(parser)
     _add_staging(parser)
     _add_reconstruct(parser)
+    _add_live(parser)
     _add_reports(parser)
     return parser
 
@@ -173,15 +174,7 @@ def _add_reconstruct(parser: CommandParser) -> None:
     command.add_argument("data", type=Path, metavar="DATA", help="a file of a microscope or a program of 4D-STEM")
     command.add_argument("--checkpoint", required=True, metavar="NAME", help="a model, a run directory or a checkpoint")
     command.add_argument("--out", type=Path, required=True, metavar="OUT.h5", help="a picture is written beside it")
-    command.add_argument("--dataset", metavar="NAME", help="which of the file's datasets of four axes")
-    group = command.add_argument_group("what the file does not say, or says wrongly; two numbers are y and x")
-    group.add_argument("--energy-ev", type=float, help="energy of the beam")
-    group.add_argument("--semiangle-mrad", type=float, help="convergence semiangle of the probe")
-    group.add_argument("--scan-step-angstrom", type=float, nargs="+", metavar="STEP", help="step of the scan")
-    group.add_argument("--pixel-mrad", type=float, nargs="+", metavar="PIXEL", help="pixel of the detector")
-    group.add_argument("--centre-pixels", type=float, nargs=2, metavar=("Y", "X"), help="the optic axis")
-    group.add_argument("--rotation-deg", type=float, help="from the detector's y, x to the scan's (py4DSTEM's sign)")
-    group.add_argument("--beam-intensity", type=float, help="sum of a pattern without specimen, in the file's units")
+    _add_calibration(command)
     command.add_argument("--thickness-angstrom", type=float, help="of the specimen, for which trust is measured")
     command.add_argument("--formula", help="of the specimen, such as SrTiO3, for the same")
     command.add_argument(
@@ -193,6 +186,45 @@ def _add_reconstruct(parser: CommandParser) -> None:
     )
     _add_passes(command)
     add_layout_options(command)
+
+
+def _add_live(parser: CommandParser) -> None:
+    command = parser.add_command(
+        "live",
+        "train.commands.live:live",
+        summary="reconstruct a scan while its file is written",
+        description="Follows a file that grows: Merlin, raw, or HDF5 in SWMR mode. The density is written after each\n"
+        "strip of windows. Run it again to continue an interrupted one.",
+        examples=(
+            "python -m train live scan.mib --checkpoint 200kv-20mrad --out density.h5 --scan-shape 256x256 "
+            "--energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.4 --pixel-mrad 1.1",
+        ),
+    )
+    command.add_argument("data", type=Path, metavar="DATA", help="the file that grows")
+    command.add_argument("--checkpoint", required=True, metavar="NAME", help="a model, a run directory or a checkpoint")
+    command.add_argument("--out", type=Path, required=True, metavar="OUT.h5", help="a picture is written beside it")
+    command.add_argument("--scan-shape", required=True, metavar="SYxSX", help="rows and columns of the whole scan")
+    command.add_argument("--wait", type=float, default=60.0, metavar="S", help="give up after S s without a row; 60")
+    group = command.add_argument_group("a file without a format")
+    group.add_argument("--dtype", metavar="TYPE", help="of its numbers, such as u2 or >u2")
+    group.add_argument("--detector-shape", metavar="DYxDX", help="rows and columns of the detector")
+    group.add_argument("--offset-bytes", type=int, default=0, metavar="N", help="where the first pattern begins")
+    _add_calibration(command)
+    command.add_argument("--thickness-angstrom", type=float, help="of the specimen, for which trust is measured")
+    command.add_argument("--formula", help="of the specimen, such as SrTiO3, for the same")
+    _add_passes(command)
+
+
+def _add_calibration(command: CommandParser) -> None:
+    command.add_argument("--dataset", metavar="NAME", help="which of the file's datasets of four axes")
+    group = command.add_argument_group("what the file does not say, or says wrongly; two numbers are y and x")
+    group.add_argument("--energy-ev", type=float, help="energy of the beam")
+    group.add_argument("--semiangle-mrad", type=float, help="convergence semiangle of the probe")
+    group.add_argument("--scan-step-angstrom", type=float, nargs="+", metavar="STEP", help="step of the scan")
+    group.add_argument("--pixel-mrad", type=float, nargs="+", metavar="PIXEL", help="pixel of the detector")
+    group.add_argument("--centre-pixels", type=float, nargs=2, metavar=("Y", "X"), help="the optic axis")
+    group.add_argument("--rotation-deg", type=float, help="from the detector's y, x to the scan's (py4DSTEM's sign)")
+    group.add_argument("--beam-intensity", type=float, help="sum of a pattern without specimen, in the file's units")
 
 
 def _add_reports(parser: CommandParser) -> None:

@@ -1,0 +1,57 @@
+"""A small network of random weights as a run directory, and the beam of the patterns that it takes."""
+
+import keras
+import numpy as np
+
+from fcdensenet.build import build
+from namsa.config.loading import dump_yaml
+from namsa.io.calibration import CalibrationOverrides
+from train.experiment.experiment import Experiment
+from train.optimization import checkpoint
+from train.optimization.checkpoint import TrainingPosition
+
+WINDOW, DETECTOR = (24, 24), (4, 4)
+BEAM = CalibrationOverrides(
+    energy_ev=200e3,
+    semiangle_mrad=20.0,
+    scan_step_angstrom=(0.4, 0.4),
+    pixel_mrad=(8.0, 8.0),
+    centre_pixels=(1.5, 1.5),
+)
+
+
+def experiment(layout="scan", **microscope):
+    images = (16, *WINDOW) if layout == "scan" else (16, 4, 4)
+    scan = {"shape": WINDOW, "step_angstrom": (0.4, 0.4)} if layout == "scan" else {"shape": (4, 4)}
+    layers = (1, 1, 1)
+    return Experiment.model_validate(
+        {
+            "name": "small",
+            "microscope": {"energy_ev": 200e3, "semiangle_mrad": 20.0} | microscope,
+            "scan": scan,
+            "simulation": {"sampling_angstrom": 0.2} if layout == "scan" else {"grid_shape": (4, 4)},
+            "detector": {"shape": DETECTOR, "pixel_mrad": 8.0},
+            "target": {"at": "scan" if layout == "scan" else "grid"},
+            "network": {"input_shape": images, "layers": layers, "growth": 6, "kernel": 3, "first_kernel": 3}
+            | {"first_filters": 6, "dropout": 0.2},
+            "training": {"epochs": 1, "inputs": {"layout": layout, "density_scale_e_per_angstrom2": 10}},
+        }
+    )
+
+
+def write_run(folder, experiment):
+    """Writes a run directory with random weights and returns its path."""
+    keras.utils.clear_session()
+    model = build(experiment.network, seed=3)
+    rng = np.random.default_rng(3)
+    for variable in model.variables:
+        if variable.dtype == "float32":  # biases and statistics, too, differ from those of an untrained network
+            change = (
+                rng.uniform(0.0, 0.5, variable.shape)
+                if "variance" in variable.path
+                else rng.normal(0, 0.1, variable.shape)
+            )
+            variable.assign(np.asarray(variable) + change)
+    checkpoint.save(folder / "checkpoints", TrainingPosition(step=7), model.variables, experiment.network, keep=1)
+    (folder / "config.yaml").write_text(dump_yaml(experiment))
+    return str(folder)

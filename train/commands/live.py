@@ -1,0 +1,61 @@
+"""`python -m train live`: reconstructs a scan while its file is written."""
+
+import argparse
+from pathlib import Path
+
+from namsa.files import check_output
+from namsa.text import printable
+from train.commands.common import exit_code
+from train.commands.models import known_specimen, overrides, picture_beside
+from train.ranks.signals import Stopped
+
+
+def live(options: argparse.Namespace) -> int:
+    """Follows a file, and writes the density after each strip of windows."""
+
+    def work() -> None:
+        from rich.console import Console
+
+        from namsa.io.formats.options import read_options
+        from train.reconstruction.live import reconstruct_live
+        from train.reconstruction.reconstruct import ReconstructionOptions
+
+        inputs = (options.data, Path(options.checkpoint))
+        console, picture = Console(markup=False), picture_beside(options.out, inputs)
+        state = options.out.with_suffix(".live.npz")
+        check_output(state, inputs, f"--out {options.out}: the state to continue from")
+        in_file = {
+            "dataset": options.dataset,
+            "dtype": options.dtype,
+            "detector_shape": options.detector_shape,
+            "offset_bytes": options.offset_bytes,
+        }
+        scan_shape = read_options(scan_shape=options.scan_shape, flyback=0, **in_file).scan_shape
+        assert scan_shape is not None  # the option is required
+        try:
+            for update in reconstruct_live(
+                options.data,
+                options.checkpoint,
+                overrides(options),
+                scan_shape=scan_shape,
+                beam_intensity=options.beam_intensity,
+                specimen=known_specimen(options),
+                options=ReconstructionOptions(options.passes),
+                state=state,
+                wait_s=options.wait,
+                console=console,
+                **in_file,
+            ):
+                update.result.save(options.out)
+                console.print(
+                    f"row {update.rows_read} of {scan_shape[0]}: {update.rows_done} rows of {options.out} are final, "
+                    f"{update.seconds:.2g} s",
+                    highlight=False,
+                    soft_wrap=True,
+                )
+        except KeyboardInterrupt:
+            raise Stopped("interrupted; the same command continues from the last strip") from None
+        update.result.show(picture)
+        console.print(printable(f"{options.out} and {picture}"), highlight=False, soft_wrap=True)
+
+    return exit_code(work)
