@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from namsa.dataset.shards import Dataset as Dataset
     from namsa.errors import InputError as InputError
     from namsa.errors import WorkError as WorkError
+    from namsa.exchange.export import export_ptychography as export_ptychography
     from namsa.io.calibration import CalibrationOverrides as CalibrationOverrides
     from namsa.io.calibration import FourDData as FourDData
     from namsa.io.hdf5 import read_sample as read_sample
@@ -88,6 +89,7 @@ _MODULES = {
     "read_samples": "namsa.io.hdf5",
     "write_samples": "namsa.io.hdf5",
     "StackFile": "namsa.io.stack_file",
+    "export_ptychography": "namsa.exchange.export",
     "read": "namsa.io.reading",
     "Recording": "namsa.io.recording",
     "open_patterns": "namsa.io.reading",

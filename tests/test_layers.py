@@ -24,7 +24,7 @@ LAYERS = {
         ("simulate",),
         ("dataset",),
         ("inverse", "inspection"),
-        ("view",),
+        ("view", "exchange"),
         ("cli",),
         ("__init__", "__main__"),
     ),

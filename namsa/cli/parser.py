@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
+from namsa.cli.calibration_options import add_calibration
 from namsa.cli.command_line import (
     COMPLETION,
     CommandParser,
@@ -128,12 +129,33 @@ def _add_simulation(parser: CommandParser) -> None:
     command = parser.add_command(
         "export",
         "namsa.cli.commands.dataset:export",
-        summary="write a dataset as one HDF5 file with axes and units",
-        description="The layout is EMD 1.0, which py4DSTEM and HyperSpy open.",
-        examples=("namsa export data/quickstart --out quickstart.h5",),
+        summary="write a dataset as one HDF5 file, or a scan for a program of ptychography",
+        description="HDF5 files have the layout EMD 1.0, which py4DSTEM and HyperSpy open. With --to, the patterns and "
+        "a parameter file that is ready to run are written to a folder.",
+        examples=(
+            "namsa export data/quickstart --out quickstart.h5",
+            "namsa export cell.h5 --to phaser --out phaser",
+            "namsa export scan.h5 --to ptyrad --out ptyrad --density density.h5 --formula SrTiO3 --slices 4 "
+            "--thickness-angstrom 80",
+        ),
     )
-    _add_directory(command)
-    command.add_argument("--out", type=Path, required=True, metavar="FILE", help="the HDF5 file")
+    command.add_argument("data", type=Path, metavar="DATA", help="a dataset's folder; with --to, a file of patterns")
+    command.add_argument(
+        "--out", type=Path, required=True, metavar="FILE|DIR", help="the HDF5 file; with --to, a folder"
+    )
+    _add_compression(command)
+    command.add_argument("--to", choices=("ptyrad", "phaser", "py4dstem"), help="the program of ptychography")
+    group = command.add_argument_group("with --to")
+    group.add_argument("--density", type=Path, metavar="FILE.h5", help="of `reconstruct`: becomes the first object")
+    group.add_argument("--formula", help="of the specimen, such as SrTiO3; --density needs it")
+    group.add_argument(
+        "--defocus-angstrom", type=float, help="underfocus is positive; default: what the file says, or 0"
+    )
+    group.add_argument("--thickness-angstrom", type=float, help="of the specimen; default: what the file says")
+    group.add_argument("--slices", type=positive, default=1, metavar="N", help="of the object, default 1")
+    group.add_argument("--iterations", type=positive, default=50, metavar="N", help="in the parameter file, default 50")
+    add_calibration(command)
+    add_layout_options(command)
 
 
 def _add_integrity(parser: CommandParser) -> None:

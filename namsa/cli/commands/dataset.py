@@ -95,14 +95,19 @@ def merge(options: argparse.Namespace) -> None:
 
 
 def export(options: argparse.Namespace) -> None:
-    """Writes all of a dataset's samples, one group each, and names those whose simulation failed."""
+    """Writes a dataset's samples, one group each, and names those whose simulation failed; with --to, writes a scan."""
+    if options.to:
+        from namsa.cli.commands import exchange
+
+        exchange.export(options)
+        return
     folder = os.path.dirname(os.path.realpath(options.out))
-    own = options.out.exists() and folder == os.path.realpath(options.directory)
+    own = options.out.exists() and folder == os.path.realpath(options.data)
     if own and options.out.suffix not in HDF5_SUFFIXES:
         raise InputError(f"--out {options.out} is a file of the dataset: name a new file that ends in .h5")
-    check_output(options.out, shards.shard_paths(options.directory))
-    with shards.Dataset(options.directory) as data, progress_bars() as progress:
-        failures = unresolved_failures(options.directory, data.config_hash or "", data.ids)
+    check_output(options.out, shards.shard_paths(options.data))
+    with shards.Dataset(options.data) as data, progress_bars() as progress:
+        failures = unresolved_failures(options.data, data.config_hash or "", data.ids)
         task = progress.add_task("export", total=len(data.ids))
 
         def samples() -> Iterator[tuple[str, Sample]]:
@@ -110,6 +115,6 @@ def export(options: argparse.Namespace) -> None:
                 yield name, data.read_sample(name)
                 progress.advance(task)
 
-        count = hdf5.write_samples(options.out, samples())
+        count = hdf5.write_samples(options.out, samples(), options.compression)
     print_line(f"{options.out}: {plural(count, 'sample')}, {len(failures)} failed")
     print_failures(failures)

@@ -1,0 +1,50 @@
+"""Options for what a file of patterns does not say, which several commands share."""
+
+import argparse
+from pathlib import Path
+
+from namsa.cli.command_line import CommandParser
+from namsa.errors import InputError
+from namsa.io.calibration import CalibrationOverrides
+
+
+def add_calibration(command: CommandParser) -> None:
+    """Adds the options to a command."""
+    group = command.add_argument_group("what a file of patterns does not say, or says wrongly; two numbers are y and x")
+    group.add_argument("--dataset", metavar="NAME", help="which of the file's datasets of four axes")
+    group.add_argument("--calibration", type=Path, metavar="FILE.json", help="what `namsa inspect` measured")
+    group.add_argument("--energy-ev", type=float, help="energy of the beam")
+    group.add_argument("--semiangle-mrad", type=float, help="convergence semiangle of the probe")
+    group.add_argument("--scan-step-angstrom", type=float, nargs="+", metavar="STEP", help="step of the scan")
+    group.add_argument("--pixel-mrad", type=float, nargs="+", metavar="PIXEL", help="pixel of the detector")
+    group.add_argument("--centre-pixels", type=float, nargs=2, metavar=("Y", "X"), help="the optic axis")
+    group.add_argument("--rotation-deg", type=float, help="from the detector's y, x to the scan's (py4DSTEM's sign)")
+
+
+def calibration_overrides(options: argparse.Namespace) -> CalibrationOverrides:
+    """Returns what the options say; they win over the calibration file.
+
+    Raises:
+        InputError: If more than two numbers are given for a pair, or the calibration file is wrong.
+    """
+    from namsa.io.calibration_file import with_calibration_file
+
+    given = CalibrationOverrides(
+        dataset=options.dataset,
+        scan_step_angstrom=_pair(options.scan_step_angstrom, "--scan-step-angstrom"),
+        pixel_mrad=_pair(options.pixel_mrad, "--pixel-mrad"),
+        energy_ev=options.energy_ev,
+        semiangle_mrad=options.semiangle_mrad,
+        centre_pixels=options.centre_pixels and tuple(options.centre_pixels),
+        rotation_deg=options.rotation_deg,
+    )
+    return with_calibration_file(given, options.calibration)[0]
+
+
+def _pair(values: list[float] | None, option: str) -> tuple[float, float] | None:
+    """Returns one or two numbers as a pair."""
+    if values is None:
+        return None
+    if len(values) > 2:
+        raise InputError(f"{option} has {len(values)} numbers; give one, or y and x")
+    return values[0], values[-1]

@@ -1,0 +1,34 @@
+"""`namsa export --to`: a scan in the form that another program starts from."""
+
+import argparse
+
+from namsa.cli.calibration_options import calibration_overrides
+from namsa.cli.commands.output import print_line
+from namsa.cli.layout_options import layout
+from namsa.errors import InputError
+from namsa.exchange.export import export_ptychography
+from namsa.io.calibration_file import read_calibration
+
+
+def export(options: argparse.Namespace) -> None:
+    """Writes a scan, and a density as first object, for the program that --to names."""
+    if not options.data.is_file():
+        raise InputError(f"there is no file {options.data}: --to takes a file of patterns")
+    defocus = options.defocus_angstrom
+    if defocus is None and options.calibration is not None:
+        defocus = read_calibration(options.calibration).value("defocus_angstrom")
+    command, *files = export_ptychography(
+        options.data,
+        options.to,
+        options.out,
+        overrides=calibration_overrides(options),
+        layout=layout(options),
+        defocus_angstrom=defocus,
+        thickness_angstrom=options.thickness_angstrom,
+        slices=options.slices,
+        iterations=options.iterations,
+        density=options.density,
+        formula=options.formula,
+    )
+    print_line(f"{options.out}: {', '.join(files)}")
+    print_line(f"cd {options.out} && {command}")

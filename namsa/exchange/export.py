@@ -1,0 +1,121 @@
+"""Writes a scan, and a density as first object, in the form that programs for ptychography start from."""
+
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import h5py
+import numpy as np
+
+from namsa.errors import InputError, WorkError
+from namsa.exchange import phaser, ptyrad, py4dstem
+from namsa.exchange.first_object import PhaseImage, conversion, phase_image, read_density
+from namsa.exchange.task import SIMULATED_ELECTRONS, PtychographyTask
+from namsa.files import make_folder
+from namsa.io import hdf5
+from namsa.io.calibration import CalibrationOverrides, FourDData
+from namsa.io.reading import open_patterns
+from namsa.pixels import PixelGrid
+from namsa.provenance_values import value
+
+Program = Literal["ptyrad", "phaser", "py4dstem"]
+WRITERS: dict[Program, Callable[[PtychographyTask, Path, PhaseImage | None], list[str]]] = {
+    "ptyrad": ptyrad.write,
+    "phaser": phaser.write,
+    "py4dstem": py4dstem.write,
+}
+READ_BYTES = 2**26  # of patterns at once
+
+
+def export_ptychography(
+    data: Path | str,
+    program: Program,
+    folder: Path | str,
+    *,
+    overrides: CalibrationOverrides | None = None,
+    layout: Mapping[str, Any] | None = None,
+    defocus_angstrom: float | None = None,
+    thickness_angstrom: float | None = None,
+    slices: int = 1,
+    iterations: int = 50,
+    density: Path | str | None = None,
+    formula: str | None = None,
+) -> list[str]:
+    """Writes a scan for a program, with a parameter file that is ready to run.
+
+    Args:
+        data: A file that `namsa.read` opens. Of a simulated one, aberrations and thickness are known.
+        program: "ptyrad", "phaser" or "py4dstem".
+        folder: Where to write; created if it is missing, its files of the same names are replaced.
+        overrides: What the caller knows better than the file.
+        layout: How the patterns lie in a file that does not say it, as arguments of `namsa.read`.
+        defocus_angstrom: Underfocus at the entrance face, Å, in place of all aberrations of the file.
+        thickness_angstrom: Thickness of the specimen, Å.
+        slices: Slices of the object.
+        iterations: Iterations that the parameter file asks for.
+        density: A file of `reconstruct`, or a simulated one, whose density becomes the first object.
+        formula: The specimen's formula, as SrTiO3, which the density's conversion needs.
+
+    Returns:
+        The command to run in the folder, and the names of the files.
+
+    Raises:
+        InputError: If the data cannot be read, lack a number, or do not suit the program.
+        WorkError: If a file cannot be written.
+    """
+    data, folder = Path(data), Path(folder)
+    if program not in WRITERS:
+        raise InputError(f"--to {program} is not known: choose {', '.join(WRITERS)}")
+    if density is not None and formula is None:
+        raise InputError("a density becomes a phase by its elements: give --formula, as SrTiO3")
+    for name, number in (("slices", slices), ("iterations", iterations)):
+        if number < 1:
+            raise InputError(f"{name} is {number}: give 1 or more")
+    with open_patterns(data, overrides, **(layout or {})) as scan:
+        known = _simulated(data)
+        aberrations = dict(value(known, "aberrations", {})) if known else {}
+        if defocus_angstrom is not None:
+            aberrations = {"C10": -defocus_angstrom}
+        thickness = thickness_angstrom or (value(known, "thickness_angstrom") if known else None)
+        electrons = SIMULATED_ELECTRONS if scan.normalised else 1.0
+        name = re.sub(r"[^\w.-]+", "_", data.stem) or "scan"
+        task = PtychographyTask(scan, name, aberrations, thickness, slices, iterations, electrons)
+        phase = None if density is None or formula is None else _first_phase(task, Path(density), formula)
+        make_folder(folder)
+        try:
+            _write_patterns(scan, folder / "patterns.h5")
+            command, *files = WRITERS[program](task, folder, phase)
+        except OSError as error:
+            raise WorkError(f"cannot write to {folder}: {error.strerror or error}") from None
+    return [command, "patterns.h5", *files]
+
+
+def _simulated(path: Path) -> dict[str, object] | None:
+    """Returns the provenance of the one sample in a file of namsa; `None` for other files."""
+    try:
+        with hdf5.open_samples(path) as samples:
+            return next(iter(samples.values())).provenance() if len(samples) == 1 else None
+    except InputError:
+        return None
+
+
+def _first_phase(task: PtychographyTask, path: Path, formula: str) -> PhaseImage:
+    """Returns the phase of the density in a file, in the scan's frame from its first position."""
+    density, pixels = read_density(path)
+    known = _simulated(path) or {}
+    probe_limit = 2e-3 * task.scan.semiangle_mrad / task.wavelength
+    limit = float(value(known, "density_max_q_per_angstrom", probe_limit))
+    first = task.scan.scan_origin_angstrom
+    origin = [own - other for own, other in zip(pixels.origin, first, strict=True)]
+    return phase_image(density, PixelGrid(pixels.step, origin), conversion(formula, limit), task.scan.energy_ev)
+
+
+def _write_patterns(scan: FourDData, path: Path) -> None:
+    """Copies the patterns, unchanged, to the dataset `patterns` (sy, sx, dy, dx), a few rows at a time."""
+    rows = max(1, READ_BYTES // (int(np.prod(scan.shape[1:])) * scan.data.dtype.itemsize))
+    with h5py.File(path, "w") as file:
+        patterns = file.create_dataset("patterns", scan.shape, scan.data.dtype)
+        for start in range(0, scan.shape[0], rows):
+            part = slice(start, min(start + rows, scan.shape[0]))
+            patterns[part] = scan.read(part, slice(0, scan.shape[1]))

@@ -1,0 +1,91 @@
+"""PtyRAD 1.0: patterns.h5, first.h5 with probe, positions and object, and ptyrad.yaml.
+
+PtyRAD takes square patterns. A probe at position p covers pixels p to p + n of the object, its centre at p + n // 2.
+"""
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from namsa.errors import InputError
+from namsa.exchange.first_object import PhaseImage
+from namsa.exchange.parameter_file import write_yaml
+from namsa.exchange.task import PtychographyTask
+
+MARGIN = 0.1  # of the object's side, around what the probes cover, as PtyRAD has it
+BATCH = 32
+
+
+def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> list[str]:
+    """Writes what PtyRAD starts from, beside patterns.h5.
+
+    Args:
+        task: The reconstruction.
+        folder: Where to write.
+        phase: The first object. `None` leaves PtyRAD's own.
+
+    Returns:
+        The command that starts it, and names of the files.
+
+    Raises:
+        InputError: If patterns are not square.
+    """
+    n, columns = task.pattern_shape
+    if n != columns:
+        raise InputError(f"PtyRAD takes square patterns, and these have {n} × {columns} pixels: crop them")
+    pixel = task.object_pixel_angstrom[0]
+    positions = task.positions() / pixel
+    span = np.ceil(positions.max(0) - positions.min(0) + n)
+    margin = np.ceil(MARGIN * span)
+    corner = positions.min(0) - margin  # of the object, in pixels from the first position's window
+    with h5py.File(folder / "first.h5", "w") as file:
+        start = np.round(positions - corner)
+        file["model_attributes/crop_pos"] = start.astype(np.int16)
+        file["optimizable_tensors/probe_pos_shifts"] = (positions - corner - start).astype(np.float32)
+        file["optimizable_tensors/probe"] = task.probe()[None]
+        if phase is not None:
+            height, width = (span + 2 * margin).astype(int)
+            pixels = np.stack(np.meshgrid(np.arange(height), np.arange(width), indexing="ij"), axis=-1)
+            at = task.to_scan((pixels + corner - n // 2) * pixel)
+            slices = np.repeat(phase.at(at)[None, None] / task.slices, task.slices, axis=1).astype(np.float32)
+            file["optimizable_tensors/objp"], file["optimizable_tensors/obja"] = slices, np.ones_like(slices)
+    write_yaml(folder / "ptyrad.yaml", "PtyRAD 1.0: run `ptyrad run ptyrad.yaml` in this folder", _params(task, phase))
+    return ["ptyrad run ptyrad.yaml", "first.h5", "ptyrad.yaml"]
+
+
+def _params(task: PtychographyTask, phase: PhaseImage | None) -> dict[str, Any]:
+    """Returns PtyRAD's parameters; those that are left out have its defaults."""
+    (rows, columns, *_), n = task.scan.shape, task.pattern_shape[0]
+    first: dict[str, Any] = {"probe_source": "PtyRAD", "probe_params": "first.h5"}
+    first |= {"pos_source": "PtyRAD", "pos_params": "first.h5", "pos_scan_rand_std": None}
+    if phase is not None:
+        first |= {"obj_source": "PtyRAD", "obj_params": "first.h5"}
+    return {
+        "init_params": {
+            "probe_kv": task.scan.energy_ev / 1e3,
+            "probe_conv_angle": task.scan.semiangle_mrad,
+            "probe_aberrations": {"C10": task.effective_aberrations["C10"]},
+            "probe_pmode_max": 1,
+            "meas_Npix": n,
+            "meas_calibration": {"mode": "da", "value": task.pixel_mrad},
+            "meas_params": {"path": "patterns.h5", "key": "patterns"},
+            "meas_reshape": [rows * columns, *task.scan.shape[2:]],
+            "meas_flipT": [0, 0, int(task.scan.flip)],
+            "pos_N_scans": rows * columns,
+            "pos_N_scan_slow": rows,
+            "pos_N_scan_fast": columns,
+            "pos_scan_step_size": task.scan.scan_step_angstrom[1],
+            "obj_Nlayer": task.slices,
+            "obj_slice_thickness": task.slice_thickness_angstrom,
+            **first,
+        },
+        "recon_params": {
+            "NITER": task.iterations,
+            "BATCH_SIZE": {"size": BATCH, "grad_accumulation": 1},
+            "SAVE_ITERS": task.iterations,
+            "output_dir": "output",
+            "recon_dir_affixes": ["minimal"],
+        },
+    }

@@ -1,0 +1,55 @@
+"""py4DSTEM 0.14: patterns.h5, first_phase.npz and reconstruct.py, a script that can be changed.
+
+py4DSTEM's angle from the detector's frame to the scan's is namsa's, as is its exchange of axes.
+"""
+
+import json
+from pathlib import Path
+
+import numpy as np
+
+from namsa.exchange.first_object import PhaseImage
+from namsa.exchange.task import PtychographyTask
+from namsa.files import write_text_atomic
+
+SCRIPT = Path(__file__).with_name("py4dstem_script.txt")
+
+
+def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> list[str]:
+    """Writes what py4DSTEM starts from, beside patterns.h5.
+
+    Args:
+        task: The reconstruction.
+        folder: Where to write.
+        phase: The first object. `None` leaves an empty one.
+
+    Returns:
+        The command that starts it, and names of the files.
+    """
+    files = ["parameters.json", "reconstruct.py"]
+    parameters = {
+        "energy_ev": task.scan.energy_ev,
+        "semiangle_mrad": task.scan.semiangle_mrad,
+        "scan_step_angstrom": list(task.scan.scan_step_angstrom),
+        "pixel_mrad": task.pixel_mrad,
+        "centre_pixels": list(task.scan.centre_pixels or [(n - 1) / 2 for n in task.scan.shape[2:]]),
+        "rotation_deg": task.scan.rotation_deg,
+        "transpose": task.scan.flip,
+        "aberrations": task.effective_aberrations,
+        "slices": task.slices,
+        "slice_thickness_angstrom": task.slice_thickness_angstrom,
+        "iterations": task.iterations,
+        "step_size": 0.5,
+        "batch": 64,
+    }
+    write_text_atomic(folder / "parameters.json", json.dumps(parameters, indent=1) + "\n")
+    write_text_atomic(folder / "reconstruct.py", SCRIPT.read_text(encoding="utf-8"))
+    if phase is not None:
+        np.savez(
+            folder / "first_phase.npz",
+            phase=phase.phase.astype(np.float32),
+            step=np.asarray(phase.pixels.step),
+            origin=np.asarray(phase.pixels.origin),
+        )
+        files.append("first_phase.npz")
+    return ["python reconstruct.py", *files]

@@ -1,0 +1,225 @@
+"""What is exported describes the patterns: each program's own forward model, written out here, gives them again.
+
+The programs themselves are run by hand (docs/exchange.md says how, and what came out).
+"""
+
+import json
+
+import h5py
+import numpy as np
+import pytest
+import yaml
+
+from namsa import InputError
+from namsa.exchange import export
+from namsa.exchange.export import export_ptychography
+from namsa.exchange.first_object import conversion, phase_image
+from namsa.io import hdf5
+from namsa.io.calibration import CalibrationOverrides
+from namsa.physics import optics
+from namsa.physics.form_factors import electron, xray
+from namsa.physics.grid import Grid
+from namsa.physics.potential import POTENTIAL_CONSTANT
+from namsa.pixels import PixelGrid
+
+N, SCAN, STEP, TURN, DEFOCUS = 48, (5, 7), (0.7, 0.9), 25.0, 90.0
+ENERGY, SEMIANGLE = 200e3, 20.0
+WAVELENGTH = optics.wavelength_angstrom(ENERGY)
+PIXEL = WAVELENGTH / 16.0 * 1e3  # mrad: the window is 16 Å wide
+CENTRE = (N // 2 - 2, N // 2 + 1)  # of the patterns as they are stored
+
+
+def potential(yx):
+    """A smooth potential without symmetry in the scan's frame, rad at these energies of order 1."""
+    spots = [(0.5, 1.0, 0.8), (2.2, 3.1, 0.5), (1.1, 4.6, 0.3)]
+    return sum(a * np.exp(-((yx[..., 0] - y) ** 2 + (yx[..., 1] - x) ** 2) / 0.8) for y, x, a in spots)
+
+
+def turned(yx):
+    """The scan's frame in the detector's, where the waves are."""
+    angle = np.deg2rad(TURN)
+    y, x = yx[..., 0], yx[..., 1]
+    return np.stack([y * np.cos(angle) + x * np.sin(angle), x * np.cos(angle) - y * np.sin(angle)], -1)
+
+
+def patterns(flip):
+    """Patterns of a phase object by optics alone: a probe at each position of a window that moves with it."""
+    coordinate = (np.arange(N) - N // 2) * 16.0 / N
+    window = np.stack(np.meshgrid(coordinate, coordinate, indexing="ij"), -1)
+    angle = np.deg2rad(TURN)
+    k = np.fft.fftfreq(N, 16.0 / N)
+    alpha = WAVELENGTH * np.hypot(k[:, None], k[None])
+    inside = np.clip((SEMIANGLE - 1e3 * alpha) / PIXEL + 0.5, 0, 1)
+    probe = np.fft.fftshift(np.fft.ifft2(inside * np.exp(1j * np.pi / WAVELENGTH * DEFOCUS * alpha**2)))
+    probe /= np.linalg.norm(probe)
+    stack = np.zeros((*SCAN, N, N), np.float32)
+    for i, j in np.ndindex(*SCAN):
+        y, x = np.moveaxis(window + turned(np.array([i * STEP[0], j * STEP[1]])), -1, 0)
+        at = np.stack([y * np.cos(angle) - x * np.sin(angle), x * np.cos(angle) + y * np.sin(angle)], -1)
+        wave = np.fft.fft2(probe * np.exp(1j * potential(at)))
+        pattern = np.fft.fftshift(abs(wave) ** 2) / N**2
+        centre = CENTRE[::-1] if flip else CENTRE
+        pattern = np.roll(pattern, np.subtract(centre, N // 2), (0, 1))
+        stack[i, j] = pattern.T if flip else pattern
+    return stack
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["straight", "flipped"])
+def exported(request, tmp_path_factory):
+    """A folder of exports with a first object, and the patterns."""
+    folder, patcher = tmp_path_factory.mktemp("export"), pytest.MonkeyPatch()
+    with patcher.context() as patch:
+        stack = patterns(request.param)
+        with h5py.File(folder / "scan.h5", "w") as file:
+            file["scan"] = stack
+        coordinates = [np.arange(60) * 0.25 - 4.5, np.arange(72) * 0.25 - 5.0]
+        image = potential(np.stack(np.meshgrid(*coordinates, indexing="ij"), -1))
+        pixels = PixelGrid((0.25, 0.25), (-4.5, -5.0))
+        hdf5.write_images(folder / "density.h5", "reconstruction", {"density": (image, "e/Å²")}, pixels, {})
+        # The conversion has tests of its own: here the density is the phase.
+        patch.setattr(
+            "namsa.inverse.mott_bethe.DensityToPotential.potential",
+            lambda self, density, grid, scale=1.0: density / optics.interaction_constant(ENERGY),
+        )
+        for program in ("ptyrad", "phaser", "py4dstem"):
+            export_ptychography(
+                folder / "scan.h5",
+                program,
+                folder / program,
+                overrides=CalibrationOverrides(
+                    scan_step_angstrom=STEP,
+                    pixel_mrad=PIXEL,
+                    energy_ev=ENERGY,
+                    semiangle_mrad=SEMIANGLE,
+                    centre_pixels=CENTRE,
+                    rotation_deg=TURN,
+                    flip=request.param,
+                ),
+                defocus_angstrom=DEFOCUS,
+                density=folder / "density.h5",
+                formula="Si",
+            )
+    return folder, stack
+
+
+def difference(found, expected):
+    """Relative, of amplitudes."""
+    return np.linalg.norm(np.sqrt(found) - np.sqrt(expected)) / np.linalg.norm(np.sqrt(expected))
+
+
+def test_ptyrad_forward_model_gives_the_patterns(exported):
+    folder, stack = exported
+    params = yaml.safe_load((folder / "ptyrad/ptyrad.yaml").read_text())["init_params"]
+    with h5py.File(folder / "ptyrad/first.h5") as file, h5py.File(folder / "ptyrad/patterns.h5") as data:
+        tensors = {name: item[()] for name, item in file["optimizable_tensors"].items()}
+        start = file["model_attributes/crop_pos"][()]
+        measured = data["patterns"][()].reshape(params["meas_reshape"])
+    np.testing.assert_array_equal(measured, stack.reshape(-1, N, N))
+    if params["meas_flipT"][2]:
+        measured = measured.transpose(0, 2, 1)
+    waves = tensors["obja"][0, 0] * np.exp(1j * tensors["objp"][0, 0])
+    ky, kx = np.fft.fftfreq(N)[:, None], np.fft.fftfreq(N)[None]
+    for shift, (y, x), pattern in zip(tensors["probe_pos_shifts"], start, measured, strict=True):
+        probe = np.fft.ifft2(np.fft.fft2(tensors["probe"][0]) * np.exp(-2j * np.pi * (shift[0] * ky + shift[1] * kx)))
+        psi = probe * waves[y : y + N, x : x + N]
+        assert psi.shape == (N, N)
+        assert difference(np.fft.fftshift(abs(np.fft.fft2(psi, norm="ortho")) ** 2), pattern) < 0.02
+    assert params["probe_aberrations"]["C10"] == -DEFOCUS
+    assert params["meas_calibration"] == {"mode": "da", "value": pytest.approx(PIXEL)}
+
+
+def test_phaser_forward_model_gives_the_patterns(exported):
+    folder, _ = exported
+    plan = yaml.safe_load((folder / "phaser/phaser.yaml").read_text())
+    scan, raw = plan["init"]["scan"], plan["raw_data"]
+    with h5py.File(folder / "phaser/first.h5") as file, h5py.File(folder / "phaser/patterns.h5") as data:
+        item = file["object"]
+        waves, corner, sampling = item["data"][0], item["corner"][()], item["sampling"][()]
+        probe, extent = file["probe/data"][0], file["probe/extent"][()]
+        measured = data["patterns"][()].reshape(-1, N, N)
+    assert extent[0] == raw["wavelength"] / (raw["diff_step"] * 1e-3)  # to the last bit, or patterns are resampled
+    if raw["det_flips"][2]:
+        measured = measured.transpose(0, 2, 1)
+    angle = np.deg2rad(scan["rotation"])
+    raster = (np.argwhere(np.ones(scan["shape"])) - np.array(scan["shape"]) / 2) * scan["step_size"]
+    positions = raster @ np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]]).T
+    ky, kx = np.fft.fftfreq(N)[:, None], np.fft.fftfreq(N)[None]
+    for position, pattern in zip(positions, measured, strict=True):
+        exact = (position - corner) / sampling - (N - 1) / 2
+        y, x = np.round(exact).astype(int)
+        shift = exact - (y, x)
+        moved = np.fft.ifft2(np.fft.fft2(probe) * np.exp(-2j * np.pi * (shift[0] * ky + shift[1] * kx)))
+        psi = moved * waves[y : y + N, x : x + N]
+        assert difference(np.fft.fftshift(abs(np.fft.fft2(psi, norm="ortho")) ** 2), pattern) < 0.02
+
+
+def test_py4dstem_gets_namsas_own_numbers(exported):
+    folder, _ = exported
+    parameters = json.loads((folder / "py4dstem/parameters.json").read_text())
+    assert (parameters["rotation_deg"], parameters["aberrations"]) == (TURN, {"C10": -DEFOCUS})
+    assert tuple(parameters["centre_pixels"]) == CENTRE
+    with np.load(folder / "py4dstem/first_phase.npz") as file:
+        (y, x), (dy, dx) = file["origin"], file["step"]
+        at = np.array([[1.0, 2.0], [2.25, 3.0]])
+        rows, columns = np.round((at - (y, x)) / (dy, dx)).astype(int).T
+        phase = file["phase"][rows, columns]
+    expected = potential(at)
+    assert phase[1] - phase[0] == pytest.approx(expected[1] - expected[0], abs=0.01)
+    compile((folder / "py4dstem/reconstruct.py").read_text(), "reconstruct.py", "exec")
+
+
+def test_a_density_becomes_the_phase_of_its_element():
+    grid = Grid((24, 30), (6.0, 7.5))
+    transfer = conversion("Au", 3.0)
+    q2 = grid.squared_frequency()
+    inside = q2 < 1.5**2
+    density = np.fft.ifft2(np.where(inside, xray(79, q2, "lobato"), 0)).real
+    window = 0.5 * (1 + np.cos(np.pi * np.sqrt(q2) / 3.0))
+    density = np.fft.fftshift(np.fft.ifft2(np.fft.fft2(density) * window).real)  # in the middle, away from the mirrors
+    expected = np.fft.fftshift(np.fft.ifft2(np.where(inside, POTENTIAL_CONSTANT * electron(79, q2, "lobato"), 0)).real)
+    expected *= optics.interaction_constant(ENERGY)
+    phase = phase_image(density, PixelGrid((0.25, 0.25), (1.0, 2.0)), transfer, ENERGY)
+    y, x = PixelGrid((0.25, 0.25), (1.0, 2.0)).coordinates(density.shape)
+    found = phase.at(np.stack(np.meshgrid(y, x, indexing="ij"), -1))
+    np.testing.assert_allclose(found - found.mean(), expected - expected.mean(), atol=0.02 * np.ptp(expected))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"pixel_mrad": (1.0, 1.1)}, "square ones"),
+        ({"density": "density.h5"}, "give --formula"),
+        ({"slices": 3}, "give --thickness-angstrom"),
+        ({"program": "tem"}, "ptyrad, phaser, py4dstem"),
+        ({"iterations": 0}, "iterations is 0"),
+    ],
+)
+def test_what_cannot_be_exported_is_refused(tmp_path, changes, message):
+    with h5py.File(tmp_path / "scan.h5", "w") as file:
+        file["scan"] = np.ones((2, 3, 8, 8), np.float32)
+    known = {"scan_step_angstrom": 1.0, "pixel_mrad": 1.0, "energy_ev": 1e5, "semiangle_mrad": 2.0}
+    program, pixel = changes.pop("program", "phaser"), changes.pop("pixel_mrad", 1.0)
+    overrides = CalibrationOverrides(**(known | {"pixel_mrad": pixel}))
+    with pytest.raises(InputError, match=message):
+        export_ptychography(tmp_path / "scan.h5", program, tmp_path / "out", overrides=overrides, **changes)
+
+
+def test_ptyrad_takes_no_patterns_that_are_not_square(tmp_path):
+    with h5py.File(tmp_path / "scan.h5", "w") as file:
+        file["scan"] = np.ones((2, 3, 8, 10), np.float32)
+    overrides = CalibrationOverrides(scan_step_angstrom=1.0, pixel_mrad=1.0, energy_ev=1e5, semiangle_mrad=2.0)
+    with pytest.raises(InputError, match="8 × 10 pixels"):
+        export_ptychography(tmp_path / "scan.h5", "ptyrad", tmp_path / "out", overrides=overrides)
+
+
+def test_patterns_are_copied_a_few_rows_at_a_time(tmp_path, monkeypatch):
+    monkeypatch.setattr(export, "READ_BYTES", 1)
+    stack = np.arange(3 * 4 * 5 * 5, dtype=np.uint16).reshape(3, 4, 5, 5)
+    with h5py.File(tmp_path / "scan.h5", "w") as file:
+        file["scan"] = stack
+    overrides = CalibrationOverrides(scan_step_angstrom=1.0, pixel_mrad=1.0, energy_ev=1e5, semiangle_mrad=2.0)
+    command = export_ptychography(tmp_path / "scan.h5", "phaser", tmp_path / "out", overrides=overrides)[0]
+    assert command == "phaser run phaser.yaml"
+    with h5py.File(tmp_path / "out/patterns.h5") as file:
+        np.testing.assert_array_equal(file["patterns"], stack)
+        assert file["patterns"].dtype == np.uint16
