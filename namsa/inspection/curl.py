@@ -4,7 +4,7 @@ The deflection of the beam by a thin specimen is the gradient of a potential, so
 frame. At every frequency k of the scan, the deflection is parallel to k then. The angle that makes its part across k
 least is known in closed form, for the detector as it is and for the detector with y and x exchanged. For a mirrored
 detector no angle makes the curl vanish, so that the two are told apart. An angle and the same angle plus 180° have the
-same curl; see `potential_sign`.
+same curl; see `sign_by_dark_field` and `sign_by_peaks`.
 """
 
 from dataclasses import dataclass
@@ -15,6 +15,8 @@ import numpy.typing as npt
 from namsa.inspection.spectra import frequencies, frequency_groups, sandwich, windowed_transform
 
 Floats = npt.NDArray[np.float64]
+
+SHARPENING = 0.01  # noise over signal of the Wiener filter
 
 
 @dataclass(frozen=True)
@@ -121,19 +123,71 @@ def _radial_mean(values: Floats, size: Floats) -> Floats:
     return np.asarray(means[bins])
 
 
-def potential_sign(phase: Floats) -> tuple[int, float]:
-    """Returns the sign with which an image is a potential: peaks of it are atoms, and potentials are positive.
+def sign_by_dark_field(phase: Floats, dark: Floats) -> tuple[int, float]:
+    """Returns the sign with which an integrated deflection is a potential, by the dark field.
+
+    Potentials are positive, and matter scatters: where the phase is high, the dark field is bright. The probe blurs
+    both images alike, so that their cross spectrum keeps its sign at any defocus.
 
     Args:
         phase: Integrated deflection, `(sy, sx)`.
+        dark: Dark field, `(sy, sx)`.
+
+    Returns:
+        1, or −1 if the phase is to be inverted, and the correlation in standard errors.
+    """
+    first, second = windowed_transform(np.stack([phase, dark]))
+    size = np.hypot(*frequencies(phase.shape))
+    product = (first * second.conj()).real / np.sqrt(_radial_mean(np.abs(first) ** 2, size) + 1e-300)
+    product /= np.sqrt(_radial_mean(np.abs(second) ** 2, size) + 1e-300)
+    used = (size > 0) & (size < 0.25)
+    parts = np.bincount(frequency_groups(phase.shape)[used], product[used])
+    error = float(parts.std(ddof=1) * np.sqrt(len(parts)))
+    return (1 if parts.sum() > 0 else -1), abs(float(parts.sum())) / error if error > 0 else 0.0
+
+
+def sign_by_peaks(phase: Floats) -> tuple[int, float]:
+    """Returns the sign with which an image is a potential of atoms: atoms are peaks.
+
+    Args:
+        phase: Integrated deflection, `(sy, sx)`, without the probe's blur.
 
     Returns:
         1 if high values are the tails of the distribution, −1 if low values are, and the skewness in standard errors,
         from the scatter of nine regions.
     """
-    values = phase - phase.mean()
-    cubes = values**3
+    cubes = (phase - phase.mean()) ** 3
     blocks = [part.mean() for row in np.array_split(cubes, 3) for part in np.array_split(row, 3, axis=1)]
-    error = float(np.std(blocks, ddof=1) / np.sqrt(len(blocks)))
-    mean = float(np.mean(blocks))
+    error, mean = float(np.std(blocks, ddof=1) / np.sqrt(len(blocks))), float(np.mean(blocks))
     return (1 if mean > 0 else -1), abs(mean) / error if error > 0 else 0.0
+
+
+def sharpened(
+    phase: Floats,
+    defocus_angstrom: float,
+    semiangle_mrad: float,
+    step_angstrom: tuple[float, float],
+    wavelength: float,
+) -> Floats:
+    """Removes the probe's blur from an integrated deflection, which is the phase convolved with |probe|².
+
+    A defocused probe inverts the contrast of some frequencies. Its transfer function is the mean of
+    cos(2πλ C10 k·q) over the overlap of two disks that are q apart; it is the same for −C10. The filter is Wiener's.
+
+    Args:
+        phase: Integrated deflection, `(sy, sx)`.
+        defocus_angstrom: Of the probe, Å.
+        semiangle_mrad: Of the probe, mrad.
+        step_angstrom: Steps of the scan, (y, x), Å.
+        wavelength: Of the electrons, Å.
+    """
+    ky, kx = frequencies(phase.shape)
+    radius = semiangle_mrad * 1e-3 / wavelength
+    q = np.hypot(ky / step_angstrom[0], kx / step_angstrom[1])
+    apart = np.linspace(0, 2 * radius, 400)[:, None]
+    along = np.linspace(-1, 1, 801) * np.maximum(radius - apart / 2, 0)
+    height = np.sqrt(np.maximum(radius**2 - (np.abs(along) + apart / 2) ** 2, 0))
+    waves = height * np.cos(2 * np.pi * wavelength * defocus_angstrom * along * apart)
+    transfer = waves.mean(axis=1) * (radius - apart[:, 0] / 2)
+    transfer = np.interp(q, apart[:, 0], transfer / transfer[0], right=0.0)
+    return np.asarray(np.fft.ifft2(np.fft.fft2(phase) * transfer / (transfer**2 + SHARPENING)).real)

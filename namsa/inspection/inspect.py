@@ -1,0 +1,358 @@
+"""`inspect`: measures the calibration of a scan from its own patterns, top to bottom.
+
+The scan is read twice: once for the statistics of its pixels and the disk, once for its virtual images. What cannot be
+told is noted. Conventions are those of `namsa.io.calibration` and `namsa.physics.optics`: defocus = −C10, positive for
+underfocus.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import ase
+import numpy as np
+import numpy.typing as npt
+
+from namsa.crystals.zone_axes import ZoneAxis
+from namsa.errors import InputError
+from namsa.inspection import facts
+from namsa.inspection.bad_pixels import BadPixel, bad_mask, find_bad_pixels
+from namsa.inspection.curl import least_curl, rotated, sharpened, sign_by_dark_field, sign_by_peaks
+from namsa.inspection.descan import Descan, fit_descan
+from namsa.inspection.disk import Disk, distances, fit_disk
+from namsa.inspection.lattice import StepFit, find_peaks, step_from_crystal, step_from_spacing
+from namsa.inspection.orientation import CERTAIN, Focus, Orientation, find_focus, find_orientation, other_branch
+from namsa.inspection.spectra import detrended
+from namsa.inspection.survey import Survey, read_pieces, survey
+from namsa.inspection.tilted import ShiftFit, corrected_bright_field, fit_shifts
+from namsa.inspection.vacuum import vacuum_intensity
+from namsa.inspection.virtual_images import VirtualImages, virtual_images
+from namsa.io.calibration_file import CalibrationFile, Quantity
+from namsa.io.corrections import CorrectedPatterns, repair
+from namsa.io.recording import Recording
+from namsa.physics.optics import wavelength_angstrom
+from namsa.physics.virtual_detectors import integrated_centre_of_mass
+
+Floats = npt.NDArray[np.float64]
+OnProgress = Callable[[str, int, int], object]  # stage, scan rows done, all rows
+
+MOVES = 0.25  # pixels over the scan, from which a movement of the disk is corrected
+ELLIPTIC = 1.004  # ratio of the semiaxes, from which an ellipse is corrected
+SAME = 2.0  # standard errors within which a stated rotation stands
+DISAGREE = 0.02  # of the semiangle, between the disk and the stated one
+FOCUS = {"under": 1, "over": -1}
+
+
+@dataclass(frozen=True)
+class Inspection:
+    """What was measured of a scan.
+
+    Attributes:
+        facts: What the file holds and how its pixels behave, as JSON values.
+        calibration: The numbers, with errors and methods.
+        recording: The scan; its patterns can be read only while its file is open.
+        survey: Statistics of its pixels.
+        pattern: Mean pattern without bad pixels, `(dy, dx)`.
+        bad_pixels: Hot, dead and missing pixels.
+        disk: The bright disk; `None` if there is none.
+        images: Virtual images; `None` without a disk.
+        phase: Integrated deflection, `(sy, sx)`, rad, or in arbitrary units where energy, step or pixel are not known;
+            `None` without a disk.
+        corrected: Bright field from images shifted back, relative to its mean, `(sy, sx)`; `None` if their shifts
+            could not be measured.
+    """
+
+    facts: dict[str, Any]
+    calibration: CalibrationFile
+    recording: Recording
+    survey: Survey
+    pattern: Floats
+    bad_pixels: list[BadPixel]
+    disk: Disk | None
+    images: VirtualImages | None
+    phase: Floats | None
+    corrected: Floats | None
+
+    def as_json(self) -> dict[str, Any]:
+        """Returns facts and calibration as JSON values."""
+        return {**self.calibration.as_json(), **self.facts}
+
+
+def inspect_recording(
+    recording: Recording,
+    *,
+    crystal: ase.Atoms | None = None,
+    zone_axis: ZoneAxis | None = None,
+    lattice_angstrom: float | None = None,
+    focus: Literal["under", "over"] | None = None,
+    on_progress: OnProgress = lambda stage, done, total: None,
+) -> Inspection:
+    """Measures the calibration of an open scan.
+
+    Args:
+        recording: The scan, as `namsa.read` yields it.
+        crystal: The crystal whose lattice shows in the scan; from it the scan's step follows.
+        zone_axis: Its zone axis along the beam; by default the simplest ones are tried.
+        lattice_angstrom: In place of a crystal, one spacing of the lattice, Å.
+        focus: Whether the probe is known to be underfocused or overfocused, which tells a rotation from the same
+            rotation plus 180°.
+        on_progress: Called as `on_progress(stage, rows done, rows)`.
+
+    Returns:
+        What was measured.
+
+    Raises:
+        InputError: If the scan is empty, or an argument is not valid.
+        WorkError: If the file is damaged.
+    """
+    if focus is not None and focus not in FOCUS:
+        raise InputError(f"focus is {focus!r}: give under or over")
+    if lattice_angstrom is not None and not 0.1 <= lattice_angstrom <= 1e6:
+        raise InputError(f"lattice_angstrom is {lattice_angstrom:g}: give a spacing from 0.1 to 1e6 Å")
+    sy, sx, *detector = recording.shape
+    notes: list[str] = []
+    known = _known(recording)
+
+    # ---- First pass: statistics of the pixels, bad pixels, the bright disk ------------------------------------------
+    parts = read_pieces(recording, lambda row: on_progress("statistics", row, sy))
+    statistics = survey(parts, recording.shape)
+    bad_pixels = find_bad_pixels(statistics, sy * sx)
+    bad = bad_mask(bad_pixels, tuple(detector))
+    pattern = repair(statistics.mean.copy(), bad)
+    disk, descan = _disk(statistics, pattern, bad, (sy, sx), notes)
+    described = facts.describe(recording, statistics, bad_pixels, _inside(disk, bad))
+    if disk is None:
+        file = CalibrationFile(known, _places(bad_pixels), recording.name, tuple(notes))
+        return Inspection(described, file, recording, statistics, pattern, bad_pixels, None, None, None, None)
+    known |= _of_disk(disk, descan, known, notes)
+
+    # ---- Second pass: virtual images of the corrected patterns ------------------------------------------------------
+    slope = known["centre_slope_pixels"].value if "centre_slope_pixels" in known else None
+    corrected = replace(recording, data=CorrectedPatterns(recording.data, _places(bad_pixels), slope))
+    parts = read_pieces(corrected, lambda row: on_progress("virtual images", row, sy))
+    images = virtual_images(parts, recording.shape, disk)
+    described["flyback_columns"] = facts.flyback_columns(images)
+
+    # ---- Scan: its step, the detector's rotation and mirror, the focus ----------------------------------------------
+    step = _value(known, "scan_step_angstrom")
+    if crystal is not None or lattice_angstrom is not None:
+        fit = _step_fit(images, step, crystal, zone_axis, lattice_angstrom, notes)
+        if fit is not None and step is not None:
+            step = (step[0] * float(fit.factors[0]), step[1] * float(fit.factors[1]))
+            errors = tuple(float(s * e / f) for s, e, f in zip(step, fit.errors, fit.factors, strict=True))
+            known["scan_step_angstrom"] = Quantity(
+                step, errors, f"{fit.described}: {fit.peaks} of {fit.found} peaks in the images"
+            )
+    shifts, curl = fit_shifts(images), least_curl(images.deflection)
+    orientation = find_orientation(curl, shifts, step or (1.0, 1.0))
+    if orientation is None:
+        notes.append("rotation and mirror: not told by the deflection or by tilted images, which show too little")
+        phase = _phase(images, 0.0, False, known)
+    else:
+        orientation, phase = _choose_branch(orientation, recording, shifts, images, focus, known, notes)
+        known |= _of_orientation(orientation, recording, curl is not None and orientation.flip == curl.flip)
+    known |= _of_focus(shifts, orientation, known, notes)
+
+    beam = (
+        vacuum_intensity(images.bright + images.dark, images.bright, images.dark) if not recording.normalised else None
+    )
+    if beam is not None:
+        known["beam_intensity"] = Quantity(beam[0], beam[1], "mean sum of the patterns in vacuum")
+    elif not recording.normalised:
+        notes.append("beam's intensity: no vacuum was found in the scan")
+    file = CalibrationFile(known, _places(bad_pixels), recording.name, tuple(notes))
+    sharp = None if shifts is None else corrected_bright_field(images, shifts.matrix)
+    return Inspection(described, file, recording, statistics, pattern, bad_pixels, disk, images, phase, sharp)
+
+
+def _known(recording: Recording) -> dict[str, Quantity]:
+    """Returns what the file or the caller says."""
+    names = ("energy_ev", "semiangle_mrad", "scan_step_angstrom", "pixel_mrad")
+    values = {name: getattr(recording, name) for name in names}
+    return {
+        name: Quantity(value, None, "given, or from the file") for name, value in values.items() if value is not None
+    }
+
+
+def _value(known: dict[str, Quantity], name: str) -> Any:
+    return known[name].value if name in known else None
+
+
+def _places(bad_pixels: list[BadPixel]) -> tuple[tuple[int, int], ...]:
+    return tuple((pixel.row, pixel.column) for pixel in bad_pixels)
+
+
+def _inside(disk: Disk | None, bad: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
+    """Returns the good pixels inside the disk, or all good ones without a disk."""
+    return ~bad if disk is None else ~bad & (distances(bad.shape, disk.parameters) < disk.radius - 1)
+
+
+def _disk(
+    statistics: Survey, pattern: Floats, bad: npt.NDArray[np.bool_], scan_shape: tuple[int, int], notes: list[str]
+) -> tuple[Disk | None, Descan | None]:
+    """Returns the bright disk and its movement over the scan."""
+    try:
+        disk = fit_disk(pattern, ~bad)
+    except InputError as error:
+        notes.append(f"bright disk: {error}")
+        return None, None
+    descan = fit_descan(statistics, repair(statistics.regions.copy(), bad).astype(np.float64), disk, scan_shape)
+    if descan is None:
+        notes.append("centre by position: the scan has too few positions, or the disk is not found in all its regions")
+    return disk, descan
+
+
+def _of_disk(disk: Disk, descan: Descan | None, known: dict[str, Quantity], notes: list[str]) -> dict[str, Quantity]:
+    """Returns the numbers that follow from the disk, and from semiangle or pixel as far as they are known."""
+    found = {"disk_radius_pixels": Quantity(disk.radius, float(disk.errors[2]), "ellipse fitted to the disk's edge")}
+    centre, error = np.array(disk.centre), disk.errors[:2]
+    method = "centre of the ellipse"
+    if descan is not None and descan.significance > 4 and descan.range_pixels > MOVES:
+        centre, error, method = descan.centre, descan.centre_error, "plane through the disk's centres over the scan"
+        found["centre_slope_pixels"] = Quantity(_tuples(descan.slope), _tuples(descan.slope_error), method)
+    found["centre_pixels"] = Quantity(_tuples(centre), _tuples(error), f"{method}, in the middle of the scan")
+    if disk.ratio > ELLIPTIC and disk.ratio - 1 > CERTAIN * disk.ratio_error:
+        axis_error = float(np.rad2deg(disk.ratio_error / (2 * (disk.ratio - 1))))
+        found["ellipse_ratio"] = Quantity(disk.ratio, disk.ratio_error, "ellipse fitted to the disk's edge")
+        found["ellipse_axis_deg"] = Quantity(disk.axis_deg, axis_error, "ellipse fitted to the disk's edge")
+    pixel, semiangle = _value(known, "pixel_mrad"), _value(known, "semiangle_mrad")
+    relative = float(disk.errors[2]) / disk.radius
+    if pixel is not None:
+        mean = float(np.sqrt(pixel[0] * pixel[1]))
+        if "ellipse_ratio" in found:  # which holds all of the difference between y and x
+            found["pixel_mrad"] = replace(known["pixel_mrad"], value=(mean, mean))
+        measured = mean * disk.radius
+        if semiangle is None:
+            found["semiangle_mrad"] = Quantity(measured, measured * relative, "disk's radius times the pixel")
+        elif abs(measured / semiangle - 1) > max(DISAGREE, CERTAIN * relative):
+            notes.append(
+                f"the disk's radius is {measured:.4g} ± {measured * relative:.2g} mrad by the stated pixel, the stated "
+                f"semiangle {semiangle:.4g} mrad: one of the two is wrong"
+            )
+    elif semiangle is not None:
+        size = semiangle / disk.radius
+        found["pixel_mrad"] = Quantity(
+            (size, size), (size * relative, size * relative), "semiangle over the disk's radius"
+        )
+    else:
+        notes.append(
+            "pixel and semiangle: only their ratio is known from the disk: give --semiangle-mrad or --pixel-mrad"
+        )
+    return found
+
+
+def _step_fit(
+    images: VirtualImages,
+    step: tuple[float, float] | None,
+    crystal: ase.Atoms | None,
+    zone_axis: ZoneAxis | None,
+    lattice_angstrom: float | None,
+    notes: list[str],
+) -> StepFit | None:
+    """Returns the step of the scan from a lattice, or notes why there is none."""
+    if step is None:
+        notes.append("scan step: a lattice needs a first guess to 10 %: give --scan-step-angstrom")
+        return None
+    peaks = find_peaks(np.stack([images.bright, images.dark, *np.moveaxis(images.deflection, -1, 0)]))
+    if crystal is not None:
+        fit = step_from_crystal(peaks, step, crystal, zone_axis)
+    else:
+        fit = step_from_spacing(peaks, step, float(lattice_angstrom or 0))
+    if fit is None:
+        notes.append(f"scan step: none of {len(peaks)} peaks in the images' transforms fits the lattice within 12 %")
+    return fit
+
+
+def _phase(images: VirtualImages, rotation_deg: float, flip: bool, known: dict[str, Quantity]) -> Floats:
+    """Returns the integrated deflection, in rad where energy, step and pixel are known."""
+    energy, step, pixel = (_value(known, name) for name in ("energy_ev", "scan_step_angstrom", "pixel_mrad"))
+    size = float(np.sqrt(pixel[0] * pixel[1])) if pixel else 1.0
+    deflection = size * detrended(np.moveaxis(rotated(images.deflection, rotation_deg, flip), -1, 0))
+    wavelength = wavelength_angstrom(energy) if energy else 1.0
+    return integrated_centre_of_mass(np.moveaxis(deflection, 0, -1), step or (1.0, 1.0), wavelength, periodic=False)
+
+
+def _choose_branch(
+    orientation: Orientation,
+    recording: Recording,
+    shifts: ShiftFit | None,
+    images: VirtualImages,
+    focus: str | None,
+    known: dict[str, Quantity],
+    notes: list[str],
+) -> tuple[Orientation, Floats]:
+    """Returns the orientation, of the two that differ by 180°, that fits best, and the integrated deflection."""
+    phase = _phase(images, orientation.rotation_deg, orientation.flip, known)
+    signs = (
+        (*sign_by_dark_field(phase, images.dark), "the dark field, bright where potentials are high"),
+        (*sign_by_peaks(_sharpened(phase, shifts, orientation, known)), "the potential's peaks"),
+    )
+    sign, certainty, reason = max(signs, key=lambda each: each[1])
+    if focus is not None and shifts is not None:
+        defocus = find_focus(shifts, orientation, (1.0, 1.0), 1.0).defocus_angstrom
+        sign, reason = (1 if defocus * FOCUS[focus] > 0 else -1), f"the stated {focus}focus"
+    elif recording.rotation_deg is not None and recording.flip == orientation.flip:
+        apart = (recording.rotation_deg - orientation.rotation_deg + 180) % 360 - 180
+        sign, reason = (1 if abs(apart) < 90 else -1), "the rotation that the file or the caller states"
+    else:
+        reason = f"{reason} ({min(certainty, 99):.0f} standard errors)"
+        if certainty < CERTAIN:
+            notes.append(
+                "rotation: 180° more fits as well, with the opposite sign of the defocus; neither the dark field "
+                f"nor peaks tell the two apart ({certainty:.1f} standard errors): give --focus under or over where it is known"
+            )
+    if sign < 0:
+        orientation, phase = other_branch(orientation), -phase
+    notes.extend(orientation.notes)
+    return replace(orientation, method=f"{orientation.method}; 180° by {reason}"), phase
+
+
+def _sharpened(phase: Floats, shifts: ShiftFit | None, orientation: Orientation, known: dict[str, Quantity]) -> Floats:
+    """Returns the integrated deflection without the probe's blur, as far as the probe is known."""
+    energy, semiangle = _value(known, "energy_ev"), _value(known, "semiangle_mrad")
+    step, pixel = _value(known, "scan_step_angstrom"), _value(known, "pixel_mrad")
+    if shifts is None or None in (energy, semiangle, step, pixel):
+        return phase
+    focus = find_focus(shifts, orientation, step, float(np.sqrt(pixel[0] * pixel[1])))
+    return sharpened(phase, focus.defocus_angstrom, semiangle, step, wavelength_angstrom(energy))
+
+
+def _of_orientation(orientation: Orientation, recording: Recording, mirror_by_curl: bool) -> dict[str, Quantity]:
+    """Returns rotation and mirror; what the file states stands where the measurement agrees with it."""
+    rotation, method = orientation.rotation_deg, orientation.method
+    stated = recording.rotation_deg or 0.0
+    apart = (rotation - stated + 180) % 360 - 180
+    if recording.flip == orientation.flip and abs(apart) < SAME * orientation.error_deg:
+        kept = "none" if recording.rotation_deg is None else "as stated"
+        rotation, method = stated, f"{kept}, as {rotation:.2f}° was measured: {method}"
+    both = "the curl of both handednesses" if mirror_by_curl else "the determinant of the shifts"
+    return {
+        "rotation_deg": Quantity(rotation, orientation.error_deg, method),
+        "mirrored": Quantity(
+            orientation.flip, None, f"{both}, {min(orientation.significance, 99):.0f} standard errors"
+        ),
+    }
+
+
+def _of_focus(
+    shifts: ShiftFit | None, orientation: Orientation | None, known: dict[str, Quantity], notes: list[str]
+) -> dict[str, Quantity]:
+    """Returns defocus and astigmatism, or notes why they are not known."""
+    step, pixel = _value(known, "scan_step_angstrom"), _value(known, "pixel_mrad")
+    if shifts is None or orientation is None or step is None or pixel is None:
+        notes.append("defocus: it takes the detector's rotation, the scan's step and the detector's pixel")
+        return {}
+    focus: Focus = find_focus(shifts, orientation, step, float(np.sqrt(pixel[0] * pixel[1])))
+    method = "shifts of tilted bright-field images, of the specimen's middle; positive is underfocus"
+    axis_error = np.rad2deg(focus.astigmatism_error / max(2 * focus.astigmatism_angstrom, 1e-9))
+    return {
+        "defocus_angstrom": Quantity(focus.defocus_angstrom, focus.defocus_error, method),
+        "astigmatism_angstrom": Quantity(focus.astigmatism_angstrom, focus.astigmatism_error, "C12, by the same"),
+        "astigmatism_axis_deg": Quantity(focus.axis_deg, float(min(axis_error, 90.0)), "φ12, by the same"),
+    }
+
+
+def _tuples(values: npt.ArrayLike) -> Any:
+    """Returns an array as nested tuples of floats."""
+    array = np.asarray(values, float)
+    return tuple(_tuples(row) for row in array) if array.ndim > 1 else tuple(array.tolist())
