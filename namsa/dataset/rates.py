@@ -9,7 +9,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from namsa.dataset.workload import Workload
@@ -17,7 +16,7 @@ from namsa.engines import dispatch, prism
 from namsa.memory import check_memory_for
 from namsa.physics import detector as detectors
 from namsa.physics import potential
-from namsa.physics.backend import array_module, available_cores, resolve_backend, to_host
+from namsa.physics.backend import available_cores, resolve_backend, to_host
 from namsa.physics.grid import Array, Grid
 from namsa.physics.potential import AtomList, Slices
 
@@ -77,7 +76,8 @@ def measure_rates(workload: Workload) -> Rates:
         without_slices = pattern_seconds(0)
         propagation = max(pattern_seconds(_MEASURED_SLICES) - without_slices, 0.1 * without_slices) / operations
         exit_waves = implementation.plane_waves(workload.grid, slices(_MEASURED_SLICES), fresnel).exit_waves
-        plane_waves = seconds(exit_waves, np.zeros(waves, dtype=np.int64), batch) / operations
+        indices = np.zeros(waves, dtype=np.int64)
+        plane_waves = seconds(lambda part: exit_waves(part, [_MEASURED_SLICES])[0], indices, batch) / operations
         product = _product_rate(workload, xp, workers, seconds)
         build = seconds(_slice_builder(workload, xp), [0] * workers, 1) / (workers * fresnel.size)
     return Rates(propagation, plane_waves, product, without_slices / (waves * fresnel.size), build)
@@ -103,21 +103,13 @@ def _product_rate(workload: Workload, xp: Any, workers: int, seconds: Callable[.
     row = max(1, round(workload.work.probes / workload.work.rows))
     itemsize = np.dtype(workload.precision).itemsize
     size = min(prism.batch_size(workload.grid.shape, itemsize, row), workload.work.probes)
-    reuse = prism.PlaneWaveReuse(beams, pixels, size)
-    probes = prism.PrismEngine(small, _UnitPlaneWaves(lens), lens, reuse).prepare(lens)
+    on_grid = np.flatnonzero(beams.T) % 64 * 64 + np.flatnonzero(beams.T) // 64  # sorted by column
+    waves = xp.ones((len(on_grid), pixels.size), workload.dtype)
+    matrix = prism.ScatteringMatrix(waves, on_grid, np.flatnonzero(pixels))
+    probes = prism.PrismEngine(small, matrix, size).prepare(lens)
     positions = np.repeat(np.arange(workers * size) // row, 2).reshape(-1, 2).astype(np.float64)
     operations = prism.product_operations(prism.count_work(0, positions, 1, beams, pixels))
     return seconds(probes.patterns, positions, size) / operations
-
-
-class _UnitPlaneWaves:
-    """Exit waves of 1 everywhere, of the shape and type of `wave`."""
-
-    def __init__(self, wave: Array) -> None:
-        self._wave = wave
-
-    def exit_waves(self, indices: npt.NDArray[np.int64]) -> Array:
-        return array_module(self._wave).ones((len(indices), *self._wave.shape), self._wave.dtype)
 
 
 def _slice_builder(workload: Workload, xp: Any) -> Callable[[Any], Array]:

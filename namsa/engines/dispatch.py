@@ -168,7 +168,9 @@ def make_engine(
     if reuse is None:
         return setup.implementation.engine(setup.grid, slices, setup.fresnel)
     plane_waves = setup.implementation.plane_waves(setup.grid, slices, setup.fresnel)
-    return prism.PrismEngine(setup.grid, plane_waves, setup.fresnel, reuse, partial(on_progress, "plane waves"))
+    on_beams = partial(on_progress, "plane waves")
+    (matrix,) = prism.scattering_matrices(plane_waves, setup.fresnel, reuse, [len(slices.order)], on_beams)
+    return prism.PrismEngine(setup.grid, matrix, reuse.batch)
 
 
 def fill(

@@ -9,8 +9,11 @@ multiplied with it is put in the same order once, here. The propagator includes 
 transforms.
 """
 
+import copy
 import ctypes
 import importlib.util
+import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -168,7 +171,7 @@ class FusedProbes(BatchedProbes):
         # Which values of y's last level pass the propagator, (radix, nx), and which x's first level reads, (radix,).
         passed = (engine.fresnel[order_y] != 0).reshape(-1, radices(ny)[-1], nx).any(axis=0)
         read = used[:nx].reshape(radices(nx)[0], -1).any(axis=1)
-        arrays = (
+        arrays: tuple[npt.NDArray[Any], ...] = (
             np.array(
                 [_central_zeros(passed[:, g * lanes : (g + 1) * lanes].any(axis=1)) for g in group], dtype=np.intc
             ),
@@ -221,6 +224,27 @@ class FusedProbes(BatchedProbes):
         engine.library.fused_patterns(ctypes.byref(self._plan), n, *pointers)
         return out, workspace
 
+    def part(self, start: int, stop: int, workspace: Reals | None = None) -> "FusedProbes":
+        """Returns the same probes in a part of the slices.
+
+        Args:
+            start: Number of slices before the part.
+            stop: Number of slices up to its end.
+            workspace: If given, the wave that `run` has left in it takes the place of the lens.
+        """
+        engine, part = self._engine, copy.copy(self)
+        part._plan = _FusedPlan.from_buffer_copy(self._plan)
+        order = engine.slice_order[start:stop]
+        part._plan.slices, part._plan.order = len(order), order.ctypes.data
+        part._arrays = (*self._arrays, order)
+        if workspace is not None:
+            (ny, _), groups = engine.grid.shape, len(self._group)
+            lens = _aligned((groups, ny, 2, engine.lanes), engine.real)
+            lens[...] = workspace[: groups * engine.padded_y].reshape(groups, engine.padded_y, 2, engine.lanes)[:, :ny]
+            part._plan.lens = lens.ctypes.data
+            part._arrays = (*part._arrays, lens)
+        return part
+
     def exit_wave(self, workspace: Reals) -> Complexes:
         """Returns the exit wave (ny, nx), zero frequency first, that `run` has left in `workspace`."""
         engine, (ny, nx) = self._engine, self._engine.grid.shape
@@ -244,15 +268,21 @@ class FusedPlaneWaves:
         engine = FusedEngine(grid, slices, fresnel, vectors=vectors)
         self._probes = engine.prepare((fresnel != 0).astype(fresnel.dtype))
 
-    def exit_waves(self, indices: npt.NDArray[np.int64]) -> Complexes:
-        """Returns exit waves (n, ny, nx); see `namsa.engines.interface.PlaneWaves.exit_waves`.
+    def exit_waves(self, indices: npt.NDArray[np.int64], depths: Sequence[int]) -> Complexes:
+        """Returns waves (m, n, ny, nx); see `namsa.engines.interface.PlaneWaves.exit_waves`.
 
-        A plane wave is a probe whose ramps are zero except at one frequency.
+        A plane wave is a probe whose ramps are zero except at one frequency. Behind a depth, the wave that was reached
+        takes the place of the lens, with ramps of 1.
         """
-        (ny, nx), out = self._shape, np.empty((len(indices), *self._shape), self._dtype)
-        for wave, index in zip(out, indices, strict=True):
-            row, column = (np.arange(n)[None] == i for n, i in zip((ny, nx), divmod(int(index), nx), strict=True))
-            wave[...] = self._probes.exit_wave(self._probes.run(row, column)[1])
+        (ny, nx), out = self._shape, np.empty((len(depths), len(indices), *self._shape), self._dtype)
+        ones = np.ones((1, ny)), np.ones((1, nx))
+        for number, index in enumerate(indices):
+            ramps = tuple(np.arange(n)[None] == i for n, i in zip((ny, nx), divmod(int(index), nx), strict=True))
+            workspace = None
+            for behind, (start, stop) in zip(out, itertools.pairwise((0, *depths)), strict=True):
+                part = self._probes.part(start, stop, workspace)
+                workspace = part.run(*(ramps if workspace is None else ones))[1]
+                behind[number] = part.exit_wave(workspace)
         return out
 
 

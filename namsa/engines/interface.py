@@ -5,7 +5,7 @@ An engine holds one specimen and is prepared for one lens after another: partial
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -70,14 +70,15 @@ class Engine(Protocol):
 class PlaneWaves(Protocol):
     """Propagates plane waves through the slices of one specimen."""
 
-    def exit_waves(self, indices: npt.NDArray[np.int64]) -> Array:
-        """Returns the exit waves of plane waves of amplitude 1.
+    def exit_waves(self, indices: npt.NDArray[np.int64], depths: Sequence[int]) -> Array:
+        """Returns the waves behind the specimen's first slices, for plane waves of amplitude 1.
 
         Args:
             indices: Flat indices (n,) of the plane waves on the reciprocal grid, zero frequency first.
+            depths: Numbers of slices (m,), increasing, behind which the waves are returned.
 
         Returns:
-            Exit waves (n, ny, nx) in reciprocal space, zero frequency first.
+            Waves (m, n, ny, nx) in reciprocal space, zero frequency first.
         """
         ...
 

@@ -6,6 +6,8 @@ Waves are batches of probes (n, ny, nx) in reciprocal space, scaled so that Î£|Ï
 The plain engine works for every grid and array module. The faster engines are tested against it.
 """
 
+from collections.abc import Sequence
+
 import numpy as np
 import numpy.typing as npt
 
@@ -57,12 +59,17 @@ class PlainPlaneWaves:
         self.slices = slices
         self.fresnel = fresnel
 
-    def exit_waves(self, indices: npt.NDArray[np.int64]) -> Array:
-        """Returns exit waves (n, ny, nx); see `namsa.engines.interface.PlaneWaves.exit_waves`."""
+    def exit_waves(self, indices: npt.NDArray[np.int64], depths: Sequence[int]) -> Array:
+        """Returns waves (m, n, ny, nx); see `namsa.engines.interface.PlaneWaves.exit_waves`."""
         xp = array_module(self.fresnel)
         waves = xp.zeros((len(indices), self.fresnel.size), self.fresnel.dtype)
         waves[xp.arange(len(indices)), xp.asarray(indices)] = 1
-        return exit_waves(waves.reshape(-1, *self.grid.shape), self.slices, self.fresnel)
+        waves = waves.reshape(-1, *self.grid.shape)
+        out = xp.empty((len(depths), *waves.shape), waves.dtype)
+        for behind, part in zip(out, self.slices.parts(depths), strict=True):
+            waves = exit_waves(waves, part, self.fresnel)
+            behind[...] = waves
+        return out
 
 
 def propagator(grid: Grid, wavelength: float, distance_angstrom: float) -> npt.NDArray[np.complex128]:

@@ -11,7 +11,8 @@ a raster needs far fewer of them than a list of positions. S holds only the pixe
 less than multislice there are fewer plane waves than probes, and S is smaller than the probes' exit waves together.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
@@ -64,7 +65,7 @@ class Work(NamedTuple):
 
 
 class PlaneWaveReuse(NamedTuple):
-    """What `PrismEngine` needs to know of the lens and the detector.
+    """What PRISM needs to know of the lens and the detector.
 
     Attributes:
         beams: Where any of the lenses is not zero, (ny, nx), zero frequency first.
@@ -190,70 +191,92 @@ def batch_size(shape: tuple[int, int], itemsize: int, row: int = 1) -> int:
     return count - count % row if count > row else count
 
 
-def scattering_matrix(
+@dataclass(frozen=True)
+class ScatteringMatrix:
+    """The exit waves of a specimen's plane waves.
+
+    Attributes:
+        waves: Exit waves of the plane waves at the pixels, (n_beams, n_pixels), on the host or the device.
+        beams: Flat indices (n_beams,) of the plane waves on the grid, sorted by column. Zero frequency first.
+        pixels: Flat indices (n_pixels,) of the pixels on the grid, zero frequency first.
+    """
+
+    waves: Array
+    beams: Integers
+    pixels: Integers
+
+    def of_beams(self, beams: Booleans) -> "ScatteringMatrix":
+        """Returns the part of some of the plane waves, whose sums have the bits of a matrix of them alone.
+
+        Args:
+            beams: Which plane waves, (ny, nx), zero frequency first.
+        """
+        chosen = beams.ravel()[self.beams]
+        if chosen.all():
+            return self
+        return replace(self, waves=self.waves[np.flatnonzero(chosen)], beams=self.beams[chosen])
+
+
+def scattering_matrices(
     plane_waves: PlaneWaves,
     fresnel: Array,
-    beams: Integers,
-    pixels: Integers,
+    reuse: PlaneWaveReuse,
+    depths: Sequence[int],
     on_beams: Callable[[int, int], None] = lambda done, total: None,
-) -> Array:
-    """Computes the scattering matrix S.
+) -> list[ScatteringMatrix]:
+    """Computes the scattering matrices of a specimen's first slices.
 
     Plane waves are propagated a few at a time, in threads on a CPU. Each writes its own row.
 
     Args:
         plane_waves: The specimen's plane waves.
-        fresnel: The propagator over one slice, (ny, nx); S has its type.
-        beams: The plane waves' flat indices (n_beams,) on the grid.
-        pixels: The pixels' flat indices (n_pixels,) on the grid.
+        fresnel: The propagator over one slice, (ny, nx); the waves have its type.
+        reuse: Which plane waves and pixels.
+        depths: Numbers of slices, increasing. The last digits of a matrix may depend on the depths before it.
         on_beams: Called as `on_beams(done, total)`.
 
     Returns:
-        Exit waves of the plane waves `beams` at `pixels`, (n_beams, n_pixels).
+        One matrix for each depth.
     """
-    xp, on_host = array_module(fresnel), isinstance(fresnel, np.ndarray)
-    matrix, columns = xp.empty((len(beams), len(pixels)), fresnel.dtype), xp.asarray(pixels)
+    xp, on_host, (ny, nx) = array_module(fresnel), isinstance(fresnel, np.ndarray), fresnel.shape
+    column, row = np.nonzero(reuse.beams.T)  # sorted by column, each of which is one product
+    beams = row * nx + column
+    centred = np.flatnonzero(np.fft.fftshift(reuse.pixels))
+    pixels = np.fft.fftshift(np.arange(ny * nx).reshape(ny, nx)).ravel()[centred]
+    waves = [xp.empty((len(beams), len(pixels)), fresnel.dtype) for _ in depths]
+    columns = xp.asarray(pixels)
 
     def work(part: slice) -> None:
-        matrix[part] = plane_waves.exit_waves(beams[part]).reshape(part.stop - part.start, -1)[:, columns]
+        for own, behind in zip(waves, plane_waves.exit_waves(beams[part], depths), strict=True):
+            own[part] = behind.reshape(part.stop - part.start, -1)[:, columns]
 
     run_in_batches(work, len(beams), waves_per_batch(fresnel), on_host, on_beams)
-    return matrix
+    return [ScatteringMatrix(own, beams, pixels) for own in waves]
 
 
 class PrismEngine:
-    """Adds probes up from the specimen's scattering matrix, which is computed once, here.
+    """Adds probes up from a specimen's scattering matrix.
 
     Threads that share its probes should have a BLAS of one thread each.
 
     Args:
         grid: The sampling of the waves.
-        plane_waves: The specimen's plane waves, of any engine.
-        fresnel: The propagator over one slice, (ny, nx) complex, zero frequency first; patterns have its precision.
-        reuse: Plane waves, pixels and positions per batch.
-        on_beams: Called as `on_beams(done, total)` while plane waves are propagated.
+        matrix: The scattering matrix; patterns have its precision.
+        batch: Positions per batch.
     """
 
-    def __init__(
-        self,
-        grid: Grid,
-        plane_waves: PlaneWaves,
-        fresnel: Array,
-        reuse: PlaneWaveReuse,
-        on_beams: Callable[[int, int], None] = lambda done, total: None,
-    ) -> None:
-        xp, (ny, nx) = array_module(fresnel), fresnel.shape
+    def __init__(self, grid: Grid, matrix: ScatteringMatrix, batch: int) -> None:
+        xp, (ny, nx) = array_module(matrix.waves), grid.shape
         self.xp = xp
         self.shape: tuple[int, int] = (ny, nx)
-        self.dtype = fresnel.dtype
-        self.batch = reuse.batch
-
-        column, row = np.nonzero(reuse.beams.T)  # sorted by column, each of which is one product
-        centred = np.flatnonzero(np.fft.fftshift(reuse.pixels))
-        pixels = np.fft.fftshift(np.arange(ny * nx).reshape(ny, nx)).ravel()[centred]
-        self.matrix = scattering_matrix(plane_waves, fresnel, row * nx + column, pixels, on_beams)
+        self.dtype = matrix.waves.dtype
+        self.batch = batch
+        self.matrix = matrix.waves
+        row, column = np.divmod(matrix.beams, nx)
         self.rows, self.columns = xp.asarray(row), xp.asarray(column)  # of the plane waves on the grid
-        self.pixels = xp.asarray(centred)  # flat indices on the pattern, zero frequency in the centre
+        y, x = np.divmod(matrix.pixels, nx)
+        # Flat indices on the pattern, zero frequency in the centre.
+        self.pixels = xp.asarray((y + ny // 2) % ny * nx + (x + nx // 2) % nx)
 
         starts = np.flatnonzero(np.diff(column, prepend=-1))
         stops = [*starts[1:], len(column)]

@@ -6,8 +6,8 @@ and y. It is computed as a product of real matrices, of cosines and sines at k >
 """
 
 import itertools
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -58,6 +58,15 @@ class Slices:
     transmissions: Sequence[Array]
     order: npt.NDArray[np.int64]
     thickness_angstrom: float
+
+    def parts(self, depths: Sequence[int]) -> Iterator["Slices"]:
+        """Yields the slices between one depth and the next, from the entrance to the last depth.
+
+        Args:
+            depths: Numbers of slices, increasing.
+        """
+        for start, stop in itertools.pairwise((0, *depths)):
+            yield replace(self, order=self.order[start:stop])
 
 
 def slice_count(depth_angstrom: float, slice_thickness_angstrom: float) -> int:

@@ -65,7 +65,9 @@ def test_all_engines_have_one_shape(engine, by_prism):
     setup = optical_setup(engine)
     if by_prism:
         plane_waves = setup.implementation.plane_waves(GRID, slices(), setup.fresnel)
-        built = prism.PrismEngine(GRID, plane_waves, setup.fresnel, reuse(setup))
+        settings = reuse(setup)
+        (matrix,) = prism.scattering_matrices(plane_waves, setup.fresnel, settings, [len(slices().order)])
+        built = prism.PrismEngine(GRID, matrix, settings.batch)
     else:
         built = setup.implementation.engine(GRID, slices(), setup.fresnel)
     probes, progress = built.prepare(setup.lens(MODES[0])), []

@@ -40,8 +40,14 @@ def by_reuse(strong, wave, pixels=None):
     """The engine's `patterns`."""
     grid, _, fresnel = strong
     pixels = prism.detected_pixels(fresnel) if pixels is None else pixels
-    reuse = prism.PlaneWaveReuse(wave != 0, pixels, batch=16)
-    return prism.PrismEngine(grid, multislice.PlainPlaneWaves(*strong), fresnel, reuse).prepare(wave).patterns
+    (matrix,) = matrices(strong, wave != 0, pixels)
+    return prism.PrismEngine(grid, matrix, batch=16).prepare(wave).patterns
+
+
+def matrices(strong, beams, pixels=None, depths=None, plane_waves=multislice.PlainPlaneWaves, **options):
+    _, slices, fresnel = strong
+    reuse = prism.PlaneWaveReuse(beams, prism.detected_pixels(fresnel) if pixels is None else pixels, batch=16)
+    return prism.scattering_matrices(plane_waves(*strong), fresnel, reuse, depths or [len(slices.order)], **options)
 
 
 def close(patterns, expected, dtype):
@@ -85,13 +91,8 @@ def test_lenses_share_a_matrix(strong):
     dtype = fresnel.dtype.type
     waves = [lens(grid, dtype), lens(grid, dtype, C10=150.0), lens(grid, dtype, C21=4e3)]
     calls = []
-    engine = prism.PrismEngine(
-        grid,
-        multislice.PlainPlaneWaves(*strong),
-        fresnel,
-        prism.PlaneWaveReuse(waves[0] != 0, prism.detected_pixels(fresnel), batch=16),
-        lambda done, total: calls.append((done, total)),
-    )
+    (matrix,) = matrices(strong, waves[0] != 0, on_beams=lambda done, total: calls.append((done, total)))
+    engine = prism.PrismEngine(grid, matrix, batch=16)
     beams = np.count_nonzero(waves[0])
     assert calls[-1] == (beams, beams)
     for wave in waves:
@@ -173,10 +174,39 @@ def test_plane_waves_of_the_fused_engine(strong):
     grid, _, fresnel = strong
     dtype = fresnel.dtype.type
     beams = np.flatnonzero(lens(grid, dtype, (4.0, -7.0)))[::7]
-    fused_waves = fused.FusedPlaneWaves(*strong).exit_waves(beams)
-    expected = multislice.PlainPlaneWaves(*strong).exit_waves(beams)
+    depths = [1, 4, len(strong[1].order)]
+    fused_waves = fused.FusedPlaneWaves(*strong).exit_waves(beams, depths)
+    expected = multislice.PlainPlaneWaves(*strong).exit_waves(beams, depths)
     assert fused_waves.dtype == expected.dtype
-    assert np.linalg.norm(fused_waves - expected) < TOLERANCE[dtype] * np.linalg.norm(expected)
+    for own, other in zip(fused_waves, expected, strict=True):
+        assert np.linalg.norm(own - other) < TOLERANCE[dtype] * np.linalg.norm(other)
+
+
+ENGINES = [multislice, pytest.param(fused, marks=pytest.mark.skipif(not fused.available(), reason="no C compiler"))]
+
+
+@pytest.mark.parametrize("module", ENGINES, ids=["plain", "fused"])
+def test_waves_at_depths_are_those_behind_the_first_slices(strong, module):
+    grid, slices, fresnel = strong
+    dtype = fresnel.dtype.type
+    plane_waves = fused.FusedPlaneWaves if module is fused else multislice.PlainPlaneWaves
+    wave, depths = lens(grid, dtype), [2, 5, len(slices.order)]
+    found = matrices(strong, wave != 0, depths=depths, plane_waves=plane_waves)
+    for matrix, depth in zip(found, depths, strict=True):
+        thin = grid, next(slices.parts([depth])), fresnel
+        patterns = prism.PrismEngine(grid, matrix, batch=16).prepare(wave).patterns(RASTER)
+        expected = by_multislice(thin, wave, RASTER)
+        assert np.linalg.norm(patterns - expected) < 2 * TOLERANCE[dtype] * np.linalg.norm(expected)
+
+
+def test_a_part_of_the_plane_waves_has_the_bits_of_a_matrix_of_them_alone(strong):
+    grid, _, fresnel = strong
+    dtype = fresnel.dtype.type
+    own, other = lens(grid, dtype), lens(grid, dtype, (4.0, -7.0))
+    (both,) = matrices(strong, (own != 0) | (other != 0))
+    for wave in (own, other):
+        part = prism.PrismEngine(grid, both.of_beams(wave != 0), batch=16).prepare(wave)
+        np.testing.assert_array_equal(part.patterns(RASTER), by_reuse(strong, wave)(RASTER))
 
 
 @pytest.mark.parametrize("shape", [(72, 100), (74, 100)], ids=["fused", "plain"])
