@@ -3,6 +3,8 @@
 import argparse
 from pathlib import Path
 
+from namsa.cli.layout_options import layout
+from namsa.errors import InputError
 from namsa.files import check_output
 from namsa.text import printable
 from train.commands.common import exit_code
@@ -24,14 +26,13 @@ def live(options: argparse.Namespace) -> int:
         console, picture = Console(markup=False), picture_beside(options.out, inputs)
         state = options.out.with_suffix(".live.npz")
         check_output(state, inputs, f"--out {options.out}: the state to continue from")
-        in_file = {
-            "dataset": options.dataset,
-            "dtype": options.dtype,
-            "detector_shape": options.detector_shape,
-            "offset_bytes": options.offset_bytes,
-        }
-        scan_shape = read_options(scan_shape=options.scan_shape, flyback=0, **in_file).scan_shape
-        assert scan_shape is not None  # the option is required
+        in_file = layout(options)
+        scan_shape = read_options(dataset=options.dataset, **in_file).scan_shape
+        del in_file["scan_shape"]
+        if scan_shape is None:
+            raise InputError(
+                f"{options.data} is still being written: give the whole scan's shape with --scan-shape SYxSX"
+            )
         try:
             for update in reconstruct_live(
                 options.data,
@@ -43,8 +44,8 @@ def live(options: argparse.Namespace) -> int:
                 options=ReconstructionOptions(options.passes),
                 state=state,
                 wait_s=options.wait,
+                layout=in_file,
                 console=console,
-                **in_file,
             ):
                 update.result.save(options.out)
                 console.print(

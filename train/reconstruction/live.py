@@ -10,7 +10,7 @@ caller names a file, and an interrupted reconstruction continues from there to t
 
 import os
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -73,8 +73,8 @@ def reconstruct_live(
     options: ReconstructionOptions = ReconstructionOptions(),  # noqa: B008 - frozen
     state: str | Path | None = None,
     wait_s: float = 60.0,
+    layout: Mapping[str, Any] | None = None,
     console: Console | None = None,
-    **read_options: Any,
 ) -> Iterator[LiveUpdate]:
     """Reconstructs a scan while it is recorded.
 
@@ -92,8 +92,8 @@ def reconstruct_live(
         state: File that keeps what is needed to continue, written after each strip. If it exists, the reconstruction
             continues from it; it is removed after the last strip. `None` keeps nothing.
         wait_s: Time without a new row after which the writer of a file counts as stopped.
+        layout: How the patterns lie in a file that does not say it, as `namsa.read` takes it: {"dtype": "u2"}.
         console: Where notes are printed. `None` prints nothing; the notes are in the result.
-        read_options: For a file, what `namsa.read` takes: `dtype`, `detector_shape`, `offset_bytes`, `dataset`.
 
     Yields:
         An update after each strip of windows.
@@ -108,7 +108,8 @@ def reconstruct_live(
     check_arguments(beam_intensity, specimen, options)
     source: RowSource
     if isinstance(data, str | Path):
-        source = GrowingFile(Path(data), scan_shape, calibration, read_options, wait_s)
+        in_file = {"dataset": calibration.dataset, **(layout or {})}
+        source = GrowingFile(Path(data), scan_shape, calibration, in_file, wait_s)
         origin = os.path.realpath(data)
     else:
         source, origin = ArrayStream(data, scan_shape, calibration, first_row), "stream"

@@ -159,7 +159,7 @@ def test_a_growing_raw_file_gives_what_the_whole_scan_gives(model, whole, tmp_pa
 
     writer = threading.Thread(target=write)
     writer.start()
-    updates = list(reconstruct_live(path, model, BEAM, scan_shape=SCAN, wait_s=20.0, **KNOWN, **raw_options()))
+    updates = list(reconstruct_live(path, model, BEAM, scan_shape=SCAN, wait_s=20.0, layout=raw_options(), **KNOWN))
     writer.join()
     assert_equal(updates[-1].result, whole)
 
