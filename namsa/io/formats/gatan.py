@@ -168,4 +168,5 @@ def _finite(value: float) -> float | None:
 
 
 def _text(value: Any) -> str | None:
+    value = value.text if isinstance(value, StoredArray) else value
     return shorten(value.strip("\0 "), 100) if isinstance(value, str) else None

@@ -23,21 +23,24 @@ NAME_BYTES = 1024
 
 GROUP, DATA = 20, 21
 STRUCT, TEXT, ARRAY = 15, 18, 20
+CHARACTER = 4  # of text, and a 16-bit number
 TYPES = {2: "i2", 3: "i4", 4: "u2", 5: "u4", 6: "f4", 7: "f8", 8: "u1", 9: "i1", 10: "u1", 11: "i8", 12: "u8"}
 
 
 class StoredArray(NamedTuple):
-    """An array that is not read.
+    """An array whose numbers are not read.
 
     Attributes:
         offset: Its first byte.
         dtype: Type of its numbers.
         length: Their number.
+        text: A short array of 16-bit numbers as text, which is stored so.
     """
 
     offset: int
     dtype: np.dtype[Any]
     length: int
+    text: str = ""
 
 
 Tags = dict[str, Any]  # groups are dicts; tags without a name are "0", "1", ...
@@ -133,7 +136,7 @@ class _Walker:
         raise self.fault(f"byte {self.file.tell()} begins a value of the unknown kind {kind}")
 
     def array(self, layout: list[int]) -> Any:
-        """Reads a short array of 16-bit characters as text; notes where another one is."""
+        """Notes where an array is; reads one that may be text."""
         kind, *inner, length = layout
         if kind == STRUCT:
             size = sum(np.dtype(name).itemsize for name in self.fields(inner))
@@ -141,11 +144,12 @@ class _Walker:
         if kind not in TYPES or inner:
             raise self.fault(f"byte {self.file.tell()} begins an array of the unknown kind {kind}")
         dtype = np.dtype(TYPES[kind]).newbyteorder(self.order)
-        if kind == 4 and length * dtype.itemsize <= SHORT_BYTES:
-            return self.numbers("u2", length).astype("<u2").tobytes().decode("utf-16-le", "replace").rstrip("\0")
-        offset = self.file.tell()
-        self.skip(length * dtype.itemsize)
-        return StoredArray(offset, dtype, length)
+        offset, text = self.file.tell(), ""
+        if kind == CHARACTER and length * dtype.itemsize <= SHORT_BYTES:
+            text = self.numbers("u2", length).astype("<u2").tobytes().decode("utf-16-le", "replace").rstrip("\0")
+        else:
+            self.skip(length * dtype.itemsize)
+        return StoredArray(offset, dtype, length, text)
 
     def fields(self, layout: list[int]) -> list[str]:
         """Returns the types of a struct's fields."""

@@ -1,0 +1,121 @@
+"""Merlin's .mib: frames by its description, and the test pattern and scans of real detectors."""
+
+import zipfile
+
+import numpy as np
+import pytest
+from measured_files import needs_measured, patterns, vendor, write_hdr, write_mib
+
+import namsa
+from namsa import InputError, WorkError
+
+RAW_DETECTOR = (4, 128)  # whole words of 64 pixels, also in a quarter of it
+
+
+@pytest.mark.parametrize(("kind", "depth", "dtype"), [("U08", 6, "u1"), ("U16", 12, "u2"), ("U32", 24, "u4")])
+def test_processed_frames_are_big_endian(tmp_path, kind, depth, dtype):
+    data = patterns(dtype)
+    write_mib(tmp_path / "a.mib", data, kind, depth)
+    with namsa.read(tmp_path / "a.mib", scan_shape=(3, 4)) as recording:
+        assert (recording.format, recording.shape, recording.dtype) == ("Merlin", (3, 4, 6, 8), np.dtype(dtype))
+        np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), data)
+        np.testing.assert_array_equal(recording.read(slice(1, 3), slice(1, 3)), data[1:3, 1:3])
+        assert recording.metadata["counter_depth"] == depth
+        assert recording.metadata["exposure_s"] == 0.1
+        assert recording.metadata["threshold_kev"] == 40
+
+
+@pytest.mark.parametrize("quad", [False, True])
+@pytest.mark.parametrize("depth", [1, 6, 12, 24])
+def test_raw_frames_are_unpacked(tmp_path, depth, quad):
+    data = patterns("u4", detector=RAW_DETECTOR, largest=2**depth - 1)
+    write_mib(tmp_path / "a.mib", data, "R64", depth, quad)
+    with namsa.read(tmp_path / "a.mib", scan_shape="3x4") as recording:
+        assert recording.shape == data.shape
+        np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), data)
+
+
+def test_the_scan_is_the_hdrs_or_the_callers(tmp_path):
+    data, path = patterns(), tmp_path / "a.mib"
+    write_mib(path, data)
+    message = r"12 frames and does not say the scan's shape: give --scan-shape SYxSX; 3x4 or 4x3 or 2x6 would fit"
+    with pytest.raises(InputError, match=message), namsa.read(path):
+        pass
+    write_hdr(tmp_path / "a.hdr", **{"Frames in Acquisition (Number)": 12, "Frames per Trigger (Number)": 4})
+    for name in ("a.mib", "a.hdr"):
+        with namsa.read(tmp_path / name) as recording:
+            assert recording.shape[:2] == (3, 4)
+            np.testing.assert_array_equal(recording.read(slice(2, 3), slice(0, 4)), data[2:3])
+    write_hdr(tmp_path / "a.hdr", ScanX=6, ScanY=2)
+    with namsa.read(path) as recording:
+        assert recording.shape[:2] == (2, 6)
+    with namsa.read(path, scan_shape=(4, 3)) as recording:
+        assert recording.shape[:2] == (4, 3)
+
+
+def test_frames_of_the_flyback_are_left_out(tmp_path):
+    data = patterns(scan=(3, 6))
+    write_mib(tmp_path / "a.mib", data)
+    with namsa.read(tmp_path / "a.mib", scan_shape=(3, 4), flyback=2) as recording:
+        np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), data[:, :4])
+        np.testing.assert_array_equal(recording.read(slice(1, 3), slice(1, 2)), data[1:3, 1:2])
+    with pytest.raises(InputError, match=r"--scan-shape says 3x6.*flyback of 2.*3x4 would fit|--scan-shape says 3x6"):
+        namsa.read(tmp_path / "a.mib", scan_shape=(3, 6), flyback=2).__enter__()
+
+
+def test_what_is_damaged_is_one_line(tmp_path):
+    path = tmp_path / "a.mib"
+    write_mib(path, patterns(detector=RAW_DETECTOR, largest=63), "R64", 6)
+    whole = path.read_bytes()
+    for old, new, message in (
+        (b"MQ1,000001,00384", b"MQ1,000001,09x84", "no file of Merlin"),
+        (b",00384,", b",00001,", "says 1 bytes"),
+        (b",R64,", b",R99,", None),
+        (b",6,\0", b",9,\0", "counter depth 9: read are"),
+        (b",0128,0004,", b",0100,0004,", "not of whole words"),
+        (b",01,0128", b",06,0128", "of 6 chips"),
+        (b",0128,0004,", b",1280,1004,", "holds no frame"),
+    ):
+        path.write_bytes(whole.replace(old, new, 1))
+        if message:
+            with pytest.raises(InputError, match=rf"a\.mib.*{message}"), namsa.read(path, scan_shape=(3, 4)):
+                pass
+    path.write_bytes(whole[:-600])  # an acquisition that was stopped
+    with pytest.raises(InputError, match="holds 11 frames.*2x4 has its complete rows"):
+        namsa.read(path, scan_shape=(3, 4)).__enter__()
+    path.write_bytes(whole)
+    with namsa.read(path, scan_shape=(3, 4)) as recording:
+        path.write_bytes(whole[:2000])
+        with pytest.raises(WorkError, match=r"a\.mib at frame 0: it has become shorter"):
+            recording.read(slice(0, 3), slice(0, 4))
+
+
+@needs_measured
+def test_real_scans():
+    with namsa.read(vendor("001_4x2_6bit.mib"), scan_shape=(2, 4)) as recording:
+        data = recording.read(slice(0, 2), slice(0, 4))
+        assert (data.shape, data.dtype, data.sum(), data.max()) == ((2, 4, 256, 256), np.uint8, 3623664, 63)
+        assert recording.metadata["header"]["Readout System"] == "Merlin Quad"
+    with namsa.read(vendor("002_4x2_6bit_roi128.hdr"), scan_shape=(2, 4)) as recording:
+        assert recording.shape == (2, 4, 128, 256)  # a region of interest
+        assert recording.read(slice(0, 2), slice(0, 4)).sum() == 3263829
+    with namsa.read(vendor("test.mib")) as recording:
+        data = recording.read(slice(0, 1), slice(0, 1))
+        assert (data.dtype, data.sum(), data.max()) == (np.uint16, 728470, 717)
+
+
+@needs_measured
+def test_raw_and_processed_frames_of_a_test_pattern_agree(tmp_path):
+    """Of one chip and of four. The detector's test pattern is the same but for a few pixels of noise."""
+    with zipfile.ZipFile(vendor("Merlin_Single_Quad.zip")) as archive:
+        archive.extractall(tmp_path)
+    for chips, side in (("Single", 256), ("Quad", 512)):
+        images = {}
+        for name in ("1_Rows_256", "1_Rows_256RAW", "6_Rows_256", "12_Rows_256", "24_Rows_256"):
+            with namsa.read(tmp_path / f"{chips}_9_Frame_CounterDepth_{name}.mib", scan_shape=(3, 3)) as recording:
+                images[name] = recording.read(slice(0, 1), slice(0, 1))[0, 0]
+                assert recording.shape == (3, 3, side, side)
+        assert (images["1_Rows_256"] == images["1_Rows_256RAW"]).mean() > 0.998
+        assert images["12_Rows_256"].max() <= 4095
+        for name in ("6_Rows_256", "12_Rows_256", "24_Rows_256"):  # the line around the image
+            assert (images[name][:2, :200] == 10).mean() > 0.95
