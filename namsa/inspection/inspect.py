@@ -7,6 +7,7 @@ underfocus.
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any, Literal
 
 import ase
@@ -27,8 +28,9 @@ from namsa.inspection.survey import Survey, read_pieces, survey
 from namsa.inspection.tilted import ShiftFit, corrected_bright_field, fit_shifts
 from namsa.inspection.vacuum import vacuum_intensity
 from namsa.inspection.virtual_images import VirtualImages, virtual_images
-from namsa.io.calibration_file import CalibrationFile, Quantity
+from namsa.io.calibration_file import CalibrationFile, Quantity, write_calibration
 from namsa.io.corrections import CorrectedPatterns, repair
+from namsa.io.reading import read
 from namsa.io.recording import Recording
 from namsa.physics.optics import wavelength_angstrom
 from namsa.physics.virtual_detectors import integrated_centre_of_mass
@@ -76,6 +78,54 @@ class Inspection:
     def as_json(self) -> dict[str, Any]:
         """Returns facts and calibration as JSON values."""
         return {**self.calibration.as_json(), **self.facts}
+
+    def save(self, path: Path | str) -> None:
+        """Writes the calibration file, which `--calibration` of `python -m train reconstruct` takes.
+
+        Raises:
+            WorkError: If the file cannot be written.
+        """
+        write_calibration(self.calibration, Path(path))
+
+
+def inspect(
+    data: str | Path | npt.ArrayLike,
+    *,
+    crystal: ase.Atoms | None = None,
+    zone_axis: ZoneAxis | None = None,
+    lattice_angstrom: float | None = None,
+    focus: Literal["under", "over"] | None = None,
+    on_progress: OnProgress = lambda stage, done, total: None,
+    **options: Any,
+) -> Inspection:
+    """Measures the calibration of a scan from its own patterns.
+
+    Args:
+        data: Path of a file, or patterns `(sy, sx, dy, dx)`.
+        crystal: The crystal whose lattice shows in the scan; from it the scan's step follows.
+        zone_axis: Its zone axis along the beam; by default the simplest ones are tried.
+        lattice_angstrom: In place of a crystal, one spacing of the lattice, Å.
+        focus: "under" or "over", if the probe is known to be underfocused or overfocused: it tells a rotation from the
+            same rotation plus 180°.
+        on_progress: Called as `on_progress(stage, rows done, rows)`.
+        options: What the caller knows better than the file, and how the patterns lie in it; see `namsa.read`.
+
+    Returns:
+        Facts, the calibration with errors, and images.
+
+    Raises:
+        InputError: If the data are no scan of patterns, or an argument is not valid.
+        WorkError: If the file is damaged.
+    """
+    with read(data, **options) as recording:
+        return inspect_recording(
+            recording,
+            crystal=crystal,
+            zone_axis=zone_axis,
+            lattice_angstrom=lattice_angstrom,
+            focus=focus,
+            on_progress=on_progress,
+        )
 
 
 def inspect_recording(
@@ -298,8 +348,8 @@ def _choose_branch(
         reason = f"{reason} ({min(certainty, 99):.0f} standard errors)"
         if certainty < CERTAIN:
             notes.append(
-                "rotation: 180° more fits as well, with the opposite sign of the defocus; neither the dark field "
-                f"nor peaks tell the two apart ({certainty:.1f} standard errors): give --focus under or over where it is known"
+                "rotation: 180° more fits as well, with the opposite sign of the defocus, and neither the dark field "
+                f"nor peaks tell which ({certainty:.1f} standard errors): give --focus under or over where it is known"
             )
     if sign < 0:
         orientation, phase = other_branch(orientation), -phase
@@ -345,8 +395,10 @@ def _of_focus(
     focus: Focus = find_focus(shifts, orientation, step, float(np.sqrt(pixel[0] * pixel[1])))
     method = "shifts of tilted bright-field images, of the specimen's middle; positive is underfocus"
     axis_error = np.rad2deg(focus.astigmatism_error / max(2 * focus.astigmatism_angstrom, 1e-9))
+    size_error = max(known["pixel_mrad"].error or (0.0,)) / pixel[0]  # if it was measured, too
+    defocus_error = float(np.hypot(focus.defocus_error, size_error * focus.defocus_angstrom))
     return {
-        "defocus_angstrom": Quantity(focus.defocus_angstrom, focus.defocus_error, method),
+        "defocus_angstrom": Quantity(focus.defocus_angstrom, defocus_error, method),
         "astigmatism_angstrom": Quantity(focus.astigmatism_angstrom, focus.astigmatism_error, "C12, by the same"),
         "astigmatism_axis_deg": Quantity(focus.axis_deg, float(min(axis_error, 90.0)), "φ12, by the same"),
     }

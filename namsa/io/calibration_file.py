@@ -166,11 +166,8 @@ def with_calibration_file(
     if path is None:
         return overrides, None
     file = read_calibration(path)
-    measured = file.overrides()
-    if overrides.centre_pixels is not None:  # the given centre is that of the scan's middle
-        measured = replace(measured, centre_pixels=None)
     given = {name: value for name, value in vars(overrides).items() if value not in (None, ())}
-    return replace(measured, **given), file.value("beam_intensity")
+    return replace(file.overrides(), **given), file.value("beam_intensity")
 
 
 def _quantity(values: Mapping[str, Any], name: str, path: Path) -> Quantity:

@@ -75,7 +75,13 @@ def panels(*aspects: float, columns: int = 4) -> tuple[Figure, npt.NDArray[Any]]
 
 
 def pattern_panel(
-    ax: Axes, pattern: Image, angles: PixelGrid, title: str, *, semiangle_mrad: float | None = None
+    ax: Axes,
+    pattern: Image,
+    angles: PixelGrid,
+    title: str,
+    *,
+    semiangle_mrad: float | None = None,
+    unit: str = "fraction of the beam",
 ) -> None:
     """Draws a pattern on axes in mrad.
 
@@ -85,11 +91,12 @@ def pattern_panel(
         angles: Its pixels, mrad.
         title: Title of the panel.
         semiangle_mrad: Radius of the circle that marks the aperture, mrad; `None` for no circle.
+        unit: Unit of the values.
     """
     brightest = float(pattern.max())
     brightest = brightest if brightest > 0 else 1.0
     norm = PowerNorm(PATTERN_POWER, vmin=0, vmax=brightest)
-    bar = _draw(ax, pattern, angles, title, ("mrad", "fraction of the beam"), cmap=PATTERN, norm=norm)
+    bar = _draw(ax, pattern, angles, title, ("mrad", unit), cmap=PATTERN, norm=norm)
     decade = int(np.floor(np.log10(brightest)))
     bar.set_ticks([0, *(10.0**n for n in range(decade - 3, decade + 1))])
     bar.ax.yaxis.set_major_formatter(LogFormatterSciNotation())

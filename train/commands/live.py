@@ -8,7 +8,7 @@ from namsa.errors import InputError
 from namsa.files import check_output
 from namsa.text import printable
 from train.commands.common import exit_code
-from train.commands.models import known_specimen, overrides, picture_beside
+from train.commands.models import beam_intensity, known_specimen, overrides, picture_beside
 from train.ranks.signals import Stopped
 
 
@@ -39,7 +39,7 @@ def live(options: argparse.Namespace) -> int:
                 options.checkpoint,
                 overrides(options),
                 scan_shape=scan_shape,
-                beam_intensity=options.beam_intensity,
+                beam_intensity=beam_intensity(options),
                 specimen=known_specimen(options),
                 options=ReconstructionOptions(options.passes),
                 state=state,

@@ -9,6 +9,7 @@ from namsa.cli.layout_options import layout
 from namsa.errors import InputError
 from namsa.files import check_output
 from namsa.io.calibration import CalibrationOverrides
+from namsa.io.calibration_file import with_calibration_file
 from namsa.text import printable, shorten
 from train.commands.common import exit_code
 from train.ranks.signals import Stopped
@@ -73,7 +74,7 @@ def reconstruct(options: argparse.Namespace) -> int:
                 options.data,
                 options.checkpoint,
                 overrides(options),
-                beam_intensity=options.beam_intensity,
+                beam_intensity=beam_intensity(options),
                 specimen=specimen,
                 options=ReconstructionOptions(options.passes, options.refine_steps),
                 layout=layout(options),
@@ -96,8 +97,8 @@ def known_specimen(options: argparse.Namespace) -> KnownSpecimen | None:
 
 
 def overrides(options: argparse.Namespace) -> CalibrationOverrides:
-    """Returns what the options say about the data."""
-    return CalibrationOverrides(
+    """Returns what the options and the calibration file say about the data; the options take precedence."""
+    given = CalibrationOverrides(
         dataset=options.dataset,
         scan_step_angstrom=_pair(options.scan_step_angstrom, "--scan-step-angstrom"),
         pixel_mrad=_pair(options.pixel_mrad, "--pixel-mrad"),
@@ -106,6 +107,13 @@ def overrides(options: argparse.Namespace) -> CalibrationOverrides:
         centre_pixels=options.centre_pixels and tuple(options.centre_pixels),
         rotation_deg=options.rotation_deg,
     )
+    return with_calibration_file(given, options.calibration)[0]
+
+
+def beam_intensity(options: argparse.Namespace) -> float | None:
+    """Returns the sum of a pattern without specimen, as the options or the calibration file say it."""
+    given: float | None = options.beam_intensity
+    return with_calibration_file(CalibrationOverrides(), options.calibration)[1] if given is None else given
 
 
 def picture_beside(out: Path, inputs: Sequence[Path]) -> Path:

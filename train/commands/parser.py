@@ -219,6 +219,12 @@ def _add_calibration(command: CommandParser) -> None:
     group.add_argument("--scan-step-angstrom", type=float, nargs="+", metavar="STEP", help="step of the scan")
     group.add_argument("--pixel-mrad", type=float, nargs="+", metavar="PIXEL", help="pixel of the detector")
     group.add_argument("--centre-pixels", type=float, nargs=2, metavar=("Y", "X"), help="the optic axis")
+    group.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="FILE.json",
+        help="of `namsa inspect`; other options take precedence over it",
+    )
     group.add_argument("--rotation-deg", type=float, help="from the detector's y, x to the scan's (py4DSTEM's sign)")
     group.add_argument("--beam-intensity", type=float, help="sum of a pattern without specimen, in the file's units")
 

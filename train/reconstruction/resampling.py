@@ -152,7 +152,7 @@ def _binning(data: FourDData, centre: Pair, conditions: Conditions, name: str) -
     notes = [
         *data.corrections,
         f"detector pixels of {_pair(data.pixel_mrad)} mrad shared out among the network's "
-        f"{'×'.join(map(str, conditions.detector_shape))} of {_pair(conditions.pixel_mrad)} mrad"
+        f"{'×'.join(map(str, conditions.detector_shape))} of {_pair(conditions.pixel_mrad)} mrad",
     ]
     if data.rotation_deg or data.flip:
         notes.append(f"detector turned by {data.rotation_deg:g}°{' after exchanging y and x' * data.flip}")

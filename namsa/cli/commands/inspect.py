@@ -1,0 +1,94 @@
+"""`namsa inspect`: the calibration of a scan, measured from its own patterns."""
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from namsa.cli.commands.output import print_json, print_line, print_table, progress_bars
+from namsa.cli.layout_options import layout
+from namsa.crystals.cif import read_cif
+from namsa.errors import InputError
+from namsa.files import check_output
+from namsa.inspection.inspect import Inspection
+from namsa.inspection.inspect import inspect as measure
+from namsa.view.inspection_figure import caption, draw_inspection, quantity_rows, write_inspection_page
+
+PICTURES = (".png", ".pdf", ".svg")
+
+
+def inspect(options: argparse.Namespace) -> None:
+    """Prints what a scan's patterns say of its calibration, and writes it to the files that are asked for."""
+    outputs = {"--out": options.out, "--png": options.png, "--html": options.html}
+    inputs = [path for path in (options.data, options.crystal) if path is not None]
+    for option, path in outputs.items():
+        if path is not None:
+            check_output(path, inputs, option)
+    if options.png is not None and options.png.suffix not in PICTURES:
+        raise InputError(f"--png {options.png} does not end in one of {', '.join(PICTURES)}")
+    if options.zone_axis is not None and (options.crystal is None or not any(options.zone_axis)):
+        raise InputError("--zone-axis is a direction of the crystal that --crystal names: give both, not all zeros")
+    with progress_bars() as progress:
+        tasks = {}
+
+        def on_progress(stage: str, done: int, total: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = progress.add_task(stage, total=total)
+            progress.update(tasks[stage], completed=done)
+
+        inspection = measure(
+            options.data,
+            crystal=None if options.crystal is None else read_cif(options.crystal).atoms,
+            zone_axis=options.zone_axis and tuple(options.zone_axis),
+            lattice_angstrom=options.lattice_angstrom,
+            focus=options.focus,
+            on_progress=on_progress,
+            dataset=options.dataset,
+            energy_ev=options.energy_ev,
+            semiangle_mrad=options.semiangle_mrad,
+            scan_step_angstrom=_pair(options.scan_step_angstrom, "--scan-step-angstrom"),
+            pixel_mrad=_pair(options.pixel_mrad, "--pixel-mrad"),
+            rotation_deg=options.rotation_deg,
+            **layout(options),
+        )
+    if options.out is not None:
+        inspection.save(options.out)
+    if options.png is not None:
+        draw_inspection(inspection, options.png)
+    if options.html is not None:
+        write_inspection_page(inspection, options.html)
+    if options.json:
+        print_json(inspection.as_json())
+    else:
+        _print(inspection, [path for path in outputs.values() if path is not None])
+
+
+def _print(inspection: Inspection, written: Sequence[Path]) -> None:
+    """Prints facts, numbers and notes for people."""
+    facts = inspection.facts
+    print_line(f"{inspection.recording.name}: {caption(inspection)}")
+    for name, plural in (
+        ("saturated_values", "values are the largest that the counter holds"),
+        ("missing_values", "values are not finite"),
+        ("negative_values", "values are below 0"),
+    ):
+        if facts[name]:
+            print_line(f"{facts[name]} {plural}")
+    for pixel in facts["hot_dead_pixels"]:
+        print_line(f"{pixel['kind']} pixel {tuple(pixel['pixel'])}, {pixel['sigmas']:g} standard deviations")
+    if facts.get("flyback_columns"):
+        print_line(f"columns {facts['flyback_columns']} differ abruptly: the beam may be flying back, see --flyback")
+    methods = [quantity.method for quantity in inspection.calibration.quantities.values()]
+    print_table([(*row, method) for row, method in zip(quantity_rows(inspection), methods, strict=True)])
+    for note in inspection.calibration.notes:
+        print_line(f"note: {note}")
+    for path in written:
+        print_line(str(path))
+
+
+def _pair(values: Sequence[float] | None, option: str) -> tuple[float, float] | None:
+    """Returns (y, x) of one or two positive numbers."""
+    if values is None:
+        return None
+    if len(values) > 2 or not min(values) > 0:
+        raise InputError(f"{option} is {' '.join(map(str, values))}: give one positive number, or two, y and x")
+    return values[0], values[-1]
