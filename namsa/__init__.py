@@ -42,6 +42,8 @@ if TYPE_CHECKING:
     from namsa.errors import InputError as InputError
     from namsa.errors import WorkError as WorkError
     from namsa.exchange.export import export_ptychography as export_ptychography
+    from namsa.inspection.inspect import Inspection as Inspection
+    from namsa.inspection.inspect import inspect as inspect
     from namsa.io.calibration import CalibrationOverrides as CalibrationOverrides
     from namsa.io.calibration import FourDData as FourDData
     from namsa.io.hdf5 import read_sample as read_sample
@@ -59,6 +61,7 @@ if TYPE_CHECKING:
     from namsa.sample import Sample as Sample
     from namsa.simulate import simulate as simulate
     from namsa.view.browse import browse as browse
+    from namsa.view.inspection_figure import draw_inspection as draw_inspection
     from namsa.view.page import Page as Page
     from namsa.view.sample_figure import show as show
 
@@ -104,6 +107,10 @@ _MODULES = {
     "bright_field": "namsa.physics.virtual_detectors",
     "centre_of_mass": "namsa.physics.virtual_detectors",
     "integrated_centre_of_mass": "namsa.physics.virtual_detectors",
+    # Calibration
+    "inspect": "namsa.inspection.inspect",
+    "Inspection": "namsa.inspection.inspect",
+    "draw_inspection": "namsa.view.inspection_figure",
     # Errors
     "InputError": "namsa.errors",
     "WorkError": "namsa.errors",

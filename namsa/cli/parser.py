@@ -51,6 +51,7 @@ def build_parser() -> CommandParser:
     _add_simulation(parser)
     _add_integrity(parser)
     _add_views(parser)
+    _add_inspect(parser)
     _add_crystals(parser)
     command = parser.add_command(
         "init",
@@ -225,6 +226,39 @@ def _add_views(parser: CommandParser) -> None:
     group.add_argument("--semiangle-mrad", type=float, help="convergence semiangle of the probe")
     group.add_argument("--scan-step-angstrom", type=float, nargs="+", metavar="STEP", help="step of the scan")
     group.add_argument("--pixel-mrad", type=float, nargs="+", metavar="PIXEL", help="pixel of the detector")
+    add_layout_options(command)
+
+
+def _add_inspect(parser: CommandParser) -> None:
+    command = parser.add_command(
+        "inspect",
+        "namsa.cli.commands.inspect:inspect",
+        summary="measure the calibration of a scan from its own patterns",
+        description="Disk, centre, ellipse, rotation, mirror, focus, step: each with its error. See docs/inspect.md.",
+        examples=(
+            "namsa inspect scan.mib --energy-ev 300e3 --semiangle-mrad 21 --scan-step-angstrom 0.4 --out scan.json",
+            "namsa inspect scan.h5 --crystal SrTiO3.cif --png scan.png --html scan.html",
+        ),
+    )
+    command.add_argument("data", type=Path, metavar="DATA", help="any file of patterns")
+    command.add_argument("--out", type=Path, metavar="FILE.json", help="the calibration file, for --calibration")
+    command.add_argument("--png", type=Path, metavar="FILE.png", help="pictures; or .pdf, .svg")
+    command.add_argument("--html", type=Path, metavar="FILE.html", help="the pictures and numbers as one page")
+    command.add_argument("--json", action="store_true", help="print one JSON object")
+    group = command.add_argument_group("what is known of the specimen and the probe")
+    group.add_argument("--crystal", type=Path, metavar="FILE.cif", help="whose lattice shows, for the scan's step")
+    group.add_argument("--zone-axis", type=int, nargs=3, metavar=("U", "V", "W"), help="of the crystal, along the beam")
+    group.add_argument(
+        "--lattice-angstrom", type=float, metavar="D", help="a spacing that shows, in place of a crystal"
+    )
+    group.add_argument("--focus", choices=("under", "over"), help="of the probe; tells a rotation from 180° more")
+    group = command.add_argument_group("what the file does not say, or says wrongly; two numbers are y and x")
+    group.add_argument("--dataset", metavar="NAME", help="which of the file's datasets of four axes")
+    group.add_argument("--energy-ev", type=float, help="energy of the beam")
+    group.add_argument("--semiangle-mrad", type=float, help="convergence semiangle of the probe")
+    group.add_argument("--scan-step-angstrom", type=float, nargs="+", metavar="STEP", help="step of the scan")
+    group.add_argument("--pixel-mrad", type=float, nargs="+", metavar="PIXEL", help="pixel of the detector")
+    group.add_argument("--rotation-deg", type=float, help="from the detector's y, x to the scan's, to 90° or better")
     add_layout_options(command)
 
 
