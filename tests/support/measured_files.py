@@ -1,4 +1,4 @@
-"""Small files in the formats of microscopes and detectors, written by the formats' descriptions; and where real ones are.
+"""Small files in the formats of microscopes, written by the formats' descriptions; and where the real ones are.
 
 Every function writes patterns `(sy, sx, dy, dx)`.
 """

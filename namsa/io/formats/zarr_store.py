@@ -2,13 +2,16 @@
 
 The package zarr reads the chunks; it comes with `pip install namsa[formats]`. Before it sees a store, the metadata of
 the array are read here: objects of Python and codecs that are not in a list are refused, for some of them run code.
+Blosc reads beyond a chunk that is cut short, and returns what it finds there: the lengths are compared here.
 """
 
 import importlib.util
+import itertools
 import math
 import os
+import struct
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +39,7 @@ OBJECTS = 10_000  # folders that are visited, or members of an archive with meta
 MEMBERS = 10**6
 CHUNK_BYTES = 2**30
 MAX_CHOICES = 12
+BLOSC_HEADER = struct.Struct("<4x3I")  # bytes when unpacked, of a block, and of the chunk
 CODECS = {
     *("blosc", "zlib", "gzip", "zstd", "lz4", "bz2", "lzma", "shuffle", "bitshuffle", "delta", "packbits"),
     *("bytes", "crc32c", "transpose", "sharding_indexed"),
@@ -102,6 +106,14 @@ class _Folder:
             return {}
         return _parsed(read_bytes(path, largest_bytes=JSON_BYTES), str(path))
 
+    def start(self, name: str) -> tuple[bytes, int] | None:
+        """Returns the first bytes of a chunk, and its size; `None` if there is none."""
+        path = self.path / name
+        if not path.is_file():
+            return None
+        with path.open("rb") as file:
+            return file.read(BLOSC_HEADER.size), os.fstat(file.fileno()).st_size
+
     def store(self) -> Any:
         """Returns what the package zarr opens."""
         from zarr.storage import LocalStore
@@ -139,6 +151,14 @@ class _Archive:
             raise InputError(f"cannot read {shorten(name)} in {self.path}: it has more than {JSON_BYTES} bytes")
         return _parsed(data, f"{shorten(name)} in {self.path}")
 
+    def start(self, name: str) -> tuple[bytes, int] | None:
+        """Returns the first bytes of a chunk, and its size; `None` if there is none."""
+        try:
+            with self.archive.open(name) as file:
+                return file.read(BLOSC_HEADER.size), self.archive.getinfo(name).file_size
+        except KeyError:
+            return None
+
     def store(self) -> Any:
         """Returns what the package zarr opens."""
         from zarr.storage import ZipStore
@@ -165,6 +185,8 @@ class _ZarrPatterns:
 
     path: Path
     array: Any
+    files: "_Folder | _Archive"
+    blosc_chunk: Callable[[tuple[int, ...]], str] | None  # the name of a chunk, if they are packed by Blosc
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -180,9 +202,30 @@ class _ZarrPatterns:
 
     def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
         try:
+            self._check_blosc(index)
             return np.asarray(self.array[index])
         except Exception as error:  # zarr raises what its codecs raise
             raise WorkError(f"cannot read {self.path}, it is damaged: {shorten(error, 200)}") from None
+
+    def _check_blosc(self, index: tuple[slice, ...]) -> None:
+        """Checks that chunks of Blosc have the lengths that they declare."""
+        if self.blosc_chunk is None:
+            return
+        unpacked = math.prod(self.array.chunks) * self.dtype.itemsize
+        slices = (*index, *(slice(None),) * (len(self.shape) - len(index)))
+        touched = []
+        for part, size, chunk in zip(slices, self.shape, self.array.chunks, strict=True):
+            positions = range(*part.indices(size))
+            touched.append(range(min(positions) // chunk, max(positions) // chunk + 1) if positions else range(0))
+        for numbers in itertools.product(*touched):
+            name = self.blosc_chunk(numbers)
+            start = self.files.start(name)
+            if start is not None and len(start[0]) < BLOSC_HEADER.size:
+                raise ValueError(f"{name} has {start[1]} bytes")
+            if start is not None:
+                declared, _, packed = BLOSC_HEADER.unpack(start[0])
+                if packed != start[1] or declared != unpacked:
+                    raise ValueError(f"{name} has {start[1]} bytes, and declares {packed} of {declared}")
 
 
 def _describe(files: "_Folder | _Archive", path: Path, options: ReadOptions) -> Recording:
@@ -285,9 +328,29 @@ def _opened(files: "_Folder | _Archive", path: Path, name: str) -> _ZarrPatterns
     import zarr
 
     try:
-        return _ZarrPatterns(path, zarr.open_array(files.store(), path=name, mode="r"))
+        array = zarr.open_array(files.store(), path=name, mode="r")
+        return _ZarrPatterns(path, array, files, _blosc_chunk(_array_json(files, name), path, name))
+    except InputError:
+        raise
     except Exception as error:  # zarr raises what its parsers raise
         raise InputError(f"cannot read {path} as Zarr: {shorten(error, 200)}") from None
+
+
+def _blosc_chunk(metadata: dict[str, Any], path: Path, array: str) -> Callable[[tuple[int, ...]], str] | None:
+    """Returns what names a chunk of Blosc by its numbers; `None` for other codecs."""
+    if "blosc" not in _codecs(metadata):
+        return None
+    if "codecs" in metadata:
+        last = metadata["codecs"][-1]
+        if last.get("name") != "blosc":
+            raise InputError(f"{path} is packed by blosc within shards or below other codecs, which is not read")
+        encoding = metadata["chunk_key_encoding"]
+        first = f"{array}/c" if encoding["name"] == "default" else array
+        separator = encoding.get("configuration", {}).get("separator", "/" if first != array else ".")
+        between = separator if first != array else "/"
+    else:
+        first, separator, between = array, metadata.get("dimension_separator", "."), "/"
+    return lambda numbers: f"{first}{between}{separator.join(map(str, numbers))}".lstrip("/")
 
 
 # ---- HyperSpy's axes ------------------------------------------------------------------------------------------------

@@ -45,7 +45,7 @@ def test_of_a_plane_only_the_rows_are_read(tmp_path, monkeypatch):
 
 def test_a_stack_and_an_image_are_frames(tmp_path):
     data = patterns("f4", largest=1000)
-    write_dm(tmp_path / "stack.dm4", data.reshape(12, 6, 8), DETECTOR_AXES + [(1.0, 0.0, "s")])
+    write_dm(tmp_path / "stack.dm4", data.reshape(12, 6, 8), [*DETECTOR_AXES, (1.0, 0.0, "s")])
     with namsa.read(tmp_path / "stack.dm4", scan_shape="3x4") as recording:
         np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), data)
         assert recording.pixel_mrad == pytest.approx((0.2 * PIXEL, 0.1 * PIXEL))

@@ -1,0 +1,162 @@
+"""Detectors that write HDF5: master files of Dectris with their data beside them, fpd, stacks, and packed datasets."""
+
+import os
+
+import h5py
+import hdf5plugin
+import numpy as np
+import pytest
+from measured_files import needs_measured, patterns, vendor
+
+import namsa
+from namsa import InputError, WorkError
+
+WHOLE = (slice(0, 3), slice(0, 4))
+
+
+def write_master(folder, data, *, triggers=1, images=12, files=(5, 7), link="scan_data_{:06d}.h5"):
+    """Writes a master file and the files of frames beside it."""
+    frames = data.reshape(-1, *data.shape[2:])
+    with h5py.File(folder / "scan_master.h5", "w") as file:
+        group = file.create_group("entry/data")
+        start = 0
+        for number, count in enumerate(files, start=1):
+            with h5py.File(folder / f"scan_data_{number:06d}.h5", "w") as part:
+                part.create_dataset(
+                    "entry/data/data",
+                    data=frames[start : start + count],
+                    chunks=(1, *data.shape[2:]),
+                    **hdf5plugin.Bitshuffle(cname="lz4"),
+                )
+            group[f"data_{number:06d}"] = h5py.ExternalLink(link.format(number), "/entry/data/data")
+            start += count
+        detector = file.create_group("entry/instrument/detector")
+        detector["x_pixel_size"], detector["y_pixel_size"], detector["detector_distance"] = 1e-4, 2e-4, 0.1
+        detector["description"], detector["count_time"] = "Dectris ARINA", 1e-5
+        specific = detector.create_group("detectorSpecific")
+        specific["ntrigger"], specific["nimages"], specific["photon_energy"] = triggers, images, 300e3
+        mask = np.zeros(data.shape[2:], "u4")
+        mask[2, 3] = 1
+        specific["pixel_mask"] = mask
+    return folder / "scan_master.h5"
+
+
+def test_a_master_file_joins_the_files_beside_it(tmp_path):
+    data = patterns("u4")
+    path = write_master(tmp_path, data, triggers=3, images=4)
+    with namsa.read(path) as recording:
+        assert (recording.format, recording.shape, recording.dtype) == ("Dectris", data.shape, np.uint32)
+        np.testing.assert_array_equal(recording.read(*WHOLE), data)
+        np.testing.assert_array_equal(recording.read(slice(1, 2), slice(0, 3)), data[1:2, :3])
+        assert recording.energy_ev == 300e3
+        assert recording.pixel_mrad == pytest.approx((2.0, 1.0), rel=1e-5)
+        assert recording.metadata["masked_pixels"] == [[2, 3]]
+
+
+def test_the_scan_of_a_master_file_is_the_callers_where_it_does_not_say_it(tmp_path):
+    data = patterns("u4")
+    path = write_master(tmp_path, data)
+    with pytest.raises(InputError, match="12 frames and does not say the scan's shape"), namsa.read(path):
+        pass
+    with namsa.read(path, scan_shape=(2, 4), flyback=2) as recording:
+        np.testing.assert_array_equal(recording.read(slice(0, 2), slice(0, 4)), data.reshape(2, 6, 6, 8)[:, :4])
+
+
+def test_links_lead_only_to_files_beside_the_master(tmp_path):
+    folder = tmp_path / "scan"
+    folder.mkdir()
+    write_master(tmp_path, patterns("u4"))
+    for link in (
+        str(tmp_path / "scan_data_{:06d}.h5"),
+        "../scan_data_{:06d}.h5",
+        "missing_{:06d}.h5",
+        ".",
+        "linked_{:06d}.h5",
+    ):
+        path = write_master(folder, patterns("u4"), link=link)
+        for number in (1, 2):
+            if not os.path.lexists(folder / f"linked_{number:06d}.h5"):  # a symbolic link out of the folder
+                (folder / f"linked_{number:06d}.h5").symlink_to(tmp_path / f"scan_data_{number:06d}.h5")
+        with pytest.raises(InputError, match="data_000001 is an external link to .*, which is no file beside it"):
+            namsa.read(path, scan_shape=(3, 4)).__enter__()
+    path = write_master(folder, patterns("u4"))
+    with h5py.File(folder / "scan_data_000001.h5", "w") as part:  # and back, in a circle
+        part["entry/data/data"] = h5py.ExternalLink("scan_master.h5", "/entry/data/data_000001")
+    with pytest.raises(InputError, match="leads through more than 16 links"):
+        namsa.read(path, scan_shape=(3, 4)).__enter__()
+
+
+def test_frames_of_two_sizes_are_no_scan(tmp_path):
+    path = write_master(tmp_path, patterns("u4"))
+    with h5py.File(tmp_path / "scan_data_000002.h5", "w") as part:
+        part["entry/data/data"] = np.zeros((7, 5, 5), "u4")
+    with pytest.raises(InputError, match="not all of entry/data/data_"), namsa.read(path, scan_shape=(3, 4)):
+        pass
+
+
+@pytest.mark.parametrize("name", ["Bitshuffle", "Blosc", "Blosc2", "LZ4", "Zstd", "BZip2"])
+def test_the_usual_filters_are_unpacked(tmp_path, name):
+    data = patterns()
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("scan", data=data, chunks=(1, 2, 6, 8), **getattr(hdf5plugin, name)())
+    with namsa.read(tmp_path / "a.h5") as recording:
+        np.testing.assert_array_equal(recording.read(*WHOLE), data)
+        np.testing.assert_array_equal(recording.data[::2, 1:, 2:, ::3], data[::2, 1:, 2:, ::3])
+
+
+def test_a_filter_that_is_missing_is_said(tmp_path, monkeypatch):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("scan", data=patterns(), chunks=(1, 2, 6, 8), **hdf5plugin.Bitshuffle())
+    plain = [folder for folder in os.sys.path if "site-packages" in folder]
+    (tmp_path / "hdf5plugin.py").write_text("")  # as if it were not installed
+    monkeypatch.setattr("sys.path", [str(tmp_path), *plain])
+    with namsa.read(tmp_path / "a.h5") as recording, pytest.raises(WorkError, match=r"pip install namsa\[formats\]"):
+        recording.read(*WHOLE)
+
+
+def test_a_stack_of_frames_is_a_scan_with_its_shape(tmp_path):
+    data = patterns()
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("frames", data=data.reshape(12, 6, 8), chunks=(8, 6, 8))
+        file["image"] = np.zeros((3, 4))
+    with namsa.read(tmp_path / "a.h5", scan_shape=(3, 4)) as recording:
+        assert recording.chunk == (2, 4)
+        np.testing.assert_array_equal(recording.read(*WHOLE), data)
+    with pytest.raises(InputError, match="holds 12 frames and does not say"), namsa.read(tmp_path / "a.h5"):
+        pass
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        file["other"] = np.zeros((5, 6, 8))
+    message = "choose one with --dataset and give --scan-shape: frames, other"
+    with pytest.raises(InputError, match=message), namsa.read(tmp_path / "a.h5"):
+        pass
+    with namsa.read(tmp_path / "a.h5", dataset="frames", scan_shape=(3, 4)) as recording:
+        assert recording.shape == data.shape
+    with h5py.File(tmp_path / "b.h5", "w") as file:
+        file["scan"] = data
+    with pytest.raises(InputError, match="holds a scan of 3x4: --scan-shape is for stacks"):
+        namsa.read(tmp_path / "b.h5", scan_shape=(4, 3)).__enter__()
+
+
+def test_the_first_counter_of_fpd_is_read(tmp_path):
+    data = patterns(">u2")
+    with h5py.File(tmp_path / "a.hdf5", "w") as file:
+        both = np.stack([data, data + 1], axis=2)
+        file.create_dataset("fpd_expt/fpd_data/data", data=both, chunks=(1, 1, 1, 3, 4))
+        file["fpd_expt/DAC/data"] = np.zeros((3, 4, 1, 27), "u1")
+    with namsa.read(tmp_path / "a.hdf5") as recording:
+        assert (recording.shape, recording.chunk, recording.metadata["counters"]) == (data.shape, (1, 1), 2)
+        np.testing.assert_array_equal(recording.read(slice(1, 3), slice(0, 4)), data[1:3])
+
+
+@needs_measured
+def test_real_files():
+    with namsa.read(vendor("test_00_master.h5"), scan_shape=(4, 4)) as recording:
+        data = recording.read(slice(0, 4), slice(0, 4))
+        assert (data.shape, data.dtype, data.sum()) == ((4, 4, 192, 192), np.uint32, 0)
+        assert (recording.energy_ev, recording.metadata["saturation_value"]) == (300e3, 8352)
+        assert recording.metadata["description"] == "Dectris ARINA CZT"
+    with namsa.read(vendor("fpd_file_test.hdf5")) as recording:
+        data = recording.read(slice(0, 2), slice(0, 2))
+        # The file holds these sums itself, in fpd_sum_im.
+        assert data.sum(axis=(2, 3)).tolist() == [[821833, 822375], [821384, 823283]]
+        assert np.unravel_index(data[1, 1].argmax(), (256, 256)) == (124, 127)

@@ -1,0 +1,156 @@
+"""Zarr 2 and 3 and HyperSpy's zspy: what they hold, and what of their metadata is refused before Zarr sees it."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import zarr
+from measured_files import patterns
+
+import namsa
+from namsa import InputError, WorkError
+
+WHOLE = (slice(0, 3), slice(0, 4))
+
+
+def write(store, version, name="a/data", data=None, **options):
+    data = patterns() if data is None else data
+    group = zarr.open_group(store, mode="w", zarr_format=version)
+    array = group.create_array(name, shape=data.shape, chunks=(1, 2, *data.shape[2:]), dtype=data.dtype, **options)
+    array[...] = data
+    return group
+
+
+@pytest.mark.parametrize(
+    ("version", "options"),
+    [
+        (2, {}),  # Blosc
+        (3, {}),  # Zstandard
+        (3, {"compressors": zarr.codecs.BloscCodec()}),
+        (3, {"compressors": zarr.codecs.BloscCodec(), "chunk_key_encoding": {"name": "v2", "separator": "."}}),
+        (3, {"shards": (3, 4, 6, 8)}),
+        (2, {"compressors": None}),
+        (3, {"compressors": None}),
+    ],
+)
+def test_folders_and_archives_of_both_versions(tmp_path, version, options):
+    data = patterns()
+    write(str(tmp_path / "a.zarr"), version, **options)
+    archive = zarr.storage.ZipStore(tmp_path / "a.zip", mode="w")
+    write(archive, version, **options)
+    archive.close()
+    for name in ("a.zarr", "a.zip"):
+        with namsa.read(tmp_path / name) as recording:
+            assert (recording.format, recording.shape, recording.dtype) == ("Zarr", data.shape, np.uint16)
+            np.testing.assert_array_equal(recording.read(*WHOLE), data)
+            np.testing.assert_array_equal(recording.data[1:, :2, ::2, 3:], data[1:, :2, ::2, 3:])
+            assert recording.chunk == ((3, 4) if "shards" in options else (1, 2))
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_zspy_has_axes_and_a_beam(tmp_path, version):
+    group = write(str(tmp_path / "a.zspy"), version, "Experiments/scan/data")["Experiments/scan"]
+    axes = [("nm", 0.5, 0.0), ("nm", 0.4, 0.0), ("mrad", 0.3, -0.9), ("mrad", 0.2, -0.8)]
+    for number, (units, scale, offset) in enumerate(axes):
+        group.create_group(f"axis-{number}").attrs.update({"units": units, "scale": scale, "offset": offset})
+    microscope = group.create_group("metadata/Acquisition_instrument/TEM")
+    microscope.attrs.update({"beam_energy": 200.0, "convergence_angle": 21.0})
+    with namsa.read(tmp_path / "a.zspy") as recording:
+        assert recording.scan_step_angstrom == pytest.approx((5.0, 4.0))
+        assert recording.pixel_mrad == (0.3, 0.2)
+        assert recording.centre_pixels == pytest.approx((3.0, 4.0))
+        assert (recording.energy_ev, recording.semiangle_mrad) == (200e3, 21.0)
+
+
+def test_the_array_is_the_only_one_of_four_axes_or_the_one_that_is_named(tmp_path):
+    group = write(str(tmp_path / "a.zarr"), 3)
+    group.create_array("image", data=np.zeros((3, 4)))
+    with namsa.read(tmp_path / "a.zarr") as recording:
+        assert recording.metadata["dataset"] == "a/data"
+    group.create_array("b", data=patterns() + 1)
+    with pytest.raises(InputError, match="several arrays of 4 axes: choose one with --dataset: a/data, b"):
+        namsa.read(tmp_path / "a.zarr").__enter__()
+    with namsa.read(tmp_path / "a.zarr", dataset="b") as recording:
+        np.testing.assert_array_equal(recording.read(*WHOLE), patterns() + 1)
+    for name in ("none", "../a.zarr/b", "a"):
+        with pytest.raises(InputError, match="has no array"), namsa.read(tmp_path / "a.zarr", dataset=name):
+            pass
+
+
+def test_a_stack_of_frames_needs_its_scan(tmp_path):
+    zarr.open_group(str(tmp_path / "a.zarr"), mode="w").create_array("x", data=patterns().reshape(12, 6, 8))
+    with pytest.raises(InputError, match="give --scan-shape"), namsa.read(tmp_path / "a.zarr"):
+        pass
+    with namsa.read(tmp_path / "a.zarr", scan_shape="3x4") as recording:
+        np.testing.assert_array_equal(recording.read(*WHOLE), patterns())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"dtype": "|O", "filters": [{"id": "pickle"}]}, "holds no plain numbers"),
+        ({"filters": [{"id": "pickle", "protocol": 5}]}, "is packed by pickle"),
+        ({"compressor": {"id": "own"}}, "is packed by own"),
+        ({"filters": "pickle"}, "is packed by pickle"),
+        ({"chunks": [2**20, 2**20, 6, 8]}, "has chunks of"),
+        ({"chunks": [0, 1, 1, 1]}, "has chunks of the shape"),
+        ({"chunks": None}, "has chunks of the shape"),
+        ({"shape": [3, 4, 6, "8"]}, "has the shape"),
+        ({"shape": [3, 4, 6, -8]}, "has the shape"),
+        ({"dtype": [["a", "<u2"]]}, "holds no plain numbers"),
+        ({"order": 7}, "as Zarr"),
+        ({"zarr_format": 99}, "as Zarr"),
+        ("{", "not JSON|JSON"),
+        ("[]", "no JSON object"),
+        (b"\xff", "no UTF-8"),
+    ],
+)
+def test_odd_metadata_are_one_line(tmp_path, changes, message):
+    write(str(tmp_path / "a.zarr"), 2)
+    path = tmp_path / "a.zarr" / "a" / "data" / ".zarray"
+    if isinstance(changes, dict):
+        changes = json.dumps(json.loads(path.read_text()) | changes)
+    path.write_bytes(changes if isinstance(changes, bytes) else changes.encode())
+    with pytest.raises(InputError, match=message), namsa.read(tmp_path / "a.zarr"):
+        pass
+
+
+def test_codecs_within_shards_are_checked(tmp_path):
+    write(str(tmp_path / "a.zarr"), 3, shards=(3, 4, 6, 8))
+    path = tmp_path / "a.zarr" / "a" / "data" / "zarr.json"
+    path.write_text(path.read_text().replace('"zstd"', '"pickle"'))
+    with pytest.raises(InputError, match="is packed by pickle"), namsa.read(tmp_path / "a.zarr"):
+        pass
+    write(str(tmp_path / "a.zarr"), 3, shards=(3, 4, 6, 8), compressors=zarr.codecs.BloscCodec())
+    with pytest.raises(InputError, match="packed by blosc within shards"), namsa.read(tmp_path / "a.zarr"):
+        pass
+
+
+def test_damaged_chunks_are_one_line(tmp_path):
+    write(str(tmp_path / "a.zarr"), 2)
+    chunk = tmp_path / "a.zarr" / "a" / "data" / "1.0.0.0"
+    whole = chunk.read_bytes()
+    for damaged in (whole[:-3], whole[:10], whole + b"x", whole[:4] + b"\xff\xff\xff\x7f" + whole[8:], b""):
+        chunk.write_bytes(damaged)
+        with namsa.read(tmp_path / "a.zarr") as recording:
+            np.testing.assert_array_equal(recording.read(slice(0, 1), slice(0, 4)), patterns()[:1])
+            with pytest.raises(WorkError, match=r"cannot read .*a\.zarr, it is damaged: .*1\.0\.0\.0 has"):
+                recording.read(slice(1, 2), slice(0, 4))
+    write(str(tmp_path / "c.zarr"), 3)  # of Zstandard
+    chunk = tmp_path / "c.zarr" / "a" / "data" / "c" / "1" / "0" / "0" / "0"
+    chunk.write_bytes(chunk.read_bytes()[:-3])
+    with namsa.read(tmp_path / "c.zarr") as recording, pytest.raises(WorkError, match="it is damaged"):
+        recording.read(slice(1, 2), slice(0, 4))
+    shutil.make_archive(str(tmp_path / "b"), "zip", tmp_path / "a.zarr")
+    data = (tmp_path / "b.zip").read_bytes()
+    (tmp_path / "b.zip").write_bytes(data[:-30])
+    with pytest.raises(InputError, match="as an archive"), namsa.read(tmp_path / "b.zip"):
+        pass
+
+
+def test_without_the_package_the_line_names_what_brings_it(tmp_path, monkeypatch):
+    write(str(tmp_path / "a.zarr"), 3)
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"needs the package zarr: pip install namsa\[formats\]"):
+        namsa.read(tmp_path / "a.zarr").__enter__()
