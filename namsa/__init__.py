@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from namsa.crystals.builtin import builtin_materials as builtin_materials
     from namsa.crystals.cif import read_cif as read_cif
     from namsa.crystals.material import Material as Material
+    from namsa.crystals.structure_files import read_crystal as read_crystal
     from namsa.crystals.supercell import make_supercell as make_supercell
     from namsa.dataset.records import Record as Record
     from namsa.dataset.shards import Dataset as Dataset
@@ -82,6 +83,7 @@ _MODULES = {
     # Crystals
     "Material": "namsa.crystals.material",
     "read_cif": "namsa.crystals.cif",
+    "read_crystal": "namsa.crystals.structure_files",
     "builtin_materials": "namsa.crystals.builtin",
     "make_supercell": "namsa.crystals.supercell",
     # Datasets

@@ -88,7 +88,9 @@ def _add_simulation(parser: CommandParser) -> None:
     )
     _add_config(command)
     _add_dry_run(command)
-    command.add_argument("--crystal", type=Path, metavar="FILE.cif", help="in place of the configuration's first one")
+    command.add_argument(
+        "--crystal", type=Path, metavar="FILE", help="CIF, POSCAR, xyz ... in place of the configuration's first"
+    )
     command.add_argument("--out", type=Path, metavar="FILE.h5", help="default: the sample's name in this folder")
     _add_compression(command)
 

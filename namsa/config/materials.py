@@ -86,6 +86,9 @@ class Materials(Section):
         (), description="'all', or names from the list that `namsa crystals` prints"
     )
     cif: tuple[Path, ...] = Field((), description="CIF files, or folders of them, relative to the working directory")
+    files: tuple[Path, ...] = Field(
+        (), description="files of one crystal each: POSCAR, .xyz with a cell, .xsf, .pdb, .cube, .gen or .cif"
+    )
     materials_project: MaterialsProject | None = Field(None, description="a query of the Materials Project")
     generator: Generator | None = Field(None, description="a Python function that returns crystals")
     substitute: Substitution | None = Field(None, description="hypothetical crystals derived from the chosen ones")

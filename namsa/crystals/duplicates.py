@@ -16,7 +16,7 @@ from namsa.crystals.material import Material, MaterialKind
 
 # A crystal of one of these kinds is not compared with others of its kind.
 NOT_COMPARED: tuple[MaterialKind, ...] = ("builtin", "generator", "substituted")
-PREFERENCE: tuple[MaterialKind, ...] = ("cif", "materials_project", "builtin", "generator", "substituted")
+PREFERENCE: tuple[MaterialKind, ...] = ("cif", "file", "materials_project", "builtin", "generator", "substituted")
 MAX_SCALE = 1.1  # largest ratio of the lattice parameters: calculated cells are closer to the measured ones
 LENGTH_TOLERANCE, SITE_TOLERANCE, ANGLE_TOLERANCE = 0.1, 0.15, 5.0  # fractions of sides and of spacings, degrees
 

@@ -5,7 +5,7 @@ from typing import Literal
 
 import ase
 
-MaterialKind = Literal["cif", "materials_project", "builtin", "generator", "substituted"]
+MaterialKind = Literal["cif", "file", "materials_project", "builtin", "generator", "substituted"]
 
 
 @dataclass(frozen=True)

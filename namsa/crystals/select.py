@@ -10,10 +10,10 @@ from typing import Literal
 from namsa.config.materials import Materials
 from namsa.crystals import materials_project
 from namsa.crystals.builtin import builtin_materials
-from namsa.crystals.cif import read_cif
 from namsa.crystals.duplicates import merge_duplicates
 from namsa.crystals.generator import generate_materials
 from namsa.crystals.material import Material
+from namsa.crystals.structure_files import read_crystal
 from namsa.crystals.substitution import substitute_ions
 from namsa.errors import InputError
 from namsa.text import shorten
@@ -24,8 +24,8 @@ def select_materials(
 ) -> tuple[Material, ...]:
     """Returns the materials that a configuration asks for, sorted by name.
 
-    A crystal that several sources have is taken from the first of: CIF files, the Materials Project, the built-in
-    crystals, a generator, substitution (`namsa.crystals.duplicates`).
+    A crystal that several sources have is taken from the first of: CIF files, other files, the Materials Project, the
+    built-in crystals, a generator, substitution (`namsa.crystals.duplicates`).
 
     Args:
         config: The `materials` section of a configuration.
@@ -38,7 +38,7 @@ def select_materials(
         InputError: If a name is unknown, a crystal cannot be read, two materials have the same name, no material is
             left, or there is a generator that may not run.
     """
-    materials = [*(read_cif(path) for path in _cif_files(config.cif))]
+    materials = [read_crystal(path) for path in (*_cif_files(config.cif), *config.files)]
     if config.materials_project:
         materials += materials_project.read(config.materials_project)
     materials += _builtin_by_name(config.builtin)
@@ -52,7 +52,7 @@ def select_materials(
         materials += generate_materials(config.generator)
     if not materials:
         raise InputError(
-            "the configuration names no material: set materials.builtin, cif, materials_project or generator"
+            "the configuration names no material: set materials.builtin, cif, files, materials_project or generator"
         )
     _check_names_are_unique(materials)
     allowed = [material for material in materials if material.atoms.numbers.max() <= config.max_atomic_number]
@@ -78,7 +78,7 @@ def source_files(config: Materials) -> list[Path]:
         InputError: If a folder of `materials.cif` holds no .cif file.
     """
     answer = [config.materials_project.file] if config.materials_project else []
-    return [*_cif_files(config.cif), *answer]
+    return [*_cif_files(config.cif), *config.files, *answer]
 
 
 def _check_names_are_unique(materials: list[Material]) -> None:

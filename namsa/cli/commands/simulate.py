@@ -8,9 +8,9 @@ from rich.progress import TaskID
 
 from namsa.cli.commands.output import HDF5_SUFFIXES, print_estimate, print_line, progress_bars
 from namsa.config.simulation import SimulationConfig, load_config
-from namsa.crystals.cif import read_cif
 from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
+from namsa.crystals.structure_files import read_crystal
 from namsa.dataset import disk_space, estimate
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry
@@ -35,7 +35,7 @@ def simulate(options: argparse.Namespace) -> None:
         raise InputError("--json goes with --dry-run; `namsa info FILE.h5 --json` says what a stack holds")
     config = load_config(options.config, options.overrides)
     material = (
-        read_cif(options.crystal) if options.crystal else select_materials(config.materials, run_generator=True)[0]
+        read_crystal(options.crystal) if options.crystal else select_materials(config.materials, run_generator=True)[0]
     )
     config, entry = _first_entry(config, material)
     if entry.skipped:
