@@ -6,10 +6,16 @@ project = "namsa"
 copyright = "the namsa developers"
 release = metadata.version("namsa")
 
-extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
+extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx.ext.napoleon"]
 myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
+
+# Notebooks are stored without outputs and executed here, each in at most so many seconds; an error ends the build.
+nb_execution_mode = "force"
+nb_execution_timeout = 300
+nb_execution_raise_on_error = True
+nb_merge_streams = True
 # Links to files of the repository that are no pages, such as configurations and model cards.
 suppress_warnings = ["myst.xref_missing"]
 
