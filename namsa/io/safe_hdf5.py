@@ -26,9 +26,11 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError
+from namsa.files import open_regular
 from namsa.io import hdf5_process
 from namsa.text import shorten
 
+SIGNATURE = b"\x89HDF\r\n\x1a\n"
 SHARED_BYTES = 2**26  # read at once
 REPLY_BYTES = 2**28
 SECONDS = 60.0  # of a request, and more for many bytes; a busy machine or a slow file system takes its time
@@ -291,9 +293,23 @@ def open_hdf5(path: Path) -> Iterator[Hdf5File]:
     """
     if not os.path.isfile(path):
         raise InputError(f"there is no file {shorten(path)}")
+    if not _has_signature(path):  # no process is needed to say so
+        raise DamagedFileError(path, "file signature not found")
     file = Hdf5File(path)
     try:
         file.find("/")
         yield file
     finally:
         file.close()
+
+
+def _has_signature(path: Path) -> bool:
+    """Returns whether HDF5's first bytes are at the beginning, or behind a user block of 512, 1024, ... bytes."""
+    with open_regular(path) as file:
+        size, offset = os.fstat(file.fileno()).st_size, 0
+        while offset < size:
+            file.seek(offset)
+            if file.read(len(SIGNATURE)) == SIGNATURE:
+                return True
+            offset = max(512, 2 * offset)
+    return False

@@ -9,6 +9,7 @@ from pathlib import Path
 import configuration_cases
 import file_cases
 import hdf5_cases
+import measured_cases
 import yaml_cases
 from argument_cases import Arguments
 from case import Kind
@@ -25,6 +26,7 @@ def kinds(folder: Path) -> Iterator[Kind]:
     yield Kind("cif", configuration_cases.cif)
     yield Kind("hdf5-bytes", hdf5_cases.hdf5_bytes, ("namsa", "train"))
     yield Kind("hdf5-structure", hdf5_cases.hdf5_structure, ("namsa", "train"))
+    yield Kind("measured", measured_cases.measured)
     yield Kind("side-files", datasets.side_files)
     yield Kind("records", datasets.records)
     yield Kind("repaired", datasets.repaired, ("repaired",))

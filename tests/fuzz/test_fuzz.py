@@ -22,6 +22,7 @@ KINDS = (
     "cif",
     "hdf5-bytes",
     "hdf5-structure",
+    "measured",
     "side-files",
     "records",
     "repaired",

@@ -17,7 +17,7 @@ from namsa.io.formats import dectris
 from namsa.io.formats.options import ReadOptions
 from namsa.io.frames import scan_of_frames
 from namsa.io.recording import REVERSED, OneCounter, PatternArray, Recording, TransposedAxes
-from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5File, Hdf5Group, open_hdf5
+from namsa.io.safe_hdf5 import SIGNATURE, Hdf5Dataset, Hdf5File, Hdf5Group, open_hdf5
 from namsa.io.stored_calibration import StoredAxis, are_reversed, stored_axes, stored_beam, stored_calibration
 from namsa.io.units import angstrom_per_unit
 from namsa.pixels import UNITS
@@ -35,7 +35,7 @@ NO_AXIS = StoredAxis("", np.nan, np.nan)
 
 def recognises(path: Path, head: bytes) -> bool:
     """Returns whether the first bytes are those of HDF5."""
-    return head.startswith(b"\x89HDF\r\n\x1a\n")
+    return head.startswith(SIGNATURE)
 
 
 @contextmanager

@@ -39,6 +39,7 @@ OBJECTS = 10_000  # folders that are visited, or members of an archive with meta
 MEMBERS = 10**6
 CHUNK_BYTES = 2**30
 MAX_CHOICES = 12
+CHUNK_OVERHEAD_BYTES = 2**20
 BLOSC_HEADER = struct.Struct("<4x3I")  # bytes when unpacked, of a block, and of the chunk
 CODECS = {
     *("blosc", "zlib", "gzip", "zstd", "lz4", "bz2", "lzma", "shuffle", "bitshuffle", "delta", "packbits"),
@@ -186,7 +187,8 @@ class _ZarrPatterns:
     path: Path
     array: Any
     files: "_Folder | _Archive"
-    blosc_chunk: Callable[[tuple[int, ...]], str] | None  # the name of a chunk, if they are packed by Blosc
+    chunk_name: Callable[[tuple[int, ...]], str]
+    packed_by_blosc: bool
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -202,30 +204,34 @@ class _ZarrPatterns:
 
     def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
         try:
-            self._check_blosc(index)
+            self._check_chunks(index)
             return np.asarray(self.array[index])
         except Exception as error:  # zarr raises what its codecs raise
             raise WorkError(f"cannot read {self.path}, it is damaged: {shorten(error, 200)}") from None
 
-    def _check_blosc(self, index: tuple[slice, ...]) -> None:
-        """Checks that chunks of Blosc have the lengths that they declare."""
-        if self.blosc_chunk is None:
-            return
-        unpacked = math.prod(self.array.chunks) * self.dtype.itemsize
+    def _check_chunks(self, index: tuple[slice, ...]) -> None:
+        """Checks that chunks are not larger than what they hold, and that those of Blosc are as long as they say."""
+        shape = self.array.shards or self.array.chunks
+        unpacked = math.prod(shape) * self.dtype.itemsize
         slices = (*index, *(slice(None),) * (len(self.shape) - len(index)))
         touched = []
-        for part, size, chunk in zip(slices, self.shape, self.array.chunks, strict=True):
+        for part, size, chunk in zip(slices, self.shape, shape, strict=True):
             positions = range(*part.indices(size))
             touched.append(range(min(positions) // chunk, max(positions) // chunk + 1) if positions else range(0))
         for numbers in itertools.product(*touched):
-            name = self.blosc_chunk(numbers)
+            name = self.chunk_name(numbers)
             start = self.files.start(name)
-            if start is not None and len(start[0]) < BLOSC_HEADER.size:
-                raise ValueError(f"{name} has {start[1]} bytes")
-            if start is not None:
-                declared, _, packed = BLOSC_HEADER.unpack(start[0])
-                if packed != start[1] or declared != unpacked:
-                    raise ValueError(f"{name} has {start[1]} bytes, and declares {packed} of {declared}")
+            if start is None:
+                continue
+            head, size = start
+            if size > 2 * unpacked + CHUNK_OVERHEAD_BYTES:
+                raise ValueError(f"{name} has {size} bytes for {unpacked}")
+            if self.packed_by_blosc and len(head) < BLOSC_HEADER.size:
+                raise ValueError(f"{name} has {size} bytes")
+            if self.packed_by_blosc:
+                declared, _, packed = BLOSC_HEADER.unpack(head)
+                if packed != size or declared != unpacked:
+                    raise ValueError(f"{name} has {size} bytes, and declares {packed} of {declared}")
 
 
 def _describe(files: "_Folder | _Archive", path: Path, options: ReadOptions) -> Recording:
@@ -329,28 +335,31 @@ def _opened(files: "_Folder | _Archive", path: Path, name: str) -> _ZarrPatterns
 
     try:
         array = zarr.open_array(files.store(), path=name, mode="r")
-        return _ZarrPatterns(path, array, files, _blosc_chunk(_array_json(files, name), path, name))
+        metadata = _array_json(files, name)
+        return _ZarrPatterns(path, array, files, _chunk_name(metadata, name), _packed_by_blosc(metadata, path))
     except InputError:
         raise
     except Exception as error:  # zarr raises what its parsers raise
         raise InputError(f"cannot read {path} as Zarr: {shorten(error, 200)}") from None
 
 
-def _blosc_chunk(metadata: dict[str, Any], path: Path, array: str) -> Callable[[tuple[int, ...]], str] | None:
-    """Returns what names a chunk of Blosc by its numbers; `None` for other codecs."""
-    if "blosc" not in _codecs(metadata):
-        return None
+def _chunk_name(metadata: dict[str, Any], array: str) -> Callable[[tuple[int, ...]], str]:
+    """Returns what names a chunk, or a shard, by its numbers."""
+    first, separator, between = array, metadata.get("dimension_separator", "."), "/"
     if "codecs" in metadata:
-        last = metadata["codecs"][-1]
-        if last.get("name") != "blosc":
-            raise InputError(f"{path} is packed by blosc within shards or below other codecs, which is not read")
         encoding = metadata["chunk_key_encoding"]
-        first = f"{array}/c" if encoding["name"] == "default" else array
-        separator = encoding.get("configuration", {}).get("separator", "/" if first != array else ".")
-        between = separator if first != array else "/"
-    else:
-        first, separator, between = array, metadata.get("dimension_separator", "."), "/"
+        default = encoding["name"] == "default"
+        separator = encoding.get("configuration", {}).get("separator", "/" if default else ".")
+        first, between = (f"{array}/c", separator) if default else (array, "/")
     return lambda numbers: f"{first}{between}{separator.join(map(str, numbers))}".lstrip("/")
+
+
+def _packed_by_blosc(metadata: dict[str, Any], path: Path) -> bool:
+    """Returns whether the bytes of a chunk are of Blosc."""
+    used = "blosc" in _codecs(metadata)
+    if used and "codecs" in metadata and metadata["codecs"][-1].get("name") != "blosc":
+        raise InputError(f"{path} is packed by blosc within shards or below other codecs, which is not read")
+    return used
 
 
 # ---- HyperSpy's axes ------------------------------------------------------------------------------------------------
