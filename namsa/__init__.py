@@ -60,6 +60,8 @@ if TYPE_CHECKING:
     from namsa.physics.virtual_detectors import integrated_centre_of_mass as integrated_centre_of_mass
     from namsa.pixels import PixelGrid as PixelGrid
     from namsa.sample import Sample as Sample
+    from namsa.scatter import Scattering as Scattering
+    from namsa.scatter import scatter as scatter
     from namsa.simulate import simulate as simulate
     from namsa.view.browse import browse as browse
     from namsa.view.inspection_figure import draw_inspection as draw_inspection
@@ -70,6 +72,8 @@ if TYPE_CHECKING:
 _MODULES = {
     # Simulation
     "simulate": "namsa.simulate",
+    "scatter": "namsa.scatter",
+    "Scattering": "namsa.scatter",
     "Sample": "namsa.sample",
     "SimulationWarning": "namsa.checks",
     # Configuration

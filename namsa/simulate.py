@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
-from typing import Any, Literal
+from typing import Literal
 
 import ase
 import numpy as np
@@ -17,8 +17,8 @@ from namsa.engines.dispatch import EngineName
 from namsa.engines.interface import ProgressCallback
 from namsa.engines.pattern_sink import MemorySink, PatternSink
 from namsa.engines.prism import MethodName
-from namsa.physics import coherence, optics, potential, specimen
-from namsa.physics import detector as detectors
+from namsa.exposure import expose
+from namsa.physics import optics, potential, specimen
 from namsa.physics.backend import Backend, resolve_backend, to_host
 from namsa.physics.form_factors import Table
 from namsa.physics.grid import Grid
@@ -105,15 +105,8 @@ def simulate(
     check_atoms(atoms)
     positions = checks.check_positions(positions_angstrom, scan_shape)
     checks.check_choices(grid_shape, slice_thickness_angstrom, precision, projection, engine, method)
-    checks.check_ranges(
-        semiangle_mrad=semiangle_mrad,
-        beam_tilt_mrad=beam_tilt_mrad,
-        slice_thickness_angstrom=slice_thickness_angstrom,
-        source_size_angstrom=source_size_angstrom,
-        focal_spread_angstrom=focal_spread_angstrom,
-    )
+    checks.check_ranges(slice_thickness_angstrom=slice_thickness_angstrom)
     aberrations = arguments["aberrations"] = dict(aberrations or {})
-    optics.check_aberrations(aberrations)
     xp, real = resolve_backend(backend), np.dtype(precision)
     dtype = np.result_type(real, np.complex64)
 
@@ -121,49 +114,48 @@ def simulate(
     lx, ly, lz = (float(length) for length in atoms.cell.lengths())
     grid = Grid((int(grid_shape[0]), int(grid_shape[1])), (ly, lx))
     n_slices = potential.slice_count(lz, slice_thickness_angstrom)
-    wavelength, sigma = optics.wavelength_angstrom(energy_ev), optics.interaction_constant(energy_ev)
+    sigma = optics.interaction_constant(energy_ev)
 
     # ---- Optics: coherent probes, the propagator, the detector ------------------------------------------------------
-    # If the scan resolves how patterns change with position, they are averaged over the source afterwards.
-    resolved_scan = coherence.resolved_scan_shape(scan_shape, positions, grid, wavelength, semiangle_mrad)
-    resolved_scan = resolved_scan if source_points is None else None
-    source_points = 1 if resolved_scan else source_points
-    modes = coherence.modes(
-        wavelength, semiangle_mrad, source_size_angstrom, source_points, focal_spread_angstrom, focal_points
+    exposure = expose(
+        grid,
+        lz / n_slices,
+        positions,
+        energy_ev=energy_ev,
+        semiangle_mrad=semiangle_mrad,
+        aberrations=aberrations,
+        beam_tilt_mrad=beam_tilt_mrad,
+        specimen_tilt_mrad=specimen_tilt_mrad,
+        source_size_angstrom=source_size_angstrom,
+        source_points=source_points,
+        focal_spread_angstrom=focal_spread_angstrom,
+        focal_points=focal_points,
+        detector=detector,
+        scan_shape=scan_shape,
+        precision=precision,
+        xp=xp,
+        engine=engine,
+        seed=seed,
     )
-    beam = optics.BeamSettings(energy_ev, semiangle_mrad, aberrations, beam_tilt_mrad, specimen_tilt_mrad)
-    beams = optics.aperture(grid, energy_ev, semiangle_mrad, beam_tilt_mrad) != 0
-    setup = dispatch.optical_setup(
-        grid, beam, modes, lz / n_slices, detector, precision=precision, xp=xp, engine=engine
-    )
-    reuse = prism.choose(method, n_slices, positions, len(modes), beams, setup.fresnel, setup.binning)
+    setup = exposure.setup
+    modes = len(setup.modes)
+    reuse = prism.choose(method, n_slices, positions, modes, exposure.beams, setup.fresnel, setup.binning)
     arguments |= {"engine": setup.implementation.name, "method": "prism" if reuse else "multislice"}
-    electrons = detectors.electrons_per_pattern(detector, positions, scan_shape)
-
-    pixel_rows, pixel_columns = detectors.pixels(grid, wavelength, detector)
-    shape = pixel_rows.count, pixel_columns.count
-    warnings = checks.warn(grid, beam, lz, lz / n_slices, detector, positions)
+    warnings = checks.warn(grid, setup.beam, lz, lz / n_slices, detector, positions)
 
     # ---- The patterns' place: an array, or a file that takes them batch by batch ------------------------------------
     sink = sink or MemorySink()
-    multiple = len(positions) if resolved_scan and source_size_angstrom else dispatch.batch_multiple(setup, reuse)
+    multiple = len(positions) if exposure.averaged_scan else dispatch.batch_multiple(setup, reuse)
     identity = provenance.fingerprint(arguments, positions, xp.__name__)
-    batch = sink.begin((len(positions), *shape), real, scan_shape, multiple, identity)
-    checks.check_memory(batch, shape, real.itemsize)
+    shape = (len(positions), *exposure.pattern_shape)
+    batch = sink.begin(shape, real, scan_shape, multiple, identity)
+    checks.check_memory(batch, exposure.pattern_shape, real.itemsize)
 
     # ---- For every thermal configuration: the specimen's slices, and the patterns of all probes ---------------------
     configurations = frozen_phonons.configurations if frozen_phonons else 1
     rng = np.random.default_rng(seed)
     density, projected = np.zeros(grid.shape), np.zeros(grid.shape)
-
-    def finish(patterns: npt.NDArray[Any], first: int) -> npt.NDArray[Any]:
-        """Returns the mean over the configurations as the detector counts it; `first` is the first pattern's number."""
-        if configurations > 1:
-            patterns /= configurations
-        if resolved_scan and source_size_angstrom:
-            coherence.average_over_source(patterns, resolved_scan, grid.extent_angstrom, source_size_angstrom)
-        return patterns if electrons is None else detectors.add_poisson_noise(patterns, electrons, seed, first)
-
+    finish = partial(exposure.finish, configurations=configurations)
     for configuration in range(configurations):
         thermal = displace_atoms(atoms, frozen_phonons.displacement_angstrom(), rng) if frozen_phonons else atoms
         sliced = specimen.build(
@@ -189,7 +181,7 @@ def simulate(
         positions=positions,
         thickness_angstrom=lz,
         slices=n_slices,
-        coherent_probes=len(modes),
+        coherent_probes=modes,
         backend=xp.__name__,
         warnings=warnings,
     )

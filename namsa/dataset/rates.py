@@ -76,8 +76,8 @@ def measure_rates(workload: Workload) -> Rates:
         without_slices = pattern_seconds(0)
         propagation = max(pattern_seconds(_MEASURED_SLICES) - without_slices, 0.1 * without_slices) / operations
         exit_waves = implementation.plane_waves(workload.grid, slices(_MEASURED_SLICES), fresnel).exit_waves
-        indices = np.zeros(waves, dtype=np.int64)
-        plane_waves = seconds(lambda part: exit_waves(part, [_MEASURED_SLICES])[0], indices, batch) / operations
+        indices, pixels = np.zeros(waves, dtype=np.int64), np.flatnonzero(to_host(fresnel))
+        plane_waves = seconds(lambda part: exit_waves(part, [_MEASURED_SLICES], pixels)[0], indices, batch) / operations
         product = _product_rate(workload, xp, workers, seconds)
         build = seconds(_slice_builder(workload, xp), [0] * workers, 1) / (workers * fresnel.size)
     return Rates(propagation, plane_waves, product, without_slices / (waves * fresnel.size), build)

@@ -245,14 +245,21 @@ class FusedProbes(BatchedProbes):
             part._arrays = (*part._arrays, lens)
         return part
 
-    def exit_wave(self, workspace: Reals) -> Complexes:
-        """Returns the exit wave (ny, nx), zero frequency first, that `run` has left in `workspace`."""
+    def places(self, pixels: Integers) -> Integers:
+        """Returns the places of pixels in a workspace that `run` has left, as one axis of real numbers.
+
+        Args:
+            pixels: Flat indices (p,) on the grid, zero frequency first, where the lens or the propagator is not zero.
+
+        Returns:
+            Indices (2, p) of the real and of the imaginary part.
+        """
         engine, (ny, nx) = self._engine, self._engine.grid.shape
-        columns = workspace[: len(self._group) * engine.padded_y].reshape(-1, engine.padded_y, 2, engine.lanes)
-        columns = columns[:, :ny].swapaxes(0, 1)
-        wave = np.zeros((ny, engine.padded_x // engine.lanes, engine.lanes), engine.fresnel.dtype)
-        wave[engine.order_y[:, None], self._group] = columns[:, :, 0] + 1j * columns[:, :, 1]
-        return wave.reshape(ny, engine.padded_x)[:, :nx]
+        rows = np.empty(ny, np.int64)
+        rows[engine.order_y] = np.arange(ny)
+        y, (group, lane) = pixels // nx, np.divmod(pixels % nx, engine.lanes)
+        real = (np.searchsorted(self._group, group) * engine.padded_y + rows[y]) * 2 * engine.lanes + lane
+        return np.stack([real, real + engine.lanes])
 
 
 class FusedPlaneWaves:
@@ -268,13 +275,16 @@ class FusedPlaneWaves:
         engine = FusedEngine(grid, slices, fresnel, vectors=vectors)
         self._probes = engine.prepare((fresnel != 0).astype(fresnel.dtype))
 
-    def exit_waves(self, indices: npt.NDArray[np.int64], depths: Sequence[int]) -> Complexes:
-        """Returns waves (m, n, ny, nx); see `namsa.engines.interface.PlaneWaves.exit_waves`.
+    def exit_waves(
+        self, indices: npt.NDArray[np.int64], depths: Sequence[int], pixels: npt.NDArray[np.int64]
+    ) -> Complexes:
+        """Returns waves (m, n, p); see `namsa.engines.interface.PlaneWaves.exit_waves`.
 
         A plane wave is a probe whose ramps are zero except at one frequency. Behind a depth, the wave that was reached
         takes the place of the lens, with ramps of 1.
         """
-        (ny, nx), out = self._shape, np.empty((len(depths), len(indices), *self._shape), self._dtype)
+        (ny, nx), real_and_imaginary = self._shape, self._probes.places(pixels)
+        out = np.empty((len(depths), len(indices), len(pixels)), self._dtype)
         ones = np.ones((1, ny)), np.ones((1, nx))
         for number, index in enumerate(indices):
             ramps = tuple(np.arange(n)[None] == i for n, i in zip((ny, nx), divmod(int(index), nx), strict=True))
@@ -282,7 +292,7 @@ class FusedPlaneWaves:
             for behind, (start, stop) in zip(out, itertools.pairwise((0, *depths)), strict=True):
                 part = self._probes.part(start, stop, workspace)
                 workspace = part.run(*(ramps if workspace is None else ones))[1]
-                behind[number] = part.exit_wave(workspace)
+                behind[number].real, behind[number].imag = workspace.reshape(-1)[real_and_imaginary]
         return out
 
 

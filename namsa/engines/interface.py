@@ -70,15 +70,16 @@ class Engine(Protocol):
 class PlaneWaves(Protocol):
     """Propagates plane waves through the slices of one specimen."""
 
-    def exit_waves(self, indices: npt.NDArray[np.int64], depths: Sequence[int]) -> Array:
+    def exit_waves(self, indices: npt.NDArray[np.int64], depths: Sequence[int], pixels: npt.NDArray[np.int64]) -> Array:
         """Returns the waves behind the specimen's first slices, for plane waves of amplitude 1.
 
         Args:
             indices: Flat indices (n,) of the plane waves on the reciprocal grid, zero frequency first.
             depths: Numbers of slices (m,), increasing, behind which the waves are returned.
+            pixels: Flat indices (p,) on the reciprocal grid, within the band limit, at which they are returned.
 
         Returns:
-            Waves (m, n, ny, nx) in reciprocal space, zero frequency first.
+            Waves (m, n, p) in reciprocal space.
         """
         ...
 

@@ -59,16 +59,16 @@ class PlainPlaneWaves:
         self.slices = slices
         self.fresnel = fresnel
 
-    def exit_waves(self, indices: npt.NDArray[np.int64], depths: Sequence[int]) -> Array:
-        """Returns waves (m, n, ny, nx); see `namsa.engines.interface.PlaneWaves.exit_waves`."""
+    def exit_waves(self, indices: npt.NDArray[np.int64], depths: Sequence[int], pixels: npt.NDArray[np.int64]) -> Array:
+        """Returns waves (m, n, p); see `namsa.engines.interface.PlaneWaves.exit_waves`."""
         xp = array_module(self.fresnel)
         waves = xp.zeros((len(indices), self.fresnel.size), self.fresnel.dtype)
         waves[xp.arange(len(indices)), xp.asarray(indices)] = 1
-        waves = waves.reshape(-1, *self.grid.shape)
-        out = xp.empty((len(depths), *waves.shape), waves.dtype)
+        waves, pixels = waves.reshape(-1, *self.grid.shape), xp.asarray(pixels)
+        out = xp.empty((len(depths), len(indices), len(pixels)), waves.dtype)
         for behind, part in zip(out, self.slices.parts(depths), strict=True):
             waves = exit_waves(waves, part, self.fresnel)
-            behind[...] = waves
+            behind[...] = waves.reshape(len(indices), -1)[:, pixels]
         return out
 
 

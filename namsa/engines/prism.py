@@ -12,7 +12,7 @@ less than multislice there are fewer plane waves than probes, and S is smaller t
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Literal, NamedTuple
 
@@ -205,16 +205,18 @@ class ScatteringMatrix:
     beams: Integers
     pixels: Integers
 
-    def of_beams(self, beams: Booleans) -> "ScatteringMatrix":
-        """Returns the part of some of the plane waves, whose sums have the bits of a matrix of them alone.
+    def part(self, beams: Booleans, pixels: Booleans) -> "ScatteringMatrix":
+        """Returns the part of some plane waves at some pixels. Its sums have the bits of a matrix of these alone.
 
         Args:
             beams: Which plane waves, (ny, nx), zero frequency first.
+            pixels: Which pixels, (ny, nx), zero frequency first.
         """
-        chosen = beams.ravel()[self.beams]
-        if chosen.all():
+        own_beams, own_pixels = beams.ravel()[self.beams], pixels.ravel()[self.pixels]
+        if own_beams.all() and own_pixels.all():
             return self
-        return replace(self, waves=self.waves[np.flatnonzero(chosen)], beams=self.beams[chosen])
+        waves = self.waves[np.flatnonzero(own_beams)][:, np.flatnonzero(own_pixels)]
+        return ScatteringMatrix(waves, self.beams[own_beams], self.pixels[own_pixels])
 
 
 def scattering_matrices(
@@ -244,11 +246,10 @@ def scattering_matrices(
     centred = np.flatnonzero(np.fft.fftshift(reuse.pixels))
     pixels = np.fft.fftshift(np.arange(ny * nx).reshape(ny, nx)).ravel()[centred]
     waves = [xp.empty((len(beams), len(pixels)), fresnel.dtype) for _ in depths]
-    columns = xp.asarray(pixels)
 
     def work(part: slice) -> None:
-        for own, behind in zip(waves, plane_waves.exit_waves(beams[part], depths), strict=True):
-            own[part] = behind.reshape(part.stop - part.start, -1)[:, columns]
+        for own, behind in zip(waves, plane_waves.exit_waves(beams[part], depths, pixels), strict=True):
+            own[part] = behind
 
     run_in_batches(work, len(beams), waves_per_batch(fresnel), on_host, on_beams)
     return [ScatteringMatrix(own, beams, pixels) for own in waves]

@@ -5,7 +5,7 @@ the specimen's number of electrons.
 """
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -28,13 +28,23 @@ class SlicedSpecimen:
 
     Attributes:
         slices: Transmission functions.
-        density: Projected electron density (ny, nx), e/Å², float64, not band-limited.
-        projected_potential: Projected potential (ny, nx), V·Å, float64, not band-limited.
+        densities: Projected electron density (ny, nx) of the slices up to each depth, e/Å², float64, not band-limited.
+        projected_potentials: Projected potential (ny, nx) up to each depth, V·Å, float64, not band-limited.
     """
 
     slices: Slices
-    density: Array
-    projected_potential: Array
+    densities: list[Array]
+    projected_potentials: list[Array]
+
+    @property
+    def density(self) -> Array:
+        """Projected electron density up to the last depth."""
+        return self.densities[-1]
+
+    @property
+    def projected_potential(self) -> Array:
+        """Projected potential up to the last depth."""
+        return self.projected_potentials[-1]
 
 
 def atom_list(atoms: ase.Atoms) -> AtomList:
@@ -58,6 +68,7 @@ def build(
     xp: Any,
     *,
     projection: Projection = "infinite",
+    depths: Sequence[int] | None = None,
     on_slice: Callable[[int, int], None] = lambda done, total: None,
 ) -> SlicedSpecimen:
     """Slices atoms along z and computes each distinct slice once.
@@ -72,6 +83,7 @@ def build(
         xp: The array module, numpy or cupy.
         projection: Projection of atoms to slices, "infinite" or "finite" (see `finite`). It changes neither the density
             nor the projected potential.
+        depths: Numbers of slices up to which density and potential are projected; by default all slices.
         on_slice: Called as `on_slice(done, total)` after each distinct slice.
     """
     atom_arrays, depth = atom_list(atoms), float(atoms.cell.lengths()[2])
@@ -87,7 +99,8 @@ def build(
     antialias, real = xp.asarray(grid.antialias()), np.finfo(dtype).dtype
     transmissions: list[Array] = []
     hy, hx = (n // 2 + 1 for n in grid.shape)
-    column_sums = {number: xp.zeros((2, hy, 2, hx)) for number in factors}
+    depths = depths or [n_slices]
+    column_sums = [{number: xp.zeros((2, hy, 2, hx)) for number in factors} for _ in depths]
 
     with ThreadPoolExecutor(available_cores() if xp is np else 1) as pool:
         expansions = [pool.submit(finite.shells, number, grid, table, real, xp) for number in factors if faces]
@@ -110,11 +123,14 @@ def build(
 
         for index, (sums, t) in enumerate(pool.map(project, range(len(distinct)))):
             transmissions.append(t)
-            for number, total in sums.items():
-                column_sums[number] += np.count_nonzero(order == index) * total
+            for up_to, columns in zip(depths, column_sums, strict=True):
+                if count := np.count_nonzero(order[:up_to] == index):
+                    for number, total in sums.items():
+                        columns[number] += count * total
             on_slice(index + 1, len(distinct))
-    projected = potential.POTENTIAL_CONSTANT * potential.field(column_sums, factors, grid, xp)
-    density = potential.field(
-        column_sums, potential.element_factors(atom_arrays.numbers, grid, table, xp, xray), grid, xp
+    electrons = potential.element_factors(atom_arrays.numbers, grid, table, xp, xray)
+    return SlicedSpecimen(
+        Slices(transmissions, order, depth / n_slices),
+        [potential.field(columns, electrons, grid, xp) for columns in column_sums],
+        [potential.POTENTIAL_CONSTANT * potential.field(columns, factors, grid, xp) for columns in column_sums],
     )
-    return SlicedSpecimen(Slices(transmissions, order, depth / n_slices), density, projected)

@@ -1,0 +1,274 @@
+"""`scatter`: one propagation of a specimen for all its thicknesses, probe positions and settings of the lens.
+
+The scattering matrix of a specimen (see `namsa.engines.prism`) does not depend on the lens. The waves that build it up
+pass every depth on their way. `scatter` therefore propagates the plane waves within an angle once, and keeps their
+waves at each depth. From these, `Scattering.simulate` adds up any number of stacks of patterns:
+
+    scattering = namsa.scatter(atoms, energy_ev=200e3, max_angle_mrad=25, thicknesses_angstrom=[20, 50, 100], ...)
+    sample = scattering.simulate(1, semiangle_mrad=20, aberrations={"C10": -50}, positions_angstrom=..., ...)
+
+What changes the waves inside of the specimen needs a scattering of its own: its atoms, its tilt, the beam's energy.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import ase
+import numpy as np
+import numpy.typing as npt
+from threadpoolctl import threadpool_limits
+
+from namsa import checks, provenance
+from namsa.config.instrument import Detector, FrozenPhonons
+from namsa.crystals.sites import check_atoms, displace_atoms
+from namsa.engines import dispatch, prism
+from namsa.engines.dispatch import EngineName
+from namsa.engines.interface import ProgressCallback
+from namsa.engines.prism import ScatteringMatrix
+from namsa.errors import InputError
+from namsa.exposure import expose
+from namsa.memory import check_memory_for
+from namsa.physics import optics, potential, specimen
+from namsa.physics.backend import Backend, resolve_backend, to_host
+from namsa.physics.form_factors import Table
+from namsa.physics.grid import Grid
+from namsa.sample import Sample
+
+Image = npt.NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Scattering:
+    """How a specimen scatters plane waves, up to each of its depths. Made by `scatter`.
+
+    Attributes:
+        arguments: The arguments of `scatter`, by name.
+        grid: The sampling of the waves.
+        slice_thickness_angstrom: Thickness of each slice, Å.
+        depths: Number of slices up to each depth.
+        matrices: For every thermal configuration, the scattering matrix of each depth.
+        densities: Projected electron density (ny, nx) up to each depth, e/Å².
+        projected_potentials: Projected potential (ny, nx) up to each depth, V·Å.
+        xp: The array module, numpy or cupy.
+    """
+
+    arguments: Mapping[str, Any]
+    grid: Grid
+    slice_thickness_angstrom: float
+    depths: tuple[int, ...]
+    matrices: tuple[tuple[ScatteringMatrix, ...], ...]
+    densities: tuple[Image, ...]
+    projected_potentials: tuple[Image, ...]
+    xp: Any
+
+    @property
+    def thicknesses_angstrom(self) -> tuple[float, ...]:
+        """The thickness of the specimen up to each depth, Å."""
+        return tuple(depth * self.slice_thickness_angstrom for depth in self.depths)
+
+    @threadpool_limits.wrap(limits=1, user_api="blas")  # as in `namsa.simulate`
+    def simulate(
+        self,
+        depth: int = -1,
+        *,
+        semiangle_mrad: float,
+        positions_angstrom: npt.ArrayLike,
+        aberrations: Mapping[str, float] | None = None,
+        beam_tilt_mrad: tuple[float, float] = (0.0, 0.0),
+        source_size_angstrom: float = 0.0,
+        source_points: int | None = None,
+        focal_spread_angstrom: float = 0.0,
+        focal_points: int | None = None,
+        detector: Detector | None = None,
+        scan_shape: tuple[int, int] | None = None,
+        seed: int = 0,
+        on_progress: ProgressCallback = lambda stage, done, total: None,
+    ) -> Sample:
+        """Simulates a stack of patterns.
+
+        Args:
+            depth: Number of the depth, from 0; -1 is the whole specimen.
+            semiangle_mrad: Semi-angle of convergence, mrad. As the other arguments from here on, that of
+                `namsa.simulate`; `seed` is that of the detector's noise.
+
+        Returns:
+            The sample that `namsa.simulate` returns for the specimen up to this depth, to rounding.
+
+        Raises:
+            InputError: If the probe has plane waves, or the detector pixels, beyond those of the scattering.
+        """
+        arguments = {name: value for name, value in locals().items() if name not in ("self", "depth", "on_progress")}
+        arguments["aberrations"] = dict(aberrations or {})
+        # What the scattering and the stack have in common is the scattering's, except the seed.
+        shared = {name: value for name, value in self.arguments.items() if name not in (*_OWN, "seed")}
+        positions = checks.check_positions(positions_angstrom, scan_shape)
+        settings = {name: value for name, value in arguments.items() if name != "positions_angstrom"}
+        kept = {name: shared[name] for name in ("energy_ev", "specimen_tilt_mrad", "precision", "engine")}
+        exposure = expose(self.grid, self.slice_thickness_angstrom, positions, xp=self.xp, **kept, **settings)
+        setup, pixels = exposure.setup, prism.detected_pixels(exposure.setup.fresnel, exposure.setup.binning)
+        self._check_covers(exposure.beams, pixels)
+
+        slices = self.depths[depth]
+        thickness = slices * self.slice_thickness_angstrom
+        warnings = checks.warn(self.grid, setup.beam, thickness, self.slice_thickness_angstrom, detector, positions)
+        checks.check_memory(len(positions), exposure.pattern_shape, np.dtype(shared["precision"]).itemsize)
+        patterns = np.zeros((len(positions), *exposure.pattern_shape), shared["precision"])
+        row = len(positions) // (scan_shape[0] if scan_shape else len(positions))
+        batch = prism.batch_size(self.grid.shape, patterns.itemsize, row)
+        for number, matrices in enumerate(self.matrices):
+            part = matrices[depth].part(exposure.beams, pixels)
+            engine = prism.PrismEngine(self.grid, part, batch)
+            on_part = dispatch.part_of(on_progress, number, len(self.matrices))
+            dispatch.add_patterns(patterns, positions, setup, engine, on_part)
+        described = provenance.describe(
+            shared | arguments | {"engine": setup.implementation.name, "method": "prism"},
+            self.grid,
+            positions=positions,
+            thickness_angstrom=thickness,
+            slices=slices,
+            coherent_probes=len(setup.modes),
+            backend=self.xp.__name__,
+            warnings=warnings,
+        )
+        finished = exposure.finish(patterns, configurations=len(self.matrices))
+        return Sample(finished, self.densities[depth], self.projected_potentials[depth], described)
+
+    def _check_covers(self, beams: npt.NDArray[np.bool_], pixels: npt.NDArray[np.bool_]) -> None:
+        """Raises InputError if a plane wave or a pixel is not in the matrices."""
+        matrix = self.matrices[0][0]
+        for name, needed, own in (
+            ("max_angle_mrad", beams, matrix.beams),
+            ("max_detected_mrad", pixels, matrix.pixels),
+        ):
+            missing = np.setdiff1d(np.flatnonzero(needed), own)
+            if len(missing):
+                ky, kx = self.grid.frequencies()
+                y, x = np.unravel_index(missing, self.grid.shape)
+                wavelength = optics.wavelength_angstrom(self.arguments["energy_ev"])
+                angle = 1e3 * wavelength * float(np.hypot(ky[y, 0], kx[0, x]).max())
+                raise InputError(
+                    f"{name} is {self.arguments[name]}, and these patterns need waves up to {angle:.4g} mrad: scatter "
+                    "with a larger one"
+                )
+
+
+_OWN = ("max_angle_mrad", "max_detected_mrad", "thicknesses_angstrom", "on_progress")
+
+
+@threadpool_limits.wrap(limits=1, user_api="blas")  # as in `namsa.simulate`
+def scatter(
+    atoms: ase.Atoms,
+    *,
+    energy_ev: float,
+    max_angle_mrad: float,
+    grid_shape: tuple[int, int],
+    thicknesses_angstrom: Sequence[float] | None = None,
+    max_detected_mrad: float | None = None,
+    slice_thickness_angstrom: float = 2.0,
+    form_factors: Table = "lobato",
+    frozen_phonons: FrozenPhonons | None = None,
+    precision: Literal["float32", "float64"] = "float32",
+    backend: Backend = "auto",
+    engine: EngineName = "auto",
+    seed: int = 0,
+    specimen_tilt_mrad: tuple[float, float] = (0.0, 0.0),
+    projection: specimen.Projection = "infinite",
+    on_progress: ProgressCallback = lambda stage, done, total: None,
+) -> Scattering:
+    """Propagates the plane waves within an angle through a specimen, once for all its thicknesses and all lenses.
+
+    Args:
+        atoms: The specimen, as in `namsa.simulate`. Its cell is the thickest of the specimens.
+        energy_ev: Electron energy, eV.
+        max_angle_mrad: Largest angle of a plane wave with the axis, mrad: the largest sum of a semi-angle and a tilt of
+            the beam that will be asked for.
+        grid_shape: Pixels (ny, nx) over the cell.
+        thicknesses_angstrom: Thicknesses, Å, each rounded to a whole number of slices. By default that of the cell.
+        max_detected_mrad: Largest angle along y and x that detectors will record, mrad. By default all that the grid
+            holds; less takes less memory.
+        slice_thickness_angstrom: As the other arguments, that of `namsa.simulate`; `seed` is that of the thermal
+            displacements.
+
+    Raises:
+        InputError: Before any work, if the arguments cannot be simulated.
+        OutOfMemoryError: If the matrices do not fit into memory.
+    """
+    arguments = dict(locals())  # before any other variable exists
+    check_atoms(atoms)
+    checks.check_choices(grid_shape, slice_thickness_angstrom, precision, projection, engine, "prism")
+    checks.check_ranges(semiangle_mrad=max_angle_mrad, slice_thickness_angstrom=slice_thickness_angstrom)
+    xp = resolve_backend(backend)
+    dtype = np.result_type(precision, np.complex64)
+    lx, ly, lz = (float(length) for length in atoms.cell.lengths())
+    grid = Grid((int(grid_shape[0]), int(grid_shape[1])), (ly, lx))
+    n_slices = potential.slice_count(lz, slice_thickness_angstrom)
+    depths = _depths(thicknesses_angstrom, lz, n_slices)
+    beam = optics.BeamSettings(energy_ev, max_angle_mrad, {}, (0.0, 0.0), specimen_tilt_mrad)
+    setup = dispatch.optical_setup(grid, beam, [], lz / n_slices, None, precision=precision, xp=xp, engine=engine)
+    pixels = prism.detected_pixels(setup.fresnel)
+    if max_detected_mrad is not None:
+        limit = 1e-3 * max_detected_mrad / optics.wavelength_angstrom(energy_ev)
+        ky, kx = (np.abs(k) <= limit for k in grid.frequencies())
+        pixels &= ky & kx
+    beams = optics.aperture(grid, energy_ev, max_angle_mrad) != 0
+    reuse = prism.PlaneWaveReuse(beams, pixels, 1)
+    configurations = frozen_phonons.configurations if frozen_phonons else 1
+    count, size = int(beams.sum()), int(pixels.sum())
+    check_memory_for(
+        float(count * size * dtype.itemsize) * len(depths) * configurations,
+        f"{count} plane waves at {size} pixels, {len(depths)} depths and {configurations} thermal configurations",
+        "use a smaller max_detected_mrad, fewer thicknesses or fewer configurations",
+    )
+
+    rng, sigma = np.random.default_rng(seed), optics.interaction_constant(energy_ev)
+    matrices = []
+    densities, potentials = (np.zeros((len(depths), *grid.shape)) for _ in range(2))
+    for configuration in range(configurations):
+        thermal = displace_atoms(atoms, frozen_phonons.displacement_angstrom(), rng) if frozen_phonons else atoms
+        on_part = dispatch.part_of(on_progress, configuration, configurations)
+        sliced = specimen.build(
+            thermal,
+            grid,
+            slice_thickness_angstrom,
+            sigma,
+            form_factors,
+            dtype,
+            xp,
+            projection=projection,
+            depths=depths,
+            on_slice=partial(on_part, "slices"),
+        )
+        plane_waves = setup.implementation.plane_waves(grid, sliced.slices, setup.fresnel)
+        on_beams = partial(on_part, "plane waves")
+        matrices.append(tuple(prism.scattering_matrices(plane_waves, setup.fresnel, reuse, depths, on_beams)))
+        densities += [to_host(density) for density in sliced.densities]
+        potentials += [to_host(projected) for projected in sliced.projected_potentials]
+    return Scattering(
+        arguments=arguments | {"engine": setup.implementation.name},
+        grid=grid,
+        slice_thickness_angstrom=lz / n_slices,
+        depths=depths,
+        matrices=tuple(matrices),
+        densities=tuple((densities / configurations).astype(precision)),
+        projected_potentials=tuple((potentials / configurations).astype(precision)),
+        xp=xp,
+    )
+
+
+def _depths(thicknesses_angstrom: Sequence[float] | None, lz: float, n_slices: int) -> tuple[int, ...]:
+    """Returns the number of slices up to each thickness.
+
+    Raises:
+        InputError: If thicknesses do not increase by a slice at least, or exceed the cell.
+    """
+    if thicknesses_angstrom is None:
+        return (n_slices,)
+    depths = tuple(round(thickness * n_slices / lz) for thickness in thicknesses_angstrom)
+    if not depths or depths[0] < 1 or depths[-1] > n_slices or np.any(np.diff(depths) < 1):
+        raise InputError(
+            f"thicknesses_angstrom is {list(thicknesses_angstrom)}; they must increase, by a slice of "
+            f"{lz / n_slices:.3g} Å at least, from one slice to the cell's {lz:g} Å"
+        )
+    return depths

@@ -1,0 +1,98 @@
+"""One propagation of a specimen for all its thicknesses and lenses gives what a simulation of each gives."""
+
+import ase
+import ase.build
+import numpy as np
+import pytest
+
+import namsa
+from namsa.config.instrument import Detector, FrozenPhonons
+from namsa.errors import InputError
+
+SHARED = {"energy_ev": 200e3, "grid_shape": (80, 72), "slice_thickness_angstrom": 2.1, "precision": "float64"}
+RASTER = np.stack(np.meshgrid(0.5 * np.arange(3), 0.7 * np.arange(4), indexing="ij"), -1).reshape(-1, 2)
+CAMERA = Detector(shape=(18, 22), pixel_mrad=3)
+LENSES = (
+    {"semiangle_mrad": 20.0, "aberrations": {"C10": -60.0, "C12": 25.0, "phi12": 0.4}},
+    {"semiangle_mrad": 14.0, "beam_tilt_mrad": (3.0, -4.0), "aberrations": {"C30": 1e5}, "detector": CAMERA},
+)
+SLICES = 8
+
+
+@pytest.fixture(scope="module")
+def gold():
+    """Gold, 12.24 × 16.32 Å across the beam, two layers in each of 8 slices, none on a face of a slice."""
+    atoms = ase.build.bulk("Au", a=4.08, cubic=True) * (4, 3, 4)
+    atoms.positions[:, 2] += 0.7
+    return atoms
+
+
+@pytest.fixture(scope="module")
+def scattering(gold):
+    return namsa.scatter(gold, max_angle_mrad=25, thicknesses_angstrom=[4.1, 10, 16.32], **SHARED)
+
+
+def upper_part(atoms: ase.Atoms, slices: int) -> ase.Atoms:
+    """The atoms of the first slices, in a cell that ends there."""
+    height = slices * float(atoms.cell.lengths()[2]) / SLICES
+    part = atoms[atoms.positions[:, 2] < height]
+    part.cell[2, 2] = height
+    return part
+
+
+def error(found, expected):
+    return np.linalg.norm(found - expected) / np.linalg.norm(expected)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 2])
+@pytest.mark.parametrize("lens", LENSES)
+def test_equals_multislice_of_the_upper_part(gold, scattering, depth, lens):
+    slices = scattering.depths[depth]
+    assert scattering.thicknesses_angstrom[depth] == pytest.approx(slices * 2.04)
+    part = upper_part(gold, slices)
+    expected = namsa.simulate(part, positions_angstrom=RASTER, method="multislice", **SHARED, **lens)
+    found = scattering.simulate(depth, positions_angstrom=RASTER, **lens)
+    assert error(found.cbed, expected.cbed) < 1e-12
+    assert error(found.density, expected.density) < 1e-12
+    assert error(found.projected_potential, expected.projected_potential) < 1e-12
+    differing = {name for name in expected.provenance if found.provenance.get(name) != expected.provenance[name]}
+    assert differing <= {"method", "atoms", "thickness_angstrom", "slice_thickness_angstrom"}
+
+
+def test_thermal_displacements_and_the_source_are_those_of_a_simulation(gold):
+    phonons = FrozenPhonons(configurations=2, rms_angstrom={"Au": 0.09})
+    common = SHARED | {"precision": "float32", "frozen_phonons": phonons}
+    lens = {"semiangle_mrad": 20.0, "source_size_angstrom": 0.6, "source_points": 2, "focal_spread_angstrom": 30.0}
+    lens |= {"positions_angstrom": RASTER, "scan_shape": (3, 4), "detector": CAMERA}
+    scattering = namsa.scatter(gold, max_angle_mrad=20, max_detected_mrad=40, seed=7, **common)
+    expected = namsa.simulate(gold, seed=7, **common, **lens)
+    found = scattering.simulate(**lens, seed=7)
+    assert found.provenance["coherent_probes"] == expected.provenance["coherent_probes"] > 4
+    assert error(found.cbed, expected.cbed) < 2e-6
+    assert error(found.density, expected.density) < 1e-6
+
+
+def test_noise_has_a_seed_of_its_own(gold, scattering):
+    noisy = CAMERA.model_copy(update={"electrons_per_pattern": 1e4})
+    lens = {"semiangle_mrad": 20.0, "positions_angstrom": RASTER, "detector": noisy}
+    first, again, other = (scattering.simulate(seed=seed, **lens).cbed for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, again)
+    assert np.any(first != other)
+    assert np.all(np.abs(first * 1e4 - np.round(first * 1e4)) < 1e-6)
+
+
+def test_a_lens_or_a_camera_beyond_the_scattered_angles_is_refused(gold):
+    small = namsa.scatter(gold, max_angle_mrad=15, max_detected_mrad=20, **SHARED)
+    probes = {"positions_angstrom": RASTER}
+    with pytest.raises(
+        InputError, match=r"max_angle_mrad is 15, .* waves up to 1[89]\.?\d* mrad: scatter with a larger"
+    ):
+        small.simulate(semiangle_mrad=15, beam_tilt_mrad=(4, 0), **probes)
+    with pytest.raises(InputError, match="max_detected_mrad is 20, .* scatter with a larger one"):
+        small.simulate(semiangle_mrad=15, detector=CAMERA, **probes)
+
+
+@pytest.mark.parametrize("thicknesses", [[], [0.5], [4, 4.5], [10, 4], [17.4]])
+def test_thicknesses_are_increasing_numbers_of_slices(gold, thicknesses):
+    with pytest.raises(InputError, match="they must increase, by a slice of 2.04 Å at least, .* the cell's 16.3"):
+        namsa.scatter(gold, max_angle_mrad=15, thicknesses_angstrom=thicknesses, **SHARED)
