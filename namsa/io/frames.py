@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError, WorkError
-from namsa.io.formats.options import ReadOptions
+from namsa.io.read_options import ReadOptions
 from namsa.io.recording import PatternArray
 
 Array = npt.NDArray[Any]

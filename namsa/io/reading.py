@@ -12,8 +12,8 @@ import numpy.typing as npt
 from namsa.errors import InputError
 from namsa.io.calibration import CalibrationOverrides, FourDData, calibrate, override
 from namsa.io.formats import find_format
-from namsa.io.formats.options import ReadOptions, read_options
 from namsa.io.frames import scan_of_frames
+from namsa.io.read_options import ReadOptions, read_options
 from namsa.io.recording import ArrayPatterns, Recording
 
 

@@ -18,7 +18,7 @@ def live(options: argparse.Namespace) -> int:
     def work() -> None:
         from rich.console import Console
 
-        from namsa.io.formats.options import read_options
+        from namsa.io.read_options import read_options
         from train.reconstruction.live import reconstruct_live
         from train.reconstruction.reconstruct import ReconstructionOptions
 

@@ -11,7 +11,7 @@ from typing import Protocol
 from namsa.errors import InputError
 from namsa.files import open_regular
 from namsa.io.formats import blockfile, empad, gatan, hdf5, merlin, mrc, numpy_array, raw, tia, zarr_store
-from namsa.io.formats.options import ReadOptions
+from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.text import shorten
 

@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from namsa.errors import InputError
-from namsa.io.formats.options import ReadOptions
 from namsa.io.frames import JoinedFrames, scan_of_frames
+from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5File, Hdf5Group
 

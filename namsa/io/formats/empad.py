@@ -19,8 +19,8 @@ import numpy as np
 
 from namsa.errors import InputError
 from namsa.files import open_regular, read_bytes
-from namsa.io.formats.options import ReadOptions
 from namsa.io.frames import file_frames, scan_of_frames
+from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.text import shorten
 
@@ -60,7 +60,7 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     with open_regular(raw) as file:
         length = os.fstat(file.fileno()).st_size
         count, rest = divmod(length, FRAME_BYTES)
-        if rest or not count:
+        if not count or (rest and not options.growing):
             raise InputError(
                 f"{raw} has {length} bytes, which are no whole frames of EMPAD (130x128 float32, {FRAME_BYTES} bytes): "
                 "it is cut short, or of another detector: give --detector-shape and --dtype"

@@ -16,9 +16,9 @@ import numpy as np
 from namsa.errors import InputError
 from namsa.files import open_regular
 from namsa.io.formats.gatan_tags import StoredArray, Tags, read_tags
-from namsa.io.formats.options import ReadOptions
 from namsa.io.frames import file_frames, scan_of_frames
 from namsa.io.planes import ScanPlanes
+from namsa.io.read_options import ReadOptions
 from namsa.io.recording import DETECTOR_FIRST, PatternArray, Recording, TransposedAxes
 from namsa.io.stored_calibration import StoredAxis, calibration_of_axes
 from namsa.text import shorten

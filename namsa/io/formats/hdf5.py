@@ -14,8 +14,8 @@ import numpy as np
 
 from namsa.errors import InputError
 from namsa.io.formats import dectris
-from namsa.io.formats.options import ReadOptions
 from namsa.io.frames import scan_of_frames
+from namsa.io.read_options import ReadOptions
 from namsa.io.recording import REVERSED, OneCounter, PatternArray, Recording, TransposedAxes
 from namsa.io.safe_hdf5 import SIGNATURE, Hdf5Dataset, Hdf5File, Hdf5Group, open_hdf5
 from namsa.io.stored_calibration import StoredAxis, are_reversed, stored_axes, stored_beam, stored_calibration

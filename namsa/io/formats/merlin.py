@@ -25,8 +25,8 @@ import numpy.typing as npt
 
 from namsa.errors import InputError
 from namsa.files import open_regular, read_text
-from namsa.io.formats.options import ReadOptions
 from namsa.io.frames import Array, Decode, file_frames, scan_of_frames
+from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.text import shorten
 

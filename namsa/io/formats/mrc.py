@@ -14,8 +14,8 @@ import numpy as np
 
 from namsa.errors import InputError
 from namsa.files import open_regular
-from namsa.io.formats.options import ReadOptions
 from namsa.io.frames import file_frames, scan_of_frames
+from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 
 NAME = "MRC"

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from namsa.errors import InputError
 from namsa.files import open_regular
-from namsa.io.formats.options import ReadOptions
 from namsa.io.frames import file_frames, scan_of_frames
 from namsa.io.planes import ScanPlanes
+from namsa.io.read_options import ReadOptions
 from namsa.io.recording import REVERSED, PatternArray, Recording, TransposedAxes
 from namsa.numpy_files import read_header
 

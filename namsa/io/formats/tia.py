@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from namsa.errors import InputError, WorkError
 from namsa.files import open_regular
-from namsa.io.formats.options import ReadOptions
 from namsa.io.frames import Array, file_frames, scan_of_frames
+from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.io.units import angstrom_per_unit
 

@@ -22,8 +22,8 @@ import numpy.typing as npt
 
 from namsa.errors import InputError, WorkError
 from namsa.files import read_bytes
-from namsa.io.formats.options import ReadOptions
 from namsa.io.frames import scan_of_frames
+from namsa.io.read_options import ReadOptions
 from namsa.io.recording import PatternArray, Recording
 from namsa.io.stored_calibration import StoredAxis, calibration_of_axes
 from namsa.json_files import parse_json

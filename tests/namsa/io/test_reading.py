@@ -1,0 +1,130 @@
+"""`namsa.read`: arrays, what the caller knows better, files of any format, and pieces of them."""
+
+import shutil
+
+import numpy as np
+import pytest
+from measured_files import MEASURED, needs_measured, patterns, write_blo, write_mib, write_mrc
+
+import namsa
+from namsa import CalibrationOverrides, InputError
+from namsa.io.calibration import calibrate
+from namsa.io.frames import JoinedFrames, ScanOfFrames, scan_of_frames
+from namsa.io.read_options import ReadOptions
+from namsa.io.recording import ArrayPatterns
+from namsa.physics.optics import wavelength_angstrom
+
+WHOLE = (slice(0, 3), slice(0, 4))
+
+
+def test_an_array_is_a_recording_that_knows_nothing():
+    data = patterns()
+    with namsa.read(data) as recording:
+        assert (recording.format, recording.shape, recording.dtype) == ("array", data.shape, np.uint16)
+        assert recording.energy_ev is recording.pixel_mrad is recording.centre_pixels is None
+        np.testing.assert_array_equal(recording.read(slice(1, 2), slice(0, 3)), data[1:2, :3])
+        message = (
+            "the array does not say the beam's energy and the probe's semiangle.*: give energy_ev, semiangle_mrad, "
+        )
+        with pytest.raises(InputError, match=message):
+            calibrate(recording)
+    with namsa.read(data.reshape(12, 6, 8), scan_shape=(3, 4), flyback=0) as recording:
+        np.testing.assert_array_equal(recording.read(*WHOLE), data)
+    with namsa.read(data.tolist()) as recording:
+        np.testing.assert_array_equal(recording.read(*WHOLE), data)
+    for wrong in (data.reshape(12, 6, 8), data.astype(complex), data[:0], 3):
+        with pytest.raises(InputError, match="the array"), namsa.read(wrong):
+            pass
+
+
+def test_an_object_that_is_sliced_as_an_array_is_not_loaded():
+    class Lazy:
+        shape, dtype, chunks = (3, 4, 6, 8), np.dtype("u2"), (1, 2, 6, 8)
+
+        def __getitem__(self, index):
+            asked.append(index)
+            return patterns()[index]
+
+    asked = []
+    with namsa.read(Lazy()) as recording:
+        assert recording.chunk == (1, 2)
+        assert asked == []
+        np.testing.assert_array_equal(recording.read(slice(1, 2), slice(0, 3)), patterns()[1:2, :3])
+    assert asked == [(slice(1, 2), slice(0, 3))]
+
+
+def test_what_the_caller_says_precedes_the_calibration_and_that_the_file(tmp_path):
+    write_blo(tmp_path / "a.blo", patterns("u1", detector=(6, 6)))
+    known = CalibrationOverrides(energy_ev=80e3, semiangle_mrad=20.0, pixel_mrad=1.5)
+    with namsa.read(tmp_path / "a.blo", calibration=known, energy_ev=100e3, centre_pixels=(2, 3)) as recording:
+        assert (recording.energy_ev, recording.semiangle_mrad) == (100e3, 20.0)
+        assert recording.pixel_mrad == (1.5, 1.5)
+        assert recording.scan_step_angstrom == (25.0, 15.0)
+        assert calibrate(recording).centre_pixels == (2.0, 3.0)
+    with pytest.raises(InputError, match="neither a number nor a pair"):
+        namsa.read(tmp_path / "a.blo", pixel_mrad=(1, 2, 3)).__enter__()
+
+
+def test_a_pixel_in_inverse_angstrom_is_an_angle_once_the_energy_is_known():
+    recording = namsa.Recording(ArrayPatterns(patterns()), "x", "x", pixel_inverse_angstrom=(0.01, 0.02))
+    known = CalibrationOverrides(scan_step_angstrom=1.0, semiangle_mrad=20.0)
+    with pytest.raises(InputError, match="^x does not say the beam's energy: give --energy-ev$"):
+        calibrate(recording, known)
+    scan = calibrate(recording, CalibrationOverrides(scan_step_angstrom=1.0, semiangle_mrad=20.0, energy_ev=200e3))
+    assert scan.pixel_mrad == pytest.approx((10 * wavelength_angstrom(200e3), 20 * wavelength_angstrom(200e3)))
+
+
+def test_content_precedes_the_suffix(tmp_path):
+    write_mib(tmp_path / "a.mib", patterns())
+    write_mrc(tmp_path / "b.mrc", patterns())
+    for source, target, name in (("a.mib", "x.mrc", "Merlin"), ("b.mrc", "y.raw", "MRC"), ("b.mrc", "z", "MRC")):
+        shutil.copyfile(tmp_path / source, tmp_path / target)
+        with namsa.read(tmp_path / target, scan_shape=(3, 4)) as recording:
+            assert recording.format == name
+            np.testing.assert_array_equal(recording.read(*WHOLE), patterns())
+
+
+def test_files_that_are_none(tmp_path):
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "empty.mib").touch()
+    for name, message in (
+        ("none.mib", "no file"),
+        ("folder", "of no known format"),
+        ("empty.mib", "no file of Merlin"),
+    ):
+        with pytest.raises(InputError, match=message), namsa.read(tmp_path / name):
+            pass
+    with pytest.raises(InputError, match="folder: Is a directory"):
+        namsa.read(tmp_path / "folder", dtype="u2", detector_shape=(6, 8), scan_shape=(3, 4)).__enter__()
+
+
+@pytest.mark.parametrize(
+    "index", [np.s_[:, :], np.s_[1:2], np.s_[::2, 1::2], np.s_[1:, :, 2:4, ::3], np.s_[::-1, ::-1]]
+)
+def test_scans_of_frames_are_sliced_as_arrays(index):
+    data = patterns(scan=(5, 6))
+    frames = data.reshape(30, 6, 8)
+    joined = JoinedFrames([ArrayPatterns(frames[:7]), ArrayPatterns(frames[7:11]), ArrayPatterns(frames[11:])])
+    for scan in (ScanOfFrames(ArrayPatterns(frames), (5, 6)), ScanOfFrames(joined, (5, 6))):
+        np.testing.assert_array_equal(scan[index if isinstance(index, tuple) else (index,)], data[index])
+    flown_back = ScanOfFrames(joined, (5, 4), flyback=2)
+    np.testing.assert_array_equal(flown_back[index if isinstance(index, tuple) else (index,)], data[:, :4][index])
+
+
+def test_the_last_row_may_lack_its_flyback_and_some_frames_may_follow():
+    options = ReadOptions(scan_shape=(3, 4), flyback=2)
+    for count, fits in ((15, False), (16, True), (18, True), (23, True), (24, False)):
+        frames = ArrayPatterns(np.zeros((count, 2, 2)))
+        if fits:
+            assert scan_of_frames(frames, options, "x").shape == (3, 4, 2, 2)
+        else:
+            with pytest.raises(InputError, match=f"x holds {count} frames, and --scan-shape says 3x4, which takes 16"):
+                scan_of_frames(frames, options, "x")
+
+
+@needs_measured
+def test_a_whole_measured_scan_is_read_by_pieces():
+    with namsa.read(MEASURED / "rotavirus" / "rotavirus_127x127x64x64_bin4_uint16.h5", energy_ev=300e3) as recording:
+        assert (recording.shape, recording.dtype) == ((127, 127, 64, 64), np.uint16)
+        rows = recording.read(slice(60, 62), slice(0, 127))
+        assert rows.sum(axis=(2, 3)).mean() == pytest.approx(91221, rel=0.02)  # counts a pattern, as its README says
