@@ -47,6 +47,8 @@ if TYPE_CHECKING:
     from namsa.inspection.inspect import inspect as inspect
     from namsa.io.calibration import CalibrationOverrides as CalibrationOverrides
     from namsa.io.calibration import FourDData as FourDData
+    from namsa.io.charge_density import ChargeDensity as ChargeDensity
+    from namsa.io.charge_density import read_charge_density as read_charge_density
     from namsa.io.hdf5 import read_sample as read_sample
     from namsa.io.hdf5 import read_samples as read_samples
     from namsa.io.hdf5 import write_samples as write_samples
@@ -98,6 +100,8 @@ _MODULES = {
     "read_samples": "namsa.io.hdf5",
     "write_samples": "namsa.io.hdf5",
     "StackFile": "namsa.io.stack_file",
+    "read_charge_density": "namsa.io.charge_density",
+    "ChargeDensity": "namsa.io.charge_density",
     "export_ptychography": "namsa.exchange.export",
     "read": "namsa.io.reading",
     "Recording": "namsa.io.recording",

@@ -96,6 +96,15 @@ def format_of(path: Path) -> str:
     raise InputError(f"{path} is no crystal's file that is read: give a .cif, POSCAR, CONTCAR, or one of {known}")
 
 
+def parse_vasp(text: str) -> ase.Atoms:
+    """Returns the structure in the text of a POSCAR, as it is.
+
+    Raises:
+        InputError: If it is none.
+    """
+    return _parse(text, "vasp")
+
+
 def _parse(text: str, name: str) -> ase.Atoms:
     """Returns the one structure in a file's text."""
     reader: Callable[..., Any] = ase.io.read

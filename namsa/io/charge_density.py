@@ -1,0 +1,214 @@
+"""Electron densities of DFT codes: VASP's CHGCAR and AECCAR, and Gaussian cube files.
+
+A density on a grid replaces the sum over independent atoms where the grid resolves it. Beyond the grid's band limit the
+form factors of `namsa.physics.form_factors` complete it, and nuclei are points. The potential follows by Mott–Bethe, as
+for the atoms: V(q) = C (Σ Z exp(−2πi q·r) − ρ(q)) / (2π²a₀q²). It is determined up to its mean, which a wave does not
+see; the mean is that of the independent atoms.
+
+A density must hold all electrons. VASP's CHGCAR holds the valence only; AECCAR0 and AECCAR2 together hold all (LAECHG).
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import ase
+import numpy as np
+import numpy.typing as npt
+
+from namsa.crystals.sites import check_cell
+from namsa.crystals.structure_files import parse_vasp
+from namsa.errors import InputError
+from namsa.files import read_text
+from namsa.physics.form_factors import BOHR_RADIUS, Table, electron, xray
+from namsa.physics.grid import Grid
+from namsa.physics.potential import POTENTIAL_CONSTANT
+from namsa.text import shorten
+
+Floats = npt.NDArray[np.float64]
+Complexes = npt.NDArray[np.complex128]
+
+LARGEST_FILE_BYTES = 2**30
+LARGEST_POINTS = 2**27
+MISSING = 3e-3  # of the electrons; the potential of 0.3 % unbalanced charge is 2 % of an atom's at q = 0.2/Å
+
+
+@dataclass(frozen=True)
+class ChargeDensity:
+    """The electrons of a crystal on the points of a grid, in a right-angled cell.
+
+    Attributes:
+        density: Number density (nx, ny, nz), e/Å³; point [0, 0, 0] is the cell's origin.
+        atoms: The nuclei, with the cell.
+    """
+
+    density: Floats
+    atoms: ase.Atoms
+
+    @property
+    def electrons(self) -> float:
+        """Electrons in the cell."""
+        return float(self.density.mean() * self.atoms.cell.volume)
+
+    def projected_density(self, grid: Grid, table: Table = "lobato") -> Floats:
+        """Returns the electrons along z.
+
+        Args:
+            grid: The pixels over the cell, (ny, nx), with sides (b, a).
+            table: Form factors beyond the band limit of the density's own grid.
+
+        Returns:
+            Projected density (ny, nx), e/Å². Its integral is the number of electrons.
+
+        Raises:
+            InputError: If the grid does not cover the cell.
+        """
+        return _field(self._electrons(grid, table), grid)
+
+    def projected_potential(self, grid: Grid, table: Table = "lobato") -> Floats:
+        """Returns the potential along z; arguments and errors as `projected_density`.
+
+        Returns:
+            Projected potential (ny, nx), V·Å.
+
+        Raises:
+            InputError: If electrons are missing, also: the potential would be that of ions.
+        """
+        total = int(self.atoms.numbers.sum())
+        if abs(self.electrons - total) > MISSING * total:
+            raise InputError(
+                f"the density holds {self.electrons:.2f} electrons and its atoms have {total}: a potential needs all; "
+                "of VASP give AECCAR0 and AECCAR2 (LAECHG = .TRUE.) in place of CHGCAR, which has the valence alone, and "
+                "a grid (NGXF) that resolves the cores"
+            )
+        q2 = grid.squared_frequency()
+        charge = _sum(self.atoms, grid, float) - self._electrons(grid, table)
+        factor = np.divide(charge, 2 * np.pi**2 * BOHR_RADIUS * q2, out=np.zeros_like(charge), where=q2 > 0)
+        factor[0, 0] = sum(float(electron(int(number), np.zeros(1), table)[0]) for number in self.atoms.numbers)
+        return POTENTIAL_CONSTANT * _field(factor, grid)
+
+    def _electrons(self, grid: Grid, table: Table) -> Complexes:
+        """Returns the Fourier coefficients of the electrons along z, (ny, nx): of the grid, beyond it of the atoms."""
+        a, b, _ = self.atoms.cell.lengths()
+        if not np.allclose(grid.extent_angstrom, (b, a), rtol=1e-4):  # the digits of files
+            raise InputError(
+                f"the grid covers {grid.extent_angstrom[0]:g} × {grid.extent_angstrom[1]:g} Å (y, x), and the "
+                f"density's cell {b:g} × {a:g} Å: make them the same"
+            )
+        atoms = _sum(self.atoms, grid, lambda number: xray(number, grid.squared_frequency(), table))
+        along = self.density.mean(axis=2).T  # (ny, nx) of the density's grid
+        coefficients = np.fft.fft2(along) * (self.atoms.cell.volume / along.size)
+        own = [np.fft.fftfreq(n, 1 / n).astype(int) for n in grid.shape]  # orders of the coefficients
+        rows, columns = (np.flatnonzero(2 * abs(order) < n) for order, n in zip(own, along.shape, strict=True))
+        atoms[np.ix_(rows, columns)] = coefficients[np.ix_(own[0][rows], own[1][columns])]
+        return atoms
+
+
+def read_charge_density(path: Path | str, *others: Path | str) -> ChargeDensity:
+    """Reads an electron density, or the sum of several of one cell and grid, as AECCAR0 and AECCAR2.
+
+    Args:
+        path: A CHGCAR or AECCAR of VASP (by its name, or ending in .vasp), or a cube file in e/bohr³ (.cube, .cub).
+        others: Files whose densities are added.
+
+    Raises:
+        InputError: If a file cannot be read, is no density, or has a cell that is not right-angled along x, y, z.
+    """
+    first, *rest = [_read(Path(each)) for each in (path, *others)]
+    density = first.density
+    for name, other in zip(others, rest, strict=True):
+        if other.density.shape != density.shape or not np.allclose(other.atoms.cell, first.atoms.cell, atol=1e-4):
+            raise InputError(f"{name} has another grid or cell than {path}")
+        density = density + other.density
+    return ChargeDensity(density, first.atoms)
+
+
+def _read(path: Path) -> ChargeDensity:
+    """Returns the density in one file."""
+    name = path.name.upper()
+    if path.suffix.lower() in (".cube", ".cub"):
+        parse: Callable[[str], tuple[ase.Atoms, Floats]] = _parse_cube
+    elif name.startswith(("CHGCAR", "AECCAR", "CHG")) or path.suffix.lower() == ".vasp":
+        parse = _parse_chgcar
+    else:
+        raise InputError(f"{path} is no density that is read: give a CHGCAR, AECCAR or cube file")
+    text = read_text(path, largest_bytes=LARGEST_FILE_BYTES, kind="the density", errors="replace")
+    try:
+        atoms, density = parse(text)
+        _check(atoms)
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+    except (IndexError, ValueError, OverflowError) as error:
+        raise InputError(f"{path} cannot be read as a density: {shorten(error, 200)}") from None
+    return ChargeDensity(density, atoms)
+
+
+def _parse_chgcar(text: str) -> tuple[ase.Atoms, Floats]:
+    """Returns atoms and density of a CHGCAR: a POSCAR, an empty line, the grid, and density times volume, x fastest."""
+    lines = text.splitlines(keepends=True)
+    empty = next((number for number, line in enumerate(lines) if number > 6 and not line.strip()), len(lines))
+    atoms = parse_vasp("".join(lines[:empty]))
+    shape = [int(word) for word in lines[empty + 1].split()]
+    values = _numbers("".join(lines[empty + 2 :]), shape)
+    return atoms, values.reshape(shape, order="F") / atoms.cell.volume
+
+
+def _parse_cube(text: str) -> tuple[ase.Atoms, Floats]:
+    """Returns atoms and density of a cube file: lengths in bohr, or in Å where a grid's number is negative."""
+    lines = text.splitlines(keepends=True)
+    count, *origin = lines[2].split()[:4]
+    grid = [line.split() for line in lines[3:6]]
+    shape, steps = [int(words[0]) for words in grid], np.array([words[1:4] for words in grid], float)
+    unit = 1.0 if min(shape) < 0 else BOHR_RADIUS
+    shape = [abs(n) for n in shape]
+    atoms_count = int(count)
+    if not 0 < atoms_count < len(lines):  # negative: of orbitals
+        raise InputError(f"a cube file of a density must have atoms, not {shorten(count)}")
+    rows = np.array([line.split()[:5] for line in lines[6 : 6 + atoms_count]], float)
+    positions = (rows[:, 2:] - np.array(origin, float)) * unit
+    cell = steps * np.array(shape)[:, None] * unit
+    atoms = ase.Atoms(numbers=rows[:, 0].astype(int), positions=positions, cell=cell, pbc=True)
+    values = _numbers("".join(lines[6 + atoms_count :]), shape)
+    return atoms, values.reshape(shape) / BOHR_RADIUS**3
+
+
+def _numbers(text: str, shape: list[int]) -> Floats:
+    """Returns as many numbers from the beginning of a text as a grid has points."""
+    if len(shape) != 3 or min(shape) < 1 or np.prod(shape, dtype=float) > LARGEST_POINTS:
+        raise InputError(f"its grid is {shorten(shape)}; it must be three numbers with at most {LARGEST_POINTS} points")
+    count = int(np.prod(shape))
+    words = text.split(None, count)[:count]
+    values = np.array(words, np.float64)
+    if len(values) < count or not np.isfinite(values).all():
+        raise InputError(f"its grid of {shape} needs {count} finite numbers, and {len(values)} follow")
+    return values
+
+
+def _check(atoms: ase.Atoms) -> None:
+    """Raises InputError for a cell that is not right-angled along x, y, z, and for no atoms."""
+    cell = np.asarray(atoms.cell, np.float64)
+    check_cell(cell, len(atoms))
+    sides = np.diag(cell)
+    if not (sides > 0).all() or abs(cell - np.diag(sides)).max() > 1e-4:
+        raise InputError(
+            f"its cell {cell.round(3).tolist()} Å is not right-angled along x, y, z: give the density of a cell that is"
+        )
+
+
+def _sum(atoms: ase.Atoms, grid: Grid, factor: Callable[[int], Any]) -> Complexes:
+    """Returns Σ factor exp(−2πi q·r) over the atoms, (ny, nx), zero frequency first."""
+    ky, kx = grid.frequencies()
+    total = np.zeros(grid.shape, np.complex128)
+    for number in np.unique(atoms.numbers):
+        own = atoms.positions[atoms.numbers == number]
+        along_y, along_x = np.exp(-2j * np.pi * ky * own[:, 1]), np.exp(-2j * np.pi * own[:, :1] * kx)
+        total += factor(int(number)) * (along_y @ along_x)
+    return total
+
+
+def _field(coefficients: Complexes, grid: Grid) -> Floats:
+    """Returns the real field per Å² of Fourier coefficients."""
+    area = grid.extent_angstrom[0] * grid.extent_angstrom[1]
+    field: Floats = np.fft.ifft2(coefficients).real * (coefficients.size / area)
+    return field

@@ -1,0 +1,142 @@
+"""Densities of DFT codes: one that is made of independent atoms gives the density and the potential of namsa."""
+
+import ase
+import ase.io
+import numpy as np
+import pytest
+
+from namsa import InputError
+from namsa.io import charge_density
+from namsa.io.charge_density import read_charge_density
+from namsa.physics import potential
+from namsa.physics.form_factors import xray
+from namsa.physics.grid import Grid
+from namsa.physics.specimen import atom_list
+
+CELL, POINTS = (4.2, 5.6, 3.9), (40, 54, 36)
+GRID = Grid((48, 36), (CELL[1], CELL[0]))
+
+
+def crystal():
+    return ase.Atoms("TiO2", positions=[[0.6, 1.0, 0.4], [2.7, 1.9, 2.0], [1.5, 4.4, 3.1]], cell=CELL, pbc=True)
+
+
+def independent_atoms(atoms, charges=None):
+    """The density of independent atoms on a grid, (nx, ny, nz), e/Å³, without what the grid does not resolve.
+
+    `charges` are electrons of each atom that are moved away into a broad Gaussian at the same place, by number.
+    """
+    q = [np.fft.fftfreq(n, side / n) for n, side in zip(POINTS, CELL, strict=True)]
+    q2 = q[0][:, None, None] ** 2 + q[1][None, :, None] ** 2 + q[2][None, None] ** 2
+    total = np.zeros(POINTS, complex)
+    for number, position, charge in zip(atoms.numbers, atoms.positions, charges or [0] * len(atoms), strict=True):
+        phases = [np.exp(-2j * np.pi * k * r) for k, r in zip(q, position, strict=True)]
+        phase = phases[0][:, None, None] * phases[1][None, :, None] * phases[2][None, None]
+        total += (xray(int(number), q2) + charge * np.exp(-2 * np.pi**2 * 0.3**2 * q2)) * phase
+    for axis, n in enumerate(POINTS):
+        total[(slice(None),) * axis + (n // 2,)] = 0
+    return np.fft.ifftn(total).real * total.size / np.prod(CELL)
+
+
+def write_chgcar(path, atoms, density, extra=""):
+    ase.io.write(path, atoms, format="vasp", direct=True)
+    values = (density * atoms.cell.volume).ravel(order="F")
+    lines = [" ".join(f"{value:.10E}" for value in values[i : i + 5]) for i in range(0, len(values), 5)]
+    with path.open("a") as file:
+        file.write(f"\n {POINTS[0]} {POINTS[1]} {POINTS[2]}\n" + "\n".join(lines) + "\n" + extra)
+    return path
+
+
+def write_cube(path, atoms, density):
+    with path.open("w") as file:
+        ase.io.write(file, atoms, format="cube", data=density * charge_density.BOHR_RADIUS**3)
+    return path
+
+
+def expected(atoms, factor):
+    listed = atom_list(atoms)
+    sums = potential.structure_sums(listed, GRID, np)
+    return potential.field(sums, potential.element_factors(listed.numbers, GRID, "lobato", np, factor), GRID, np)
+
+
+@pytest.mark.parametrize("write", [write_chgcar, write_cube], ids=["CHGCAR", "cube"])
+def test_independent_atoms_give_namsas_density_and_potential(tmp_path, write):
+    name = "AECCAR" if write is write_chgcar else "density.cube"
+    found = read_charge_density(write(tmp_path / name, crystal(), independent_atoms(crystal())))
+    assert found.density.shape == POINTS
+    assert found.electrons == pytest.approx(crystal().numbers.sum(), rel=1e-4)
+    density, electrons = found.projected_density(GRID), expected(crystal(), xray)
+    wanted = expected(crystal(), potential.electron) * potential.POTENTIAL_CONSTANT
+    # The digits of the files limit the agreement, and the elements' field at the Nyquist frequency.
+    assert np.linalg.norm(density - electrons) < 1e-4 * np.linalg.norm(electrons)
+    assert np.linalg.norm(found.projected_potential(GRID) - wanted) < 1e-4 * np.linalg.norm(wanted)
+
+
+def test_where_electrons_are_missing_the_potential_is_higher(tmp_path):
+    neutral = read_charge_density(write_chgcar(tmp_path / "AECCAR0", crystal(), independent_atoms(crystal())))
+    ionic = read_charge_density(
+        write_chgcar(tmp_path / "AECCAR2", crystal(), independent_atoms(crystal(), [-2.0, 1.0, 1.0]))
+    )
+    change = ionic.projected_potential(GRID) - neutral.projected_potential(GRID)
+    columns = [tuple(np.round((r[1] / CELL[1] * 48, r[0] / CELL[0] * 36)).astype(int)) for r in crystal().positions]
+    titanium, *oxygens = (change[at] for at in columns)
+    assert titanium > 0 > max(oxygens)
+    assert change.mean() == pytest.approx(0, abs=1e-9)
+
+
+def test_core_and_valence_are_added(tmp_path):
+    whole = independent_atoms(crystal())
+    core = write_chgcar(tmp_path / "AECCAR0", crystal(), 0.25 * whole, "augmentation occupancies   1  15\n 0.1\n")
+    valence = write_chgcar(tmp_path / "AECCAR2", crystal(), 0.75 * whole)
+    np.testing.assert_allclose(read_charge_density(core, valence).density, whole, atol=1e-6)
+    with pytest.raises(InputError, match="AECCAR0 and AECCAR2"):
+        read_charge_density(valence).projected_potential(GRID)
+
+
+def test_a_coarse_grid_is_completed_by_the_atoms(tmp_path):
+    found = read_charge_density(write_chgcar(tmp_path / "AECCAR", crystal(), independent_atoms(crystal())))
+    fine = Grid((120, 96), GRID.extent_angstrom)  # beyond the band limit of 40 × 54 points
+    listed = atom_list(crystal())
+    sums = potential.structure_sums(listed, fine, np)
+    factors = potential.element_factors(listed.numbers, fine, "lobato", np, xray)
+    electrons = potential.field(sums, factors, fine, np)
+    assert np.linalg.norm(found.projected_density(fine) - electrons) < 1e-3 * np.linalg.norm(electrons)
+
+
+def test_another_cell_is_refused(tmp_path):
+    path = write_chgcar(tmp_path / "CHGCAR", crystal(), independent_atoms(crystal()))
+    with pytest.raises(InputError, match="make them the same"):
+        read_charge_density(path).projected_density(Grid((48, 36), (4.2, 5.6)))
+    skew = crystal()
+    skew.set_cell([[4.2, 0, 0], [1.0, 5.6, 0], [0, 0, 3.9]])
+    with pytest.raises(InputError, match="not right-angled"):
+        read_charge_density(write_chgcar(tmp_path / "CHGCAR", skew, independent_atoms(crystal())))
+    other = write_chgcar(tmp_path / "AECCAR0", crystal(), independent_atoms(crystal()))
+    wide = crystal()
+    wide.set_cell([4.3, 5.6, 3.9])
+    with pytest.raises(InputError, match="another grid or cell"):
+        read_charge_density(other, write_chgcar(tmp_path / "AECCAR2", wide, independent_atoms(crystal())))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda text: text[: len(text) // 2], "finite numbers, and"),
+        (lambda text: text.replace(" 40 54 36", " 40000 54000 36000"), "at most"),
+        (lambda text: text.replace(" 40 54 36", " -1 54 36"), "at most"),
+        (lambda text: text.replace(" 40 54 36", " forty"), "cannot be read as a density"),
+        (lambda text: text.replace("E+00", "E+999", 1), "finite numbers"),
+        (lambda text: "", "cannot be read as a density|name the elements"),
+    ],
+)
+def test_damaged_files_are_refused(tmp_path, change, message):
+    path = write_chgcar(tmp_path / "CHGCAR", crystal(), independent_atoms(crystal()))
+    path.write_text(change(path.read_text()))
+    with pytest.raises(InputError, match=message):
+        read_charge_density(path)
+
+
+def test_other_files_are_no_densities(tmp_path):
+    (tmp_path / "density.npy").write_bytes(b"")
+    with pytest.raises(InputError, match="give a CHGCAR, AECCAR or cube file"):
+        read_charge_density(tmp_path / "density.npy")
