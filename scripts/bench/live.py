@@ -12,6 +12,7 @@ All rows have the same Poisson noise: the time does not depend on it.
 - "first latency" is the time from a row's last byte to the first update with a density there, "final latency" to the
   update after which the row does not change. Both contain the wait for the rows below that its windows need.
 - "strip" is the time of the computation after the last row of a strip has come: without the first, which compiles.
+- "ratio" is this time over that in which the writer writes a strip: below 1 the reconstruction keeps up.
 """
 
 import argparse
@@ -83,6 +84,7 @@ def measure(checkpoint: str, side: int, rate: float | None, path: Path) -> dict[
                 first[row] = now - written[row]
             if row < update.rows_done and np.isnan(final[row]):
                 final[row] = now - written[row]
+    between_s = None if rate is None else float(np.median(np.diff(rows_read))) * side / rate  # strips of the writer
     steady = (rows_read[-1] - rows_read[0]) * side / (times[-1] - times[0])
     return {
         "side": side,
@@ -93,6 +95,7 @@ def measure(checkpoint: str, side: int, rate: float | None, path: Path) -> dict[
         "first latency, s": None if rate is None else float(np.median(first)),
         "final latency, s": None if rate is None else float(np.median(final)),
         "last row, s": times[-1] - written[-1],
+        "ratio": None if between_s is None else float(np.median(strips[1:])) / between_s,
         "peak, MiB": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
     }
 

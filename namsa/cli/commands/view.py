@@ -121,7 +121,8 @@ def find_sample(path: Path) -> tuple[str, Sample]:
     directory, requested = (path, None) if os.path.isdir(path) else (path.parent, path.name)
     with shards.Dataset(directory) as data:
         if not data.ids:
-            raise InputError(f"{directory} holds no sample yet")
+            missing = f"there is no file {path}, and " if requested else ""
+            raise InputError(f"{missing}{directory} holds no sample yet")
         name = requested or data.ids[0]
         if name not in data.ids:
             missing = f"no file {path}, and no sample {shorten(name)} in {directory}"
