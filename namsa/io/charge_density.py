@@ -79,8 +79,8 @@ class ChargeDensity:
         if abs(self.electrons - total) > MISSING * total:
             raise InputError(
                 f"the density holds {self.electrons:.2f} electrons and its atoms have {total}: a potential needs all; "
-                "of VASP give AECCAR0 and AECCAR2 (LAECHG = .TRUE.) in place of CHGCAR, which has the valence alone, and "
-                "a grid (NGXF) that resolves the cores"
+                "of VASP give AECCAR0 and AECCAR2 (LAECHG = .TRUE.), on a grid (NGXF) that resolves the cores; CHGCAR "
+                "has the valence alone"
             )
         q2 = grid.squared_frequency()
         charge = _sum(self.atoms, grid, float) - self._electrons(grid, table)
