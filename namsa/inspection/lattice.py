@@ -162,7 +162,7 @@ def _reflections(atoms: ase.Atoms, axis: ZoneAxis, largest: float) -> Floats:
 def _match(measured: Floats, first: int, second: int, reflections: Floats) -> tuple[Floats, Floats, int] | None:
     """Returns factors of the step, their errors and the number of peaks explained, for two peaks taken as a basis."""
     a, b = measured[first], measured[second]
-    if abs(np.cross(a, b)) < 0.2 * np.hypot(*a) * np.hypot(*b) or not len(reflections):
+    if abs(a[0] * b[1] - a[1] * b[0]) < 0.2 * np.hypot(*a) * np.hypot(*b) or not len(reflections):
         return None
     lengths = np.hypot(*reflections.T)
     near = [np.flatnonzero(np.abs(np.hypot(*v) / lengths - 1) < RANGE) for v in (a, b)]

@@ -112,3 +112,17 @@ def test_what_is_done_is_said():
     assert plan.step_angstrom == (0.4, 0.5)
     assert (plan.along_y.shape[0], plan.along_x.shape[0]) == (12, 30)
     assert "scan resampled from steps of 0.25 and 0.5 Å to 0.4 and 0.5 Å: 12×30 positions" in plan.notes
+
+
+def test_an_ellipse_is_made_a_circle_before_the_rotation():
+    y, x = np.arange(33)[:, None] - 16.0, np.arange(49) - 24.0
+    ellipse = np.clip(10.5 - np.hypot(y * np.sqrt(1.3), x / np.sqrt(1.3)), 0, 1)  # along x
+    shared = {}
+    for name, correction in (("left", None), ("made", (1.3, 0.0))):
+        fine = replace(TRAINED, detector_shape=(16, 16), pixel_mrad=(2.0, 2.0), first_edge=(-8.0, -8.0))
+        plan = resampling.plan_resampling(replace(DATA, ellipse=correction, rotation_deg=90.0), CENTRE, fine, NAME)
+        image = (plan.binning @ ellipse.ravel()).reshape(16, 16)
+        along = [(image.sum(axis=axis) * (np.arange(16) - 7.5) ** 2).sum() for axis in (0, 1)]
+        shared[name] = along[0] / along[1]
+    assert shared["left"] < 0.7  # turned by 90°, the major axis lies along y
+    assert shared["made"] == pytest.approx(1, abs=0.05)

@@ -1,0 +1,55 @@
+"""The fit of the bright disk, against disks whose ellipse is known."""
+
+import numpy as np
+import pytest
+from amorphous_scan import disk_pattern
+
+from namsa import InputError
+from namsa.inspection.disk import Disk, edge, fit_disk
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_centre_radius_and_ellipse_are_within_three_errors_of_the_truth(seed):
+    rng = np.random.default_rng(seed)
+    shape = [(50, 62), (33, 36)][seed % 2]
+    centre = np.array(shape) / 2 + rng.normal(size=2)
+    radius = [14.0, 7.0][seed % 2] + rng.random()
+    truth = np.array([*centre, radius, *(0.02 * rng.normal(size=2)), 0, 0, 0])
+    disk = fit_disk(disk_pattern(shape, Disk(truth, np.zeros((8, 8))), 2e6, seed))
+    assert (np.abs(disk.parameters - truth)[:5] < 3 * disk.errors[:5]).all()
+    assert disk.errors[2] < 0.012 * radius
+    assert disk.errors[:2].max() < 0.05
+
+
+def test_the_major_axis_points_from_x_towards_y():
+    truth = Disk(np.array([24.0, 30.0, 12.0, 0.0, 0.04, 0, 0, 0]), np.zeros((8, 8)))
+    assert truth.axis_deg == pytest.approx(45)  # y and x grow together along it
+    disk = fit_disk(disk_pattern((50, 62), truth, 5e6, 0))
+    assert disk.axis_deg == pytest.approx(45, abs=3)
+    assert disk.ratio == pytest.approx(np.exp(0.08), abs=0.005)
+
+
+def test_bad_pixels_that_are_marked_do_not_matter():
+    truth = Disk(np.array([24.2, 29.7, 12.3, 0.0, 0.0, 0, 0, 0]), np.zeros((8, 8)))
+    pattern = disk_pattern((50, 62), truth, 2e6, 0)
+    usable = np.ones(pattern.shape, bool)
+    pattern[24, 42], usable[24, 42] = 1e7, False
+    assert fit_disk(pattern, usable).radius == pytest.approx(12.3, abs=0.1)
+
+
+def test_the_mean_of_the_fall_is_the_edge():
+    d = np.linspace(-60, 60, 24001)
+    for inner, outer in ((0.02, 3.0), (2.0, 2.0), (1.5, 0.1)):
+        step = edge(d, 0.7, inner, outer)
+        assert step[0] == pytest.approx(1)
+        assert step[-1] == pytest.approx(0, abs=1e-8)
+        assert np.trapezoid(d, -step) == pytest.approx(0, abs=1e-3)
+
+
+def test_a_pattern_without_a_disk_is_refused():
+    with pytest.raises(InputError, match="no contrast"):
+        fit_disk(np.ones((20, 24)))
+    spot = np.zeros((20, 24))
+    spot[10, 12] = 1000.0
+    with pytest.raises(InputError):
+        fit_disk(spot)

@@ -1,0 +1,129 @@
+"""`namsa.inspect` on simulated scans whose faults are known, and on a measured one."""
+
+import json
+
+import amorphous_scan as scan
+import numpy as np
+import pytest
+from measured_files import MEASURED, needs_measured
+
+import namsa
+from namsa.cli.parser import main
+from namsa.io.calibration_file import read_calibration
+
+STATED = {"energy_ev": scan.ENERGY_EV, "scan_step_angstrom": scan.STEP, "pixel_mrad": scan.PIXEL_MRAD}
+UNDER, OVER = -400.0, 400.0  # C10
+
+
+@pytest.fixture(scope="module")
+def underfocused():
+    return scan.simulate(UNDER, c12=40.0, phi12=0.5)
+
+
+@pytest.fixture(scope="module")
+def overfocused():
+    return scan.simulate(OVER, seed=1)
+
+
+def distance(first, second):
+    return abs((first - second + 180) % 360 - 180)
+
+
+@pytest.mark.parametrize(("rotation", "flip"), [(25.0, False), (-70.0, True)])
+def test_faults_of_the_detector_are_measured_within_three_errors(underfocused, rotation, flip):
+    slope = np.array([[0.05, -0.02], [0.0, 0.04]])
+    counts = scan.record(
+        underfocused, shift=(1.3, -0.8), rotation_deg=rotation, flip=flip, ellipse=(1.06, 30.0), slope=slope
+    )
+    counts[:, :, 20, 25], counts[:, :, 31, 17] = 5000, 0
+    found = namsa.inspect(counts, semiangle_mrad=scan.SEMIANGLE_MRAD, focus="under", **STATED).as_json()
+    assert found["bad_pixels"] == ((20, 25), (31, 17))
+    assert found["mirrored"] is flip
+    assert distance(found["rotation_deg"], rotation) < max(3 * found["rotation_deg_error"], 1)
+    centre = np.array(scan.DETECTOR) / 2 - 0.5 + (1.3, -0.8)
+    for name, truth in (
+        ("centre_pixels", centre),
+        ("centre_slope_pixels", slope),
+        ("ellipse_ratio", 1.06),
+        ("ellipse_axis_deg", 30.0),
+        ("disk_radius_pixels", 16.0),
+    ):
+        pull = np.abs(np.subtract(found[name], truth)) / found[f"{name}_error"]
+        assert pull.max() < 3, (name, found[name], found[f"{name}_error"])
+
+
+def test_the_defocus_has_its_sign_and_the_astigmatism_its_axis(underfocused, overfocused):
+    found = namsa.inspect(scan.record(underfocused), **STATED).as_json()
+    assert found["rotation_deg"] == 0  # of the two that differ by 180°, the one in which atoms scatter
+    assert found["defocus_angstrom"] == pytest.approx(-UNDER, rel=0.06)
+    assert found["astigmatism_angstrom"] == pytest.approx(40, abs=15)
+    assert found["astigmatism_axis_deg"] == pytest.approx(np.rad2deg(0.5), abs=12)
+    found = namsa.inspect(scan.record(overfocused), **STATED).as_json()
+    assert found["rotation_deg"] == 0
+    assert found["defocus_angstrom"] == pytest.approx(-OVER, rel=0.06)
+
+
+def test_a_perfect_scan_is_left_as_it_is(overfocused):
+    found = namsa.inspect(scan.record(overfocused), semiangle_mrad=scan.SEMIANGLE_MRAD, **STATED).as_json()
+    assert "ellipse_ratio" not in found
+    assert "centre_slope_pixels" not in found
+    assert found["bad_pixels"] == ()
+    assert found["mirrored"] is False
+    assert found["variance_over_mean"] == pytest.approx(1, abs=0.4)  # Poisson, but for the specimen
+    assert found["flyback_columns"] == []
+
+
+def test_what_a_file_lacks_is_noted_and_not_made_up(overfocused):
+    found = namsa.inspect(scan.record(overfocused))
+    known = found.as_json()
+    assert "defocus_angstrom" not in known
+    assert "pixel_mrad" not in known
+    assert any("--semiangle-mrad" in note for note in known["notes"])
+    assert found.disk.radius == pytest.approx(16, abs=0.3)
+    nothing = namsa.inspect(np.zeros((4, 5, 8, 9), np.uint8))
+    assert nothing.disk is None
+    assert any("no contrast" in note for note in nothing.calibration.notes)
+
+
+def test_the_command_writes_calibration_picture_and_page(tmp_path, overfocused, capsys):
+    data = tmp_path / "scan.npy"
+    np.save(data, scan.record(overfocused))
+    words = ["inspect", str(data), "--energy-ev", "200e3", "--pixel-mrad", "1.25", "--scan-step-angstrom", "1.6", "1.4"]
+    outputs = [tmp_path / name for name in ("c.json", "c.png", "c.html")]
+    assert main([*words, "--out", str(outputs[0]), "--png", str(outputs[1]), "--html", str(outputs[2]), "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    file = read_calibration(outputs[0])
+    assert file.value("semiangle_mrad") == pytest.approx(printed["semiangle_mrad"])
+    assert file.overrides().rotation_deg == printed["rotation_deg"]
+    assert outputs[1].read_bytes().startswith(b"\x89PNG")
+    assert "defocus_angstrom" in outputs[2].read_text()
+    assert "http" not in outputs[2].read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--png", "c.gif"], "does not end in"),
+        (["--zone-axis", "0", "0", "1"], "--crystal"),
+        (["--pixel-mrad", "1", "2", "3"], "two, y and x"),
+        (["--lattice-angstrom", "-3"], "lattice_angstrom is -3"),
+        (["--out", "scan.npy"], "would replace"),
+    ],
+)
+def test_bad_options_are_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, options, message):
+    monkeypatch.chdir(tmp_path)
+    np.save("scan.npy", np.ones((3, 4, 6, 8), np.uint8))
+    assert main(["inspect", "scan.npy", *options]) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+@needs_measured
+def test_a_measured_scan_has_the_calibration_that_its_authors_used():
+    path = MEASURED / "rotavirus" / "rotavirus_32x32x64x64_bin4_crop_uint16.h5"
+    found = namsa.inspect(path, energy_ev=300e3, scan_step_angstrom=31.25, pixel_mrad=0.066152, focus="under").as_json()
+    assert found["semiangle_mrad"] == pytest.approx(1.03, rel=0.01)
+    assert found["mirrored"] is True
+    assert found["rotation_deg"] == pytest.approx(126, abs=6)  # the scan by −126° is the detector by 126°
+    assert found["defocus_angstrom"] == pytest.approx(135e3, rel=0.1)

@@ -1,0 +1,73 @@
+"""A simulated scan of a thin layer of atoms at random places, and what a detector with known faults records of it."""
+
+import ase
+import numpy as np
+from scipy import ndimage
+
+import namsa
+from namsa.config.instrument import Detector
+from namsa.inspection.disk import Disk
+from namsa.inspection.orientation import frame_matrix
+from namsa.io.calibration import circle_from_ellipse
+
+ENERGY_EV, SEMIANGLE_MRAD, PIXEL_MRAD = 200e3, 20.0, 1.25
+SCAN, STEP = (22, 26), (1.6, 1.4)
+SOURCE = 57  # pixels of the simulated detector
+DETECTOR = (50, 46)
+
+
+def simulate(c10: float, seed: int = 0, c12: float = 0.0, phi12: float = 0.0) -> np.ndarray:
+    """Returns patterns `(sy, sx, SOURCE, SOURCE)` of 80 carbon and 12 gold atoms within 3 Å; only a part is scanned."""
+    rng = np.random.default_rng(seed)
+    size = np.array([44.0, 42.0, 3.0])  # x, y, z
+    atoms = ase.Atoms("C80Au12", rng.random((92, 3)) * size, cell=size, pbc=True)
+    y, x = (np.arange(n) * step + 2 for n, step in zip(SCAN, STEP, strict=True))
+    positions = np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2)
+    sample = namsa.simulate(
+        atoms,
+        energy_ev=ENERGY_EV,
+        semiangle_mrad=SEMIANGLE_MRAD,
+        grid_shape=(180, 192),
+        positions_angstrom=positions,
+        scan_shape=SCAN,
+        slice_thickness_angstrom=3.0,
+        aberrations={"C10": c10, "C12": c12, "phi12": phi12},
+        detector=Detector(shape=(SOURCE, SOURCE), pixel_mrad=PIXEL_MRAD),
+    )
+    return sample.cbed.reshape(*SCAN, SOURCE, SOURCE)
+
+
+def record(
+    patterns: np.ndarray,
+    *,
+    shift: tuple[float, float] = (0.0, 0.0),
+    rotation_deg: float = 0.0,
+    flip: bool = False,
+    ellipse: tuple[float, float] | None = None,
+    slope: np.ndarray | None = None,
+    electrons: float = 1e5,
+    seed: int = 0,
+) -> np.ndarray:
+    """Returns the counts `(sy, sx, *DETECTOR)` of a detector in another frame than the scan's."""
+    matrix = frame_matrix(rotation_deg, flip) @ (np.eye(2) if ellipse is None else circle_from_ellipse(ellipse))
+    rng, counts = np.random.default_rng(seed), np.zeros((*SCAN, *DETECTOR), np.uint16)
+    for place in np.ndindex(*SCAN):
+        centre = (np.array(DETECTOR) - 1) / 2 + shift
+        if slope is not None:
+            centre = centre + slope @ (np.array(place) - (np.array(SCAN) - 1) / 2)
+        offset = (SOURCE - 1) / 2 - matrix @ centre
+        seen = ndimage.affine_transform(patterns[place], matrix, offset, DETECTOR, order=1, mode="constant")
+        counts[place] = rng.poisson(np.maximum(seen, 0) * electrons)
+    return counts
+
+
+def disk_pattern(shape: tuple[int, int], disk: Disk, counts: float, seed: int) -> np.ndarray:
+    """Returns a pattern of a disk that is brighter on one side, with a diffuse background and noise."""
+    parts = 4
+    v = np.stack(np.meshgrid(*((np.arange(n * parts) + 0.5) / parts - 0.5 for n in shape), indexing="ij"))
+    v = v - np.array(disk.centre)[:, None, None]
+    v = np.tensordot(circle_from_ellipse((disk.ratio, disk.axis_deg)), v, 1)
+    r = np.hypot(*v)
+    fine = (r < disk.radius) * (1 + 0.2 * v[0] / disk.radius) + 0.05 * np.exp(-r / disk.radius)
+    pattern = ndimage.gaussian_filter(fine.reshape(shape[0], parts, shape[1], parts).mean(axis=(1, 3)), 0.4)
+    return np.random.default_rng(seed).poisson(pattern / pattern.sum() * counts).astype(float)
