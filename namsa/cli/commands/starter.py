@@ -11,7 +11,7 @@ from namsa.files import make_folder, write_text_atomic
 NAMES = ("README.md", "SrTiO3.cif", "starter.yaml", "first_hour.ipynb")
 
 
-def init(options: argparse.Namespace) -> int | None:
+def init(options: argparse.Namespace) -> None:
     """Writes the starter's files into a new or empty folder, and with `--simulate` the patterns of its crystal."""
     folder: Path = options.folder
     if folder.exists() and not folder.is_dir():
@@ -24,9 +24,9 @@ def init(options: argparse.Namespace) -> int | None:
         write_text_atomic(folder / name, text, replace=False)
     print_line(f"{folder}: {', '.join(NAMES)}")
     if not options.simulate:
-        return None
+        return
     from namsa.cli.commands.simulate import simulate
     from namsa.cli.parser import build_parser
 
     config, crystal, out = (str(folder / name) for name in ("starter.yaml", "SrTiO3.cif", "SrTiO3.h5"))
-    return simulate(build_parser().parse_args(["simulate", config, "--crystal", crystal, "--out", out]))
+    simulate(build_parser().parse_args(["simulate", config, "--crystal", crystal, "--out", out]))
