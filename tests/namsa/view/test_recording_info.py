@@ -39,7 +39,7 @@ def test_the_layout_is_given_by_options(tmp_path, capsys):
     raw = ["--dtype", ">u2", "--detector-shape", "6x8", "--offset-bytes", "384", "--scan-shape", "7x8"]
     assert (
         main(["info", str(tmp_path / "a.mib"), *raw]) == 0
-    )  # with the other frames' headers, which are as long as four
+    )  # a header is as long as four frames
     assert "format    raw" in capsys.readouterr().out
 
 
