@@ -15,7 +15,7 @@ from namsa.config.bounds import LARGEST_SEED
 from namsa.config.instrument import Detector, Microscope, Scan, Simulation, Specimen, Target
 from namsa.config.loading import Section, config_hash, read_yaml, validate
 from namsa.config.materials import Materials, Split
-from namsa.config.variation import GridVariation, RandomVariation
+from namsa.config.variation import GridVariation, RandomVariation, has_direction
 from namsa.files import read_bytes
 
 LARGEST_SCAN_FILE_BYTES = 2**26  # a million positions as text take half of it
@@ -76,11 +76,18 @@ class SimulationConfig(Section):
         """A setting is either fixed or varied: a fixed value without effect would mislead."""
         varied = self.varied_quantities()
         doses = {"electrons_per_pattern", "dose_electrons_per_angstrom2"}
-        fixed_too = [name for name in varied if name not in doses and any(getattr(self.microscope, name, ()))]
-        if "defocus_angstrom" in varied and "C10" in self.microscope.aberrations:
-            fixed_too.append("aberrations.C10")
+        fixed = {name: getattr(self.microscope, name, None) for name in varied if name not in doses}
+        fixed_too = [name for name, value in fixed.items() if value and value != (0.0, 0.0)]
+        for name in varied:
+            coefficient = "C10" if name == "defocus_angstrom" else name.removesuffix("_angstrom")
+            if coefficient in self.microscope.aberrations:
+                fixed_too.append(f"aberrations.{coefficient}")
+        if "focal_spread_angstrom" in varied and self.microscope.chromatic_aberration_mm:
+            fixed_too.append("chromatic_aberration_mm")
         if fixed_too:
             raise ValueError(f"variation gives what microscope.{fixed_too[0]} gives too: leave one of them out")
+        if "rms_displacement_angstrom" in varied and not self.specimen.frozen_phonons:
+            raise ValueError("variation gives thermal displacements, for which there must be specimen.frozen_phonons")
         if doses & varied.keys():
             if not self.detector:
                 raise ValueError("variation gives a dose, for which there must be a detector section")
@@ -91,6 +98,11 @@ class SimulationConfig(Section):
     def varied_quantities(self) -> dict[str, tuple[Any, ...]]:
         """Returns the ranges or values of the settings that vary between samples, by name; empty if none do."""
         return self.variation.quantities() if self.variation else {}
+
+    def drawn_in_all_directions(self) -> frozenset[str]:
+        """Returns the varied settings with a direction, all of which are equally likely: none is preferred."""
+        is_random = isinstance(self.variation, RandomVariation)
+        return frozenset(name for name in self.varied_quantities() if is_random and has_direction(name))
 
     def pattern_shape(self) -> tuple[int, int, int, int]:
         """Returns the shape (sy, sx, dy, dx) of a sample's patterns.

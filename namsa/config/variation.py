@@ -13,7 +13,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
-from namsa.config.bounds import Dose, Position, Tilt, TiltMagnitude
+from namsa.config.bounds import LARGEST_ABERRATION_ANGSTROM, LARGEST_AZIMUTH_RAD, Dose, Position, Tilt, TiltMagnitude
+from namsa.config.instrument import Displacement
 from namsa.config.loading import Section
 
 VariedValues = dict[str, Any]  # the value of each varied quantity, by its name
@@ -29,6 +30,18 @@ MOST_CONFIGURATIONS = 100_000  # samples per specimen
 Range = Annotated[tuple[Position, Position], AfterValidator(_ordered)]
 Magnitudes = Annotated[tuple[TiltMagnitude, TiltMagnitude], AfterValidator(_ordered)]
 PositiveRange = Annotated[tuple[Dose, Dose], AfterValidator(_ordered)]
+_Order1 = Annotated[float, Field(ge=0, le=LARGEST_ABERRATION_ANGSTROM[1])]  # Å
+_Order2 = Annotated[float, Field(ge=0, le=LARGEST_ABERRATION_ANGSTROM[2])]
+_Order3 = Annotated[float, Field(ge=-LARGEST_ABERRATION_ANGSTROM[3], le=LARGEST_ABERRATION_ANGSTROM[3])]
+_Source = Annotated[float, Field(ge=0, le=1000)]  # Å
+_FocalSpread = Annotated[float, Field(ge=0, le=1e5)]  # Å
+_Azimuth = Annotated[float, Field(ge=-LARGEST_AZIMUTH_RAD, le=LARGEST_AZIMUTH_RAD)]
+Astigmatisms = Annotated[tuple[_Order1, _Order1], AfterValidator(_ordered)]
+Comas = Annotated[tuple[_Order2, _Order2], AfterValidator(_ordered)]
+SphericalAberrations = Annotated[tuple[_Order3, _Order3], AfterValidator(_ordered)]
+SourceSizes = Annotated[tuple[_Source, _Source], AfterValidator(_ordered)]
+FocalSpreads = Annotated[tuple[_FocalSpread, _FocalSpread], AfterValidator(_ordered)]
+Amplitudes = Annotated[tuple[Displacement, Displacement], AfterValidator(_ordered)]
 Values = Annotated[tuple[Position, ...], Field(min_length=1)]
 Tilts = Annotated[tuple[tuple[Tilt, Tilt], ...], Field(min_length=1)]
 Doses = Annotated[tuple[Dose, ...], Field(min_length=1)]
@@ -69,6 +82,22 @@ class RandomVariation(_Variation):
     dose_electrons_per_angstrom2: PositiveRange | None = Field(
         None, description="dose for Poisson noise, electrons per Å²; drawn evenly on a logarithmic scale"
     )
+    C12_angstrom: Astigmatisms | None = Field(
+        None, description="magnitude of the twofold astigmatism C12, Å; drawn evenly, in any direction"
+    )
+    C21_angstrom: Comas | None = Field(None, description="magnitude of the coma C21, Å; drawn evenly, in any direction")
+    C30_angstrom: SphericalAberrations | None = Field(None, description="spherical aberration C30, Å; drawn evenly")
+    source_size_angstrom: SourceSizes | None = Field(
+        None, description="full width at half maximum of the source, Å; drawn evenly"
+    )
+    focal_spread_angstrom: FocalSpreads | None = Field(
+        None, description="root mean square of the spread of defocus, Å; drawn evenly"
+    )
+    rms_displacement_angstrom: Amplitudes | None = Field(
+        None,
+        description="root mean square thermal displacement along one axis, Å, of all elements, in place of that of "
+        "specimen.frozen_phonons; drawn evenly",
+    )
 
     def configurations_per_specimen(self) -> int:
         """Returns the number of samples of each specimen."""
@@ -86,6 +115,26 @@ class GridVariation(_Variation):
     specimen_tilt_mrad: Tilts | None = Field(None, description="values (y, x) of the specimen's tilt, mrad")
     electrons_per_pattern: Doses | None = Field(None, description="doses for Poisson noise")
     dose_electrons_per_angstrom2: Doses | None = Field(None, description="doses for Poisson noise, electrons per Å²")
+    C12_angstrom: Annotated[tuple[tuple[_Order1, _Azimuth], ...], Field(min_length=1)] | None = Field(
+        None, description="values [magnitude in Å, azimuth in rad] of the twofold astigmatism C12"
+    )
+    C21_angstrom: Annotated[tuple[tuple[_Order2, _Azimuth], ...], Field(min_length=1)] | None = Field(
+        None, description="values [magnitude in Å, azimuth in rad] of the coma C21"
+    )
+    C30_angstrom: Annotated[tuple[_Order3, ...], Field(min_length=1)] | None = Field(
+        None, description="values of the spherical aberration C30, Å"
+    )
+    source_size_angstrom: Annotated[tuple[_Source, ...], Field(min_length=1)] | None = Field(
+        None, description="full widths at half maximum of the source, Å"
+    )
+    focal_spread_angstrom: Annotated[tuple[_FocalSpread, ...], Field(min_length=1)] | None = Field(
+        None, description="root mean squares of the spread of defocus, Å"
+    )
+    rms_displacement_angstrom: Annotated[tuple[Displacement, ...], Field(min_length=1)] | None = Field(
+        None,
+        description="root mean square thermal displacements along one axis, Å, of all elements, in place of those of "
+        "specimen.frozen_phonons",
+    )
 
     def configurations_per_specimen(self) -> int:
         """Returns the number of combinations."""
@@ -105,21 +154,34 @@ _QUANTITIES = (
     "specimen_tilt_mrad",
     "electrons_per_pattern",
     "dose_electrons_per_angstrom2",
+    "C12_angstrom",
+    "C21_angstrom",
+    "C30_angstrom",
+    "source_size_angstrom",
+    "focal_spread_angstrom",
+    "rms_displacement_angstrom",
 )
+_DOSES = ("electrons_per_pattern", "dose_electrons_per_angstrom2")
+_AZIMUTHS = {"C12_angstrom": math.pi, "C21_angstrom": 2 * math.pi}  # period of the azimuth, rad
+
+
+def has_direction(name: str) -> bool:
+    """Returns whether a quantity has a direction, which the rule "random" draws from all of them evenly."""
+    return name.endswith("tilt_mrad") or name in _AZIMUTHS
 
 
 def draw_values(variation: RandomVariation | GridVariation, seed: int) -> list[VariedValues]:
     """Returns the varied values of each configuration of one specimen.
 
-    Random values are rounded to 0.01 Å, 0.001 mrad and four digits of a dose. They are written to files, and the last
-    bits of a logarithm may differ between machines.
+    Random values are rounded to 0.01 Å (displacements to 0.0001 Å), 0.001 mrad or rad, and four digits of a dose. They
+    are written to files, and the last bits of a logarithm may differ between machines.
 
     Args:
         variation: The ranges or the lists of values.
         seed: The seed of the specimen.
 
     Returns:
-        One mapping per configuration. Tilts are [y, x] in mrad.
+        One mapping per configuration. Tilts are [y, x] in mrad, C12 and C21 [magnitude in Å, azimuth in rad].
     """
     quantities = variation.quantities()
     if isinstance(variation, GridVariation):
@@ -127,7 +189,7 @@ def draw_values(variation: RandomVariation | GridVariation, seed: int) -> list[V
         return [dict(zip(quantities, _as_lists(values), strict=True)) for values in combinations]
     from scipy.stats import qmc  # importing it takes half a second, and few processes draw values
 
-    coordinates = sum(2 if name.endswith("tilt_mrad") else 1 for name in quantities)
+    coordinates = sum(2 if has_direction(name) else 1 for name in quantities)
     # Sobol' points are even in whole powers of 2, which SciPy asks for; the sequence does not depend on the number.
     points = qmc.Sobol(coordinates, scramble=False).random_base2(math.ceil(math.log2(variation.configurations)))
     shifted = (points[: variation.configurations] + np.random.default_rng(seed).random(coordinates)) % 1
@@ -138,14 +200,17 @@ def _values_at(ranges: dict[str, tuple[Any, ...]], coordinates: Iterator[float])
     """The values at one point of the unit cube, whose coordinates are used in order."""
     values: VariedValues = {}
     for name, (least, most) in ranges.items():
-        if name == "defocus_angstrom":
-            values[name] = round(least + (most - least) * next(coordinates), 2)
+        if name in _DOSES:
+            values[name] = float(f"{least * (most / least) ** next(coordinates):.4g}")
         elif name.endswith("tilt_mrad"):
             magnitude = math.sqrt(least**2 + (most**2 - least**2) * next(coordinates))
             angle = 2 * math.pi * next(coordinates)
             values[name] = [round(magnitude * math.sin(angle), 3), round(magnitude * math.cos(angle), 3)]
         else:
-            values[name] = float(f"{least * (most / least) ** next(coordinates):.4g}")
+            digits = 4 if name == "rms_displacement_angstrom" else 2
+            value = round(least + (most - least) * next(coordinates), digits)
+            period = _AZIMUTHS.get(name)
+            values[name] = [value, round(period * next(coordinates), 3)] if period else value
     return values
 
 

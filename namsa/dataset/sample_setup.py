@@ -161,10 +161,22 @@ def with_varied_values(config: SimulationConfig, entry: Entry) -> SimulationConf
     if not varied:
         return config
     dose: VariedValues = {name: varied.pop(name) for name in _DOSES if name in varied}
+    aberrations = dict(config.microscope.aberrations)
     if "defocus_angstrom" in varied:
-        varied["aberrations"] = config.microscope.aberrations | {"C10": -varied.pop("defocus_angstrom")}
+        aberrations["C10"] = -varied.pop("defocus_angstrom")
+    for name, azimuth in (("C12", "phi12"), ("C21", "phi21")):
+        if f"{name}_angstrom" in varied:
+            aberrations[name], aberrations[azimuth] = varied.pop(f"{name}_angstrom")
+    if "C30_angstrom" in varied:
+        aberrations["C30"] = varied.pop("C30_angstrom")
+    phonons = config.specimen.frozen_phonons
+    if phonons and "rms_displacement_angstrom" in varied:
+        rms = varied.pop("rms_displacement_angstrom")
+        phonons = phonons.model_copy(update={"rms_angstrom": rms, "b_factor_angstrom2": None})
+    microscope = config.microscope.model_copy(update=varied | {"aberrations": aberrations})
+    specimen = config.specimen.model_copy(update={"frozen_phonons": phonons})
     detector = config.detector.model_copy(update=dose) if config.detector else None
-    return config.model_copy(update={"microscope": config.microscope.model_copy(update=varied), "detector": detector})
+    return config.model_copy(update={"microscope": microscope, "specimen": specimen, "detector": detector})
 
 
 def coherent_modes(microscope: Microscope, source_points: int | None) -> list[Mode]:

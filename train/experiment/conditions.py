@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from namsa.config.simulation import SimulationConfig
 from namsa.physics.optics import wavelength_angstrom
 from train.experiment.sections import Inputs
+from train.experiment.symmetries import broken_by
 
 Pair = tuple[float, float]
 
@@ -59,9 +60,7 @@ def conditions(config: SimulationConfig) -> Conditions:
         pixel = (pitch / cell[0], pitch / cell[1])
         offset = (binning // 2 + 0.5) / binning
         edge = (-(detector[0] // 2) - offset, -(detector[1] // 2) - offset)
-    round_lens = all(name.endswith("0") for name, value in microscope.aberrations.items() if value)
-    varied = config.varied_quantities()
-    tilted = any((*microscope.beam_tilt_mrad, *microscope.specimen_tilt_mrad)) or any("tilt" in name for name in varied)
+    directed = broken_by(microscope.model_dump() | config.varied_quantities(), config.drawn_in_all_directions())
     centred = all(-2 * first == count for first, count in zip(edge, detector, strict=True))
     return Conditions(
         microscope.energy_ev,
@@ -71,7 +70,7 @@ def conditions(config: SimulationConfig) -> Conditions:
         detector,
         pixel,
         edge,
-        symmetric=round_lens and not tilted and centred,
+        symmetric=not directed and centred,
     )
 
 

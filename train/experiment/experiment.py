@@ -56,7 +56,7 @@ class Experiment(SimulationConfig):
     @model_validator(mode="after")
     def _augmented_samples_are_true(self) -> "Experiment":
         microscope = self.microscope.model_dump() | self.varied_quantities()
-        if self.training.inputs.augment and (reason := broken_by(microscope)):
+        if self.training.inputs.augment and (reason := broken_by(microscope, self.drawn_in_all_directions())):
             raise ValueError(reason)
         return self
 

@@ -4,7 +4,8 @@ If a specimen is rotated or mirrored about the beam axis, its patterns, its prob
 or mirrored with it. One operation on the planes of scan, detector and density therefore makes another valid sample. The
 conditions are:
 
-- The lens is round (C10, C30, C50), so that the probe is the same in all directions.
+- The lens is round (C10, C30, C50), so that the probe is the same in all directions, or its directions and those of
+  tilts are drawn from all directions evenly: the mirrored sample is then that of another, equally likely lens or tilt.
 - A reflection at one common line maps the grids of scan and density onto themselves, possibly by wrapping around the
   periodic cell, and a reflection at the optic axis maps the detector's grid onto itself.
 - For the exchange of y and x, both axes of all three planes have the same pixels.
@@ -13,7 +14,7 @@ A sample has 4 symmetries (mirrors of y and x) or 8 (with the exchange), numbere
 then exchanges them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -101,13 +102,19 @@ class Symmetries(NamedTuple):
         return 8 if self.exchange else 4
 
 
-def sample_symmetries(provenance: Mapping[str, Any], detector: tuple[int, ...], density: tuple[int, ...]) -> Symmetries:
+def sample_symmetries(
+    provenance: Mapping[str, Any],
+    detector: tuple[int, ...],
+    density: tuple[int, ...],
+    drawn: Collection[str] = (),
+) -> Symmetries:
     """Finds the symmetries of a sample.
 
     Args:
         provenance: Of the sample.
         detector: Shape of a pattern.
         density: Shape of the density.
+        drawn: Settings whose direction is drawn from all evenly; see `SimulationConfig.drawn_in_all_directions`.
 
     Returns:
         The symmetries.
@@ -117,7 +124,7 @@ def sample_symmetries(provenance: Mapping[str, Any], detector: tuple[int, ...], 
     """
     for name in ("aberrations", *_TILTS):
         value(provenance, name, None)
-    if reason := broken_by(provenance):
+    if reason := broken_by(provenance, drawn):
         raise InputError(reason)
     axes = [_axes(provenance, detector, density, axis) for axis in (0, 1)]
     mirrors = [_mirrors(*axes[axis], value(provenance, "extent_angstrom")[axis], "yx"[axis]) for axis in (0, 1)]
@@ -125,22 +132,29 @@ def sample_symmetries(provenance: Mapping[str, Any], detector: tuple[int, ...], 
     return Symmetries(mirrors[0], mirrors[1], exchange)
 
 
-def broken_by(microscope: Mapping[str, Any]) -> str | None:
+def broken_by(microscope: Mapping[str, Any], drawn: Collection[str] = ()) -> str | None:
     """Returns why aberrations or tilts break the symmetries of all samples. `None` if they do not.
 
     Whether the grids of a sample allow symmetries is known when it exists; see `sample_symmetries`.
 
     Args:
-        microscope: The values of the section microscope; a tilt may have several values.
+        microscope: The values of the section microscope or of a provenance; a tilt may have several values.
+        drawn: As in `sample_symmetries`.
     """
-    aberrations = microscope.get("aberrations", {})
-    lens = {name: coefficient for name, coefficient in aberrations.items() if coefficient and not name.endswith("0")}
+    even = {name.removesuffix("_angstrom") for name in drawn}  # C12 and its azimuth phi12
+    aberrations = microscope.get("aberrations", {}) | {name: 1.0 for name in _VARIED_LENS if microscope.get(name)}
+    lens = {
+        name: coefficient
+        for name, coefficient in aberrations.items()
+        if coefficient and not name.endswith("0") and name.removesuffix("_angstrom").replace("phi", "C") not in even
+    }
     if lens:
-        return f"aberrations {lens} are not round, so mirrored samples are not true ones: {_REMEDY}"
-    tilts = {name: microscope[name] for name in _TILTS if np.any(microscope.get(name, 0))}
+        return f"aberrations {', '.join(lens)} are not round, so mirrored samples are not true ones: {_REMEDY}"
+    tilts = {name: microscope[name] for name in _TILTS if name not in drawn and np.any(microscope.get(name, 0))}
     return f"tilts {tilts} have a direction, so mirrored samples are not true ones: {_REMEDY}" if tilts else None
 
 
+_VARIED_LENS = ("C12_angstrom", "C21_angstrom")
 _TILTS = ("beam_tilt_mrad", "specimen_tilt_mrad")
 _REMEDY = "set training.inputs.augment=false"
 

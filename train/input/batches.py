@@ -179,7 +179,7 @@ def _open(dataset: Readable, sample_id: str, experiment: Experiment, cache: Read
             record.cbed.reshape(stored_shape),
             record.header["arrays"]["cbed"]["scale"],
             record.density,
-            record_symmetries(record) if inputs.augment else None,
+            record_symmetries(record, experiment.drawn_in_all_directions()) if inputs.augment else None,
         )
     return view
 

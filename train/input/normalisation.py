@@ -6,6 +6,7 @@ probe positions. In layout 'scan' the image axes are the scan's y, x and the cha
 `train.experiment.channels` computes from them. Coordinates are the last two channels of layout 'detector'.
 """
 
+from collections.abc import Collection
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -104,10 +105,15 @@ def normalise(
     return np.ascontiguousarray(np.moveaxis(x, present_axis, channel_axis)), np.expand_dims(y, channel_axis)
 
 
-def record_symmetries(record: Record) -> symmetries.Symmetries:
-    """Returns the symmetries that augmentation draws from. Raises InputError if the sample has none."""
+def record_symmetries(record: Record, drawn: Collection[str] = ()) -> symmetries.Symmetries:
+    """Returns the symmetries that augmentation draws from. Raises InputError if the sample has none.
+
+    Args:
+        record: The sample.
+        drawn: As in `train.experiment.symmetries.sample_symmetries`.
+    """
     provenance = record.header["provenance"] | {"positions_angstrom": record.positions_angstrom}
-    return symmetries.sample_symmetries(provenance, record.cbed.shape[1:], record.density.shape)
+    return symmetries.sample_symmetries(provenance, record.cbed.shape[1:], record.density.shape, drawn)
 
 
 @tf.function(autograph=False)

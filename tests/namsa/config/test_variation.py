@@ -23,6 +23,8 @@ RANDOM = {
     "specimen_tilt_mrad": [2, 6],
     "dose_electrons_per_angstrom2": [1e3, 1e6],
 }
+LENS = {"rule": "random", "configurations": 2, "C12_angstrom": [0, 20], "C21_angstrom": [0, 500]}
+LENS |= {"C30_angstrom": [-1e4, 1e5], "source_size_angstrom": [0.2, 0.8], "focal_spread_angstrom": [10, 40]}
 DETECTOR = {"shape": [5, 7], "pixel_mrad": 6}
 
 
@@ -39,6 +41,23 @@ def test_random_values_cover_their_ranges_evenly() -> None:
     # Evenly over the ring: half of them in the outer half of its area, a quarter in each quadrant.
     assert np.mean(np.hypot(*tilts.T) ** 2 > (2**2 + 6**2) / 2) == pytest.approx(0.5, abs=0.03)
     assert np.histogram2d(*tilts.T, bins=2, range=[(-6, 6)] * 2)[0] == pytest.approx(np.full((2, 2), 500), abs=60)
+
+
+def test_the_lens_source_and_amplitude_are_drawn_evenly_in_any_direction() -> None:
+    ranges = {"C12_angstrom": [5, 25], "C21_angstrom": [0, 900], "C30_angstrom": [-1e4, 1e5]}
+    ranges |= {
+        "source_size_angstrom": [0.2, 1],
+        "focal_spread_angstrom": [0, 40],
+        "rms_displacement_angstrom": [0, 0.1],
+    }
+    variation = RandomVariation.model_validate({"rule": "random", "configurations": 4} | ranges)
+    drawn = [values for seed in range(500) for values in draw_values(variation, seed)]
+    for name, (least, most) in ranges.items():
+        values = np.array([each[name] for each in drawn]).reshape(len(drawn), -1)
+        assert np.histogram(values[:, 0], 4, (least, most))[0] == pytest.approx([500] * 4, abs=45), name
+    for name, period in (("C12_angstrom", math.pi), ("C21_angstrom", 2 * math.pi)):
+        azimuths = np.array([each[name] for each in drawn])[:, 1]
+        assert np.histogram(azimuths, 4, (0, period))[0] == pytest.approx([500] * 4, abs=45), name
 
 
 def test_few_configurations_of_a_specimen_are_spread_out() -> None:
@@ -94,6 +113,13 @@ def test_the_variation_changes_the_hashes_and_its_absence_does_not() -> None:
         ({"variation": RANDOM, "detector": DETECTOR, "microscope": {"aberrations": {"C10": 5}}}, "aberrations.C10"),
         ({"variation": RANDOM, "detector": DETECTOR, "microscope": {"specimen_tilt_mrad": [0, 1]}}, "specimen_tilt"),
         ({"variation": RANDOM | {"electrons_per_pattern": [1, 2]}}, "not both"),
+        ({"variation": LENS, "microscope": {"aberrations": {"C12": 5}}}, "aberrations.C12"),
+        ({"variation": LENS, "microscope": {"source_size_angstrom": 0.5}}, "source_size_angstrom"),
+        (
+            {"variation": LENS, "microscope": {"chromatic_aberration_mm": 1, "energy_spread_ev": 0.3}},
+            "chromatic_aberration_mm",
+        ),
+        ({"variation": LENS | {"rms_displacement_angstrom": [0, 0.1]}}, "there must be specimen.frozen_phonons"),
         ({"variation": RANDOM | {"defocus_angstrom": [2, 1]}}, "least, most"),
         ({"variation": RANDOM | {"dose_electrons_per_angstrom2": [0, 1]}}, r"greater than or equal to 0\.000001"),
     ],
@@ -135,4 +161,36 @@ def test_a_sample_is_simulated_with_its_own_values() -> None:
     )
     assert np.array_equal(simulate_entry(by_hand, material, entry).cbed, sample.cbed)
     assert 1 <= math.hypot(y, x) <= 3
+    assert count_workload(varied, material, entry) == count_workload(by_hand, material, entry)
+
+
+def test_a_lens_and_an_amplitude_of_its_own_are_those_of_a_configuration_with_them() -> None:
+    tree = {
+        "specimen": {
+            "lateral_angstrom": [6, 8],
+            "thickness_angstrom": [8],
+            "frozen_phonons": {"rms_angstrom": 0.05, "configurations": 2},
+        },
+        "scan": {"shape": [2, 3]},
+        "simulation": {"grid_shape": [60, 64]},
+        "detector": DETECTOR,
+    }
+    material = Material("MgO", "MgO", "Fm-3m", bulk("MgO", "rocksalt", 4.21, cubic=True), "test")
+    varied = SimulationConfig.model_validate(tree | {"variation": LENS | {"rms_displacement_angstrom": [0.06, 0.1]}})
+    entry = build_entries(varied, [material])[1]
+    own = entry.varied
+    aberrations = dict(zip(("C12", "phi12"), own["C12_angstrom"], strict=True))
+    aberrations |= dict(zip(("C21", "phi21"), own["C21_angstrom"], strict=True)) | {"C30": own["C30_angstrom"]}
+    coherence = {name: own[name] for name in ("source_size_angstrom", "focal_spread_angstrom")}
+    phonons = {"rms_angstrom": own["rms_displacement_angstrom"], "configurations": 2}
+    by_hand = SimulationConfig.model_validate(
+        tree
+        | {
+            "specimen": tree["specimen"] | {"frozen_phonons": phonons},
+            "microscope": {"aberrations": aberrations} | coherence,
+        }
+    )
+    sample = simulate_entry(varied, material, entry)
+    assert np.array_equal(simulate_entry(by_hand, material, entry).cbed, sample.cbed)
+    assert sample.provenance["aberrations"] == aberrations
     assert count_workload(varied, material, entry) == count_workload(by_hand, material, entry)

@@ -59,7 +59,8 @@ def test_noise_upon_noise_is_refused(noise):
         "microscope.aberrations={C12: 20, phi12: 0.3}",
         "microscope.specimen_tilt_mrad=[0, 2]",
         "variation={rule: grid, beam_tilt_mrad: [[0, 0], [0, 2]]}",
-        "variation={rule: random, configurations: 2, specimen_tilt_mrad: [0, 4]}",
+        "variation={rule: grid, specimen_tilt_mrad: [[0, 4], [4, 0]]}",
+        "variation={rule: grid, C12_angstrom: [[10, 0.3]]}",
     ],
 )
 def test_a_microscope_with_a_direction_is_refused_before_samples_are_made_to_be_mirrored(directed):

@@ -159,6 +159,16 @@ def test_refuses_tilts():
         sample_symmetries(provenance(beam_tilt_mrad=[0.0, 2.0]), (4, 6), (6, 12))
 
 
+def test_a_lens_and_a_tilt_of_any_direction_alike_allow_symmetries():
+    drawn = ("C12_angstrom", "beam_tilt_mrad")
+    values = {"aberrations": {"C10": 10.0, "C12": 5.0, "phi12": 0.3}, "beam_tilt_mrad": [0.0, 2.0]}
+    assert sample_symmetries(provenance(**values), (4, 6), (6, 12), drawn).order == 4
+    with pytest.raises(InputError, match="aberrations C21 are not round"):
+        sample_symmetries(provenance(aberrations={"C12": 5.0, "C21": 9.0}), (4, 6), (6, 12), drawn)
+    with pytest.raises(InputError, match="specimen_tilt_mrad"):
+        sample_symmetries(provenance(specimen_tilt_mrad=[0.0, 2.0]), (4, 6), (6, 12), drawn)
+
+
 def test_refuses_a_scan_that_shares_no_mirror_with_the_density():
     with pytest.raises(InputError, match="no common mirror along y"):
         sample_symmetries(provenance(origin=(0.123, 0.0)), (4, 6), (6, 12))
