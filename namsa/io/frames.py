@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError, WorkError
+from namsa.io.positions import read_at
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import PatternArray
 
@@ -81,7 +82,7 @@ class FileFrames:
 
     def _read(self, offset: int, size: int, frame: int) -> bytes:
         try:
-            data = os.pread(self.file.fileno(), size, offset)
+            data = read_at(self.file, size, offset)
         except OSError as error:
             raise WorkError(f"cannot read {self.path} at frame {frame}: {error.strerror}") from None
         if len(data) < size:

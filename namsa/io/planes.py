@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError, WorkError
+from namsa.io.positions import read_at
 
 READ_BYTES = 2**24  # at once
 
@@ -78,7 +79,7 @@ class ScanPlanes:
         """Returns numbers from the first one on."""
         size = count * self.stored.itemsize
         try:
-            data = os.pread(self.file.fileno(), size, self.offset + first * self.stored.itemsize)
+            data = read_at(self.file, size, self.offset + first * self.stored.itemsize)
         except OSError as error:
             raise WorkError(f"cannot read {self.path}: {error.strerror}") from None
         if len(data) < size:

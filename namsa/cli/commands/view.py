@@ -26,7 +26,7 @@ from namsa.view.sample_figure import show as show_sample
 def info(options: argparse.Namespace) -> None:
     """Prints what a dataset or a file holds, with the first sample's axes and units; or only the samples' names."""
     described: DatasetInfo | FileInfo | RecordingInfo
-    if zarr_store.recognises(options.path, b"") or (options.path.is_file() and not _has_samples(options.path)):
+    if zarr_store.recognises(options.path, b"") or (os.path.isfile(options.path) and not _has_samples(options.path)):
         with read(options.path, dataset=options.dataset, **layout(options)) as recording:
             described = describe_recording(recording, options.path)
     else:

@@ -4,6 +4,7 @@ Every module has `NAME`, `SUFFIXES`, `recognises` and `open_recording`. A file i
 its suffix where they say nothing.
 """
 
+import os
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol
@@ -49,10 +50,10 @@ def find_format(path: Path, options: ReadOptions) -> Format:
     Raises:
         InputError: If there is no such file, or if nothing says what its format is.
     """
-    if not path.exists():
+    if not os.path.exists(path):
         raise InputError(f"there is no file {shorten(str(path), 300)}")
     head = b""
-    if not path.is_dir():
+    if not os.path.isdir(path):
         with open_regular(path) as file:
             head = file.read(HEAD_BYTES)
     if options.is_raw:

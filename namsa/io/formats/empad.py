@@ -35,12 +35,13 @@ KEPT = ("exposure_time", "software_version", "scan_size", "full_scan_field_of_vi
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Returns whether it is an XML of EMPAD, or a .raw with such an XML or a name and a size of EMPAD."""
+    """Returns whether it is an XML of EMPAD, or a .raw with such an XML or of whole frames of EMPAD."""
     if path.suffix.lower() == ".xml":
         return b"<raw_file" in _xml_start(path)
     if path.suffix.lower() != ".raw":
         return False
-    return _xml_beside(path) is not None or _named_scan(path) is not None
+    size = os.path.getsize(path)
+    return (size > 0 and size % FRAME_BYTES == 0) or _xml_beside(path) is not None
 
 
 @contextmanager
@@ -129,17 +130,6 @@ def _raw_name(said: dict[str, str], xml: Path) -> str:
     if not name or name in (".", "..") or "\0" in name:
         raise InputError(f"{xml} names no .raw file: name the .raw file itself")
     return name
-
-
-def _named_scan(raw: Path) -> tuple[int, int] | None:
-    """Returns the scan's shape in the name of a .raw file, if its size is that of such a scan."""
-    match = NAMED_SCAN.search(raw.name)
-    try:
-        size = raw.stat().st_size
-    except OSError:
-        return None
-    shape = (int(match[2]), int(match[1])) if match else (0, 0)
-    return shape if size and math.prod(shape) * FRAME_BYTES == size else None
 
 
 def _scan_shape(said: dict[str, str], raw: Path, count: int) -> tuple[int, int] | None:

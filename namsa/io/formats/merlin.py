@@ -26,6 +26,7 @@ import numpy.typing as npt
 from namsa.errors import InputError
 from namsa.files import open_regular, read_text
 from namsa.io.frames import Array, Decode, file_frames, scan_of_frames
+from namsa.io.positions import read_at
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.text import shorten
@@ -109,7 +110,7 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
 
 def _read_header(path: Path, file: BinaryIO) -> _Header:
     """Returns the first frame's header."""
-    data = os.pread(file.fileno(), HEADER_BYTES[1], 0)
+    data = read_at(file, HEADER_BYTES[1], 0)
     fields = data[:4096].decode("ascii", "replace").split("\0")[0].split(",")
     try:
         size, chips, width, height = (int(fields[number]) for number in (2, 3, 4, 5))

@@ -19,6 +19,7 @@ import numpy.typing as npt
 from namsa.errors import InputError, WorkError
 from namsa.files import open_regular
 from namsa.io.frames import Array, file_frames, scan_of_frames
+from namsa.io.positions import read_at
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.io.units import angstrom_per_unit
@@ -66,7 +67,7 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
             axes, offsets = _read_header(path, file)
         except struct.error:
             raise InputError(f"{path} is cut short: it ends within its header") from None
-        data = os.pread(file.fileno(), ELEMENT.itemsize, int(offsets[0]))
+        data = read_at(file, ELEMENT.itemsize, int(offsets[0]))
         element: Any = np.frombuffer(data, ELEMENT)[0] if len(data) == ELEMENT.itemsize else None
         if element is None or int(element["type"]) not in TYPES:
             raise InputError(f"{path} is damaged: its first image has no known type")
@@ -115,7 +116,7 @@ def _read_header(path: Path, file: BinaryIO) -> tuple[list[dict[str, Any]], npt.
     for _ in range(dimensions):
         size, _, step, _ = struct.unpack("<iddi", file.read(24))
         axes.append({"size": size, "step": _finite(step), "description": _text(file), "units": _text(file)})
-    listed = os.pread(file.fileno(), valid * width, table)
+    listed = read_at(file, valid * width, table)
     if len(listed) < valid * width:
         raise InputError(f"{path} is cut short: it ends within the list of its images")
     return axes, np.frombuffer(listed, f"<{offset}{width}".replace("q", "i")).astype(np.int64)

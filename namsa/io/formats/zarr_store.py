@@ -49,7 +49,7 @@ CODECS = {
 
 def recognises(path: Path, head: bytes) -> bool:
     """Returns whether it is a folder with Zarr's metadata, or an archive that is named as one."""
-    if path.is_dir():
+    if os.path.isdir(path):
         return any((path / name).is_file() for name in ROOTS)
     return head.startswith(b"PK\3\4") and path.suffix.lower() in SUFFIXES
 

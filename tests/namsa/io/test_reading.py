@@ -1,6 +1,7 @@
 """`namsa.read`: arrays, what the caller knows better, files of any format, and pieces of them."""
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -128,3 +129,13 @@ def test_a_whole_measured_scan_is_read_by_pieces():
         assert (recording.shape, recording.dtype) == ((127, 127, 64, 64), np.uint16)
         rows = recording.read(slice(60, 62), slice(0, 127))
         assert rows.sum(axis=(2, 3)).mean() == pytest.approx(91221, rel=0.02)  # counts a pattern, as its README says
+
+
+def test_threads_read_where_the_system_cannot_read_at_a_position(tmp_path, monkeypatch):
+    """As on Windows."""
+    monkeypatch.delattr("os.pread")
+    data = patterns(scan=(40, 6))
+    write_mib(tmp_path / "a.mib", data)
+    with namsa.read(tmp_path / "a.mib", scan_shape=(40, 6)) as recording, ThreadPoolExecutor(4) as threads:
+        rows = list(threads.map(lambda row: recording.read(slice(row, row + 1), slice(0, 6)), range(40)))
+        np.testing.assert_array_equal(np.concatenate(rows), data)

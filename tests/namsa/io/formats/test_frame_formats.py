@@ -37,7 +37,7 @@ def test_empad_without_xml_has_the_scan_of_its_name(tmp_path):
     with namsa.read(tmp_path / "scan_x4_y3.raw") as recording:
         np.testing.assert_array_equal(recording.read(*WHOLE), data)
     (tmp_path / "scan_x4_y3.raw").rename(tmp_path / "other.raw")
-    with pytest.raises(InputError, match=r"other\.raw holds 12 frames.*give --scan-shape|does not say what it holds"):
+    with pytest.raises(InputError, match=r"other\.raw holds 12 frames.*give --scan-shape SYxSX; 3x4"):
         namsa.read(tmp_path / "other.raw").__enter__()
 
 
