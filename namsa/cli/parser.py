@@ -132,12 +132,13 @@ def _add_simulation(parser: CommandParser) -> None:
     command = parser.add_command(
         "export",
         "namsa.cli.commands.dataset:export",
-        summary="write a dataset as one HDF5 file, or a scan for a program of ptychography",
+        summary="write a dataset as one HDF5 file, or a scan for another program",
         description="HDF5 files have the layout EMD 1.0, which py4DSTEM and HyperSpy open. With --to, the patterns and "
-        "a parameter file that is ready to run are written to a folder.",
+        "a parameter file that is ready to run are written to a folder; zspy writes a .zspy store.",
         examples=(
             "namsa export data/quickstart --out quickstart.h5",
             "namsa export cell.h5 --to phaser --out phaser",
+            "namsa export cell.h5 --to zspy --out cell.zspy",
             "namsa export scan.h5 --to ptyrad --out ptyrad --density density.h5 --formula SrTiO3 --slices 4 "
             "--thickness-angstrom 80",
         ),
@@ -147,7 +148,9 @@ def _add_simulation(parser: CommandParser) -> None:
         "--out", type=Path, required=True, metavar="FILE|DIR", help="the HDF5 file; with --to, a folder"
     )
     _add_compression(command)
-    command.add_argument("--to", choices=("ptyrad", "phaser", "py4dstem"), help="the program of ptychography")
+    command.add_argument(
+        "--to", choices=("ptyrad", "phaser", "py4dstem", "zspy"), help="the program; zspy is for HyperSpy"
+    )
     group = command.add_argument_group("with --to")
     group.add_argument("--density", type=Path, metavar="FILE.h5", help="of `reconstruct`: becomes the first object")
     group.add_argument("--formula", help="of the specimen, such as SrTiO3; --density needs it")
@@ -222,12 +225,7 @@ def _add_views(parser: CommandParser) -> None:
         "--overlay", type=Path, metavar="DENSITY.h5", help="what a reconstruction wrote, laid over the page's maps"
     )
     command.add_argument("--page-mb", type=positive, default=40, metavar="MB", help="largest page, default 40")
-    group = command.add_argument_group("what a file of patterns does not say, or says wrongly; two numbers are y and x")
-    group.add_argument("--dataset", metavar="NAME", help="which of the file's datasets of four axes")
-    group.add_argument("--energy-ev", type=float, help="energy of the beam")
-    group.add_argument("--semiangle-mrad", type=float, help="convergence semiangle of the probe")
-    group.add_argument("--scan-step-angstrom", type=float, nargs="+", metavar="STEP", help="step of the scan")
-    group.add_argument("--pixel-mrad", type=float, nargs="+", metavar="PIXEL", help="pixel of the detector")
+    add_calibration(command)
     add_layout_options(command)
 
 

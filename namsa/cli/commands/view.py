@@ -4,13 +4,13 @@ import argparse
 import os
 from pathlib import Path
 
+from namsa.cli.calibration_options import calibration_overrides
 from namsa.cli.commands.output import print_json, print_line
 from namsa.cli.layout_options import layout
 from namsa.dataset import shards
 from namsa.errors import InputError
 from namsa.files import check_output
 from namsa.io import hdf5
-from namsa.io.calibration import CalibrationOverrides
 from namsa.io.formats import zarr_store
 from namsa.io.reading import read
 from namsa.names import check_name
@@ -84,18 +84,11 @@ def _show_recording(options: argparse.Namespace) -> None:
             "`namsa inspect` draws pictures"
         )
     check_output(out, [options.sample, *([options.overlay] if options.overlay else [])])
-    calibration = CalibrationOverrides(
-        dataset=options.dataset,
-        scan_step_angstrom=options.scan_step_angstrom,
-        pixel_mrad=options.pixel_mrad,
-        energy_ev=options.energy_ev,
-        semiangle_mrad=options.semiangle_mrad,
-    )
     page = browse(
         options.sample,
         overlay=options.overlay,
         max_megabytes=options.page_mb,
-        calibration=calibration,
+        calibration=calibration_overrides(options),
         **layout(options),
     )
     print_line(str(page.save(out)))
