@@ -166,10 +166,14 @@ function layOver() {
   byId("overlay-bar").innerHTML = option.value && option.dataset.bar;
   if (image.hidden) return;
   const [left, top, w, h] = view, [x, y, wide, tall] = viewOf(option);
+  // In a periodic cell, the copy that lies over the map.
+  const moved = (start, gap, length) => length ? start + Math.round(gap / length) * length : start;
+  const [down, right] = period || [0, 0];
+  const atX = moved(x, left + (w - wide) / 2 - x, right), atY = moved(y, top + (h - tall) / 2 - y, down);
   image.src = option.dataset.source;
   const percent = (part, whole) => `${100 * part / whole}%`;
-  Object.assign(image.style, { opacity: byId("opacity").value, inset: "auto", left: percent(x - left, w),
-    top: percent(y - top, h), width: percent(wide, w), height: percent(tall, h) });
+  Object.assign(image.style, { opacity: byId("opacity").value, inset: "auto", left: percent(atX - left, w),
+    top: percent(atY - top, h), width: percent(wide, w), height: percent(tall, h) });
 }
 
 // ---- The position that is shown -----------------------------------------------------------------------------------
