@@ -149,8 +149,8 @@ class _Package(ModuleType):
     """This package. `namsa.simulate` is the function: importing its module of the same name does not hide it."""
 
     def __setattr__(self, name: str, value: object) -> None:
-        if name == "simulate" and isinstance(value, ModuleType):
-            value = value.simulate
+        if isinstance(value, ModuleType) and _MODULES.get(name) == value.__name__:
+            value = getattr(value, name)
         super().__setattr__(name, value)
 
 

@@ -22,10 +22,11 @@ def test_an_unknown_name_is_an_attribute_error():
         namsa.simulat  # noqa: B018 - the access is what is tested
 
 
-def test_importing_the_module_does_not_hide_the_function():
-    code = "import namsa.simulate, namsa; print(callable(namsa.simulate), namsa.simulate.__module__)"
+@pytest.mark.parametrize("name", ["simulate", "scatter"])
+def test_importing_the_module_does_not_hide_the_function(name):
+    code = f"import namsa.{name}, namsa; print(callable(namsa.{name}), namsa.{name}.__module__)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout == "True namsa.simulate\n"
+    assert done.stdout == f"True namsa.{name}\n"
 
 
 def test_the_package_alone_imports_no_library():
