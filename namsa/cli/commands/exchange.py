@@ -7,13 +7,20 @@ from namsa.cli.commands.output import print_line
 from namsa.cli.layout_options import layout
 from namsa.errors import InputError
 from namsa.exchange.export import export_ptychography
+from namsa.exchange.zspy import write_zspy
 from namsa.io.calibration_file import read_calibration
+from namsa.io.reading import open_patterns
 
 
 def export(options: argparse.Namespace) -> None:
     """Writes a scan, and a density as first object, for the program that --to names."""
     if not options.data.is_file():
         raise InputError(f"there is no file {options.data}: --to takes a file of patterns")
+    if options.to == "zspy":
+        with open_patterns(options.data, calibration_overrides(options), **layout(options)) as scan:
+            write_zspy(scan, options.out)
+        print_line(str(options.out))
+        return
     defocus = options.defocus_angstrom
     if defocus is None and options.calibration is not None:
         defocus = read_calibration(options.calibration).value("defocus_angstrom")

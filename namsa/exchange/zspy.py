@@ -1,0 +1,87 @@
+"""A scan as .zspy, HyperSpy's Zarr store: version 2 of Zarr, which more programs read, chunks as in `compression`.
+
+HyperSpy counts the first axes of an array as navigation, the last two as signal.
+"""
+
+import importlib.util
+import os
+import shutil
+import uuid
+from pathlib import Path
+from typing import Any
+
+from namsa.errors import InputError, WorkError
+from namsa.io.calibration import FourDData
+from namsa.io.compression import chunk_shape
+from namsa.pixels import UNITS
+
+FORMAT_VERSION = "3.1"  # of HyperSpy's hierarchical files
+READ_BYTES = 2**26  # of patterns at once
+
+
+def write_zspy(scan: FourDData, path: Path) -> None:
+    """Writes a scan; the store appears only when it is complete, and no file or folder is replaced.
+
+    Args:
+        scan: The patterns with their calibration.
+        path: The folder to write, which ends in .zspy.
+
+    Raises:
+        InputError: If the name has another ending or is taken, or the package zarr is missing.
+        WorkError: If the store cannot be written.
+    """
+    if path.suffix != ".zspy":
+        raise InputError(f"--out {path}: end it in .zspy")
+    if os.path.lexists(path):
+        raise InputError(f"--out {path} exists already: remove it, or name another")
+    if not importlib.util.find_spec("zarr"):
+        raise InputError("a .zspy store needs the package zarr: pip install namsa[formats]")
+    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    try:
+        _write(scan, partial, path.stem)
+        partial.rename(path)
+    except OSError as error:
+        raise WorkError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _write(scan: FourDData, folder: Path, title: str) -> None:
+    """Writes the store, a few rows of the scan at a time."""
+    import zarr
+
+    root = zarr.open_group(folder, mode="w", zarr_format=2)
+    root.attrs.update({"file_format": "ZSpy", "file_format_version": FORMAT_VERSION})
+    signal = root.create_group("Experiments").create_group(title)
+    dtype = scan.data.dtype.newbyteorder("<")
+    chunks = chunk_shape(scan.shape, dtype.itemsize)
+    data = signal.create_array("data", shape=scan.shape, dtype=dtype, chunks=chunks)
+    y, x = scan.centre_pixels or tuple((n - 1) / 2 for n in scan.shape[2:])
+    (row, column), (first_row, first_column) = scan.scan_step_angstrom, scan.scan_origin_angstrom
+    axes = [
+        ("y", "Å", row, first_row, True),
+        ("x", "Å", column, first_column, True),
+        ("ky", "mrad", scan.pixel_mrad[0], -y * scan.pixel_mrad[0], False),
+        ("kx", "mrad", scan.pixel_mrad[1], -x * scan.pixel_mrad[1], False),
+    ]
+    for number, (name, units, scale, offset, navigate) in enumerate(axes):
+        described: dict[str, Any] = {
+            "_type": "UniformDataAxis",
+            "name": name,
+            "units": units,
+            "size": scan.shape[number],
+        }
+        described |= {"scale": float(scale), "offset": float(offset), "navigate": navigate, "is_binned": False}
+        signal.create_group(f"axis-{number}").attrs.update(described)
+    signal.create_group("original_metadata")
+    signal.create_group("learning_results")
+    metadata = signal.create_group("metadata")
+    metadata.create_group("General").attrs["title"] = title
+    quantity = UNITS["cbed"] if scan.normalised else ""
+    metadata.create_group("Signal").attrs.update({"signal_type": "", "quantity": quantity})
+    beam = {"beam_energy": scan.energy_ev / 1e3, "convergence_angle": scan.semiangle_mrad}
+    metadata.create_group("Acquisition_instrument").create_group("TEM").attrs.update(beam)
+    rows = max(1, READ_BYTES // (scan.shape[1] * scan.shape[2] * scan.shape[3] * dtype.itemsize))
+    for start in range(0, scan.shape[0], rows):
+        part = slice(start, min(start + rows, scan.shape[0]))
+        data[part] = scan.read(part, slice(0, scan.shape[1]))
