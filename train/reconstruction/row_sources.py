@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -67,55 +68,39 @@ class GrowingFile:
                     yield corrected(recording.read(rows, slice(0, sx)), first, self.scan_shape, self.calibration)
                     first = rows.stop
 
-    def _open(self, row: int) -> "_Opened":
-        """Opens the file when it holds a row.
+    @contextmanager
+    def _open(self, row: int) -> Iterator[Recording]:
+        """Opens the file as soon as it holds a row.
 
         Raises:
-            InputError: If it cannot be read even after the time to wait.
+            InputError: If it cannot be read even after the time to wait, or if its rows are of another length.
             WorkError: If it holds no such row after this time.
         """
-        waited = 0.0
+        (sy, sx), waited = self.scan_shape, 0.0
         while True:
-            opened = _Opened(self)
-            fault = opened.open(row)
-            if fault is None:
-                return opened
+            with ExitStack() as stack:
+                fault: InputError | WorkError
+                try:
+                    recording = stack.enter_context(
+                        read(self.path, scan_shape=self.scan_shape, growing=True, **self.options)
+                    )
+                except InputError as error:  # as long as the first row is not complete
+                    fault = error
+                else:
+                    rows, columns = recording.shape[:2]
+                    if columns != sx:
+                        raise InputError(f"{self.path} holds rows of {columns} patterns, not of {sx}: --scan-shape")
+                    if rows > row:
+                        yield recording
+                        return
+                    fault = WorkError(
+                        f"{self.path} holds {rows} of {sy} rows, and none was added for {self.wait_s:g} s: "
+                        "run the same command again when it grows"
+                    )
             if waited >= self.wait_s:
                 raise fault
             self.sleep(POLL_S)
             waited += POLL_S
-
-
-class _Opened:
-    """A growing file that is open: a context manager of its recording."""
-
-    def __init__(self, source: GrowingFile) -> None:
-        self._source, self._scan = source, source.scan_shape
-
-    def open(self, row: int) -> InputError | WorkError | None:
-        """Opens the file; returns why not if it does not hold the row, or cannot be read so far."""
-        source = self._source
-        self._context = read(source.path, scan_shape=self._scan, growing=True, **source.options)
-        try:
-            self._recording = self._context.__enter__()
-        except InputError as error:
-            return error
-        rows, columns = self._recording.shape[:2]
-        if columns == self._scan[1] and rows > row:
-            return None
-        self._context.__exit__(None, None, None)
-        if columns != self._scan[1]:
-            return InputError(f"{source.path} holds rows of {columns} patterns, not of {self._scan[1]}: --scan-shape")
-        return WorkError(
-            f"{source.path} holds {rows} of {self._scan[0]} rows, and none was added for {source.wait_s:g} s: "
-            "run the same command again when it grows"
-        )
-
-    def __enter__(self) -> Recording:
-        return self._recording
-
-    def __exit__(self, *fault: Any) -> None:
-        self._context.__exit__(*fault)
 
 
 @dataclass

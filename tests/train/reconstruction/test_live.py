@@ -54,10 +54,10 @@ def raw_options(detector=(4, 4)):
 # ---- Streams --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [7, 36 * 52])
-def test_a_stream_gives_what_the_whole_scan_gives_whatever_its_arrays(model, whole, size):
+def test_a_stream_gives_what_the_whole_scan_gives_whatever_its_arrays(model, whole):
     frames = counts().reshape(-1, 4, 4)
-    arrays = (frames[first : first + size] for first in range(0, len(frames), size))
+    arrays = [frames[:1], *(frames[first : first + 7] for first in range(1, 500, 7)), frames[505:]]
+    assert sum(map(len, arrays)) == len(frames)
     *_, last = reconstruct_live(arrays, model, BEAM, scan_shape=SCAN, **KNOWN)
     assert last.is_last
     assert last.rows_done == last.rows_read == 52
@@ -239,5 +239,5 @@ def test_memory_does_not_grow_with_the_rows(model, monkeypatch):
 
     peak(96)  # imports
     image = 24 * 8 * 12  # bytes of a row of images: sums of two blends, and what is made of them
-    assert peak(768) - peak(96) < 2 * (768 - 96) * image
+    assert peak(288) - peak(96) < 2 * (288 - 96) * image
     assert live.FIRST_ROWS == 8
