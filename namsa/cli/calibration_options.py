@@ -2,10 +2,13 @@
 
 import argparse
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from namsa.cli.command_line import CommandParser
 from namsa.errors import InputError
-from namsa.io.calibration import CalibrationOverrides
+
+if TYPE_CHECKING:  # a parser is built without NumPy
+    from namsa.io.calibration import CalibrationOverrides
 
 
 def add_calibration(command: CommandParser) -> None:
@@ -21,12 +24,13 @@ def add_calibration(command: CommandParser) -> None:
     group.add_argument("--rotation-deg", type=float, help="from the detector's y, x to the scan's (py4DSTEM's sign)")
 
 
-def calibration_overrides(options: argparse.Namespace) -> CalibrationOverrides:
+def calibration_overrides(options: argparse.Namespace) -> "CalibrationOverrides":
     """Returns what the options say; they win over the calibration file.
 
     Raises:
         InputError: If more than two numbers are given for a pair, or the calibration file is wrong.
     """
+    from namsa.io.calibration import CalibrationOverrides
     from namsa.io.calibration_file import with_calibration_file
 
     given = CalibrationOverrides(
