@@ -10,6 +10,8 @@ from namsa.inspection.survey import Survey
 
 Floats = npt.NDArray[np.float64]
 
+FEWEST = 8  # patterns, from which the noise of a pixel is known
+LARGEST_SHARE = 0.01  # of the pixels; if more stand out, the pattern is not smooth and they are not bad
 SIGMAS = 6.0  # of noise, at least, by which a bad pixel stands out
 _NEIGHBOURS = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 1]], bool)
 
@@ -42,19 +44,26 @@ def find_bad_pixels(survey: Survey, positions: int) -> list[BadPixel]:
         positions: Number of its patterns.
 
     Returns:
-        The pixels, by row and column.
+        The pixels, by row and column. Of fewer than `FEWEST` patterns, and if more than `LARGEST_SHARE` of the pixels
+        stand out, only missing ones.
     """
     mean = survey.mean
     ranked = [ndimage.rank_filter(mean, rank, footprint=_NEIGHBOURS, mode="mirror") for rank in (0, 1, 3, 6, 7)]
     _, low, middle, high, _ = ranked
     spread = high - low
     noise = np.sqrt(np.maximum(survey.variance, ndimage.median_filter(survey.variance, 3, mode="mirror")) / positions)
+    if survey.whole:  # one count in all patterns is no more than chance
+        lit = mean > 0
+        count = max(1.0, float(np.median(survey.variance[lit] / mean[lit]))) if lit.any() else 1.0
+        noise = np.hypot(noise, count / positions)
     noise = np.hypot(noise, spread / 4)  # six numbers between them: a quarter of their range is about one deviation
     noise = np.hypot(noise, 1e-6 * float(mean.max()) + 1e-300)
     above, below = (mean - high) / noise, (low - mean) / noise
     hot = (above > SIGMAS) & (mean - high > spread)
     dead = (below > SIGMAS / 2) & (low - mean > spread) & (mean < middle / 2)
     missing = survey.missing == positions
+    if positions < FEWEST or (hot | dead).mean() > LARGEST_SHARE:
+        hot, dead = np.zeros_like(hot), np.zeros_like(dead)
     kinds = np.select([missing, hot, dead], ["missing", "hot", "dead"], "")
     sigmas = np.select([missing, hot, dead], [np.inf, above, below])
     return [

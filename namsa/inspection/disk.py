@@ -34,6 +34,7 @@ REACH, LEAST_REACH, MOST_REACH = 0.5, 2.5, 32.0  # of the fitted ring on both si
 ROUNDS = 3  # of weights that lessen outliers
 MOST_PIXELS = 6000  # of the ring; of a larger one, every n-th is used
 THRESHOLDS = np.linspace(0.05, 0.9, 86)  # of the brightest pixels, at which the first guess is made
+LARGEST_ERROR = 0.1  # of centre and radius, in radii, up to which the edge counts as that of a disk
 SMALLEST_RADIUS = 2.5  # pixels; below it, there is no inside
 
 
@@ -177,7 +178,13 @@ def fit_disk(pattern: Floats, usable: npt.NDArray[np.bool_] | None = None, start
         if len(rows) < 40:
             raise InputError(f"{len(rows)} usable pixels are at the bright disk's edge: too few to fit an ellipse")
         parameters, covariance = _fit(pattern[rows, columns], rows, columns, parameters, free, rounds)
-    return Disk(parameters, covariance)
+    disk = Disk(parameters, covariance)
+    if not disk.errors[:3].max() < LARGEST_ERROR * disk.radius:
+        raise InputError(
+            f"the brightest part of the mean pattern has no edge of an ellipse: its radius would be "
+            f"{disk.radius:.1f} ± {disk.errors[2]:.2g} pixels"
+        )
+    return disk
 
 
 def _steepest(pattern: Floats, centre: Pair, radius: float) -> Floats:

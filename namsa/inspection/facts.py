@@ -67,6 +67,8 @@ def flyback_columns(images: VirtualImages) -> list[int]:
     columns = images.bright.shape[1]
     found: set[int] = set()
     most = int(MOST_FLYBACK * columns)
+    if not most:
+        return []
     for means in (image.mean(axis=0) for image in series):
         steps = np.abs(np.diff(means))
         usual = float(np.median(steps))

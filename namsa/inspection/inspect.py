@@ -200,7 +200,7 @@ def inspect_recording(
         phase = _phase(images, 0.0, False, known)
     else:
         orientation, phase = _choose_branch(orientation, recording, shifts, images, focus, known, notes)
-        known |= _of_orientation(orientation, recording, curl is not None and orientation.flip == curl.flip)
+        known |= _of_orientation(orientation, recording)
     known |= _of_focus(shifts, orientation, known, notes)
 
     beam = (
@@ -367,7 +367,7 @@ def _sharpened(phase: Floats, shifts: ShiftFit | None, orientation: Orientation,
     return sharpened(phase, focus.defocus_angstrom, semiangle, step, wavelength_angstrom(energy))
 
 
-def _of_orientation(orientation: Orientation, recording: Recording, mirror_by_curl: bool) -> dict[str, Quantity]:
+def _of_orientation(orientation: Orientation, recording: Recording) -> dict[str, Quantity]:
     """Returns rotation and mirror; what the file states stands where the measurement agrees with it."""
     rotation, method = orientation.rotation_deg, orientation.method
     stated = recording.rotation_deg or 0.0
@@ -375,7 +375,6 @@ def _of_orientation(orientation: Orientation, recording: Recording, mirror_by_cu
     if recording.flip == orientation.flip and abs(apart) < SAME * orientation.error_deg:
         kept = "none" if recording.rotation_deg is None else "as stated"
         rotation, method = stated, f"{kept}, as {rotation:.2f}° was measured: {method}"
-    both = "the curl of both handednesses" if mirror_by_curl else "the determinant of the shifts"
     return {
         "rotation_deg": Quantity(rotation, orientation.error_deg, method),
         "mirrored": Quantity(

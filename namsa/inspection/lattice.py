@@ -17,6 +17,7 @@ AXES = 6  # zone axes that are tried if none is named
 MOST_PEAKS = 12
 STRENGTH = 100.0  # power of a peak over the median at frequencies of about the same size
 RANGE = 0.12  # by which the step may be wrong
+LEAST_ERROR = 5e-4  # of the step: the window moves the peaks of others
 FIT = 0.03  # by which the ratio of two lengths, and angles in rad, may differ from the crystal's
 WEAKEST = 0.02  # structure factor, of the strongest one, with which a reflection counts
 
@@ -191,4 +192,4 @@ def _match(measured: Floats, first: int, second: int, reflections: Floats) -> tu
     variance = (residuals**2).sum() / max(2 * len(seen) - 4, 1) + 1e-8 * float((seen**2).mean())
     error = np.sqrt(variance / np.linalg.eigvalsh(known.T @ known)[0])
     factors = np.sqrt(np.diag(linear @ linear.T))
-    return factors, np.full(2, float(error)), explained
+    return factors, np.full(2, float(np.hypot(error, LEAST_ERROR))), explained

@@ -90,7 +90,7 @@ def caption(inspection: Inspection) -> str:
     sy, sx, dy, dx = inspection.recording.shape
     facts = inspection.facts
     ratio = facts["variance_over_mean"]
-    shown = "" if ratio is None else f", variance over mean {ratio:.3g}"
+    shown = f", variance over mean {ratio:.3g}" if ratio is not None and facts["whole_numbers"] else ""
     return (
         f"{facts['format']}, {facts['dtype']}: {sy} × {sx} patterns of {dy} × {dx} pixels; "
         f"mean sum {facts['sum_per_pattern']:.4g}{shown}"

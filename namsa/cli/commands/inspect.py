@@ -14,6 +14,7 @@ from namsa.inspection.inspect import inspect as measure
 from namsa.view.inspection_figure import caption, draw_inspection, quantity_rows, write_inspection_page
 
 PICTURES = (".png", ".pdf", ".svg")
+MOST_LINES = 20  # about bad pixels
 
 
 def inspect(options: argparse.Namespace) -> None:
@@ -73,8 +74,11 @@ def _print(inspection: Inspection, written: Sequence[Path]) -> None:
     ):
         if facts[name]:
             print_line(f"{facts[name]} {plural}")
-    for pixel in facts["hot_dead_pixels"]:
+    pixels = facts["hot_dead_pixels"]
+    for pixel in pixels[:MOST_LINES]:
         print_line(f"{pixel['kind']} pixel {tuple(pixel['pixel'])}, {pixel['sigmas']:g} standard deviations")
+    if len(pixels) > MOST_LINES:
+        print_line(f"and {len(pixels) - MOST_LINES} more bad pixels, which --json lists")
     if facts.get("flyback_columns"):
         print_line(f"columns {facts['flyback_columns']} differ abruptly: the beam may be flying back, see --flyback")
     methods = [quantity.method for quantity in inspection.calibration.quantities.values()]
