@@ -29,6 +29,9 @@ class StoredAxis(NamedTuple):
     origin: float
 
 
+MAX_ORIGIN_ANGSTROM = 1e10  # of a scan, a metre
+
+
 class Beam(NamedTuple):
     """The beam as a file describes it.
 
@@ -74,6 +77,12 @@ def stored_axes(data: Hdf5Dataset) -> list[StoredAxis]:
     axes = [_vector_axis(vector) for vector in vectors if isinstance(vector, Hdf5Dataset)]
     described = [axis for axis in axes if axis is not None]
     return described if len(described) == count else [StoredAxis("", 1.0, 0.0)] * count
+
+
+def origin_angstrom(axis: StoredAxis) -> float:
+    """Returns the coordinate of an axis' first position, Å; 0 if it is not stored as a length."""
+    origin = axis.origin * (angstrom_per_unit(axis.units) or 0.0)
+    return origin if np.isfinite(origin) and abs(origin) <= MAX_ORIGIN_ANGSTROM else 0.0
 
 
 def are_reversed(axes: Sequence[StoredAxis]) -> bool:

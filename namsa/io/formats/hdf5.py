@@ -18,15 +18,20 @@ from namsa.io.frames import scan_of_frames
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import REVERSED, OneCounter, PatternArray, Recording, TransposedAxes
 from namsa.io.safe_hdf5 import SIGNATURE, Hdf5Dataset, Hdf5File, Hdf5Group, open_hdf5
-from namsa.io.stored_calibration import StoredAxis, are_reversed, stored_axes, stored_beam, stored_calibration
-from namsa.io.units import angstrom_per_unit
+from namsa.io.stored_calibration import (
+    StoredAxis,
+    are_reversed,
+    origin_angstrom,
+    stored_axes,
+    stored_beam,
+    stored_calibration,
+)
 from namsa.pixels import UNITS
 from namsa.text import shorten
 
 NAME = "HDF5"
 SUFFIXES = (".h5", ".hdf5", ".emd", ".hspy", ".nxs")
 
-MAX_ORIGIN_ANGSTROM = 1e10  # of a scan, a metre
 MAX_CHOICES = 12  # datasets that a message names
 FPD = "fpd_expt/fpd_data/data"
 STACK, SCAN, COUNTERS = 3, 4, 5  # numbers of axes
@@ -113,7 +118,7 @@ def _describe(data: Hdf5Dataset, path: Path, options: ReadOptions) -> Recording:
         format=NAME,
         name=str(path),
         scan_step_angstrom=stored.scan_step_angstrom,
-        scan_origin_angstrom=(_origin_angstrom(axes[0]), _origin_angstrom(axes[1])),
+        scan_origin_angstrom=(origin_angstrom(axes[0]), origin_angstrom(axes[1])),
         pixel_mrad=stored.pixel_mrad,
         pixel_inverse_angstrom=stored.pixel_inverse_angstrom,
         energy_ev=beam.energy_ev,
@@ -126,9 +131,3 @@ def _describe(data: Hdf5Dataset, path: Path, options: ReadOptions) -> Recording:
         reasons=stored.reasons,
     )
     return recording if counters == 1 else replace(recording, metadata={**recording.metadata, "counters": counters})
-
-
-def _origin_angstrom(axis: StoredAxis) -> float:
-    """Returns the coordinate of an axis' first position, Å; 0 if it is not stored as a length."""
-    origin = axis.origin * (angstrom_per_unit(axis.units) or 0.0)
-    return origin if np.isfinite(origin) and abs(origin) <= MAX_ORIGIN_ANGSTROM else 0.0

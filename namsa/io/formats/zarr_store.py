@@ -25,8 +25,9 @@ from namsa.files import read_bytes
 from namsa.io.frames import scan_of_frames
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import PatternArray, Recording
-from namsa.io.stored_calibration import StoredAxis, calibration_of_axes
+from namsa.io.stored_calibration import StoredAxis, calibration_of_axes, origin_angstrom
 from namsa.json_files import parse_json
+from namsa.pixels import UNITS
 from namsa.text import shorten
 
 NAME = "Zarr"
@@ -246,18 +247,21 @@ def _describe(files: "_Folder | _Archive", path: Path, options: ReadOptions) -> 
     if len(array.shape) == 3:
         data, axes = scan_of_frames(array, options, path), [StoredAxis("", math.nan, math.nan)] * 2 + axes[1:]
     calibration = calibration_of_axes(axes, data.shape)
-    microscope = _attributes(files, f"{name.rpartition('/')[0]}/metadata/Acquisition_instrument/TEM")
+    signal = name.rpartition("/")[0]
+    microscope = _attributes(files, f"{signal}/metadata/Acquisition_instrument/TEM")
     energy_kev = _number(microscope.get("beam_energy"))
     return Recording(
         data=data,
         format=NAME,
         name=str(path),
         scan_step_angstrom=calibration.scan_step_angstrom,
+        scan_origin_angstrom=(origin_angstrom(axes[0]), origin_angstrom(axes[1])),
         pixel_mrad=calibration.pixel_mrad,
         pixel_inverse_angstrom=calibration.pixel_inverse_angstrom,
         energy_ev=1e3 * energy_kev if energy_kev > 0 else None,
         semiangle_mrad=_number(microscope.get("convergence_angle")) or None,
         centre_pixels=calibration.centre_pixels,
+        normalised=_attributes(files, f"{signal}/metadata/Signal").get("quantity") == UNITS["cbed"],
         metadata={"dataset": name},
         reasons=calibration.reasons,
     )

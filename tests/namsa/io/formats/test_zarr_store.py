@@ -10,6 +10,7 @@ from measured_files import patterns
 
 import namsa
 from namsa import InputError, WorkError
+from namsa.pixels import UNITS
 
 WHOLE = (slice(0, 3), slice(0, 4))
 
@@ -51,13 +52,16 @@ def test_folders_and_archives_of_both_versions(tmp_path, version, options):
 @pytest.mark.parametrize("version", [2, 3])
 def test_zspy_has_axes_and_a_beam(tmp_path, version):
     group = write(str(tmp_path / "a.zspy"), version, "Experiments/scan/data")["Experiments/scan"]
-    axes = [("nm", 0.5, 0.0), ("nm", 0.4, 0.0), ("mrad", 0.3, -0.9), ("mrad", 0.2, -0.8)]
+    axes = [("nm", 0.5, 0.0), ("nm", 0.4, 0.7), ("mrad", 0.3, -0.9), ("mrad", 0.2, -0.8)]
     for number, (units, scale, offset) in enumerate(axes):
         group.create_group(f"axis-{number}").attrs.update({"units": units, "scale": scale, "offset": offset})
+    group.create_group("metadata/Signal").attrs["quantity"] = UNITS["cbed"]
     microscope = group.create_group("metadata/Acquisition_instrument/TEM")
     microscope.attrs.update({"beam_energy": 200.0, "convergence_angle": 21.0})
     with namsa.read(tmp_path / "a.zspy") as recording:
         assert recording.scan_step_angstrom == pytest.approx((5.0, 4.0))
+        assert recording.scan_origin_angstrom == pytest.approx((0.0, 7.0))
+        assert recording.normalised
         assert recording.pixel_mrad == (0.3, 0.2)
         assert recording.centre_pixels == pytest.approx((3.0, 4.0))
         assert (recording.energy_ev, recording.semiangle_mrad) == (200e3, 21.0)
