@@ -129,9 +129,10 @@ class StackFile:
         self._layout = _Layout(shape, stored, dtype, self._patterns_per_batch(shape, dtype, scan_shape, multiple))
         found = self._find(fingerprint) if self.unfinished.exists() else None
         try:
-            self._file = self.unfinished.open("w+b" if found is None else "r+b", buffering=0)
-            self._target = UnfailingFile(self._file)
+            file = self.unfinished.open("w+b" if found is None else "r+b", buffering=0)
+            self._target = UnfailingFile(file)
             self._hdf5 = h5py.File(self._target, "w" if found is None else "r+")
+            self._file = file
             self._configurations = np.zeros(self._layout.batches, np.int64) if found is None else found
             if found is None:
                 self._create(fingerprint)
