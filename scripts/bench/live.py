@@ -44,7 +44,9 @@ def main() -> int:
         row = measure(options.checkpoint, options.side, options.rate, Path(folder) / "scan.raw")
     table = Table(*row, box=None)
     table.add_row(*(f"{value:.3g}" if isinstance(value, float) else str(value) for value in row.values()))
-    Console(width=160).print(json.dumps(row) if options.json else table)
+    Console(width=160).print(table)
+    if options.json:
+        print(json.dumps(row))
     return 0
 
 
