@@ -22,7 +22,14 @@ from namsa.inspection.curl import least_curl, rotated, sharpened, sign_by_dark_f
 from namsa.inspection.descan import Descan, fit_descan
 from namsa.inspection.disk import Disk, distances, fit_disk
 from namsa.inspection.lattice import StepFit, find_peaks, step_from_crystal, step_from_spacing
-from namsa.inspection.orientation import CERTAIN, Focus, Orientation, find_focus, find_orientation, other_branch
+from namsa.inspection.orientation import CERTAIN, Orientation, find_focus, find_orientation, other_branch
+from namsa.inspection.quantities import (
+    disk_quantities,
+    focus_quantities,
+    orientation_quantities,
+    stated_quantities,
+    value_of,
+)
 from namsa.inspection.spectra import detrended
 from namsa.inspection.survey import Survey, read_pieces, survey
 from namsa.inspection.tilted import ShiftFit, corrected_bright_field, fit_shifts
@@ -38,10 +45,6 @@ from namsa.physics.virtual_detectors import integrated_centre_of_mass
 Floats = npt.NDArray[np.float64]
 OnProgress = Callable[[str, int, int], object]  # stage, scan rows done, all rows
 
-MOVES = 0.25  # pixels over the scan, from which a movement of the disk is corrected
-ELLIPTIC = 1.004  # ratio of the semiaxes, from which an ellipse is corrected
-SAME = 2.0  # standard errors within which a stated rotation stands
-DISAGREE = 0.02  # of the semiangle, between the disk and the stated one
 FOCUS = {"under": 1, "over": -1}
 
 
@@ -161,7 +164,7 @@ def inspect_recording(
         raise InputError(f"lattice_angstrom is {lattice_angstrom:g}: give a spacing from 0.1 to 1e6 Å")
     sy, sx, *detector = recording.shape
     notes: list[str] = []
-    known = _known(recording)
+    known = stated_quantities(recording)
 
     # ---- First pass: statistics of the pixels, bad pixels, the bright disk ------------------------------------------
     parts = read_pieces(recording, lambda row: on_progress("statistics", row, sy))
@@ -174,7 +177,7 @@ def inspect_recording(
     if disk is None:
         file = CalibrationFile(known, _places(bad_pixels), recording.name, tuple(notes))
         return Inspection(described, file, recording, statistics, pattern, bad_pixels, None, None, None, None)
-    known |= _of_disk(disk, descan, known, notes)
+    known |= disk_quantities(disk, descan, known, notes)
 
     # ---- Second pass: virtual images of the corrected patterns ------------------------------------------------------
     slope = known["centre_slope_pixels"].value if "centre_slope_pixels" in known else None
@@ -184,7 +187,7 @@ def inspect_recording(
     described["flyback_columns"] = facts.flyback_columns(images)
 
     # ---- Scan: its step, the detector's rotation and mirror, the focus ----------------------------------------------
-    step = _value(known, "scan_step_angstrom")
+    step = value_of(known, "scan_step_angstrom")
     if crystal is not None or lattice_angstrom is not None:
         fit = _step_fit(images, step, crystal, zone_axis, lattice_angstrom, notes)
         if fit is not None and step is not None:
@@ -200,8 +203,8 @@ def inspect_recording(
         phase = _phase(images, 0.0, False, known)
     else:
         orientation, phase = _choose_branch(orientation, recording, shifts, images, focus, known, notes)
-        known |= _of_orientation(orientation, recording)
-    known |= _of_focus(shifts, orientation, known, notes)
+        known |= orientation_quantities(orientation, recording)
+    known |= focus_quantities(shifts, orientation, known, notes)
 
     beam = (
         vacuum_intensity(images.bright + images.dark, images.bright, images.dark) if not recording.normalised else None
@@ -213,19 +216,6 @@ def inspect_recording(
     file = CalibrationFile(known, _places(bad_pixels), recording.name, tuple(notes))
     sharp = None if shifts is None else corrected_bright_field(images, shifts.matrix)
     return Inspection(described, file, recording, statistics, pattern, bad_pixels, disk, images, phase, sharp)
-
-
-def _known(recording: Recording) -> dict[str, Quantity]:
-    """Returns what the file or the caller says."""
-    names = ("energy_ev", "semiangle_mrad", "scan_step_angstrom", "pixel_mrad")
-    values = {name: getattr(recording, name) for name in names}
-    return {
-        name: Quantity(value, None, "given, or from the file") for name, value in values.items() if value is not None
-    }
-
-
-def _value(known: dict[str, Quantity], name: str) -> Any:
-    return known[name].value if name in known else None
 
 
 def _places(bad_pixels: list[BadPixel]) -> tuple[tuple[int, int], ...]:
@@ -252,45 +242,6 @@ def _disk(
     return disk, descan
 
 
-def _of_disk(disk: Disk, descan: Descan | None, known: dict[str, Quantity], notes: list[str]) -> dict[str, Quantity]:
-    """Returns the numbers that follow from the disk, and from semiangle or pixel as far as they are known."""
-    found = {"disk_radius_pixels": Quantity(disk.radius, float(disk.errors[2]), "ellipse fitted to the disk's edge")}
-    centre, error = np.array(disk.centre), disk.errors[:2]
-    method = "centre of the ellipse"
-    if descan is not None and descan.significance > 4 and descan.range_pixels > MOVES:
-        centre, error, method = descan.centre, descan.centre_error, "plane through the disk's centres over the scan"
-        found["centre_slope_pixels"] = Quantity(_tuples(descan.slope), _tuples(descan.slope_error), method)
-    found["centre_pixels"] = Quantity(_tuples(centre), _tuples(error), f"{method}, in the middle of the scan")
-    if disk.ratio > ELLIPTIC and disk.ratio - 1 > CERTAIN * disk.ratio_error:
-        axis_error = float(np.rad2deg(disk.ratio_error / (2 * (disk.ratio - 1))))
-        found["ellipse_ratio"] = Quantity(disk.ratio, disk.ratio_error, "ellipse fitted to the disk's edge")
-        found["ellipse_axis_deg"] = Quantity(disk.axis_deg, axis_error, "ellipse fitted to the disk's edge")
-    pixel, semiangle = _value(known, "pixel_mrad"), _value(known, "semiangle_mrad")
-    relative = float(disk.errors[2]) / disk.radius
-    if pixel is not None:
-        mean = float(np.sqrt(pixel[0] * pixel[1]))
-        if "ellipse_ratio" in found:  # which holds all of the difference between y and x
-            found["pixel_mrad"] = replace(known["pixel_mrad"], value=(mean, mean))
-        measured = mean * disk.radius
-        if semiangle is None:
-            found["semiangle_mrad"] = Quantity(measured, measured * relative, "disk's radius times the pixel")
-        elif abs(measured / semiangle - 1) > max(DISAGREE, CERTAIN * relative):
-            notes.append(
-                f"the disk's radius is {measured:.4g} ± {measured * relative:.2g} mrad by the stated pixel, the stated "
-                f"semiangle {semiangle:.4g} mrad: one of the two is wrong"
-            )
-    elif semiangle is not None:
-        size = semiangle / disk.radius
-        found["pixel_mrad"] = Quantity(
-            (size, size), (size * relative, size * relative), "semiangle over the disk's radius"
-        )
-    else:
-        notes.append(
-            "pixel and semiangle: only their ratio is known from the disk: give --semiangle-mrad or --pixel-mrad"
-        )
-    return found
-
-
 def _step_fit(
     images: VirtualImages,
     step: tuple[float, float] | None,
@@ -315,7 +266,7 @@ def _step_fit(
 
 def _phase(images: VirtualImages, rotation_deg: float, flip: bool, known: dict[str, Quantity]) -> Floats:
     """Returns the integrated deflection, in rad where energy, step and pixel are known."""
-    energy, step, pixel = (_value(known, name) for name in ("energy_ev", "scan_step_angstrom", "pixel_mrad"))
+    energy, step, pixel = (value_of(known, name) for name in ("energy_ev", "scan_step_angstrom", "pixel_mrad"))
     size = float(np.sqrt(pixel[0] * pixel[1])) if pixel else 1.0
     deflection = size * detrended(np.moveaxis(rotated(images.deflection, rotation_deg, flip), -1, 0))
     wavelength = wavelength_angstrom(energy) if energy else 1.0
@@ -359,51 +310,9 @@ def _choose_branch(
 
 def _sharpened(phase: Floats, shifts: ShiftFit | None, orientation: Orientation, known: dict[str, Quantity]) -> Floats:
     """Returns the integrated deflection without the probe's blur, as far as the probe is known."""
-    energy, semiangle = _value(known, "energy_ev"), _value(known, "semiangle_mrad")
-    step, pixel = _value(known, "scan_step_angstrom"), _value(known, "pixel_mrad")
+    energy, semiangle = value_of(known, "energy_ev"), value_of(known, "semiangle_mrad")
+    step, pixel = value_of(known, "scan_step_angstrom"), value_of(known, "pixel_mrad")
     if shifts is None or None in (energy, semiangle, step, pixel):
         return phase
     focus = find_focus(shifts, orientation, step, float(np.sqrt(pixel[0] * pixel[1])))
     return sharpened(phase, focus.defocus_angstrom, semiangle, step, wavelength_angstrom(energy))
-
-
-def _of_orientation(orientation: Orientation, recording: Recording) -> dict[str, Quantity]:
-    """Returns rotation and mirror; what the file states stands where the measurement agrees with it."""
-    rotation, method = orientation.rotation_deg, orientation.method
-    stated = recording.rotation_deg or 0.0
-    apart = (rotation - stated + 180) % 360 - 180
-    if recording.flip == orientation.flip and abs(apart) < SAME * orientation.error_deg:
-        kept = "none" if recording.rotation_deg is None else "as stated"
-        rotation, method = stated, f"{kept}, as {rotation:.2f}° was measured: {method}"
-    return {
-        "rotation_deg": Quantity(rotation, orientation.error_deg, method),
-        "mirrored": Quantity(
-            orientation.flip, None, f"{both}, {min(orientation.significance, 99):.0f} standard errors"
-        ),
-    }
-
-
-def _of_focus(
-    shifts: ShiftFit | None, orientation: Orientation | None, known: dict[str, Quantity], notes: list[str]
-) -> dict[str, Quantity]:
-    """Returns defocus and astigmatism, or notes why they are not known."""
-    step, pixel = _value(known, "scan_step_angstrom"), _value(known, "pixel_mrad")
-    if shifts is None or orientation is None or step is None or pixel is None:
-        notes.append("defocus: it takes the detector's rotation, the scan's step and the detector's pixel")
-        return {}
-    focus: Focus = find_focus(shifts, orientation, step, float(np.sqrt(pixel[0] * pixel[1])))
-    method = "shifts of tilted bright-field images, of the specimen's middle; positive is underfocus"
-    axis_error = np.rad2deg(focus.astigmatism_error / max(2 * focus.astigmatism_angstrom, 1e-9))
-    size_error = max(known["pixel_mrad"].error or (0.0,)) / pixel[0]  # if it was measured, too
-    defocus_error = float(np.hypot(focus.defocus_error, size_error * focus.defocus_angstrom))
-    return {
-        "defocus_angstrom": Quantity(focus.defocus_angstrom, defocus_error, method),
-        "astigmatism_angstrom": Quantity(focus.astigmatism_angstrom, focus.astigmatism_error, "C12, by the same"),
-        "astigmatism_axis_deg": Quantity(focus.axis_deg, float(min(axis_error, 90.0)), "φ12, by the same"),
-    }
-
-
-def _tuples(values: npt.ArrayLike) -> Any:
-    """Returns an array as nested tuples of floats."""
-    array = np.asarray(values, float)
-    return tuple(_tuples(row) for row in array) if array.ndim > 1 else tuple(array.tolist())

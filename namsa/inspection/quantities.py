@@ -1,0 +1,114 @@
+"""Numbers of a calibration, each with its error and its method, from what was fitted to a scan."""
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.inspection.descan import Descan
+from namsa.inspection.disk import Disk
+from namsa.inspection.orientation import CERTAIN, Focus, Orientation, find_focus
+from namsa.inspection.tilted import ShiftFit
+from namsa.io.calibration_file import Quantity
+from namsa.io.recording import Recording
+
+MOVES = 0.25  # pixels over the scan, from which a movement of the disk is corrected
+ELLIPTIC = 1.004  # ratio of the semiaxes, from which an ellipse is corrected
+SAME = 2.0  # standard errors within which a stated rotation stands
+DISAGREE = 0.02  # of the semiangle, between the disk and the stated one
+
+
+def stated_quantities(recording: Recording) -> dict[str, Quantity]:
+    """Returns what the file or the caller says."""
+    names = ("energy_ev", "semiangle_mrad", "scan_step_angstrom", "pixel_mrad")
+    values = {name: getattr(recording, name) for name in names}
+    return {
+        name: Quantity(value, None, "given, or from the file") for name, value in values.items() if value is not None
+    }
+
+
+def value_of(known: dict[str, Quantity], name: str) -> Any:
+    return known[name].value if name in known else None
+
+
+def disk_quantities(
+    disk: Disk, descan: Descan | None, known: dict[str, Quantity], notes: list[str]
+) -> dict[str, Quantity]:
+    """Returns the numbers that follow from the disk, and from semiangle or pixel as far as they are known."""
+    found = {"disk_radius_pixels": Quantity(disk.radius, float(disk.errors[2]), "ellipse fitted to the disk's edge")}
+    centre, error = np.array(disk.centre), disk.errors[:2]
+    method = "centre of the ellipse"
+    if descan is not None and descan.significance > 4 and descan.range_pixels > MOVES:
+        centre, error, method = descan.centre, descan.centre_error, "plane through the disk's centres over the scan"
+        found["centre_slope_pixels"] = Quantity(_tuples(descan.slope), _tuples(descan.slope_error), method)
+    found["centre_pixels"] = Quantity(_tuples(centre), _tuples(error), f"{method}, in the middle of the scan")
+    if disk.ratio > ELLIPTIC and disk.ratio - 1 > CERTAIN * disk.ratio_error:
+        axis_error = float(np.rad2deg(disk.ratio_error / (2 * (disk.ratio - 1))))
+        found["ellipse_ratio"] = Quantity(disk.ratio, disk.ratio_error, "ellipse fitted to the disk's edge")
+        found["ellipse_axis_deg"] = Quantity(disk.axis_deg, axis_error, "ellipse fitted to the disk's edge")
+    pixel, semiangle = value_of(known, "pixel_mrad"), value_of(known, "semiangle_mrad")
+    relative = float(disk.errors[2]) / disk.radius
+    if pixel is not None:
+        mean = float(np.sqrt(pixel[0] * pixel[1]))
+        if "ellipse_ratio" in found:  # which holds all of the difference between y and x
+            found["pixel_mrad"] = replace(known["pixel_mrad"], value=(mean, mean))
+        measured = mean * disk.radius
+        if semiangle is None:
+            found["semiangle_mrad"] = Quantity(measured, measured * relative, "disk's radius times the pixel")
+        elif abs(measured / semiangle - 1) > max(DISAGREE, CERTAIN * relative):
+            notes.append(
+                f"the disk's radius is {measured:.4g} ± {measured * relative:.2g} mrad by the stated pixel, the stated "
+                f"semiangle {semiangle:.4g} mrad: one of the two is wrong"
+            )
+    elif semiangle is not None:
+        size = semiangle / disk.radius
+        found["pixel_mrad"] = Quantity(
+            (size, size), (size * relative, size * relative), "semiangle over the disk's radius"
+        )
+    else:
+        notes.append(
+            "pixel and semiangle: only their ratio is known from the disk: give --semiangle-mrad or --pixel-mrad"
+        )
+    return found
+
+
+def orientation_quantities(orientation: Orientation, recording: Recording) -> dict[str, Quantity]:
+    """Returns rotation and mirror; what the file states stands where the measurement agrees with it."""
+    rotation, method = orientation.rotation_deg, orientation.method
+    stated = recording.rotation_deg or 0.0
+    apart = (rotation - stated + 180) % 360 - 180
+    if recording.flip == orientation.flip and abs(apart) < SAME * orientation.error_deg:
+        kept = "none" if recording.rotation_deg is None else "as stated"
+        rotation, method = stated, f"{kept}, as {rotation:.2f}° was measured: {method}"
+    significance = min(orientation.significance, 99)
+    return {
+        "rotation_deg": Quantity(rotation, orientation.error_deg, method),
+        "mirrored": Quantity(orientation.flip, None, f"as the rotation; {significance:.0f} standard errors"),
+    }
+
+
+def focus_quantities(
+    shifts: ShiftFit | None, orientation: Orientation | None, known: dict[str, Quantity], notes: list[str]
+) -> dict[str, Quantity]:
+    """Returns defocus and astigmatism, or notes why they are not known."""
+    step, pixel = value_of(known, "scan_step_angstrom"), value_of(known, "pixel_mrad")
+    if shifts is None or orientation is None or step is None or pixel is None:
+        notes.append("defocus: it takes the detector's rotation, the scan's step and the detector's pixel")
+        return {}
+    focus: Focus = find_focus(shifts, orientation, step, float(np.sqrt(pixel[0] * pixel[1])))
+    method = "shifts of tilted bright-field images, of the specimen's middle; positive is underfocus"
+    axis_error = np.rad2deg(focus.astigmatism_error / max(2 * focus.astigmatism_angstrom, 1e-9))
+    size_error = max(known["pixel_mrad"].error or (0.0,)) / pixel[0]  # if it was measured, too
+    defocus_error = float(np.hypot(focus.defocus_error, size_error * focus.defocus_angstrom))
+    return {
+        "defocus_angstrom": Quantity(focus.defocus_angstrom, defocus_error, method),
+        "astigmatism_angstrom": Quantity(focus.astigmatism_angstrom, focus.astigmatism_error, "C12, by the same"),
+        "astigmatism_axis_deg": Quantity(focus.axis_deg, float(min(axis_error, 90.0)), "φ12, by the same"),
+    }
+
+
+def _tuples(values: npt.ArrayLike) -> Any:
+    """Returns an array as nested tuples of floats."""
+    array = np.asarray(values, float)
+    return tuple(_tuples(row) for row in array) if array.ndim > 1 else tuple(array.tolist())
