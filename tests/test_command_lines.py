@@ -168,6 +168,11 @@ def test_an_unforeseen_error_is_one_line_without_a_place_for_its_traceback(capsy
         (KeyError(), "unexpected KeyError: without a message"),
         (MemoryError(), "not enough memory: use a smaller grid"),
         (MemoryError("Unable to allocate 7 GiB"), "not enough memory (Unable to allocate 7 GiB): use a smaller grid"),
+        (
+            ModuleNotFoundError("No module named 'keras'", name="keras.ops"),
+            "keras is not installed: pip install 'namsa[",
+        ),
+        (ModuleNotFoundError("No module named 'x'", name="x"), "unexpected ModuleNotFoundError: No module named 'x'"),
         (InputError("no file 'a\nb\x1b[31m'"), r"no file 'a b\x1b[31m'"),
     ],
 )

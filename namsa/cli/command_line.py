@@ -27,6 +27,7 @@ from namsa.text import printable, shorten
 
 DEBUG = "NAMSA_DEBUG"  # the environment variable that prints tracebacks when it is 1
 LIBRARIES = ("namsa", "numpy", "scipy", "h5py", "lmdb", "pydantic", "tensorflow", "tensorflow-cpu", "keras", "horovod")
+EXTRAS = {"tensorflow": "reconstruct", "keras": "reconstruct", "horovod": "train"}  # what brings a package
 COMPLETION = (
     'Bash and zsh complete commands and options after `eval "$(register-python-argcomplete namsa)"`; for\n'
     "`python -m train` too after `activate-global-python-argcomplete`."
@@ -144,6 +145,8 @@ def exit_code(work: Callable[[], int | None], interrupted: str | None = "interru
         line, fault = str(error) or interrupted or "", error
     except MemoryError as error:
         line, fault = f"error: {_memory_line(error)}", error
+    except ModuleNotFoundError as error:
+        line, fault = f"error: {_missing_line(error)}", error
     except SystemExit:
         raise
     except BaseException as error:  # the last line of defence: a fault of the program itself
@@ -203,6 +206,14 @@ def _memory_line(error: MemoryError) -> str:
         f"not enough memory{f' ({detail})' if detail else ''}: use a smaller grid, fewer probe positions or a smaller "
         "batch, fewer processes on this machine, or a machine with more memory"
     )
+
+
+def _missing_line(error: ModuleNotFoundError) -> str:
+    """Returns the line for a package that an installation without extras does not have."""
+    package = (error.name or "").partition(".")[0]
+    if package not in EXTRAS:
+        return unforeseen_line(error)
+    return f"{package} is not installed: pip install 'namsa[{EXTRAS[package]}]', or in a checkout scripts/uv sync"
 
 
 def _one_line(error: BaseException) -> str:
