@@ -6,8 +6,8 @@ The list of samples is that of configs/benchmark.yaml, with its specimens, scan 
 thicknesses of the configuration and at `--settings` settings of the lens (defocus ±100 Å, astigmatism and coma, tilts
 of the beam up to 3 mrad). Thicknesses are whole numbers of the thickest specimen's slices, and both sides simulate the
 same atoms in the same slices. "Each" calls `namsa.simulate` for every sample, which chooses multislice or PRISM by
-cost, as the factory of datasets does. "Scattered" calls `namsa.scatter` for every specimen, then adds its samples up. Both
-run in every round, in turn; the patterns are compared. Ratios are within a round.
+cost, as the factory of datasets does. "Scattered" calls `namsa.scatter` for every specimen, then adds its samples up.
+Both run in every round, in turn; the patterns are compared. Ratios are within a round.
 
 "ratio" is the median of the time of "each" divided by that of "scattered".
 """

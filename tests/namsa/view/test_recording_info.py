@@ -37,9 +37,7 @@ def test_the_layout_is_given_by_options(tmp_path, capsys):
     assert main(["info", str(tmp_path / "a.mib"), "--scan-shape", "2x4", "--flyback", "2"]) == 0
     assert main(["info", str(tmp_path / "a.mib"), "--scan-shape", "3x4", "--ids"]) == 2
     raw = ["--dtype", ">u2", "--detector-shape", "6x8", "--offset-bytes", "384", "--scan-shape", "7x8"]
-    assert (
-        main(["info", str(tmp_path / "a.mib"), *raw]) == 0
-    )  # a header is as long as four frames
+    assert main(["info", str(tmp_path / "a.mib"), *raw]) == 0  # a header is as long as four frames
     assert "format    raw" in capsys.readouterr().out
 
 
