@@ -213,9 +213,8 @@ class ScatteringMatrix:
             pixels: Which pixels, (ny, nx), zero frequency first.
         """
         own_beams, own_pixels = beams.ravel()[self.beams], pixels.ravel()[self.pixels]
-        if own_beams.all() and own_pixels.all():
-            return self
-        waves = self.waves[np.flatnonzero(own_beams)][:, np.flatnonzero(own_pixels)]
+        waves = self.waves if own_beams.all() else self.waves[np.flatnonzero(own_beams)]
+        waves = waves if own_pixels.all() else waves[:, np.flatnonzero(own_pixels)]
         return ScatteringMatrix(waves, self.beams[own_beams], self.pixels[own_pixels])
 
 

@@ -35,6 +35,7 @@ from namsa.physics.potential import slice_count
 CONFIG = Path(__file__).parents[2] / "configs/benchmark.yaml"
 MATERIALS = 60  # of which specimens are drawn
 TILT_MRAD = 3.0
+MARGIN_MRAD = 0.7  # half a pixel of the reciprocal grid, which the detector's outermost pixels share
 TOLERANCE = 1e-4  # of patterns in float32
 
 
@@ -88,7 +89,7 @@ def compare(setup: SampleSetup, entry: Entry, settings: int, each_first: bool) -
     rows, columns = config.detector.shape
     reach = {
         "max_angle_mrad": config.microscope.semiangle_mrad + TILT_MRAD,
-        "max_detected_mrad": 0.5 * max(rows, columns) * config.detector.pixel_mrad + 1,
+        "max_detected_mrad": 0.5 * max(rows, columns) * config.detector.pixel_mrad + MARGIN_MRAD,
         "thicknesses_angstrom": thicknesses,
     }
 
