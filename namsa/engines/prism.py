@@ -212,9 +212,10 @@ class ScatteringMatrix:
             beams: Which plane waves, (ny, nx), zero frequency first.
             pixels: Which pixels, (ny, nx), zero frequency first.
         """
+        xp = array_module(self.waves)
         own_beams, own_pixels = beams.ravel()[self.beams], pixels.ravel()[self.pixels]
-        waves = self.waves if own_beams.all() else self.waves[np.flatnonzero(own_beams)]
-        waves = waves if own_pixels.all() else waves[:, np.flatnonzero(own_pixels)]
+        waves = self.waves if own_beams.all() else self.waves[xp.asarray(np.flatnonzero(own_beams))]
+        waves = waves if own_pixels.all() else waves[:, xp.asarray(np.flatnonzero(own_pixels))]
         return ScatteringMatrix(waves, self.beams[own_beams], self.pixels[own_pixels])
 
 

@@ -96,3 +96,13 @@ def test_a_lens_or_a_camera_beyond_the_scattered_angles_is_refused(gold):
 def test_thicknesses_are_increasing_numbers_of_slices(gold, thicknesses):
     with pytest.raises(InputError, match="they must increase, by a slice of 2.04 Å at least, .* the cell's 16.3"):
         namsa.scatter(gold, max_angle_mrad=15, thicknesses_angstrom=thicknesses, **SHARED)
+
+
+@pytest.mark.gpu
+def test_a_gpu_scatters_as_a_processor_does(gold):
+    common = SHARED | {"precision": "float32", "max_angle_mrad": 25, "thicknesses_angstrom": [4.1, 16.32]}
+    cpu, gpu = (namsa.scatter(gold, backend=backend, **common) for backend in ("cpu", "cupy"))
+    for depth in (0, 1):
+        for lens in LENSES:
+            expected, found = (each.simulate(depth, positions_angstrom=RASTER, **lens) for each in (cpu, gpu))
+            assert error(found.cbed, expected.cbed) < 1e-5
