@@ -99,6 +99,7 @@ def test_thicknesses_are_increasing_numbers_of_slices(gold, thicknesses):
 
 
 @pytest.mark.gpu
+@pytest.mark.usefixtures("cupy")
 def test_a_gpu_scatters_as_a_processor_does(gold):
     common = SHARED | {"precision": "float32", "max_angle_mrad": 25, "thicknesses_angstrom": [4.1, 16.32]}
     cpu, gpu = (namsa.scatter(gold, backend=backend, **common) for backend in ("cpu", "cupy"))

@@ -242,16 +242,6 @@ def test_nvidias_compiler_takes_the_kernels_without_spilling(architecture, shape
     assert max(map(int, re.findall(r"Used (\d+) registers", report))) <= 64, report
 
 
-@pytest.fixture
-def cupy():
-    module = pytest.importorskip("cupy")
-    try:
-        module.cuda.runtime.getDeviceCount()
-    except module.cuda.runtime.CUDARuntimeError as fault:
-        pytest.skip(f"no CUDA device: {fault}")
-    return module
-
-
 def on_device(cupy, lens, slices, fresnel):
     stack = dataclasses.replace(slices, transmissions=[cupy.asarray(t) for t in slices.transmissions])
     return cupy.asarray(lens), stack, cupy.asarray(fresnel)
