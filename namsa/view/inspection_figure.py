@@ -29,7 +29,7 @@ PAGE = """<!doctype html>
 <html lang="en"><meta charset="utf-8"><title>{title}</title>
 <style>body{{font:15px/1.45 system-ui,sans-serif;margin:2em auto;max-width:1200px;padding:0 1em}}img{{max-width:100%}}
 table{{border-collapse:collapse}}td,th{{padding:.2em .8em .2em 0;text-align:left;vertical-align:top}}
-td:nth-child(2){{white-space:nowrap}}</style>
+td:nth-child(2){{white-space:nowrap}}h1{{font-size:1.5em;overflow-wrap:anywhere}}</style>
 <h1>{title}</h1><p>{caption}</p><img alt="pictures of the scan" src="data:image/png;base64,{picture}">
 <h2>Calibration</h2><table><tr><th>quantity<th>value<th>how it was found</tr>{rows}</table>
 <h2>Notes</h2><ul>{notes}</ul></html>
