@@ -1,42 +1,56 @@
 """Options for what a file of patterns does not say, which several commands share."""
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from namsa.cli.command_line import CommandParser
 from namsa.errors import InputError
+from namsa.text import shorten
 
 if TYPE_CHECKING:  # a parser is built without NumPy
     from namsa.io.calibration import CalibrationOverrides
 
 
-def add_calibration(command: CommandParser) -> None:
-    """Adds the options to a command."""
-    group = command.add_argument_group("what a file of patterns does not say, or says wrongly; two numbers are y and x")
+def add_stated_numbers(command: CommandParser) -> "argparse._ArgumentGroup":
+    """Adds the options for what a file may not say; returns their group."""
+    group = command.add_argument_group("what the file does not say, or says wrongly; two numbers are y and x")
     group.add_argument("--dataset", metavar="NAME", help="which of the file's datasets of four axes")
-    group.add_argument("--calibration", type=Path, metavar="FILE.json", help="what `namsa inspect` measured")
     group.add_argument("--energy-ev", type=float, help="energy of the beam")
     group.add_argument("--semiangle-mrad", type=float, help="convergence semiangle of the probe")
     group.add_argument("--scan-step-angstrom", type=float, nargs="+", metavar="STEP", help="step of the scan")
     group.add_argument("--pixel-mrad", type=float, nargs="+", metavar="PIXEL", help="pixel of the detector")
-    group.add_argument("--centre-pixels", type=float, nargs=2, metavar=("Y", "X"), help="the optic axis")
+    return group
+
+
+def add_calibration(command: CommandParser) -> "argparse._ArgumentGroup":
+    """Adds the same, rotation and optic axis, and the file that says it all; returns their group."""
+    group = add_stated_numbers(command)
     group.add_argument("--rotation-deg", type=float, help="from the detector's y, x to the scan's (py4DSTEM's sign)")
+    group.add_argument("--centre-pixels", type=float, nargs=2, metavar=("Y", "X"), help="the optic axis")
+    group.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="FILE.json",
+        help="of `namsa inspect`; other options take precedence over it",
+    )
+    return group
 
 
 def calibration_overrides(options: argparse.Namespace) -> "CalibrationOverrides":
     """Returns what the options say; they win over the calibration file.
 
     Raises:
-        InputError: If more than two numbers are given for a pair, or the calibration file is wrong.
+        InputError: If a pair is not one or two positive numbers, or the calibration file is wrong.
     """
     from namsa.io.calibration import CalibrationOverrides
     from namsa.io.calibration_file import with_calibration_file
 
     given = CalibrationOverrides(
         dataset=options.dataset,
-        scan_step_angstrom=_pair(options.scan_step_angstrom, "--scan-step-angstrom"),
-        pixel_mrad=_pair(options.pixel_mrad, "--pixel-mrad"),
+        scan_step_angstrom=pair(options.scan_step_angstrom, "--scan-step-angstrom"),
+        pixel_mrad=pair(options.pixel_mrad, "--pixel-mrad"),
         energy_ev=options.energy_ev,
         semiangle_mrad=options.semiangle_mrad,
         centre_pixels=options.centre_pixels and tuple(options.centre_pixels),
@@ -45,10 +59,12 @@ def calibration_overrides(options: argparse.Namespace) -> "CalibrationOverrides"
     return with_calibration_file(given, options.calibration)[0]
 
 
-def _pair(values: list[float] | None, option: str) -> tuple[float, float] | None:
-    """Returns one or two numbers as a pair."""
+def pair(values: Sequence[float] | None, option: str) -> tuple[float, float] | None:
+    """Returns (y, x) of one or two positive numbers."""
     if values is None:
         return None
-    if len(values) > 2:
-        raise InputError(f"{option} has {len(values)} numbers; give one, or y and x")
+    if len(values) > 2 or not min(values) > 0:
+        stated = shorten(" ".join(map(str, values)))
+        excess = f", not {len(values)} numbers" if len(values) > 2 else ""
+        raise InputError(f"{option} is {stated}: give one positive number, or two, y and x{excess}")
     return values[0], values[-1]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
 
-from namsa.cli.calibration_options import add_calibration
+from namsa.cli.calibration_options import add_calibration, add_stated_numbers
 from namsa.cli.command_line import (
     COMPLETION,
     CommandParser,
@@ -252,12 +252,7 @@ def _add_inspect(parser: CommandParser) -> None:
         "--lattice-angstrom", type=float, metavar="D", help="a spacing that shows, in place of a crystal"
     )
     group.add_argument("--focus", choices=("under", "over"), help="of the probe; tells a rotation from 180° more")
-    group = command.add_argument_group("what the file does not say, or says wrongly; two numbers are y and x")
-    group.add_argument("--dataset", metavar="NAME", help="which of the file's datasets of four axes")
-    group.add_argument("--energy-ev", type=float, help="energy of the beam")
-    group.add_argument("--semiangle-mrad", type=float, help="convergence semiangle of the probe")
-    group.add_argument("--scan-step-angstrom", type=float, nargs="+", metavar="STEP", help="step of the scan")
-    group.add_argument("--pixel-mrad", type=float, nargs="+", metavar="PIXEL", help="pixel of the detector")
+    group = add_stated_numbers(command)
     group.add_argument("--rotation-deg", type=float, help="from the detector's y, x to the scan's, to 90° or better")
     add_layout_options(command)
 

@@ -3,12 +3,13 @@
 import argparse
 from pathlib import Path
 
+from namsa.cli.calibration_options import calibration_overrides
 from namsa.cli.layout_options import layout
 from namsa.errors import InputError
 from namsa.files import check_output
 from namsa.text import printable
 from train.commands.common import exit_code
-from train.commands.models import beam_intensity, known_specimen, overrides, picture_beside
+from train.commands.models import beam_intensity, known_specimen, picture_beside
 from train.ranks.signals import Stopped
 
 
@@ -37,7 +38,7 @@ def live(options: argparse.Namespace) -> int:
             for update in reconstruct_live(
                 options.data,
                 options.checkpoint,
-                overrides(options),
+                calibration_overrides(options),
                 scan_shape=scan_shape,
                 beam_intensity=beam_intensity(options),
                 specimen=known_specimen(options),

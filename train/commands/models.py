@@ -5,12 +5,13 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from namsa.cli.calibration_options import calibration_overrides
 from namsa.cli.layout_options import layout
 from namsa.errors import InputError
 from namsa.files import check_output
 from namsa.io.calibration import CalibrationOverrides
 from namsa.io.calibration_file import with_calibration_file
-from namsa.text import printable, shorten
+from namsa.text import printable
 from train.commands.common import exit_code
 from train.ranks.signals import Stopped
 from train.reconstruction.trust import KnownSpecimen
@@ -73,7 +74,7 @@ def reconstruct(options: argparse.Namespace) -> int:
             result = reconstruct(
                 options.data,
                 options.checkpoint,
-                overrides(options),
+                calibration_overrides(options),
                 beam_intensity=beam_intensity(options),
                 specimen=specimen,
                 options=ReconstructionOptions(options.passes, options.refine_steps),
@@ -96,20 +97,6 @@ def known_specimen(options: argparse.Namespace) -> KnownSpecimen | None:
     return None if options.thickness_angstrom is None else KnownSpecimen(options.thickness_angstrom, options.formula)
 
 
-def overrides(options: argparse.Namespace) -> CalibrationOverrides:
-    """Returns what the options and the calibration file say about the data; the options take precedence."""
-    given = CalibrationOverrides(
-        dataset=options.dataset,
-        scan_step_angstrom=_pair(options.scan_step_angstrom, "--scan-step-angstrom"),
-        pixel_mrad=_pair(options.pixel_mrad, "--pixel-mrad"),
-        energy_ev=options.energy_ev,
-        semiangle_mrad=options.semiangle_mrad,
-        centre_pixels=options.centre_pixels and tuple(options.centre_pixels),
-        rotation_deg=options.rotation_deg,
-    )
-    return with_calibration_file(given, options.calibration)[0]
-
-
 def beam_intensity(options: argparse.Namespace) -> float | None:
     """Returns the sum of a pattern without specimen, as the options or the calibration file say it."""
     given: float | None = options.beam_intensity
@@ -127,13 +114,3 @@ def picture_beside(out: Path, inputs: Sequence[Path]) -> Path:
     if not folder.is_dir() or not os.access(folder, os.W_OK | os.X_OK):
         raise InputError(f"--out {out}: {folder} is no folder that can be written to")
     return picture
-
-
-def _pair(values: Sequence[float] | None, option: str) -> tuple[float, float] | None:
-    """Returns (y, x) of one or two positive numbers."""
-    if values is None:
-        return None
-    if len(values) > 2 or not min(values) > 0:
-        stated = shorten(" ".join(map(str, values)))
-        raise InputError(f"{option} is {stated}: give one positive number, or two, y and x")
-    return values[0], values[-1]

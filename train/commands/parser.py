@@ -4,6 +4,7 @@ import argparse
 from importlib.metadata import version
 from pathlib import Path
 
+from namsa.cli.calibration_options import add_calibration
 from namsa.cli.command_line import COMPLETION, CommandParser, positive
 from namsa.cli.layout_options import add_layout_options
 
@@ -212,20 +213,7 @@ def _add_live(parser: CommandParser) -> None:
 
 
 def _add_calibration(command: CommandParser) -> None:
-    command.add_argument("--dataset", metavar="NAME", help="which of the file's datasets of four axes")
-    group = command.add_argument_group("what the file does not say, or says wrongly; two numbers are y and x")
-    group.add_argument("--energy-ev", type=float, help="energy of the beam")
-    group.add_argument("--semiangle-mrad", type=float, help="convergence semiangle of the probe")
-    group.add_argument("--scan-step-angstrom", type=float, nargs="+", metavar="STEP", help="step of the scan")
-    group.add_argument("--pixel-mrad", type=float, nargs="+", metavar="PIXEL", help="pixel of the detector")
-    group.add_argument("--centre-pixels", type=float, nargs=2, metavar=("Y", "X"), help="the optic axis")
-    group.add_argument(
-        "--calibration",
-        type=Path,
-        metavar="FILE.json",
-        help="of `namsa inspect`; other options take precedence over it",
-    )
-    group.add_argument("--rotation-deg", type=float, help="from the detector's y, x to the scan's (py4DSTEM's sign)")
+    group = add_calibration(command)
     group.add_argument("--beam-intensity", type=float, help="sum of a pattern without specimen, in the file's units")
 
 

@@ -4,6 +4,7 @@ import argparse
 from collections.abc import Sequence
 from pathlib import Path
 
+from namsa.cli.calibration_options import pair
 from namsa.cli.commands.output import print_json, print_line, print_table, progress_bars
 from namsa.cli.layout_options import layout
 from namsa.crystals.cif import read_cif
@@ -46,8 +47,8 @@ def inspect(options: argparse.Namespace) -> None:
             dataset=options.dataset,
             energy_ev=options.energy_ev,
             semiangle_mrad=options.semiangle_mrad,
-            scan_step_angstrom=_pair(options.scan_step_angstrom, "--scan-step-angstrom"),
-            pixel_mrad=_pair(options.pixel_mrad, "--pixel-mrad"),
+            scan_step_angstrom=pair(options.scan_step_angstrom, "--scan-step-angstrom"),
+            pixel_mrad=pair(options.pixel_mrad, "--pixel-mrad"),
             rotation_deg=options.rotation_deg,
             **layout(options),
         )
@@ -87,12 +88,3 @@ def _print(inspection: Inspection, written: Sequence[Path]) -> None:
         print_line(f"note: {note}")
     for path in written:
         print_line(str(path))
-
-
-def _pair(values: Sequence[float] | None, option: str) -> tuple[float, float] | None:
-    """Returns (y, x) of one or two positive numbers."""
-    if values is None:
-        return None
-    if len(values) > 2 or not min(values) > 0:
-        raise InputError(f"{option} is {' '.join(map(str, values))}: give one positive number, or two, y and x")
-    return values[0], values[-1]
