@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from namsa.errors import InputError
 from namsa.io.corrections import CorrectedPatterns, Slope
-from namsa.io.recording import Pair, PatternArray, Recording, read_part, scan_chunk
+from namsa.io.recording import Pair, PatternArray, PatternScan, Recording
 from namsa.physics.optics import wavelength_angstrom
 from namsa.text import shorten
 
@@ -70,7 +70,7 @@ class CalibrationOverrides:
 
 
 @dataclass(frozen=True)
-class FourDData:
+class FourDData(PatternScan):
     """A calibrated scan of patterns in an open file. Pairs are (y, x).
 
     Attributes:
@@ -100,32 +100,6 @@ class FourDData:
     normalised: bool
     ellipse: Pair | None = None
     corrections: tuple[str, ...] = ()
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """The shape (sy, sx, dy, dx)."""
-        sy, sx, dy, dx = self.data.shape
-        return sy, sx, dy, dx
-
-    @property
-    def chunk(self) -> tuple[int, int]:
-        """Scan rows and columns that the file stores in one piece; (1, 1) if it is not chunked."""
-        return scan_chunk(self.data)
-
-    def read(self, rows: slice, columns: slice) -> npt.NDArray[Any]:
-        """Reads patterns of a part of the scan.
-
-        Args:
-            rows: Rows of the scan.
-            columns: Columns of the scan.
-
-        Returns:
-            Patterns in the file's type, `(rows, columns, dy, dx)`.
-
-        Raises:
-            WorkError: If they cannot be unpacked.
-        """
-        return read_part(self.data, rows, columns)
 
 
 def override(recording: Recording, overrides: CalibrationOverrides) -> Recording:

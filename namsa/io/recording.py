@@ -36,8 +36,52 @@ class PatternArray(Protocol):
         """Returns a part."""
 
 
+class PatternScan:
+    """A scan whose patterns are read by slices: what a `Recording` and a calibrated scan have in common."""
+
+    data: PatternArray
+
+    @property
+    def shape(self) -> tuple[int, int, int, int]:
+        """The shape (scan y, scan x, detector y, detector x)."""
+        sy, sx, dy, dx = self.data.shape
+        return sy, sx, dy, dx
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the numbers."""
+        return self.data.dtype
+
+    @property
+    def chunk(self) -> tuple[int, int]:
+        """Scan rows and columns that the file stores in one piece; (1, 1) if it is not chunked."""
+        rows, columns = (self.data.chunks or (1, 1))[:2]
+        return rows, columns
+
+    def read(self, rows: slice, columns: slice) -> npt.NDArray[Any]:
+        """Reads patterns of a part of the scan.
+
+        Args:
+            rows: Rows of the scan.
+            columns: Columns of the scan.
+
+        Returns:
+            Patterns in the file's type, `(rows, columns, dy, dx)`.
+
+        Raises:
+            WorkError: If they cannot be unpacked.
+        """
+        try:
+            return self.data[rows, columns]
+        except DamagedFileError as error:
+            raise WorkError(
+                f"cannot read {error.path} from scan row {rows.start} on, it is damaged or packed by a filter that is "
+                f"not installed (pip install namsa[formats] brings the usual ones): {error.reason}"
+            ) from None
+
+
 @dataclass(frozen=True)
-class Recording:
+class Recording(PatternScan):
     """Patterns of a scan in an open file, and what the file says of them; `None` is unknown. Pairs are (y, x).
 
     Attributes:
@@ -79,37 +123,6 @@ class Recording:
     corrections: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def shape(self) -> tuple[int, int, int, int]:
-        """The shape (scan y, scan x, detector y, detector x)."""
-        sy, sx, dy, dx = self.data.shape
-        return sy, sx, dy, dx
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers."""
-        return self.data.dtype
-
-    @property
-    def chunk(self) -> tuple[int, int]:
-        """Scan rows and columns that the file stores in one piece; (1, 1) if it is not chunked."""
-        return scan_chunk(self.data)
-
-    def read(self, rows: slice, columns: slice) -> npt.NDArray[Any]:
-        """Reads patterns of a part of the scan.
-
-        Args:
-            rows: Rows of the scan.
-            columns: Columns of the scan.
-
-        Returns:
-            Patterns in the file's type, `(rows, columns, dy, dx)`.
-
-        Raises:
-            WorkError: If they cannot be unpacked.
-        """
-        return read_part(self.data, rows, columns)
 
 
 @dataclass(frozen=True)
@@ -212,24 +225,3 @@ class OneCounter:
 
 REVERSED = (3, 2, 1, 0)  # stored as (detector x, detector y, scan x, scan y)
 DETECTOR_FIRST = (2, 3, 0, 1)  # stored as (detector y, detector x, scan y, scan x)
-
-
-def scan_chunk(data: PatternArray) -> tuple[int, int]:
-    """Returns the scan rows and columns that are stored in one piece; (1, 1) if patterns are stored one by one."""
-    rows, columns = (data.chunks or (1, 1))[:2]
-    return rows, columns
-
-
-def read_part(data: PatternArray, rows: slice, columns: slice) -> npt.NDArray[Any]:
-    """Reads patterns `(rows, columns, dy, dx)` of a part of the scan.
-
-    Raises:
-        WorkError: If they cannot be unpacked.
-    """
-    try:
-        return data[rows, columns]
-    except DamagedFileError as error:
-        raise WorkError(
-            f"cannot read {error.path} from scan row {rows.start} on, it is damaged or packed by a filter that is not "
-            f"installed (pip install namsa[formats] brings the usual ones): {error.reason}"
-        ) from None
