@@ -99,48 +99,45 @@ class Scattering:
         Raises:
             InputError: If the probe has plane waves, or the detector pixels, beyond those of the scattering.
         """
-        arguments = {name: value for name, value in locals().items() if name not in ("self", "depth", "on_progress")}
-        arguments["aberrations"] = dict(aberrations or {})
-        # What the scattering and the stack have in common is the scattering's, except the seed.
-        shared = {name: value for name, value in self.arguments.items() if name not in (*_OWN, "seed")}
-        positions = checks.check_positions(positions_angstrom, scan_shape)
-        settings = {name: value for name, value in arguments.items() if name != "positions_angstrom"}
+        settings = {name: value for name, value in locals().items() if name not in _NOT_OF_EXPOSURES}
+        settings["aberrations"] = dict(aberrations or {})
+        shared = {name: value for name, value in self.arguments.items() if name not in _NOT_OF_SAMPLES}
         kept = {name: shared[name] for name in ("energy_ev", "specimen_tilt_mrad", "precision", "engine")}
+        positions = checks.check_positions(positions_angstrom, scan_shape)
         exposure = expose(self.grid, self.slice_thickness_angstrom, positions, xp=self.xp, **kept, **settings)
-        setup, pixels = exposure.setup, prism.detected_pixels(exposure.setup.fresnel, exposure.setup.binning)
-        self._check_covers(exposure.beams, pixels)
+        setup, slices = exposure.setup, self.depths[depth]
+        modes = len(setup.modes)
+        reuse = prism.choose("prism", slices, positions, modes, exposure.beams, setup.fresnel, setup.binning)
+        assert reuse
+        self._check_covers(reuse)
 
-        slices = self.depths[depth]
         thickness = slices * self.slice_thickness_angstrom
         warnings = checks.warn(self.grid, setup.beam, thickness, self.slice_thickness_angstrom, detector, positions)
         checks.check_memory(len(positions), exposure.pattern_shape, np.dtype(shared["precision"]).itemsize)
         patterns = np.zeros((len(positions), *exposure.pattern_shape), shared["precision"])
-        row = len(positions) // (scan_shape[0] if scan_shape else len(positions))
-        batch = prism.batch_size(self.grid.shape, patterns.itemsize, row)
         for number, matrices in enumerate(self.matrices):
-            part = matrices[depth].part(exposure.beams, pixels)
-            engine = prism.PrismEngine(self.grid, part, batch)
+            engine = prism.PrismEngine(self.grid, matrices[depth].part(reuse.beams, reuse.pixels), reuse.batch)
             on_part = dispatch.part_of(on_progress, number, len(self.matrices))
             dispatch.add_patterns(patterns, positions, setup, engine, on_part)
         described = provenance.describe(
-            shared | arguments | {"engine": setup.implementation.name, "method": "prism"},
+            shared | settings | {"engine": setup.implementation.name, "method": "prism"},
             self.grid,
             positions=positions,
             thickness_angstrom=thickness,
             slices=slices,
-            coherent_probes=len(setup.modes),
+            coherent_probes=modes,
             backend=self.xp.__name__,
             warnings=warnings,
         )
         finished = exposure.finish(patterns, configurations=len(self.matrices))
         return Sample(finished, self.densities[depth], self.projected_potentials[depth], described)
 
-    def _check_covers(self, beams: npt.NDArray[np.bool_], pixels: npt.NDArray[np.bool_]) -> None:
+    def _check_covers(self, reuse: prism.PlaneWaveReuse) -> None:
         """Raises InputError if a plane wave or a pixel is not in the matrices."""
         matrix = self.matrices[0][0]
         for name, needed, own in (
-            ("max_angle_mrad", beams, matrix.beams),
-            ("max_detected_mrad", pixels, matrix.pixels),
+            ("max_angle_mrad", reuse.beams, matrix.beams),
+            ("max_detected_mrad", reuse.pixels, matrix.pixels),
         ):
             missing = np.setdiff1d(np.flatnonzero(needed), own)
             if len(missing):
@@ -154,7 +151,9 @@ class Scattering:
                 )
 
 
-_OWN = ("max_angle_mrad", "max_detected_mrad", "thicknesses_angstrom", "on_progress")
+_NOT_OF_EXPOSURES = ("self", "depth", "positions_angstrom", "on_progress")
+# Arguments of `scatter` that are none of a sample; a sample's seed is that of its noise.
+_NOT_OF_SAMPLES = ("max_angle_mrad", "max_detected_mrad", "thicknesses_angstrom", "on_progress", "seed")
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # as in `namsa.simulate`
