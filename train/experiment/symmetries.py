@@ -141,20 +141,18 @@ def broken_by(microscope: Mapping[str, Any], drawn: Collection[str] = ()) -> str
         microscope: The values of the section microscope or of a provenance; a tilt may have several values.
         drawn: As in `sample_symmetries`.
     """
-    even = {name.removesuffix("_angstrom") for name in drawn}  # C12 and its azimuth phi12
-    aberrations = microscope.get("aberrations", {}) | {name: 1.0 for name in _VARIED_LENS if microscope.get(name)}
-    lens = {
-        name: coefficient
-        for name, coefficient in aberrations.items()
-        if coefficient and not name.endswith("0") and name.removesuffix("_angstrom").replace("phi", "C") not in even
-    }
+    aberrations = microscope.get("aberrations", {})
+    directed = [name for name, value in aberrations.items() if value and not name.endswith("0")]
+    lens = [name for name in directed if _VARIED_AS.get(name) not in drawn]
+    lens += [name for name in sorted(set(_VARIED_AS.values())) if microscope.get(name) and name not in drawn]
     if lens:
         return f"aberrations {', '.join(lens)} are not round, so mirrored samples are not true ones: {_REMEDY}"
     tilts = {name: microscope[name] for name in _TILTS if name not in drawn and np.any(microscope.get(name, 0))}
     return f"tilts {tilts} have a direction, so mirrored samples are not true ones: {_REMEDY}" if tilts else None
 
 
-_VARIED_LENS = ("C12_angstrom", "C21_angstrom")
+# The varied setting that gives a coefficient or its azimuth.
+_VARIED_AS = {"C12": "C12_angstrom", "phi12": "C12_angstrom", "C21": "C21_angstrom", "phi21": "C21_angstrom"}
 _TILTS = ("beam_tilt_mrad", "specimen_tilt_mrad")
 _REMEDY = "set training.inputs.augment=false"
 
