@@ -203,7 +203,7 @@ def test_command_writes_the_page_of_a_file_of_patterns(tmp_path, monkeypatch, ca
     assert main(["show", "scan.h5", "--out", "scan.png"]) == 2
     assert "an interactive page is written, as scan.html" in capsys.readouterr().err
     assert main(["show", "scan.h5", "--pixel-mrad", "-1"]) == 2
-    assert "pixel_mrad is -1: give a positive number" in capsys.readouterr().err
+    assert "--pixel-mrad is -1.0: give one positive number" in capsys.readouterr().err
 
 
 # ---- In a browser ---------------------------------------------------------------------------------------------------
