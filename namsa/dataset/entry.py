@@ -11,6 +11,9 @@ from namsa.config.variation import VariedValues
 from namsa.dataset.splits import SplitName
 from namsa.dataset.typed_values import Count, Name, Positive, parse_typed
 
+# Values that are not written: manifests from before these fields existed have the same lines.
+_LEFT_OUT = {"varied": {}, "specimen": "", "kind": "crystal", "partner": None}
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
@@ -30,6 +33,10 @@ class Entry:
         varied: Values of the microscope of this sample alone, by name, with units in the names. See
             `namsa.config.variation`.
         cost: Slices × pixels of the grid × probes, by which the ranks share the work; 0 if unknown.
+        specimen: The name of the specimen, which the samples that are cut from one have in common. "" if the sample
+            alone has it.
+        kind: What was made of the crystal; "crystal" is the perfect crystal.
+        partner: The name of the second material of an interface, which is of the same split. `None` without one.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")
@@ -46,13 +53,15 @@ class Entry:
     source: str = ""
     varied: VariedValues = field(default_factory=dict)
     cost: Count = 0
+    specimen: str = ""
+    kind: str = "crystal"
+    partner: Name | None = None
 
     def to_json(self) -> str:
         """Returns the entry as a line of the manifest, without the line's end."""
         values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
-        if not self.varied:
-            del values["varied"]
-        return json.dumps(values, ensure_ascii=False)
+        kept = {name: value for name, value in values.items() if name not in _LEFT_OUT or value != _LEFT_OUT[name]}
+        return json.dumps(kept, ensure_ascii=False)
 
     @classmethod
     def from_json(cls, line: str, source: str = "a line of a manifest", remedy: str = "delete the manifest") -> "Entry":

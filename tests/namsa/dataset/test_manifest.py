@@ -12,6 +12,7 @@ from fake_samples import MATERIALS, config
 from namsa import InputError, SimulationWarning, WorkError
 from namsa.config.materials import Split
 from namsa.dataset.entries import build_entries, spread_over_thicknesses
+from namsa.dataset.entry import Entry
 from namsa.dataset.manifest import config_hash, ensure, read, read_header
 from namsa.dataset.splits import SPLITS, split_of
 from namsa.files import write_text_atomic
@@ -243,3 +244,13 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path):
         write_text_atomic(path, "\ud800")
     assert path.read_text() == "third"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
+
+
+def test_an_entry_leaves_out_what_only_some_specimens_have():
+    entry = build_entries(config(), MATERIALS)[0]
+    written = json.loads(entry.to_json())
+    assert list(written)[-2:] == ["source", "cost"]  # the lines of all manifests before specimens had kinds
+    of_interface = replace(entry, specimen="Cu-fcc-001-s1", kind="interface", partner="NaCl")
+    assert set(json.loads(of_interface.to_json())) - set(written) == {"specimen", "kind", "partner"}
+    assert Entry.from_json(entry.to_json()) == entry
+    assert Entry.from_json(of_interface.to_json()) == of_interface
