@@ -12,7 +12,7 @@ from namsa.dataset.splits import SplitName
 from namsa.dataset.typed_values import Count, Name, Positive, parse_typed
 
 # Values that are not written: manifests from before these fields existed have the same lines.
-_LEFT_OUT = {"varied": {}, "specimen": "", "kind": "crystal", "partner": None}
+_LEFT_OUT: dict[str, Any] = {"varied": {}, "specimen": "", "kind": "crystal", "partner": None}
 
 
 @dataclass(frozen=True, slots=True)
