@@ -69,6 +69,16 @@ class Experiment(SimulationConfig):
         return self
 
     @model_validator(mode="after")
+    def _output_channels_fit_the_loss(self) -> "Experiment":
+        likelihood, channels = self.training.loss.likelihood, self.network.output_channels
+        if channels != (required := 1 if likelihood == "none" else 2):
+            raise ValueError(
+                f"network.output_channels is {channels}, and training.loss.likelihood {likelihood} needs {required}: "
+                "set one of them"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _recompute_without_norms(self) -> "Experiment":
         if self.training.recompute and self.network.block_norm:
             raise ValueError("training.recompute does not go with network.block_norm: set one of them to false")

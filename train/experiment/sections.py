@@ -84,7 +84,7 @@ class Inputs(Section):
 
 
 class Loss(Section):
-    """The Huber loss of the density, with weight decay."""
+    """The Huber loss of the density, the likelihood of its error, and weight decay."""
 
     huber_delta: float = Field(
         10.0,
@@ -98,6 +98,11 @@ class Loss(Section):
         False,
         description="measure errors, and so huber_delta, in units of the standard deviation of each sample's density, "
         "so that light and thin samples count as much as heavy and thick ones; l2 should then be smaller",
+    )
+    likelihood: Literal["none", "laplace", "gaussian"] = Field(
+        "none",
+        description="distribution by which the network predicts its own error, as the logarithm of its scale in a "
+        "second output channel; needs network.output_channels 2. See train/optimization/losses.py",
     )
 
 

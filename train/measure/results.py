@@ -1,11 +1,11 @@
 """Types of what a run measures: rows of metrics.jsonl, the summary of its performance and the facts of the run.
 
-A step's row says: loss = huber + l2; huber, the mean over the ranks' batches in the units of training; grad_norm, the
-norm of the averaged gradient before LARS; loss_scale, as used in the step. Times are of this rank, in seconds: step_s
-from the request for a batch to the updated weights, data_s the wait for the batch, compute_s the forward and backward
-pass, comm_s from this rank's last gradient to the last average, misc_s the rest, which includes data_s. Groups of
-gradients are reduced while others are still computed: comm_s is the part of the communication that this does not hide,
-including the wait for the slowest rank. samples_per_s is of all ranks.
+A step's row says: loss = huber + l2, plus the likelihood where one is trained; huber, the mean over the ranks' batches
+in the units of training; grad_norm, the norm of the averaged gradient before LARS; loss_scale, as used in the step.
+Times are of this rank, in seconds: step_s from the request for a batch to the updated weights, data_s the wait for the
+batch, compute_s the forward and backward pass, comm_s from this rank's last gradient to the last average, misc_s the
+rest, which includes data_s. Groups of gradients are reduced while others are still computed: comm_s is the part of the
+communication that this does not hide, including the wait for the slowest rank. samples_per_s is of all ranks.
 """
 
 from typing import NotRequired
@@ -21,8 +21,9 @@ class StepRow(TypedDict):
     Attributes:
         step: Number of the step in the job, from 1.
         epoch: Index of the epoch, from 0.
-        loss: huber + l2.
+        loss: huber + likelihood + l2.
         huber: Mean Huber loss over the ranks' batches, in the units of training.
+        likelihood: Mean negative log-likelihood of the error times its weight, where one is trained.
         l2: L2 penalty of the convolutions' kernels.
         delta: Huber's δ in this epoch.
         lr: Learning rate.
@@ -45,6 +46,7 @@ class StepRow(TypedDict):
     epoch: int
     loss: float
     huber: float
+    likelihood: NotRequired[float]
     l2: float
     delta: float
     lr: float

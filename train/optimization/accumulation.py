@@ -29,6 +29,7 @@ class Accumulation:
         self.model, self.optimizer, self.training = model, optimizer, training
         zeros = Differentiated(
             huber=tf.zeros(()),
+            likelihood=tf.zeros(()),
             l2=tf.zeros(()),
             loss=tf.zeros(()),
             statistics=[tf.zeros(statistic.shape) for statistic in model.non_trainable_weights],

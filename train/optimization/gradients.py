@@ -17,13 +17,15 @@ class Differentiated(NamedTuple):
 
     Attributes:
         huber: Mean Huber loss.
+        likelihood: Mean negative log-likelihood of the error times its weight; 0 without a likelihood.
         l2: L2 penalty of the kernels.
-        loss: huber + l2.
+        loss: huber + likelihood + l2.
         statistics: Moving averages of the normalisations after the batch.
         gradients: Of the loss times the loss scale, one for each trainable variable.
     """
 
     huber: Tensor
+    likelihood: Tensor
     l2: Tensor
     loss: Tensor
     statistics: Sequence[Tensor]
@@ -45,13 +47,17 @@ def differentiate(
     """
     weights = model.trainable_variables
     with tf.GradientTape() as tape:
-        huber = losses.huber(model(x, training=True), y, delta, training.loss.relative)
+        density, likelihood = model(x, training=True), tf.zeros(())
+        if training.loss.likelihood != "none":
+            density, u = losses.split_output(density, y)
+            likelihood = losses.LIKELIHOOD_WEIGHT * losses.negative_log_likelihood(density, u, y, training.loss)
+        huber = losses.huber(density, y, delta, training.loss.relative)
         l2 = losses.l2(losses.kernels(weights), training.loss.l2)
-        loss = huber + l2
+        loss = huber + likelihood + l2
         scaled_loss = scale * loss
     statistics = [tf.convert_to_tensor(statistic.value) for statistic in model.non_trainable_weights]
     gradients = tape.gradient(scaled_loss, [weight.value for weight in weights])
-    return Differentiated(huber, l2, loss, statistics, gradients)
+    return Differentiated(huber, likelihood, l2, loss, statistics, gradients)
 
 
 def time_after(tensors: Sequence[Tensor]) -> Tensor:

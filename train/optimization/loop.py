@@ -22,7 +22,8 @@ from train.ranks.signals import StopRequest
 Tensor = Any
 Step = Callable[..., Tensor]
 
-STEP_NUMBERS = ("huber", "l2", "loss_scale", "grad_norm", "comm_s", "compute_s", "stop")  # a step returns
+# A step returns these.
+STEP_NUMBERS = ("huber", "l2", "loss_scale", "grad_norm", "comm_s", "compute_s", "stop", "likelihood")
 
 
 def make_step(
@@ -67,10 +68,11 @@ def make_step(
         scale = tf.convert_to_tensor(precision.loss_scale(optimizer))
         old_statistics = [tf.identity(statistic.value) for statistic in statistics]
         batch = differentiate(model, training, x, y, delta, scale)
-        huber, l2, own_loss, new_statistics, gradients = accumulation.mean_with(batch) if accumulation else batch
+        means = accumulation.mean_with(batch) if accumulation else batch
+        huber, likelihood, l2, own_loss, new_statistics, gradients = means
         if not training.reduction.local:
-            shared = [huber, tf.convert_to_tensor(stop), *new_statistics]
-            huber, stop, *new_statistics = reduction.average_in_one_message(shared, "numbers")
+            shared = [huber, likelihood, tf.convert_to_tensor(stop), *new_statistics]
+            huber, likelihood, stop, *new_statistics = reduction.average_in_one_message(shared, "numbers")
         computed = time_after(gradients)
         groups = grouping.groups(gradients, paths, training.reduction)
         applied = lag.swap_gradients(gradients, scale, buffers) if buffers else gradients
@@ -85,7 +87,7 @@ def make_step(
             statistic.assign(tf.where(finite, new, old))
         exposed = tf.maximum(communicated - computed, 0)  # with buffers, the averages may be there before the gradients
         times = [tf.cast(seconds, tf.float32) for seconds in (exposed, computed - started)]
-        return tf.stack([huber, l2, scale, grad_norm, *times, stop, own_loss])
+        return tf.stack([huber, l2, scale, grad_norm, *times, stop, likelihood, own_loss])
 
     return step
 
@@ -166,7 +168,7 @@ def train_epoch(
         row: StepRow = {
             "step": number,
             "epoch": plan.epoch,
-            "loss": measured["huber"] + measured["l2"],
+            "loss": measured["huber"] + measured["likelihood"] + measured["l2"],
             "huber": measured["huber"],
             "l2": measured["l2"],
             "delta": delta,
@@ -180,6 +182,8 @@ def train_epoch(
             "misc_s": max(0.0, step_s - measured["comm_s"] - compute_s),
             "samples_per_s": shares * training.batch_size / step_s,
         }
+        if training.loss.likelihood != "none":
+            row["likelihood"] = measured["likelihood"]
         if agreed:
             _check_finite(row, own_loss)
             stop_request.agreed = measured["stop"] > 0

@@ -30,6 +30,8 @@ def test_the_schema_is_that_of_the_code():
         ("training.epocs=3", "unknown key training.epocs; did you mean epochs"),
         ("training.inputs.dose_electrons_per_pattern=[500, 100]", r"\[500.0, 100.0\] falls: give \[low, high\]"),
         ("detector=null", "give detector or simulation.grid_shape"),
+        ("training.loss.likelihood=laplace", "output_channels is 1, and training.loss.likelihood laplace needs 2"),
+        ("network.output_channels=2", "output_channels is 2, and training.loss.likelihood none needs 1"),
     ],
 )
 def test_what_does_not_go_together_is_told_with_the_remedy(override, message):
