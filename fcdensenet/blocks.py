@@ -3,22 +3,23 @@
 The network is written once, over an abstract set of `Layers`. With Keras tensors it builds the model
 (`fcdensenet.keras_layers`). With bare shapes it counts parameters and FLOP (`fcdensenet.count`).
 
-A convolution has a bias only if a non-linearity or the output follows. After the linear convolutions of the
+A convolution has a bias only if a non-linearity or the output follows. After the linear convolutions of pooled
 transitions, the bias of the next convolution has the same effect.
 """
 
 from collections.abc import Sequence
-from typing import Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar
 
 from fcdensenet.config import NetworkConfig
 
 Tensor = TypeVar("Tensor")
+Pooling = Literal["average", "max"]
 
 
 class Layers(Protocol[Tensor]):
     """The layers that a network is made of, for one kind of tensor.
 
-    Every layer has a unique name. The configuration determines the axis of the channels.
+    Every layer has a unique name. The layers know the axis of the channels, and how many axes the grid has.
     """
 
     @property
@@ -30,16 +31,18 @@ class Layers(Protocol[Tensor]):
         """The network's input."""
         ...
 
-    def conv(self, x: Tensor, filters: int, kernel: int, name: str, bias: bool = True) -> Tensor:
-        """A convolution of stride 1 that keeps the grid."""
+    def conv(
+        self, x: Tensor, filters: int, kernel: int, name: str, bias: bool = True, stride: int = 1, dilation: int = 1
+    ) -> Tensor:
+        """A convolution that keeps the grid, or of an extent n of it the ⌈n/stride⌉."""
         ...
 
     def stacked_conv(self, parts: Sequence[Tensor], filters: int, kernel: int, name: str) -> Tensor:
         """Concatenation and convolution; the first is computed again in the backward pass."""
         ...
 
-    def transposed_conv(self, x: Tensor, filters: int, kernel: int, name: str) -> Tensor:
-        """A transposed convolution of stride 2, which doubles the grid, without bias."""
+    def transposed_conv(self, x: Tensor, filters: int, kernel: int, name: str, bias: bool = False) -> Tensor:
+        """A transposed convolution of stride 2, which doubles the grid."""
         ...
 
     def norm(self, x: Tensor, name: str) -> Tensor:
@@ -50,12 +53,12 @@ class Layers(Protocol[Tensor]):
         """Rectification."""
         ...
 
-    def dropout(self, x: Tensor, name: str) -> Tensor:
-        """Dropout at the configured rate."""
+    def dropout(self, x: Tensor, rate: float, name: str) -> Tensor:
+        """Dropout."""
         ...
 
-    def pool(self, x: Tensor, name: str) -> Tensor:
-        """Pooling by 2 along y and x."""
+    def pool(self, x: Tensor, kind: Pooling, name: str) -> Tensor:
+        """Pooling by 2 along every axis of the grid."""
         ...
 
     def concat(self, parts: Sequence[Tensor], name: str) -> Tensor:
@@ -95,7 +98,7 @@ def dense_block(op: Layers[Tensor], x: Tensor, convolutions: int, config: Networ
     stack = _normalised_stack if config.block_norm else _rectified_stack
     new = stack(op, x, convolutions, config, name)
     maps = op.concat(new, f"{name}_new") if len(new) > 1 else new[0]
-    return op.dropout(maps, f"{name}_dropout") if config.dropout else maps
+    return op.dropout(maps, config.dropout, f"{name}_dropout") if config.dropout else maps
 
 
 def _rectified_stack(
@@ -125,13 +128,16 @@ def _normalised_stack(
     return [op.relu(maps, f"{name}_new{i}_relu") for i, maps in enumerate(new, start=1)]
 
 
-def transition_down(op: Layers[Tensor], x: Tensor, name: str) -> Tensor:
+def transition_down(op: Layers[Tensor], x: Tensor, config: NetworkConfig, name: str) -> Tensor:
     """Adds a transition down. Returns all channels of `x` on half the grid."""
+    if config.transitions == "strided":
+        return op.relu(op.conv(x, op.channels(x), 1, f"{name}_conv", stride=2), f"{name}_relu")
     x = op.relu(op.norm(x, f"{name}_norm"), f"{name}_relu")
-    return op.pool(op.conv(x, op.channels(x), 1, f"{name}_conv", bias=False), f"{name}_pool")
+    return op.pool(op.conv(x, op.channels(x), 1, f"{name}_conv", bias=False), config.pooling, f"{name}_pool")
 
 
 def transition_up(op: Layers[Tensor], new: Tensor, skip: Tensor, config: NetworkConfig, name: str) -> Tensor:
     """Adds a transition up. Returns a block's new maps on twice the grid, followed by the skip connection."""
-    up = op.transposed_conv(new, op.channels(new), config.transition_up_kernel, f"{name}_conv")
+    bias = config.transitions == "strided"
+    up = op.transposed_conv(new, op.channels(new), config.transition_up_kernel, f"{name}_conv", bias)
     return op.concat([up, skip], f"{name}_skip")

@@ -30,12 +30,14 @@ def network(op: Layers[Tensor], config: NetworkConfig) -> tuple[Tensor, Tensor]:
 
     patterns = op.input("patterns")
     x = op.conv(patterns, config.first_filters, config.first_kernel, "first")
+    if config.transitions == "strided":
+        x = op.relu(x, "first_relu")
 
     skips = []
     for level, convolutions in enumerate(down, start=1):
         new = dense_block(op, x, convolutions, config, f"down{level}")
         skips.append(op.concat([x, new], f"down{level}"))
-        x = transition_down(op, skips[-1], f"td{level}")
+        x = transition_down(op, skips[-1], config, f"td{level}")
 
     new = dense_block(op, x, bottom, config, "bottom")
 
@@ -69,4 +71,5 @@ def build(config: NetworkConfig, seed: int, recompute: bool = False) -> "keras.M
 
     from fcdensenet.keras_layers import KerasLayers
 
-    return keras.Model(*network(KerasLayers(config, seed, recompute), config), name="fcdensenet")
+    layers = KerasLayers(config.input_shape, config.data_format, seed, recompute)
+    return keras.Model(*network(layers, config), name="fcdensenet")

@@ -20,6 +20,7 @@ class NetworkConfig(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
+    kind: Literal["fcdensenet"] = Field("fcdensenet", description="tells this section from those of other networks")
     input_shape: tuple[Channels, Extent, Extent] = Field(description="(channels, y, x) of a pattern")
     layers: tuple[Convolutions, ...] = Field(
         (1, 2, 4, 3, 4, 2, 1),
@@ -31,7 +32,12 @@ class NetworkConfig(BaseModel):
     first_kernel: Kernel = Field(5, description="kernel size of the first convolution")
     first_filters: FeatureMaps = Field(256, description="feature maps of the first convolution")
     output_channels: FeatureMaps = Field(1, description="channels of the output")
-    pooling: Literal["average", "max"] = Field("average", description="pooling of the transitions down")
+    transitions: Literal["pooled", "strided"] = Field(
+        "pooled",
+        description="'pooled': on the way down normalisation, ReLU, a linear 1×1 convolution and pooling; 'strided': a "
+        "1×1 convolution of stride 2 and ReLU, with biases on both ways (Kurth et al. 2018)",
+    )
+    pooling: Literal["average", "max"] = Field("average", description="pooling of the transitions down if 'pooled'")
     dropout: float = Field(0.5, ge=0, lt=1, description="dropout rate of each dense block's output")
     block_norm: bool = Field(False, description="batch normalisation before each convolution of a dense block")
     transition_up_kernel: Kernel = Field(

@@ -2,7 +2,8 @@
 
 The network is composed of bare shapes, without Keras. FLOP are those of the convolutions: 2·H·W·C·K·R·S on the grid
 (H, W) where the kernel is applied, which is the output's grid, and the input's for a transposed convolution (the
-convention of Laanait et al. 2019). A training step is three forward passes: the forward pass itself, and the gradients
+convention of Laanait et al. 2019). Taps that lie on padding are counted; those between the taps of a dilated kernel do
+not exist. A training step is three forward passes: the forward pass itself, and the gradients
 by input and by weights.
 
 Activations are the values of the forward pass that differentiation needs, each counted once: a convolution's input,
@@ -15,6 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from math import prod
 
+from fcdensenet.blocks import Pooling
 from fcdensenet.build import network
 from fcdensenet.config import NetworkConfig
 
@@ -29,7 +31,7 @@ class LayerCount:
         name: The layer's name in the Keras model.
         kind: As "conv" or "relu".
         output_shape: Shape of the output without the batch axis.
-        kernel_shape: Shape of a convolution's weights; empty for other layers.
+        kernel_shape: Shape of a convolution's weights, or of a dense layer's; empty for other layers.
         parameters: Number of values in all variables.
         trainable_parameters: Number of values in trained variables.
         forward_flop: FLOP of the forward pass.
@@ -50,7 +52,12 @@ class LayerCount:
     @property
     def weights(self) -> int:
         """Number of values in a convolution's kernel."""
-        return prod(self.kernel_shape) if self.kernel_shape else 0
+        return prod(self.kernel_shape) if self.is_convolution else 0
+
+    @property
+    def is_convolution(self) -> bool:
+        """Whether the layer is a convolution, plain or transposed: a dense layer's kernel has only two axes."""
+        return len(self.kernel_shape) > 2
 
     def activation_bytes(self, dtype: str) -> int:
         """Returns the memory that a training step in `dtype` keeps for this layer, bytes."""
@@ -85,7 +92,7 @@ class NetworkCount:
     @property
     def convolutions(self) -> int:
         """Number of convolutions, transposed ones included."""
-        return sum(bool(layer.kernel_shape) for layer in self.layers)
+        return sum(layer.is_convolution for layer in self.layers)
 
     @property
     def forward_flop(self) -> int:
@@ -113,14 +120,9 @@ def count(config: NetworkConfig, recompute: bool = False) -> NetworkCount:
         config: The network's configuration.
         recompute: Whether the stacks of dense blocks are computed again in the backward pass.
     """
-    shapes = ShapeLayers(config, recompute)
+    shapes = ShapeLayers(config.input_shape, config.data_format, recompute)
     network(shapes, config)
-    return NetworkCount(
-        tuple(
-            replace(layer, kept_values=prod(layer.output_shape)) if layer.name in shapes.kept else layer
-            for layer in shapes.layers
-        )
-    )
+    return shapes.counted()
 
 
 @dataclass(frozen=True)
@@ -128,30 +130,44 @@ class ShapeLayers:
     """`fcdensenet.blocks.Layers` for bare shapes: each call records a layer. The protocol documents the methods.
 
     Attributes:
-        config: The network's configuration.
+        input_shape: Channels of the input, and the extents of its grid.
+        data_format: Order of the axes in memory.
         recompute: Whether the stacks of dense blocks are computed again in the backward pass.
         layers: The recorded layers.
         kept: Names of the layers whose output a gradient needs.
     """
 
-    config: NetworkConfig
+    input_shape: tuple[int, ...]
+    data_format: str
     recompute: bool = False
     layers: list[LayerCount] = field(default_factory=list)
     kept: set[str] = field(default_factory=set)
+
+    def counted(self) -> NetworkCount:
+        """Returns the recorded layers, each with the values of its output that a step keeps."""
+        return NetworkCount(
+            tuple(
+                replace(layer, kept_values=prod(layer.output_shape)) if layer.name in self.kept else layer
+                for layer in self.layers
+            )
+        )
 
     def channels(self, x: LayerCount) -> int:
         return x.output_shape[self._axis]
 
     def input(self, name: str) -> LayerCount:
-        channels, *extent = self.config.input_shape
+        channels, *extent = self.input_shape
         return self._add(LayerCount(name, "input", (channels, *extent) if self._axis == 0 else (*extent, channels)))
 
-    def conv(self, x: LayerCount, filters: int, kernel: int, name: str, bias: bool = True) -> LayerCount:
+    def conv(
+        self, x: LayerCount, filters: int, kernel: int, name: str, bias: bool = True, stride: int = 1, dilation: int = 1
+    ) -> LayerCount:
         self.kept.add(x.name)
-        weights = (kernel, kernel, self.channels(x), filters)
+        weights = (*self._extent(kernel), self.channels(x), filters)
         parameters = prod(weights) + filters * bias
-        flop = 2 * prod(self._shape(x, 1)) * prod(weights)
-        return self._add(LayerCount(name, "conv", self._shape(x, filters), weights, parameters, parameters, flop))
+        flop = 2 * prod(self._shape(x, 1, down=stride)) * prod(weights)
+        shape = self._shape(x, filters, down=stride)
+        return self._add(LayerCount(name, "conv", shape, weights, parameters, parameters, flop))
 
     def stacked_conv(self, parts: Sequence[LayerCount], filters: int, kernel: int, name: str) -> LayerCount:
         stack = LayerCount("", "concat", self._stacked_shape(parts))  # not kept, so not recorded
@@ -159,12 +175,13 @@ class ShapeLayers:
         self.kept.update(part.name for part in parts)
         return maps
 
-    def transposed_conv(self, x: LayerCount, filters: int, kernel: int, name: str) -> LayerCount:
+    def transposed_conv(self, x: LayerCount, filters: int, kernel: int, name: str, bias: bool = False) -> LayerCount:
         self.kept.add(x.name)
-        weights = (kernel, kernel, filters, self.channels(x))
+        weights = (*self._extent(kernel), filters, self.channels(x))
+        parameters = prod(weights) + filters * bias
         flop = 2 * prod(self._shape(x, 1)) * prod(weights)
         shape = self._shape(x, filters, up=2)
-        return self._add(LayerCount(name, "conv up", shape, weights, prod(weights), prod(weights), flop))
+        return self._add(LayerCount(name, "conv up", shape, weights, parameters, parameters, flop))
 
     def norm(self, x: LayerCount, name: str) -> LayerCount:
         channels, extra = self.channels(x), BYTES_PER_VALUE["float32"] * prod(x.output_shape)
@@ -174,13 +191,14 @@ class ShapeLayers:
         self.kept.add(name)
         return self._add(LayerCount(name, "relu", x.output_shape))
 
-    def dropout(self, x: LayerCount, name: str) -> LayerCount:
+    def dropout(self, x: LayerCount, rate: float, name: str) -> LayerCount:
         return self._add(LayerCount(name, "dropout", x.output_shape, extra_bytes=prod(x.output_shape)))
 
-    def pool(self, x: LayerCount, name: str) -> LayerCount:
-        if self.config.pooling == "max":
+    def pool(self, x: LayerCount, kind: Pooling, name: str) -> LayerCount:
+        if kind == "max":
             self.kept.update((x.name, name))
-        return self._add(LayerCount(name, f"{self.config.pooling} pool", self._shape(x, self.channels(x), down=2)))
+        shape = tuple(n if axis == self._axis else n // 2 for axis, n in enumerate(x.output_shape))
+        return self._add(LayerCount(name, f"{kind} pool", shape))
 
     def concat(self, parts: Sequence[LayerCount], name: str) -> LayerCount:
         return self._add(LayerCount(name, "concat", self._stacked_shape(parts)))
@@ -190,11 +208,18 @@ class ShapeLayers:
 
     @property
     def _axis(self) -> int:
-        return 0 if self.config.data_format == "channels_first" else 2
+        return 0 if self.data_format == "channels_first" else self._rank
+
+    @property
+    def _rank(self) -> int:
+        return len(self.input_shape) - 1
+
+    def _extent(self, kernel: int) -> tuple[int, ...]:
+        return (kernel,) * self._rank
 
     def _shape(self, x: LayerCount, channels: int, up: int = 1, down: int = 1) -> tuple[int, ...]:
         """The shape of `channels` maps on the grid of `x`, `up` times finer or `down` times coarser."""
-        extent = [n * up // down for axis, n in enumerate(x.output_shape) if axis != self._axis]
+        extent = [-(-n * up // down) for axis, n in enumerate(x.output_shape) if axis != self._axis]
         return (channels, *extent) if self._axis == 0 else (*extent, channels)
 
     def _stacked_shape(self, parts: Sequence[LayerCount]) -> tuple[int, ...]:

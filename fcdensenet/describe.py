@@ -83,7 +83,7 @@ def layer_table(count: NetworkCount) -> Table:
             continue
         table.add_row(
             layer.name,
-            f"{layer.kind} {layer.kernel_shape[0]}×{layer.kernel_shape[1]}" if layer.kernel_shape else layer.kind,
+            " ".join([layer.kind, "×".join(map(str, layer.kernel_shape[:-2]))]).strip(),
             "×".join(map(str, layer.output_shape)),
             f"{layer.parameters:,}" if layer.parameters else "",
             f"{layer.forward_flop / 1e9:,.1f}" if layer.forward_flop else "",

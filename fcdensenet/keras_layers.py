@@ -7,11 +7,18 @@ from dataclasses import dataclass
 import keras
 from keras import KerasTensor, ops
 
-from fcdensenet.config import NetworkConfig
+from fcdensenet.blocks import Pooling
 
 # With Keras' default of 0.99, a third of the initial statistics would remain after 100 steps, and would enter the
 # evaluation of short runs.
 MOVING_AVERAGE = 0.9
+
+_POOLING = {
+    ("average", 2): keras.layers.AveragePooling2D,
+    ("average", 3): keras.layers.AveragePooling3D,
+    ("max", 2): keras.layers.MaxPooling2D,
+    ("max", 3): keras.layers.MaxPooling3D,
+}
 
 
 @dataclass(frozen=True)
@@ -19,57 +26,76 @@ class KerasLayers:
     """`fcdensenet.blocks.Layers` for symbolic Keras tensors. The protocol documents the methods.
 
     Attributes:
-        config: The network's configuration.
+        input_shape: Channels of the input, and the extents of its grid.
+        data_format: Order of the axes in memory.
         seed: The seed of the network, from which each layer's own seed follows.
         recompute: Whether the stacks of dense blocks are computed again in the backward pass.
     """
 
-    config: NetworkConfig
+    input_shape: tuple[int, ...]
+    data_format: str
     seed: int
     recompute: bool = False
 
     @property
     def axis(self) -> int:
-        return 1 if self.config.data_format == "channels_first" else -1
+        return 1 if self.data_format == "channels_first" else -1
+
+    @property
+    def rank(self) -> int:
+        """The number of the grid's axes."""
+        return len(self.input_shape) - 1
 
     def channels(self, x: KerasTensor) -> int:
         return int(x.shape[self.axis])
 
     def input(self, name: str) -> KerasTensor:
-        channels, *extent = self.config.input_shape
+        channels, *extent = self.input_shape
         shape = (channels, *extent) if self.axis == 1 else (*extent, channels)
         # By default Keras would convert float16 patterns to float32 here, and back for the first convolution.
         return keras.Input(shape, dtype=keras.config.dtype_policy().compute_dtype, name=name)
 
-    def conv(self, x: KerasTensor, filters: int, kernel: int, name: str, bias: bool = True) -> KerasTensor:
-        return keras.layers.Conv2D(
+    def conv(
+        self,
+        x: KerasTensor,
+        filters: int,
+        kernel: int,
+        name: str,
+        bias: bool = True,
+        stride: int = 1,
+        dilation: int = 1,
+    ) -> KerasTensor:
+        return self._conv_layer(
             filters,
             kernel,
+            strides=stride,
+            dilation_rate=dilation,
             padding="same",
             use_bias=bias,
             kernel_initializer=keras.initializers.HeNormal(layer_seed(self.seed, name)),
-            data_format=self.config.data_format,
+            data_format=self.data_format,
             name=name,
         )(x)
 
     def stacked_conv(self, parts: Sequence[KerasTensor], filters: int, kernel: int, name: str) -> KerasTensor:
         initializer = keras.initializers.HeNormal(layer_seed(self.seed, name))
-        return StackedConv(filters, kernel, initializer, self.config.data_format, name=name)(list(parts))
+        return StackedConv(filters, kernel, initializer, self.data_format, name=name)(list(parts))
 
-    def transposed_conv(self, x: KerasTensor, filters: int, kernel: int, name: str) -> KerasTensor:
-        # At stride 2, a quarter of the kernel's taps (one at least) contributes to an output pixel; He's variance
-        # assumes that all do.
-        scale = 2.0 * min(kernel**2, 4)
-        return keras.layers.Conv2DTranspose(
+    def transposed_conv(self, x: KerasTensor, filters: int, kernel: int, name: str, bias: bool = False) -> KerasTensor:
+        # At stride 2, half of the kernel's taps along an axis (one at least) contribute to an output pixel; He's
+        # variance assumes that all do.
+        scale = 2.0 * min(kernel**self.rank, 2**self.rank)
+        kind = keras.layers.Conv3DTranspose if self.rank == 3 else keras.layers.Conv2DTranspose
+        return kind(
             filters,
             kernel,
             strides=2,
             padding="same",
-            use_bias=False,
+            use_bias=bias,
             kernel_initializer=keras.initializers.VarianceScaling(
                 scale, "fan_in", "truncated_normal", layer_seed(self.seed, name)
             ),
-            data_format=self.config.data_format,
+            data_format=self.data_format,
             name=name,
         )(x)
 
@@ -79,18 +105,21 @@ class KerasLayers:
     def relu(self, x: KerasTensor, name: str) -> KerasTensor:
         return keras.layers.ReLU(name=name)(x)
 
-    def dropout(self, x: KerasTensor, name: str) -> KerasTensor:
-        return keras.layers.Dropout(self.config.dropout, seed=layer_seed(self.seed, name), name=name)(x)
+    def dropout(self, x: KerasTensor, rate: float, name: str) -> KerasTensor:
+        return keras.layers.Dropout(rate, seed=layer_seed(self.seed, name), name=name)(x)
 
-    def pool(self, x: KerasTensor, name: str) -> KerasTensor:
-        kind = keras.layers.AveragePooling2D if self.config.pooling == "average" else keras.layers.MaxPooling2D
-        return kind(2, data_format=self.config.data_format, name=name)(x)
+    def pool(self, x: KerasTensor, kind: Pooling, name: str) -> KerasTensor:
+        return _POOLING[kind, self.rank](2, data_format=self.data_format, name=name)(x)
 
     def concat(self, parts: Sequence[KerasTensor], name: str) -> KerasTensor:
         return keras.layers.Concatenate(self.axis, name=name)(list(parts))
 
     def output(self, x: KerasTensor, name: str) -> KerasTensor:
         return keras.layers.Activation("linear", dtype="float32", name=name)(x)
+
+    @property
+    def _conv_layer(self) -> type[keras.layers.Layer]:
+        return keras.layers.Conv3D if self.rank == 3 else keras.layers.Conv2D
 
 
 class BatchNormalization(keras.layers.BatchNormalization):

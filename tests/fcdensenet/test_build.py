@@ -87,9 +87,9 @@ def test_initial_activations_neither_fade_nor_grow() -> None:
     assert np.all((spread > 0.1 * spread[0]) & (spread < 10 * spread[0])), spread
 
 
-@pytest.mark.parametrize("block_norm", [False, True])
-def test_gradient_reaches_every_variable(block_norm: bool) -> None:
-    model = build(config(block_norm=block_norm), seed=0)
+@pytest.mark.parametrize("options", [{}, {"block_norm": True}, {"transitions": "strided"}])
+def test_gradient_reaches_every_variable(options: dict[str, object]) -> None:
+    model = build(config(**options), seed=0)
     with tf.GradientTape() as tape:
         loss = tf.reduce_mean(tf.square(model(patterns(), training=True)))
     for variable, gradient in zip(

@@ -52,9 +52,31 @@ def test_published_23m_network() -> None:
 
 
 @pytest.mark.parametrize(
+    ("channels", "first_filters", "parameters", "step_tflop"), [(16, 64, 7_504_835, 4.188), (4, 48, 7_134_211, 3.703)]
+)
+def test_published_tiramisu(channels: int, first_filters: int, parameters: int, step_tflop: float) -> None:
+    """Kurth et al. 2018 publish the FLOP (figure 2); the parameters follow from their text and code."""
+    network = count(
+        NetworkConfig(
+            input_shape=(channels, 768, 1152),
+            layers=(2, 2, 2, 4, 5, 4, 2, 2, 2),
+            growth=32,
+            first_filters=first_filters,
+            output_channels=3,
+            dropout=0.2,
+            transitions="strided",
+            transition_up_kernel=3,
+        )
+    )
+    assert network.parameters == network.trainable_parameters == parameters
+    assert network.step_flop == pytest.approx(step_tflop * 1e12, rel=2e-4)
+
+
+@pytest.mark.parametrize(
     "options",
     [
         {},
+        {"layers": (1, 2, 1), "transitions": "strided", "transition_up_kernel": 3},
         {"data_format": "channels_first", "transition_up_kernel": 1},
         {"layers": (2, 1, 3), "block_norm": True, "pooling": "max", "output_channels": 2},
         {"layers": (1, 3, 2, 1, 2), "dropout": 0.0, "kernel": 5, "first_kernel": 7, "transition_up_kernel": 3},

@@ -219,7 +219,8 @@ def _check_fits(
     """Raises InputError if a checkpoint is not of `network` and `variables`."""
     remedy = "use another --run-dir, or the configuration this run was started with"
     for key, configured in network.model_dump(mode="json").items():
-        if (stored := header["network"].get(key)) != configured:
+        default = type(network).model_fields[key].default  # of a key that the network of an older version has not
+        if (stored := header["network"].get(key, default)) != configured:
             raise InputError(
                 f"{path} is of a network with {key} {stored}, the configuration says {configured}: {remedy}"
             )

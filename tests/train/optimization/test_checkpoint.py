@@ -85,6 +85,17 @@ def test_an_array_that_does_not_match_the_digest_is_broken(tmp_path):
         restore([tmp_path], variables(), NETWORK)
 
 
+def test_an_option_that_is_newer_than_a_checkpoint_has_its_default_there(tmp_path):
+    class Newer(NetworkConfig):
+        option: int = 1
+
+    save(tmp_path, TrainingPosition(1), variables(), NETWORK, keep=1)
+    shape = NETWORK.model_dump(include={"input_shape", "layers"})
+    assert restore([tmp_path], variables(), Newer(**shape)).step == 1
+    with pytest.raises(InputError, match="option 1, the configuration says 2"):
+        restore([tmp_path], variables(), Newer(**shape, option=2))
+
+
 def test_another_network_is_refused_by_name(tmp_path):
     path = save(tmp_path, TrainingPosition(5, 1), variables(), NETWORK, keep=3)
     with pytest.raises(InputError, match=r"growth 256, the configuration says 12"):
