@@ -1,7 +1,7 @@
 """Sections of a configuration that describe a measurement: specimen, microscope, scan, simulation, detector, target."""
 
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, get_args
 
 import numpy as np
 from pydantic import Field, field_validator, model_validator
@@ -29,9 +29,10 @@ BFactor = Annotated[float, Field(ge=0, le=8000)]  # Å²; 8π²u² of 10 Å
 class FrozenPhonons(Section):
     """Thermal displacements in Einstein's model, drawn anew for each configuration of the atoms."""
 
-    rms_angstrom: Displacement | dict[str, Displacement] | None = Field(
+    rms_angstrom: Displacement | dict[str, Displacement] | Literal["cif"] | None = Field(
         None,
-        description="root mean square displacement u = √U_iso along one axis, Å: one number, or one for each element",
+        description="root mean square displacement u = √U_iso along one axis, Å: one number, or one for each element; "
+        "'cif' takes each site's own from the U or B in the crystal's CIF",
     )
     b_factor_angstrom2: BFactor | dict[str, BFactor] | None = Field(
         None, description="Debye–Waller factor B = 8π²u², Å², in place of rms_angstrom"
@@ -46,14 +47,32 @@ class FrozenPhonons(Section):
             raise ValueError("give exactly one of rms_angstrom and b_factor_angstrom2")
         return self
 
-    def displacement_angstrom(self) -> float | dict[str, float]:
-        """Returns the root mean square displacement along one axis, Å, from either of the two settings."""
+    def displacement_angstrom(self) -> float | dict[str, float] | Literal["cif"]:
+        """Returns the root mean square displacement along one axis, Å, from either of the two settings.
+
+        "cif" stands for that of each site in the crystal's CIF.
+        """
         if self.rms_angstrom is not None:
             return self.rms_angstrom
         b = self.b_factor_angstrom2
         if isinstance(b, dict):
             return {symbol: float(np.sqrt(value / 8) / np.pi) for symbol, value in b.items()}
         return float(np.sqrt((b or 0.0) / 8) / np.pi)
+
+
+Kind = Literal[
+    "crystal",
+    "vacancies",
+    "substitution",
+    "interface",
+    "twin",
+    "boundary",
+    "surface",
+    "step",
+    "amorphous_layer",
+    "amorphous",
+]
+KINDS: tuple[Kind, ...] = get_args(Kind)  # of specimens: what is made of a crystal
 
 
 class Specimen(Section):
@@ -81,6 +100,15 @@ class Specimen(Section):
     lateral_angstrom: tuple[Lateral, Lateral] = Field((16.0, 16.0), description="smallest extent (y, x), Å")
     max_strain: float = Field(
         0.02, ge=0, le=0.2, description="largest strain that making the cell orthogonal may cause"
+    )
+    per_zone_axis: int = Field(
+        1, ge=1, le=1000, description="number of specimens per material and zone axis"
+    )
+    kinds: dict[Kind, Annotated[float, Field(gt=0, le=1e6)]] | None = Field(
+        None,
+        min_length=1,
+        description="shares by which each specimen draws what is made of the crystal: " + ", ".join(KINDS) + "; none: "
+        "crystals only",
     )
     max_atoms: int = Field(
         200_000, ge=1, le=10**9, description="largest number of atoms; a larger supercell is an error"
@@ -207,8 +235,10 @@ class Simulation(Section):
     engine: Literal["auto", "plain", "fused"] = Field(
         "auto", description="implementation of multislice: array operations ('plain') or compiled ('fused')"
     )
-    method: Literal["auto", "multislice", "prism"] = Field(
-        "auto", description="multislice for every probe, or the exact PRISM scattering matrix; 'auto': the faster one"
+    method: Literal["auto", "multislice", "prism", "scatter"] = Field(
+        "auto",
+        description="multislice for every probe, or the exact PRISM scattering matrix; 'auto': the faster one; "
+        "'scatter': one scattering matrix per specimen, from which all its thicknesses and microscopes are made",
     )
 
     @model_validator(mode="after")

@@ -15,7 +15,7 @@ from namsa.config.bounds import LARGEST_SEED
 from namsa.config.instrument import Detector, Microscope, Scan, Simulation, Specimen, Target
 from namsa.config.loading import Section, config_hash, read_yaml, validate
 from namsa.config.materials import Materials, Split
-from namsa.config.variation import GridVariation, RandomVariation, has_direction
+from namsa.config.variation import OF_SPECIMEN, GridVariation, RandomVariation, has_direction
 from namsa.files import read_bytes
 
 LARGEST_SCAN_FILE_BYTES = 2**26  # a million positions as text take half of it
@@ -95,6 +95,27 @@ class SimulationConfig(Section):
                 raise ValueError("variation gives a dose, and so does the detector: leave one of them out")
         return self
 
+    @model_validator(mode="after")
+    def _samples_of_a_specimen_fit_the_method(self) -> "SimulationConfig":
+        """One scattering serves the samples of a specimen, which may then have any thickness."""
+        varied, thicknesses = self.varied_quantities(), self.specimen.thickness_angstrom
+        scatters = self.simulation.method == "scatter"
+        if "thickness_angstrom" in varied:
+            if not scatters:
+                raise ValueError("variation gives thickness_angstrom, for which simulation.method must be scatter")
+            if len(thicknesses) > 1 or max(varied["thickness_angstrom"]) > thicknesses[0]:
+                raise ValueError(
+                    f"variation gives thickness_angstrom up to {max(varied['thickness_angstrom']):g} Å, so give "
+                    f"specimen.thickness_angstrom that value or a larger one, alone (now {list(thicknesses)})"
+                )
+        several = [name for name in OF_SPECIMEN if scatters and len(varied.get(name, ())) > 1]
+        if several and isinstance(self.variation, GridVariation):
+            raise ValueError(
+                f"variation lists values of {several[0]}, of which a specimen has one if simulation.method is scatter: "
+                "give one value, or a range with rule random"
+            )
+        return self
+
     def varied_quantities(self) -> dict[str, tuple[Any, ...]]:
         """Returns the ranges or values of the settings that vary between samples, by name; empty if none do."""
         return self.variation.quantities() if self.variation else {}
@@ -126,6 +147,8 @@ class SimulationConfig(Section):
             InputError: If the scan's file cannot be read.
         """
         orientations = {"zone_axes": (), "simplest_zone_axes": None, "thickness_angstrom": ()}
+        if self.simulation.method == "scatter":  # the samples are cut from the thickest
+            del orientations["thickness_angstrom"]
         specimen = self.specimen.model_copy(update=orientations)
         scan = self.scan.model_copy(update={"file": _digest(self.scan.file)}) if self.scan.file else self.scan
         optional = [section for section in (self.detector, self.variation) if section]

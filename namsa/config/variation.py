@@ -13,7 +13,15 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
-from namsa.config.bounds import LARGEST_ABERRATION_ANGSTROM, LARGEST_AZIMUTH_RAD, Dose, Position, Tilt, TiltMagnitude
+from namsa.config.bounds import (
+    LARGEST_ABERRATION_ANGSTROM,
+    LARGEST_AZIMUTH_RAD,
+    Dose,
+    Position,
+    Thickness,
+    Tilt,
+    TiltMagnitude,
+)
 from namsa.config.instrument import Displacement
 from namsa.config.loading import Section
 
@@ -42,6 +50,7 @@ SphericalAberrations = Annotated[tuple[_Order3, _Order3], AfterValidator(_ordere
 SourceSizes = Annotated[tuple[_Source, _Source], AfterValidator(_ordered)]
 FocalSpreads = Annotated[tuple[_FocalSpread, _FocalSpread], AfterValidator(_ordered)]
 Amplitudes = Annotated[tuple[Displacement, Displacement], AfterValidator(_ordered)]
+Thicknesses = Annotated[tuple[Thickness, Thickness], AfterValidator(_ordered)]
 Values = Annotated[tuple[Position, ...], Field(min_length=1)]
 Tilts = Annotated[tuple[tuple[Tilt, Tilt], ...], Field(min_length=1)]
 Doses = Annotated[tuple[Dose, ...], Field(min_length=1)]
@@ -98,6 +107,11 @@ class RandomVariation(_Variation):
         description="root mean square thermal displacement along one axis, Å, of all elements, in place of that of "
         "specimen.frozen_phonons; drawn evenly",
     )
+    thickness_angstrom: Thicknesses | None = Field(
+        None,
+        description="thickness, Å, of a whole number of slices from the entrance face of the specimen, which has the "
+        "one specimen.thickness_angstrom; drawn evenly; for simulation.method scatter",
+    )
 
     def configurations_per_specimen(self) -> int:
         """Returns the number of samples of each specimen."""
@@ -135,6 +149,11 @@ class GridVariation(_Variation):
         description="root mean square thermal displacements along one axis, Å, of all elements, in place of those of "
         "specimen.frozen_phonons",
     )
+    thickness_angstrom: Annotated[tuple[Thickness, ...], Field(min_length=1)] | None = Field(
+        None,
+        description="thicknesses, Å, of a whole number of slices from the entrance face of the specimen, which has the "
+        "one specimen.thickness_angstrom; for simulation.method scatter",
+    )
 
     def configurations_per_specimen(self) -> int:
         """Returns the number of combinations."""
@@ -160,7 +179,9 @@ _QUANTITIES = (
     "source_size_angstrom",
     "focal_spread_angstrom",
     "rms_displacement_angstrom",
+    "thickness_angstrom",
 )
+OF_SPECIMEN = ("specimen_tilt_mrad", "rms_displacement_angstrom")  # change how a specimen scatters
 _DOSES = ("electrons_per_pattern", "dose_electrons_per_angstrom2")
 _AZIMUTHS = {"C12_angstrom": math.pi, "C21_angstrom": 2 * math.pi}  # period of the azimuth, rad
 

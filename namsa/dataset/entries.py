@@ -1,6 +1,5 @@
 """The entries of a dataset: every material along every zone axis at every thickness, split by material."""
 
-import hashlib
 import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
@@ -10,20 +9,22 @@ from threadpoolctl import threadpool_limits
 
 from namsa.config.instrument import Specimen
 from namsa.config.simulation import SimulationConfig
-from namsa.config.variation import VariedValues, draw_values
+from namsa.config.variation import OF_SPECIMEN, RandomVariation, VariedValues, draw_values
 from namsa.crystals.material import Material
-from namsa.crystals.orient import CellFit, RectangularCells, find_rectangular_cells, fit_to_size
+from namsa.crystals.orient import CellFit, RectangularCells, find_rectangular_cells
 from namsa.crystals.zone_axes import ZoneAxis, simplest_zone_axes
-from namsa.dataset.entry import Entry
-from namsa.dataset.sample_setup import simulation_grid
+from namsa.dataset.entry import Entry, seed_of
+from namsa.dataset.sample_setup import largest_angle_mrad, simulation_grid, slices_of_sample, thickest_supercell
 from namsa.dataset.splits import SplitName, assign
 from namsa.errors import InputError
 from namsa.names import check_name, is_name
+from namsa.physics.optics import wavelength_angstrom
 from namsa.physics.potential import slice_count
 
 _RENAME = "rename the crystal, that is its file or its info['name']"
 
 MOST_ENTRIES = 10_000_000
+_SLICES_PER_SUM = 3  # a probe is added up in the time in which a wave passes some slices
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # matrices of a few hundred rows: more threads only wait
@@ -100,23 +101,27 @@ def _entries(
     cells: RectangularCells | InputError,
 ) -> Iterator[Entry]:
     """Yields the entries of a material along a zone axis."""
-    for thickness, reason, cost in _thicknesses(config, cells):
-        specimen = f"{material.name}-{''.join(map(str, zone_axis))}-{thickness:g}A"
-        for suffix, varied in _microscopes(config, specimen):
-            yield Entry(
-                id=specimen + suffix,
-                material=material.name,
-                formula=material.formula,
-                space_group=material.space_group,
-                zone_axis=zone_axis,
-                thickness_angstrom=thickness,
-                seed=_seed(config, specimen + suffix),
-                split=split,
-                skipped=reason,
-                source=material.kind,
-                varied=varied,
-                cost=cost,
-            )
+    specimen = f"{material.name}-{''.join(map(str, zone_axis))}"
+    scatters = config.simulation.method == "scatter"
+    samples = list(_samples(config, specimen))
+    found = _cuts(config, cells, samples) if scatters else _thicknesses(config, cells)
+    for sample, thickness, varied in samples:
+        reason, cost = found[thickness]
+        yield Entry(
+            id=sample,
+            material=material.name,
+            formula=material.formula,
+            space_group=material.space_group,
+            zone_axis=zone_axis,
+            thickness_angstrom=thickness,
+            seed=seed_of(config.seed, sample),
+            split=split,
+            skipped=reason,
+            source=material.kind,
+            varied=varied,
+            cost=cost,
+            specimen=specimen if scatters else "",
+        )
 
 
 def _check_count(config: SimulationConfig, materials: int) -> None:
@@ -144,56 +149,70 @@ def spread_over_thicknesses(entries: Sequence[Entry], count: int) -> list[Entry]
     return chosen
 
 
-def _microscopes(config: SimulationConfig, specimen: str) -> list[tuple[str, VariedValues]]:
-    """Returns the suffix of the id and the microscope's own values, for each sample of a specimen."""
-    if not config.variation:
-        return [("", {})]
-    return [(f"-v{i}", varied) for i, varied in enumerate(draw_values(config.variation, _seed(config, specimen)))]
+def _samples(config: SimulationConfig, specimen: str) -> Iterator[tuple[str, float, VariedValues]]:
+    """Yields the id, the thickness and the microscope's own values of each sample of a material along a zone axis."""
+    variation, own = config.variation, {}
+    if variation and config.simulation.method == "scatter":
+        drawn = draw_values(variation, seed_of(config.seed, specimen))[0]
+        own = {name: drawn[name] for name in OF_SPECIMEN if name in drawn}
+    for listed in config.specimen.thickness_angstrom:
+        if not variation:
+            yield f"{specimen}-{listed:g}A", listed, {}
+            continue
+        for number, varied in enumerate(draw_values(variation, seed_of(config.seed, f"{specimen}-{listed:g}A"))):
+            thickness = varied.pop("thickness_angstrom", listed)
+            yield f"{specimen}-{thickness:g}A-v{number}", thickness, varied | own
 
 
-def _seed(config: SimulationConfig, name: str) -> int:
-    """Returns a seed that follows from the configuration's seed and a name alone."""
-    return int.from_bytes(hashlib.sha256(f"{config.seed} {name}".encode()).digest()[:6], "big")
-
-
-def _thicknesses(
-    config: SimulationConfig, cells: RectangularCells | InputError
-) -> Iterator[tuple[float, str | None, int]]:
-    """Yields each thickness with the reason why it is skipped, if it is, and its cost.
+def _thicknesses(config: SimulationConfig, cells: RectangularCells | InputError) -> dict[float, tuple[str | None, int]]:
+    """Returns, for each thickness, the reason why it is skipped, if it is, and its cost.
 
     A thickness is skipped if no supercell can be built, or if its supercell is that of an earlier thickness.
     """
     specimen = config.specimen
     if isinstance(cells, InputError):
-        yield from ((thickness, str(cells), 0) for thickness in specimen.thickness_angstrom)
-        return
-    thickest, too_thick, reason = _thickest(cells, specimen)
+        return dict.fromkeys(specimen.thickness_angstrom, (str(cells), 0))
+    thickest, too_thick, reason = thickest_supercell(cells, specimen)
+    found: dict[float, tuple[str | None, int]] = {}
     first: dict[int, float] = {}
     for thickness in specimen.thickness_angstrom:
         repeats = cells.repeats(thickness)
         same = first.setdefault(repeats, thickness)
         if thickest is None or thickness >= too_thick:
-            yield thickness, reason, 0
+            found[thickness] = reason, 0
         elif same != thickness:
             period = f"{repeats} × the crystal's period of {cells.repeat_angstrom:.2f} Å"
-            yield thickness, f"{thickness:g} Å is {period}, and so is {same:g} Å", 0
+            found[thickness] = f"{thickness:g} Å is {period}, and so is {same:g} Å", 0
         else:
-            yield thickness, None, _cost(config, thickest, repeats * cells.repeat_angstrom)
+            found[thickness] = None, _cost(config, thickest, repeats * cells.repeat_angstrom)
+    return found
 
 
-def _thickest(cells: RectangularCells, specimen: Specimen) -> tuple[CellFit | None, float, str | None]:
-    """Returns the thickest supercell, the smallest thickness with too many atoms (or infinity), and the reason.
+def _cuts(
+    config: SimulationConfig, cells: RectangularCells | InputError, samples: Sequence[tuple[str, float, VariedValues]]
+) -> dict[float, tuple[str | None, int]]:
+    """Returns what `_thicknesses` does for samples that are cut from one specimen.
 
-    A supercell that can be built at one thickness can be built at every smaller one. In most cases only the largest
-    is tried.
+    A thickness is skipped if no supercell can be built, or if it has as many slices as an earlier one and no other
+    microscope.
     """
-    too_thick, reason = math.inf, None
-    for thickness in sorted(set(specimen.thickness_angstrom), reverse=True):
-        try:
-            return fit_to_size(cells, specimen.lateral_angstrom, thickness, specimen.max_atoms), too_thick, reason
-        except InputError as error:
-            too_thick, reason = thickness, str(error)
-    return None, too_thick, reason
+    thicknesses = dict.fromkeys(thickness for _, thickness, _ in samples)
+    if isinstance(cells, InputError):
+        return dict.fromkeys(thicknesses, (str(cells), 0))
+    fit, too_thick, reason = thickest_supercell(cells, config.specimen)
+    found: dict[float, tuple[str | None, int]] = {}
+    first: dict[int, float] = {}
+    for thickness in thicknesses:
+        if fit is None or thickness >= too_thick:
+            found[thickness] = reason, 0
+            continue
+        slices, _ = slices_of_sample(config, fit, thickness)
+        same = thickness if isinstance(config.variation, RandomVariation) else first.setdefault(slices, thickness)
+        if same != thickness:
+            found[thickness] = f"{thickness:g} Å is {slices} slices of the specimen, and so is {same:g} Å", 0
+        else:
+            found[thickness] = None, _cost_of_cut(config, fit, len(samples))
+    return found
 
 
 def _cost(config: SimulationConfig, thickest: CellFit, depth_angstrom: float) -> int:
@@ -206,3 +225,14 @@ def _cost(config: SimulationConfig, thickest: CellFit, depth_angstrom: float) ->
     ny, nx = simulation_grid(config.simulation, thickest.lengths_angstrom).shape
     probes = math.prod(config.scan.shape or (1, 1))
     return slice_count(depth_angstrom, config.simulation.slice_thickness_angstrom) * ny * nx * probes
+
+
+def _cost_of_cut(config: SimulationConfig, fit: CellFit, samples: int) -> int:
+    """Returns the cost of one of `samples` of a specimen: its share of the plane waves, and adding its probes up."""
+    ny, nx = simulation_grid(config.simulation, fit.lengths_angstrom).shape
+    lx, ly, lz = fit.lengths_angstrom
+    radius = 1e-3 * largest_angle_mrad(config) / wavelength_angstrom(config.microscope.energy_ev)
+    beams = math.pi * radius**2 * lx * ly
+    slices = slice_count(lz, config.simulation.slice_thickness_angstrom)
+    probes = math.prod(config.scan.shape or (1, 1))
+    return round(ny * nx * (slices * beams / samples + _SLICES_PER_SUM * probes))

@@ -1,5 +1,6 @@
 """One sample of a dataset before it is simulated: a line of the manifest."""
 
+import hashlib
 import json
 from dataclasses import dataclass, field, fields
 from functools import cache
@@ -76,6 +77,11 @@ class Entry:
             InputError: If it holds no entry.
         """
         return parse_typed(_adapter(), line, source, remedy)
+
+
+def seed_of(seed: int, name: str) -> int:
+    """Returns a seed that follows from the configuration's seed and the name of a sample or specimen alone."""
+    return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:6], "big")
 
 
 @cache

@@ -103,11 +103,15 @@ def estimate_sample(workload: Workload, rates: Rates) -> SampleEstimate:
     patterns = work.probes * work.coherent
     build = workload.distinct_slices * pixels * rates.potential
     collect = patterns * pixels * rates.pixel
+    products = prism.product_operations(work) * rates.product
     propagate: dict[Method, float] = {
         "multislice": prism.propagation_operations(work, patterns) * rates.propagation,
-        "prism": prism.propagation_operations(work, work.beams) * rates.plane_waves
-        + prism.product_operations(work) * rates.product,
+        "prism": prism.propagation_operations(work, work.beams) * rates.plane_waves + products,
     }
+    if workload.method == "scatter":
+        waves = prism.propagation_operations(work, work.beams) * rates.plane_waves
+        build /= workload.samples
+        propagate = {"scatter": waves / workload.samples + products, "multislice": propagate["multislice"]}
     seconds = {method: workload.configurations * (build + collect + part) for method, part in propagate.items()}
     return SampleEstimate(
         id=workload.id,

@@ -4,6 +4,8 @@ A rank's share follows from the manifest, the rank and the number of ranks alone
 overlap. A sample that is in any shard is not simulated again. An interrupted run therefore continues where it stopped,
 also with another number of ranks, and a sample's bits do not depend on which rank simulates it, or when.
 
+The samples of a specimen are simulated one after the other, after what they have in common (`prepare_samples`).
+
 A sample that cannot be simulated is written down with its reason (`failures`) and not replaced. Its failure follows
 from the configuration, so that no later run tries it again; after `failed-RANK.jsonl` is deleted, runs try it again.
 
@@ -11,11 +13,12 @@ If a dataset is spread over nodes, the samples that other nodes hold are not mis
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TypedDict
+from typing import NoReturn, TypedDict
 
 from namsa.config.loading import dump_yaml
 from namsa.config.simulation import SimulationConfig
@@ -26,15 +29,16 @@ from namsa.dataset.failures import append_failure, read_failures
 from namsa.dataset.listing import list_samples
 from namsa.dataset.machine_limits import check_machine
 from namsa.dataset.shard_writer import ShardWriter
-from namsa.dataset.sharing import ONE_RANK, RankLayout, share
-from namsa.dataset.simulate_entry import simulate_entry
+from namsa.dataset.sharing import ONE_RANK, RankLayout, by_specimen, share
+from namsa.dataset.simulate_entry import SimulateSample, prepare_samples
 from namsa.dataset.workload import count_workload
 from namsa.errors import InputError, OutOfMemoryError, WorkError
 from namsa.files import make_folder, write_text_atomic
 from namsa.memory import available_memory_bytes
 from namsa.sample import Sample
 
-Simulate = Callable[[SimulationConfig, Material, Entry], Sample]
+Prepare = Callable[[SimulationConfig, Material, Sequence[Entry]], SimulateSample]
+_FAILURES = (InputError, WorkError, MemoryError)  # of a sample; others are those of the program
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ def produce(
     limits: RunLimits = UNLIMITED,
     *,
     on_sample: Callable[[int, int], None] = lambda done, total: None,
-    simulate: Simulate = simulate_entry,
+    prepare: Prepare = prepare_samples,
 ) -> ProductionSummary:
     """Simulates the missing samples of this rank's share.
 
@@ -122,7 +126,8 @@ def produce(
             that is too small is noticed before the first sample.
         limits: Where to stop early.
         on_sample: Called as `on_sample(done, total)` after each sample.
-        simulate: Makes a sample of the configuration, a material and an entry.
+        prepare: Returns what makes the samples of a specimen, of the configuration, a material and all of the
+            specimen's entries that can be built.
 
     Returns:
         Counts of the rank's share.
@@ -142,9 +147,9 @@ def produce(
     failed = failures.keys() - present
     feasible = [entry for entry in entries if not entry.skipped]
     missing = [entry for entry in feasible if entry.id not in present and entry.id not in failed]
-    run = _Run(config, materials, directory, layout, samples_hash, start, limits, on_sample, simulate)
+    run = _Run(config, materials, directory, layout, samples_hash, start, limits, on_sample, prepare)
     if todo := missing[: limits.samples]:
-        run.simulate_entries(todo)
+        run.simulate_entries(todo, by_specimen(feasible))
     return {
         "rank": layout.rank,
         "size": layout.size,
@@ -171,13 +176,18 @@ class _Run:
     start: float
     limits: RunLimits
     on_sample: Callable[[int, int], None]
-    simulate: Simulate
+    prepare: Prepare
     record_bytes: list[int] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
     time_limit_reached: bool = False
 
-    def simulate_entries(self, entries: Sequence[Entry]) -> None:
-        """Simulates and stores the entries, in order, until the time is over."""
+    def simulate_entries(self, entries: Sequence[Entry], specimens: Sequence[Sequence[Entry]]) -> None:
+        """Simulates and stores entries, specimen by specimen, until the time is over.
+
+        Args:
+            entries: Those to simulate.
+            specimens: All entries of each specimen, in the order of their simulation.
+        """
         expected_bytes = disk_space.expected_bytes(self.config, self.materials, entries)
         time_limited = self.limits.seconds is not None
         disk_space.check(self.directory, expected_bytes, self.layout.local_size, time_limited=time_limited)
@@ -185,23 +195,48 @@ class _Run:
         write_text_atomic(self.directory / "config.yaml", dump_yaml(self.config))
         path, per_commit = shards.shard_path(self.directory, self.layout.rank), self.config.data.samples_per_commit
         # One sample is stored while the next is simulated. A second finished sample waits, so that memory is bounded.
+        wanted, done = {entry.id for entry in entries}, 0
         with ShardWriter(path, per_commit, 2 * expected_bytes) as writer, ThreadPoolExecutor(1) as pool:
             stored: Future[None] | None = None
-            for done, entry in enumerate(entries, start=1):
-                if time_limited and time.monotonic() - self.start >= (self.limits.seconds or 0):
-                    self.time_limit_reached = True
-                    break
-                try:
-                    sample = self.simulate(self.config, self.materials[entry.material], entry)
-                except (InputError, WorkError, MemoryError) as error:
-                    self._fail(entry, error)
-                else:
-                    if stored:
-                        stored.result()
+            for entry, sample in self._samples(specimens, wanted):
+                if stored and sample:
+                    stored.result()
+                if sample:
                     stored = pool.submit(self._store, writer, entry, sample)
+                done += 1
                 self.on_sample(done, len(entries))
             if stored:
                 stored.result()
+
+    def _samples(
+        self, specimens: Sequence[Sequence[Entry]], wanted: Collection[str]
+    ) -> Iterator[tuple[Entry, Sample | None]]:
+        """Yields the wanted entries with their samples, `None` for one that failed, until the time is over."""
+        for entries in specimens:
+            todo = [entry for entry in entries if entry.id in wanted]
+            if not todo or self._is_time_over():
+                continue
+            simulate: SimulateSample
+            try:
+                simulate = self.prepare(self.config, self.materials[entries[0].material], entries)
+            except _FAILURES as error:
+                simulate = partial(_fail, error)
+            for entry in todo:
+                if self._is_time_over():
+                    break
+                try:
+                    sample = simulate(entry)
+                except _FAILURES as error:
+                    self._fail(entry, error)
+                    yield entry, None
+                else:
+                    yield entry, sample
+            del simulate  # and with it what the samples have in common, before the next specimen takes memory
+
+    def _is_time_over(self) -> bool:
+        if self.limits.seconds is not None and time.monotonic() - self.start >= self.limits.seconds:
+            self.time_limit_reached = True
+        return self.time_limit_reached
 
     def _check_machine(self, entries: Sequence[Entry]) -> None:
         """Raises InputError if the entries are expected to need more memory or time than this machine has."""
@@ -232,6 +267,11 @@ class _Run:
         """Writes down that a sample could not be made."""
         append_failure(self.directory, self.layout.rank, self.samples_hash, entry.id, error)
         self.failed.append(entry.id)
+
+
+def _fail(error: Exception, entry: Entry) -> NoReturn:
+    """Fails each sample of a specimen for the same reason."""
+    raise error
 
 
 def _present_ids(directory: Path, samples_hash: str) -> frozenset[str]:

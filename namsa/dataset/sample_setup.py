@@ -5,7 +5,7 @@ ranks share a dataset (`entries`) follow from the same supercell, grid, position
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from namsa.config.instrument import Microscope, Simulation, Specimen
 from namsa.config.simulation import SimulationConfig
 from namsa.config.variation import VariedValues
 from namsa.crystals.material import Material
-from namsa.crystals.orient import CellFit, fit_cell
+from namsa.crystals.orient import CellFit, RectangularCells, find_rectangular_cells, fit_cell, fit_to_size
 from namsa.crystals.supercell import Supercell, fill_cell
 from namsa.dataset import scan
 from namsa.dataset.entry import Entry
@@ -25,6 +25,7 @@ from namsa.physics import coherence
 from namsa.physics.coherence import Mode
 from namsa.physics.grid import Grid, fast_shape
 from namsa.physics.optics import wavelength_angstrom
+from namsa.physics.potential import slice_count, slice_index
 from namsa.text import plural
 
 Floats = npt.NDArray[np.float64]
@@ -43,7 +44,10 @@ class SampleSetup:
     Attributes:
         config: The configuration with the values of the microscope and the dose that are this entry's own.
         material: The crystal.
-        fit: The supercell's sides, strain and number of atoms.
+        fit: The sides, strain and number of atoms of the supercell, from which the sample is cut.
+        slices: Slices of the sample.
+        thickness_angstrom: Thickness of the sample, Å: a whole number of the crystal's periods, or of the slices of a
+            specimen that several samples are cut from.
         grid: The simulation's grid across the beam.
         scan_axes: (y, x) coordinates of the scan's rows and columns, shapes (sy,) and (sx,), Å. `None` if positions
             were read from a file.
@@ -53,14 +57,11 @@ class SampleSetup:
     config: SimulationConfig
     material: Material
     fit: CellFit
+    slices: int
+    thickness_angstrom: float
     grid: Grid
     scan_axes: tuple[Floats, Floats] | None
     positions_angstrom: Floats
-
-    @property
-    def thickness_angstrom(self) -> float:
-        """The supercell's thickness, a whole number of the crystal's periods."""
-        return self.fit.lengths_angstrom[2]
 
     def supercell(self) -> Supercell:
         """Returns the supercell with its atoms, without thermal displacements."""
@@ -78,19 +79,23 @@ class SampleSetup:
         return coherent_modes(microscope, source_points)
 
 
-def make_sample_setup(config: SimulationConfig, material: Material, entry: Entry) -> SampleSetup:
+def make_sample_setup(
+    config: SimulationConfig, material: Material, entry: Entry, fit: CellFit | None = None
+) -> SampleSetup:
     """Returns what the simulation of `entry` starts from. No atom is placed.
 
     Args:
         config: The configuration of the dataset.
         material: The entry's crystal.
         entry: The sample.
+        fit: What `fit_supercell` returns. `None` calls it.
 
     Raises:
         InputError: If no supercell can be built, the file with the scan's positions cannot be read, or optics,
             detector and positions need more memory than is available.
     """
-    fit = fit_supercell(config.specimen, material, entry)
+    fit = fit or fit_supercell(config, material, entry)
+    slices, thickness = slices_of_sample(config, fit, entry.thickness_angstrom)
     grid = simulation_grid(config.simulation, fit.lengths_angstrom)
     _check_memory(config, grid)
     if config.scan.file:
@@ -98,7 +103,8 @@ def make_sample_setup(config: SimulationConfig, material: Material, entry: Entry
     else:
         axes = scan.positions(config.scan, grid.extent_angstrom, np.random.default_rng([entry.seed, 1]))
         positions = scan.raster(*axes)
-    return SampleSetup(with_varied_values(config, entry), material, fit, grid, axes, positions)
+    varied = with_varied_values(config, entry)
+    return SampleSetup(varied, material, fit, slices, thickness, grid, axes, positions)
 
 
 def _check_memory(config: SimulationConfig, grid: Grid) -> None:
@@ -120,15 +126,61 @@ def build_supercell(config: SimulationConfig, material: Material, entry: Entry) 
     Raises:
         InputError: If none can be built.
     """
-    return fill_cell(material.atoms, fit_supercell(config.specimen, material, entry))
+    fit = fit_supercell(config, material, entry)
+    supercell = fill_cell(material.atoms, fit)
+    slices, thickness = slices_of_sample(config, fit, entry.thickness_angstrom)
+    depth = fit.lengths_angstrom[2]
+    if thickness == depth:
+        return supercell
+    count = slice_count(depth, config.simulation.slice_thickness_angstrom)
+    part = supercell.atoms[slice_index(supercell.atoms.positions[:, 2], depth, count) < slices]
+    part.cell[2, 2] = thickness
+    return replace(supercell, atoms=part)
 
 
-def fit_supercell(specimen: Specimen, material: Material, entry: Entry) -> CellFit:
-    """Returns the supercell of `entry` before it has atoms: sides, strain and number of atoms.
+def slices_of_sample(config: SimulationConfig, fit: CellFit, thickness_angstrom: float) -> tuple[int, float]:
+    """Returns the number of slices of a sample, and its thickness, Å: all of the supercell, or a part for `scatter`.
+
+    Args:
+        config: The configuration of the dataset.
+        fit: The supercell.
+        thickness_angstrom: The requested thickness, Å.
+    """
+    depth = fit.lengths_angstrom[2]
+    count = slice_count(depth, config.simulation.slice_thickness_angstrom)
+    if config.simulation.method != "scatter":
+        return count, depth
+    slices = min(max(1, round(thickness_angstrom * count / depth)), count)
+    return slices, depth if slices == count else depth * slices / count
+
+
+def samples_per_specimen(config: SimulationConfig) -> int:
+    """Returns how many samples are cut from each specimen; 1 unless the method is `scatter`."""
+    if config.simulation.method != "scatter":
+        return 1
+    microscopes = config.variation.configurations_per_specimen() if config.variation else 1
+    return len(config.specimen.thickness_angstrom) * microscopes
+
+
+def largest_angle_mrad(config: SimulationConfig) -> float:
+    """Returns the largest angle of a plane wave of any sample with the axis, mrad."""
+    tilts = config.varied_quantities().get("beam_tilt_mrad", (config.microscope.beam_tilt_mrad,))
+    return config.microscope.semiangle_mrad + max(float(np.linalg.norm(tilt)) for tilt in tilts)
+
+
+def fit_supercell(config: SimulationConfig, material: Material, entry: Entry) -> CellFit:
+    """Returns the supercell that `entry` is cut from before it has atoms: sides, strain and number of atoms.
 
     Raises:
         InputError: If none can be built.
     """
+    specimen = config.specimen
+    if config.simulation.method == "scatter":
+        cells = find_rectangular_cells(material.atoms, entry.zone_axis, specimen.max_strain)
+        fit, _, reason = thickest_supercell(cells, specimen)
+        if fit is None:
+            raise InputError(reason or "")
+        return fit
     return fit_cell(
         material.atoms,
         zone_axis=entry.zone_axis,
@@ -137,6 +189,21 @@ def fit_supercell(specimen: Specimen, material: Material, entry: Entry) -> CellF
         max_strain=specimen.max_strain,
         max_atoms=specimen.max_atoms,
     )
+
+
+def thickest_supercell(cells: RectangularCells, specimen: Specimen) -> tuple[CellFit | None, float, str | None]:
+    """Returns the thickest supercell, the smallest thickness with too many atoms (or infinity), and the reason.
+
+    A supercell that can be built at one thickness can be built at every smaller one. In most cases only the largest
+    is tried.
+    """
+    too_thick, reason = math.inf, None
+    for thickness in sorted(set(specimen.thickness_angstrom), reverse=True):
+        try:
+            return fit_to_size(cells, specimen.lateral_angstrom, thickness, specimen.max_atoms), too_thick, reason
+        except InputError as error:
+            too_thick, reason = thickness, str(error)
+    return None, too_thick, reason
 
 
 def simulation_grid(simulation: Simulation, lengths_angstrom: tuple[float, float, float]) -> Grid:

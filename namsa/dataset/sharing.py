@@ -1,6 +1,10 @@
-"""Which rank simulates which samples: shares of equal cost, from the manifest, rank and number of ranks alone."""
+"""Which rank simulates which samples: shares of equal cost, from the manifest, rank and number of ranks alone.
+
+The samples of a specimen are simulated together, by one rank.
+"""
 
 import heapq
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -26,25 +30,36 @@ ONE_RANK = RankLayout()
 
 
 def share(entries: Sequence[Entry], rank: int, size: int) -> list[Entry]:
-    """Returns the entries of `rank` out of `size` ranks, in an order that does not depend on their cost.
+    """Returns the entries of `rank` out of `size` ranks, specimen by specimen, in an order that ignores their cost.
 
-    Entries are assigned in order of decreasing cost, each to the rank with the least work so far (Graham's rule: no
+    Specimens are assigned in order of decreasing cost, each to the rank with the least work so far (Graham's rule: no
     rank has more than 4/3 of what the best division would give it). Those for training come first, so that they are
     divided equally too: all ranks take equally many steps, and the rank with the fewest samples decides how many. Every
-    part of a share, and so what a time limit
-    leaves of it, mixes materials, orientations and thicknesses as the whole does. Entries that cannot be built are
-    dealt out evenly.
+    part of a share, and so what a time limit leaves of it, mixes materials, orientations and thicknesses as the whole
+    does. Entries that cannot be built are dealt out evenly.
     """
-    feasible = shuffled(entry for entry in entries if not entry.skipped)
+    feasible = by_specimen(entry for entry in entries if not entry.skipped)
     skipped = shuffled(entry for entry in entries if entry.skipped)
     loads = [(0, 0, other) for other in range(size)]  # by cost, then by number if costs are equal or unknown
     own_entries = skipped[rank::size]
-    for entry in sorted(feasible, key=lambda entry: (entry.split != "train", -entry.cost)):
+    for group in sorted(feasible, key=lambda group: (group[0].split != "train", -_cost(group))):
         cost, count, least_busy = loads[0]
-        heapq.heapreplace(loads, (cost + entry.cost, count + 1, least_busy))
+        heapq.heapreplace(loads, (cost + _cost(group), count + len(group), least_busy))
         if least_busy == rank:
-            own_entries.append(entry)
-    return shuffled(own_entries)
+            own_entries += group
+    return [entry for group in by_specimen(own_entries) for entry in group]
+
+
+def by_specimen(entries: Iterable[Entry]) -> list[list[Entry]]:
+    """Returns the entries of each specimen. Specimens, and the entries of each, are in the order of `shuffled`."""
+    groups: dict[str, list[Entry]] = defaultdict(list)
+    for entry in shuffled(entries):
+        groups[entry.specimen or entry.id].append(entry)
+    return list(groups.values())
+
+
+def _cost(group: Sequence[Entry]) -> int:
+    return sum(entry.cost for entry in group)
 
 
 def shuffled(entries: Iterable[Entry]) -> list[Entry]:

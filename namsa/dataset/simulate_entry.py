@@ -1,23 +1,100 @@
-"""One entry of a manifest to one sample: setup, simulation, density target, provenance."""
+"""From entries of a manifest to samples: setup, simulation, density target, provenance.
 
+The samples of a specimen have in common what `prepare_samples` computes: with the method `scatter`, how the specimen
+scatters plane waves up to each of the samples' thicknesses.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
+from namsa.config.instrument import Simulation
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.crystals.supercell import Supercell
-from namsa.dataset.entry import Entry
-from namsa.dataset.sample_setup import SampleSetup, focal_spread_angstrom, make_sample_setup
+from namsa.dataset.entry import Entry, seed_of
+from namsa.dataset.sample_setup import (
+    SampleSetup,
+    fit_supercell,
+    focal_spread_angstrom,
+    make_sample_setup,
+    slices_of_sample,
+    with_varied_values,
+)
 from namsa.engines.interface import ProgressCallback
 from namsa.engines.pattern_sink import PatternSink
 from namsa.physics import density_target
+from namsa.physics import detector as detectors
+from namsa.physics.grid import Grid
 from namsa.physics.optics import wavelength_angstrom
 from namsa.sample import Sample
+from namsa.scatter import scatter
 from namsa.simulate import simulate
+
+SimulateSample = Callable[[Entry], Sample]
+
+
+def _nothing(stage: str, done: int, total: int) -> None:
+    """Reports no progress."""
+
+
+def prepare_samples(
+    config: SimulationConfig, material: Material, entries: Sequence[Entry], on_progress: ProgressCallback = _nothing
+) -> SimulateSample:
+    """Returns what simulates the samples of one specimen; what they have in common is computed here.
+
+    Args:
+        config: The configuration of the dataset.
+        material: The specimen's crystal.
+        entries: All of the specimen's samples that can be built, also those that are not simulated: the last digits of
+            a sample depend on them.
+        on_progress: Called as `on_progress(stage, done, total)`.
+
+    Returns:
+        A function of one of `entries`.
+
+    Raises:
+        InputError: If the specimen cannot be built, or does not go with the microscope.
+        OutOfMemoryError: If its scattering matrices do not fit into memory.
+    """
+    if config.simulation.method != "scatter":
+        return partial(simulate_entry, config, material, on_progress=on_progress)
+    fit = fit_supercell(config, material, entries[0])
+    setup = make_sample_setup(config, material, entries[0], fit)
+    supercell = setup.supercell()
+    specimen, seed = entries[0].specimen, seed_of(config.seed, entries[0].specimen)
+    thickness_of = dict(slices_of_sample(config, fit, entry.thickness_angstrom) for entry in entries)
+    depths = sorted(thickness_of)
+    scattering = scatter(
+        supercell.atoms,
+        energy_ev=setup.config.microscope.energy_ev,
+        max_angle_mrad=_largest_angle_mrad(config, entries, setup.grid),
+        max_detected_mrad=_reach_mrad(setup),
+        grid_shape=setup.grid.shape,
+        thicknesses_angstrom=[thickness_of[depth] for depth in depths],
+        frozen_phonons=setup.config.specimen.frozen_phonons,
+        specimen_tilt_mrad=setup.config.microscope.specimen_tilt_mrad,
+        seed=seed,
+        on_progress=on_progress,
+        **_numerics(config.simulation),
+    )
+    samples_hash = config.samples_hash()
+    described = {"specimen": specimen, "thickness_angstrom": fit.lengths_angstrom[2], "depths": depths, "seed": seed}
+
+    @threadpool_limits.wrap(limits=1, user_api="blas")
+    def cut(entry: Entry) -> Sample:
+        own = make_sample_setup(config, material, entry, fit)
+        arguments = _exposure(own, entry.seed) | {"on_progress": on_progress}
+        sample = scattering.simulate(depths.index(own.slices), **arguments)
+        return _complete(own, supercell, entry, sample, samples_hash, scattering=described)
+
+    return cut
 
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # as in `simulate`
@@ -25,10 +102,12 @@ def simulate_entry(
     config: SimulationConfig,
     material: Material,
     entry: Entry,
-    on_progress: ProgressCallback = lambda stage, done, total: None,
+    on_progress: ProgressCallback = _nothing,
     sink: PatternSink | None = None,
 ) -> Sample:
     """Simulates the sample that `entry` describes. Its bits depend on the configuration and the entry alone.
+
+    With the method `scatter` they depend on the specimen's other samples too, and equal those of a dataset to rounding.
 
     Args:
         config: The configuration of the dataset.
@@ -43,9 +122,31 @@ def simulate_entry(
     Raises:
         InputError: If the crystal, grid, probe and detector do not go together.
     """
+    if config.simulation.method == "scatter":
+        sample = prepare_samples(config, material, [entry], on_progress)(entry)
+        return _moved(sample, sink, config.scan.shape) if sink else sample
     setup = make_sample_setup(config, material, entry)
     supercell = setup.supercell()
-    sample = _simulate(setup, supercell, entry.seed, on_progress, sink)
+    sample = simulate(
+        supercell.atoms,
+        energy_ev=setup.config.microscope.energy_ev,
+        grid_shape=setup.grid.shape,
+        frozen_phonons=setup.config.specimen.frozen_phonons,
+        method=config.simulation.method,
+        specimen_tilt_mrad=setup.config.microscope.specimen_tilt_mrad,
+        sink=sink,
+        on_progress=on_progress,
+        **_numerics(config.simulation),
+        **_exposure(setup, entry.seed),
+    )
+    return _complete(setup, supercell, entry, sample, config.samples_hash())
+
+
+def _complete(
+    setup: SampleSetup, supercell: Supercell, entry: Entry, sample: Sample, config_hash: str, **more: Any
+) -> Sample:
+    """Returns a sample with its density target, and provenance that names the entry and has `more`."""
+    material = setup.material
     density, target_provenance = _density_target(setup, sample)
     provenance = sample.provenance | {
         "id": entry.id,
@@ -59,7 +160,8 @@ def simulate_entry(
         "thickness_angstrom": setup.thickness_angstrom,
         "strain": supercell.strain,
         "split": entry.split,
-        "config_hash": config.samples_hash(),
+        "config_hash": config_hash,
+        **more,
         **target_provenance,
     }
     if entry.varied:
@@ -67,38 +169,61 @@ def simulate_entry(
     return replace(sample, density=density.astype(sample.density.dtype), provenance=provenance)
 
 
-def _simulate(
-    setup: SampleSetup, supercell: Supercell, seed: int, on_progress: ProgressCallback, sink: PatternSink | None
-) -> Sample:
-    """Calls `namsa.simulate` with the values of the configuration."""
-    config, microscope, settings = setup.config, setup.config.microscope, setup.config.simulation
-    return simulate(
-        supercell.atoms,
-        energy_ev=microscope.energy_ev,
-        semiangle_mrad=microscope.semiangle_mrad,
-        grid_shape=setup.grid.shape,
-        positions_angstrom=setup.positions_angstrom,
-        slice_thickness_angstrom=settings.slice_thickness_angstrom,
-        aberrations=microscope.aberrations,
-        form_factors=settings.form_factors,
-        frozen_phonons=config.specimen.frozen_phonons,
-        precision=settings.precision,
-        backend=settings.backend,
-        engine=settings.engine,
-        method=settings.method,
-        seed=seed,
-        detector=config.detector,
-        beam_tilt_mrad=microscope.beam_tilt_mrad,
-        specimen_tilt_mrad=microscope.specimen_tilt_mrad,
-        source_size_angstrom=microscope.source_size_angstrom,
-        source_points=microscope.source_points,
-        focal_spread_angstrom=focal_spread_angstrom(microscope),
-        focal_points=microscope.focal_points,
-        projection=settings.projection,
-        scan_shape=config.scan.shape,
-        sink=sink,
-        on_progress=on_progress,
-    )
+def _numerics(settings: Simulation) -> dict[str, Any]:
+    """Returns the arguments of a simulation that follow from the numerical settings alone."""
+    names = ("slice_thickness_angstrom", "form_factors", "precision", "backend", "engine", "projection")
+    return {name: getattr(settings, name) for name in names}
+
+
+def _exposure(setup: SampleSetup, seed: int) -> dict[str, Any]:
+    """Returns the arguments of a simulation that follow from the probes, the detector and its noise."""
+    config, microscope = setup.config, setup.config.microscope
+    return {
+        "positions_angstrom": setup.positions_angstrom,
+        "scan_shape": config.scan.shape,
+        "semiangle_mrad": microscope.semiangle_mrad,
+        "aberrations": microscope.aberrations,
+        "beam_tilt_mrad": microscope.beam_tilt_mrad,
+        "source_size_angstrom": microscope.source_size_angstrom,
+        "source_points": microscope.source_points,
+        "focal_spread_angstrom": focal_spread_angstrom(microscope),
+        "focal_points": microscope.focal_points,
+        "detector": config.detector,
+        "seed": seed,
+    }
+
+
+def _largest_angle_mrad(config: SimulationConfig, entries: Sequence[Entry], grid: Grid) -> float:
+    """Returns the largest angle of a plane wave of the samples with the axis, mrad."""
+    # The aperture's soft edge is a reciprocal pixel wide along its own radius, and a tilt moves it to other directions.
+    pitch = [1e3 * wavelength_angstrom(config.microscope.energy_ev) / extent for extent in grid.extent_angstrom]
+    edge = 0.5 * (max(pitch) - min(pitch))
+    angles = []
+    for microscope in (with_varied_values(config, entry).microscope for entry in entries):
+        tilt = float(np.hypot(*microscope.beam_tilt_mrad))
+        angles.append(microscope.semiangle_mrad + (tilt + edge if tilt else 0.0))
+    return max(angles)
+
+
+def _reach_mrad(setup: SampleSetup) -> float | None:
+    """Returns the largest angle along y or x at which a reciprocal pixel lies on the detector; `None` without one."""
+    if setup.config.detector is None:
+        return None
+    wavelength = wavelength_angstrom(setup.config.microscope.energy_ev)
+    rows = detectors.pixels(setup.grid, wavelength, setup.config.detector)
+    reach = max(max(-row.edge, row.edge + row.count) * row.size_mrad for row in rows)
+    return reach + 0.5e3 * wavelength / min(setup.grid.extent_angstrom)
+
+
+def _moved(sample: Sample, sink: PatternSink, scan_shape: tuple[int, int] | None) -> Sample:
+    """Gives the patterns of a sample to a sink, and returns the rest."""
+    patterns = sample.cbed
+    identity = hashlib.sha256(patterns.tobytes()).hexdigest()
+    count, rows_of_pattern, columns = patterns.shape
+    sink.begin((count, rows_of_pattern, columns), patterns.dtype, scan_shape, count, identity)
+    for rows in sink.pending(0):
+        sink.write(rows, patterns[rows], 1)
+    return replace(sample, cbed=sink.patterns())
 
 
 def _density_target(setup: SampleSetup, sample: Sample) -> tuple[npt.NDArray[np.float64], dict[str, Any]]:

@@ -13,7 +13,13 @@ from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.crystals.supercell import fill_cell
 from namsa.dataset.entry import Entry
-from namsa.dataset.sample_setup import SampleSetup, fit_supercell, make_sample_setup
+from namsa.dataset.sample_setup import (
+    SampleSetup,
+    fit_supercell,
+    largest_angle_mrad,
+    make_sample_setup,
+    samples_per_specimen,
+)
 from namsa.engines import prism
 from namsa.memory import check_memory_for
 from namsa.physics import detector as detectors
@@ -23,7 +29,7 @@ from namsa.physics.grid import Grid
 from namsa.physics.specimen import atom_list
 from namsa.text import plural
 
-Method = Literal["multislice", "prism"]
+Method = Literal["multislice", "prism", "scatter"]
 
 _HEADER_BYTES = 2600  # of a record
 _PAGE_BYTES = 4096  # of LMDB
@@ -49,6 +55,8 @@ class Workload:
         density_shape: Pixels (ty, tx) of the density target.
         stored_dtype: Type of the patterns in a record.
         requested_method: The method of the configuration.
+        samples: Samples that are cut from the specimen, which share its plane waves; 1 if the specimen is the sample.
+        depths: Thicknesses of these samples, at most; the scattering matrices of all are in memory.
     """
 
     id: str
@@ -63,7 +71,9 @@ class Workload:
     pattern_shape: tuple[int, int]
     density_shape: tuple[int, int]
     stored_dtype: Literal["float16", "float32"]
-    requested_method: Literal["auto", "multislice", "prism"]
+    requested_method: Literal["auto", "multislice", "prism", "scatter"]
+    samples: int = 1
+    depths: int = 1
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -96,6 +106,7 @@ def count_workload(config: SimulationConfig, material: Material, entry: Entry) -
     )
     work = _count_work(setup)
     phonons = config.specimen.frozen_phonons
+    samples = samples_per_specimen(config)
     scan_shape = config.scan.shape if config.target.at == "scan" else None
     return Workload(
         id=entry.id,
@@ -111,6 +122,8 @@ def count_workload(config: SimulationConfig, material: Material, entry: Entry) -
         density_shape=scan_shape or grid.shape,
         stored_dtype=config.data.dtype,
         requested_method=settings.method,
+        samples=samples,
+        depths=min(samples, work.slices),
     )
 
 
@@ -128,8 +141,10 @@ def memory_bytes(workload: Workload, batch_bytes: int | None = None) -> int:
     build = pixels * (8 * 8 + 12 * workload.elements)  # planes in double precision; half planes of factors and sums
     per_core = 3 * max(2**20, pixels * item)
     matrix = 0
-    if workload.method == "prism":
+    if workload.method != "multislice":
         matrix = workload.work.beams * workload.work.pixels * item
+        if workload.method == "scatter":
+            matrix *= workload.depths * workload.configurations
         row = max(1, workload.work.probes // workload.work.rows)
         per_core = 2 * prism.batch_size(workload.grid.shape, item // 2, row) * pixels * item // 2
     return patterns + transmissions + build + available_cores() * per_core + matrix
@@ -142,10 +157,12 @@ def check_memory(workload: Workload, available_bytes: int, batch_bytes: int | No
         OutOfMemoryError: If the estimate exceeds `available_bytes`.
     """
     (ny, nx), (dy, dx) = workload.grid.shape, workload.pattern_shape
+    fewer = "fewer thicknesses or samples of a specimen, fewer" if workload.method == "scatter" else "fewer"
     check_memory_for(
         memory_bytes(workload, batch_bytes),
         f"{workload.id}, {plural(workload.work.probes, 'pattern')} of {dy}×{dx} pixels on a grid of {ny}×{nx}",
-        "use fewer positions, a smaller detector or grid, thicker slices or fewer ranks; --force tries it nevertheless",
+        f"use {fewer} positions, a smaller detector or grid, thicker slices or fewer ranks; --force tries it "
+        "nevertheless",
         available_bytes,
     )
 
@@ -169,21 +186,22 @@ def _count_work(setup: SampleSetup) -> prism.Work:
     """Counts slices, probes, coherent modes and plane waves."""
     config, grid, microscope = setup.config, setup.grid, setup.config.microscope
     wavelength = optics.wavelength_angstrom(microscope.energy_ev)
-    lens = optics.lens(
-        grid, microscope.energy_ev, microscope.semiangle_mrad, microscope.aberrations, microscope.beam_tilt_mrad
-    )
+    if config.simulation.method == "scatter":  # the plane waves of all samples
+        beams = optics.aperture(grid, microscope.energy_ev, largest_angle_mrad(config)) != 0
+    else:
+        beams = optics.aperture(grid, microscope.energy_ev, microscope.semiangle_mrad, microscope.beam_tilt_mrad) != 0
     modes = setup.coherent_modes()
     binning = detectors.bin_matrices(grid, wavelength, config.detector) if config.detector else None
-    n_slices = potential.slice_count(setup.thickness_angstrom, config.simulation.slice_thickness_angstrom)
+    n_slices = potential.slice_count(setup.fit.lengths_angstrom[2], config.simulation.slice_thickness_angstrom)
     pixels = prism.detected_pixels(grid.antialias(), binning)
-    return prism.count_work(n_slices, setup.positions_angstrom, len(modes), lens != 0, pixels)
+    return prism.count_work(n_slices, setup.positions_angstrom, len(modes), beams, pixels)
 
 
 def _distinct_slices(config: SimulationConfig, material: Material, entry: Entry, n_slices: int) -> int:
     """Returns all slices if atoms are displaced, else those of the smallest supercell, which is tiled."""
     if config.specimen.frozen_phonons:
         return n_slices
-    smallest = config.specimen.model_copy(update={"lateral_angstrom": (1e-3, 1e-3)})
-    fit = fit_supercell(smallest, material, entry)
+    specimen = config.specimen.model_copy(update={"lateral_angstrom": (1e-3, 1e-3)})
+    fit = fit_supercell(config.model_copy(update={"specimen": specimen}), material, entry)
     atoms = atom_list(fill_cell(material.atoms, fit).atoms)
     return len(potential.distinct_slices(atoms, fit.lengths_angstrom[2], n_slices)[0])

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -86,8 +87,13 @@ def produce(
     local_size: int = 1,
     limit: int | None = None,
     time_limit_s: float | None = None,
+    simulate=simulate,
     **options,
 ) -> factory.ProductionSummary:
     """Runs the factory on one rank, with `simulate` in place of the simulation."""
+
+    def prepare(config, material, entries):
+        return partial(simulate, config, material)
+
     layout, limits = RankLayout(rank, size, local_size), factory.RunLimits(limit, time_limit_s)
-    return factory.produce(settings or config(), directory, layout, limits, **{"simulate": simulate} | options)
+    return factory.produce(settings or config(), directory, layout, limits, **{"prepare": prepare} | options)

@@ -85,12 +85,12 @@ def test_a_rank_derives_only_the_crystals_of_its_share(written, monkeypatch, tmp
     monkeypatch.setattr(substitution, "_crystal", count)
     simulated = []
 
-    def simulate(config, material, entry):
-        simulated.append((material.name, entry.material))
+    def prepare(config, material, entries):
+        simulated.extend((material.name, entry.material) for entry in entries)
         raise InputError("not simulated")
 
     settings = config.model_copy(update={"data": config.data.model_copy(update={"manifest_from": folder / "first"})})
-    factory.produce(settings, tmp_path, RankLayout(5, 40, 1), simulate=simulate)
+    factory.produce(settings, tmp_path, RankLayout(5, 40, 1), prepare=prepare)
     own = share(manifest.read(folder / "first"), 5, 40)
     assert {name for name, _ in simulated} == {entry.material for entry in own}
     assert all(name == of_entry for name, of_entry in simulated)
