@@ -1,8 +1,11 @@
 """Atoms and the sites they share: checks of what can be simulated, and thermal displacements.
 
 `atoms.arrays["occupancy"]`, if present, is each atom's fraction of its site. A mixed site is several atoms at one
-position.
+position. `atoms.arrays["rms_displacement_angstrom"]`, if present, is the thermal amplitude of each atom along one axis;
+not a number where it is unknown.
 """
+
+from typing import Literal
 
 import ase
 import numpy as np
@@ -16,6 +19,8 @@ from namsa.errors import InputError
 
 Integers = npt.NDArray[np.int64]
 
+SITE_ARRAYS = ("occupancy", "rms_displacement_angstrom")
+
 ROUNDING = 1e-4  # occupancies and coordinates are printed with about four digits
 SAME_SITE = 1e-3  # Å; atoms within this distance belong to one mixed site
 TOO_CLOSE = 0.3  # Å; less than half the shortest bond: two whole atoms within this distance are a mistake
@@ -28,14 +33,17 @@ MOST_ATOMS = 600
 MAX_ELEMENT = 103  # the form factor tables end here
 
 
-def displace_atoms(atoms: ase.Atoms, rms_angstrom: float | dict[str, float], rng: np.random.Generator) -> ase.Atoms:
+def displace_atoms(
+    atoms: ase.Atoms, rms_angstrom: float | dict[str, float] | Literal["cif"], rng: np.random.Generator
+) -> ase.Atoms:
     """Displaces atoms thermally in Einstein's model, by independent normal deviates.
 
     The atoms of a mixed site move together, by the occupancy-weighted mean square of its elements.
 
     Args:
         atoms: Atoms in a right-angled periodic cell.
-        rms_angstrom: Root mean square displacement along one axis, Å, for all elements or for each by symbol.
+        rms_angstrom: Root mean square displacement along one axis, Å, for all elements or for each by symbol; "cif" for
+            each atom's own, as its CIF gave it.
         rng: Source of the deviates.
 
     Returns:
@@ -45,7 +53,14 @@ def displace_atoms(atoms: ase.Atoms, rms_angstrom: float | dict[str, float], rng
         InputError: If an element has no value, or a value is not a length.
     """
     symbols = atoms.get_chemical_symbols()
-    if isinstance(rms_angstrom, dict):
+    if rms_angstrom == "cif":
+        rms = np.asarray(atoms.arrays.get("rms_displacement_angstrom", np.full(len(atoms), np.nan)))
+        if unknown := sorted({symbol for symbol, value in zip(symbols, rms, strict=True) if np.isnan(value)}):
+            raise InputError(
+                f"the crystal's file gives no thermal displacement (U or B) for {', '.join(unknown)}: give "
+                "frozen_phonons.rms_angstrom as lengths in place of cif, or complete the file"
+            )
+    elif isinstance(rms_angstrom, dict):
         missing = sorted(set(symbols) - set(rms_angstrom))
         if missing:
             raise InputError(f"no displacement is given for {', '.join(missing)}, only for {', '.join(rms_angstrom)}")

@@ -45,6 +45,7 @@ MAX_RADIUS_DIFFERENCE, MAX_ELECTRONEGATIVITY_DIFFERENCE = 0.15, 0.5
 MIN_CORRELATION = 1.0  # how often two ions replace each other, relative to chance
 MAX_STRAIN = 0.1
 CONTACT = 1.3  # times the sum of the covalent radii: the distances that are checked
+LAST_DOPANT = 83  # bismuth: heavier elements are radioactive
 FROM = "-from-"  # between the formula and the prototype's name
 
 Counts = tuple[tuple[str, int], ...]  # smallest whole numbers by element, sorted
@@ -156,6 +157,30 @@ def substitute_ions(
     ]
     ordered.sort(key=lambda each: each[:2])
     return [_crystal(derivation) for _, _, derivation in ordered[: config.limit]]
+
+
+def similar_elements(symbol: str) -> list[str]:
+    """Returns the elements whose atoms may replace one in a crystal as a dopant, whatever their charge, by number.
+
+    Their covalent radii and electronegativities are as near as the rules of this module ask for. Where there are none,
+    as for noble gases, these are the elements before and after in the periodic table.
+
+    Args:
+        symbol: The element that is replaced.
+    """
+    number = atomic_numbers[symbol]
+    last = max(LAST_DOPANT, number)
+    old = Constituent(symbol, 0, float(covalent_radii[number]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # noble gases have no electronegativity
+        similar = [
+            chemical_symbols[new]
+            for new in range(1, last + 1)
+            if new != number
+            and not Element(chemical_symbols[new]).is_noble_gas
+            and _are_similar(old, Constituent(chemical_symbols[new], 0, float(covalent_radii[new])))
+        ]
+    return similar or [chemical_symbols[new] for new in (number - 1, number + 1) if 1 <= new <= last]
 
 
 def _named(

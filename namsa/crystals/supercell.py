@@ -3,7 +3,8 @@
 A specimen is an `ase.Atoms` in a right-angled periodic cell, in Å with x first. The beam travels along +z from z = 0.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 import ase
 import numpy as np
@@ -11,6 +12,7 @@ import numpy.typing as npt
 from ase.build.supercells import lattice_points_in_supercell
 
 from namsa.crystals.orient import CellFit, fit_cell
+from namsa.crystals.sites import SITE_ARRAYS
 from namsa.memory import check_memory_for
 
 Integers = npt.NDArray[np.int64]
@@ -26,11 +28,13 @@ class Supercell:
         atoms: The atoms in the right-angled cell, Å.
         strain: The largest |principal stretch − 1| that making the cell right-angled takes.
         matrix: Integers, `(3, 3)`; row i is the supercell's side along x, y or z in units of the crystal's a, b, c.
+        parameters: What was drawn or given for a specimen that is no perfect crystal (`namsa.crystals.kinds`), by name.
     """
 
     atoms: ase.Atoms
     strain: float
     matrix: Integers
+    parameters: dict[str, Any] = field(default_factory=dict)
 
 
 def make_supercell(
@@ -95,8 +99,9 @@ def fill_cell(atoms: ase.Atoms, fit: CellFit) -> Supercell:
         cell=fit.lengths_angstrom,
         pbc=True,
     )
-    if "occupancy" in atoms.arrays:
-        filled.set_array("occupancy", np.tile(atoms.arrays["occupancy"], len(lattice_points)))
+    for name in SITE_ARRAYS:
+        if name in atoms.arrays:
+            filled.set_array(name, np.tile(atoms.arrays[name], len(lattice_points)))
     return Supercell(filled, fit.strain, fit.matrix)
 
 

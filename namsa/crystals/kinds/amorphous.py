@@ -1,0 +1,200 @@
+"""Amorphous films, and amorphous layers on crystals: random packings of a stated density.
+
+Points at random are moved apart, and towards their bonds' lengths, until the shells of neighbours are there. An atom is
+bonded to its nearest neighbours, up to its coordination number; other pairs keep at least a distance of their own. This
+gives density, shortest distances, coordination and the first two shells of the radial distribution. It is no network
+with the right angles and rings: for that, relax atoms by molecular dynamics and give them to `namsa.simulate`.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import ase
+import numpy as np
+import numpy.typing as npt
+from ase.data import atomic_masses, atomic_numbers
+from scipy.spatial import KDTree
+
+from namsa.crystals.kinds.draws import Draws
+from namsa.crystals.kinds.overlaps import CLOSEST, join, pair_distances, set_of
+from namsa.crystals.sites import occupancies
+from namsa.errors import InputError
+
+Floats = npt.NDArray[np.float64]
+Integers = npt.NDArray[np.int64]
+
+OWN = "own"  # composition: the elements of the crystal
+MOST_ATOMS_PER_CUBIC_ANGSTROM = 0.12  # of all glasses below; of a crystal's own elements, its own density
+_STEPS, _SEARCHED_EVERY = 60, 3
+_STEP, _PUSH = 0.35, 0.1  # part of a distance's fault that one step takes from a bond, and from another pair
+_GRAMS_PER_CM3 = 1.66053907  # of 1 u/Å³
+
+
+@dataclass(frozen=True)
+class Glass:
+    """An amorphous solid.
+
+    Attributes:
+        share: The part of the atoms that each element has.
+        density: The range (least, most) from which the density is drawn, g/cm³.
+        coordination: The number of bonds of an atom of each element; 0 where packing alone decides.
+        bonds: The lengths of bonds between two elements, Å.
+        contacts: The shortest distances of pairs that are not bonded, Å.
+    """
+
+    share: Mapping[str, float]
+    density: tuple[float, float]
+    coordination: Mapping[str, int]
+    bonds: Mapping[tuple[str, str], float]
+    contacts: Mapping[tuple[str, str], float]
+
+
+# Bonds and contacts are near the first and second maxima of measured radial distributions: C, Robertson, Mater. Sci.
+# Eng. R 37, 129 (2002); Si, Laaziri et al., Phys. Rev. B 60, 13520 (1999); Ge, Etherington et al., J. Non-Cryst. Solids
+# 48, 265 (1982); SiO2, Mozzi & Warren, J. Appl. Cryst. 2, 164 (1969).
+GLASSES: dict[str, Glass] = {
+    "C": Glass({"C": 1.0}, (1.8, 2.3), {"C": 3}, {("C", "C"): 1.45}, {("C", "C"): 2.4}),
+    "Si": Glass({"Si": 1.0}, (2.2, 2.3), {"Si": 4}, {("Si", "Si"): 2.35}, {("Si", "Si"): 3.7}),
+    "Ge": Glass({"Ge": 1.0}, (5.0, 5.3), {"Ge": 4}, {("Ge", "Ge"): 2.46}, {("Ge", "Ge"): 3.9}),
+    "SiO2": Glass(
+        {"Si": 1 / 3, "O": 2 / 3},
+        (2.15, 2.25),
+        {"Si": 4, "O": 2},
+        {("Si", "O"): 1.62},
+        {("Si", "O"): 2.8, ("O", "O"): 2.6, ("Si", "Si"): 3.0},
+    ),
+}
+
+
+def amorphous(crystal: ase.Atoms, atoms: ase.Atoms, draws: Draws) -> ase.Atoms:
+    """Fills the whole cell with an amorphous solid in place of the crystal.
+
+    Parameters: `composition` (a name of `GLASSES`, or "own" for the crystal's elements, which is twice as likely),
+    `density_g_per_cm3` (drawn from the range of the glass; of own elements 0.88 to 0.96 of the crystal's).
+    """
+    return _packing(crystal, np.asarray(atoms.cell.lengths()), draws)
+
+
+def amorphous_layer(crystal: ase.Atoms, atoms: ase.Atoms, draws: Draws) -> ase.Atoms:
+    """Replaces the crystal's first layer, where the beam enters, by an amorphous solid.
+
+    Samples that are cut off at any depth have the layer on their entrance side.
+
+    Parameters: `layer_angstrom` (drawn from 5 to 30 Å, at most half of the thickness), and those of `amorphous`.
+    """
+    sides = np.asarray(atoms.cell.lengths())
+    most = min(30.0, 0.5 * float(sides[2]))
+    layer = draws.uniform("layer_angstrom", (min(5.0, 0.5 * most), most), (0.0, float(sides[2])))
+    film = _packing(crystal, np.array([sides[0], sides[1], max(layer, 1.0)]), draws)
+    film.set_cell(sides)
+    film = film[film.positions[:, 2] < layer]
+    return join(atoms[atoms.positions[:, 2] >= layer], film, _distances(crystal, film))
+
+
+def _distances(crystal: ase.Atoms, film: ase.Atoms) -> Floats:
+    """Returns the shortest distances of pairs of elements in the crystal and in the glasses, as `pair_distances`."""
+    distances = pair_distances([crystal])
+    present = set(set_of(film)) | set(set_of(crystal))
+    for glass in GLASSES.values():
+        for pair, length in glass.bonds.items():
+            i, j = (atomic_numbers[symbol] for symbol in pair)
+            if {i, j} <= present:
+                distances[i, j] = distances[j, i] = min(distances[i, j], length)
+    return distances
+
+
+def _packing(crystal: ase.Atoms, sides: Floats, draws: Draws) -> ase.Atoms:
+    """Returns the amorphous solid in a periodic cell with the given sides, Å."""
+    composition = draws.choice("composition", (OWN, OWN, *GLASSES))
+    glass = GLASSES[composition] if composition != OWN else _own(crystal)
+    density = draws.uniform("density_g_per_cm3", glass.density, (0.01, 30.0))
+    symbols = sorted(glass.share, key=lambda symbol: atomic_numbers[symbol])
+    numbers = np.array([atomic_numbers[symbol] for symbol in symbols])
+    shares = np.array([glass.share[symbol] for symbol in symbols])
+    mass = _GRAMS_PER_CM3 * float(shares @ atomic_masses[numbers])
+    count = round(density / mass * float(np.prod(sides)))
+    if count < 1:
+        raise InputError(f"a cell of {'×'.join(f'{side:.3g}' for side in sides)} Å has no atom at {density} g/cm³")
+    ends = np.round(np.cumsum(shares) / shares.sum() * count).astype(np.int64)
+    kinds = np.repeat(np.arange(len(symbols)), np.diff(ends, prepend=0))
+    bonds, contacts = _table(symbols, glass.bonds), _table(symbols, glass.contacts)
+    bonds_per_atom = np.array([glass.coordination.get(symbol, 0) for symbol in symbols])
+    positions = _relaxed(draws.rng.random((count, 3)) * sides, sides, kinds, bonds, contacts, bonds_per_atom[kinds])
+    closest = CLOSEST * np.where(bonds > 0, bonds, contacts)
+    kept = _without_overlaps(positions, sides, closest, kinds)
+    return ase.Atoms(numbers=numbers[kinds[kept]], positions=positions[kept], cell=sides, pbc=True)
+
+
+def _own(crystal: ase.Atoms) -> Glass:
+    """Returns a dense packing of the crystal's elements, a little less dense than the crystal."""
+    weights = occupancies(crystal)
+    density = _GRAMS_PER_CM3 * float(weights @ atomic_masses[crystal.numbers]) / float(crystal.get_volume())
+    distances = pair_distances([crystal])
+    symbols = {number: ase.Atom(number).symbol for number in set_of(crystal)}
+    return Glass(
+        {symbol: float(weights[crystal.numbers == number].sum() / weights.sum()) for number, symbol in symbols.items()},
+        (round(0.88 * density, 3), round(0.96 * density, 3)),
+        {},
+        {},
+        {(symbols[i], symbols[j]): 0.95 * float(distances[i, j]) for i in symbols for j in symbols},
+    )
+
+
+def _table(symbols: list[str], lengths: Mapping[tuple[str, str], float]) -> Floats:
+    """Returns the length of each pair of elements, Å, `(e, e)`; 0 where there is none."""
+    return np.array([[lengths.get((a, b), lengths.get((b, a), 0.0)) for b in symbols] for a in symbols])
+
+
+def _relaxed(
+    positions: Floats, sides: Floats, kinds: Integers, bonds: Floats, contacts: Floats, bonds_per_atom: Integers
+) -> Floats:
+    """Moves points until bonds have their lengths and other pairs are apart; see the module.
+
+    Args:
+        positions: The points, `(n, 3)`, Å.
+        sides: The periodic cell, Å.
+        kinds: The element of each point, `(n,)`.
+        bonds: Lengths of bonds, `(e, e)`; 0 where elements do not bond.
+        contacts: Shortest distances of other pairs, `(e, e)`.
+        bonds_per_atom: The largest number of bonds of each point, `(n,)`.
+    """
+    reach = min(1.1 * float(max(bonds.max(), contacts.max())), float(sides.min()) / 2)
+    i = j = np.empty(0, dtype=np.int64)
+    for number in range(_STEPS):
+        if number % _SEARCHED_EVERY == 0:
+            tree = KDTree(positions % sides, boxsize=sides, balanced_tree=False, compact_nodes=False)
+            pairs = tree.query_pairs(reach, output_type="ndarray")
+            i, j = pairs[np.lexsort(pairs.T)].T  # sums in the same order on every machine
+        offset = positions[i] - positions[j]
+        offset -= sides * np.round(offset / sides)
+        distance = np.maximum(np.sqrt((offset**2).sum(axis=1)), 1e-9)
+        bond, contact = bonds[kinds[i], kinds[j]], contacts[kinds[i], kinds[j]]
+        bonded = _bonded(i, j, np.where(bond > 0, distance, np.inf), bonds_per_atom)
+        fault = np.where(bonded, _STEP * (bond - distance), _PUSH * np.maximum(contact - distance, 0))
+        move = offset * (fault / distance)[:, None]
+        n = len(positions)
+        positions = positions + np.column_stack(
+            [np.bincount(i, move[:, axis], n) - np.bincount(j, move[:, axis], n) for axis in range(3)]
+        )
+    return positions % sides
+
+
+def _bonded(i: Integers, j: Integers, distance: Floats, bonds_per_atom: Integers) -> npt.NDArray[np.bool_]:
+    """Returns which pairs are among the nearest of both their atoms, up to the number of bonds of each, `(m,)`."""
+    atom, pair = np.concatenate([i, j]), np.tile(np.arange(len(i)), 2)
+    order = np.lexsort((pair, distance[pair], atom))
+    sorted_atom = atom[order]
+    rank = np.arange(len(atom)) - np.searchsorted(sorted_atom, sorted_atom)
+    within = np.zeros(len(i), dtype=np.int64)
+    np.add.at(within, pair[order], rank < bonds_per_atom[sorted_atom])
+    return (within == 2) & np.isfinite(distance)
+
+
+def _without_overlaps(positions: Floats, sides: Floats, closest: Floats, kinds: Integers) -> Integers:
+    """Returns the points that stay if of each overlapping pair the second is left out."""
+    tree = KDTree(positions % sides, boxsize=sides)
+    i, j = tree.query_pairs(min(float(closest.max()), float(sides.min()) / 2), output_type="ndarray").T
+    offset = positions[i] - positions[j]
+    offset -= sides * np.round(offset / sides)
+    overlap = np.sqrt((offset**2).sum(axis=1)) < closest[kinds[i], kinds[j]]
+    return np.setdiff1d(np.arange(len(positions)), j[overlap])

@@ -1,0 +1,118 @@
+"""Interfaces of two crystals with matched lattices, without dislocations.
+
+The first crystal has half of the cell, a whole number of its periods where the cell has several. The second, its
+partner, has the other half, with the same zone axis along the beam. Along the interface and along the beam the partner
+is strained to the periods of the first crystal, or a small whole multiple or part of them; across the interface to a
+whole number of its own periods. Both crystals so keep all their planes, and the periodic cell has two interfaces.
+"""
+
+import itertools
+from dataclasses import dataclass
+
+import ase
+import numpy as np
+
+from namsa.crystals.kinds.draws import Draws
+from namsa.crystals.kinds.halves import joined, rolled
+from namsa.crystals.kinds.overlaps import pair_distances, wrapped
+from namsa.crystals.orient import CellFit, RectangularCells
+from namsa.crystals.supercell import fill_cell
+from namsa.errors import InputError
+
+MOST_MISFIT = 0.05  # strain of the partner
+AXES = ("x", "y")
+_MOST_MULTIPLE = 3  # periods of one crystal that one period of the other may have
+
+
+@dataclass(frozen=True)
+class PartnerFit:
+    """How a partner fits into part of a cell.
+
+    Attributes:
+        fit: The partner's own cell, as large as its part.
+        start_angstrom: Where the part begins along the axis, Å; it ends at the cell's face.
+        misfit: The largest strain of the partner along x, y and z.
+    """
+
+    fit: CellFit
+    start_angstrom: float
+    misfit: float
+
+
+def fit_partner(fit: CellFit, axis: int, cells: RectangularCells) -> PartnerFit | None:
+    """Returns the smallest rectangle of a partner that fits within `MOST_MISFIT`, `None` if none does.
+
+    Args:
+        fit: The cell of the first crystal.
+        axis: The axis across the interface, 0 for x and 1 for y.
+        cells: The rectangles of the partner along the same zone axis.
+    """
+    sides = np.array(fit.lengths_angstrom)
+    periods = np.gcd.reduce(fit.matrix, axis=1)
+    start = sides[axis] * (max(1, periods[axis] // 2) / periods[axis] if periods[axis] > 1 else 0.5)
+    room = sides.copy()
+    room[axis] -= start
+    lengths = np.column_stack([cells.x_length, cells.y_length, np.full(len(cells.strain), cells.repeat_angstrom)])
+    counts = np.maximum(1, np.floor(room / lengths + 0.5).astype(np.int64))
+    misfit = abs(room / (counts * lengths) - 1)
+    coherent = np.ones(len(lengths), dtype=bool)
+    for other in (1 - axis, 2):
+        ratio = np.maximum(counts[:, other], periods[other]) / np.minimum(counts[:, other], periods[other])
+        coherent &= (ratio == np.round(ratio)) & (ratio <= _MOST_MULTIPLE)
+    worst = misfit.max(axis=1) + cells.strain
+    fits = np.flatnonzero(coherent & (worst <= MOST_MISFIT))
+    if not len(fits):
+        return None
+    area = np.round(cells.x_length[fits] * cells.y_length[fits], 3)
+    best = fits[np.lexsort([np.round(worst[fits], 6), area])[0]]
+    own = np.array([cells.x[best], cells.y[best], cells.zone])
+    atoms = int(cells.crystal_cells[best] * np.prod(counts[best]) * cells.atoms)
+    partner = CellFit(
+        own * counts[best][:, None], float(worst[best]), (float(room[0]), float(room[1]), float(room[2])), atoms
+    )
+    return PartnerFit(partner, float(start), round(float(worst[best]), 6))
+
+
+def interface(
+    crystal: ase.Atoms, fit: CellFit, atoms: ase.Atoms, partner: ase.Atoms, cells: RectangularCells, draws: Draws
+) -> ase.Atoms:
+    """Fills part of the cell with the partner.
+
+    The planes of the partner with which it begins and ends are those for which the contacts at the interfaces are the
+    longest, of shifts by half a period along each axis.
+
+    Parameters: `axis` across the interface (the other one if the partner fits only so), `position` of the first plane
+    as a part of the cell along it.
+
+    Args:
+        crystal: The first crystal.
+        fit: Its cell.
+        atoms: The filled cell.
+        partner: The second crystal.
+        cells: Its rectangles along the same zone axis.
+        draws: The parameters.
+
+    Raises:
+        InputError: If the partner does not fit.
+    """
+    drawn = AXES.index(draws.choice("axis", AXES))
+    position = draws.uniform("position", (0.0, 1.0), (0.0, 1.0))
+    found = [(axis, fitted) for axis in (drawn, 1 - drawn) if (fitted := fit_partner(fit, axis, cells))]
+    if not found:
+        raise InputError(f"{cells.name} does not fit to the cell within a strain of {MOST_MISFIT:g}: take another one")
+    axis, fitted = found[0]
+    draws.used |= {"axis": AXES[axis], "misfit": fitted.misfit}
+    sides = np.asarray(atoms.cell.lengths())
+    first = atoms[wrapped(atoms.positions, sides)[:, axis] < fitted.start_angstrom - 1e-6]
+    filled = fill_cell(partner, fitted.fit).atoms
+    room = np.array(fitted.fit.lengths_angstrom)
+    period = room / np.gcd.reduce(fitted.fit.matrix, axis=1)
+    candidates = []
+    for halves in itertools.product((0.0, 0.5), repeat=3):
+        second = filled.copy()
+        second.positions = wrapped(filled.positions + period * halves, room)
+        second.positions[:, axis] += fitted.start_angstrom
+        second.set_cell(sides)
+        candidates.append((first, second))
+    whole = joined(candidates, pair_distances([crystal, partner]))
+    return rolled(whole, position, draws, axis, fitted.start_angstrom / sides[axis])

@@ -1,0 +1,168 @@
+"""The kinds of specimens, and how one is made of a crystal.
+
+A specimen of any kind is atoms in a right-angled periodic cell, in Å with x first; the beam enters at z = 0. What a
+kind draws is drawn from the specimen's seed, in a fixed order, and is the same on every machine.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import ase
+import numpy as np
+
+from namsa.config.instrument import KINDS
+from namsa.crystals.kinds import amorphous, cuts, halves, points
+from namsa.crystals.kinds.draws import Draws
+from namsa.crystals.kinds.interface import interface
+from namsa.crystals.orient import CellFit, RectangularCells, find_rectangular_cells, fit_to_size
+from namsa.crystals.sites import check_atoms
+from namsa.crystals.supercell import Supercell, fill_cell
+from namsa.errors import InputError
+
+_OF_LOW_INDEX = ("twin", "boundary")
+# What makes a kind of a crystal and the cell that it fills.
+_MAKE: dict[str, Callable[[ase.Atoms, ase.Atoms, Draws], ase.Atoms]] = {
+    "vacancies": points.vacancies,
+    "substitution": points.substitution,
+    "twin": halves.twin,
+    "boundary": halves.boundary,
+    "surface": cuts.surface,
+    "step": cuts.step,
+    "amorphous_layer": amorphous.amorphous_layer,
+    "amorphous": amorphous.amorphous,
+}
+
+
+def make_specimen(
+    crystal: ase.Atoms,
+    kind: str,
+    *,
+    zone_axis: tuple[int, int, int],
+    lateral_angstrom: tuple[float, float],
+    thickness_angstrom: float,
+    partner: ase.Atoms | None = None,
+    parameters: Mapping[str, Any] | None = None,
+    seed: int = 0,
+    max_strain: float = 0.02,
+    max_atoms: int = 200_000,
+) -> Supercell:
+    """Makes a specimen of one kind in a right-angled periodic cell.
+
+    `namsa.crystals.orient.fit_cell` describes how the cell is chosen; twins and boundaries choose among fewer cells.
+
+    Args:
+        crystal: The crystal, in a periodic cell of any shape.
+        kind: "crystal", "vacancies", "substitution", "interface", "twin", "boundary", "surface", "step",
+            "amorphous_layer" or "amorphous".
+        zone_axis: Direction [uvw] of the crystal that lies along the beam.
+        lateral_angstrom: Smallest extent (y, x), Å.
+        thickness_angstrom: Thickness along the beam, Å, rounded to whole periods of the crystal, one at least.
+        partner: The second crystal of an interface.
+        parameters: Values of the kind's parameters, by name, in place of drawn ones.
+        seed: Seed of everything that is drawn.
+        max_strain: Largest strain that making the cell right-angled may take.
+        max_atoms: Largest number of atoms.
+
+    Returns:
+        The specimen; `parameters` of it are those that were drawn or given.
+
+    Raises:
+        InputError: If an argument is meaningless, no cell keeps to `max_strain` and `max_atoms`, the partner does not
+            fit, or the crystal has no specimen of this kind.
+    """
+    if kind not in KINDS:
+        raise InputError(f"kind is {kind}; it must be one of {', '.join(KINDS)}")
+    cells = find_rectangular_cells(crystal, zone_axis, max_strain)
+    fit = fit_specimen(cells, crystal, kind, lateral_angstrom, thickness_angstrom, max_atoms, Draws(seed, parameters))
+    return fill_specimen(crystal, kind, fit, zone_axis, max_strain, Draws(seed, parameters), partner)
+
+
+def fit_specimen(
+    cells: RectangularCells,
+    crystal: ase.Atoms,
+    kind: str,
+    lateral_angstrom: tuple[float, float],
+    thickness_angstrom: float,
+    max_atoms: int,
+    draws: Draws,
+) -> CellFit:
+    """Chooses the cell of a specimen.
+
+    Args:
+        cells: The rectangles of the crystal along the zone axis.
+        crystal: The crystal.
+        kind: The kind.
+        lateral_angstrom: Smallest extent (y, x), Å.
+        thickness_angstrom: Thickness, Å.
+        max_atoms: Largest number of atoms.
+        draws: The parameters, of which none was drawn yet.
+
+    Raises:
+        InputError: If there is none.
+    """
+    if kind in _OF_LOW_INDEX:
+        cells = halves.low_index_cells(cells, crystal, halves.draw_plane(draws) if kind == "boundary" else 0)
+    fit = fit_to_size(cells, lateral_angstrom, thickness_angstrom, max_atoms)
+    if most_atoms(fit, kind) > max_atoms:
+        raise InputError(
+            f"{cells.name}: {kind.replace('_', ' ')} has up to {most_atoms(fit, kind)} atoms, max_atoms is {max_atoms}"
+        )
+    return fit
+
+
+def most_atoms(fit: CellFit, kind: str) -> int:
+    """Returns a number of atoms that a specimen in a cell does not exceed, but for those of an interface's partner."""
+    if not kind.startswith("amorphous"):
+        return fit.atoms
+    return max(fit.atoms, int(amorphous.MOST_ATOMS_PER_CUBIC_ANGSTROM * float(np.prod(fit.lengths_angstrom))))
+
+
+def fill_specimen(
+    crystal: ase.Atoms,
+    kind: str,
+    fit: CellFit,
+    zone_axis: tuple[int, int, int],
+    max_strain: float,
+    draws: Draws,
+    partner: ase.Atoms | None = None,
+) -> Supercell:
+    """Fills the chosen cell with the atoms of a specimen.
+
+    Args:
+        crystal: The crystal.
+        kind: The kind.
+        fit: The cell that `fit_specimen` has chosen.
+        zone_axis: Direction [uvw] along the beam.
+        max_strain: Largest strain that making a partner's cell right-angled may take.
+        draws: The parameters, of which none was drawn yet.
+        partner: The second crystal of an interface.
+
+    Raises:
+        InputError: If the partner is missing or does not fit, or a parameter is meaningless.
+    """
+    filled = fill_cell(crystal, fit)
+    if kind != "interface" and partner is not None:
+        raise InputError(f"a specimen of the kind {kind} has no partner; give one to an interface only")
+    if kind == "crystal":
+        atoms = filled.atoms
+    elif kind == "interface":
+        if partner is None:
+            raise InputError("an interface needs a second crystal: give partner")
+        cells = find_rectangular_cells(partner, zone_axis, max_strain)
+        atoms = interface(crystal, fit, filled.atoms, partner, cells, draws)
+    else:
+        atoms = _MAKE[kind](crystal, filled.atoms, draws)
+    draws.check_given()
+    if kind != "crystal":
+        _complete_amplitudes(atoms, crystal, kind)
+        check_atoms(atoms)
+    return Supercell(atoms, filled.strain, filled.matrix, draws.used)
+
+
+def _complete_amplitudes(atoms: ase.Atoms, crystal: ase.Atoms, kind: str) -> None:
+    """Gives atoms of amorphous matter the mean amplitude of the crystal's atoms, if those have amplitudes."""
+    name = "rms_displacement_angstrom"
+    if kind.startswith("amorphous") and name in crystal.arrays:
+        mean = float(np.sqrt(np.mean(crystal.arrays[name] ** 2)))
+        known = atoms.arrays.get(name, np.full(len(atoms), np.nan))
+        atoms.set_array(name, np.where(np.isnan(known), mean, known))
