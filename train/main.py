@@ -160,7 +160,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         raise reduction.reported_once(fault)
     with reduction.together():
         own_ids = [entry.id for entry in training_entries[share::shares]]
-        own_mean = batches.mean_target(dataset, own_ids)
+        own_mean = batches.mean_target(dataset, own_ids, experiment.window_shapes()[0][:2])
     training_samples = reduction.total(np.array(float(len(own_ids))))
     mean_image = reduction.total(own_mean * len(own_ids)) / training_samples
 

@@ -18,7 +18,7 @@ class Conditions:
     Attributes:
         energy_ev: Energy of the electrons, eV.
         semiangle_mrad: Convergence semiangle of the probe, mrad.
-        scan_shape: Number of scan positions.
+        scan_shape: Number of scan positions that the network sees at once.
         scan_step_angstrom: Distance of scan positions, Å.
         detector_shape: Number of detector pixels.
         pixel_mrad: Size of a detector pixel, mrad.
@@ -42,11 +42,15 @@ class Conditions:
         return min(min(-first, first + count) * pixel for first, count, pixel in edges)
 
 
-def conditions(config: SimulationConfig) -> Conditions:
+def conditions(config: SimulationConfig, window: tuple[int, int] | None = None) -> Conditions:
     """Returns the conditions of the samples of `config`.
 
     The cell's size depends on the crystal. Values that depend on the cell (of a scan that fills it, of a detector
     without pixel_mrad) are those of the smallest, `specimen.lateral_angstrom`.
+
+    Args:
+        config: The configuration.
+        window: Scan positions (y, x) that a network sees at once. `None` stands for all of a sample.
     """
     shape = config.pattern_shape()
     scan, detector = shape[:2], shape[2:]
@@ -65,7 +69,7 @@ def conditions(config: SimulationConfig) -> Conditions:
     return Conditions(
         microscope.energy_ev,
         microscope.semiangle_mrad,
-        scan,
+        window or scan,
         step,
         detector,
         pixel,

@@ -1,5 +1,6 @@
 """Configuration of an experiment: the sections of the simulation, the network and the training."""
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from fcdensenet.config import NetworkConfig
 from namsa.config.loading import read_yaml, validate
 from namsa.config.simulation import SimulationConfig
 from train.experiment.channels import Channels, channel_count, make_channels
-from train.experiment.conditions import conditions
+from train.experiment.conditions import Conditions, conditions
 from train.experiment.sections import Training
 from train.experiment.symmetries import broken_by
 
@@ -26,12 +27,29 @@ class Experiment(SimulationConfig):
     training: Training
 
     def sample_shapes(self) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
-        """Returns the shapes of a sample's patterns, `(sy, sx, dy, dx)`, and of its density, `(ty, tx)`.
+        """Returns the shapes of a stored sample's patterns, `(sy, sx, dy, dx)`, and of its density, `(ty, tx)`.
 
         Raises:
             ValueError: If the configuration does not fix them.
         """
-        return self.pattern_shape(), self.network.input_shape[1:]
+        patterns = self.pattern_shape()
+        return patterns, patterns[:2] if self.training.inputs.layout == "scan" else self.network.input_shape[1:]
+
+    def window_shapes(self) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
+        """Returns the shapes of the patterns and of the density that the network sees, as of `sample_shapes`.
+
+        They are smaller than the sample's where network.input_shape has fewer positions than scan.shape.
+        """
+        patterns, image = self.pattern_shape(), self.network.input_shape[1:]
+        return (*(image if self.training.inputs.layout == "scan" else patterns[:2]), *patterns[2:]), image
+
+    def window_margin(self) -> tuple[int, int]:
+        """Returns the positions (y, x) around a window that its imperfections need. A periodic scan needs none."""
+        inputs, step = self.training.inputs, self.scan.step_angstrom
+        if not inputs.imperfections or step is None:
+            return 0, 0
+        reach = inputs.imperfections.margin_angstrom()
+        return math.ceil(reach / step[0] - 1e-9), math.ceil(reach / step[1] - 1e-9)
 
     def channels(self) -> Channels | None:
         """Returns the network's input channels; see `train.experiment.channels.make_channels`.
@@ -39,17 +57,27 @@ class Experiment(SimulationConfig):
         Raises:
             ValueError: If the channels do not fit the layout or the detector.
         """
-        return make_channels(self.training.inputs, conditions(self))
+        return make_channels(self.training.inputs, self.conditions())
+
+    def conditions(self) -> Conditions:
+        """Returns the conditions of the samples as the network sees them."""
+        return conditions(self, self.window_shapes()[0][:2])
 
     @model_validator(mode="after")
     def _noise_is_drawn_once(self) -> "Experiment":
         detector = self.detector.model_dump() if self.detector else {}
         varied = self.varied_quantities()
         for name in ("electrons_per_pattern", "dose_electrons_per_angstrom2"):
-            if self.training.inputs.dose_electrons_per_pattern and (detector.get(name) or name in varied):
+            noisy = detector.get(name) or name in varied
+            if self.training.inputs.dose_electrons_per_pattern and noisy:
                 raise ValueError(
                     f"training.inputs.dose_electrons_per_pattern draws noise on samples that {name} gives noise "
                     "already, which would be that of no dose: unset one of them"
+                )
+            if self.training.inputs.imperfections and noisy:
+                raise ValueError(
+                    f"training.inputs.imperfections come before the noise, which {name} gives the samples already: "
+                    f"unset {name} and give training.inputs.dose_electrons_per_pattern"
                 )
         return self
 
@@ -90,6 +118,9 @@ class Experiment(SimulationConfig):
         scan, detector, layout = patterns[:2], patterns[2:], self.training.inputs.layout
         planes, image = (scan, detector) if layout == "detector" else (detector, scan)
         channels = channel_count(self.channels(), planes[0] * planes[1]) + 2 * self.training.inputs.coordinates
+        window = self.network.input_shape[1:]
+        if layout == "scan" and self.target.at == "scan" and all(w <= n for w, n in zip(window, image, strict=True)):
+            image = window
         required = (channels, *image)
         if self.network.input_shape != required:
             raise ValueError(
@@ -97,11 +128,27 @@ class Experiment(SimulationConfig):
                 f"({self.training.inputs.channel_summary()}, scan {list(scan)}, detector {list(detector)}): "
                 f"set it to {list(required)}"
             )
-        target = scan if self.target.at == "scan" else self.simulation.grid_shape
+        target = (image if layout == "scan" else scan) if self.target.at == "scan" else self.simulation.grid_shape
         if target != image:
             raise ValueError(
                 f"the target's shape is {target and list(target)}, the network's image {list(image)}: "
                 "use target.at=scan with layout scan, target.at=grid with a detector of the grid's shape"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _imperfections_have_margins(self) -> "Experiment":
+        scan, window, margin = self.pattern_shape()[:2], self.window_shapes()[0][:2], self.window_margin()
+        needed = tuple(w + 2 * m for w, m in zip(window, margin, strict=True))
+        if any(n < least for n, least in zip(scan, needed, strict=True)) and any(margin):
+            remedy = f"set scan.shape to {list(needed)} or more"
+            if self.training.inputs.layout == "detector":
+                remedy = "leave out scan.step_angstrom, so that the scan fills the cell, or use layout scan"
+            assert self.training.inputs.imperfections is not None
+            raise ValueError(
+                f"training.inputs.imperfections reach {self.training.inputs.imperfections.margin_angstrom():.2g} Å, "
+                f"{list(margin)} positions, around windows of {list(window)} positions, and scan.shape is "
+                f"{list(scan)}: {remedy}, or narrow source_size, jitter, drift and flyback"
             )
         return self
 

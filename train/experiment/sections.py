@@ -6,6 +6,7 @@ from pydantic import Field, model_validator
 
 from namsa.config.bounds import Dose, Extent
 from namsa.config.loading import Section
+from train.experiment.imperfections import Imperfections
 
 LARGEST_COUNT = 10**9  # of samples and steps
 LONGEST_TIME_S = 1e9  # 30 years
@@ -50,6 +51,11 @@ class Inputs(Section):
         None,
         description="dose of the Poisson noise that training samples get, drawn anew each epoch; [low, high] draws the "
         "dose evenly on a logarithmic scale. The stored samples must be noiseless; held-out samples stay so",
+    )
+    imperfections: Imperfections | None = Field(
+        None,
+        description="what microscope and detector add to training samples, drawn anew each epoch, before the noise; "
+        "held-out samples stay as they are",
     )
     read_ahead_gib: float = Field(
         2.0,

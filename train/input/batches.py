@@ -25,7 +25,7 @@ from namsa.pixels import raster_shape
 from train.experiment import symmetries
 from train.experiment.experiment import Experiment
 from train.experiment.sections import Inputs
-from train.input import noise
+from train.input import imperfections, noise, windows
 from train.input.normalisation import Batch, Normalisation, normalise_graph, record_symmetries
 from train.input.readahead import Buffers, ahead, as_tensor
 
@@ -48,13 +48,15 @@ class SampleView(NamedTuple):
         patterns: `(sy, sx, dy, dx)`, fractions of the beam times `scale`.
         scale: Factor of the stored patterns.
         density: `(ty, tx)`, e/Å².
-        symmetries: The symmetries that augmentation draws from; `None` without augmentation.
+        symmetries: The symmetries of a window that augmentation draws from; `None` without augmentation.
+        geometry: Of the patterns; `None` without imperfections.
     """
 
     patterns: npt.NDArray[Any]
     scale: float
     density: npt.NDArray[np.float32]
     symmetries: symmetries.Symmetries | None
+    geometry: imperfections.Geometry | None = None
 
 
 class ReadCache:
@@ -65,12 +67,21 @@ class ReadCache:
         self.buffers = Buffers()
 
 
-def mean_target(dataset: Readable, ids: Sequence[str]) -> npt.NDArray[np.float64]:
-    """Returns the mean density over `ids`, `(h, w)`, e/Å²: the best answer of a network that sees nothing."""
+def mean_target(
+    dataset: Readable, ids: Sequence[str], window: tuple[int, int] | None = None
+) -> npt.NDArray[np.float64]:
+    """Returns the mean density over `ids`, `(h, w)`, e/Å²: the best answer of a network that sees nothing.
+
+    Args:
+        dataset: The stored samples.
+        ids: Of the samples.
+        window: Positions that the network sees, of which the density is taken; `None` takes all of it.
+    """
     total: Any = 0.0
     for sample_id in ids:
         with dataset.view(sample_id) as record:
-            total = total + record.density.astype(np.float64)
+            density = (windows.middle(record, window) if window else record).density
+            total = total + density.astype(np.float64)
     return total / len(ids)
 
 
@@ -121,8 +132,9 @@ def read_batches(
     batches at a time, because threads would wait for each other; large ones are read by all cores.
     """
     inputs, size = experiment.training.inputs, experiment.training.batch_size
-    pixels, cores = math.prod(experiment.sample_shapes()[0]), available_cores()
-    threads = cores if inputs.dose_electrons_per_pattern else min(cores, 1 + pixels // 2**20)
+    pixels, cores = math.prod(experiment.window_shapes()[0]), available_cores()
+    busy = inputs.dose_electrons_per_pattern or inputs.imperfections
+    threads = cores if busy else min(cores, 1 + pixels // 2**20)
     # A batch takes up to 12 bytes per pixel: the stored values, float32 in between, and the network's input.
     batch_bytes = 12 * size * pixels
     batches_per_task = max(1, min(16, 2**25 // batch_bytes))
@@ -143,17 +155,20 @@ def read_batch(
     dataset: Readable, entries: Sequence[Entry], experiment: Experiment, epoch: int, cache: ReadCache
 ) -> Batch:
     """Returns the samples of `entries`, each copied once, in arrays of `cache.buffers`."""
-    inputs, patterns_shape, image_shape = experiment.training.inputs, *experiment.sample_shapes()
-    dtype = "float32" if inputs.dose_electrons_per_pattern else experiment.data.dtype
+    inputs, patterns_shape, image_shape = experiment.training.inputs, *experiment.window_shapes()
+    cut = (patterns_shape, image_shape) != experiment.sample_shapes()
+    changed = inputs.dose_electrons_per_pattern or inputs.imperfections
+    dtype = "float32" if changed else experiment.data.dtype
     views = [cache.views.get(entry.id) or _open(dataset, entry.id, experiment, cache) for entry in entries]
     batch = Batch(
         cache.buffers.empty((len(entries), *patterns_shape), dtype),
         cache.buffers.empty((len(entries), 1, 1, 1), "float32"),
         cache.buffers.empty((len(entries), *image_shape), "float32"),
     )
-    if inputs.augment or inputs.dose_electrons_per_pattern:
+    if inputs.augment or changed or cut:
+        margin = experiment.window_margin()
         for view, entry, *out in zip(views, entries, *batch, strict=True):
-            _augment(view, inputs, entry.seed, epoch, Batch(*out))
+            _augment(view, inputs, entry.seed, epoch, Batch(*out), margin, cache.buffers.empty)
     else:  # one call for many samples: between them it holds the interpreter's lock for less than a microsecond
         np.concatenate([view.patterns for view in views], out=batch.patterns.reshape(-1, *patterns_shape[1:]))
         np.concatenate([view.density for view in views], out=batch.density.reshape(-1, *image_shape[1:]))
@@ -175,25 +190,56 @@ def _open(dataset: Readable, sample_id: str, experiment: Experiment, cache: Read
             noise.check_noiseless(record.header["provenance"])
         elif not np.can_cast(record.cbed.dtype, experiment.data.dtype):
             raise WorkError(f"{sample_id} holds {record.cbed.dtype} patterns: set data.dtype={record.cbed.dtype}")
+        # Its mirrors are those of all windows: they are about the middle of a window wherever that lies.
+        window = windows.cut(record, (0, 0), experiment.window_shapes()[0][:2]) if inputs.augment else record
         view = cache.views[sample_id] = SampleView(
             record.cbed.reshape(stored_shape),
             record.header["arrays"]["cbed"]["scale"],
             record.density,
-            record_symmetries(record, experiment.drawn_in_all_directions()) if inputs.augment else None,
+            record_symmetries(window, experiment.drawn_in_all_directions()) if inputs.augment else None,
+            imperfections.Geometry.of(record.provenance) if inputs.imperfections else None,
         )
     return view
 
 
-def _augment(view: SampleView, inputs: Inputs, seed: int, epoch: int, out: Batch) -> None:
-    """Writes a sample with the noise and the symmetry of `seed` in `epoch` into `out`, one sample of a batch."""
-    patterns, out.scale[:] = view.patterns, view.scale
+def _augment(
+    view: SampleView,
+    inputs: Inputs,
+    seed: int,
+    epoch: int,
+    out: Batch,
+    margin: tuple[int, int],
+    empty: imperfections.Empty,
+) -> None:
+    """Writes a sample into `out`, one sample of a batch, as `seed` and `epoch` determine it.
+
+    These are the window, the imperfections, the noise and the symmetry. The symmetry is applied last, so that the
+    window and all imperfections are mirrored with the specimen.
+    """
+    patterns, out.scale[:], density = view.patterns, view.scale, view.density
+    scan, window = (patterns.shape[0], patterns.shape[1]), (out.patterns.shape[0], out.patterns.shape[1])
+    corner, drawn = (0, 0), None
+    if scan != window:
+        corner = windows.draw_corner(scan, window, margin, seed, epoch)
+        density = density[corner[0] : corner[0] + window[0], corner[1] : corner[1] + window[1]]
+    if inputs.imperfections and view.geometry:
+        drawn = imperfections.draw(inputs.imperfections, seed, epoch)
+        first = [0, 0] if view.geometry.periodic else [c - m for c, m in zip(corner, margin, strict=True)]
+        last = scan if view.geometry.periodic else [c + w + m for c, w, m in zip(corner, window, margin, strict=True)]
+        around = patterns[first[0] : last[0], first[1] : last[1]]
+        place = corner[0] - first[0], corner[1] - first[1]
+        patterns = imperfections.apply(around, drawn, view.geometry, place, window, empty)
+    elif scan != window:
+        patterns = np.ascontiguousarray(patterns[corner[0] :, corner[1] :][: window[0], : window[1]])
     if inputs.dose_electrons_per_pattern:
         electrons = noise.draw_electrons(inputs.dose_electrons_per_pattern, seed, epoch)
         patterns = noise.count_electrons(patterns, view.scale, electrons, seed, epoch)
         out.scale[:] = 1
+    if drawn:
+        patterns = imperfections.damage(patterns, drawn)
     symmetry = int(np.random.default_rng([seed, epoch]).integers(view.symmetries.order)) if view.symmetries else 0
     if view.symmetries and symmetry:
-        symmetries.apply_into(symmetry, view.symmetries, patterns, view.density, out.patterns, out.density)
+        symmetries.apply_into(symmetry, view.symmetries, patterns, density, out.patterns, out.density)
     else:
         np.copyto(out.patterns, patterns)
-        np.copyto(out.density, view.density)
+        np.copyto(out.density, density)

@@ -26,6 +26,7 @@ from namsa.inverse.consistency import Consistency, check, scan_simulation
 from namsa.pixels import scan_positions
 from namsa.provenance_values import value
 from train.experiment.experiment import Experiment
+from train.input.windows import middle
 from train.reconstruction.ensemble import Predict, Views, choose_views, ensemble_predictor, load_network
 from train.reconstruction.models import Model, load_model
 from train.reconstruction.uncertainty import calibrate_uncertainty
@@ -95,8 +96,8 @@ def calibrate(
         splits = {split: [e for e in present if e.split == split] for split in ("train", "dev", "test")}
         if not splits["dev"]:
             raise InputError(f"{directory} has no sample of the dev split to calibrate with")
-        dev = [dataset.read(entry.id) for entry in splits["dev"]]
-        test = (dataset.read(entry.id) for entry in splits["test"])
+        dev = [middle(dataset.read(entry.id), scan) for entry in splits["dev"]]
+        test = (middle(dataset.read(entry.id), scan) for entry in splits["test"])
         calibration = calibrate_uncertainty(ensemble.predict, dev, test, ensemble.method, ensemble.views.members)
         trained_on = splits["train"] or splits["dev"]
         calibration["transmitted_fraction"] = float(
@@ -109,7 +110,7 @@ def calibrate(
         if simulated is not None:
             held_out = spread_over_thicknesses(held_out, simulated)
         for done, entry in enumerate(held_out, start=1):
-            record = dataset.read(entry.id)
+            record = middle(dataset.read(entry.id), scan)
             density = ensemble.predict(record.patterns().reshape(1, *scan, *detector))[:, 0].mean(axis=0)
             scores[entry.id] = check_sample(density, record, entry, experiment, transfer)
             on_sample(done, len(held_out))

@@ -17,7 +17,7 @@ from pathlib import Path
 from namsa.errors import InputError
 from namsa.json_files import read_json
 from namsa.text import shorten
-from train.experiment.conditions import Conditions, conditions
+from train.experiment.conditions import Conditions
 from train.experiment.experiment import Experiment, load
 
 MODELS = Path(__file__).parents[1] / "models"
@@ -80,7 +80,7 @@ def load_model(name: str | Path) -> Model:
     if not (folder / "config.yaml").is_file():
         raise InputError(f"{folder} has no config.yaml, which says what the network was trained for")
     experiment = load(folder / "config.yaml")
-    return Model(folder.name, folder, weights, experiment, conditions(experiment), _calibration(folder))
+    return Model(folder.name, folder, weights, experiment, experiment.conditions(), _calibration(folder))
 
 
 def _newest_weights(folder: Path) -> Path:

@@ -31,6 +31,7 @@ from namsa.files import open_atomic, read_text, write_text_atomic
 from namsa.json_files import LARGEST_FILE_BYTES
 from namsa.pixels import raster_shape
 from train.input import noise
+from train.input.windows import middle
 from train.measure.metrics import image_metrics, mean_metrics
 from train.optimization import checkpoint
 from train.reconstruction.calibrate import trained_ensemble
@@ -84,7 +85,10 @@ def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: Non
     with Dataset(directory) as dataset:
         entries = manifest.present(directory, dataset.ids)
         held_out = [entry for entry in entries if entry.split == evaluation["split"]]
-        chosen = [(entry, dataset.read(entry.id)) for entry in spread_over_thicknesses(held_out, SAMPLES)]
+        chosen = [
+            (entry, middle(dataset.read(entry.id), model.conditions.scan_shape))
+            for entry in spread_over_thicknesses(held_out, SAMPLES)
+        ]
         if not chosen:
             raise InputError(f"{directory} holds none of the samples that {run_dir} was evaluated on")
         training = model.experiment.training.model_copy(update={"simulate_seconds": None})

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from namsa.dataset.strata import Strata
 from namsa.text import duration, plural
-from train.experiment.conditions import conditions, defocus_angstrom, describe_dose, format_range
+from train.experiment.conditions import defocus_angstrom, describe_dose, format_range
 from train.experiment.experiment import Experiment
 from train.measure.results import RunFacts
 from train.reports.results import Calibration, CardFacts, ComparedScores, Evaluation, MetricName, WeightsFacts
@@ -43,7 +43,7 @@ def card(name: str, experiment: Experiment, facts: CardFacts) -> str:
 
 def _purpose(name: str, experiment: Experiment) -> Iterator[str]:
     """What the network does, and the data that it takes."""
-    trained = conditions(experiment)
+    trained = experiment.conditions()
     others = {key: value for key, value in experiment.microscope.aberrations.items() if key != "C10" and value}
     thickness = format_range(experiment.specimen.thickness_angstrom)
     defocus = format_range(defocus_angstrom(experiment))

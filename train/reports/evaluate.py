@@ -21,6 +21,7 @@ from namsa.provenance_values import value
 from train.experiment.channels import Channels
 from train.experiment.experiment import Experiment
 from train.experiment.sections import Inputs, Training
+from train.input import windows
 from train.measure.atomic_columns import column_metrics, specimen_columns
 from train.measure.metrics import image_metrics
 from train.measure.results import RunFacts
@@ -137,10 +138,10 @@ def evaluate(
 
 def _predictions(predict: Predict, experiment: Experiment, held_out: HeldOut) -> Iterator[tuple[Entry, Record, Array]]:
     """Yields each entry with its record and its estimated density, (h, w), e/Å²."""
-    size = experiment.training.batch_size
+    size, window = experiment.training.batch_size, experiment.window_shapes()[0][:2]
     for start in range(0, len(held_out.entries), size):
         batch = held_out.entries[start : start + size]
-        records = [held_out.dataset.read(entry.id) for entry in batch]
+        records = [windows.middle(held_out.dataset.read(entry.id), window) for entry in batch]
         yield from zip(batch, records, predict(records), strict=True)
 
 

@@ -22,7 +22,7 @@ class Network:
         model = load_model(checkpoint)
         if model.experiment.training.inputs.layout != "scan":
             raise InputError(f"{checkpoint} has layout {model.experiment.training.inputs.layout}, and this takes scan")
-        shape, image = model.experiment.sample_shapes()
+        shape, image = model.experiment.window_shapes()
         built = ensemble.load_network(model, image)
         self.predict = {
             name: ensemble.ensemble_predictor(built, model, ensemble.Views(symmetries, passes=0))

@@ -1,0 +1,65 @@
+"""Windows of a simulated scan: at random in training, the middle one elsewhere.
+
+A network of layout scan may see fewer positions than a sample has. Patterns and density, which is at the positions, are
+cut alike.
+"""
+
+from dataclasses import replace
+
+import numpy as np
+
+from namsa.dataset.records import Record
+from namsa.pixels import raster_shape
+
+Corner = tuple[int, int]
+
+_PLACE = 3  # stream of random numbers, beside those of `train.input.noise` and `train.input.imperfections`
+
+
+def draw_corner(scan: Corner, window: Corner, margin: Corner, seed: int, epoch: int) -> Corner:
+    """Returns the first row and column of a training window, all that leave the margin being equally likely.
+
+    Args:
+        scan: Positions of the sample, (y, x).
+        window: Positions of the window.
+        margin: Positions around the window that must be within the scan.
+        seed: Of the sample.
+        epoch: Index of the epoch.
+    """
+    rng = np.random.default_rng([seed, epoch, _PLACE])
+    y, x = (int(rng.integers(m, n - w - m + 1)) for n, w, m in zip(scan, window, margin, strict=True))
+    return y, x
+
+
+def middle(record: Record, window: Corner) -> Record:
+    """Returns the middle window of a sample; the sample itself if the window is its whole scan."""
+    scan = raster_shape(record.header["provenance"], len(record.cbed))
+    y, x = ((n - w) // 2 for n, w in zip(scan, window, strict=True))
+    return cut(record, (y, x), window)
+
+
+def cut(record: Record, corner: Corner, window: Corner) -> Record:
+    """Returns a sample of a part of the scan.
+
+    Args:
+        record: A sample whose density is at the positions, if the window is smaller than the scan.
+        corner: First row and column of the window.
+        window: Its rows and columns.
+    """
+    provenance = record.header["provenance"]
+    scan = raster_shape(provenance, len(record.cbed))
+    if window == scan:
+        return record
+    y, x = (slice(first, first + size) for first, size in zip(corner, window, strict=True))
+    positions = record.positions_angstrom.reshape(*scan, 2)[y, x]
+    cbed = record.cbed.reshape(*scan, *record.cbed.shape[1:])[y, x]
+    step = provenance["density_sampling_angstrom"]
+    origin = [o + i * d for o, i, d in zip(provenance["density_origin_angstrom"], corner, step, strict=True)]
+    kept = provenance | {"scan_shape": list(window), "density_origin_angstrom": origin}
+    return replace(
+        record,
+        header={"arrays": record.header["arrays"], "provenance": kept},
+        cbed=cbed.reshape(-1, *cbed.shape[2:]),
+        density=record.density[y, x],
+        positions_angstrom=positions.reshape(-1, 2),
+    )
