@@ -23,7 +23,7 @@ from threadpoolctl import threadpool_limits
 from namsa import checks, provenance
 from namsa.config.instrument import Detector, FrozenPhonons
 from namsa.crystals.sites import check_atoms, displace_atoms
-from namsa.engines import dispatch, prism
+from namsa.engines import dispatch, prism, raster
 from namsa.engines.dispatch import EngineName
 from namsa.engines.interface import ProgressCallback
 from namsa.engines.prism import ScatteringMatrix
@@ -104,7 +104,10 @@ class Scattering:
         shared = {name: value for name, value in self.arguments.items() if name not in _NOT_OF_SAMPLES}
         kept = {name: shared[name] for name in ("energy_ev", "specimen_tilt_mrad", "precision", "engine")}
         positions = checks.check_positions(positions_angstrom, scan_shape)
-        exposure = expose(self.grid, self.slice_thickness_angstrom, positions, xp=self.xp, **kept, **settings)
+        axes = raster.axes(positions, scan_shape) if detector else None
+        average = self._source_average(axes, settings)
+        prepared = settings | ({"source_points": 1} if average else {})
+        exposure = expose(self.grid, self.slice_thickness_angstrom, positions, xp=self.xp, **kept, **prepared)
         setup, slices = exposure.setup, self.depths[depth]
         modes = len(setup.modes)
         reuse = prism.choose("prism", slices, positions, modes, exposure.beams, setup.fresnel, setup.binning)
@@ -114,11 +117,15 @@ class Scattering:
         thickness = slices * self.slice_thickness_angstrom
         warnings = checks.warn(self.grid, setup.beam, thickness, self.slice_thickness_angstrom, detector, positions)
         checks.check_memory(len(positions), exposure.pattern_shape, np.dtype(shared["precision"]).itemsize)
-        patterns = np.zeros((len(positions), *exposure.pattern_shape), shared["precision"])
-        for number, matrices in enumerate(self.matrices):
-            engine = prism.PrismEngine(self.grid, matrices[depth].part(reuse.beams, reuse.pixels), reuse.batch)
-            on_part = dispatch.part_of(on_progress, number, len(self.matrices))
-            dispatch.add_patterns(patterns, positions, setup, engine, on_part)
+        own = [matrices[depth] for matrices in self.matrices]
+        if axes and setup.binning:
+            patterns = _raster_patterns(own, setup, axes, average, on_progress)
+        else:
+            patterns = np.zeros((len(positions), *exposure.pattern_shape), shared["precision"])
+            for number, matrix in enumerate(own):
+                engine = prism.PrismEngine(self.grid, matrix.part(reuse.beams, reuse.pixels), reuse.batch)
+                on_part = dispatch.part_of(on_progress, number, len(own))
+                dispatch.add_patterns(patterns, positions, setup, engine, on_part)
         described = provenance.describe(
             shared | settings | {"engine": setup.implementation.name, "method": "prism"},
             self.grid,
@@ -131,6 +138,19 @@ class Scattering:
         )
         finished = exposure.finish(patterns, configurations=len(self.matrices))
         return Sample(finished, self.densities[depth], self.projected_potentials[depth], described)
+
+    def _source_average(
+        self, axes: tuple[raster.Floats, raster.Floats] | None, settings: Mapping[str, Any]
+    ) -> raster.SourceAverage | None:
+        """Returns the average over the source if an even raster takes fewer probes than the source's own points."""
+        size = settings["source_size_angstrom"]
+        if not (axes and size and np.isfinite(size) and settings["source_points"] is None):
+            return None
+        tilt, semiangle = settings["beam_tilt_mrad"], settings["semiangle_mrad"]
+        beams = optics.aperture(self.grid, self.arguments["energy_ev"], semiangle, tilt) != 0
+        average = raster.source_average(self.grid, beams, *axes, size)
+        probes = len(average.y) * len(average.x)
+        return average if probes <= _SOURCE_POINTS * len(axes[0]) * len(axes[1]) else None
 
     def _check_covers(self, reuse: prism.PlaneWaveReuse) -> None:
         """Raises InputError if a plane wave or a pixel is not in the matrices."""
@@ -151,6 +171,25 @@ class Scattering:
                 )
 
 
+def _raster_patterns(
+    matrices: Sequence[ScatteringMatrix],
+    setup: dispatch.OpticalSetup,
+    axes: tuple[raster.Floats, raster.Floats],
+    average: raster.SourceAverage | None,
+    on_progress: ProgressCallback,
+) -> npt.NDArray[Any]:
+    """Returns the patterns (n, dy, dx) of a raster on the host, summed over thermal configurations."""
+    y, x = (average.y, average.x) if average else axes
+    probes = [raster.RasterProbe(setup.lens(m), y + m.shift[0], x + m.shift[1]) for m in setup.modes]
+    assert setup.binning
+    total: Any = 0
+    for number, matrix in enumerate(matrices):
+        on_pixels = partial(dispatch.part_of(on_progress, number, len(matrices)), "probes")
+        total = total + raster.sum_patterns(matrix, setup.grid, probes, setup.binning, on_pixels)
+    return to_host(raster.at_scan(total, average))
+
+
+_SOURCE_POINTS = 16  # coherent probes per position that a source takes, at least, if it is sampled
 _NOT_OF_EXPOSURES = ("self", "depth", "positions_angstrom", "on_progress")
 # Arguments of `scatter` that are none of a sample; a sample's seed is that of its noise.
 _NOT_OF_SAMPLES = ("max_angle_mrad", "max_detected_mrad", "thicknesses_angstrom", "on_progress", "seed")
