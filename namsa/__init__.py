@@ -35,9 +35,12 @@ if TYPE_CHECKING:
     from namsa.config.simulation import load_config as load_config
     from namsa.crystals.builtin import builtin_materials as builtin_materials
     from namsa.crystals.cif import read_cif as read_cif
+    from namsa.crystals.layers import layer_materials as layer_materials
     from namsa.crystals.material import Material as Material
     from namsa.crystals.structure_files import read_crystal as read_crystal
     from namsa.crystals.supercell import make_supercell as make_supercell
+    from namsa.crystals.twisted import TwistedBilayer as TwistedBilayer
+    from namsa.crystals.twisted import make_twisted_bilayer as make_twisted_bilayer
     from namsa.dataset.records import Record as Record
     from namsa.dataset.shards import Dataset as Dataset
     from namsa.errors import InputError as InputError
@@ -91,7 +94,10 @@ _MODULES = {
     "read_cif": "namsa.crystals.cif",
     "read_crystal": "namsa.crystals.structure_files",
     "builtin_materials": "namsa.crystals.builtin",
+    "layer_materials": "namsa.crystals.layers",
     "make_supercell": "namsa.crystals.supercell",
+    "make_twisted_bilayer": "namsa.crystals.twisted",
+    "TwistedBilayer": "namsa.crystals.twisted",
     # Datasets
     "Dataset": "namsa.dataset.shards",
     "Record": "namsa.dataset.records",

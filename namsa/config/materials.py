@@ -85,6 +85,11 @@ class Materials(Section):
     builtin: Literal["all"] | tuple[Word, ...] = Field(
         (), description="'all', or names from the list that `namsa crystals` prints"
     )
+    layers: Literal["all"] | tuple[Word, ...] = Field(
+        (),
+        description="films of one to three layers of layered crystals: 'all', or names from the list that `namsa "
+        "crystals` prints, as MoS2-2H-1L, or MoS2-2H for the three",
+    )
     cif: tuple[Path, ...] = Field((), description="CIF files, or folders of them, relative to the working directory")
     files: tuple[Path, ...] = Field(
         (), description="files of one crystal each: POSCAR, .xyz with a cell, .xsf, .pdb, .cube, .gen or .cif"

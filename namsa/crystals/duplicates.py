@@ -8,6 +8,7 @@ same atoms at other positions. Lattice parameters may differ by as much as those
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import get_args
 
 from pymatgen.core import Structure
 
@@ -15,8 +16,8 @@ from namsa.crystals.cif import to_structure
 from namsa.crystals.material import Material, MaterialKind
 
 # A crystal of one of these kinds is not compared with others of its kind.
-NOT_COMPARED: tuple[MaterialKind, ...] = ("builtin", "generator", "substituted")
-PREFERENCE: tuple[MaterialKind, ...] = ("cif", "file", "materials_project", "builtin", "generator", "substituted")
+NOT_COMPARED: tuple[MaterialKind, ...] = ("builtin", "layers", "generator", "substituted")
+PREFERENCE: tuple[MaterialKind, ...] = get_args(MaterialKind)
 MAX_SCALE = 1.1  # largest ratio of the lattice parameters: calculated cells are closer to the measured ones
 LENGTH_TOLERANCE, SITE_TOLERANCE, ANGLE_TOLERANCE = 0.1, 0.15, 5.0  # fractions of sides and of spacings, degrees
 
@@ -27,7 +28,7 @@ def merge_duplicates(materials: Sequence[Material]) -> list[Material]:
     The material of the preferred source is kept, and of one source the first by name. Built-in crystals are not
     compared with each other, because the library holds each once, and substituted ones are not, because no two have the
     same formula and space group. The crystals of a generator are not either, because they may differ as little as the
-    user wants.
+    user wants. A film of few layers is another specimen than the crystal that its period would make, and is kept.
 
     Args:
         materials: Materials from all sources.
@@ -35,9 +36,9 @@ def merge_duplicates(materials: Sequence[Material]) -> list[Material]:
     Returns:
         The kept materials in their order. Their `merged` lists what was left out.
     """
-    groups: dict[tuple[str, str], list[Material]] = defaultdict(list)
+    groups: dict[tuple[str, str, bool], list[Material]] = defaultdict(list)
     for material in sorted(materials, key=lambda material: (PREFERENCE.index(material.kind), material.name)):
-        groups[material.formula, material.space_group].append(material)
+        groups[material.formula, material.space_group, material.kind == "layers"].append(material)
     kept = {}
     for group in groups.values():
         for material in _distinct(group):

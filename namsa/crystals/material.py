@@ -5,7 +5,8 @@ from typing import Literal
 
 import ase
 
-MaterialKind = Literal["cif", "file", "materials_project", "builtin", "generator", "substituted"]
+# In the order of preference of the same crystal from several sources.
+MaterialKind = Literal["cif", "file", "materials_project", "builtin", "layers", "generator", "substituted"]
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,7 @@ class Material:
         kind: The kind of source. A "substituted" crystal was derived from a prototype and need not exist.
         merged: Names and sources of the duplicates that were left out in favour of this crystal.
         prototype: Of a "substituted" crystal, the name of the one whose structure it has, in another size; else "".
+        partner: The second crystal, for a specimen that is an interface of two; else `None`.
     """
 
     name: str
@@ -31,3 +33,4 @@ class Material:
     kind: MaterialKind = "generator"
     merged: tuple[str, ...] = ()
     prototype: str = ""
+    partner: "Material | None" = None

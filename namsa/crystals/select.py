@@ -12,6 +12,7 @@ from namsa.crystals import materials_project
 from namsa.crystals.builtin import builtin_materials
 from namsa.crystals.duplicates import merge_duplicates
 from namsa.crystals.generator import generate_materials
+from namsa.crystals.layers import layer_materials
 from namsa.crystals.material import Material
 from namsa.crystals.structure_files import read_crystal
 from namsa.crystals.substitution import substitute_ions
@@ -42,6 +43,7 @@ def select_materials(
     if config.materials_project:
         materials += materials_project.read(config.materials_project)
     materials += _builtin_by_name(config.builtin)
+    materials += _layers_by_name(config.layers)
     if config.generator:
         if not run_generator:
             raise InputError(
@@ -52,7 +54,8 @@ def select_materials(
         materials += generate_materials(config.generator)
     if not materials:
         raise InputError(
-            "the configuration names no material: set materials.builtin, cif, files, materials_project or generator"
+            "the configuration names no material: set materials.builtin, layers, cif, files, materials_project or "
+            "generator"
         )
     _check_names_are_unique(materials)
     allowed = [material for material in materials if material.atoms.numbers.max() <= config.max_atomic_number]
@@ -101,6 +104,23 @@ def _builtin_by_name(names: Literal["all"] | tuple[str, ...]) -> list[Material]:
             near = difflib.get_close_matches(name, every_name, n=3, cutoff=0.0)
             raise InputError(f"materials.builtin: {name} is not known; nearest are {', '.join(near)}")
     return [known[name] for name in names]
+
+
+def _layers_by_name(names: Literal["all"] | tuple[str, ...]) -> list[Material]:
+    if not names:
+        return []
+    films = layer_materials()
+    if names == "all":
+        return list(films)
+    crystals = {film.name: film.name.rpartition("-")[0] for film in films}
+    chosen = []
+    for name in names:
+        named = [film for film in films if name in (film.name, crystals[film.name])]
+        if not named:
+            near = difflib.get_close_matches(name, sorted({*crystals, *crystals.values()}), n=3, cutoff=0.0)
+            raise InputError(f"materials.layers: {name} is not known; nearest are {', '.join(near)}")
+        chosen += named
+    return chosen
 
 
 def _cif_files(paths: Iterable[Path]) -> Iterator[Path]:

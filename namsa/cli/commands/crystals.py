@@ -6,14 +6,16 @@ from namsa.cli.commands.output import print_json, print_table
 from namsa.config.simulation import load_config
 from namsa.crystals import materials_project
 from namsa.crystals.builtin import builtin_materials
+from namsa.crystals.layers import layer_materials
 from namsa.errors import InputError
 
 COLUMNS = ("name", "formula", "space group", "atoms", "source")
 
 
 def crystals(options: argparse.Namespace) -> None:
-    """Prints the built-in crystals by name."""
-    rows = [(m.name, m.formula, m.space_group, len(m.atoms), m.source) for m in builtin_materials()]
+    """Prints the built-in crystals by name, then the films of layered crystals."""
+    materials = (*builtin_materials(), *layer_materials())
+    rows = [(m.name, m.formula, m.space_group, len(m.atoms), m.source) for m in materials]
     if options.json:
         print_json([dict(zip(COLUMNS, row, strict=True)) for row in rows])
     else:

@@ -1,0 +1,171 @@
+"""Films of few layers of layered crystals: distances, layers, cells, selection and splits."""
+
+import math
+from collections import defaultdict
+
+import numpy as np
+import pytest
+import yaml
+from ase.data import covalent_radii
+from ase.neighborlist import neighbor_list
+from pymatgen.core import Composition
+
+from namsa.config.materials import Materials, Split
+from namsa.crystals import layers
+from namsa.crystals.builtin import SHORTEST_BOND
+from namsa.crystals.layers import layer_materials
+from namsa.crystals.material import Material
+from namsa.crystals.orient import find_rectangular_cells, fit_to_size
+from namsa.crystals.select import select_materials
+from namsa.crystals.supercell import make_supercell
+from namsa.dataset.splits import assign
+from namsa.errors import InputError
+from namsa.names import is_name
+
+# Shortest distances of neighbours, Å, as textbooks give them: none was used to make the table.
+BONDS = {
+    "C-graphite": ("C", "C", 1.42),
+    "BN-194": ("B", "N", 1.45),
+    "MoS2-2H": ("Mo", "S", 2.42),
+    "MoSe2-2H": ("Mo", "Se", 2.53),
+    "MoTe2-2H": ("Mo", "Te", 2.72),
+    "WS2-2H": ("W", "S", 2.41),
+    "WSe2-2H": ("W", "Se", 2.53),
+    "NbSe2-2H": ("Nb", "Se", 2.60),
+    "TiS2-1T": ("Ti", "S", 2.43),
+    "TiSe2-1T": ("Ti", "Se", 2.55),
+    "PtSe2-1T": ("Pt", "Se", 2.52),
+    "PbI2-1T": ("Pb", "I", 3.22),
+    "CdI2-1T": ("Cd", "I", 2.99),
+    "MgCl2-3R": ("Mg", "Cl", 2.49),
+    "CdCl2-3R": ("Cd", "Cl", 2.64),
+    "CrCl3-3R": ("Cr", "Cl", 2.34),
+    "MnPS3-12": ("P", "S", 2.03),
+    "GaS-194": ("Ga", "S", 2.33),
+    "Bi2Se3-166": ("Bi", "Se", 2.85),
+    "Bi2Te3-166": ("Bi", "Te", 3.07),
+    "P-black": ("P", "P", 2.22),
+    "SnS-62": ("Sn", "S", 2.63),
+    "GeSe-62": ("Ge", "Se", 2.56),
+    "MoO3-62": ("Mo", "O", 1.67),
+    "V2O5-59": ("V", "O", 1.58),
+    "PbO-129": ("Pb", "O", 2.32),
+    "FeSe-129": ("Fe", "Se", 2.39),
+    "BiOCl-129": ("Bi", "O", 2.32),
+}
+
+
+@pytest.fixture(scope="module")
+def films() -> dict[str, Material]:
+    return {film.name: film for film in layer_materials()}
+
+
+def crystals(films: dict[str, Material]) -> dict[str, list[Material]]:
+    """The films of one, two and three layers by crystal."""
+    found = defaultdict(list)
+    for name, film in films.items():
+        found[name.rpartition("-")[0]].append(film)
+    return found
+
+
+def test_every_crystal_has_films_of_one_two_and_three_layers(films: dict[str, Material]) -> None:
+    assert len(films) == 240
+    assert list(films) == sorted(films)
+    for name, (one, two, three) in crystals(films).items():
+        assert [film.name for film in (one, two, three)] == [f"{name}-{n}L" for n in (1, 2, 3)]
+        assert all(is_name(film.name) and film.kind == "layers" for film in (one, two, three))
+        assert len(two.atoms) == 2 * len(one.atoms)
+        assert len(three.atoms) == 3 * len(one.atoms)
+        assert two.atoms.cell[2] == pytest.approx(2 * one.atoms.cell[2])
+        assert {film.formula for film in (one, two, three)} == {one.formula}
+
+
+@pytest.mark.parametrize("crystal", BONDS)
+def test_bonds_have_their_length(films: dict[str, Material], crystal: str) -> None:
+    one, other, length = BONDS[crystal]
+    atoms = films[f"{crystal}-1L"].atoms
+    assert neighbor_list("d", atoms, {(one, other): length + 0.5}).min() == pytest.approx(length, abs=0.02)
+
+
+def test_coordinates_that_follow_from_bonds_do_so(films: dict[str, Material]) -> None:
+    table = yaml.safe_load(layers.files("namsa.crystals").joinpath("layers.yaml").read_text(encoding="utf-8"))
+    given = {name: entry["bond"] for name, entry in table["crystals"].items() if "bond" in entry}
+    assert given
+    for name, bonds in given.items():
+        for pair, length in bonds.items():
+            found = neighbor_list("d", films[f"{name}-1L"].atoms, {tuple(pair.split("-")): length + 0.5})
+            assert found.min() == pytest.approx(length, abs=0.015), (name, pair)
+
+
+def test_layers_do_not_overlap_and_are_apart(films: dict[str, Material]) -> None:
+    for film in films.values():
+        radii = covalent_radii[film.atoms.numbers]
+        assert not len(neighbor_list("i", film.atoms, SHORTEST_BOND * radii)), film.name
+        heights = film.atoms.positions[:, 2]
+        # Half of the gap is left at either face; the terminal O of MoO3 and the vanadyl O of V2O5 lie the highest.
+        assert heights.min() > 0.7, film.name
+        assert film.atoms.cell[2, 2] - heights.max() > 0.7, film.name
+
+
+def test_a_bilayer_has_the_stacking_of_the_bulk(films: dict[str, Material]) -> None:
+    atoms = films["MoS2-2H-2L"].atoms
+    columns = {(round(x, 3) % 1, round(y, 3) % 1) for x, y, _ in np.round(atoms.get_scaled_positions(), 3)}
+    assert len(columns) == 2  # each column has a Mo and two S, as in a honeycomb
+    below, above = atoms[atoms.positions[:, 2] < 6.15], atoms[atoms.positions[:, 2] > 6.15]
+    molybdenum, sulphur = below.symbols == "Mo", above.symbols == "S"
+    apart = above.positions[sulphur][:, None, :2] - below.positions[molybdenum][None, :, :2]
+    assert np.abs(apart).max() == pytest.approx(0, abs=1e-6)
+    # Graphite: half of the atoms have a neighbour 3.36 Å above, half are over the middle of a ring.
+    over = neighbor_list("d", films["C-graphite-2L"].atoms, 3.4)
+    assert np.count_nonzero(np.abs(over - 3.3555) < 1e-3) > 0
+
+
+def test_every_film_fits_a_right_angled_cell_within_3_percent(films: dict[str, Material]) -> None:
+    for name, (one, two, _) in crystals(films).items():
+        cells = find_rectangular_cells(one.atoms, (0, 0, 1), max_strain=0.03)
+        for lateral in (16.0, 20.0):
+            fit = fit_to_size(cells, (lateral, lateral + 2), thickness_angstrom=3, max_atoms=6000)
+            assert fit.strain <= 0.03
+            assert fit.lengths_angstrom[0] >= lateral + 2, name
+            assert fit.lengths_angstrom[1] >= lateral, name
+            assert fit.lengths_angstrom[2] == pytest.approx(one.atoms.cell[2, 2])
+        # The film once, whatever its layers: its cell across the beam is that of one layer.
+        np.testing.assert_allclose(two.atoms.cell[:2], one.atoms.cell[:2], err_msg=name)
+        assert max(1, math.floor(3 / one.atoms.cell[2, 2] + 0.5)) == 1
+
+
+def test_a_thickness_repeats_the_film(films: dict[str, Material]) -> None:
+    counts = []
+    for thickness in (3, 6.5, 13):
+        cell = make_supercell(
+            films["MoS2-2H-1L"].atoms, zone_axis=(0, 0, 1), lateral_angstrom=(10, 10), thickness_angstrom=thickness
+        )
+        assert cell.atoms.cell.angles() == pytest.approx([90, 90, 90])
+        counts.append(len(cell.atoms) / math.prod(cell.atoms.cell.lengths()[:2]) * 3.1604**2 * math.sqrt(3) / 2)
+    assert counts == pytest.approx([3, 3, 6])
+
+
+def test_names_select_films(films: dict[str, Material]) -> None:
+    chosen = select_materials(Materials(layers=("MoS2-2H", "C-graphite-1L"), builtin=("MoS2-194-hP6",)))
+    # The film of two layers, repeated, would be the crystal: it is not a duplicate of it.
+    names = ["C-graphite-1L", "MoS2-194-hP6", "MoS2-2H-1L", "MoS2-2H-2L", "MoS2-2H-3L"]
+    assert [material.name for material in chosen] == names
+    assert len(select_materials(Materials(layers="all"))) == len(films)
+    with pytest.raises(InputError, match=r"materials.layers: MoS3-2H is not known; nearest are MoS2-2H,"):
+        select_materials(Materials(layers=("MoS3-2H",)))
+
+
+def test_no_formula_is_in_two_splits_and_prototypes_are_few(films: dict[str, Material]) -> None:
+    materials = list(films.values())
+    by_formula = assign(materials, Split(train=0.7, dev=0.15, test=0.15, by="formula"))
+    found = defaultdict(set)
+    for material, split in zip(materials, by_formula, strict=True):
+        found[material.formula].add(split)
+    assert all(len(splits) == 1 for splits in found.values())
+    assert set(by_formula) == {"train", "dev", "test"}
+    by_prototype = dict(
+        zip(films, assign(materials, Split(train=0.7, dev=0.15, test=0.15, by="prototype")), strict=True)
+    )
+    dichalcogenides = [n for n in films if n.split("-")[1] in ("1T", "2H") and "2-" in n]
+    assert len({by_prototype[name] for name in dichalcogenides}) == 1  # TaS2 and TaSe2 connect 1T and 2H
+    assert {Composition(films[n].formula).anonymized_formula for n in dichalcogenides} == {"AB2"}
