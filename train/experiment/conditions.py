@@ -88,6 +88,7 @@ def describe_unchecked(config: SimulationConfig, inputs: Inputs) -> str:
     return (
         f"not in the file, so not checked: trained for thickness {format_range(thickness)} Å, "
         f"defocus {format_range(defocus_angstrom(config))} Å{lens}, {noise}"
+        + "".join(f", {name.replace('_', ' ')} {limits}" for name, limits in describe_imperfections(inputs).items())
     )
 
 
@@ -103,6 +104,12 @@ def describe_dose(inputs: Inputs) -> str | None:
     if dose is None:
         return None
     return format_range(dose if isinstance(dose, tuple) else (dose,))
+
+
+def describe_imperfections(inputs: Inputs) -> dict[str, str]:
+    """Returns the ranges of the imperfections that a network was trained for, by name."""
+    given = inputs.imperfections.given() if inputs.imperfections else {}
+    return {name: format_range(limits) for name, limits in given.items()}
 
 
 def format_range(values: Sequence[float]) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from namsa.dataset.strata import Strata
 from namsa.text import duration, plural
-from train.experiment.conditions import defocus_angstrom, describe_dose, format_range
+from train.experiment.conditions import defocus_angstrom, describe_dose, describe_imperfections, format_range
 from train.experiment.experiment import Experiment
 from train.measure.results import RunFacts
 from train.reports.results import Calibration, CardFacts, ComparedScores, Evaluation, MetricName, WeightsFacts
@@ -69,6 +69,10 @@ def _purpose(name: str, experiment: Experiment) -> Iterator[str]:
             ("defocus at the entrance, underfocus > 0", f"{defocus} Å", "not checked"),
             ("other aberrations, Å", str(others or "none"), "not checked"),
             ("dose, electrons per pattern", describe_dose(experiment.training.inputs) or "noiseless", "not checked"),
+            *(
+                (name.replace("_", " "), limits, "not checked")
+                for name, limits in describe_imperfections(experiment.training.inputs).items()
+            ),
         ],
     )
 
@@ -153,11 +157,20 @@ def _uncertainty(calibration: Calibration) -> Iterator[str]:
 def _limits(experiment: Experiment, facts: CardFacts) -> Iterator[str]:
     """Where the network must not be trusted."""
     specimen, microscope = experiment.specimen, experiment.microscope
+    drawn = describe_imperfections(experiment.training.inputs) | experiment.varied_quantities()
     effects = (
         ("thermal vibration", specimen.frozen_phonons),
-        ("the source size", microscope.source_size_angstrom),
-        ("the energy spread", microscope.focal_spread_angstrom or microscope.chromatic_aberration_mm),
-        ("the point spread of the detector", experiment.detector and experiment.detector.point_spread_pixels),
+        ("the source size", microscope.source_size_angstrom or "source_size_angstrom" in drawn),
+        (
+            "the energy spread",
+            microscope.focal_spread_angstrom or microscope.chromatic_aberration_mm or "focal_spread_angstrom" in drawn,
+        ),
+        (
+            "the point spread of the detector",
+            (experiment.detector and experiment.detector.point_spread_pixels) or "detector_spread_pixels" in drawn,
+        ),
+        ("inelastic scattering", "background_fraction" in drawn),
+        ("drift", "drift_angstrom" in drawn),
     )
     left_out = [effect for effect, simulated in effects if not simulated]
     ssim, mean_image_ssim = facts.evaluation["mean"]["ssim"], facts.evaluation["mean_predictor"]["ssim"]
@@ -165,7 +178,7 @@ def _limits(experiment: Experiment, facts: CardFacts) -> Iterator[str]:
     yield ""
     yield "- The network was trained on simulations only. It has not been tried on measured data."
     if left_out:
-        yield f"- The simulations leave out {', '.join(left_out)}, inelastic scattering, amorphous layers and drift."
+        yield f"- The training data leave out {', '.join(left_out)} and amorphous layers."
     tilted = any("tilt" in key for key in experiment.varied_quantities())
     if not tilted:
         count = specimen.simplest_zone_axes
