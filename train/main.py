@@ -25,7 +25,7 @@ from namsa import locks
 from namsa.config.loading import config_hash, dump_yaml
 from namsa.crystals.select import select_materials
 from namsa.dataset import factory, manifest
-from namsa.dataset.entry import Entry
+from namsa.dataset.entry import Entry, material_of, materials_named
 from namsa.dataset.sample_setup import build_supercell
 from namsa.dataset.shards import Dataset
 from namsa.dataset.sharing import RankLayout
@@ -316,17 +316,17 @@ def _specimens(
     experiment: Experiment, entries: Sequence[Entry], run_generator: bool, log_line: Callable[[str], None]
 ) -> AtomsOf | None:
     """Returns a function from one of `entries` to its atoms. `None` without crystals, as staged samples may be."""
-    names = {entry.material for entry in entries}
     try:
-        chosen = select_materials(experiment.materials, run_generator=run_generator, names=names)
+        chosen = select_materials(experiment.materials, run_generator=run_generator, names=materials_named(entries))
     except InputError as error:
         log_line(f"atomic columns are not measured: {error}")
         return None
     materials = {material.name: material for material in chosen}
 
     def atoms_of(entry: Entry) -> ase.Atoms | None:
-        material = materials.get(entry.material)  # the manifest's materials may be others
-        return build_supercell(experiment, material, entry).atoms if material else None
+        if not materials_named([entry]) <= materials.keys():  # the manifest's materials may be others
+            return None
+        return build_supercell(experiment, material_of(entry, materials), entry).atoms
 
     return atoms_of
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
-from namsa.dataset.entry import Entry
+from namsa.dataset.entry import Entry, material_of
 from namsa.dataset.workload import count_workload, record_bytes
 from namsa.errors import InputError, WorkError
 
@@ -28,7 +28,7 @@ def expected_bytes(config: SimulationConfig, materials: Mapping[str, Material], 
     sizes = []
     for entry in entries[:SAMPLED]:
         with suppress(InputError):  # a sample that cannot be simulated takes nothing
-            sizes.append(record_bytes(count_workload(config, materials[entry.material], entry)))
+            sizes.append(record_bytes(count_workload(config, material_of(entry, materials), entry)))
     return round(_SLACK * sum(sizes) / max(1, len(sizes)) * len(entries))
 
 

@@ -15,7 +15,8 @@ from namsa.crystals.orient import CellFit, RectangularCells, find_rectangular_ce
 from namsa.crystals.zone_axes import ZoneAxis, simplest_zone_axes
 from namsa.dataset.entry import Entry, seed_of
 from namsa.dataset.sample_setup import largest_angle_mrad, simulation_grid, slices_of_sample, thickest_supercell
-from namsa.dataset.splits import SplitName, assign
+from namsa.dataset.specimens import PlannedSpecimen, plan_specimens
+from namsa.dataset.splits import SPLITS, SplitName, assign
 from namsa.errors import InputError
 from namsa.names import check_name, is_name
 from namsa.physics.optics import wavelength_angstrom
@@ -24,6 +25,7 @@ from namsa.physics.potential import slice_count
 _RENAME = "rename the crystal, that is its file or its info['name']"
 
 MOST_ENTRIES = 10_000_000
+_PARTNERS_KEPT = 2000  # materials whose rectangles are kept, a few kB each
 _SLICES_PER_SUM = 3  # a probe is added up in the time in which a wave passes some slices
 
 
@@ -45,7 +47,18 @@ def build_entries(config: SimulationConfig, materials: Sequence[Material]) -> tu
     for index, material in enumerate(materials):
         by_structure[material.prototype or material.name].append(index)
     splits = assign(materials, config.split)
+    of_split = {name: [m for m, split in zip(materials, splits, strict=True) if split == name] for name in SPLITS}
     of_material: list[list[Entry]] = [[] for _ in materials]
+    cells_of_partners: dict[tuple[str, ZoneAxis], RectangularCells | InputError] = {}
+
+    def find_cells(partner: Material, zone_axis: ZoneAxis) -> RectangularCells | InputError:
+        key = partner.name, zone_axis
+        if key not in cells_of_partners:
+            if len(cells_of_partners) >= _PARTNERS_KEPT:
+                cells_of_partners.clear()
+            cells_of_partners[key] = _find_cells(config.specimen, partner, zone_axis, None)
+        return cells_of_partners[key]
+
     # What depends on the shape of the cell alone is found once for all crystals of a structure.
     for indices in by_structure.values():
         for zone_axis in _zone_axes(config.specimen, materials[indices[0]]):
@@ -53,7 +66,11 @@ def build_entries(config: SimulationConfig, materials: Sequence[Material]) -> tu
             for index in indices:
                 material = materials[index]
                 found = _find_cells(config.specimen, material, zone_axis, found)
-                of_material[index] += _entries(config, material, splits[index], zone_axis, found)
+                split = splits[index]
+                for specimen in plan_specimens(
+                    config.seed, config.specimen, material, zone_axis, found, of_split[split], find_cells
+                ):
+                    of_material[index] += _entries(config, material, split, zone_axis, specimen)
     entries = [entry for group in of_material for entry in group]
     for entry in entries:
         if not (is_name(entry.material) and is_name(entry.id)):
@@ -98,12 +115,12 @@ def _entries(
     material: Material,
     split: SplitName,
     zone_axis: ZoneAxis,
-    cells: RectangularCells | InputError,
+    specimen: PlannedSpecimen,
 ) -> Iterator[Entry]:
-    """Yields the entries of a material along a zone axis."""
-    specimen = f"{material.name}-{''.join(map(str, zone_axis))}"
+    """Yields the entries of a specimen."""
     scatters = config.simulation.method == "scatter"
-    samples = list(_samples(config, specimen))
+    samples = list(_samples(config, specimen.name))
+    cells = specimen.cells
     found = _cuts(config, cells, samples) if scatters else _thicknesses(config, cells)
     for sample, thickness, varied in samples:
         reason, cost = found[thickness]
@@ -120,7 +137,9 @@ def _entries(
             source=material.kind,
             varied=varied,
             cost=cost,
-            specimen=specimen if scatters else "",
+            specimen=specimen.name if scatters or config.specimen.kinds or config.specimen.per_zone_axis > 1 else "",
+            kind=specimen.kind,
+            partner=specimen.partner,
         )
 
 
@@ -129,10 +148,11 @@ def _check_count(config: SimulationConfig, materials: int) -> None:
     zone_axes = config.specimen.simplest_zone_axes or len(config.specimen.zone_axes)
     thicknesses = len(config.specimen.thickness_angstrom)
     varied = config.variation.configurations_per_specimen() if config.variation else 1
-    count = materials * zone_axes * thicknesses * varied
+    specimens = zone_axes * config.specimen.per_zone_axis
+    count = materials * specimens * thicknesses * varied
     if count > MOST_ENTRIES:
         raise InputError(
-            f"{materials} materials × {zone_axes} zone axes × {thicknesses} thicknesses × {varied} configurations of "
+            f"{materials} materials × {specimens} specimens × {thicknesses} thicknesses × {varied} configurations of "
             f"the microscope are {count} samples; a dataset has {MOST_ENTRIES} or fewer"
         )
 

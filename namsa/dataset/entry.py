@@ -2,13 +2,15 @@
 
 import hashlib
 import json
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cache
 from typing import Any, ClassVar
 
 from pydantic import ConfigDict, TypeAdapter
 
 from namsa.config.variation import VariedValues
+from namsa.crystals.material import Material
 from namsa.dataset.splits import SplitName
 from namsa.dataset.typed_values import Count, Name, Positive, parse_typed
 
@@ -77,6 +79,30 @@ class Entry:
             InputError: If it holds no entry.
         """
         return parse_typed(_adapter(), line, source, remedy)
+
+
+def material_of(entry: Entry, materials: Mapping[str, Material]) -> Material:
+    """Returns the crystal of a sample, with its partner if the specimen is an interface.
+
+    Args:
+        entry: The sample.
+        materials: The crystals by name.
+
+    Raises:
+        KeyError: If one of them is missing.
+    """
+    material = materials[entry.material]
+    return replace(material, partner=materials[entry.partner]) if entry.partner else material
+
+
+def materials_named(entries: Iterable[Entry]) -> set[str]:
+    """Returns the names of the crystals of some samples, partners included."""
+    return {name for entry in entries for name in (entry.material, entry.partner) if name}
+
+
+def seed_of_kind(seed: int, specimen: str) -> int:
+    """Returns the seed of what is drawn for the kind of a specimen. Its thermal displacements have another."""
+    return seed_of(seed, f"{specimen} kind")
 
 
 def seed_of(seed: int, name: str) -> int:

@@ -11,7 +11,7 @@ from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.dataset import manifest, strata
 from namsa.dataset.entries import build_entries
-from namsa.dataset.entry import Entry
+from namsa.dataset.entry import Entry, material_of
 from namsa.dataset.rates import Rates, measure_rates
 from namsa.dataset.sharing import shuffled
 from namsa.dataset.strata import Strata
@@ -176,7 +176,7 @@ def estimate_dataset(
         raise InputError(f"none of the {len(entries)} samples can be built; {entries[0].id}: {entries[0].skipped}")
     by_name = {material.name: material for material in materials}
     # The first entries of a fixed random order stand for all.
-    workloads = [count_workload(config, by_name[entry.material], entry) for entry in sampled(entries)]
+    workloads = [count_workload(config, material_of(entry, by_name), entry) for entry in sampled(entries)]
     operations = [prism.propagation_operations(each.work, each.work.probes) for each in workloads]
     costliest = operations.index(max(operations))
     rates = measure_rates(workloads[costliest])

@@ -24,7 +24,7 @@ from namsa.config.loading import dump_yaml
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.dataset import disk_space, other_nodes, records, shards
-from namsa.dataset.entry import Entry
+from namsa.dataset.entry import Entry, material_of
 from namsa.dataset.failures import append_failure, read_failures
 from namsa.dataset.listing import list_samples
 from namsa.dataset.machine_limits import check_machine
@@ -218,7 +218,7 @@ class _Run:
                 continue
             simulate: SimulateSample
             try:
-                simulate = self.prepare(self.config, self.materials[entries[0].material], entries)
+                simulate = self.prepare(self.config, material_of(entries[0], self.materials), entries)
             except _FAILURES as error:
                 simulate = partial(_fail, error)
             for entry in todo:
@@ -244,7 +244,7 @@ class _Run:
             return
         costliest = max(entries, key=lambda entry: entry.cost)
         try:
-            workload = count_workload(self.config, self.materials[costliest.material], costliest)
+            workload = count_workload(self.config, material_of(costliest, self.materials), costliest)
         except OutOfMemoryError:
             raise
         except InputError:  # a sample that cannot be simulated needs no memory

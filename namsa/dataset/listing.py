@@ -7,7 +7,7 @@ from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
 from namsa.dataset import manifest
-from namsa.dataset.entry import Entry
+from namsa.dataset.entry import Entry, materials_named
 
 
 def list_samples(
@@ -36,5 +36,5 @@ def list_samples(
         entries = part(listed)
     else:
         entries = part(listed)
-        materials = select_materials(config.materials, names={entry.material for entry in entries})
+        materials = select_materials(config.materials, names=materials_named(entries))
     return listed, entries, {material.name: material for material in materials}

@@ -14,11 +14,13 @@ from namsa.config.bounds import LARGEST_EXTENT
 from namsa.config.instrument import Microscope, Simulation, Specimen
 from namsa.config.simulation import SimulationConfig
 from namsa.config.variation import VariedValues
+from namsa.crystals.kinds.draws import Draws
+from namsa.crystals.kinds.specimen import cells_of_kind, fill_specimen
 from namsa.crystals.material import Material
-from namsa.crystals.orient import CellFit, RectangularCells, find_rectangular_cells, fit_cell, fit_to_size
+from namsa.crystals.orient import CellFit, RectangularCells, find_rectangular_cells, fit_to_size
 from namsa.crystals.supercell import Supercell, fill_cell
 from namsa.dataset import scan
-from namsa.dataset.entry import Entry
+from namsa.dataset.entry import Entry, seed_of_kind
 from namsa.errors import InputError
 from namsa.memory import check_memory_for
 from namsa.physics import coherence
@@ -44,6 +46,7 @@ class SampleSetup:
     Attributes:
         config: The configuration with the values of the microscope and the dose that are this entry's own.
         material: The crystal.
+        entry: The sample in the manifest.
         fit: The sides, strain and number of atoms of the supercell, from which the sample is cut.
         slices: Slices of the sample.
         thickness_angstrom: Thickness of the sample, Å: a whole number of the crystal's periods, or of the slices of a
@@ -56,6 +59,7 @@ class SampleSetup:
 
     config: SimulationConfig
     material: Material
+    entry: Entry
     fit: CellFit
     slices: int
     thickness_angstrom: float
@@ -65,7 +69,7 @@ class SampleSetup:
 
     def supercell(self) -> Supercell:
         """Returns the supercell with its atoms, without thermal displacements."""
-        return fill_cell(self.material.atoms, self.fit)
+        return _fill(self.config, self.material, self.entry, self.fit)
 
     def coherent_modes(self) -> list[Mode]:
         """Returns the coherent probes of each position, as `namsa.simulate` derives them."""
@@ -104,7 +108,7 @@ def make_sample_setup(
         axes = scan.positions(config.scan, grid.extent_angstrom, np.random.default_rng([entry.seed, 1]))
         positions = scan.raster(*axes)
     varied = with_varied_values(config, entry)
-    return SampleSetup(varied, material, fit, slices, thickness, grid, axes, positions)
+    return SampleSetup(varied, material, entry, fit, slices, thickness, grid, axes, positions)
 
 
 def _check_memory(config: SimulationConfig, grid: Grid) -> None:
@@ -127,7 +131,7 @@ def build_supercell(config: SimulationConfig, material: Material, entry: Entry) 
         InputError: If none can be built.
     """
     fit = fit_supercell(config, material, entry)
-    supercell = fill_cell(material.atoms, fit)
+    supercell = _fill(config, material, entry, fit)
     slices, thickness = slices_of_sample(config, fit, entry.thickness_angstrom)
     depth = fit.lengths_angstrom[2]
     if thickness == depth:
@@ -136,6 +140,21 @@ def build_supercell(config: SimulationConfig, material: Material, entry: Entry) 
     part = supercell.atoms[slice_index(supercell.atoms.positions[:, 2], depth, count) < slices]
     part.cell[2, 2] = thickness
     return replace(supercell, atoms=part)
+
+
+def _fill(config: SimulationConfig, material: Material, entry: Entry, fit: CellFit) -> Supercell:
+    """Returns the filled supercell: the crystal, or what its specimen's kind makes of it."""
+    if entry.kind == "crystal":
+        return fill_cell(material.atoms, fit)
+    return fill_specimen(
+        material.atoms,
+        entry.kind,
+        fit,
+        entry.zone_axis,
+        config.specimen.max_strain,
+        Draws(seed_of_kind(config.seed, entry.specimen)),
+        material.partner.atoms if material.partner else None,
+    )
 
 
 def slices_of_sample(config: SimulationConfig, fit: CellFit, thickness_angstrom: float) -> tuple[int, float]:
@@ -175,20 +194,14 @@ def fit_supercell(config: SimulationConfig, material: Material, entry: Entry) ->
         InputError: If none can be built.
     """
     specimen = config.specimen
+    cells = find_rectangular_cells(material.atoms, entry.zone_axis, specimen.max_strain)
+    cells = cells_of_kind(cells, material.atoms, entry.kind, Draws(seed_of_kind(config.seed, entry.specimen)))
     if config.simulation.method == "scatter":
-        cells = find_rectangular_cells(material.atoms, entry.zone_axis, specimen.max_strain)
         fit, _, reason = thickest_supercell(cells, specimen)
         if fit is None:
             raise InputError(reason or "")
         return fit
-    return fit_cell(
-        material.atoms,
-        zone_axis=entry.zone_axis,
-        lateral_angstrom=specimen.lateral_angstrom,
-        thickness_angstrom=entry.thickness_angstrom,
-        max_strain=specimen.max_strain,
-        max_atoms=specimen.max_atoms,
-    )
+    return fit_to_size(cells, specimen.lateral_angstrom, entry.thickness_angstrom, specimen.max_atoms)
 
 
 def thickest_supercell(cells: RectangularCells, specimen: Specimen) -> tuple[CellFit | None, float, str | None]:

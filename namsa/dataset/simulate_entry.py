@@ -166,6 +166,10 @@ def _complete(
     }
     if entry.varied:
         provenance["varied"] = entry.varied
+    if entry.kind != "crystal":
+        provenance |= {"kind": entry.kind, "kind_parameters": supercell.parameters, "atoms": len(supercell.atoms)}
+    if setup.material.partner:
+        provenance |= {"partner": setup.material.partner.name, "partner_source": setup.material.partner.source}
     return replace(sample, density=density.astype(sample.density.dtype), provenance=provenance)
 
 

@@ -7,7 +7,7 @@ import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 import spglib
 
@@ -34,6 +34,7 @@ class Strata(TypedDict):
         elements_not_in_train: Elements of which no sample is in the training split.
         thickness_angstrom: Samples by requested thickness, Å, as text.
         zone_axes: Samples by zone axis, as "[u v w]".
+        kinds: Samples by what was made of the crystal. Absent if all are perfect crystals.
     """
 
     samples: Counts
@@ -46,6 +47,7 @@ class Strata(TypedDict):
     elements_not_in_train: list[str]
     thickness_angstrom: dict[str, Counts]
     zone_axes: dict[str, Counts]
+    kinds: NotRequired[dict[str, Counts]]
 
 
 def count_strata(entries: Sequence[Entry]) -> Strata:
@@ -62,7 +64,7 @@ def count_strata(entries: Sequence[Entry]) -> Strata:
 
     elements = counts_by(lambda entry: set(re.findall("[A-Z][a-z]?", entry.formula)))
     thicknesses = counts_by(lambda entry: [f"{entry.thickness_angstrom:g}"])
-    return {
+    strata: Strata = {
         "samples": {split: sum(entry.split == split for entry in feasible) for split in SPLITS},
         "materials": {split: len({e.material for e in feasible if e.split == split}) for split in SPLITS},
         "formulas": {split: len({e.formula for e in feasible if e.split == split}) for split in SPLITS},
@@ -74,6 +76,9 @@ def count_strata(entries: Sequence[Entry]) -> Strata:
         "thickness_angstrom": {key: thicknesses[key] for key in sorted(thicknesses, key=float)},
         "zone_axes": counts_by(lambda entry: [f"[{' '.join(map(str, entry.zone_axis))}]"]),
     }
+    if any(entry.kind != "crystal" for entry in feasible):
+        strata["kinds"] = counts_by(lambda entry: [entry.kind])
+    return strata
 
 
 def _crystal_systems() -> dict[str, str]:
@@ -103,6 +108,8 @@ def table_rows(strata: Strata) -> list[tuple[str, str]]:
         ("thickness, Å", _values(strata["thickness_angstrom"])),
         ("zone axes", _values(strata["zone_axes"])),
     ]
+    if "kinds" in strata:
+        rows.append(("kinds", _values(strata["kinds"])))
     if strata["elements_not_in_train"]:
         rows.append(("not in train", ", ".join(strata["elements_not_in_train"])))
     return rows

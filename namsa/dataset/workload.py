@@ -10,6 +10,7 @@ from typing import Any, Literal
 import numpy as np
 
 from namsa.config.simulation import SimulationConfig
+from namsa.crystals.kinds.specimen import most_atoms
 from namsa.crystals.material import Material
 from namsa.crystals.supercell import fill_cell
 from namsa.dataset.entry import Entry
@@ -114,8 +115,8 @@ def count_workload(config: SimulationConfig, material: Material, entry: Entry) -
         work=work,
         configurations=phonons.configurations if phonons else 1,
         distinct_slices=_distinct_slices(config, material, entry, work.slices),
-        atoms=setup.fit.atoms,
-        elements=len(set(material.atoms.numbers.tolist())),
+        atoms=most_atoms(setup.fit, entry.kind),
+        elements=_elements(material, entry),
         precision=settings.precision,
         backend=settings.backend,
         pattern_shape=(pattern_rows.count, pattern_columns.count),
@@ -197,9 +198,16 @@ def _count_work(setup: SampleSetup) -> prism.Work:
     return prism.count_work(n_slices, setup.positions_angstrom, len(modes), beams, pixels)
 
 
+def _elements(material: Material, entry: Entry) -> int:
+    """Returns a number of elements that the specimen does not exceed: glass and substitution add some."""
+    crystals = [material, *([material.partner] if material.partner else [])]
+    numbers = {number for crystal in crystals for number in crystal.atoms.numbers.tolist()}
+    return len(numbers) + {"substitution": 1, "amorphous": 2, "amorphous_layer": 2}.get(entry.kind, 0)
+
+
 def _distinct_slices(config: SimulationConfig, material: Material, entry: Entry, n_slices: int) -> int:
-    """Returns all slices if atoms are displaced, else those of the smallest supercell, which is tiled."""
-    if config.specimen.frozen_phonons:
+    """Returns all slices if atoms are displaced or replaced, else those of the smallest supercell, which is tiled."""
+    if config.specimen.frozen_phonons or entry.kind != "crystal":
         return n_slices
     specimen = config.specimen.model_copy(update={"lateral_angstrom": (1e-3, 1e-3)})
     fit = fit_supercell(config.model_copy(update={"specimen": specimen}), material, entry)

@@ -159,12 +159,13 @@ def _relaxed(
         bonds_per_atom: The largest number of bonds of each point, `(n,)`.
     """
     reach = min(1.1 * float(max(bonds.max(), contacts.max())), float(sides.min()) / 2)
-    i = j = np.empty(0, dtype=np.int64)
+    n, i, j = len(positions), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
     for number in range(_STEPS):
         if number % _SEARCHED_EVERY == 0:
             tree = KDTree(positions % sides, boxsize=sides, balanced_tree=False, compact_nodes=False)
             pairs = tree.query_pairs(reach, output_type="ndarray")
-            i, j = pairs[np.lexsort(pairs.T)].T  # sums in the same order on every machine
+            # In one order, and so with sums of the same digits, on every machine.
+            i, j = np.divmod(np.sort(pairs[:, 0] * n + pairs[:, 1]), n)
         offset = positions[i] - positions[j]
         offset -= sides * np.round(offset / sides)
         distance = np.maximum(np.sqrt((offset**2).sum(axis=1)), 1e-9)
@@ -172,7 +173,6 @@ def _relaxed(
         bonded = _bonded(i, j, np.where(bond > 0, distance, np.inf), bonds_per_atom)
         fault = np.where(bonded, _STEP * (bond - distance), _PUSH * np.maximum(contact - distance, 0))
         move = offset * (fault / distance)[:, None]
-        n = len(positions)
         positions = positions + np.column_stack(
             [np.bincount(i, move[:, axis], n) - np.bincount(j, move[:, axis], n) for axis in range(3)]
         )
@@ -181,6 +181,8 @@ def _relaxed(
 
 def _bonded(i: Integers, j: Integers, distance: Floats, bonds_per_atom: Integers) -> npt.NDArray[np.bool_]:
     """Returns which pairs are among the nearest of both their atoms, up to the number of bonds of each, `(m,)`."""
+    if not bonds_per_atom.any():
+        return np.zeros(len(i), dtype=bool)
     atom, pair = np.concatenate([i, j]), np.tile(np.arange(len(i)), 2)
     order = np.lexsort((pair, distance[pair], atom))
     sorted_atom = atom[order]

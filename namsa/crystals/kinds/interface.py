@@ -21,7 +21,7 @@ from namsa.errors import InputError
 
 MOST_MISFIT = 0.05  # strain of the partner
 AXES = ("x", "y")
-_MOST_MULTIPLE = 3  # periods of one crystal that one period of the other may have
+MOST_MULTIPLE = 3  # periods of one crystal that one period of the other may have
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ def fit_partner(fit: CellFit, axis: int, cells: RectangularCells) -> PartnerFit 
     coherent = np.ones(len(lengths), dtype=bool)
     for other in (1 - axis, 2):
         ratio = np.maximum(counts[:, other], periods[other]) / np.minimum(counts[:, other], periods[other])
-        coherent &= (ratio == np.round(ratio)) & (ratio <= _MOST_MULTIPLE)
+        coherent &= (ratio == np.round(ratio)) & (ratio <= MOST_MULTIPLE)
     worst = misfit.max(axis=1) + cells.strain
     fits = np.flatnonzero(coherent & (worst <= MOST_MISFIT))
     if not len(fits):

@@ -73,41 +73,36 @@ def make_specimen(
     if kind not in KINDS:
         raise InputError(f"kind is {kind}; it must be one of {', '.join(KINDS)}")
     cells = find_rectangular_cells(crystal, zone_axis, max_strain)
-    fit = fit_specimen(cells, crystal, kind, lateral_angstrom, thickness_angstrom, max_atoms, Draws(seed, parameters))
+    cells = cells_of_kind(cells, crystal, kind, Draws(seed, parameters))
+    fit = fit_to_size(cells, lateral_angstrom, thickness_angstrom, max_atoms)
+    check_size(fit, kind, max_atoms)
     return fill_specimen(crystal, kind, fit, zone_axis, max_strain, Draws(seed, parameters), partner)
 
 
-def fit_specimen(
-    cells: RectangularCells,
-    crystal: ase.Atoms,
-    kind: str,
-    lateral_angstrom: tuple[float, float],
-    thickness_angstrom: float,
-    max_atoms: int,
-    draws: Draws,
-) -> CellFit:
-    """Chooses the cell of a specimen.
+def cells_of_kind(cells: RectangularCells, crystal: ase.Atoms, kind: str, draws: Draws) -> RectangularCells:
+    """Returns the rectangles that a specimen of a kind may have.
 
     Args:
         cells: The rectangles of the crystal along the zone axis.
         crystal: The crystal.
         kind: The kind.
-        lateral_angstrom: Smallest extent (y, x), Å.
-        thickness_angstrom: Thickness, Å.
-        max_atoms: Largest number of atoms.
         draws: The parameters, of which none was drawn yet.
 
     Raises:
-        InputError: If there is none.
+        InputError: If there are none.
     """
-    if kind in _OF_LOW_INDEX:
-        cells = halves.low_index_cells(cells, crystal, halves.draw_plane(draws) if kind == "boundary" else 0)
-    fit = fit_to_size(cells, lateral_angstrom, thickness_angstrom, max_atoms)
-    if most_atoms(fit, kind) > max_atoms:
+    if kind not in _OF_LOW_INDEX:
+        return cells
+    return halves.low_index_cells(cells, crystal, halves.draw_plane(draws) if kind == "boundary" else 0)
+
+
+def check_size(fit: CellFit, kind: str, max_atoms: int) -> None:
+    """Raises InputError if a specimen in the cell may have more than `max_atoms`."""
+    if (most := most_atoms(fit, kind)) > max_atoms:
         raise InputError(
-            f"{cells.name}: {kind.replace('_', ' ')} has up to {most_atoms(fit, kind)} atoms, max_atoms is {max_atoms}"
+            f"a specimen of the kind {kind} has up to {most} atoms in this cell, max_atoms is {max_atoms}; raise "
+            "specimen.max_atoms, or make lateral_angstrom or the thickness smaller"
         )
-    return fit
 
 
 def most_atoms(fit: CellFit, kind: str) -> int:
@@ -131,7 +126,7 @@ def fill_specimen(
     Args:
         crystal: The crystal.
         kind: The kind.
-        fit: The cell that `fit_specimen` has chosen.
+        fit: The cell, one of `cells_of_kind` repeated to a size.
         zone_axis: Direction [uvw] along the beam.
         max_strain: Largest strain that making a partner's cell right-angled may take.
         draws: The parameters, of which none was drawn yet.

@@ -1,0 +1,173 @@
+"""The specimens of a material along a zone axis: their kinds, partners and names, drawn from the configuration's seed.
+
+A specimen whose kind cannot be made of the crystal takes the next kind that it draws: a twin where every mirror image
+is the crystal itself, a boundary with too many atoms, an interface without a partner. It is skipped only if none of the
+configuration's kinds can be made.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from namsa.config.instrument import Kind, Specimen
+from namsa.crystals.kinds.draws import Draws
+from namsa.crystals.kinds.interface import AXES, MOST_MISFIT, MOST_MULTIPLE, fit_partner
+from namsa.crystals.kinds.specimen import cells_of_kind, check_size
+from namsa.crystals.material import Material
+from namsa.crystals.orient import CellFit, RectangularCells, fit_to_size
+from namsa.crystals.zone_axes import ZoneAxis
+from namsa.dataset.entry import seed_of, seed_of_kind
+from namsa.dataset.sample_setup import thickest_supercell
+from namsa.errors import InputError
+
+FindCells = Callable[[Material, ZoneAxis], RectangularCells | InputError]
+
+_PARTNERS_TRIED = 24
+_BEST_PARTNERS = 3  # from which one is drawn
+
+
+@dataclass(frozen=True)
+class PlannedSpecimen:
+    """One specimen of a material along a zone axis.
+
+    Attributes:
+        name: Its name, with kind and partner if the configuration gives kinds: what is made follows from it.
+        kind: What is made of the crystal.
+        partner: The name of the second material of an interface.
+        cells: The rectangles that it may have, or why there are none.
+    """
+
+    name: str
+    kind: Kind
+    partner: str | None
+    cells: RectangularCells | InputError
+
+
+def plan_specimens(
+    seed: int,
+    specimen: Specimen,
+    material: Material,
+    zone_axis: ZoneAxis,
+    cells: RectangularCells | InputError,
+    others: Sequence[Material],
+    find_cells: FindCells,
+) -> Iterator[PlannedSpecimen]:
+    """Yields the specimens of a material along a zone axis.
+
+    Args:
+        seed: The seed of the configuration.
+        specimen: The specimens of the configuration.
+        material: The crystal.
+        zone_axis: The axis along the beam.
+        cells: The rectangles of the crystal, or why there are none.
+        others: The materials of the same split, from which partners are chosen.
+        find_cells: Returns the rectangles of any of them along an axis, or why there are none.
+    """
+    base = f"{material.name}-{''.join(map(str, zone_axis))}"
+    if not specimen.kinds and specimen.per_zone_axis == 1:
+        yield PlannedSpecimen(base, "crystal", None, cells)
+        return
+    for number in range(specimen.per_zone_axis):
+        name = f"{base}-s{number}"
+        if specimen.kinds:
+            yield _plan(seed, name, specimen, specimen.kinds, material, zone_axis, cells, others, find_cells)
+        else:
+            yield PlannedSpecimen(name, "crystal", None, cells)
+
+
+def _plan(
+    seed: int,
+    name: str,
+    specimen: Specimen,
+    kinds: Mapping[Kind, float],
+    material: Material,
+    zone_axis: ZoneAxis,
+    cells: RectangularCells | InputError,
+    others: Sequence[Material],
+    find_cells: FindCells,
+) -> PlannedSpecimen:
+    """Returns a specimen of the first kind, in the order in which they are drawn, that can be made."""
+    rng = np.random.default_rng(seed_of(seed, name))
+    failed: PlannedSpecimen | None = None
+    for kind in _drawn_order(kinds, rng):
+        named, partner = f"{name}-{kind}", None
+        try:
+            if isinstance(cells, InputError):
+                raise cells
+            own = cells_of_kind(cells, material.atoms, kind, Draws(seed_of_kind(seed, named)))
+            fits = _fits(own, specimen)
+            check_size(fits[-1], kind, specimen.max_atoms)
+            if kind == "interface":
+                partner = _partner(specimen, own, fits, zone_axis, material, others, find_cells, rng)
+                named = f"{named}-{partner}"
+        except InputError as error:
+            failed = failed or PlannedSpecimen(named, kind, None, error)
+        else:
+            return PlannedSpecimen(named, kind, partner, own)
+    if failed is None:
+        raise AssertionError("a configuration with kinds has one at least")
+    return failed
+
+
+def _fits(cells: RectangularCells, specimen: Specimen) -> list[CellFit]:
+    """Returns the cells of all thicknesses that keep to the number of atoms, the thickest last.
+
+    Raises:
+        InputError: If there is none.
+    """
+    thickest, too_thick, reason = thickest_supercell(cells, specimen)
+    if thickest is None:
+        raise InputError(reason or "")
+    thicknesses = sorted(thickness for thickness in set(specimen.thickness_angstrom) if thickness < too_thick)
+    return [fit_to_size(cells, specimen.lateral_angstrom, each, specimen.max_atoms) for each in thicknesses]
+
+
+def _drawn_order(kinds: Mapping[Kind, float], rng: np.random.Generator) -> list[Kind]:
+    """Returns the kinds in the order in which they are drawn by their shares, without replacement."""
+    left, order = sorted(kinds), []
+    while left:
+        shares = np.cumsum([kinds[kind] for kind in left])
+        chosen = int(np.searchsorted(shares, rng.random() * shares[-1], side="right"))
+        order.append(left.pop(min(chosen, len(left) - 1)))
+    return order
+
+
+def _partner(
+    specimen: Specimen,
+    cells: RectangularCells,
+    sizes: Sequence[CellFit],
+    zone_axis: ZoneAxis,
+    material: Material,
+    others: Sequence[Material],
+    find_cells: FindCells,
+    rng: np.random.Generator,
+) -> str:
+    """Returns the name of a partner: one of those that fit best, among others whose period along the beam fits.
+
+    Raises:
+        InputError: If none fits.
+    """
+    zone = np.array(zone_axis) // np.gcd.reduce(zone_axis)
+    multiples = np.array([*range(1, MOST_MULTIPLE + 1), *(1 / n for n in range(2, MOST_MULTIPLE + 1))])
+    matching = []
+    for other in sorted(others, key=lambda other: other.name):
+        period = float(np.linalg.norm(zone @ np.asarray(other.atoms.cell)))
+        strain = abs(cells.repeat_angstrom / (period * multiples) - 1).min()
+        if other.name != material.name and strain <= MOST_MISFIT:
+            matching.append(other)
+    found: list[tuple[float, str]] = []
+    for index in rng.permutation(len(matching))[:_PARTNERS_TRIED].tolist():
+        other = matching[index]
+        rectangles = find_cells(other, zone_axis)
+        if isinstance(rectangles, InputError):
+            continue
+        fits = [
+            [fitted for axis in range(len(AXES)) if (fitted := fit_partner(size, axis, rectangles))] for size in sizes
+        ]
+        if all(fits) and sizes[-1].atoms + max(each.fit.atoms for each in fits[-1]) <= specimen.max_atoms:
+            found.append((min(each.misfit for each in fits[-1]), other.name))
+    if not found:
+        raise InputError(f"no other material of the same split fits to {cells.name} within a strain of {MOST_MISFIT}")
+    best = sorted(found)[:_BEST_PARTNERS]
+    return best[int(rng.integers(len(best)))][1]
