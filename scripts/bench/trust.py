@@ -87,7 +87,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             p = record.provenance
             truth, thickness = record.density.astype(np.float64), p["thickness_angstrom"]
             patterns = record.patterns()
-            network = predict(patterns.reshape(1, *scan, *patterns.shape[1:]))[0, 0].astype(np.float64)
+            network = predict(patterns.reshape(1, *scan, *patterns.shape[1:])).density[0, 0].astype(np.float64)
             alike = [
                 e for e in every if e.thickness_angstrom == entry.thickness_angstrom and e.formula != entry.formula
             ]

@@ -27,7 +27,7 @@ Tensor = Any
 
 LARGEST_LOG_SCALE = 7.0  # L
 LARGEST_MISFIT = 100.0  # of a pixel, beyond which the likelihood falls by a power of the error: bounds the gradient
-LIKELIHOOD_WEIGHT = 1.0
+LIKELIHOOD_WEIGHT = 0.1  # so that the shared layers are those of the density; see docs/train.md
 
 
 def huber(prediction: Tensor, target: Tensor, delta: Tensor, relative: bool = False) -> Tensor:

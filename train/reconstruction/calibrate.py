@@ -1,8 +1,9 @@
 """`python -m train calibrate RUN_DIR`: measures once how far a trained network can be trusted, and stores it.
 
 transfer.json       Conversion from density to potential, fitted to the training samples (`namsa.inverse.mott_bethe`).
-calibration.json    Factor from spread to error and its coverage (`train.reconstruction.uncertainty`); fraction of the
-                    beam that the training patterns hold.
+calibration.json    Factor from predicted to actual error and its coverage (`train.reconstruction.uncertainty`);
+                    fraction of the beam that the training patterns hold.
+familiarity.npz     What windows of the training data look like (`train.reconstruction.familiarity`).
 evaluation.json     Gets "consistency_r" and "consistency_empty_r" of held-out samples (`namsa.inverse.consistency`),
                     which the report shows.
 """
@@ -26,14 +27,20 @@ from namsa.inverse.consistency import Consistency, check, scan_simulation
 from namsa.pixels import scan_positions
 from namsa.provenance_values import value
 from train.experiment.experiment import Experiment
+from train.input.selection import limit
 from train.input.windows import middle
+from train.reconstruction import familiarity
 from train.reconstruction.ensemble import Predict, Views, choose_views, ensemble_predictor, load_network
+from train.reconstruction.familiarity import Familiarity, PatternStatistics
+from train.reconstruction.known_windows import known_windows
 from train.reconstruction.models import Model, load_model
-from train.reconstruction.uncertainty import calibrate_uncertainty
+from train.reconstruction.uncertainty import calibrate_uncertainty, window_errors
 from train.reports.results import Calibration, read_evaluation, write_json
 
 Array = npt.NDArray[Any]
 OnSample = Callable[[int, int], None]
+
+TRAINING_SAMPLES = 1000  # whose windows are described for the familiarity
 
 
 class CalibratedRun(NamedTuple):
@@ -54,16 +61,19 @@ class TrainedEnsemble(NamedTuple):
     Attributes:
         predict: Predicts densities from windows.
         views: The views of a window.
+        predicts_its_error: Whether predictions have variances of their own.
     """
 
     predict: Predict
     views: Views
+    predicts_its_error: bool
 
     @property
     def method(self) -> str:
         """How the predictions are made, in words."""
         passes = f", {self.views.passes} passes with dropout each" if self.views.passes else ""
-        return f"{len(self.views.symmetries)} symmetries{passes}"
+        predicted = " with predicted errors" if self.predicts_its_error else ""
+        return f"{len(self.views.symmetries)} symmetries{passes}{predicted}"
 
 
 def calibrate(
@@ -83,11 +93,11 @@ def calibrate(
 
     Raises:
         InputError: If the run has no checkpoint, the dataset has no dev sample, or the network gives only one
-            prediction.
+            prediction and no error of it.
     """
     model = load_model(run_dir)
-    ensemble = trained_ensemble(model, passes)
-    if ensemble.views.members < 2:
+    ensemble = trained_ensemble(model, passes, with_maps=True)
+    if ensemble.views.members < 2 and not model.predicts_its_error:
         raise InputError(f"{run_dir}: its network has one answer alone, without symmetry and without dropout")
     experiment, directory = model.experiment, model.experiment.data.directory
     scan, detector = model.conditions.scan_shape, model.conditions.detector_shape
@@ -96,10 +106,16 @@ def calibrate(
         splits = {split: [e for e in present if e.split == split] for split in ("train", "dev", "test")}
         if not splits["dev"]:
             raise InputError(f"{directory} has no sample of the dev split to calibrate with")
-        dev = [middle(dataset.read(entry.id), scan) for entry in splits["dev"]]
-        test = (middle(dataset.read(entry.id), scan) for entry in splits["test"])
-        calibration = calibrate_uncertainty(ensemble.predict, dev, test, ensemble.method, ensemble.views.members)
         trained_on = splits["train"] or splits["dev"]
+        splits_used = (limit(trained_on, TRAINING_SAMPLES), splits["dev"], splits["test"])
+        statistics = PatternStatistics.of(scan, model.conditions)
+        trained, dev, test = (
+            window_errors(ensemble.predict, known_windows(dataset, entries, experiment), statistics)
+            for entries in splits_used
+        )
+        learnt = Familiarity.fit(*(np.stack([row.features for row in rows]) for rows in (trained, dev)))
+        familiarity.write_familiarity(run_dir / familiarity.FILE, learnt)
+        calibration = calibrate_uncertainty(dev, test, learnt, ensemble.method, ensemble.views.members)
         calibration["transmitted_fraction"] = float(
             np.mean([dataset.read(e.id).patterns().sum(axis=(1, 2)).mean() for e in trained_on])
         )
@@ -111,23 +127,26 @@ def calibrate(
             held_out = spread_over_thicknesses(held_out, simulated)
         for done, entry in enumerate(held_out, start=1):
             record = middle(dataset.read(entry.id), scan)
-            density = ensemble.predict(record.patterns().reshape(1, *scan, *detector))[:, 0].mean(axis=0)
+            prediction = ensemble.predict(record.patterns().reshape(1, *scan, *detector))
+            density = prediction.density[:, 0].mean(axis=0)
             scores[entry.id] = check_sample(density, record, entry, experiment, transfer)
             on_sample(done, len(held_out))
     _add_scores(run_dir / "evaluation.json", scores)
     return CalibratedRun(calibration, [consistency.score for consistency in scores.values()])
 
 
-def trained_ensemble(model: Model, passes: int | None = None) -> TrainedEnsemble:
+def trained_ensemble(model: Model, passes: int | None = None, with_maps: bool = False) -> TrainedEnsemble:
     """Loads a network for windows as it was trained with, in the views that `reconstruct` uses.
 
     Args:
         model: The trained network.
         passes: Predictions with dropout per symmetry; see `train.reconstruction.ensemble.choose_views`.
+        with_maps: As in `train.reconstruction.ensemble.ensemble_predictor`.
     """
     views = choose_views(model, model.conditions.scan_shape, model.conditions.scan_step_angstrom, passes)
     _, height, width = model.experiment.network.input_shape
-    return TrainedEnsemble(ensemble_predictor(load_network(model, (height, width)), model, views), views)
+    predict = ensemble_predictor(load_network(model, (height, width)), model, views, with_maps)
+    return TrainedEnsemble(predict, views, model.predicts_its_error)
 
 
 def check_sample(

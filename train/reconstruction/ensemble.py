@@ -6,7 +6,7 @@ spread measures what the network does not know. Predictions with dropout serve t
 Dropout as a Bayesian approximation, 2016).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,14 +15,38 @@ import numpy.typing as npt
 from fcdensenet.build import build
 from namsa.errors import InputError
 from train.optimization import checkpoint
+from train.reconstruction.familiarity import inner_layer
 from train.reconstruction.models import Model
 
 Array = npt.NDArray[Any]
 
-# From windows (n, sy, sx, dy, dx), fractions of the beam, to densities (members, n, h, w), e/Å².
-Predict = Callable[[Array], Array]
+
+class Prediction(NamedTuple):
+    """What a network predicts from n windows, in all their views.
+
+    Attributes:
+        density: `(members, n, h, w)`, e/Å².
+        variance: Variance of the density's error, `(members, n, h, w)`, (e/Å²)². `None` if the network was trained
+            without a likelihood.
+        maps: Means and standard deviations over the window of the network's inner maps, in the mean over the members,
+            `(n, 2·maps)`. `None` if they were not asked for.
+    """
+
+    density: Array
+    variance: Array | None = None
+    maps: Array | None = None
+
+    def of_each(self) -> Iterator["Prediction"]:
+        """Yields the prediction of each window. Density and variance are `(members, h, w)`, maps `(1, 2·maps)`."""
+        for index in range(self.density.shape[1]):
+            variance = None if self.variance is None else self.variance[:, index]
+            yield Prediction(self.density[:, index], variance, None if self.maps is None else self.maps[index, None])
+
+
+Predict = Callable[[Array], Prediction]  # from windows (n, sy, sx, dy, dx), fractions of the beam
 
 PASSES = 8  # with dropout, where no symmetry makes an ensemble
+VARIANCES = {"laplace": 2.0, "gaussian": 1.0}  # of a distribution of scale 1
 
 
 class Views(NamedTuple):
@@ -131,23 +155,26 @@ def restored(images: Array, symmetry: int) -> Array:
     return images[:, :, ::-1] if symmetry & 2 else images
 
 
-def ensemble_predictor(network: Any, model: Model, views: Views) -> Predict:
+def ensemble_predictor(network: Any, model: Model, views: Views, with_maps: bool = False) -> Predict:
     """Returns the function that predicts densities from windows.
 
     Args:
         network: The Keras network of `load_network`.
         model: The trained network that it belongs to.
         views: The views of a window.
+        with_maps: Whether the maps of `train.reconstruction.familiarity.inner_layer` are described, too.
 
     Returns:
-        Function from windows `(n, sy, sx, dy, dx)`, fractions of the beam, to densities `(members, n, h, w)`, e/Å².
+        Function from windows `(n, sy, sx, dy, dx)`, fractions of the beam, to predictions.
 
     Raises:
         InputError: If there are passes with dropout and the network has no dropout.
     """
+    import keras
     import tensorflow as tf
 
     from train.input.normalisation import Batch, Normalisation, normalise_graph
+    from train.optimization.losses import log_scale
 
     inputs, config = model.experiment.training.inputs, model.experiment.network
     if views.passes and not config.dropout:
@@ -157,20 +184,43 @@ def ensemble_predictor(network: Any, model: Model, views: Views) -> Predict:
             layer.trainable = False
     settings = Normalisation.of(inputs, config.data_format, "float32")
     channels = model.experiment.channels()
+    first, density_scale = config.data_format == "channels_first", inputs.density_scale_e_per_angstrom2
+    variance_of_scale = VARIANCES.get(model.experiment.training.loss.likelihood)
+    if with_maps:
+        network = keras.Model(network.inputs, [network.output, network.get_layer(inner_layer(config)).output])
 
     @tf.function(autograph=False, reduce_retracing=True)
-    def forward(patterns: Any) -> Any:
+    def forward(patterns: Any) -> tuple[Any, ...]:
         # Scale 1, since the patterns are fractions of the beam already; the target is not used.
         scale, target = tf.ones((1, 1, 1, 1)), tf.zeros((1, *config.input_shape[1:]))
         x, _ = normalise_graph(Batch(patterns, scale, target), settings, channels)
-        y = network(x, training=views.passes > 0)
-        return inputs.density_scale_e_per_angstrom2 * (y[:, 0] if config.data_format == "channels_first" else y[..., 0])
+        outputs = network(x, training=views.passes > 0)
+        y = outputs[0] if with_maps else outputs
+        results = [density_scale * (y[:, 0] if first else y[..., 0])]
+        if variance_of_scale:
+            log_b = log_scale(y[:, 1] if first else y[..., 1])
+            results.append(variance_of_scale * density_scale**2 * tf.exp(2 * log_b))
+        if with_maps:
+            image = (2, 3) if first else (1, 2)
+            maps = tf.cast(outputs[1], tf.float32)
+            results.append(tf.concat([tf.reduce_mean(maps, image), tf.math.reduce_std(maps, image)], axis=-1))
+        return tuple(results)
 
-    def predict(patterns: Array) -> Array:
-        predictions = []
+    def predict(patterns: Array) -> Prediction:
+        densities, variances, maps = [], [], []
         for symmetry in views.symmetries:
             view = np.ascontiguousarray(mirrored(patterns, symmetry), np.float32)
-            predictions += [restored(forward(view).numpy(), symmetry) for _ in range(max(1, views.passes))]
-        return np.stack(predictions)
+            for _ in range(max(1, views.passes)):
+                density, *others = (result.numpy() for result in forward(view))
+                densities.append(restored(density, symmetry))
+                if variance_of_scale:
+                    variances.append(restored(others[0], symmetry))
+                if with_maps:
+                    maps.append(others[-1])
+        return Prediction(
+            np.stack(densities),
+            np.stack(variances) if variances else None,
+            np.mean(maps, axis=0) if with_maps else None,
+        )
 
     return predict

@@ -35,7 +35,7 @@ from train.reconstruction.reconstruct import (
 from train.reconstruction.result import Reconstruction
 from train.reconstruction.row_sources import ArrayStream, GrowingFile, RowSource
 from train.reconstruction.trust import KnownSpecimen
-from train.reconstruction.windows import note_negative
+from train.reconstruction.windows import note_findings
 
 Array = npt.NDArray[Any]
 
@@ -183,7 +183,7 @@ class _Session:
             images.add(strip)
             is_last = images.strips == len(rows)
             if is_last:
-                note_negative(images, self._note)
+                note_findings(images, self._note)
             mean = self._survey_sum / (max(1, self._survey_rows) * self._scan.shape[1])
             result = assemble(prepared, images.blended(), mean, origin, self._notes)
             seconds = time.perf_counter() - started

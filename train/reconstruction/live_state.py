@@ -29,8 +29,8 @@ class LiveState:
         rows_read: Rows of the scan that were read.
         next_row: Row of the scan that the next strip begins with.
         survey_rows: Rows in the sum of the mean pattern.
-        arrays: Sums of the images (`densities_weights` and so on), `bright_field`, `intensity`, `pattern` (the mean of
-            the first rows) and `survey_sum`.
+        arrays: Sums of the images (`densities_weights` and so on), `bright_field`, `intensity`, `counts`, `pattern`
+            (the mean of the first rows) and `survey_sum`.
     """
 
     strips: int
@@ -55,9 +55,9 @@ class LiveState:
 
 def image_arrays(images: ScanImages) -> dict[str, Array]:
     """Returns the arrays of images that grow, by the names of `LiveState.arrays`."""
-    blends = {"densities": images.densities, "scores": images.scores}
+    blends = {"densities": images.densities, "scores": images.scores, "familiar": images.familiar}
     sums = {f"{name}_{part}": getattr(blend, part) for name, blend in blends.items() for part in SUMS}
-    return {**sums, "bright_field": images.bright_field, "intensity": images.intensity}
+    return {**sums, "bright_field": images.bright_field, "intensity": images.intensity, "counts": images.counts}
 
 
 def write_state(path: Path, identity: Mapping[str, Any], state: LiveState) -> None:
@@ -92,7 +92,7 @@ def read_state(path: Path, identity: Mapping[str, Any] | None) -> LiveState:
         header = json.loads(arrays.pop("header").tobytes())
         stored, (strips, rows_read, next_row, survey_rows) = header["identity"], map(int, header["counts"])
         changed = [name for name in identity or {} if stored[name] != json.loads(json.dumps(identity))[name]]
-        missing = {"pattern", "survey_sum", "bright_field", "intensity"} - set(arrays)
+        missing = {"pattern", "survey_sum", "bright_field", "intensity", "counts", "familiar_first"} - set(arrays)
     except (KeyError, TypeError, ValueError):
         raise InputError(f"{path} is no state of a live reconstruction: remove it and begin again") from None
     if changed or missing:

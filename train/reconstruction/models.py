@@ -11,7 +11,7 @@ A name is that of a model that comes with the package, in `train/models/`.
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 
 from namsa.errors import InputError
@@ -31,10 +31,13 @@ class ModelCalibration:
     Attributes:
         uncertainty_factor: Factor from the standard deviation of the network's predictions to their error. `None` if
             it was not measured.
+        two_sigma_factor: The multiple of the uncertainty within which 95.45 % of the errors lie. `None` if it was not
+            measured.
         transmitted_fraction: Fraction of the beam in the mean training pattern. `None` if it was not measured.
     """
 
     uncertainty_factor: float | None = None
+    two_sigma_factor: float | None = None
     transmitted_fraction: float | None = None
 
 
@@ -57,6 +60,11 @@ class Model:
     experiment: Experiment
     conditions: Conditions
     calibration: ModelCalibration
+
+    @property
+    def predicts_its_error(self) -> bool:
+        """Whether the network was trained with a likelihood, and so predicts the scale of its own error."""
+        return self.experiment.training.loss.likelihood != "none"
 
 
 def load_model(name: str | Path) -> Model:
@@ -98,11 +106,11 @@ def _calibration(folder: Path) -> ModelCalibration:
     values = read_json(path) if path.is_file() else {}
     if not isinstance(values, dict):
         raise InputError(f"{path} holds {shorten(values)}, no JSON object: run python -m train calibrate again")
-    factor, fraction = (values.get(name) for name in ("uncertainty_factor", "transmitted_fraction"))
-    for name, value in (("uncertainty_factor", factor), ("transmitted_fraction", fraction)):
+    measured = {field.name: values.get(field.name) for field in fields(ModelCalibration)}
+    for name, value in measured.items():
         if value is not None and not (isinstance(value, int | float) and 0 < value <= LARGEST_FACTOR):
             raise InputError(
                 f"{path}: {name} is {shorten(value)}, not a positive number up to {LARGEST_FACTOR:g}: "
                 "run python -m train calibrate again"
             )
-    return ModelCalibration(factor, fraction)
+    return ModelCalibration(**measured)

@@ -2,7 +2,7 @@
 
 config.yaml         The run's configuration, without the place of its samples and the limit of their simulation time.
 weights.npz         The network's variables, in the format of a checkpoint; kernels in float16 if that does no harm.
-calibration.json    As `train.reconstruction.calibrate` wrote it, like transfer.json.
+calibration.json    As `train.reconstruction.calibrate` wrote it, like transfer.json and familiarity.npz.
 CARD.md             What the model is for, what it was trained on, how good it is and its limits (`train.reports.card`).
 
 A folder of this kind in train/models/ comes with the package and is found by its name.
@@ -27,13 +27,13 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
-from namsa.files import open_atomic, read_text, write_text_atomic
-from namsa.json_files import LARGEST_FILE_BYTES
+from namsa.files import open_atomic, write_text_atomic
 from namsa.pixels import raster_shape
 from train.input import noise
 from train.input.windows import middle
 from train.measure.metrics import image_metrics, mean_metrics
 from train.optimization import checkpoint
+from train.reconstruction import familiarity
 from train.reconstruction.calibrate import trained_ensemble
 from train.reconstruction.ensemble import Predict, load_network
 from train.reconstruction.models import Model, load_model
@@ -53,7 +53,7 @@ from train.reports.runs import read_steps
 Array = npt.NDArray[Any]
 OnSample = Callable[[int, int], None]
 
-COPIED = ("calibration.json", "transfer.json")
+COPIED = ("calibration.json", "transfer.json", familiarity.FILE)
 HARM = 0.01  # of the network's error: accepted rms change of its predictions by rounding the weights
 SAMPLES = 48  # held-out samples on which rounding and doses are measured
 DOSES = (None, 1e5, 1e4, 1e3)  # electrons per pattern
@@ -95,7 +95,7 @@ def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: Non
         shipped = model.experiment.model_copy(update={"data": Data(), "training": training})
         write_text_atomic(partial / "config.yaml", dump_yaml(shipped))
         for name in COPIED:
-            write_text_atomic(partial / name, read_text(run_dir / name, largest_bytes=LARGEST_FILE_BYTES))
+            shutil.copyfile(run_dir / name, partial / name)
         facts = CardFacts(
             evaluation,
             calibration,
@@ -183,7 +183,7 @@ def mean_predictions(predict: Predict, records: Sequence[Record], dose: float | 
         patterns = noise.count_electrons(record.cbed, scale, dose, number, 0) if dose else record.patterns()
         scan = raster_shape(record.header["provenance"], len(record.cbed))
         window = patterns.reshape(1, *scan, *record.cbed.shape[1:])
-        densities.append(predict(window)[:, 0].mean(axis=0, dtype=np.float64))
+        densities.append(predict(window).density[:, 0].mean(axis=0, dtype=np.float64))
     return np.stack(densities)
 
 

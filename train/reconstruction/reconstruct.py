@@ -25,7 +25,7 @@ from namsa.text import shorten
 from train.experiment.conditions import describe_unchecked
 from train.measure import telemetry
 from train.optimization import checkpoint
-from train.reconstruction import reading, resampling, windows
+from train.reconstruction import familiarity, reading, resampling, windows
 from train.reconstruction.models import Model, load_model
 from train.reconstruction.reading import AddNote
 from train.reconstruction.resampling import ResamplingPlan
@@ -84,7 +84,7 @@ def reconstruct(
         console: Where notes and progress are printed. `None` prints nothing; the notes are in the result.
 
     Returns:
-        Density with uncertainty, trust, axes and provenance.
+        Density with uncertainty, familiarity, trust, axes and provenance.
 
     Raises:
         InputError: If the data do not fit the network, or if their calibration is not complete.
@@ -186,6 +186,8 @@ def prepare(
     if specimen and not network.whole_scan:
         simulation = window_simulation(specimen, model, network.window, plan.step_angstrom)
     note(_uncertainty_note(network, model))
+    if network.familiarity is None:
+        note(f"familiarity: not measured, for {model.name} has no {familiarity.FILE}: run python -m train calibrate")
     note(_trust_note(specimen, simulation))
     if simulation and options.refine_steps:
         note(f"refined: {options.refine_steps} steps a window; the uncertainty is that of the network's own density")
@@ -205,9 +207,9 @@ def assemble(
         notes: Lines about what was done and assumed.
     """
     scan, plan, model = prepared.scan, prepared.plan, prepared.model
-    uncertainty = images.uncertainty
+    uncertainty, measured = images.uncertainty, model.calibration
     if uncertainty is not None:
-        uncertainty = uncertainty * (model.calibration.uncertainty_factor or 1)
+        uncertainty = uncertainty * (measured.uncertainty_factor or 1)
     detector = [-at * pixel for at, pixel in zip(prepared.centre, scan.pixel_mrad, strict=True)]
     return Reconstruction(
         images.density.astype(np.float32),
@@ -226,8 +228,11 @@ def assemble(
             "namsa": version("namsa"),
             "energy_ev": model.conditions.energy_ev,
             "semiangle_mrad": model.conditions.semiangle_mrad,
+            **({} if images.flagged is None else {"windows_not_familiar": images.flagged}),
+            **({} if measured.two_sigma_factor is None else {"two_sigma_factor": measured.two_sigma_factor}),
             "said": [*notes],  # the key of the file format
         },
+        familiarity=None if images.familiarity is None else images.familiarity.astype(np.float32),
     )
 
 
@@ -268,11 +273,14 @@ def _trust_note(specimen: KnownSpecimen | None, simulation: WindowSimulation | N
 
 def _uncertainty_note(network: ScanNetwork, model: Model) -> str:
     """Returns a line about where the uncertainty comes from, or why there is none."""
-    if network.members == 1:
+    if not network.has_uncertainty:
         return "uncertainty: none, for there is no ensemble: give --passes, with a network that has dropout"
-    factor = model.calibration.uncertainty_factor
+    factor, two_sigma = model.calibration.uncertainty_factor, model.calibration.two_sigma_factor
+    sources = ["the ensemble's standard deviation"] if network.members > 1 else []
+    sources += ["the error that the network predicts"] if model.predicts_its_error else []
     state = f"times {factor:g}, as calibrated" if factor else "not calibrated: a lower bound of the error"
-    return f"uncertainty: the ensemble's standard deviation, {state}"
+    beyond = f"; 95 % of the errors are within {two_sigma:.3g} times that" if two_sigma else ""
+    return f"uncertainty: {' and '.join(sources)}, {state}{beyond}"
 
 
 def _density_pixels(scan: FourDData, plan: ResamplingPlan, model: Model, shape: tuple[int, ...]) -> PixelGrid:

@@ -12,13 +12,14 @@ from namsa.errors import InputError
 from namsa.files import open_atomic
 from namsa.io import hdf5
 from namsa.pixels import PixelGrid
+from train.reconstruction.familiarity import UNFAMILIAR, is_outside
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 Array = npt.NDArray[Any]
 
-COLOUR_MAPS = {"density": "viridis", "uncertainty": "cividis", "trust": "RdYlGn"}
+COLOUR_MAPS = {"density": "viridis", "uncertainty": "cividis", "familiarity": "RdYlGn", "trust": "RdYlGn"}
 
 
 @dataclass(frozen=True, eq=False, repr=False)  # arrays have no single truth value and long representations
@@ -28,15 +29,17 @@ class Reconstruction:
     Attributes:
         density: Projected electron density, `(ny, nx)`, e/Å², float32.
         uncertainty: Estimated standard deviation of the density's error, `(ny, nx)`, e/Å². `None` if the network gives
-            one prediction only.
+            one prediction only, and no error of it.
         trust: How well the density explains the patterns, `(ny, nx)`, from 0 to 1 (`train.reconstruction.trust`).
             `None` if it was not measured.
         bright_field: Fraction of the beam in the bright disk, `(sy, sx)`.
         mean_pattern: Mean pattern of the data, `(dy, dx)`, fraction of the beam.
-        pixels: Pixels of density, uncertainty and trust, Å.
+        pixels: Pixels of density, uncertainty, familiarity and trust, Å.
         scan_pixels: Pixels of the bright field, Å.
         detector_pixels: Pixels of the mean pattern, mrad from the optic axis.
         provenance: Data, network, and under "said" the notes; JSON types only.
+        familiarity: Share of the windows of unseen crystals that are as far from the training data as this place, or
+            farther, `(ny, nx)`, from 0 to 1 (`train.reconstruction.familiarity`). `None` if it was not measured.
     """
 
     density: Array
@@ -48,6 +51,12 @@ class Reconstruction:
     scan_pixels: PixelGrid
     detector_pixels: PixelGrid
     provenance: dict[str, Any]
+    familiarity: Array | None = None
+
+    @property
+    def outside(self) -> bool:
+        """Whether the scan lies outside of what the network learnt. False if familiarity was not measured."""
+        return is_outside(self.provenance.get("windows_not_familiar", 0.0))
 
     @property
     def notes(self) -> list[str]:
@@ -66,7 +75,7 @@ class Reconstruction:
         return self.pixels.coordinates(self.density.shape)
 
     def save(self, path: str | Path) -> None:
-        """Writes density, uncertainty and trust as HDF5 (EMD 1.0) with axes, units and provenance.
+        """Writes density, uncertainty, familiarity and trust as HDF5 (EMD 1.0) with axes, units and provenance.
 
         Args:
             path: The file; replaced if it exists.
@@ -77,7 +86,7 @@ class Reconstruction:
         hdf5.write_images(Path(path), "reconstruction", self._images(), self.pixels, self.provenance)
 
     def show(self, path: str | Path | None = None) -> "Figure":
-        """Draws the mean pattern, the bright field and the images.
+        """Draws the mean pattern, the bright field and the images. Places that are not familiar are hatched.
 
         Args:
             path: Where the picture is also written; the suffix names the format. `None` writes none.
@@ -96,7 +105,13 @@ class Reconstruction:
             drawn[name.capitalize()] = (image, self.pixels, units, COLOUR_MAPS[name])
         title = f"{Path(self.provenance['data']).name}  ·  {self.provenance['model']}"
         figure = reconstruction_figure(
-            self.mean_pattern, self.detector_pixels, self.provenance["semiangle_mrad"], drawn, title
+            self.mean_pattern,
+            self.detector_pixels,
+            self.provenance["semiangle_mrad"],
+            drawn,
+            title,
+            hatched=None if self.familiarity is None else (self.familiarity < UNFAMILIAR, self.pixels),
+            warning="outside of what the network learnt" if self.outside else "",
         )
         if path is not None:
             path = Path(path)
@@ -113,6 +128,7 @@ class Reconstruction:
         images = {
             "density": (self.density, "e/Å²"),
             "uncertainty": (self.uncertainty, "e/Å²"),
+            "familiarity": (self.familiarity, ""),
             "trust": (self.trust, ""),
         }
         return {name: (image, units) for name, (image, units) in images.items() if image is not None}

@@ -77,6 +77,9 @@ def window_weights(window: slice, size: int, margin: int) -> npt.NDArray[np.floa
 class Blend:
     """The weighted mean and standard deviation of predictions over windows and ensemble.
 
+    If predictions have variances of their own, the deviation is that of the mixture: the root of the mean variance plus
+    the variance of the means.
+
     Sums are float64, so that the order of windows does not matter.
     """
 
@@ -90,18 +93,21 @@ class Blend:
         self.shape, self.margin = shape, margin
         self.weights, self.first, self.second = (np.zeros(shape) for _ in range(3))
 
-    def add(self, window: tuple[slice, slice], predictions: Array) -> None:
+    def add(self, window: tuple[slice, slice], predictions: Array, variances: Array | None = None) -> None:
         """Adds the predictions of one window.
 
         Args:
             window: Where the window lies, (y, x).
             predictions: `(members, h, w)`.
+            variances: Variance of each prediction, in the same shape. `None` stands for 0.
         """
         y, x = (window_weights(along, size, self.margin) for along, size in zip(window, self.shape, strict=True))
         weights, members = y[:, None] * x, predictions.astype(np.float64)
         self.weights[window] += len(members) * weights
         self.first[window] += weights * members.sum(axis=0)
         self.second[window] += weights * (members**2).sum(axis=0)
+        if variances is not None:
+            self.second[window] += weights * variances.sum(axis=0, dtype=np.float64)
 
     def mean(self) -> npt.NDArray[np.float64]:
         """Returns the weighted mean of each pixel; NaN where nothing was added."""

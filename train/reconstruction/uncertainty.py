@@ -1,10 +1,14 @@
-"""Calibrates the spread of a network's predictions as the error of their mean, on materials it was not trained on.
+"""Calibrates what a network says about its error, on crystals that it was not trained on.
 
-A sample is predicted in all views that keep it valid (`train.reconstruction.ensemble`): mirrored, and otherwise with
-dropout. The uncertainty is the standard deviation of the predictions times one factor. The factor is chosen on the dev
-split so that 68.27 % of the pixels have an error within the uncertainty; the coverage that it then has on the test
-split is measured and stored with it. It holds in the mean over pixels only: the coverage of a single pixel is not
-known.
+A window is predicted in all views that keep it valid (`train.reconstruction.ensemble`): mirrored, and otherwise with
+dropout. The variance of an error is estimated as the mean over the views of the variances that the network predicts, if
+it was trained with a likelihood, plus the variance of the predictions between the views.
+
+The uncertainty is the root of that times one factor. The factor is chosen on windows of the dev split, as stored and as
+training would see them (`train.reconstruction.known_windows`), so that 68.27 % of the pixels have an error within the
+uncertainty. Errors have heavier tails than a Gaussian: a second number says within how many uncertainties 95.45 % of
+them are. The coverage that both have on the test split is measured and stored with them, also by groups of windows. It
+holds in the mean over the pixels of a group: the coverage of a single pixel is not known.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,100 +17,168 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from namsa.dataset.records import Record
 from namsa.errors import WorkError
-from namsa.pixels import raster_shape
-from train.reconstruction.ensemble import Predict
-from train.reports.results import Calibration, Coverage
+from train.reconstruction.ensemble import Predict, Prediction
+from train.reconstruction.familiarity import UNFAMILIAR, Familiarity, PatternStatistics, window_features
+from train.reconstruction.known_windows import Facts, KnownWindow
+from train.reports.results import Calibration, Coverage, CoverageGroup
 
 Array = npt.NDArray[Any]
 
-ONE_SIGMA = 0.6827
+ONE_SIGMA, TWO_SIGMA = 0.6827, 0.9545
+GROUPS = 3  # of equal size, into which the windows are divided by a quantity with more values than MOST_VALUES
+MOST_VALUES = 12
 
 
-class PixelErrors(NamedTuple):
-    """Errors and spreads of all pixels of some samples.
+class WindowError(NamedTuple):
+    """The error of a window and what the network says about it.
 
     Attributes:
-        error: Absolute error of the mean prediction, `(n,)`, e/Å².
-        spread: Standard deviation of the predictions, `(n,)`, e/Å².
+        error: Absolute error of the mean prediction, `(pixels,)`, e/Å².
+        deviation: Its standard deviation before calibration, `(pixels,)`, e/Å².
+        features: What familiarity is measured by, `(k,)`.
+        facts: Those of the window.
     """
 
     error: Array
-    spread: Array
+    deviation: Array
+    features: Array
+    facts: Facts
 
 
-def pixel_errors(predict: Predict, records: Iterable[Record]) -> PixelErrors:
-    """Predicts samples and compares with their densities.
-
-    Args:
-        predict: Predicts densities from windows.
-        records: The samples.
-    """
-    rows: list[PixelErrors] = []
-    for record in records:
-        sy, sx = raster_shape(record.header["provenance"], len(record.cbed))
-        windows = record.patterns().reshape(1, sy, sx, *record.cbed.shape[1:])
-        predictions = predict(windows)[:, 0].astype(np.float64)
-        error = np.abs(predictions.mean(axis=0) - record.density)
-        rows.append(PixelErrors(error.ravel(), predictions.std(axis=0, ddof=1).ravel()))
-    if not rows:
-        return PixelErrors(np.zeros(0), np.zeros(0))
-    return PixelErrors(np.concatenate([row.error for row in rows]), np.concatenate([row.spread for row in rows]))
-
-
-def uncertainty_factor(error: Array, spread: Array) -> float:
-    """Returns the factor of the spread within which 68.27 % of the errors lie.
+def window_errors(predict: Predict, windows: Iterable[KnownWindow], statistics: PatternStatistics) -> list[WindowError]:
+    """Predicts windows and compares with their densities.
 
     Args:
-        error: Absolute errors, `(n,)`.
-        spread: Standard deviations of the predictions, `(n,)`.
-
-    Raises:
-        WorkError: If no factor suffices, because too many pixels have no spread.
+        predict: Predicts densities from windows, with maps.
+        windows: The windows.
+        statistics: Of the windows' shape.
     """
-    ratio = np.divide(error, spread, out=np.full(len(error), np.inf), where=spread > 0)
-    factor = float(np.quantile(ratio, ONE_SIGMA, method="higher"))
-    if not np.isfinite(factor):
-        raise WorkError("the network's answers do not differ in a third of the pixels: their spread says nothing")
-    return factor
+    rows = []
+    for window in windows:
+        prediction = predict(window.patterns)
+        error = np.abs(prediction.density[:, 0].mean(axis=0, dtype=np.float64) - window.density)
+        (features,) = window_features(statistics, window.patterns, prediction.maps)
+        rows.append(WindowError(error.ravel(), deviation(prediction)[0].ravel(), features, window.facts))
+    return rows
 
 
-def coverage(error: Array, deviation: Array) -> Coverage:
-    """Returns the fractions of the errors within one and two standard deviations; 0.683 and 0.954 for a Gaussian.
+def deviation(prediction: Prediction) -> npt.NDArray[np.float64]:
+    """Returns the standard deviation of the mean prediction's error before calibration, `(n, h, w)`, e/Å²."""
+    several = len(prediction.density) > 1
+    variance = prediction.density.astype(np.float64).var(axis=0, ddof=1) if several else np.zeros(1)
+    if prediction.variance is not None:
+        variance = variance + prediction.variance.mean(axis=0, dtype=np.float64)
+    return np.sqrt(variance)
+
+
+def covering_factor(error: Array, deviation: Array, part: float = ONE_SIGMA) -> float:
+    """Returns the factor of the deviation within which a part of the errors lies.
 
     Args:
         error: Absolute errors, `(n,)`.
         deviation: Standard deviations, `(n,)`.
+        part: The part.
+
+    Raises:
+        WorkError: If no factor suffices, because too many pixels have no deviation.
     """
-    within_one, within_two = (float(np.mean(error <= k * deviation)) for k in (1, 2))
+    ratio = np.divide(error, deviation, out=np.full(len(error), np.inf), where=deviation > 0)
+    factor = float(np.quantile(ratio, part, method="higher"))
+    if not np.isfinite(factor):
+        raise WorkError(
+            f"the network's answers do not differ in {1 - part:.0%} of the pixels: their spread says nothing"
+        )
+    return factor
+
+
+def coverage(error: Array, uncertainty: Array, two_sigma_factor: float = 2.0) -> Coverage:
+    """Returns the fractions of the errors within one and two standard deviations; 0.683 and 0.954 for a Gaussian.
+
+    Args:
+        error: Absolute errors, `(n,)`.
+        uncertainty: Standard deviations, `(n,)`.
+        two_sigma_factor: The multiple of them that stands for two.
+    """
+    within_one, within_two = (float(np.mean(error <= k * uncertainty)) for k in (1, two_sigma_factor))
     return {"coverage_68": within_one, "coverage_95": within_two}
 
 
-def calibrate_uncertainty(
-    predict: Predict, dev: Sequence[Record], test: Iterable[Record], method: str, members: int
-) -> Calibration:
-    """Chooses the uncertainty factor on dev samples and measures its coverage on dev and test samples.
+def coverage_by_group(
+    rows: Sequence[WindowError], familiarity: Familiarity, factor: float, two_sigma_factor: float
+) -> list[CoverageGroup]:
+    """Returns the coverage by kind of specimen, by each quantity that differs, and by familiarity.
 
     Args:
-        predict: Predicts densities from windows.
-        dev: Samples that the factor is chosen on.
-        test: Samples that the coverage is measured on; may be none.
+        rows: The windows.
+        familiarity: What the network has learnt.
+        factor: Of the deviations.
+        two_sigma_factor: The multiple of the uncertainty that stands for two standard deviations.
+    """
+    covered = [coverage(row.error, factor * row.deviation, two_sigma_factor) for row in rows]
+    scores = familiarity.familiarity(np.stack([row.features for row in rows]))
+    labelled: dict[str, dict[str, list[int]]] = {}
+    for name in dict.fromkeys(name for row in rows for name in row.facts):
+        labels = group_labels([row.facts.get(name) for row in rows])
+        for index, label in enumerate(labels):
+            labelled.setdefault(name, {}).setdefault(label, []).append(index)
+    for index, score in enumerate(scores):
+        label = "flagged" if score < UNFAMILIAR else "as learnt"
+        labelled.setdefault("familiarity", {}).setdefault(label, []).append(index)
+    groups: list[CoverageGroup] = []
+    for name, members in labelled.items():
+        for label, indices in members.items() if len(members) > 1 else ():
+            one, two = ([covered[index][key] for index in indices] for key in ("coverage_68", "coverage_95"))
+            mean: Coverage = {"coverage_68": float(np.mean(one)), "coverage_95": float(np.mean(two))}
+            groups.append({"by": name, "group": label, "windows": len(indices), "least_68": min(one), **mean})
+    return groups
+
+
+def group_labels(values: Sequence[str | float | None]) -> list[str]:
+    """Returns the group of each value: the value itself, or one of `GROUPS` ranges of numbers if there are many.
+
+    Args:
+        values: One per window; `None` where the quantity was not drawn.
+    """
+    numbers = sorted({value for value in values if isinstance(value, int | float)})
+    if len(numbers) <= MOST_VALUES:
+        return ["none" if value is None else value if isinstance(value, str) else f"{value:g}" for value in values]
+    ranges = np.array_split(numbers, GROUPS)
+    label_of = {number: f"{part[0]:.3g} to {part[-1]:.3g}" for part in ranges for number in part.tolist()}
+    return ["none" if value is None else label_of[float(value)] for value in values]
+
+
+def calibrate_uncertainty(
+    dev: Sequence[WindowError], test: Sequence[WindowError], familiarity: Familiarity, method: str, members: int
+) -> Calibration:
+    """Chooses the factors on dev windows and measures their coverage on dev and test windows.
+
+    Args:
+        dev: Windows that the factors are chosen on.
+        test: Windows that the coverage is measured on; may be none.
+        familiarity: What the network has learnt.
         method: How the predictions are made, in words.
         members: Number of predictions per sample.
     """
-    error, spread = pixel_errors(predict, dev)
-    factor = uncertainty_factor(error, spread)
-    test_error, test_spread = pixel_errors(predict, test)
+    error, spread = (np.concatenate([getattr(row, name) for row in dev]) for name in ("error", "deviation"))
+    factor = covering_factor(error, spread)
+    two_sigma_factor = covering_factor(error, factor * spread, TWO_SIGMA)
+    rows = test or dev
     calibration: Calibration = {
         "scale": factor,
         "uncertainty_factor": factor,
+        "two_sigma_factor": two_sigma_factor,
         "method": method,
         "members": members,
         "split": "dev",
         "samples": len(dev),
-        **coverage(error, factor * spread),
+        **coverage(error, factor * spread, two_sigma_factor),
+        "groups": coverage_by_group(rows, familiarity, factor, two_sigma_factor),
+        "groups_split": "test" if test else "dev",
     }
-    if len(test_error):
-        calibration["test"] = coverage(test_error, factor * test_spread)
+    if test:
+        error, spread = (np.concatenate([getattr(row, name) for row in test]) for name in ("error", "deviation"))
+        calibration["test"] = coverage(error, factor * spread, two_sigma_factor)
+        flagged = familiarity.familiarity(np.stack([row.features for row in test])) < UNFAMILIAR
+        calibration["test_flagged"] = float(np.mean(flagged))
     return calibration

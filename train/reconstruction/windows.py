@@ -11,6 +11,14 @@ from namsa.errors import InputError
 from namsa.text import plural
 from train.experiment.conditions import Conditions
 from train.reconstruction import ensemble, tiles
+from train.reconstruction.familiarity import (
+    UNFAMILIAR,
+    Familiarity,
+    PatternStatistics,
+    is_outside,
+    read_familiarity,
+    window_features,
+)
 from train.reconstruction.models import Model
 from train.reconstruction.reading import AddNote
 from train.reconstruction.resampling import ResamplingPlan, in_bright_disk
@@ -29,13 +37,19 @@ class BlendedImages:
 
     Attributes:
         density: e/Å².
-        uncertainty: Standard deviation of the predictions, e/Å². `None` if there is one prediction per window.
+        uncertainty: Standard deviation of the predictions with that of their predicted errors, e/Å². `None` if there is
+            one prediction per window and no predicted error.
+        familiarity: Familiarity (`train.reconstruction.familiarity`) of the windows that a position lies in. `None` if
+            not measured.
+        flagged: Fraction of the windows that are not familiar. `None` if not measured.
         trust: Trust (`train.reconstruction.trust`) in the window that a position lies in. `None` if not measured.
         bright_field: Fraction of the beam in the bright disk.
     """
 
     density: Array
     uncertainty: Array | None
+    familiarity: Array | None
+    flagged: float | None
     trust: Array | None
     bright_field: Array
 
@@ -47,6 +61,8 @@ class ScanNetwork:
     Attributes:
         predict: Predicts densities from windows.
         members: Number of predictions per window.
+        has_uncertainty: Whether predictions differ, or have errors of their own.
+        familiarity: What the network has learnt. `None` if it was not measured.
         conditions: What the network was trained on.
         window: Positions of a window, (y, x).
         multiple: Windows begin at multiples of this many positions.
@@ -56,6 +72,8 @@ class ScanNetwork:
 
     predict: ensemble.Predict
     members: int
+    has_uncertainty: bool
+    familiarity: Familiarity | None
     conditions: Conditions
     window: tuple[int, int]
     multiple: int
@@ -79,13 +97,25 @@ def prepare_network(model: Model, plan: ResamplingPlan, passes: int | None, note
     window, multiple = _window(plan.scan_shape, model, whole_scan)
     image_shape = model.conditions.detector_shape if whole_scan else window
     views = ensemble.choose_views(model, window, plan.step_angstrom, passes)
-    predict = ensemble.ensemble_predictor(ensemble.load_network(model, image_shape), model, views)
+    familiarity = read_familiarity(model.folder)
+    network = ensemble.load_network(model, image_shape)
+    predict = ensemble.ensemble_predictor(network, model, views, with_maps=familiarity is not None)
     note(
         f"{model.name}: windows of {window[0]}×{window[1]} positions, {plural(views.members, 'prediction')} of each: "
         f"{len(views.symmetries)} by symmetry"
         + (f", times {views.passes} with dropout" if views.passes else ", without dropout")
     )
-    return ScanNetwork(predict, views.members, model.conditions, window, multiple, image_shape, whole_scan)
+    return ScanNetwork(
+        predict,
+        views.members,
+        views.members > 1 or model.predicts_its_error,
+        familiarity,
+        model.conditions,
+        window,
+        multiple,
+        image_shape,
+        whole_scan,
+    )
 
 
 def _window(scan: tuple[int, int], model: Model, whole_scan: bool) -> tuple[tuple[int, int], int]:
@@ -113,6 +143,8 @@ class ScanImages:
         strips: Number of strips that were added.
         densities: What was predicted.
         scores: Trust of the windows.
+        familiar: Familiarity of the windows.
+        counts: Number of windows that are not familiar, and of all.
         bright_field: Fraction of the beam in the bright disk; NaN where no strip was added.
         intensity: Sums of the negative intensity, as a positive number, and of all.
     """
@@ -137,6 +169,8 @@ class ScanImages:
         self._shape = network.image_shape if network.whole_scan else scan
         self._margin = 0 if network.whole_scan else int(MARGIN * min(network.window))
         self.densities, self.scores = tiles.Blend(self._shape, self._margin), tiles.Blend(self._shape, 0)
+        self.familiar, self.counts = tiles.Blend(self._shape, self._margin), np.zeros(2)
+        self._statistics = PatternStatistics.of(network.window, network.conditions) if network.familiarity else None
         self.bright_field = np.full(scan, np.nan, np.float32)
         self.intensity = np.zeros(2)
         self.strips = 0
@@ -159,15 +193,20 @@ class ScanImages:
             )
         self.bright_field[row] = strip[..., self._disk].sum(axis=-1)
         patterns = np.maximum(strip, 0).reshape(*strip.shape[:2], *self._network.conditions.detector_shape)
-        for x, predictions in _predictions(patterns, columns, self._network.predict):
+        for x, window_patterns, prediction in _predictions(patterns, columns, self._network.predict):
+            predictions = prediction.density
             whole = (slice(0, self._shape[0]), slice(0, self._shape[1]))
             place = whole if self._network.whole_scan else (row, columns[x])
-            window_patterns = patterns[:, columns[x]]
             if simulation and self._refine_steps:
                 estimate = predictions.mean(axis=0)
                 refined = simulation.refined(estimate, window_patterns, self._refine_steps)
-                predictions = predictions + (refined - estimate)  # noqa: PLW2901 - the spread stays the network's
-            self.densities.add(place, predictions)
+                predictions = predictions + (refined - estimate)  # the spread stays the network's
+            self.densities.add(place, predictions, prediction.variance)
+            if self._network.familiarity and self._statistics:
+                features = window_features(self._statistics, window_patterns[None], prediction.maps)
+                (familiarity,) = self._network.familiarity.familiarity(features)
+                self.familiar.add(place, np.full(predictions.shape[1:], familiarity)[None])
+                self.counts += familiarity < UNFAMILIAR, 1
             if simulation and (self.strips, x) in self._scored:
                 trust = simulation.trust(predictions.mean(axis=0), window_patterns)
                 self.scores.add(place, np.full(predictions.shape[1:], trust)[None])
@@ -182,9 +221,11 @@ class ScanImages:
 
     def blended(self) -> BlendedImages:
         """Returns the images; NaN where nothing was predicted."""
-        deviation = self.densities.deviation() if self._network.members > 1 else None
+        deviation = self.densities.deviation() if self._network.has_uncertainty else None
+        familiarity = self.familiar.mean() if self._statistics else None
+        flagged = float(self.counts[0] / self.counts[1]) if self.counts[1] else None
         trust = self.scores.mean() if self._simulation else None
-        return BlendedImages(self.densities.mean(), deviation, trust, self.bright_field.copy())
+        return BlendedImages(self.densities.mean(), deviation, familiarity, flagged, trust, self.bright_field.copy())
 
 
 def predict_images(bands: Iterator[Array], images: ScanImages, note: AddNote) -> BlendedImages:
@@ -200,20 +241,42 @@ def predict_images(bands: Iterator[Array], images: ScanImages, note: AddNote) ->
     """
     for strip in tiles.strips(bands, images.plan.along_y, images.rows):
         images.add(strip)
-    note_negative(images, note)
+    note_findings(images, note)
     return images.blended()
 
 
-def note_negative(images: ScanImages, note: AddNote) -> None:
-    """Adds a line about negative intensities, if there are any."""
+def note_findings(images: ScanImages, note: AddNote) -> None:
+    """Adds a line about negative intensities, if there are any, and one about familiarity, if it was measured."""
     negative, total = images.intensity
     if negative:
         note(f"negative intensities, {100 * negative / total:.2g} % of all, counted as none")
+    flagged, windows = images.counts
+    if windows:
+        note(familiarity_note(flagged / windows))
 
 
-def _predictions(patterns: Array, columns: Sequence[slice], predict: ensemble.Predict) -> Iterator[tuple[int, Array]]:
-    """Yields the index of each window of a strip and its predictions `(members, h, w)`."""
+def familiarity_note(flagged: float) -> str:
+    """Returns the line about familiarity.
+
+    Args:
+        flagged: Fraction of the windows that are not familiar.
+    """
+    if is_outside(flagged):
+        return (
+            f"familiarity: this scan lies outside of what the network learnt: {100 * flagged:.0f} % of its windows do "
+            "not look like the training data. Do not rely on its density or uncertainty; check the calibration"
+        )
+    return f"familiarity: {100 * (1 - flagged):.0f} % of the windows look like the training data"
+
+
+def _predictions(
+    patterns: Array, columns: Sequence[slice], predict: ensemble.Predict
+) -> Iterator[tuple[int, Array, ensemble.Prediction]]:
+    """Yields the index of each window of a strip, its patterns, and its prediction, without the axis of the windows.
+
+    The maps keep it, `(1, 2·maps)`.
+    """
     size = max(1, BATCH_BYTES // patterns[:, columns[0]].nbytes)
     for first in range(0, len(columns), size):
         batch = np.stack([patterns[:, column] for column in columns[first : first + size]])
-        yield from enumerate(predict(batch).swapaxes(0, 1), start=first)
+        yield from zip(range(first, first + len(batch)), batch, predict(batch).of_each(), strict=True)

@@ -61,6 +61,8 @@ def reconstruction_figure(
     semiangle_mrad: float,
     images: Mapping[str, tuple[npt.NDArray[Any], PixelGrid, str, str]],
     title: str,
+    hatched: tuple[npt.NDArray[np.bool_], PixelGrid] | None = None,
+    warning: str = "",
 ) -> Figure:
     """Draws a reconstruction: the mean pattern, then images.
 
@@ -71,14 +73,23 @@ def reconstruction_figure(
         images: By title: array (h, w), its pixels in Å, its units and its colour map. An image without units is a
             fraction, drawn from 0 to 1.
         title: Title of the figure.
+        hatched: Which places (h, w) are hatched in red, and their pixels in Å. `None` hatches none.
+        warning: Words in red behind the title.
     """
     aspects = [pixels.aspect(image.shape) for image, pixels, _, _ in images.values()]
     figure, axes = panels(max(angles.aspect(pattern.shape), *aspects), columns=1 + len(images))
     figure.suptitle(title, fontsize=11, x=0.008, ha="left", parse_math=False)
+    if warning:
+        figure.text(0.992, 0.99, warning, fontsize=11, color=RED, weight="bold", ha="right", va="top")
     pattern_panel(axes.flat[0], pattern, angles, "Mean pattern", semiangle_mrad=semiangle_mrad)
     for ax, (name, (image, pixels, units, colours)) in zip(axes.flat[1:], images.items(), strict=False):
         norm = None if units else Normalize(0, 1)
         image_panel(ax, image, pixels, name, units, cmap=colours, norm=norm)
+        if hatched is not None and hatched[0].any():
+            places, grid = hatched
+            y, x = grid.coordinates(places.shape)
+            marks = ax.contourf(x, y, places, levels=(0.5, 1.5), colors="none", hatches=["///"])
+            marks.set(edgecolor=RED, linewidth=0)
     return figure
 
 

@@ -184,17 +184,38 @@ class Coverage(TypedDict):
     coverage_95: float
 
 
+class CoverageGroup(Coverage):
+    """Coverage of the windows that have something in common.
+
+    Attributes:
+        by: The quantity: "kind" of the specimen, "familiarity", or a name of the configuration, with its unit.
+        group: Its value, or its least and largest value, in words.
+        windows: Number of windows.
+        least_68: The least fraction, of any of these windows, within one standard deviation.
+    """
+
+    by: str
+    group: str
+    windows: int
+    least_68: float
+
+
 class Calibration(Coverage):
     """Contents of `calibration.json`. The coverage is that of the dev split.
 
     Attributes:
-        scale: Factor from the spread of the network's answers to one standard deviation of their mean.
+        scale: Factor from the standard deviation that the network's answers say to that of their mean's error.
         uncertainty_factor: The same; the key that reconstruction reads.
+        two_sigma_factor: Multiple of the uncertainty within which 95.45 % of the errors of the dev split lie; what
+            "two standard deviations" are in the coverages. Files of earlier versions lack it; there they are two.
         method: How the answers were made, in words.
         members: Number of answers per sample.
         split: Split that the factor was chosen on.
         samples: Number of its samples.
         test: Coverage on the test split. Absent without test samples.
+        test_flagged: Fraction of the windows of the test split that are not familiar. Absent without test samples.
+        groups: Coverage by groups of windows. Absent in files of earlier versions, as the following.
+        groups_split: Split of these windows.
         transmitted_fraction: Mean fraction of the beam that the patterns hold.
     """
 
@@ -204,7 +225,11 @@ class Calibration(Coverage):
     members: int
     split: str
     samples: int
+    two_sigma_factor: NotRequired[float]
     test: NotRequired[Coverage]
+    test_flagged: NotRequired[float]
+    groups: NotRequired[list[CoverageGroup]]
+    groups_split: NotRequired[str]
     transmitted_fraction: NotRequired[float]
 
 

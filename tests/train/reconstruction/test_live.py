@@ -15,6 +15,7 @@ from namsa.io.calibration import CalibrationOverrides
 from namsa.view.page_overlay import read_images
 from train.__main__ import main
 from train.reconstruction import live, reconstruct, row_sources
+from train.reconstruction.ensemble import Prediction
 from train.reconstruction.live import next_row, reconstruct_live
 from train.reconstruction.models import load_model
 from train.reconstruction.reconstruct import ReconstructionOptions
@@ -217,9 +218,9 @@ def test_command_writes_the_density_after_each_strip_and_continues(model, tmp_pa
 
 
 def test_memory_does_not_grow_with_the_rows(model, monkeypatch):
-    one = lambda members: lambda windows: np.zeros((members, len(windows), *WINDOW), np.float32)  # noqa: E731
+    one = lambda members: lambda windows: Prediction(np.zeros((members, len(windows), *WINDOW), np.float32))  # noqa: E731
     monkeypatch.setattr(
-        "train.reconstruction.ensemble.ensemble_predictor", lambda network, model, views: one(views.members)
+        "train.reconstruction.ensemble.ensemble_predictor", lambda network, model, views, with_maps: one(views.members)
     )
 
     def peak(rows):

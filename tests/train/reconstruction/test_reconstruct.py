@@ -72,7 +72,7 @@ def test_one_window_gives_the_prediction_of_the_network_itself(tmp_path, run):
     network = ensemble.load_network(model, WINDOW)
     x = np.sqrt(16 * values.reshape(1, *WINDOW, 16))  # the configuration's power and the number of pixels
     direct = 10 * np.asarray(network(x, training=False))[0, ..., 0]
-    predicted = ensemble.ensemble_predictor(network, model, Views([0], passes=0))(values[None])[0, 0]
+    predicted = ensemble.ensemble_predictor(network, model, Views([0], passes=0))(values[None]).density[0, 0]
     np.testing.assert_allclose(predicted, direct, rtol=1e-4)
 
 
@@ -110,7 +110,8 @@ def test_a_scan_in_windows_is_the_scan_in_one(tmp_path, run, monkeypatch):
     monkeypatch.setattr(windows, "MARGIN", 1 / 4)
     model = load_model(run)
     network = ensemble.load_network(model, (48, 60))
-    in_one = ensemble.ensemble_predictor(network, model, Views(range(4), passes=0))(values[None])[:, 0].mean(axis=0)
+    predict = ensemble.ensemble_predictor(network, model, Views(range(4), passes=0))
+    in_one = predict(values[None]).density[:, 0].mean(axis=0)
     # Exchanging y and x is no symmetry of the whole scan, so windows get the other four symmetries only.
     monkeypatch.setattr(ensemble, "valid_symmetries", lambda *_: list(range(4)))
     in_windows = density(tmp_path, values, run)

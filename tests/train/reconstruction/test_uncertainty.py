@@ -1,17 +1,19 @@
-"""The factor from spread to error, its coverage, and the command that measures both."""
+"""The factors from what a network says about its error to the error, their coverage, and the command for both."""
 
 import json
 
 import numpy as np
 import pytest
 import run_files
-from synthetic import sample
+from scipy import stats
 
-from namsa.dataset import records
 from namsa.errors import WorkError
 from namsa.inverse.consistency import Consistency
 from train.__main__ import main
 from train.reconstruction import calibrate, uncertainty
+from train.reconstruction.ensemble import Prediction
+from train.reconstruction.familiarity import Familiarity
+from train.reconstruction.uncertainty import WindowError, calibrate_uncertainty, covering_factor
 
 
 def spreads_and_errors(factor: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -23,7 +25,7 @@ def spreads_and_errors(factor: float, seed: int) -> tuple[np.ndarray, np.ndarray
 
 def test_factor_is_found_and_covers_what_it_was_not_chosen_on() -> None:
     error, spread = spreads_and_errors(2.5, seed=1)
-    factor = uncertainty.uncertainty_factor(error, spread)
+    factor = covering_factor(error, spread)
     assert factor == pytest.approx(2.5, rel=0.02)
     error, spread = spreads_and_errors(2.5, seed=2)
     covered = uncertainty.coverage(error, factor * spread)
@@ -33,28 +35,73 @@ def test_factor_is_found_and_covers_what_it_was_not_chosen_on() -> None:
 
 def test_answers_that_agree_and_are_wrong_are_not_covered() -> None:
     error, spread = np.array([1.0] * 7 + [3.0]), np.array([1.0] * 7 + [0.0])
-    factor = uncertainty.uncertainty_factor(error, spread)
+    factor = covering_factor(error, spread)
     assert factor == 1
     assert uncertainty.coverage(error, factor * spread)["coverage_68"] == 7 / 8
     with pytest.raises(WorkError, match="do not differ"):
-        uncertainty.uncertainty_factor(error, 0 * spread)
+        covering_factor(error, 0 * spread)
 
 
-def test_calibration_is_of_the_dev_split_and_measured_on_test() -> None:
-    samples = [records.decode(records.encode(sample(seed), "float32")) for seed in range(4)]
-    rng = np.random.default_rng(0)
-    truths = {bytes(one.patterns().tobytes()): one.density for one in samples}
+def test_the_variance_is_that_of_the_views_and_the_mean_of_what_they_predict() -> None:
+    rng = np.random.default_rng(3)
+    density, variance = rng.normal(size=(8, 1, 4, 6)), rng.uniform(1, 4, (8, 1, 4, 6))
+    expected = np.sqrt(density.var(axis=0, ddof=1) + variance.mean(axis=0))
+    np.testing.assert_allclose(uncertainty.deviation(Prediction(density, variance)), expected)
+    np.testing.assert_allclose(uncertainty.deviation(Prediction(density)), density.std(axis=0, ddof=1))
+    np.testing.assert_allclose(uncertainty.deviation(Prediction(density[:1], variance[:1])), np.sqrt(variance[0]))
 
-    def predict(windows: np.ndarray) -> np.ndarray:
-        truth = truths[windows.tobytes()]
-        shared = 3 * rng.normal(size=truth.shape)  # an error that the members do not know of
-        return truth + shared + rng.normal(size=(8, 1, *truth.shape))
 
-    calibration = uncertainty.calibrate_uncertainty(predict, samples[:2], samples[2:], "8 symmetries", 8)
-    assert calibration["samples"] == 2
-    assert calibration["uncertainty_factor"] == calibration["scale"] > 2
-    assert calibration["coverage_68"] == pytest.approx(0.683, abs=0.01)
-    assert calibration["test"]["coverage_68"] == pytest.approx(0.683, abs=0.1)
+def windows(count: int, seed: int, shift: float = 0.0) -> list[WindowError]:
+    """Windows with Laplace errors, two and a half times as large as they say, twice as large again for glass."""
+    rng, rows = np.random.default_rng(seed), []
+    for index in range(count):
+        kind, scale = ("glass", 2.0) if index % 4 == 0 else ("crystal", 1.0)
+        said = rng.uniform(0.5, 4, 2000)
+        error = abs(rng.laplace(scale=2.5 * scale * said))
+        facts = {"kind": kind, "thickness_angstrom": 10.0 + index}
+        rows.append(WindowError(error, said, rng.normal(shift, 1, 5), facts))
+    return rows
+
+
+def test_two_factors_cover_one_and_two_sigma_of_errors_with_heavy_tails() -> None:
+    rng = np.random.default_rng(4)
+    dev, test = windows(40, seed=5), windows(40, seed=6)
+    learnt = Familiarity.fit(rng.normal(size=(300, 5)), np.stack([row.features for row in dev]))
+    found = calibrate_uncertainty(dev, test, learnt, "8 symmetries", 8)
+    assert found["samples"] == 40
+    assert found["uncertainty_factor"] == found["scale"]
+    same = [row for row in dev if row.facts["kind"] == "crystal"]  # of one Laplace distribution: the factors are known
+    crystals = calibrate_uncertainty(same, [], learnt, "8 symmetries", 8)
+    one, two = (-np.log(1 - part) for part in (uncertainty.ONE_SIGMA, uncertainty.TWO_SIGMA))
+    assert crystals["uncertainty_factor"] == pytest.approx(2.5 * one, rel=0.02)
+    assert crystals["two_sigma_factor"] == pytest.approx(two / one, rel=0.02)
+    assert two / one > stats.norm.ppf((1 + uncertainty.TWO_SIGMA) / 2)  # beyond the two of a Gaussian
+    assert "test" not in crystals
+    assert found["test"]["coverage_68"] == pytest.approx(0.683, abs=0.01)
+    assert found["test"]["coverage_95"] == pytest.approx(0.954, abs=0.01)
+
+
+def test_coverage_is_told_by_group_and_a_bad_group_does_not_hide_in_the_mean() -> None:
+    learnt = Familiarity.fit(
+        np.random.default_rng(7).normal(size=(300, 5)), np.random.default_rng(8).normal(size=(99, 5))
+    )
+    dev = windows(40, seed=5)
+    found = calibrate_uncertainty(dev, [*windows(40, seed=6), *windows(4, seed=9, shift=9.0)], learnt, "", 8)
+    rows = {(row["by"], row["group"]): row for row in found["groups"]}
+    assert rows["kind", "glass"]["windows"] == 11
+    assert rows["kind", "glass"]["coverage_68"] < 0.55
+    assert rows["kind", "crystal"]["coverage_68"] > 0.68
+    assert rows["kind", "glass"]["least_68"] <= rows["kind", "glass"]["coverage_68"]
+    ranges = [group for by, group in rows if by == "thickness_angstrom"]
+    assert ranges == ["10 to 23", "24 to 36", "37 to 49"]
+    assert rows["familiarity", "flagged"]["windows"] >= 4
+    assert found["test_flagged"] == pytest.approx(rows["familiarity", "flagged"]["windows"] / 44)
+
+
+def test_values_are_groups_themselves_unless_they_are_many() -> None:
+    assert uncertainty.group_labels([1e3, None, 1e3, "x"]) == ["1000", "none", "1000", "x"]
+    many = uncertainty.group_labels([*np.arange(15.0).tolist(), None])
+    assert sorted(set(many)) == ["0 to 4", "10 to 14", "5 to 9", "none"]
 
 
 def test_scores_are_added_to_the_evaluation(tmp_path) -> None:

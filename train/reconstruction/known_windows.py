@@ -1,0 +1,83 @@
+"""Windows whose density is known, under the conditions that a network was trained for, to calibrate it with.
+
+A sample of the dataset gives one window as it is stored, the middle one, and one as training would see it: at a random
+place, with the imperfections and the dose of `training.inputs` drawn, but for an epoch that no training has.
+"""
+
+import math
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.dataset.entry import Entry
+from namsa.dataset.shards import Dataset
+from train.experiment.experiment import Experiment
+from train.input import batches, imperfections, noise
+from train.input.windows import middle
+
+Array = npt.NDArray[Any]
+
+EPOCH = 10**7  # larger than that of any training
+Facts = dict[str, str | float]
+
+
+class KnownWindow(NamedTuple):
+    """A window and its density.
+
+    Attributes:
+        patterns: `(1, sy, sx, dy, dx)`, fractions of the beam.
+        density: `(h, w)`, e/Å².
+        facts: What is known about specimen, microscope and detector, by name.
+    """
+
+    patterns: Array
+    density: Array
+    facts: Facts
+
+
+def known_windows(dataset: Dataset, entries: Iterable[Entry], experiment: Experiment) -> Iterator[KnownWindow]:
+    """Yields the windows of samples: as they are stored, and as training would see them if that differs.
+
+    Args:
+        dataset: The samples.
+        entries: The samples to read.
+        experiment: The configuration that the network was trained with.
+    """
+    inputs = experiment.training.inputs.model_copy(update={"augment": False})  # the network is shown all mirrors anyway
+    training = experiment.training.model_copy(update={"inputs": inputs})
+    unmirrored = experiment.model_copy(update={"training": training})
+    (*scan, dy, dx), _ = experiment.window_shapes()
+    for entry in entries:
+        facts = _specimen_facts(entry)
+        record = middle(dataset.read(entry.id), (scan[0], scan[1]))
+        yield KnownWindow(record.patterns().reshape(1, *scan, dy, dx), record.density, facts)
+        if inputs.dose_electrons_per_pattern or inputs.imperfections:
+            drawn = batches.read_batch(dataset, [entry], unmirrored, EPOCH, batches.ReadCache())
+            patterns = np.asarray(drawn.patterns, np.float32) / np.asarray(drawn.scale)[..., None]
+            yield KnownWindow(patterns, np.array(drawn.density[0]), facts | _drawn_facts(experiment, entry))
+
+
+def _specimen_facts(entry: Entry) -> Facts:
+    """Returns the kind, the thickness and the magnitudes of the varied quantities of a sample."""
+    facts: Facts = {"kind": entry.kind, "thickness_angstrom": entry.thickness_angstrom}
+    for name, value in entry.varied.items():
+        if isinstance(value, int | float):
+            facts[name] = float(value)
+        elif isinstance(value, list):  # a tilt (y, x), or the magnitude and the azimuth of an aberration
+            facts[name] = math.hypot(*value) if name.endswith("tilt_mrad") else float(value[0])
+    return facts
+
+
+def _drawn_facts(experiment: Experiment, entry: Entry) -> Facts:
+    """Returns the dose and the magnitudes of the imperfections that were drawn for a sample."""
+    inputs, facts = experiment.training.inputs, {}
+    if inputs.dose_electrons_per_pattern:
+        electrons = noise.draw_electrons(inputs.dose_electrons_per_pattern, entry.seed, EPOCH)
+        facts["electrons_per_pattern"] = electrons
+    if inputs.imperfections:
+        drawn = imperfections.draw(inputs.imperfections, entry.seed, EPOCH)
+        for name in inputs.imperfections.given():
+            facts[name] = float(np.linalg.norm(getattr(drawn, name)))
+    return facts
