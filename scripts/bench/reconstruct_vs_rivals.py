@@ -4,12 +4,13 @@
         --checkpoint runs/benchmark [--dev 2] [--test 5] [--thickness 20 100] [--dose 0 1e5 1e4]
         [--axes rate update slice_angstrom]
 
-quantem (MIT) and py4DSTEM (GPL), each single-slice and multislice, run in environments of their own that pip makes;
-iCoM and the mean image are namsa's. All see the same patterns and are told the axis, the probe and the thickness. They
-are searched alike: on samples of the development split, setting by setting (`SEARCH`), for the best mean SSIM ("own
-fit" below) of the density; the number of iterations is one of the settings, looked at along the way. A search begins
-with what was best in the one before, in the order in which thicknesses and doses are given. What is best there is
-applied to the test split, to different materials, without the one on which the search's first values were tried.
+quantem (MIT), py4DSTEM (GPL), PtyRAD (LGPL) and phaser (MPL), each single-slice and multislice, run in environments of
+their own that pip makes; iCoM and the mean image are namsa's. All see the same patterns and are told the axis, the
+probe and the thickness. They are searched alike: on samples of the development split, setting by setting (`SEARCH`),
+for the best mean SSIM ("own fit" below) of the density; the number of iterations is one of the settings, looked at
+along the way. A search begins with what was best in the one before, in the order in which thicknesses and doses are
+given. What is best there is applied to the test split, to different materials, without the one on which the search's
+first values were tried.
 
 A phase is no density. So a rival's image is windowed as the target is, or not, sampled at the target's pixels, and
 mapped by the scale and offset that fit the development samples best, those left out where it failed ("SSIM"), or this
@@ -34,11 +35,22 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
-import numpy as np
 from rivals.methods import PERFECT, SEARCH, Programs, Settings, install, program_of
 from rivals.network import NETWORKS, Network
 from rivals.report import draw, ratio, show
-from rivals.search import QUALITY, Choice, chosen, everywhere, falling, fitted, judge, means, search, standard_errors
+from rivals.search import (
+    QUALITY,
+    Choice,
+    at,
+    chosen,
+    everywhere,
+    falling,
+    fitted,
+    judge,
+    means,
+    search,
+    standard_errors,
+)
 from rivals.stacks import TARGETS, Image, Samples, Stack, choose
 
 from namsa.config.simulation import load_config
@@ -148,12 +160,6 @@ def judged(found: list[dict[str, Any]], choice: Choice, test: list[Stack], wante
     each = [judge(image, stack, wanted, choice.line) for image, stack in zip(pictures, test, strict=True)]
     seconds = mean(answer["cpu_seconds"][choice.leg] for answer in found)
     return means(each) | {"standard_error": standard_errors(each), "each": each, "cpu_seconds": seconds}
-
-
-def at(choice: Choice, answer: dict[str, Any]) -> Image:
-    """The image after the choice's iterations, or the last one before it diverged."""
-    legs = [leg[int(choice.windowed)] for leg in answer["images"][: choice.leg + 1]]
-    return next((image for image in reversed(legs) if np.isfinite(image).all()), np.zeros_like(legs[0]))
 
 
 def along(

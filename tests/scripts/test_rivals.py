@@ -2,10 +2,14 @@
 
 import argparse
 import importlib
+from dataclasses import replace
+from types import SimpleNamespace
 
+import ase
 import numpy as np
 import pytest
 
+import namsa
 from namsa.dataset.entry import Entry
 from namsa.pixels import PixelGrid
 from train.measure.atomic_columns import AtomicColumns
@@ -38,7 +42,9 @@ def field(y, x):
 def stack(stacks, name="one", scale=3.0):
     y, x = (o + s * np.arange(n) for o, s, n in zip(ORIGIN, STEP, SHAPE, strict=True))
     truth = {wanted: scale * field(y - ORIGIN[0], x - ORIGIN[1]) + 5 for wanted in stacks.TARGETS}
-    return stacks.Stack(name, np.empty(0), {}, PixelGrid(STEP, ORIGIN), truth, NO_COLUMNS, max_q=1.25)
+    return stacks.Stack(
+        name, np.empty(0), {"thickness_angstrom": 50.0}, PixelGrid(STEP, ORIGIN), truth, NO_COLUMNS, max_q=1.25
+    )
 
 
 def test_an_object_is_sampled_where_the_target_is(stacks, methods, monkeypatch):
@@ -136,3 +142,71 @@ def test_what_diverges_is_judged_by_its_last_image_before(rivals):
     choice = rivals.Choice({}, 2, True, (1, 0), 1)
     assert main.at(choice, {"images": [[bad, good], [bad, 2 * good], [good, bad]]}).mean() == 2
     assert main.at(choice, {"images": [[good, bad]] * 3}).mean() == 0
+
+
+def test_a_case_tells_what_a_microscope_knows_and_no_more(stacks, tmp_path):
+    positions = np.stack(np.meshgrid(np.arange(4.0), 0.5 * np.arange(5.0), indexing="ij"), -1).reshape(-1, 2)
+    sample = namsa.simulate(
+        ase.Atoms("C", [(3, 4, 1)], cell=(8, 10, 2)),
+        energy_ev=80e3,
+        semiangle_mrad=15.0,
+        grid_shape=(40, 32),
+        positions_angstrom=positions,
+        aberrations={"C10": 70.0},
+        scan_shape=(4, 5),
+    )
+    density = np.arange(20, dtype=np.float32).reshape(4, 5)
+    added = {"density_sampling_angstrom": [1.0, 0.5], "density_origin_angstrom": [0.0, 0.0]}
+    known = sample.provenance | added | {"density_max_q_per_angstrom": 1.25, "id": "one"}
+    replace(sample, density=density, provenance=known).save(tmp_path / "one.h5")
+    one = stacks.case(tmp_path / "one.h5")
+    assert set(one.provenance) == set(stacks.TOLD)
+    assert not {"aberrations", "thickness_angstrom"} & set(one.provenance)
+    assert np.array_equal(one.truth["density"], density)
+    assert np.array_equal(one.patterns, sample.cbed)
+    assert one.frame.step == [1.0, 0.5]
+    assert "thickness_angstrom" in stacks.case(tmp_path / "one.h5", (*stacks.TOLD, "thickness_angstrom")).provenance
+
+
+def test_without_a_thickness_the_search_assumes_one(stacks, rivals, monkeypatch):
+    def images(method, one, settings, options):
+        noise = np.random.default_rng(1).normal(size=SHAPE) * (settings["thickness_angstrom"] != 25)
+        return {"images": [[one.truth["density"] + noise] * 2], "cpu_seconds": [1], "losses": []}
+
+    monkeypatch.setattr(rivals, "images", images)
+    monkeypatch.setitem(rivals.SEARCH, "new", {"rate": (1,)})
+    untold = replace(stack(stacks), provenance={})
+    assert rivals.search("new", [untold], "density", OPTIONS).settings == {"thickness_angstrom": 25, "rate": 1}
+
+
+def test_counted_electrons_are_seen_in_the_patterns():
+    folders = importlib.import_module("rivals.folders")
+    mean = np.random.default_rng(0).random((32, 9, 9)) / 81
+    assert folders.counted_electrons(np.random.default_rng(1).poisson(mean * 1600) / np.float32(1600)) == 1600
+    assert folders.counted_electrons(mean) is None
+
+
+def test_a_reconstruction_that_is_wrong_or_not_finite_has_failed(stacks):
+    main = importlib.import_module("reality_rivals")
+    one, noise = stack(stacks), np.random.default_rng(0).normal(size=SHAPE)
+    images = [one.truth["density"] / 3, noise, np.full(SHAPE, np.nan)]
+    rows = main.judged("quantem, multislice", [one] * 3, [(image, 2.0) for image in images], (3.0, 0.0))
+    assert [row["failed"] for row in rows] == [False, True, True]
+    assert rows[0]["ssim"] == pytest.approx(1)
+
+
+def test_patches_of_a_learned_rival_are_stitched_to_the_density():
+    learned = importlib.import_module("learned_rival")
+    density = np.random.default_rng(0).random((2, 9, 7)).astype(np.float32) * 30
+    patterns = np.random.default_rng(1).random((2, 9, 7, 5, 6)).astype(np.float32)
+    inputs = SimpleNamespace(density_scale_e_per_angstrom2=10.0, power=0.5, gain=1.0)
+    experiment = SimpleNamespace(training=SimpleNamespace(inputs=inputs, loss=SimpleNamespace(relative=False)))
+    everywhere = np.stack([np.ones(63, int), *np.divmod(np.arange(63), 7)], axis=1)
+    found = learned.patches(patterns, density, everywhere, 4, experiment)
+    assert np.array_equal(found.patterns[:, 0, 0, 0], np.sqrt(30 * patterns[1, ..., 0, 0]).ravel())
+    assert found.weight[0].sum() == 4  # of 16 pixels, a quarter lies on the scan's first corner
+    known = SimpleNamespace(numpy=lambda: found.density)
+    for image in learned.stitched(lambda x, training: known, found.patterns, (9, 7), [2, 4]):
+        assert np.allclose(10 * image, density[1], atol=1e-5)
+    network = learned.build((33, 33))
+    assert network.output_shape == (None, 20, 20, 1)

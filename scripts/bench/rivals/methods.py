@@ -9,6 +9,7 @@ import time
 import venv
 from collections import defaultdict
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from threading import BoundedSemaphore
 from typing import Any
 
@@ -20,14 +21,45 @@ from namsa.physics import virtual_detectors as virtual
 from namsa.physics.grid import Grid
 from namsa.physics.optics import wavelength_angstrom
 from namsa.pixels import pattern_grid, scan_grid
+from rivals.folders import WRITERS, write_folder
 from rivals.stacks import Image, Stack
 
 Settings = dict[str, Any]
 
 BENCH = Path(__file__).parents[1]
-PACKAGES = {"quantem": ("torch==2.13.0", "quantem==0.1.10"), "py4dstem": ("py4DSTEM==0.14.18",)}
+PACKAGES = {
+    "quantem": ("torch==2.13.0", "quantem==0.1.10"),
+    "py4dstem": ("py4DSTEM==0.14.18",),
+    "ptyrad": ("torch==2.13.0", "ptyrad==1.0.0", "scikit-image"),
+    "phaser": ("phaserEM[jax]==0.3.1", "scikit-image"),
+}
+# PtyRAD 1.0.0 nests quotes in an f-string, which Python before 3.12 cannot read.
+REPAIRS = {"ptyrad": {"ptyrad/plotting/basic.py": ("lr_iters['niter'][-1]", 'lr_iters["niter"][-1]')}}
 MULTISLICE = {"identical_slices": (True, False), "slice_angstrom": (20.0, 10.0, 5.0)}
 UPDATES = (("sgd", 0.5), ("sgd", 1.0), ("adam", 3e-3), ("adam", 1e-2), ("adam", 3e-2))
+PTYRAD_RATES = (2e-3, 5e-4, 1e-2)  # of phase and amplitude; 5e-4 is its default
+PTYRAD = {
+    "object": ("complex", "pure_phase"),
+    "positivity": (True, False),
+    "sparsity": (0.0, 0.1),
+    "modes": (1, 4),
+    "probe_rate": (1e-4, 0.0, 1e-3),
+    "position_rate": (5e-4, 0.0),
+    "batch": (32, 128),
+    "plane": (0.5, 0.0),
+}
+PHASER_UPDATES = (("epie", 1.0), ("epie", 0.3), ("lsqml", 0.5), ("adam", 3e-3), ("adam", 1e-2))
+PHASER = {
+    "amplitude": (1.1, 1.0),
+    "noise": ("amplitude", "anscombe"),
+    "modes": (1, 4),
+    "probe": (True, False),
+    "positions": (0.0, 1e-2),  # part of a step of "lsqml", or Å of "adam"; phaser's ePIE moves none
+    "illumination": (1e-3, 0.1),  # which regularises "lsqml", in electrons of a pattern
+    "blur_weight": (0.0, 0.1),
+    "batch": (32, 128),
+    "plane": (0.5, 0.0),
+}
 # The first of each is what the search begins with; the settings in front matter most. "plane": where the slices lie
 # within their thickness, 0 at the front.
 SEARCH: dict[str, dict[str, tuple[Any, ...]]] = {
@@ -67,6 +99,26 @@ SEARCH: dict[str, dict[str, tuple[Any, ...]]] = {
         "probe": (False, True),
         "plane": (0.5, 0.0),
     },
+    "PtyRAD, single slice": {
+        "rate": PTYRAD_RATES,
+        **PTYRAD,
+    },
+    "PtyRAD, multislice": {
+        "rate": PTYRAD_RATES,
+        "slice_angstrom": (10.0, 5.0, 20.0),
+        "zblur": (1.0, None),
+        **PTYRAD,
+    },
+    "phaser, single slice": {
+        "update": PHASER_UPDATES,
+        **PHASER,
+    },
+    "phaser, multislice": {
+        "update": PHASER_UPDATES,
+        "slice_angstrom": (10.0, 5.0, 20.0),
+        "layers_weight": (0.8, 0.0),
+        **PHASER,
+    },
 }
 PERFECT = "true potential"  # what it is worth as a density, under a line as any phase
 
@@ -104,15 +156,16 @@ def icom(stack: Stack) -> list[Image]:
 def reconstruct(method: str, stack: Stack, settings: Settings, options: argparse.Namespace) -> dict[str, Any]:
     """What the method's worker answers; kept, so that it is asked once."""
     p, program = stack.provenance, program_of(method)
-    given = {key: value for key, value in settings.items() if key != "slice_angstrom"}
+    thickness = p["thickness_angstrom"] if "thickness_angstrom" in p else settings["thickness_angstrom"]
+    given = {key: value for key, value in settings.items() if key not in ("slice_angstrom", "thickness_angstrom")}
     if "slice_angstrom" in settings:
-        given["slices"] = max(2, round(p["thickness_angstrom"] / settings["slice_angstrom"]))
+        given["slices"] = max(2, round(thickness / settings["slice_angstrom"]))
     job = {
         "energy_ev": p["energy_ev"],
         "semiangle_mrad": p["semiangle_mrad"],
         "step_angstrom": list(stack.frame.step),
         "pixel_mrad": p["detector_sampling_mrad"],
-        "thickness_angstrom": p["thickness_angstrom"],
+        "thickness_angstrom": thickness,
         "settings": given,
         "iterations": options.iterations,
     }
@@ -122,11 +175,15 @@ def reconstruct(method: str, stack: Stack, settings: Settings, options: argparse
     result = answer.with_suffix(".npz")
     if not answer.exists():
         answer.parent.mkdir(parents=True, exist_ok=True)
-        patterns = answer.with_suffix(".npy")
-        np.save(patterns, stack.patterns.reshape(*p["scan_shape"], *stack.patterns.shape[1:]))
-        job |= {"stack": str(patterns), "result": str(result), "threads": options.threads}
-        said = options.programs.ask(program, json.dumps(job))
-        patterns.unlink()
+        with TemporaryDirectory(dir=answer.parent) as folder:
+            if program in WRITERS:
+                slices, plane, most = given.get("slices", 1), given["plane"], options.iterations[-1]
+                lens = {"thickness_angstrom": thickness, "slices": slices, "plane": plane}
+                write_folder(program, stack, Path(folder), iterations=most, **lens)
+            else:
+                np.save(f"{folder}/patterns.npy", stack.patterns.reshape(*p["scan_shape"], *stack.patterns.shape[1:]))
+            places = {"folder": folder, "stack": f"{folder}/patterns.npy", "result": str(result.absolute())}
+            said = options.programs.ask(program, json.dumps(job | places | {"threads": options.threads}))
         answer.write_text(json.dumps(said | {"settings": given}))
     with np.load(result) as file:
         return json.loads(answer.read_text()) | dict(file)
@@ -186,4 +243,7 @@ def install(program: str, work: Path) -> None:
     if not (home / "ready").exists():
         venv.create(home, with_pip=True)
         subprocess.run([python(program, work), "-m", "pip", "install", "-q", *PACKAGES[program]], check=True)
+        for name, (wrong, right) in REPAIRS.get(program, {}).items():
+            (module,) = home.glob(f"lib/python*/site-packages/{name}")
+            module.write_text(module.read_text(encoding="utf-8").replace(wrong, right), encoding="utf-8")
         (home / "ready").touch()

@@ -18,6 +18,7 @@ from train.measure.metrics import image_metrics
 Numbers = dict[str, float | None]
 
 QUALITY = ("ssim", "own_ssim", "pearson")
+THICKNESSES = (50.0, 25.0, 100.0)  # Å, one of which is assumed of all specimens where none is told
 BORDER = 5  # pixels of the target on every side
 
 
@@ -37,12 +38,16 @@ def search(
 ) -> Choice:
     """Setting by setting, from `begin` or the first values of all, each value kept that is better than what was."""
     axes = SEARCH.get(method, {})
+    if axes and "thickness_angstrom" not in dev[0].provenance:
+        axes = {"thickness_angstrom": THICKNESSES} | axes
     settings = begin or {name: options.begin.get(name, values[0]) for name, values in axes.items()}
     best = chosen(method, dev, settings, wanted, options)
     for name, values in axes.items():
         if options.axes is not None and name not in options.axes:
             continue
         others = [best.settings | {name: value} for value in values if value != best.settings[name]]
+        if not others:
+            continue
         with ThreadPoolExecutor(len(others)) as pool:
             tried = list(pool.map(lambda other: chosen(method, dev, other, wanted, options), others))
         best = max([best, *tried], key=lambda choice: choice.ssim)
@@ -70,6 +75,12 @@ def chosen(method: str, dev: list[Stack], settings: Settings, wanted: str, optio
     return max(choices, key=lambda c: c.ssim, default=Choice(settings, 0, False, (1, 0), -1.0))
 
 
+def at(choice: Choice, answer: dict[str, Any]) -> Image:
+    """The image after the choice's iterations, or the last one before it diverged."""
+    legs = [leg[int(choice.windowed)] for leg in answer["images"][: choice.leg + 1]]
+    return next((image for image in reversed(legs) if np.isfinite(image).all()), np.zeros_like(legs[0]))
+
+
 def everywhere(
     method: str, stacks: list[Stack], settings: Settings, options: argparse.Namespace
 ) -> list[dict[str, Any]]:
@@ -93,7 +104,7 @@ def judge(image: Image, stack: Stack, wanted: str, line: tuple[float, float]) ->
         "ssim": numbers["ssim"],
         "own_ssim": image_metrics(own[0] * interior(image) + own[1], truth, huber_delta=1.0)["ssim"],
         **{name: numbers[name] for name in ("pearson", "psnr", "mae", "r_factor")},
-        **column_metrics(interior(image), frame, stack.atoms),
+        **(column_metrics(interior(image), frame, stack.atoms) if stack.atoms else {}),
     }
 
 

@@ -1,4 +1,4 @@
-"""The benchmark's samples as all methods of reconstruct_vs_rivals.py get them, at a dose, with what is true of them."""
+"""Patterns as all methods get them, with what is true of them: the benchmark's samples at a dose, or cases in files."""
 
 import hashlib
 import time
@@ -30,19 +30,31 @@ from train.measure.atomic_columns import AtomicColumns, specimen_columns
 Image = npt.NDArray[np.float64]
 
 TARGETS = ("density", "potential")
+# What a microscope's file says: nothing about aberrations, source, tilt or specimen.
+TOLD = (
+    "energy_ev",
+    "semiangle_mrad",
+    "scan_shape",
+    "positions_angstrom",
+    "detector_sampling_mrad",
+    "detector_origin_mrad",
+)
 SEEN_BEFORE = {"Fe4C-215-cP5"}  # the test material on which the first settings of the search were tried
 
 
 @dataclass(frozen=True)
 class Stack:
-    """A sample at a dose; truth: by `TARGETS`, at the scan's positions; read_seconds: CPU time to read it."""
+    """A sample at a dose; truth: by `TARGETS`, at the scan's positions; read_seconds: CPU time to read it.
+
+    Of the provenance, a method may use the optics and the scan. Without atoms, no columns are compared.
+    """
 
     id: str
     patterns: npt.NDArray[Any]
     provenance: dict[str, Any]
     frame: PixelGrid
     truth: dict[str, Image]
-    atoms: AtomicColumns
+    atoms: AtomicColumns | None
     max_q: float
     read_seconds: float = 0.0
 
@@ -99,6 +111,21 @@ def choose(entries: Iterable[Entry], split: str, thickness: float, count: int) -
         turn[entry.id] = had[entry.material]
         had[entry.material] += 1
     return sorted(fit, key=lambda e: turn[e.id])[:count]
+
+
+def case(path: Path, told: tuple[str, ...] = TOLD) -> Stack:
+    """The one sample of a file of `namsa simulate` or `Sample.save`, on a raster, whose density is the truth.
+
+    Args:
+        path: The file. Its density lies at the scan's positions, with the limit of its band in the provenance.
+        told: The names in the provenance that methods are told.
+    """
+    started = time.thread_time()
+    ((name, sample),) = hdf5.read_samples(path)
+    p, frame = sample.provenance, density_grid(sample.provenance)
+    known = {key: p[key] for key in told}
+    truth, max_q = {"density": sample.density.astype(np.float64)}, p["density_max_q_per_angstrom"]
+    return Stack(name, sample.cbed, known, frame, truth, None, max_q, time.thread_time() - started)
 
 
 def truths(sample: Sample) -> dict[str, Image]:

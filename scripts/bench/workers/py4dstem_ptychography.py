@@ -4,16 +4,14 @@ The jobs and answers are those of workers/quantem_ptychography.py. The axis and 
 over slices, in rad.
 """
 
-import json
-import sys
 import time
 from typing import Any
 
 import matplotlib as mpl
 import numpy as np
 import py4DSTEM
+from ptychography_jobs import answer_jobs, projected
 from py4DSTEM.process.phase import MultislicePtychography, SingleslicePtychography
-from skimage.restoration import unwrap_phase
 
 mpl.use("Agg")
 
@@ -53,16 +51,6 @@ def prepared(job: dict[str, Any]) -> Any:
     )
 
 
-def projected(ptychography: Any) -> np.ndarray:
-    """The object's phase, summed over slices; NaN where it has diverged, for unwrapping that would not end."""
-    slices = np.atleast_3d(ptychography.object.T).T
-    if not np.isfinite(slices).all():
-        return np.full(slices.shape[1:], np.nan)
-    if np.iscomplexobj(slices):
-        slices = np.stack([unwrap_phase(np.angle(one)) for one in slices])
-    return slices.sum(axis=0)
-
-
 def run(job: dict[str, Any]) -> dict[str, Any]:
     settings = job["settings"]
     start = time.process_time()  # of all threads
@@ -82,7 +70,7 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
         )
         losses += [float(error) for error in ptychography.error_iterations[-(wanted - done) :]]
         done = wanted
-        phases.append(projected(ptychography))
+        phases.append(projected(np.atleast_3d(ptychography.object.T).T))
         seconds.append(time.process_time() - start)
     sampling, first = np.array(ptychography.sampling), np.asarray(ptychography._positions_px)[0]
     np.savez(job["result"], phases=np.array(phases, np.float32), step=sampling, first=first * sampling)
@@ -90,6 +78,4 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    answers, sys.stdout = sys.stdout, sys.stderr  # what the library prints is no answer
-    for line in sys.stdin:
-        print(json.dumps(run(json.loads(line))), file=answers, flush=True)
+    answer_jobs(run)

@@ -5,13 +5,13 @@ of the beam) and its microscope, the settings, and the iterations after which th
 patterns and the probe are known, so that quantem need not estimate them. Phases are sums over slices, in rad.
 """
 
-import json
-import sys
 import time
 from typing import Any
 
 import numpy as np
 import torch
+import torchvision_on_cpu  # noqa: F401 - before what imports torchvision
+from ptychography_jobs import answer_jobs, projected
 from quantem.core.datastructures.dataset4dstem import Dataset4dstem
 from quantem.diffractive_imaging import (
     DetectorPixelated,
@@ -20,7 +20,6 @@ from quantem.diffractive_imaging import (
     Ptychography,
     PtychographyDatasetRaster,
 )
-from skimage.restoration import unwrap_phase
 
 
 class OnAxis(PtychographyDatasetRaster):
@@ -71,15 +70,6 @@ def prepared(job: dict[str, Any]) -> Ptychography:
     return ptychography
 
 
-def projected(slices: np.ndarray) -> np.ndarray:
-    """The object's phase, summed over slices; NaN where it has diverged, for unwrapping that would not end."""
-    if not np.isfinite(slices).all():
-        return np.full(slices.shape[1:], np.nan)
-    if np.iscomplexobj(slices):
-        slices = np.stack([unwrap_phase(np.angle(one)) for one in slices])
-    return slices.sum(axis=0)
-
-
 def run(job: dict[str, Any]) -> dict[str, Any]:
     torch.set_num_threads(job["threads"])
     settings = job["settings"]
@@ -111,6 +101,4 @@ def run(job: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    answers, sys.stdout = sys.stdout, sys.stderr  # what the library prints is no answer
-    for line in sys.stdin:
-        print(json.dumps(run(json.loads(line))), file=answers, flush=True)
+    answer_jobs(run)

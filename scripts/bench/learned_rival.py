@@ -1,0 +1,305 @@
+"""A learned rival: PtychoNN's kind of network, from one diffraction pattern to the patch of density under the probe.
+
+    nice scripts/uv run python scripts/bench/learned_rival.py configs/CONFIG.yaml --out FILE.keras
+        [--set key=value ...] [--seconds 3600 | --epochs 20] [--rates 1e-4 3e-4 1e-3] [--positions 16] [--json]
+
+Cherukara et al. (Applied Physics Letters 117, 044103, 2020): blocks of two 3 × 3 convolutions and a pool with 32, 64
+and 128 channels, decoded by blocks of two convolutions and an upsampling. Theirs has two decoders, for amplitude and
+phase; this one has one, for the density. The patch is as wide as the probe's window, wavelength / pixel, on the
+target's pixels, so that two pools are undone where theirs undoes three. Loss: mean absolute error by Adam, as theirs.
+
+Everything else is that of our networks with the same configuration, whose samples it needs: its training split,
+windows, symmetries, imperfections and noise by `train.input.batches`, powers of intensities, and errors by the contrast
+of the sample where `training.loss.relative` is set. An epoch takes every sample once, and of each `--positions`
+patterns. The rate is the best of `--rates` on the development split, each tried for a tenth of the budget, and falls
+with a cosine to nothing. Patches are averaged over the scan, as in the paper; how much of their middle is used is
+chosen on the development split. "ratio" is the mean SSIM there.
+"""
+
+import argparse
+import json
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from statistics import mean
+from typing import Any, NamedTuple
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from rivals.stacks import Image, Stack
+
+from namsa.dataset import manifest
+from namsa.dataset.entry import Entry
+from namsa.dataset.shards import Dataset
+from namsa.errors import InputError
+from train.experiment.experiment import Experiment
+from train.experiment.experiment import load as load_experiment
+from train.input import batches, selection
+from train.measure.metrics import MIN_SPREAD, image_metrics
+
+BLOCKS = (32, 64, 128)  # channels of the encoder's blocks; each ends in a pool
+HELD_OUT = 24  # development samples that rates and the patches' middle are chosen on
+TOLERANCE = 0.02  # of step and pixels, between what was learnt and what is reconstructed
+Floats = npt.NDArray[np.float32]
+
+
+class Learned(NamedTuple):
+    """A trained network with what it needs of its configuration; `middle`: pixels of a patch that are averaged."""
+
+    network: keras.Model
+    power: float
+    gain: float
+    density_scale: float
+    step_angstrom: tuple[float, float]
+    pixel_mrad: tuple[float, float]
+    middle: int
+
+
+# ---- Network --------------------------------------------------------------------------------------------------------
+
+
+def build(detector: Sequence[int]) -> keras.Model:
+    """The network for patterns of `detector` pixels: (n, dy, dx, 1) to (n, patch, patch, 1), in density scales."""
+    factor = 2 ** len(BLOCKS)
+    sides = [factor * math.ceil(n / factor) for n in detector]
+    pads = [((side - n) // 2, side - n - (side - n) // 2) for n, side in zip(detector, sides, strict=True)]
+    x = inputs = keras.Input((*detector, 1))
+    x = keras.layers.ZeroPadding2D(tuple(pads))(x)
+    for channels in BLOCKS:
+        x = keras.layers.MaxPooling2D()(_twice(x, channels))
+    for channels in BLOCKS[:0:-1]:
+        x = keras.layers.UpSampling2D(interpolation="bilinear")(_twice(x, channels))
+    return keras.Model(inputs, keras.layers.Conv2D(1, 3, padding="same")(x))
+
+
+def _twice(x: Any, channels: int) -> Any:
+    for _ in range(2):
+        x = keras.layers.Conv2D(channels, 3, padding="same", activation="relu")(x)
+    return x
+
+
+# ---- Training -------------------------------------------------------------------------------------------------------
+
+
+class Patches(NamedTuple):
+    """Patterns (n, dy, dx, 1), patches of density (n, p, p, 1) and their weights, 0 beyond the sample."""
+
+    patterns: Any
+    density: Any
+    weight: Any
+
+
+def patches(
+    patterns: Floats, density: Floats, positions: npt.NDArray[np.intp], size: int, experiment: Experiment
+) -> Patches:
+    """Of patterns (n, sy, sx, dy, dx), fractions of the beam, and densities (n, sy, sx): what is at `positions`.
+
+    Args:
+        patterns: Of n samples.
+        density: Of the same, e/Å².
+        positions: Sample, y and x of each pattern to take, (m, 3).
+        size: Pixels of a patch.
+        experiment: The configuration.
+    """
+    inputs, half = experiment.training.inputs, size // 2
+    sample, y, x = positions.T
+    around = ((0, 0), (half, size), (half, size))
+    spread = np.maximum(density.std(axis=(1, 2)), MIN_SPREAD * inputs.density_scale_e_per_angstrom2)
+    units = spread if experiment.training.loss.relative else np.full(len(density), inputs.density_scale_e_per_angstrom2)
+    rows, columns = y[:, None, None] + np.arange(size)[:, None], x[:, None, None] + np.arange(size)
+    at = sample[:, None, None], rows, columns
+    wanted = np.pad(density / inputs.density_scale_e_per_angstrom2, around)[at]
+    weight = (
+        np.pad(np.ones_like(density), around)[at]
+        * (inputs.density_scale_e_per_angstrom2 / units[sample])[:, None, None]
+    )
+    chosen = normalised(patterns[sample, y, x], inputs.power, inputs.gain)
+    return Patches(chosen, wanted[..., None].astype(np.float32), weight[..., None].astype(np.float32))
+
+
+def normalised(patterns: Floats, power: float, gain: float) -> Floats:
+    """The network's input (n, dy, dx, 1), as `train.input.normalisation` has it."""
+    return (gain * (patterns * math.prod(patterns.shape[1:])) ** power)[..., None].astype(np.float32)
+
+
+def samples(dataset: Dataset, share: Sequence[Entry], experiment: Experiment, epoch: int) -> Iterator[Any]:
+    """Batches of patterns, as fractions of the beam, and densities, augmented as for our networks."""
+
+    def on_host(batch: Any) -> tuple[Floats, Floats]:
+        return batch.patterns.numpy().astype(np.float32) / batch.scale.numpy()[..., None], batch.density.numpy()
+
+    with closing(batches.read_batches(dataset, share, experiment, epoch, on_host, batches.ReadCache())) as found:
+        yield from found
+
+
+def fit(
+    dataset: Dataset,
+    entries: list[Entry],
+    experiment: Experiment,
+    rate: float,
+    part: Callable[[int, float], float],
+    positions: int,
+) -> keras.Model:
+    """A network trained until part(samples, seconds) of the budget is 1."""
+    keras.utils.set_random_seed(experiment.seed)
+    network = build(experiment.window_shapes()[0][2:])
+    optimizer, size = keras.optimizers.Adam(rate), network.output_shape[1]
+    rng = np.random.default_rng(experiment.seed)
+
+    @tf.function
+    def step(given: Patches) -> Any:
+        with tf.GradientTape() as tape:
+            error = tf.abs(network(given.patterns, training=True) - given.density)
+            loss = tf.reduce_sum(given.weight * error) / tf.reduce_sum(tf.cast(given.weight > 0, tf.float32))
+        optimizer.apply(tape.gradient(loss, network.trainable_variables), network.trainable_variables)
+        return loss
+
+    done, epoch, started = 0, 0, time.perf_counter()
+    while True:
+        share = selection.epoch_share(entries, experiment.seed, epoch, 0, 1, len(entries))
+        for patterns, density in samples(dataset, share, experiment, epoch):
+            progress = part(done, time.perf_counter() - started)
+            if progress >= 1:
+                return network
+            optimizer.learning_rate = rate * 0.5 * (1 + math.cos(math.pi * progress))
+            drawn = [rng.integers(0, n, len(patterns) * positions) for n in density.shape[1:]]
+            chosen = np.stack([np.repeat(np.arange(len(patterns)), positions), *drawn], axis=1)
+            step(Patches(*map(tf.constant, patches(patterns, density, chosen, size, experiment))))
+            done += len(patterns)
+        epoch += 1
+
+
+# ---- Reconstruction -------------------------------------------------------------------------------------------------
+
+
+def stitched(network: keras.Model, x: Floats, scan: Sequence[int], middles: Sequence[int]) -> list[Image]:
+    """The means (sy, sx) of the patches' middles of several sizes, of all patterns (n, dy, dx, 1) of a scan."""
+    found = np.concatenate(
+        [network(x[at : at + 1024], training=False).numpy()[..., 0] for at in range(0, len(x), 1024)]
+    )
+    size = found.shape[1]
+    images = []
+    for middle in middles:
+        low = size // 2 - middle // 2
+        total, count = (np.zeros(np.add(scan, 2 * size)) for _ in range(2))
+        grid = found.reshape(*scan, size, size)
+        for i in range(low, low + middle):
+            for j in range(low, low + middle):
+                at = slice(size // 2 + i, size // 2 + i + scan[0]), slice(size // 2 + j, size // 2 + j + scan[1])
+                total[at] += grid[:, :, i, j]
+                count[at] += 1
+        inside = slice(size, size + scan[0]), slice(size, size + scan[1])
+        images.append(total[inside] / np.maximum(count[inside], 1))
+    return images
+
+
+def reconstruct(model: Learned, stack: Stack) -> tuple[Image, float]:
+    """The density (sy, sx) of a stack, e/Å², and the CPU seconds of all threads, with those to read the stack.
+
+    Raises:
+        InputError: If the scan or the detector are not those that were learnt.
+    """
+    known = zip(
+        (*stack.frame.step, *stack.provenance["detector_sampling_mrad"]),
+        (*model.step_angstrom, *model.pixel_mrad),
+        strict=True,
+    )
+    if stack.patterns.shape[1:] != model.network.input_shape[1:3] or any(abs(a / b - 1) > TOLERANCE for a, b in known):
+        raise InputError(f"{stack.id} has another scan or detector than the network has learnt")
+    started = time.process_time()
+    x = normalised(stack.patterns, model.power, model.gain)
+    (image,) = stitched(model.network, x, stack.provenance["scan_shape"], [model.middle])
+    return model.density_scale * image, stack.read_seconds + time.process_time() - started
+
+
+def load(path: Path) -> Learned:
+    """A network that this script has written."""
+    known = json.loads(path.with_suffix(".json").read_text(encoding="utf-8"))
+    return Learned(keras.models.load_model(path), **known["model"])
+
+
+# ---- The script -----------------------------------------------------------------------------------------------------
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("config", type=Path, help="the configuration of our network, with its dataset")
+    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="as for `python -m train`")
+    parser.add_argument("--out", type=Path, required=True, help="where the network goes, NAME.keras")
+    parser.add_argument("--seconds", type=float, help="of training")
+    parser.add_argument("--epochs", type=float, help="of training, in place of --seconds")
+    parser.add_argument("--rates", type=float, nargs="+", default=[1e-4, 3e-4, 1e-3])
+    parser.add_argument("--positions", type=int, default=16, help="patterns of a sample that an epoch takes")
+    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    options = parser.parse_args()
+    if (options.seconds is None) == (options.epochs is None):
+        parser.error("give --seconds or --epochs")
+    tf.config.threading.set_intra_op_parallelism_threads(options.threads)
+    experiment = load_experiment(options.config, options.set)
+    with Dataset(experiment.data.directory) as dataset:
+        selection.check_configuration(dataset, experiment)
+        present = manifest.present(experiment.data.directory, dataset.ids)
+        entries = selection.limit([entry for entry in present if entry.split == "train"], experiment.training.samples)
+        held_out = selection.limit([entry for entry in present if entry.split == "dev"], HELD_OUT)
+        if len(entries) < experiment.training.batch_size or not held_out:
+            raise InputError(
+                f"{experiment.data.directory} has too few samples: {len(entries)}, and {len(held_out)} dev"
+            )
+
+        def budget(share: float) -> Callable[[int, float], float]:
+            if options.seconds:
+                return lambda _, seconds: seconds / (share * options.seconds)
+            return lambda done, _: done / (share * options.epochs * len(entries))
+
+        def trained(rate: float, share: float) -> tuple[keras.Model, dict[int, float]]:
+            network = fit(dataset, entries, experiment, rate, budget(share), options.positions)
+            return network, judged(network, dataset, held_out, experiment)
+
+        tried = {rate: max(trained(rate, 0.1)[1].values()) for rate in options.rates}
+        rate = max(tried, key=lambda rate: tried[rate])
+        print(json.dumps({"dev_ssim_by_rate": tried}), flush=True)
+        network, by_middle = trained(rate, 1.0)
+    middle = max(by_middle, key=lambda size: by_middle[size])
+    write(options.out, network, experiment, middle, {"rate": rate, "dev_ssim_by_middle": by_middle})
+    print(f"{network.count_params():,} parameters, rate {rate:g}, middle {middle}: SSIM {by_middle[middle]:.3f} (dev)")
+    if options.json:
+        print(json.dumps({"ratio": by_middle[middle], "rate": rate, "middle": middle, "by_rate": tried}))
+
+
+def judged(network: keras.Model, dataset: Dataset, held_out: list[Entry], experiment: Experiment) -> dict[int, float]:
+    """The mean SSIM of development samples, imperfect and noisy as those of training are, by the patches' middle."""
+    training, size = experiment.training.model_copy(update={"batch_size": 1}), network.output_shape[1]
+    inputs, single = training.inputs, experiment.model_copy(update={"training": training})
+    middles = sorted({2, size // 4 // 2 * 2, size // 2 // 2 * 2, size})
+    scores: dict[int, list[float]] = {middle: [] for middle in middles}
+    for patterns, density in samples(dataset, held_out, single, epoch=0):
+        for stack, truth in zip(patterns, density, strict=True):
+            x = normalised(stack.reshape(-1, *stack.shape[2:]), inputs.power, inputs.gain)
+            for middle, image in zip(middles, stitched(network, x, truth.shape, middles), strict=True):
+                scaled = image * inputs.density_scale_e_per_angstrom2
+                scores[middle].append(image_metrics(scaled, truth, huber_delta=1.0)["ssim"] or 0.0)
+    return {middle: mean(values) for middle, values in scores.items()}
+
+
+def write(path: Path, network: keras.Model, experiment: Experiment, middle: int, chosen: dict[str, Any]) -> None:
+    inputs, conditions = experiment.training.inputs, experiment.conditions()
+    model = {
+        "power": inputs.power,
+        "gain": inputs.gain,
+        "density_scale": inputs.density_scale_e_per_angstrom2,
+        "step_angstrom": conditions.scan_step_angstrom,
+        "pixel_mrad": conditions.pixel_mrad,
+        "middle": middle,
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    network.save(path)
+    path.with_suffix(".json").write_text(json.dumps({"model": model, "chosen": chosen}, indent=1), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()
