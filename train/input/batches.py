@@ -25,7 +25,7 @@ from namsa.pixels import raster_shape
 from train.experiment import symmetries
 from train.experiment.experiment import Experiment
 from train.experiment.sections import Inputs
-from train.input import imperfections, noise, windows
+from train.input import fast_noise, imperfections, noise, windows
 from train.input.normalisation import Batch, Normalisation, normalise_graph, record_symmetries
 from train.input.readahead import Buffers, ahead, as_tensor
 
@@ -233,7 +233,8 @@ def _augment(
         patterns = np.ascontiguousarray(patterns[corner[0] :, corner[1] :][: window[0], : window[1]])
     if inputs.dose_electrons_per_pattern:
         electrons = noise.draw_electrons(inputs.dose_electrons_per_pattern, seed, epoch)
-        patterns = noise.count_electrons(patterns, view.scale, electrons, seed, epoch)
+        count = fast_noise.count_electrons if drawn else noise.count_electrons  # the exact one where it was used before
+        patterns = count(patterns, view.scale, electrons, seed, epoch)
         out.scale[:] = 1
     if drawn:
         patterns = imperfections.damage(patterns, drawn)
