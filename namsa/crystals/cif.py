@@ -12,6 +12,7 @@ from pymatgen.core import Composition, Element, Lattice, Structure
 from pymatgen.io.cif import CifBlock, CifParser, str2float
 from pymatgen.symmetry.analyzer import SpacegroupAnalyzer
 
+from namsa.crystals.amplitudes import SiteAmplitude, read_amplitudes, set_amplitudes
 from namsa.crystals.material import Material
 from namsa.crystals.sites import (
     LONGEST_SIDE,
@@ -52,7 +53,8 @@ def read_cif(path: Path | str) -> Material:
     """Reads the one crystal in a CIF, in the file's own setting.
 
     Symmetry is expanded. A mixed site becomes several atoms at one position. Deuterium becomes hydrogen. Coordinates
-    within 1e-4 of 1/3 and 2/3 are set to them.
+    within 1e-4 of 1/3 and 2/3 are set to them. Thermal displacements (U_iso, B_iso or the equivalent of anisotropic
+    ones) become `atoms.arrays["rms_displacement_angstrom"]`, for `FrozenPhonons(rms_angstrom="cif")`.
 
     Args:
         path: The file, whose name becomes the material's name.
@@ -67,8 +69,9 @@ def read_cif(path: Path | str) -> Material:
         "\ufeff"
     )
     try:
-        structure = _parse(text)
+        structure, amplitudes = _parse(text)
         atoms = _to_atoms(structure)
+        set_amplitudes(atoms, amplitudes)
         check_crystal(atoms)
         symbol = space_group(structure)
     except InputError as error:
@@ -104,8 +107,11 @@ def space_group(structure: Structure) -> str:
     return SpacegroupAnalyzer(structure, SYMPREC).get_space_group_symbol()
 
 
-def _parse(text: str) -> Structure:
-    """The one structure in a CIF's text. Raises InputError for what pymatgen had to guess, drop or rescale."""
+def _parse(text: str) -> tuple[Structure, tuple[SiteAmplitude, ...]]:
+    """The one structure in a CIF's text, and the thermal amplitudes of its sites.
+
+    Raises InputError for what pymatgen had to guess, drop or rescale.
+    """
     blocks = [b for b in re.split(r"^\s*data_", text, flags=re.M) if re.search(r"^\s*_atom_site_label\b", b, re.M)]
     if len(blocks) != 1:
         raise InputError(f"a CIF must hold one structure with atom sites, not {len(blocks)}")
@@ -124,7 +130,7 @@ def _parse(text: str) -> Structure:
         structure = parser.parse_structures(primitive=False, on_error="raise")[0]
     _check_warnings(parser, structure, [str(warning.message) for warning in caught])
     _check_symmetry_fits_cell(parser, structure)
-    return structure
+    return structure, read_amplitudes(block, parser.symmetry_operations, structure.lattice)
 
 
 def _check_warnings(parser: CifParser, structure: Structure, caught: list[str]) -> None:

@@ -148,13 +148,15 @@ def present(directory: Path, ids: Collection[str]) -> list[Entry]:
 
 def config_hash(config: SimulationConfig, materials: Sequence[Material]) -> str:
     """Returns 16 hex digits that change with any value that decides the list or a sample, atoms included."""
+    phonons = config.specimen.frozen_phonons
+    amplitudes = phonons is not None and phonons.rms_angstrom == "cif"
     decisive = [
         config.samples_hash(),
         config.seed,
         config.split.model_dump(exclude={"by"} if config.split.by == "formula" else None),
         config.specimen.simplest_zone_axes or config.specimen.zone_axes,
         config.specimen.thickness_angstrom,
-        [[material.name, material.formula, _atoms_hash(material)] for material in materials],
+        [[material.name, material.formula, _atoms_hash(material, amplitudes)] for material in materials],
     ]
     return _sha256(json.dumps(decisive))[:16]
 
@@ -288,13 +290,15 @@ def _digest(header: Mapping[str, Any], body: str) -> str:
     return digest.hexdigest()
 
 
-def _atoms_hash(material: Material) -> str:
-    """Returns a hash of the crystal's cell, elements, positions and occupancies."""
+def _atoms_hash(material: Material, amplitudes: bool) -> str:
+    """Returns a hash of the crystal's cell, elements, positions and occupancies, and if asked its amplitudes."""
     atoms = material.atoms
     lengths = np.concatenate([np.asarray(atoms.cell), atoms.positions])
     occupancies = np.asarray(atoms.arrays.get("occupancy", np.ones(len(atoms))))
     # Rounded: the last digits of a computed position may depend on the machine.
     rounded = [(np.round(values, 5) + 0.0).tolist() for values in (lengths, occupancies)]
+    if amplitudes and "rms_displacement_angstrom" in atoms.arrays:
+        rounded.append(np.nan_to_num(np.round(atoms.arrays["rms_displacement_angstrom"], 5), nan=-1.0).tolist())
     return _sha256(json.dumps([atoms.numbers.tolist(), rounded]))
 
 
