@@ -109,7 +109,9 @@ class KerasLayers:
         return keras.layers.Dropout(rate, seed=layer_seed(self.seed, name), name=name)(x)
 
     def pool(self, x: KerasTensor, kind: Pooling, name: str) -> KerasTensor:
-        return _POOLING[kind, self.rank](2, data_format=self.data_format, name=name)(x)
+        # TensorFlow pools volumes of float16 on GPUs alone. The next layer casts to float16 again.
+        dtype = "float32" if self.rank == 3 and x.dtype == "float16" else None
+        return _POOLING[kind, self.rank](2, data_format=self.data_format, dtype=dtype, name=name)(x)
 
     def concat(self, parts: Sequence[KerasTensor], name: str) -> KerasTensor:
         return keras.layers.Concatenate(self.axis, name=name)(list(parts))
@@ -136,8 +138,9 @@ class BatchNormalization(keras.layers.BatchNormalization):
             return super().call(inputs, training=training, mask=mask)
         import tensorflow as tf
 
+        images = inputs if len(inputs.shape) == 4 else tf.reshape(inputs, (-1, 1, 1, inputs.shape[-1]))  # of a volume
         maps, mean, variance = tf.raw_ops.FusedBatchNormV3(
-            x=ops.cast(inputs, "float32"),  # as in Keras: float16 is too short for moments
+            x=ops.cast(images, "float32"),  # as in Keras: float16 is too short for moments
             scale=self.gamma.value,
             offset=self.beta.value,
             mean=tf.zeros(0),
@@ -150,7 +153,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
         variance *= tf.maximum(count - 1, 1) / count
         for moving, moment in ((self.moving_mean, mean), (self.moving_variance, variance)):
             moving.assign(self.momentum * moving.value + (1 - self.momentum) * moment)
-        return ops.cast(maps, self.compute_dtype)
+        return ops.cast(tf.reshape(maps, tf.shape(inputs)), self.compute_dtype)
 
 
 class StackedConv(keras.layers.Layer):

@@ -41,6 +41,7 @@ LAYERS = {
         ("__main__",),
     ),
     "train": (
+        ("networks",),
         ("experiment",),
         ("ranks",),
         ("input", "measure"),

@@ -1,0 +1,122 @@
+"""Every network at a small size: its count is its model's, it starts from its seed, and it learns."""
+
+import math
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from train.networks import build, count
+from train.networks.registry import KINDS
+from train.optimization.precision import policy
+
+SMALL = {
+    "fcdensenet": {"input_shape": (3, 8, 16), "layers": (1, 2, 1), "growth": 6, "first_filters": 8, "kernel": 3},
+    "resnet50": {"input_shape": (2, 24, 33), "units": (1, 2), "width": 4, "classes": 5},
+    "cvae": {"input_shape": (2, 6, 9), "filters": (5, 4), "hidden": 16, "latent": 3},
+    "deeplabv3plus": {"input_shape": (3, 16, 24), "units": (2, 1, 1, 1), "width": 4, "rates": (2, 3), "filters": 8}
+    | {"low_level_filters": 5, "skip_filters": (4, 6)},
+    "cosmoflow": {"input_shape": (2, 8, 16, 12), "filters": (4, 6, 8), "strides": (1, 2, 1), "dense": (16, 8)},
+    "unet3d": {"input_shape": (2, 4, 8, 12), "levels": 2, "first_filters": 4},
+}
+VARIANTS = [
+    ("resnet50", {"classes": None, "conv_bias": False}),
+    ("cvae", {"output": "sigmoid"}),
+    ("deeplabv3plus", {"norm": False}),
+    ("cosmoflow", {"norm": True, "pooling": "max", "dropout": 0.0}),
+]
+ALL = [*((kind, {}) for kind in SMALL), *VARIANTS]
+
+
+def config(kind, **options):
+    return KINDS[kind](**(SMALL[kind] | options))
+
+
+def inputs(section, n=2, seed=0):
+    channels, *extent = section.input_shape
+    x = np.random.default_rng(seed).random((n, *extent, channels), dtype=np.float32)
+    return np.moveaxis(x, -1, 1) if section.data_format == "channels_first" else x
+
+
+def outputs(model, x, training=False):
+    return [np.asarray(part) for part in tf.nest.flatten(model(x, training=training))]
+
+
+@pytest.fixture(scope="module", params=ALL, ids=lambda case: "-".join([case[0], *case[1]]))
+def built(request):
+    kind, options = request.param
+    section = config(kind, **options)
+    return section, build(section, seed=0)
+
+
+def test_the_count_is_the_built_model(built):
+    section, model = built
+    counted = {layer.name: layer for layer in count(section).layers}
+    assert {layer.name for layer in model.layers} == counted.keys()
+    for layer in model.layers:
+        expected = counted[layer.name]
+        assert layer.output.shape[1:] == expected.output_shape, layer.name
+        assert sum(math.prod(weight.shape) for weight in layer.trainable_weights) == expected.trainable_parameters
+        assert layer.count_params() == expected.parameters, layer.name
+        if expected.kernel_shape:
+            assert layer.kernel.shape == expected.kernel_shape, layer.name
+
+
+def test_gradients_reach_every_weight_and_lower_the_loss(built):
+    section, model = built
+    x, variables = inputs(section, n=4), model.trainable_variables
+    target = [np.random.default_rng(1).random(part.shape, np.float32) for part in outputs(model, x)]
+    optimizer = keras.optimizers.Adam(1e-2)
+    optimizer.build(variables)
+    history = []
+    for step in range(4):
+        with tf.GradientTape() as tape:
+            parts = tf.nest.flatten(model(x, training=True))
+            loss = sum(tf.reduce_mean(tf.square(part - goal)) for part, goal in zip(parts, target, strict=True))
+        gradients = tape.gradient(loss, [variable.value for variable in variables])
+        history.append(float(loss))
+        for variable, gradient in zip(variables if step == 0 else [], gradients, strict=step == 0):
+            if not (getattr(section, "conv_bias", False) and variable.path.endswith("_conv/bias")):  # a norm follows
+                assert np.abs(gradient).max() > 0, variable.path
+        optimizer.apply(gradients, variables)
+    assert np.isfinite(history).all()
+    assert history[-1] < 0.8 * history[0], history
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_the_seed_fixes_the_weights_and_names_tell_them_apart(kind):
+    one, same, other = (build(config(kind), seed) for seed in (1, 1, 2))
+    kernels = [weight for weight in one.trainable_weights if weight.path.endswith("kernel")]
+    for weight, again in zip(one.weights, same.weights, strict=True):
+        np.testing.assert_array_equal(weight, again)
+    for weight in kernels:
+        theirs = next(candidate for candidate in other.weights if candidate.path == weight.path)
+        assert np.abs(np.asarray(weight) - theirs).max() > 0, weight.path
+    values = [float(np.asarray(weight).flat[0]) for weight in kernels]
+    assert len(set(values)) == len(values)
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_orders_of_axes_agree(kind):
+    last, first = (config(kind, data_format=f"channels_{where}") for where in ("last", "first"))
+    expected, x = build(last, seed=3), inputs(last)
+    model = build(first, seed=3)
+    assert {layer.name for layer in count(first).layers} == {layer.name for layer in model.layers}
+    for layer in count(first).layers:
+        assert model.get_layer(layer.name).output.shape[1:] == layer.output_shape, layer.name
+    for mine, theirs in zip(outputs(model, np.moveaxis(x, -1, 1)), outputs(expected, x), strict=True):
+        moved = np.moveaxis(mine, 1, -1) if mine.ndim > 2 else mine
+        np.testing.assert_allclose(moved, theirs, rtol=1e-4, atol=1e-4 * np.abs(theirs).max())
+
+
+@pytest.mark.parametrize("kind", SMALL)
+def test_mixed_precision_computes_in_float16_and_puts_out_float32(kind):
+    with policy("mixed_float16"):
+        model = build(config(kind), seed=0)
+    assert {weight.dtype for weight in model.trainable_weights} == {"float32"}
+    convolution = next(layer for layer in model.layers if "Conv" in type(layer).__name__)
+    assert convolution.compute_dtype == "float16"
+    for part in outputs(model, inputs(config(kind)), training=True):
+        assert part.dtype == np.float32
+        assert np.isfinite(part).all()

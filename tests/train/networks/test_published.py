@@ -1,0 +1,112 @@
+"""Counts at full size against the published numbers. Nothing is allocated."""
+
+from math import prod
+from pathlib import Path
+
+import pytest
+from paths import ROOT
+
+from namsa.config.loading import read_yaml
+from namsa.errors import InputError
+from train.networks import count, read_network
+from train.networks.cosmoflow import published_memory_bytes
+from train.networks.registry import KINDS
+
+NEIGHBOURS = ROOT / "configs" / "neighbours"
+
+
+def network(name: str, *overrides: str):
+    path = NEIGHBOURS / f"{name}.yaml"
+    return read_network(read_yaml(path, overrides), str(path))
+
+
+def test_resnet50_of_yoginath():
+    """27 classes, one channel, 120×85 pixels; the 89 MB of weights that their ranks average have no biases."""
+    counted = count(network("resnet50"))
+    assert (counted.parameters, counted.trainable_parameters) == (23_636_763, 23_583_643)
+    assert counted.forward_flop == pytest.approx(1.7356e9, rel=3e-5)
+    without = count(network("resnet50", "network.conv_bias=false"))
+    assert without.trainable_parameters == 23_557_083
+    assert 4 * without.trainable_parameters / 2**20 == pytest.approx(89.86, abs=5e-3)
+
+
+def test_cvae_of_yoginath():
+    """26 million weights and biases, approximately 100 MB; a dense layer of 100352 × 128."""
+    counted = count(network("cvae"))
+    assert counted.parameters == counted.trainable_parameters == 26_384_647
+    assert next(layer for layer in counted.layers if layer.name == "encoder_dense").kernel_shape == (100_352, 128)
+    assert counted.step_flop == pytest.approx(2.94e9, rel=1e-3)
+
+
+def test_tiramisu_of_kurth():
+    counted = count(network("tiramisu"))
+    assert counted.parameters == 7_504_835
+    assert counted.step_flop == pytest.approx(4.1878e12, rel=1e-5)
+
+
+def test_deeplabv3plus_of_kurth():
+    with_norm, without = (count(network("deeplabv3plus", f"network.norm={norm}")) for norm in ("true", "false"))
+    assert with_norm.trainable_parameters == 43_718_883
+    assert without.parameters == without.trainable_parameters == 43_669_251
+    assert with_norm.step_flop == without.step_flop == pytest.approx(13.024e12, rel=2e-5)
+
+
+def test_the_published_flop_of_deeplab_contain_the_padding_of_its_dilated_convolutions():
+    """At dilation r, TensorFlow 1 pads the grid by r on each side and up to a multiple of r: 14.41 TFLOP (figure 2)."""
+    counted = count(network("deeplabv3plus"))
+    dilations = {f"pyramid_rate{rate}": rate for rate in (12, 24, 36)}
+    dilations |= {f"block3_unit{unit}_conv2": 2 for unit in range(1, 7)}
+    dilations |= {f"block4_unit{unit}_conv2": 4 for unit in range(1, 4)}
+    padding = 0
+    for layer in counted.layers:
+        if rate := dilations.pop(layer.name, 0):
+            height, width, _ = layer.output_shape
+            padded = prod(-(-(extent + 2 * rate) // rate) * rate for extent in (height, width))
+            padding += layer.forward_flop * (padded - height * width) // (height * width)
+    assert not dilations
+    assert 3 * (counted.forward_flop + padding) == pytest.approx(14.41e12, rel=2e-4)
+
+
+@pytest.mark.parametrize(
+    ("width", "gflop", "gib"), [(128, 18.52, 0.824), (256, 147.9, 6.59), (512, 1183.0, 52.7)], ids=str
+)
+def test_cosmoflow_of_oyama(width, gflop, gib):
+    """Table 1, whose forward operations are those of the convolutions."""
+    config = network("cosmoflow", f"network.input_shape=[4, {width}, {width}, {width}]")
+    counted = count(config)
+    assert counted.parameters == 9_437_636
+    convolutions = sum(layer.forward_flop for layer in counted.layers if layer.is_convolution)
+    assert convolutions / 1e9 == pytest.approx(gflop, rel=1e-3)
+    assert counted.forward_flop / 1e9 == pytest.approx(gflop, rel=1e-3)
+    assert published_memory_bytes(counted) / 2**30 == pytest.approx(gib, rel=1e-3)
+
+
+def test_unet3d_of_oyama():
+    counted = count(network("unet3d"))
+    assert counted.conv_weights == 19_065_888
+    assert counted.forward_flop == pytest.approx(31.26e12, rel=2e-4)
+
+
+def test_every_kind_has_a_configuration_of_its_paper():
+    files: dict[str, Path] = {path.stem: path for path in NEIGHBOURS.glob("*.yaml")}
+    kinds = {network(name).kind for name in files}
+    assert kinds == KINDS.keys()
+
+
+@pytest.mark.parametrize(
+    ("section", "message"),
+    [
+        ({"kind": "resnet", "input_shape": [1, 8, 8]}, "network.kind is resnet; the kinds are fcdensenet, resnet50"),
+        ({"kind": "resnet50", "input_shape": [1, 8, 8], "class": 3}, "unknown key class; did you mean classes"),
+        ({"kind": "unet3d", "input_shape": [1, 8, 12, 8]}, "multiples of 8, which 3 poolings need"),
+        ({"kind": "deeplabv3plus", "input_shape": [1, 8, 12]}, "multiples of 8, which is the stride"),
+        ({"kind": "cosmoflow", "input_shape": [1, 8, 8, 8], "filters": [4]}, "7 strides for 1 filters"),
+        ({"kind": "cvae", "input_shape": [1, 8]}, "input_shape"),
+        (None, "no section 'network'"),
+    ],
+)
+def test_bad_sections_are_one_line(section, message):
+    with pytest.raises(InputError) as raised:
+        read_network({"network": section} if section else {}, "own.yaml")
+    assert message in str(raised.value)
+    assert "\n" not in str(raised.value)

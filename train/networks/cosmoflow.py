@@ -1,0 +1,84 @@
+"""CosmoFlow (Mathuriya et al. 2018) as Oyama et al. 2020 train it: from a volume to a few numbers (table 1).
+
+Convolutions without bias, each followed by leaky ReLU and, while every extent is 4 at least, by pooling; then three
+dense layers. Volumes of 128³, 256³ and 512³ therefore have the same parameters.
+"""
+
+from math import prod
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from fcdensenet.blocks import Pooling, Tensor
+from fcdensenet.count import BYTES_PER_VALUE, NetworkCount
+from train.networks.config import Dropout, Maps, NetworkSection, Slope, Volume
+from train.networks.layers import NetworkLayers
+
+SMALLEST_POOLED = 4  # extent
+
+
+class CosmoFlowConfig(NetworkSection):
+    """A network for the estimation of numbers from a volume, by default that of Oyama et al.
+
+    They do not name the slope of the leaky ReLU and the kind of pooling.
+    """
+
+    kind: Literal["cosmoflow"] = "cosmoflow"
+    input_shape: Volume = Field(description="(channels, z, y, x) of a volume")
+    filters: tuple[Maps, ...] = Field(
+        (16, 32, 64, 128, 256, 256, 256), min_length=1, max_length=31, description="feature maps of each convolution"
+    )
+    strides: tuple[Literal[1, 2], ...] = Field((1, 1, 1, 2, 1, 1, 1), description="stride of each convolution")
+    dense: tuple[Maps, ...] = Field((2048, 256), max_length=31, description="units of the hidden dense layers")
+    outputs: Maps = Field(4, description="number of estimated quantities, scaled to −1 … 1")
+    pooling: Pooling = Field("average", description="kind of pooling")
+    negative_slope: Slope = Field(0.01, description="of the leaky ReLU")
+    dropout: Dropout = Field(0.2, description="dropout rate behind each hidden dense layer")
+    norm: bool = Field(False, description="batch normalisation behind each convolution")
+
+    @model_validator(mode="after")
+    def _strides_fit(self) -> "CosmoFlowConfig":
+        if len(self.strides) != len(self.filters):
+            raise ValueError(f"{len(self.strides)} strides for {len(self.filters)} filters: give one for each")
+        return self
+
+
+def network(op: NetworkLayers[Tensor], config: CosmoFlowConfig) -> tuple[Tensor, Tensor]:
+    """Composes the network.
+
+    Args:
+        op: The layers: Keras layers, or shapes.
+        config: The network's configuration.
+
+    Returns:
+        The network's input and its estimates.
+    """
+    x = volume = op.input("volume")
+    extent = min(config.input_shape[1:])
+    for number, (filters, stride) in enumerate(zip(config.filters, config.strides, strict=True), start=1):
+        x = op.conv(x, filters, 3, f"c{number}", bias=False, stride=stride)
+        if config.norm:
+            x = op.norm(x, f"c{number}_norm")
+        x = op.leaky_relu(x, config.negative_slope, f"c{number}_relu")
+        extent = -(-extent // stride)
+        if extent >= SMALLEST_POOLED:
+            x, extent = op.pool(x, config.pooling, f"p{number}"), extent // 2
+    x = op.flatten(x, "flatten")
+    for number, units in enumerate(config.dense, start=1):
+        x = op.leaky_relu(op.dense(x, units, f"fc{number}"), config.negative_slope, f"fc{number}_relu")
+        if config.dropout:
+            x = op.dropout(x, config.dropout, f"fc{number}_dropout")
+    return volume, op.output(op.dense(x, config.outputs, f"fc{len(config.dense) + 1}"), "estimates")
+
+
+def published_memory_bytes(counted: NetworkCount) -> int:
+    """Returns the memory of one sample by the rule of table 1 of Oyama et al., bytes.
+
+    Every layer has its output and the error signal of that size in float32; the input counts as two layers, and the
+    dense part is left out. Frameworks need less: see `NetworkCount.activation_bytes`.
+    """
+    layers = {"input": 2, "conv": 1, "norm": 1, "leaky relu": 1, "average pool": 1, "max pool": 1}
+    values = sum(
+        layers.get(layer.kind, 0) * prod(layer.output_shape) for layer in counted.layers if len(layer.output_shape) > 1
+    )
+    return 2 * BYTES_PER_VALUE["float32"] * values
