@@ -107,3 +107,28 @@ def test_a_gpu_scatters_as_a_processor_does(gold):
         for lens in LENSES:
             expected, found = (each.simulate(depth, positions_angstrom=RASTER, **lens) for each in (cpu, gpu))
             assert error(found.cbed, expected.cbed) < 1e-5
+
+
+def test_the_source_is_averaged_exactly_whatever_the_scan(gold):
+    """A scan that fills the cell is averaged by `namsa.simulate` itself; a part of it has the same patterns."""
+    fine = {"grid_shape": (72, 80), "max_angle_mrad": 15.0}
+    scattering = namsa.scatter(gold, max_detected_mrad=36, **SHARED | fine)
+    y, x = 12.24 / 28 * np.arange(28), 16.32 / 36 * np.arange(36)
+    whole = np.stack(np.meshgrid(y, x, indexing="ij"), -1)
+    lens = {"semiangle_mrad": 12.0, "beam_tilt_mrad": (2.0, 0.0), "source_size_angstrom": 0.7, "detector": CAMERA}
+    camera = CAMERA.model_copy(update={"shape": (16, 20), "point_spread_pixels": 0.6})
+    lens |= {"focal_spread_angstrom": 30.0, "detector": camera}
+    expected = namsa.simulate(
+        gold, positions_angstrom=whole.reshape(-1, 2), scan_shape=(28, 36), **SHARED | {"grid_shape": (72, 80)}, **lens
+    )
+    focal = expected.provenance["coherent_probes"]
+    part = whole[3:9:2, 5:9]
+    found = scattering.simulate(positions_angstrom=part.reshape(-1, 2), scan_shape=(3, 4), **lens)
+    assert found.provenance["coherent_probes"] > focal  # few patterns: points of the source take fewer probes
+    of_part = expected.cbed.reshape(28, 36, 16, 20)[3:9:2, 5:9].reshape(-1, 16, 20)
+    assert error(found.cbed, of_part) < 1e-3
+    larger = whole[2:26, 4:34]
+    found = scattering.simulate(positions_angstrom=larger.reshape(-1, 2), scan_shape=larger.shape[:2], **lens)
+    assert found.provenance["coherent_probes"] == focal
+    of_part = expected.cbed.reshape(28, 36, 16, 20)[2:26, 4:34].reshape(-1, 16, 20)
+    assert error(found.cbed, of_part) < 1e-12
