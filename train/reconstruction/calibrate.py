@@ -161,9 +161,12 @@ def check_sample(
         experiment: The configuration of its dataset.
         transfer: Conversion from density to potential.
     """
-    provenance = record.provenance
+    provenance, config = record.provenance, with_varied_values(experiment, entry)
+    if config.target.at == "scan" and density.shape != config.scan.shape:  # a window of the scan
+        window = {"shape": density.shape, "step_angstrom": tuple(value(provenance, "density_sampling_angstrom"))}
+        config = config.model_copy(update={"scan": config.scan.model_copy(update=window)})
     simulation = scan_simulation(
-        with_varied_values(experiment, entry),
+        config,
         value(provenance, "thickness_angstrom"),
         density.shape,
         scan_positions(provenance),
