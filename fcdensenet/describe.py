@@ -56,20 +56,25 @@ def describe(count: NetworkCount, recomputed: NetworkCount) -> NetworkDescriptio
         "activation_bytes": {dtype: count.activation_bytes(dtype) for dtype in BYTES_PER_VALUE},
         "activation_bytes_recompute": {dtype: recomputed.activation_bytes(dtype) for dtype in BYTES_PER_VALUE},
         "gradient_bytes": {dtype: count.gradient_bytes(dtype) for dtype in BYTES_PER_VALUE},
-        "layers": [
-            {
-                "name": layer.name,
-                "kind": layer.kind,
-                "output_shape": list(layer.output_shape),
-                "kernel_shape": list(layer.kernel_shape),
-                "weights": layer.weights,
-                "parameters": layer.parameters,
-                "forward_flop": layer.forward_flop,
-                "activation_bytes": {dtype: layer.activation_bytes(dtype) for dtype in BYTES_PER_VALUE},
-            }
-            for layer in count.layers
-        ],
+        "layers": describe_layers(count),
     }
+
+
+def describe_layers(count: NetworkCount) -> list[LayerDescription]:
+    """Returns the layers of a network in JSON types."""
+    return [
+        {
+            "name": layer.name,
+            "kind": layer.kind,
+            "output_shape": list(layer.output_shape),
+            "kernel_shape": list(layer.kernel_shape),
+            "weights": layer.weights,
+            "parameters": layer.parameters,
+            "forward_flop": layer.forward_flop,
+            "activation_bytes": {dtype: layer.activation_bytes(dtype) for dtype in BYTES_PER_VALUE},
+        }
+        for layer in count.layers
+    ]
 
 
 def layer_table(count: NetworkCount) -> Table:
@@ -92,7 +97,7 @@ def layer_table(count: NetworkCount) -> Table:
     return table
 
 
-def sums_table(count: NetworkCount, recomputed: NetworkCount) -> Table:
+def sums_table(count: NetworkCount, recomputed: NetworkCount | None = None) -> Table:
     """Returns a table of the sums, with what each of them counts; for the arguments see `describe`."""
     table = Table(box=None, show_header=False)
     table.add_column(justify="right", no_wrap=True)
@@ -103,8 +108,9 @@ def sums_table(count: NetworkCount, recomputed: NetworkCount) -> Table:
     table.add_row(f"{count.step_flop:.5e}", "FLOP per sample, training step (three times forward)")
     for dtype in BYTES_PER_VALUE:
         table.add_row(f"{count.activation_bytes(dtype) / 1e9:.3f} GB", f"kept activations per sample, {dtype}")
-        smaller = recomputed.activation_bytes(dtype)
-        table.add_row(f"{smaller / 1e9:.3f} GB", f"the same with recomputed stacks, {dtype}")
+        if recomputed:
+            smaller = recomputed.activation_bytes(dtype)
+            table.add_row(f"{smaller / 1e9:.3f} GB", f"the same with recomputed stacks, {dtype}")
     for dtype in BYTES_PER_VALUE:
         table.add_row(f"{count.gradient_bytes(dtype) / 1e6:,.1f} MB", f"gradients per rank, {dtype}")
     return table

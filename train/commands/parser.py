@@ -28,6 +28,7 @@ def build_parser() -> CommandParser:
     )
     parser.add_argument("--version", action="version", version=f"namsa {version('namsa')}")
     _add_job(parser)
+    _add_describe(parser)
     _add_preflight(parser)
     _add_evaluation(parser)
     _add_staging(parser)
@@ -73,6 +74,21 @@ def _add_job(parser: CommandParser) -> None:
     command.add_argument("--fewer-by", type=positive, default=1, metavar="K", help="ranks per node, default 1")
     command.add_argument("--max-restarts", type=positive, default=10, metavar="R", help="default 10")
     command.add_argument("--ended", type=Path, dest="exit_code_file", help=argparse.SUPPRESS)  # for the supervisor
+
+
+def _add_describe(parser: CommandParser) -> None:
+    command = parser.add_command(
+        "describe",
+        "train.commands.networks:describe",
+        summary="print parameters, FLOP and memory of a network of any kind, by layer and in total",
+        description="Only the section network is read. The numbers are for one sample.",
+        examples=(
+            "python -m train describe configs/quickstart.yaml",
+            "python -m train describe configs/neighbours/cosmoflow.yaml --set network.norm=true --json",
+        ),
+    )
+    _add_config(command)
+    command.add_argument("--json", action="store_true", help="print one JSON object instead of the tables")
 
 
 def _add_preflight(parser: CommandParser) -> None:

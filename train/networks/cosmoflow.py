@@ -4,13 +4,11 @@ Convolutions without bias, each followed by leaky ReLU and, while every extent i
 dense layers. Volumes of 128³, 256³ and 512³ therefore have the same parameters.
 """
 
-from math import prod
 from typing import Literal
 
 from pydantic import Field, model_validator
 
 from fcdensenet.blocks import Pooling, Tensor
-from fcdensenet.count import BYTES_PER_VALUE, NetworkCount
 from train.networks.config import Dropout, Maps, NetworkSection, Slope, Volume
 from train.networks.layers import NetworkLayers
 
@@ -69,16 +67,3 @@ def network(op: NetworkLayers[Tensor], config: CosmoFlowConfig) -> tuple[Tensor,
         if config.dropout:
             x = op.dropout(x, config.dropout, f"fc{number}_dropout")
     return volume, op.output(op.dense(x, config.outputs, f"fc{len(config.dense) + 1}"), "estimates")
-
-
-def published_memory_bytes(counted: NetworkCount) -> int:
-    """Returns the memory of one sample by the rule of table 1 of Oyama et al., bytes.
-
-    Every layer has its output and the error signal of that size in float32; the input counts as two layers, and the
-    dense part is left out. Frameworks need less: see `NetworkCount.activation_bytes`.
-    """
-    layers = {"input": 2, "conv": 1, "norm": 1, "leaky relu": 1, "average pool": 1, "max pool": 1}
-    values = sum(
-        layers.get(layer.kind, 0) * prod(layer.output_shape) for layer in counted.layers if len(layer.output_shape) > 1
-    )
-    return 2 * BYTES_PER_VALUE["float32"] * values

@@ -9,7 +9,7 @@ from paths import ROOT
 from namsa.config.loading import read_yaml
 from namsa.errors import InputError
 from train.networks import count, read_network
-from train.networks.cosmoflow import published_memory_bytes
+from train.networks.describe import memory_bytes
 from train.networks.registry import KINDS
 
 NEIGHBOURS = ROOT / "configs" / "neighbours"
@@ -78,7 +78,7 @@ def test_cosmoflow_of_oyama(width, gflop, gib):
     convolutions = sum(layer.forward_flop for layer in counted.layers if layer.is_convolution)
     assert convolutions / 1e9 == pytest.approx(gflop, rel=1e-3)
     assert counted.forward_flop / 1e9 == pytest.approx(gflop, rel=1e-3)
-    assert published_memory_bytes(counted) / 2**30 == pytest.approx(gib, rel=1e-3)
+    assert memory_bytes(counted) / 2**30 == pytest.approx(gib, rel=1e-3)
 
 
 def test_unet3d_of_oyama():

@@ -1,0 +1,27 @@
+"""`python -m train describe`: the size of a network from its configuration alone."""
+
+import argparse
+import json
+
+from namsa.config.loading import read_yaml
+from train.commands.common import exit_code
+from train.networks import count, read_network
+from train.networks.describe import describe as size
+
+
+def describe(options: argparse.Namespace) -> int:
+    """Prints parameters, FLOP and memory of the network of a configuration, of any kind."""
+
+    def work() -> None:
+        from rich.console import Console
+
+        from fcdensenet.describe import layer_table, sums_table
+
+        config = read_network(read_yaml(options.config, options.overrides), str(options.config))
+        if options.json:
+            print(json.dumps(size(config)))
+        else:
+            counted = count(config)
+            Console().print(layer_table(counted), sums_table(counted))
+
+    return exit_code(work)
