@@ -160,6 +160,8 @@ def _fill(config: SimulationConfig, material: Material, entry: Entry, fit: CellF
 def slices_of_sample(config: SimulationConfig, fit: CellFit, thickness_angstrom: float) -> tuple[int, float]:
     """Returns the number of slices of a sample, and its thickness, Å: all of the supercell, or a part for `scatter`.
 
+    The largest listed thickness is that of the supercell, whole periods of the crystal, whatever the method.
+
     Args:
         config: The configuration of the dataset.
         fit: The supercell.
@@ -167,7 +169,7 @@ def slices_of_sample(config: SimulationConfig, fit: CellFit, thickness_angstrom:
     """
     depth = fit.lengths_angstrom[2]
     count = slice_count(depth, config.simulation.slice_thickness_angstrom)
-    if config.simulation.method != "scatter":
+    if config.simulation.method != "scatter" or thickness_angstrom == max(config.specimen.thickness_angstrom):
         return count, depth
     slices = min(max(1, round(thickness_angstrom * count / depth)), count)
     return slices, depth if slices == count else depth * slices / count

@@ -11,6 +11,7 @@ from ase.neighborlist import neighbor_list
 from pymatgen.core import Composition
 
 from namsa.config.materials import Materials, Split
+from namsa.config.simulation import SimulationConfig
 from namsa.crystals import layers
 from namsa.crystals.builtin import SHORTEST_BOND
 from namsa.crystals.layers import layer_materials
@@ -18,6 +19,8 @@ from namsa.crystals.material import Material
 from namsa.crystals.orient import find_rectangular_cells, fit_to_size
 from namsa.crystals.select import select_materials
 from namsa.crystals.supercell import make_supercell
+from namsa.dataset.entries import build_entries
+from namsa.dataset.sample_setup import build_supercell
 from namsa.dataset.splits import assign
 from namsa.errors import InputError
 from namsa.names import is_name
@@ -169,3 +172,20 @@ def test_no_formula_is_in_two_splits_and_prototypes_are_few(films: dict[str, Mat
     dichalcogenides = [n for n in films if n.split("-")[1] in ("1T", "2H") and "2-" in n]
     assert len({by_prototype[name] for name in dichalcogenides}) == 1  # TaS2 and TaSe2 connect 1T and 2H
     assert {Composition(films[n].formula).anonymized_formula for n in dichalcogenides} == {"AB2"}
+
+
+@pytest.mark.parametrize("method", ["auto", "scatter"])
+def test_samples_of_a_dataset_are_whole_films(films: dict[str, Material], method: str) -> None:
+    config = SimulationConfig.model_validate(
+        {
+            "specimen": {"thickness_angstrom": [3], "lateral_angstrom": [10, 12], "max_strain": 0.03},
+            "simulation": {"sampling_angstrom": 0.3, "method": method},
+        }
+    )
+    chosen = [films[name] for name in ("C-graphite-1L", "CdI2-1T-3L", "Bi2Te3-166-2L")]
+    for film, entry in zip(chosen, build_entries(config, chosen), strict=True):
+        cell = build_supercell(config, film, entry).atoms
+        assert cell.cell[2, 2] == pytest.approx(film.atoms.cell[2, 2])
+        assert cell.symbols.formula.reduce()[0] == film.atoms.symbols.formula.reduce()[0]
+        areal = len(film.atoms) / np.linalg.norm(np.cross(film.atoms.cell[0], film.atoms.cell[1]))
+        assert len(cell) / math.prod(cell.cell.lengths()[:2]) == pytest.approx(areal, rel=0.03)
