@@ -214,35 +214,50 @@ class FusedProbes(BatchedProbes):
         Returns:
             The patterns (n, ny, nx), and the workspace, which holds the last probe's exit wave.
         """
-        engine, n = self._engine, len(along_y)
-        ramps_y = along_y[:, engine.order_y].astype(engine.fresnel.dtype, order="C")
-        ramps_x = _waves(along_x, engine.lanes, engine.real, self._group)
-        workspace = _aligned((len(self._group) * engine.padded_y + engine.padded_x, 2, engine.lanes), engine.real)
-        workspace[...] = 0
-        out = np.empty((n, *engine.grid.shape), engine.real)
-        pointers = (array.ctypes.data for array in (ramps_y, ramps_x, workspace, out))
-        engine.library.fused_patterns(ctypes.byref(self._plan), n, *pointers)
+        out, workspace = np.empty((len(along_y), *self._engine.grid.shape), self._engine.real), self.workspace()
+        self.call(*self.ramps(along_y, along_x), workspace, out)
         return out, workspace
 
-    def part(self, start: int, stop: int, workspace: Reals | None = None) -> "FusedProbes":
+    def ramps(self, along_y: npt.NDArray[Any], along_x: npt.NDArray[Any]) -> tuple[Complexes, Reals]:
+        """Returns ramps (n, ny) and (n, nx) as `call` takes them."""
+        engine = self._engine
+        in_order = along_y[:, engine.order_y].astype(engine.fresnel.dtype, order="C")
+        return in_order, _waves(along_x, engine.lanes, engine.real, self._group)
+
+    def workspace(self) -> Reals:
+        """Returns an empty workspace."""
+        engine = self._engine
+        return _aligned((len(self._group) * engine.padded_y + engine.padded_x, 2, engine.lanes), engine.real)
+
+    def call(self, ramps_y: Complexes, ramps_x: Reals, workspace: Reals, out: Reals) -> None:
+        """Propagates probes to patterns `out` (n, ny, nx) and to the last one's exit wave in `workspace`."""
+        workspace[...] = 0
+        pointers = (array.ctypes.data for array in (ramps_y, ramps_x, workspace, out))
+        self._engine.library.fused_patterns(ctypes.byref(self._plan), len(out), *pointers)
+
+    def lens_from(self, workspace: Reals, lens: Reals | None = None) -> Reals:
+        """Returns the wave in a workspace as a lens for `part`, in the array `lens` if it is given."""
+        engine, groups = self._engine, len(self._group)
+        ny = engine.grid.shape[0]
+        lens = _aligned((groups, ny, 2, engine.lanes), engine.real) if lens is None else lens
+        lens[...] = workspace[: groups * engine.padded_y].reshape(groups, engine.padded_y, 2, engine.lanes)[:, :ny]
+        return lens
+
+    def part(self, start: int, stop: int, lens: Reals | None = None) -> "FusedProbes":
         """Returns the same probes in a part of the slices.
 
         Args:
             start: Number of slices before the part.
             stop: Number of slices up to its end.
-            workspace: If given, the wave that `run` has left in it takes the place of the lens.
+            lens: If given, what `lens_from` returns, in place of the lens.
         """
-        engine, part = self._engine, copy.copy(self)
+        part = copy.copy(self)
         part._plan = _FusedPlan.from_buffer_copy(self._plan)
-        order = engine.slice_order[start:stop]
+        order = self._engine.slice_order[start:stop]
         part._plan.slices, part._plan.order = len(order), order.ctypes.data
-        part._arrays = (*self._arrays, order)
-        if workspace is not None:
-            (ny, _), groups = engine.grid.shape, len(self._group)
-            lens = _aligned((groups, ny, 2, engine.lanes), engine.real)
-            lens[...] = workspace[: groups * engine.padded_y].reshape(groups, engine.padded_y, 2, engine.lanes)[:, :ny]
+        if lens is not None:
             part._plan.lens = lens.ctypes.data
-            part._arrays = (*part._arrays, lens)
+        part._arrays = (*self._arrays, order, *([] if lens is None else [lens]))
         return part
 
     def places(self, pixels: Integers) -> Integers:
@@ -281,18 +296,26 @@ class FusedPlaneWaves:
         """Returns waves (m, n, p); see `namsa.engines.interface.PlaneWaves.exit_waves`.
 
         A plane wave is a probe whose ramps are zero except at one frequency. Behind a depth, the wave that was reached
-        takes the place of the lens, with ramps of 1.
+        takes the place of the lens, with ramps of 1. All waves use the same memory.
         """
-        (ny, nx), real_and_imaginary = self._shape, self._probes.places(pixels)
+        (ny, nx), probes = self._shape, self._probes
+        places = probes.places(pixels).T.ravel()  # real and imaginary parts in turn
         out = np.empty((len(depths), len(indices), len(pixels)), self._dtype)
-        ones = np.ones((1, ny)), np.ones((1, nx))
+        numbers = out.view(out.real.dtype)
+        workspace, pattern = probes.workspace(), np.empty((1, ny, nx), out.real.dtype)
+        lens = probes.lens_from(workspace)
+        parts = [probes.part(start, stop, lens if start else None) for start, stop in itertools.pairwise((0, *depths))]
+        ones = probes.ramps(np.ones((1, ny)), np.ones((1, nx)))
         for number, index in enumerate(indices):
-            ramps = tuple(np.arange(n)[None] == i for n, i in zip((ny, nx), divmod(int(index), nx), strict=True))
-            workspace = None
-            for behind, (start, stop) in zip(out, itertools.pairwise((0, *depths)), strict=True):
-                part = self._probes.part(start, stop, workspace)
-                workspace = part.run(*(ramps if workspace is None else ones))[1]
-                behind[number].real, behind[number].imag = workspace.reshape(-1)[real_and_imaginary]
+            ramps = probes.ramps(
+                *(np.arange(n)[None] == i for n, i in zip((ny, nx), divmod(int(index), nx), strict=True))
+            )
+            for part, behind in zip(parts, numbers, strict=True):
+                part.call(*ramps, workspace, pattern)
+                workspace.reshape(-1).take(places, out=behind[number], mode="clip")
+                if part is not parts[-1]:
+                    probes.lens_from(workspace, lens)
+                ramps = ones
         return out
 
 
@@ -335,7 +358,7 @@ def _transform(n: int, twiddles: Complexes) -> _Transform:
     return _Transform(n, integers(*factors), integers(*blocks), longs(*offsets), twiddles.ctypes.data)
 
 
-def _waves(array: Complexes, lanes: int, real: npt.DTypeLike, group: Any = slice(None)) -> Reals:
+def _waves(array: npt.NDArray[Any], lanes: int, real: npt.DTypeLike, group: Any = slice(None)) -> Reals:
     """Returns an array (length, across) as waves (groups, length, 2, lanes), of the groups across in `group`."""
     length, across = array.shape
     padded = np.zeros((length, -(-across // lanes), lanes), array.dtype)
