@@ -51,18 +51,24 @@ def read_network(tree: Mapping[str, Any], source: str) -> Network:
     return validate(KINDS[kind], section, f"{source}, section network")
 
 
-def build(config: Network, seed: int) -> "keras.Model":
+def build(config: Network, seed: int, recompute: bool = False) -> "keras.Model":
     """Builds a network as a Keras model.
 
     Args:
         config: The network's section.
         seed: Together with a layer's name, it determines the layer's initial weights, its dropout and its draws.
+        recompute: See `fcdensenet.build`; other kinds have nothing to compute again.
 
     Returns:
         A model whose outputs are float32 for every Keras dtype policy.
+
+    Raises:
+        InputError: If `recompute` is set for another kind than FC-DenseNet.
     """
     if isinstance(config, NetworkConfig):
-        return fcdensenet.build(config, seed)
+        return fcdensenet.build(config, seed, recompute)
+    if recompute:
+        raise InputError(f"recompute is for network.kind fcdensenet, not {config.kind}: set it to false")
     import keras
 
     from train.networks.keras_layers import KerasNetworkLayers

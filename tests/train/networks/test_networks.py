@@ -120,3 +120,25 @@ def test_mixed_precision_computes_in_float16_and_puts_out_float32(kind):
     for part in outputs(model, inputs(config(kind)), training=True):
         assert part.dtype == np.float32
         assert np.isfinite(part).all()
+
+
+@pytest.mark.parametrize(
+    ("kind", "options"),
+    [
+        ("resnet50", {}),
+        ("cvae", {}),
+        ("cosmoflow", {}),
+        # The encoder's grid of 8×12 is a multiple of all dilations: TensorFlow pads none of its rearranged images.
+        ("deeplabv3plus", {"input_shape": (3, 64, 96), "rates": (2, 4)}),
+    ],
+)
+def test_flop_agree_with_tensorflow_profiler(kind, options):
+    from tensorflow.python.profiler.model_analyzer import profile
+    from tensorflow.python.profiler.option_builder import ProfileOptionBuilder
+
+    section = config(kind, **options)
+    model, spec = build(section, seed=0), tf.TensorSpec(inputs(section, n=1).shape)
+    graph = tf.function(lambda x: model(x, training=False)).get_concrete_function(spec).graph
+    settings = ProfileOptionBuilder(ProfileOptionBuilder.float_operation()).with_empty_output().build()
+    settings["account_type_regexes"] = ["Conv2D.*", "Conv3D.*", "MatMul"]
+    assert profile(graph, options=settings).total_float_ops == count(section).forward_flop

@@ -8,7 +8,7 @@ from paths import ROOT
 
 from namsa.config.loading import read_yaml
 from namsa.errors import InputError
-from train.networks import count, read_network
+from train.networks import build, count, read_network
 from train.networks.describe import memory_bytes
 from train.networks.registry import KINDS
 
@@ -85,6 +85,11 @@ def test_unet3d_of_oyama():
     counted = count(network("unet3d"))
     assert counted.conv_weights == 19_065_888
     assert counted.forward_flop == pytest.approx(31.26e12, rel=2e-4)
+
+
+def test_recomputing_another_network_is_refused():
+    with pytest.raises(InputError, match="recompute is for network.kind fcdensenet, not cvae"):
+        build(network("cvae"), seed=0, recompute=True)
 
 
 def test_every_kind_has_a_configuration_of_its_paper():
