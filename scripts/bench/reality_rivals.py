@@ -7,7 +7,8 @@ A case is an HDF5 file of `namsa simulate` or `Sample.save`, on a raster, whose 
 the positions of the scan, with `density_max_q_per_angstrom` in its provenance. `reality_cases.py` makes such files. All
 methods are told the energy, the semiangle, the positions and the detector's pixels, and no more: `TOLD` in
 rivals/stacks.py. `--told thickness_angstrom` tells the thickness, too. Without it, one thickness is assumed of all
-specimens; it is one of the settings.
+specimens; it is one of the settings. So is whether a case is reconstructed from probes of several defocus values, of
+which that counts whose loss is least: `--begin '{"focuses_angstrom": [-50, 0, 50]}'` without a search.
 
 Ptychography's settings, its number of iterations and the line from phase to density are searched for on the cases of
 --dev, by default those of rivals/development.py, as in reconstruct_vs_rivals.py. Then they are applied to all of

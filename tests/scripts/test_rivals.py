@@ -176,7 +176,20 @@ def test_without_a_thickness_the_search_assumes_one(stacks, rivals, monkeypatch)
     monkeypatch.setattr(rivals, "images", images)
     monkeypatch.setitem(rivals.SEARCH, "new", {"rate": (1,)})
     untold = replace(stack(stacks), provenance={})
-    assert rivals.search("new", [untold], "density", OPTIONS).settings == {"thickness_angstrom": 25, "rate": 1}
+    best = rivals.search("new", [untold], "density", OPTIONS).settings
+    assert best == {"thickness_angstrom": 25, "focuses_angstrom": (0,), "rate": 1}
+
+
+def test_of_several_focuses_that_counts_which_fits_the_patterns(stacks, methods, monkeypatch):
+    def answer(method, one, settings, options):
+        loss = {-50: 3.0, 0: 2.0, 50: 1.0}[settings["C10"]]
+        phase = np.full(SHAPE, np.nan if settings["C10"] == 50 else settings["C10"])
+        return {"losses": [9.0, loss], "phases": [phase], "cpu_seconds": [1.0, 2.0]}
+
+    monkeypatch.setattr(methods, "_answer", answer)
+    found = methods.reconstruct("new", stack(stacks), {"focuses_angstrom": (-50, 0, 50)}, OPTIONS)
+    assert found["phases"][-1].max() == 0  # the one of the smallest loss has diverged
+    assert found["cpu_seconds"] == [3, 6]
 
 
 def test_counted_electrons_are_seen_in_the_patterns():

@@ -15,17 +15,26 @@ WRITERS = {"ptyrad": ptyrad.write, "phaser": phaser.write}
 
 
 def write_folder(
-    program: str, stack: Stack, folder: Path, *, thickness_angstrom: float, slices: int, plane: float, iterations: int
+    program: str,
+    stack: Stack,
+    folder: Path,
+    *,
+    thickness_angstrom: float,
+    slices: int,
+    plane: float,
+    c10: float,
+    iterations: int,
 ) -> None:
     """Writes a stack for a program.
 
     Args:
         program: Key of `WRITERS`.
-        stack: The patterns and what is told of them. The probe is that of a lens without aberrations.
+        stack: The patterns and what is told of them.
         folder: Where to write.
         thickness_angstrom: Of the specimen.
         slices: Of the object.
         plane: Where the slices lie within their thickness, 0 at the front.
+        c10: Defocus of the first probe, Å; it has no other aberrations.
         iterations: The largest number of iterations.
     """
     told, detector = stack.provenance, pattern_grid(stack.provenance)
@@ -44,7 +53,7 @@ def write_folder(
     # `PtychographyTask` puts a single slice into the middle and several to their fronts.
     focus = (plane - 0.5 * (slices == 1)) * thickness_angstrom / slices
     electrons = counted_electrons(stack.patterns) or SIMULATED_ELECTRONS
-    task = PtychographyTask(scan, "stack", {"C10": focus}, thickness_angstrom, slices, iterations, electrons)
+    task = PtychographyTask(scan, "stack", {"C10": c10 + focus}, thickness_angstrom, slices, iterations, electrons)
     folder.mkdir(parents=True, exist_ok=True)
     with h5py.File(folder / "patterns.h5", "w") as file:
         file["patterns"] = scan.data

@@ -120,6 +120,7 @@ SEARCH: dict[str, dict[str, tuple[Any, ...]]] = {
         **PHASER,
     },
 }
+NOT_FOR_WORKERS = ("slice_angstrom", "thickness_angstrom", "focuses_angstrom")
 PERFECT = "true potential"  # what it is worth as a density, under a line as any phase
 
 
@@ -154,10 +155,27 @@ def icom(stack: Stack) -> list[Image]:
 
 
 def reconstruct(method: str, stack: Stack, settings: Settings, options: argparse.Namespace) -> dict[str, Any]:
+    """What the method's worker answers, of all "focuses_angstrom" (C10) for that which fits the patterns best.
+
+    The answer's times are those of all.
+    """
+    answers = [
+        _answer(method, stack, settings | {"C10": focus}, options) for focus in settings.get("focuses_angstrom", (0.0,))
+    ]
+    seconds = [sum(times) for times in zip(*(answer["cpu_seconds"] for answer in answers), strict=True)]
+    return min(answers, key=_misfit) | {"cpu_seconds": seconds}
+
+
+def _misfit(answer: dict[str, Any]) -> float:
+    """The last loss; infinite where it diverged."""
+    return answer["losses"][-1] if np.isfinite(answer["phases"][-1]).all() else np.inf
+
+
+def _answer(method: str, stack: Stack, settings: Settings, options: argparse.Namespace) -> dict[str, Any]:
     """What the method's worker answers; kept, so that it is asked once."""
     p, program = stack.provenance, program_of(method)
     thickness = p["thickness_angstrom"] if "thickness_angstrom" in p else settings["thickness_angstrom"]
-    given = {key: value for key, value in settings.items() if key not in ("slice_angstrom", "thickness_angstrom")}
+    given = {key: value for key, value in settings.items() if key not in NOT_FOR_WORKERS and (key, value) != ("C10", 0)}
     if "slice_angstrom" in settings:
         given["slices"] = max(2, round(thickness / settings["slice_angstrom"]))
     job = {
@@ -178,7 +196,7 @@ def reconstruct(method: str, stack: Stack, settings: Settings, options: argparse
         with TemporaryDirectory(dir=answer.parent) as folder:
             if program in WRITERS:
                 slices, plane, most = given.get("slices", 1), given["plane"], options.iterations[-1]
-                lens = {"thickness_angstrom": thickness, "slices": slices, "plane": plane}
+                lens = {"thickness_angstrom": thickness, "slices": slices, "plane": plane, "c10": settings["C10"]}
                 write_folder(program, stack, Path(folder), iterations=most, **lens)
             else:
                 np.save(f"{folder}/patterns.npy", stack.patterns.reshape(*p["scan_shape"], *stack.patterns.shape[1:]))

@@ -18,7 +18,12 @@ from train.measure.metrics import image_metrics
 Numbers = dict[str, float | None]
 
 QUALITY = ("ssim", "own_ssim", "pearson")
-THICKNESSES = (50.0, 25.0, 100.0)  # Å, one of which is assumed of all specimens where none is told
+# Settings where nobody tells the specimen and the lens: one thickness for all specimens; C10 of the first probe, each
+# tried on each stack where there are several.
+UNTOLD: dict[str, tuple[Any, ...]] = {
+    "thickness_angstrom": (50.0, 25.0, 100.0),
+    "focuses_angstrom": ((0.0,), (-50.0, 0.0, 50.0)),
+}
 BORDER = 5  # pixels of the target on every side
 
 
@@ -37,9 +42,9 @@ def search(
     method: str, dev: list[Stack], wanted: str, options: argparse.Namespace, begin: Settings | None = None
 ) -> Choice:
     """Setting by setting, from `begin` or the first values of all, each value kept that is better than what was."""
-    axes = SEARCH.get(method, {})
+    axes = dict(SEARCH.get(method, {}))
     if axes and "thickness_angstrom" not in dev[0].provenance:
-        axes = {"thickness_angstrom": THICKNESSES} | axes
+        axes |= UNTOLD
     settings = begin or {name: options.begin.get(name, values[0]) for name, values in axes.items()}
     best = chosen(method, dev, settings, wanted, options)
     for name, values in axes.items():

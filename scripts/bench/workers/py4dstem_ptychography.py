@@ -30,7 +30,7 @@ def prepared(job: dict[str, Any]) -> Any:
         "energy": job["energy_ev"],
         "semiangle_cutoff": job["semiangle_mrad"],
         "rolloff": 1.0,
-        "polar_parameters": {"C10": settings.get("plane", 0) * between},
+        "polar_parameters": {"C10": settings.get("C10", 0.0) + settings.get("plane", 0) * between},
         "object_padding_px": tuple(n // 2 + 1 for n in patterns.shape[2:]),
         "object_type": settings["object"],
         "verbose": False,

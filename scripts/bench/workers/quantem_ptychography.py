@@ -56,7 +56,7 @@ def prepared(job: dict[str, Any]) -> Ptychography:
     probe = {
         "energy": job["energy_ev"],
         "semiangle_cutoff": job["semiangle_mrad"],
-        "C10": settings.get("plane", 0) * between,
+        "C10": settings.get("C10", 0.0) + settings.get("plane", 0) * between,
     }
     ptychography = Ptychography.from_models(
         dset=stack,
