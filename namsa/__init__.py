@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from namsa.config.simulation import load_config as load_config
     from namsa.crystals.builtin import builtin_materials as builtin_materials
     from namsa.crystals.cif import read_cif as read_cif
+    from namsa.crystals.kinds.specimen import make_specimen as make_specimen
     from namsa.crystals.layers import layer_materials as layer_materials
     from namsa.crystals.material import Material as Material
     from namsa.crystals.structure_files import read_crystal as read_crystal
@@ -96,6 +97,7 @@ _MODULES = {
     "builtin_materials": "namsa.crystals.builtin",
     "layer_materials": "namsa.crystals.layers",
     "make_supercell": "namsa.crystals.supercell",
+    "make_specimen": "namsa.crystals.kinds.specimen",
     "make_twisted_bilayer": "namsa.crystals.twisted",
     "TwistedBilayer": "namsa.crystals.twisted",
     # Datasets

@@ -26,7 +26,7 @@ Integers = npt.NDArray[np.int64]
 OWN = "own"  # composition: the elements of the crystal
 MOST_ATOMS_PER_CUBIC_ANGSTROM = 0.12  # of all glasses below; of a crystal's own elements, its own density
 _STEPS, _SEARCHED_EVERY = 60, 3
-_STEP, _PUSH = 0.35, 0.1  # part of a distance's fault that one step takes from a bond, and from another pair
+_STEP, _PUSH = 0.35, 0.1  # part of a distance's fault that one step takes from a bond, and from a contact
 _GRAMS_PER_CM3 = 1.66053907  # of 1 u/Å³
 
 
@@ -119,8 +119,11 @@ def _packing(crystal: ase.Atoms, sides: Floats, draws: Draws) -> ase.Atoms:
     kinds = np.repeat(np.arange(len(symbols)), np.diff(ends, prepend=0))
     bonds, contacts = _table(symbols, glass.bonds), _table(symbols, glass.contacts)
     bonds_per_atom = np.array([glass.coordination.get(symbol, 0) for symbol in symbols])
-    positions = _relaxed(draws.rng.random((count, 3)) * sides, sides, kinds, bonds, contacts, bonds_per_atom[kinds])
     closest = CLOSEST * np.where(bonds > 0, bonds, contacts)
+    positions = draws.rng.random((count, 3)) * sides
+    positions = _relaxed(positions, sides, kinds, bonds, contacts, bonds_per_atom[kinds], _PUSH)
+    # Bonds pull some atoms too near to others; these are moved apart without bonds.
+    positions = _relaxed(positions, sides, kinds, 0 * bonds, 1.05 * closest, 0 * kinds, _STEP)
     kept = _without_overlaps(positions, sides, closest, kinds)
     return ase.Atoms(numbers=numbers[kinds[kept]], positions=positions[kept], cell=sides, pbc=True)
 
@@ -146,7 +149,13 @@ def _table(symbols: list[str], lengths: Mapping[tuple[str, str], float]) -> Floa
 
 
 def _relaxed(
-    positions: Floats, sides: Floats, kinds: Integers, bonds: Floats, contacts: Floats, bonds_per_atom: Integers
+    positions: Floats,
+    sides: Floats,
+    kinds: Integers,
+    bonds: Floats,
+    contacts: Floats,
+    bonds_per_atom: Integers,
+    push: float,
 ) -> Floats:
     """Moves points until bonds have their lengths and other pairs are apart; see the module.
 
@@ -157,6 +166,7 @@ def _relaxed(
         bonds: Lengths of bonds, `(e, e)`; 0 where elements do not bond.
         contacts: Shortest distances of other pairs, `(e, e)`.
         bonds_per_atom: The largest number of bonds of each point, `(n,)`.
+        push: The part of a contact's fault that one step takes away.
     """
     reach = min(1.1 * float(max(bonds.max(), contacts.max())), float(sides.min()) / 2)
     n, i, j = len(positions), np.empty(0, dtype=np.int64), np.empty(0, dtype=np.int64)
@@ -171,7 +181,7 @@ def _relaxed(
         distance = np.maximum(np.sqrt((offset**2).sum(axis=1)), 1e-9)
         bond, contact = bonds[kinds[i], kinds[j]], contacts[kinds[i], kinds[j]]
         bonded = _bonded(i, j, np.where(bond > 0, distance, np.inf), bonds_per_atom)
-        fault = np.where(bonded, _STEP * (bond - distance), _PUSH * np.maximum(contact - distance, 0))
+        fault = np.where(bonded, _STEP * (bond - distance), push * np.maximum(contact - distance, 0))
         move = offset * (fault / distance)[:, None]
         positions = positions + np.column_stack(
             [np.bincount(i, move[:, axis], n) - np.bincount(j, move[:, axis], n) for axis in range(3)]

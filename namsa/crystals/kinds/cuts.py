@@ -29,14 +29,14 @@ def step(crystal: ase.Atoms, atoms: ase.Atoms, draws: Draws) -> ase.Atoms:
     nothing of it.
 
     Parameters: `axis` across the steps, `width` (part of the cell that is thinner, drawn from 0.3 to 0.7), `start`
-    (where it begins, as a part of the cell), `depth_angstrom` of what stays of it (drawn from 0.3 to 0.9 of the
+    (where it begins, as a part of the cell), `depth_angstrom` of what stays of it (drawn from 0.1 to 0.8 of the
     thickness).
     """
     thickness = float(atoms.cell.lengths()[2])
     axis = draws.choice("axis", AXES)
     width = draws.uniform("width", (0.3, 0.7), (0.0, 1.0))
     start = draws.uniform("start", (0.0, 1.0), (0.0, 1.0))
-    depth = draws.uniform("depth_angstrom", (0.3 * thickness, 0.9 * thickness), (0.0, thickness))
+    depth = draws.uniform("depth_angstrom", (0.1 * thickness, 0.8 * thickness), (0.0, thickness))
     return _without(atoms, _within(atoms, axis, start, width) & (atoms.positions[:, 2] >= depth))
 
 
