@@ -38,6 +38,7 @@ BANDS = np.linspace(0.12, 1, 6)  # of spatial frequency, in units of the scan's 
 ALONG, ACROSS = (0.2, 0.4, 0.6, 0.8), (0.35, 0.7)  # of the angle along and across q, in semiangles
 DARK = (1.05, 1.35)  # semiangles; beyond the first, parts of the detector are rings
 RINGS = (0.25, 0.5, 0.75, 0.95, 1.1, 1.3)  # of the mean pattern, semiangles
+_LEAST_SPREAD = 0.01  # of a logarithm over the training windows: a map that is always zero says nothing
 _LEAST_POWER, _LEAST_INTENSITY, _LEAST_MAP = 1e-16, 1e-8, 1e-6  # added before the logarithm is taken
 
 
@@ -117,14 +118,19 @@ def _means(parts: Array, values: Array, count: int) -> npt.NDArray[np.float64]:
     return np.divide(sums, sizes, out=np.full(count, np.nan), where=sizes > 0)
 
 
-def window_features(statistics: PatternStatistics, patterns: Array, maps: Array) -> npt.NDArray[np.float64]:
+def window_features(statistics: PatternStatistics, patterns: Array, maps: Array | None) -> npt.NDArray[np.float64]:
     """Returns what describes windows, `(n, k)`.
 
     Args:
         statistics: Of the windows' shape.
         patterns: `(n, sy, sx, dy, dx)`, fractions of the beam.
         maps: Means and standard deviations of the network's inner maps, `(n, 2·maps)`.
+
+    Raises:
+        ValueError: If the maps were not asked for.
     """
+    if maps is None:
+        raise ValueError("familiarity needs the network's maps: predict with them")
     return np.concatenate([np.log(np.abs(maps) + _LEAST_MAP), statistics(patterns)], axis=1)
 
 
@@ -151,7 +157,7 @@ class Familiarity:
             held_out: Features of windows of the dev split, `(m, k)`.
         """
         mean, spread = training.mean(axis=0), training.std(axis=0)
-        used = np.isfinite(mean) & (spread > 0)
+        used = np.isfinite(mean) & (spread > _LEAST_SPREAD)
         mean = np.where(used, mean, np.nan)
         scale = np.where(used, spread, 1)
         covariance = shrunk_covariance(np.where(used, (training - mean) / scale, 0)) + np.diag(1.0 * ~used)
@@ -172,7 +178,7 @@ class Familiarity:
             features: `(n, k)`.
         """
         difference = np.nan_to_num(features - self.mean, nan=0.0)
-        return np.asarray(np.linalg.norm(difference @ self.whitening.T.astype(np.float64), axis=1))
+        return np.sqrt(np.sum((difference @ self.whitening.T.astype(np.float64)) ** 2, axis=1))
 
     def familiarity(self, features: Array) -> npt.NDArray[np.float64]:
         """Returns the share of the dev split's windows that are as far or farther, `(n,)`, from 0 to 1.

@@ -72,7 +72,7 @@ def _specimen_facts(entry: Entry) -> Facts:
 
 def _drawn_facts(experiment: Experiment, entry: Entry) -> Facts:
     """Returns the dose and the magnitudes of the imperfections that were drawn for a sample."""
-    inputs, facts = experiment.training.inputs, {}
+    inputs, facts = experiment.training.inputs, Facts()
     if inputs.dose_electrons_per_pattern:
         electrons = noise.draw_electrons(inputs.dose_electrons_per_pattern, entry.seed, EPOCH)
         facts["electrons_per_pattern"] = electrons

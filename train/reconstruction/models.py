@@ -33,11 +33,14 @@ class ModelCalibration:
             it was not measured.
         two_sigma_factor: The multiple of the uncertainty within which 95.45 % of the errors lie. `None` if it was not
             measured.
+        predicted_weight: Weight of the variance that the network predicts, beside that between its predictions. `None`
+            stands for 1.
         transmitted_fraction: Fraction of the beam in the mean training pattern. `None` if it was not measured.
     """
 
     uncertainty_factor: float | None = None
     two_sigma_factor: float | None = None
+    predicted_weight: float | None = None
     transmitted_fraction: float | None = None
 
 

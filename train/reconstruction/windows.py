@@ -62,6 +62,7 @@ class ScanNetwork:
         predict: Predicts densities from windows.
         members: Number of predictions per window.
         has_uncertainty: Whether predictions differ, or have errors of their own.
+        predicted_weight: Weight of the variances that predictions have of their own.
         familiarity: What the network has learnt. `None` if it was not measured.
         conditions: What the network was trained on.
         window: Positions of a window, (y, x).
@@ -73,6 +74,7 @@ class ScanNetwork:
     predict: ensemble.Predict
     members: int
     has_uncertainty: bool
+    predicted_weight: float
     familiarity: Familiarity | None
     conditions: Conditions
     window: tuple[int, int]
@@ -109,6 +111,7 @@ def prepare_network(model: Model, plan: ResamplingPlan, passes: int | None, note
         predict,
         views.members,
         views.members > 1 or model.predicts_its_error,
+        model.calibration.predicted_weight or 1.0,
         familiarity,
         model.conditions,
         window,
@@ -201,7 +204,10 @@ class ScanImages:
                 estimate = predictions.mean(axis=0)
                 refined = simulation.refined(estimate, window_patterns, self._refine_steps)
                 predictions = predictions + (refined - estimate)  # the spread stays the network's
-            self.densities.add(place, predictions, prediction.variance)
+            variance = prediction.variance
+            self.densities.add(
+                place, predictions, None if variance is None else self._network.predicted_weight * variance
+            )
             if self._network.familiarity and self._statistics:
                 features = window_features(self._statistics, window_patterns[None], prediction.maps)
                 (familiarity,) = self._network.familiarity.familiarity(features)

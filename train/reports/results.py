@@ -212,6 +212,8 @@ class Calibration(Coverage):
         members: Number of answers per sample.
         split: Split that the factor was chosen on.
         samples: Number of its samples.
+        predicted_weight: Weight of the variance that the network predicts, beside that between its answers. Absent in
+            files of earlier versions: 1.
         test: Coverage on the test split. Absent without test samples.
         test_flagged: Fraction of the windows of the test split that are not familiar. Absent without test samples.
         groups: Coverage by groups of windows. Absent in files of earlier versions, as the following.
@@ -226,6 +228,7 @@ class Calibration(Coverage):
     split: str
     samples: int
     two_sigma_factor: NotRequired[float]
+    predicted_weight: NotRequired[float]
     test: NotRequired[Coverage]
     test_flagged: NotRequired[float]
     groups: NotRequired[list[CoverageGroup]]

@@ -45,10 +45,28 @@ def test_answers_that_agree_and_are_wrong_are_not_covered() -> None:
 def test_the_variance_is_that_of_the_views_and_the_mean_of_what_they_predict() -> None:
     rng = np.random.default_rng(3)
     density, variance = rng.normal(size=(8, 1, 4, 6)), rng.uniform(1, 4, (8, 1, 4, 6))
-    expected = np.sqrt(density.var(axis=0, ddof=1) + variance.mean(axis=0))
-    np.testing.assert_allclose(uncertainty.deviation(Prediction(density, variance)), expected)
-    np.testing.assert_allclose(uncertainty.deviation(Prediction(density)), density.std(axis=0, ddof=1))
-    np.testing.assert_allclose(uncertainty.deviation(Prediction(density[:1], variance[:1])), np.sqrt(variance[0]))
+    spread, predicted = uncertainty.deviations(Prediction(density, variance))
+    np.testing.assert_allclose(spread, density.std(axis=0, ddof=1))
+    np.testing.assert_allclose(predicted, np.sqrt(variance.mean(axis=0)))
+    row = WindowError(spread, spread, predicted, np.zeros(1), {})
+    np.testing.assert_allclose(row.deviation(3.0), np.sqrt(spread**2 + 3 * predicted**2))
+    assert not uncertainty.deviations(Prediction(density))[1].any()
+    alone, predicted = uncertainty.deviations(Prediction(density[:1], variance[:1]))
+    assert not alone.any()
+    np.testing.assert_allclose(predicted, np.sqrt(variance[0]))
+
+
+def test_spread_and_predicted_error_count_alike_whatever_their_measure() -> None:
+    rng = np.random.default_rng(3)
+    said = rng.uniform(0.5, 4, (2, 40_000))
+    error = abs(rng.normal(size=40_000)) * np.hypot(*said)
+    weights = [
+        uncertainty.equalising_weight([WindowError(error, said[0] / k, said[1] / m, np.zeros(1), {})])
+        for k, m in ((1, 1), (5, 1), (5, 20))
+    ]
+    assert weights == pytest.approx([1.0, 0.04, 16.0], rel=0.05)
+    assert uncertainty.equalising_weight([WindowError(error, said[0], 0 * error, np.zeros(1), {})]) == 1
+    assert uncertainty.equalising_weight([WindowError(error, 0 * error, said[0], np.zeros(1), {})]) == 1
 
 
 def windows(count: int, seed: int, shift: float = 0.0) -> list[WindowError]:
@@ -59,7 +77,7 @@ def windows(count: int, seed: int, shift: float = 0.0) -> list[WindowError]:
         said = rng.uniform(0.5, 4, 2000)
         error = abs(rng.laplace(scale=2.5 * scale * said))
         facts = {"kind": kind, "thickness_angstrom": 10.0 + index}
-        rows.append(WindowError(error, said, rng.normal(shift, 1, 5), facts))
+        rows.append(WindowError(error, said, 0 * said, rng.normal(shift, 1, 5), facts))
     return rows
 
 
