@@ -138,7 +138,8 @@ class BatchNormalization(keras.layers.BatchNormalization):
             return super().call(inputs, training=training, mask=mask)
         import tensorflow as tf
 
-        images = inputs if len(inputs.shape) == 4 else tf.reshape(inputs, (-1, 1, 1, inputs.shape[-1]))  # of a volume
+        is_image = len(inputs.shape) == 4  # the operation takes no volumes
+        images = inputs if is_image else tf.reshape(inputs, (-1, 1, 1, inputs.shape[-1]))
         maps, mean, variance = tf.raw_ops.FusedBatchNormV3(
             x=ops.cast(images, "float32"),  # as in Keras: float16 is too short for moments
             scale=self.gamma.value,
@@ -153,7 +154,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
         variance *= tf.maximum(count - 1, 1) / count
         for moving, moment in ((self.moving_mean, mean), (self.moving_variance, variance)):
             moving.assign(self.momentum * moving.value + (1 - self.momentum) * moment)
-        return ops.cast(tf.reshape(maps, tf.shape(inputs)), self.compute_dtype)
+        return ops.cast(maps if is_image else tf.reshape(maps, tf.shape(inputs)), self.compute_dtype)
 
 
 class StackedConv(keras.layers.Layer):

@@ -138,9 +138,10 @@ def test_overfits_one_sample() -> None:
     assert np.var(model(x, training=True) - truth) < 0.05 * np.var(truth)
 
 
-def test_fused_normalisation_is_keras_normalisation() -> None:
+@pytest.mark.parametrize("grid", [(3, 5), (3, 1, 5)])
+def test_fused_normalisation_is_keras_normalisation(grid: tuple[int, ...]) -> None:
     """Maps, gradients and moving moments; the latter have the variance of the batch, not of the population."""
-    x = tf.constant(np.random.default_rng(3).normal(2, 3, (2, 3, 5, 4)), tf.float32)
+    x = tf.constant(np.random.default_rng(3).normal(2, 3, (2, *grid, 4)), tf.float32)
     gamma = np.array([0.5, -1.0, 2.0, 1.5], np.float32)
     results = []
     for kind in (keras.layers.BatchNormalization, BatchNormalization):
