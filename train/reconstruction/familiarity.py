@@ -187,7 +187,7 @@ class Familiarity:
             features: `(n, k)`.
         """
         ranks = np.linspace(0, 1, len(self.distances))
-        return 1 - np.interp(self.distance(features), self.distances, ranks)
+        return np.asarray(1 - np.interp(self.distance(features), self.distances, ranks), np.float64)
 
 
 def shrunk_covariance(samples: Array) -> npt.NDArray[np.float64]:

@@ -145,13 +145,43 @@ def _uncertainty(calibration: Calibration) -> Iterator[str]:
     yield ""
     text = (
         f"One standard deviation is {calibration['scale']:.3g} times the spread of {_plain(calibration['method'])}. "
-        f"The factor was chosen on {plural(calibration['samples'], 'sample')} of the dev split, so that the errors of "
+        f"The factor was chosen on {plural(calibration['samples'], 'window')} of the dev split, so that the errors of "
         f"{calibration['coverage_68']:.1%} of the pixels are within one standard deviation; "
         f"{calibration['coverage_95']:.1%} are within two"
     )
     if test := calibration.get("test"):
         text += f". On the test split, the fractions are {test['coverage_68']:.1%} and {test['coverage_95']:.1%}"
     yield text + ". These are means over pixels: the coverage of a single pixel is not known."
+    if factor := calibration.get("two_sigma_factor"):
+        yield (
+            f"Two standard deviations stand for {factor:.3g} times the uncertainty: within that are 95.45% of the errors of "
+            "the dev split, which are not Gaussian."
+        )
+    if groups := calibration.get("groups"):
+        yield ""
+        yield (
+            f"Coverage of the windows of the {_plain(calibration.get('groups_split', 'dev'))} split, as simulated and "
+            "with drawn dose and imperfections. “Least” is that of the window with the least."
+        )
+        yield ""
+        yield from _table(
+            ("", "", "windows", "one σ", "two σ", "least, one σ"),
+            [
+                (
+                    _plain(row["by"].replace("_", " ")),
+                    _plain(row["group"]),
+                    str(row["windows"]),
+                    *(f"{row[key]:.2f}" for key in ("coverage_68", "coverage_95", "least_68")),
+                )
+                for row in groups
+            ],
+        )
+    if (flagged := calibration.get("test_flagged")) is not None:
+        yield ""
+        yield (
+            "Windows that do not look like the training data are flagged: 5% of those of the dev split by definition, "
+            f"{flagged:.1%} of those of the test split."
+        )
 
 
 def _limits(experiment: Experiment, facts: CardFacts) -> Iterator[str]:

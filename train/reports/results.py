@@ -211,7 +211,7 @@ class Calibration(Coverage):
         method: How the answers were made, in words.
         members: Number of answers per sample.
         split: Split that the factor was chosen on.
-        samples: Number of its samples.
+        samples: Number of windows: of the split's samples as they are stored, and with imperfections and dose drawn.
         predicted_weight: Weight of the variance that the network predicts, beside that between its answers. Absent in
             files of earlier versions: 1.
         test: Coverage on the test split. Absent without test samples.
