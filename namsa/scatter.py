@@ -148,9 +148,7 @@ class Scattering:
             return None
         tilt, semiangle = settings["beam_tilt_mrad"], settings["semiangle_mrad"]
         beams = optics.aperture(self.grid, self.arguments["energy_ev"], semiangle, tilt) != 0
-        average = raster.source_average(self.grid, beams, *axes, size)
-        probes = len(average.y) * len(average.x)
-        return average if probes <= _SOURCE_POINTS * len(axes[0]) * len(axes[1]) else None
+        return raster.source_average(self.grid, beams, *axes, size)
 
     def _check_covers(self, reuse: prism.PlaneWaveReuse) -> None:
         """Raises InputError if a plane wave or a pixel is not in the matrices."""
@@ -189,7 +187,6 @@ def _raster_patterns(
     return to_host(raster.at_scan(total, average))
 
 
-_SOURCE_POINTS = 16  # coherent probes per position that a source takes, at least, if it is sampled
 _NOT_OF_EXPOSURES = ("self", "depth", "positions_angstrom", "on_progress")
 # Arguments of `scatter` that are none of a sample; a sample's seed is that of its noise.
 _NOT_OF_SAMPLES = ("max_angle_mrad", "max_detected_mrad", "thicknesses_angstrom", "on_progress", "seed")

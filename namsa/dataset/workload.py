@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.kinds.specimen import most_atoms
@@ -16,12 +17,13 @@ from namsa.crystals.supercell import fill_cell
 from namsa.dataset.entry import Entry
 from namsa.dataset.sample_setup import (
     SampleSetup,
+    coherent_modes,
     fit_supercell,
     largest_angle_mrad,
     make_sample_setup,
     samples_per_specimen,
 )
-from namsa.engines import prism
+from namsa.engines import prism, raster
 from namsa.memory import check_memory_for
 from namsa.physics import detector as detectors
 from namsa.physics import optics, potential
@@ -191,11 +193,11 @@ def _count_work(setup: SampleSetup) -> prism.Work:
         beams = optics.aperture(grid, microscope.energy_ev, largest_angle_mrad(config)) != 0
     else:
         beams = optics.aperture(grid, microscope.energy_ev, microscope.semiangle_mrad, microscope.beam_tilt_mrad) != 0
-    modes = setup.coherent_modes()
+    coherent = _coherent_probes(setup, beams)
     binning = detectors.bin_matrices(grid, wavelength, config.detector) if config.detector else None
     n_slices = potential.slice_count(setup.fit.lengths_angstrom[2], config.simulation.slice_thickness_angstrom)
     pixels = prism.detected_pixels(grid.antialias(), binning)
-    return prism.count_work(n_slices, setup.positions_angstrom, len(modes), beams, pixels)
+    return prism.count_work(n_slices, setup.positions_angstrom, coherent, beams, pixels)
 
 
 def _elements(material: Material, entry: Entry) -> int:
@@ -203,6 +205,19 @@ def _elements(material: Material, entry: Entry) -> int:
     crystals = [material, *([material.partner] if material.partner else [])]
     numbers = {number for crystal in crystals for number in crystal.atoms.numbers.tolist()}
     return len(numbers) + {"substitution": 1, "amorphous": 2, "amorphous_layer": 2}.get(entry.kind, 0)
+
+
+def _coherent_probes(setup: SampleSetup, beams: npt.NDArray[np.bool_]) -> int:
+    """Returns the coherent probes per position; the points of an even raster per position if that is averaged."""
+    config, microscope, positions = setup.config, setup.config.microscope, setup.positions_angstrom
+    axes = raster.axes(positions, config.scan.shape)
+    averages = config.simulation.method == "scatter" and config.detector and microscope.source_points is None
+    if axes and averages and microscope.source_size_angstrom:
+        average = raster.source_average(setup.grid, beams, *axes, microscope.source_size_angstrom)
+        if average:
+            points = -(-len(average.y) * len(average.x) // len(positions))
+            return points * len(coherent_modes(microscope, source_points=1))
+    return len(setup.coherent_modes())
 
 
 def _distinct_slices(config: SimulationConfig, material: Material, entry: Entry, n_slices: int) -> int:

@@ -25,6 +25,7 @@ from namsa.physics.grid import Array, Grid
 Floats = npt.NDArray[np.float64]
 Booleans = npt.NDArray[np.bool_]
 
+_SOURCE_POINTS = 16  # coherent probes per position that a source takes, at least, if it is sampled
 _PIXELS = (256, 4096)  # host, device: pixels per product
 
 
@@ -73,8 +74,10 @@ def axes(positions: npt.NDArray[np.float64], scan_shape: tuple[int, int] | None)
     return (y[:, 0], x[0]) if np.all(y == y[:, :1]) and np.all(x == x[:1]) else None
 
 
-def source_average(grid: Grid, beams: Booleans, y: Floats, x: Floats, source_size_angstrom: float) -> SourceAverage:
-    """Returns the average over a source.
+def source_average(
+    grid: Grid, beams: Booleans, y: Floats, x: Floats, source_size_angstrom: float
+) -> SourceAverage | None:
+    """Returns the average over a source, `None` if points of the source take fewer probes than the even raster.
 
     Args:
         grid: The sampling of the waves.
@@ -93,6 +96,8 @@ def source_average(grid: Grid, beams: Booleans, y: Floats, x: Floats, source_siz
         waves = np.exp(2j * np.pi * frequencies * (scan[:, None, None] - raster[:, None]))
         sides.append((raster, (waves @ damping).real / len(frequencies)))
     (raster_y, along_y), (raster_x, along_x) = sides
+    if len(raster_y) * len(raster_x) > _SOURCE_POINTS * len(y) * len(x):
+        return None
     return SourceAverage(raster_y, raster_x, along_y, along_x)
 
 
