@@ -154,8 +154,8 @@ def _uncertainty(calibration: Calibration) -> Iterator[str]:
     yield text + ". These are means over pixels: the coverage of a single pixel is not known."
     if factor := calibration.get("two_sigma_factor"):
         yield (
-            f"Two standard deviations stand for {factor:.3g} times the uncertainty: within that are 95.45% of the errors of "
-            "the dev split, which are not Gaussian."
+            f"Two standard deviations stand for {factor:.3g} times the uncertainty: within that are 95.45% of the "
+            "errors of the dev split, which are not Gaussian."
         )
     if groups := calibration.get("groups"):
         yield ""
