@@ -85,7 +85,9 @@ class SampleRow(ComparedScores):
         split: "dev" or "test", from the manifest in use.
         zone_axis: Miller indices of the beam direction.
         thickness_angstrom: Thickness of the simulated specimen, Å.
-        wanted_thickness_angstrom: Nominal thickness of the configuration, Å.
+        wanted_thickness_angstrom: Nominal thickness of the sample, Å.
+        conditions: Kind of the specimen, nominal thickness and magnitudes of the varied quantities, by the
+            configuration's names. Absent in files of earlier versions.
         consistency_r: R factor between the patterns and those simulated from the estimated density; see
             `namsa.inverse.consistency`. Written by `train calibrate`.
         consistency_empty_r: The same for no specimen.
@@ -99,6 +101,7 @@ class SampleRow(ComparedScores):
     zone_axis: list[int]
     thickness_angstrom: float
     wanted_thickness_angstrom: float
+    conditions: NotRequired[dict[str, str | float]]
     consistency_r: NotRequired[float]
     consistency_empty_r: NotRequired[float]
 
@@ -134,6 +137,20 @@ class ThicknessRow(GroupRow):
     wanted_thickness_angstrom: float
 
 
+class ConditionRow(GroupRow):
+    """Means over the samples of the reported split that have something in common.
+
+    Attributes:
+        by: The quantity, as in `SampleRow.conditions`.
+        group: Its value, or its least and largest value, in words.
+        least_ssim: The least SSIM of any of these samples; `None` if none is defined.
+    """
+
+    by: str
+    group: str
+    least_ssim: float | None
+
+
 class Summary(TypedDict):
     """Means over the reported split and over groups of samples.
 
@@ -143,7 +160,8 @@ class Summary(TypedDict):
         mean_predictor: Means of the mean image's scores over the reported split.
         by_split: One row per split.
         by_material: One row per material.
-        by_thickness: One row per nominal thickness of the reported split.
+        by_thickness: One row per nominal thickness of the reported split; none if there are many, as of thicknesses
+            from a range. `train.reports.summary.by_condition` divides these into ranges.
     """
 
     split: str | None
@@ -192,12 +210,16 @@ class CoverageGroup(Coverage):
         group: Its value, or its least and largest value, in words.
         windows: Number of windows.
         least_68: The least fraction, of any of these windows, within one standard deviation.
+        ssim: Mean SSIM of the mean predictions. Absent where no window has one, as the following.
+        least_ssim: The least of them.
     """
 
     by: str
     group: str
     windows: int
     least_68: float
+    ssim: NotRequired[float]
+    least_ssim: NotRequired[float]
 
 
 class Calibration(Coverage):
@@ -263,12 +285,12 @@ class DoseRow(Scores):
 
     Attributes:
         electrons: Electrons per pattern; `None` without noise.
-        thickness_angstrom: Nominal thickness, Å.
+        thickness_angstrom: Nominal thickness, Å, or a range of thicknesses, in words.
         samples: Number of samples.
     """
 
     electrons: float | None
-    thickness_angstrom: float
+    thickness_angstrom: str
     samples: int
 
 
