@@ -16,7 +16,8 @@ UNITS = {
     "_per_angstrom": " per Å",
     "_angstrom": ", Å",
     "_mrad": ", mrad",
-    "_pixels": ", pixels",
+    "_spread_pixels": " spread, pixels",
+    "_shift_pixels": " shift, pixels",
     "_degrees": ", degrees",
 }
 
@@ -30,27 +31,36 @@ def sample_facts(entry: Entry) -> Facts:
 def groups(facts: Sequence[Mapping[str, str | float]]) -> Iterator[tuple[str, str, list[int]]]:
     """Yields the groups by each fact that differs between samples: its name, the group in words, and its samples.
 
+    Samples without a fact are in no group of it.
+
     Args:
         facts: Those of each sample.
     """
     for name in dict.fromkeys(name for each in facts for name in each):
-        labels = group_labels([each.get(name) for each in facts])
+        known = [index for index, each in enumerate(facts) if name in each]
+        labels = group_labels([facts[index][name] for index in known])
         for label in sorted(set(labels), key=_in_order) if len(set(labels)) > 1 else ():
-            yield name, label, [index for index, other in enumerate(labels) if other == label]
+            yield name, label, [index for index, other in zip(known, labels, strict=True) if other == label]
 
 
-def group_labels(values: Sequence[str | float | None]) -> list[str]:
+def group_labels(values: Sequence[str | float]) -> list[str]:
     """Returns the group of each value: the value itself, or one of `GROUPS` ranges of numbers if there are many.
 
     Args:
-        values: One per sample; `None` where the quantity was not drawn.
+        values: One per sample.
     """
     numbers = sorted({value for value in values if isinstance(value, int | float)})
     if len(numbers) <= MOST_VALUES:
-        return ["none" if value is None else value if isinstance(value, str) else f"{value:g}" for value in values]
+        return [value if isinstance(value, str) else f"{value:.4g}" for value in values]
     ranges = np.array_split(numbers, GROUPS)
     label_of = {number: f"{part[0]:.3g} to {part[-1]:.3g}" for part in ranges for number in part.tolist()}
-    return ["none" if value is None else label_of[float(value)] for value in values]
+    return [value if isinstance(value, str) else label_of[float(value)] for value in values]
+
+
+def measured(name: str, value: str) -> str:
+    """Returns a fact with its value and unit: "specimen tilt 3.1 mrad"."""
+    noun, _, unit = title(name).partition(", ")
+    return f"{noun} {value}" + (unit and f"\u00a0{unit}")
 
 
 def title(name: str) -> str:

@@ -51,11 +51,14 @@ def known_windows(dataset: Dataset, entries: Iterable[Entry], experiment: Experi
     for entry in entries:
         facts = sample_facts(entry)
         record = middle(dataset.read(entry.id), (scan[0], scan[1]))
-        yield KnownWindow(record.patterns().reshape(1, *scan, dy, dx), record.density, facts)
+        yield KnownWindow(
+            record.patterns().reshape(1, *scan, dy, dx), record.density, facts | {"window": "as simulated"}
+        )
         if inputs.dose_electrons_per_pattern or inputs.imperfections:
             drawn = batches.read_batch(dataset, [entry], unmirrored, EPOCH, batches.ReadCache())
             patterns = np.asarray(drawn.patterns, np.float32) / np.asarray(drawn.scale)[..., None]
-            yield KnownWindow(patterns, np.array(drawn.density[0]), facts | _drawn_facts(experiment, entry))
+            drawn_facts = {"window": "as in training"} | _drawn_facts(experiment, entry)
+            yield KnownWindow(patterns, np.array(drawn.density[0]), facts | drawn_facts)
 
 
 def _drawn_facts(experiment: Experiment, entry: Entry) -> Facts:

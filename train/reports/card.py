@@ -18,7 +18,7 @@ from train.experiment.conditions import (
     thickness_angstrom,
 )
 from train.experiment.experiment import Experiment
-from train.measure.groups import title
+from train.measure.groups import measured, title
 from train.measure.results import RunFacts
 from train.reports.markdown import number, pair, plain, table, times, zones
 from train.reports.results import (
@@ -139,7 +139,7 @@ def _worst_row(row: SampleRow) -> tuple[str, ...]:
     """A sample with its conditions."""
     conditions = sample_conditions(row) | {"thickness_angstrom": row["thickness_angstrom"]}
     words = (
-        value.replace("_", " ") if isinstance(value, str) else f"{title(name).replace(',', f' {value:.3g}')}"
+        value.replace("_", " ") if isinstance(value, str) else measured(name, f"{value:.3g}")
         for name, value in conditions.items()
     )
     zone_axis = f"[{' '.join(map(str, row['zone_axis']))}]"
@@ -205,7 +205,7 @@ def _uncertainty(calibration: Calibration) -> Iterator[str]:
             [
                 (
                     plain(title(row["by"])),
-                    plain(row["group"]),
+                    plain(row["group"].replace("_", " ")),
                     str(row["windows"]),
                     number(row.get("ssim")),
                     number(row.get("least_ssim")),
@@ -244,7 +244,7 @@ def _limits(experiment: Experiment, facts: CardFacts) -> Iterator[str]:
     ssim, mean_image_ssim = facts.evaluation["mean"]["ssim"], facts.evaluation["mean_predictor"]["ssim"]
     count = specimen.simplest_zone_axes
     axes = f"one of the {count} simplest of each" if count else zones(specimen.zone_axes)
-    tilts = [f"{title(name)} {limits}" for name, limits in describe_varied(experiment).items() if "tilt" in name]
+    tilts = [measured(name, limits) for name, limits in describe_varied(experiment).items() if "tilt" in name]
     listed = experiment.varied_quantities().get("thickness_angstrom") is None and len(specimen.thickness_angstrom) > 1
     thicknesses = (
         ", ".join(f"{t:g}" for t in specimen.thickness_angstrom)

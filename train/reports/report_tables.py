@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-from train.measure.groups import title
+from train.measure.groups import measured
 from train.reports.results import ComparedScores, MetricName, Scores
 
 
@@ -115,12 +115,11 @@ def zone_axis(indices: Sequence[int]) -> str:
 
 def conditions_text(conditions: Mapping[str, str | float]) -> str:
     """Returns the conditions of a sample as HTML: its kind, then its quantities with their units."""
-    words = []
-    for name, value in conditions.items():
-        noun, _, unit = title(name).partition(", ")
-        measured = value if isinstance(value, str) else f"{noun} {number(value, '.3g')}" + (unit and f"\u00a0{unit}")
-        words.append(escape(measured.replace("_", " ")))
-    return ", ".join(words)
+    words = (
+        value.replace("_", " ") if isinstance(value, str) else measured(name, number(value, ".3g"))
+        for name, value in conditions.items()
+    )
+    return escape(", ".join(words))
 
 
 def space_group(symbol: str) -> str:
