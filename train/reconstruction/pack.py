@@ -38,15 +38,14 @@ from train.reconstruction import familiarity
 from train.reconstruction.calibrate import trained_ensemble
 from train.reconstruction.ensemble import Predict, load_network
 from train.reconstruction.models import Model, load_model
+from train.reports.calibration_results import Calibration, read_calibration
 from train.reports.card import card
 from train.reports.results import (
-    Calibration,
     CardFacts,
     DoseRow,
     Evaluation,
     WeightsFacts,
     check_facts,
-    read_calibration,
     read_evaluation,
 )
 from train.reports.runs import read_steps

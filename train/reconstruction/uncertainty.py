@@ -25,7 +25,7 @@ from train.measure.metrics import image_metrics
 from train.reconstruction.ensemble import Predict, Prediction
 from train.reconstruction.familiarity import UNFAMILIAR, Familiarity, PatternStatistics, window_features
 from train.reconstruction.known_windows import KnownWindow
-from train.reports.results import Calibration, Coverage, CoverageGroup
+from train.reports.calibration_results import Calibration, Coverage, CoverageGroup
 
 Array = npt.NDArray[Any]
 

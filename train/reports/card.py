@@ -20,9 +20,9 @@ from train.experiment.conditions import (
 from train.experiment.experiment import Experiment
 from train.measure.groups import measured, title
 from train.measure.results import RunFacts
+from train.reports.calibration_results import Calibration
 from train.reports.markdown import number, pair, plain, table, times, zones
 from train.reports.results import (
-    Calibration,
     CardFacts,
     ComparedScores,
     Evaluation,

@@ -1,6 +1,6 @@
 """Types of the results that are written to and read from a run directory.
 
-`evaluation.json`, `calibration.json` and the JSON outputs of the command line hold exactly these keys. Lengths are in
+`evaluation.json` and the JSON outputs of the command line hold exactly these keys. Lengths are in
 Å, densities in e/Å². A number that is not defined for a sample is `None` (null in JSON); see `train.measure.metrics`.
 """
 
@@ -14,12 +14,13 @@ from pydantic import TypeAdapter
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from namsa.dataset.strata import Strata
-from namsa.dataset.typed_values import parse_typed, read_typed
+from namsa.dataset.typed_values import parse_typed
 from namsa.errors import InputError
 from namsa.files import write_text_atomic
 from namsa.json_files import read_json
 from namsa.text import shorten
 from train.measure.results import PerformanceSummary, RunFacts
+from train.reports.calibration_results import Calibration
 
 T = TypeVar("T")
 # Of the summary of a run's performance; later versions added others.
@@ -195,69 +196,6 @@ class Evaluation(HeldOutResults):
 # ---- calibration.json and the model card ----------------------------------------------------------------------------
 
 
-class Coverage(TypedDict):
-    """Fractions of the pixels whose error is within one and two standard deviations."""
-
-    coverage_68: float
-    coverage_95: float
-
-
-class CoverageGroup(Coverage):
-    """Coverage of the windows that have something in common.
-
-    Attributes:
-        by: The quantity: "kind" of the specimen, "familiarity", or a name of the configuration, with its unit.
-        group: Its value, or its least and largest value, in words.
-        windows: Number of windows.
-        least_68: The least fraction, of any of these windows, within one standard deviation.
-        ssim: Mean SSIM of the mean predictions. Absent where no window has one, as the following.
-        least_ssim: The least of them.
-    """
-
-    by: str
-    group: str
-    windows: int
-    least_68: float
-    ssim: NotRequired[float]
-    least_ssim: NotRequired[float]
-
-
-class Calibration(Coverage):
-    """Contents of `calibration.json`. The coverage is that of the dev split.
-
-    Attributes:
-        scale: Factor from the standard deviation that the network's answers say to that of their mean's error.
-        uncertainty_factor: The same; the key that reconstruction reads.
-        two_sigma_factor: Multiple of the uncertainty within which 95.45 % of the errors of the dev split lie; what
-            "two standard deviations" are in the coverages. Files of earlier versions lack it; there they are two.
-        method: How the answers were made, in words.
-        members: Number of answers per sample.
-        split: Split that the factor was chosen on.
-        samples: Number of windows: of the split's samples as they are stored, and with imperfections and dose drawn.
-        predicted_weight: Weight of the variance that the network predicts, beside that between its answers. Absent in
-            files of earlier versions: 1.
-        test: Coverage on the test split. Absent without test samples.
-        test_flagged: Fraction of the windows of the test split that are not familiar. Absent without test samples.
-        groups: Coverage by groups of windows. Absent in files of earlier versions, as the following.
-        groups_split: Split of these windows.
-        transmitted_fraction: Mean fraction of the beam that the patterns hold.
-    """
-
-    scale: float
-    uncertainty_factor: float
-    method: str
-    members: int
-    split: str
-    samples: int
-    two_sigma_factor: NotRequired[float]
-    predicted_weight: NotRequired[float]
-    test: NotRequired[Coverage]
-    test_flagged: NotRequired[float]
-    groups: NotRequired[list[CoverageGroup]]
-    groups_split: NotRequired[str]
-    transmitted_fraction: NotRequired[float]
-
-
 class WeightsFacts(TypedDict):
     """Facts about the weights file of a packed model.
 
@@ -430,15 +368,6 @@ def check_facts(path: Path, evaluation: Evaluation) -> RunFacts:
     """
     parse_typed(_adapter(RunFacts), json.dumps(evaluation["run"]), f"{path}: run", EVALUATE_AGAIN)
     return evaluation["run"]
-
-
-def read_calibration(path: Path) -> Calibration:
-    """Returns the contents of a `calibration.json`.
-
-    Raises:
-        InputError: If the file cannot be read or holds something else.
-    """
-    return read_typed(_adapter(Calibration), path, "run python -m train calibrate again")
 
 
 @cache
