@@ -174,7 +174,10 @@ def _table_of_samples(caption: str, rows: Sequence[SampleRow]) -> str:
             escape(row["formula"]),
             zone_axis(row["zone_axis"]),
             escape(row["split"]),
-            *([conditions_text(_without_thickness(sample_conditions(row)))] if varied else []),
+            *(
+                [f'<div class="conditions">{conditions_text(_without_thickness(sample_conditions(row)))}</div>']
+                * varied
+            ),
             f"{row['thickness_angstrom']:.1f}",
             *compared(row),
             *([_consistency(row)] if calibrated else []),
