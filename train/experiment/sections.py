@@ -11,6 +11,7 @@ from train.experiment.imperfections import Imperfections
 LARGEST_COUNT = 10**9  # of samples and steps
 LONGEST_TIME_S = 1e9  # 30 years
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
+Contrast = Annotated[float, Field(ge=0, le=1e6)]
 Pattern = Annotated[str, Field(min_length=1, max_length=200)]
 
 
@@ -56,6 +57,14 @@ class Inputs(Section):
         None,
         description="what microscope and detector add to training samples, drawn anew each epoch, before the noise; "
         "held-out samples stay as they are",
+    )
+    redraw_epochs: int = Field(
+        1,
+        ge=1,
+        le=10_000,
+        description="epochs for which a sample keeps its window, imperfections, noise and mirror, so that several "
+        "steps share the time of drawing them, which is longer than a small network's step. The inputs of all samples "
+        "of a rank then stay in memory",
     )
     read_ahead_gib: float = Field(
         2.0,
@@ -105,11 +114,20 @@ class Loss(Section):
         description="measure errors, and so huber_delta, in units of the standard deviation of each sample's density, "
         "so that light and thin samples count as much as heavy and thick ones; l2 should then be smaller",
     )
+    least_contrast: tuple[Contrast, Contrast] = Field(
+        (0.0, 0.01),
+        description="with relative, what a standard deviation counts as at least, so that windows of vacuum and glass "
+        "do not outweigh the others: a fraction of the mean of the sample's density, and a number of density scales",
+    )
     likelihood: Literal["none", "laplace", "gaussian"] = Field(
         "none",
         description="distribution by which the network predicts its own error, as the logarithm of its scale in a "
         "second output channel; needs network.output_channels 2. See train/optimization/losses.py",
     )
+
+    def contrast_limits(self) -> tuple[float, float] | None:
+        """Returns `least_contrast` if errors are relative, and `None` if they are not."""
+        return self.least_contrast if self.relative else None
 
 
 class Optimizer(Section):

@@ -51,7 +51,7 @@ def differentiate(
         if training.loss.likelihood != "none":
             density, u = losses.split_output(density, y)
             likelihood = losses.LIKELIHOOD_WEIGHT * losses.negative_log_likelihood(density, u, y, training.loss)
-        huber = losses.huber(density, y, delta, training.loss.relative)
+        huber = losses.huber(density, y, delta, training.loss.contrast_limits())
         l2 = losses.l2(losses.kernels(weights), training.loss.l2)
         loss = huber + likelihood + l2
         scaled_loss = scale * loss

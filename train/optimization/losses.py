@@ -12,6 +12,7 @@ Huber's function alone, as without a likelihood.
 
 Projected densities differ by a factor of a hundred between 20 Å of lithium and 200 Å of lead. With `relative`, e is
 divided by the standard deviation of the sample's target, so that both have the same weight, as in SSIM and correlation.
+A window of vacuum or glass has hardly any contrast. `least_contrast` keeps such windows from outweighing the others.
 """
 
 from collections.abc import Iterable
@@ -21,37 +22,43 @@ import keras
 import tensorflow as tf
 
 from train.experiment.sections import Loss
-from train.measure.metrics import MIN_SPREAD
 
 Tensor = Any
+ContrastLimits = tuple[float, float]
 
 LARGEST_LOG_SCALE = 7.0  # L
 LARGEST_MISFIT = 100.0  # of a pixel, beyond which the likelihood falls by a power of the error: bounds the gradient
 LIKELIHOOD_WEIGHT = 0.1  # so that the shared layers are those of the density; see docs/train.md
 
 
-def huber(prediction: Tensor, target: Tensor, delta: Tensor, relative: bool = False) -> Tensor:
+def huber(prediction: Tensor, target: Tensor, delta: Tensor, limits: ContrastLimits | None = None) -> Tensor:
     """Returns the mean of h(e) over all pixels, a float32 scalar.
 
     Args:
         prediction: `(n, h, w, 1)`, in units of the density scale.
         target: The same.
         delta: δ, a scalar tensor, so that it can decay without a new trace of the training step.
-        relative: Whether errors are in units of the standard deviation of the sample's target.
+        limits: Of `contrast`, in units of which errors are then measured; `None` for units of the density scale.
     """
     error = tf.abs(tf.cast(prediction, tf.float32) - tf.cast(target, tf.float32))
-    if relative:
-        error /= contrast(target)
+    if limits:
+        error /= contrast(target, limits)
     inner = tf.minimum(error, delta)
     # Equal to Huber's two cases, without a branch whose discarded side could overflow.
     return tf.reduce_mean(inner * (error - 0.5 * inner))
 
 
-def contrast(target: Tensor) -> Tensor:
-    """Returns the standard deviation of each sample's target, but at least `MIN_SPREAD`, with axes of length 1."""
+def contrast(target: Tensor, limits: ContrastLimits) -> Tensor:
+    """Returns the standard deviation of each sample's target, with axes of length 1.
+
+    Args:
+        target: `(n, h, w, 1)`, in units of the density scale.
+        limits: It is at least the first times the mean of the target, and at least the second.
+    """
     target = tf.cast(target, tf.float32)
-    spread = tf.math.reduce_std(target, axis=tuple(range(1, len(target.shape))), keepdims=True)
-    return tf.maximum(spread, MIN_SPREAD)
+    axes = tuple(range(1, len(target.shape)))
+    spread = tf.maximum(tf.math.reduce_std(target, axes, keepdims=True), limits[1])
+    return tf.maximum(spread, limits[0] * tf.reduce_mean(target, axes, keepdims=True)) if limits[0] else spread
 
 
 def split_output(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -84,8 +91,8 @@ def negative_log_likelihood(density: Tensor, u: Tensor, target: Tensor, loss: Lo
         misfit = 0.5 * misfit**2
     limit = LARGEST_MISFIT
     bounded = tf.minimum(misfit, limit) + limit * tf.math.log(tf.maximum(misfit, limit) / limit)
-    if loss.relative:
-        logarithm -= tf.math.log(contrast(target))
+    if limits := loss.contrast_limits():
+        logarithm -= tf.math.log(contrast(target, limits))
     return tf.reduce_mean(bounded + logarithm)
 
 
