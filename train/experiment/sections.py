@@ -278,6 +278,11 @@ class Training(Section):
         description="largest number of training samples; none: all. They are the first in an order by hash, so a "
         "smaller choice is part of a larger one",
     )
+    start_from: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
+        None,
+        description="a network whose weights are the first ones, as far as their shapes fit: the name of a model that "
+        "comes with the package, or the path of a run or of a model; none: random weights",
+    )
     inputs: Inputs = Inputs()
     loss: Loss = Loss()
     optimizer: Optimizer = Optimizer()
