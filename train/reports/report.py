@@ -102,15 +102,15 @@ def density_part(run_dir: Path) -> ResultPart:
     if evaluation and not evaluation["samples"]:
         evaluation = None
     no_sample = missing("No held-out sample has been evaluated.")
-    pictures = (
-        sections.reconstructions(*predictions) if predictions else missing("No pictures: predictions.npz is missing.")
-    )
+    pictures = missing("No pictures: predictions.npz is missing.")
+    if predictions:
+        pictures = sections.reconstructions(*predictions, evaluation)
     parts = (
         sections.headline(evaluation) if evaluation else no_sample,
         sections.means(evaluation) if evaluation else "",
         "<h2>Reconstructions</h2>",
         pictures,
-        "<h2>By material and thickness</h2>",
+        "<h2>By condition and material</h2>",
         sections.groups(evaluation) if evaluation else no_sample,
     )
     samples = sections.samples(evaluation["samples"]) if evaluation else missing("None.")
