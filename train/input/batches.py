@@ -31,7 +31,7 @@ from train.input.readahead import Buffers, ahead, as_tensor
 
 Tensor = Any
 Result = TypeVar("Result")
-Target = Callable[[Sequence[Entry]], Tensor]
+Target = Callable[[Sequence[Entry], Tensor, Tensor], Tensor]  # from the entries of a batch, x, and its densities
 
 
 class Readable(Protocol):
@@ -104,7 +104,8 @@ def batches(
         experiment: The configuration.
         epoch: Index of the epoch, for symmetries and noise.
         cache: Shared by the epochs of one `dataset` and `experiment`.
-        target: Returns y of the samples of a batch; `None` for their densities.
+        target: Returns y of a batch from its entries, its x, and the densities of its windows `(n, h, w)`, e/Å²; `None`
+            for the densities as of `normalise_graph`.
 
     Returns:
         A generator of (x, y) as of `normalise_graph`, x in the type in which the network computes. It raises what
@@ -116,7 +117,7 @@ def batches(
 
     def finish(batch: Batch, entries: Sequence[Entry]) -> tuple[Tensor, Tensor]:
         x, density = normalise_graph(batch, settings, channels)
-        return x, target(entries) if target else density
+        return x, target(entries, x, batch.density) if target else density
 
     return read_batches(dataset, share, experiment, epoch, finish, cache or ReadCache())
 

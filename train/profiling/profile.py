@@ -102,18 +102,18 @@ def _batches(experiment: Experiment, stack: ExitStack) -> tuple[Batches, str]:
             dataset = stack.enter_context(Dataset(directory))
             selection.check_configuration(dataset, experiment)
             present = manifest.present(directory, dataset.ids)
-            task = task_of(task.resolve(present))
+            task = task_of(task.resolve(present, dataset))
             present = task.usable(present)
             entries = selection.limit([entry for entry in present if entry.split == "train"], training.samples)
     samples = len(entries) // shares // training.batch_size * training.batch_size
     if not reduction.minimum(samples) or dataset is None:
         random = random_batch(experiment.network, training, experiment.images_per_sample())
         return repeat((random[0], task.random_target(random))), "random"
-    cache = batches.ReadCache()
+    readable, cache = task.readable(dataset), batches.ReadCache()
 
     def epoch(number: int) -> Batches:
         own = selection.epoch_share(entries, experiment.seed, number, share, shares, count=samples)
-        return stack.enter_context(closing(batches.batches(dataset, own, experiment, number, cache, task.target)))
+        return stack.enter_context(closing(batches.batches(readable, own, experiment, number, cache, task.target)))
 
     return chain.from_iterable(map(epoch, count())), "samples"
 
