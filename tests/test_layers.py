@@ -47,6 +47,7 @@ LAYERS = {
         ("input", "measure"),
         ("optimization",),
         ("reports",),
+        ("tasks",),
         ("staging", "scaling", "reconstruction", "profiling"),
         ("main",),
         ("commands",),

@@ -33,6 +33,7 @@ from train.input.readahead import Buffers, ahead, as_tensor
 
 Tensor = Any
 Result = TypeVar("Result")
+Target = Callable[[Sequence[Entry], Tensor, Tensor], Tensor]  # from the entries of a batch, x, and its densities
 
 
 class Readable(Protocol):
@@ -108,6 +109,7 @@ def batches(
     experiment: Experiment,
     epoch: int,
     cache: ReadCache | None = None,
+    target: Target | None = None,
 ) -> Generator[tuple[Tensor, Tensor], None, None]:
     """Returns a generator of the batches of an epoch, read ahead of the step.
 
@@ -119,6 +121,8 @@ def batches(
         experiment: The configuration.
         epoch: Index of the epoch, for symmetries and noise.
         cache: Shared by the epochs of one `dataset` and `experiment`.
+        target: Returns y of a batch from its entries, its x, and the densities of its windows `(n, h, w)`, e/Å²; `None`
+            for the densities as of `normalise_graph`.
 
     Returns:
         A generator of (x, y) as of `normalise_graph`, x in the type in which the network computes. It raises what
@@ -130,8 +134,9 @@ def batches(
 
     cache = cache or ReadCache()
 
-    def finish(batch: Batch) -> tuple[Tensor, Tensor]:
-        return normalise_graph(batch, settings, channels)
+    def finish(batch: Batch, entries: Sequence[Entry]) -> tuple[Tensor, Tensor]:
+        x, density = normalise_graph(batch, settings, channels)
+        return x, target(entries, x, batch.density) if target else density
 
     if training.inputs.redraw_epochs > 1:
         make = partial(kept_batch, dataset, experiment=experiment, epoch=epoch, finish=finish, cache=cache)
@@ -144,13 +149,13 @@ def read_batches(
     share: Sequence[Entry],
     experiment: Experiment,
     epoch: int,
-    finish: Callable[[Batch], Result],
+    finish: Callable[[Batch, Sequence[Entry]], Result],
     cache: ReadCache,
 ) -> Generator[Result, None, None]:
-    """Returns a generator of finish(batch) for each batch of host tensors. `finish` is called in threads."""
+    """Returns a generator of finish(batch, entries) for each batch of host tensors. It is called in threads."""
 
     def make(entries: Sequence[Entry]) -> Result:
-        return finish(Batch(*map(as_tensor, read_batch(dataset, entries, experiment, epoch, cache))))
+        return finish(Batch(*map(as_tensor, read_batch(dataset, entries, experiment, epoch, cache))), entries)
 
     return _ahead(make, share, experiment)
 
@@ -188,7 +193,7 @@ def kept_batch(
     entries: Sequence[Entry],
     experiment: Experiment,
     epoch: int,
-    finish: Callable[[Batch], tuple[Tensor, Tensor]],
+    finish: Callable[[Batch, Sequence[Entry]], tuple[Tensor, Tensor]],
     cache: ReadCache,
 ) -> tuple[Tensor, Tensor]:
     """Returns a batch of windows, of which those drawn in earlier epochs are taken from `cache`.
@@ -203,7 +208,7 @@ def kept_batch(
         if window is None or window.number != number:
             # One by one, so that the numbers do not depend on which samples are drawn together.
             stored = read_batch(dataset, [entry], experiment, number, cache)
-            x, y = finish(Batch(*map(as_tensor, stored)))
+            x, y = finish(Batch(*map(as_tensor, stored)), [entry])
             window = cache.kept[entry.id] = KeptWindow(number, tf.cast(x, experiment.data.dtype), y)
         windows_of_batch.append(window)
     dtype = experiment.training.precision.compute.removeprefix("mixed_")
@@ -280,7 +285,11 @@ def _augment(
     scan, window = (patterns.shape[0], patterns.shape[1]), (out.patterns.shape[0], out.patterns.shape[1])
     corner, drawn = (0, 0), None
     if scan != window:
-        corner = windows.draw_corner(scan, window, margin, seed, epoch)
+        if inputs.held_out_positions:
+            held_out = windows.held_out_positions(scan, inputs.held_out_positions, seed)
+            corner = windows.draw_position(held_out, margin, seed, epoch)
+        else:
+            corner = windows.draw_corner(scan, window, margin, seed, epoch)
         density = density[corner[0] : corner[0] + window[0], corner[1] : corner[1] + window[1]]
     if inputs.imperfections and view.geometry:
         drawn = imperfections.draw(inputs.imperfections, seed, epoch)

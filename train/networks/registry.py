@@ -1,7 +1,9 @@
 """From a section `network` to its kind, its model and its count."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Discriminator, Tag
 
 import fcdensenet
 from fcdensenet import NetworkConfig
@@ -30,6 +32,27 @@ KINDS: dict[str, type[Network]] = {
     "cosmoflow": CosmoFlowConfig,
     "unet3d": UNet3DConfig,
 }
+
+
+def _kind(section: Any) -> Any:
+    """Returns the kind of a section, which is an FC-DenseNet's if it says none."""
+    return section.get("kind", "fcdensenet") if isinstance(section, Mapping) else getattr(section, "kind", None)
+
+
+# The section `network` of a configuration, of the class that its `kind` names.
+NetworkSections = Annotated[
+    Annotated[NetworkConfig, Tag("fcdensenet")]
+    | Annotated[ResNet50Config, Tag("resnet50")]
+    | Annotated[CVAEConfig, Tag("cvae")]
+    | Annotated[DeepLabV3PlusConfig, Tag("deeplabv3plus")]
+    | Annotated[CosmoFlowConfig, Tag("cosmoflow")]
+    | Annotated[UNet3DConfig, Tag("unet3d")],
+    Discriminator(
+        _kind,
+        custom_error_type="network_kind",
+        custom_error_message=f"write a section whose kind is one of {', '.join(KINDS)}",
+    ),
+]
 
 
 def read_network(tree: Mapping[str, Any], source: str) -> Network:
@@ -77,13 +100,14 @@ def build(config: Network, seed: int, recompute: bool = False) -> "keras.Model":
     return keras.Model(*_compose(layers, config), name=config.kind)
 
 
-def count(config: Network) -> NetworkCount:
+def count(config: Network, recompute: bool = False) -> NetworkCount:
     """Counts the layers of the network that `build` makes, without Keras.
 
-    FLOP are those of convolutions and dense layers; see `fcdensenet.count`.
+    FLOP are those of convolutions and dense layers; see `fcdensenet.count`, also for `recompute`, which other kinds
+    ignore.
     """
     if isinstance(config, NetworkConfig):
-        return fcdensenet.count(config)
+        return fcdensenet.count(config, recompute)
     shapes = ShapeNetworkLayers(config.input_shape, config.data_format)
     _compose(shapes, config)
     return shapes.counted()

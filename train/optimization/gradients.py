@@ -8,6 +8,7 @@ import tensorflow as tf
 
 from train.experiment.sections import Training
 from train.optimization import losses
+from train.optimization.objective import Objective
 
 Tensor = Any
 
@@ -16,16 +17,14 @@ class Differentiated(NamedTuple):
     """What a batch gives. All are tensors.
 
     Attributes:
-        huber: Mean Huber loss.
-        likelihood: Mean negative log-likelihood of the error times its weight; 0 without a likelihood.
+        terms: The terms of the objective.
         l2: L2 penalty of the kernels.
-        loss: huber + likelihood + l2.
+        loss: The sum of the terms and l2.
         statistics: Moving averages of the normalisations after the batch.
         gradients: Of the loss times the loss scale, one for each trainable variable.
     """
 
-    huber: Tensor
-    likelihood: Tensor
+    terms: Sequence[Tensor]
     l2: Tensor
     loss: Tensor
     statistics: Sequence[Tensor]
@@ -33,7 +32,13 @@ class Differentiated(NamedTuple):
 
 
 def differentiate(
-    model: keras.Model, training: Training, x: Tensor, y: Tensor, delta: Tensor, scale: Tensor
+    model: keras.Model,
+    training: Training,
+    x: Tensor,
+    y: Tensor,
+    setting: Tensor,
+    scale: Tensor,
+    objective: Objective | None = None,
 ) -> Differentiated:
     """Computes the loss of a batch and its gradients, and updates the normalisations. Call it inside a tf.function.
 
@@ -42,22 +47,19 @@ def differentiate(
         training: The section training.
         x: Inputs.
         y: Targets.
-        delta: Huber's δ.
+        setting: The objective's number that changes with the epoch, as Huber's δ.
         scale: Loss scale.
+        objective: The task's loss; `None` for that of a density.
     """
     weights = model.trainable_variables
     with tf.GradientTape() as tape:
-        density, likelihood = model(x, training=True), tf.zeros(())
-        if training.loss.likelihood != "none":
-            density, u = losses.split_output(density, y)
-            likelihood = losses.LIKELIHOOD_WEIGHT * losses.negative_log_likelihood(density, u, y, training.loss)
-        huber = losses.huber(density, y, delta, training.loss.contrast_limits())
+        terms = list((objective or losses.DensityObjective(training.loss))(model(x, training=True), y, setting))
         l2 = losses.l2(losses.kernels(weights), training.loss.l2)
-        loss = huber + likelihood + l2
+        loss = sum(terms[1:], start=terms[0]) + l2
         scaled_loss = scale * loss
     statistics = [tf.convert_to_tensor(statistic.value) for statistic in model.non_trainable_weights]
     gradients = tape.gradient(scaled_loss, [weight.value for weight in weights])
-    return Differentiated(huber, likelihood, l2, loss, statistics, gradients)
+    return Differentiated(terms, l2, loss, statistics, gradients)
 
 
 def time_after(tensors: Sequence[Tensor]) -> Tensor:

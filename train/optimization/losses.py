@@ -16,6 +16,7 @@ A window of vacuum or glass has hardly any contrast. `least_contrast` keeps such
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -94,6 +95,34 @@ def negative_log_likelihood(density: Tensor, u: Tensor, target: Tensor, loss: Lo
     if limits := loss.contrast_limits():
         logarithm -= tf.math.log(contrast(target, limits))
     return tf.reduce_mean(bounded + logarithm)
+
+
+@dataclass(frozen=True)
+class DensityObjective:
+    """The loss of a density, an `Objective`.
+
+    Attributes:
+        loss: The section training.loss.
+    """
+
+    loss: Loss
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Huber's loss, and the likelihood if the network predicts its own error."""
+        return ("huber",) if self.loss.likelihood == "none" else ("huber", "likelihood")
+
+    def setting(self, epoch: int) -> dict[str, float]:
+        """Returns Huber's δ in an epoch."""
+        return {"delta": huber_delta(self.loss, epoch)}
+
+    def __call__(self, output: Tensor, target: Tensor, setting: Tensor) -> tuple[Tensor, ...]:
+        """Returns the terms of a batch."""
+        if self.loss.likelihood == "none":
+            return (huber(output, target, setting, self.loss.contrast_limits()),)
+        density, u = split_output(output, target)
+        likelihood = LIKELIHOOD_WEIGHT * negative_log_likelihood(density, u, target, self.loss)
+        return huber(density, target, setting, self.loss.contrast_limits()), likelihood
 
 
 def huber_delta(loss: Loss, epoch: int) -> float:

@@ -6,6 +6,7 @@ Every function returns a `Figure` of its own; Matplotlib's global state is not u
 import base64
 from collections.abc import Callable, Mapping
 from io import BytesIO
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from namsa.errors import InputError
+from namsa.files import open_atomic
 from namsa.pixels import PixelGrid
 from namsa.view.panels import MARKS, image_panel, mark_probes, panels, pattern_panel, styled
 from train.reports.pictures import Picture
@@ -95,21 +98,25 @@ def reconstruction_figure(
 
 @styled
 def loss_figure(steps: Steps) -> Figure:
-    """Draws the training loss, its mean per epoch and its Huber term, with learning rate and Huber delta below."""
+    """Draws the training loss, its mean per epoch and its Huber term if it has one, with rate and delta below."""
+    # The term of Huber's loss and its delta are those of the task density.
+    density = bool(np.isfinite(steps["huber"]).any())
+    below = [("lr", "learning\nrate"), *([("delta", "Huber\ndelta")] if density else [])]
     figure = Figure(figsize=(9, 4.8), layout="constrained")
-    loss, rate, delta = figure.subplots(3, 1, sharex=True, height_ratios=(4, 1, 1))
+    loss, *others = figure.subplots(1 + len(below), 1, sharex=True, height_ratios=(4, *(1 for _ in below)))
     loss.plot(*binned(steps["step"], steps["loss"], LOSS_BINS), color=BLUE, lw=0.6, alpha=0.4, label="loss")
     loss.plot(*epoch_means(steps, "loss"), color=BLUE, lw=1.8, marker=".", label="mean per epoch")
-    loss.plot(*epoch_means(steps, "huber"), color=INK, lw=1, ls=(0, (4, 2)), label="its Huber term")
+    if density:
+        loss.plot(*epoch_means(steps, "huber"), color=INK, lw=1, ls=(0, (4, 2)), label="its Huber term")
     loss.legend(loc="upper right", ncols=3)
     if np.nanmin(steps["loss"], initial=np.inf) > 0:
         loss.set_yscale("log")
-    for ax, name, label in ((rate, "lr", "learning\nrate"), (delta, "delta", "Huber\ndelta")):
+    for ax, (name, label) in zip(others, below, strict=True):
         ax.plot(steps["step"], steps[name], color=INK, lw=1)
         ax.set_ylim(0, 1.1 * np.nanmax(steps[name]))
         _line_axes(ax, label)
     _line_axes(loss, "training loss")
-    delta.set_xlabel("step")
+    others[-1].set_xlabel("step")
     return figure
 
 
@@ -166,6 +173,21 @@ def binned(x: Numbers, y: Numbers, bins: int, reduce: Reduce = np.nanmean) -> tu
 
 def _reduced(values: Numbers, reduce: Reduce) -> float:
     return float(reduce(values)) if np.isfinite(values).any() else np.nan
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    """Writes a figure. The suffix names the format; without one it is a .png.
+
+    Raises:
+        InputError: If Matplotlib does not know the format.
+        WorkError: If the file cannot be written.
+    """
+    path = path if path.suffix else path.with_suffix(".png")
+    kind, kinds = path.suffix[1:].lower(), sorted(figure.canvas.get_supported_filetypes())
+    if kind not in kinds:
+        raise InputError(f"{path} does not end as a picture: {', '.join(f'.{kind}' for kind in kinds)}")
+    with open_atomic(path) as file:
+        figure.savefig(file, format=kind)
 
 
 @styled

@@ -1,0 +1,23 @@
+"""What a network is trained for: one module a task, and the job asks only `Task`.
+
+| task | answer |
+|---|---|
+| density | the projected electron density of a specimen, an image |
+| classify | the class of a pattern, and by vote that of a scan |
+
+A task says what the target of a sample is, what the loss is, how an answer is scored, which trivial baseline it is
+compared with, and what of it the report shows. The rules by which a configuration fits a task are in
+`train.experiment.task_rules`.
+"""
+
+from train.experiment.experiment import Experiment
+from train.tasks.classify import Classification
+from train.tasks.density import Density
+from train.tasks.task import Task
+
+TASKS: dict[str, type[Density] | type[Classification]] = {"density": Density, "classify": Classification}
+
+
+def task_of(experiment: Experiment) -> Task:
+    """Returns the task of a configuration."""
+    return TASKS[experiment.training.task](experiment)

@@ -1,0 +1,200 @@
+"""The task classify: the class of a pattern, and of a scan by the vote of its patterns.
+
+Yoginath et al. (2019) train ResNet-50 to tell CBED patterns apart. The target of a pattern is the class of its sample,
+from the manifest, or that of its position (`train.tasks.potential_clusters`). The loss is the cross-entropy of the
+softmax. Scores are balanced, the mean over classes of the fraction that is right, since crystals are unevenly spread
+over the classes: an answer that is always the same has one over the number of classes, which is called chance. The
+trivial baseline is `train.tasks.radial_profiles`.
+
+With training.inputs.held_out_positions a part of each training sample's positions is kept for evaluation, as split
+"images". That is the split of the paper. It leaks, for neighbouring patterns of the same specimen were trained on.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from rich.table import Table
+from scipy import special
+
+from namsa.dataset.entry import Entry
+from namsa.dataset.records import Record
+from namsa.dataset.shards import Dataset
+from namsa.errors import WorkError
+from train.experiment.experiment import Experiment
+from train.input.batches import Readable, Target
+from train.measure.results import RunFacts
+from train.networks.resnet50 import ResNet50Config
+from train.ranks.protocol import Ranks
+from train.reports.results import write_json
+from train.tasks import labels, potential_clusters
+from train.tasks.class_report import class_table
+from train.tasks.class_scores import ClassEvaluation, ClassRow, counts, scores, summarise
+from train.tasks.patterns import PATTERNS_AT_ONCE, chosen, patterns
+from train.tasks.potential_clusters import ClusteredSamples, Clusters
+from train.tasks.radial_profiles import centroids, nearest, ring_averages
+from train.tasks.task import Answers, Array, Row, Score
+
+Tensor = Any
+Classes = npt.NDArray[np.int64]
+
+Forward = Callable[[npt.NDArray[np.float32]], Array]
+
+
+@dataclass(frozen=True)
+class CrossEntropy:
+    """The loss of classes, a `train.optimization.objective.Objective`."""
+
+    terms = ("cross_entropy",)
+
+    def setting(self, epoch: int) -> dict[str, float]:
+        return {}
+
+    def __call__(self, output: Tensor, target: Tensor, setting: Tensor) -> tuple[Tensor, ...]:
+        """Returns the mean cross-entropy of logits `(n, classes)` and classes `(n,)`."""
+        logits = tf.cast(output, tf.float32)
+        return (tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=target, logits=logits)),)
+
+
+@dataclass(frozen=True)
+class Classification:
+    """A `train.tasks.task.Task`, which documents the methods."""
+
+    experiment: Experiment
+    error = "error"
+    objective = CrossEntropy()
+
+    @property
+    def target(self) -> Target:
+        images = self.experiment.images_per_sample()
+
+        def classes_of_samples(entries: Sequence[Entry], x: Tensor, density: Tensor) -> Tensor:
+            return tf.constant(np.repeat([self._class(entry) for entry in entries], images), tf.int32)
+
+        def classes_of_positions(entries: Sequence[Entry], x: Tensor, density: Tensor) -> Tensor:
+            return tf.cast(tf.reshape(density, (-1,)), tf.int32)  # see `readable`
+
+        return classes_of_positions if self._of_positions else classes_of_samples
+
+    def resolve(self, entries: Sequence[Entry], dataset: Readable) -> Experiment:
+        training, network = self.experiment.training, self.experiment.network
+        assert isinstance(network, ResNet50Config)
+        assert network.classes
+        config = training.classify
+        if not self._of_positions:
+            config = config.model_copy(update={"classes": labels.class_names(entries, config)})
+            usable = [entry for entry in entries if labels.label(entry, config) in config.classes]
+            labels.check_classes(usable, config, network.classes)
+        elif not config.potential_centres:  # those of a run directory are kept
+            own = [entry for entry in entries if entry.split == "train"]
+            found = potential_clusters.find_clusters(dataset, own, network.classes, self.experiment.seed)
+            config = config.model_copy(update=potential_clusters.settings(found))
+        return self.experiment.model_copy(update={"training": training.model_copy(update={"classify": config})})
+
+    def readable(self, dataset: Readable) -> Readable:
+        config = self.experiment.training.classify
+        return ClusteredSamples(dataset, Clusters.of(config)) if self._of_positions else dataset
+
+    def usable(self, entries: Sequence[Entry]) -> list[Entry]:
+        config = self.experiment.training.classify
+        if self._of_positions:
+            return list(entries)
+        return [entry for entry in entries if labels.label(entry, config) in config.classes]
+
+    def held_out(self, training: Sequence[Entry], others: Sequence[Entry]) -> list[Entry]:
+        return [*(training if self.experiment.training.inputs.held_out_positions else ()), *others]
+
+    def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Array:
+        rings = ring_averages(self.experiment.conditions())
+        sums = np.zeros((len(self.experiment.training.classify.classes), 1 + rings.shape[1]))
+        for entry in entries:
+            with dataset.view(entry.id) as record:
+                x, classes = self._images(entry, record, training=True)
+                np.add.at(sums, classes, np.insert(x.reshape(-1, len(rings)) @ rings, 0, 1, axis=1))
+        return np.asarray(sums / len(entries))
+
+    def random_target(self, batch: tuple[Any, Any]) -> Any:
+        return tf.zeros((batch[0].shape[0],), tf.int32)
+
+    def scorer(self, model: Any, dataset: Dataset) -> Score:
+        logits_of = forward(model)
+
+        def score(entries: Sequence[Entry]) -> list[Row]:
+            return [dict(self._row(entry, dataset.read(entry.id), logits_of, None)) for entry in entries]
+
+        return score
+
+    def numbers(self, rows: Sequence[Row]) -> dict[str, float | None]:
+        found = scores(rows, len(self.experiment.training.classify.classes))
+        return {name: found[name] for name in ("error", "balanced_accuracy", "vote_balanced_accuracy", "cross_entropy")}
+
+    def evaluate(self, answers: Answers, run_dir: Path, *, ranks: Ranks, run: RunFacts) -> ClassEvaluation:
+        logits_of, means = forward(answers.model), centroids(answers.baseline)
+        with ranks.together():
+            own = [self._row(entry, answers.dataset.read(entry.id), logits_of, means) for entry in answers.entries]
+        rows = sorted((row for gathered in ranks.gather_json(own) for row in gathered), key=lambda row: row["id"])
+        config = self.experiment.training.classify
+        evaluation = summarise(rows, config.label, config.classes, run)
+        with ranks.together():
+            if ranks.rank() == 0:
+                write_json(run_dir / "evaluation.json", evaluation)
+        return evaluation
+
+    def table(self, evaluation: Mapping[str, Any], run_dir: Path, report: Path | None) -> Table:
+        return class_table(evaluation, run_dir, report)
+
+    def _class(self, entry: Entry) -> int:
+        config = self.experiment.training.classify
+        return config.classes.index(labels.label(entry, config))
+
+    @property
+    def _of_positions(self) -> bool:
+        """Whether each position of a scan has a class of its own."""
+        return self.experiment.training.classify.label == "potential_clusters"
+
+    def _images(self, entry: Entry, record: Record, training: bool) -> tuple[npt.NDArray[np.float32], Classes]:
+        """Returns the network's images of a sample and their classes, of a training sample those trained on or not."""
+        x = patterns(self.experiment, entry, record, training)
+        if not self._of_positions:
+            return x, np.full(len(x), self._class(entry))
+        classes = Clusters.of(self.experiment.training.classify).nearest(record)
+        return x, classes[chosen(self.experiment, entry, record, training)]
+
+    def _row(self, entry: Entry, record: Record, logits_of: Forward, means: Array | None) -> ClassRow:
+        """Scores the patterns of a sample, beside the baseline if its centroids are given."""
+        x, true = self._images(entry, record, training=False)
+        logits = logits_of(x)
+        if not np.isfinite(logits).all():
+            raise WorkError(f"the network's answer to {entry.id} is not finite: nothing can be measured")
+        log_probabilities = special.log_softmax(logits, axis=1)
+        row: ClassRow = {
+            "id": entry.id,
+            "material": entry.material,
+            "formula": entry.formula,
+            "space_group": entry.space_group,
+            "split": "images" if entry.split == "train" else entry.split,
+            "class": None if self._of_positions else self._class(entry),
+            "patterns": len(x),
+            "counts": counts(true, logits.argmax(axis=1)),
+            "probability": np.exp(log_probabilities).mean(axis=0).tolist(),
+            "cross_entropy": float(-np.take_along_axis(log_probabilities, true[:, None], axis=1).mean()),
+        }
+        if means is not None:
+            rings = ring_averages(self.experiment.conditions())
+            row["baseline_counts"] = counts(true, nearest(x.reshape(-1, len(rings)) @ rings, means))
+        return row
+
+
+def forward(model: Any) -> Forward:
+    """Returns a function from images to logits, in float64, that computes some images at once."""
+    graph = tf.function(lambda x: model(x, training=False), autograph=False, reduce_retracing=True)
+
+    def logits_of(x: npt.NDArray[np.float32]) -> Array:
+        parts = (x[at : at + PATTERNS_AT_ONCE] for at in range(0, len(x), PATTERNS_AT_ONCE))
+        return np.concatenate([np.asarray(graph(tf.constant(part)), np.float64) for part in parts])
+
+    return logits_of
