@@ -227,16 +227,9 @@ def test_many_classes_are_drawn_and_reported(tmp_path, run_dir):
 
 
 def test_a_network_of_densities_classifies_nothing(tmp_path, capsys):
-    np.save(tmp_path / "scan.npy", np.zeros((2, 2, 8, 8)))
-    arguments = [
-        "classify",
-        str(tmp_path / "scan.npy"),
-        "--checkpoint",
-        "200kv-20mrad",
-        "--out",
-        str(tmp_path / "o.h5"),
-    ]
-    assert command(arguments) == 2
+    scan, out = tmp_path / "scan.npy", tmp_path / "classes.h5"
+    np.save(scan, np.zeros((2, 2, 8, 8)))
+    assert command(["classify", str(scan), "--checkpoint", "200kv-20mrad", "--out", str(out)]) == 2
     assert "is a network for training.task density, and classes are asked for" in capsys.readouterr().err
 
 
