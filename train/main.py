@@ -245,7 +245,9 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
             own_entries = selection.epoch_share(
                 training_entries, experiment.seed, epoch, share, shares, count=samples, taken=position.taken
             )
-            with closing(batches.batches(readable, own_entries, experiment, epoch, cache, task.target)) as read:
+            with closing(
+                batches.batches(readable, own_entries, experiment, epoch, cache=cache, target=task.target)
+            ) as read:
                 followed = watchdog.follow(read, plan.first_step, training.accumulate)
                 rows = train_epoch(
                     step,
