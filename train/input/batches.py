@@ -12,6 +12,7 @@ of it happens in threads ahead of the step. A process reads a sample's header an
 import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, closing
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -32,6 +33,9 @@ from train.input.readahead import Buffers, ahead, as_tensor
 Tensor = Any
 Result = TypeVar("Result")
 Target = Callable[[Sequence[Entry]], Tensor]
+# From a sample's entry, the epoch and what finds the view of a stored sample, to what an epoch takes in its place. Its
+# density is then the target, without a scale.
+Compose = Callable[[Entry, int, Callable[[str], "SampleView"]], "SampleView"]
 
 
 class Readable(Protocol):
@@ -93,6 +97,7 @@ def batches(
     epoch: int,
     cache: ReadCache | None = None,
     target: Target | None = None,
+    compose: Compose | None = None,
 ) -> Generator[tuple[Tensor, Tensor], None, None]:
     """Returns a generator of the batches of an epoch, read ahead of the step.
 
@@ -105,6 +110,7 @@ def batches(
         epoch: Index of the epoch, for symmetries and noise.
         cache: Shared by the epochs of one `dataset` and `experiment`.
         target: Returns y of the samples of a batch; `None` for their densities.
+        compose: Makes what an epoch takes in place of a sample; `None` takes the sample.
 
     Returns:
         A generator of (x, y) as of `normalise_graph`, x in the type in which the network computes. It raises what
@@ -113,12 +119,14 @@ def batches(
     training, channels = experiment.training, experiment.channels()
     dtype = training.precision.compute.removeprefix("mixed_")
     settings = Normalisation.of(training.inputs, experiment.network.data_format, dtype)
+    if compose:
+        settings = settings._replace(density_scale=1.0)
 
     def finish(batch: Batch, entries: Sequence[Entry]) -> tuple[Tensor, Tensor]:
         x, density = normalise_graph(batch, settings, channels)
         return x, target(entries) if target else density
 
-    return read_batches(dataset, share, experiment, epoch, finish, cache or ReadCache())
+    return read_batches(dataset, share, experiment, epoch, finish, cache or ReadCache(), compose)
 
 
 def read_batches(
@@ -128,6 +136,7 @@ def read_batches(
     epoch: int,
     finish: Callable[[Batch, Sequence[Entry]], Result],
     cache: ReadCache,
+    compose: Compose | None = None,
 ) -> Generator[Result, None, None]:
     """Yields finish(batch, entries) for each batch of host tensors. `finish` is called in threads; see `batches`.
 
@@ -145,7 +154,7 @@ def read_batches(
     tasks_ahead = max(2, min(2 * threads, int(inputs.read_ahead_gib * 2**30 / (batches_per_task * batch_bytes))))
 
     def read(task: Sequence[Sequence[Entry]]) -> list[Result]:
-        stored = ((read_batch(dataset, entries, experiment, epoch, cache), entries) for entries in task)
+        stored = ((read_batch(dataset, entries, experiment, epoch, cache, compose), entries) for entries in task)
         return [finish(Batch(*map(as_tensor, arrays)), entries) for arrays, entries in stored]
 
     complete = [share[at : at + size] for at in range(0, len(share) - size + 1, size)]
@@ -156,14 +165,20 @@ def read_batches(
 
 
 def read_batch(
-    dataset: Readable, entries: Sequence[Entry], experiment: Experiment, epoch: int, cache: ReadCache
+    dataset: Readable,
+    entries: Sequence[Entry],
+    experiment: Experiment,
+    epoch: int,
+    cache: ReadCache,
+    compose: Compose | None = None,
 ) -> Batch:
     """Returns the samples of `entries`, each copied once, in arrays of `cache.buffers`."""
     inputs, patterns_shape, image_shape = experiment.training.inputs, *experiment.window_shapes()
     cut = (patterns_shape, image_shape) != experiment.sample_shapes()
     changed = inputs.dose_electrons_per_pattern or inputs.imperfections
     dtype = "float32" if changed else experiment.data.dtype
-    views = [cache.views.get(entry.id) or _open(dataset, entry.id, experiment, cache) for entry in entries]
+    find = partial(find_view, dataset, experiment, cache)
+    views = [compose(entry, epoch, find) if compose else find(entry.id) for entry in entries]
     batch = Batch(
         cache.buffers.empty((len(entries), *patterns_shape), dtype),
         cache.buffers.empty((len(entries), 1, 1, 1), "float32"),
@@ -178,6 +193,11 @@ def read_batch(
         np.concatenate([view.density for view in views], out=batch.density.reshape(-1, *image_shape[1:]))
         batch.scale[:, 0, 0, 0] = [view.scale for view in views]
     return batch
+
+
+def find_view(dataset: Readable, experiment: Experiment, cache: ReadCache, sample_id: str) -> SampleView:
+    """Returns the view of a sample, from `cache` or, after comparing its checksum and its shapes, from `dataset`."""
+    return cache.views.get(sample_id) or _open(dataset, sample_id, experiment, cache)
 
 
 def _open(dataset: Readable, sample_id: str, experiment: Experiment, cache: ReadCache) -> SampleView:
