@@ -145,13 +145,14 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         dataset = stack.enter_context(Dataset(directory))
         selection.check_configuration(dataset, experiment)
         present = manifest.present(directory, dataset.ids)
-        experiment = task_of(experiment).resolve(present)
+        experiment = task_of(experiment).resolve(present, dataset)
         task, training = task_of(experiment), experiment.training
         usable = task.usable(present)
         training_entries = selection.limit([entry for entry in usable if entry.split == "train"], training.samples)
         held_out_entries = task.held_out(training_entries, [entry for entry in usable if entry.split != "train"])
         dev_entries = [entry for entry in usable if entry.split == "dev"]
         validated_entries = selection.limit(dev_entries, training.validation.samples)
+    reduction.check_same(config_hash(experiment), "what the configuration takes from the samples, as names of classes")
     if not experiment.data.node_local:
         reduction.check_same(len(present), "the number of samples")
         reduction.check_same(selection.digest_ids(present), "the digest of the samples' ids")
@@ -202,7 +203,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     log_line(f"{model.count_params():,} parameters; {todo}{until}")
     step_flop = rank_samples * experiment.images_per_sample() * count(experiment.network).step_flop
     account = PerformanceAccount(step_flop, rank_samples, energy_meter(reduction.local_rank(), reduction.local_size()))
-    cache = batches.ReadCache()
+    readable, cache = task.readable(dataset), batches.ReadCache()
     with ExitStack() as during:
         keep, schedule = training.checkpoints.keep, CheckpointSchedule(training.checkpoints)
         during.enter_context(stop_request.deferred())
@@ -238,7 +239,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
             own_entries = selection.epoch_share(
                 training_entries, experiment.seed, epoch, share, shares, count=samples, taken=position.taken
             )
-            own = batches.batches(dataset, own_entries, experiment, epoch, cache, task.target, compose)
+            own = batches.batches(readable, own_entries, experiment, epoch, cache, task.target, compose)
             with closing(own) as read:
                 followed = watchdog.follow(read, plan.first_step, training.accumulate)
                 rows = train_epoch(

@@ -32,10 +32,13 @@ from train.input.readahead import Buffers, ahead, as_tensor
 
 Tensor = Any
 Result = TypeVar("Result")
+<<<<<<< HEAD
 Target = Callable[[Sequence[Entry]], Tensor]
-# From a sample's entry, the epoch and what finds the view of a stored sample, to what an epoch takes in its place. Its
-# density is then the target, without a scale.
+# From a sample's entry, the epoch and what finds the view of a stored sample, to what the epoch takes in its place.
 Compose = Callable[[Entry, int, Callable[[str], "SampleView"]], "SampleView"]
+=======
+Target = Callable[[Sequence[Entry], Tensor, Tensor], Tensor]  # from the entries of a batch, x, and its densities
+>>>>>>> tasks
 
 
 class Readable(Protocol):
@@ -109,8 +112,13 @@ def batches(
         experiment: The configuration.
         epoch: Index of the epoch, for symmetries and noise.
         cache: Shared by the epochs of one `dataset` and `experiment`.
+<<<<<<< HEAD
         target: Returns y of the samples of a batch; `None` for their densities.
         compose: Makes what an epoch takes in place of a sample; `None` takes the sample.
+=======
+        target: Returns y of a batch from its entries, its x, and the densities of its windows `(n, h, w)`, e/Å²; `None`
+            for the densities as of `normalise_graph`.
+>>>>>>> tasks
 
     Returns:
         A generator of (x, y) as of `normalise_graph`, x in the type in which the network computes. It raises what
@@ -119,12 +127,10 @@ def batches(
     training, channels = experiment.training, experiment.channels()
     dtype = training.precision.compute.removeprefix("mixed_")
     settings = Normalisation.of(training.inputs, experiment.network.data_format, dtype)
-    if compose:
-        settings = settings._replace(density_scale=1.0)
 
     def finish(batch: Batch, entries: Sequence[Entry]) -> tuple[Tensor, Tensor]:
         x, density = normalise_graph(batch, settings, channels)
-        return x, target(entries) if target else density
+        return x, target(entries, x, batch.density) if target else density
 
     return read_batches(dataset, share, experiment, epoch, finish, cache or ReadCache(), compose)
 

@@ -102,7 +102,7 @@ def _batches(experiment: Experiment, stack: ExitStack) -> tuple[Batches, str]:
             dataset = stack.enter_context(Dataset(directory))
             selection.check_configuration(dataset, experiment)
             present = manifest.present(directory, dataset.ids)
-            task = task_of(task.resolve(present))
+            task = task_of(task.resolve(present, dataset))
             present = task.usable(present)
             entries = selection.limit([entry for entry in present if entry.split == "train"], training.samples)
     samples = len(entries) // shares // training.batch_size * training.batch_size
@@ -113,7 +113,7 @@ def _batches(experiment: Experiment, stack: ExitStack) -> tuple[Batches, str]:
 
     def epoch(number: int) -> Batches:
         own = selection.epoch_share(entries, experiment.seed, number, share, shares, count=samples)
-        read = batches.batches(dataset, own, experiment, number, cache, task.target, compose)
+        read = batches.batches(readable, own, experiment, number, cache, task.target, compose)
         return stack.enter_context(closing(read))
 
     return chain.from_iterable(map(epoch, count())), "samples"

@@ -70,12 +70,12 @@ class Classification:
     def target(self) -> Target:
         patterns = self.experiment.images_per_sample()
 
-        def classes_of(entries: Sequence[Entry]) -> Tensor:
+        def classes_of(entries: Sequence[Entry], x: Tensor, density: Tensor) -> Tensor:
             return tf.constant(np.repeat([self._class(entry) for entry in entries], patterns), tf.int32)
 
         return classes_of
 
-    def resolve(self, entries: Sequence[Entry]) -> Experiment:
+    def resolve(self, entries: Sequence[Entry], dataset: Readable) -> Experiment:
         training, network = self.experiment.training, self.experiment.network
         assert isinstance(network, ResNet50Config)
         assert network.classes
@@ -84,6 +84,9 @@ class Classification:
         usable = [entry for entry in entries if labels.label(entry, config) in names]
         labels.check_classes(usable, config, network.classes)
         return self.experiment.model_copy(update={"training": training.model_copy(update={"classify": config})})
+
+    def readable(self, dataset: Readable) -> Readable:
+        return dataset
 
     def usable(self, entries: Sequence[Entry]) -> list[Entry]:
         config = self.experiment.training.classify

@@ -41,8 +41,11 @@ class Density:
     def objective(self) -> DensityObjective:
         return DensityObjective(self.experiment.training.loss)
 
-    def resolve(self, entries: Sequence[Entry]) -> Experiment:
+    def resolve(self, entries: Sequence[Entry], dataset: batches.Readable) -> Experiment:
         return self.experiment
+
+    def readable(self, dataset: batches.Readable) -> batches.Readable:
+        return dataset
 
     def usable(self, entries: Sequence[Entry]) -> list[Entry]:
         return list(entries)

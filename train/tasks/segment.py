@@ -27,7 +27,7 @@ from namsa.dataset.shards import Dataset
 from namsa.errors import InputError, WorkError
 from train.experiment.experiment import Experiment
 from train.experiment.sections import Segment
-from train.input.batches import Readable, ReadCache, SampleView, find_view
+from train.input.batches import Readable, ReadCache, SampleView, Target, find_view
 from train.input.composites import LARGEST_DIAMETER
 from train.input.normalisation import Batch, Normalisation, normalise_graph
 from train.measure.results import RunFacts
@@ -75,11 +75,10 @@ class WeightedCrossEntropy:
         return {}
 
     def __call__(self, output: Tensor, target: Tensor, setting: Tensor) -> tuple[Tensor, ...]:
-        """Returns the weighted mean over positions, of logits `(n, h, w, classes)` and classes `(n, h, w, 1)`."""
-        logits = tf.cast(output, tf.float32)
+        """Returns the weighted mean over positions, of logits `(n, h, w, classes)` and classes `(n, h, w)`."""
+        logits, labels = tf.cast(output, tf.float32), tf.cast(target, tf.int32)
         if self.channels_first:
-            logits, target = tf.transpose(logits, (0, 2, 3, 1)), tf.transpose(target, (0, 2, 3, 1))
-        labels = tf.cast(target[..., 0], tf.int32)
+            logits = tf.transpose(logits, (0, 2, 3, 1))
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
         return (tf.reduce_mean(losses * tf.gather(tf.constant(self.weights, tf.float32), labels)),)
 
@@ -90,7 +89,6 @@ class Segmentation:
 
     experiment: Experiment
     error = "error"
-    target = None
 
     @property
     def objective(self) -> WeightedCrossEntropy:
@@ -98,7 +96,14 @@ class Segmentation:
         weights = class_weights(segment.fractions, segment.weights)
         return WeightedCrossEntropy(weights, self.experiment.network.data_format == "channels_first")
 
-    def resolve(self, entries: Sequence[Entry]) -> Experiment:
+    @property
+    def target(self) -> Target:
+        return lambda entries, x, labels: labels
+
+    def readable(self, dataset: Readable) -> Readable:
+        return dataset
+
+    def resolve(self, entries: Sequence[Entry], dataset: Readable) -> Experiment:
         for name, inclusion in self._segment.inclusions.items():
             largest = LARGEST_DIAMETER * min(self._scan)
             if inclusion.diameter_positions[1] > largest:
@@ -136,7 +141,7 @@ class Segmentation:
         return self._composers(dataset)["train"]
 
     def random_target(self, batch: tuple[Any, Any]) -> Any:
-        return tf.zeros_like(batch[1])
+        return tf.zeros((batch[0].shape[0], *self.experiment.window_shapes()[1]))
 
     def scorer(self, model: Any, dataset: Dataset) -> Score:
         predict, scans = self._predictor(model), self._held_out_scans(dataset)

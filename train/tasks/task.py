@@ -49,7 +49,7 @@ class Task(Protocol):
     Attributes:
         error: Key of `numbers` by which networks are compared; less is better.
         objective: The loss.
-        target: Returns y of the samples of a batch; `None` for their densities.
+        target: Returns y of a batch; `None` for its densities. See `train.input.batches.batches`.
     """
 
     error: str
@@ -64,12 +64,16 @@ class Task(Protocol):
         """See the class."""
         ...
 
-    def resolve(self, entries: Sequence[Entry]) -> Experiment:
+    def resolve(self, entries: Sequence[Entry], dataset: Readable) -> Experiment:
         """Returns the configuration with what follows from the samples, as the names of classes.
 
         Raises:
             InputError: If the samples do not fit the configuration.
         """
+        ...
+
+    def readable(self, dataset: Readable) -> Readable:
+        """Returns the samples as training reads them: a target over the positions of a scan replaces the density."""
         ...
 
     def usable(self, entries: Sequence[Entry]) -> list[Entry]:

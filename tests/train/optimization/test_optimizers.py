@@ -123,7 +123,7 @@ def test_zero_weights_and_zero_gradients_stay_finite(lars):
 @pytest.mark.parametrize("lars", ["none", "before"])
 def test_momentum_is_the_sum_of_past_gradients(lars):
     config = Optimizer(kind="momentum", momentum=0.8, learning_rate=0.1, lars=lars, lars_trust=0.5)
-    matrix, vector = keras.Variable(np.eye(3, 4)), keras.Variable(np.ones(3))
+    matrix, vector = keras.Variable(np.eye(3, 4, dtype=np.float32)), keras.Variable(np.ones(3, np.float32))
     optimizer = make_optimizer(config)
     optimizer.build([matrix, vector])
     rng = np.random.default_rng(0)

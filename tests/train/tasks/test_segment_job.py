@@ -109,7 +109,9 @@ def test_composites_follow_from_seed_and_epoch_and_their_parts_from_one_split(op
     np.testing.assert_array_equal([labels for _, labels in drawn], again)
     assert len({labels.tobytes() for labels in again}) > 20
     cache = batches.ReadCache()
-    read = [list(batches.batches(dataset, entries, experiment, epoch, cache, None, composer)) for epoch in (0, 1, 0)]
+    read = [
+        list(batches.batches(dataset, entries, experiment, epoch, cache, task.target, composer)) for epoch in (0, 1, 0)
+    ]
     for (x, y), (x2, _), (x3, y3) in zip(*read, strict=True):
         np.testing.assert_array_equal(x, x3)
         np.testing.assert_array_equal(y, y3)
@@ -118,13 +120,13 @@ def test_composites_follow_from_seed_and_epoch_and_their_parts_from_one_split(op
 
 
 def test_samples_that_make_no_composites_are_named(config, opened):
-    experiment, _, present = opened
+    experiment, dataset, present = opened
     large = load(config, ["training.segment.grain.diameter_positions=[2, 6]"])
     with pytest.raises(InputError, match="go beyond 4.8, 0.6 of the scan's shorter side"):
-        task_of(large).resolve(present)
+        task_of(large).resolve(present, dataset)
     alike = [entry for entry in present if entry.zone_axis == (0, 0, 1)]
     with pytest.raises(InputError, match="goes with another as class grain .*: give specimen.zone_axes another dir"):
-        task_of(experiment).resolve(alike)
+        task_of(experiment).resolve(alike, dataset)
 
 
 @pytest.mark.parametrize(
@@ -161,10 +163,8 @@ def test_the_loss_is_the_weighted_cross_entropy(channels_first):
     probabilities = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
     right = np.take_along_axis(probabilities, labels[..., None], axis=-1)[..., 0]
     expected = -(weights[labels] * np.log(right)).mean()
-    output, target = logits, labels[..., None].astype(np.float32)
-    if channels_first:
-        output, target = output.transpose(0, 3, 1, 2), target.transpose(0, 3, 1, 2)
-    (loss,) = WeightedCrossEntropy(tuple(weights), channels_first)(output, target, 0.0)
+    output = logits.transpose(0, 3, 1, 2) if channels_first else logits
+    (loss,) = WeightedCrossEntropy(tuple(weights), channels_first)(output, labels.astype(np.float32), 0.0)
     assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 
