@@ -32,13 +32,9 @@ from train.input.readahead import Buffers, ahead, as_tensor
 
 Tensor = Any
 Result = TypeVar("Result")
-<<<<<<< HEAD
-Target = Callable[[Sequence[Entry]], Tensor]
+Target = Callable[[Sequence[Entry], Tensor, Tensor], Tensor]  # from the entries of a batch, x, and its densities
 # From a sample's entry, the epoch and what finds the view of a stored sample, to what the epoch takes in its place.
 Compose = Callable[[Entry, int, Callable[[str], "SampleView"]], "SampleView"]
-=======
-Target = Callable[[Sequence[Entry], Tensor, Tensor], Tensor]  # from the entries of a batch, x, and its densities
->>>>>>> tasks
 
 
 class Readable(Protocol):
@@ -112,13 +108,9 @@ def batches(
         experiment: The configuration.
         epoch: Index of the epoch, for symmetries and noise.
         cache: Shared by the epochs of one `dataset` and `experiment`.
-<<<<<<< HEAD
-        target: Returns y of the samples of a batch; `None` for their densities.
-        compose: Makes what an epoch takes in place of a sample; `None` takes the sample.
-=======
         target: Returns y of a batch from its entries, its x, and the densities of its windows `(n, h, w)`, e/Å²; `None`
             for the densities as of `normalise_graph`.
->>>>>>> tasks
+        compose: Makes what an epoch takes in place of a sample; `None` takes the sample.
 
     Returns:
         A generator of (x, y) as of `normalise_graph`, x in the type in which the network computes. It raises what

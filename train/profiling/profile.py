@@ -109,7 +109,7 @@ def _batches(experiment: Experiment, stack: ExitStack) -> tuple[Batches, str]:
     if not reduction.minimum(samples) or dataset is None:
         random = random_batch(experiment.network, training, experiment.images_per_sample())
         return repeat((random[0], task.random_target(random))), "random"
-    cache, compose = batches.ReadCache(), task.composer(dataset)
+    readable, compose, cache = task.readable(dataset), task.composer(dataset), batches.ReadCache()
 
     def epoch(number: int) -> Batches:
         own = selection.epoch_share(entries, experiment.seed, number, share, shares, count=samples)
