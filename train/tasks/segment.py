@@ -144,7 +144,7 @@ class Segmentation:
         return tf.zeros((batch[0].shape[0], *self.experiment.window_shapes()[1]))
 
     def scorer(self, model: Any, dataset: Dataset) -> Score:
-        predict, scans = self._predictor(model), self._held_out_scans(dataset)
+        predict, scans = predictor(self.experiment, model), self._held_out_scans(dataset)
 
         def score(entries: Sequence[Entry]) -> list[Row]:
             return [dict(self._row(entry, scans(entry), predict)) for entry in entries]
@@ -226,23 +226,9 @@ class Segmentation:
         bright_field = patterns[..., disk].sum(axis=-1, dtype=np.float64) / view.scale
         return truth, logits.argmax(axis=-1), bright_field
 
-    def _predictor(self, model: Any) -> Predict:
-        """Returns a function from patterns `(n, sy, sx, dy, dx)` and their scale to logits `(n, sy, sx, classes)`."""
-        network = self.experiment.network
-        settings = Normalisation.of(self.experiment.training.inputs, network.data_format, "float32")
-        channels = self.experiment.channels()
-
-        @tf.function(autograph=False, reduce_retracing=True)
-        def forward(patterns: Tensor, scale: Tensor) -> Tensor:
-            x, _ = normalise_graph(Batch(patterns, scale, tf.zeros((1, 1, 1))), settings, channels)
-            logits = tf.cast(model(x, training=False), tf.float32)
-            return tf.transpose(logits, (0, 2, 3, 1)) if network.data_format == "channels_first" else logits
-
-        return lambda patterns, scale: forward(tf.constant(patterns), tf.fill((1, 1, 1, 1), np.float32(scale))).numpy()
-
     def _examples(self, entries: Sequence[Entry], answers: Answers) -> Examples:
         """Returns a scan of each sample, that with the most positions outside of the matrix."""
-        predict, scans = self._predictor(answers.model), self._held_out_scans(answers.dataset)
+        predict, scans = predictor(self.experiment, answers.model), self._held_out_scans(answers.dataset)
         found = []
         for entry in entries:
             view = max(scans(entry), key=lambda view: np.count_nonzero(view.density))
@@ -255,3 +241,33 @@ class Segmentation:
             [entry.id for entry in entries],
             self.experiment.conditions().scan_step_angstrom,
         )
+
+
+def predictor(experiment: Experiment, model: Any) -> Predict:
+    """Returns what a network of the task predicts.
+
+    Args:
+        experiment: The configuration.
+        model: The network.
+
+    Returns:
+        A function from patterns `(n, sy, sx, dy, dx)`, fractions of the beam times a scale, and the scale, to logits
+        `(n, sy, sx, classes)`.
+    """
+    first = experiment.network.data_format == "channels_first"
+    settings = Normalisation.of(experiment.training.inputs, experiment.network.data_format, "float32")
+    channels = experiment.channels()
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def forward(patterns: Tensor, scale: Tensor) -> Tensor:
+        x, _ = normalise_graph(Batch(patterns, scale, tf.zeros((1, 1, 1))), settings, channels)
+        logits = tf.cast(model(x, training=False), tf.float32)
+        return tf.transpose(logits, (0, 2, 3, 1)) if first else logits
+
+    def predict(patterns: npt.NDArray[Any], scale: float) -> npt.NDArray[np.float32]:
+        logits: npt.NDArray[np.float32] = forward(
+            tf.constant(patterns), tf.fill((1, 1, 1, 1), np.float32(scale))
+        ).numpy()
+        return logits
+
+    return predict
