@@ -23,6 +23,8 @@ from rich.table import Table
 
 from namsa.dataset import manifest
 from namsa.dataset.entry import Entry
+from namsa.dataset.labels import LABEL_NAMES
+from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError, WorkError
 from train.experiment.experiment import Experiment
@@ -125,7 +127,11 @@ class Segmentation:
 
     def usable(self, entries: Sequence[Entry]) -> list[Entry]:
         found = composers(self._segment, self._scan, entries)
-        return [entry for entry in entries if entry.kind == "crystal" and not found[entry.split].lacking(entry)]
+        return [
+            entry
+            for entry in entries
+            if (not found[entry.split].lacking(entry) if entry.kind == "crystal" else self._is_labelled(entry))
+        ]
 
     def held_out(self, training: Sequence[Entry], others: Sequence[Entry]) -> list[Entry]:
         return list(others)
@@ -152,7 +158,8 @@ class Segmentation:
         return score
 
     def numbers(self, rows: Sequence[Row]) -> dict[str, float | None]:
-        found = scores(rows, self._segment.classes)
+        composites = [row for row in rows if row["source"] == "composite"]
+        found = scores(composites or rows, self._segment.classes)
         by_class = {f"iou_{name}": found["iou"][name] for name in self._segment.classes}
         return {"error": 1 - found["mean_iou"], "mean_iou": found["mean_iou"], **by_class}
 
@@ -192,9 +199,23 @@ class Segmentation:
         find = partial(find_view, dataset, self.experiment, cache)
 
         def scans(entry: Entry) -> list[SampleView]:
+            if entry.kind != "crystal":
+                return [find(entry.id)._replace(density=self._labels(dataset.read(entry.id), entry))]
             return [found[entry.split](entry, draw, find) for draw in range(self._segment.draws)]
 
         return scans
+
+    def _is_labelled(self, entry: Entry) -> bool:
+        """Returns whether a specimen is held out and all of its parts are classes of the network."""
+        names = LABEL_NAMES.get(entry.kind)
+        return entry.split != "train" and names is not None and set(names) <= set(self._segment.classes)
+
+    def _labels(self, record: Record, entry: Entry) -> npt.NDArray[np.float32]:
+        """Returns the class of each position of a specimen that was simulated as a whole."""
+        if record.labels is None:
+            raise InputError(f"{entry.id} has no labels, which earlier versions of namsa did not write: simulate again")
+        classes = [self._segment.classes.index(name) for name in LABEL_NAMES[entry.kind]]
+        return np.asarray(classes, np.float32)[record.labels]
 
     def _row(self, entry: Entry, scans: Sequence[SampleView], predict: Predict) -> SegmentRow:
         """Scores the scans of a sample."""

@@ -21,7 +21,7 @@ KIND = "Parts of 4D-STEM scans: segmentation report"
 TITLE = "segmentation report"
 MEANINGS = {
     "composite": "patterns of several held-out samples, put together",
-    "specimen": "simulated as a whole, with the class of most projected atoms as label",
+    "specimen": "simulated as a whole, with the class that fills most of the thickness as label",
 }
 
 

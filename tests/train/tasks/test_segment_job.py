@@ -32,7 +32,9 @@ TRAINING = {
 }
 SIMULATION = {
     "split": {"train": 0.6, "dev": 0.4, "test": 0},
-    "specimen": CONFIG["specimen"] | {"zone_axes": [[0, 0, 1], [1, 1, 0]], "thickness_angstrom": [4.0]},
+    "specimen": CONFIG["specimen"]
+    | {"zone_axes": [[0, 0, 1], [1, 1, 0]], "thickness_angstrom": [4.0]}
+    | {"kinds": {"crystal": 3, "boundary": 1}, "per_zone_axis": 2},
     "scan": {"shape": [8, 12], "step_angstrom": [0.8, 0.8]},
     "detector": {"shape": [4, 4], "pixel_mrad": 10},
     "target": {"at": "scan"},
@@ -67,10 +69,17 @@ def test_held_out_composites_are_scored_beside_the_baseline(run_dir):
     assert (evaluation["task"], evaluation["classes"]) == ("segment", ["matrix", "grain", "phase"])
     scores = evaluation["scores"]["composite"]["dev"]
     table = np.array(evaluation["confusion"]["composite"]["dev"])
-    assert (table == sum(np.array(row["confusion"]) for row in evaluation["samples"])).all()
-    assert table.sum() == scores["positions"] == scores["scans"] * 64 == len(evaluation["samples"]) * 2 * 64
+    composites = [row for row in evaluation["samples"] if row["kind"] == "crystal"]
+    assert (table == sum(np.array(row["confusion"]) for row in composites)).all()
+    assert table.sum() == scores["positions"] == scores["scans"] * 64 == len(composites) * 2 * 64
     assert scores["mean_iou"] == mean_iou(table)
     assert scores["baseline_mean_iou"] == pytest.approx(table[0].sum() / table.sum() / 3)
+    specimens = [row for row in evaluation["samples"] if row["kind"] == "boundary"]
+    whole = evaluation["scores"]["specimen"]["dev"]
+    assert whole["scans"] == len(specimens) > 0
+    assert whole["positions"] == 64 * len(specimens)
+    assert whole["fractions"]["grain"] > 0.1  # from the records' labels: about half of each
+    assert whole["fractions"]["phase"] == 0
     assert evaluation["expected_fractions"] == pytest.approx([0.7, 0.2, 0.1])
     page = re.sub(r"\s+", " ", (run_dir / "report.html").read_text(encoding="utf-8"))
     assert "the mean intersection over union is" in page
