@@ -90,33 +90,6 @@ def reconstruct(options: argparse.Namespace) -> int:
     return exit_code(work)
 
 
-def segment(options: argparse.Namespace) -> int:
-    """Labels the positions of a microscope's 4D-STEM file."""
-
-    def work() -> None:
-        from rich.console import Console
-
-        from train.reconstruction.segment import segment
-
-        console, picture = Console(markup=False), picture_beside(options.out, (options.data, Path(options.checkpoint)))
-        try:
-            result = segment(
-                options.data,
-                options.checkpoint,
-                calibration_overrides(options),
-                beam_intensity=beam_intensity(options),
-                layout=layout(options),
-                console=console,
-            )
-            result.save(options.out)
-            result.show(picture)
-        except KeyboardInterrupt:
-            raise Stopped(f"interrupted; {options.out} was not written") from None
-        console.print(printable(f"{options.out} and {picture}"), highlight=False, soft_wrap=True)
-
-    return exit_code(work)
-
-
 def known_specimen(options: argparse.Namespace) -> KnownSpecimen | None:
     """Returns what the options say about the specimen."""
     if options.formula and options.thickness_angstrom is None:

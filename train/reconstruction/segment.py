@@ -18,12 +18,10 @@ from rich.console import Console
 
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError
-from namsa.files import open_atomic
 from namsa.io import hdf5
 from namsa.io.calibration import CalibrationOverrides
 from namsa.io.reading import open_patterns
 from namsa.pixels import PixelGrid
-from namsa.text import shorten
 from train.experiment.conditions import describe_unchecked
 from train.measure import telemetry
 from train.networks.deeplabv3plus import STRIDE, DeepLabV3PlusConfig
@@ -31,8 +29,9 @@ from train.optimization import checkpoint
 from train.reconstruction import reading, resampling, tiles
 from train.reconstruction.ensemble import load_network
 from train.reconstruction.models import Model, load_model
-from train.reconstruction.reconstruct import LIMITS
+from train.reconstruction.reconstruct import ReconstructionOptions, check_arguments
 from train.reconstruction.windows import BATCH_BYTES, MARGIN, add_intensity
+from train.reports.figures import write_figure
 from train.tasks.segment import predictor
 from train.tasks.segment_pictures import segments_figure
 
@@ -72,11 +71,10 @@ class SegmentedScan:
         hdf5.write_images(path, "segmentation", images, self.pixels, self.provenance)
 
     def show(self, path: Path) -> "Figure":
-        """Draws the bright field with the outlines of the classes, and the probabilities; writes it as PNG."""
+        """Draws the bright field with the outlines of the classes, and the probabilities, and writes the picture."""
         title = f"{Path(self.provenance['data']).name}  ·  {self.provenance['model']}"
         figure = segments_figure(self.bright_field, self.labels, self.probabilities, self.pixels, title)
-        with open_atomic(path) as file:
-            figure.savefig(file, format="png")
+        write_figure(figure, path)
         return figure
 
 
@@ -111,9 +109,7 @@ def segment(
 
     model = model if isinstance(model, Model) else load_model(model)
     config, multiple = _network(model)
-    low, high = LIMITS["beam_intensity"]
-    if beam_intensity is not None and not low <= beam_intensity <= high:
-        raise InputError(f"beam_intensity is {shorten(beam_intensity)}: give a number from {low:g} to {high:g}")
+    check_arguments(beam_intensity, None, ReconstructionOptions())
     with open_patterns(data, calibration, **(layout or {})) as scan:
         sy, sx, dy, dx = scan.shape
         note(f"{data}: {sy}×{sx} patterns of {dy}×{dx} pixels, {scan.data.dtype}")
