@@ -2,7 +2,8 @@
 
 A grain is the same crystal with another of its directions along the beam; a precipitate is another crystal with the
 same indices along the beam. Both are turned about the beam by an angle that is drawn, so that they fit neither along
-the beam nor across it. Atoms that overlap with those of the matrix are left out, and nothing is strained or relaxed.
+the beam nor across it. Atoms of the matrix that overlap with those of the inclusion are left out, and nothing is
+strained or relaxed.
 """
 
 from itertools import product
@@ -61,10 +62,10 @@ def _replaced(
     added.set_array(PART, np.ones(len(added), np.int64))
     distances = pair_distances([crystal, other])
     lower = added.positions[:, 2] < sides[2] / 2  # the cell is periodic, and the inclusion does not fit along the beam
-    whole = join(matrix, join(added[lower], added[~lower], distances), distances)
-    if not (len(matrix) and whole.arrays.get(PART, np.zeros(1)).any()):
+    inclusion = join(added[lower], added[~lower], distances)
+    if not (len(matrix) and len(inclusion)):
         raise InputError(f"an inclusion with a radius of {radius:.2g} Å has no atom: make lateral_angstrom larger")
-    return whole
+    return join(inclusion, matrix, distances)
 
 
 def _cylinder(
