@@ -7,8 +7,9 @@ from typing import Any
 from namsa.config.loading import read_yaml
 from train.reports import report
 from train.reports.report import ResultPart
-from train.tasks.class_report import class_part
-from train.tasks.segment_report import segment_part
+from train.reports.results import read_evaluation
+from train.tasks.class_report import class_part, read_classes
+from train.tasks.segment_report import read_segments, segment_part
 
 PARTS: dict[str, Callable[[Path], ResultPart]] = {
     "density": report.density_part,
