@@ -171,7 +171,8 @@ class Segmentation:
         with ranks.together():
             if ranks.rank() == 0:
                 write_json(run_dir / "evaluation.json", evaluation)
-                if shown := answers.entries[:MOST_SHOWN]:
+                # Specimens that were simulated as a whole come first.
+                if shown := sorted(answers.entries, key=lambda entry: entry.kind == "crystal")[:MOST_SHOWN]:
                     write_examples(run_dir / FILE_NAME, self._examples(shown, answers))
         return evaluation
 
