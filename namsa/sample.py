@@ -24,12 +24,15 @@ class Sample:
         density: Projected electron density, `(ty, tx)`, e/Å².
         projected_potential: Projected potential, `(ny, nx)`, V·Å.
         provenance: Everything that is needed to simulate the sample again, in JSON types.
+        labels: Part of the specimen that each pixel of the density belongs to, `(ty, tx)`, uint8: an index into
+            `label_names` of the provenance. `None` if the specimen is of one part.
     """
 
     cbed: npt.NDArray[Any]
     density: npt.NDArray[Any]
     projected_potential: npt.NDArray[Any]
     provenance: dict[str, Any]
+    labels: npt.NDArray[np.uint8] | None = None
 
     def bright_field(self) -> npt.NDArray[np.float64]:
         """Returns the bright-field image, from the disk of the aperture; shape as `annular`."""

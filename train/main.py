@@ -199,7 +199,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
 
     with reduction.together():
         step = make_step(model, optimizer, training, buffers, accumulation, task.objective)
-        score = task.scorer(model, dataset)
+        score, compose = task.scorer(model, dataset), task.composer(dataset)
     validation = Validation(experiment, task, score, validated_entries[share::shares], run_dir, reduction, position)
     end = training.steps or math.inf  # step after which training ends within an epoch
     finished = evaluate_only or position.step >= end or validation.reached
@@ -245,9 +245,10 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
             own_entries = selection.epoch_share(
                 training_entries, experiment.seed, epoch, share, shares, count=samples, taken=position.taken
             )
-            with closing(
-                batches.batches(readable, own_entries, experiment, epoch, cache=cache, target=task.target)
-            ) as read:
+            own = batches.batches(
+                readable, own_entries, experiment, epoch, cache=cache, target=task.target, compose=compose
+            )
+            with closing(own) as read:
                 followed = watchdog.follow(read, plan.first_step, training.accumulate)
                 rows = train_epoch(
                     step,

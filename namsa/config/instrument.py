@@ -67,6 +67,8 @@ Kind = Literal[
     "interface",
     "twin",
     "boundary",
+    "grain",
+    "precipitate",
     "surface",
     "step",
     "amorphous_layer",

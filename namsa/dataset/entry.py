@@ -39,7 +39,8 @@ class Entry:
         specimen: The name of the specimen, which the samples that are cut from one have in common. "" if the sample
             alone has it.
         kind: What was made of the crystal; "crystal" is the perfect crystal.
-        partner: The name of the second material of an interface, which is of the same split. `None` without one.
+        partner: The name of the second material of an interface or precipitate, which is of the same split. `None`
+            without one.
     """
 
     __pydantic_config__: ClassVar = ConfigDict(extra="forbid")

@@ -6,6 +6,8 @@ A record consists of three parts. Every number is little-endian.
     header    JSON: arrays {name: dtype, shape, offset, scale, units, axes}, and the provenance
     arrays    raw buffers, each at a multiple of 64 bytes from the record's start (offset counts from the first)
 
+A record with labels has version 2, which older readers name in their message; others have version 1.
+
 An array is therefore read as a view, without a copy. A value is the stored number divided by `scale`. Coordinate i of
 an axis is origin + i · sampling.
 
@@ -31,7 +33,7 @@ from namsa.sample import Sample
 from namsa.text import shorten
 
 Buffer = bytes | bytearray | memoryview
-VERSION = 1
+PLAIN_VERSION, VERSION = 1, 2  # without and with labels
 _MAGIC = b"NAMSA4D\n"
 _PREFIX = struct.Struct("<8sII16s")
 _DIGESTED = _PREFIX.size - 16  # the prefix up to its digest
@@ -44,6 +46,7 @@ _STORED_TYPES = {  # and the number of axes
     "projected_potential": (("<f4",), 2),
     "positions_angstrom": (("<f8",), 2),
 }
+_LABELS = {"labels": (("|u1",), 2)}  # of version 2
 _LONGEST_AXIS = 2**31
 
 
@@ -111,6 +114,8 @@ class Record:
         density: Electron density (ty, tx), float32, e/Å².
         projected_potential: Projected potential (ny, nx), float32, V·Å.
         positions_angstrom: Probe positions (n, 2) as (y, x), float64, Å.
+        labels: Part of the specimen at each pixel of the density (ty, tx), uint8, as of `namsa.sample.Sample`; `None`
+            if the record has none.
     """
 
     header: RecordHeader
@@ -118,6 +123,7 @@ class Record:
     density: npt.NDArray[np.float32]
     projected_potential: npt.NDArray[np.float32]
     positions_angstrom: npt.NDArray[np.float64]
+    labels: npt.NDArray[np.uint8] | None = None
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -136,11 +142,12 @@ class Record:
             self.density.copy(),
             self.projected_potential.copy(),
             self.positions_angstrom.copy(),
+            None if self.labels is None else self.labels.copy(),
         )
 
     def sample(self) -> Sample:
         """Returns the sample at the precision at which it was stored."""
-        return Sample(self.patterns(), self.density, self.projected_potential, self.provenance)
+        return Sample(self.patterns(), self.density, self.projected_potential, self.provenance, self.labels)
 
 
 def encode(sample: Sample, dtype: Literal["float16", "float32"] = "float16") -> bytearray:
@@ -161,6 +168,8 @@ def encode(sample: Sample, dtype: Literal["float16", "float32"] = "float16") -> 
         "projected_potential": sample.projected_potential,
         "positions_angstrom": positions,
     }
+    if sample.labels is not None:
+        arrays["labels"] = sample.labels
     stored_arrays, arrays_length = _stored_arrays(sample, arrays, "<f2" if dtype == "float16" else "<f4")
     content: RecordHeader = {"arrays": stored_arrays, "provenance": provenance}
     header = json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
@@ -176,7 +185,8 @@ def encode(sample: Sample, dtype: Literal["float16", "float32"] = "float16") -> 
                 target[...] = _to_half(pattern * array.dtype.type(stored["scale"]))
         else:
             view[...] = array
-    _PREFIX.pack_into(record, 0, _MAGIC, VERSION, len(header), bytes(16))
+    version = PLAIN_VERSION if sample.labels is None else VERSION
+    _PREFIX.pack_into(record, 0, _MAGIC, version, len(header), bytes(16))
     record[_DIGESTED : _PREFIX.size] = _digest(memoryview(record))
     return record
 
@@ -187,6 +197,7 @@ def _stored_arrays(
     """Returns the header's part about the arrays, and the length of all arrays in bytes."""
     types = {"cbed": pattern_dtype, "density": "<f4", "projected_potential": "<f4", "positions_angstrom": "<f8"}
     units = {"cbed": "fraction of the beam", "density": "e/Å²", "projected_potential": "V·Å", "positions_angstrom": "Å"}
+    types, units = types | {"labels": "|u1"}, units | {"labels": ""}
     axes = _axes(sample)
     stored: dict[str, StoredArray] = {}
     end = 0
@@ -225,7 +236,7 @@ def decode(buffer: Buffer, check: bool = False) -> Record:
         raise WorkError(f"no record: it starts with {bytes(magic)!r} instead of {_MAGIC!r}")
     if version > VERSION and _digest(view) == digest:  # not a damaged version number
         raise NewerVersionError(f"a record of format version {version}; this namsa reads up to {VERSION}: update it")
-    if version != VERSION:
+    if not PLAIN_VERSION <= version <= VERSION:
         raise WorkError(f"no record: its format version is {version}, and there are 1 to {VERSION}")
     if check and _digest(view) != digest:
         raise WorkError("the record's checksum does not match: its bytes have changed since they were written")
@@ -244,10 +255,10 @@ def _header(view: memoryview, length: int) -> RecordHeader:
     except ValueError:
         raise WorkError("the record is damaged: its header is not JSON") from None
     arrays = header.get("arrays") if isinstance(header, dict) else None
-    if not isinstance(arrays, dict) or arrays.keys() != _STORED_TYPES.keys():
+    if not isinstance(arrays, dict) or arrays.keys() - _LABELS.keys() != _STORED_TYPES.keys():
         raise WorkError(f"the record is damaged: its header has no arrays {', '.join(_STORED_TYPES)}")
     for name, array in arrays.items():
-        if problem := _problem(array, *_STORED_TYPES[name]):
+        if problem := _problem(array, *(_STORED_TYPES | _LABELS)[name]):
             raise WorkError(f"the record is damaged: its header has {problem} of {name}")
     if not isinstance(header.get("provenance"), dict):
         raise WorkError("the record is damaged: its header has no provenance")
@@ -325,9 +336,11 @@ def _axes(sample: Sample) -> dict[str, list[StoredAxis]]:
         "sampling": 1,
         "scan_shape": p["scan_shape"],
     }
+    density = _plane(("y", "x"), "Å", p["density_origin_angstrom"], p["density_sampling_angstrom"])
     return {
         "cbed": [position, *_plane(("ky", "kx"), "mrad", p["detector_origin_mrad"], p["detector_sampling_mrad"])],
-        "density": _plane(("y", "x"), "Å", p["density_origin_angstrom"], p["density_sampling_angstrom"]),
+        "density": density,
+        "labels": density,
         "projected_potential": _plane(("y", "x"), "Å", [0.0, 0.0], pixel),
         "positions_angstrom": [position],
     }

@@ -19,6 +19,7 @@ from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.crystals.supercell import Supercell
 from namsa.dataset.entry import Entry, seed_of
+from namsa.dataset.labels import LABEL_NAMES, label_map
 from namsa.dataset.sample_setup import (
     SampleSetup,
     fit_supercell,
@@ -170,7 +171,11 @@ def _complete(
         provenance |= {"kind": entry.kind, "kind_parameters": supercell.parameters, "atoms": len(supercell.atoms)}
     if setup.material.partner:
         provenance |= {"partner": setup.material.partner.name, "partner_source": setup.material.partner.source}
-    return replace(sample, density=density.astype(sample.density.dtype), provenance=provenance)
+    labels = None
+    if entry.kind in LABEL_NAMES:
+        labels = label_map(supercell.atoms, setup.grid, *_axes_of_density(setup))
+        provenance["label_names"] = list(LABEL_NAMES[entry.kind])
+    return replace(sample, density=density.astype(sample.density.dtype), provenance=provenance, labels=labels)
 
 
 def _numerics(settings: Simulation) -> dict[str, Any]:
@@ -228,6 +233,14 @@ def _moved(sample: Sample, sink: PatternSink, scan_shape: tuple[int, int] | None
     for rows in sink.pending(0):
         sink.write(rows, patterns[rows], 1)
     return replace(sample, cbed=sink.patterns())
+
+
+def _axes_of_density(setup: SampleSetup) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Returns the rows and columns of the density, Å."""
+    if setup.config.target.at == "scan" and setup.scan_axes:
+        return setup.scan_axes
+    y, x = (np.arange(size) * step for size, step in zip(setup.grid.shape, setup.grid.sampling_angstrom, strict=True))
+    return y, x
 
 
 def _density_target(setup: SampleSetup, sample: Sample) -> tuple[npt.NDArray[np.float64], dict[str, Any]]:

@@ -34,7 +34,7 @@ class PlannedSpecimen:
     Attributes:
         name: Its name, with kind and partner if the configuration gives kinds: what is made follows from it.
         kind: What is made of the crystal.
-        partner: The name of the second material of an interface.
+        partner: The name of the second material of an interface or a precipitate.
         cells: The rectangles that it may have, or why there are none.
     """
 
@@ -101,6 +101,9 @@ def _plan(
             if kind == "interface":
                 partner = _partner(specimen, own, fits, zone_axis, material, others, find_cells, rng)
                 named = f"{named}-{partner}"
+            elif kind == "precipitate":
+                partner = _any_other(material, others, rng)
+                named = f"{named}-{partner}"
         except InputError as error:
             failed = failed or PlannedSpecimen(named, kind, None, error)
         else:
@@ -131,6 +134,14 @@ def _drawn_order(kinds: Mapping[Kind, float], rng: np.random.Generator) -> list[
         chosen = int(np.searchsorted(shares, rng.random() * shares[-1], side="right"))
         order.append(left.pop(min(chosen, len(left) - 1)))
     return order
+
+
+def _any_other(material: Material, others: Sequence[Material], rng: np.random.Generator) -> str:
+    """Returns the name of another material, all being equally likely. Raises InputError if there is none."""
+    names = sorted(other.name for other in others if other.name != material.name)
+    if not names:
+        raise InputError(f"{material.name} has no other material of the same split for a precipitate: add materials")
+    return names[int(rng.integers(len(names)))]
 
 
 def _partner(

@@ -3,10 +3,10 @@
 import keras
 import numpy as np
 
-from fcdensenet.build import build
 from namsa.config.loading import dump_yaml
 from namsa.io.calibration import CalibrationOverrides
 from train.experiment.experiment import Experiment
+from train.networks import build
 from train.optimization import checkpoint
 from train.optimization.checkpoint import TrainingPosition
 

@@ -34,6 +34,7 @@ def build_parser() -> CommandParser:
     _add_staging(parser)
     _add_reconstruct(parser)
     _add_classify(parser)
+    _add_segment(parser)
     _add_live(parser)
     _add_reports(parser)
     return parser
@@ -216,6 +217,24 @@ def _add_classify(parser: CommandParser) -> None:
         examples=(
             "python -m train classify data.h5 --checkpoint runs/classify --out classes.h5",
             "python -m train classify data.h5 --checkpoint runs/classify/best.npz --out classes.h5 --energy-ev 200e3 "
+            "--semiangle-mrad 5",
+        ),
+    )
+    command.add_argument("data", type=Path, metavar="DATA", help="a file of a microscope or a program of 4D-STEM")
+    command.add_argument("--checkpoint", required=True, metavar="NAME", help="a model, a run directory or a checkpoint")
+    command.add_argument("--out", type=Path, required=True, metavar="OUT.h5", help="a picture is written beside it")
+    _add_calibration(command)
+    add_layout_options(command)
+
+
+def _add_segment(parser: CommandParser) -> None:
+    command = parser.add_command(
+        "segment",
+        "train.commands.segment:segment",
+        summary="label the positions of a 4D-STEM file as matrix, grain or phase with a trained network",
+        examples=(
+            "python -m train segment data.h5 --checkpoint runs/segment --out labels.h5",
+            "python -m train segment data.h5 --checkpoint runs/segment --out labels.h5 --energy-ev 200e3 "
             "--semiangle-mrad 5",
         ),
     )

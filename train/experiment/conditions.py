@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from namsa.config.simulation import SimulationConfig
 from namsa.config.variation import magnitude
 from namsa.physics.optics import wavelength_angstrom
+from namsa.pixels import PixelGrid
 from train.experiment.sections import Inputs
 from train.experiment.symmetries import broken_by
 
@@ -35,6 +36,12 @@ class Conditions:
     pixel_mrad: Pair
     first_edge: Pair
     symmetric: bool
+
+    @property
+    def detector_pixels(self) -> PixelGrid:
+        """The detector's pixels, mrad from the optic axis."""
+        y, x = ((first + 0.5) * pixel for first, pixel in zip(self.first_edge, self.pixel_mrad, strict=True))
+        return PixelGrid(self.pixel_mrad, (y, x))
 
     @property
     def reach_mrad(self) -> float:

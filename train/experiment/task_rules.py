@@ -2,7 +2,9 @@
 
 from collections.abc import Callable
 
+from fcdensenet.config import NetworkConfig
 from train.experiment.sections import Training
+from train.networks.deeplabv3plus import DeepLabV3PlusConfig
 from train.networks.registry import Network
 from train.networks.resnet50 import ResNet50Config
 
@@ -51,4 +53,28 @@ def _classify(network: Network, training: Training) -> None:
         )
 
 
-RULES: dict[str, Callable[[Network, Training], None]] = {"density": _density, "classify": _classify}
+def _segment(network: Network, training: Training) -> None:
+    """One number for each class, at each scan position."""
+    if not isinstance(network, NetworkConfig | DeepLabV3PlusConfig):
+        raise ValueError(
+            f"network.kind {network.kind} gives no image of classes, which training.task segment needs: set "
+            "network.kind to fcdensenet or deeplabv3plus"
+        )
+    classes = training.segment.classes
+    if network.output_channels != len(classes):
+        raise ValueError(
+            f"network.output_channels is {network.output_channels}, and training.segment has {len(classes)} classes "
+            f"({', '.join(classes)}): set it to {len(classes)}"
+        )
+    if training.inputs.layout != "scan":
+        raise ValueError(
+            f"training.task segment labels scan positions, and training.inputs.layout is {training.inputs.layout}: set "
+            "it to scan"
+        )
+
+
+RULES: dict[str, Callable[[Network, Training], None]] = {
+    "density": _density,
+    "classify": _classify,
+    "segment": _segment,
+}

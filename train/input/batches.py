@@ -12,7 +12,6 @@ of it happens in threads ahead of the step. A process reads a sample's header an
 import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, closing
-from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -34,6 +33,8 @@ from train.input.readahead import Buffers, ahead, as_tensor
 Tensor = Any
 Result = TypeVar("Result")
 Target = Callable[[Sequence[Entry], Tensor, Tensor], Tensor]  # from the entries of a batch, x, and its densities
+# From a sample's entry, the epoch and what finds the view of a stored sample, to what the epoch takes in its place.
+Compose = Callable[[Entry, int, Callable[[str], "SampleView"]], "SampleView"]
 
 
 class Readable(Protocol):
@@ -110,6 +111,7 @@ def batches(
     epoch: int,
     cache: ReadCache | None = None,
     target: Target | None = None,
+    compose: Compose | None = None,
 ) -> Generator[tuple[Tensor, Tensor], None, None]:
     """Returns a generator of the batches of an epoch, read ahead of the step.
 
@@ -123,6 +125,7 @@ def batches(
         cache: Shared by the epochs of one `dataset` and `experiment`.
         target: Returns y of a batch from its entries, its x, and the densities of its windows `(n, h, w)`, e/Å²; `None`
             for the densities as of `normalise_graph`.
+        compose: Makes what an epoch takes in place of a sample; `None` takes the sample.
 
     Returns:
         A generator of (x, y) as of `normalise_graph`, x in the type in which the network computes. It raises what
@@ -131,17 +134,18 @@ def batches(
     training, channels = experiment.training, experiment.channels()
     dtype = training.precision.compute.removeprefix("mixed_")
     settings = Normalisation.of(training.inputs, experiment.network.data_format, dtype)
-
     cache = cache or ReadCache()
 
     def finish(batch: Batch, entries: Sequence[Entry]) -> tuple[Tensor, Tensor]:
         x, density = normalise_graph(batch, settings, channels)
         return x, target(entries, x, batch.density) if target else density
 
+    def kept(entries: Sequence[Entry]) -> tuple[Tensor, Tensor]:
+        return kept_batch(dataset, entries, experiment, epoch, finish, cache, compose)
+
     if training.inputs.redraw_epochs > 1:
-        make = partial(kept_batch, dataset, experiment=experiment, epoch=epoch, finish=finish, cache=cache)
-        return _ahead(make, share, experiment)
-    return read_batches(dataset, share, experiment, epoch, finish, cache)
+        return _ahead(kept, share, experiment)
+    return read_batches(dataset, share, experiment, epoch, finish, cache, compose)
 
 
 def read_batches(
@@ -151,11 +155,12 @@ def read_batches(
     epoch: int,
     finish: Callable[[Batch, Sequence[Entry]], Result],
     cache: ReadCache,
+    compose: Compose | None = None,
 ) -> Generator[Result, None, None]:
     """Returns a generator of finish(batch, entries) for each batch of host tensors. It is called in threads."""
 
     def make(entries: Sequence[Entry]) -> Result:
-        return finish(Batch(*map(as_tensor, read_batch(dataset, entries, experiment, epoch, cache))), entries)
+        return finish(Batch(*map(as_tensor, read_batch(dataset, entries, experiment, epoch, cache, compose))), entries)
 
     return _ahead(make, share, experiment)
 
@@ -195,6 +200,7 @@ def kept_batch(
     epoch: int,
     finish: Callable[[Batch, Sequence[Entry]], tuple[Tensor, Tensor]],
     cache: ReadCache,
+    compose: Compose | None = None,
 ) -> tuple[Tensor, Tensor]:
     """Returns a batch of windows, of which those drawn in earlier epochs are taken from `cache`.
 
@@ -207,7 +213,7 @@ def kept_batch(
         window = cache.kept.get(entry.id)
         if window is None or window.number != number:
             # One by one, so that the numbers do not depend on which samples are drawn together.
-            stored = read_batch(dataset, [entry], experiment, number, cache)
+            stored = read_batch(dataset, [entry], experiment, number, cache, compose)
             x, y = finish(Batch(*map(as_tensor, stored)), [entry])
             window = cache.kept[entry.id] = KeptWindow(number, tf.cast(x, experiment.data.dtype), y)
         windows_of_batch.append(window)
@@ -217,14 +223,20 @@ def kept_batch(
 
 
 def read_batch(
-    dataset: Readable, entries: Sequence[Entry], experiment: Experiment, epoch: int, cache: ReadCache
+    dataset: Readable,
+    entries: Sequence[Entry],
+    experiment: Experiment,
+    epoch: int,
+    cache: ReadCache,
+    compose: Compose | None = None,
 ) -> Batch:
     """Returns the samples of `entries`, each copied once, in arrays of `cache.buffers`."""
     inputs, patterns_shape, image_shape = experiment.training.inputs, *experiment.window_shapes()
     cut = (patterns_shape, image_shape) != experiment.sample_shapes()
     changed = inputs.dose_electrons_per_pattern or inputs.imperfections
     dtype = "float32" if changed else experiment.data.dtype
-    views = [cache.views.get(entry.id) or _open(dataset, entry.id, experiment, cache) for entry in entries]
+    find = partial(find_view, dataset, experiment, cache)
+    views = [compose(entry, epoch, find) if compose else find(entry.id) for entry in entries]
     batch = Batch(
         cache.buffers.empty((len(entries), *patterns_shape), dtype),
         cache.buffers.empty((len(entries), 1, 1, 1), "float32"),
@@ -239,6 +251,11 @@ def read_batch(
         np.concatenate([view.density for view in views], out=batch.density.reshape(-1, *image_shape[1:]))
         batch.scale[:, 0, 0, 0] = [view.scale for view in views]
     return batch
+
+
+def find_view(dataset: Readable, experiment: Experiment, cache: ReadCache, sample_id: str) -> SampleView:
+    """Returns the view of a sample, from `cache` or, after comparing its checksum and its shapes, from `dataset`."""
+    return cache.views.get(sample_id) or _open(dataset, sample_id, experiment, cache)
 
 
 def _open(dataset: Readable, sample_id: str, experiment: Experiment, cache: ReadCache) -> SampleView:

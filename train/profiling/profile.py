@@ -109,11 +109,12 @@ def _batches(experiment: Experiment, stack: ExitStack) -> tuple[Batches, str]:
     if not reduction.minimum(samples) or dataset is None:
         random = random_batch(experiment.network, training, experiment.images_per_sample())
         return repeat((random[0], task.random_target(random))), "random"
-    readable, cache = task.readable(dataset), batches.ReadCache()
+    readable, compose, cache = task.readable(dataset), task.composer(dataset), batches.ReadCache()
 
     def epoch(number: int) -> Batches:
         own = selection.epoch_share(entries, experiment.seed, number, share, shares, count=samples)
-        return stack.enter_context(closing(batches.batches(readable, own, experiment, number, cache, task.target)))
+        read = batches.batches(readable, own, experiment, number, cache, task.target, compose)
+        return stack.enter_context(closing(read))
 
     return chain.from_iterable(map(epoch, count())), "samples"
 

@@ -12,8 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from fcdensenet.build import build
 from namsa.errors import InputError
+from train.networks import Network, build
 from train.optimization import checkpoint
 from train.reconstruction.familiarity import inner_layer
 from train.reconstruction.models import Model
@@ -66,19 +66,20 @@ class Views(NamedTuple):
         return len(self.symmetries) * max(1, self.passes)
 
 
-def load_network(model: Model, image_shape: tuple[int, int]) -> Any:
+def load_network(model: Model, image_shape: tuple[int, int], config: Network | None = None) -> Any:
     """Builds a model's Keras network and loads its weights.
 
     Args:
         model: The trained network.
         image_shape: Height and width of the network's images.
+        config: The model's network; `None` if it is that of a density.
 
     Raises:
         InputError: If the weights cannot be read or do not fit the model's configuration.
     """
     import keras
 
-    config = model.network
+    config = config or model.network
     keras.utils.clear_session()  # otherwise the variables' names depend on what this process has built before
     keras.config.set_dtype_policy("float32")
     network = build(config.model_copy(update={"input_shape": (config.input_shape[0], *image_shape)}), seed=0)

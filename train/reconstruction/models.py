@@ -72,8 +72,8 @@ class Model:
         Raises:
             InputError: If the network is for another task.
         """
-        if not isinstance(self.experiment.network, NetworkConfig):
-            task = self.experiment.training.task
+        task = self.experiment.training.task
+        if task != "density" or not isinstance(self.experiment.network, NetworkConfig):
             raise InputError(f"{self.folder} is a network for training.task {task}, and a density is asked for")
         return self.experiment.network
 

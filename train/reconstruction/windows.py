@@ -189,11 +189,7 @@ class ScanImages:
             InputError: If too much of the intensity is negative.
         """
         row, columns, simulation = self.rows[self.strips], self._columns, self._simulation
-        self.intensity += -float(strip[strip < 0].sum(dtype=np.float64)), float(strip.sum(dtype=np.float64))
-        if self.intensity[0] > NEGATIVE * self.intensity[1]:
-            raise InputError(
-                f"more than {100 * NEGATIVE:g} % of the intensity is negative: subtract no more than the dark level"
-            )
+        add_intensity(self.intensity, strip)
         self.bright_field[row] = strip[..., self._disk].sum(axis=-1)
         patterns = np.maximum(strip, 0).reshape(*strip.shape[:2], *self._network.conditions.detector_shape)
         for x, window_patterns, prediction in _predictions(patterns, columns, self._network.predict):
@@ -232,6 +228,19 @@ class ScanImages:
         flagged = float(self.counts[0] / self.counts[1]) if self.counts[1] else None
         trust = self.scores.mean() if self._simulation else None
         return BlendedImages(self.densities.mean(), deviation, familiarity, flagged, trust, self.bright_field.copy())
+
+
+def add_intensity(sums: Array, strip: Array) -> None:
+    """Adds the negative intensity of a strip, as a positive number, and all of it to `sums`, `(2,)`.
+
+    Raises:
+        InputError: If too much of the intensity is negative.
+    """
+    sums += -float(strip[strip < 0].sum(dtype=np.float64)), float(strip.sum(dtype=np.float64))
+    if sums[0] > NEGATIVE * sums[1]:
+        raise InputError(
+            f"more than {100 * NEGATIVE:g} % of the intensity is negative: subtract no more than the dark level"
+        )
 
 
 def predict_images(bands: Iterator[Array], images: ScanImages, note: AddNote) -> BlendedImages:

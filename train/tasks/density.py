@@ -56,6 +56,9 @@ class Density:
     def statistic(self, dataset: batches.Readable, entries: Sequence[Entry]) -> Array:
         return batches.mean_target(dataset, [entry.id for entry in entries], self.experiment.window_shapes()[0][:2])
 
+    def composer(self, dataset: Dataset) -> None:
+        return None
+
     def random_target(self, batch: tuple[Any, Any]) -> Any:
         return batch[1]
 

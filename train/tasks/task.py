@@ -12,7 +12,7 @@ from rich.table import Table
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 from train.experiment.experiment import Experiment
-from train.input.batches import Readable, Target
+from train.input.batches import Compose, Readable, Target
 from train.measure.results import RunFacts
 from train.optimization.objective import Objective
 from train.ranks.protocol import Ranks
@@ -91,6 +91,10 @@ class Task(Protocol):
 
     def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Array:
         """Returns the mean over samples of what the trivial baseline is made from."""
+        ...
+
+    def composer(self, dataset: Dataset) -> Compose | None:
+        """Returns what makes the scans that an epoch takes in place of samples; `None` if it takes the samples."""
         ...
 
     def random_target(self, batch: tuple[Any, Any]) -> Any:

@@ -18,6 +18,7 @@ from pymatgen.symmetry.analyzer import SpacegroupAnalyzer
 
 from namsa.crystals.cif import SYMPREC, to_structure
 from namsa.crystals.kinds.draws import Draws
+from namsa.crystals.kinds.inclusions import PART
 from namsa.crystals.kinds.overlaps import join, pair_distances, worst_contact, wrapped
 from namsa.crystals.orient import EXACT, RectangularCells
 from namsa.errors import InputError
@@ -130,6 +131,7 @@ def _halves(atoms: ase.Atoms, plane: float, signs: Floats, shift: Floats) -> tup
     second.positions = wrapped((atoms.positions - origin) * signs + shift, sides)
     half = sides[0] / 2
     first_x, second_x = first.positions[:, 0], second.positions[:, 0]
+    second.set_array(PART, np.ones(len(second), np.int64))
     return first[(first_x <= half + EXACT)], second[(second_x >= half - EXACT) | (second_x <= EXACT)]
 
 

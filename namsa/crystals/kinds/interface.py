@@ -14,6 +14,7 @@ import numpy as np
 
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.halves import joined, rolled
+from namsa.crystals.kinds.inclusions import PART
 from namsa.crystals.kinds.overlaps import pair_distances, wrapped
 from namsa.crystals.orient import CellFit, RectangularCells
 from namsa.crystals.supercell import fill_cell
@@ -113,6 +114,7 @@ def interface(
         second.positions = wrapped(filled.positions + period * halves, room)
         second.positions[:, axis] += fitted.start_angstrom
         second.set_cell(sides)
+        second.set_array(PART, np.ones(len(second), np.int64))
         candidates.append((first, second))
     whole = joined(candidates, pair_distances([crystal, partner]))
     return rolled(whole, position, draws, axis, fitted.start_angstrom / sides[axis])

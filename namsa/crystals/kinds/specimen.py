@@ -11,7 +11,7 @@ import ase
 import numpy as np
 
 from namsa.config.instrument import KINDS
-from namsa.crystals.kinds import amorphous, cuts, halves, points
+from namsa.crystals.kinds import amorphous, cuts, halves, inclusions, points
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.interface import interface
 from namsa.crystals.orient import CellFit, RectangularCells, find_rectangular_cells, fit_to_size
@@ -20,6 +20,7 @@ from namsa.crystals.supercell import Supercell, fill_cell
 from namsa.errors import InputError
 
 _OF_LOW_INDEX = ("twin", "boundary")
+WITH_PARTNER = ("interface", "precipitate")
 # What makes a kind of a crystal and the cell that it fills.
 _MAKE: dict[str, Callable[[ase.Atoms, ase.Atoms, Draws], ase.Atoms]] = {
     "vacancies": points.vacancies,
@@ -52,12 +53,12 @@ def make_specimen(
 
     Args:
         crystal: The crystal, in a periodic cell of any shape.
-        kind: "crystal", "vacancies", "substitution", "interface", "twin", "boundary", "surface", "step",
-            "amorphous_layer" or "amorphous".
+        kind: "crystal", "vacancies", "substitution", "interface", "twin", "boundary", "grain", "precipitate",
+            "surface", "step", "amorphous_layer" or "amorphous".
         zone_axis: Direction [uvw] of the crystal that lies along the beam.
         lateral_angstrom: Smallest extent (y, x), Å.
         thickness_angstrom: Thickness along the beam, Å, rounded to whole periods of the crystal, one at least.
-        partner: The second crystal of an interface.
+        partner: The second crystal of an interface or a precipitate.
         parameters: Values of the kind's parameters, by name, in place of drawn ones.
         seed: Seed of everything that is drawn.
         max_strain: Largest strain that making the cell right-angled may take.
@@ -106,7 +107,7 @@ def check_size(fit: CellFit, kind: str, max_atoms: int) -> None:
 
 
 def most_atoms(fit: CellFit, kind: str) -> int:
-    """Returns a number of atoms that a specimen in a cell does not exceed, but for those of an interface's partner."""
+    """Returns a number of atoms that a specimen in a cell does not exceed, but for those of a partner."""
     if not kind.startswith("amorphous"):
         return fit.atoms
     return max(fit.atoms, int(amorphous.MOST_ATOMS_PER_CUBIC_ANGSTROM * float(np.prod(fit.lengths_angstrom))))
@@ -130,19 +131,25 @@ def fill_specimen(
         zone_axis: Direction [uvw] along the beam.
         max_strain: Largest strain that making a partner's cell right-angled may take.
         draws: The parameters, of which none was drawn yet.
-        partner: The second crystal of an interface.
+        partner: The second crystal of an interface or a precipitate.
 
     Raises:
         InputError: If the partner is missing or does not fit, or a parameter is meaningless.
     """
     filled = fill_cell(crystal, fit)
-    if kind != "interface" and partner is not None:
-        raise InputError(f"a specimen of the kind {kind} has no partner; give one to an interface only")
+    if kind not in WITH_PARTNER and partner is not None:
+        raise InputError(f"a specimen of the kind {kind} has no partner; give one to an interface or precipitate only")
+    if kind in WITH_PARTNER and partner is None:
+        raise InputError(f"a specimen of the kind {kind} needs a second crystal: give partner")
     if kind == "crystal":
         atoms = filled.atoms
+    elif kind == "grain":
+        atoms = inclusions.grain(crystal, filled.atoms, zone_axis, draws)
+    elif kind == "precipitate":
+        assert partner is not None
+        atoms = inclusions.precipitate(crystal, filled.atoms, partner, zone_axis, draws)
     elif kind == "interface":
-        if partner is None:
-            raise InputError("an interface needs a second crystal: give partner")
+        assert partner is not None
         cells = find_rectangular_cells(partner, zone_axis, max_strain)
         atoms = interface(crystal, fit, filled.atoms, partner, cells, draws)
     else:

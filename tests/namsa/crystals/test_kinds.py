@@ -11,6 +11,7 @@ from scipy.spatial import KDTree
 import namsa
 from namsa.config.instrument import KINDS
 from namsa.crystals.kinds.overlaps import CLOSEST, pair_distances
+from namsa.crystals.kinds.specimen import WITH_PARTNER
 from namsa.crystals.sites import check_atoms
 from namsa.crystals.supercell import Supercell
 from namsa.errors import InputError
@@ -30,7 +31,7 @@ TITANATE, PARTNER = perovskite("Sr", 3.905), perovskite("Ba", 4.0)
 def specimen(
     kind: str, crystal: ase.Atoms = TITANATE, axis: tuple[int, int, int] = (0, 0, 1), **more: Any
 ) -> Supercell:
-    partner = {"partner": PARTNER} if kind == "interface" else {}
+    partner = {"partner": PARTNER} if kind in WITH_PARTNER else {}
     size = {"lateral_angstrom": (18, 15), "thickness_angstrom": 30}  # (y, x): not square
     return namsa.make_specimen(crystal, kind, zone_axis=axis, **size | partner | more)
 
@@ -52,7 +53,7 @@ def nearest(atoms: ase.Atoms) -> dict[tuple[int, int], float]:
 def test_no_specimen_has_atoms_nearer_than_the_limit(kind: str, crystal: ase.Atoms) -> None:
     for seed in range(2):
         given = {"parameters": {"composition": "own"}} if kind.startswith("amorphous") else {}
-        partner = {"partner": bulk("AlAs", "zincblende", 5.661, cubic=True)} if kind == "interface" else {}
+        partner = {"partner": bulk("AlAs", "zincblende", 5.661, cubic=True)} if kind in WITH_PARTNER else {}
         if crystal is TITANATE:
             partner = {}
         made = specimen(kind, crystal, seed=seed, **given | partner)

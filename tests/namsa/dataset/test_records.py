@@ -117,12 +117,24 @@ def test_a_record_cut_short_is_noticed_without_its_checksum():
 
 def test_a_newer_version_says_what_to_do():
     newer = encode(sample())
-    struct.pack_into("<I", newer, 8, 2)
-    with pytest.raises(WorkError, match="version is 2, and there are 1 to 1"):  # one bit has changed
+    struct.pack_into("<I", newer, 8, 3)
+    with pytest.raises(WorkError, match="version is 3, and there are 1 to 2"):  # one bit has changed
         decode(newer)
     newer[16:32] = records._digest(memoryview(newer))
-    with pytest.raises(records.NewerVersionError, match="version 2.*update"):
+    with pytest.raises(records.NewerVersionError, match="version 3.*update"):
         decode(newer)
+
+
+def test_labels_are_optional_and_have_a_version_of_their_own():
+    labels = np.arange(sample().density.size, dtype=np.uint8).reshape(sample().density.shape)
+    plain, labelled = encode(sample()), encode(replace(sample(), labels=labels))
+    assert (plain[8], labelled[8]) == (1, 2)
+    assert decode(plain, check=True).labels is None
+    record = decode(labelled, check=True)
+    for found in (record.labels, record.copy().labels, record.sample().labels):
+        np.testing.assert_array_equal(found, labels)
+    np.testing.assert_array_equal(record.density, decode(plain).density)
+    assert record.header["arrays"]["labels"]["axes"] == record.header["arrays"]["density"]["axes"]
 
 
 def test_something_else_is_no_record():

@@ -1,0 +1,187 @@
+"""The job of the task segment on small crystals: composites, scores of all classes, and the report."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import yaml
+from tiny import CONFIG, numbers, rows
+
+from namsa.dataset import manifest
+from namsa.dataset.shards import Dataset
+from namsa.errors import InputError
+from train.experiment.experiment import load
+from train.input import batches
+from train.main import train
+from train.tasks import task_of
+from train.tasks.segment import WeightedCrossEntropy, class_weights
+from train.tasks.segment_scores import confusion, intersections_over_unions, mean_iou
+
+GRAIN = {"fraction": 0.2, "diameter_positions": [2, 4]}
+PHASE = {"fraction": 0.1, "diameter_positions": [2, 3]}
+NETWORK = {"input_shape": [16, 8, 8], "output_channels": 3, "layers": [1, 1, 1], "growth": 4, "kernel": 3}
+TRAINING = {
+    "task": "segment",
+    "epochs": 2,
+    "batch_size": 2,
+    "segment": {"grain": GRAIN, "phase": PHASE, "draws": 2},
+    "validation": {"every_epochs": 1},
+    "inputs": {"layout": "scan", "augment": False},
+    "optimizer": {"learning_rate": 1e-2},
+}
+SIMULATION = {
+    "split": {"train": 0.6, "dev": 0.4, "test": 0},
+    "specimen": CONFIG["specimen"]
+    | {"zone_axes": [[0, 0, 1], [1, 1, 0]], "thickness_angstrom": [4.0]}
+    | {"kinds": {"crystal": 3, "boundary": 1}, "per_zone_axis": 2},
+    "scan": {"shape": [8, 12], "step_angstrom": [0.8, 0.8]},
+    "detector": {"shape": [4, 4], "pixel_mrad": 10},
+    "target": {"at": "scan"},
+}
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("segments")
+    path = directory / "segments.yaml"
+    data = {"data": {"directory": str(directory / "data")}}
+    path.write_text(yaml.safe_dump(CONFIG | SIMULATION | data | {"network": NETWORK, "training": TRAINING}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run_dir(config):
+    path = config.parent / "run"
+    train(config, run_dir=path)
+    return path
+
+
+@pytest.fixture
+def opened(run_dir, config):
+    experiment = load(config)
+    with Dataset(experiment.data.directory) as dataset:
+        yield experiment, dataset, manifest.present(experiment.data.directory, dataset.ids)
+
+
+def test_held_out_composites_are_scored_beside_the_baseline(run_dir):
+    evaluation = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))
+    assert (evaluation["task"], evaluation["classes"]) == ("segment", ["matrix", "grain", "phase"])
+    scores = evaluation["scores"]["composite"]["dev"]
+    table = np.array(evaluation["confusion"]["composite"]["dev"])
+    composites = [row for row in evaluation["samples"] if row["kind"] == "crystal"]
+    assert (table == sum(np.array(row["confusion"]) for row in composites)).all()
+    assert table.sum() == scores["positions"] == scores["scans"] * 64 == len(composites) * 2 * 64
+    assert scores["mean_iou"] == mean_iou(table)
+    assert scores["baseline_mean_iou"] == pytest.approx(table[0].sum() / table.sum() / 3)
+    specimens = [row for row in evaluation["samples"] if row["kind"] == "boundary"]
+    whole = evaluation["scores"]["specimen"]["dev"]
+    assert whole["scans"] == len(specimens) > 0
+    assert whole["positions"] == 64 * len(specimens)
+    assert whole["fractions"]["grain"] > 0.1  # from the records' labels: about half of each
+    assert whole["fractions"]["phase"] == 0
+    assert evaluation["expected_fractions"] == pytest.approx([0.7, 0.2, 0.1])
+    page = re.sub(r"\s+", " ", (run_dir / "report.html").read_text(encoding="utf-8"))
+    assert "the mean intersection over union is" in page
+    assert 'alt="Held-out scans with true and predicted classes"' in page
+
+
+def test_rows_and_validations_have_the_numbers_of_the_task(run_dir):
+    assert list(rows(run_dir)[0])[:5] == ["step", "epoch", "loss", "cross_entropy", "l2"]
+    found = [json.loads(line) for line in (run_dir / "validation.jsonl").read_text().splitlines()]
+    assert [row["epoch"] for row in found] == [1, 2]
+    assert list(found[0])[3:] == ["error", "mean_iou", "iou_matrix", "iou_grain", "iou_phase"]
+    assert all(row["error"] == 1 - row["mean_iou"] for row in found)
+
+
+def test_a_resumed_job_makes_the_same_composites(run_dir, config, monkeypatch):
+    monkeypatch.setattr("train.main.write_report", lambda run_dir: None)
+    resumed = config.parent / "resumed"
+    train(config, ["training.steps=1"], resumed)
+    train(config, run_dir=resumed)
+    assert numbers(resumed) == numbers(run_dir)
+
+
+def test_composites_follow_from_seed_and_epoch_and_their_parts_from_one_split(opened):
+    experiment, dataset, present = opened
+    task = task_of(experiment)
+    entries = [entry for entry in task.usable(present) if entry.split == "train"]
+    composer = task.composer(dataset)
+    drawn = [composer.labels(entry, epoch) for entry in entries for epoch in range(20)]
+    for entry, (parts, labels) in zip([e for e in entries for _ in range(20)], drawn, strict=True):
+        grain, phase = parts
+        assert (grain.material, phase.split) == (entry.material, "train")
+        assert grain.zone_axis != entry.zone_axis
+        assert phase.material != entry.material
+        assert labels.shape == (8, 12)
+    again = [composer.labels(entry, epoch)[1] for entry in entries for epoch in range(20)]
+    np.testing.assert_array_equal([labels for _, labels in drawn], again)
+    assert len({labels.tobytes() for labels in again}) > 20
+    cache = batches.ReadCache()
+    read = [
+        list(batches.batches(dataset, entries, experiment, epoch, cache, task.target, composer)) for epoch in (0, 1, 0)
+    ]
+    for (x, y), (x2, _), (x3, y3) in zip(*read, strict=True):
+        np.testing.assert_array_equal(x, x3)
+        np.testing.assert_array_equal(y, y3)
+        assert not np.array_equal(x, x2)
+        assert set(np.unique(y)) <= {0, 1, 2}
+
+
+def test_samples_that_make_no_composites_are_named(config, opened):
+    experiment, dataset, present = opened
+    large = load(config, ["training.segment.grain.diameter_positions=[2, 6]"])
+    with pytest.raises(InputError, match="go beyond 4.8, 0.6 of the scan's shorter side"):
+        task_of(large).resolve(present, dataset)
+    alike = [entry for entry in present if entry.zone_axis == (0, 0, 1)]
+    with pytest.raises(InputError, match="goes with another as class grain .*: give specimen.zone_axes another dir"):
+        task_of(experiment).resolve(alike, dataset)
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("network.output_channels=2", r"training.segment has 3 classes \(matrix, grain, phase\): set it to 3"),
+        ("training.segment.phase.fraction=0", r"has 2 classes \(matrix, grain\): set it to 2"),
+        ("training.segment.grain.fraction=0.9", "must have a sum between 0 and 1"),
+        ("training.segment.grain.diameter_positions=[4, 2]", r"\[4.0, 2.0\] falls: give \[least, most\]"),
+        ("training.segment.weights=sqrt", "Input should be 'inverse_sqrt', 'inverse' or 'none'"),
+        ("training.inputs.layout=detector", "labels scan positions, and training.inputs.layout is detector"),
+        ("network={kind: resnet50, input_shape: [1, 4, 4], classes: 3}", "kind resnet50 gives no image of classes"),
+    ],
+)
+def test_what_does_not_fit_the_task_is_named(config, override, message):
+    with pytest.raises(InputError, match=message):
+        load(config, [override])
+
+
+def test_weights_are_those_of_the_paper_and_one_on_average():
+    fractions = [0.991**2, 0.0266**2, 0.13**2]  # as Kurth et al. give their square roots
+    weights = np.array(class_weights(fractions, "inverse_sqrt"))
+    np.testing.assert_allclose(weights / weights.sum(), [0.02180, 0.81205, 0.16616], atol=2e-5)
+    for rule in ("inverse_sqrt", "inverse", "none"):
+        assert np.dot(fractions, class_weights(fractions, rule)) == pytest.approx(1)
+    assert class_weights([0.5, 0.5], "none") == (1, 1)
+
+
+@pytest.mark.parametrize("channels_first", [False, True])
+def test_the_loss_is_the_weighted_cross_entropy(channels_first):
+    rng = np.random.default_rng(0)
+    logits, labels = rng.normal(size=(2, 3, 4, 3)), rng.integers(0, 3, (2, 3, 4))
+    weights = np.array([0.5, 2.0, 7.0])
+    probabilities = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    right = np.take_along_axis(probabilities, labels[..., None], axis=-1)[..., 0]
+    expected = -(weights[labels] * np.log(right)).mean()
+    output = logits.transpose(0, 3, 1, 2) if channels_first else logits
+    (loss,) = WeightedCrossEntropy(tuple(weights), channels_first)(output, labels.astype(np.float32), 0.0)
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+
+
+def test_intersections_over_unions_of_a_matrix_by_hand():
+    truth, labels = np.array([0, 0, 0, 0, 1, 1]), np.array([0, 0, 0, 1, 1, 0])
+    table = confusion(truth, labels, 3)
+    np.testing.assert_array_equal(table, [[3, 1, 0], [1, 1, 0], [0, 0, 0]])
+    np.testing.assert_allclose(intersections_over_unions(table), [3 / 5, 1 / 3, np.nan])
+    assert mean_iou(table) == pytest.approx((3 / 5 + 1 / 3) / 2)
+    paper = np.array([[982, 0, 0], [17, 0, 0], [1, 0, 0]])  # every position called matrix
+    assert mean_iou(paper) == pytest.approx(0.327, abs=5e-4)
