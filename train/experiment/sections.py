@@ -289,7 +289,7 @@ class Validation(Section):
         ge=0,
         le=1e9,
         description="training ends when the task's error is at most this number: the Huber loss of a density, the "
-        "fraction of patterns that are not classified correctly",
+        "fraction of patterns that are not classified correctly, the root mean square error of an embedding",
     )
     keep_best: bool = Field(True, description="keep the weights of the lowest error as best.npz")
 
@@ -320,13 +320,34 @@ class Classify(Section):
         return self
 
 
+class Embed(Section):
+    """How patterns become a few numbers, and what the numbers are compared with."""
+
+    divergence_weight: float = Field(
+        1.0,
+        ge=0,
+        le=1e6,
+        description="factor of the divergence of the latent distributions in the loss. 1 is the paper's sum, in which "
+        "patterns of a small contrast are worth no latent number: the network then answers with their mean",
+    )
+    materials: int = Field(
+        4,
+        ge=2,
+        le=64,
+        description="materials of each composite scan, in which evaluation compares clusters with materials",
+    )
+
+
 class Training(Section):
     """How a network is trained."""
 
-    task: Literal["density", "classify"] = Field(
-        "density", description="what the network is for: the density of a specimen, or the class of a pattern"
+    task: Literal["density", "classify", "embed"] = Field(
+        "density",
+        description="what the network is for: the density of a specimen, the class of a pattern, or a few latent "
+        "numbers of a pattern, learnt without labels",
     )
     classify: Classify = Classify()
+    embed: Embed = Embed()
     validation: Validation = Validation()
     epochs: int = Field(ge=1, le=10**6, description="number of passes over the training samples")
     batch_size: int = Field(1, ge=1, le=2**16, description="samples per rank and step")

@@ -7,8 +7,13 @@ from namsa.config.loading import read_yaml
 from train.reports import report
 from train.reports.report import ResultPart
 from train.tasks.class_report import class_part
+from train.tasks.embed_report import embed_part
 
-PARTS: dict[str, Callable[[Path], ResultPart]] = {"density": report.density_part, "classify": class_part}
+PARTS: dict[str, Callable[[Path], ResultPart]] = {
+    "density": report.density_part,
+    "classify": class_part,
+    "embed": embed_part,
+}
 
 
 def write_report(run_dir: Path) -> Path:

@@ -31,7 +31,12 @@ def test_a_sample_gives_as_many_images_as_its_window_has_positions(config):
         ("network={input_shape: [1, 32, 48], layers: [1, 1, 1]}", "kind fcdensenet gives no classes of a pattern"),
         ("network.classes=null", "kind resnet50 without classes gives no classes"),
         ("training.task=density", "kind resnet50 gives no image of densities"),
-        ("training.task=embed", "Input should be 'density' or 'classify'"),
+        ("training.task=embed", "kind resnet50 has no latent numbers of a pattern"),
+        ("training.task=segments", "Input should be 'density', 'classify' or 'embed'"),
+        (
+            "training={task: embed, epochs: 1}",
+            "kind resnet50 has no latent",
+        ),
         ("training.inputs.layout=scan", "is about patterns, and training.inputs.layout is scan"),
         ("network.units=[1, 1, 1, 1, 1]", r"patterns of \[32, 48\] pixels are too small .* 64 pixels are the least"),
         ("network.input_shape=[1, 48, 48]", r"a pattern is \[1, 32, 48\]: set it"),

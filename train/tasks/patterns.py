@@ -1,0 +1,51 @@
+"""The patterns of a sample as a network of one pattern at a time sees them."""
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.dataset.entry import Entry
+from namsa.dataset.records import Record
+from namsa.pixels import raster_shape
+from train.experiment.experiment import Experiment
+from train.input import windows
+from train.input.normalisation import normalise
+
+PATTERNS_AT_ONCE = 256  # in the forward pass of an evaluation
+
+
+def patterns(experiment: Experiment, entry: Entry, record: Record, training: bool) -> npt.NDArray[np.float32]:
+    """Returns the network's images of a sample, of a training sample those that are trained on or held out.
+
+    Args:
+        experiment: The configuration.
+        entry: The sample.
+        record: The same, as it is stored.
+        training: Whether patterns of a training sample are those that are trained on.
+    """
+    inputs = experiment.training.inputs
+    x, _ = normalise(record, inputs, experiment.network.data_format)
+    if entry.split == "train" and inputs.held_out_positions:
+        scan = raster_shape(record.header["provenance"], len(record.cbed))
+        held_out = windows.held_out_positions(scan, inputs.held_out_positions, entry.seed).ravel()
+        x = x[held_out != training]
+    return x
+
+
+def images(experiment: Experiment, fractions: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Returns patterns `(n, dy, dx)`, fractions of the beam, as the network's images."""
+    inputs, (dy, dx) = experiment.training.inputs, fractions.shape[1:]
+    x = np.float32(inputs.gain) * (fractions * np.float32(dy * dx)) ** np.float32(inputs.power)
+    return np.expand_dims(x, 1 if experiment.network.data_format == "channels_first" else -1)
+
+
+def intensities(experiment: Experiment, made: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Returns what the network's images stand for: patterns `(n, dy, dx)`, fractions of the beam.
+
+    Args:
+        experiment: The configuration.
+        made: As `patterns` returns them, or as a network makes them; what is negative counts as dark.
+    """
+    inputs = experiment.training.inputs
+    plane = made[:, 0] if experiment.network.data_format == "channels_first" else made[..., 0]
+    bright = (np.maximum(plane, 0) / np.float32(inputs.gain)) ** np.float32(1 / inputs.power)
+    return np.asarray(bright / np.float32(plane.shape[1] * plane.shape[2]), np.float32)
