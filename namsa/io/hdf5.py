@@ -107,15 +107,15 @@ def write_images(
             array = create_group(group, key, "array", "Array")
             array.create_dataset("data", data=image)
             _describe_array(array, units, axes)
-        for key, (units, axes, bands) in (large or {}).items():
+        for key, each in (large or {}).items():
             array = create_group(group, key, "array", "Array")
-            data = array.create_dataset("data", [len(axis.coordinates) for axis in axes], "float32")
+            data = array.create_dataset("data", [len(axis.coordinates) for axis in each.axes], "float32")
             first = 0
-            for band in bands:
+            for band in each.bands:
                 data[first : first + len(band)] = band
                 first += len(band)
                 target.check()
-            _describe_array(array, units, axes)
+            _describe_array(array, each.units, each.axes)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ from namsa.io import hdf5
 from namsa.io.calibration import CalibrationOverrides
 from namsa.io.reading import open_patterns
 from namsa.pixels import ArrayAxis, PixelGrid
-from namsa.text import shorten
+from namsa.text import plural, shorten
 from train.experiment.conditions import describe_unchecked
 from train.measure import telemetry
 from train.measure.clusters import cluster
@@ -127,7 +127,8 @@ class EmbeddedScan:
 
     def __repr__(self) -> str:
         sy, sx, latent = self.latents.shape
-        return f"<EmbeddedScan: {latent} latent numbers of {sy} × {sx} patterns, {len(self.centres)} clusters>"
+        clusters = plural(len(self.centres), "cluster")
+        return f"<EmbeddedScan: {plural(latent, 'latent number')} of {sy} × {sx} patterns, {clusters}>"
 
 
 def embed(
@@ -192,7 +193,9 @@ def embed(
             latents, rmse = _encode(bands, model, keras_model)
         centres, labels = cluster(latents.reshape(-1, network.latent), clusters)
         if len(centres) < clusters:
-            note(f"{len(centres)} clusters instead of {clusters}, since patterns have the same latent numbers")
+            note(
+                f"{plural(len(centres), 'cluster')} instead of {clusters}, since patterns have the same latent numbers"
+            )
         shape = model.conditions.detector_shape
         pixel = model.conditions.pixel_mrad
         first = [(edge + 0.5) * size for edge, size in zip(model.conditions.first_edge, pixel, strict=True)]

@@ -115,6 +115,7 @@ def _plane(points: Axes, mosaic: Axes, latents: Array, groups: Array, names: Seq
     edges = np.linspace(low, high, CELLS + 1)
     cell = np.clip(((plane - low) / (high - low) * CELLS).astype(int), 0, CELLS - 1)
     places, index = np.unique(cell, axis=0, return_inverse=True)
+    index = index.ravel()  # NumPy 2.0 returns another shape than other versions
     means = np.array([latents[index == number].mean(axis=0) for number in range(len(places))])
     patterns = decode(means)
     for number, ((column, row), pattern) in enumerate(zip(places, patterns, strict=True)):

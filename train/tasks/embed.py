@@ -104,16 +104,16 @@ class Embedding:
         autoencode = autoencoder(model)
 
         def score(entries: Sequence[Entry]) -> list[Row]:
-            rows = []
+            rows: list[Row] = []
             for entry in entries:
                 x = patterns(self.experiment, entry, dataset.read(entry.id), training=False)
-                rows.append({"id": entry.id} | _errors(entry, x, *autoencode(x)))
+                rows.append({"id": entry.id, **_errors(entry, x, *autoencode(x))})
             return rows
 
         return score
 
     def numbers(self, rows: Sequence[Row]) -> dict[str, float | None]:
-        return dict(means(rows, ("rmse", "divergence")))
+        return means(rows, ("rmse", "divergence"))
 
     def evaluate(self, answers: Answers, run_dir: Path, *, ranks: Ranks, run: RunFacts) -> EmbedEvaluation:
         coordinates: dict[str, dict[str, list[list[float]]]] = {}
@@ -155,7 +155,7 @@ class Embedding:
         """Scores the patterns of a sample beside the baseline's, and adds some of them to `coordinates`."""
         x = patterns(self.experiment, entry, dataset.read(entry.id), training=False)
         decoded, mean, log_variance = autoencode(x)
-        scored, flat = rival.encode(x), x.reshape(len(x), -1)
+        errors, scored, flat = _errors(entry, x, decoded, mean, log_variance), rival.encode(x), x.reshape(len(x), -1)
         chosen = np.unique(np.linspace(0, len(x) - 1, COMPOSITE_PATTERNS).round().astype(int))
         coordinates[entry.id] = {"network": mean[chosen].tolist(), "baseline": scored[chosen].tolist()}
         return {
@@ -165,7 +165,8 @@ class Embedding:
             "space_group": entry.space_group,
             "split": "images" if entry.split == "train" else entry.split,
             "patterns": len(x),
-            **_errors(entry, x, decoded, mean, log_variance),
+            "rmse": errors["rmse"],
+            "divergence": errors["divergence"],
             "baseline_rmse": float(rmse_of_each(flat, rival.decode(scored)).mean()),
             "mean_rmse": float(rmse_of_each(flat, rival.mean[None]).mean()),
         }
@@ -218,7 +219,7 @@ def decoder(model: Any, experiment: Experiment) -> Any:
     return decode
 
 
-def _errors(entry: Entry, x: Images, decoded: Images, mean: Array, log_variance: Array) -> dict[str, Any]:
+def _errors(entry: Entry, x: Images, decoded: Images, mean: Array, log_variance: Array) -> dict[str, float]:
     """Returns the mean over the patterns of the error and of the divergence."""
     divergence = (np.exp(log_variance) + mean**2 - 1 - log_variance).sum(axis=1) / 2
     found = {

@@ -110,8 +110,8 @@ def test_patterns_that_are_all_the_same_have_one_cluster(run, tmp_path):
     result = embed(np.full((3, 4, *DETECTOR), 1 / 24, np.float32), run, BEAM, clusters=3, beam_intensity=1.0)
     assert len(result.centres) == 1
     assert not result.clusters.any()
-    assert any("1 clusters instead of 3" in line for line in result.notes)
-    assert repr(result) == "<EmbeddedScan: 3 latent numbers of 3 × 4 patterns, 1 clusters>"
+    assert any("1 cluster instead of 3" in line for line in result.notes)
+    assert repr(result) == "<EmbeddedScan: 3 latent numbers of 3 × 4 patterns, 1 cluster>"
     result.show(tmp_path / "same.png")
 
 
