@@ -122,7 +122,7 @@ def test_patterns_that_are_all_the_same_have_one_cluster(run, tmp_path):
         (["--beam-intensity", "-1"], "beam_intensity is -1"),
         (["--semiangle-mrad", "30"], "does not fit the network: semiangle 30 mrad, trained for 20"),
         (["--pixel-mrad", "1"], "its detector reaches"),
-        (["--out", "{data}"], "is one of the inputs"),
+        (["--out", "{data}"], "would replace"),
     ],
 )
 def test_what_does_not_fit_is_one_line(run, scan, tmp_path, capsys, options, message):
