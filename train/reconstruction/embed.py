@@ -5,11 +5,8 @@ keeps its positions, whatever its step. Only latent numbers are held of the whol
 from them as they are written.
 """
 
-import os
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
-from dataclasses import dataclass, replace
-from importlib.metadata import version
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,20 +17,14 @@ from rich.console import Console
 from namsa.errors import InputError, WorkError
 from namsa.io import hdf5
 from namsa.io.calibration import CalibrationOverrides
-from namsa.io.reading import open_patterns
 from namsa.pixels import ArrayAxis, PixelGrid
 from namsa.text import plural, shorten
-from train.experiment.conditions import describe_unchecked
-from train.measure import telemetry
 from train.measure.clusters import cluster
 from train.networks import build
 from train.networks.cvae import CVAEConfig
-from train.optimization import checkpoint
-from train.reconstruction import reading, resampling
 from train.reconstruction.ensemble import load_variables
 from train.reconstruction.models import Model, load_model
-from train.reconstruction.reconstruct import ReconstructionOptions, check_arguments
-from train.reconstruction.windows import NEGATIVE
+from train.reconstruction.pattern_scans import open_pattern_scan
 from train.tasks.embed import autoencoder, decoder, rmse_of_each
 from train.tasks.patterns import images
 
@@ -117,7 +108,8 @@ class EmbeddedScan:
             InputError: If Matplotlib does not know the format.
             WorkError: If the file cannot be written.
         """
-        from train.reports.latent_figure import embedding_figure, write_figure
+        from train.reports.figures import write_figure
+        from train.reports.latent_figure import embedding_figure
 
         title = f"{Path(self.provenance['data']).name}  ·  {self.provenance['model']}"
         figure = embedding_figure(self.latents, self.clusters, self.rmse, self.pixels, self.decode, title)
@@ -166,60 +158,27 @@ def embed(
     model = model if isinstance(model, Model) else load_model(model)
     network = check_model(model)
     check_clusters(clusters)
-    check_arguments(beam_intensity, None, ReconstructionOptions())
-    if isinstance(data, str | Path):
-        data, name, origin = Path(data), str(data), os.path.realpath(data)
-    else:
-        name = origin = "array"
-    with open_patterns(data, calibration, **(layout or {})) as scan:
-        sy, sx, dy, dx = scan.shape
-        note(f"{name}: {sy}×{sx} patterns of {dy}×{dx} pixels, {scan.data.dtype}")
-        # A pattern is embedded by itself, so that the scan may have any step.
-        conditions = replace(model.conditions, scan_step_angstrom=scan.scan_step_angstrom)
-        resampling.check_fit(scan, conditions, name)
-        reading.check_memory(scan, conditions, name)
-        pattern = reading.mean_pattern(scan, name)
-        centre = reading.optic_axis(scan, pattern, note)
-        scale = reading.intensity_scale(scan, pattern, beam_intensity, model, note)
-        plan = resampling.plan_resampling(scan, centre, conditions, name)
-        *fitted, _ = plan.notes  # without that of the step
-        for line in (*fitted, describe_unchecked(model.experiment, model.experiment.training.inputs)):
-            note(line)
-        keras_model = _load(model, network)
-        with (
-            telemetry.counter(console, "scan rows") as count,
-            closing(reading.read_bands(scan, plan, scale, lambda row: count(row, sy))) as bands,
-        ):
-            latents, rmse = _encode(bands, model, keras_model)
-        centres, labels = cluster(latents.reshape(-1, network.latent), clusters)
-        if len(centres) < clusters:
-            note(
-                f"{plural(len(centres), 'cluster')} instead of {clusters}, since patterns have the same latent numbers"
-            )
-        shape = model.conditions.detector_shape
-        pixel = model.conditions.pixel_mrad
-        first = [(edge + 0.5) * size for edge, size in zip(model.conditions.first_edge, pixel, strict=True)]
-        return EmbeddedScan(
-            latents.astype(np.float32),
-            labels.reshape(sy, sx),
-            centres,
-            rmse.astype(np.float32),
-            decoder(keras_model, model.experiment),
-            PixelGrid(scan.scan_step_angstrom, scan.scan_origin_angstrom),
-            PixelGrid(pixel, first),
-            shape,
-            {
-                "data": origin,
-                "model": model.name,
-                "weights": str(model.weights.resolve()),
-                "weights_digest": checkpoint.read(model.weights)[0]["digest"],
-                "namsa": version("namsa"),
-                "energy_ev": model.conditions.energy_ev,
-                "semiangle_mrad": model.conditions.semiangle_mrad,
-                "cluster_centres": centres.tolist(),
-                "said": [*notes],
-            },
-        )
+    keras_model = _load(model, network)
+    with open_pattern_scan(
+        data, model, calibration, beam_intensity=beam_intensity, layout=layout, console=console, note=note
+    ) as scan:
+        latents, rmse = _encode(scan.bands, model, keras_model)
+    centres, labels = cluster(latents.reshape(-1, network.latent), clusters)
+    if len(centres) < clusters:
+        note(f"{plural(len(centres), 'cluster')} instead of {clusters}: patterns have the same latent numbers")
+    pixel = model.conditions.pixel_mrad
+    first = [(edge + 0.5) * size for edge, size in zip(model.conditions.first_edge, pixel, strict=True)]
+    return EmbeddedScan(
+        latents.astype(np.float32),
+        labels.reshape(scan.shape),
+        centres,
+        rmse.astype(np.float32),
+        decoder(keras_model, model.experiment),
+        scan.pixels,
+        PixelGrid(pixel, first),
+        model.conditions.detector_shape,
+        {**scan.provenance, "cluster_centres": centres.tolist(), "said": notes},
+    )
 
 
 def check_model(model: Model) -> CVAEConfig:
@@ -257,23 +216,18 @@ def _encode(bands: Iterator[Array], model: Model, keras_model: Any) -> tuple[Arr
     """Returns latent numbers `(sy, sx, latent)` and errors `(sy, sx)` of the rows of a scan.
 
     Args:
-        bands: Of `train.reconstruction.reading.read_bands`.
+        bands: Patterns in bands of rows, `(rows, sx, dy, dx)`, fractions of the beam.
         model: The model.
         keras_model: Its network.
     """
     autoencode, detector = autoencoder(keras_model), model.conditions.detector_shape
-    latents, errors, intensity = [], [], np.zeros(2)
+    latents, errors = [], []
     for band in bands:
-        intensity += -float(band[band < 0].sum(dtype=np.float64)), float(band.sum(dtype=np.float64))
-        if intensity[0] > NEGATIVE * intensity[1]:
-            raise InputError(
-                f"more than {100 * NEGATIVE:g} % of the intensity is negative: subtract no more than the dark level"
-            )
-        x = images(model.experiment, np.maximum(band, 0).reshape(-1, *detector))
+        x = images(model.experiment, band.reshape(-1, *detector))
         decoded, mean, _ = autoencode(x)
         latents.append(mean.reshape(*band.shape[:2], -1))
         errors.append(rmse_of_each(x, decoded).reshape(band.shape[:2]))
     found = np.concatenate(latents), np.concatenate(errors)
-    if not np.isfinite(found[1]).all() or not np.isfinite(found[0]).all():
+    if not all(np.isfinite(values).all() for values in found):
         raise WorkError(f"the answer of {model.name} is not finite: nothing can be embedded")
     return found

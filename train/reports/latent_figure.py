@@ -1,7 +1,6 @@
 """Figures of latent spaces: points, patterns that are decoded where the points are, and maps of a scan."""
 
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any
 
 import matplotlib
@@ -12,8 +11,6 @@ from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Rectangle
 
-from namsa.errors import InputError
-from namsa.files import open_atomic
 from namsa.pixels import PixelGrid
 from namsa.view.panels import PATTERN, PATTERN_POWER, image_panel, styled
 
@@ -83,20 +80,6 @@ def embedding_figure(
     names = [f"cluster {number}" for number in range(count)]
     _plane(*below, flat, clusters.ravel(), names, decode)
     return figure
-
-
-def write_figure(figure: Figure, path: Path) -> None:
-    """Writes a figure; the suffix names the format.
-
-    Raises:
-        InputError: If Matplotlib does not know the format.
-        WorkError: If the file cannot be written.
-    """
-    kind, kinds = path.suffix[1:].lower(), sorted(figure.canvas.get_supported_filetypes())
-    if kind not in kinds:
-        raise InputError(f"{path} does not end as a picture: {', '.join(f'.{kind}' for kind in kinds)}")
-    with open_atomic(path) as file:
-        figure.savefig(file, format=kind, dpi=120)
 
 
 def _plane(points: Axes, mosaic: Axes, latents: Array, groups: Array, names: Sequence[str], decode: Decode) -> None:

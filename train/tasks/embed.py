@@ -28,7 +28,8 @@ from train.measure.results import RunFacts
 from train.networks import cvae
 from train.networks.cvae import CVAEConfig
 from train.ranks.protocol import Ranks
-from train.reports.latent_figure import latent_space_figure, write_figure
+from train.reports.figures import write_figure
+from train.reports.latent_figure import latent_space_figure
 from train.reports.results import write_json
 from train.tasks import principal_components
 from train.tasks.embed_report import PICTURE, embed_table

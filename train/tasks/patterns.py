@@ -22,13 +22,18 @@ def patterns(experiment: Experiment, entry: Entry, record: Record, training: boo
         record: The same, as it is stored.
         training: Whether patterns of a training sample are those that are trained on.
     """
-    inputs = experiment.training.inputs
-    x, _ = normalise(record, inputs, experiment.network.data_format)
-    if entry.split == "train" and inputs.held_out_positions:
-        scan = raster_shape(record.header["provenance"], len(record.cbed))
-        held_out = windows.held_out_positions(scan, inputs.held_out_positions, entry.seed).ravel()
-        x = x[held_out != training]
-    return x
+    x, _ = normalise(record, experiment.training.inputs, experiment.network.data_format)
+    return x[chosen(experiment, entry, record, training)]
+
+
+def chosen(experiment: Experiment, entry: Entry, record: Record, training: bool) -> npt.NDArray[np.bool_]:
+    """Returns which positions of a sample `patterns` takes, `(positions,)`."""
+    fraction = experiment.training.inputs.held_out_positions
+    if entry.split != "train" or not fraction:
+        return np.ones(len(record.cbed), bool)
+    scan = raster_shape(record.header["provenance"], len(record.cbed))
+    held_out = windows.held_out_positions(scan, fraction, entry.seed).ravel()
+    return np.asarray(held_out != training)
 
 
 def images(experiment: Experiment, fractions: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
