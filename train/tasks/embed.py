@@ -9,6 +9,7 @@ Composite scans (`train.tasks.embed_scores`) tell whether the latent numbers ord
 clusters of the latent numbers are compared with the materials.
 """
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -92,10 +93,11 @@ class Embedding:
         return [*(training if self.experiment.training.inputs.held_out_positions else ()), *others]
 
     def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Array:
-        total: Any = 0.0
+        probes, total = self._probes(), np.zeros(())
         for entry in entries:
             with dataset.view(entry.id) as record:
-                total = total + principal_components.moments(patterns(self.experiment, entry, record, training=True))
+                x = patterns(self.experiment, entry, record, training=True)
+                total = total + principal_components.moments(x, probes)
         return np.asarray(total / len(entries))
 
     def random_target(self, batch: tuple[Any, Any]) -> Any:
@@ -120,7 +122,7 @@ class Embedding:
         coordinates: dict[str, dict[str, list[list[float]]]] = {}
         with ranks.together():
             autoencode = autoencoder(answers.model)
-            rival = principal_components.fit(answers.baseline, self._latent)
+            rival = principal_components.fit(answers.baseline, self._probes(), self._latent)
             own = [self._row(entry, answers.dataset, autoencode, rival, coordinates) for entry in answers.entries]
         rows = sorted((row for gathered in ranks.gather_json(own) for row in gathered), key=lambda row: row["id"])
         composites = choose_composites(rows, self.experiment.training.embed.materials)
@@ -138,6 +140,9 @@ class Embedding:
 
     def table(self, evaluation: Mapping[str, Any], run_dir: Path, report: Path | None) -> Table:
         return embed_table(evaluation, run_dir, report)
+
+    def _probes(self) -> Array:
+        return principal_components.vectors(math.prod(self.experiment.network.input_shape))
 
     @property
     def _latent(self) -> int:

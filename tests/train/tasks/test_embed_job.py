@@ -16,7 +16,6 @@ from train.experiment.experiment import load
 from train.main import train
 from train.ranks import reduction
 from train.scaling import forecast
-from train.tasks import principal_components
 from train.tasks.embed import rmse_of_each
 from train.tasks.patterns import images, intensities, patterns
 
@@ -153,4 +152,3 @@ def test_the_baseline_of_a_part_of_each_scan_leaves_out_what_is_held_out(run_dir
     overrides = ["training.inputs.window=[1, 1]", "training.inputs.held_out_positions=0.25"]
     experiment = load(run_dir / "config.yaml", overrides)
     assert {len(x) for x in stored(experiment, training=True).values()} == {6}  # of 8 positions
-    assert principal_components.moments(next(iter(stored(experiment, training=True).values()))).shape == (1025, 1536)

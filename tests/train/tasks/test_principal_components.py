@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from train.tasks import principal_components
-from train.tasks.principal_components import fit, moments
+from train.tasks.principal_components import fit, moments, vectors
 
 
 def patterns(spectrum, shape=(5, 6), count=400):
@@ -20,12 +20,14 @@ def projector(columns):
     return columns @ columns.T
 
 
-@pytest.mark.parametrize("probes", [1024, 12])
-def test_components_are_those_of_the_singular_value_decomposition(monkeypatch, probes):
-    monkeypatch.setattr(principal_components, "PROBES", probes)
-    x = patterns([9.0, 4.0, 1.0, *[1e-8] * 20])
-    halves = [moments(x[:200]), moments(x[200:])]  # as of two samples
-    found = fit(np.mean(halves, axis=0), 3)
+@pytest.mark.parametrize("exact", [30, 29])  # of 30 pixels
+def test_components_are_those_of_the_singular_value_decomposition(monkeypatch, exact):
+    monkeypatch.setattr(principal_components, "EXACT_PIXELS", exact)
+    monkeypatch.setattr(principal_components, "RANDOM_VECTORS", 12)
+    x, probes = patterns([9.0, 4.0, 1.0, *[1e-8] * 20]), vectors(30)
+    assert probes.shape == (30, 30 if exact == 30 else 12)
+    halves = [moments(x[:200], probes), moments(x[200:], probes)]  # as of two samples
+    found = fit(np.mean(halves, axis=0), probes, 3)
     flat = x.reshape(len(x), -1).astype(float)
     _, _, rows = np.linalg.svd(flat - flat.mean(axis=0), full_matrices=False)
     np.testing.assert_allclose(found.mean, flat.mean(axis=0), rtol=1e-6)
@@ -36,5 +38,5 @@ def test_components_are_those_of_the_singular_value_decomposition(monkeypatch, p
 
 def test_patterns_that_are_all_the_same_have_no_error():
     x = np.ones((4, 3, 5, 1), np.float32)
-    found = fit(moments(x), 2)
+    found = fit(moments(x, vectors(15)), vectors(15), 2)
     np.testing.assert_allclose(found.decode(found.encode(x)), x.reshape(4, -1), atol=1e-6)
