@@ -2,8 +2,8 @@
 
 The components are the eigenvectors of the covariance C of the training patterns with the largest eigenvalues. C itself
 has the square of the number of pixels. Of large patterns it is known by its products with random vectors, from which
-Nyström's approximation gives the components (Halko et al., SIAM Review 2011, section 5.4). Of small ones the vectors are
-the unit vectors, and the components exact.
+Nyström's approximation gives the components (Halko et al., SIAM Review 2011, section 5.4). Of small patterns the
+vectors are the unit vectors, and the components exact.
 """
 
 from dataclasses import dataclass
