@@ -9,6 +9,7 @@ import numpy.typing as npt
 from matplotlib.axes import Axes
 from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
 from namsa.pixels import PixelGrid
@@ -56,7 +57,7 @@ def embedding_figure(
     flat, shape, count = latents.reshape(-1, latents.shape[-1]), clusters.shape, int(clusters.max()) + 1
     aspect = min(max(pixels.aspect(shape), 0.1), 2.0)
     heights = (0.4 + 2.3 * aspect, 5.0)
-    figure = Figure(figsize=(11.5, 0.4 + sum(heights)), layout="constrained")
+    figure = Figure(figsize=(11.5, 0.4 + sum(heights)), layout=ConstrainedLayoutEngine(rect=(0, 0, 0.97, 1)))
     figure.suptitle(title, fontsize=11, x=0.008, ha="left", parse_math=False)
     grid = figure.add_gridspec(2, 4, height_ratios=heights)
     above = [figure.add_subplot(grid[0, column]) for column in range(4)]
@@ -73,7 +74,7 @@ def embedding_figure(
     bar.set_ticks(range(count) if count <= NAMED else [0, count - 1])
     for ax, index in zip(above[1:3], _leading(flat), strict=False):
         image_panel(ax, latents[..., index], pixels, f"Latent number {index + 1}", "")
-    image_panel(above[3], rmse, pixels, "Error of decoded patterns", "rms, input's units", cmap="cividis")
+    image_panel(above[3], rmse, pixels, "Error of decoded patterns", "rms", cmap="cividis")
     if latents.shape[-1] == 1:
         above[2].axis("off")
     below = figure.add_subplot(grid[1, :2]), figure.add_subplot(grid[1, 2:])
