@@ -195,7 +195,18 @@ def test_a_file_is_classified_as_its_sample_is(run_dir, tmp_path, capsys, weight
         entry = next(e for e in manifest.present(experiment.data.directory, dataset.ids) if e.split == "dev")
         write_samples(tmp_path / "scan.h5", [("scan", dataset.read(entry.id).sample())])
     scan, out = tmp_path / "scan.h5", tmp_path / "classes.h5"
-    assert command(["classify", str(scan), "--checkpoint", str(run_dir / weights), "--out", str(out)]) == 0
+    pixel = map(str, experiment.conditions().pixel_mrad)  # that of the largest cell, where the sample has its own
+    arguments = [
+        "classify",
+        str(scan),
+        "--checkpoint",
+        str(run_dir / weights),
+        "--out",
+        str(out),
+        "--pixel-mrad",
+        *pixel,
+    ]
+    assert command(arguments) == 0
     printed = capsys.readouterr().out
     with h5py.File(out) as file:
         probabilities, found = file["classes/probability/data"][:], file["classes/class/data"][:]
