@@ -103,7 +103,7 @@ def _plane(points: Axes, mosaic: Axes, latents: Array, groups: Array, names: Seq
     means = np.array([latents[index == number].mean(axis=0) for number in range(len(places))])
     patterns = decode(means)
     for number, ((column, row), pattern) in enumerate(zip(places, patterns, strict=True)):
-        left, right, bottom, top = *edges[column : column + 2, 0], *edges[row : row + 2, 1]
+        (left, right), (bottom, top) = edges[column : column + 2, 0], edges[row : row + 2, 1]
         image = (pattern / (pattern.max() or 1.0)) ** PATTERN_POWER
         mosaic.imshow(image, extent=(left, right, bottom, top), cmap=PATTERN, vmin=0, vmax=1, aspect="auto")
         colour = colours[int(np.bincount(groups[index == number]).argmax())]
