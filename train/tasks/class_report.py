@@ -139,7 +139,7 @@ def _samples(evaluation: ClassEvaluation) -> str:
     names = evaluation["classes"]
 
     def voted(values: Sequence[float]) -> str:
-        return escape(names[max(range(len(names)), key=lambda index: values[index])])
+        return escape(names[max(range(len(values)), key=lambda index: values[index])])
 
     def right(row: ClassRow) -> int:
         return sum(number for true, given, number in row["counts"] if true == given)

@@ -43,7 +43,7 @@ def test_a_mirrored_specimen_has_the_same_surroundings():
     mirrored = np.roll(potential[::-1], 1, axis=0)  # y becomes −y
     positions = np.array([(1.2, 2.25), (4.5, 0.5)])
     expected = surroundings(record(potential, positions))
-    np.testing.assert_allclose(surroundings(record(mirrored, positions * (-1, 1))), expected, rtol=1e-4)
+    np.testing.assert_allclose(surroundings(record(mirrored, positions * (-1, 1))), expected, atol=1e-6)
 
 
 class Samples:
