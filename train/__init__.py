@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from namsa.io.calibration import CalibrationOverrides as CalibrationOverrides
     from train.reconstruction.classify import ClassifiedScan as ClassifiedScan
     from train.reconstruction.classify import classify as classify
+    from train.reconstruction.embed import EmbeddedScan as EmbeddedScan
+    from train.reconstruction.embed import embed as embed
     from train.reconstruction.live import LiveUpdate as LiveUpdate
     from train.reconstruction.live import next_row as next_row
     from train.reconstruction.live import reconstruct_live as reconstruct_live
@@ -33,12 +35,14 @@ if TYPE_CHECKING:
 _MODULES = {
     "CalibrationOverrides": "namsa.io.calibration",
     "ClassifiedScan": "train.reconstruction.classify",
+    "EmbeddedScan": "train.reconstruction.embed",
     "KnownSpecimen": "train.reconstruction.trust",
     "Model": "train.reconstruction.models",
     "Reconstruction": "train.reconstruction.result",
     "ReconstructionOptions": "train.reconstruction.reconstruct",
     "LiveUpdate": "train.reconstruction.live",
     "classify": "train.reconstruction.classify",
+    "embed": "train.reconstruction.embed",
     "load_model": "train.reconstruction.models",
     "next_row": "train.reconstruction.live",
     "reconstruct": "train.reconstruction.reconstruct",

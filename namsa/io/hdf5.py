@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -63,12 +63,27 @@ def write_samples(path: Path | str, samples: Iterable[tuple[str, Sample]], compr
     return count
 
 
+class Bands(NamedTuple):
+    """An array that is written band after band along its first axis.
+
+    Attributes:
+        units: Of its values.
+        axes: Its axes.
+        bands: Consecutive parts of it, which make it up.
+    """
+
+    units: str
+    axes: Sequence[ArrayAxis]
+    bands: Iterator[npt.NDArray[np.float32]]
+
+
 def write_images(
     path: Path,
     name: str,
     images: Mapping[str, tuple[npt.NDArray[Any], str]],
     grid: PixelGrid,
     provenance: Mapping[str, Any],
+    large: Mapping[str, Bands] | None = None,
 ) -> None:
     """Writes images on one grid as a tree with axes in Å; the file appears only when it is complete.
 
@@ -78,11 +93,12 @@ def write_images(
         images: Array `(ny, nx)`, or `(n, ny, nx)` for a stack, and units of each image, by name.
         grid: Pixels of the images, Å.
         provenance: JSON types, stored with the tree.
+        large: Float32 arrays beside the images, of any number of axes, which need not fit into memory.
 
     Raises:
         WorkError: If the file cannot be written.
     """
-    with _write_file(path) as (file, _):
+    with _write_file(path) as (file, target):
         group = create_group(file, name, "root", "Root")
         group.attrs["provenance"] = json.dumps(dict(provenance), ensure_ascii=False)
         for key, (image, units) in images.items():
@@ -92,6 +108,15 @@ def write_images(
             array = create_group(group, key, "array", "Array")
             array.create_dataset("data", data=image)
             _describe_array(array, units, axes)
+        for key, each in (large or {}).items():
+            array = create_group(group, key, "array", "Array")
+            data = array.create_dataset("data", [len(axis.coordinates) for axis in each.axes], "float32")
+            first = 0
+            for band in each.bands:
+                data[first : first + len(band)] = band
+                first += len(band)
+                target.check()
+            _describe_array(array, each.units, each.axes)
 
 
 @contextmanager

@@ -35,6 +35,7 @@ def build_parser() -> CommandParser:
     _add_reconstruct(parser)
     _add_classify(parser)
     _add_segment(parser)
+    _add_embed(parser)
     _add_live(parser)
     _add_reports(parser)
     return parser
@@ -241,6 +242,27 @@ def _add_segment(parser: CommandParser) -> None:
     command.add_argument("data", type=Path, metavar="DATA", help="a file of a microscope or a program of 4D-STEM")
     command.add_argument("--checkpoint", required=True, metavar="NAME", help="a model, a run directory or a checkpoint")
     command.add_argument("--out", type=Path, required=True, metavar="OUT.h5", help="a picture is written beside it")
+    _add_calibration(command)
+    add_layout_options(command)
+
+
+def _add_embed(parser: CommandParser) -> None:
+    command = parser.add_command(
+        "embed",
+        "train.commands.embed:embed",
+        summary="embed the patterns of a 4D-STEM file: latent numbers, clusters and decoded patterns",
+        description="Takes a network of training.task embed. Writes maps of the latent numbers, of clusters and of\n"
+        "the error, the decoded patterns, and a picture of the latent space beside them.",
+        examples=(
+            "python -m train embed data.h5 --checkpoint runs/embed --out latents.h5",
+            "python -m train embed data.h5 --checkpoint runs/embed --out latents.h5 --clusters 6 --energy-ev 200e3 "
+            "--semiangle-mrad 5",
+        ),
+    )
+    command.add_argument("data", type=Path, metavar="DATA", help="a file of a microscope or a program of 4D-STEM")
+    command.add_argument("--checkpoint", required=True, metavar="NAME", help="a model, a run directory or a checkpoint")
+    command.add_argument("--out", type=Path, required=True, metavar="OUT.h5", help="a picture is written beside it")
+    command.add_argument("--clusters", type=positive, default=4, metavar="N", help="number of clusters, default 4")
     _add_calibration(command)
     add_layout_options(command)
 

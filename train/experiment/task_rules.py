@@ -1,9 +1,11 @@
 """What each task asks of the network and of the inputs. A rule raises ValueError with a remedy."""
 
+import math
 from collections.abc import Callable
 
 from fcdensenet.config import NetworkConfig
 from train.experiment.sections import Training
+from train.networks.cvae import CVAEConfig
 from train.networks.deeplabv3plus import DeepLabV3PlusConfig
 from train.networks.registry import Network
 from train.networks.resnet50 import ResNet50Config
@@ -73,8 +75,29 @@ def _segment(network: Network, training: Training) -> None:
         )
 
 
+def _embed(network: Network, training: Training) -> None:
+    """A few numbers of one pattern, from which the pattern is made again."""
+    if not isinstance(network, CVAEConfig):
+        raise ValueError(
+            f"network.kind {network.kind} has no latent numbers of a pattern, which training.task embed needs: set "
+            "network.kind to cvae"
+        )
+    if training.inputs.layout != "pattern":
+        raise ValueError(
+            f"training.task embed is about patterns, and training.inputs.layout is {training.inputs.layout}: set it "
+            "to pattern"
+        )
+    pixels = math.prod(network.input_shape)
+    if network.latent >= pixels:
+        raise ValueError(
+            f"patterns of {pixels} pixels are too small for {network.latent} latent numbers: lower network.latent or "
+            "use a larger detector"
+        )
+
+
 RULES: dict[str, Callable[[Network, Training], None]] = {
     "density": _density,
     "classify": _classify,
     "segment": _segment,
+    "embed": _embed,
 }

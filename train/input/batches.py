@@ -12,6 +12,7 @@ of it happens in threads ahead of the step. A process reads a sample's header an
 import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, closing
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np

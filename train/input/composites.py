@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from train.experiment.sections import Inclusion
+from train.experiment.task_sections import Inclusion
 from train.input.batches import SampleView
 
 Labels = npt.NDArray[np.uint8]

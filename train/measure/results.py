@@ -12,7 +12,7 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-FIRST_TERMS = ("huber", "cross_entropy")  # of the tasks' losses; a step's row has one of them
+FIRST_TERMS = ("huber", "cross_entropy", "rmse")  # of the tasks' losses; a step's row has one of them
 LARGEST_METRICS_BYTES = 2**30  # of metrics.jsonl, some million steps
 
 
@@ -22,9 +22,11 @@ class StepRow(TypedDict):
     Attributes:
         step: Number of the step in the job, from 1.
         epoch: Index of the epoch, from 0.
-        loss: huber + likelihood + l2, or cross_entropy + l2.
+        loss: huber + likelihood + l2, cross_entropy + l2, or rmse + divergence + l2.
         huber: Mean Huber loss over the ranks' batches, in the units of training; of the task density.
         cross_entropy: Mean cross-entropy over the ranks' batches; of the task classify.
+        rmse: Mean over the ranks' batches of the root mean square error of a pattern; of the task embed.
+        divergence: Mean divergence of the latent distributions times its weight; of the task embed.
         likelihood: Mean negative log-likelihood of the error times its weight, where one is trained.
         l2: L2 penalty of the convolutions' kernels.
         delta: Huber's δ in this epoch; of the task density.
@@ -49,6 +51,8 @@ class StepRow(TypedDict):
     loss: float
     huber: NotRequired[float]
     cross_entropy: NotRequired[float]
+    rmse: NotRequired[float]
+    divergence: NotRequired[float]
     likelihood: NotRequired[float]
     l2: float
     delta: NotRequired[float]

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from namsa.dataset.entry import Entry
-from train.experiment.sections import Segment
+from train.experiment.task_sections import Segment
 from train.input.batches import SampleView
 from train.input.composites import SHAPES, composite, draw_labels
 

@@ -41,3 +41,16 @@ def images(experiment: Experiment, fractions: npt.NDArray[np.float32]) -> npt.ND
     inputs, (dy, dx) = experiment.training.inputs, fractions.shape[1:]
     x = np.float32(inputs.gain) * (fractions * np.float32(dy * dx)) ** np.float32(inputs.power)
     return np.expand_dims(x, 1 if experiment.network.data_format == "channels_first" else -1)
+
+
+def intensities(experiment: Experiment, made: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Returns what the network's images stand for: patterns `(n, dy, dx)`, fractions of the beam.
+
+    Args:
+        experiment: The configuration.
+        made: As `patterns` returns them, or as a network makes them; what is negative counts as dark.
+    """
+    inputs = experiment.training.inputs
+    plane = made[:, 0] if experiment.network.data_format == "channels_first" else made[..., 0]
+    bright = (np.maximum(plane, 0) / np.float32(inputs.gain)) ** np.float32(1 / inputs.power)
+    return np.asarray(bright / np.float32(plane.shape[1] * plane.shape[2]), np.float32)

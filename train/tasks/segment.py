@@ -28,7 +28,7 @@ from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError, WorkError
 from train.experiment.experiment import Experiment
-from train.experiment.sections import Segment
+from train.experiment.task_sections import Segment
 from train.input.batches import Readable, ReadCache, SampleView, Target, find_view
 from train.input.composites import LARGEST_DIAMETER
 from train.input.normalisation import Batch, Normalisation, normalise_graph

@@ -31,7 +31,8 @@ def test_a_sample_gives_as_many_images_as_its_window_has_positions(config):
         ("network={input_shape: [1, 32, 48], layers: [1, 1, 1]}", "kind fcdensenet gives no classes of a pattern"),
         ("network.classes=null", "kind resnet50 without classes gives no classes"),
         ("training.task=density", "kind resnet50 gives no image of densities"),
-        ("training.task=forecast", "Input should be 'density', 'classify' or 'segment'"),
+        ("training.task=embed", "kind resnet50 has no latent numbers of a pattern"),
+        ("training.task=forecast", "Input should be 'density', 'classify', 'segment' or 'embed'"),
         ("training.inputs.layout=scan", "is about patterns, and training.inputs.layout is scan"),
         ("network.units=[1, 1, 1, 1, 1]", r"patterns of \[32, 48\] pixels are too small .* 64 pixels are the least"),
         ("network.input_shape=[1, 48, 48]", r"a pattern is \[1, 32, 48\]: set it"),
@@ -50,3 +51,19 @@ def test_a_sample_gives_as_many_images_as_its_window_has_positions(config):
 def test_what_does_not_fit_is_named(config, override, message):
     with pytest.raises(InputError, match=message):
         load(config, [override])
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("training.inputs.layout=detector", "task embed is about patterns, and training.inputs.layout is detector"),
+        ("network.latent=1536", "patterns of 1536 pixels are too small for 1536 latent numbers"),
+        ("network.input_shape=[1, 32, 32]", r"a pattern is \[1, 32, 48\]: set it"),
+        ("training.embed.materials=1", "training.embed.materials"),
+    ],
+)
+def test_what_does_not_fit_an_embedding_is_named(config, override, message):
+    network = "network={kind: cvae, input_shape: [1, 32, 48], filters: [2], hidden: 4}"
+    assert load(config, ["training.task=embed", network]).training.task == "embed"
+    with pytest.raises(InputError, match=message):
+        load(config, ["training.task=embed", network, override])

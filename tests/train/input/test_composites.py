@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from train.experiment.sections import Inclusion
+from train.experiment.task_sections import Inclusion
 from train.input.batches import SampleView
 from train.input.composites import LARGEST_DIAMETER, SHAPES, composite, draw_labels, ellipse, mean_area, polygon
 

@@ -1,0 +1,152 @@
+"""The job of the task embed on small crystals: training, scores beside the baseline, the report, and its resumption."""
+
+import base64
+import json
+import re
+
+import numpy as np
+import pytest
+import yaml
+from tiny import CONFIG, newest, numbers, rows
+
+from namsa.dataset import manifest
+from namsa.dataset.shards import Dataset
+from train.__main__ import main as command
+from train.experiment.experiment import load
+from train.main import train
+from train.ranks import reduction
+from train.scaling import forecast
+from train.tasks.embed import rmse_of_each
+from train.tasks.patterns import images, intensities, patterns
+
+NETWORK = {"kind": "cvae", "input_shape": [1, 32, 48], "filters": [2], "hidden": 8, "latent": 2}
+TRAINING = {
+    "task": "embed",
+    "epochs": 4,
+    "batch_size": 4,
+    "embed": {"divergence_weight": 0.01, "materials": 2},
+    "validation": {"every_epochs": 2},
+    "inputs": {"layout": "pattern", "augment": False},
+    "optimizer": {"learning_rate": 1e-2, "lars": "none"},
+}
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("embedding")
+    path = directory / "embed.yaml"
+    split = {"train": 0.6, "dev": 0.4, "test": 0}
+    scan = {"scan": {"shape": [2, 4]}, "target": {"at": "scan"}, "data": {"directory": str(directory / "data")}}
+    path.write_text(yaml.safe_dump(CONFIG | scan | {"split": split} | {"network": NETWORK, "training": TRAINING}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run_dir(config):
+    path = config.parent / "run"
+    train(config, run_dir=path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def evaluation(run_dir):
+    return json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))
+
+
+def stored(experiment, training):
+    """The network's images of each sample of a part of the dataset."""
+    with Dataset(experiment.data.directory) as dataset:
+        entries = manifest.present(experiment.data.directory, dataset.ids)
+        return {
+            entry.id: patterns(experiment, entry, dataset.read(entry.id), training=training)
+            for entry in entries
+            if (entry.split == "train") == training
+        }
+
+
+def test_rows_have_the_loss_of_an_autoencoder_which_falls(run_dir):
+    found = rows(run_dir)
+    assert len(found) == 4 * 2  # 8 training samples
+    assert list(found[0])[:6] == ["step", "epoch", "loss", "rmse", "l2", "lr"]
+    for row in found:
+        assert row["loss"] == pytest.approx(row["rmse"] + row["divergence"] + row["l2"])
+    assert found[-1]["rmse"] < found[0]["rmse"]
+
+
+def test_held_out_patterns_are_scored_beside_as_many_components_and_the_mean_pattern(run_dir, evaluation):
+    experiment = load(run_dir / "config.yaml")
+    assert (evaluation["task"], evaluation["latent"], list(evaluation["by_split"])) == ("embed", 2, ["dev"])
+    trained = np.concatenate(list(stored(experiment, training=True).values()))
+    flat = trained.reshape(len(trained), -1).astype(float)
+    _, _, components = np.linalg.svd(flat - flat.mean(axis=0), full_matrices=False)
+    held_out = stored(experiment, training=False)
+    assert [row["id"] for row in evaluation["samples"]] == sorted(held_out)
+    for row in evaluation["samples"]:
+        x = held_out[row["id"]].reshape(row["patterns"], -1) - flat.mean(axis=0)
+        left = x - x @ components[:2].T @ components[:2]
+        assert row["baseline_rmse"] == pytest.approx(rmse_of_each(left, np.zeros(1)).mean(), rel=0.02)
+        assert row["mean_rmse"] == pytest.approx(rmse_of_each(x, np.zeros(1)).mean(), rel=1e-5)
+        assert row["baseline_rmse"] < row["mean_rmse"]
+    means = evaluation["by_split"]["dev"]
+    for key in ("rmse", "divergence", "baseline_rmse", "mean_rmse"):
+        assert means[key] == pytest.approx(np.mean([row[key] for row in evaluation["samples"]]))
+
+
+def test_composites_have_one_sample_of_each_material(evaluation):
+    material = {row["id"]: row["material"] for row in evaluation["samples"]}
+    assert len(material) == 3  # of two materials
+    (composite,) = evaluation["composites"]
+    assert {material[id] for id in composite["ids"]} == set(material.values())
+    assert (len(composite["ids"]), composite["patterns"]) == (2, 16)
+    assert 0 <= composite["nmi"] <= 1
+    assert 0 <= composite["baseline_nmi"] <= 1
+    row = evaluation["by_split"]["dev"]
+    assert (row["composites"], row["nmi"], row["baseline_nmi"]) == (1, composite["nmi"], composite["baseline_nmi"])
+
+
+def test_report_has_the_numbers_and_the_picture(run_dir, evaluation):
+    page = re.sub(r"\s+", " ", (run_dir / "report.html").read_text(encoding="utf-8"))
+    row = evaluation["by_split"]["dev"]
+    assert f"<strong>{row['rmse']:.4g}</strong>; as many principal components have" in page
+    picture = (run_dir / "latent_space.png").read_bytes()
+    assert picture.startswith(b"\x89PNG")
+    assert base64.b64encode(picture).decode() in page
+    assert "Validation, dev split" in page
+    (run_dir / "latent_space.png").rename(run_dir / "moved.png")
+    assert command(["report", str(run_dir)]) == 0
+    assert "latent_space.png is missing" in (run_dir / "report.html").read_text(encoding="utf-8")
+
+
+def test_a_resumed_job_ends_with_the_same_bits(run_dir, config, monkeypatch):
+    """The draws of the latent numbers go on where they stopped."""
+    monkeypatch.setattr("train.main.write_report", lambda run_dir: None)
+    resumed = config.parent / "resumed"
+    train(config, ["training.steps=3"], resumed)
+    train(config, run_dir=resumed)
+    assert numbers(resumed) == numbers(run_dir)
+    assert (resumed / "validation.jsonl").read_text() == (run_dir / "validation.jsonl").read_text()
+    for ours, theirs in zip(newest(resumed)[1].values(), newest(run_dir)[1].values(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+
+
+@pytest.mark.usefixtures("run_dir")
+def test_a_job_of_embeddings_is_told_before_it_begins(config):
+    reduction.start(load(config).training.reduction)
+    found = forecast.forecast(load(config))
+    assert (found["steps"], found["train_samples"]) == (8, 8)
+
+
+def test_images_stand_for_fractions_of_the_beam(run_dir):
+    experiment = load(run_dir / "config.yaml", ["training.inputs.power=0.3", "training.inputs.gain=2"])
+    with Dataset(experiment.data.directory) as dataset:
+        entry = manifest.present(experiment.data.directory, dataset.ids)[0]
+        record = dataset.read(entry.id)
+        x = patterns(experiment, entry, record, training=False)
+    np.testing.assert_allclose(intensities(experiment, x), record.patterns(), rtol=1e-4, atol=1e-9)
+    np.testing.assert_allclose(images(experiment, record.patterns()), x, rtol=1e-5)
+
+
+def test_the_baseline_of_a_part_of_each_scan_leaves_out_what_is_held_out(run_dir):
+    overrides = ["training.inputs.window=[1, 1]", "training.inputs.held_out_positions=0.25"]
+    experiment = load(run_dir / "config.yaml", overrides)
+    assert {len(x) for x in stored(experiment, training=True).values()} == {6}  # of 8 positions

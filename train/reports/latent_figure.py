@@ -1,0 +1,131 @@
+"""Figures of latent spaces: points, patterns that are decoded where the points are, and maps of a scan."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+import numpy.typing as npt
+from matplotlib.axes import Axes
+from matplotlib.colors import BoundaryNorm, ListedColormap
+from matplotlib.figure import Figure
+from matplotlib.layout_engine import ConstrainedLayoutEngine
+from matplotlib.patches import Rectangle
+
+from namsa.pixels import PixelGrid
+from namsa.view.panels import PATTERN, PATTERN_POWER, image_panel, styled
+
+Array = npt.NDArray[Any]
+Decode = Callable[[Array], Array]  # from latent numbers (n, latent) to patterns (n, dy, dx)
+
+CELLS = 9  # of the plane, along each axis, in which a pattern is drawn
+MOST_POINTS = 4000  # that are drawn
+CENTRAL = (0.5, 99.5)  # percent of the points between which the plane is drawn
+NAMED = 12  # groups in a legend, at most
+
+
+@styled
+def latent_space_figure(latents: Array, groups: Array, names: Sequence[str], decode: Decode) -> Figure:
+    """Draws points of a latent space, and the patterns that are decoded from them.
+
+    Args:
+        latents: `(n, latent)`.
+        groups: Number of the group of each point, from 0, `(n,)`.
+        names: Of the groups.
+        decode: The decoder.
+    """
+    figure = Figure(figsize=(11.5, 5.4), layout="constrained")
+    points, mosaic = figure.subplots(1, 2)
+    _plane(points, mosaic, latents, groups, names, decode)
+    return figure
+
+
+@styled
+def embedding_figure(
+    latents: Array, clusters: Array, rmse: Array, pixels: PixelGrid, decode: Decode, title: str
+) -> Figure:
+    """Draws the latent numbers of a scan: maps above, the latent space below.
+
+    Args:
+        latents: `(sy, sx, latent)`.
+        clusters: Number of the cluster of each position, from 0, `(sy, sx)`.
+        rmse: Root mean square error of the decoded patterns, `(sy, sx)`.
+        pixels: Of the scan, Å.
+        decode: The decoder.
+        title: Title of the figure.
+    """
+    flat, shape, count = latents.reshape(-1, latents.shape[-1]), clusters.shape, int(clusters.max()) + 1
+    aspect = min(max(pixels.aspect(shape), 0.1), 2.0)
+    heights = (0.4 + 2.3 * aspect, 5.0)
+    figure = Figure(figsize=(11.5, 0.4 + sum(heights)), layout=ConstrainedLayoutEngine(rect=(0, 0, 0.97, 1)))
+    figure.suptitle(title, fontsize=11, x=0.008, ha="left", parse_math=False)
+    grid = figure.add_gridspec(2, 4, height_ratios=heights)
+    above = [figure.add_subplot(grid[0, column]) for column in range(4)]
+    drawn = above[0].imshow(
+        clusters,
+        cmap=ListedColormap(_colours(count)),
+        norm=BoundaryNorm(np.arange(count + 1) - 0.5, max(count, 1)),
+        extent=pixels.extent(shape),
+        interpolation="nearest",
+    )
+    above[0].set_title("Clusters")
+    above[0].set_xlabel("Å")
+    bar = figure.colorbar(drawn, cax=above[0].inset_axes((1.03, 0, 0.05, 1)))
+    bar.set_ticks(range(count) if count <= NAMED else [0, count - 1])
+    for ax, index in zip(above[1:3], _leading(flat), strict=False):
+        image_panel(ax, latents[..., index], pixels, f"Latent number {index + 1}", "")
+    image_panel(above[3], rmse, pixels, "Error of decoded patterns", "rms", cmap="cividis")
+    if latents.shape[-1] == 1:
+        above[2].axis("off")
+    below = figure.add_subplot(grid[1, :2]), figure.add_subplot(grid[1, 2:])
+    names = [f"cluster {number}" for number in range(count)]
+    _plane(*below, flat, clusters.ravel(), names, decode)
+    return figure
+
+
+def _plane(points: Axes, mosaic: Axes, latents: Array, groups: Array, names: Sequence[str], decode: Decode) -> None:
+    """Draws the plane of the two latent numbers that vary most: points by group, and decoded patterns."""
+    axes, colours = _leading(latents), _colours(len(names))
+    plane = latents[:, axes] if len(axes) == 2 else np.column_stack([latents[:, axes], np.zeros(len(latents))])
+    shown = np.linspace(0, len(plane) - 1, min(len(plane), MOST_POINTS)).astype(int)
+    for group, name in enumerate(names):
+        at = plane[shown][groups[shown] == group]
+        label = name if group < NAMED else None
+        points.scatter(at[:, 0], at[:, 1], s=5, lw=0, alpha=0.7, color=colours[group], label=label)
+    points.legend(loc="best", markerscale=3, handletextpad=0.2, frameon=True, framealpha=0.8)
+    points.set_title("Latent space")
+    low, high = np.percentile(plane, CENTRAL, axis=0)
+    high = np.where(high > low, high, low + 1)
+    edges = np.linspace(low, high, CELLS + 1)
+    cell = np.clip(((plane - low) / (high - low) * CELLS).astype(int), 0, CELLS - 1)
+    places, index = np.unique(cell, axis=0, return_inverse=True)
+    index = index.ravel()  # NumPy 2.0 returns another shape than other versions
+    means = np.array([latents[index == number].mean(axis=0) for number in range(len(places))])
+    patterns = decode(means)
+    for number, ((column, row), pattern) in enumerate(zip(places, patterns, strict=True)):
+        (left, right), (bottom, top) = edges[column : column + 2, 0], edges[row : row + 2, 1]
+        image = (pattern / (pattern.max() or 1.0)) ** PATTERN_POWER
+        mosaic.imshow(image, extent=(left, right, bottom, top), cmap=PATTERN, vmin=0, vmax=1, aspect="auto")
+        colour = colours[int(np.bincount(groups[index == number]).argmax())]
+        frame = Rectangle((left, bottom), right - left, top - bottom, fill=False, ec=colour, lw=1.4)
+        mosaic.add_patch(frame)
+    mosaic.set_title("Patterns decoded from the mean of each cell’s points")
+    for ax in (points, mosaic):
+        ax.set(xlim=(low[0], high[0]), ylim=(low[1], high[1]), xlabel=f"latent number {axes[0] + 1}")
+        ax.set_ylabel(f"latent number {axes[1] + 1}" if len(axes) == 2 else "")
+    mosaic.set_box_aspect(patterns.shape[1] / patterns.shape[2])
+    points.set_box_aspect(patterns.shape[1] / patterns.shape[2])
+
+
+def _leading(latents: Array) -> list[int]:
+    """Returns the indices of the two latent numbers that vary most, or of the only one."""
+    order: list[int] = np.argsort(-latents.var(axis=0), kind="stable")[:2].tolist()
+    return order
+
+
+def _colours(count: int) -> list[Any]:
+    """Returns colours that can be told apart, as far as so many can."""
+    if count <= 20:
+        palette: Any = matplotlib.colormaps["tab10" if count <= 10 else "tab20"]
+        return [palette(number) for number in range(count)]
+    return list(matplotlib.colormaps["turbo"](np.linspace(0, 1, count)))
