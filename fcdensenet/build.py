@@ -50,9 +50,7 @@ def network(op: Layers[Tensor], config: NetworkConfig) -> tuple[Tensor, Tensor]:
     return patterns, op.output(x, "density")
 
 
-def build(
-    config: NetworkConfig, seed: int, recompute: bool = False, split: Split | None = None
-) -> "keras.Model":
+def build(config: NetworkConfig, seed: int, recompute: bool = False, split: Split | None = None) -> "keras.Model":
     """Builds the network as a Keras model.
 
     Args:
@@ -69,7 +67,7 @@ def build(
 
     Raises:
         ValueError: If `recompute` is set and dense blocks are normalised: their statistics would be updated twice. If
-            `split` does not fit the network; names a number of ways that does.
+            the sample cannot be divided into so many parts; `fcdensenet.count` names a number that is possible.
     """
     if recompute and config.block_norm:
         raise ValueError("recompute does not go with network.block_norm: set one of them to false")
@@ -80,10 +78,8 @@ def build(
     if split is None:
         layers = KerasLayers(config.input_shape, config.data_format, seed, recompute)
     else:
-        from fcdensenet.count import count
         from fcdensenet.divided_layers import DividedKerasLayers
 
-        count(config, recompute, split.ways, split.axis)  # checks it
         shape = part_shape(config.input_shape, split.ways, split.axis)
         layers = DividedKerasLayers(shape, config.data_format, seed, recompute, split=split)
     return keras.Model(*network(layers, config), name="fcdensenet")

@@ -160,11 +160,14 @@ def counted_part(counted: Callable[[int], NetworkCount], ways: int) -> NetworkCo
     try:
         return counted(ways)
     except ValueError as error:
-        for fewer in range(ways - 1, 1, -1):
-            with suppress(ValueError):
-                counted(fewer)
-                raise ValueError(f"{error}: at most {fewer} ways fit") from None
-        raise ValueError(f"{error}: this network cannot be divided along this axis") from None
+        fault = str(error)
+    for fewer in range(ways - 1, 1, -1):
+        with suppress(ValueError):
+            counted(fewer)
+            break
+    else:
+        raise ValueError(f"{fault}; this network cannot be divided along this axis")
+    raise ValueError(f"{fault}, at most {fewer}")
 
 
 @dataclass(frozen=True)
@@ -217,9 +220,7 @@ class ShapeLayers:
         halo = self._halo(x, reach(kernel, stride, dilation))
         return self._add(LayerCount(name, "conv", shape, weights, parameters, parameters, flop, **halo))
 
-    def stacked_conv(
-        self, parts: Sequence[LayerCount], filters: int, kernel: int, name: str, stack: str
-    ) -> LayerCount:
+    def stacked_conv(self, parts: Sequence[LayerCount], filters: int, kernel: int, name: str, stack: str) -> LayerCount:
         if self.recompute:
             joined = LayerCount("", "concat", self._stacked_shape(parts))  # not kept, so not recorded
         else:

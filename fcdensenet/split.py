@@ -80,7 +80,7 @@ def part_shape(input_shape: tuple[int, ...], ways: int, axis: int) -> tuple[int,
     """
     extent = input_shape[1 + axis]
     if extent % ways:
-        raise ValueError(f"an extent of {extent} is not divisible by {ways} ways")
+        raise ValueError(f"an extent of {extent} is not divisible by {ways} ways: use fewer ways")
     return (*input_shape[: 1 + axis], extent // ways, *input_shape[2 + axis :])
 
 
@@ -94,6 +94,6 @@ def check_rows(name: str, rows: int, multiple: int = 1, halo: tuple[int, int] = 
         halo: Rows that the layer needs of the parts before and after.
     """
     if rows % multiple:
-        raise ValueError(f"layer {name} halves its maps, of which a part has {rows} rows: an odd number")
+        raise ValueError(f"layer {name} halves its maps, and a part has {rows} rows of them: use fewer ways")
     if max(halo) > rows:
-        raise ValueError(f"layer {name} needs {max(halo)} rows of a neighbour, and a part has {rows}")
+        raise ValueError(f"layer {name} needs {max(halo)} rows of a neighbour, and a part has {rows}: use fewer ways")

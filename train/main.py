@@ -44,6 +44,7 @@ from train.optimization.checkpoint import CheckpointSchedule, TrainingPosition
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.ranks import devices, reduction, signals, stalls
 from train.ranks.signals import Stopped
+from train.ranks.split import rank_split
 from train.ranks.watchdog import watch
 from train.reports.evaluate import AtomsOf, HeldOut, evaluate, predictor
 from train.reports.evaluation_table import evaluation_table
@@ -99,13 +100,17 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
 
     started = time.perf_counter()
     stop_request = stack.enter_context(signals.listen())
-    reduction.start(_reduction_settings(config, overrides))
+    process_set = reduction.start(*_reduction_settings(config, overrides))
     rank, ranks = reduction.rank(), reduction.size()
     device = devices.claim(reduction.local_rank(), reduction.local_size())
     with reduction.together():
         experiment = load(config, overrides)
     reduction.check_same(config_hash(experiment), "the configuration's hash")
     training = experiment.training
+    split = rank_split(training.split, process_set)
+    # A group of ranks that divide samples is one rank where samples and rates are shared out.
+    ways, part = (split.ways, split.part) if split else (1, 0)
+    group, groups = rank // ways, ranks // ways
     watchdog = stack.enter_context(watch(reduction, training.reduction.stall_warning_s))
 
     # ---- Run directory ----------------------------------------------------------------------------------------------
@@ -141,7 +146,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
 
     # ---- Data: each rank's share of the training and of the held-out materials --------------------------------------
 
-    share, shares = rank, ranks
+    share, shares = group, groups
     if experiment.data.node_local:  # a node's ranks share the samples of the node
         share, shares = reduction.local_rank(), reduction.local_size()
     with reduction.together():
@@ -161,14 +166,15 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     with reduction.together():
         own_ids = [entry.id for entry in training_entries[share::shares]]
         own_mean = batches.mean_target(dataset, own_ids, experiment.window_shapes()[0][:2])
-    training_samples = reduction.total(np.array(float(len(own_ids))))
-    mean_image = reduction.total(own_mean * len(own_ids)) / training_samples
+    counted = len(own_ids) if part == 0 else 0  # once per group
+    training_samples = reduction.total(np.array(float(counted)))
+    mean_image = reduction.total(own_mean * counted) / training_samples
 
     # ---- Network, optimizer and their state -------------------------------------------------------------------------
 
     with reduction.together():
         network, seed = experiment.network, experiment.seed
-        model, optimizer, buffers, accumulation, state = assemble(network, seed, training, ranks)
+        model, optimizer, buffers, accumulation, state = assemble(network, seed, training, ranks, split)
 
     # 1. Rank 0 reads the newest checkpoint of this run directory or of its home that is not broken.
     # 2. Without a checkpoint, the state is the initial weights of the configuration's seed.
@@ -184,20 +190,22 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     position = TrainingPosition(**reduction.gather_json(asdict(position))[0])
     reduction.broadcast_state(model, optimizer, buffers)
     if position.step:
-        log_line(_resumption_line(position, ranks))
+        log_line(_resumption_line(position, groups))
 
     # ---- Training ---------------------------------------------------------------------------------------------------
 
     with reduction.together():
-        step = make_step(model, optimizer, training, buffers, accumulation)
+        step = make_step(model, optimizer, training, buffers, accumulation, split)
     end = training.steps or math.inf  # step after which training ends within an epoch
     finished = evaluate_only or position.step >= end
     epochs = range(position.epoch, position.epoch if finished else training.epochs)
     todo = f"epochs {epochs.start + 1} to {epochs.stop}, {steps} steps each" if epochs else "no epoch left to train"
     until = f", until step {training.steps}" if training.steps else ""
     log_line(f"{model.count_params():,} parameters; {todo}{until}")
-    step_flop = rank_samples * count(experiment.network).step_flop
-    account = PerformanceAccount(step_flop, rank_samples, energy_meter(reduction.local_rank(), reduction.local_size()))
+    step_flop = rank_samples * count(network, ways=ways, axis=split.axis if split else 0).step_flop
+    account = PerformanceAccount(
+        step_flop, rank_samples / ways, energy_meter(reduction.local_rank(), reduction.local_size())
+    )
     cache = batches.ReadCache()
     with ExitStack() as during:
         keep, schedule = training.checkpoints.keep, CheckpointSchedule(training.checkpoints)
@@ -226,7 +234,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                 epoch=epoch,
                 first_step=position.step + 1,
                 steps=steps,
-                ranks=ranks,
+                ranks=groups,
                 steps_done=position.taken / step_samples,
                 steps_left=steps_left,
             )
@@ -234,7 +242,8 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
             own_entries = selection.epoch_share(
                 training_entries, experiment.seed, epoch, share, shares, count=samples, taken=position.taken
             )
-            with closing(batches.batches(dataset, own_entries, experiment, epoch, cache=cache)) as read:
+            take_part = split.take_part if split else None
+            with closing(batches.batches(dataset, own_entries, experiment, epoch, cache, take_part)) as read:
                 followed = watchdog.follow(read, plan.first_step, training.accumulate)
                 rows = train_epoch(
                     step,
@@ -246,7 +255,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                     accumulation=accumulation,
                 )
                 for row in rows:
-                    position = TrainingPosition(row["step"], epoch, position.taken + step_samples, ranks)
+                    position = TrainingPosition(row["step"], epoch, position.taken + step_samples, groups)
                     measured = account.add(row)
                     record(measured)
                     last = position.step == last_step
@@ -254,7 +263,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                     if schedule.due_within_epoch(position) and not (last or stop_request.agreed):
                         save()
             if position.step == epoch_end:
-                position = TrainingPosition(epoch_end, epoch + 1, 0, ranks)
+                position = TrainingPosition(epoch_end, epoch + 1, 0, groups)
             # All other state is the same on all ranks at the end of an epoch and where they agree on a request.
             reduction.average(buffers)
             ended = stop_request.agreed or position.step >= end
@@ -283,11 +292,11 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         "performance": account.summary(reduction),
         "versions": {"tensorflow": tf.__version__} | {name: version(name) for name in ("namsa", "keras", "horovod")},
     }
-    predict = predictor(model, training.inputs, experiment.network.data_format, experiment.channels())
+    predict = predictor(model, training.inputs, network.data_format, experiment.channels(), split)
     own_held_out = held_out_entries[share::shares]
     # A run directory's own configuration, as `evaluate` takes, must not run a generator's Python code.
     atoms_of = _specimens(experiment, own_held_out, not evaluate_only, log_line) if own_held_out else None
-    held_out = HeldOut(dataset, own_held_out, mean_image, atoms_of)
+    held_out = HeldOut(dataset, own_held_out, mean_image, atoms_of, is_reported=part == 0)
     evaluation = evaluate(predict, experiment, held_out, run_dir, ranks=reduction, run=facts)
 
     # ---- Report -----------------------------------------------------------------------------------------------------
@@ -331,9 +340,10 @@ def _specimens(
     return atoms_of
 
 
-def _reduction_settings(config: Path, overrides: Sequence[str]) -> Reduction:
-    """Returns the settings that Horovod needs to start. A configuration that is not valid is reported afterwards."""
+def _reduction_settings(config: Path, overrides: Sequence[str]) -> tuple[Reduction, int]:
+    """Returns what Horovod needs to start. A configuration that is not valid is reported afterwards."""
     try:
-        return load(config, overrides).training.reduction
+        training = load(config, overrides).training
     except InputError:
-        return Reduction()
+        return Reduction(), 1
+    return training.reduction, training.split.ways

@@ -26,7 +26,10 @@ class StackedSplit:
         return tf.reshape(halo, tf.concat([[-1], tf.shape(halo)[2:]], 0))
 
     def mean(self, x, name):
-        return x  # of a batch that contains all parts
+        if name.endswith("_moments"):  # of a batch that contains all parts
+            return x
+        means = tf.reduce_mean(tf.reshape(x, [self.ways, -1, *x.shape[1:]]), 0)
+        return tf.tile(means, [self.ways] + [1] * (len(x.shape) - 1))
 
     def join(self, x, axis, name):
         parts = tf.split(x, self.ways, 0)

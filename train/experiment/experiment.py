@@ -7,6 +7,7 @@ from pathlib import Path
 from pydantic import model_validator
 
 from fcdensenet.config import NetworkConfig
+from fcdensenet.count import count
 from namsa.config.loading import read_yaml, validate
 from namsa.config.simulation import SimulationConfig
 from train.experiment.channels import Channels, channel_count, make_channels
@@ -110,6 +111,20 @@ class Experiment(SimulationConfig):
     def _recompute_without_norms(self) -> "Experiment":
         if self.training.recompute and self.network.block_norm:
             raise ValueError("training.recompute does not go with network.block_norm: set one of them to false")
+        return self
+
+    @model_validator(mode="after")
+    def _split_fits(self) -> "Experiment":
+        split = self.training.split
+        if split.ways > 1 and self.data.node_local:
+            raise ValueError(
+                "training.split divides samples over ranks, which data.node_local gives different samples: unset one "
+                "of them"
+            )
+        try:
+            count(self.network, ways=split.ways, axis="yx".index(split.axis))
+        except ValueError as error:
+            raise ValueError(f"training.split {{ways: {split.ways}, axis: {split.axis}}}: {error}") from None
         return self
 
     @model_validator(mode="after")

@@ -239,6 +239,13 @@ class Checkpoints(Section):
     keep: int = Field(3, ge=1, le=10**6, description="number of checkpoints to keep")
 
 
+class SampleSplit(Section):
+    """Division of each sample over ranks, which form groups of so many, each with samples of its own."""
+
+    ways: int = Field(1, ge=1, le=2**15, description="number of ranks that a sample is divided over")
+    axis: Literal["y", "x"] = Field("y", description="axis of the network's image along which it is divided")
+
+
 class Training(Section):
     """How a network is trained."""
 
@@ -266,6 +273,7 @@ class Training(Section):
     schedule: Schedule = Schedule()
     precision: Precision = Precision()
     reduction: Reduction = Reduction()
+    split: SampleSplit = SampleSplit()
     checkpoints: Checkpoints = Checkpoints()
     recompute: bool = Field(
         False,
@@ -282,6 +290,15 @@ class Training(Section):
             raise ValueError(
                 "checkpoints.every_steps and every_seconds need ranks that are alike after every step, which "
                 "reduction.lag and synchronise other than step leave to the ends of epochs: use every_epochs"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _divided_samples_are_alike(self) -> "Training":
+        if self.split.ways > 1 and (self.reduction.local or self.reduction.lag):
+            raise ValueError(
+                f"split.ways {self.split.ways} needs weights that are the same on all parts of a sample and gradients "
+                "of the same step: set reduction.synchronise to step and reduction.lag to 0, or split.ways to 1"
             )
         return self
 

@@ -91,6 +91,7 @@ def batches(
     experiment: Experiment,
     epoch: int,
     cache: ReadCache | None = None,
+    take_part: Callable[[Tensor, str], Tensor] | None = None,
 ) -> Generator[tuple[Tensor, Tensor], None, None]:
     """Returns a generator of the batches of an epoch, read ahead of the step.
 
@@ -102,6 +103,7 @@ def batches(
         experiment: The configuration.
         epoch: Index of the epoch, for symmetries and noise.
         cache: Shared by the epochs of one `dataset` and `experiment`.
+        take_part: Returns this rank's part of x or y, with the order of their axes; `None` for whole samples.
 
     Returns:
         A generator of (x, y) as of `normalise_graph`, x in the type in which the network computes. It raises what
@@ -112,7 +114,10 @@ def batches(
     settings = Normalisation.of(training.inputs, experiment.network.data_format, dtype)
 
     def finish(batch: Batch) -> tuple[Tensor, Tensor]:
-        return normalise_graph(batch, settings, channels)
+        x, y = normalise_graph(batch, settings, channels)
+        if take_part is None:
+            return x, y
+        return take_part(x, experiment.network.data_format), take_part(y, experiment.network.data_format)
 
     return read_batches(dataset, share, experiment, epoch, finish, cache or ReadCache())
 

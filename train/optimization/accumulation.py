@@ -10,6 +10,7 @@ from typing import Any, cast
 import keras
 import tensorflow as tf
 
+from fcdensenet.split import Split
 from train.experiment.sections import Training
 from train.optimization import precision
 from train.optimization.gradients import Differentiated, differentiate, time_after
@@ -25,8 +26,10 @@ class Accumulation:
             its forward and backward pass, s.
     """
 
-    def __init__(self, model: keras.Model, optimizer: keras.optimizers.Optimizer, training: Training) -> None:
-        self.model, self.optimizer, self.training = model, optimizer, training
+    def __init__(
+        self, model: keras.Model, optimizer: keras.optimizers.Optimizer, training: Training, split: Split | None = None
+    ) -> None:
+        self.model, self.optimizer, self.training, self.split = model, optimizer, training, split
         zeros = Differentiated(
             huber=tf.zeros(()),
             likelihood=tf.zeros(()),
@@ -44,7 +47,7 @@ class Accumulation:
         statistics = self.model.non_trainable_weights
         old_statistics = [tf.identity(statistic.value) for statistic in statistics]
         scale = tf.convert_to_tensor(precision.loss_scale(self.optimizer))
-        batch = differentiate(self.model, self.training, x, y, delta, scale)
+        batch = differentiate(self.model, self.training, x, y, delta, scale, self.split)
         for total, part in zip(self.sums, tf.nest.flatten(batch), strict=True):
             total.assign_add(part)
         for statistic, old in zip(statistics, old_statistics, strict=True):

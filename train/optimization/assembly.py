@@ -6,6 +6,7 @@ import keras
 
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
+from fcdensenet.split import Split
 from train.experiment.sections import Training
 from train.optimization import lag, precision
 from train.optimization.accumulation import Accumulation
@@ -30,7 +31,9 @@ class Assembly(NamedTuple):
     state: list[Any]
 
 
-def assemble(network: NetworkConfig, seed: int, training: Training, ranks: int = 1) -> Assembly:
+def assemble(
+    network: NetworkConfig, seed: int, training: Training, ranks: int = 1, split: Split | None = None
+) -> Assembly:
     """Builds a network and what trains it. Variables have the same names whatever this process has built before.
 
     Args:
@@ -38,13 +41,14 @@ def assemble(network: NetworkConfig, seed: int, training: Training, ranks: int =
         seed: Of the initial weights.
         training: The section training.
         ranks: Number of ranks of the job.
+        split: What the parts of a divided sample exchange; the network is then that of a part.
     """
     keras.utils.clear_session()
     with precision.policy(training.precision.compute):
-        model = build(network, seed, training.recompute)
+        model = build(network, seed, training.recompute, split)
         optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training, ranks)
         optimizer.build(model.trainable_variables)
         buffers = lag.gradient_buffers(model.trainable_variables, training.reduction)
-        accumulation = Accumulation(model, optimizer, training) if training.accumulate > 1 else None
+        accumulation = Accumulation(model, optimizer, training, split) if training.accumulate > 1 else None
     state = [*model.variables, *optimizer.variables, *buffers]
     return Assembly(model, optimizer, buffers, accumulation, state)

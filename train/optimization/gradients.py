@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
+from fcdensenet.split import Split
 from train.experiment.sections import Training
 from train.optimization import losses
 
@@ -33,7 +34,13 @@ class Differentiated(NamedTuple):
 
 
 def differentiate(
-    model: keras.Model, training: Training, x: Tensor, y: Tensor, delta: Tensor, scale: Tensor
+    model: keras.Model,
+    training: Training,
+    x: Tensor,
+    y: Tensor,
+    delta: Tensor,
+    scale: Tensor,
+    split: Split | None = None,
 ) -> Differentiated:
     """Computes the loss of a batch and its gradients, and updates the normalisations. Call it inside a tf.function.
 
@@ -44,14 +51,16 @@ def differentiate(
         y: Targets.
         delta: Huber's δ.
         scale: Loss scale.
+        split: What the parts of a divided sample exchange. Loss and gradients are then those of this rank's part: their
+            means over the ranks are those of whole samples.
     """
     weights = model.trainable_variables
     with tf.GradientTape() as tape:
         density, likelihood = model(x, training=True), tf.zeros(())
         if training.loss.likelihood != "none":
             density, u = losses.split_output(density, y)
-            likelihood = losses.LIKELIHOOD_WEIGHT * losses.negative_log_likelihood(density, u, y, training.loss)
-        huber = losses.huber(density, y, delta, training.loss.relative)
+            likelihood = losses.LIKELIHOOD_WEIGHT * losses.negative_log_likelihood(density, u, y, training.loss, split)
+        huber = losses.huber(density, y, delta, training.loss.relative, split)
         l2 = losses.l2(losses.kernels(weights), training.loss.l2)
         loss = huber + likelihood + l2
         scaled_loss = scale * loss

@@ -9,6 +9,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from fcdensenet.split import Split
 from namsa.errors import WorkError
 from train.experiment.sections import Training
 from train.measure.results import StepRow
@@ -32,6 +33,7 @@ def make_step(
     training: Training,
     buffers: Sequence[Any] = (),
     accumulation: Accumulation | None = None,
+    split: Split | None = None,
 ) -> Step:
     """Builds the training step, a tf.function step(x, y, rate, delta, stop) that updates `model` once on all ranks.
 
@@ -46,6 +48,7 @@ def make_step(
         buffers: See `train.optimization.lag.gradient_buffers`. With buffers, the update is by the gradients of the
             step before.
         accumulation: With it, the step takes the last batch of an update; see `train.optimization.accumulation`.
+        split: What the parts of a divided sample exchange; a step then takes this rank's part of each sample.
 
     Returns:
         The step. It returns the numbers of `STEP_NUMBERS` and, last, the loss of this rank's own batch, as one tensor,
@@ -67,7 +70,7 @@ def make_step(
         started = tf.timestamp()
         scale = tf.convert_to_tensor(precision.loss_scale(optimizer))
         old_statistics = [tf.identity(statistic.value) for statistic in statistics]
-        batch = differentiate(model, training, x, y, delta, scale)
+        batch = differentiate(model, training, x, y, delta, scale, split)
         means = accumulation.mean_with(batch) if accumulation else batch
         huber, likelihood, l2, own_loss, new_statistics, gradients = means
         if not training.reduction.local:
@@ -100,7 +103,7 @@ class EpochPlan:
         epoch: Index of the epoch, from 0.
         first_step: Number in the job of the first step to take, from 1.
         steps: Steps of the whole epoch.
-        ranks: Number of ranks, which scales the learning rate.
+        ranks: Number of ranks, which scales the learning rate; of groups, if they divide samples.
         steps_done: Steps that were taken before; a fraction if a different number of ranks took them.
         steps_left: Steps to take; `None` for all.
     """

@@ -20,6 +20,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from fcdensenet.split import Split
 from train.experiment.sections import Loss
 from train.measure.metrics import MIN_SPREAD
 
@@ -30,7 +31,9 @@ LARGEST_MISFIT = 100.0  # of a pixel, beyond which the likelihood falls by a pow
 LIKELIHOOD_WEIGHT = 0.1  # so that the shared layers are those of the density; see docs/train.md
 
 
-def huber(prediction: Tensor, target: Tensor, delta: Tensor, relative: bool = False) -> Tensor:
+def huber(
+    prediction: Tensor, target: Tensor, delta: Tensor, relative: bool = False, split: Split | None = None
+) -> Tensor:
     """Returns the mean of h(e) over all pixels, a float32 scalar.
 
     Args:
@@ -38,19 +41,31 @@ def huber(prediction: Tensor, target: Tensor, delta: Tensor, relative: bool = Fa
         target: The same.
         delta: δ, a scalar tensor, so that it can decay without a new trace of the training step.
         relative: Whether errors are in units of the standard deviation of the sample's target.
+        split: What the parts of a divided sample exchange, of which the loss of this one is returned.
     """
     error = tf.abs(tf.cast(prediction, tf.float32) - tf.cast(target, tf.float32))
     if relative:
-        error /= contrast(target)
+        error /= contrast(target, split, "huber_contrast")
     inner = tf.minimum(error, delta)
     # Equal to Huber's two cases, without a branch whose discarded side could overflow.
     return tf.reduce_mean(inner * (error - 0.5 * inner))
 
 
-def contrast(target: Tensor) -> Tensor:
-    """Returns the standard deviation of each sample's target, but at least `MIN_SPREAD`, with axes of length 1."""
+def contrast(target: Tensor, split: Split | None = None, name: str = "contrast") -> Tensor:
+    """Returns the standard deviation of each sample's target, but at least `MIN_SPREAD`, with axes of length 1.
+
+    Args:
+        target: Targets, or this rank's part of them.
+        split: What the parts of a divided sample exchange.
+        name: Of the exchanges.
+    """
     target = tf.cast(target, tf.float32)
-    spread = tf.math.reduce_std(target, axis=tuple(range(1, len(target.shape))), keepdims=True)
+
+    def mean(values: Tensor, of: str) -> Tensor:
+        local = tf.reduce_mean(values, axis=tuple(range(1, len(target.shape))), keepdims=True)
+        return split.mean(local, f"{name}_{of}") if split else local
+
+    spread = tf.sqrt(mean(tf.square(target - mean(target, "mean")), "variance"))
     return tf.maximum(spread, MIN_SPREAD)
 
 
@@ -65,7 +80,9 @@ def log_scale(u: Tensor) -> Tensor:
     return LARGEST_LOG_SCALE * tf.tanh(tf.cast(u, tf.float32) / LARGEST_LOG_SCALE)
 
 
-def negative_log_likelihood(density: Tensor, u: Tensor, target: Tensor, loss: Loss) -> Tensor:
+def negative_log_likelihood(
+    density: Tensor, u: Tensor, target: Tensor, loss: Loss, split: Split | None = None
+) -> Tensor:
     """Returns the mean over all pixels without the constants of the distribution, a float32 scalar.
 
     With `loss.relative`, error and scale are both in units of the sample's contrast. This changes the value by the
@@ -76,6 +93,7 @@ def negative_log_likelihood(density: Tensor, u: Tensor, target: Tensor, loss: Lo
         u: The second output, in the same shape.
         target: The same.
         loss: The section training.loss.
+        split: See `huber`.
     """
     error = tf.abs(tf.cast(tf.stop_gradient(density), tf.float32) - tf.cast(target, tf.float32))
     logarithm = log_scale(u)
@@ -85,7 +103,7 @@ def negative_log_likelihood(density: Tensor, u: Tensor, target: Tensor, loss: Lo
     limit = LARGEST_MISFIT
     bounded = tf.minimum(misfit, limit) + limit * tf.math.log(tf.maximum(misfit, limit) / limit)
     if loss.relative:
-        logarithm -= tf.math.log(contrast(target))
+        logarithm -= tf.math.log(contrast(target, split, "likelihood_contrast"))
     return tf.reduce_mean(bounded + logarithm)
 
 
@@ -96,7 +114,7 @@ def huber_delta(loss: Loss, epoch: int) -> float:
 
 def kernels(variables: Iterable[keras.Variable]) -> list[keras.Variable]:
     """Returns the kernels of convolutions and transposed convolutions, without biases and normalisations."""
-    return [variable for variable in variables if len(variable.shape) == 4]
+    return [variable for variable in variables if len(variable.shape) >= 4]
 
 
 def l2(variables: Iterable[keras.Variable], strength: float) -> Tensor:
