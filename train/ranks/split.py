@@ -85,11 +85,13 @@ class RankSplit:
             splits[self.part - 1] = tf.size(first)
         if has_after:
             splits[self.part + 1] = tf.size(last)
+        if not any(_has_rows(part) for part in sent):  # Horovod sends no empty tensor: one value to this rank itself
+            sent, splits[self.part] = [tf.zeros(1, first.dtype)], tf.ones((), tf.int32)
         flat = _to_wire(tf.concat([tf.reshape(part, [-1]) for part in sent], 0))
         received = _from_wire(reduction.all_to_all(flat, tf.stack(splits), name, self.process_set), first.dtype)
-        length = tf.size(last) if has_before else 0
-        above = tf.reshape(received[:length], tf.shape(last)) if has_before else _filled(last, fill)
-        below = tf.reshape(received[length:], tf.shape(first)) if has_after else _filled(first, fill)
+        from_after = received[tf.size(received) - tf.size(first) :]
+        above = tf.reshape(received[: tf.size(last)], tf.shape(last)) if has_before else _filled(last, fill)
+        below = tf.reshape(from_after, tf.shape(first)) if has_after else _filled(first, fill)
         return tf.ensure_shape(above, last.shape), tf.ensure_shape(below, first.shape)
 
     def _gather(self, x: Tensor, name: str) -> Tensor:
@@ -133,6 +135,10 @@ def rank_split(config: SampleSplit, process_set: Any) -> RankSplit | None:
             )
         )
     return RankSplit(config.ways, "yx".index(config.axis), rank // config.ways, rank % config.ways, process_set)
+
+
+def _has_rows(x: Tensor) -> bool:
+    return 0 not in x.shape[1:]
 
 
 def _to_wire(flat: Tensor) -> Tensor:

@@ -18,12 +18,14 @@ import tensorflow as tf
 
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
+from fcdensenet.split import part_shape
 from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
 from namsa.dataset import estimate, manifest
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset, shard_paths
+from namsa.errors import InputError
 from namsa.text import duration, plural
 from train.experiment.experiment import Experiment
 from train.experiment.sections import Training
@@ -55,13 +57,17 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
     entries, simulation = _samples(experiment, ranks)
     train_entries = selection.limit([entry for entry in entries if entry.split == "train"], training.samples)
     rank_samples = training.batch_size * training.accumulate  # of one rank in one step
-    steps_per_epoch = len(train_entries) // ranks // rank_samples
+    split = training.split
+    if ranks % split.ways:
+        raise InputError(f"training.split.ways is {split.ways}, and {ranks} ranks are no multiple of it: change one")
+    groups = ranks // split.ways
+    steps_per_epoch = len(train_entries) // groups // rank_samples
     if not steps_per_epoch:
-        raise selection.too_few_samples(len(train_entries), ranks, rank_samples)
+        raise selection.too_few_samples(len(train_entries), groups, rank_samples)
     steps = steps_per_epoch * training.epochs
     steps = min(steps, training.steps or steps)
     measured = _measure_step(experiment)
-    network = count(experiment.network, training.recompute)
+    network = count(experiment.network, training.recompute, split.ways, "yx".index(split.axis))
     return {
         "ranks": ranks,
         "train_samples": len(train_entries),
@@ -135,9 +141,14 @@ def _measure_step(experiment: Experiment) -> StepForecast:
 
 
 def measurable(experiment: Experiment) -> tuple[NetworkConfig, float]:
-    """Returns the network for an image whose step can be measured, and the area of the whole image in units of it."""
-    network, batch_size = experiment.network, experiment.training.batch_size
-    channels, height, width = network.input_shape
+    """Returns the network for an image whose step can be measured, and the area of the whole image in units of it.
+
+    Of a divided sample, the image is a part, and is measured without exchanges.
+    """
+    split, batch_size = experiment.training.split, experiment.training.batch_size
+    shape = part_shape(experiment.network.input_shape, split.ways, "yx".index(split.axis))
+    network = experiment.network.model_copy(update={"input_shape": shape})
+    channels, height, width = shape
     multiple = 2**network.pools
     while batch_size * count(network).step_flop > MOST_FLOP and min(network.input_shape[1:]) > multiple:
         halves = (max(1, size // (2 * multiple)) * multiple for size in network.input_shape[1:])
