@@ -324,7 +324,10 @@ def _resumption_line(position: TrainingPosition, ranks: int) -> str:
 def _specimens(
     experiment: Experiment, entries: Sequence[Entry], run_generator: bool, log_line: Callable[[str], None]
 ) -> AtomsOf | None:
-    """Returns a function from one of `entries` to its atoms. `None` without crystals, as staged samples may be."""
+    """Returns a function from one of `entries` to its atoms. `None` without crystals, as staged samples may be.
+
+    Where a specimen is amorphous, or partly, projected atoms form no columns: of these it returns `None`.
+    """
     try:
         chosen = select_materials(experiment.materials, run_generator=run_generator, names=materials_named(entries))
     except InputError as error:
@@ -333,6 +336,8 @@ def _specimens(
     materials = {material.name: material for material in chosen}
 
     def atoms_of(entry: Entry) -> ase.Atoms | None:
+        if entry.kind.startswith("amorphous"):
+            return None
         if not materials_named([entry]) <= materials.keys():  # the manifest's materials may be others
             return None
         return build_supercell(experiment, material_of(entry, materials), entry).atoms

@@ -101,9 +101,7 @@ class Specimen(Section):
     max_strain: float = Field(
         0.02, ge=0, le=0.2, description="largest strain that making the cell orthogonal may cause"
     )
-    per_zone_axis: int = Field(
-        1, ge=1, le=1000, description="number of specimens per material and zone axis"
-    )
+    per_zone_axis: int = Field(1, ge=1, le=1000, description="number of specimens per material and zone axis")
     kinds: dict[Kind, Annotated[float, Field(gt=0, le=1e6)]] | None = Field(
         None,
         min_length=1,

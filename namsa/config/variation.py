@@ -191,6 +191,13 @@ def has_direction(name: str) -> bool:
     return name.endswith("tilt_mrad") or name in _AZIMUTHS
 
 
+def magnitude(name: str, value: Any) -> float:
+    """Returns a value without its direction: the length of a tilt [y, x], the magnitude of C12 or C21."""
+    if isinstance(value, int | float):
+        return float(value)
+    return math.hypot(*value) if name.endswith("tilt_mrad") else float(value[0])
+
+
 def draw_values(variation: RandomVariation | GridVariation, seed: int) -> list[VariedValues]:
     """Returns the varied values of each configuration of one specimen.
 

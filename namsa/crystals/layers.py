@@ -1,8 +1,9 @@
-"""Films of one to three layers of layered crystals, with measured lattice parameters: two-dimensional materials.
+"""Films of one to three layers of layered crystals: two-dimensional materials.
 
-`layers.yaml` has the crystals and the sources of their lattice parameters. A film keeps the distances and the stacking
-of the layers in the bulk. Its cell ends halfway between two layers on either side, and its third vector is
-perpendicular to the layers. One period along [001] is the whole film: multislice needs no vacuum above and below.
+`layers.yaml` has the crystals, with lattice parameters that were not compared with the papers that it names. A film
+keeps the distances and the stacking of the layers in the bulk. Its cell ends halfway between two layers on either side,
+and its third vector is perpendicular to the layers. One period along [001] is the whole film: multislice needs no
+vacuum above and below.
 """
 
 import re
@@ -42,7 +43,7 @@ def layer_materials() -> tuple[Material, ...]:
         for layers in range(1, MOST_LAYERS + 1):
             film = cut_film(bulk, entry["layers"], layers)
             film_name = f"{name}-{layers}L"
-            source = f"{table['sources'][entry['source']]}; {layers} of its layers"
+            source = f"after {table['sources'][entry['source']]}, not compared with it; layers: {layers}"
             materials[film_name] = Material(film_name, reduced_formula(film), symbol, film, source, "layers")
     return tuple(materials[name] for name in sorted(materials))
 

@@ -158,15 +158,25 @@ def _check_count(config: SimulationConfig, materials: int) -> None:
 
 
 def spread_over_thicknesses(entries: Sequence[Entry], count: int) -> list[Entry]:
-    """Returns about `count` of `entries`: equally many and at least one per thickness, evenly over the list."""
+    """Returns about `count` of `entries`, thin ones first: equally many per thickness, evenly over the list.
+
+    Of more thicknesses than `count`, these are evenly spread over the sorted thicknesses.
+    """
     thicknesses = sorted({entry.thickness_angstrom for entry in entries})
+    if len(thicknesses) > count:
+        ranked = sorted(entries, key=lambda entry: entry.thickness_angstrom)
+        return [ranked[index] for index in _evenly(len(ranked), count)]
     per_thickness = -(-count // max(1, len(thicknesses)))
     chosen: list[Entry] = []
     for thickness in thicknesses:
         of_thickness = [entry for entry in entries if entry.thickness_angstrom == thickness]
-        indices = np.linspace(0, len(of_thickness) - 1, min(per_thickness, len(of_thickness))).round().astype(int)
-        chosen += [of_thickness[index] for index in indices]
+        chosen += [of_thickness[index] for index in _evenly(len(of_thickness), per_thickness)]
     return chosen
+
+
+def _evenly(size: int, count: int) -> list[int]:
+    """Returns at most `count` of `size` indices, evenly spaced."""
+    return np.linspace(0, size - 1, min(count, size)).round().astype(int).tolist()
 
 
 def _samples(config: SimulationConfig, specimen: str) -> Iterator[tuple[str, float, VariedValues]]:

@@ -14,7 +14,7 @@ Ptychography's settings, its number of iterations and the line from phase to den
 --dev, by default those of rivals/development.py, as in reconstruct_vs_rivals.py. Then they are applied to all of
 --cases. "SSIM" is under that line, "own fit" under the line that fits this very case best. A border of 2 Å is left out.
 "Failed": no finite image, or an own fit below 0.5. Networks are judged as they are. A network of ours goes through
-`train.reconstruct`, as a user's would.
+`train.reconstruct`, as a user's would; where that refuses a file, it has failed.
 
 "CPU s" is the time of all threads, from reading the patterns to the image, without imports; of a network of ours
 without its first call, which traces it. Every reconstruction is kept in --work, so that a run that was stopped goes on.
@@ -119,13 +119,17 @@ def files(paths: Iterable[Path]) -> list[Path]:
 
 
 def through_network(checkpoint: str, paths: Iterable[Path]) -> list[tuple[Image, float]]:
-    """A network's density of each file, and its CPU seconds."""
+    """A network's density of each file, NaN where it refuses the file, and its CPU seconds."""
     import train
 
     model, found = train.load_model(checkpoint), []
     for path in [next(iter(paths)), *paths]:  # the first one twice: TensorFlow traces the network
         started = time.process_time()
-        density = train.reconstruct(path, model, beam_intensity=1.0).density
+        try:
+            density = train.reconstruct(path, model, beam_intensity=1.0).density
+        except InputError as refused:
+            print(refused)
+            density = np.full_like(case(path).truth["density"], np.nan)
         found.append((density.astype(np.float64), time.process_time() - started))
     return found[1:]
 

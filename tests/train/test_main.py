@@ -298,7 +298,7 @@ def test_some_samples_may_be_simulated_for_all(undisturbed, tmp_path):
     for row in whole["samples"]:
         row.pop("consistency_r", None)
     write_json(run_dir / "evaluation.json", whole)
-    assert command(["calibrate", str(run_dir), "--simulated", "1"]) == 0
+    assert command(["calibrate", str(run_dir), "--simulated", "2"]) == 0
     rows = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))["samples"]
     assert sum("consistency_r" in row for row in rows) == 2 < len(rows)  # one of each thickness
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from namsa.config.simulation import SimulationConfig
+from namsa.config.variation import magnitude
 from namsa.physics.optics import wavelength_angstrom
 from train.experiment.sections import Inputs
 from train.experiment.symmetries import broken_by
@@ -80,22 +81,39 @@ def conditions(config: SimulationConfig, window: tuple[int, int] | None = None) 
 
 def describe_unchecked(config: SimulationConfig, inputs: Inputs) -> str:
     """Returns one line about the conditions of the training that data files do not contain."""
-    thickness = config.specimen.thickness_angstrom
     electrons = describe_dose(inputs)
     noise = f"at {electrons} electrons per pattern" if electrons else "without noise"
     others = {name: value for name, value in config.microscope.aberrations.items() if name != "C10" and value}
     lens = f", {others}" if others else ""
+    ranges = describe_varied(config) | describe_imperfections(inputs)
     return (
-        f"not in the file, so not checked: trained for thickness {format_range(thickness)} Å, "
+        f"not in the file, so not checked: trained for thickness {format_range(thickness_angstrom(config))} Å, "
         f"defocus {format_range(defocus_angstrom(config))} Å{lens}, {noise}"
-        + "".join(f", {name.replace('_', ' ')} {limits}" for name, limits in describe_imperfections(inputs).items())
+        + "".join(f", {name.replace('_', ' ')} {limits}" for name, limits in ranges.items())
     )
+
+
+def thickness_angstrom(config: SimulationConfig) -> tuple[float, ...]:
+    """Returns the nominal thicknesses, Å: those of a list, or the limits of their range."""
+    return config.varied_quantities().get("thickness_angstrom", config.specimen.thickness_angstrom)
 
 
 def defocus_angstrom(config: SimulationConfig) -> tuple[float, ...]:
     """Returns the defocus at the entrance surface, Å, underfocus positive: one value, or the limits of its range."""
     varied = config.varied_quantities()
     return varied.get("defocus_angstrom", (0.0 - config.microscope.aberrations.get("C10", 0.0),))
+
+
+def describe_varied(config: SimulationConfig) -> dict[str, str]:
+    """Returns the ranges of what varies between samples, by name, without thickness and defocus.
+
+    Of tilts and aberrations with a direction it is the range of the magnitudes.
+    """
+    return {
+        name: format_range([magnitude(name, value) for value in values])
+        for name, values in config.varied_quantities().items()
+        if name not in ("thickness_angstrom", "defocus_angstrom")
+    }
 
 
 def describe_dose(inputs: Inputs) -> str | None:

@@ -9,6 +9,9 @@ definition. Therefore only columns that are isolated by `MIN_SEPARATION_ANGSTROM
 - column_rank: Spearman's correlation of the peak heights of found columns with their electrons along the beam, divided
   by the correlation of heights in the right order: heights of equal columns are never equal to the last bit.
 
+Amorphous specimens, and crystals under an amorphous layer, have no isolated columns and are not scored: even the true
+density of such a specimen would have next to none of its "columns" found.
+
 All are finite, or None if there is nothing to measure or to rank.
 """
 

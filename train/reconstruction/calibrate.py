@@ -35,7 +35,8 @@ from train.reconstruction.familiarity import Familiarity, PatternStatistics
 from train.reconstruction.known_windows import known_windows
 from train.reconstruction.models import Model, load_model
 from train.reconstruction.uncertainty import calibrate_uncertainty, window_errors
-from train.reports.results import Calibration, read_evaluation, write_json
+from train.reports.calibration_results import Calibration
+from train.reports.results import read_evaluation, write_json
 
 Array = npt.NDArray[Any]
 OnSample = Callable[[int, int], None]

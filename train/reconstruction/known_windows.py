@@ -4,7 +4,6 @@ A sample of the dataset gives one window as it is stored, the middle one, and on
 place, with the imperfections and the dose of `training.inputs` drawn, but for an epoch that no training has.
 """
 
-import math
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -16,11 +15,11 @@ from namsa.dataset.shards import Dataset
 from train.experiment.experiment import Experiment
 from train.input import batches, imperfections, noise
 from train.input.windows import middle
+from train.measure.groups import Facts, sample_facts
 
 Array = npt.NDArray[Any]
 
 EPOCH = 10**7  # larger than that of any training
-Facts = dict[str, str | float]
 
 
 class KnownWindow(NamedTuple):
@@ -50,24 +49,16 @@ def known_windows(dataset: Dataset, entries: Iterable[Entry], experiment: Experi
     unmirrored = experiment.model_copy(update={"training": training})
     (*scan, dy, dx), _ = experiment.window_shapes()
     for entry in entries:
-        facts = _specimen_facts(entry)
+        facts = sample_facts(entry)
         record = middle(dataset.read(entry.id), (scan[0], scan[1]))
-        yield KnownWindow(record.patterns().reshape(1, *scan, dy, dx), record.density, facts)
+        yield KnownWindow(
+            record.patterns().reshape(1, *scan, dy, dx), record.density, facts | {"window": "as simulated"}
+        )
         if inputs.dose_electrons_per_pattern or inputs.imperfections:
             drawn = batches.read_batch(dataset, [entry], unmirrored, EPOCH, batches.ReadCache())
             patterns = np.asarray(drawn.patterns, np.float32) / np.asarray(drawn.scale)[..., None]
-            yield KnownWindow(patterns, np.array(drawn.density[0]), facts | _drawn_facts(experiment, entry))
-
-
-def _specimen_facts(entry: Entry) -> Facts:
-    """Returns the kind, the thickness and the magnitudes of the varied quantities of a sample."""
-    facts: Facts = {"kind": entry.kind, "thickness_angstrom": entry.thickness_angstrom}
-    for name, value in entry.varied.items():
-        if isinstance(value, int | float):
-            facts[name] = float(value)
-        elif isinstance(value, list):  # a tilt (y, x), or the magnitude and the azimuth of an aberration
-            facts[name] = math.hypot(*value) if name.endswith("tilt_mrad") else float(value[0])
-    return facts
+            drawn_facts = {"window": "as in training"} | _drawn_facts(experiment, entry)
+            yield KnownWindow(patterns, np.array(drawn.density[0]), facts | drawn_facts)
 
 
 def _drawn_facts(experiment: Experiment, entry: Entry) -> Facts:

@@ -31,21 +31,21 @@ from namsa.files import open_atomic, write_text_atomic
 from namsa.pixels import raster_shape
 from train.input import noise
 from train.input.windows import middle
+from train.measure.groups import group_labels
 from train.measure.metrics import image_metrics, mean_metrics
 from train.optimization import checkpoint
 from train.reconstruction import familiarity
 from train.reconstruction.calibrate import trained_ensemble
 from train.reconstruction.ensemble import Predict, load_network
 from train.reconstruction.models import Model, load_model
+from train.reports.calibration_results import Calibration, read_calibration
 from train.reports.card import card
 from train.reports.results import (
-    Calibration,
     CardFacts,
     DoseRow,
     Evaluation,
     WeightsFacts,
     check_facts,
-    read_calibration,
     read_evaluation,
 )
 from train.reports.runs import read_steps
@@ -191,17 +191,17 @@ def mean_predictions(predict: Predict, records: Sequence[Record], dose: float | 
 
 
 def _scores_by_dose(model: Model, chosen: Sequence[tuple[Entry, Record]], on_sample: OnSample) -> Iterator[DoseRow]:
-    """Yields the mean scores of the predictions, one row per dose and thickness."""
+    """Yields the mean scores of the predictions, one row per dose and thickness, or range of thicknesses."""
     predict, huber_delta = trained_ensemble(model).predict, model.experiment.training.loss.huber_delta
     noisy = noise.describe_dose(chosen[0][1].header["provenance"])
     doses = DOSES[:1] if noisy else DOSES
-    thicknesses = sorted({entry.thickness_angstrom for entry, _ in chosen})
-    for done, (dose, thickness) in enumerate(product(doses, thicknesses), start=1):
-        records = [record for entry, record in chosen if entry.thickness_angstrom == thickness]
+    labels = group_labels([entry.thickness_angstrom for entry, _ in chosen])
+    for done, (dose, label) in enumerate(product(doses, dict.fromkeys(labels)), start=1):
+        records = [record for (_, record), other in zip(chosen, labels, strict=True) if other == label]
         rows = [
             image_metrics(density, record.density, huber_delta=huber_delta)
             for density, record in zip(mean_predictions(predict, records, dose), records, strict=True)
         ]
-        row = {"electrons": dose, "thickness_angstrom": thickness, "samples": len(rows)} | mean_metrics(rows)
+        row = {"electrons": dose, "thickness_angstrom": label, "samples": len(rows)} | mean_metrics(rows)
         yield cast(DoseRow, row)
-        on_sample(done, len(doses) * len(thicknesses))
+        on_sample(done, len(doses) * len(set(labels)))

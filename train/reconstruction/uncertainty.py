@@ -20,16 +20,16 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import WorkError
+from train.measure.groups import Facts, groups
+from train.measure.metrics import image_metrics
 from train.reconstruction.ensemble import Predict, Prediction
 from train.reconstruction.familiarity import UNFAMILIAR, Familiarity, PatternStatistics, window_features
-from train.reconstruction.known_windows import Facts, KnownWindow
-from train.reports.results import Calibration, Coverage, CoverageGroup
+from train.reconstruction.known_windows import KnownWindow
+from train.reports.calibration_results import Calibration, Coverage, CoverageGroup
 
 Array = npt.NDArray[Any]
 
 ONE_SIGMA, TWO_SIGMA = 0.6827, 0.9545
-GROUPS = 3  # of equal size, into which the windows are divided by a quantity with more values than MOST_VALUES
-MOST_VALUES = 12
 
 
 class WindowError(NamedTuple):
@@ -41,6 +41,7 @@ class WindowError(NamedTuple):
         predicted: Standard deviation of the error as the network predicts it, `(pixels,)`, e/Å². Zero if it does not.
         features: What familiarity is measured by, `(k,)`.
         facts: Those of the window.
+        ssim: Structural similarity of the mean prediction; `None` where it is not defined.
     """
 
     error: Array
@@ -48,6 +49,7 @@ class WindowError(NamedTuple):
     predicted: Array
     features: Array
     facts: Facts
+    ssim: float | None = None
 
     def deviation(self, predicted_weight: float) -> npt.NDArray[np.float64]:
         """Returns the standard deviation of the error before calibration, `(pixels,)`, e/Å².
@@ -69,10 +71,11 @@ def window_errors(predict: Predict, windows: Iterable[KnownWindow], statistics: 
     rows = []
     for window in windows:
         prediction = predict(window.patterns)
-        error = np.abs(prediction.density[:, 0].mean(axis=0, dtype=np.float64) - window.density)
+        density = prediction.density[:, 0].mean(axis=0, dtype=np.float64)
+        error, ssim = np.abs(density - window.density), image_metrics(density, window.density, huber_delta=1)["ssim"]
         (features,) = window_features(statistics, window.patterns, prediction.maps)
         spread, predicted = deviations(prediction)
-        rows.append(WindowError(error.ravel(), spread[0].ravel(), predicted[0].ravel(), features, window.facts))
+        rows.append(WindowError(error.ravel(), spread[0].ravel(), predicted[0].ravel(), features, window.facts, ssim))
     return rows
 
 
@@ -141,42 +144,17 @@ def coverage_by_group(
         covered: Their coverage.
     """
     scores = familiarity.familiarity(np.stack([row.features for row in rows]))
-    names = dict.fromkeys(name for row in rows for name in row.facts)
-    labelled = {name: group_labels([row.facts.get(name) for row in rows]) for name in names}
-    labelled["familiarity"] = ["flagged" if score < UNFAMILIAR else "as learnt" for score in scores]
-    groups: list[CoverageGroup] = []
-    for name, labels in labelled.items():
-        by_label = {
-            label: [at for at, other in enumerate(labels) if other == label]
-            for label in sorted(set(labels), key=_in_order)
-        }
-        for label, indices in by_label.items() if len(by_label) > 1 else ():
-            one, two = ([covered[index][key] for index in indices] for key in ("coverage_68", "coverage_95"))
-            mean: Coverage = {"coverage_68": float(np.mean(one)), "coverage_95": float(np.mean(two))}
-            groups.append({"by": name, "group": label, "windows": len(indices), "least_68": min(one), **mean})
-    return groups
-
-
-def group_labels(values: Sequence[str | float | None]) -> list[str]:
-    """Returns the group of each value: the value itself, or one of `GROUPS` ranges of numbers if there are many.
-
-    Args:
-        values: One per window; `None` where the quantity was not drawn.
-    """
-    numbers = sorted({value for value in values if isinstance(value, int | float)})
-    if len(numbers) <= MOST_VALUES:
-        return ["none" if value is None else value if isinstance(value, str) else f"{value:g}" for value in values]
-    ranges = np.array_split(numbers, GROUPS)
-    label_of = {number: f"{part[0]:.3g} to {part[-1]:.3g}" for part in ranges for number in part.tolist()}
-    return ["none" if value is None else label_of[float(value)] for value in values]
-
-
-def _in_order(label: str) -> tuple[float, str]:
-    """Returns what sorts labels by the number that they begin with, and others behind them."""
-    try:
-        return float(label.split(maxsplit=1)[0]), label
-    except ValueError:
-        return np.inf, label
+    looks = ["flagged" if score < UNFAMILIAR else "as learnt" for score in scores]
+    facts = [row.facts | {"familiarity": look} for row, look in zip(rows, looks, strict=True)]
+    found: list[CoverageGroup] = []
+    for name, label, indices in groups(facts):
+        one, two = ([covered[index][key] for index in indices] for key in ("coverage_68", "coverage_95"))
+        mean: Coverage = {"coverage_68": float(np.mean(one)), "coverage_95": float(np.mean(two))}
+        group: CoverageGroup = {"by": name, "group": label, "windows": len(indices), "least_68": min(one), **mean}
+        if ssims := [ssim for index in indices if (ssim := rows[index].ssim) is not None]:
+            group["ssim"], group["least_ssim"] = float(np.mean(ssims)), min(ssims)
+        found.append(group)
+    return found
 
 
 def calibrate_uncertainty(

@@ -4,17 +4,35 @@ Every statement follows from the configuration or from measured facts. Names and
 so that they are neither Markdown nor HTML.
 """
 
-import html
-import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
+from namsa.config.instrument import KINDS
 from namsa.dataset.strata import Strata
 from namsa.text import duration, plural
-from train.experiment.conditions import defocus_angstrom, describe_dose, describe_imperfections, format_range
+from train.experiment.conditions import (
+    defocus_angstrom,
+    describe_dose,
+    describe_imperfections,
+    describe_varied,
+    format_range,
+    thickness_angstrom,
+)
 from train.experiment.experiment import Experiment
+from train.measure.groups import measured, title
 from train.measure.results import RunFacts
-from train.reports.results import Calibration, CardFacts, ComparedScores, Evaluation, MetricName, WeightsFacts
+from train.reports.calibration_results import Calibration
+from train.reports.markdown import number, pair, plain, table, times, zones
+from train.reports.results import (
+    CardFacts,
+    ComparedScores,
+    Evaluation,
+    MetricName,
+    SampleRow,
+    WeightsFacts,
+)
+from train.reports.summary import by_condition, sample_conditions, worst_first
 
+WORST = 5  # samples that are listed
 DIGITS = {"mae": 2}  # of scores; 3 for the others
 
 
@@ -45,94 +63,112 @@ def _purpose(name: str, experiment: Experiment) -> Iterator[str]:
     """What the network does, and the data that it takes."""
     trained = experiment.conditions()
     others = {key: value for key, value in experiment.microscope.aberrations.items() if key != "C10" and value}
-    thickness = format_range(experiment.specimen.thickness_angstrom)
+    thickness = format_range(thickness_angstrom(experiment))
+    ranges = describe_varied(experiment) | describe_imperfections(experiment.training.inputs)
     defocus = format_range(defocus_angstrom(experiment))
-    yield f"# {_plain(name)}"
+    yield f"# {plain(name)}"
     yield ""
-    yield "From 4D-STEM patterns to the projected electron density of a crystalline specimen, in e/Å²."
+    yield "From 4D-STEM patterns to the projected electron density of a thin specimen, in e/Å²."
     yield ""
     yield f"    python -m train reconstruct DATA.h5 --checkpoint {name} --out DENSITY.h5"
     yield ""
-    yield from _table(
+    yield from table(
         ("", "trained for", "`reconstruct` accepts"),
         [
             ("energy", f"{trained.energy_ev / 1e3:g} keV", "± 2 %"),
             ("convergence semiangle", f"{trained.semiangle_mrad:g} mrad", "± 5 %"),
-            ("scan step", f"{_pair(trained.scan_step_angstrom)} Å", "up to twice that; resampled"),
+            ("scan step", f"{pair(trained.scan_step_angstrom)} Å", "up to twice that; resampled"),
             (
                 "detector",
-                f"{_times(trained.detector_shape)} pixels of {_pair(trained.pixel_mrad)} mrad",
+                f"{times(trained.detector_shape)} pixels of {pair(trained.pixel_mrad)} mrad",
                 f"pixels up to twice that; must reach {trained.reach_mrad:g} mrad",
             ),
-            ("window", f"{_times(trained.scan_shape)} positions", "any scan, in overlapping windows"),
+            ("window", f"{times(trained.scan_shape)} positions", "any scan, in overlapping windows"),
+            ("specimens", _kinds(experiment), "not checked"),
             ("thickness", f"{thickness} Å", "not checked: not in data files"),
             ("defocus at the entrance, underfocus > 0", f"{defocus} Å", "not checked"),
             ("other aberrations, Å", str(others or "none"), "not checked"),
             ("dose, electrons per pattern", describe_dose(experiment.training.inputs) or "noiseless", "not checked"),
-            *(
-                (name.replace("_", " "), limits, "not checked")
-                for name, limits in describe_imperfections(experiment.training.inputs).items()
-            ),
+            *((title(name), limits, "not checked") for name, limits in ranges.items()),
         ],
     )
 
 
 def _scores(evaluation: Evaluation) -> Iterator[str]:
-    """Scores on held-out samples, by thickness."""
-    split = evaluation["split"]
-    held_out = [row for row in evaluation["samples"] if row["split"] == split]
-    materials = len({row["material"] for row in held_out})
-    yield f"## Scores on materials that training never saw ({_plain(split)} split, noiseless)"
+    """Scores on held-out samples, by condition, and the worst of them."""
+    split, ranked = evaluation["split"], worst_first(evaluation)
+    materials = len({row["material"] for row in ranked})
+    yield f"## Scores on materials that training never saw ({plain(split)} split, as simulated)"
     yield ""
     yield (
-        f"{plural(len(held_out), 'sample')} of {plural(materials, 'material')}, one pass of the network. In brackets: "
-        "the mean image of the training samples, which does not depend on the patterns."
+        f"{plural(len(ranked), 'sample')} of {plural(materials, 'material')}, one pass of the network, without "
+        "the noise and imperfections that training draws. In brackets: the mean image of the training samples, which "
+        "does not depend on the patterns. “Least” is the least SSIM of a sample."
     )
     yield ""
-    rows: list[tuple[str, int, ComparedScores]] = [
-        (f"{row['wanted_thickness_angstrom']:g}", row["samples"], row) for row in evaluation["by_thickness"]
+    least = next((row["ssim"] for row in ranked if row["ssim"] is not None), None)
+    rows: list[tuple[str, str, int, float | None, ComparedScores]] = [
+        (title(row["by"]), row["group"].replace("_", " "), row["samples"], row["least_ssim"], row)
+        for row in by_condition(evaluation)
     ]
-    rows.append(("all", len(held_out), {**evaluation["mean"], "mean_predictor": evaluation["mean_predictor"]}))
+    rows.append(("", "all", len(ranked), least, {**evaluation["mean"], "mean_predictor": evaluation["mean_predictor"]}))
     metrics: tuple[MetricName, ...] = ("ssim", "pearson", "mae", "r_factor")
-    yield from _table(
-        ("thickness, Å", "samples", "SSIM", "Pearson", "MAE, e/Å²", "R"),
+    yield from table(
+        ("", "", "samples", "SSIM", "least", "Pearson", "MAE, e/Å²", "R"),
         [
-            (thickness, str(count), *(_with_mean_image(scores, metric) for metric in metrics))
-            for thickness, count, scores in rows
+            (plain(by), plain(group), str(count), ssim, number(worst), *others)
+            for by, group, count, worst, scores in rows
+            for ssim, *others in [[_with_mean_image(scores, metric) for metric in metrics]]
         ],
     )
     yield ""
-    ranked = sorted(((row["ssim"], row) for row in held_out if row["ssim"] is not None), key=lambda pair: pair[0])
-    if ranked:
-        low, median, high = (ranked[round(part * (len(ranked) - 1))][0] for part in (0.1, 0.5, 0.9))
+    ssims = [row["ssim"] for row in ranked if row["ssim"] is not None]
+    if ssims:
+        low, median, high = (ssims[round(part * (len(ssims) - 1))] for part in (0.1, 0.5, 0.9))
         yield (
             f"The SSIM is below {low:.3f} for a tenth of the samples, below {median:.3f} for half of them and below "
             f"{high:.3f} for nine tenths."
         )
-    yield "The worst samples: " + "; ".join(
-        f"{_plain(row['material'])} {html.escape(str(row['zone_axis']))}, {row['thickness_angstrom']:.0f} Å: {ssim:.3f}"
-        for ssim, row in ranked[:3]
+        yield ""
+    yield "The worst samples:"
+    yield ""
+    yield from table(("material", "zone axis", "conditions", "SSIM", "R"), map(_worst_row, ranked[:WORST]))
+
+
+def _worst_row(row: SampleRow) -> tuple[str, ...]:
+    """A sample with its conditions."""
+    conditions = sample_conditions(row) | {"thickness_angstrom": row["thickness_angstrom"]}
+    words = (
+        value.replace("_", " ") if isinstance(value, str) else measured(name, f"{value:.3g}")
+        for name, value in conditions.items()
+    )
+    zone_axis = f"[{' '.join(map(str, row['zone_axis']))}]"
+    return (
+        plain(row["material"]),
+        plain(zone_axis),
+        plain(", ".join(words)),
+        *map(number, (row["ssim"], row["r_factor"])),
     )
 
 
 def _scores_by_dose(facts: CardFacts) -> Iterator[str]:
     """Scores with counting noise."""
-    thicknesses = sorted({row["thickness_angstrom"] for row in facts.doses})
+    thicknesses = list(dict.fromkeys(row["thickness_angstrom"] for row in facts.doses))
     row_of = {(row["electrons"], row["thickness_angstrom"]): row for row in facts.doses}
     samples = sum(row["samples"] for row in facts.doses if row["electrons"] is None)
     yield "## Scores by dose"
     yield ""
     yield (
-        f"{plural(samples, 'held-out sample')}, the mean of {_plain(facts.calibration['method'])}, as `reconstruct` "
+        f"{plural(samples, 'held-out sample')}, the mean of {plain(facts.calibration['method'])}, as `reconstruct` "
         "computes it. SSIM, and in brackets MAE in e/Å²."
     )
     yield ""
-    yield from _table(
-        ("electrons per pattern", *(f"{thickness:g} Å" for thickness in thicknesses)),
+    yield from table(
+        ("electrons per pattern", *(f"{plain(thickness)} Å" for thickness in thicknesses)),
         [
             (
                 "noiseless" if electrons is None else f"{electrons:g}",
-                *(f"{_number(row['ssim'])} ({row['mae']:.2f})" for row in (row_of[electrons, t] for t in thicknesses)),
+                *(f"{number(row['ssim'])} ({row['mae']:.2f})" for row in (row_of[electrons, t] for t in thicknesses)),
             )
             for electrons in dict.fromkeys(row["electrons"] for row in facts.doses)
         ],
@@ -144,7 +180,7 @@ def _uncertainty(calibration: Calibration) -> Iterator[str]:
     yield "## Uncertainty"
     yield ""
     text = (
-        f"One standard deviation is {calibration['scale']:.3g} times the spread of {_plain(calibration['method'])}. "
+        f"One standard deviation is {calibration['scale']:.3g} times the spread of {plain(calibration['method'])}. "
         f"The factor was chosen on {plural(calibration['samples'], 'window')} of the dev split, so that the errors of "
         f"{calibration['coverage_68']:.1%} of the pixels are within one standard deviation; "
         f"{calibration['coverage_95']:.1%} are within two"
@@ -160,17 +196,19 @@ def _uncertainty(calibration: Calibration) -> Iterator[str]:
     if groups := calibration.get("groups"):
         yield ""
         yield (
-            f"Coverage of the windows of the {_plain(calibration.get('groups_split', 'dev'))} split, as simulated and "
-            "with drawn dose and imperfections. “Least” is that of the window with the least."
+            f"SSIM and coverage of the windows of the {plain(calibration.get('groups_split', 'dev'))} split, as "
+            "simulated and with drawn dose and imperfections. “Least” is that of the window with the least."
         )
         yield ""
-        yield from _table(
-            ("", "", "windows", "one σ", "two σ", "least, one σ"),
+        yield from table(
+            ("", "", "windows", "SSIM", "least SSIM", "one σ", "two σ", "least, one σ"),
             [
                 (
-                    _plain(row["by"].replace("_", " ")),
-                    _plain(row["group"]),
+                    plain(title(row["by"])),
+                    plain(row["group"].replace("_", " ")),
                     str(row["windows"]),
+                    number(row.get("ssim")),
+                    number(row.get("least_ssim")),
                     *(f"{row[key]:.2f}" for key in ("coverage_68", "coverage_95", "least_68")),
                 )
                 for row in groups
@@ -189,7 +227,7 @@ def _limits(experiment: Experiment, facts: CardFacts) -> Iterator[str]:
     specimen, microscope = experiment.specimen, experiment.microscope
     drawn = describe_imperfections(experiment.training.inputs) | experiment.varied_quantities()
     effects = (
-        ("thermal vibration", specimen.frozen_phonons),
+        ("thermal vibration", _vibrates(experiment)),
         ("the source size", microscope.source_size_angstrom or "source_size_angstrom" in drawn),
         (
             "the energy spread",
@@ -204,30 +242,42 @@ def _limits(experiment: Experiment, facts: CardFacts) -> Iterator[str]:
     )
     left_out = [effect for effect, simulated in effects if not simulated]
     ssim, mean_image_ssim = facts.evaluation["mean"]["ssim"], facts.evaluation["mean_predictor"]["ssim"]
+    count = specimen.simplest_zone_axes
+    axes = f"one of the {count} simplest of each" if count else zones(specimen.zone_axes)
+    tilts = [measured(name, limits) for name, limits in describe_varied(experiment).items() if "tilt" in name]
+    listed = experiment.varied_quantities().get("thickness_angstrom") is None and len(specimen.thickness_angstrom) > 1
+    thicknesses = (
+        ", ".join(f"{t:g}" for t in specimen.thickness_angstrom)
+        if listed
+        else format_range(thickness_angstrom(experiment))
+    )
+    unlearnt = [kind.replace("_", " ") for kind in KINDS if kind not in _shares(experiment)]
     yield "## Limits"
     yield ""
     yield "- The network was trained on simulations only. It has not been tried on measured data."
     if left_out:
-        yield f"- The training data leave out {', '.join(left_out)} and amorphous layers."
-    tilted = any("tilt" in key for key in experiment.varied_quantities())
-    if not tilted:
-        count = specimen.simplest_zone_axes
-        axes = f"one of the {count} simplest of each" if count else _zones(specimen.zone_axes)
+        yield f"- The training data leave out {', '.join(left_out)}."
+    if tilts:
+        yield f"- Crystals were near a zone axis, {axes}: {', '.join(tilts)}."
+    else:
         yield f"- Specimen and beam were not tilted: crystals were on a zone axis, {axes}."
-    yield "- Training saw perfect, periodic crystals: no defects, surfaces, interfaces or amorphous specimens."
+    if list(_shares(experiment)) == ["crystal"]:
+        yield "- Training saw perfect, periodic crystals: no defects, surfaces, interfaces or amorphous specimens."
+    elif unlearnt:
+        yield f"- Kinds of specimens that training did not see: {', '.join(unlearnt)}."
     yield (
-        f"- Training saw thicknesses of {', '.join(f'{t:g}' for t in specimen.thickness_angstrom)} Å. Nothing is known "
-        "of thicker or much thinner specimens. Data files do not state the thickness, so it is not checked."
+        f"- Training saw thicknesses of {thicknesses} Å. Nothing is known of thicker or much thinner specimens. Data "
+        "files do not state the thickness, so it is not checked."
     )
     yield (
         f"- The density is band-limited at {experiment.target.max_q_per_angstrom or 'the probe’s limit'} 1/Å and is "
         "that of independent atoms, without bonding and charge transfer."
     )
     if missing := facts.strata["elements_not_in_train"]:
-        yield f"- Elements that are held out and not in the training samples: {', '.join(map(_plain, missing))}."
+        yield f"- Elements that are held out and not in the training samples: {', '.join(map(plain, missing))}."
     if ssim is not None and ssim < 0.8:
         yield (
-            f"- **The mean SSIM on unseen materials is {ssim:.2f}** (mean image {_number(mean_image_ssim, 2)}): expect "
+            f"- **The mean SSIM on unseen materials is {ssim:.2f}** (mean image {number(mean_image_ssim, 2)}): expect "
             "the positions of strong columns rather than exact densities, and consult the uncertainty."
         )
 
@@ -243,14 +293,16 @@ def _data(experiment: Experiment, strata: Strata) -> Iterator[str]:
     numbers = {name: strata[name] for name in ("samples", "materials", "formulas")}
     yield "## Data"
     yield ""
-    yield from _table(
-        ("", *map(_plain, splits)),
+    yield from table(
+        ("", *map(plain, splits)),
         [(name, *(str(counts[split]) for split in splits)) for name, counts in numbers.items()],
     )
     yield ""
-    yield f"{separation[experiment.split.by]} Crystals: {', '.join(map(_plain, strata['sources']))}."
+    yield f"{separation[experiment.split.by]} Crystals: {', '.join(map(plain, strata['sources']))}."
     yield f"Crystal systems of the training samples: {_counts(strata['crystal_systems'])}."
-    yield f"{len(elements)} elements in training: {', '.join(map(_plain, elements))}."
+    if "kinds" in strata:
+        yield f"Kinds of the training samples: {_counts(strata['kinds'])}."
+    yield f"{len(elements)} elements in training: {', '.join(map(plain, elements))}."
     yield (
         f"Simulated by multislice, {experiment.simulation.form_factors} form factors, slices of "
         f"{experiment.simulation.slice_thickness_angstrom:g} Å; hash of the samples {experiment.samples_hash()}, seed "
@@ -261,10 +313,10 @@ def _data(experiment: Experiment, strata: Strata) -> Iterator[str]:
 def _training(experiment: Experiment, facts: CardFacts) -> Iterator[str]:
     """The run and the weights."""
     run: RunFacts = facts.evaluation["run"]
-    machine = f" of {_plain(run['machine'])}" if run.get("machine") else ""
+    machine = f" of {plain(run['machine'])}" if run.get("machine") else ""
     yield "## Training"
     yield ""
-    yield from _table(
+    yield from table(
         ("", ""),
         [
             (
@@ -273,8 +325,8 @@ def _training(experiment: Experiment, facts: CardFacts) -> Iterator[str]:
             ),
             ("trained", f"{run['epochs']} epochs, {run['steps']:,} steps, {run['training_samples']:,} samples"),
             ("time in steps", duration(facts.training_s)),
-            ("on", f"{plural(run['ranks'], 'rank')}, each on {_plain(run['device'])}{machine}"),
-            ("versions", ", ".join(f"{_plain(name)} {_plain(number)}" for name, number in run["versions"].items())),
+            ("on", f"{plural(run['ranks'], 'rank')}, each on {plain(run['device'])}{machine}"),
+            ("versions", ", ".join(f"{plain(name)} {plain(number)}" for name, number in run["versions"].items())),
             *_weights(facts.weights),
         ],
     )
@@ -292,47 +344,31 @@ def _weights(weights: WeightsFacts) -> Iterator[tuple[str, str]]:
     yield "digest", f"`{weights['digest']}`, which `reconstruct` writes into its results"
 
 
-# ---- Pieces ---------------------------------------------------------------------------------------------------------
+def _shares(experiment: Experiment) -> Mapping[str, float]:
+    """The shares of the kinds of specimens."""
+    return {kind: share for kind, share in (experiment.specimen.kinds or {"crystal": 1.0}).items() if share}
 
 
-def _table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> Iterator[str]:
-    """Lines of a Markdown table."""
-    yield f"| {' | '.join(head)} |"
-    yield "|" + "---|" * len(head)
-    for row in rows:
-        yield f"| {' | '.join(row)} |"
+def _kinds(experiment: Experiment) -> str:
+    """The kinds of specimens that were trained for, with their shares."""
+    shares = _shares(experiment)
+    parts = (f"{kind.replace('_', ' ')} {share / sum(shares.values()):.0%}" for kind, share in shares.items())
+    return ", ".join(parts) if len(shares) > 1 else "crystals, perfect and periodic"
 
 
-def _plain(text: object) -> str:
-    """Returns a text in which Markdown and HTML have no meaning, on one line."""
-    words = html.escape(" ".join(str(text).split()), quote=False)
-    return re.sub(r"([\\`*|\[\]])", r"\\\1", words)
+def _vibrates(experiment: Experiment) -> bool:
+    """Whether atoms were displaced by a temperature."""
+    phonons, varied = experiment.specimen.frozen_phonons, experiment.varied_quantities()
+    still = phonons is None or not (phonons.rms_angstrom or phonons.b_factor_angstrom2)
+    return not still or "rms_displacement_angstrom" in varied
 
 
 def _with_mean_image(scores: ComparedScores, metric: MetricName) -> str:
     """A score of the network, and in brackets that of the mean image."""
     digits = DIGITS.get(metric, 3)
-    return f"{_number(scores[metric], digits)} ({_number(scores['mean_predictor'][metric], digits)})"
-
-
-def _number(value: float | None, digits: int = 3) -> str:
-    return "–" if value is None else f"{value:.{digits}f}"
+    return f"{number(scores[metric], digits)} ({number(scores['mean_predictor'][metric], digits)})"
 
 
 def _counts(by_value: Mapping[str, Mapping[str, int]]) -> str:
     """Training samples by value."""
-    return ", ".join(f"{_plain(value)} {counts['train']}" for value, counts in by_value.items() if counts["train"])
-
-
-def _zones(axes: Sequence[Sequence[int]]) -> str:
-    return ", ".join(f"[{' '.join(map(str, axis))}]" for axis in axes)
-
-
-def _pair(values: Sequence[float]) -> str:
-    """(y, x), or one number if they are equal."""
-    y, x = values
-    return f"{y:g}" if y == x else f"{y:g} and {x:g}"
-
-
-def _times(shape: Sequence[int]) -> str:
-    return "×".join(map(str, shape))
+    return ", ".join(f"{plain(value)} {counts['train']}" for value, counts in by_value.items() if counts["train"])

@@ -23,6 +23,7 @@ from train.experiment.experiment import Experiment
 from train.experiment.sections import Inputs, Training
 from train.input import windows
 from train.measure.atomic_columns import column_metrics, specimen_columns
+from train.measure.groups import sample_facts
 from train.measure.metrics import image_metrics
 from train.measure.results import RunFacts
 from train.ranks.protocol import Ranks
@@ -188,6 +189,7 @@ def _score(entry: Entry, record: Record, prediction: Array, held_out: HeldOut, t
         "zone_axis": list(entry.zone_axis),
         "thickness_angstrom": value(record.header["provenance"], "thickness_angstrom"),
         "wanted_thickness_angstrom": entry.thickness_angstrom,
+        "conditions": sample_facts(entry),
         **scores(prediction),
         "mean_predictor": scores(held_out.mean_image),
     }

@@ -62,7 +62,7 @@ def write_report(run_dir: Path) -> Path:
         name=escape(config[0] if config else run_dir.resolve().name),
         headline=sections.headline(evaluation) if evaluation else no_sample,
         means=sections.means(evaluation) if evaluation else "",
-        pictures=sections.reconstructions(*predictions)
+        pictures=sections.reconstructions(*predictions, evaluation)
         if predictions
         else missing("No pictures: predictions.npz is missing."),
         groups=sections.groups(evaluation) if evaluation else no_sample,

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from train.measure.groups import title
 from train.measure.profile_results import Profile
-from train.reports import figures
+from train.reports import figures, summary
 from train.reports.performance_section import performance
 from train.reports.pictures import Picture
 from train.reports.report_tables import (
@@ -20,6 +21,7 @@ from train.reports.report_tables import (
     R_FACTOR,
     SSIM,
     compared,
+    conditions_text,
     count,
     hours_minutes,
     missing,
@@ -32,6 +34,9 @@ from train.reports.report_tables import (
 )
 from train.reports.results import Evaluation, SampleRow
 from train.reports.runs import Steps
+from train.reports.summary import sample_conditions, worst_first
+
+WORST_ROWS = 10  # of the table of the worst samples
 
 # ---- Held-out samples -----------------------------------------------------------------------------------------------
 
@@ -72,89 +77,122 @@ def means(evaluation: Evaluation) -> str:
     return table(f"Means over the {evaluation['split']} split", head, rows, text_columns=1)
 
 
-def reconstructions(pictures: Sequence[Picture], mean_image: npt.NDArray[Any]) -> str:
+def reconstructions(
+    pictures: Sequence[Picture], mean_image: npt.NDArray[Any], evaluation: Evaluation | None = None
+) -> str:
     """Returns the pictures of some samples.
 
     Args:
         pictures: The samples, in the order of display.
         mean_image: Mean of the training targets, (h, w), e/Å².
+        evaluation: Results on all samples, among which these have a rank. `None` if they are not at hand.
     """
     if not pictures:
         return missing("No pictures: no held-out sample has been evaluated.")
+    ranked = worst_first(evaluation) if evaluation else []
+    rank_of = {row["id"]: _rank(rank, len(ranked)) for rank, row in enumerate(ranked)}
     return (
-        "<p>These are the best, the median and the worst sample by SSIM, and samples of further materials. The scores "
-        "of the mean image are in brackets.</p>\n"
-    ) + "\n".join(_figure(picture, mean_image) for picture in pictures)
+        "<p>These are the worst samples by SSIM of different materials, the median and the best one, and the worst of "
+        "further kinds of specimens and of further materials, the worst first. The scores of the mean image are in "
+        "brackets.</p>\n"
+    ) + "\n".join(_figure(picture, mean_image, rank_of.get(picture.facts["id"], "")) for picture in pictures)
 
 
-def _figure(picture: Picture, mean_image: npt.NDArray[Any]) -> str:
+def _rank(rank: int, ranked: int) -> str:
+    """Returns what a sample is among `ranked` ones in words, the worst of which has the rank 0."""
+    named = {ranked // 2: "the median", ranked - 1: "the best", 0: "the worst"}
+    return f"{named.get(rank, f'number {rank + 1}')} of {count(ranked, 'sample')}"
+
+
+def _figure(picture: Picture, mean_image: npt.NDArray[Any], rank: str) -> str:
     """One sample with its caption."""
     facts = picture.facts
     scores = ", ".join(
         f"{metric.title} {metric.text(facts)} ({metric.text(facts['mean_predictor'])})"
         for metric in (SSIM, PEARSON, MAE)
     )
+    others = conditions_text(_without_thickness(sample_conditions(facts)))
     source = figures.data_uri(figures.sample_figure(picture, mean_image), "png")
     return (
         f"<figure><figcaption><strong>{escape(facts['material'])}</strong> along {zone_axis(facts['zone_axis'])}, "
-        f"{facts['thickness_angstrom']:.1f} Å thick, {escape(facts['split'])} split: {scores}</figcaption>"
+        f"{facts['thickness_angstrom']:.1f} Å thick{others and f', {others}'}, {escape(facts['split'])} split"
+        f"{rank and f', {rank}'}: {scores}</figcaption>"
         f'<img src="{source}" alt="Densities and patterns of {escape(facts["id"])}"></figure>'
     )
 
 
 def groups(evaluation: Evaluation) -> str:
-    """Returns the mean scores by material, by thickness and by split."""
-    thicknesses: dict[str, set[float]] = {}
-    for row in evaluation["samples"]:
-        thicknesses.setdefault(row["material"], set()).add(row["wanted_thickness_angstrom"])
+    """Returns the mean scores by condition, by material and by split, and the worst samples."""
+    by_condition = [
+        (
+            escape(title(row["by"])),
+            escape(row["group"].replace("_", " ")).replace("-", "−"),
+            str(row["samples"]),
+            number(row["least_ssim"], SSIM.digits),
+            *compared(row),
+        )
+        for row in summary.by_condition(evaluation)
+    ]
     by_material = [
         (
             escape(row["material"]),
             space_group(row["space_group"]),
             escape(row["split"]),
-            ", ".join(f"{thickness:g}" for thickness in sorted(thicknesses[row["material"]])),
             escape(str(row["samples"])),
             *compared(row),
         )
         for row in evaluation["by_material"]
     ]
-    by_thickness = [
-        (f"{row['wanted_thickness_angstrom']:g}", escape(str(row["samples"])), *compared(row))
-        for row in evaluation["by_thickness"]
-    ]
     by_split = [(escape(row["split"]), escape(str(row["samples"])), *compared(row)) for row in evaluation["by_split"]]
-    material_head = ("Material", "Space group", "Split", "Thickness, Å", "Samples", *COMPARED_HEAD)
-    thickness_head = ("Thickness, Å", "Samples", *COMPARED_HEAD)
+    condition_head = ("Quantity", "Values", "Samples", "Least SSIM", *COMPARED_HEAD)
+    split = f"{evaluation['split']} split"
     return "\n".join(
         (
             "<p>Means over the samples of each group; those of the mean image are in grey.</p>",
-            table("By material", material_head, by_material, text_columns=4),
-            '<div class="pair">',
-            table(f"By thickness, {evaluation['split']} split", thickness_head, by_thickness, text_columns=1),
+            table(f"By condition, {split}", condition_head, by_condition, text_columns=2) if by_condition else "",
+            _table_of_samples(f"The worst, {split}", worst_first(evaluation)[:WORST_ROWS]),
             table("By split", ("Split", "Samples", *COMPARED_HEAD), by_split, text_columns=1),
-            "</div>",
+            "<details><summary>By material</summary>",
+            table("", ("Material", "Space group", "Split", "Samples", *COMPARED_HEAD), by_material, text_columns=3),
+            "</details>",
         )
     )
 
 
 def samples(rows: Sequence[SampleRow]) -> str:
     """Returns the scores of every held-out sample, and of those that were calibrated the consistency."""
+    return _table_of_samples("", rows)
+
+
+def _table_of_samples(caption: str, rows: Sequence[SampleRow]) -> str:
+    """Returns a table with a row per sample."""
     calibrated = any("consistency_r" in row for row in rows)
+    varied = any(_without_thickness(sample_conditions(row)) for row in rows)
     cells = [
         (
             escape(row["id"]),
             escape(row["formula"]),
             zone_axis(row["zone_axis"]),
             escape(row["split"]),
+            *(
+                [f'<div class="conditions">{conditions_text(_without_thickness(sample_conditions(row)))}</div>']
+                * varied
+            ),
             f"{row['thickness_angstrom']:.1f}",
             *compared(row),
             *([_consistency(row)] if calibrated else []),
         )
         for row in rows
     ]
-    head = ["Sample", "Formula", "Zone", "Split", "Thickness, Å", *COMPARED_HEAD]
+    head = ["Sample", "Formula", "Zone", "Split", *(["Conditions"] if varied else []), "Thickness, Å", *COMPARED_HEAD]
     head += ["R of the patterns (without specimen)"] if calibrated else []
-    return table("", head, cells, text_columns=4)
+    return table(caption, head, cells, text_columns=4 + varied)
+
+
+def _without_thickness(conditions: Mapping[str, str | float]) -> dict[str, str | float]:
+    """Returns the conditions that say more than that a perfect crystal has some thickness."""
+    others = {name: value for name, value in conditions.items() if name != "thickness_angstrom"}
+    return {} if others == {"kind": "crystal"} else others
 
 
 def _consistency(row: SampleRow) -> str:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
+from train.measure.groups import measured
 from train.reports.results import ComparedScores, MetricName, Scores
 
 
@@ -110,6 +111,15 @@ def count(amount: int, noun: str) -> str:
 def zone_axis(indices: Sequence[int]) -> str:
     """Returns Miller indices in crystallographic notation, with a bar for the minus."""
     return "[" + "".join(str(index) if index >= 0 else f"{-index}\u0304" for index in indices) + "]"
+
+
+def conditions_text(conditions: Mapping[str, str | float]) -> str:
+    """Returns the conditions of a sample as HTML: its kind, then its quantities with their units."""
+    words = (
+        value.replace("_", " ") if isinstance(value, str) else measured(name, number(value, ".3g"))
+        for name, value in conditions.items()
+    )
+    return escape(", ".join(words))
 
 
 def space_group(symbol: str) -> str:

@@ -1,6 +1,6 @@
 """Types of the results that are written to and read from a run directory.
 
-`evaluation.json`, `calibration.json` and the JSON outputs of the command line hold exactly these keys. Lengths are in
+`evaluation.json` and the JSON outputs of the command line hold exactly these keys. Lengths are in
 Å, densities in e/Å². A number that is not defined for a sample is `None` (null in JSON); see `train.measure.metrics`.
 """
 
@@ -14,12 +14,13 @@ from pydantic import TypeAdapter
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from namsa.dataset.strata import Strata
-from namsa.dataset.typed_values import parse_typed, read_typed
+from namsa.dataset.typed_values import parse_typed
 from namsa.errors import InputError
 from namsa.files import write_text_atomic
 from namsa.json_files import read_json
 from namsa.text import shorten
 from train.measure.results import PerformanceSummary, RunFacts
+from train.reports.calibration_results import Calibration
 
 T = TypeVar("T")
 # Of the summary of a run's performance; later versions added others.
@@ -85,7 +86,9 @@ class SampleRow(ComparedScores):
         split: "dev" or "test", from the manifest in use.
         zone_axis: Miller indices of the beam direction.
         thickness_angstrom: Thickness of the simulated specimen, Å.
-        wanted_thickness_angstrom: Nominal thickness of the configuration, Å.
+        wanted_thickness_angstrom: Nominal thickness of the sample, Å.
+        conditions: Kind of the specimen, nominal thickness and magnitudes of the varied quantities, by the
+            configuration's names. Absent in files of earlier versions.
         consistency_r: R factor between the patterns and those simulated from the estimated density; see
             `namsa.inverse.consistency`. Written by `train calibrate`.
         consistency_empty_r: The same for no specimen.
@@ -99,6 +102,7 @@ class SampleRow(ComparedScores):
     zone_axis: list[int]
     thickness_angstrom: float
     wanted_thickness_angstrom: float
+    conditions: NotRequired[dict[str, str | float]]
     consistency_r: NotRequired[float]
     consistency_empty_r: NotRequired[float]
 
@@ -134,6 +138,20 @@ class ThicknessRow(GroupRow):
     wanted_thickness_angstrom: float
 
 
+class ConditionRow(GroupRow):
+    """Means over the samples of the reported split that have something in common.
+
+    Attributes:
+        by: The quantity, as in `SampleRow.conditions`.
+        group: Its value, or its least and largest value, in words.
+        least_ssim: The least SSIM of any of these samples; `None` if none is defined.
+    """
+
+    by: str
+    group: str
+    least_ssim: float | None
+
+
 class Summary(TypedDict):
     """Means over the reported split and over groups of samples.
 
@@ -143,7 +161,8 @@ class Summary(TypedDict):
         mean_predictor: Means of the mean image's scores over the reported split.
         by_split: One row per split.
         by_material: One row per material.
-        by_thickness: One row per nominal thickness of the reported split.
+        by_thickness: One row per nominal thickness of the reported split; none if there are many, as of thicknesses
+            from a range. `train.reports.summary.by_condition` divides these into ranges.
     """
 
     split: str | None
@@ -177,65 +196,6 @@ class Evaluation(HeldOutResults):
 # ---- calibration.json and the model card ----------------------------------------------------------------------------
 
 
-class Coverage(TypedDict):
-    """Fractions of the pixels whose error is within one and two standard deviations."""
-
-    coverage_68: float
-    coverage_95: float
-
-
-class CoverageGroup(Coverage):
-    """Coverage of the windows that have something in common.
-
-    Attributes:
-        by: The quantity: "kind" of the specimen, "familiarity", or a name of the configuration, with its unit.
-        group: Its value, or its least and largest value, in words.
-        windows: Number of windows.
-        least_68: The least fraction, of any of these windows, within one standard deviation.
-    """
-
-    by: str
-    group: str
-    windows: int
-    least_68: float
-
-
-class Calibration(Coverage):
-    """Contents of `calibration.json`. The coverage is that of the dev split.
-
-    Attributes:
-        scale: Factor from the standard deviation that the network's answers say to that of their mean's error.
-        uncertainty_factor: The same; the key that reconstruction reads.
-        two_sigma_factor: Multiple of the uncertainty within which 95.45 % of the errors of the dev split lie; what
-            "two standard deviations" are in the coverages. Files of earlier versions lack it; there they are two.
-        method: How the answers were made, in words.
-        members: Number of answers per sample.
-        split: Split that the factor was chosen on.
-        samples: Number of windows: of the split's samples as they are stored, and with imperfections and dose drawn.
-        predicted_weight: Weight of the variance that the network predicts, beside that between its answers. Absent in
-            files of earlier versions: 1.
-        test: Coverage on the test split. Absent without test samples.
-        test_flagged: Fraction of the windows of the test split that are not familiar. Absent without test samples.
-        groups: Coverage by groups of windows. Absent in files of earlier versions, as the following.
-        groups_split: Split of these windows.
-        transmitted_fraction: Mean fraction of the beam that the patterns hold.
-    """
-
-    scale: float
-    uncertainty_factor: float
-    method: str
-    members: int
-    split: str
-    samples: int
-    two_sigma_factor: NotRequired[float]
-    predicted_weight: NotRequired[float]
-    test: NotRequired[Coverage]
-    test_flagged: NotRequired[float]
-    groups: NotRequired[list[CoverageGroup]]
-    groups_split: NotRequired[str]
-    transmitted_fraction: NotRequired[float]
-
-
 class WeightsFacts(TypedDict):
     """Facts about the weights file of a packed model.
 
@@ -263,12 +223,12 @@ class DoseRow(Scores):
 
     Attributes:
         electrons: Electrons per pattern; `None` without noise.
-        thickness_angstrom: Nominal thickness, Å.
+        thickness_angstrom: Nominal thickness, Å, or a range of thicknesses, in words.
         samples: Number of samples.
     """
 
     electrons: float | None
-    thickness_angstrom: float
+    thickness_angstrom: str
     samples: int
 
 
@@ -408,15 +368,6 @@ def check_facts(path: Path, evaluation: Evaluation) -> RunFacts:
     """
     parse_typed(_adapter(RunFacts), json.dumps(evaluation["run"]), f"{path}: run", EVALUATE_AGAIN)
     return evaluation["run"]
-
-
-def read_calibration(path: Path) -> Calibration:
-    """Returns the contents of a `calibration.json`.
-
-    Raises:
-        InputError: If the file cannot be read or holds something else.
-    """
-    return read_typed(_adapter(Calibration), path, "run python -m train calibrate again")
 
 
 @cache

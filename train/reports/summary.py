@@ -1,15 +1,26 @@
 """Means of the scores of held-out samples, by group, and the choice of the samples that the report shows."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import numpy as np
 
 from train.measure.atomic_columns import mean_column_metrics
+from train.measure.groups import MOST_VALUES, Facts, groups
 from train.measure.metrics import mean_metrics
-from train.reports.results import MaterialRow, SampleRow, Scores, SplitRow, Summary, ThicknessRow
+from train.reports.results import (
+    ConditionRow,
+    HeldOutResults,
+    MaterialRow,
+    SampleRow,
+    Scores,
+    SplitRow,
+    Summary,
+    ThicknessRow,
+)
 
-PICTURES = 8  # samples that the report shows
+PICTURES = 12  # samples that the report shows
+WORST = 3  # of them, each of another material
 
 
 def summarise(samples: Sequence[SampleRow]) -> Summary:
@@ -21,14 +32,46 @@ def summarise(samples: Sequence[SampleRow]) -> Summary:
     split = reported_split(samples)
     reported = [row for row in samples if row["split"] == split]
     mean, mean_predictor = _means(reported)
+    thicknesses = {row["wanted_thickness_angstrom"] for row in reported}
+    by_thickness = _grouped(reported, ("wanted_thickness_angstrom",)) if len(thicknesses) <= MOST_VALUES else []
     return {
         "split": split,
         "mean": mean,
         "mean_predictor": mean_predictor,
         "by_split": cast(list[SplitRow], _grouped(samples, ("split",))),
         "by_material": cast(list[MaterialRow], _grouped(samples, ("material", "formula", "space_group", "split"))),
-        "by_thickness": cast(list[ThicknessRow], _grouped(reported, ("wanted_thickness_angstrom",))),
+        "by_thickness": cast(list[ThicknessRow], by_thickness),
     }
+
+
+def by_condition(results: HeldOutResults) -> list[ConditionRow]:
+    """Returns means by kind of specimen, by thickness and by each varied quantity, over the reported split.
+
+    Quantities with many values are divided into ranges of equally many values.
+
+    Args:
+        results: Results on held-out samples.
+    """
+    reported = [row for row in results["samples"] if row["split"] == results["split"]]
+    table: list[ConditionRow] = []
+    for name, label, indices in groups([sample_conditions(row) for row in reported]):
+        members = [reported[index] for index in indices]
+        mean, mean_predictor = _means(members)
+        least = min((ssim for row in members if (ssim := row["ssim"]) is not None), default=None)
+        facts = {"by": name, "group": label, "samples": len(members), "least_ssim": least}
+        table.append(cast(ConditionRow, facts | mean | {"mean_predictor": mean_predictor}))
+    return table
+
+
+def sample_conditions(row: SampleRow) -> Facts:
+    """Returns the conditions of a sample; of files of earlier versions, its thickness."""
+    of_earlier: Facts = {"thickness_angstrom": row["wanted_thickness_angstrom"]}
+    return row.get("conditions", of_earlier)
+
+
+def worst_first(results: HeldOutResults) -> list[SampleRow]:
+    """Returns the samples of the reported split, the least SSIM first; an undefined one is the least."""
+    return sorted((row for row in results["samples"] if row["split"] == results["split"]), key=_by_ssim)
 
 
 def reported_split(samples: Iterable[SampleRow]) -> str | None:
@@ -40,26 +83,44 @@ def reported_split(samples: Iterable[SampleRow]) -> str | None:
 def choose(samples: Sequence[SampleRow]) -> list[str]:
     """Chooses the samples that the report shows.
 
-    The best, the median and the worst sample by SSIM are chosen first, then one sample of each further material, then
-    samples that are evenly spaced in SSIM.
+    The worst samples by SSIM, of `WORST` materials, the median and the best are chosen first. Then come the worst
+    sample of each further kind of specimen, the worst of each further material, evenly spaced in SSIM, and samples that
+    are evenly spaced in SSIM.
 
     Args:
         samples: All held-out samples.
 
     Returns:
-        At most `PICTURES` ids of the reported split, best SSIM first.
+        At most `PICTURES` ids of the reported split, worst SSIM first.
     """
     split = reported_split(samples)
     ranked = sorted((row for row in samples if row["split"] == split), key=_by_ssim)
     if not ranked:
         return []
-    extremes = [ranked[0], ranked[len(ranked) // 2], ranked[-1]]
-    materials = {row["material"] for row in extremes}
-    others = [row for row in ranked if row["material"] not in materials]
-    best_of_others = list({row["material"]: row for row in reversed(others)}.values())
-    candidates = [*extremes, *_spaced(sorted(best_of_others, key=_by_ssim), PICTURES - 3), *_spaced(ranked, PICTURES)]
+    chosen = [*_first_of_each(ranked, _material)[:WORST], ranked[len(ranked) // 2], ranked[-1]]
+    kinds = {_kind(row) for row in chosen}
+    chosen += _first_of_each([row for row in ranked if _kind(row) not in kinds], _kind)
+    materials = {_material(row) for row in chosen}
+    others = _first_of_each([row for row in ranked if _material(row) not in materials], _material)
+    candidates = [*chosen, *_spaced(others, max(PICTURES - len(chosen), 0)), *_spaced(ranked, PICTURES)]
     ids = list(dict.fromkeys(row["id"] for row in candidates))[:PICTURES]
     return [row["id"] for row in ranked if row["id"] in ids]
+
+
+def _material(row: SampleRow) -> str:
+    return row["material"]
+
+
+def _kind(row: SampleRow) -> str | float:
+    return row.get("conditions", {}).get("kind", "")
+
+
+def _first_of_each(rows: Sequence[SampleRow], key: Callable[[SampleRow], str | float]) -> list[SampleRow]:
+    """Returns the first row with each value of `key`."""
+    found: dict[str | float, SampleRow] = {}
+    for row in rows:
+        found.setdefault(key(row), row)
+    return list(found.values())
 
 
 def _means(rows: Sequence[SampleRow]) -> tuple[Scores, Scores]:
@@ -86,8 +147,8 @@ def _grouped(rows: Sequence[SampleRow], keys: Sequence[str]) -> list[dict[str, A
 
 
 def _by_ssim(row: SampleRow) -> tuple[float, str]:
-    """Sort key: best SSIM first, undefined SSIM last."""
-    return -row["ssim"] if row["ssim"] is not None else np.inf, row["id"]
+    """Sort key: undefined SSIM first, then the worst."""
+    return row["ssim"] if row["ssim"] is not None else -np.inf, row["id"]
 
 
 def _spaced(rows: Sequence[SampleRow], count: int) -> list[SampleRow]:

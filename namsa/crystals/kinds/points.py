@@ -10,7 +10,7 @@ from ase.data import atomic_numbers, chemical_symbols
 
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.overlaps import wrapped
-from namsa.crystals.substitution import similar_elements
+from namsa.crystals.similar_species import similar_elements
 
 Integers = npt.NDArray[np.int64]
 

@@ -35,5 +35,5 @@ class Network:
         """(H, W) in e/Å², and the CPU seconds of all threads: to read the stack, and to make the density of it."""
         started = time.process_time()
         patterns = stack.patterns.reshape(1, *stack.provenance["scan_shape"], *stack.patterns.shape[1:])
-        image = self.predict[method](patterns.astype(np.float32)).mean(axis=0)[0]
+        image = self.predict[method](patterns.astype(np.float32)).density.mean(axis=0)[0]
         return image.astype(np.float64), stack.read_seconds + time.process_time() - started

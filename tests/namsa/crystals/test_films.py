@@ -25,7 +25,7 @@ from namsa.dataset.splits import assign
 from namsa.errors import InputError
 from namsa.names import is_name
 
-# Shortest distances of neighbours, Å, as textbooks give them: none was used to make the table.
+# Shortest distances of neighbours, Å, as textbooks give them. Whoever wrote the table may have known some of them.
 BONDS = {
     "C-graphite": ("C", "C", 1.42),
     "BN-194": ("B", "N", 1.45),

@@ -27,7 +27,7 @@ NAMES = ("NaCl-225-cF8", "CaTiO3-221-cP5", "Al2O3-167-hR10", "MgCu2-227-cF24", "
 def similar_ions_once() -> Iterator[None]:
     """The statistics of ions take a second to read."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(substitution, "_similar_ions", cache(substitution._similar_ions))
+        patch.setattr(substitution, "similar_ions", cache(substitution.similar_ions))
         yield
 
 

@@ -1,4 +1,4 @@
-"""The benchmark is frozen: configs/benchmark.yaml still gives the list of samples that was written down."""
+"""Benchmarks are frozen: configs/*.yaml still give the lists of samples that were written down."""
 
 import json
 
@@ -7,9 +7,9 @@ from paths import CONFIGS
 
 from namsa.config.simulation import load_config
 from namsa.crystals.select import select_materials
-from namsa.dataset import manifest
+from namsa.dataset import entries, manifest
 from namsa.dataset.entries import build_entries
-from namsa.dataset.splits import _prototype
+from namsa.dataset.splits import _prototype, assign
 
 SPLITS = ("train", "dev", "test")
 
@@ -49,3 +49,19 @@ def test_held_out_materials_come_at_every_thickness(benchmark):
     }
     assert set(by_thickness) == {20, 50, 100, 200}
     assert len(set(map(frozenset, by_thickness.values()))) == 1
+
+
+def test_the_held_out_samples_of_reality_are_the_frozen_ones(monkeypatch):
+    """Only the held-out materials are listed, in their splits among all: an interface has a partner of its own split.
+
+    The samples of training follow from the same hash.
+    """
+    config = load_config(CONFIGS / "reality.yaml")
+    crystals = select_materials(config.materials)
+    frozen = json.loads((CONFIGS / "reality.manifest.json").read_text())
+    assert frozen["config_hash"] == manifest.config_hash(config, crystals)
+    split_of = dict(zip((crystal.name for crystal in crystals), assign(crystals, config.split), strict=True))
+    monkeypatch.setattr(entries, "assign", lambda materials, split: [split_of[each.name] for each in materials])
+    held_out = build_entries(config, [crystal for crystal in crystals if split_of[crystal.name] != "train"])
+    for split in ("dev", "test"):
+        assert [entry.id for entry in held_out if entry.split == split and not entry.skipped] == frozen[split]

@@ -38,6 +38,8 @@ def test_some_of_all_thicknesses_are_spread_over_the_list():
     ]
     assert indices == [0, 4, 8, 9, 10]  # three per thickness; the second has only two
     assert spread_over_thicknesses([], 6) == []
+    drawn = [replace(entries[0], thickness_angstrom=20.0 + number * 7 % 31) for number in range(31)]
+    assert [entry.thickness_angstrom for entry in spread_over_thicknesses(drawn, 4)] == [20, 30, 40, 50]
 
 
 def test_seeds_follow_from_the_seed_and_the_id_alone():

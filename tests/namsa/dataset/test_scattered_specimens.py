@@ -155,7 +155,7 @@ def test_listed_thicknesses_are_cut_from_the_largest(tmp_path):
     assert entries[1].skipped == "6.3 Å is 3 slices of the specimen, and so is 6 Å"
     assert {entry.specimen for entry in entries} == {"Cu-fcc-001"}
     simulate = simulate_entry.prepare_samples(config, MATERIALS[0], [entries[0], entries[2]])
-    assert simulate(entries[2]).provenance["thickness_angstrom"] == pytest.approx(9 * 1.805)  # whole periods
+    assert simulate(entries[2]).provenance["thickness_angstrom"] == pytest.approx(5 * 3.61)  # whole periods
 
 
 def test_what_fails_for_the_specimen_fails_its_samples_and_one_sample_only_itself(tmp_path, monkeypatch):

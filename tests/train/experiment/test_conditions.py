@@ -48,3 +48,18 @@ def test_conditions_that_no_file_contains_are_described():
     line = describe_unchecked(experiment, experiment.training.inputs)
     for part in ("thickness 20 to 40 Å", "defocus -50 to 100 Å", "{'C30': 10000.0}", "at 100 to 1000 electrons"):
         assert part in line
+
+
+def test_varied_conditions_are_described_by_their_magnitudes():
+    base = ["specimen.thickness_angstrom=[60]", "simulation.method=scatter"]
+    ranges = "thickness_angstrom: [15, 60], C12_angstrom: [0, 30], specimen_tilt_mrad: [0, 10]"
+    drawn = load(CONFIGS / "quickstart.yaml", [*base, f"variation={{rule: random, configurations: 2, {ranges}}}"])
+    line = describe_unchecked(drawn, drawn.training.inputs)
+    assert "thickness 15 to 60 Å, defocus 0 Å" in line
+    assert line.endswith("without noise, specimen tilt mrad 0 to 10, C12 angstrom 0 to 30")
+    lists = "thickness_angstrom: [20, 40], C12_angstrom: [[5, 1], [30, -2]], beam_tilt_mrad: [[0, 0], [3, -4]]"
+    base.append("training.inputs.augment=false")
+    listed = load(CONFIGS / "quickstart.yaml", [*base, f"variation={{rule: grid, {lists}}}"])
+    line = describe_unchecked(listed, listed.training.inputs)
+    assert "thickness 20 to 40 Å" in line
+    assert line.endswith("without noise, beam tilt mrad 0 to 5, C12 angstrom 5 to 30")

@@ -116,12 +116,6 @@ def test_coverage_is_told_by_group_and_a_bad_group_does_not_hide_in_the_mean() -
     assert found["test_flagged"] == pytest.approx(rows["familiarity", "flagged"]["windows"] / 44)
 
 
-def test_values_are_groups_themselves_unless_they_are_many() -> None:
-    assert uncertainty.group_labels([1e3, None, 1e3, "x"]) == ["1000", "none", "1000", "x"]
-    many = uncertainty.group_labels([*np.arange(15.0).tolist(), None])
-    assert sorted(set(many)) == ["0 to 4", "10 to 14", "5 to 9", "none"]
-
-
 def test_scores_are_added_to_the_evaluation(tmp_path) -> None:
     path = tmp_path / "evaluation.json"
     calibrate._add_scores(path, {})  # a run that was not evaluated

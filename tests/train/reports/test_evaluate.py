@@ -23,7 +23,7 @@ TRAINING = SimpleNamespace(
     inputs=SimpleNamespace(density_scale_e_per_angstrom2=4.0),
     loss=SimpleNamespace(huber_delta=0.5, relative=False),
 )
-EXPERIMENT = SimpleNamespace(training=TRAINING)
+EXPERIMENT = SimpleNamespace(training=TRAINING, window_shapes=lambda: ((2, 2, *DETECTOR), SHAPE))
 MEAN_IMAGE = np.full(SHAPE, 2.0)
 
 

@@ -1,0 +1,123 @@
+"""Specimens with defects under real conditions, reconstructed by trained networks: errors, coverage, familiarity.
+
+    scripts/uv run python scripts/bench/reality.py [--checkpoint NAME ...] [--cases NAME ...] [--work DIR] [--json]
+
+`reality_cases.py` lists the cases and simulates them (once; the files stay in --work, for `reality_rivals.py` too).
+Every file goes to `train.reconstruct` as it is: the network is told the energy, the semiangle, the scan step and the
+pixels of the detector, and that intensities are fractions of the beam; nothing about defocus, aberrations, tilt, source
+or specimen. "SSIM" is against the true density at the positions, over the whole scan. "1σ" and "2σ" are the shares of
+pixels whose error is within the stated uncertainty of one and two sigma. "unfamiliar" is the share of windows that do
+not look like the training data, with "outside" where the network says so of the scan. Cases named outside-* differ from
+everything that a network for these conditions has learnt.
+
+Every run writes a picture of all cases beside their truths (--work/CHECKPOINT.png). "ratio" is the worst SSIM of the
+cases inside over their mean, of the last checkpoint.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import h5py
+import numpy as np
+from reality_cases import CASES, Case, write_cases
+from rich.console import Console
+from rich.table import Table
+
+import train
+from namsa.errors import InputError
+from namsa.io.calibration import CalibrationOverrides
+from train.measure.metrics import image_metrics
+
+LIMITS = {"energy_ev": 200e3, "semiangle_mrad": 20.0}  # what the files of other energies are taken for
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--checkpoint", nargs="+", default=["200kv-20mrad"], metavar="NAME")
+    parser.add_argument("--cases", nargs="+", metavar="NAME", help="some cases; by default all")
+    parser.add_argument("--work", type=Path, default=Path("data/reality-cases"))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    cases = [case for case in CASES if not options.cases or case.name in options.cases]
+    options.work.mkdir(parents=True, exist_ok=True)
+    write_cases(cases, options.work, lambda name: print(f"simulated {name}", file=sys.stderr, flush=True))
+    results = {}
+    for checkpoint in options.checkpoint:
+        model = train.load_model(checkpoint)
+        rows, pictures = zip(*(evaluate(case, model, options.work) for case in cases), strict=True)
+        results[checkpoint] = list(rows)
+        show(checkpoint, rows)
+        draw(pictures, rows, options.work / f"{Path(checkpoint).name}.png")
+    if options.json:
+        scores = [row["ssim"] for row in rows if row["inside"]]
+        print(json.dumps({"ratio": min(scores) / statistics.mean(scores), "rows": results}))
+    return 0
+
+
+def evaluate(case: Case, model: Any, folder: Path) -> tuple[dict[str, Any], tuple[np.ndarray, np.ndarray]]:
+    """Returns the numbers of a case, and its true and its reconstructed density."""
+    path = folder / f"{case.name}.h5"
+    with h5py.File(path) as file:
+        truth = file[f"{case.name}/density/data"][()]
+    result = train.reconstruct(path, model, CalibrationOverrides(**LIMITS), beam_intensity=1.0)
+    error = np.abs(result.density - truth)
+    row: dict[str, Any] = {"case": case.name, "specimen": case.specimen, "inside": case.inside}
+    row |= image_metrics(result.density, truth, huber_delta=1.0)
+    if result.uncertainty is not None:
+        for name, factor in (("cover_1", 1.0), ("cover_2", result.provenance.get("two_sigma_factor", 2.0))):
+            row[name] = float(np.mean(error <= factor * result.uncertainty))
+    if result.familiarity is not None:
+        row |= {"unfamiliar": result.provenance["windows_not_familiar"], "outside": result.outside}
+    return row, (truth, result.density)
+
+
+def show(checkpoint: str, rows: Any) -> None:
+    """Prints the table of one network."""
+    table = Table(
+        "case", "specimen", "SSIM", "Pearson", "MAE, e/Å²", "1σ", "2σ", "unfamiliar", box=None, title=checkpoint
+    )
+    for row in rows:
+        numbers = [f"{row[name]:.3f}" for name in ("ssim", "pearson")] + [f"{row['mae']:.2f}"]
+        cover = [f"{row[name]:.2f}" if name in row else "–" for name in ("cover_1", "cover_2")]
+        flag = f"{row['unfamiliar']:.2f}{' outside' * row['outside']}" if "unfamiliar" in row else "–"
+        table.add_row(row["case"], row["specimen"], *numbers, *cover, flag)
+    inside = [row["ssim"] for row in rows if row["inside"]]
+    if inside:
+        table.add_row("inside, mean", "", f"{statistics.mean(inside):.3f}")
+        table.add_row("inside, worst", "", f"{min(inside):.3f}")
+    Console(width=140).print(table)
+
+
+def draw(pictures: Any, rows: Any, path: Path) -> None:
+    """Draws every true density above its reconstruction."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    columns = 10
+    lines = -(-len(rows) // columns)
+    figure = Figure(figsize=(1.9 * columns, 4.2 * lines), layout="constrained")
+    axes = figure.subplots(2 * lines, columns, squeeze=False)
+    for axis in axes.flat:
+        axis.axis("off")
+    for number, ((truth, density), row) in enumerate(zip(pictures, rows, strict=True)):
+        line, column = divmod(number, columns)
+        for offset, image in enumerate((truth, density)):
+            axis = axes[2 * line + offset, column]
+            axis.imshow(image, vmin=truth.min(), vmax=truth.max(), cmap="viridis")
+        axes[2 * line, column].set_title(f"{row['case']}\nSSIM {row['ssim']:.3f}", fontsize=7)
+    FigureCanvasAgg(figure)
+    figure.savefig(path, dpi=110)
+
+
+if __name__ == "__main__":
+    try:
+        sys.exit(main())
+    except InputError as error:
+        sys.exit(f"error: {error}")
