@@ -1,7 +1,7 @@
 """The layers of this package's networks as bare shapes: each call records a layer's size."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import prod
 
 from fcdensenet.count import BYTES_PER_VALUE, LayerCount, ShapeLayers
@@ -36,7 +36,7 @@ class ShapeNetworkLayers(ShapeLayers):
         lost = size - 1 if padding == "valid" else 0
         shape = self._with_extent(x, [-(-(n - lost) // stride) for n in self._grid(x)])
         self._check_rows(name, x, stride, reach(size, stride))
-        return self._add(replace(LayerCount(name, "max pool", shape), **self._halo(x, reach(size, stride))))
+        return self._add(LayerCount(name, "max pool", shape, (), 0, 0, 0, **self._halo(x, reach(size, stride))))
 
     def norm(self, x: LayerCount, name: str, epsilon: float = 1e-3) -> LayerCount:
         return super().norm(x, name)
