@@ -48,6 +48,7 @@ LAYERS = {
         ("input", "measure"),
         ("optimization",),
         ("reports",),
+        ("tasks",),
         ("staging", "scaling", "reconstruction", "profiling"),
         ("main",),
         ("commands",),

@@ -8,36 +8,32 @@ import json
 import math
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack, closing, nullcontext
 from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
 
-import ase
 import numpy as np
 import tensorflow as tf
 from rich.console import Console
 
-from fcdensenet.count import count
 from namsa import locks
 from namsa.config.loading import config_hash, dump_yaml
-from namsa.crystals.select import select_materials
 from namsa.dataset import factory, manifest
-from namsa.dataset.entry import Entry, material_of, materials_named
-from namsa.dataset.sample_setup import build_supercell
 from namsa.dataset.shards import Dataset
 from namsa.dataset.sharing import RankLayout
 from namsa.errors import InputError
 from namsa.files import make_folder, write_text_atomic
-from train.experiment.experiment import Experiment, load
+from train.experiment.experiment import load
 from train.experiment.sections import Reduction
 from train.input import batches, selection
 from train.measure import telemetry
 from train.measure.energy import energy_meter
 from train.measure.performance import PerformanceAccount
 from train.measure.results import RunFacts
+from train.networks import count
 from train.optimization import checkpoint
 from train.optimization.assembly import assemble
 from train.optimization.checkpoint import CheckpointSchedule, TrainingPosition
@@ -46,10 +42,11 @@ from train.ranks import devices, reduction, signals, stalls
 from train.ranks.signals import Stopped
 from train.ranks.split import rank_split
 from train.ranks.watchdog import watch
-from train.reports.evaluate import AtomsOf, HeldOut, evaluate, predictor
-from train.reports.evaluation_table import evaluation_table
-from train.reports.report import write_report
 from train.staging import checkpoint_delivery, home_copies, stage
+from train.tasks import task_of
+from train.tasks.reporting import write_report
+from train.tasks.task import Answers
+from train.tasks.validation import Validation
 
 ONE_JOB = "wait for that job to end, or give this one another --run-dir"
 
@@ -153,8 +150,14 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         dataset = stack.enter_context(Dataset(directory))
         selection.check_configuration(dataset, experiment)
         present = manifest.present(directory, dataset.ids)
-        training_entries = selection.limit([entry for entry in present if entry.split == "train"], training.samples)
-        held_out_entries = [entry for entry in present if entry.split != "train"]
+        experiment = task_of(experiment).resolve(present, dataset)
+        task, training = task_of(experiment, split), experiment.training
+        usable = task.usable(present)
+        training_entries = selection.limit([entry for entry in usable if entry.split == "train"], training.samples)
+        held_out_entries = task.held_out(training_entries, [entry for entry in usable if entry.split != "train"])
+        dev_entries = [entry for entry in usable if entry.split == "dev"]
+        validated_entries = selection.limit(dev_entries, training.validation.samples)
+    reduction.check_same(config_hash(experiment), "what the configuration takes from the samples, as names of classes")
     if not experiment.data.node_local:
         reduction.check_same(len(present), "the number of samples")
         reduction.check_same(selection.digest_ids(present), "the digest of the samples' ids")
@@ -164,17 +167,18 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         fault = selection.too_few_samples(len(training_entries), shares, rank_samples)
         raise reduction.reported_once(fault)
     with reduction.together():
-        own_ids = [entry.id for entry in training_entries[share::shares]]
-        own_mean = batches.mean_target(dataset, own_ids, experiment.window_shapes()[0][:2])
-    counted = len(own_ids) if part == 0 else 0  # once per group
+        own_training = training_entries[share::shares]
+        own_statistic = task.statistic(dataset, own_training)
+    counted = len(own_training) if part == 0 else 0  # once per group
     training_samples = reduction.total(np.array(float(counted)))
-    mean_image = reduction.total(own_mean * counted) / training_samples
+    baseline = reduction.total(own_statistic * counted) / training_samples
 
     # ---- Network, optimizer and their state -------------------------------------------------------------------------
 
     with reduction.together():
         network, seed = experiment.network, experiment.seed
-        model, optimizer, buffers, accumulation, state = assemble(network, seed, training, ranks, split)
+        assembly = assemble(network, seed, training, ranks, task.objective, split)
+    model, optimizer, buffers, accumulation, state = assembly
 
     # 1. Rank 0 reads the newest checkpoint of this run directory or of its home that is not broken.
     # 2. Without a checkpoint, the state is the initial weights of the configuration's seed.
@@ -195,22 +199,25 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     # ---- Training ---------------------------------------------------------------------------------------------------
 
     with reduction.together():
-        step = make_step(model, optimizer, training, buffers, accumulation, split)
+        step = make_step(model, optimizer, training, buffers, accumulation, task.objective)
+        score = task.scorer(model, dataset)
+    validation = Validation(experiment, task, score, validated_entries[share::shares], run_dir, reduction, position)
     end = training.steps or math.inf  # step after which training ends within an epoch
-    finished = evaluate_only or position.step >= end
+    finished = evaluate_only or position.step >= end or validation.reached
     epochs = range(position.epoch, position.epoch if finished else training.epochs)
     todo = f"epochs {epochs.start + 1} to {epochs.stop}, {steps} steps each" if epochs else "no epoch left to train"
     until = f", until step {training.steps}" if training.steps else ""
     log_line(f"{model.count_params():,} parameters; {todo}{until}")
-    step_flop = rank_samples * count(network, ways=ways, axis=split.axis if split else 0).step_flop
+    images = rank_samples * experiment.images_per_sample()
+    step_flop = images * count(network, ways=ways, axis=split.axis if split else 0).step_flop
     account = PerformanceAccount(
         step_flop, rank_samples / ways, energy_meter(reduction.local_rank(), reduction.local_size())
     )
-    cache = batches.ReadCache()
+    readable, cache = task.readable(dataset), batches.ReadCache()
     with ExitStack() as during:
         keep, schedule = training.checkpoints.keep, CheckpointSchedule(training.checkpoints)
         during.enter_context(stop_request.deferred())
-        recorder = telemetry.recorder(run_dir, position.step) if rank == 0 and epochs else nullcontext(lambda row: None)
+        recorder = telemetry.recorder(run_dir, position.step) if rank == 0 and epochs else nullcontext(None)
         record = during.enter_context(recorder)
         show = during.enter_context(telemetry.epoch_display(console, training.epochs, steps))
         own_home = home if rank == 0 else None
@@ -243,7 +250,8 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                 training_entries, experiment.seed, epoch, share, shares, count=samples, taken=position.taken
             )
             take_part = split.take_part if split else None
-            with closing(batches.batches(dataset, own_entries, experiment, epoch, cache, take_part)) as read:
+            read = batches.batches(readable, own_entries, experiment, epoch, cache, task.target, take_part)
+            with closing(read):
                 followed = watchdog.follow(read, plan.first_step, training.accumulate)
                 rows = train_epoch(
                     step,
@@ -253,11 +261,13 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                     state=state,
                     stop_request=stop_request,
                     accumulation=accumulation,
+                    objective=task.objective,
                 )
                 for row in rows:
                     position = TrainingPosition(row["step"], epoch, position.taken + step_samples, groups)
                     measured = account.add(row)
-                    record(measured)
+                    if record:
+                        record(measured)
                     last = position.step == last_step
                     show(measured, last)
                     if schedule.due_within_epoch(position) and not (last or stop_request.agreed):
@@ -266,7 +276,14 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                 position = TrainingPosition(epoch_end, epoch + 1, 0, groups)
             # All other state is the same on all ranks at the end of an epoch and where they agree on a request.
             reduction.average(buffers)
-            ended = stop_request.agreed or position.step >= end
+            if validation.due(position):
+                watchdog.enter(position.step, stalls.IDLE)
+                validated = validation.run(position, state)
+                if validated and record:
+                    record.validated(validated)
+                if validated:
+                    log_line(telemetry.validation_line(validated))
+            ended = stop_request.agreed or position.step >= end or validation.reached
             if ended or schedule.due_after_epoch(position) or position.epoch == epochs.stop:
                 save()
             if ended:
@@ -292,12 +309,9 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         "performance": account.summary(reduction),
         "versions": {"tensorflow": tf.__version__} | {name: version(name) for name in ("namsa", "keras", "horovod")},
     }
-    predict = predictor(model, training.inputs, network.data_format, experiment.channels(), split)
-    own_held_out = held_out_entries[share::shares]
     # A run directory's own configuration, as `evaluate` takes, must not run a generator's Python code.
-    atoms_of = _specimens(experiment, own_held_out, not evaluate_only, log_line) if own_held_out else None
-    held_out = HeldOut(dataset, own_held_out, mean_image, atoms_of, is_reported=part == 0)
-    evaluation = evaluate(predict, experiment, held_out, run_dir, ranks=reduction, run=facts)
+    answers = Answers(model, dataset, held_out_entries[share::shares], baseline, not evaluate_only, log_line)
+    evaluation = task.evaluate(answers, run_dir, ranks=reduction, run=facts)
 
     # ---- Report -----------------------------------------------------------------------------------------------------
 
@@ -305,7 +319,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         if rank == 0:
             report = write_report(run_dir)
             home_copies.keep_run(run_dir, home)
-            console.print(evaluation_table(evaluation, home or run_dir, report))
+            console.print(task.table(evaluation, home or run_dir, report))
 
 
 def _resumption_line(position: TrainingPosition, ranks: int) -> str:
@@ -319,30 +333,6 @@ def _resumption_line(position: TrainingPosition, ranks: int) -> str:
             "loss scale and the order of samples stay; a step's samples, dropout and the learning rate follow the ranks"
         )
     return text
-
-
-def _specimens(
-    experiment: Experiment, entries: Sequence[Entry], run_generator: bool, log_line: Callable[[str], None]
-) -> AtomsOf | None:
-    """Returns a function from one of `entries` to its atoms. `None` without crystals, as staged samples may be.
-
-    Where a specimen is amorphous, or partly, projected atoms form no columns: of these it returns `None`.
-    """
-    try:
-        chosen = select_materials(experiment.materials, run_generator=run_generator, names=materials_named(entries))
-    except InputError as error:
-        log_line(f"atomic columns are not measured: {error}")
-        return None
-    materials = {material.name: material for material in chosen}
-
-    def atoms_of(entry: Entry) -> ase.Atoms | None:
-        if entry.kind.startswith("amorphous"):
-            return None
-        if not materials_named([entry]) <= materials.keys():  # the manifest's materials may be others
-            return None
-        return build_supercell(experiment, material_of(entry, materials), entry).atoms
-
-    return atoms_of
 
 
 def _reduction_settings(config: Path, overrides: Sequence[str]) -> tuple[Reduction, int]:

@@ -26,9 +26,11 @@ class Section(BaseModel):
 
     Attributes:
         key_hints: For words that users may expect in the section's keys, what to write instead.
+        hidden_tags: Kinds of a section that messages leave out of the path of a key.
     """
 
     key_hints: ClassVar[dict[str, str]] = {}
+    hidden_tags: ClassVar[frozenset[str]] = frozenset()
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
 
 
@@ -107,12 +109,14 @@ def _faults_message(model: type[BaseModel], error: ValidationError) -> str:
 
 def _fault_message(model: type[BaseModel], fault: Any) -> str:
     """One fault that pydantic found, with the value and the meaning of its key."""
-    location = [shorten(part, 60) for part in fault["loc"]]
+    tagged = [shorten(part, 60) for part in fault["loc"]]
+    section = _section_at(model, tagged[:-1])
+    location = [part for part in tagged if part not in getattr(model, "hidden_tags", ())]
     if fault["type"] == "extra_forbidden":
-        return _unknown_key_message(_section_at(model, location[:-1]), location)
+        return _unknown_key_message(section, location)
     message = shorten(fault["msg"].removeprefix("Value error, "), 400)
     value = "" if isinstance(fault["input"], dict) else f" (given {_quoted(fault['input'])})"
-    field = _section_at(model, location[:-1]).model_fields.get(location[-1]) if location else None
+    field = section.model_fields.get(location[-1]) if location else None
     meaning = f"; {location[-1]} is: {field.description}" if field and field.description else ""
     return f"{'.'.join(location) or 'configuration'}: {message}{value}{meaning}"
 
@@ -133,14 +137,17 @@ def _unknown_key_message(section: type[BaseModel], location: list[str]) -> str:
 
 def _section_at(model: type[BaseModel], location: list[str]) -> type[BaseModel]:
     """The section's class at a location in the tree of `model`."""
+    union: dict[str, type[BaseModel]] = {}  # the classes of the last section by the tags of a union
     for part in location:
         field = model.model_fields.get(part)
-        if field is None:  # an index or a union's tag, which does not lead to another section
+        if field is None:  # an index or a union's tag
+            model = union.get(part, model)
             continue
-        for candidate in (field.annotation, *getattr(field.annotation, "__args__", ())):
-            if isinstance(candidate, type) and issubclass(candidate, BaseModel):
-                model = candidate
-                break
+        members = (field.annotation, *getattr(field.annotation, "__args__", ()))
+        classes = [getattr(member, "__origin__", member) for member in members]
+        sections = [each for each in classes if isinstance(each, type) and issubclass(each, BaseModel)]
+        union = {str(each.model_fields["kind"].default): each for each in sections if "kind" in each.model_fields}
+        model = sections[0] if sections else model
     return model
 
 

@@ -53,7 +53,7 @@ class Strata(TypedDict):
 def count_strata(entries: Sequence[Entry]) -> Strata:
     """Counts by split what `entries` consist of. Entries that cannot be built are left out."""
     feasible = [entry for entry in entries if not entry.skipped]
-    systems = _crystal_systems()
+    systems = crystal_systems()
 
     def counts_by(values: Callable[[Entry], Iterable[str]]) -> dict[str, Counts]:
         counts: dict[str, Counts] = defaultdict(lambda: dict.fromkeys(SPLITS, 0))
@@ -81,7 +81,7 @@ def count_strata(entries: Sequence[Entry]) -> Strata:
     return strata
 
 
-def _crystal_systems() -> dict[str, str]:
+def crystal_systems() -> dict[str, str]:
     """Returns the crystal system by Hermann–Mauguin symbol, in all settings."""
     systems = {}
     for hall_number in range(1, 531):

@@ -244,7 +244,7 @@ def sample(size: Size, image: tuple[int, int], seed: int) -> Sample:
 # ---- Readers --------------------------------------------------------------------------------------------------------
 
 
-def as_read(batch: Batch) -> Batch:
+def as_read(batch: Batch, _: Any) -> Batch:
     return batch
 
 

@@ -129,7 +129,7 @@ def normalised(patterns: Floats, power: float, gain: float) -> Floats:
 def samples(dataset: Dataset, share: Sequence[Entry], experiment: Experiment, epoch: int) -> Iterator[Any]:
     """Batches of patterns, as fractions of the beam, and densities, augmented as for our networks."""
 
-    def on_host(batch: Any) -> tuple[Floats, Floats]:
+    def on_host(batch: Any, _: Any) -> tuple[Floats, Floats]:
         return batch.patterns.numpy().astype(np.float32) / batch.scale.numpy()[..., None], batch.density.numpy()
 
     with closing(batches.read_batches(dataset, share, experiment, epoch, on_host, batches.ReadCache())) as found:

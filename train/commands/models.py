@@ -25,7 +25,7 @@ def calibrate(options: argparse.Namespace) -> int:
 
         from train.measure import telemetry
         from train.reconstruction.calibrate import calibrate
-        from train.reports.report import write_report
+        from train.tasks.reporting import write_report
 
         with telemetry.counter(Console(stderr=True), "held-out samples") as count:
             calibration, scores = calibrate(options.run_dir, options.passes, options.simulated, count)

@@ -17,7 +17,6 @@ from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
 
-from fcdensenet.count import count
 from namsa.cli import doctor
 from namsa.crystals.material import Material
 from namsa.dataset import disk_space, manifest
@@ -31,6 +30,7 @@ from namsa.text import plural
 from train.commands.common import exit_code
 from train.commands.preflight_verdict import Fault, RankReport, verdict
 from train.experiment.experiment import Experiment, load
+from train.networks import count
 
 WAIT_S = 55.0  # for all ranks, so that the job ends in its first minute
 PROBE_S = 45.0  # for a rank's libraries

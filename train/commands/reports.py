@@ -15,7 +15,7 @@ def report(options: argparse.Namespace) -> int:
     """Writes a run's report.html again."""
 
     def work() -> None:
-        from train.reports.report import write_report
+        from train.tasks.reporting import write_report
 
         print(write_report(options.run_dir))
 

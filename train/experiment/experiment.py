@@ -3,17 +3,19 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from typing import ClassVar, cast
 
 from pydantic import model_validator
 
 from fcdensenet.config import NetworkConfig
-from fcdensenet.count import count
 from namsa.config.loading import read_yaml, validate
 from namsa.config.simulation import SimulationConfig
+from train.experiment import task_rules
 from train.experiment.channels import Channels, channel_count, make_channels
 from train.experiment.conditions import Conditions, conditions
 from train.experiment.sections import Training
 from train.experiment.symmetries import broken_by
+from train.networks.registry import KINDS, NetworkSections, count
 
 
 class Experiment(SimulationConfig):
@@ -24,7 +26,9 @@ class Experiment(SimulationConfig):
         training: Section training.
     """
 
-    network: NetworkConfig
+    hidden_tags: ClassVar[frozenset[str]] = frozenset(KINDS)
+
+    network: NetworkSections
     training: Training
 
     def sample_shapes(self) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
@@ -34,15 +38,23 @@ class Experiment(SimulationConfig):
             ValueError: If the configuration does not fix them.
         """
         patterns = self.pattern_shape()
-        return patterns, patterns[:2] if self.training.inputs.layout == "scan" else self.network.input_shape[1:]
+        return patterns, self._image() if self.training.inputs.layout == "detector" else patterns[:2]
 
     def window_shapes(self) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
         """Returns the shapes of the patterns and of the density that the network sees, as of `sample_shapes`.
 
-        They are smaller than the sample's where network.input_shape has fewer positions than scan.shape.
+        They are smaller than the sample's where network.input_shape has fewer positions than scan.shape, and with
+        training.inputs.window.
         """
-        patterns, image = self.pattern_shape(), self.network.input_shape[1:]
+        if self.training.inputs.layout == "pattern":
+            window = self.training.inputs.window or self.pattern_shape()[:2]
+            return (*window, *self.pattern_shape()[2:]), window
+        patterns, image = self.pattern_shape(), self._image()
         return (*(image if self.training.inputs.layout == "scan" else patterns[:2]), *patterns[2:]), image
+
+    def images_per_sample(self) -> int:
+        """Returns how many images of the network a sample gives in an epoch."""
+        return math.prod(self.window_shapes()[1]) if self.training.inputs.layout == "pattern" else 1
 
     def window_margin(self) -> tuple[int, int]:
         """Returns the positions (y, x) around a window that its imperfections need. A periodic scan needs none."""
@@ -98,18 +110,17 @@ class Experiment(SimulationConfig):
         return self
 
     @model_validator(mode="after")
-    def _output_channels_fit_the_loss(self) -> "Experiment":
-        likelihood, channels = self.training.loss.likelihood, self.network.output_channels
-        if channels != (required := 1 if likelihood == "none" else 2):
-            raise ValueError(
-                f"network.output_channels is {channels}, and training.loss.likelihood {likelihood} needs {required}: "
-                "set one of them"
-            )
+    def _network_fits_the_task(self) -> "Experiment":
+        task_rules.RULES[self.training.task](self.network, self.training)
         return self
 
     @model_validator(mode="after")
     def _recompute_without_norms(self) -> "Experiment":
-        if self.training.recompute and self.network.block_norm:
+        if not self.training.recompute:
+            return self
+        if not isinstance(self.network, NetworkConfig):
+            raise ValueError(f"training.recompute is for network.kind fcdensenet, not {self.network.kind}: unset it")
+        if self.network.block_norm:
             raise ValueError("training.recompute does not go with network.block_norm: set one of them to false")
         return self
 
@@ -131,9 +142,11 @@ class Experiment(SimulationConfig):
     def _network_fits_data(self) -> "Experiment":
         patterns = self.pattern_shape()
         scan, detector, layout = patterns[:2], patterns[2:], self.training.inputs.layout
+        if layout == "pattern":
+            return self._patterns_fit(scan, detector)
         planes, image = (scan, detector) if layout == "detector" else (detector, scan)
         channels = channel_count(self.channels(), planes[0] * planes[1]) + 2 * self.training.inputs.coordinates
-        window = self.network.input_shape[1:]
+        window = self._image()
         if layout == "scan" and self.target.at == "scan" and all(w <= n for w, n in zip(window, image, strict=True)):
             image = window
         required = (channels, *image)
@@ -149,6 +162,23 @@ class Experiment(SimulationConfig):
                 f"the target's shape is {target and list(target)}, the network's image {list(image)}: "
                 "use target.at=scan with layout scan, target.at=grid with a detector of the grid's shape"
             )
+        return self
+
+    def _image(self) -> tuple[int, int]:
+        """Returns the network's image, of which `task_rules` has made sure that it has two axes."""
+        return cast(tuple[int, int], self.network.input_shape[1:])
+
+    def _patterns_fit(self, scan: tuple[int, int], detector: tuple[int, int]) -> "Experiment":
+        if self.network.input_shape != (required := (1, *detector)):
+            raise ValueError(
+                f"network.input_shape is {list(self.network.input_shape)}, but a pattern is {list(required)}: "
+                f"set it to {list(required)}"
+            )
+        if self.target.at != "scan":
+            raise ValueError("training.inputs.layout pattern takes parts of a scan: set target.at to scan")
+        window = self.window_shapes()[1]
+        if any(w > n for w, n in zip(window, scan, strict=True)):
+            raise ValueError(f"training.inputs.window is {list(window)}, larger than scan.shape {list(scan)}: lower it")
         return self
 
     @model_validator(mode="after")

@@ -21,10 +21,23 @@ class Inputs(Section):
     whole beam were spread evenly over the detector.
     """
 
-    layout: Literal["detector", "scan"] = Field(
+    layout: Literal["detector", "scan", "pattern"] = Field(
         "detector",
         description="'detector': patterns are the channels of an image over detector pixels (the paper); "
-        "'scan': detector pixels are the channels of an image over scan positions",
+        "'scan': detector pixels are the channels of an image over scan positions; 'pattern': each pattern is an "
+        "image of one channel, for tasks whose answer is about a pattern",
+    )
+    window: tuple[Extent, Extent] | None = Field(
+        None,
+        description="with layout 'pattern', positions (y, x) of a sample that an epoch takes, at a place drawn anew; "
+        "none: all of the scan",
+    )
+    held_out_positions: float = Field(
+        0.0,
+        ge=0,
+        le=0.9,
+        description="with layout 'pattern' and window [1, 1], fraction of each training sample's positions that "
+        "training never draws. Evaluation takes them as split 'images', which leaks: their neighbours were trained on",
     )
     channels: Literal["pixels", "binned", "polar", "virtual"] = Field(
         "pixels",
@@ -82,6 +95,19 @@ class Inputs(Section):
         return self
 
     @model_validator(mode="after")
+    def _window_is_for_patterns(self) -> "Inputs":
+        if self.layout != "pattern" and (self.window or self.held_out_positions):
+            raise ValueError(
+                "window and held_out_positions are for layout pattern; with layout scan, network.input_shape is the "
+                "window: unset them"
+            )
+        if self.layout == "pattern" and (self.channels != "pixels" or self.guess != "none" or self.coordinates):
+            raise ValueError("layout pattern has one channel: leave channels, guess and coordinates out")
+        if self.held_out_positions and self.window != (1, 1):
+            raise ValueError("held_out_positions are left out one by one: set window to [1, 1]")
+        return self
+
+    @model_validator(mode="after")
     def _dose_range_is_ordered(self) -> "Inputs":
         dose = self.dose_electrons_per_pattern
         if isinstance(dose, tuple) and dose[0] > dose[1]:
@@ -113,9 +139,11 @@ class Loss(Section):
 
 
 class Optimizer(Section):
-    """Adam with layer-wise rates."""
+    """Adam or momentum SGD, with layer-wise rates."""
 
+    kind: Literal["adam", "momentum"] = Field("adam", description="'momentum' is SGD with momentum")
     learning_rate: float = Field(1e-4, ge=1e-12, le=1e3, description="base rate, for one rank")
+    momentum: float = Field(0.9, ge=0, lt=1, description="decay of the momentum of kind 'momentum'")
     beta_1: float = Field(0.9, ge=0, lt=1, description="decay of Adam's first moment")
     beta_2: float = Field(0.999, ge=0, lt=1, description="decay of Adam's second moment")
     epsilon: float = Field(1e-8, ge=1e-30, le=1, description="Adam's epsilon")
@@ -134,10 +162,20 @@ class Optimizer(Section):
         "lars", description="'lars' lengthens and shortens a layer's step; 'larc' only shortens it"
     )
 
+    @model_validator(mode="after")
+    def _layer_rates_fit_the_kind(self) -> "Optimizer":
+        if self.kind == "momentum" and self.lars == "after":
+            raise ValueError("lars 'after' is for kind adam: set lars to before or none")
+        return self
+
 
 class Schedule(Section):
     """The learning rate: a linear warm-up from the base rate to the rate of all ranks, then a staircase."""
 
+    rule: Literal["staircase", "constant"] = Field(
+        "staircase",
+        description="'constant' is the rate of all ranks from the first step on: no warm-up, no stairs",
+    )
     scale_with_ranks: bool = Field(
         True, description="multiply the base rate by the number of ranks times training.accumulate, up to linear_up_to"
     )
@@ -246,9 +284,57 @@ class SampleSplit(Section):
     axis: Literal["y", "x"] = Field("y", description="axis of the network's image along which it is divided")
 
 
+class Validation(Section):
+    """Scores of the dev split while a network is trained. They are rows of validation.jsonl."""
+
+    every_epochs: Count | None = Field(None, description="epochs between validations; none: no validation")
+    samples: Count | None = Field(
+        None, description="largest number of dev samples, the first in an order by hash; none: all"
+    )
+    stop_at: float | None = Field(
+        None,
+        ge=0,
+        le=1e9,
+        description="training ends when the task's error is at most this number: the Huber loss of a density, the "
+        "fraction of patterns that are not classified correctly",
+    )
+    keep_best: bool = Field(True, description="keep the weights of the lowest error as best.npz")
+
+    @model_validator(mode="after")
+    def _stops_on_what_is_measured(self) -> "Validation":
+        if self.stop_at is not None and self.every_epochs is None:
+            raise ValueError("stop_at needs validations: set every_epochs")
+        return self
+
+
+class Classify(Section):
+    """What patterns are told apart by."""
+
+    label: Literal["crystal_system", "space_group", "zone_axis", "material", "thickness"] = Field(
+        "crystal_system", description="property of a sample, from the dataset's manifest, that is its class"
+    )
+    classes: tuple[Pattern, ...] = Field(
+        (),
+        max_length=10_000,
+        description="the classes, in the order of the network's outputs, as 'cubic', 'Fm-3m', '[0 0 1]', a material's "
+        "name or a thickness in Å; samples of others are left out. None: all that the dataset has",
+    )
+
+    @model_validator(mode="after")
+    def _classes_differ(self) -> "Classify":
+        if len(set(self.classes)) < len(self.classes):
+            raise ValueError(f"classes {list(self.classes)} has a name twice: give each once")
+        return self
+
+
 class Training(Section):
     """How a network is trained."""
 
+    task: Literal["density", "classify"] = Field(
+        "density", description="what the network is for: the density of a specimen, or the class of a pattern"
+    )
+    classify: Classify = Classify()
+    validation: Validation = Validation()
     epochs: int = Field(ge=1, le=10**6, description="number of passes over the training samples")
     batch_size: int = Field(1, ge=1, le=2**16, description="samples per rank and step")
     steps: Count | None = Field(

@@ -31,6 +31,7 @@ from train.input.readahead import Buffers, ahead, as_tensor
 
 Tensor = Any
 Result = TypeVar("Result")
+Target = Callable[[Sequence[Entry], Tensor, Tensor], Tensor]  # from the entries of a batch, x, and its densities
 
 
 class Readable(Protocol):
@@ -91,6 +92,7 @@ def batches(
     experiment: Experiment,
     epoch: int,
     cache: ReadCache | None = None,
+    target: Target | None = None,
     take_part: Callable[[Tensor, str], Tensor] | None = None,
 ) -> Generator[tuple[Tensor, Tensor], None, None]:
     """Returns a generator of the batches of an epoch, read ahead of the step.
@@ -103,6 +105,8 @@ def batches(
         experiment: The configuration.
         epoch: Index of the epoch, for symmetries and noise.
         cache: Shared by the epochs of one `dataset` and `experiment`.
+        target: Returns y of a batch from its entries, its x, and the densities of its windows `(n, h, w)`, e/Å²; `None`
+            for the densities as of `normalise_graph`.
         take_part: Returns this rank's part of x or y, with the order of their axes; `None` for whole samples.
 
     Returns:
@@ -113,8 +117,9 @@ def batches(
     dtype = training.precision.compute.removeprefix("mixed_")
     settings = Normalisation.of(training.inputs, experiment.network.data_format, dtype)
 
-    def finish(batch: Batch) -> tuple[Tensor, Tensor]:
-        x, y = normalise_graph(batch, settings, channels)
+    def finish(batch: Batch, entries: Sequence[Entry]) -> tuple[Tensor, Tensor]:
+        x, density = normalise_graph(batch, settings, channels)
+        y = target(entries, x, batch.density) if target else density
         if take_part is None:
             return x, y
         return take_part(x, experiment.network.data_format), take_part(y, experiment.network.data_format)
@@ -127,10 +132,10 @@ def read_batches(
     share: Sequence[Entry],
     experiment: Experiment,
     epoch: int,
-    finish: Callable[[Batch], Result],
+    finish: Callable[[Batch, Sequence[Entry]], Result],
     cache: ReadCache,
 ) -> Generator[Result, None, None]:
-    """Yields finish(batch) for each batch of host tensors. `finish` is called in threads; see `batches`.
+    """Yields finish(batch, entries) for each batch of host tensors. `finish` is called in threads; see `batches`.
 
     A sample costs 0.1 ms per MiB without the interpreter's lock, and with the lock 50 µs when it is first read and a
     few µs later. A batch and its delivery cost tens of µs. Small samples are therefore read by one thread, several
@@ -146,8 +151,8 @@ def read_batches(
     tasks_ahead = max(2, min(2 * threads, int(inputs.read_ahead_gib * 2**30 / (batches_per_task * batch_bytes))))
 
     def read(task: Sequence[Sequence[Entry]]) -> list[Result]:
-        stored = (read_batch(dataset, entries, experiment, epoch, cache) for entries in task)
-        return [finish(Batch(*map(as_tensor, arrays))) for arrays in stored]
+        stored = ((read_batch(dataset, entries, experiment, epoch, cache), entries) for entries in task)
+        return [finish(Batch(*map(as_tensor, arrays)), entries) for arrays, entries in stored]
 
     complete = [share[at : at + size] for at in range(0, len(share) - size + 1, size)]
     tasks = [complete[at : at + batches_per_task] for at in range(0, len(complete), batches_per_task)]
@@ -225,7 +230,11 @@ def _augment(
     scan, window = (patterns.shape[0], patterns.shape[1]), (out.patterns.shape[0], out.patterns.shape[1])
     corner, drawn = (0, 0), None
     if scan != window:
-        corner = windows.draw_corner(scan, window, margin, seed, epoch)
+        if inputs.held_out_positions:
+            held_out = windows.held_out_positions(scan, inputs.held_out_positions, seed)
+            corner = windows.draw_position(held_out, margin, seed, epoch)
+        else:
+            corner = windows.draw_corner(scan, window, margin, seed, epoch)
         density = density[corner[0] : corner[0] + window[0], corner[1] : corner[1] + window[1]]
     if inputs.imperfections and view.geometry:
         drawn = imperfections.draw(inputs.imperfections, seed, epoch)

@@ -3,7 +3,8 @@
 x = gain · (I / I₀)^power, with I₀ = 1 / (number of detector pixels), a pixel's part of the beam if it were spread
 evenly. y = density / density_scale. In layout 'detector' the image axes are the detector's y, x and the channels the
 probe positions. In layout 'scan' the image axes are the scan's y, x and the channels the detector's pixels, or what
-`train.experiment.channels` computes from them. Coordinates are the last two channels of layout 'detector'.
+`train.experiment.channels` computes from them. In layout 'pattern' every pattern is an image of one channel.
+Coordinates are the last two channels of layout 'detector'.
 """
 
 from collections.abc import Collection
@@ -46,7 +47,7 @@ class Normalisation(NamedTuple):
         power: Exponent of intensities.
         gain: Factor of intensities.
         density_scale: Divisor of densities, e/Å².
-        layout: "detector" or "scan".
+        layout: "detector", "scan" or "pattern".
         data_format: Order of axes of x and y.
         dtype: Of x.
         coordinates: Whether y and x of each pixel are the last two channels.
@@ -84,7 +85,8 @@ def normalise(
         channels: See `train.experiment.channels`; `None` if all pixels are channels.
 
     Returns:
-        x `(h, w, c)` and y `(h, w, 1)`, or `(c, h, w)` and `(1, h, w)` with channels first; float32.
+        x `(h, w, c)` and y `(h, w, 1)`, or `(c, h, w)` and `(1, h, w)` with channels first; float32. In layout
+        'pattern' x has a leading axis of the positions.
     """
     sy, sx = raster_shape(record.header["provenance"], len(record.cbed))
     dy, dx = record.cbed.shape[1:]
@@ -93,6 +95,9 @@ def normalise(
         patterns, density = symmetries.apply(symmetry, record_symmetries(record), patterns, density)
         sy, sx, dy, dx = patterns.shape
     y = density / np.float32(inputs.density_scale_e_per_angstrom2)
+    if inputs.layout == "pattern":
+        x = inputs.gain * (patterns.reshape(-1, dy, dx) * (dy * dx)) ** inputs.power
+        return np.expand_dims(x, 1 if data_format == "channels_first" else -1), y[..., None]
     if channels:
         x = to_channels(patterns.reshape(sy, sx, dy * dx), channels, inputs.power, inputs.gain)
     else:
@@ -126,7 +131,8 @@ def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | 
         channels: See `train.experiment.channels`; `None` if all pixels are channels.
 
     Returns:
-        x in `settings.dtype` and y in float32, with a leading axis of the batch.
+        x in `settings.dtype` and y in float32, with a leading axis of the batch. In layout 'pattern' that of x is of
+        the patterns of all samples.
     """
     power, gain, density_scale, layout, data_format, dtype, coordinates = settings
     patterns, scale, density = batch
@@ -135,8 +141,12 @@ def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | 
     if channels:
         x = to_channels_graph(tf.reshape(patterns, (-1, sy, sx, dy * dx)), scale, channels, power, gain)
         return tf.cast(tf.transpose(x, (0, 3, 1, 2)) if data_format == "channels_first" else x, dtype), y
-    x = tf.reshape(patterns, (-1, sy * sx, dy, dx) if layout == "detector" else (-1, sy, sx, dy * dx))
-    present_format = "channels_first" if layout == "detector" else "channels_last"
+    if layout == "pattern":
+        scale = tf.repeat(scale, sy * sx, axis=0)
+        x = tf.reshape(patterns, (-1, 1, dy, dx) if data_format == "channels_first" else (-1, dy, dx, 1))
+    else:
+        x = tf.reshape(patterns, (-1, sy * sx, dy, dx) if layout == "detector" else (-1, sy, sx, dy * dx))
+    present_format = {"detector": "channels_first", "scan": "channels_last", "pattern": data_format}[layout]
     if data_format != present_format:  # while the values are still of the smaller type
         x = tf.transpose(x, (0, 2, 3, 1) if data_format == "channels_last" else (0, 3, 1, 2))
     x = tf.cast(x, tf.float32) * (dy * dx / scale)

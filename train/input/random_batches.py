@@ -5,18 +5,25 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from fcdensenet.config import NetworkConfig
 from train.experiment.sections import Training
+from train.networks import Network
 
 
-def random_batch(network: NetworkConfig, training: Training) -> tuple[Any, Any]:
-    """Returns random patterns and densities, as `train.input.batches` yields them."""
+def random_batch(network: Network, training: Training, images_per_sample: int = 1) -> tuple[Any, Any]:
+    """Returns random patterns and densities, as `train.input.batches` yields them.
+
+    Args:
+        network: The section network.
+        training: The section training.
+        images_per_sample: Images of the network in a sample; see `Experiment.images_per_sample`.
+    """
     channels, *image = network.input_shape
     rng = np.random.default_rng(0)
 
     def images(channels: int) -> Any:
         first = network.data_format == "channels_first"
-        shape = (training.batch_size, channels, *image) if first else (training.batch_size, *image, channels)
+        size = training.batch_size * images_per_sample
+        shape = (size, channels, *image) if first else (size, *image, channels)
         return rng.random(shape, np.float32)
 
     compute_dtype = training.precision.compute.removeprefix("mixed_")

@@ -7,12 +7,14 @@ cut alike.
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 
 from namsa.dataset.records import Record
 from namsa.pixels import raster_shape
 
 Corner = tuple[int, int]
 
+_HELD_OUT = 4  # stream of `held_out_positions`
 _PLACE = 3  # stream of random numbers, beside those of `train.input.noise` and `train.input.imperfections`
 
 
@@ -29,6 +31,38 @@ def draw_corner(scan: Corner, window: Corner, margin: Corner, seed: int, epoch: 
     rng = np.random.default_rng([seed, epoch, _PLACE])
     y, x = (int(rng.integers(m, n - w - m + 1)) for n, w, m in zip(scan, window, margin, strict=True))
     return y, x
+
+
+def draw_position(held_out: npt.NDArray[np.bool_], margin: Corner, seed: int, epoch: int) -> Corner:
+    """Returns the row and column of a position for training, all that are not held out being equally likely.
+
+    Args:
+        held_out: See `held_out_positions`.
+        margin: See `draw_corner`.
+        seed: Of the sample.
+        epoch: Index of the epoch.
+    """
+    y, x = (slice(m, n - m) for n, m in zip(held_out.shape, margin, strict=True))
+    free = np.argwhere(~held_out[y, x])
+    row, column = free[np.random.default_rng([seed, epoch, _PLACE]).integers(len(free))]
+    return margin[0] + int(row), margin[1] + int(column)
+
+
+def held_out_positions(scan: Corner, fraction: float, seed: int) -> npt.NDArray[np.bool_]:
+    """Returns which positions of a scan training never draws: a fraction of them, drawn from the sample's seed.
+
+    At least one position is held out, and at least one is not.
+
+    Args:
+        scan: Positions of the sample, (y, x).
+        fraction: Fraction of the positions.
+        seed: Of the sample.
+    """
+    positions = scan[0] * scan[1]
+    number = min(max(1, round(fraction * positions)), positions - 1)
+    mask = np.zeros(positions, bool)
+    mask[np.random.default_rng([seed, _HELD_OUT]).permutation(positions)[:number]] = True
+    return mask.reshape(scan)
 
 
 def middle(record: Record, window: Corner) -> Record:

@@ -12,6 +12,7 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
+FIRST_TERMS = ("huber", "cross_entropy")  # of the tasks' losses; a step's row has one of them
 LARGEST_METRICS_BYTES = 2**30  # of metrics.jsonl, some million steps
 
 
@@ -21,11 +22,12 @@ class StepRow(TypedDict):
     Attributes:
         step: Number of the step in the job, from 1.
         epoch: Index of the epoch, from 0.
-        loss: huber + likelihood + l2.
-        huber: Mean Huber loss over the ranks' batches, in the units of training.
+        loss: huber + likelihood + l2, or cross_entropy + l2.
+        huber: Mean Huber loss over the ranks' batches, in the units of training; of the task density.
+        cross_entropy: Mean cross-entropy over the ranks' batches; of the task classify.
         likelihood: Mean negative log-likelihood of the error times its weight, where one is trained.
         l2: L2 penalty of the convolutions' kernels.
-        delta: Huber's δ in this epoch.
+        delta: Huber's δ in this epoch; of the task density.
         lr: Learning rate.
         loss_scale: Factor of the loss in this step.
         grad_norm: Norm of the averaged, unscaled gradient.
@@ -45,10 +47,11 @@ class StepRow(TypedDict):
     step: int
     epoch: int
     loss: float
-    huber: float
+    huber: NotRequired[float]
+    cross_entropy: NotRequired[float]
     likelihood: NotRequired[float]
     l2: float
-    delta: float
+    delta: NotRequired[float]
     lr: float
     loss_scale: float
     grad_norm: float

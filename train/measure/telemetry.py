@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 import tensorflow as tf
 from rich.console import Console
@@ -20,7 +20,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from namsa.errors import InputError
 from namsa.files import read_text, write_text_atomic
 from namsa.json_files import parse_json
-from train.measure.results import LARGEST_METRICS_BYTES, StepRow
+from train.measure.results import FIRST_TERMS, LARGEST_METRICS_BYTES, StepRow
+from train.measure.validation_rows import PLACE, ValidationRow
 
 if TYPE_CHECKING:  # the simulator is not needed to write metrics
     from namsa.dataset.factory import ProductionSummary
@@ -33,11 +34,29 @@ COLUMNS = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), 
 # ---- Files ----------------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def recorder(run_dir: Path, steps_done: int) -> Iterator[Callable[[StepRow], None]]:
-    """Yields `record(row)`, which appends a step's row to metrics.jsonl and to TensorBoard's events.
+class Recorder:
+    """Appends rows to metrics.jsonl and to TensorBoard's events."""
 
-    Both drop what they hold of later steps: a job that was killed takes the steps since its last checkpoint again.
+    def __init__(self, file: TextIO, add: Callable[[int, Numbers], None]) -> None:
+        self._file, self._add = file, add
+
+    def __call__(self, row: StepRow) -> None:
+        """Appends the row of a step."""
+        numbers = cast("Mapping[str, float]", row)
+        finite = {key: value if math.isfinite(value) else None for key, value in numbers.items()}
+        self._file.write(json.dumps(finite, allow_nan=False) + "\n")
+        self._add(row["step"], finite)
+
+    def validated(self, row: ValidationRow) -> None:
+        """Adds the row of a validation to TensorBoard's events."""
+        self._add(row["step"], {f"validation/{name}": number for name, number in row.items() if name not in PLACE})
+
+
+@contextmanager
+def recorder(run_dir: Path, steps_done: int) -> Iterator[Recorder]:
+    """Yields a `Recorder` of the steps of a job.
+
+    Its files drop what they hold of later steps: a job that was killed takes the steps since its last checkpoint again.
 
     Args:
         run_dir: The run directory.
@@ -46,14 +65,7 @@ def recorder(run_dir: Path, steps_done: int) -> Iterator[Callable[[StepRow], Non
     path = run_dir / "metrics.jsonl"
     drop_rows_after(path, steps_done)
     with path.open("a", buffering=1, encoding="utf-8") as file, _events(run_dir / "tensorboard", steps_done) as add:
-
-        def record(row: StepRow) -> None:
-            numbers = cast("Mapping[str, float]", row)
-            finite = {key: value if math.isfinite(value) else None for key, value in numbers.items()}
-            file.write(json.dumps(finite, allow_nan=False) + "\n")
-            add(row["step"], finite)
-
-        yield record
+        yield Recorder(file, add)
 
 
 @contextmanager
@@ -168,12 +180,27 @@ def epoch_line(rows: Sequence[StepRow], epochs: int) -> str:
     communication = 100 * sum(row["comm_s"] for row in rows) / seconds
     rate = sum(row["samples_per_s"] * row["step_s"] for row in rows) / seconds
     loss = sum(row["loss"] for row in rows) / len(rows)
-    huber = sum(row["huber"] for row in rows) / len(rows)
+    numbers = [cast("Mapping[str, float]", row) for row in rows]
+    terms = "".join(
+        f"{name.replace('_', ' ')} {sum(row[name] for row in numbers) / len(rows):.4g}  "
+        for name in FIRST_TERMS
+        if name in numbers[0]
+    )
     return (
-        f"epoch {rows[0]['epoch'] + 1}/{epochs}  loss {loss:.4g}  huber {huber:.4g}  "
+        f"epoch {rows[0]['epoch'] + 1}/{epochs}  loss {loss:.4g}  {terms}"
         f"lr {rows[-1]['lr']:.3g}  {rate:.1f} samples/s  {seconds:.1f} s "
         f"({waiting:.0f}% waiting for data, {communication:.0f}% for ranks)"
     )
+
+
+def validation_line(row: ValidationRow) -> str:
+    """Returns one line about a validation."""
+    numbers = "  ".join(
+        f"{name.replace('_', ' ')} {'–' if number is None else f'{number:.4g}'}"
+        for name, number in row.items()
+        if name not in PLACE
+    )
+    return f"after epoch {row['epoch']}, {row['samples']} dev samples: {numbers}"
 
 
 def simulation_line(summaries: Sequence["ProductionSummary"], directory: Path) -> str:

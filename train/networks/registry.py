@@ -1,7 +1,9 @@
 """From a section `network` to its kind, its model and its count."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import Discriminator, Tag
 
 import fcdensenet
 from fcdensenet import NetworkConfig
@@ -34,6 +36,27 @@ KINDS: dict[str, type[Network]] = {
 
 # Kinds whose layers are local, but for dense ones at the end.
 DIVIDED = ("fcdensenet", "deeplabv3plus", "cosmoflow", "unet3d")
+
+
+def _kind(section: Any) -> Any:
+    """Returns the kind of a section, which is an FC-DenseNet's if it says none."""
+    return section.get("kind", "fcdensenet") if isinstance(section, Mapping) else getattr(section, "kind", None)
+
+
+# The section `network` of a configuration, of the class that its `kind` names.
+NetworkSections = Annotated[
+    Annotated[NetworkConfig, Tag("fcdensenet")]
+    | Annotated[ResNet50Config, Tag("resnet50")]
+    | Annotated[CVAEConfig, Tag("cvae")]
+    | Annotated[DeepLabV3PlusConfig, Tag("deeplabv3plus")]
+    | Annotated[CosmoFlowConfig, Tag("cosmoflow")]
+    | Annotated[UNet3DConfig, Tag("unet3d")],
+    Discriminator(
+        _kind,
+        custom_error_type="network_kind",
+        custom_error_message=f"write a section whose kind is one of {', '.join(KINDS)}",
+    ),
+]
 
 
 def read_network(tree: Mapping[str, Any], source: str) -> Network:
@@ -87,19 +110,20 @@ def build(config: Network, seed: int, recompute: bool = False, split: Split | No
     else:
         from train.networks.divided_layers import DividedNetworkLayers
 
-        count(config, split.ways, split.axis)  # names a number of ways that is possible, if this one is not
+        count(config, ways=split.ways, axis=split.axis)  # names a number of ways that is possible, if this one is not
         shape = part_shape(config.input_shape, split.ways, split.axis)
         layers = DividedNetworkLayers(shape, config.data_format, seed, split=split)
     return keras.Model(*_compose(layers, config), name=config.kind)
 
 
-def count(config: Network, ways: int = 1, axis: int = 0) -> NetworkCount:
+def count(config: Network, recompute: bool = False, ways: int = 1, axis: int = 0) -> NetworkCount:
     """Counts the layers of the network that `build` makes, without Keras.
 
     FLOP are those of convolutions and dense layers; see `fcdensenet.count`.
 
     Args:
         config: The network's section.
+        recompute: See `fcdensenet.count`; other kinds ignore it.
         ways: Number of parts of a sample, of which one is counted.
         axis: The divided axis of the grid, from 0.
 
@@ -108,7 +132,7 @@ def count(config: Network, ways: int = 1, axis: int = 0) -> NetworkCount:
         ValueError: If the sample cannot be divided so; names a number of ways that is possible.
     """
     if isinstance(config, NetworkConfig):
-        return fcdensenet.count(config, ways=ways, axis=axis)
+        return fcdensenet.count(config, recompute, ways, axis)
     if ways > 1 and config.kind not in DIVIDED:
         raise InputError(f"networks of kind {config.kind} are not divided: use one of {', '.join(DIVIDED)}")
 

@@ -10,10 +10,10 @@ from typing import Any, cast
 import keras
 import tensorflow as tf
 
-from fcdensenet.split import Split
 from train.experiment.sections import Training
-from train.optimization import precision
+from train.optimization import losses, precision
 from train.optimization.gradients import Differentiated, differentiate, time_after
+from train.optimization.objective import Objective
 
 Tensor = Any
 
@@ -22,17 +22,21 @@ class Accumulation:
     """Sums over the batches of an update. They are zero between updates, and so no part of a checkpoint.
 
     Attributes:
-        add: A tf.function add(x, y, delta) that adds a batch, any but the last of an update, and returns the time of
+        add: A tf.function add(x, y, setting) that adds a batch, any but the last of an update, and returns the time of
             its forward and backward pass, s.
     """
 
     def __init__(
-        self, model: keras.Model, optimizer: keras.optimizers.Optimizer, training: Training, split: Split | None = None
+        self,
+        model: keras.Model,
+        optimizer: keras.optimizers.Optimizer,
+        training: Training,
+        objective: Objective | None = None,
     ) -> None:
-        self.model, self.optimizer, self.training, self.split = model, optimizer, training, split
+        self.model, self.optimizer, self.training = model, optimizer, training
+        self.objective = objective or losses.DensityObjective(training.loss)
         zeros = Differentiated(
-            huber=tf.zeros(()),
-            likelihood=tf.zeros(()),
+            terms=[tf.zeros(()) for _ in self.objective.terms],
             l2=tf.zeros(()),
             loss=tf.zeros(()),
             statistics=[tf.zeros(statistic.shape) for statistic in model.non_trainable_weights],
@@ -41,13 +45,13 @@ class Accumulation:
         self.sums = [tf.Variable(zero, trainable=False) for zero in tf.nest.flatten(zeros)]
         self.add = tf.function(self._add, autograph=False)
 
-    def _add(self, x: Tensor, y: Tensor, delta: Tensor) -> Tensor:
+    def _add(self, x: Tensor, y: Tensor, setting: Tensor) -> Tensor:
         """See `add`. The normalisations' moving averages stay as they are until the update."""
         started = tf.timestamp()
         statistics = self.model.non_trainable_weights
         old_statistics = [tf.identity(statistic.value) for statistic in statistics]
         scale = tf.convert_to_tensor(precision.loss_scale(self.optimizer))
-        batch = differentiate(self.model, self.training, x, y, delta, scale, self.split)
+        batch = differentiate(self.model, self.training, x, y, setting, scale, self.objective)
         for total, part in zip(self.sums, tf.nest.flatten(batch), strict=True):
             total.assign_add(part)
         for statistic, old in zip(statistics, old_statistics, strict=True):

@@ -4,13 +4,13 @@ from typing import Any, NamedTuple
 
 import keras
 
-from fcdensenet.build import build
-from fcdensenet.config import NetworkConfig
 from fcdensenet.split import Split
 from train.experiment.sections import Training
+from train.networks import Network, build
 from train.optimization import lag, precision
 from train.optimization.accumulation import Accumulation
-from train.optimization.optimizers import LarsAdam
+from train.optimization.objective import Objective
+from train.optimization.optimizers import make_optimizer
 
 
 class Assembly(NamedTuple):
@@ -32,7 +32,12 @@ class Assembly(NamedTuple):
 
 
 def assemble(
-    network: NetworkConfig, seed: int, training: Training, ranks: int = 1, split: Split | None = None
+    network: Network,
+    seed: int,
+    training: Training,
+    ranks: int = 1,
+    objective: Objective | None = None,
+    split: Split | None = None,
 ) -> Assembly:
     """Builds a network and what trains it. Variables have the same names whatever this process has built before.
 
@@ -41,14 +46,15 @@ def assemble(
         seed: Of the initial weights.
         training: The section training.
         ranks: Number of ranks of the job.
+        objective: The task's loss; `None` for that of a density.
         split: What the parts of a divided sample exchange; the network is then that of a part.
     """
     keras.utils.clear_session()
     with precision.policy(training.precision.compute):
         model = build(network, seed, training.recompute, split)
-        optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training, ranks)
+        optimizer = precision.with_loss_scale(make_optimizer(training.optimizer), training, ranks)
         optimizer.build(model.trainable_variables)
         buffers = lag.gradient_buffers(model.trainable_variables, training.reduction)
-        accumulation = Accumulation(model, optimizer, training, split) if training.accumulate > 1 else None
+        accumulation = Accumulation(model, optimizer, training, objective) if training.accumulate > 1 else None
     state = [*model.variables, *optimizer.variables, *buffers]
     return Assembly(model, optimizer, buffers, accumulation, state)

@@ -19,13 +19,13 @@ import keras
 import numpy as np
 import xxhash
 
-from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError, WorkError
 from namsa.files import make_folder, open_atomic
 from namsa.json_files import parse_json
 from namsa.numpy_files import read_npz
 from namsa.text import shorten
 from train.experiment.sections import Checkpoints
+from train.networks import Network
 
 FORMAT = "train-checkpoint-2"
 READABLE = ("train-checkpoint-1", FORMAT)  # the first knew whole epochs only
@@ -78,7 +78,7 @@ def save(
     directory: Path,
     position: TrainingPosition,
     variables: Sequence[keras.Variable],
-    network: NetworkConfig,
+    network: Network,
     keep: int,
 ) -> Path:
     """Writes a checkpoint and removes all but the newest.
@@ -101,9 +101,7 @@ def save(
         make_folder(directory)
         for partial in directory.glob(".step-*"):  # of a job that was killed
             partial.unlink()
-        facts = {**asdict(position), "network": network.model_dump(mode="json")}
-        with open_atomic(path) as file:
-            write(file, facts, [variable.path for variable in variables], list(map(np.asarray, variables)))
+        save_as(path, position, variables, network)
         prune(directory, keep)
     except (OSError, WorkError) as error:
         newest = next((older.name for older in newest_first([directory])), "none")
@@ -111,9 +109,14 @@ def save(
     return path
 
 
-def restore(
-    directories: Sequence[Path], variables: Sequence[keras.Variable], network: NetworkConfig
-) -> TrainingPosition:
+def save_as(path: Path, position: TrainingPosition, variables: Sequence[keras.Variable], network: Network) -> None:
+    """Writes a checkpoint to a file of any name. See `save`."""
+    facts = {**asdict(position), "network": network.model_dump(mode="json")}
+    with open_atomic(path) as file:
+        write(file, facts, [variable.path for variable in variables], list(map(np.asarray, variables)))
+
+
+def restore(directories: Sequence[Path], variables: Sequence[keras.Variable], network: Network) -> TrainingPosition:
     """Sets `variables` from the newest checkpoint that is not broken. Without a checkpoint they stay as they are.
 
     A broken file is skipped for the one before, with a warning on stderr.
@@ -214,7 +217,7 @@ def _check_fits(
     header: dict[str, Any],
     arrays: Sequence[np.ndarray],
     variables: Sequence[keras.Variable],
-    network: NetworkConfig,
+    network: Network,
 ) -> None:
     """Raises InputError if a checkpoint is not of `network` and `variables`."""
     remedy = "use another --run-dir, or the configuration this run was started with"

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from fcdensenet.split import Split
 from train.experiment.sections import Training
 from train.optimization import losses
+from train.optimization.objective import Objective
 
 Tensor = Any
 
@@ -17,16 +17,14 @@ class Differentiated(NamedTuple):
     """What a batch gives. All are tensors.
 
     Attributes:
-        huber: Mean Huber loss.
-        likelihood: Mean negative log-likelihood of the error times its weight; 0 without a likelihood.
+        terms: The terms of the objective.
         l2: L2 penalty of the kernels.
-        loss: huber + likelihood + l2.
+        loss: The sum of the terms and l2.
         statistics: Moving averages of the normalisations after the batch.
         gradients: Of the loss times the loss scale, one for each trainable variable.
     """
 
-    huber: Tensor
-    likelihood: Tensor
+    terms: Sequence[Tensor]
     l2: Tensor
     loss: Tensor
     statistics: Sequence[Tensor]
@@ -38,9 +36,9 @@ def differentiate(
     training: Training,
     x: Tensor,
     y: Tensor,
-    delta: Tensor,
+    setting: Tensor,
     scale: Tensor,
-    split: Split | None = None,
+    objective: Objective | None = None,
 ) -> Differentiated:
     """Computes the loss of a batch and its gradients, and updates the normalisations. Call it inside a tf.function.
 
@@ -49,24 +47,19 @@ def differentiate(
         training: The section training.
         x: Inputs.
         y: Targets.
-        delta: Huber's δ.
+        setting: The objective's number that changes with the epoch, as Huber's δ.
         scale: Loss scale.
-        split: What the parts of a divided sample exchange. Loss and gradients are then those of this rank's part: their
-            means over the ranks are those of whole samples.
+        objective: The task's loss; `None` for that of a density.
     """
     weights = model.trainable_variables
     with tf.GradientTape() as tape:
-        density, likelihood = model(x, training=True), tf.zeros(())
-        if training.loss.likelihood != "none":
-            density, u = losses.split_output(density, y)
-            likelihood = losses.LIKELIHOOD_WEIGHT * losses.negative_log_likelihood(density, u, y, training.loss, split)
-        huber = losses.huber(density, y, delta, training.loss.relative, split)
+        terms = list((objective or losses.DensityObjective(training.loss))(model(x, training=True), y, setting))
         l2 = losses.l2(losses.kernels(weights), training.loss.l2)
-        loss = huber + likelihood + l2
+        loss = sum(terms[1:], start=terms[0]) + l2
         scaled_loss = scale * loss
     statistics = [tf.convert_to_tensor(statistic.value) for statistic in model.non_trainable_weights]
     gradients = tape.gradient(scaled_loss, [weight.value for weight in weights])
-    return Differentiated(huber, likelihood, l2, loss, statistics, gradients)
+    return Differentiated(terms, l2, loss, statistics, gradients)
 
 
 def time_after(tensors: Sequence[Tensor]) -> Tensor:

@@ -4,18 +4,18 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import keras
 import tensorflow as tf
 
-from fcdensenet.split import Split
 from namsa.errors import WorkError
 from train.experiment.sections import Training
 from train.measure.results import StepRow
 from train.optimization import lag, losses, precision
 from train.optimization.accumulation import Accumulation
 from train.optimization.gradients import differentiate, time_after
+from train.optimization.objective import Objective
 from train.optimization.schedules import learning_rate
 from train.ranks import grouping, reduction
 from train.ranks.signals import StopRequest
@@ -23,8 +23,8 @@ from train.ranks.signals import StopRequest
 Tensor = Any
 Step = Callable[..., Tensor]
 
-# A step returns these.
-STEP_NUMBERS = ("huber", "l2", "loss_scale", "grad_norm", "comm_s", "compute_s", "stop", "likelihood")
+# A step returns the first term of the objective, these, the other terms, and the loss of this rank's own batch.
+STEP_NUMBERS = ("l2", "loss_scale", "grad_norm", "comm_s", "compute_s", "stop")
 
 
 def make_step(
@@ -33,9 +33,9 @@ def make_step(
     training: Training,
     buffers: Sequence[Any] = (),
     accumulation: Accumulation | None = None,
-    split: Split | None = None,
+    objective: Objective | None = None,
 ) -> Step:
-    """Builds the training step, a tf.function step(x, y, rate, delta, stop) that updates `model` once on all ranks.
+    """Builds the training step, a tf.function step(x, y, rate, setting, stop) that updates `model` once on all ranks.
 
     `stop` is 1 on a rank that has been asked to stop, and above 0 on all ranks in return. It is sent with the loss and
     the statistics of normalisations, which are therefore equal on all ranks after every step, as the weights are: rank
@@ -48,11 +48,10 @@ def make_step(
         buffers: See `train.optimization.lag.gradient_buffers`. With buffers, the update is by the gradients of the
             step before.
         accumulation: With it, the step takes the last batch of an update; see `train.optimization.accumulation`.
-        split: What the parts of a divided sample exchange; a step then takes this rank's part of each sample.
+        objective: The task's loss; `None` for that of a density.
 
     Returns:
-        The step. It returns the numbers of `STEP_NUMBERS` and, last, the loss of this rank's own batch, as one tensor,
-        which is one copy from the device.
+        The step. It returns what is written at `STEP_NUMBERS` as one tensor, which is one copy from the device.
 
     Raises:
         InputError: If reduction.group_list does not fit the network.
@@ -64,18 +63,20 @@ def make_step(
     paths = [weight.path for weight in weights]
     grouping.colours(paths, training.reduction)
     statistics = model.non_trainable_weights
+    objective = objective or losses.DensityObjective(training.loss)
 
     @tf.function(autograph=False)  # no Python control flow to convert, and converting takes longer than tracing
-    def step(x: Tensor, y: Tensor, rate: Tensor, delta: Tensor, stop: Tensor | float = 0.0) -> Tensor:
+    def step(x: Tensor, y: Tensor, rate: Tensor, setting: Tensor, stop: Tensor | float = 0.0) -> Tensor:
         started = tf.timestamp()
         scale = tf.convert_to_tensor(precision.loss_scale(optimizer))
         old_statistics = [tf.identity(statistic.value) for statistic in statistics]
-        batch = differentiate(model, training, x, y, delta, scale, split)
+        batch = differentiate(model, training, x, y, setting, scale, objective)
         means = accumulation.mean_with(batch) if accumulation else batch
-        huber, likelihood, l2, own_loss, new_statistics, gradients = means
+        terms, l2, own_loss, new_statistics, gradients = means
         if not training.reduction.local:
-            shared = [huber, likelihood, tf.convert_to_tensor(stop), *new_statistics]
-            huber, likelihood, stop, *new_statistics = reduction.average_in_one_message(shared, "numbers")
+            shared = [*terms, tf.convert_to_tensor(stop), *new_statistics]
+            averages = reduction.average_in_one_message(shared, "numbers")
+            terms, stop, new_statistics = averages[: len(terms)], averages[len(terms)], averages[len(terms) + 1 :]
         computed = time_after(gradients)
         groups = grouping.groups(gradients, paths, training.reduction)
         applied = lag.swap_gradients(gradients, scale, buffers) if buffers else gradients
@@ -90,7 +91,7 @@ def make_step(
             statistic.assign(tf.where(finite, new, old))
         exposed = tf.maximum(communicated - computed, 0)  # with buffers, the averages may be there before the gradients
         times = [tf.cast(seconds, tf.float32) for seconds in (exposed, computed - started)]
-        return tf.stack([huber, l2, scale, grad_norm, *times, stop, likelihood, own_loss])
+        return tf.stack([terms[0], l2, scale, grad_norm, *times, stop, *terms[1:], own_loss])
 
     return step
 
@@ -125,6 +126,7 @@ def train_epoch(
     state: Sequence[Any] = (),
     stop_request: StopRequest | None = None,
     accumulation: Accumulation | None = None,
+    objective: Objective | None = None,
 ) -> Iterator[StepRow]:
     """Takes the steps of `plan`.
 
@@ -136,6 +138,7 @@ def train_epoch(
         state: All variables of the network and the optimizer, which ranks average with local SGD.
         stop_request: A request of any rank ends the epoch after the next step in which the ranks agree on it.
         accumulation: That of `step`; needed if training.accumulate is above 1.
+        objective: That of `step`.
 
     Yields:
         A row after each step. With local SGD (reduction.synchronise), the numbers are those of this rank, except
@@ -144,7 +147,10 @@ def train_epoch(
     Raises:
         WorkError: On every rank at the same step, if training has diverged.
     """
-    delta = losses.huber_delta(training.loss, plan.epoch)
+    objective = objective or losses.DensityObjective(training.loss)
+    settings = objective.setting(plan.epoch)
+    setting = next(iter(settings.values()), 0.0)
+    names = [objective.terms[0], *STEP_NUMBERS, *objective.terms[1:]]
     stop_request = stop_request or StopRequest()
     steps_left = plan.steps if plan.steps_left is None else plan.steps_left
     for index in range(steps_left):
@@ -158,23 +164,25 @@ def train_epoch(
             x, y = next(batches)
             data_s += time.perf_counter() - asked
             if left and accumulation:
-                earlier_s += float(accumulation.add(x, y, tf.constant(delta, tf.float32)))
+                earlier_s += float(accumulation.add(x, y, tf.constant(setting, tf.float32)))
         stop = float(stop_request.signal_name is not None)
-        scalars = [tf.constant(value, tf.float32) for value in (rate, delta, stop)]
+        scalars = [tf.constant(value, tf.float32) for value in (rate, setting, stop)]
         *numbers, own_loss = step(x, y, *scalars).numpy().tolist()
         agreed = not training.reduction.local
         if reduction.synchronisation_due(training.reduction, number, index == steps_left - 1):
             numbers, agreed = reduction.synchronise(state, numbers), True
         step_s = time.perf_counter() - started
-        measured = dict(zip(STEP_NUMBERS, numbers, strict=True))
+        measured = dict(zip(names, numbers, strict=True))
         compute_s = earlier_s + measured["compute_s"]
-        row: StepRow = {
+        terms = {name: measured[name] for name in objective.terms}
+        first, *others = terms
+        numbers_of_row = {
             "step": number,
             "epoch": plan.epoch,
-            "loss": measured["huber"] + measured["likelihood"] + measured["l2"],
-            "huber": measured["huber"],
+            "loss": sum(terms.values()) + measured["l2"],
+            first: terms[first],
             "l2": measured["l2"],
-            "delta": delta,
+            **settings,
             "lr": rate,
             "loss_scale": measured["loss_scale"],
             "grad_norm": measured["grad_norm"],
@@ -184,9 +192,9 @@ def train_epoch(
             "compute_s": compute_s,
             "misc_s": max(0.0, step_s - measured["comm_s"] - compute_s),
             "samples_per_s": shares * training.batch_size / step_s,
+            **{name: terms[name] for name in others},
         }
-        if training.loss.likelihood != "none":
-            row["likelihood"] = measured["likelihood"]
+        row = cast(StepRow, numbers_of_row)
         if agreed:
             _check_finite(row, own_loss)
             stop_request.agreed = measured["stop"] > 0

@@ -15,6 +15,7 @@ divided by the standard deviation of the sample's target, so that both have the 
 """
 
 from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 import keras
@@ -105,6 +106,37 @@ def negative_log_likelihood(
     if loss.relative:
         logarithm -= tf.math.log(contrast(target, split, "likelihood_contrast"))
     return tf.reduce_mean(bounded + logarithm)
+
+
+@dataclass(frozen=True)
+class DensityObjective:
+    """The loss of a density, an `Objective`.
+
+    Attributes:
+        loss: The section training.loss.
+        split: What the parts of a divided sample exchange. The terms are then those of this rank's part: their means
+            over the ranks are those of whole samples.
+    """
+
+    loss: Loss
+    split: Split | None = None
+
+    @property
+    def terms(self) -> tuple[str, ...]:
+        """Huber's loss, and the likelihood if the network predicts its own error."""
+        return ("huber",) if self.loss.likelihood == "none" else ("huber", "likelihood")
+
+    def setting(self, epoch: int) -> dict[str, float]:
+        """Returns Huber's δ in an epoch."""
+        return {"delta": huber_delta(self.loss, epoch)}
+
+    def __call__(self, output: Tensor, target: Tensor, setting: Tensor) -> tuple[Tensor, ...]:
+        """Returns the terms of a batch."""
+        if self.loss.likelihood == "none":
+            return (huber(output, target, setting, self.loss.relative, self.split),)
+        density, u = split_output(output, target)
+        likelihood = LIKELIHOOD_WEIGHT * negative_log_likelihood(density, u, target, self.loss, self.split)
+        return huber(density, target, setting, self.loss.relative, self.split), likelihood
 
 
 def huber_delta(loss: Loss, epoch: int) -> float:

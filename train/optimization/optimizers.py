@@ -1,4 +1,4 @@
-"""Adam with layer-wise rates (LARS, You et al. 2017, or LARC) before it, after it, or without them.
+"""Adam and momentum SGD, with layer-wise rates (LARS, You et al. 2017, or LARC) or without them.
 
 For a layer's weights w and a direction d, LARS scales d by `trust · |w| / |d|`, so that no layer moves by more than a
 fixed fraction of its own norm. You et al. write |g| + λ|w| in the denominator, with the weight decay λ apart from the
@@ -49,6 +49,57 @@ def _norms(tensors: Sequence[Tensor]) -> Tensor:
     return tf.sqrt(2 * tf.stack([tf.nn.l2_loss(tensor) for tensor in tensors]))
 
 
+def make_optimizer(config: Optimizer) -> keras.optimizers.Optimizer:
+    """Returns the optimizer of the section training.optimizer."""
+    return LarsAdam(config) if config.kind == "adam" else LarsMomentum(config)
+
+
+class LarsMomentum(keras.optimizers.Optimizer):
+    """SGD with momentum and layer-wise rates, for a variable w with gradient g:
+
+        before:  g ← trust_ratio(w, g) · g
+        m ← μ m + g
+        w ← w − rate · m
+
+    With "before" this is LARS as You et al. (2017) wrote it, but for the rate, which is applied when w is updated:
+    momentum that was gathered at one rate acts with that of the step.
+    """
+
+    def __init__(self, config: Optimizer) -> None:
+        super().__init__(learning_rate=config.learning_rate, name="lars_momentum")
+        self.config = config
+
+    def build(self, variables: list[keras.Variable]) -> None:
+        """Creates the momentum m."""
+        super().build(variables)
+        (self.m,) = self.add_optimizer_variables(variables, ["m"])
+
+    def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[Any] | None = None) -> None:
+        """Updates the variables that the optimizer was built with. See `LarsAdam.apply`."""
+        config, rate = self.config, tf.convert_to_tensor(self.learning_rate)
+        variables, gradients = [variable.value for variable in self._trainable_variables], list(grads)
+        if config.lars == "before":
+            gradients = layer_wise(variables, gradients, config, rate)
+        for variable, gradient, m in zip(variables, gradients, self.m, strict=True):
+            tf.raw_ops.ResourceApplyMomentum(
+                var=variable.handle, accum=m.value.handle, lr=rate, grad=gradient, momentum=config.momentum
+            )
+        self.iterations.assign_add(1)
+
+
+def layer_wise(
+    variables: Sequence[Tensor], directions: Sequence[Tensor], config: Optimizer, rate: Tensor
+) -> list[Tensor]:
+    """Returns the directions times the trust ratios of their layers. Those of vectors stay as they are."""
+    layers = [index for index, variable in enumerate(variables) if len(variable.shape) > 1]
+    if not layers:
+        return list(directions)
+    weights, chosen = ([tensors[index] for index in layers] for tensors in (variables, directions))
+    larc_rate = rate if config.layer_rates == "larc" else None
+    ratios = dict(zip(layers, trust_ratios(weights, chosen, config.lars_trust, larc_rate), strict=True))
+    return [ratios[index] * d if index in ratios else d for index, d in enumerate(directions)]
+
+
 class LarsAdam(keras.optimizers.Optimizer):
     """Adam (Kingma & Ba 2015, algorithm 1) with layer-wise rates, for a variable w with gradient g, step t = 1, 2, ...:
 
@@ -80,26 +131,18 @@ class LarsAdam(keras.optimizers.Optimizer):
         """
         config, rate = self.config, tf.convert_to_tensor(self.learning_rate)
         variables, gradients = [variable.value for variable in self._trainable_variables], list(grads)
-        layers = [index for index, variable in enumerate(variables) if len(variable.shape) > 1]
         step = tf.cast(self.iterations.value + 1, tf.float32)
         # 1 − βᵗ to all digits: float32 holds 1 − 0.999 to four.
         m_share, v_share = (-tf.math.expm1(step * _log(beta)) for beta in (config.beta_1, config.beta_2))
-        larc_rate = rate if config.layer_rates == "larc" else None
-
-        def scaled(directions: list[Tensor]) -> list[Tensor]:
-            weights, chosen = ([tensors[index] for index in layers] for tensors in (variables, directions))
-            ratios = dict(zip(layers, trust_ratios(weights, chosen, config.lars_trust, larc_rate), strict=True))
-            return [ratios[index] * d if index in ratios else d for index, d in enumerate(directions)]
-
-        if config.lars == "before" and layers:
-            gradients = scaled(gradients)
-        if config.lars == "after" and layers:
+        if config.lars == "before":
+            gradients = layer_wise(variables, gradients, config, rate)
+        if config.lars == "after":
             updates = []
             for gradient, m, v in zip(gradients, self.m, self.v, strict=True):
                 new_m = m.value.assign_add((1 - config.beta_1) * (gradient - m.value))
                 new_v = v.value.assign_add((1 - config.beta_2) * (tf.square(gradient) - v.value))
                 updates.append((new_m / m_share) / (tf.sqrt(new_v / v_share) + config.epsilon))
-            for variable, update in zip(variables, scaled(updates), strict=True):
+            for variable, update in zip(variables, layer_wise(variables, updates, config, rate), strict=True):
                 variable.assign_sub(rate * update)
         else:
             # The operation computes m, v and w − lr · m / (√v + epsilon): both shares are taken into lr and epsilon.

@@ -16,7 +16,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from fcdensenet.count import count as count_network
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset, shard_paths
 from namsa.errors import InputError, WorkError
@@ -27,9 +26,11 @@ from train.measure import profile_tables
 from train.measure.profile_results import Profile, RankSpread
 from train.measure.results import StepRow
 from train.measure.trace import INPUT_MARK, STEP_MARK, Trace, read_horovod_timeline, read_trace
+from train.networks import count as count_network
 from train.optimization.assembly import assemble
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.ranks import reduction
+from train.tasks import task_of
 
 Batches = Iterator[tuple[Any, Any]]
 
@@ -69,7 +70,7 @@ def profile(experiment: Experiment, steps: int, machine: str) -> Profile:
             WorkError("TensorFlow's profiler recorded no operation: on a GPU it needs CUPTI (extras/CUPTI/lib64)")
         )
     network = count_network(experiment.network)
-    updates = experiment.training.batch_size * experiment.training.accumulate
+    updates = experiment.training.batch_size * experiment.training.accumulate * experiment.images_per_sample()
     kinds = profile_tables.kind_rows(trace, updates * network.forward_flop)
     bars, timeline_s = profile_tables.timeline(trace, kinds)
     convolutions_s = profile_tables.convolutions_s(trace)
@@ -95,7 +96,7 @@ def profile(experiment: Experiment, steps: int, machine: str) -> Profile:
 
 def _batches(experiment: Experiment, stack: ExitStack) -> tuple[Batches, str]:
     """Returns endless batches of this rank's samples, or of random numbers if a rank has too few, and which it is."""
-    training, directory = experiment.training, experiment.data.directory
+    training, directory, task = experiment.training, experiment.data.directory, task_of(experiment)
     share, shares = reduction.rank(), reduction.size()
     if experiment.data.node_local:
         share, shares = reduction.local_rank(), reduction.local_size()
@@ -105,15 +106,18 @@ def _batches(experiment: Experiment, stack: ExitStack) -> tuple[Batches, str]:
             dataset = stack.enter_context(Dataset(directory))
             selection.check_configuration(dataset, experiment)
             present = manifest.present(directory, dataset.ids)
+            task = task_of(task.resolve(present, dataset))
+            present = task.usable(present)
             entries = selection.limit([entry for entry in present if entry.split == "train"], training.samples)
     samples = len(entries) // shares // training.batch_size * training.batch_size
     if not reduction.minimum(samples) or dataset is None:
-        return repeat(random_batch(experiment.network, experiment.training)), "random"
-    cache = batches.ReadCache()
+        random = random_batch(experiment.network, training, experiment.images_per_sample())
+        return repeat((random[0], task.random_target(random))), "random"
+    readable, cache = task.readable(dataset), batches.ReadCache()
 
     def epoch(number: int) -> Batches:
         own = selection.epoch_share(entries, experiment.seed, number, share, shares, count=samples)
-        return stack.enter_context(closing(batches.batches(dataset, own, experiment, number, cache=cache)))
+        return stack.enter_context(closing(batches.batches(readable, own, experiment, number, cache, task.target)))
 
     return chain.from_iterable(map(epoch, count())), "samples"
 
@@ -128,16 +132,16 @@ def _marked(source: Batches) -> Batches:
 
 def _steps(experiment: Experiment, source: Batches, steps: int) -> Iterator[StepRow]:
     """Builds the network and its step as the job does, and yields a row after each step."""
-    training = experiment.training
+    training, objective = experiment.training, task_of(experiment).objective
     optimizer_settings = training.optimizer.model_copy(update={"learning_rate": NO_RATE})
     training = training.model_copy(update={"optimizer": optimizer_settings})
     with reduction.together():
         network, seed, ranks = experiment.network, experiment.seed, reduction.size()
-        model, optimizer, buffers, accumulation, state = assemble(network, seed, training, ranks)
-        step = make_step(model, optimizer, training, buffers, accumulation)
+        model, optimizer, buffers, accumulation, state = assemble(network, seed, training, ranks, objective)
+        step = make_step(model, optimizer, training, buffers, accumulation, objective)
     reduction.broadcast_state(model, optimizer, buffers)
     plan = EpochPlan(epoch=0, first_step=1, steps=steps, ranks=reduction.size())
-    yield from train_epoch(step, source, training, plan, state=state, accumulation=accumulation)
+    yield from train_epoch(step, source, training, plan, state=state, accumulation=accumulation, objective=objective)
 
 
 def _record(rows: Iterator[StepRow], steps: int, folder: Path) -> Trace:

@@ -78,7 +78,7 @@ def load_network(model: Model, image_shape: tuple[int, int]) -> Any:
     """
     import keras
 
-    config = model.experiment.network
+    config = model.network
     keras.utils.clear_session()  # otherwise the variables' names depend on what this process has built before
     keras.config.set_dtype_policy("float32")
     network = build(config.model_copy(update={"input_shape": (config.input_shape[0], *image_shape)}), seed=0)
@@ -133,7 +133,7 @@ def choose_views(model: Model, window: Sequence[int], step_angstrom: Sequence[fl
     symmetric = model.conditions.symmetric and model.experiment.training.inputs.layout == "scan"
     symmetries = valid_symmetries(symmetric, window, model.conditions.detector_shape, step_angstrom)
     if passes is None:
-        passes = PASSES if len(symmetries) == 1 and model.experiment.network.dropout else 0
+        passes = PASSES if len(symmetries) == 1 and model.network.dropout else 0
     return Views(symmetries, passes)
 
 
@@ -176,7 +176,7 @@ def ensemble_predictor(network: Any, model: Model, views: Views, with_maps: bool
     from train.input.normalisation import Batch, Normalisation, normalise_graph
     from train.optimization.losses import log_scale
 
-    inputs, config = model.experiment.training.inputs, model.experiment.network
+    inputs, config = model.experiment.training.inputs, model.network
     if views.passes and not config.dropout:
         raise InputError("--passes needs a network with dropout, and this one was trained without: leave it out")
     for layer in network.layers:  # dropout needs training mode, but normalisation keeps its learned mean and spread

@@ -14,6 +14,7 @@ import os
 from dataclasses import dataclass, fields
 from pathlib import Path
 
+from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError
 from namsa.json_files import read_json
 from namsa.text import shorten
@@ -63,6 +64,18 @@ class Model:
     experiment: Experiment
     conditions: Conditions
     calibration: ModelCalibration
+
+    @property
+    def network(self) -> NetworkConfig:
+        """The network of a density.
+
+        Raises:
+            InputError: If the network is for another task.
+        """
+        if not isinstance(self.experiment.network, NetworkConfig):
+            task = self.experiment.training.task
+            raise InputError(f"{self.folder} is a network for training.task {task}, and a density is asked for")
+        return self.experiment.network
 
     @property
     def predicts_its_error(self) -> bool:

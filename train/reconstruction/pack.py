@@ -141,7 +141,7 @@ def _write_weights(model: Model, out: Path, records: Sequence[Record]) -> Weight
     """Writes weights.npz, in float16 if this changes the predictions by less than `HARM` of their error."""
     header, arrays = checkpoint.read(model.weights)
     facts = {key: header[key] for key in ("step", "epoch", "network")}
-    _, height, width = model.experiment.network.input_shape
+    _, height, width = model.network.input_shape
     own = {variable.path for variable in load_network(model, (height, width)).variables}
     kept = [(name, array) for name, array in zip(header["variables"], arrays, strict=True) if name in own]
     truth = np.stack([record.density for record in records]).astype(np.float64)

@@ -131,7 +131,7 @@ def _window(scan: tuple[int, int], model: Model, whole_scan: bool) -> tuple[tupl
                 f"{scan[0]}×{scan[1]}: use a network of layout scan"
             )
         return scan, 1
-    multiple = 2**model.experiment.network.pools
+    multiple = 2**model.network.pools
     y, x = (tiles.window_side(n, size, multiple) for n, size in zip(scan, trained, strict=True))
     return (y, x), multiple
 

@@ -6,7 +6,7 @@ targets. A network that scores no better has learned nothing from the patterns. 
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
@@ -132,17 +132,17 @@ def evaluate(
     with ranks.together():
         local_rows = [
             _score(entry, record, prediction, held_out, experiment.training)
-            for entry, record, prediction in _predictions(predict, experiment, held_out)
+            for entry, record, prediction in predictions(predict, experiment, held_out.dataset, held_out.entries)
             if held_out.is_reported
         ]
     samples = sorted((row for rows in ranks.gather_json(local_rows) for row in rows), key=lambda row: row["id"])
     chosen = choose(samples)
     with ranks.together():
-        local_chosen = replace(held_out, entries=[entry for entry in held_out.entries if entry.id in chosen])
+        local_chosen = [entry for entry in held_out.entries if entry.id in chosen]
         row_of = {row["id"]: row for row in local_rows}
         local_pictures = {
             entry.id: pictures.to_json(pictures.picture(row_of[entry.id], record, prediction))
-            for entry, record, prediction in _predictions(predict, experiment, local_chosen)
+            for entry, record, prediction in predictions(predict, experiment, held_out.dataset, local_chosen)
             if held_out.is_reported
         }
     picture_of = {id: picture for gathered in ranks.gather_json(local_pictures) for id, picture in gathered.items()}
@@ -155,12 +155,14 @@ def evaluate(
     return evaluation
 
 
-def _predictions(predict: Predict, experiment: Experiment, held_out: HeldOut) -> Iterator[tuple[Entry, Record, Array]]:
+def predictions(
+    predict: Predict, experiment: Experiment, dataset: Readable, entries: Sequence[Entry]
+) -> Iterator[tuple[Entry, Record, Array]]:
     """Yields each entry with its record and its estimated density, (h, w), e/Å²."""
     size, window = experiment.training.batch_size, experiment.window_shapes()[0][:2]
-    for start in range(0, len(held_out.entries), size):
-        batch = held_out.entries[start : start + size]
-        records = [windows.middle(held_out.dataset.read(entry.id), window) for entry in batch]
+    for start in range(0, len(entries), size):
+        batch = entries[start : start + size]
+        records = [windows.middle(dataset.read(entry.id), window) for entry in batch]
         yield from zip(batch, records, predict(records), strict=True)
 
 

@@ -95,21 +95,25 @@ def reconstruction_figure(
 
 @styled
 def loss_figure(steps: Steps) -> Figure:
-    """Draws the training loss, its mean per epoch and its Huber term, with learning rate and Huber delta below."""
+    """Draws the training loss, its mean per epoch and its Huber term if it has one, with rate and delta below."""
+    # The term of Huber's loss and its delta are those of the task density.
+    density = bool(np.isfinite(steps["huber"]).any())
+    below = [("lr", "learning\nrate"), *([("delta", "Huber\ndelta")] if density else [])]
     figure = Figure(figsize=(9, 4.8), layout="constrained")
-    loss, rate, delta = figure.subplots(3, 1, sharex=True, height_ratios=(4, 1, 1))
+    loss, *others = figure.subplots(1 + len(below), 1, sharex=True, height_ratios=(4, *(1 for _ in below)))
     loss.plot(*binned(steps["step"], steps["loss"], LOSS_BINS), color=BLUE, lw=0.6, alpha=0.4, label="loss")
     loss.plot(*epoch_means(steps, "loss"), color=BLUE, lw=1.8, marker=".", label="mean per epoch")
-    loss.plot(*epoch_means(steps, "huber"), color=INK, lw=1, ls=(0, (4, 2)), label="its Huber term")
+    if density:
+        loss.plot(*epoch_means(steps, "huber"), color=INK, lw=1, ls=(0, (4, 2)), label="its Huber term")
     loss.legend(loc="upper right", ncols=3)
     if np.nanmin(steps["loss"], initial=np.inf) > 0:
         loss.set_yscale("log")
-    for ax, name, label in ((rate, "lr", "learning\nrate"), (delta, "delta", "Huber\ndelta")):
+    for ax, (name, label) in zip(others, below, strict=True):
         ax.plot(steps["step"], steps[name], color=INK, lw=1)
         ax.set_ylim(0, 1.1 * np.nanmax(steps[name]))
         _line_axes(ax, label)
     _line_axes(loss, "training loss")
-    delta.set_xlabel("step")
+    others[-1].set_xlabel("step")
     return figure
 
 

@@ -5,6 +5,7 @@ that it can be written again later and elsewhere. A part whose file is missing s
 """
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from html import escape
 from pathlib import Path
 from string import Template
@@ -14,7 +15,7 @@ from namsa.config.loading import LARGEST_FILE_BYTES, read_yaml
 from namsa.errors import InputError
 from namsa.files import read_text, write_text_atomic
 from namsa.text import shorten
-from train.measure import profile_results
+from train.measure import profile_results, validation_rows
 from train.reports import performance_section
 from train.reports import report_sections as sections
 from train.reports.pictures import read_predictions
@@ -23,17 +24,38 @@ from train.reports.results import read_evaluation
 from train.reports.runs import read_steps
 
 FILES = ("config.yaml", "metrics.jsonl", "evaluation.json", "predictions.npz")
-STEP_COLUMNS = ("step", "epoch", "loss", "huber", "lr", "delta", "step_s", "data_s", "comm_s")
+STEP_COLUMNS = ("step", "epoch", "loss", "lr", "step_s", "data_s", "comm_s")
+TASK_COLUMNS = ("huber", "delta")  # of the task density
 MEASURED_COLUMNS = ("wall_s", "flop_per_s", "energy_j", "energy_gpu_j")  # some rows lack these
 
 T = TypeVar("T")
 
 
-def write_report(run_dir: Path) -> Path:
+@dataclass(frozen=True)
+class ResultPart:
+    """What a task contributes to the report, as HTML.
+
+    Attributes:
+        kind: What the report is of.
+        title: Its short form, for the browser.
+        results: From the headline to the results in detail.
+        samples: A table of every held-out sample.
+        run: Facts about the run; empty if there is no evaluation.
+    """
+
+    kind: str
+    title: str
+    results: str
+    samples: str
+    run: Mapping[str, Any]
+
+
+def write_report(run_dir: Path, result_part: Callable[[Path], ResultPart] | None = None) -> Path:
     """Writes the report of a run.
 
     Args:
         run_dir: Directory of the run; see `FILES`.
+        result_part: Returns the task's part for a run directory; `None` for that of a density.
 
     Returns:
         Path of the page, `run_dir`/report.html.
@@ -46,37 +68,54 @@ def write_report(run_dir: Path) -> Path:
     if not any(path.is_file() for path in paths):
         raise InputError(f"{run_dir} is no run directory: it has none of {', '.join(FILES)}")
     config = _read(paths[0], _read_config)
-    steps = _read(paths[1], lambda path: read_steps(path, STEP_COLUMNS, MEASURED_COLUMNS))
-    evaluation = _read(paths[2], read_evaluation)
-    predictions = _read(paths[3], read_predictions)
+    steps = _read(paths[1], lambda path: read_steps(path, STEP_COLUMNS, (*TASK_COLUMNS, *MEASURED_COLUMNS)))
+    part = (result_part or density_part)(run_dir)
     profile = _read(run_dir / profile_results.FILE_NAME, profile_results.read_profile)
-    run: Mapping[str, Any] = evaluation["run"] if evaluation else {}
-    if evaluation and not evaluation["samples"]:
-        evaluation = None
+    validations = _read(run_dir / validation_rows.FILE_NAME, validation_rows.read)
     if steps and not len(steps["step"]):
         steps = None
-    no_sample = missing("No held-out sample has been evaluated.")
     no_step = missing("No step has been recorded in metrics.jsonl.")
     template = Template(Path(__file__).with_name("report_page.html").read_text(encoding="utf-8"))
     page = template.substitute(
         name=escape(config[0] if config else run_dir.resolve().name),
-        headline=sections.headline(evaluation) if evaluation else no_sample,
-        means=sections.means(evaluation) if evaluation else "",
-        pictures=sections.reconstructions(*predictions, evaluation)
-        if predictions
-        else missing("No pictures: predictions.npz is missing."),
-        groups=sections.groups(evaluation) if evaluation else no_sample,
-        training=sections.training(steps) if steps else no_step,
+        kind=part.kind,
+        title=part.title,
+        results=part.results,
+        training=(sections.training(steps) if steps else no_step) + sections.validation(validations or []),
         time=sections.time(steps) if steps else no_step,
         power=performance_section.power_over_time(steps),
         profile=performance_section.profiled(profile),
-        facts=sections.facts(run, steps, profile),
-        samples=sections.samples(evaluation["samples"]) if evaluation else missing("None."),
+        facts=sections.facts(part.run, steps, profile),
+        samples=part.samples,
         config=f"<pre>{escape(config[1])}</pre>" if config else missing("config.yaml is missing."),
     )
     path = run_dir / "report.html"
     write_text_atomic(path, page)
     return path
+
+
+def density_part(run_dir: Path) -> ResultPart:
+    """Returns the part of a density: scores beside those of the mean image, and pictures."""
+    evaluation = _read(run_dir / "evaluation.json", read_evaluation)
+    predictions = _read(run_dir / "predictions.npz", read_predictions)
+    run: Mapping[str, Any] = evaluation["run"] if evaluation else {}
+    if evaluation and not evaluation["samples"]:
+        evaluation = None
+    no_sample = missing("No held-out sample has been evaluated.")
+    pictures = missing("No pictures: predictions.npz is missing.")
+    if predictions:
+        pictures = sections.reconstructions(*predictions, evaluation)
+    parts = (
+        sections.headline(evaluation) if evaluation else no_sample,
+        sections.means(evaluation) if evaluation else "",
+        "<h2>Reconstructions</h2>",
+        pictures,
+        "<h2>By condition and material</h2>",
+        sections.groups(evaluation) if evaluation else no_sample,
+    )
+    samples = sections.samples(evaluation["samples"]) if evaluation else missing("None.")
+    kind, title = "Electron density from 4D-STEM: reconstruction report", "reconstruction report"
+    return ResultPart(kind, title, "\n".join(parts), samples, run)
 
 
 def _read_config(path: Path) -> tuple[str, str]:

@@ -9,6 +9,7 @@ import numpy.typing as npt
 
 from train.measure.groups import title
 from train.measure.profile_results import Profile
+from train.measure.validation_rows import PLACE
 from train.reports import figures, summary
 from train.reports.performance_section import performance
 from train.reports.pictures import Picture
@@ -214,6 +215,19 @@ def training(steps: Steps) -> str:
     if skipped:
         text += f" {count(skipped, 'step')} had no finite loss."
     return f"<p>{text}</p>{_plot(figures.loss_figure(steps), 'Loss, learning rate and Huber delta over the steps')}"
+
+
+def validation(rows: Sequence[Mapping[str, Any]]) -> str:
+    """Returns the rows of validation.jsonl as a table; nothing if there are none."""
+    if not rows:
+        return ""
+    names = [name for name in rows[-1] if name not in PLACE]
+    cells = [
+        (f"{row['epoch']}", f"{row['step']}", f"{row['samples']}", *(number(row.get(name), ".4g") for name in names))
+        for row in rows
+    ]
+    head = ("Epochs", "Steps", "Samples", *(escape(name.replace("_", " ")) for name in names))
+    return table("Validation, dev split", head, cells, text_columns=0)
 
 
 def time(steps: Steps) -> str:

@@ -11,13 +11,12 @@ The times leave out waiting for data (a disk that is too slow), the gradients of
 import math
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 import numpy as np
 import tensorflow as tf
 
 from fcdensenet.config import NetworkConfig
-from fcdensenet.count import count
 from fcdensenet.split import part_shape
 from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
@@ -32,9 +31,11 @@ from train.experiment.sections import Training
 from train.input import selection
 from train.input.random_batches import random_batch
 from train.measure import performance
+from train.networks import Network, count
 from train.optimization.assembly import assemble
 from train.optimization.loop import make_step
 from train.scaling.results import Forecast, SimulationForecast, StepForecast
+from train.tasks import task_of
 
 MIN_STEPS, MIN_SECONDS = 3, 2.0  # measured after the first step: at least as many, and at least as long
 MOST_FLOP = 2e11  # of a step that is measured: a second on a processor
@@ -68,19 +69,20 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
     steps = min(steps, training.steps or steps)
     measured = _measure_step(experiment)
     network = count(experiment.network, training.recompute, split.ways, "yx".index(split.axis))
+    images = experiment.images_per_sample()
     return {
         "ranks": ranks,
         "train_samples": len(train_entries),
         "held_out_samples": sum(entry.split != "train" for entry in entries),
         "simulation": simulation,
         "parameters": network.parameters,
-        "step_flop": rank_samples * network.step_flop,
+        "step_flop": rank_samples * images * network.step_flop,
         "steps_per_epoch": steps_per_epoch,
         "epochs": math.ceil(steps / steps_per_epoch),
         "steps": steps,
         **measured,
         "seconds": measured["first_step_s"] + steps * measured["step_s"],
-        "activation_bytes": training.batch_size * network.activation_bytes(_stored_type(training)),
+        "activation_bytes": training.batch_size * images * network.activation_bytes(_stored_type(training)),
         "disk_bytes": training.checkpoints.keep * measured["checkpoint_bytes"] + LOG_BYTES * steps,
     }
 
@@ -120,34 +122,44 @@ def _entries_and_materials(experiment: Experiment) -> tuple[Sequence[Entry], Seq
 
 def _measure_step(experiment: Experiment) -> StepForecast:
     """Times of steps, peak memory and the size of a checkpoint."""
-    training = experiment.training
+    training, task, images = experiment.training, task_of(experiment), experiment.images_per_sample()
     network, area = measurable(experiment)
-    model, optimizer, buffers, accumulation, state = assemble(network, experiment.seed, training)
-    step, batch = make_step(model, optimizer, training, buffers, accumulation), random_batch(network, training)
-    rate, delta = (tf.constant(number, tf.float32) for number in (0.0, training.loss.huber_delta))
-    first_s, step_s = _first_and_median_s(lambda: step(*batch, rate, delta))
+    model, optimizer, buffers, accumulation, state = assemble(
+        network, experiment.seed, training, objective=task.objective
+    )
+    step = make_step(model, optimizer, training, buffers, accumulation, task.objective)
+    random = random_batch(network, training, images)
+    batch = random[0], task.random_target(random)
+    first_setting = next(iter(task.objective.setting(0).values()), 0.0)
+    rate, setting = (tf.constant(number, tf.float32) for number in (0.0, first_setting))
+    first_s, step_s = _first_and_median_s(lambda: step(*batch, rate, setting))
     if accumulation:
         add, earlier = accumulation.add, training.accumulate - 1
-        first_add_s, add_s = _first_and_median_s(lambda: add(*batch, delta))
+        first_add_s, add_s = _first_and_median_s(lambda: add(*batch, setting))
         first_s, step_s = first_s + first_add_s + (earlier - 1) * add_s, step_s + earlier * add_s
-    activations = training.batch_size * count(network, training.recompute).activation_bytes(_stored_type(training))
+    activations = (
+        training.batch_size * images * count(network, training.recompute).activation_bytes(_stored_type(training))
+    )
     return {
         "first_step_s": area * first_s,
         "step_s": area * step_s,
         "memory_mib": performance.peak_memory_mib() + (area - 1) * activations / 2**20,
         "checkpoint_bytes": sum(np.asarray(variable).nbytes for variable in state),
-        "measured_image": network.input_shape[1:],
+        "measured_image": cast(tuple[int, int], network.input_shape[1:]),
     }
 
 
-def measurable(experiment: Experiment) -> tuple[NetworkConfig, float]:
+def measurable(experiment: Experiment) -> tuple[Network, float]:
     """Returns the network for an image whose step can be measured, and the area of the whole image in units of it.
 
-    Of a divided sample, the image is a part, and is measured without exchanges.
+    Only the image of an FC-DenseNet is made smaller. Of a divided sample, the image is a part, and is measured without
+    exchanges.
     """
-    split, batch_size = experiment.training.split, experiment.training.batch_size
-    shape = part_shape(experiment.network.input_shape, split.ways, "yx".index(split.axis))
-    network = experiment.network.model_copy(update={"input_shape": shape})
+    network, split, batch_size = experiment.network, experiment.training.split, experiment.training.batch_size
+    if not isinstance(network, NetworkConfig):
+        return network, 1.0
+    shape = part_shape(network.input_shape, split.ways, "yx".index(split.axis))
+    network = network.model_copy(update={"input_shape": shape})
     channels, height, width = shape
     multiple = 2**network.pools
     while batch_size * count(network).step_flop > MOST_FLOP and min(network.input_shape[1:]) > multiple:

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
-from fcdensenet.count import count
 from namsa.config.loading import read_yaml, validate
 from namsa.dataset import manifest
 from namsa.errors import InputError
 from train.experiment.experiment import Experiment, load
 from train.experiment.sections import Training
 from train.measure.performance import sustained_and_peak
+from train.networks import count
 from train.reports.runs import read_steps
 from train.scaling import fit
 from train.scaling.machine import SUMMIT, Machine

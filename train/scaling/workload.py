@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from fcdensenet.config import NetworkConfig
-from fcdensenet.count import BYTES_PER_VALUE, LayerCount, count
+from fcdensenet.count import BYTES_PER_VALUE, LayerCount
+from train.networks import Network, count
 
 FORWARD_SHARE = 1 / 3  # of a step's computation: backward makes two gradients, by input and by weights
 
@@ -41,7 +41,7 @@ class Workload:
     dtype: WireType
 
 
-def workload(network: NetworkConfig, dtype: WireType, compute_s: float, accumulate: int = 1) -> Workload:
+def workload(network: Network, dtype: WireType, compute_s: float, accumulate: int = 1) -> Workload:
     """Returns the step of a network. The time of the computation is shared among the layers by their FLOP.
 
     Args:

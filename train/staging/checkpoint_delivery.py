@@ -14,9 +14,11 @@ from pathlib import Path
 from namsa.errors import InputError, WorkError
 from namsa.files import read_text, write_text_atomic
 from namsa.json_files import LARGEST_FILE_BYTES
+from train.measure import validation_rows
 from train.measure.results import LARGEST_METRICS_BYTES
 from train.optimization import checkpoint
 from train.staging import copies
+from train.tasks.validation import BEST
 
 
 @contextmanager
@@ -61,7 +63,7 @@ def background_delivery(run_dir: Path, home: Path | None, keep: int) -> Iterator
 
 
 def deliver(path: Path, run_dir: Path, home: Path, keep: int) -> None:
-    """Copies a checkpoint home, after the metrics up to it, and removes all checkpoints there but the newest.
+    """Copies a checkpoint home, after metrics and validations up to it, and removes all there but the newest.
 
     Args:
         path: The checkpoint.
@@ -78,6 +80,9 @@ def deliver(path: Path, run_dir: Path, home: Path, keep: int) -> None:
     write_text_atomic(home / "config.yaml", read_text(run_dir / "config.yaml", largest_bytes=LARGEST_FILE_BYTES))
     lines = read_text(run_dir / "metrics.jsonl", largest_bytes=LARGEST_METRICS_BYTES)
     write_text_atomic(home / "metrics.jsonl", lines[: lines.rfind("\n") + 1])
+    for name in (validation_rows.FILE_NAME, BEST):
+        if (run_dir / name).exists():
+            copies.copy_file(run_dir / name, home / name)
     copies.copy_file(path, copied)
     try:
         checkpoint.read(copied)

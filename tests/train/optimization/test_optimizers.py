@@ -1,9 +1,10 @@
 import keras
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from train.experiment.sections import Optimizer
-from train.optimization.optimizers import LarsAdam
+from train.optimization.optimizers import LarsAdam, make_optimizer
 
 
 def ratio(weights, direction, config, rate):
@@ -117,3 +118,23 @@ def test_zero_weights_and_zero_gradients_stay_finite(lars):
     grown, kept = run(LarsAdam(Optimizer(learning_rate=0.1, lars=lars)), weights, gradients)
     assert np.all(grown < 0)
     np.testing.assert_array_equal(kept, 1)
+
+
+@pytest.mark.parametrize("lars", ["none", "before"])
+def test_momentum_is_the_sum_of_past_gradients(lars):
+    config = Optimizer(kind="momentum", momentum=0.8, learning_rate=0.1, lars=lars, lars_trust=0.5)
+    matrix, vector = keras.Variable(np.eye(3, 4, dtype=np.float32)), keras.Variable(np.ones(3, np.float32))
+    optimizer = make_optimizer(config)
+    optimizer.build([matrix, vector])
+    rng = np.random.default_rng(0)
+    expected, sums = [np.eye(3, 4), np.ones(3)], [0.0, 0.0]
+    for rate in (0.1, 0.05):
+        optimizer.learning_rate.assign(rate)
+        gradients = [rng.normal(size=(3, 4)).astype(np.float32), rng.normal(size=3).astype(np.float32)]
+        optimizer.apply([tf.constant(gradient) for gradient in gradients], [matrix, vector])
+        if lars == "before":
+            gradients[0] = gradients[0] * 0.5 * np.linalg.norm(expected[0]) / np.linalg.norm(gradients[0])
+        sums = [0.8 * total + gradient for total, gradient in zip(sums, gradients, strict=True)]
+        expected = [value - rate * total for value, total in zip(expected, sums, strict=True)]
+    np.testing.assert_allclose(np.asarray(matrix), expected[0], rtol=2e-6, atol=1e-7)
+    np.testing.assert_allclose(np.asarray(vector), expected[1], rtol=2e-6, atol=1e-7)

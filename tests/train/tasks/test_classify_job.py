@@ -1,0 +1,149 @@
+"""The job of the task classify on small crystals, with validation, its end at a threshold, and its resumption."""
+
+import json
+import re
+
+import numpy as np
+import pytest
+import yaml
+from tiny import CONFIG, newest, numbers, rows
+
+from namsa.dataset import manifest
+from namsa.dataset.shards import Dataset
+from namsa.errors import InputError
+from train.__main__ import main as command
+from train.experiment.experiment import load
+from train.input import windows
+from train.main import train
+from train.optimization import checkpoint
+from train.ranks import reduction
+from train.scaling import forecast
+from train.tasks import task_of
+
+NETWORK = {"kind": "resnet50", "input_shape": [1, 32, 48], "classes": 2, "units": [1, 1], "width": 4}
+INPUTS = {"layout": "pattern", "window": [1, 1], "held_out_positions": 0.25, "augment": False}
+TRAINING = {
+    "task": "classify",
+    "epochs": 4,
+    "batch_size": 4,
+    "classify": {"label": "thickness"},
+    "validation": {"every_epochs": 2},
+    "inputs": INPUTS,
+    "optimizer": {"kind": "momentum", "learning_rate": 1e-2, "lars": "none"},
+    "schedule": {"rule": "constant"},
+}
+
+
+@pytest.fixture(scope="module")
+def config(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("classes")
+    path = directory / "classes.yaml"
+    split = {"train": 0.6, "dev": 0.4, "test": 0}
+    scan = {"scan": {"shape": [2, 4]}, "target": {"at": "scan"}, "data": {"directory": str(directory / "data")}}
+    path.write_text(yaml.safe_dump(CONFIG | scan | {"split": split} | {"network": NETWORK, "training": TRAINING}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def run_dir(config):
+    path = config.parent / "run"
+    train(config, run_dir=path)
+    return path
+
+
+def validations(run_dir):
+    return [json.loads(line) for line in (run_dir / "validation.jsonl").read_text().splitlines()]
+
+
+def test_patterns_of_both_splits_are_scored_beside_the_baseline_and_chance(run_dir, config):
+    evaluation = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))
+    assert (evaluation["task"], evaluation["classes"]) == ("classify", ["4", "8"])
+    assert list(evaluation["by_split"]) == ["images", "dev"]
+    for split, scores in evaluation["by_split"].items():
+        samples = [row for row in evaluation["samples"] if row["split"] == split]
+        assert scores["chance"] == 0.5
+        assert scores["patterns"] == sum(row["patterns"] for row in samples)
+        assert {row["patterns"] for row in samples} == ({2} if split == "images" else {8})  # a quarter, or all
+        right = {name: [row for row in samples if row["class"] == name] for name in (0, 1)}
+        recalls = [sum(r["votes"][c] for r in of) / sum(r["patterns"] for r in of) for c, of in right.items()]
+        assert scores["balanced_accuracy"] == pytest.approx(np.mean(recalls))
+        assert 0 <= scores["baseline_balanced_accuracy"] <= 1
+    trained = yaml.safe_load((run_dir / "config.yaml").read_text())["training"]
+    assert trained["classify"]["classes"] == ["4", "8"]  # a later job has the same, whatever is simulated until then
+    page = (run_dir / "report.html").read_text(encoding="utf-8")
+    assert "finds the thickness with a balanced accuracy of" in re.sub(r"\s+", " ", page)
+    assert "Validation, dev split" in page
+
+
+def test_rows_have_the_loss_of_classes(run_dir):
+    found = rows(run_dir)
+    assert len(found) == 4 * 2  # 8 training samples
+    assert list(found[0])[:6] == ["step", "epoch", "loss", "cross_entropy", "l2", "lr"]
+    assert found[0]["loss"] == pytest.approx(found[0]["cross_entropy"] + found[0]["l2"])
+    assert {row["lr"] for row in found} == {1e-2}
+
+
+def test_the_weights_of_the_lowest_error_are_kept(run_dir):
+    found = validations(run_dir)
+    assert [(row["epoch"], row["step"]) for row in found] == [(2, 4), (4, 8)]
+    best = min(found, key=lambda row: row["error"])
+    header, _ = checkpoint.read(run_dir / "best.npz")
+    assert header["step"] == best["step"]
+
+
+def test_a_resumed_job_validates_to_the_same_bits_and_stops_where_the_other_does(run_dir, config, monkeypatch):
+    monkeypatch.setattr("train.main.write_report", lambda run_dir: None)
+    resumed = config.parent / "resumed"
+    train(config, ["training.steps=3"], resumed)
+    assert not (resumed / "validation.jsonl").exists()
+    train(config, run_dir=resumed)
+    assert validations(resumed) == validations(run_dir)
+    assert numbers(resumed) == numbers(run_dir)
+    for ours, theirs in zip(newest(resumed)[1].values(), newest(run_dir)[1].values(), strict=True):
+        np.testing.assert_array_equal(ours, theirs)
+    stopped = config.parent / "stopped"
+    for _ in range(2):  # a job that is started again has nothing left to train
+        train(config, ["training.validation.stop_at=1"], stopped)
+        assert [row["step"] for row in rows(stopped)] == [1, 2, 3, 4]
+
+
+def test_held_out_positions_are_never_trained_on(run_dir, config):
+    drawn = {windows.draw_position(windows.held_out_positions((2, 4), 0.25, 7), (0, 0), 7, e) for e in range(200)}
+    held_out = set(map(tuple, np.argwhere(windows.held_out_positions((2, 4), 0.25, 7)).tolist()))
+    assert len(held_out) == 2
+    assert drawn == {(y, x) for y in range(2) for x in range(4)} - held_out
+    experiment = load(run_dir / "config.yaml")
+    task = task_of(experiment)
+    with Dataset(experiment.data.directory) as dataset:
+        entries = [e for e in manifest.present(experiment.data.directory, dataset.ids) if e.split == "train"]
+        assert [row["patterns"] for row in task.scorer(lambda x, training: x[:, 0, :2, 0], dataset)(entries)] == [2] * 8
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (
+            ["training.classify.classes=['4', '9']"],
+            "has 9, and no sample has that thickness: did you mean .*4, 8",
+        ),
+        (["network.classes=3"], r"2 classes of thickness \(4, 8\), and network.classes is 3: set it to 2"),
+        (["training.classify.label=material", "network.classes=6"], "no sample of the train split has material"),
+        (["training.classify.label=crystal_system", "network.classes=1"], "all samples have crystal_system cubic"),
+    ],
+)
+@pytest.mark.usefixtures("run_dir")
+def test_classes_that_do_not_fit_the_samples_are_named(config, tmp_path, overrides, message):
+    with pytest.raises(InputError, match=message):
+        train(config, overrides, tmp_path)
+
+
+@pytest.mark.usefixtures("run_dir")
+def test_a_job_of_classes_is_told_before_it_begins(config):
+    reduction.start(load(config).training.reduction)
+    found = forecast.forecast(load(config))
+    assert (found["steps"], found["train_samples"]) == (8, 8)
+
+
+def test_a_network_of_classes_reconstructs_nothing(run_dir, config, capsys):
+    assert command(["calibrate", str(run_dir)]) == 2
+    assert "is a network for training.task classify, and a density is asked for" in capsys.readouterr().err

@@ -1,0 +1,33 @@
+"""What a network is trained for: one module a task, and the job asks only `Task`.
+
+| task | answer |
+|---|---|
+| density | the projected electron density of a specimen, an image |
+| classify | the class of a pattern, and by vote that of a scan |
+
+A task says what the target of a sample is, what the loss is, how an answer is scored, which trivial baseline it is
+compared with, and what of it the report shows. The rules by which a configuration fits a task are in
+`train.experiment.task_rules`.
+"""
+
+from typing import TYPE_CHECKING
+
+from train.experiment.experiment import Experiment
+from train.tasks.classify import Classification
+from train.tasks.density import Density
+from train.tasks.task import Task
+
+if TYPE_CHECKING:  # it needs Horovod, which the evaluation of a run does not
+    from train.ranks.split import RankSplit
+
+TASKS: dict[str, type[Density] | type[Classification]] = {"density": Density, "classify": Classification}
+
+
+def task_of(experiment: Experiment, split: "RankSplit | None" = None) -> Task:
+    """Returns the task of a configuration.
+
+    Args:
+        experiment: The configuration. It divides samples for the task density alone.
+        split: What the ranks that divide samples exchange.
+    """
+    return Density(experiment, split) if split else TASKS[experiment.training.task](experiment)

@@ -1,0 +1,135 @@
+"""The task density: the projected electron density, as Laanait et al. (2019) reconstruct it.
+
+The target is the density of the sample. The loss is Huber's, with a likelihood if the network predicts its own error.
+The trivial baseline answers every sample with the mean of the training targets.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+import ase
+from rich.table import Table
+
+from namsa.crystals.select import select_materials
+from namsa.dataset.entry import Entry, material_of, materials_named
+from namsa.dataset.sample_setup import build_supercell
+from namsa.dataset.shards import Dataset
+from namsa.errors import InputError
+from train.experiment.experiment import Experiment
+from train.input import batches
+from train.measure.metrics import image_metrics, mean_metrics
+from train.measure.results import RunFacts
+from train.optimization.losses import DensityObjective
+from train.ranks.protocol import Ranks
+from train.reports.evaluate import AtomsOf, HeldOut, evaluate, predictions, predictor
+from train.reports.evaluation_table import evaluation_table
+from train.reports.results import Evaluation
+from train.tasks.task import Answers, Array, Row, Score
+
+if TYPE_CHECKING:  # it needs Horovod, which the evaluation of a run does not
+    from train.ranks.split import RankSplit
+
+
+@dataclass(frozen=True)
+class Density:
+    """A `train.tasks.task.Task`, which documents the methods.
+
+    Attributes:
+        experiment: The configuration.
+        split: What the ranks that divide samples exchange. All of them predict a sample, and the first scores it.
+    """
+
+    experiment: Experiment
+    split: "RankSplit | None" = None
+    error = "huber"
+    target = None
+
+    @property
+    def objective(self) -> DensityObjective:
+        return DensityObjective(self.experiment.training.loss, self.split)
+
+    def resolve(self, entries: Sequence[Entry], dataset: batches.Readable) -> Experiment:
+        return self.experiment
+
+    def readable(self, dataset: batches.Readable) -> batches.Readable:
+        return dataset
+
+    def usable(self, entries: Sequence[Entry]) -> list[Entry]:
+        return list(entries)
+
+    def held_out(self, training: Sequence[Entry], others: Sequence[Entry]) -> list[Entry]:
+        return list(others)
+
+    def statistic(self, dataset: batches.Readable, entries: Sequence[Entry]) -> Array:
+        return batches.mean_target(dataset, [entry.id for entry in entries], self.experiment.window_shapes()[0][:2])
+
+    def random_target(self, batch: tuple[Any, Any]) -> Any:
+        return batch[1]
+
+    def scorer(self, model: Any, dataset: Dataset) -> Score:
+        loss, inputs = self.experiment.training.loss, self.experiment.training.inputs
+        predict = self._predictor(model)
+
+        def score(entries: Sequence[Entry]) -> list[Row]:
+            return [
+                {"id": entry.id}
+                | image_metrics(
+                    prediction,
+                    record.density,
+                    huber_delta=loss.huber_delta,
+                    density_scale=inputs.density_scale_e_per_angstrom2,
+                    relative=loss.relative,
+                )
+                for entry, record, prediction in predictions(predict, self.experiment, dataset, entries)
+                if self._is_scored
+            ]
+
+        return score
+
+    def numbers(self, rows: Sequence[Row]) -> dict[str, float | None]:
+        return mean_metrics(rows)
+
+    def evaluate(self, answers: Answers, run_dir: Path, *, ranks: Ranks, run: RunFacts) -> Evaluation:
+        atoms_of = None
+        if answers.entries:
+            atoms_of = _specimens(self.experiment, answers.entries, answers.run_generator, answers.log_line)
+        held_out = HeldOut(answers.dataset, answers.entries, answers.baseline, atoms_of, self._is_scored)
+        return evaluate(self._predictor(answers.model), self.experiment, held_out, run_dir, ranks=ranks, run=run)
+
+    def table(self, evaluation: Mapping[str, Any], run_dir: Path, report: Path | None) -> Table:
+        return evaluation_table(cast(Evaluation, evaluation), run_dir, report)
+
+    def _predictor(self, model: Any) -> Any:
+        experiment = self.experiment
+        data_format, channels = experiment.network.data_format, experiment.channels()
+        return predictor(model, experiment.training.inputs, data_format, channels, self.split)
+
+    @property
+    def _is_scored(self) -> bool:
+        return self.split is None or self.split.part == 0
+
+
+def _specimens(
+    experiment: Experiment, entries: Sequence[Entry], run_generator: bool, log_line: Callable[[str], None]
+) -> AtomsOf | None:
+    """Returns a function from one of `entries` to its atoms. `None` without crystals, as staged samples may be.
+
+    Where a specimen is amorphous, or partly, projected atoms form no columns: of these it returns `None`.
+    """
+    try:
+        chosen = select_materials(experiment.materials, run_generator=run_generator, names=materials_named(entries))
+    except InputError as error:
+        log_line(f"atomic columns are not measured: {error}")
+        return None
+    materials = {material.name: material for material in chosen}
+
+    def atoms_of(entry: Entry) -> ase.Atoms | None:
+        if entry.kind.startswith("amorphous"):
+            return None
+        if not materials_named([entry]) <= materials.keys():  # the manifest's materials may be others
+            return None
+        return build_supercell(experiment, material_of(entry, materials), entry).atoms
+
+    return atoms_of
