@@ -85,8 +85,11 @@ class RankSplit:
             splits[self.part - 1] = tf.size(first)
         if has_after:
             splits[self.part + 1] = tf.size(last)
-        if not any(_has_rows(part) for part in sent):  # Horovod sends no empty tensor: one value to this rank itself
-            sent, splits[self.part] = [tf.zeros(1, first.dtype)], tf.ones((), tf.int32)
+        if not any(_has_rows(part) for part in sent):
+            # Horovod sends no empty tensor, so this rank sends itself a value. It is no constant: TensorFlow computes
+            # what depends on constants alone while it traces, and the exchange would wait for ranks that trace.
+            own = last if _has_rows(last) else first
+            sent, splits[self.part] = [tf.reshape(own, [-1])[:1]], tf.ones((), tf.int32)
         flat = _to_wire(tf.concat([tf.reshape(part, [-1]) for part in sent], 0))
         received = _from_wire(reduction.all_to_all(flat, tf.stack(splits), name, self.process_set), first.dtype)
         from_after = received[tf.size(received) - tf.size(first) :]
