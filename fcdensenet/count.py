@@ -12,7 +12,8 @@ normalisation in float32, in which Keras normalises whatever the dtype. Concaten
 TensorFlow 2.18 was measured to agree within 1%. Workspace, weights and optimizer state are not included.
 
 For a divided sample (`fcdensenet.split`), all sizes are those of one part. Each exchange of a halo is one message to
-each neighbour, and one back with the gradients, except for the halo of the network's input, which has none.
+each neighbour, and one back with the gradients, except for the halo of the network's input, which has none. The moments
+of a normalisation go from each part to all others, and so do their gradients.
 """
 
 from collections.abc import Callable, Sequence
@@ -117,12 +118,20 @@ class NetworkCount:
 
     @property
     def exchanges(self) -> int:
-        """Number of exchanges of halos in a training step, forward and backward."""
-        return sum((layer.halo_values > 0) + (layer.halo_gradients > 0) for layer in self.layers)
+        """Number of exchanges in a training step, forward and backward: of halos, and of moments over the parts."""
+        return sum(
+            (layer.halo_values > 0) + (layer.halo_gradients > 0) + 2 * (layer.shared_values > 0)
+            for layer in self.layers
+        )
 
     def halo_bytes(self, dtype: str) -> int:
         """Returns what a part between two neighbours sends and receives of halos in a training step, bytes each."""
         return sum(layer.halo_values + layer.halo_gradients for layer in self.layers) * BYTES_PER_VALUE[dtype]
+
+    def moment_bytes(self, ways: int) -> int:
+        """Returns what a part sends and receives of moments and their gradients in a training step, bytes each."""
+        values = sum(layer.shared_values for layer in self.layers)
+        return 2 * (ways - 1) * values * BYTES_PER_VALUE["float32"]
 
     def activation_bytes(self, dtype: str) -> int:
         """Returns the memory that a training step in `dtype` keeps of the forward pass, bytes."""

@@ -104,7 +104,8 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         experiment = load(config, overrides)
     reduction.check_same(config_hash(experiment), "the configuration's hash")
     training = experiment.training
-    split = rank_split(training.split, process_set)
+    # Evaluation keeps no maps for a backward pass: one process evaluates whole samples.
+    split = None if evaluate_only and ranks == 1 else rank_split(training.split, process_set)
     # A group of ranks that divide samples is one rank where samples and rates are shared out.
     ways, part = (split.ways, split.part) if split else (1, 0)
     group, groups = rank // ways, ranks // ways

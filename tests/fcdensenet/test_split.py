@@ -71,10 +71,12 @@ def test_a_part_is_counted_as_a_fraction_with_halos():
     assert part.activation_bytes("float16") * 2 == whole.activation_bytes("float16")
     assert part.parameters == whole.parameters
     # Two rows of the input for 3×3, and four of each map for 5×5; the input's gradient does not travel.
-    forward = 2 * 3 * 48 + 4 * (48 * (6 + 4) + 24 * 14 + 48 * (4 + 4))
+    forward = 2 * 3 * 48 + 4 * (48 * (6 + 4) + 24 * 14 + 48 * (18 + 4))  # 18: 4 new maps and 14 of the skip
     assert part.halo_bytes("float32") == 4 * (2 * forward - 2 * 3 * 48)
-    assert part.exchanges == 2 * 6 - 1
-    assert whole.exchanges == whole.halo_bytes("float32") == 0
+    moments = 2 * 14  # mean and variance of the maps before the only pooling
+    assert part.moment_bytes(ways=2) == 4 * 2 * moments
+    assert part.exchanges == 2 * 6 - 1 + 2
+    assert whole.exchanges == whole.halo_bytes("float32") == whole.moment_bytes(1) == 0
 
 
 @pytest.mark.parametrize(

@@ -79,15 +79,13 @@ class RankSplit:
             `fill` where there is no such part.
         """
         has_before, has_after = self.part > 0, self.part < self.ways - 1
-        sent = [part for part, is_sent in ((first, has_before), (last, has_after)) if is_sent]
-        splits = [tf.zeros((), tf.int32)] * self.ways
-        if has_before:
-            splits[self.part - 1] = tf.size(first)
-        if has_after:
-            splits[self.part + 1] = tf.size(last)
-        if not any(_has_rows(part) for part in sent):  # Horovod sends no empty tensor: one value to this rank itself
-            sent, splits[self.part] = [tf.zeros(1, first.dtype)], tf.ones((), tf.int32)
-        flat = _to_wire(tf.concat([tf.reshape(part, [-1]) for part in sent], 0))
+        # Horovod fails where a rank sends or receives nothing, so each sends itself a value, too. That is no constant:
+        # TensorFlow computes what depends on constants alone while it traces, and would wait for ranks that trace.
+        own = tf.reshape(last if _has_rows(last) else first, [-1])[:1]
+        messages = {self.part - 1: first} if has_before else {}
+        messages |= {self.part: own} | ({self.part + 1: last} if has_after else {})
+        splits = [tf.size(messages[part]) if part in messages else 0 for part in range(self.ways)]
+        flat = _to_wire(tf.concat([tf.reshape(message, [-1]) for message in messages.values()], 0))
         received = _from_wire(reduction.all_to_all(flat, tf.stack(splits), name, self.process_set), first.dtype)
         from_after = received[tf.size(received) - tf.size(first) :]
         above = tf.reshape(received[: tf.size(last)], tf.shape(last)) if has_before else _filled(last, fill)
