@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from namsa.io.calibration import CalibrationOverrides as CalibrationOverrides
+    from train.reconstruction.classify import ClassifiedScan as ClassifiedScan
+    from train.reconstruction.classify import classify as classify
     from train.reconstruction.live import LiveUpdate as LiveUpdate
     from train.reconstruction.live import next_row as next_row
     from train.reconstruction.live import reconstruct_live as reconstruct_live
@@ -30,11 +32,13 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "CalibrationOverrides": "namsa.io.calibration",
+    "ClassifiedScan": "train.reconstruction.classify",
     "KnownSpecimen": "train.reconstruction.trust",
     "Model": "train.reconstruction.models",
     "Reconstruction": "train.reconstruction.result",
     "ReconstructionOptions": "train.reconstruction.reconstruct",
     "LiveUpdate": "train.reconstruction.live",
+    "classify": "train.reconstruction.classify",
     "load_model": "train.reconstruction.models",
     "next_row": "train.reconstruction.live",
     "reconstruct": "train.reconstruction.reconstruct",

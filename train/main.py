@@ -37,11 +37,13 @@ from train.networks import count
 from train.optimization import checkpoint
 from train.optimization.assembly import assemble
 from train.optimization.checkpoint import CheckpointSchedule, TrainingPosition
+from train.optimization.initial_weights import take_weights
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.ranks import devices, reduction, signals, stalls
 from train.ranks.signals import Stopped
 from train.ranks.split import rank_split
 from train.ranks.watchdog import watch
+from train.reconstruction.models import load_model
 from train.staging import checkpoint_delivery, home_copies, stage
 from train.tasks import task_of
 from train.tasks.reporting import write_report
@@ -182,7 +184,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     model, optimizer, buffers, accumulation, state = assembly
 
     # 1. Rank 0 reads the newest checkpoint of this run directory or of its home that is not broken.
-    # 2. Without a checkpoint, the state is the initial weights of the configuration's seed.
+    # 2. Without a checkpoint, the state is the initial weights of the configuration's seed, or of another network.
     # 3. Every rank takes rank 0's state, but draws its own dropout.
     position, checkpoints = TrainingPosition(), run_dir / "checkpoints"
     with reduction.together():
@@ -191,6 +193,10 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
             position = checkpoint.restore(directories, state, experiment.network)
             if evaluate_only and not position.step:
                 raise InputError(f"{checkpoints} holds no checkpoint to evaluate: train first")
+            if training.start_from and not position.step:
+                initial = load_model(training.start_from)
+                others = take_weights(initial.weights, model.variables)
+                log_line(_start_line(initial.weights, len(model.variables), others))
             write_text_atomic(run_dir / "config.yaml", dump_yaml(experiment))  # only now: the checkpoint fits it
     position = TrainingPosition(**reduction.gather_json(asdict(position))[0])
     reduction.broadcast_state(model, optimizer, buffers)
@@ -321,6 +327,12 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
             report = write_report(run_dir)
             home_copies.keep_run(run_dir, home)
             console.print(task.table(evaluation, home or run_dir, report))
+
+
+def _start_line(weights: Path, count: int, others: Sequence[str]) -> str:
+    """Says how many variables start from another network's, and which do not."""
+    left = f"; at random: {', '.join(others[:4])}{', ...' if len(others) > 4 else ''}" if others else ""
+    return f"{count - len(others)} of {count} variables start from {weights}{left}"
 
 
 def _resumption_line(position: TrainingPosition, ranks: int) -> str:

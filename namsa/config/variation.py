@@ -7,7 +7,7 @@ together cover the ranges evenly too. More configurations per specimen do not ch
 
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Annotated, Any, Literal
 
 import numpy as np
@@ -76,6 +76,13 @@ class RandomVariation(_Variation):
 
     rule: Literal["random"] = Field(description="'random': values are drawn from ranges")
     configurations: int = Field(ge=1, le=MOST_CONFIGURATIONS, description="samples per specimen")
+    probability: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="of each aberration, tilt, spread and displacement of a sample to be drawn, independently of the "
+        "others; otherwise it is the value of its range that is nearest to zero. Thickness and dose are always drawn",
+    )
     defocus_angstrom: Range | None = Field(
         None, description="defocus, Å, in place of C10; underfocus is positive; drawn evenly"
     )
@@ -183,6 +190,7 @@ _QUANTITIES = (
 )
 OF_SPECIMEN = ("specimen_tilt_mrad", "rms_displacement_angstrom")  # change how a specimen scatters
 _DOSES = ("electrons_per_pattern", "dose_electrons_per_angstrom2")
+_ALWAYS_DRAWN = ("thickness_angstrom", *_DOSES)
 _AZIMUTHS = {"C12_angstrom": math.pi, "C21_angstrom": 2 * math.pi}  # period of the azimuth, rad
 
 
@@ -220,8 +228,22 @@ def draw_values(variation: RandomVariation | GridVariation, seed: int) -> list[V
     coordinates = sum(2 if has_direction(name) else 1 for name in quantities)
     # Sobol' points are even in whole powers of 2, which SciPy asks for; the sequence does not depend on the number.
     points = qmc.Sobol(coordinates, scramble=False).random_base2(math.ceil(math.log2(variation.configurations)))
-    shifted = (points[: variation.configurations] + np.random.default_rng(seed).random(coordinates)) % 1
-    return [_values_at(quantities, iter(point.tolist())) for point in shifted]
+    rng = np.random.default_rng(seed)
+    shifted = (points[: variation.configurations] + rng.random(coordinates)) % 1
+    left_out = rng.random((variation.configurations, len(quantities))) >= variation.probability
+    return [
+        _values_at(_nearest_to_zero(quantities, leave_out), iter(point.tolist()))
+        for point, leave_out in zip(shifted, left_out, strict=True)
+    ]
+
+
+def _nearest_to_zero(ranges: dict[str, tuple[Any, ...]], chosen: Iterable[bool]) -> dict[str, tuple[Any, ...]]:
+    """Returns the ranges, of which those chosen are their value nearest to zero. Thickness and doses stay."""
+    changed = {}
+    for (name, (least, most)), leave_out in zip(ranges.items(), chosen, strict=True):
+        nearest = min(max(0.0, least), most)
+        changed[name] = (nearest, nearest) if leave_out and name not in _ALWAYS_DRAWN else (least, most)
+    return changed
 
 
 def _values_at(ranges: dict[str, tuple[Any, ...]], coordinates: Iterator[float]) -> VariedValues:

@@ -70,12 +70,12 @@ def write_images(
     grid: PixelGrid,
     provenance: Mapping[str, Any],
 ) -> None:
-    """Writes images of one shape as a tree with axes in Å; the file appears only when it is complete.
+    """Writes images on one grid as a tree with axes in Å; the file appears only when it is complete.
 
     Args:
         path: File to write; its folder is created if it is missing.
         name: Name of the tree.
-        images: Array `(ny, nx)` and units of each image, by name.
+        images: Array `(ny, nx)`, or `(n, ny, nx)` for a stack, and units of each image, by name.
         grid: Pixels of the images, Å.
         provenance: JSON types, stored with the tree.
 
@@ -86,8 +86,9 @@ def write_images(
         group = create_group(file, name, "root", "Root")
         group.attrs["provenance"] = json.dumps(dict(provenance), ensure_ascii=False)
         for key, (image, units) in images.items():
-            coordinates = zip(("y", "x"), grid.coordinates(image.shape), strict=True)
-            axes = [ArrayAxis(axis, "Å", values) for axis, values in coordinates]
+            coordinates = zip(("y", "x"), grid.coordinates(image.shape[-2:]), strict=True)
+            axes = [ArrayAxis("index", "", np.arange(float(len(image))))] if image.ndim == 3 else []
+            axes += [ArrayAxis(axis, "Å", values) for axis, values in coordinates]
             array = create_group(group, key, "array", "Array")
             array.create_dataset("data", data=image)
             _describe_array(array, units, axes)

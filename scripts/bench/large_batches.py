@@ -215,7 +215,7 @@ def scored(model: keras.Model, experiment: Experiment, held_out: Images) -> Row 
     scale, delta = training.inputs.density_scale_e_per_angstrom2, training.loss.huber_delta
     pairs = zip(answers[..., 0] * scale, y[..., 0] * scale, strict=True)
     return mean_metrics(
-        image_metrics(answer, truth, huber_delta=delta, density_scale=scale, relative=training.loss.relative)
+        image_metrics(answer, truth, huber_delta=delta, density_scale=scale, limits=training.loss.contrast_limits())
         for answer, truth in pairs
     )
 

@@ -39,7 +39,7 @@ from namsa.errors import InputError
 from train.experiment.experiment import Experiment
 from train.experiment.experiment import load as load_experiment
 from train.input import batches, selection
-from train.measure.metrics import MIN_SPREAD, image_metrics
+from train.measure.metrics import image_metrics
 
 BLOCKS = (32, 64, 128)  # channels of the encoder's blocks; each ends in a pool
 HELD_OUT = 24  # development samples that rates and the patches' middle are chosen on
@@ -108,7 +108,9 @@ def patches(
     inputs, half = experiment.training.inputs, size // 2
     sample, y, x = positions.T
     around = ((0, 0), (half, size), (half, size))
-    spread = np.maximum(density.std(axis=(1, 2)), MIN_SPREAD * inputs.density_scale_e_per_angstrom2)
+    of_mean, of_scale = experiment.training.loss.least_contrast
+    spread = np.maximum(density.std(axis=(1, 2)), of_scale * inputs.density_scale_e_per_angstrom2)
+    spread = np.maximum(spread, of_mean * density.mean(axis=(1, 2)))
     units = spread if experiment.training.loss.relative else np.full(len(density), inputs.density_scale_e_per_angstrom2)
     rows, columns = y[:, None, None] + np.arange(size)[:, None], x[:, None, None] + np.arange(size)
     at = sample[:, None, None], rows, columns

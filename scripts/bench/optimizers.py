@@ -96,7 +96,7 @@ def trained(
         if not np.isfinite(step(x, y, tf.constant(rate), delta).numpy()[0]):
             return float("nan")
     answers = ((model(x, training=False), y) for x, y in read(experiment, dataset, "dev", None))
-    held_out = [losses.huber(answer, y, delta, training.loss.relative) for answer, y in answers]
+    held_out = [losses.huber(answer, y, delta, training.loss.contrast_limits()) for answer, y in answers]
     return float(np.mean(held_out))
 
 

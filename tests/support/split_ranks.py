@@ -23,6 +23,7 @@ from train.experiment.sections import Reduction, SampleSplit, Training
 from train.optimization import checkpoint
 from train.optimization.assembly import assemble
 from train.optimization.loop import EpochPlan, make_step, train_epoch
+from train.optimization.losses import DensityObjective
 from train.ranks import reduction
 from train.ranks.split import rank_split
 
@@ -80,10 +81,11 @@ def train(name, ways, groups, split=None, folder=None):
     With a folder, from its checkpoint on; one is written after STOP steps.
     """
     network, training = configured(name, ways if split else 1, 1 if split else groups)
-    parts = assemble(network, 1, training, reduction.size(), split)
+    objective = DensityObjective(training.loss, split)
+    parts = assemble(network, 1, training, reduction.size(), objective, split)
     state = [*parts.model.variables, *parts.optimizer.variables]
     done = checkpoint.restore([folder], state, network).step if folder else 0
-    step = make_step(parts.model, parts.optimizer, training, parts.buffers, parts.accumulation, split)
+    step = make_step(parts.model, parts.optimizer, training, parts.buffers, parts.accumulation, objective)
     reduction.broadcast_state(parts.model, parts.optimizer)
     read = batches(network, groups, split.group if split else None)
     if training.precision.compute == "mixed_float16":
@@ -92,7 +94,8 @@ def train(name, ways, groups, split=None, folder=None):
         read = (tuple(split.take_part(a, network.data_format) for a in pair) for pair in read)
     plan = EpochPlan(epoch=0, first_step=1 + done, steps=STEPS, ranks=groups, steps_left=STEPS - done)
     rows = []
-    for row in train_epoch(step, islice(read, done, None), training, plan, accumulation=parts.accumulation):
+    read = islice(read, done, None)
+    for row in train_epoch(step, read, training, plan, accumulation=parts.accumulation, objective=objective):
         rows.append([row["loss"], row["grad_norm"]])
         if folder and row["step"] == STOP and reduction.rank() == 0:
             checkpoint.save(folder, checkpoint.TrainingPosition(step=STOP), state, network, keep=3)

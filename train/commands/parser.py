@@ -33,6 +33,7 @@ def build_parser() -> CommandParser:
     _add_evaluation(parser)
     _add_staging(parser)
     _add_reconstruct(parser)
+    _add_classify(parser)
     _add_live(parser)
     _add_reports(parser)
     return parser
@@ -202,6 +203,26 @@ def _add_reconstruct(parser: CommandParser) -> None:
         help="refine towards the patterns; needs a thickness; 30 is usually enough",
     )
     _add_passes(command)
+    add_layout_options(command)
+
+
+def _add_classify(parser: CommandParser) -> None:
+    command = parser.add_command(
+        "classify",
+        "train.commands.classify:classify",
+        summary="classify the patterns of a 4D-STEM file, and the scan by their vote",
+        description="Takes a network of training.task classify. Writes the probability of each class and a map of the\n"
+        "most probable one, and a picture beside them.",
+        examples=(
+            "python -m train classify data.h5 --checkpoint runs/classify --out classes.h5",
+            "python -m train classify data.h5 --checkpoint runs/classify/best.npz --out classes.h5 --energy-ev 200e3 "
+            "--semiangle-mrad 5",
+        ),
+    )
+    command.add_argument("data", type=Path, metavar="DATA", help="a file of a microscope or a program of 4D-STEM")
+    command.add_argument("--checkpoint", required=True, metavar="NAME", help="a model, a run directory or a checkpoint")
+    command.add_argument("--out", type=Path, required=True, metavar="OUT.h5", help="a picture is written beside it")
+    _add_calibration(command)
     add_layout_options(command)
 
 

@@ -37,6 +37,13 @@ class Imperfections(Section):
     originals. The target stays the density at the nominal positions.
     """
 
+    probability: float = Field(
+        1.0,
+        gt=0,
+        le=1,
+        description="of each quantity to be drawn for a sample, independently of the others; otherwise it is left "
+        "out, so that samples with few imperfections are learnt from, too",
+    )
     source_size_angstrom: Angstroms | None = Field(
         None, description="full width at half maximum of the source, Å, as microscope.source_size_angstrom"
     )
@@ -76,7 +83,7 @@ class Imperfections(Section):
 
     def given(self) -> dict[str, tuple[float, float]]:
         """Returns the ranges that are given, by name."""
-        ranges = {name: getattr(self, name) for name in type(self).model_fields}
+        ranges = {name: getattr(self, name) for name in QUANTITIES}
         return {name: limits for name, limits in ranges.items() if limits is not None}
 
     def margin_angstrom(self) -> float:
@@ -85,3 +92,6 @@ class Imperfections(Section):
         source = JITTERS / FWHM * most.get("source_size_angstrom", 0.0)
         jitter = JITTERS * most.get("jitter_angstrom", 0.0)
         return source + jitter + most.get("drift_angstrom", 0.0) / 2 + most.get("flyback_angstrom", 0.0)
+
+
+QUANTITIES = tuple(name for name in Imperfections.model_fields if name != "probability")

@@ -11,7 +11,11 @@ from train.experiment.imperfections import Imperfections
 LARGEST_COUNT = 10**9  # of samples and steps
 LONGEST_TIME_S = 1e9  # 30 years
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
+Contrast = Annotated[float, Field(ge=0, le=1e6)]
 Pattern = Annotated[str, Field(min_length=1, max_length=200)]
+ClassName = Annotated[str, Field(min_length=1, max_length=200)]
+Potential = Annotated[float, Field(ge=-1e12, le=1e12)]
+Spread = Annotated[float, Field(gt=0, le=1e12)]
 
 
 class Inputs(Section):
@@ -69,6 +73,14 @@ class Inputs(Section):
         None,
         description="what microscope and detector add to training samples, drawn anew each epoch, before the noise; "
         "held-out samples stay as they are",
+    )
+    redraw_epochs: int = Field(
+        1,
+        ge=1,
+        le=10_000,
+        description="epochs for which a sample keeps its window, imperfections, noise and mirror, so that several "
+        "steps share the time of drawing them, which is longer than a small network's step. The inputs of all samples "
+        "of a rank then stay in memory",
     )
     read_ahead_gib: float = Field(
         2.0,
@@ -131,11 +143,20 @@ class Loss(Section):
         description="measure errors, and so huber_delta, in units of the standard deviation of each sample's density, "
         "so that light and thin samples count as much as heavy and thick ones; l2 should then be smaller",
     )
+    least_contrast: tuple[Contrast, Contrast] = Field(
+        (0.0, 0.01),
+        description="with relative, what a standard deviation counts as at least, so that windows of vacuum and glass "
+        "do not outweigh the others: a fraction of the mean of the sample's density, and a number of density scales",
+    )
     likelihood: Literal["none", "laplace", "gaussian"] = Field(
         "none",
         description="distribution by which the network predicts its own error, as the logarithm of its scale in a "
         "second output channel; needs network.output_channels 2. See train/optimization/losses.py",
     )
+
+    def contrast_limits(self) -> tuple[float, float] | None:
+        """Returns `least_contrast` if errors are relative, and `None` if they are not."""
+        return self.least_contrast if self.relative else None
 
 
 class Optimizer(Section):
@@ -310,20 +331,42 @@ class Validation(Section):
 class Classify(Section):
     """What patterns are told apart by."""
 
-    label: Literal["crystal_system", "space_group", "zone_axis", "material", "thickness"] = Field(
-        "crystal_system", description="property of a sample, from the dataset's manifest, that is its class"
+    label: Literal["crystal_system", "space_group", "zone_axis", "material", "thickness", "potential_clusters"] = Field(
+        "crystal_system",
+        description="property of a sample, from the dataset's manifest, that is its class; 'potential_clusters': "
+        "the cluster of the projected potential around the probe, of network.classes that the training samples form",
     )
-    classes: tuple[Pattern, ...] = Field(
+    classes: tuple[ClassName, ...] = Field(
         (),
         max_length=10_000,
         description="the classes, in the order of the network's outputs, as 'cubic', 'Fm-3m', '[0 0 1]', a material's "
         "name or a thickness in Å; samples of others are left out. None: all that the dataset has",
+    )
+    potential_centres: tuple[tuple[Potential, ...], ...] = Field(
+        (),
+        max_length=10_000,
+        description="of potential_clusters, the mean potential around the probe, V·Å, blurred by each width. A job "
+        "finds them and writes them into its run directory",
+    )
+    potential_spreads: tuple[Spread, ...] = Field(
+        (), max_length=100, description="standard deviation of the potentials blurred by each width, V·Å"
     )
 
     @model_validator(mode="after")
     def _classes_differ(self) -> "Classify":
         if len(set(self.classes)) < len(self.classes):
             raise ValueError(f"classes {list(self.classes)} has a name twice: give each once")
+        return self
+
+    @model_validator(mode="after")
+    def _clusters_are_found(self) -> "Classify":
+        centres, widths = self.potential_centres, len(self.potential_spreads)
+        found = self.classes if self.label == "potential_clusters" else ()
+        if len(centres) != len(found) or any(len(centre) != widths for centre in centres) or (centres and not widths):
+            raise ValueError(
+                "classes, potential_centres and potential_spreads are found together for label potential_clusters: "
+                "leave them out"
+            )
         return self
 
 
@@ -352,6 +395,11 @@ class Training(Section):
         None,
         description="largest number of training samples; none: all. They are the first in an order by hash, so a "
         "smaller choice is part of a larger one",
+    )
+    start_from: Annotated[str, Field(min_length=1, max_length=4096)] | None = Field(
+        None,
+        description="a network whose weights are the first ones, as far as their shapes fit: the name of a model that "
+        "comes with the package, or the path of a run or of a model; none: random weights",
     )
     inputs: Inputs = Inputs()
     loss: Loss = Loss()

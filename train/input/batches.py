@@ -12,10 +12,12 @@ of it happens in threads ahead of the step. A process reads a sample's header an
 import math
 from collections.abc import Callable, Generator, Sequence
 from contextlib import AbstractContextManager, closing
+from functools import partial
 from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
@@ -60,11 +62,26 @@ class SampleView(NamedTuple):
     geometry: imperfections.Geometry | None = None
 
 
+class KeptWindow(NamedTuple):
+    """A window that is used in several epochs.
+
+    Attributes:
+        number: Of the draw.
+        x: `(1, ...)`, the network's input in data.dtype, which the sample was stored in.
+        y: `(1, ...)`, its target, float32.
+    """
+
+    number: int
+    x: Tensor
+    y: Tensor
+
+
 class ReadCache:
-    """What a job keeps between epochs: views of samples with correct checksums, and memory for batches."""
+    """What a job keeps between epochs: views of samples with correct checksums, windows, and memory for batches."""
 
     def __init__(self) -> None:
         self.views: dict[str, SampleView] = {}
+        self.kept: dict[str, KeptWindow] = {}
         self.buffers = Buffers()
 
 
@@ -117,6 +134,8 @@ def batches(
     dtype = training.precision.compute.removeprefix("mixed_")
     settings = Normalisation.of(training.inputs, experiment.network.data_format, dtype)
 
+    cache = cache or ReadCache()
+
     def finish(batch: Batch, entries: Sequence[Entry]) -> tuple[Tensor, Tensor]:
         x, density = normalise_graph(batch, settings, channels)
         y = target(entries, x, batch.density) if target else density
@@ -124,7 +143,10 @@ def batches(
             return x, y
         return take_part(x, experiment.network.data_format), take_part(y, experiment.network.data_format)
 
-    return read_batches(dataset, share, experiment, epoch, finish, cache or ReadCache())
+    if training.inputs.redraw_epochs > 1:
+        make = partial(kept_batch, dataset, experiment=experiment, epoch=epoch, finish=finish, cache=cache)
+        return _ahead(make, share, experiment)
+    return read_batches(dataset, share, experiment, epoch, finish, cache)
 
 
 def read_batches(
@@ -135,7 +157,18 @@ def read_batches(
     finish: Callable[[Batch, Sequence[Entry]], Result],
     cache: ReadCache,
 ) -> Generator[Result, None, None]:
-    """Yields finish(batch, entries) for each batch of host tensors. `finish` is called in threads; see `batches`.
+    """Returns a generator of finish(batch, entries) for each batch of host tensors. It is called in threads."""
+
+    def make(entries: Sequence[Entry]) -> Result:
+        return finish(Batch(*map(as_tensor, read_batch(dataset, entries, experiment, epoch, cache))), entries)
+
+    return _ahead(make, share, experiment)
+
+
+def _ahead(
+    make: Callable[[Sequence[Entry]], Result], share: Sequence[Entry], experiment: Experiment
+) -> Generator[Result, None, None]:
+    """Yields make(entries) for the entries of each batch, computed ahead in threads.
 
     A sample costs 0.1 ms per MiB without the interpreter's lock, and with the lock 50 µs when it is first read and a
     few µs later. A batch and its delivery cost tens of µs. Small samples are therefore read by one thread, several
@@ -151,14 +184,41 @@ def read_batches(
     tasks_ahead = max(2, min(2 * threads, int(inputs.read_ahead_gib * 2**30 / (batches_per_task * batch_bytes))))
 
     def read(task: Sequence[Sequence[Entry]]) -> list[Result]:
-        stored = ((read_batch(dataset, entries, experiment, epoch, cache), entries) for entries in task)
-        return [finish(Batch(*map(as_tensor, arrays)), entries) for arrays, entries in stored]
+        return [make(entries) for entries in task]
 
     complete = [share[at : at + size] for at in range(0, len(share) - size + 1, size)]
     tasks = [complete[at : at + batches_per_task] for at in range(0, len(complete), batches_per_task)]
     with closing(ahead(read, tasks, threads, tasks_ahead)) as results:
         for result in results:
             yield from result
+
+
+def kept_batch(
+    dataset: Readable,
+    entries: Sequence[Entry],
+    experiment: Experiment,
+    epoch: int,
+    finish: Callable[[Batch, Sequence[Entry]], tuple[Tensor, Tensor]],
+    cache: ReadCache,
+) -> tuple[Tensor, Tensor]:
+    """Returns a batch of windows, of which those drawn in earlier epochs are taken from `cache`.
+
+    A sample's window is drawn anew every `redraw_epochs` epochs, a part of the samples in each epoch. It depends on
+    the sample's seed and the number of the draw alone, so that a resumed job finds the same one.
+    """
+    every, windows_of_batch = experiment.training.inputs.redraw_epochs, []
+    for entry in entries:
+        number = (epoch + entry.seed % every) // every
+        window = cache.kept.get(entry.id)
+        if window is None or window.number != number:
+            # One by one, so that the numbers do not depend on which samples are drawn together.
+            stored = read_batch(dataset, [entry], experiment, number, cache)
+            x, y = finish(Batch(*map(as_tensor, stored)), [entry])
+            window = cache.kept[entry.id] = KeptWindow(number, tf.cast(x, experiment.data.dtype), y)
+        windows_of_batch.append(window)
+    dtype = experiment.training.precision.compute.removeprefix("mixed_")
+    x = tf.cast(tf.concat([window.x for window in windows_of_batch], 0), dtype)
+    return x, tf.concat([window.y for window in windows_of_batch], 0)
 
 
 def read_batch(

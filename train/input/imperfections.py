@@ -27,7 +27,7 @@ from namsa.physics.coherence import FWHM
 from namsa.physics.optics import wavelength_angstrom
 from namsa.pixels import PixelGrid, fills_cell, pattern_grid, scan_grid
 from namsa.provenance_values import value
-from train.experiment.imperfections import Imperfections
+from train.experiment.imperfections import QUANTITIES, Imperfections
 from train.input import interpolation
 
 Array = npt.NDArray[Any]
@@ -35,7 +35,8 @@ Pair = tuple[float, float]
 Corner = tuple[int, int]
 Empty = Callable[[tuple[int, ...], Any], Array]
 
-_MAGNITUDES, _PLACES = 4, 5  # streams of random numbers, beside those of `train.input.noise` and `train.input.windows`
+# Streams of random numbers, beside those of `train.input.noise`, `train.input.windows` and `train.input.fast_noise`.
+_MAGNITUDES, _PLACES, _PRESENCE = 4, 5, 7
 _PLASMON_WIDTH = (0.1, 0.5)  # standard deviation of the blur by plasmons, in semiangles
 _RING = (0.25, 0.9)  # spatial frequency of a glass' first rings, 1/Å
 _RING_WIDTH = 0.2  # of the frequency, standard deviation
@@ -157,10 +158,14 @@ def draw(imperfections: Imperfections, seed: int, epoch: int) -> Drawn:
     """
     rng = np.random.default_rng([seed, epoch, _MAGNITUDES])
     values: dict[str, Any] = {}
-    for name in type(imperfections).model_fields:  # the same random numbers for a quantity, whichever others are given
+    given = imperfections.given()
+    presence = np.random.default_rng([seed, epoch, _PRESENCE])
+    for name in QUANTITIES:  # the same random numbers for a quantity, whichever others are given
         part, sign, angle = rng.random(), rng.choice([-1.0, 1.0]), 2 * np.pi * rng.random()
-        if (limits := getattr(imperfections, name)) is None:
+        present = presence.random() < imperfections.probability
+        if not present or name not in given:
             continue
+        limits = given[name]
         magnitude = float(limits[0] + part * (limits[1] - limits[0]))
         if name in ("drift_angstrom", "centre_shift_pixels"):
             values[name] = (float(magnitude * np.sin(angle)), float(magnitude * np.cos(angle)))

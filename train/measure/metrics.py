@@ -3,8 +3,8 @@
 Images are `(h, w)`, in e/Å². Only `huber`, the loss of the training, is computed in the units of the training:
 
 - huber: mean of e²/2 for |e| <= δ and δ(|e| − δ/2) elsewhere, with e = (p − t)/scale. The scale is the divisor of
-  densities in training, or with relative losses (`train.optimization.losses`) that times the standard deviation of the
-  scaled truth. δ is the first of the configuration, so that runs are comparable whatever the decay of δ.
+  densities in training, or with relative losses (`train.optimization.losses`) that times the contrast of the scaled
+  truth. δ is the first of the configuration, so that runs are comparable whatever the decay of δ.
 - mae: mean |p − t|, e/Å².
 - psnr: 10 log10(R²/mean (p − t)²), dB, R = max t − min t. None if p = t (it is infinite) or t is constant.
 - ssim: Wang et al. (2004), uniform window of 7 pixels (fewer on a smaller image), data range R. None if t is constant
@@ -25,7 +25,6 @@ Metrics = dict[str, float | None]
 
 NAMES = ("huber", "mae", "psnr", "ssim", "pearson", "r_factor")
 SSIM_WINDOW = 7
-MIN_SPREAD = 0.01  # density scales: a truth with a smaller spread has no contrast that errors could be relative to
 
 
 def image_metrics(
@@ -34,7 +33,7 @@ def image_metrics(
     *,
     huber_delta: float,
     density_scale: float = 1.0,
-    relative: bool = False,
+    limits: tuple[float, float] | None = None,
 ) -> Metrics:
     """Computes the metrics of one image.
 
@@ -43,7 +42,8 @@ def image_metrics(
         truth: The same.
         huber_delta: δ, in units of the training.
         density_scale: Divisor of densities in training, e/Å².
-        relative: Whether `huber` is relative to the standard deviation of the truth.
+        limits: `training.loss.least_contrast` if `huber` is relative to the standard deviation of the truth: what that
+            is at least, as a fraction of the mean of the truth and in density scales.
 
     Returns:
         The numbers of `NAMES`.
@@ -60,7 +60,7 @@ def image_metrics(
             raise WorkError(f"{bad} of {image.size} pixels of the {name} are not finite: nothing can be measured")
     error = np.abs(p - t)
     span = float(np.ptp(t))
-    unit = max(float(t.std()), MIN_SPREAD * density_scale) if relative else density_scale
+    unit = max(float(t.std()), limits[0] * float(t.mean()), limits[1] * density_scale) if limits else density_scale
     return {
         "huber": _huber(error / unit, huber_delta),
         "mae": float(error.mean()),

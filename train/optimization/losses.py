@@ -12,6 +12,7 @@ Huber's function alone, as without a likelihood.
 
 Projected densities differ by a factor of a hundred between 20 Å of lithium and 200 Å of lead. With `relative`, e is
 divided by the standard deviation of the sample's target, so that both have the same weight, as in SSIM and correlation.
+A window of vacuum or glass has hardly any contrast. `least_contrast` keeps such windows from outweighing the others.
 """
 
 from collections.abc import Iterable
@@ -23,9 +24,9 @@ import tensorflow as tf
 
 from fcdensenet.split import Split
 from train.experiment.sections import Loss
-from train.measure.metrics import MIN_SPREAD
 
 Tensor = Any
+ContrastLimits = tuple[float, float]
 
 LARGEST_LOG_SCALE = 7.0  # L
 LARGEST_MISFIT = 100.0  # of a pixel, beyond which the likelihood falls by a power of the error: bounds the gradient
@@ -33,7 +34,11 @@ LIKELIHOOD_WEIGHT = 0.1  # so that the shared layers are those of the density; s
 
 
 def huber(
-    prediction: Tensor, target: Tensor, delta: Tensor, relative: bool = False, split: Split | None = None
+    prediction: Tensor,
+    target: Tensor,
+    delta: Tensor,
+    limits: ContrastLimits | None = None,
+    split: Split | None = None,
 ) -> Tensor:
     """Returns the mean of h(e) over all pixels, a float32 scalar.
 
@@ -41,22 +46,23 @@ def huber(
         prediction: `(n, h, w, 1)`, in units of the density scale.
         target: The same.
         delta: δ, a scalar tensor, so that it can decay without a new trace of the training step.
-        relative: Whether errors are in units of the standard deviation of the sample's target.
+        limits: Of `contrast`, in units of which errors are then measured; `None` for units of the density scale.
         split: What the parts of a divided sample exchange, of which the loss of this one is returned.
     """
     error = tf.abs(tf.cast(prediction, tf.float32) - tf.cast(target, tf.float32))
-    if relative:
-        error /= contrast(target, split, "huber_contrast")
+    if limits:
+        error /= contrast(target, limits, split, "huber_contrast")
     inner = tf.minimum(error, delta)
     # Equal to Huber's two cases, without a branch whose discarded side could overflow.
     return tf.reduce_mean(inner * (error - 0.5 * inner))
 
 
-def contrast(target: Tensor, split: Split | None = None, name: str = "contrast") -> Tensor:
-    """Returns the standard deviation of each sample's target, but at least `MIN_SPREAD`, with axes of length 1.
+def contrast(target: Tensor, limits: ContrastLimits, split: Split | None = None, name: str = "contrast") -> Tensor:
+    """Returns the standard deviation of each sample's target, with axes of length 1.
 
     Args:
-        target: Targets, or this rank's part of them.
+        target: `(n, h, w, 1)`, in units of the density scale, or this rank's part of it.
+        limits: It is at least the first times the mean of the target, and at least the second.
         split: What the parts of a divided sample exchange.
         name: Of the exchanges.
     """
@@ -66,8 +72,9 @@ def contrast(target: Tensor, split: Split | None = None, name: str = "contrast")
         local = tf.reduce_mean(values, axis=tuple(range(1, len(target.shape))), keepdims=True)
         return split.mean(local, f"{name}_{of}") if split else local
 
-    spread = tf.sqrt(mean(tf.square(target - mean(target, "mean")), "variance"))
-    return tf.maximum(spread, MIN_SPREAD)
+    average = mean(target, "mean")
+    spread = tf.maximum(tf.sqrt(mean(tf.square(target - average), "variance")), limits[1])
+    return tf.maximum(spread, limits[0] * average) if limits[0] else spread
 
 
 def split_output(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -103,8 +110,8 @@ def negative_log_likelihood(
         misfit = 0.5 * misfit**2
     limit = LARGEST_MISFIT
     bounded = tf.minimum(misfit, limit) + limit * tf.math.log(tf.maximum(misfit, limit) / limit)
-    if loss.relative:
-        logarithm -= tf.math.log(contrast(target, split, "likelihood_contrast"))
+    if limits := loss.contrast_limits():
+        logarithm -= tf.math.log(contrast(target, limits, split, "likelihood_contrast"))
     return tf.reduce_mean(bounded + logarithm)
 
 
@@ -133,10 +140,10 @@ class DensityObjective:
     def __call__(self, output: Tensor, target: Tensor, setting: Tensor) -> tuple[Tensor, ...]:
         """Returns the terms of a batch."""
         if self.loss.likelihood == "none":
-            return (huber(output, target, setting, self.loss.relative, self.split),)
+            return (huber(output, target, setting, self.loss.contrast_limits(), self.split),)
         density, u = split_output(output, target)
         likelihood = LIKELIHOOD_WEIGHT * negative_log_likelihood(density, u, target, self.loss, self.split)
-        return huber(density, target, setting, self.loss.relative, self.split), likelihood
+        return huber(density, target, setting, self.loss.contrast_limits(), self.split), likelihood
 
 
 def huber_delta(loss: Loss, epoch: int) -> float:

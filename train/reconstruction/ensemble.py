@@ -82,6 +82,16 @@ def load_network(model: Model, image_shape: tuple[int, int]) -> Any:
     keras.utils.clear_session()  # otherwise the variables' names depend on what this process has built before
     keras.config.set_dtype_policy("float32")
     network = build(config.model_copy(update={"input_shape": (config.input_shape[0], *image_shape)}), seed=0)
+    load_variables(network, model)
+    return network
+
+
+def load_variables(network: Any, model: Model) -> None:
+    """Sets the variables of a built network to a model's weights.
+
+    Raises:
+        InputError: If the weights cannot be read or do not fit the model's configuration.
+    """
     try:
         header, arrays = checkpoint.read(model.weights)
     except checkpoint.BROKEN as error:
@@ -96,7 +106,6 @@ def load_network(model: Model, image_shape: tuple[int, int]) -> Any:
                 "config.yaml"
             )
         variable.assign(array)
-    return network
 
 
 def valid_symmetries(

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from namsa.errors import InputError
-from namsa.files import open_atomic
 from namsa.io import hdf5
 from namsa.pixels import PixelGrid
 from train.reconstruction.familiarity import UNFAMILIAR, is_outside
@@ -98,7 +96,7 @@ class Reconstruction:
             InputError: If Matplotlib does not know the format.
             WorkError: If the file cannot be written.
         """
-        from train.reports.figures import reconstruction_figure
+        from train.reports.figures import reconstruction_figure, write_figure
 
         drawn = {"Bright field": (self.bright_field, self.scan_pixels, "fraction of the beam", "gray")}
         for name, (image, units) in self._images().items():
@@ -114,13 +112,7 @@ class Reconstruction:
             warning="outside of what the network learnt" if self.outside else "",
         )
         if path is not None:
-            path = Path(path)
-            path = path if path.suffix else path.with_suffix(".png")
-            kinds = figure.canvas.get_supported_filetypes()
-            if path.suffix[1:].lower() not in kinds:
-                raise InputError(f"{path} does not end as a picture: {', '.join(f'.{kind}' for kind in sorted(kinds))}")
-            with open_atomic(path) as file:
-                figure.savefig(file, format=path.suffix[1:].lower())
+            write_figure(figure, Path(path))
         return figure
 
     def _images(self) -> dict[str, tuple[Array, str]]:

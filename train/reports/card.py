@@ -324,6 +324,7 @@ def _training(experiment: Experiment, facts: CardFacts) -> Iterator[str]:
                 f"FC-DenseNet, {run['parameters']:,} parameters, {experiment.training.inputs.channel_summary()}",
             ),
             ("trained", f"{run['epochs']} epochs, {run['steps']:,} steps, {run['training_samples']:,} samples"),
+            ("started from", plain(experiment.training.start_from or "random weights")),
             ("time in steps", duration(facts.training_s)),
             ("on", f"{plural(run['ranks'], 'rank')}, each on {plain(run['device'])}{machine}"),
             ("versions", ", ".join(f"{plain(name)} {plain(number)}" for name, number in run["versions"].items())),

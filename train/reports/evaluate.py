@@ -178,7 +178,7 @@ def _score(entry: Entry, record: Record, prediction: Array, held_out: HeldOut, t
             record.density,
             huber_delta=training.loss.huber_delta,
             density_scale=training.inputs.density_scale_e_per_angstrom2,
-            relative=training.loss.relative,
+            limits=training.loss.contrast_limits(),
         )
         return cast(Scores, numbers | (column_metrics(image, frame, true_columns) if true_columns else {}))
 

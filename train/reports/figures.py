@@ -6,6 +6,7 @@ Every function returns a `Figure` of its own; Matplotlib's global state is not u
 import base64
 from collections.abc import Callable, Mapping
 from io import BytesIO
+from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
@@ -14,6 +15,8 @@ from matplotlib.axes import Axes
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
+from namsa.errors import InputError
+from namsa.files import open_atomic
 from namsa.pixels import PixelGrid
 from namsa.view.panels import MARKS, image_panel, mark_probes, panels, pattern_panel, styled
 from train.reports.pictures import Picture
@@ -170,6 +173,21 @@ def binned(x: Numbers, y: Numbers, bins: int, reduce: Reduce = np.nanmean) -> tu
 
 def _reduced(values: Numbers, reduce: Reduce) -> float:
     return float(reduce(values)) if np.isfinite(values).any() else np.nan
+
+
+def write_figure(figure: Figure, path: Path) -> None:
+    """Writes a figure. The suffix names the format; without one it is a .png.
+
+    Raises:
+        InputError: If Matplotlib does not know the format.
+        WorkError: If the file cannot be written.
+    """
+    path = path if path.suffix else path.with_suffix(".png")
+    kind, kinds = path.suffix[1:].lower(), sorted(figure.canvas.get_supported_filetypes())
+    if kind not in kinds:
+        raise InputError(f"{path} does not end as a picture: {', '.join(f'.{kind}' for kind in kinds)}")
+    with open_atomic(path) as file:
+        figure.savefig(file, format=kind)
 
 
 @styled

@@ -13,10 +13,11 @@ from namsa.dataset.typed_values import read_typed
 from train.reports.report import ResultPart
 from train.reports.report_tables import count, missing, number, table
 from train.reports.results import EVALUATE_AGAIN
-from train.tasks.class_scores import SPLITS, ClassEvaluation, ClassScores
+from train.tasks.class_scores import SPLITS, ClassEvaluation, ClassRow, ClassScores
 
 KIND = "Classes of 4D-STEM patterns: classification report"
 TITLE = "classification report"
+MOST_COLUMNS = 30  # of a table of classes, or rows of one of errors
 MEANINGS = {
     "images": "held-out patterns of specimens that were trained on, which leak",
     "dev": "materials that training never saw",
@@ -48,7 +49,7 @@ def class_table(evaluation: Mapping[str, Any], run_dir: Path, report: Path | Non
     for heading in ("split", "patterns", "network", "baseline", "chance", "scans, by vote", "baseline, by vote"):
         found.add_column(heading, justify="right")
     for split, row in evaluation["by_split"].items():
-        found.add_row(split, f"{row['patterns']:,}", *(f"{value:.3f}" for value in _accuracies(row)))
+        found.add_row(split, f"{row['patterns']:,}", *(number(value, ".3f") for value in _accuracies(row)))
     return found
 
 
@@ -63,7 +64,7 @@ def class_part(run_dir: Path) -> ResultPart:
     return ResultPart(KIND, TITLE, "\n".join(parts), _samples(evaluation), evaluation["run"])
 
 
-def _accuracies(row: ClassScores) -> tuple[float, ...]:
+def _accuracies(row: ClassScores) -> tuple[float | None, ...]:
     """The network's, the baseline's and chance, of patterns and of scans by vote."""
     return (
         row["balanced_accuracy"],
@@ -77,12 +78,13 @@ def _accuracies(row: ClassScores) -> tuple[float, ...]:
 def _headline(evaluation: ClassEvaluation) -> str:
     split = [name for name in SPLITS if name in evaluation["by_split"]][-1]
     row = evaluation["by_split"][split]
-    network, baseline, chance, vote, _ = (f"<strong>{value:.3f}</strong>" for value in _accuracies(row))
+    network, baseline, chance, vote, _ = (f"<strong>{number(value, '.3f')}</strong>" for value in _accuracies(row))
+    by_vote = "" if row["vote_balanced_accuracy"] is None else f" By the vote of all patterns of a scan it is {vote}."
     return (
         f'<p class="headline">On {count(row["patterns"], "pattern")} of {count(row["samples"], "sample")} '
         f"({escape(split)}: {MEANINGS[split]}) the network finds the {escape(evaluation['label'].replace('_', ' '))} "
-        f"with a balanced accuracy of {network}; the nearest mean radial profile has {baseline}, chance {chance}. By "
-        f"the vote of all patterns of a scan it is {vote}.</p>"
+        f"with a balanced accuracy of {network}; the nearest mean radial profile has {baseline}, chance "
+        f"{chance}.{by_vote}</p>"
     )
 
 
@@ -104,6 +106,8 @@ def _by_split(evaluation: ClassEvaluation) -> str:
 
 def _confusions(evaluation: ClassEvaluation) -> list[str]:
     """A table for each split: of the patterns of each class, the fractions that are given to each class."""
+    if len(evaluation["classes"]) > MOST_COLUMNS:
+        return [_most_frequent(evaluation, split) for split in evaluation["confusion"]]
     names = [escape(name) for name in evaluation["classes"]]
     tables = []
     for split, counts in evaluation["confusion"].items():
@@ -115,20 +119,39 @@ def _confusions(evaluation: ClassEvaluation) -> list[str]:
     return tables
 
 
+def _most_frequent(evaluation: ClassEvaluation, split: str) -> str:
+    """A table of the classes that are most often taken for others."""
+    names, table_of_counts = evaluation["classes"], evaluation["confusion"][split]
+    wrong = sorted(
+        ((count, true, given) for true, row in enumerate(table_of_counts) for given, count in enumerate(row) if count),
+        key=lambda each: (-each[0], each[1:]),
+    )
+    rows = [
+        (escape(names[true]), escape(names[given]), f"{count:,}", f"{sum(table_of_counts[true]):,}")
+        for count, true, given in wrong
+        if true != given
+    ]
+    head = ("Class", "Given", "Patterns", "of")
+    return table(f"The most frequent errors, {escape(split)}", head, rows[:MOST_COLUMNS], text_columns=2)
+
+
 def _samples(evaluation: ClassEvaluation) -> str:
     names = evaluation["classes"]
 
     def voted(values: Sequence[float]) -> str:
         return escape(names[max(range(len(names)), key=lambda index: values[index])])
 
+    def right(row: ClassRow) -> int:
+        return sum(number for true, given, number in row["counts"] if true == given)
+
     rows = [
         (
             escape(row["id"]),
             escape(row["formula"]),
             escape(row["split"]),
-            escape(names[row["class"]]),
-            voted(row["probability"]),
-            f"{row['votes'][row['class']]:,}",
+            "–" if row["class"] is None else escape(names[row["class"]]),
+            "–" if row["class"] is None else voted(row["probability"]),
+            f"{right(row):,}",
             f"{row['patterns']:,}",
         )
         for row in evaluation["samples"]

@@ -12,7 +12,7 @@ from train.measure.results import RunFacts
 SPLITS = ("images", "dev", "test")
 
 
-_OfClass = TypedDict("_OfClass", {"class": int})  # a keyword of Python
+_OfClass = TypedDict("_OfClass", {"class": int | None})  # a keyword of Python
 
 
 class ClassRow(_OfClass):
@@ -24,12 +24,12 @@ class ClassRow(_OfClass):
         formula: Chemical formula.
         space_group: Hermann–Mauguin symbol.
         split: "dev" or "test", from the manifest, or "images" for held-out positions of a training sample.
-        class: Index of the sample's class.
+        class: Index of the sample's class; `None` where each position has a class of its own.
         patterns: Number of patterns.
-        votes: Number of patterns that the network gives to each class.
+        counts: Rows of class, class that the network gives, and the number of such patterns, if there are any.
         probability: Mean probability of each class over the patterns. Its maximum is the vote of the scan.
         cross_entropy: Mean over the patterns.
-        baseline_votes: `votes` of the baseline.
+        baseline_counts: `counts` of the baseline.
     """
 
     id: str
@@ -38,10 +38,10 @@ class ClassRow(_OfClass):
     space_group: str
     split: str
     patterns: int
-    votes: list[int]
+    counts: list[list[int]]
     probability: list[float]
     cross_entropy: float
-    baseline_votes: NotRequired[list[int]]
+    baseline_counts: NotRequired[list[list[int]]]
 
 
 class ClassScores(TypedDict):
@@ -52,7 +52,7 @@ class ClassScores(TypedDict):
         patterns: Number of patterns.
         error: Fraction of all patterns that are not right, not balanced: the paper's measure.
         balanced_accuracy: Of patterns.
-        vote_balanced_accuracy: Of scans by the vote of their patterns.
+        vote_balanced_accuracy: Of scans by the vote of their patterns. `None` where scans have no class.
         cross_entropy: Mean over the samples.
         chance: Balanced accuracy of an answer that is always the same.
         baseline_balanced_accuracy: Of patterns, by the baseline. Absent while training.
@@ -63,11 +63,11 @@ class ClassScores(TypedDict):
     patterns: int
     error: float
     balanced_accuracy: float
-    vote_balanced_accuracy: float
+    vote_balanced_accuracy: float | None
     cross_entropy: float
     chance: float
     baseline_balanced_accuracy: NotRequired[float]
-    baseline_vote_balanced_accuracy: NotRequired[float]
+    baseline_vote_balanced_accuracy: NotRequired[float | None]
 
 
 class ClassEvaluation(TypedDict):
@@ -108,7 +108,7 @@ def summarise(rows: Sequence[ClassRow], label: str, classes: Sequence[str], run:
         "label": label,
         "classes": list(classes),
         "by_split": {split: scores(found, len(classes)) for split, found in present.items()},
-        "confusion": {split: confusion(found, "votes", len(classes)).tolist() for split, found in present.items()},
+        "confusion": {split: confusion(found, "counts", len(classes)).tolist() for split, found in present.items()},
         "samples": list(rows),
         "run": run,
     }
@@ -121,33 +121,47 @@ def scores(rows: Sequence[Mapping[str, Any]], classes: int) -> ClassScores:
         rows: At least one sample, of the keys of `ClassRow`.
         classes: Number of classes.
     """
-    table = confusion(rows, "votes", classes)
+    table = confusion(rows, "counts", classes)
+    votes = [int(np.argmax(row["probability"])) for row in rows]
     found: ClassScores = {
         "samples": len(rows),
         "patterns": int(table.sum()),
         "error": 1 - float(np.trace(table) / table.sum()),
         "balanced_accuracy": balanced_accuracy(table),
-        "vote_balanced_accuracy": balanced_accuracy(_scans(rows, "probability", classes)),
+        "vote_balanced_accuracy": _of_scans(rows, votes, classes),
         "cross_entropy": float(np.mean([row["cross_entropy"] for row in rows])),
         "chance": 1 / int((table.sum(axis=1) > 0).sum()),
     }
-    if all("baseline_votes" in row for row in rows):
-        found["baseline_balanced_accuracy"] = balanced_accuracy(confusion(rows, "baseline_votes", classes))
-        found["baseline_vote_balanced_accuracy"] = balanced_accuracy(_scans(rows, "baseline_votes", classes))
+    if all("baseline_counts" in row for row in rows):
+        votes = [int(confusion([row], "baseline_counts", classes).sum(axis=0).argmax()) for row in rows]
+        found["baseline_balanced_accuracy"] = balanced_accuracy(confusion(rows, "baseline_counts", classes))
+        found["baseline_vote_balanced_accuracy"] = _of_scans(rows, votes, classes)
     return found
 
 
-def confusion(rows: Sequence[Mapping[str, Any]], votes: str, classes: int) -> npt.NDArray[np.int64]:
+def counts(true: npt.NDArray[np.int64], given: npt.NDArray[np.int64]) -> list[list[int]]:
+    """Returns the `counts` of a sample.
+
+    Args:
+        true: The class of each pattern.
+        given: The class that it is given.
+    """
+    pairs, numbers = np.unique(np.stack([true, given], axis=1), axis=0, return_counts=True)
+    return [[*pair, number] for pair, number in zip(pairs.tolist(), numbers.tolist(), strict=True)]
+
+
+def confusion(rows: Sequence[Mapping[str, Any]], key: str, classes: int) -> npt.NDArray[np.int64]:
     """Returns the number of patterns of each class (rows) that are given to each class (columns).
 
     Args:
         rows: The samples.
-        votes: Key of the votes.
+        key: Key of the counts.
         classes: Number of classes.
     """
     table = np.zeros((classes, classes), np.int64)
     for row in rows:
-        table[row["class"]] += row[votes]
+        for true, given, number in row[key]:
+            table[true, given] += number
     return table
 
 
@@ -161,9 +175,11 @@ def balanced_accuracy(table: npt.NDArray[np.int64]) -> float:
     return float(np.mean(np.diag(table)[sizes > 0] / sizes[sizes > 0]))
 
 
-def _scans(rows: Sequence[Mapping[str, Any]], key: str, classes: int) -> npt.NDArray[np.int64]:
-    """The confusion of whole scans, each of which has the class with the largest number of `key`."""
+def _of_scans(rows: Sequence[Mapping[str, Any]], votes: Sequence[int], classes: int) -> float | None:
+    """The balanced accuracy of whole scans, each with one vote."""
+    if any(row["class"] is None for row in rows):
+        return None
     table = np.zeros((classes, classes), np.int64)
-    for row in rows:
-        table[row["class"], int(np.argmax(row[key]))] += 1
-    return table
+    for row, vote in zip(rows, votes, strict=True):
+        table[row["class"], vote] += 1
+    return balanced_accuracy(table)

@@ -1,15 +1,16 @@
 """The task classify: the class of a pattern, and of a scan by the vote of its patterns.
 
 Yoginath et al. (2019) train ResNet-50 to tell CBED patterns apart. The target of a pattern is the class of its sample,
-from the manifest. The loss is the cross-entropy of the softmax. Scores are balanced, the mean over classes of the
-fraction that is right, since crystals are unevenly spread over the classes: an answer that is always the same has one
-over the number of classes, which is called chance. The trivial baseline is `train.tasks.radial_profiles`.
+from the manifest, or that of its position (`train.tasks.potential_clusters`). The loss is the cross-entropy of the
+softmax. Scores are balanced, the mean over classes of the fraction that is right, since crystals are unevenly spread
+over the classes: an answer that is always the same has one over the number of classes, which is called chance. The
+trivial baseline is `train.tasks.radial_profiles`.
 
 With training.inputs.held_out_positions a part of each training sample's positions is kept for evaluation, as split
 "images". That is the split of the paper. It leaks, for neighbouring patterns of the same specimen were trained on.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,29 +19,30 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 from rich.table import Table
+from scipy import special
 
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
 from namsa.errors import WorkError
-from namsa.pixels import raster_shape
 from train.experiment.experiment import Experiment
-from train.input import windows
 from train.input.batches import Readable, Target
-from train.input.normalisation import normalise
 from train.measure.results import RunFacts
 from train.networks.resnet50 import ResNet50Config
 from train.ranks.protocol import Ranks
 from train.reports.results import write_json
-from train.tasks import labels
+from train.tasks import labels, potential_clusters
 from train.tasks.class_report import class_table
-from train.tasks.class_scores import ClassEvaluation, ClassRow, scores, summarise
+from train.tasks.class_scores import ClassEvaluation, ClassRow, counts, scores, summarise
+from train.tasks.patterns import PATTERNS_AT_ONCE, chosen, patterns
+from train.tasks.potential_clusters import ClusteredSamples, Clusters
 from train.tasks.radial_profiles import centroids, nearest, ring_averages
 from train.tasks.task import Answers, Array, Row, Score
 
 Tensor = Any
+Classes = npt.NDArray[np.int64]
 
-PATTERNS_AT_ONCE = 256  # in the forward pass of an evaluation
+Forward = Callable[[npt.NDArray[np.float32]], Array]
 
 
 @dataclass(frozen=True)
@@ -68,28 +70,39 @@ class Classification:
 
     @property
     def target(self) -> Target:
-        patterns = self.experiment.images_per_sample()
+        images = self.experiment.images_per_sample()
 
-        def classes_of(entries: Sequence[Entry], x: Tensor, density: Tensor) -> Tensor:
-            return tf.constant(np.repeat([self._class(entry) for entry in entries], patterns), tf.int32)
+        def classes_of_samples(entries: Sequence[Entry], x: Tensor, density: Tensor) -> Tensor:
+            return tf.constant(np.repeat([self._class(entry) for entry in entries], images), tf.int32)
 
-        return classes_of
+        def classes_of_positions(entries: Sequence[Entry], x: Tensor, density: Tensor) -> Tensor:
+            return tf.cast(tf.reshape(density, (-1,)), tf.int32)  # see `readable`
+
+        return classes_of_positions if self._of_positions else classes_of_samples
 
     def resolve(self, entries: Sequence[Entry], dataset: Readable) -> Experiment:
         training, network = self.experiment.training, self.experiment.network
         assert isinstance(network, ResNet50Config)
         assert network.classes
-        names = labels.class_names(entries, training.classify)
-        config = training.classify.model_copy(update={"classes": names})
-        usable = [entry for entry in entries if labels.label(entry, config) in names]
-        labels.check_classes(usable, config, network.classes)
+        config = training.classify
+        if not self._of_positions:
+            config = config.model_copy(update={"classes": labels.class_names(entries, config)})
+            usable = [entry for entry in entries if labels.label(entry, config) in config.classes]
+            labels.check_classes(usable, config, network.classes)
+        elif not config.potential_centres:  # those of a run directory are kept
+            own = [entry for entry in entries if entry.split == "train"]
+            found = potential_clusters.find_clusters(dataset, own, network.classes, self.experiment.seed)
+            config = config.model_copy(update=potential_clusters.settings(found))
         return self.experiment.model_copy(update={"training": training.model_copy(update={"classify": config})})
 
     def readable(self, dataset: Readable) -> Readable:
-        return dataset
+        config = self.experiment.training.classify
+        return ClusteredSamples(dataset, Clusters.of(config)) if self._of_positions else dataset
 
     def usable(self, entries: Sequence[Entry]) -> list[Entry]:
         config = self.experiment.training.classify
+        if self._of_positions:
+            return list(entries)
         return [entry for entry in entries if labels.label(entry, config) in config.classes]
 
     def held_out(self, training: Sequence[Entry], others: Sequence[Entry]) -> list[Entry]:
@@ -100,15 +113,15 @@ class Classification:
         sums = np.zeros((len(self.experiment.training.classify.classes), 1 + rings.shape[1]))
         for entry in entries:
             with dataset.view(entry.id) as record:
-                profile = self._patterns(entry, record, training=True).reshape(-1, len(rings)) @ rings
-            sums[self._class(entry)] += [1, *profile.mean(axis=0)]
+                x, classes = self._images(entry, record, training=True)
+                np.add.at(sums, classes, np.insert(x.reshape(-1, len(rings)) @ rings, 0, 1, axis=1))
         return np.asarray(sums / len(entries))
 
     def random_target(self, batch: tuple[Any, Any]) -> Any:
         return tf.zeros((batch[0].shape[0],), tf.int32)
 
     def scorer(self, model: Any, dataset: Dataset) -> Score:
-        logits_of = _forward(model)
+        logits_of = forward(model)
 
         def score(entries: Sequence[Entry]) -> list[Row]:
             return [dict(self._row(entry, dataset.read(entry.id), logits_of, None)) for entry in entries]
@@ -120,7 +133,7 @@ class Classification:
         return {name: found[name] for name in ("error", "balanced_accuracy", "vote_balanced_accuracy", "cross_entropy")}
 
     def evaluate(self, answers: Answers, run_dir: Path, *, ranks: Ranks, run: RunFacts) -> ClassEvaluation:
-        logits_of, means = _forward(answers.model), centroids(answers.baseline)
+        logits_of, means = forward(answers.model), centroids(answers.baseline)
         with ranks.together():
             own = [self._row(entry, answers.dataset.read(entry.id), logits_of, means) for entry in answers.entries]
         rows = sorted((row for gathered in ranks.gather_json(own) for row in gathered), key=lambda row: row["id"])
@@ -138,49 +151,50 @@ class Classification:
         config = self.experiment.training.classify
         return config.classes.index(labels.label(entry, config))
 
-    def _patterns(self, entry: Entry, record: Record, training: bool) -> npt.NDArray[np.float32]:
-        """Returns the network's images of a sample, of a training sample those that are trained on or held out."""
-        inputs = self.experiment.training.inputs
-        x, _ = normalise(record, inputs, self.experiment.network.data_format)
-        if entry.split == "train" and inputs.held_out_positions:
-            scan = raster_shape(record.header["provenance"], len(record.cbed))
-            held_out = windows.held_out_positions(scan, inputs.held_out_positions, entry.seed).ravel()
-            x = x[held_out != training]
-        return x
+    @property
+    def _of_positions(self) -> bool:
+        """Whether each position of a scan has a class of its own."""
+        return self.experiment.training.classify.label == "potential_clusters"
 
-    def _row(self, entry: Entry, record: Record, logits_of: Any, means: Array | None) -> ClassRow:
+    def _images(self, entry: Entry, record: Record, training: bool) -> tuple[npt.NDArray[np.float32], Classes]:
+        """Returns the network's images of a sample and their classes, of a training sample those trained on or not."""
+        x = patterns(self.experiment, entry, record, training)
+        if not self._of_positions:
+            return x, np.full(len(x), self._class(entry))
+        classes = Clusters.of(self.experiment.training.classify).nearest(record)
+        return x, classes[chosen(self.experiment, entry, record, training)]
+
+    def _row(self, entry: Entry, record: Record, logits_of: Forward, means: Array | None) -> ClassRow:
         """Scores the patterns of a sample, beside the baseline if its centroids are given."""
-        x, true, classes = self._patterns(entry, record, training=False), self._class(entry), self._classes
-        logits = np.concatenate([logits_of(x[at : at + PATTERNS_AT_ONCE]) for at in range(0, len(x), PATTERNS_AT_ONCE)])
+        x, true = self._images(entry, record, training=False)
+        logits = logits_of(x)
         if not np.isfinite(logits).all():
             raise WorkError(f"the network's answer to {entry.id} is not finite: nothing can be measured")
-        shifted = logits - logits.max(axis=1, keepdims=True)
-        log_probabilities = shifted - np.log(np.exp(shifted).sum(axis=1, keepdims=True))
-        probability = np.exp(log_probabilities).mean(axis=0)
+        log_probabilities = special.log_softmax(logits, axis=1)
         row: ClassRow = {
             "id": entry.id,
             "material": entry.material,
             "formula": entry.formula,
             "space_group": entry.space_group,
             "split": "images" if entry.split == "train" else entry.split,
-            "class": true,
+            "class": None if self._of_positions else self._class(entry),
             "patterns": len(x),
-            "votes": np.bincount(logits.argmax(axis=1), minlength=classes).tolist(),
-            "probability": probability.tolist(),
-            "cross_entropy": float(-log_probabilities[:, true].mean()),
+            "counts": counts(true, logits.argmax(axis=1)),
+            "probability": np.exp(log_probabilities).mean(axis=0).tolist(),
+            "cross_entropy": float(-np.take_along_axis(log_probabilities, true[:, None], axis=1).mean()),
         }
         if means is not None:
             rings = ring_averages(self.experiment.conditions())
-            guesses = nearest(x.reshape(-1, len(rings)) @ rings, means)
-            row["baseline_votes"] = np.bincount(guesses, minlength=classes).tolist()
+            row["baseline_counts"] = counts(true, nearest(x.reshape(-1, len(rings)) @ rings, means))
         return row
 
-    @property
-    def _classes(self) -> int:
-        return len(self.experiment.training.classify.classes)
 
+def forward(model: Any) -> Forward:
+    """Returns a function from images to logits, in float64, that computes some images at once."""
+    graph = tf.function(lambda x: model(x, training=False), autograph=False, reduce_retracing=True)
 
-def _forward(model: Any) -> Any:
-    """Returns a function from images to logits, both NumPy arrays; the logits in float64."""
-    forward = tf.function(lambda x: model(x, training=False), autograph=False, reduce_retracing=True)
-    return lambda x: np.asarray(forward(tf.constant(x)), np.float64)
+    def logits_of(x: npt.NDArray[np.float32]) -> Array:
+        parts = (x[at : at + PATTERNS_AT_ONCE] for at in range(0, len(x), PATTERNS_AT_ONCE))
+        return np.concatenate([np.asarray(graph(tf.constant(part)), np.float64) for part in parts])
+
+    return logits_of

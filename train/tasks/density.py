@@ -80,7 +80,7 @@ class Density:
                     record.density,
                     huber_delta=loss.huber_delta,
                     density_scale=inputs.density_scale_e_per_angstrom2,
-                    relative=loss.relative,
+                    limits=loss.contrast_limits(),
                 )
                 for entry, record, prediction in predictions(predict, self.experiment, dataset, entries)
                 if self._is_scored

@@ -33,12 +33,13 @@ def ring_averages(conditions: Conditions) -> Array:
 
 
 def centroids(statistic: Array) -> Array:
-    """Returns the mean profile `(classes, rings)` of each class.
+    """Returns the mean profile `(classes, rings)` of each class; infinite for a class without patterns.
 
     Args:
-        statistic: `(classes, 1 + rings)`, the mean over samples of a row [1, profile] at the sample's class.
+        statistic: `(classes, 1 + rings)`, the mean over samples of the sum of [1, profile] of each pattern of a class.
     """
-    return statistic[:, 1:] / statistic[:, :1]
+    patterns = statistic[:, :1]
+    return np.where(patterns > 0, statistic[:, 1:] / np.where(patterns > 0, patterns, 1), np.inf)
 
 
 def nearest(profiles: Array, means: Array) -> npt.NDArray[np.int64]:

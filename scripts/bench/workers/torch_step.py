@@ -12,7 +12,7 @@ from answer_requests import answer_requests
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-MIN_SPREAD = 0.01  # that of train.measure.metrics
+MIN_SPREAD = 0.01  # the default of training.loss.least_contrast
 NORM = {"eps": 1e-3, "momentum": 0.1}  # of fcdensenet.keras_layers; PyTorch's momentum is 1 minus Keras'
 
 

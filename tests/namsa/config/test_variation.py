@@ -60,6 +60,34 @@ def test_the_lens_source_and_amplitude_are_drawn_evenly_in_any_direction() -> No
         assert np.histogram(azimuths, 4, (0, period))[0] == pytest.approx([500] * 4, abs=45), name
 
 
+def test_some_quantities_of_a_sample_are_left_out_as_often_as_is_asked_for() -> None:
+    ranges = {
+        "defocus_angstrom": [-100, 80],
+        "C12_angstrom": [5, 25],
+        "specimen_tilt_mrad": [2, 6],
+        "dose_electrons_per_angstrom2": [1e3, 1e6],
+        "thickness_angstrom": [20, 90],
+    }
+    every = RandomVariation.model_validate({"rule": "random", "configurations": 4} | ranges)
+    some = every.model_copy(update={"probability": 0.7})
+    pairs = [
+        pair for seed in range(500) for pair in zip(draw_values(some, seed), draw_values(every, seed), strict=True)
+    ]
+    drawn = {name: np.array([one[name] == other[name] for one, other in pairs]) for name in ranges}
+    left_out = {
+        "defocus_angstrom": lambda value: value == 0,
+        "C12_angstrom": lambda value: value[0] == 5,
+        "specimen_tilt_mrad": lambda value: math.hypot(*value) == pytest.approx(2, abs=1e-3),
+    }
+    for name, is_nearest_to_zero in left_out.items():
+        assert drawn[name].mean() == pytest.approx(0.7, abs=0.04)
+        assert all(is_nearest_to_zero(one[name]) for (one, _), same in zip(pairs, drawn[name], strict=True) if not same)
+    assert drawn["dose_electrons_per_angstrom2"].all()
+    assert drawn["thickness_angstrom"].all()
+    both = np.mean(drawn["defocus_angstrom"] & drawn["C12_angstrom"])
+    assert both == pytest.approx(0.49, abs=0.04)
+
+
 def test_few_configurations_of_a_specimen_are_spread_out() -> None:
     variation = RandomVariation(rule="random", configurations=8, defocus_angstrom=(0, 80))
     for seed in range(20):

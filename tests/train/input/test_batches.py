@@ -1,5 +1,7 @@
 """Batches: their order, augmentation and noise, what is read ahead, and samples that are refused."""
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -149,6 +151,27 @@ def test_a_later_epoch_copies_from_the_places_that_the_first_has_found_and_check
             for a, b in zip(pair, expected, strict=True):
                 np.testing.assert_array_equal(a, b)
     assert sorted(opened) == [(entry.id, True) for entry in entries]
+
+
+@pytest.mark.parametrize("compute", ["float32", "mixed_bfloat16"])
+def test_a_window_is_kept_for_several_epochs_and_found_again_by_a_resumed_job(compute):
+    data, entries = dataset(6)
+    inputs = {"augment": True, "dose_electrons_per_pattern": [100, 1000], "redraw_epochs": 3}
+    job, cache = experiment(batch_size=2, inputs=inputs, precision={"compute": compute}), ReadCache()
+    seen = {entry.id: [] for entry in entries}
+    for epoch in range(7):
+        share = entries[epoch % 5 :] + entries[: epoch % 5]  # other samples together in each epoch
+        resumed = batches(data, share, job, epoch)
+        pairs = zip(batches(data, share, job, epoch, cache), resumed, strict=True)
+        for at, (pair, expected) in enumerate(pairs):
+            for a, b in zip(pair, expected, strict=True):
+                assert a.dtype == b.dtype
+                np.testing.assert_array_equal(a, b)
+            for entry, x in zip(share[2 * at : 2 * at + 2], tf.cast(pair[0], tf.float32).numpy(), strict=True):
+                seen[entry.id].append(x.tobytes())
+    changes = {tuple(a != b for a, b in pairwise(drawn)) for drawn in seen.values()}
+    assert all(sum(change) == 2 and change[:3] == change[3:] for change in changes)
+    assert len(changes) > 1  # not all samples in the same epoch
 
 
 def test_epochs_are_read_into_the_same_memory():

@@ -139,6 +139,19 @@ def test_what_is_drawn_depends_on_sample_and_epoch_and_prefers_no_direction():
     assert {drawn.detector_spread_pixels for drawn in all_drawn} == {0.0}
 
 
+def test_a_quantity_is_present_with_the_probability_given_independently_of_the_others():
+    ranges = {"source_size_angstrom": [0.2, 1], "turn_degrees": [1, 3], "drift_angstrom": [0.1, 0.5]}
+    some, every = Imperfections(probability=0.3, **ranges), Imperfections(**ranges)
+    pairs = [(draw(some, seed, 2), draw(every, seed, 2)) for seed in range(600)]
+    present = np.array([[bool(np.any(getattr(drawn, name))) for name in ranges] for drawn, _ in pairs])
+    np.testing.assert_allclose(present.mean(0), 0.3, atol=0.06)
+    np.testing.assert_allclose(np.corrcoef(present.T), np.eye(3), atol=0.12)
+    for (drawn, always), there in zip(pairs, present, strict=True):
+        for name, found in zip(ranges, there, strict=True):
+            assert not found or getattr(drawn, name) == getattr(always, name)
+    assert all(drawn.scan_order == always.scan_order for drawn, always in pairs)
+
+
 def test_refuses_ranges_that_fall_or_leave_their_bounds():
     with pytest.raises(ValueError, match=r"give \[least, most\], not \[0.9, 0.2\]"):
         Imperfections(source_size_angstrom=(0.9, 0.2))

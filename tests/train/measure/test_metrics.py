@@ -27,10 +27,10 @@ def test_numbers_worked_by_hand():
 def test_huber_is_the_training_loss():
     rng = np.random.default_rng(1)
     truth, prediction = rng.normal(40.0, 9.0, (2, 6, 9))
-    for relative in (False, True):
+    for limits in (None, (0.0, 0.01), (0.5, 0.01), (0.0, 3.0)):
         pair = [(image / 10).astype(np.float32)[None, ..., None] for image in (prediction, truth)]
-        result = image_metrics(prediction, truth, huber_delta=1.0, density_scale=10.0, relative=relative)
-        assert result["huber"] == pytest.approx(float(huber(*pair, 1.0, relative)), rel=1e-5)
+        result = image_metrics(prediction, truth, huber_delta=1.0, density_scale=10.0, limits=limits)
+        assert result["huber"] == pytest.approx(float(huber(*pair, 1.0, limits)), rel=1e-5)
 
 
 def test_huber_is_in_the_trainings_units():

@@ -8,6 +8,8 @@ from train.experiment.sections import Loss, Training
 from train.optimization.gradients import differentiate
 from train.optimization.losses import huber, huber_delta, kernels, l2, negative_log_likelihood, split_output
 
+LIMITS = (0.0, 0.01)
+
 
 def test_huber_is_quadratic_inside_delta_and_linear_outside():
     error = np.array([-3.0, -1.0, 0.0, 0.5, 2.0, 7.0], np.float32)
@@ -35,14 +37,24 @@ def test_relative_errors_count_alike_whatever_the_contrast():
     target = rng.normal(5.0, 2.0, (1, 5, 7, 1)).astype(np.float32)
     error = rng.normal(size=target.shape).astype(np.float32)
     light, heavy = (
-        float(huber(scale * (target + error), scale * target, tf.constant(1.0), relative=True)) for scale in (1, 200)
+        float(huber(scale * (target + error), scale * target, tf.constant(1.0), LIMITS)) for scale in (1, 200)
     )
     assert heavy == pytest.approx(light, rel=1e-5)
     assert light == pytest.approx(float(huber(error / target.std(), 0 * target, tf.constant(1.0))), rel=1e-5)
-    both = huber(np.concatenate([target + error, 200 * target]), np.concatenate([target, 200 * target]), 1.0, True)
+    both = huber(np.concatenate([target + error, 200 * target]), np.concatenate([target, 200 * target]), 1.0, LIMITS)
     assert float(both) == pytest.approx(light / 2, rel=1e-5)  # each by its own contrast
     flat = np.full_like(target, 3.0)
-    assert np.isfinite(huber(flat + error, flat, tf.constant(1.0), relative=True))
+    assert np.isfinite(huber(flat + error, flat, tf.constant(1.0), LIMITS))
+
+
+def test_a_window_with_hardly_any_contrast_counts_by_the_least_that_is_set():
+    rng = np.random.default_rng(2)
+    error = rng.normal(size=(1, 6, 5, 1)).astype(np.float32)
+    target = 8 + 0.01 * rng.normal(size=error.shape).astype(np.float32)
+    for limits, unit in (((0.25, 0.5), target.mean() / 4), ((0.25, 5.0), 5), ((0.0, 0.1), 0.1)):
+        assert float(huber(target + error, target, tf.constant(1.0), limits)) == pytest.approx(
+            float(huber(error / unit, 0 * error, tf.constant(1.0))), rel=1e-3
+        )
 
 
 def test_delta_decays_by_epoch():

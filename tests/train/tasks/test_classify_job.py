@@ -2,7 +2,9 @@
 
 import json
 import re
+from contextlib import closing
 
+import h5py
 import numpy as np
 import pytest
 import yaml
@@ -11,14 +13,19 @@ from tiny import CONFIG, newest, numbers, rows
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
+from namsa.io.hdf5 import write_samples
+from namsa.pixels import PixelGrid
 from train.__main__ import main as command
 from train.experiment.experiment import load
-from train.input import windows
+from train.input import batches, windows
 from train.main import train
 from train.optimization import checkpoint
 from train.ranks import reduction
+from train.reports.class_figure import class_figure
 from train.scaling import forecast
 from train.tasks import task_of
+from train.tasks.class_report import class_part
+from train.tasks.potential_clusters import Clusters
 
 NETWORK = {"kind": "resnet50", "input_shape": [1, 32, 48], "classes": 2, "units": [1, 1], "width": 4}
 INPUTS = {"layout": "pattern", "window": [1, 1], "held_out_positions": 0.25, "augment": False}
@@ -32,6 +39,8 @@ TRAINING = {
     "optimizer": {"kind": "momentum", "learning_rate": 1e-2, "lars": "none"},
     "schedule": {"rule": "constant"},
 }
+
+PIXELS = PixelGrid((1.0, 1.0), (0.0, 0.0))
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +74,8 @@ def test_patterns_of_both_splits_are_scored_beside_the_baseline_and_chance(run_d
         assert scores["patterns"] == sum(row["patterns"] for row in samples)
         assert {row["patterns"] for row in samples} == ({2} if split == "images" else {8})  # a quarter, or all
         right = {name: [row for row in samples if row["class"] == name] for name in (0, 1)}
-        recalls = [sum(r["votes"][c] for r in of) / sum(r["patterns"] for r in of) for c, of in right.items()]
+        correct = {c: sum(n for r in of for true, given, n in r["counts"] if true == given) for c, of in right.items()}
+        recalls = [correct[c] / sum(r["patterns"] for r in of) for c, of in right.items()]
         assert scores["balanced_accuracy"] == pytest.approx(np.mean(recalls))
         assert 0 <= scores["baseline_balanced_accuracy"] <= 1
     trained = yaml.safe_load((run_dir / "config.yaml").read_text())["training"]
@@ -142,6 +152,92 @@ def test_a_job_of_classes_is_told_before_it_begins(config):
     reduction.start(load(config).training.reduction)
     found = forecast.forecast(load(config))
     assert (found["steps"], found["train_samples"]) == (8, 8)
+
+
+@pytest.fixture(scope="module")
+def clustered(config, run_dir):
+    path = config.parent / "clustered"
+    train(config, ["training.classify.label=potential_clusters", "network.classes=3", "training.epochs=1"], path)
+    return path
+
+
+def test_each_position_has_the_cluster_of_the_potential_around_it(clustered):
+    evaluation = json.loads((clustered / "evaluation.json").read_text(encoding="utf-8"))
+    experiment = load(clustered / "config.yaml")
+    assert list(experiment.training.classify.classes) == evaluation["classes"] == ["1", "2", "3"]
+    assert {row["class"] for row in evaluation["samples"]} == {None}
+    assert all(scores["vote_balanced_accuracy"] is None for scores in evaluation["by_split"].values())
+    task, clusters = task_of(experiment), Clusters.of(experiment.training.classify)
+    with Dataset(experiment.data.directory) as dataset:
+        entries = [e for e in manifest.present(experiment.data.directory, dataset.ids) if e.split == "train"][:4]
+        with closing(batches.batches(task.readable(dataset), entries, experiment, 3, target=task.target)) as read:
+            ((_, y),) = read
+        for entry, cluster in zip(entries, y.numpy(), strict=True):
+            held_out = windows.held_out_positions((2, 4), 0.25, entry.seed)
+            row, column = windows.draw_position(held_out, (0, 0), entry.seed, 3)
+            assert cluster == clusters.nearest(dataset.read(entry.id))[4 * row + column]
+    page = re.sub(r"\s+", " ", (clustered / "report.html").read_text(encoding="utf-8"))
+    assert "finds the potential clusters with a balanced accuracy of" in page
+    assert "By the vote" not in page
+
+
+def test_clusters_are_those_of_the_run_when_it_is_evaluated_again(clustered):
+    before = json.loads((clustered / "evaluation.json").read_text(encoding="utf-8"))
+    assert command(["evaluate", str(clustered)]) == 0
+    after = json.loads((clustered / "evaluation.json").read_text(encoding="utf-8"))
+    assert after["samples"] == before["samples"]
+
+
+@pytest.mark.parametrize("weights", ["", "best.npz"])
+def test_a_file_is_classified_as_its_sample_is(run_dir, tmp_path, capsys, weights):
+    experiment = load(run_dir / "config.yaml")
+    with Dataset(experiment.data.directory) as dataset:
+        entry = next(e for e in manifest.present(experiment.data.directory, dataset.ids) if e.split == "dev")
+        write_samples(tmp_path / "scan.h5", [("scan", dataset.read(entry.id).sample())])
+    scan, out = tmp_path / "scan.h5", tmp_path / "classes.h5"
+    assert command(["classify", str(scan), "--checkpoint", str(run_dir / weights), "--out", str(out)]) == 0
+    printed = capsys.readouterr().out
+    with h5py.File(out) as file:
+        probabilities, found = file["classes/probability/data"][:], file["classes/class/data"][:]
+        facts = json.loads(file["classes"].attrs["provenance"])
+        assert [file[f"classes/probability/dim{axis}"].attrs["name"] for axis in range(3)] == ["index", "y", "x"]
+    assert probabilities.shape == (2, 2, 4)
+    np.testing.assert_allclose(probabilities.sum(axis=0), 1, rtol=1e-5)
+    np.testing.assert_array_equal(found, probabilities.argmax(axis=0))
+    assert facts["classes"] == ["4", "8"]
+    assert facts["vote"] == ["4", "8"][int(probabilities.mean(axis=(1, 2)).argmax())]
+    assert f"thickness by vote: {facts['vote']}" in printed
+    assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
+    if not weights:  # the newest checkpoint, of which the evaluation is
+        rows = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))["samples"]
+        expected = next(row["probability"] for row in rows if row["id"] == entry.id)
+        np.testing.assert_allclose(probabilities.mean(axis=(1, 2)), expected, rtol=1e-3)
+
+
+def test_many_classes_are_drawn_and_reported(tmp_path, run_dir):
+    rng = np.random.default_rng(0)
+    names = [f"P{n}/m" for n in range(40)]
+    figure = class_figure(rng.dirichlet(np.ones(40), (4, 6)).transpose(2, 0, 1), names, "space_group", PIXELS, "$x")
+    assert {text.get_text() for text in figure.axes[2].get_yticklabels()} < set(names)
+    evaluation = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))
+    confusion = {split: np.pad(counts, (0, 38)).tolist() for split, counts in evaluation["confusion"].items()}
+    text = json.dumps(evaluation | {"classes": names, "confusion": confusion})
+    (tmp_path / "evaluation.json").write_text(text, encoding="utf-8")
+    assert "The most frequent errors, dev" in class_part(tmp_path).results
+
+
+def test_a_network_of_densities_classifies_nothing(tmp_path, capsys):
+    np.save(tmp_path / "scan.npy", np.zeros((2, 2, 8, 8)))
+    arguments = [
+        "classify",
+        str(tmp_path / "scan.npy"),
+        "--checkpoint",
+        "200kv-20mrad",
+        "--out",
+        str(tmp_path / "o.h5"),
+    ]
+    assert command(arguments) == 2
+    assert "is a network for training.task density, and classes are asked for" in capsys.readouterr().err
 
 
 def test_a_network_of_classes_reconstructs_nothing(run_dir, config, capsys):

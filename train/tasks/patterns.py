@@ -1,0 +1,43 @@
+"""The patterns of a sample as a network of one pattern at a time sees them."""
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.dataset.entry import Entry
+from namsa.dataset.records import Record
+from namsa.pixels import raster_shape
+from train.experiment.experiment import Experiment
+from train.input import windows
+from train.input.normalisation import normalise
+
+PATTERNS_AT_ONCE = 256  # in the forward pass of an evaluation
+
+
+def patterns(experiment: Experiment, entry: Entry, record: Record, training: bool) -> npt.NDArray[np.float32]:
+    """Returns the network's images of a sample, of a training sample those that are trained on or held out.
+
+    Args:
+        experiment: The configuration.
+        entry: The sample.
+        record: The same, as it is stored.
+        training: Whether patterns of a training sample are those that are trained on.
+    """
+    x, _ = normalise(record, experiment.training.inputs, experiment.network.data_format)
+    return x[chosen(experiment, entry, record, training)]
+
+
+def chosen(experiment: Experiment, entry: Entry, record: Record, training: bool) -> npt.NDArray[np.bool_]:
+    """Returns which positions of a sample `patterns` takes, `(positions,)`."""
+    fraction = experiment.training.inputs.held_out_positions
+    if entry.split != "train" or not fraction:
+        return np.ones(len(record.cbed), bool)
+    scan = raster_shape(record.header["provenance"], len(record.cbed))
+    held_out = windows.held_out_positions(scan, fraction, entry.seed).ravel()
+    return np.asarray(held_out != training)
+
+
+def images(experiment: Experiment, fractions: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Returns patterns `(n, dy, dx)`, fractions of the beam, as the network's images."""
+    inputs, (dy, dx) = experiment.training.inputs, fractions.shape[1:]
+    x = np.float32(inputs.gain) * (fractions * np.float32(dy * dx)) ** np.float32(inputs.power)
+    return np.expand_dims(x, 1 if experiment.network.data_format == "channels_first" else -1)
