@@ -277,7 +277,9 @@ def divided_conv(
     pieces = []
     if first:
         pieces.append(convolve([above, _rows(x, 0, (first - 1) * stride - before + window, row_axis)]))
-    pieces.append(convolve([_rows(x, first * stride - before, (end - 1) * stride - before + window, row_axis)]))
+    # The interior of a convolution with padding "same": for other widths, TensorFlow's kernels copy every window.
+    whole = ops.conv(x, kernel, stride, "same", data_format, dilation)
+    pieces.append(_rows(whole, first, end, row_axis))
     if end < rows // stride:
         pieces.append(convolve([_rows(x, end * stride - before, rows, row_axis), below]))
     return ops.concatenate(pieces, row_axis) if len(pieces) > 1 else pieces[0]

@@ -5,12 +5,18 @@ import numpy as np
 import pytest
 import tensorflow as tf
 from stacked_split import StackedSplit
-from test_networks import SMALL
 
 from namsa.errors import InputError
 from train.networks import build, count
 from train.networks.registry import KINDS
 
+SMALL = {
+    "resnet50": {"input_shape": (2, 24, 33), "units": (1, 2), "width": 4, "classes": 5},
+    "deeplabv3plus": {"input_shape": (3, 16, 24), "units": (2, 1, 1, 1), "width": 4, "rates": (2, 3), "filters": 8}
+    | {"low_level_filters": 5, "skip_filters": (4, 6)},
+    "cosmoflow": {"input_shape": (2, 8, 16, 12), "filters": (4, 6, 8), "strides": (1, 2, 1), "dense": (16, 8)},
+    "unet3d": {"input_shape": (2, 4, 8, 12), "levels": 2, "first_filters": 4},
+}
 CASES = [
     ("deeplabv3plus", 0, {"input_shape": (3, 64, 24), "units": (2, 1, 1, 1)}),
     ("deeplabv3plus", 1, {"input_shape": (3, 24, 64), "norm": False}),
