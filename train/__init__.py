@@ -11,6 +11,7 @@ Public names are imported when they are first used: `import train` does not impo
 """
 
 import importlib
+from collections.abc import Mapping
 from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
     from train.reconstruction.reconstruct import reconstruct as reconstruct
     from train.reconstruction.result import Reconstruction as Reconstruction
     from train.reconstruction.trust import KnownSpecimen as KnownSpecimen
-    from train.reports.results import Evaluation
 
 _MODULES = {
     "CalibrationOverrides": "namsa.io.calibration",
@@ -50,27 +50,27 @@ __all__ += ["__version__", "evaluate"]
 __version__ = version("namsa")
 
 
-def evaluate(run_dir: str | Path) -> "Evaluation":
+def evaluate(run_dir: str | Path) -> Mapping[str, Any]:
     """Evaluates the newest checkpoint of a run on held-out materials.
 
-    Writes `evaluation.json`, `predictions.npz` and `report.html` in the run directory, as
+    Writes `evaluation.json`, `report.html` and, of densities, `predictions.npz` in the run directory, as
     `python -m train evaluate RUN_DIR` does.
 
     Args:
         run_dir: Run directory, with its dataset at hand.
 
     Returns:
-        Contents of `evaluation.json`.
+        Contents of `evaluation.json`: of densities a `train.reports.results.Evaluation`.
 
     Raises:
         InputError: If the run has no valid configuration.
     """
     from train.main import train
-    from train.reports.results import read_evaluation
+    from train.tasks.reporting import read_results
 
     run_dir = Path(run_dir)
     train(run_dir / "config.yaml", run_dir=run_dir, evaluate_only=True)
-    return read_evaluation(run_dir / "evaluation.json")
+    return read_results(run_dir)
 
 
 def __getattr__(name: str) -> Any:

@@ -257,7 +257,9 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                 training_entries, experiment.seed, epoch, share, shares, count=samples, taken=position.taken
             )
             take_part = split.take_part if split else None
-            read = batches.batches(readable, own_entries, experiment, epoch, cache, task.target, take_part)
+            read = batches.batches(
+                readable, own_entries, experiment, epoch, cache=cache, target=task.target, take_part=take_part
+            )
             with closing(read):
                 followed = watchdog.follow(read, plan.first_step, training.accumulate)
                 rows = train_epoch(

@@ -36,8 +36,10 @@ def classify(options: argparse.Namespace) -> int:
         except KeyboardInterrupt:
             raise Stopped(f"interrupted; {options.out} was not written") from None
         means = result.mean_probabilities
-        likely = ", ".join(f"{result.classes[i]} {means[i]:.3f}" for i in means.argsort()[::-1][:MOST_NAMED])
-        lines = f"{result.label.replace('_', ' ')} by vote: {result.vote} (mean probabilities: {likely})"
-        console.print(printable(f"{lines}\n{options.out} and {picture}"), highlight=False, soft_wrap=True)
+        order = sorted(range(len(means)), key=lambda index: -means[index])[:MOST_NAMED]
+        likely = ", ".join(f"{result.classes[index]} {means[index]:.3f}" for index in order)
+        vote = f"{result.label.replace('_', ' ')} by vote: {result.vote} (mean probabilities: {likely})"
+        for line in (vote, f"{options.out} and {picture}"):
+            console.print(printable(line), highlight=False, soft_wrap=True)
 
     return exit_code(work)

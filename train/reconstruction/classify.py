@@ -51,14 +51,14 @@ class ClassifiedScan:
         return self.probabilities.argmax(axis=0).astype(np.int32)
 
     @property
-    def mean_probabilities(self) -> Array:
-        """Mean probability of each class over the scan, `(classes,)`, float64."""
-        return np.asarray(self.probabilities.mean(axis=(1, 2), dtype=np.float64))
+    def mean_probabilities(self) -> list[float]:
+        """Mean probability of each class over the scan."""
+        return list(self.provenance["mean_probabilities"])
 
     @property
     def vote(self) -> str:
         """The class of the scan: that of the largest mean probability."""
-        return self.classes[int(self.mean_probabilities.argmax())]
+        return str(self.provenance["vote"])
 
     @property
     def notes(self) -> list[str]:
@@ -151,16 +151,10 @@ def classify(
     probabilities = special.softmax(np.concatenate(logits), axis=1).T.reshape(-1, *scan.shape)
     if not np.isfinite(probabilities).all():
         raise WorkError(f"the answer of {model.name} is not finite: nothing can be classified")
-    label, classes = training.classify.label, training.classify.classes
-    result = ClassifiedScan(probabilities.astype(np.float32), classes, label, scan.pixels, scan.provenance)
-    result.provenance.update(
-        label=label,
-        classes=list(classes),
-        vote=result.vote,
-        mean_probabilities=result.mean_probabilities.tolist(),
-        said=notes,
-    )
-    return result
+    label, classes, means = training.classify.label, training.classify.classes, probabilities.mean(axis=(1, 2))
+    facts: dict[str, Any] = {"label": label, "classes": list(classes), "mean_probabilities": means.tolist()}
+    provenance = scan.provenance | facts | {"vote": classes[int(means.argmax())], "said": notes}
+    return ClassifiedScan(probabilities.astype(np.float32), classes, label, scan.pixels, provenance)
 
 
 def _load(model: Model) -> Any:

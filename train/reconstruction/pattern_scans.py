@@ -29,7 +29,7 @@ Array = npt.NDArray[Any]
 
 
 @dataclass(frozen=True, eq=False)
-class PatternScan:
+class ScanPatterns:
     """A scan that is being read.
 
     Attributes:
@@ -55,7 +55,7 @@ def open_pattern_scan(
     layout: Mapping[str, Any] | None,
     console: Console,
     note: AddNote,
-) -> Iterator[PatternScan]:
+) -> Iterator[ScanPatterns]:
     """Opens a scan for a network of patterns. The arguments are those of `train.reconstruct`.
 
     Args:
@@ -105,7 +105,7 @@ def open_pattern_scan(
         ):
             patterns = _patterns(bands, conditions.detector_shape)
             pixels = PixelGrid(scan.scan_step_angstrom, scan.scan_origin_angstrom)
-            yield PatternScan((sy, sx), pixels, patterns, provenance)
+            yield ScanPatterns((sy, sx), pixels, patterns, provenance)
 
 
 def _patterns(bands: Iterator[Array], detector: tuple[int, int]) -> Iterator[Array]:

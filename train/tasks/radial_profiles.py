@@ -36,7 +36,8 @@ def centroids(statistic: Array) -> Array:
     """Returns the mean profile `(classes, rings)` of each class; infinite for a class without patterns.
 
     Args:
-        statistic: `(classes, 1 + rings)`, the mean over samples of the sum of [1, profile] of each pattern of a class.
+        statistic: `(classes, 1 + rings)`, the mean over samples of the sum of [1, profile] over each class's
+            patterns.
     """
     patterns = statistic[:, :1]
     return np.where(patterns > 0, statistic[:, 1:] / np.where(patterns > 0, patterns, 1), np.inf)

@@ -1,14 +1,17 @@
-"""The report of a run of any task."""
+"""The evaluation and the report of a run of any task."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from namsa.config.loading import read_yaml
 from train.reports import report
 from train.reports.report import ResultPart
-from train.tasks.class_report import class_part
+from train.reports.results import read_evaluation
+from train.tasks.class_report import class_part, read_classes
 
 PARTS: dict[str, Callable[[Path], ResultPart]] = {"density": report.density_part, "classify": class_part}
+READERS: dict[str, Callable[[Path], Mapping[str, Any]]] = {"density": read_evaluation, "classify": read_classes}
 
 
 def write_report(run_dir: Path) -> Path:
@@ -24,7 +27,20 @@ def write_report(run_dir: Path) -> Path:
         InputError: If `run_dir` is no run directory, or a file in it is damaged.
         WorkError: If the page cannot be written.
     """
+    return report.write_report(run_dir, PARTS.get(_task(run_dir), report.density_part))
+
+
+def read_results(run_dir: Path) -> Mapping[str, Any]:
+    """Returns the contents of the `evaluation.json` of a run.
+
+    Raises:
+        InputError: If the file cannot be read or holds something else.
+    """
+    return READERS[_task(run_dir)](run_dir / "evaluation.json")
+
+
+def _task(run_dir: Path) -> str:
+    """The task that a run's configuration names; "density" without one."""
     path = run_dir / "config.yaml"
     training = read_yaml(path).get("training") if path.is_file() else None
-    task = training.get("task", "density") if isinstance(training, dict) else "density"
-    return report.write_report(run_dir, PARTS.get(str(task), report.density_part))
+    return str(training.get("task", "density")) if isinstance(training, dict) else "density"

@@ -195,7 +195,18 @@ def test_a_file_is_classified_as_its_sample_is(run_dir, tmp_path, capsys, weight
         entry = next(e for e in manifest.present(experiment.data.directory, dataset.ids) if e.split == "dev")
         write_samples(tmp_path / "scan.h5", [("scan", dataset.read(entry.id).sample())])
     scan, out = tmp_path / "scan.h5", tmp_path / "classes.h5"
-    assert command(["classify", str(scan), "--checkpoint", str(run_dir / weights), "--out", str(out)]) == 0
+    pixel = map(str, experiment.conditions().pixel_mrad)  # that of the largest cell, where the sample has its own
+    arguments = [
+        "classify",
+        str(scan),
+        "--checkpoint",
+        str(run_dir / weights),
+        "--out",
+        str(out),
+        "--pixel-mrad",
+        *pixel,
+    ]
+    assert command(arguments) == 0
     printed = capsys.readouterr().out
     with h5py.File(out) as file:
         probabilities, found = file["classes/probability/data"][:], file["classes/class/data"][:]
@@ -227,16 +238,9 @@ def test_many_classes_are_drawn_and_reported(tmp_path, run_dir):
 
 
 def test_a_network_of_densities_classifies_nothing(tmp_path, capsys):
-    np.save(tmp_path / "scan.npy", np.zeros((2, 2, 8, 8)))
-    arguments = [
-        "classify",
-        str(tmp_path / "scan.npy"),
-        "--checkpoint",
-        "200kv-20mrad",
-        "--out",
-        str(tmp_path / "o.h5"),
-    ]
-    assert command(arguments) == 2
+    scan, out = tmp_path / "scan.npy", tmp_path / "classes.h5"
+    np.save(scan, np.zeros((2, 2, 8, 8)))
+    assert command(["classify", str(scan), "--checkpoint", "200kv-20mrad", "--out", str(out)]) == 2
     assert "is a network for training.task density, and classes are asked for" in capsys.readouterr().err
 
 
