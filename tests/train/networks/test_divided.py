@@ -1,13 +1,9 @@
-"""The networks of the neighbouring papers on parts of a sample, against the networks of whole samples."""
+"""Counts of the networks of the neighbouring papers on parts of a sample."""
 
-import keras
-import numpy as np
 import pytest
-import tensorflow as tf
-from stacked_split import StackedSplit
 
 from namsa.errors import InputError
-from train.networks import build, count
+from train.networks import count
 from train.networks.registry import KINDS
 
 SMALL = {
@@ -17,49 +13,7 @@ SMALL = {
     "cosmoflow": {"input_shape": (2, 8, 16, 12), "filters": (4, 6, 8), "strides": (1, 2, 1), "dense": (16, 8)},
     "unet3d": {"input_shape": (2, 4, 8, 12), "levels": 2, "first_filters": 4},
 }
-CASES = [
-    ("deeplabv3plus", 0, {"input_shape": (3, 64, 24), "units": (2, 1, 1, 1)}),
-    ("deeplabv3plus", 1, {"input_shape": (3, 24, 64), "norm": False}),
-    ("cosmoflow", 0, {"input_shape": (2, 16, 8, 12), "dropout": 0.0, "norm": True}),
-    ("unet3d", 1, {}),
-]
 LARGER = {"unet3d": (2, 8, 8, 12), "cosmoflow": (2, 16, 8, 12), "deeplabv3plus": (3, 64, 24)}
-
-
-@pytest.mark.parametrize(("kind", "axis", "options"), CASES)
-def test_two_parts_are_the_whole_sample(kind, axis, options):
-    before = keras.config.floatx(), keras.config.dtype_policy()
-    keras.config.set_floatx("float64")
-    keras.config.set_dtype_policy("float64")
-    section, split, models = KINDS[kind](**(SMALL[kind] | options)), StackedSplit(2, axis), []
-    for each in (None, split):
-        keras.utils.clear_session()
-        model = build(section, 0, split=each)
-        models.append(keras.Model(model.input, model.layers[-1].input))  # the output is float32
-    keras.config.set_floatx(before[0])
-    keras.config.set_dtype_policy(before[1])
-    whole, part = models
-    assert [variable.path for variable in part.variables] == [variable.path for variable in whole.variables]
-    rng = np.random.default_rng(0)
-    channels, *extent = section.input_shape
-    x = tf.constant(rng.normal(size=(2, *extent, channels)))
-
-    def results(model, x, weights):
-        with tf.GradientTape() as tape:
-            maps = model(x, training=True)
-            loss = tf.reduce_mean(tf.square(maps) * weights)
-        return maps, tape.gradient(loss, [weight.value for weight in model.trainable_variables])
-
-    shape = (2, *whole.output.shape[1:])
-    weights = tf.constant(rng.normal(size=shape))
-    is_map = len(shape) > 2
-    maps, gradients = results(whole, x, weights)
-    of_parts = split.stack(weights, 1 + axis) if is_map else tf.concat([weights, weights], 0)
-    maps_of_parts, sums = results(part, split.stack(x, 1 + axis), of_parts)
-    found = split.unstack(maps_of_parts, 1 + axis) if is_map else maps_of_parts[:2]
-    np.testing.assert_allclose(found, maps, atol=1e-11)
-    for found, wanted in zip(sums, gradients, strict=True):
-        np.testing.assert_allclose(found, wanted, atol=1e-11)
 
 
 @pytest.mark.parametrize("kind", LARGER)
