@@ -22,11 +22,6 @@ class Layers(Protocol[Tensor]):
     Every layer has a unique name. The layers know the axis of the channels, and how many axes the grid has.
     """
 
-    @property
-    def recompute(self) -> bool:
-        """Whether the stacks of dense blocks are computed again in the backward pass instead of being kept."""
-        ...
-
     def input(self, name: str) -> Tensor:
         """The network's input."""
         ...
@@ -37,8 +32,8 @@ class Layers(Protocol[Tensor]):
         """A convolution that keeps the grid, or of an extent n of it the ⌈n/stride⌉."""
         ...
 
-    def stacked_conv(self, parts: Sequence[Tensor], filters: int, kernel: int, name: str) -> Tensor:
-        """Concatenation and convolution; the first is computed again in the backward pass."""
+    def stacked_conv(self, parts: Sequence[Tensor], filters: int, kernel: int, name: str, stack: str) -> Tensor:
+        """Concatenation and convolution of maps that the next stacks contain, too; `stack` names the first."""
         ...
 
     def transposed_conv(self, x: Tensor, filters: int, kernel: int, name: str, bias: bool = False) -> Tensor:
@@ -107,11 +102,7 @@ def _rectified_stack(
     """Returns the rectified new maps of a block's convolutions."""
     parts = [op.relu(x, f"{name}_relu0")]
     for i in range(1, convolutions + 1):
-        if op.recompute:
-            maps = op.stacked_conv(parts, config.growth, config.kernel, f"{name}_conv{i}")
-        else:
-            stack = op.concat(parts, f"{name}_stack{i}") if i > 1 else parts[0]
-            maps = op.conv(stack, config.growth, config.kernel, f"{name}_conv{i}")
+        maps = op.stacked_conv(parts, config.growth, config.kernel, f"{name}_conv{i}", f"{name}_stack{i}")
         parts.append(op.relu(maps, f"{name}_relu{i}"))
     return parts[1:]
 

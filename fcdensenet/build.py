@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from fcdensenet.blocks import Layers, Tensor, dense_block, transition_down, transition_up
 from fcdensenet.config import NetworkConfig
+from fcdensenet.split import Split, part_shape
 
 if TYPE_CHECKING:
     import keras
@@ -49,7 +50,7 @@ def network(op: Layers[Tensor], config: NetworkConfig) -> tuple[Tensor, Tensor]:
     return patterns, op.output(x, "density")
 
 
-def build(config: NetworkConfig, seed: int, recompute: bool = False) -> "keras.Model":
+def build(config: NetworkConfig, seed: int, recompute: bool = False, split: Split | None = None) -> "keras.Model":
     """Builds the network as a Keras model.
 
     Args:
@@ -57,13 +58,16 @@ def build(config: NetworkConfig, seed: int, recompute: bool = False) -> "keras.M
         seed: Together with a layer's name, it determines the layer's initial weights and its dropout.
         recompute: Computes the stacks of dense blocks again in the backward pass: less memory for a little time, with
             the same variables and, up to rounding, the same gradients.
+        split: How the parts of a divided sample exchange what they need of each other; `None` for whole samples.
 
     Returns:
         A model from patterns, `(n, y, x, channels)` or `(n, channels, y, x)`, to maps of the same y and x. The output
-        is float32 for every Keras dtype policy.
+        is float32 for every Keras dtype policy. With `split`, it is the model of a part, of which y or x is a fraction
+        1/`ways`, with the same variables in the same order.
 
     Raises:
-        ValueError: If `recompute` is set and dense blocks are normalised: their statistics would be updated twice.
+        ValueError: If `recompute` is set and dense blocks are normalised: their statistics would be updated twice. If
+            the sample cannot be divided into so many parts; `fcdensenet.count` names a number that is possible.
     """
     if recompute and config.block_norm:
         raise ValueError("recompute does not go with network.block_norm: set one of them to false")
@@ -71,5 +75,11 @@ def build(config: NetworkConfig, seed: int, recompute: bool = False) -> "keras.M
 
     from fcdensenet.keras_layers import KerasLayers
 
-    layers = KerasLayers(config.input_shape, config.data_format, seed, recompute)
+    if split is None:
+        layers = KerasLayers(config.input_shape, config.data_format, seed, recompute)
+    else:
+        from fcdensenet.divided_layers import DividedKerasLayers
+
+        shape = part_shape(config.input_shape, split.ways, split.axis)
+        layers = DividedKerasLayers(shape, config.data_format, seed, recompute, split=split)
     return keras.Model(*network(layers, config), name="fcdensenet")

@@ -10,15 +10,21 @@ Activations are the values of the forward pass that differentiation needs, each 
 ReLU's output, the input and output of max pooling, dropout's mask (one byte per value), and the input of batch
 normalisation in float32, in which Keras normalises whatever the dtype. Concatenation and average pooling need none.
 TensorFlow 2.18 was measured to agree within 1%. Workspace, weights and optimizer state are not included.
+
+For a divided sample (`fcdensenet.split`), all sizes are those of one part. Each exchange of a halo is one message to
+each neighbour, and one back with the gradients, except for the halo of the network's input, which has none. The moments
+of a normalisation go from each part to all others, and so do their gradients.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import prod
 
 from fcdensenet.blocks import Pooling
 from fcdensenet.build import network
 from fcdensenet.config import NetworkConfig
+from fcdensenet.split import check_rows, part_shape, reach, transposed_reach
 
 BYTES_PER_VALUE = {"float16": 2, "float32": 4}
 
@@ -37,6 +43,9 @@ class LayerCount:
         forward_flop: FLOP of the forward pass.
         kept_values: Number of the output's values that a training step keeps, in the dtype of the computation.
         extra_bytes: Memory that a training step keeps for the layer in any dtype.
+        halo_values: Number of values of the halo that the layer adds to those exchanged before it.
+        halo_gradients: Number of values of the halo's gradient that are sent back.
+        shared_values: Number of values whose mean over the parts is exchanged, in float32.
     """
 
     name: str
@@ -48,6 +57,9 @@ class LayerCount:
     forward_flop: int = 0
     kept_values: int = 0
     extra_bytes: int = 0
+    halo_values: int = 0
+    halo_gradients: int = 0
+    shared_values: int = 0
 
     @property
     def weights(self) -> int:
@@ -104,6 +116,23 @@ class NetworkCount:
         """FLOP of a training step."""
         return 3 * self.forward_flop
 
+    @property
+    def exchanges(self) -> int:
+        """Number of exchanges in a training step, forward and backward: of halos, and of moments over the parts."""
+        return sum(
+            (layer.halo_values > 0) + (layer.halo_gradients > 0) + 2 * (layer.shared_values > 0)
+            for layer in self.layers
+        )
+
+    def halo_bytes(self, dtype: str) -> int:
+        """Returns what a part between two neighbours sends and receives of halos in a training step, bytes each."""
+        return sum(layer.halo_values + layer.halo_gradients for layer in self.layers) * BYTES_PER_VALUE[dtype]
+
+    def moment_bytes(self, ways: int) -> int:
+        """Returns what a part sends and receives of moments and their gradients in a training step, bytes each."""
+        values = sum(layer.shared_values for layer in self.layers)
+        return 2 * (ways - 1) * values * BYTES_PER_VALUE["float32"]
+
     def activation_bytes(self, dtype: str) -> int:
         """Returns the memory that a training step in `dtype` keeps of the forward pass, bytes."""
         return sum(layer.activation_bytes(dtype) for layer in self.layers)
@@ -113,16 +142,41 @@ class NetworkCount:
         return self.trainable_parameters * BYTES_PER_VALUE[dtype]
 
 
-def count(config: NetworkConfig, recompute: bool = False) -> NetworkCount:
+def count(config: NetworkConfig, recompute: bool = False, ways: int = 1, axis: int = 0) -> NetworkCount:
     """Counts the layers of the network that `fcdensenet.build` makes, without Keras.
 
     Args:
         config: The network's configuration.
         recompute: Whether the stacks of dense blocks are computed again in the backward pass.
+        ways: Number of parts of a sample, of which one is counted; see `fcdensenet.split`.
+        axis: The divided axis of the grid, from 0.
+
+    Raises:
+        ValueError: If the sample cannot be divided so; names a number of ways that is possible.
     """
-    shapes = ShapeLayers(config.input_shape, config.data_format, recompute)
-    network(shapes, config)
-    return shapes.counted()
+
+    def counted(ways: int) -> NetworkCount:
+        shape = part_shape(config.input_shape, ways, axis)
+        shapes = ShapeLayers(shape, config.data_format, recompute, divided_axis=axis if ways > 1 else None)
+        network(shapes, config)
+        return shapes.counted()
+
+    return counted_part(counted, ways)
+
+
+def counted_part(counted: Callable[[int], NetworkCount], ways: int) -> NetworkCount:
+    """Returns `counted(ways)`. Raises ValueError with the largest number of ways that is possible if it does."""
+    try:
+        return counted(ways)
+    except ValueError as error:
+        fault = str(error)
+    for fewer in range(ways - 1, 1, -1):
+        with suppress(ValueError):
+            counted(fewer)
+            break
+    else:
+        raise ValueError(f"{fault}; this network cannot be divided along this axis")
+    raise ValueError(f"{fault}, at most {fewer}")
 
 
 @dataclass(frozen=True)
@@ -133,15 +187,19 @@ class ShapeLayers:
         input_shape: Channels of the input, and the extents of its grid.
         data_format: Order of the axes in memory.
         recompute: Whether the stacks of dense blocks are computed again in the backward pass.
+        divided_axis: The divided axis of the grid, if the shapes are those of a part.
         layers: The recorded layers.
         kept: Names of the layers whose output a gradient needs.
+        exchanged: Names of the maps whose halo has been exchanged for a stack.
     """
 
     input_shape: tuple[int, ...]
     data_format: str
     recompute: bool = False
+    divided_axis: int | None = None
     layers: list[LayerCount] = field(default_factory=list)
     kept: set[str] = field(default_factory=set)
+    exchanged: set[str] = field(default_factory=set)
 
     def counted(self) -> NetworkCount:
         """Returns the recorded layers, each with the values of its output that a step keeps."""
@@ -167,13 +225,25 @@ class ShapeLayers:
         parameters = prod(weights) + filters * bias
         flop = 2 * prod(self._shape(x, 1, down=stride)) * prod(weights)
         shape = self._shape(x, filters, down=stride)
-        return self._add(LayerCount(name, "conv", shape, weights, parameters, parameters, flop))
+        self._check_rows(name, x, stride, reach(kernel, stride, dilation))
+        halo = self._halo(x, reach(kernel, stride, dilation))
+        return self._add(LayerCount(name, "conv", shape, weights, parameters, parameters, flop, **halo))
 
-    def stacked_conv(self, parts: Sequence[LayerCount], filters: int, kernel: int, name: str) -> LayerCount:
-        stack = LayerCount("", "concat", self._stacked_shape(parts))  # not kept, so not recorded
-        maps = self.conv(stack, filters, kernel, name)
-        self.kept.update(part.name for part in parts)
-        return maps
+    def stacked_conv(self, parts: Sequence[LayerCount], filters: int, kernel: int, name: str, stack: str) -> LayerCount:
+        if self.recompute:
+            joined = LayerCount("", "concat", self._stacked_shape(parts))  # not kept, so not recorded
+        else:
+            joined = self.concat(parts, stack) if len(parts) > 1 else parts[0]
+        maps = self.conv(joined, filters, kernel, name)
+        if self.recompute:
+            self.kept.update(part.name for part in parts)
+        if self.divided_axis is None:
+            return maps
+        new = [part for part in parts if part.name not in self.exchanged]  # whose halo no stack has needed before
+        self.exchanged.update(part.name for part in new)
+        values = sum(self._halo(part, reach(kernel))["halo_values"] for part in new)
+        self.layers[-1] = replace(maps, halo_values=values, halo_gradients=values)
+        return self.layers[-1]
 
     def transposed_conv(self, x: LayerCount, filters: int, kernel: int, name: str, bias: bool = False) -> LayerCount:
         self.kept.add(x.name)
@@ -181,11 +251,15 @@ class ShapeLayers:
         parameters = prod(weights) + filters * bias
         flop = 2 * prod(self._shape(x, 1)) * prod(weights)
         shape = self._shape(x, filters, up=2)
-        return self._add(LayerCount(name, "conv up", shape, weights, parameters, parameters, flop))
+        self._check_rows(name, x, 1, transposed_reach(kernel))
+        halo = self._halo(x, transposed_reach(kernel))
+        return self._add(LayerCount(name, "conv up", shape, weights, parameters, parameters, flop, **halo))
 
     def norm(self, x: LayerCount, name: str) -> LayerCount:
         channels, extra = self.channels(x), BYTES_PER_VALUE["float32"] * prod(x.output_shape)
-        return self._add(LayerCount(name, "norm", x.output_shape, (), 4 * channels, 2 * channels, extra_bytes=extra))
+        shared = 0 if self.divided_axis is None else 2 * channels
+        layer = LayerCount(name, "norm", x.output_shape, (), 4 * channels, 2 * channels, extra_bytes=extra)
+        return self._add(replace(layer, shared_values=shared))
 
     def relu(self, x: LayerCount, name: str) -> LayerCount:
         self.kept.add(name)
@@ -197,6 +271,7 @@ class ShapeLayers:
     def pool(self, x: LayerCount, kind: Pooling, name: str) -> LayerCount:
         if kind == "max":
             self.kept.update((x.name, name))
+        self._check_rows(name, x, 2)
         shape = tuple(n if axis == self._axis else n // 2 for axis, n in enumerate(x.output_shape))
         return self._add(LayerCount(name, f"{kind} pool", shape))
 
@@ -224,6 +299,21 @@ class ShapeLayers:
 
     def _stacked_shape(self, parts: Sequence[LayerCount]) -> tuple[int, ...]:
         return self._shape(parts[0], sum(self.channels(part) for part in parts))
+
+    def _check_rows(self, name: str, x: LayerCount, multiple: int, halo: tuple[int, int] = (0, 0)) -> None:
+        if self.divided_axis is not None:
+            check_rows(name, x.output_shape[self._row_axis], multiple, halo)
+
+    def _halo(self, x: LayerCount, widths: tuple[int, int]) -> dict[str, int]:
+        """Returns the sizes of the halo of `x`."""
+        if self.divided_axis is None:
+            return {"halo_values": 0, "halo_gradients": 0}
+        values = prod(x.output_shape) // x.output_shape[self._row_axis] * sum(widths)
+        return {"halo_values": values, "halo_gradients": 0 if x.kind == "input" else values}
+
+    @property
+    def _row_axis(self) -> int:
+        return (self.divided_axis or 0) + (self._axis == 0)
 
     def _add(self, layer: LayerCount) -> LayerCount:
         self.layers.append(layer)

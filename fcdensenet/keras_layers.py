@@ -77,7 +77,11 @@ class KerasLayers:
             name=name,
         )(x)
 
-    def stacked_conv(self, parts: Sequence[KerasTensor], filters: int, kernel: int, name: str) -> KerasTensor:
+    def stacked_conv(
+        self, parts: Sequence[KerasTensor], filters: int, kernel: int, name: str, stack: str
+    ) -> KerasTensor:
+        if not self.recompute:
+            return self.conv(self.concat(parts, stack) if len(parts) > 1 else parts[0], filters, kernel, name)
         initializer = keras.initializers.HeNormal(layer_seed(self.seed, name))
         return StackedConv(filters, kernel, initializer, self.data_format, name=name)(list(parts))
 
@@ -134,7 +138,7 @@ class BatchNormalization(keras.layers.BatchNormalization):
     def call(self, inputs: KerasTensor, training: bool | None = None, mask: KerasTensor | None = None) -> KerasTensor:
         """Returns the normalised maps, and in training adds their moments to the moving ones."""
         fused = keras.backend.backend() == "tensorflow" and self.axis == -1 and mask is None
-        if not (fused and training and self.trainable):
+        if not (fused and training and self.trainable and self.compute_dtype != "float64"):
             return super().call(inputs, training=training, mask=mask)
         import tensorflow as tf
 
@@ -186,8 +190,11 @@ class StackedConv(keras.layers.Layer):
         return keras.remat(self._forward)(*weights, *parts)
 
     def _forward(self, kernel: KerasTensor, bias: KerasTensor, *parts: KerasTensor) -> KerasTensor:
-        maps = ops.conv(ops.concatenate(parts, self.axis), kernel, padding="same", data_format=self.data_format)
+        maps = self._convolve(kernel, parts)
         return maps + ops.reshape(bias, (-1, 1, 1) if self.axis == 1 else (-1,))
+
+    def _convolve(self, kernel: KerasTensor, parts: Sequence[KerasTensor]) -> KerasTensor:
+        return ops.conv(ops.concatenate(parts, self.axis), kernel, padding="same", data_format=self.data_format)
 
 
 def layer_seed(seed: int, name: str) -> int:

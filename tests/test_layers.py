@@ -30,10 +30,11 @@ LAYERS = {
         ("__init__", "__main__"),
     ),
     "fcdensenet": (
-        ("config",),
+        ("config", "split"),
         ("reading",),
         ("blocks",),
         ("keras_layers",),
+        ("divided_layers",),
         ("build",),
         ("count",),
         ("describe",),

@@ -41,6 +41,7 @@ from train.optimization.initial_weights import take_weights
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.ranks import devices, reduction, signals, stalls
 from train.ranks.signals import Stopped
+from train.ranks.split import rank_split
 from train.ranks.watchdog import watch
 from train.reconstruction.models import load_model
 from train.staging import checkpoint_delivery, home_copies, stage
@@ -98,13 +99,18 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
 
     started = time.perf_counter()
     stop_request = stack.enter_context(signals.listen())
-    reduction.start(_reduction_settings(config, overrides))
+    process_set = reduction.start(*_reduction_settings(config, overrides))
     rank, ranks = reduction.rank(), reduction.size()
     device = devices.claim(reduction.local_rank(), reduction.local_size())
     with reduction.together():
         experiment = load(config, overrides)
     reduction.check_same(config_hash(experiment), "the configuration's hash")
     training = experiment.training
+    # Evaluation keeps no maps for a backward pass: one process evaluates whole samples.
+    split = None if evaluate_only and ranks == 1 else rank_split(training.split, process_set)
+    # A group of ranks that divide samples is one rank where samples and rates are shared out.
+    ways, part = (split.ways, split.part) if split else (1, 0)
+    group, groups = rank // ways, ranks // ways
     watchdog = stack.enter_context(watch(reduction, training.reduction.stall_warning_s))
 
     # ---- Run directory ----------------------------------------------------------------------------------------------
@@ -140,7 +146,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
 
     # ---- Data: each rank's share of the training and of the held-out materials --------------------------------------
 
-    share, shares = rank, ranks
+    share, shares = group, groups
     if experiment.data.node_local:  # a node's ranks share the samples of the node
         share, shares = reduction.local_rank(), reduction.local_size()
     with reduction.together():
@@ -148,7 +154,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         selection.check_configuration(dataset, experiment)
         present = manifest.present(directory, dataset.ids)
         experiment = task_of(experiment).resolve(present, dataset)
-        task, training = task_of(experiment), experiment.training
+        task, training = task_of(experiment, split), experiment.training
         usable = task.usable(present)
         training_entries = selection.limit([entry for entry in usable if entry.split == "train"], training.samples)
         held_out_entries = task.held_out(training_entries, [entry for entry in usable if entry.split != "train"])
@@ -166,14 +172,16 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     with reduction.together():
         own_training = training_entries[share::shares]
         own_statistic = task.statistic(dataset, own_training)
-    training_samples = reduction.total(np.array(float(len(own_training))))
-    baseline = reduction.total(own_statistic * len(own_training)) / training_samples
+    counted = len(own_training) if part == 0 else 0  # once per group
+    training_samples = reduction.total(np.array(float(counted)))
+    baseline = reduction.total(own_statistic * counted) / training_samples
 
     # ---- Network, optimizer and their state -------------------------------------------------------------------------
 
     with reduction.together():
         network, seed = experiment.network, experiment.seed
-        model, optimizer, buffers, accumulation, state = assemble(network, seed, training, ranks, task.objective)
+        assembly = assemble(network, seed, training, ranks, task.objective, split)
+    model, optimizer, buffers, accumulation, state = assembly
 
     # 1. Rank 0 reads the newest checkpoint of this run directory or of its home that is not broken.
     # 2. Without a checkpoint, the state is the initial weights of the configuration's seed, or of another network.
@@ -193,7 +201,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     position = TrainingPosition(**reduction.gather_json(asdict(position))[0])
     reduction.broadcast_state(model, optimizer, buffers)
     if position.step:
-        log_line(_resumption_line(position, ranks))
+        log_line(_resumption_line(position, groups))
 
     # ---- Training ---------------------------------------------------------------------------------------------------
 
@@ -207,8 +215,11 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     todo = f"epochs {epochs.start + 1} to {epochs.stop}, {steps} steps each" if epochs else "no epoch left to train"
     until = f", until step {training.steps}" if training.steps else ""
     log_line(f"{model.count_params():,} parameters; {todo}{until}")
-    step_flop = rank_samples * experiment.images_per_sample() * count(experiment.network).step_flop
-    account = PerformanceAccount(step_flop, rank_samples, energy_meter(reduction.local_rank(), reduction.local_size()))
+    images = rank_samples * experiment.images_per_sample()
+    step_flop = images * count(network, ways=ways, axis=split.axis if split else 0).step_flop
+    account = PerformanceAccount(
+        step_flop, rank_samples / ways, energy_meter(reduction.local_rank(), reduction.local_size())
+    )
     readable, cache = task.readable(dataset), batches.ReadCache()
     with ExitStack() as during:
         keep, schedule = training.checkpoints.keep, CheckpointSchedule(training.checkpoints)
@@ -237,7 +248,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                 epoch=epoch,
                 first_step=position.step + 1,
                 steps=steps,
-                ranks=ranks,
+                ranks=groups,
                 steps_done=position.taken / step_samples,
                 steps_left=steps_left,
             )
@@ -245,10 +256,17 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
             own_entries = selection.epoch_share(
                 training_entries, experiment.seed, epoch, share, shares, count=samples, taken=position.taken
             )
-            own = batches.batches(
-                readable, own_entries, experiment, epoch, cache=cache, target=task.target, compose=compose
+            read = batches.batches(
+                readable,
+                own_entries,
+                experiment,
+                epoch,
+                cache=cache,
+                target=task.target,
+                compose=compose,
+                take_part=split.take_part if split else None,
             )
-            with closing(own) as read:
+            with closing(read):
                 followed = watchdog.follow(read, plan.first_step, training.accumulate)
                 rows = train_epoch(
                     step,
@@ -261,7 +279,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                     objective=task.objective,
                 )
                 for row in rows:
-                    position = TrainingPosition(row["step"], epoch, position.taken + step_samples, ranks)
+                    position = TrainingPosition(row["step"], epoch, position.taken + step_samples, groups)
                     measured = account.add(row)
                     if record:
                         record(measured)
@@ -270,7 +288,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                     if schedule.due_within_epoch(position) and not (last or stop_request.agreed):
                         save()
             if position.step == epoch_end:
-                position = TrainingPosition(epoch_end, epoch + 1, 0, ranks)
+                position = TrainingPosition(epoch_end, epoch + 1, 0, groups)
             # All other state is the same on all ranks at the end of an epoch and where they agree on a request.
             reduction.average(buffers)
             if validation.due(position):
@@ -338,9 +356,10 @@ def _resumption_line(position: TrainingPosition, ranks: int) -> str:
     return text
 
 
-def _reduction_settings(config: Path, overrides: Sequence[str]) -> Reduction:
-    """Returns the settings that Horovod needs to start. A configuration that is not valid is reported afterwards."""
+def _reduction_settings(config: Path, overrides: Sequence[str]) -> tuple[Reduction, int]:
+    """Returns what Horovod needs to start. A configuration that is not valid is reported afterwards."""
     try:
-        return load(config, overrides).training.reduction
+        training = load(config, overrides).training
     except InputError:
-        return Reduction()
+        return Reduction(), 1
+    return training.reduction, training.split.ways

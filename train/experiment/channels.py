@@ -25,7 +25,7 @@ import numpy.typing as npt
 from namsa.physics import virtual_detectors
 from namsa.physics.optics import wavelength_angstrom
 from train.experiment.conditions import Conditions
-from train.experiment.sections import Inputs
+from train.experiment.inputs import Inputs
 
 Array = npt.NDArray[Any]
 

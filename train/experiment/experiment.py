@@ -15,7 +15,7 @@ from train.experiment.channels import Channels, channel_count, make_channels
 from train.experiment.conditions import Conditions, conditions
 from train.experiment.sections import Training
 from train.experiment.symmetries import broken_by
-from train.networks.registry import KINDS, NetworkSections
+from train.networks.registry import KINDS, NetworkSections, count
 
 
 class Experiment(SimulationConfig):
@@ -122,6 +122,20 @@ class Experiment(SimulationConfig):
             raise ValueError(f"training.recompute is for network.kind fcdensenet, not {self.network.kind}: unset it")
         if self.network.block_norm:
             raise ValueError("training.recompute does not go with network.block_norm: set one of them to false")
+        return self
+
+    @model_validator(mode="after")
+    def _split_fits(self) -> "Experiment":
+        split = self.training.split
+        if split.ways > 1 and self.data.node_local:
+            raise ValueError(
+                "training.split divides samples over ranks, which data.node_local gives different samples: unset one "
+                "of them"
+            )
+        try:
+            count(self.network, ways=split.ways, axis="yx".index(split.axis))
+        except ValueError as error:
+            raise ValueError(f"training.split {{ways: {split.ways}, axis: {split.axis}}}: {error}") from None
         return self
 
     @model_validator(mode="after")

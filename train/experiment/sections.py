@@ -4,9 +4,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field, model_validator
 
-from namsa.config.bounds import Dose, Extent
 from namsa.config.loading import Section
-from train.experiment.imperfections import Imperfections
+from train.experiment.inputs import Inputs
 from train.experiment.task_sections import Classify, Embed, Segment
 
 LARGEST_COUNT = 10**9  # of samples and steps
@@ -14,115 +13,6 @@ LONGEST_TIME_S = 1e9  # 30 years
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]
 Contrast = Annotated[float, Field(ge=0, le=1e6)]
 Pattern = Annotated[str, Field(min_length=1, max_length=200)]
-
-
-class Inputs(Section):
-    """From a sample to the network's input and target. No step uses knowledge of the density.
-
-    A detector pixel of intensity I becomes x = gain · (I / I₀)^power, where I₀ is the mean intensity of a pixel if the
-    whole beam were spread evenly over the detector.
-    """
-
-    layout: Literal["detector", "scan", "pattern"] = Field(
-        "detector",
-        description="'detector': patterns are the channels of an image over detector pixels (the paper); "
-        "'scan': detector pixels are the channels of an image over scan positions; 'pattern': each pattern is an "
-        "image of one channel, for tasks whose answer is about a pattern",
-    )
-    window: tuple[Extent, Extent] | None = Field(
-        None,
-        description="with layout 'pattern', positions (y, x) of a sample that an epoch takes, at a place drawn anew; "
-        "none: all of the scan",
-    )
-    held_out_positions: float = Field(
-        0.0,
-        ge=0,
-        le=0.9,
-        description="with layout 'pattern' and window [1, 1], fraction of each training sample's positions that "
-        "training never draws. Evaluation takes them as split 'images', which leaks: their neighbours were trained on",
-    )
-    channels: Literal["pixels", "binned", "polar", "virtual"] = Field(
-        "pixels",
-        description="with layout 'scan', what becomes a channel: every detector pixel, squares of bin_pixels, sectors "
-        "of rings, or virtual detectors with the mean deflection; see train/experiment/channels.py",
-    )
-    bin_pixels: Extent = Field(2, description="side of the squares of channels 'binned', detector pixels")
-    guess: Literal["none", "dpc"] = Field(
-        "none",
-        description="with layout 'scan', one more channel: 'dpc' is the phase whose gradient is the deflection",
-    )
-    coordinates: bool = Field(
-        False,
-        description="with layout 'detector', two more channels: y and x of each pixel, from -1 to 1. The paper has "
-        "none; with them every filter knows where it is",
-    )
-    power: float = Field(0.5, ge=0.01, le=10, description="exponent of the intensity")
-    gain: float = Field(1.0, ge=1e-6, le=1e6, description="factor on the network's input")
-    density_scale_e_per_angstrom2: float = Field(
-        1.0, ge=1e-6, le=1e9, description="densities are divided by this number, e/Å²"
-    )
-    augment: bool = Field(False, description="rotate and mirror training samples, patterns and scan jointly")
-    dose_electrons_per_pattern: Dose | tuple[Dose, Dose] | None = Field(
-        None,
-        description="dose of the Poisson noise that training samples get, drawn anew each epoch; [low, high] draws the "
-        "dose evenly on a logarithmic scale. The stored samples must be noiseless; held-out samples stay so",
-    )
-    imperfections: Imperfections | None = Field(
-        None,
-        description="what microscope and detector add to training samples, drawn anew each epoch, before the noise; "
-        "held-out samples stay as they are",
-    )
-    redraw_epochs: int = Field(
-        1,
-        ge=1,
-        le=10_000,
-        description="epochs for which a sample keeps its window, imperfections, noise and mirror, so that several "
-        "steps share the time of drawing them, which is longer than a small network's step. The inputs of all samples "
-        "of a rank then stay in memory",
-    )
-    read_ahead_gib: float = Field(
-        2.0,
-        gt=0,
-        le=2**16,
-        description="memory per rank for batches that are read ahead of the step, GiB; two batches at least",
-    )
-
-    def channel_summary(self) -> str:
-        """Returns the settings that choose the channels, as text."""
-        settings = [f"layout {self.layout}"]
-        if self.channels != "pixels":
-            settings.append(f"channels {self.channels}" + f" by {self.bin_pixels}" * (self.channels == "binned"))
-        settings += [f"guess {self.guess}"] * (self.guess != "none") + ["coordinates"] * self.coordinates
-        return ", ".join(settings)
-
-    @model_validator(mode="after")
-    def _coordinates_fit_the_layout(self) -> "Inputs":
-        if self.coordinates and self.layout == "scan":
-            raise ValueError(
-                "coordinates are for layout detector: a network over scan positions must not depend on where a scan "
-                "begins. Unset one of them"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _window_is_for_patterns(self) -> "Inputs":
-        if self.layout != "pattern" and (self.window or self.held_out_positions):
-            raise ValueError(
-                "window and held_out_positions are for layout pattern; with layout scan, network.input_shape is the "
-                "window: unset them"
-            )
-        if self.layout == "pattern" and (self.channels != "pixels" or self.guess != "none" or self.coordinates):
-            raise ValueError("layout pattern has one channel: leave channels, guess and coordinates out")
-        if self.held_out_positions and self.window != (1, 1):
-            raise ValueError("held_out_positions are left out one by one: set window to [1, 1]")
-        return self
-
-    @model_validator(mode="after")
-    def _dose_range_is_ordered(self) -> "Inputs":
-        dose = self.dose_electrons_per_pattern
-        if isinstance(dose, tuple) and dose[0] > dose[1]:
-            raise ValueError(f"dose_electrons_per_pattern {list(dose)} falls: give [low, high]")
-        return self
 
 
 class Loss(Section):
@@ -296,6 +186,13 @@ class Checkpoints(Section):
     keep: int = Field(3, ge=1, le=10**6, description="number of checkpoints to keep")
 
 
+class SampleSplit(Section):
+    """Division of each sample over ranks, which form groups of so many, each with samples of its own."""
+
+    ways: int = Field(1, ge=1, le=2**15, description="number of ranks that a sample is divided over")
+    axis: Literal["y", "x"] = Field("y", description="axis of the network's image along which it is divided")
+
+
 class Validation(Section):
     """Scores of the dev split while a network is trained. They are rows of validation.jsonl."""
 
@@ -361,6 +258,7 @@ class Training(Section):
     schedule: Schedule = Schedule()
     precision: Precision = Precision()
     reduction: Reduction = Reduction()
+    split: SampleSplit = SampleSplit()
     checkpoints: Checkpoints = Checkpoints()
     recompute: bool = Field(
         False,
@@ -377,6 +275,15 @@ class Training(Section):
             raise ValueError(
                 "checkpoints.every_steps and every_seconds need ranks that are alike after every step, which "
                 "reduction.lag and synchronise other than step leave to the ends of epochs: use every_epochs"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _divided_samples_are_alike(self) -> "Training":
+        if self.split.ways > 1 and (self.reduction.local or self.reduction.lag):
+            raise ValueError(
+                f"split.ways {self.split.ways} needs weights that are the same on all parts of a sample and gradients "
+                "of the same step: set reduction.synchronise to step and reduction.lag to 0, or split.ways to 1"
             )
         return self
 

@@ -26,7 +26,7 @@ from namsa.physics.backend import available_cores
 from namsa.pixels import raster_shape
 from train.experiment import symmetries
 from train.experiment.experiment import Experiment
-from train.experiment.sections import Inputs
+from train.experiment.inputs import Inputs
 from train.input import fast_noise, imperfections, noise, windows
 from train.input.normalisation import Batch, Normalisation, normalise_graph, record_symmetries
 from train.input.readahead import Buffers, ahead, as_tensor
@@ -113,6 +113,7 @@ def batches(
     cache: ReadCache | None = None,
     target: Target | None = None,
     compose: Compose | None = None,
+    take_part: Callable[[Tensor, str], Tensor] | None = None,
 ) -> Generator[tuple[Tensor, Tensor], None, None]:
     """Returns a generator of the batches of an epoch, read ahead of the step.
 
@@ -127,6 +128,7 @@ def batches(
         target: Returns y of a batch from its entries, its x, and the densities of its windows `(n, h, w)`, e/Å²; `None`
             for the densities as of `normalise_graph`.
         compose: Makes what an epoch takes in place of a sample; `None` takes the sample.
+        take_part: Returns this rank's part of x or y, with the order of their axes; `None` for whole samples.
 
     Returns:
         A generator of (x, y) as of `normalise_graph`, x in the type in which the network computes. It raises what
@@ -139,7 +141,10 @@ def batches(
 
     def finish(batch: Batch, entries: Sequence[Entry]) -> tuple[Tensor, Tensor]:
         x, density = normalise_graph(batch, settings, channels)
-        return x, target(entries, x, batch.density) if target else density
+        y = target(entries, x, batch.density) if target else density
+        if take_part is None:
+            return x, y
+        return take_part(x, experiment.network.data_format), take_part(y, experiment.network.data_format)
 
     def kept(entries: Sequence[Entry]) -> tuple[Tensor, Tensor]:
         return kept_batch(dataset, entries, experiment, epoch, finish, cache, compose)

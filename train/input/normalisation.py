@@ -18,7 +18,7 @@ from namsa.dataset.records import Record
 from namsa.pixels import raster_shape
 from train.experiment import symmetries
 from train.experiment.channels import Channels, image_coordinates, to_channels
-from train.experiment.sections import Inputs
+from train.experiment.inputs import Inputs
 from train.input.channels_graph import to_channels_graph
 
 Tensor = Any

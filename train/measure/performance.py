@@ -75,7 +75,7 @@ class PerformanceAccount:
 
     Attributes:
         flop: Of one step of one rank.
-        batch_size: Samples per step of one rank.
+        batch_size: Samples per step of one rank; a fraction if ranks divide samples.
         energy: Returns the energy so far that this rank accounts for. `None` without a meter.
         clock: Returns the time, s.
         times: step_s, compute_s, comm_s, misc_s and data_s of each step.
@@ -84,7 +84,7 @@ class PerformanceAccount:
     """
 
     flop: float
-    batch_size: int
+    batch_size: float
     energy: Callable[[], Energy] | None = None
     clock: Callable[[], float] = time.perf_counter
     times: list[tuple[float, float, float, float, float]] = field(default_factory=list)

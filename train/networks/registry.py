@@ -7,7 +7,8 @@ from pydantic import Discriminator, Tag
 
 import fcdensenet
 from fcdensenet import NetworkConfig
-from fcdensenet.count import NetworkCount
+from fcdensenet.count import NetworkCount, counted_part
+from fcdensenet.split import Split, part_shape
 from namsa.config.loading import validate
 from namsa.errors import InputError
 from namsa.text import shorten
@@ -32,6 +33,9 @@ KINDS: dict[str, type[Network]] = {
     "cosmoflow": CosmoFlowConfig,
     "unet3d": UNet3DConfig,
 }
+
+# Kinds whose layers are local, but for dense ones at the end.
+DIVIDED = ("fcdensenet", "deeplabv3plus", "cosmoflow", "unet3d")
 
 
 def _kind(section: Any) -> Any:
@@ -74,43 +78,71 @@ def read_network(tree: Mapping[str, Any], source: str) -> Network:
     return validate(KINDS[kind], section, f"{source}, section network")
 
 
-def build(config: Network, seed: int, recompute: bool = False) -> "keras.Model":
+def build(config: Network, seed: int, recompute: bool = False, split: Split | None = None) -> "keras.Model":
     """Builds a network as a Keras model.
 
     Args:
         config: The network's section.
         seed: Together with a layer's name, it determines the layer's initial weights, its dropout and its draws.
         recompute: See `fcdensenet.build`; other kinds have nothing to compute again.
+        split: How the parts of a divided sample exchange what they need of each other; `None` for whole samples.
 
     Returns:
-        A model whose outputs are float32 for every Keras dtype policy.
+        A model whose outputs are float32 for every Keras dtype policy. With `split`, its input is a part of a sample,
+        and its output the same part of the maps, or all estimates of the whole sample.
 
     Raises:
-        InputError: If `recompute` is set for another kind than FC-DenseNet.
+        InputError: If `recompute` is set for another kind than FC-DenseNet, or `split` for a kind that is not of
+            `DIVIDED`.
+        ValueError: If `split` does not fit the network; names a number of ways that does.
     """
     if isinstance(config, NetworkConfig):
-        return fcdensenet.build(config, seed, recompute)
+        return fcdensenet.build(config, seed, recompute, split)
     if recompute:
         raise InputError(f"recompute is for network.kind fcdensenet, not {config.kind}: set it to false")
     import keras
 
     from train.networks.keras_layers import KerasNetworkLayers
 
-    layers = KerasNetworkLayers(config.input_shape, config.data_format, seed)
+    layers: Any = None
+    if split is None:
+        layers = KerasNetworkLayers(config.input_shape, config.data_format, seed)
+    else:
+        from train.networks.divided_layers import DividedNetworkLayers
+
+        count(config, ways=split.ways, axis=split.axis)  # names a number of ways that is possible, if this one is not
+        shape = part_shape(config.input_shape, split.ways, split.axis)
+        layers = DividedNetworkLayers(shape, config.data_format, seed, split=split)
     return keras.Model(*_compose(layers, config), name=config.kind)
 
 
-def count(config: Network, recompute: bool = False) -> NetworkCount:
+def count(config: Network, recompute: bool = False, ways: int = 1, axis: int = 0) -> NetworkCount:
     """Counts the layers of the network that `build` makes, without Keras.
 
-    FLOP are those of convolutions and dense layers; see `fcdensenet.count`, also for `recompute`, which other kinds
-    ignore.
+    FLOP are those of convolutions and dense layers; see `fcdensenet.count`.
+
+    Args:
+        config: The network's section.
+        recompute: See `fcdensenet.count`; other kinds ignore it.
+        ways: Number of parts of a sample, of which one is counted.
+        axis: The divided axis of the grid, from 0.
+
+    Raises:
+        InputError: If networks of this kind are not divided.
+        ValueError: If the sample cannot be divided so; names a number of ways that is possible.
     """
     if isinstance(config, NetworkConfig):
-        return fcdensenet.count(config, recompute)
-    shapes = ShapeNetworkLayers(config.input_shape, config.data_format)
-    _compose(shapes, config)
-    return shapes.counted()
+        return fcdensenet.count(config, recompute, ways, axis)
+    if ways > 1 and config.kind not in DIVIDED:
+        raise InputError(f"networks of kind {config.kind} are not divided: use one of {', '.join(DIVIDED)}")
+
+    def counted(ways: int) -> NetworkCount:
+        shape = part_shape(config.input_shape, ways, axis)
+        shapes = ShapeNetworkLayers(shape, config.data_format, divided_axis=axis if ways > 1 else None, ways=ways)
+        _compose(shapes, config)
+        return shapes.counted()
+
+    return counted_part(counted, ways)
 
 
 def _compose(layers: Any, config: Network) -> tuple[Any, Any]:

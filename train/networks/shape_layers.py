@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import prod
 
 from fcdensenet.count import BYTES_PER_VALUE, LayerCount, ShapeLayers
+from fcdensenet.split import reach
 from train.networks.layers import Padding
 
 
@@ -13,7 +14,12 @@ class ShapeNetworkLayers(ShapeLayers):
     """`train.networks.layers.NetworkLayers` for bare shapes. The protocol documents the methods.
 
     A dense layer of n inputs and m outputs takes 2·n·m FLOP.
+
+    Attributes:
+        ways: Number of parts of a divided sample.
     """
+
+    ways: int = 1
 
     def pad(self, x: LayerCount, width: int, name: str) -> LayerCount:
         shape = self._with_extent(x, [n + 2 * width for n in self._grid(x)])
@@ -29,7 +35,8 @@ class ShapeNetworkLayers(ShapeLayers):
         self.kept.update((x.name, name))
         lost = size - 1 if padding == "valid" else 0
         shape = self._with_extent(x, [-(-(n - lost) // stride) for n in self._grid(x)])
-        return self._add(LayerCount(name, "max pool", shape))
+        self._check_rows(name, x, stride, reach(size, stride))
+        return self._add(LayerCount(name, "max pool", shape, (), 0, 0, 0, **self._halo(x, reach(size, stride))))
 
     def norm(self, x: LayerCount, name: str, epsilon: float = 1e-3) -> LayerCount:
         return super().norm(x, name)
@@ -49,13 +56,14 @@ class ShapeNetworkLayers(ShapeLayers):
         return self._add(LayerCount(name, "add", parts[0].output_shape))
 
     def mean(self, x: LayerCount, name: str) -> LayerCount:
-        return self._add(LayerCount(name, "mean", self._with_extent(x, [1 for _ in self._grid(x)])))
+        shape = self._with_extent(x, [1 for _ in self._grid(x)])
+        return self._add(LayerCount(name, "mean", shape, shared_values=self.channels(x) if self.ways > 1 else 0))
 
     def spread(self, x: LayerCount, like: LayerCount, name: str) -> LayerCount:
         return self._add(LayerCount(name, "spread", self._with_extent(x, self._grid(like))))
 
     def flatten(self, x: LayerCount, name: str) -> LayerCount:
-        return self._add(LayerCount(name, "flatten", (prod(x.output_shape),)))
+        return self._add(LayerCount(name, "flatten", (self.ways * prod(x.output_shape),)))
 
     def unflatten(self, x: LayerCount, like: LayerCount, name: str) -> LayerCount:
         return self._add(LayerCount(name, "unflatten", like.output_shape))

@@ -4,6 +4,7 @@ from typing import Any, NamedTuple
 
 import keras
 
+from fcdensenet.split import Split
 from train.experiment.sections import Training
 from train.networks import Network, build
 from train.optimization import lag, precision
@@ -31,7 +32,12 @@ class Assembly(NamedTuple):
 
 
 def assemble(
-    network: Network, seed: int, training: Training, ranks: int = 1, objective: Objective | None = None
+    network: Network,
+    seed: int,
+    training: Training,
+    ranks: int = 1,
+    objective: Objective | None = None,
+    split: Split | None = None,
 ) -> Assembly:
     """Builds a network and what trains it. Variables have the same names whatever this process has built before.
 
@@ -41,10 +47,11 @@ def assemble(
         training: The section training.
         ranks: Number of ranks of the job.
         objective: The task's loss; `None` for that of a density.
+        split: What the parts of a divided sample exchange; the network is then that of a part.
     """
     keras.utils.clear_session()
     with precision.policy(training.precision.compute):
-        model = build(network, seed, training.recompute)
+        model = build(network, seed, training.recompute, split)
         optimizer = precision.with_loss_scale(make_optimizer(training.optimizer), training, ranks)
         optimizer.build(model.trainable_variables)
         buffers = lag.gradient_buffers(model.trainable_variables, training.reduction)

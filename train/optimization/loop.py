@@ -104,7 +104,7 @@ class EpochPlan:
         epoch: Index of the epoch, from 0.
         first_step: Number in the job of the first step to take, from 1.
         steps: Steps of the whole epoch.
-        ranks: Number of ranks, which scales the learning rate.
+        ranks: Number of ranks, which scales the learning rate; of groups, if they divide samples.
         steps_done: Steps that were taken before; a fraction if a different number of ranks took them.
         steps_left: Steps to take; `None` for all.
     """

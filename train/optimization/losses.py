@@ -22,6 +22,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
+from fcdensenet.split import Split
 from train.experiment.sections import Loss
 
 Tensor = Any
@@ -32,7 +33,13 @@ LARGEST_MISFIT = 100.0  # of a pixel, beyond which the likelihood falls by a pow
 LIKELIHOOD_WEIGHT = 0.1  # so that the shared layers are those of the density; see docs/train.md
 
 
-def huber(prediction: Tensor, target: Tensor, delta: Tensor, limits: ContrastLimits | None = None) -> Tensor:
+def huber(
+    prediction: Tensor,
+    target: Tensor,
+    delta: Tensor,
+    limits: ContrastLimits | None = None,
+    split: Split | None = None,
+) -> Tensor:
     """Returns the mean of h(e) over all pixels, a float32 scalar.
 
     Args:
@@ -40,26 +47,34 @@ def huber(prediction: Tensor, target: Tensor, delta: Tensor, limits: ContrastLim
         target: The same.
         delta: δ, a scalar tensor, so that it can decay without a new trace of the training step.
         limits: Of `contrast`, in units of which errors are then measured; `None` for units of the density scale.
+        split: What the parts of a divided sample exchange, of which the loss of this one is returned.
     """
     error = tf.abs(tf.cast(prediction, tf.float32) - tf.cast(target, tf.float32))
     if limits:
-        error /= contrast(target, limits)
+        error /= contrast(target, limits, split, "huber_contrast")
     inner = tf.minimum(error, delta)
     # Equal to Huber's two cases, without a branch whose discarded side could overflow.
     return tf.reduce_mean(inner * (error - 0.5 * inner))
 
 
-def contrast(target: Tensor, limits: ContrastLimits) -> Tensor:
+def contrast(target: Tensor, limits: ContrastLimits, split: Split | None = None, name: str = "contrast") -> Tensor:
     """Returns the standard deviation of each sample's target, with axes of length 1.
 
     Args:
-        target: `(n, h, w, 1)`, in units of the density scale.
+        target: `(n, h, w, 1)`, in units of the density scale, or this rank's part of it.
         limits: It is at least the first times the mean of the target, and at least the second.
+        split: What the parts of a divided sample exchange.
+        name: Of the exchanges.
     """
     target = tf.cast(target, tf.float32)
-    axes = tuple(range(1, len(target.shape)))
-    spread = tf.maximum(tf.math.reduce_std(target, axes, keepdims=True), limits[1])
-    return tf.maximum(spread, limits[0] * tf.reduce_mean(target, axes, keepdims=True)) if limits[0] else spread
+
+    def mean(values: Tensor, of: str) -> Tensor:
+        local = tf.reduce_mean(values, axis=tuple(range(1, len(target.shape))), keepdims=True)
+        return split.mean(local, f"{name}_{of}") if split else local
+
+    average = mean(target, "mean")
+    spread = tf.maximum(tf.sqrt(mean(tf.square(target - average), "variance")), limits[1])
+    return tf.maximum(spread, limits[0] * average) if limits[0] else spread
 
 
 def split_output(output: Tensor, target: Tensor) -> tuple[Tensor, Tensor]:
@@ -73,7 +88,9 @@ def log_scale(u: Tensor) -> Tensor:
     return LARGEST_LOG_SCALE * tf.tanh(tf.cast(u, tf.float32) / LARGEST_LOG_SCALE)
 
 
-def negative_log_likelihood(density: Tensor, u: Tensor, target: Tensor, loss: Loss) -> Tensor:
+def negative_log_likelihood(
+    density: Tensor, u: Tensor, target: Tensor, loss: Loss, split: Split | None = None
+) -> Tensor:
     """Returns the mean over all pixels without the constants of the distribution, a float32 scalar.
 
     With `loss.relative`, error and scale are both in units of the sample's contrast. This changes the value by the
@@ -84,6 +101,7 @@ def negative_log_likelihood(density: Tensor, u: Tensor, target: Tensor, loss: Lo
         u: The second output, in the same shape.
         target: The same.
         loss: The section training.loss.
+        split: See `huber`.
     """
     error = tf.abs(tf.cast(tf.stop_gradient(density), tf.float32) - tf.cast(target, tf.float32))
     logarithm = log_scale(u)
@@ -93,7 +111,7 @@ def negative_log_likelihood(density: Tensor, u: Tensor, target: Tensor, loss: Lo
     limit = LARGEST_MISFIT
     bounded = tf.minimum(misfit, limit) + limit * tf.math.log(tf.maximum(misfit, limit) / limit)
     if limits := loss.contrast_limits():
-        logarithm -= tf.math.log(contrast(target, limits))
+        logarithm -= tf.math.log(contrast(target, limits, split, "likelihood_contrast"))
     return tf.reduce_mean(bounded + logarithm)
 
 
@@ -103,9 +121,12 @@ class DensityObjective:
 
     Attributes:
         loss: The section training.loss.
+        split: What the parts of a divided sample exchange. The terms are then those of this rank's part: their means
+            over the ranks are those of whole samples.
     """
 
     loss: Loss
+    split: Split | None = None
 
     @property
     def terms(self) -> tuple[str, ...]:
@@ -119,10 +140,10 @@ class DensityObjective:
     def __call__(self, output: Tensor, target: Tensor, setting: Tensor) -> tuple[Tensor, ...]:
         """Returns the terms of a batch."""
         if self.loss.likelihood == "none":
-            return (huber(output, target, setting, self.loss.contrast_limits()),)
+            return (huber(output, target, setting, self.loss.contrast_limits(), self.split),)
         density, u = split_output(output, target)
-        likelihood = LIKELIHOOD_WEIGHT * negative_log_likelihood(density, u, target, self.loss)
-        return huber(density, target, setting, self.loss.contrast_limits()), likelihood
+        likelihood = LIKELIHOOD_WEIGHT * negative_log_likelihood(density, u, target, self.loss, self.split)
+        return huber(density, target, setting, self.loss.contrast_limits(), self.split), likelihood
 
 
 def huber_delta(loss: Loss, epoch: int) -> float:
@@ -132,7 +153,7 @@ def huber_delta(loss: Loss, epoch: int) -> float:
 
 def kernels(variables: Iterable[keras.Variable]) -> list[keras.Variable]:
     """Returns the kernels of convolutions and transposed convolutions, without biases and normalisations."""
-    return [variable for variable in variables if len(variable.shape) == 4]
+    return [variable for variable in variables if len(variable.shape) >= 4]
 
 
 def l2(variables: Iterable[keras.Variable], strength: float) -> Tensor:

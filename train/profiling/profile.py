@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset, shard_paths
-from namsa.errors import WorkError
+from namsa.errors import InputError, WorkError
 from train.experiment.experiment import Experiment
 from train.input import batches, selection
 from train.input.random_batches import random_batch
@@ -52,7 +52,11 @@ def profile(experiment: Experiment, steps: int, machine: str) -> Profile:
 
     Raises:
         WorkError: If TensorFlow's profiler has recorded no operation.
+        InputError: If the configuration divides samples.
     """
+    if experiment.training.split.ways > 1:
+        fault = "a profile is of whole samples: set training.split.ways=1, or network.input_shape to that of a part"
+        raise reduction.reported_once(InputError(fault))
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         source, data = _batches(experiment, stack)

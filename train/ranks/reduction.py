@@ -53,7 +53,7 @@ def stop() -> None:
     hvd.shutdown()
 
 
-def start(config: Reduction) -> None:
+def start(config: Reduction, ways: int = 1) -> Any:
     """Connects the ranks that the launcher started. A process without a launcher is rank 0 of 1.
 
     Horovod reads its settings here, once. Autotuning stays off because it would change the groups of a running job.
@@ -62,6 +62,10 @@ def start(config: Reduction) -> None:
 
     Args:
         config: The section training.reduction.
+        ways: Number of ranks that divide a sample.
+
+    Returns:
+        The process set of the ranks that divide the same samples, this one among them; that of all ranks for `ways` 1.
 
     Raises:
         InputError: If this build of Horovod does not support the launcher, or hierarchical reduction.
@@ -76,8 +80,11 @@ def start(config: Reduction) -> None:
         "STALL_CHECK_TIME_SECONDS": config.stall_warning_s,
     }
     os.environ.update({f"HOROVOD_{name}": str(value) for name, value in settings.items()})
-    hvd.init()
     launched_rank, launched = rank_and_size()
+    # One group of all ranks has a process set anyway, and ranks that form no groups are refused later.
+    firsts = range(0, launched, ways) if 1 < ways < launched and launched % ways == 0 else ()
+    process_sets = [hvd.ProcessSet(list(range(first, first + ways))) for first in firsts]
+    hvd.init(process_sets=process_sets)
     if hvd.size() != launched:  # every process would train alone, all of them into one run directory
         fault = InputError(
             f"the launcher started {launched} ranks, and Horovod sees {hvd.size()}: it was built without MPI, which "
@@ -91,6 +98,7 @@ def start(config: Reduction) -> None:
                 "leave it out"
             )
         )
+    return process_sets[hvd.rank() // ways] if process_sets else hvd.global_process_set
 
 
 # ---- Agreement ------------------------------------------------------------------------------------------------------
@@ -282,6 +290,21 @@ def exchange(outgoing: Sequence[npt.NDArray[np.uint8]]) -> list[npt.NDArray[np.u
     with tf.device("/CPU:0"):
         joined, received = hvd.alltoall(tf.constant(np.concatenate(outgoing)), splits=lengths, name="exchange")
     return np.split(joined.numpy(), np.cumsum(received.numpy())[:-1])
+
+
+def all_to_all(flat: Tensor, splits: Tensor, name: str, process_set: Any) -> Tensor:
+    """Sends numbers from every rank of a process set to every other. Call it inside a tf.function.
+
+    Args:
+        flat: What this rank sends, in the order of ranks.
+        splits: Number of values for each rank, int32.
+        name: The same on all ranks, and unique in a step.
+        process_set: Of `start`.
+
+    Returns:
+        What each rank sends to this one, in the order of ranks.
+    """
+    return hvd.alltoall(flat, splits=splits, name=name, ignore_name_scope=True, process_set=process_set)[0]
 
 
 # ---- Gradients ------------------------------------------------------------------------------------------------------

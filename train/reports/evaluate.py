@@ -8,7 +8,7 @@ targets. A network that scores no better has learned nothing from the patterns. 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
 
 import ase
 import numpy as np
@@ -20,7 +20,8 @@ from namsa.pixels import density_grid
 from namsa.provenance_values import value
 from train.experiment.channels import Channels
 from train.experiment.experiment import Experiment
-from train.experiment.sections import Inputs, Training
+from train.experiment.inputs import Inputs
+from train.experiment.sections import Training
 from train.input import windows
 from train.measure.atomic_columns import column_metrics, specimen_columns
 from train.measure.groups import sample_facts
@@ -30,6 +31,9 @@ from train.ranks.protocol import Ranks
 from train.reports import pictures
 from train.reports.results import Evaluation, SampleRow, Scores, write_json
 from train.reports.summary import choose, summarise
+
+if TYPE_CHECKING:  # it needs Horovod, which the evaluation of a run does not
+    from train.ranks.split import RankSplit
 
 Array = npt.NDArray[np.float32]
 Predict = Callable[[Sequence[Record]], Array]
@@ -55,16 +59,22 @@ class HeldOut:
         mean_image: Mean of the training targets, (h, w), e/Å².
         atoms_of: Returns the specimen of an entry, or `None` if it is not known. If given, samples with a known
             specimen are also scored by `train.measure.atomic_columns`.
+        is_reported: Whether this rank scores the samples. All ranks that divide a sample predict it, and one scores it.
     """
 
     dataset: Readable
     entries: Sequence[Entry]
     mean_image: npt.NDArray[Any]
     atoms_of: AtomsOf | None = None
+    is_reported: bool = True
 
 
 def predictor(
-    model: Any, inputs: Inputs, data_format: DataFormat = "channels_last", channels: Channels | None = None
+    model: Any,
+    inputs: Inputs,
+    data_format: DataFormat = "channels_last",
+    channels: Channels | None = None,
+    split: "RankSplit | None" = None,
 ) -> Predict:
     """Returns a function from records to the densities that a network estimates.
 
@@ -73,6 +83,7 @@ def predictor(
         inputs: How patterns become the network's input.
         data_format: Position of the channel axis.
         channels: Channels of the input; see `train.experiment.channels`.
+        split: What the ranks that divide a sample exchange. All of them call the function with the same records.
 
     Returns:
         Function from n records to densities, (n, h, w), e/Å².
@@ -81,7 +92,13 @@ def predictor(
 
     from train.input.normalisation import normalise
 
-    forward = tf.function(lambda x: model(x, training=False), autograph=False, reduce_retracing=True)
+    def whole(x: Any) -> Any:
+        if split is None:
+            return model(x, training=False)
+        part = model(split.take_part(x, data_format), training=False)
+        return split.join(part, split.tensor_axis(data_format), "density")
+
+    forward = tf.function(whole, autograph=False, reduce_retracing=True)
 
     def predict(records: Sequence[Record]) -> Array:
         x = np.stack([normalise(record, inputs, data_format, channels=channels)[0] for record in records])
@@ -117,6 +134,7 @@ def evaluate(
         local_rows = [
             _score(entry, record, prediction, held_out, experiment.training)
             for entry, record, prediction in predictions(predict, experiment, held_out.dataset, held_out.entries)
+            if held_out.is_reported
         ]
     samples = sorted((row for rows in ranks.gather_json(local_rows) for row in rows), key=lambda row: row["id"])
     chosen = choose(samples)
@@ -126,6 +144,7 @@ def evaluate(
         local_pictures = {
             entry.id: pictures.to_json(pictures.picture(row_of[entry.id], record, prediction))
             for entry, record, prediction in predictions(predict, experiment, held_out.dataset, local_chosen)
+            if held_out.is_reported
         }
     picture_of = {id: picture for gathered in ranks.gather_json(local_pictures) for id, picture in gathered.items()}
     evaluation: Evaluation = {**summarise(samples), "run": run, "samples": samples}

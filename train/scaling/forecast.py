@@ -17,12 +17,14 @@ import numpy as np
 import tensorflow as tf
 
 from fcdensenet.config import NetworkConfig
+from fcdensenet.split import part_shape
 from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
 from namsa.dataset import estimate, manifest
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset, shard_paths
+from namsa.errors import InputError
 from namsa.text import duration, plural
 from train.experiment.experiment import Experiment
 from train.experiment.sections import Training
@@ -56,13 +58,17 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
     entries, simulation = _samples(experiment, ranks)
     train_entries = selection.limit([entry for entry in entries if entry.split == "train"], training.samples)
     rank_samples = training.batch_size * training.accumulate  # of one rank in one step
-    steps_per_epoch = len(train_entries) // ranks // rank_samples
+    split = training.split
+    if ranks % split.ways:
+        raise InputError(f"training.split.ways is {split.ways}, and {ranks} ranks are no multiple of it: change one")
+    groups = ranks // split.ways
+    steps_per_epoch = len(train_entries) // groups // rank_samples
     if not steps_per_epoch:
-        raise selection.too_few_samples(len(train_entries), ranks, rank_samples)
+        raise selection.too_few_samples(len(train_entries), groups, rank_samples)
     steps = steps_per_epoch * training.epochs
     steps = min(steps, training.steps or steps)
     measured = _measure_step(experiment)
-    network = count(experiment.network, training.recompute)
+    network = count(experiment.network, training.recompute, split.ways, "yx".index(split.axis))
     images = experiment.images_per_sample()
     return {
         "ranks": ranks,
@@ -146,12 +152,15 @@ def _measure_step(experiment: Experiment) -> StepForecast:
 def measurable(experiment: Experiment) -> tuple[Network, float]:
     """Returns the network for an image whose step can be measured, and the area of the whole image in units of it.
 
-    Only the image of an FC-DenseNet is made smaller.
+    Only the image of an FC-DenseNet is made smaller. Of a divided sample, the image is a part, and is measured without
+    exchanges.
     """
-    network, batch_size = experiment.network, experiment.training.batch_size
+    network, split, batch_size = experiment.network, experiment.training.split, experiment.training.batch_size
     if not isinstance(network, NetworkConfig):
         return network, 1.0
-    channels, height, width = network.input_shape
+    shape = part_shape(network.input_shape, split.ways, "yx".index(split.axis))
+    network = network.model_copy(update={"input_shape": shape})
+    channels, height, width = shape
     multiple = 2**network.pools
     while batch_size * count(network).step_flop > MOST_FLOP and min(network.input_shape[1:]) > multiple:
         halves = (max(1, size // (2 * multiple)) * multiple for size in network.input_shape[1:])

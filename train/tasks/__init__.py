@@ -12,12 +12,17 @@ compared with, and what of it the report shows. The rules by which a configurati
 `train.experiment.task_rules`.
 """
 
+from typing import TYPE_CHECKING
+
 from train.experiment.experiment import Experiment
 from train.tasks.classify import Classification
 from train.tasks.density import Density
 from train.tasks.embed import Embedding
 from train.tasks.segment import Segmentation
 from train.tasks.task import Task
+
+if TYPE_CHECKING:  # it needs Horovod, which the evaluation of a run does not
+    from train.ranks.split import RankSplit
 
 TASKS: dict[str, type[Density] | type[Classification] | type[Segmentation] | type[Embedding]] = {
     "density": Density,
@@ -27,6 +32,11 @@ TASKS: dict[str, type[Density] | type[Classification] | type[Segmentation] | typ
 }
 
 
-def task_of(experiment: Experiment) -> Task:
-    """Returns the task of a configuration."""
-    return TASKS[experiment.training.task](experiment)
+def task_of(experiment: Experiment, split: "RankSplit | None" = None) -> Task:
+    """Returns the task of a configuration.
+
+    Args:
+        experiment: The configuration. It divides samples for the task density alone.
+        split: What the ranks that divide samples exchange.
+    """
+    return Density(experiment, split) if split else TASKS[experiment.training.task](experiment)

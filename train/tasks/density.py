@@ -7,7 +7,7 @@ The trivial baseline answers every sample with the mean of the training targets.
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import ase
 from rich.table import Table
@@ -28,18 +28,27 @@ from train.reports.evaluation_table import evaluation_table
 from train.reports.results import Evaluation
 from train.tasks.task import Answers, Array, Row, Score
 
+if TYPE_CHECKING:  # it needs Horovod, which the evaluation of a run does not
+    from train.ranks.split import RankSplit
+
 
 @dataclass(frozen=True)
 class Density:
-    """A `train.tasks.task.Task`, which documents the methods."""
+    """A `train.tasks.task.Task`, which documents the methods.
+
+    Attributes:
+        experiment: The configuration.
+        split: What the ranks that divide samples exchange. All of them predict a sample, and the first scores it.
+    """
 
     experiment: Experiment
+    split: "RankSplit | None" = None
     error = "huber"
     target = None
 
     @property
     def objective(self) -> DensityObjective:
-        return DensityObjective(self.experiment.training.loss)
+        return DensityObjective(self.experiment.training.loss, self.split)
 
     def resolve(self, entries: Sequence[Entry], dataset: batches.Readable) -> Experiment:
         return self.experiment
@@ -77,6 +86,7 @@ class Density:
                     limits=loss.contrast_limits(),
                 )
                 for entry, record, prediction in predictions(predict, self.experiment, dataset, entries)
+                if self._is_scored
             ]
 
         return score
@@ -88,7 +98,7 @@ class Density:
         atoms_of = None
         if answers.entries:
             atoms_of = _specimens(self.experiment, answers.entries, answers.run_generator, answers.log_line)
-        held_out = HeldOut(answers.dataset, answers.entries, answers.baseline, atoms_of)
+        held_out = HeldOut(answers.dataset, answers.entries, answers.baseline, atoms_of, self._is_scored)
         return evaluate(self._predictor(answers.model), self.experiment, held_out, run_dir, ranks=ranks, run=run)
 
     def table(self, evaluation: Mapping[str, Any], run_dir: Path, report: Path | None) -> Table:
@@ -96,7 +106,12 @@ class Density:
 
     def _predictor(self, model: Any) -> Any:
         experiment = self.experiment
-        return predictor(model, experiment.training.inputs, experiment.network.data_format, experiment.channels())
+        data_format, channels = experiment.network.data_format, experiment.channels()
+        return predictor(model, experiment.training.inputs, data_format, channels, self.split)
+
+    @property
+    def _is_scored(self) -> bool:
+        return self.split is None or self.split.part == 0
 
 
 def _specimens(

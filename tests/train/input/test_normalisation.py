@@ -9,7 +9,7 @@ from synthetic import DETECTOR, SCAN, TARGET, sample
 
 from namsa.dataset import records
 from train.experiment import symmetries
-from train.experiment.sections import Inputs
+from train.experiment.inputs import Inputs
 from train.input.normalisation import Batch, Normalisation, normalise, normalise_graph, record_symmetries
 
 PIXELS = DETECTOR[0] * DETECTOR[1]

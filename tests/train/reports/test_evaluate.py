@@ -167,7 +167,7 @@ def test_predictions_hold_arrays_and_facts_without_pickles(tmp_path):
 def test_predictor_undoes_the_normalisation_and_drops_nothing_out(data_format):
     import keras
 
-    from train.experiment.sections import Inputs
+    from train.experiment.inputs import Inputs
 
     stored = record(ENTRIES[0])
     axis = 3 if data_format == "channels_last" else 1

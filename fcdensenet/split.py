@@ -1,0 +1,99 @@
+"""Division of a sample: each of P parts has its share of the rows of every map, and the borders of its neighbours.
+
+The grid is divided along one of its axes, whose lines are called rows here whichever axis it is. A convolution needs
+rows of the neighbours: its halo, of the widths of `reach`. Rows beyond the sample are zero, as in a convolution of the
+whole sample. A normalisation needs moments of the whole sample. Weights, and so checkpoints, are those of the whole
+network.
+
+This package does not send anything: a `Split` does.
+"""
+
+from typing import Any, Protocol
+
+Tensor = Any
+
+
+class Split(Protocol):
+    """What the parts of a sample exchange. All parts call the same methods, in any order, with the same names.
+
+    Attributes:
+        ways: Number of parts.
+        axis: Axis of the grid that is divided, from 0.
+    """
+
+    @property
+    def ways(self) -> int: ...
+
+    @property
+    def axis(self) -> int: ...
+
+    def halo(self, x: Tensor, before: int, after: int, axis: int, name: str, fill: float = 0.0) -> Tensor:
+        """Returns rows of the neighbours. Differentiable: gradients are sent back and added to the rows.
+
+        Args:
+            x: Maps of this part.
+            before: Number of rows of the part before this one, its last ones.
+            after: Number of rows of the part after this one, its first ones.
+            axis: The divided axis of `x`.
+            name: A name that is unique in the network.
+            fill: Value of rows beyond the sample.
+
+        Returns:
+            `before` rows and then `after` rows, in one tensor.
+        """
+        ...
+
+    def mean(self, x: Tensor, name: str) -> Tensor:
+        """Returns the mean of `x` over the parts, the same bits on all of them. Differentiable."""
+        ...
+
+    def join(self, x: Tensor, axis: int, name: str) -> Tensor:
+        """Returns the maps of all parts, joined along `axis`. Differentiable."""
+        ...
+
+
+def reach(kernel: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:
+    """Returns how many rows before and after a part its convolution or pooling needs, with padding "same".
+
+    The part has a multiple of `stride` rows, so that padding is that of the whole sample.
+    """
+    total = max((kernel - 1) * dilation + 1 - stride, 0)
+    return total // 2, total - total // 2
+
+
+def transposed_reach(kernel: int) -> tuple[int, int]:
+    """Returns how many rows before and after a part its transposed convolution of stride 2 needs, padding "same"."""
+    padding = max(kernel - 2, 0) // 2
+    return max(kernel - 1 - padding, 0) // 2, (padding + 1) // 2
+
+
+def part_shape(input_shape: tuple[int, ...], ways: int, axis: int) -> tuple[int, ...]:
+    """Returns the shape of a part of a sample.
+
+    Args:
+        input_shape: Channels, and the extents of the grid.
+        ways: Number of parts.
+        axis: The divided axis of the grid.
+
+    Raises:
+        ValueError: If the extent is not a multiple of `ways`.
+    """
+    extent = input_shape[1 + axis]
+    if extent % ways:
+        raise ValueError(f"an extent of {extent} is not divisible by {ways} ways: use fewer ways")
+    return (*input_shape[: 1 + axis], extent // ways, *input_shape[2 + axis :])
+
+
+def check_rows(name: str, rows: int, multiple: int = 1, halo: tuple[int, int] = (0, 0)) -> None:
+    """Raises ValueError if a part's maps do not suffice for a layer.
+
+    Args:
+        name: The layer's name.
+        rows: Number of rows of a part.
+        multiple: What the number must be a multiple of: the layer's stride.
+        halo: Rows that the layer needs of the parts before and after.
+    """
+    if rows % multiple:
+        raise ValueError(f"layer {name} halves its maps, and a part has {rows} rows of them: use fewer ways")
+    if max(halo) > rows:
+        raise ValueError(f"layer {name} needs {max(halo)} rows of a neighbour, and a part has {rows}: use fewer ways")

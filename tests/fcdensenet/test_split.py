@@ -1,0 +1,98 @@
+"""A divided sample is the whole one: parts in one process, against the network that knows of none."""
+
+import keras
+import numpy as np
+import pytest
+import tensorflow as tf
+from stacked_split import StackedSplit
+
+from fcdensenet import NetworkConfig, build, count
+from fcdensenet.split import reach, transposed_reach
+
+SHAPE = (3, 32, 48)
+CASES = {
+    "2 ways": (2, 0, {}, False),
+    "4 ways of x, normalised": (4, 1, {"block_norm": True}, False),
+    "8 ways": (8, 0, {"kernel": 3}, False),
+    "strided, recomputed": (2, 0, {"transitions": "strided", "transition_up_kernel": 3}, True),
+    "even kernels": (4, 0, {"kernel": 4, "transition_up_kernel": 5, "transitions": "strided"}, False),
+}
+
+
+def config(**options):
+    small = {"input_shape": SHAPE, "layers": (2, 1, 2), "growth": 4, "first_kernel": 3, "first_filters": 6}
+    return NetworkConfig.model_validate(small | {"dropout": 0.0} | options)
+
+
+@pytest.fixture
+def float64():
+    before = keras.config.floatx(), keras.config.dtype_policy()
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    yield
+    keras.config.set_floatx(before[0])
+    keras.config.set_dtype_policy(before[1])
+
+
+def models(section, split, recompute):
+    """The whole network and that of a part, without the last layer, whose output is float32."""
+    for each in (None, split):
+        keras.utils.clear_session()
+        model = build(section, 1, recompute, each)
+        yield keras.Model(model.input, model.layers[-1].input)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_maps_statistics_and_gradients_are_those_of_the_whole_sample(name, float64):
+    ways, axis, options, recompute = CASES[name]
+    split, rng = StackedSplit(ways, axis), np.random.default_rng(0)
+    whole, part = models(config(**options), split, recompute)
+    assert [variable.path for variable in whole.variables] == [variable.path for variable in part.variables]
+    x, y = tf.constant(rng.normal(size=(2, *SHAPE[1:], 3))), tf.constant(rng.normal(size=(2, *SHAPE[1:], 1)))
+
+    def results(model, x, y):
+        with tf.GradientTape() as tape:
+            maps = model(x, training=True)
+            loss = tf.reduce_mean(tf.square(maps - y))
+        return maps, tape.gradient(loss, [weight.value for weight in model.trainable_variables])
+
+    maps, gradients = results(whole, x, y)
+    maps_of_parts, sums = results(part, split.stack(x, 1 + axis), split.stack(y, 1 + axis))
+    np.testing.assert_allclose(split.unstack(maps_of_parts, 1 + axis), maps, atol=1e-12)
+    for found, wanted in zip(sums, gradients, strict=True):
+        np.testing.assert_allclose(found, wanted, atol=1e-12)
+    for found, wanted in zip(part.non_trainable_variables, whole.non_trainable_variables, strict=True):
+        np.testing.assert_allclose(found.numpy(), wanted.numpy(), atol=1e-12)
+
+
+def test_a_part_is_counted_as_a_fraction_with_halos():
+    whole, part = count(config(kernel=5)), count(config(kernel=5), ways=2)
+    assert part.forward_flop * 2 == whole.forward_flop
+    assert part.activation_bytes("float16") * 2 == whole.activation_bytes("float16")
+    assert part.parameters == whole.parameters
+    # Two rows of the input for 3×3, and four of each map for 5×5; the input's gradient does not travel.
+    forward = 2 * 3 * 48 + 4 * (48 * (6 + 4) + 24 * 14 + 48 * (18 + 4))  # 18: 4 new maps and 14 of the skip
+    assert part.halo_bytes("float32") == 4 * (2 * forward - 2 * 3 * 48)
+    moments = 2 * 14  # mean and variance of the maps before the only pooling
+    assert part.moment_bytes(ways=2) == 4 * 2 * moments
+    assert part.exchanges == 2 * 6 - 1 + 2
+    assert whole.exchanges == whole.halo_bytes("float32") == whole.moment_bytes(1) == 0
+
+
+@pytest.mark.parametrize(
+    ("ways", "options", "message"),
+    [
+        (5, {}, "an extent of 32 is not divisible by 5 ways: use fewer ways, at most 4"),
+        (16, {"kernel": 5}, r"layer bottom_conv1 needs 2 rows of a neighbour, and a part has 1: .*, at most 8"),
+        (32, {"kernel": 3}, r"layer td1_pool halves its maps, and a part has 1 rows of them: .*, at most 16"),
+    ],
+)
+def test_parts_that_are_too_small_are_refused_with_what_would_fit(ways, options, message):
+    with pytest.raises(ValueError, match=message):
+        count(config(**options), ways=ways)
+
+
+def test_rows_that_a_part_needs():
+    assert [reach(5), reach(4), reach(7, stride=2), reach(1, stride=2)] == [(2, 2), (1, 2), (2, 3), (0, 0)]
+    assert reach(3, dilation=12) == (12, 12)
+    assert [transposed_reach(kernel) for kernel in (1, 2, 3, 4, 5)] == [(0, 0), (0, 0), (1, 0), (1, 1), (1, 1)]

@@ -1,0 +1,95 @@
+"""Samples divided over two ranks, and over two groups of two, against one rank that knows of no parts."""
+
+import json
+
+import launch
+import numpy as np
+import pytest
+import split_ranks
+import tiny
+
+from train.experiment.experiment import Experiment
+from train.experiment.sections import Reduction, SampleSplit, Training
+from train.ranks import reduction
+from train.ranks.split import rank_split
+
+JOBS = {"x, recomputed": 2, "pooled": 4}  # ranks of each case; two ways
+
+
+@pytest.fixture(scope="module", params=JOBS)
+def job(request, tmp_path_factory):
+    """(case, groups, folder, what each rank has found)."""
+    name, ranks, out = request.param, JOBS[request.param], tmp_path_factory.mktemp("split_ranks")
+    more = ["restart"] if ranks == 2 else []
+    ended = launch.horovodrun("tests/support/split_ranks.py", out, 2, name, "float64", *more, ranks=ranks)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return name, ranks // 2, out, [json.loads((out / f"{rank}.json").read_text()) for rank in range(ranks)]
+
+
+def differences(file, wanted):
+    with np.load(file) as arrays:
+        assert arrays.keys() == wanted.keys()
+        return np.concatenate([np.abs(arrays[path] - array).ravel() for path, array in wanted.items()])
+
+
+@pytest.mark.slow
+def test_parts_train_as_whole_samples(job):
+    name, groups, out, found = job
+    reduction.start(Reduction())
+    wanted, rows, _ = split_ranks.train(name, 2, groups)
+    found_differences = differences(out / f"{name}.npz", wanted)
+    # Adam divides a gradient by its own size: where it nearly cancels, rounding moves the weight by a part of the rate.
+    assert np.quantile(found_differences, 0.995) < 2e-6
+    assert found_differences.max() < 2e-5
+    for rank in found:
+        np.testing.assert_allclose(rank["rows"][name], rows, rtol=2e-5)
+
+
+@pytest.mark.slow
+def test_parts_train_as_whole_samples_to_rounding_of_float64(job):
+    _, groups, out, _ = job
+    reduction.start(Reduction())
+    assert differences(out / "float64.npz", split_ranks.in_float64(2, groups)).max() < 1e-12
+
+
+@pytest.mark.slow
+def test_all_ranks_have_the_same_state_and_a_restart_the_same_bits(job):
+    name, _, _, found = job
+    digests = found[0]["digests"]
+    assert all(rank["digests"] == digests for rank in found)
+    assert digests.get("restart", digests[name]) == digests[name]
+
+
+@pytest.mark.slow
+def test_messages_have_the_bytes_that_the_count_states(job):
+    for rank in job[3]:
+        sent, wanted = rank["bytes"]
+        assert sent == wanted > 0, rank
+        per_step, traced, unique, exchanges = rank["messages"]
+        assert per_step == traced == unique == exchanges
+
+
+def test_ranks_that_do_not_form_groups_are_refused():
+    process_set = reduction.start(Reduction(), ways=2)
+    with pytest.raises(Exception, match=r"split.ways is 2, and 1 rank do not form groups.*start a multiple of 2 ranks"):
+        rank_split(SampleSplit(ways=2), process_set)
+
+
+@pytest.mark.parametrize("choice", [{"lag": 1}, {"synchronise": 4}])
+def test_a_split_needs_gradients_of_the_same_step(choice):
+    with pytest.raises(ValueError, match="split.ways 2 needs weights that are the same on all parts"):
+        Training.model_validate({"epochs": 1, "reduction": choice, "split": {"ways": 2}})
+
+
+@pytest.mark.parametrize(
+    ("split", "data", "message"),
+    [
+        ({"ways": 3}, {}, "an extent of 32 is not divisible by 3 ways: use fewer ways, at most 2"),
+        ({"ways": 48, "axis": "x"}, {}, "td1_pool halves its maps, and a part has 1 rows of them: .*, at most 24"),
+        ({"ways": 2}, {"node_local": True, "stage_from": "there"}, "which data.node_local gives different samples"),
+    ],
+)
+def test_parts_that_do_not_fit_are_refused_with_what_would(split, data, message):
+    sections = {"training": tiny.CONFIG["training"] | {"split": split}, "data": data}
+    with pytest.raises(ValueError, match=message):
+        Experiment.model_validate(tiny.CONFIG | sections)

@@ -1,0 +1,96 @@
+"""The layers of this package's networks as Keras layers for one part of a divided sample; see `fcdensenet.split`."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import keras
+from keras import KerasTensor, ops
+
+from fcdensenet.divided_layers import DividedKerasLayers
+from fcdensenet.split import Split, check_rows, reach
+from train.networks.keras_layers import KerasNetworkLayers
+from train.networks.layers import Padding
+
+
+@dataclass(frozen=True, kw_only=True)
+class DividedNetworkLayers(DividedKerasLayers, KerasNetworkLayers):
+    """`train.networks.layers.NetworkLayers` for one part of a sample. Layers without padding are not divided.
+
+    Values behind `flatten` are those of the whole sample on all parts, and so is the loss.
+    """
+
+    def max_pool(self, x: KerasTensor, size: int, stride: int, padding: Padding, name: str) -> KerasTensor:
+        if size <= stride:  # windows do not overlap
+            check_rows(name, self.rows(x), stride)
+            return super().max_pool(x, size, stride, padding, name)
+        return DividedMaxPooling(self.split, size, stride, self.data_format, name)(x)
+
+    def mean(self, x: KerasTensor, name: str) -> KerasTensor:
+        return MeanOverParts(self.split, f"{name}_parts")(super().mean(x, name))
+
+    def flatten(self, x: KerasTensor, name: str) -> KerasTensor:
+        return super().flatten(Joined(self.split, self.row_axis, f"{name}_parts")(x), name)
+
+
+class DividedMaxPooling(keras.layers.Layer):
+    """Maxima over overlapping windows of images, padding "same"."""
+
+    def __init__(self, split: Split, size: int, stride: int, data_format: str, name: str) -> None:
+        super().__init__(name=name)
+        self.split, self.size, self.stride, self.data_format = split, size, stride, data_format
+
+    def call(self, x: KerasTensor) -> KerasTensor:
+        """Returns the maxima."""
+        first = 2 if self.data_format == "channels_first" else 1
+        row_axis = first + self.split.axis
+        before, after = reach(self.size, self.stride)
+        halo = self.split.halo(x, before, after, row_axis, f"{self.name}_halo", fill=x.dtype.min)
+        above, below = ops.split(halo, [before], row_axis)
+        padding = [(0, 0)] * len(x.shape)
+        for axis in (first, first + 1):
+            if axis != row_axis:
+                total = max((-(-x.shape[axis] // self.stride) - 1) * self.stride + self.size - x.shape[axis], 0)
+                padding[axis] = (total // 2, total - total // 2)
+        padded = ops.pad(ops.concatenate([above, x, below], row_axis), padding, constant_values=x.dtype.min)
+        return ops.max_pool(padded, self.size, self.stride, "valid", self.data_format)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """Returns the shape of the maxima."""
+        grid = slice(2, None) if self.data_format == "channels_first" else slice(1, -1)
+        shape: list[Any] = list(input_shape)
+        shape[grid] = [-(-extent // self.stride) for extent in shape[grid]]
+        return tuple(shape)
+
+
+class MeanOverParts(keras.layers.Layer):
+    """The mean over the parts of a sample, in float32."""
+
+    def __init__(self, split: Split, name: str) -> None:
+        super().__init__(name=name)
+        self.split = split
+
+    def call(self, x: KerasTensor) -> KerasTensor:
+        """Returns the mean."""
+        return ops.cast(self.split.mean(ops.cast(x, "float32"), self.name), self.compute_dtype)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """Returns the shape of `x`."""
+        return input_shape
+
+
+class Joined(keras.layers.Layer):
+    """The maps of all parts of a sample."""
+
+    def __init__(self, split: Split, row_axis: int, name: str) -> None:
+        super().__init__(name=name)
+        self.split, self.row_axis = split, row_axis
+
+    def call(self, x: KerasTensor) -> KerasTensor:
+        """Returns the maps."""
+        return self.split.join(x, self.row_axis, self.name)
+
+    def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+        """Returns the shape of the joined maps."""
+        shape: list[Any] = list(input_shape)
+        shape[self.row_axis] *= self.split.ways
+        return tuple(shape)

@@ -1,0 +1,152 @@
+"""The exchange between the ranks of a divided sample: `fcdensenet.split.Split` by Horovod's alltoall.
+
+Ranks g·P to g·P + P − 1 are group g, whose rank p has part p of each of the group's samples. Every exchange is one
+message between neighbours, or between all ranks of a group, in a process set of the group. Sums are taken in the order
+of the ranks, so that they have the same bits on all of them and in every run. The host's executor goes on with what
+does not need an exchange while that is under way.
+
+Names are fixed, as Horovod pairs messages by name. The graphs of all ranks are equal: at the ends of the sample an
+exchange has length zero, and is not left out.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import tensorflow as tf
+
+from namsa.errors import InputError
+from train.experiment.sections import SampleSplit
+from train.ranks import reduction
+
+Tensor = Any
+
+
+@dataclass(frozen=True)
+class RankSplit:
+    """What this rank's part of a sample exchanges with the others. Every method is called by all ranks of the group.
+
+    Attributes:
+        ways: Number of parts of a sample, and of ranks of a group.
+        axis: Axis of the grid that is divided, from 0.
+        group: Number of this rank's group.
+        part: Number of this rank's part.
+        process_set: The ranks of the group, as Horovod knows them.
+    """
+
+    ways: int
+    axis: int
+    group: int
+    part: int
+    process_set: Any
+
+    def halo(self, x: Tensor, before: int, after: int, axis: int, name: str, fill: float = 0.0) -> Tensor:
+        """See `fcdensenet.split.Split`. The gradient of an exchange is the exchange of the gradients."""
+        rows, keep = x.shape[axis], [slice(None)] * axis
+        first, last = x[(*keep, slice(0, after))], x[(*keep, slice(rows - before, rows))]
+
+        @tf.custom_gradient
+        def exchanged(first: Tensor, last: Tensor) -> Any:
+            def gradient(above: Tensor, below: Tensor) -> tuple[Tensor, Tensor]:
+                return self._swap(above, below, f"{name}_back")
+
+            return self._swap(first, last, name, fill), gradient
+
+        return tf.concat(exchanged(first, last), axis)
+
+    def mean(self, x: Tensor, name: str) -> Tensor:
+        """See `fcdensenet.split.Split`."""
+        return tf.reduce_mean(self._gather(x, name), 0)
+
+    def join(self, x: Tensor, axis: int, name: str) -> Tensor:
+        """See `fcdensenet.split.Split`."""
+        return tf.concat(tf.unstack(self._gather(x, name)), axis)
+
+    def take_part(self, x: Tensor, data_format: str) -> Tensor:
+        """Returns this rank's part of the maps of whole samples, `(n, y, x, channels)` or `(n, channels, y, x)`."""
+        axis = self.tensor_axis(data_format)
+        rows = x.shape[axis] // self.ways
+        return x[(*(slice(None),) * axis, slice(self.part * rows, (self.part + 1) * rows))]
+
+    def tensor_axis(self, data_format: str) -> int:
+        """Returns the divided axis of a tensor of maps."""
+        return self.axis + (2 if data_format == "channels_first" else 1)
+
+    def _swap(self, first: Tensor, last: Tensor, name: str, fill: float = 0.0) -> tuple[Tensor, Tensor]:
+        """Sends `first` to the part before and `last` to the part after.
+
+        Returns:
+            What the part before sends, in the shape of `last`, and what the part after sends, in that of `first`;
+            `fill` where there is no such part.
+        """
+        has_before, has_after = self.part > 0, self.part < self.ways - 1
+        # Horovod fails where a rank sends or receives nothing, so each sends itself a value, too. That is no constant:
+        # TensorFlow computes what depends on constants alone while it traces, and would wait for ranks that trace.
+        own = tf.reshape(last if _has_rows(last) else first, [-1])[:1]
+        messages = {self.part - 1: first} if has_before else {}
+        messages |= {self.part: own} | ({self.part + 1: last} if has_after else {})
+        splits = [tf.size(messages[part]) if part in messages else 0 for part in range(self.ways)]
+        flat = _to_wire(tf.concat([tf.reshape(message, [-1]) for message in messages.values()], 0))
+        received = _from_wire(reduction.all_to_all(flat, tf.stack(splits), name, self.process_set), first.dtype)
+        from_after = received[tf.size(received) - tf.size(first) :]
+        above = tf.reshape(received[: tf.size(last)], tf.shape(last)) if has_before else _filled(last, fill)
+        below = tf.reshape(from_after, tf.shape(first)) if has_after else _filled(first, fill)
+        return tf.ensure_shape(above, last.shape), tf.ensure_shape(below, first.shape)
+
+    def _gather(self, x: Tensor, name: str) -> Tensor:
+        """Returns `x` of all parts, with a new first axis. Its gradient is the sum of the gradients of all parts."""
+
+        @tf.custom_gradient
+        def gathered(x: Tensor) -> Any:
+            def gradient(parts: Tensor) -> Tensor:
+                return tf.reduce_sum(self._transpose(parts, f"{name}_back"), 0)
+
+            return self._transpose(tf.repeat(x[None], self.ways, 0), name), gradient
+
+        return gathered(x)
+
+    def _transpose(self, parts: Tensor, name: str) -> Tensor:
+        """Sends `parts[p]` to part p; returns what all parts send to this one."""
+        splits = tf.repeat(tf.size(parts) // self.ways, self.ways)
+        flat = _to_wire(tf.reshape(parts, [-1]))
+        received = _from_wire(reduction.all_to_all(flat, splits, name, self.process_set), parts.dtype)
+        return tf.ensure_shape(tf.reshape(received, tf.shape(parts)), parts.shape)
+
+
+def rank_split(config: SampleSplit, process_set: Any) -> RankSplit | None:
+    """Returns what this rank exchanges; `None` if samples are not divided.
+
+    Args:
+        config: The section training.split.
+        process_set: What `reduction.start` returned.
+
+    Raises:
+        InputError: If the ranks do not form groups.
+    """
+    if config.ways == 1:
+        return None
+    rank, ranks = reduction.rank(), reduction.size()
+    if ranks % config.ways:
+        raise reduction.reported_once(
+            InputError(
+                f"training.split.ways is {config.ways}, and {ranks} rank{'s' * (ranks > 1)} do not form groups of so "
+                f"many: start a multiple of {config.ways} ranks"
+            )
+        )
+    return RankSplit(config.ways, "yx".index(config.axis), rank // config.ways, rank % config.ways, process_set)
+
+
+def _has_rows(x: Tensor) -> bool:
+    return 0 not in x.shape[1:]
+
+
+def _to_wire(flat: Tensor) -> Tensor:
+    """Horovod sends no bfloat16, but all types of 16 bits alike."""
+    return tf.bitcast(flat, tf.float16) if flat.dtype == tf.bfloat16 else flat
+
+
+def _from_wire(flat: Tensor, dtype: tf.DType) -> Tensor:
+    return tf.bitcast(flat, dtype) if dtype == tf.bfloat16 else flat
+
+
+def _filled(like: Tensor, fill: float) -> Tensor:
+    return tf.fill(tf.shape(like), tf.cast(fill, like.dtype))
