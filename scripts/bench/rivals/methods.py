@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from namsa.errors import WorkError
 from namsa.physics import density_target as target
 from namsa.physics import virtual_detectors as virtual
 from namsa.physics.grid import Grid
@@ -120,7 +121,7 @@ SEARCH: dict[str, dict[str, tuple[Any, ...]]] = {
         **PHASER,
     },
 }
-NOT_FOR_WORKERS = ("slice_angstrom", "thickness_angstrom", "focuses_angstrom")
+NOT_FOR_WORKERS = ("slice_angstrom", "thickness_angstrom")
 PERFECT = "true potential"  # what it is worth as a density, under a line as any phase
 
 
@@ -155,27 +156,12 @@ def icom(stack: Stack) -> list[Image]:
 
 
 def reconstruct(method: str, stack: Stack, settings: Settings, options: argparse.Namespace) -> dict[str, Any]:
-    """What the method's worker answers, of all "focuses_angstrom" (C10) for that which fits the patterns best.
-
-    The answer's times are those of all.
-    """
-    answers = [
-        _answer(method, stack, settings | {"C10": focus}, options) for focus in settings.get("focuses_angstrom", (0.0,))
-    ]
-    seconds = [sum(times) for times in zip(*(answer["cpu_seconds"] for answer in answers), strict=True)]
-    return min(answers, key=_misfit) | {"cpu_seconds": seconds}
-
-
-def _misfit(answer: dict[str, Any]) -> float:
-    """The last loss; infinite where it diverged."""
-    return answer["losses"][-1] if np.isfinite(answer["phases"][-1]).all() else np.inf
-
-
-def _answer(method: str, stack: Stack, settings: Settings, options: argparse.Namespace) -> dict[str, Any]:
     """What the method's worker answers; kept, so that it is asked once."""
     p, program = stack.provenance, program_of(method)
     thickness = p["thickness_angstrom"] if "thickness_angstrom" in p else settings["thickness_angstrom"]
-    given = {key: value for key, value in settings.items() if key not in NOT_FOR_WORKERS and (key, value) != ("C10", 0)}
+    given = {key: value for key, value in settings.items() if key not in NOT_FOR_WORKERS}
+    if stack.c10:
+        given["C10"] = stack.c10
     if "slice_angstrom" in settings:
         given["slices"] = max(2, round(thickness / settings["slice_angstrom"]))
     job = {
@@ -196,7 +182,7 @@ def _answer(method: str, stack: Stack, settings: Settings, options: argparse.Nam
         with TemporaryDirectory(dir=answer.parent) as folder:
             if program in WRITERS:
                 slices, plane, most = given.get("slices", 1), given["plane"], options.iterations[-1]
-                lens = {"thickness_angstrom": thickness, "slices": slices, "plane": plane, "c10": settings["C10"]}
+                lens = {"thickness_angstrom": thickness, "slices": slices, "plane": plane, "c10": stack.c10}
                 write_folder(program, stack, Path(folder), iterations=most, **lens)
             else:
                 np.save(f"{folder}/patterns.npy", stack.patterns.reshape(*p["scan_shape"], *stack.patterns.shape[1:]))
@@ -221,7 +207,11 @@ class Programs:
         self.idle: defaultdict[str, list[subprocess.Popen[str]]] = defaultdict(list)
 
     def ask(self, program: str, job: str) -> dict[str, Any]:
-        """The answer to `job`; ends all where there is none."""
+        """The answer to `job`.
+
+        Raises:
+            WorkError: If the program ends without one.
+        """
         with self.places:
             try:
                 worker = self.idle[program].pop()
@@ -233,7 +223,7 @@ class Programs:
             worker.stdin.flush()
             said = worker.stdout.readline()
             if not said:
-                raise SystemExit(f"{program} failed on {job}: see {self._log(program)}")
+                raise WorkError(f"{program} failed on {job}: see {self._log(program)}")
             self.idle[program].append(worker)
         return dict(json.loads(said))
 
