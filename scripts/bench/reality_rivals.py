@@ -10,7 +10,8 @@ the positions of the scan, with `density_max_q_per_angstrom` in its provenance. 
 methods are told the energy, the semiangle, the positions and the detector's pixels, and no more: `TOLD` in
 rivals/stacks.py. `--told thickness_angstrom` tells the thickness, too. Without it, one thickness is assumed of all
 specimens; it is one of the settings. The defocus of the first probe is that of `--focuses` (C10) under which py4DSTEM
-fits the case's patterns best after the first of the iterations; all of ptychography begin with it.
+fits the case's patterns best after the first of the iterations; all of ptychography begin with it. On the development
+cases they begin in focus.
 
 Ptychography's settings, its number of iterations and the line from phase to density are searched for on the cases of
 --dev, by default those of rivals/development.py, as in reconstruct_vs_rivals.py. Then they are applied to all of
@@ -96,8 +97,7 @@ def through_ptychography(methods: list[str], cases: list[Stack], options: argpar
 
         options.dev = [options.work / "development"]
         write_development(options.dev[0])
-    told = (*TOLD, *options.told)
-    dev = [focused(case(path, told), options.focuses, options)[0] for path in files(options.dev)]
+    dev = [case(path, (*TOLD, *options.told)) for path in files(options.dev)]
     choices = {method: search(method, dev, "density", options) for method in methods}
     for method, choice in choices.items():
         log(json.dumps({"method": method, "dev_ssim": choice.ssim, "settings": settings(choice, options)}))

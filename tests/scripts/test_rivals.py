@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -194,6 +195,38 @@ def test_a_defocus_is_estimated_by_the_fit_to_the_patterns(stacks, rivals, monke
     assert (begun.c10, seconds) == (0, 6.0)
     assert asked == [(rivals.FOCUS_BY, [3], 10.0)] * 3
     assert options.iterations == [3, 6]
+
+
+def test_a_reconstruction_serves_fewer_iterations_and_is_made_anew_for_more(stacks, methods, tmp_path):
+    asked = []
+
+    def ask(program, text):
+        job = json.loads(text)
+        asked.append((job["iterations"], job["settings"]))
+        phases = np.array([np.full((3, 4), count) for count in job["iterations"]])
+        np.savez(job["result"], phases=phases, step=[0.1, 0.1], first=[0, 0])
+        return {"cpu_seconds": [10 * count for count in job["iterations"]], "losses": list(range(job["iterations"][-1]))}
+
+    names = {"energy_ev": 1.0, "semiangle_mrad": 1.0, "detector_sampling_mrad": [1, 1], "scan_shape": [2, 2]}
+    one = replace(stack(stacks), patterns=np.ones((4, 3, 3)), provenance=names)
+
+    def phases(iterations, stack, **settings):
+        options = argparse.Namespace(
+            work=tmp_path, threads=1, programs=SimpleNamespace(ask=ask), iterations=list(iterations)
+        )
+        found = methods.reconstruct("quantem, multislice", stack, settings | {"thickness_angstrom": 50}, options)
+        assert found["cpu_seconds"] == [10 * count for count in iterations]
+        assert len(found["losses"]) == iterations[-1]
+        return found["phases"][:, 0, 0].tolist()
+
+    assert phases([3, 6, 12], one) == [3, 6, 12]
+    assert phases([6], one) == [6]
+    assert phases([3, 12], one) == [3, 12]
+    assert len(asked) == 1
+    assert phases([3, 24], one) == [3, 24]
+    assert phases([3], replace(one, c10=50.0)) == [3]
+    assert phases([3], one, rate=2) == [3]
+    assert asked[1:] == [([3, 24], {}), ([3], {"C10": 50.0}), ([3], {"rate": 2})]
 
 
 def test_counted_electrons_are_seen_in_the_patterns():

@@ -156,7 +156,7 @@ def icom(stack: Stack) -> list[Image]:
 
 
 def reconstruct(method: str, stack: Stack, settings: Settings, options: argparse.Namespace) -> dict[str, Any]:
-    """What the method's worker answers; kept, so that it is asked once."""
+    """What the method's worker answers; kept, so that it is asked once, and not again for fewer iterations."""
     p, program = stack.provenance, program_of(method)
     thickness = p["thickness_angstrom"] if "thickness_angstrom" in p else settings["thickness_angstrom"]
     given = {key: value for key, value in settings.items() if key not in NOT_FOR_WORKERS}
@@ -171,26 +171,32 @@ def reconstruct(method: str, stack: Stack, settings: Settings, options: argparse
         "pixel_mrad": p["detector_sampling_mrad"],
         "thickness_angstrom": thickness,
         "settings": given,
-        "iterations": options.iterations,
     }
     bits = xxhash.xxh3_64_hexdigest(np.ascontiguousarray(stack.patterns).data)
     asked = json.dumps([PACKAGES[program], stack.id, bits, job])
     answer = options.work / "answers" / f"{stack.id}-{program}-{hashlib.sha256(asked.encode()).hexdigest()[:12]}.json"
-    result = answer.with_suffix(".npz")
-    if not answer.exists():
+    result, iterations = answer.with_suffix(".npz"), options.iterations
+    if not answer.exists() or not {*iterations} <= {*json.loads(answer.read_text())["iterations"]}:
         answer.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=answer.parent) as folder:
             if program in WRITERS:
-                slices, plane, most = given.get("slices", 1), given["plane"], options.iterations[-1]
+                slices, plane = given.get("slices", 1), given["plane"]
                 lens = {"thickness_angstrom": thickness, "slices": slices, "plane": plane, "c10": stack.c10}
-                write_folder(program, stack, Path(folder), iterations=most, **lens)
+                write_folder(program, stack, Path(folder), iterations=iterations[-1], **lens)
             else:
                 np.save(f"{folder}/patterns.npy", stack.patterns.reshape(*p["scan_shape"], *stack.patterns.shape[1:]))
             places = {"folder": folder, "stack": f"{folder}/patterns.npy", "result": str(result.absolute())}
-            said = options.programs.ask(program, json.dumps(job | places | {"threads": options.threads}))
-        answer.write_text(json.dumps(said | {"settings": given}))
+            run = {"iterations": iterations, "threads": options.threads}
+            said = options.programs.ask(program, json.dumps(job | places | run))
+        answer.write_text(json.dumps(said | {"settings": given, "iterations": iterations}))
     with np.load(result) as file:
-        return json.loads(answer.read_text()) | dict(file)
+        said = json.loads(answer.read_text()) | dict(file)
+    legs = [said["iterations"].index(count) for count in iterations]
+    return said | {
+        "phases": said["phases"][legs],
+        "cpu_seconds": [said["cpu_seconds"][leg] for leg in legs],
+        "losses": said["losses"][: iterations[-1]],
+    }
 
 
 def program_of(method: str) -> str:
