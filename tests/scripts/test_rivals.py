@@ -307,7 +307,7 @@ def test_means_are_of_the_cases_that_all_methods_have(capsys):
     results.show(rows)
     shown = capsys.readouterr().out
     (means,) = (line.split() for line in shown.splitlines() if "mean of 2" in line)
-    assert means[3:] == ["0.850", "0.500", "(0.500)"]
+    assert means[3:] == ["0.850", "(0.850)", "0.500", "(0.500)"]
     assert "not measured: quantem, multislice on b" in shown
     assert results.ratio(rows) == pytest.approx(0.5 / 0.85)
     assert results.ratio(rows[:1]) is None

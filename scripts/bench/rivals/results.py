@@ -68,13 +68,12 @@ def show(rows: list[Row]) -> None:
 def _cell(row: Row | None) -> str:
     if row is None:
         return MISSING
-    own = "" if row["method"] not in SEARCH else f" ({number(row['own_ssim'])})"
-    return number(row["ssim"]) + own + " failed" * row["failed"]
+    return f"{number(row['ssim'])} ({number(row['own_ssim'])})" + " failed" * row["failed"]
 
 
 def _means(rows: list[Row]) -> str:
-    own = "" if rows[0]["method"] not in SEARCH else f" ({number(mean(row['own_ssim'] or 0.0 for row in rows))})"
-    return number(mean(row["ssim"] or 0.0 for row in rows)) + own
+    ssim, own = (mean(row[key] or 0.0 for row in rows) for key in ("ssim", "own_ssim"))
+    return f"{number(ssim)} ({number(own)})"
 
 
 def ratio(rows: list[Row]) -> float | None:
