@@ -205,7 +205,8 @@ def test_a_reconstruction_serves_fewer_iterations_and_is_made_anew_for_more(stac
         asked.append((job["iterations"], job["settings"]))
         phases = np.array([np.full((3, 4), count) for count in job["iterations"]])
         np.savez(job["result"], phases=phases, step=[0.1, 0.1], first=[0, 0])
-        return {"cpu_seconds": [10 * count for count in job["iterations"]], "losses": list(range(job["iterations"][-1]))}
+        seconds, losses = [10 * count for count in job["iterations"]], list(range(job["iterations"][-1]))
+        return {"cpu_seconds": seconds, "losses": losses}
 
     names = {"energy_ev": 1.0, "semiangle_mrad": 1.0, "detector_sampling_mrad": [1, 1], "scan_shape": [2, 2]}
     one = replace(stack(stacks), patterns=np.ones((4, 3, 3)), provenance=names)
