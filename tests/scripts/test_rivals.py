@@ -2,6 +2,7 @@
 
 import argparse
 import importlib
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
@@ -11,6 +12,7 @@ import pytest
 
 import namsa
 from namsa.dataset.entry import Entry
+from namsa.errors import WorkError
 from namsa.pixels import PixelGrid
 from train.measure.atomic_columns import AtomicColumns
 
@@ -177,19 +179,55 @@ def test_without_a_thickness_the_search_assumes_one(stacks, rivals, monkeypatch)
     monkeypatch.setitem(rivals.SEARCH, "new", {"rate": (1,)})
     untold = replace(stack(stacks), provenance={})
     best = rivals.search("new", [untold], "density", OPTIONS).settings
-    assert best == {"thickness_angstrom": 25, "focuses_angstrom": (0,), "rate": 1}
+    assert best == {"thickness_angstrom": 25, "rate": 1}
 
 
-def test_of_several_focuses_that_counts_which_fits_the_patterns(stacks, methods, monkeypatch):
-    def answer(method, one, settings, options):
-        loss = {-50: 3.0, 0: 2.0, 50: 1.0}[settings["C10"]]
-        phase = np.full(SHAPE, np.nan if settings["C10"] == 50 else settings["C10"])
-        return {"losses": [9.0, loss], "phases": [phase], "cpu_seconds": [1.0, 2.0]}
+def test_a_defocus_is_estimated_by_the_fit_to_the_patterns(stacks, rivals, monkeypatch):
+    asked = []
 
-    monkeypatch.setattr(methods, "_answer", answer)
-    found = methods.reconstruct("new", stack(stacks), {"focuses_angstrom": (-50, 0, 50)}, OPTIONS)
-    assert found["phases"][-1].max() == 0  # the one of the smallest loss has diverged
-    assert found["cpu_seconds"] == [3, 6]
+    def images(method, one, settings, options):
+        asked.append((method, options.iterations, settings["slice_angstrom"]))
+        return {"losses": [9.0, {-50: 3.0, 0: 2.0, 50: np.nan}[one.c10]], "cpu_seconds": [2.0]}
+
+    monkeypatch.setattr(rivals, "images", images)
+    options = argparse.Namespace(axes=None, begin={"slice_angstrom": 10.0}, iterations=[3, 6])
+    begun, seconds = rivals.focused(stack(stacks), [-50, 0, 50], options)
+    assert (begun.c10, seconds) == (0, 6.0)
+    assert asked == [(rivals.FOCUS_BY, [3], 10.0)] * 3
+    assert options.iterations == [3, 6]
+
+
+def test_a_reconstruction_serves_fewer_iterations_and_is_made_anew_for_more(stacks, methods, tmp_path):
+    asked = []
+
+    def ask(program, text):
+        job = json.loads(text)
+        asked.append((job["iterations"], job["settings"]))
+        phases = np.array([np.full((3, 4), count) for count in job["iterations"]])
+        np.savez(job["result"], phases=phases, step=[0.1, 0.1], first=[0, 0])
+        seconds, losses = [10 * count for count in job["iterations"]], list(range(job["iterations"][-1]))
+        return {"cpu_seconds": seconds, "losses": losses}
+
+    names = {"energy_ev": 1.0, "semiangle_mrad": 1.0, "detector_sampling_mrad": [1, 1], "scan_shape": [2, 2]}
+    one = replace(stack(stacks), patterns=np.ones((4, 3, 3)), provenance=names)
+
+    def phases(iterations, stack, **settings):
+        options = argparse.Namespace(
+            work=tmp_path, threads=1, programs=SimpleNamespace(ask=ask), iterations=list(iterations)
+        )
+        found = methods.reconstruct("quantem, multislice", stack, settings | {"thickness_angstrom": 50}, options)
+        assert found["cpu_seconds"] == [10 * count for count in iterations]
+        assert len(found["losses"]) == iterations[-1]
+        return found["phases"][:, 0, 0].tolist()
+
+    assert phases([3, 6, 12], one) == [3, 6, 12]
+    assert phases([6], one) == [6]
+    assert phases([3, 12], one) == [3, 12]
+    assert len(asked) == 1
+    assert phases([3, 24], one) == [3, 24]
+    assert phases([3], replace(one, c10=50.0)) == [3]
+    assert phases([3], one, rate=2) == [3]
+    assert asked[1:] == [([3, 24], {}), ([3], {"C10": 50.0}), ([3], {"rate": 2})]
 
 
 def test_counted_electrons_are_seen_in_the_patterns():
@@ -203,9 +241,77 @@ def test_a_reconstruction_that_is_wrong_or_not_finite_has_failed(stacks):
     main = importlib.import_module("reality_rivals")
     one, noise = stack(stacks), np.random.default_rng(0).normal(size=SHAPE)
     images = [one.truth["density"] / 3, noise, np.full(SHAPE, np.nan)]
-    rows = main.judged("quantem, multislice", [one] * 3, [(image, 2.0) for image in images], (3.0, 0.0))
+    rows = [main.judged("quantem, multislice", one, image, 2.0, (3.0, 0.0)) for image in images]
     assert [row["failed"] for row in rows] == [False, True, True]
     assert rows[0]["ssim"] == pytest.approx(1)
+
+
+def test_a_comparison_goes_on_where_it_was_stopped(stacks, rivals, tmp_path, monkeypatch, capsys):
+    main = importlib.import_module("reality_rivals")
+    asked = []
+
+    def images(method, one, settings, options):
+        asked.append((one.id, method, list(options.iterations)))
+        if one.id == "b" and method == "two" and "b is well" not in known:
+            raise WorkError("two failed on b")
+        picture = one.truth["density"] - 5
+        legs = [[picture * 0, picture * 0], [picture, picture], [picture * np.nan] * 2][: len(options.iterations)]
+        return {"images": legs, "cpu_seconds": [1.0, 2.0, 3.0][: len(options.iterations)], "losses": [1.0]}
+
+    known: set[str] = set()
+    for name in ("one", "two"):
+        monkeypatch.setitem(main.SEARCH, name, {"rate": (1,)})
+    monkeypatch.setitem(main.SEARCH, main.FOCUS_BY, {"rate": (1,)})
+    monkeypatch.setattr(main, "install", lambda *_: None)
+    monkeypatch.setattr(main, "case", lambda path, *_: stack(stacks, path.stem))
+    for module in (main, rivals):
+        monkeypatch.setattr(module, "images", images)
+    options = argparse.Namespace(
+        work=tmp_path, dev=[tmp_path / "d.h5"], axes=None, begin={}, told=[], focuses=[0.0], iterations=[3, 6, 12]
+    )
+    cases = [stack(stacks, name) for name in ("a", "b")]
+
+    def run():
+        asked.clear()
+        results = main.Results(tmp_path / "results.json")
+        main.through_ptychography(["one", "two"], cases, options, results)
+        main.show(results.of(["one", "two"], ["a", "b"]))
+        return [(name, method) for name, method, legs in asked if name != "d" and legs == [3, 6]]
+
+    assert run() == [("a", "one"), ("a", "two"), ("b", "one"), ("b", "two")]  # to the second leg, which is best
+    said = capsys.readouterr()
+    assert "not measured: two on b" in said.out
+    assert "two failed on b" in said.err
+    known.add("b is well")
+    assert run() == [("b", "two")]
+    assert "not measured" not in capsys.readouterr().out
+    assert run() == []
+    options.begin = {"rate": 2}
+    assert len(run()) == 4
+    row = main.Results(tmp_path / "results.json").row("b", "two")
+    assert row["ssim"] == pytest.approx(1)
+    assert list(row["own_ssim_by_iterations"]) == ["3", "6"]
+
+
+def test_means_are_of_the_cases_that_all_methods_have(capsys):
+    results = importlib.import_module("rivals.results")
+    rows = [
+        {"case": case, "method": method, "ssim": ssim, "own_ssim": ssim, "cpu_seconds": 1.0, "failed": ssim < 0.5}
+        for case, method, ssim in (
+            ("a", "network", 0.9),
+            ("a", "quantem, multislice", 0.6),
+            ("b", "network", 0.1),
+            ("c", "network", 0.8),
+            ("c", "quantem, multislice", 0.4),
+        )
+    ]
+    results.show(rows)
+    shown = capsys.readouterr().out
+    (means,) = (line.split() for line in shown.splitlines() if "mean of 2" in line)
+    assert means[3:] == ["0.850", "(0.850)", "0.500", "(0.500)"]
+    assert "not measured: quantem, multislice on b" in shown
+    assert results.ratio(rows) == pytest.approx(0.5 / 0.85)
+    assert results.ratio(rows[:1]) is None
 
 
 def test_patches_of_a_learned_rival_are_stitched_to_the_density():

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import xxhash
 
+from namsa.errors import WorkError
 from namsa.physics import density_target as target
 from namsa.physics import virtual_detectors as virtual
 from namsa.physics.grid import Grid
@@ -120,7 +121,7 @@ SEARCH: dict[str, dict[str, tuple[Any, ...]]] = {
         **PHASER,
     },
 }
-NOT_FOR_WORKERS = ("slice_angstrom", "thickness_angstrom", "focuses_angstrom")
+NOT_FOR_WORKERS = ("slice_angstrom", "thickness_angstrom")
 PERFECT = "true potential"  # what it is worth as a density, under a line as any phase
 
 
@@ -155,27 +156,12 @@ def icom(stack: Stack) -> list[Image]:
 
 
 def reconstruct(method: str, stack: Stack, settings: Settings, options: argparse.Namespace) -> dict[str, Any]:
-    """What the method's worker answers, of all "focuses_angstrom" (C10) for that which fits the patterns best.
-
-    The answer's times are those of all.
-    """
-    answers = [
-        _answer(method, stack, settings | {"C10": focus}, options) for focus in settings.get("focuses_angstrom", (0.0,))
-    ]
-    seconds = [sum(times) for times in zip(*(answer["cpu_seconds"] for answer in answers), strict=True)]
-    return min(answers, key=_misfit) | {"cpu_seconds": seconds}
-
-
-def _misfit(answer: dict[str, Any]) -> float:
-    """The last loss; infinite where it diverged."""
-    return answer["losses"][-1] if np.isfinite(answer["phases"][-1]).all() else np.inf
-
-
-def _answer(method: str, stack: Stack, settings: Settings, options: argparse.Namespace) -> dict[str, Any]:
-    """What the method's worker answers; kept, so that it is asked once."""
+    """What the method's worker answers; kept, so that it is asked once, and not again for fewer iterations."""
     p, program = stack.provenance, program_of(method)
     thickness = p["thickness_angstrom"] if "thickness_angstrom" in p else settings["thickness_angstrom"]
-    given = {key: value for key, value in settings.items() if key not in NOT_FOR_WORKERS and (key, value) != ("C10", 0)}
+    given = {key: value for key, value in settings.items() if key not in NOT_FOR_WORKERS}
+    if stack.c10:
+        given["C10"] = stack.c10
     if "slice_angstrom" in settings:
         given["slices"] = max(2, round(thickness / settings["slice_angstrom"]))
     job = {
@@ -185,26 +171,32 @@ def _answer(method: str, stack: Stack, settings: Settings, options: argparse.Nam
         "pixel_mrad": p["detector_sampling_mrad"],
         "thickness_angstrom": thickness,
         "settings": given,
-        "iterations": options.iterations,
     }
     bits = xxhash.xxh3_64_hexdigest(np.ascontiguousarray(stack.patterns).data)
     asked = json.dumps([PACKAGES[program], stack.id, bits, job])
     answer = options.work / "answers" / f"{stack.id}-{program}-{hashlib.sha256(asked.encode()).hexdigest()[:12]}.json"
-    result = answer.with_suffix(".npz")
-    if not answer.exists():
+    result, iterations = answer.with_suffix(".npz"), options.iterations
+    if not answer.exists() or not {*iterations} <= {*json.loads(answer.read_text())["iterations"]}:
         answer.parent.mkdir(parents=True, exist_ok=True)
         with TemporaryDirectory(dir=answer.parent) as folder:
             if program in WRITERS:
-                slices, plane, most = given.get("slices", 1), given["plane"], options.iterations[-1]
-                lens = {"thickness_angstrom": thickness, "slices": slices, "plane": plane, "c10": settings["C10"]}
-                write_folder(program, stack, Path(folder), iterations=most, **lens)
+                slices, plane = given.get("slices", 1), given["plane"]
+                lens = {"thickness_angstrom": thickness, "slices": slices, "plane": plane, "c10": stack.c10}
+                write_folder(program, stack, Path(folder), iterations=iterations[-1], **lens)
             else:
                 np.save(f"{folder}/patterns.npy", stack.patterns.reshape(*p["scan_shape"], *stack.patterns.shape[1:]))
             places = {"folder": folder, "stack": f"{folder}/patterns.npy", "result": str(result.absolute())}
-            said = options.programs.ask(program, json.dumps(job | places | {"threads": options.threads}))
-        answer.write_text(json.dumps(said | {"settings": given}))
+            run = {"iterations": iterations, "threads": options.threads}
+            said = options.programs.ask(program, json.dumps(job | places | run))
+        answer.write_text(json.dumps(said | {"settings": given, "iterations": iterations}))
     with np.load(result) as file:
-        return json.loads(answer.read_text()) | dict(file)
+        said = json.loads(answer.read_text()) | dict(file)
+    legs = [said["iterations"].index(count) for count in iterations]
+    return said | {
+        "phases": said["phases"][legs],
+        "cpu_seconds": [said["cpu_seconds"][leg] for leg in legs],
+        "losses": said["losses"][: iterations[-1]],
+    }
 
 
 def program_of(method: str) -> str:
@@ -221,7 +213,11 @@ class Programs:
         self.idle: defaultdict[str, list[subprocess.Popen[str]]] = defaultdict(list)
 
     def ask(self, program: str, job: str) -> dict[str, Any]:
-        """The answer to `job`; ends all where there is none."""
+        """The answer to `job`.
+
+        Raises:
+            WorkError: If the program ends without one.
+        """
         with self.places:
             try:
                 worker = self.idle[program].pop()
@@ -233,7 +229,7 @@ class Programs:
             worker.stdin.flush()
             said = worker.stdout.readline()
             if not said:
-                raise SystemExit(f"{program} failed on {job}: see {self._log(program)}")
+                raise WorkError(f"{program} failed on {job}: see {self._log(program)}")
             self.idle[program].append(worker)
         return dict(json.loads(said))
 

@@ -3,7 +3,7 @@
 import argparse
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import mean, stdev
 from typing import Any
 
@@ -18,12 +18,9 @@ from train.measure.metrics import image_metrics
 Numbers = dict[str, float | None]
 
 QUALITY = ("ssim", "own_ssim", "pearson")
-# Settings where nobody tells the specimen and the lens: one thickness for all specimens; C10 of the first probe, each
-# tried on each stack where there are several.
-UNTOLD: dict[str, tuple[Any, ...]] = {
-    "thickness_angstrom": (50.0, 25.0, 100.0),
-    "focuses_angstrom": ((0.0,), (-50.0, 0.0, 50.0)),
-}
+# Where nobody tells the specimen: one thickness for all.
+UNTOLD: dict[str, tuple[Any, ...]] = {"thickness_angstrom": (50.0, 25.0, 100.0)}
+FOCUS_BY = "py4DSTEM, multislice"
 BORDER = 5  # pixels of the target on every side
 
 
@@ -42,10 +39,8 @@ def search(
     method: str, dev: list[Stack], wanted: str, options: argparse.Namespace, begin: Settings | None = None
 ) -> Choice:
     """Setting by setting, from `begin` or the first values of all, each value kept that is better than what was."""
-    axes = dict(SEARCH.get(method, {}))
-    if axes and "thickness_angstrom" not in dev[0].provenance:
-        axes |= UNTOLD
-    settings = begin or {name: options.begin.get(name, values[0]) for name, values in axes.items()}
+    axes = axes_of(method, dev[0])
+    settings = begin or first(axes, options)
     best = chosen(method, dev, settings, wanted, options)
     for name, values in axes.items():
         if options.axes is not None and name not in options.axes:
@@ -57,6 +52,30 @@ def search(
             tried = list(pool.map(lambda other: chosen(method, dev, other, wanted, options), others))
         best = max([best, *tried], key=lambda choice: choice.ssim)
     return best
+
+
+def axes_of(method: str, stack: Stack) -> dict[str, tuple[Any, ...]]:
+    """The values of each setting of a method."""
+    axes = dict(SEARCH.get(method, {}))
+    return axes | UNTOLD if axes and "thickness_angstrom" not in stack.provenance else axes
+
+
+def first(axes: dict[str, tuple[Any, ...]], options: argparse.Namespace) -> Settings:
+    """Where a search begins."""
+    return {name: options.begin.get(name, values[0]) for name, values in axes.items()}
+
+
+def focused(stack: Stack, focuses: Sequence[float], options: argparse.Namespace) -> tuple[Stack, float]:
+    """The stack with that `c10` of `focuses` under which its patterns fit best, and the CPU seconds to find it.
+
+    Best: by the loss of `FOCUS_BY` after the first of the iterations, with the settings that a search begins with.
+    """
+    short = argparse.Namespace(**vars(options) | {"iterations": options.iterations[:1]})
+    settings = first(axes_of(FOCUS_BY, stack), options)
+    found = {c10: images(FOCUS_BY, replace(stack, c10=c10), settings, short) for c10 in focuses}
+    loss = {c10: np.nan_to_num(answer["losses"][-1], nan=np.inf) for c10, answer in found.items()}
+    seconds = sum(answer["cpu_seconds"][-1] for answer in found.values())
+    return replace(stack, c10=min(focuses, key=lambda c10: loss[c10])), seconds
 
 
 def chosen(method: str, dev: list[Stack], settings: Settings, wanted: str, options: argparse.Namespace) -> Choice:

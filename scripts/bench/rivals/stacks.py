@@ -46,7 +46,8 @@ SEEN_BEFORE = {"Fe4C-215-cP5"}  # the test material on which the first settings 
 class Stack:
     """A sample at a dose; truth: by `TARGETS`, at the scan's positions; read_seconds: CPU time to read it.
 
-    Of the provenance, a method may use the optics and the scan. Without atoms, no columns are compared.
+    Of the provenance, a method may use the optics and the scan. Without atoms, no columns are compared. Ptychography
+    begins with a probe of the defocus `c10`, Å, which is an estimate from the patterns.
     """
 
     id: str
@@ -57,6 +58,7 @@ class Stack:
     atoms: AtomicColumns | None
     max_q: float
     read_seconds: float = 0.0
+    c10: float = 0.0
 
 
 class Samples:
