@@ -34,7 +34,7 @@ def run(tmp_path_factory):
 @pytest.fixture(scope="module")
 def calibrated(run):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(report, "write_report", lambda run_dir: None)
+        patch.setattr(report, "write_report", lambda run_dir, result_part: None)
         assert command(["calibrate", str(run), "--passes", "2"]) == 0
     return run
 

@@ -12,6 +12,7 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.records import decode, encode
 from namsa.pixels import PixelGrid
 from namsa.sample import Sample
+from train.experiment.sections import Loss
 from train.measure import atomic_columns
 from train.measure.metrics import NAMES, image_metrics
 from train.reports.evaluate import HeldOut, evaluate, predictor
@@ -21,7 +22,7 @@ SHAPE, DETECTOR, PROBES = (8, 12), (6, 10), 4
 TRAINING = SimpleNamespace(
     batch_size=2,
     inputs=SimpleNamespace(density_scale_e_per_angstrom2=4.0),
-    loss=SimpleNamespace(huber_delta=0.5, relative=False),
+    loss=Loss(huber_delta=0.5),
 )
 EXPERIMENT = SimpleNamespace(training=TRAINING, window_shapes=lambda: ((2, 2, *DETECTOR), SHAPE))
 MEAN_IMAGE = np.full(SHAPE, 2.0)

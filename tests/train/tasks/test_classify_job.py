@@ -183,7 +183,7 @@ def test_each_position_has_the_cluster_of_the_potential_around_it(clustered):
 
 def test_clusters_are_those_of_the_run_when_it_is_evaluated_again(clustered):
     before = json.loads((clustered / "evaluation.json").read_text(encoding="utf-8"))
-    assert command(["evaluate", str(clustered)]) == 0
+    train(clustered / "config.yaml", run_dir=clustered, evaluate_only=True)
     after = json.loads((clustered / "evaluation.json").read_text(encoding="utf-8"))
     assert after["samples"] == before["samples"]
 
