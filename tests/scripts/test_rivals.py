@@ -319,7 +319,9 @@ def test_patches_of_a_learned_rival_are_stitched_to_the_density():
     density = np.random.default_rng(0).random((2, 9, 7)).astype(np.float32) * 30
     patterns = np.random.default_rng(1).random((2, 9, 7, 5, 6)).astype(np.float32)
     inputs = SimpleNamespace(density_scale_e_per_angstrom2=10.0, power=0.5, gain=1.0)
-    experiment = SimpleNamespace(training=SimpleNamespace(inputs=inputs, loss=SimpleNamespace(relative=False)))
+    experiment = SimpleNamespace(
+        training=SimpleNamespace(inputs=inputs, loss=SimpleNamespace(relative=False, least_contrast=(0.0, 0.01)))
+    )
     everywhere = np.stack([np.ones(63, int), *np.divmod(np.arange(63), 7)], axis=1)
     found = learned.patches(patterns, density, everywhere, 4, experiment)
     assert np.array_equal(found.patterns[:, 0, 0, 0], np.sqrt(30 * patterns[1, ..., 0, 0]).ravel())

@@ -208,7 +208,7 @@ def test_late_gradients_follow_a_changing_loss_scale():
 def test_horovod_is_told_before_it_starts(monkeypatch):
     reduction.start(Reduction())
     told = {}
-    monkeypatch.setattr(reduction.hvd, "init", lambda: told.update(os.environ))
+    monkeypatch.setattr(reduction.hvd, "init", lambda process_sets: told.update(os.environ))
     monkeypatch.setattr(os, "environ", dict(os.environ))
     reduction.start(Reduction(cache_capacity=0, fusion_threshold_mib=64, cycle_time_ms=0.1, hierarchical=True))
     wanted = {
@@ -227,7 +227,7 @@ def test_horovod_is_told_before_it_starts(monkeypatch):
 
 def test_hierarchical_is_refused_where_horovod_would_ignore_it(monkeypatch):
     reduction.start(Reduction())
-    monkeypatch.setattr(reduction.hvd, "init", lambda: None)
+    monkeypatch.setattr(reduction.hvd, "init", lambda process_sets: None)
     monkeypatch.setattr(reduction.hvd, "size", lambda: 2)
     monkeypatch.setattr(reduction, "rank_and_size", lambda: (0, 2))
     with pytest.raises(InputError, match="hierarchical needs Horovod built with NCCL"):
