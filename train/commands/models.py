@@ -2,8 +2,9 @@
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 from namsa.cli.calibration_options import calibration_overrides
 from namsa.cli.layout_options import layout
@@ -62,32 +63,51 @@ def reconstruct(options: argparse.Namespace) -> int:
     """Reconstructs the density in a microscope's 4D-STEM file."""
 
     def work() -> None:
-        from rich.console import Console
-
         from train.reconstruction.reconstruct import ReconstructionOptions, reconstruct
 
         if options.refine_steps and options.thickness_angstrom is None:
             raise InputError("--refine-steps simulates the specimen, which takes --thickness-angstrom, too")
-        specimen = known_specimen(options)
-        console, picture = Console(markup=False), picture_beside(options.out, (options.data, Path(options.checkpoint)))
-        try:
-            result = reconstruct(
-                options.data,
-                options.checkpoint,
-                calibration_overrides(options),
-                beam_intensity=beam_intensity(options),
-                specimen=specimen,
-                options=ReconstructionOptions(options.passes, options.refine_steps),
-                layout=layout(options),
-                console=console,
-            )
-            result.save(options.out)
-            result.show(picture)
-        except KeyboardInterrupt:
-            raise Stopped(f"interrupted; {options.out} was not written") from None
-        console.print(printable(f"{options.out} and {picture}"), highlight=False, soft_wrap=True)
+        settings = ReconstructionOptions(options.passes, options.refine_steps)
+        write_result(options, reconstruct, specimen=known_specimen(options), options=settings)
 
     return exit_code(work)
+
+
+def write_result(
+    options: argparse.Namespace,
+    compute: Callable[..., Any],
+    describe: Callable[[Any], Sequence[str]] = lambda result: (),
+    /,
+    **settings: Any,
+) -> None:
+    """Computes what a network finds in a scan, writes arrays and picture, and prints where they are.
+
+    Args:
+        options: Those of the command.
+        compute: Takes data, network, calibration, and by keyword what `train.reconstruct` takes. Its result can `save`
+            arrays and `show` a picture.
+        describe: Returns lines about the result, which are printed before the files' names.
+        settings: Further keywords of `compute`.
+    """
+    from rich.console import Console
+
+    console, picture = Console(markup=False), picture_beside(options.out, (options.data, Path(options.checkpoint)))
+    try:
+        result = compute(
+            options.data,
+            options.checkpoint,
+            calibration_overrides(options),
+            beam_intensity=beam_intensity(options),
+            layout=layout(options),
+            console=console,
+            **settings,
+        )
+        result.save(options.out)
+        result.show(picture)
+    except KeyboardInterrupt:
+        raise Stopped(f"interrupted; {options.out} was not written") from None
+    for line in (*describe(result), f"{options.out} and {picture}"):
+        console.print(printable(line), highlight=False, soft_wrap=True)
 
 
 def known_specimen(options: argparse.Namespace) -> KnownSpecimen | None:

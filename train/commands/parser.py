@@ -191,9 +191,7 @@ def _add_reconstruct(parser: CommandParser) -> None:
             "--formula SrTiO3",
         ),
     )
-    command.add_argument("data", type=Path, metavar="DATA", help="a file of a microscope or a program of 4D-STEM")
-    command.add_argument("--checkpoint", required=True, metavar="NAME", help="a model, a run directory or a checkpoint")
-    command.add_argument("--out", type=Path, required=True, metavar="OUT.h5", help="a picture is written beside it")
+    _add_scan(command)
     _add_calibration(command)
     command.add_argument("--thickness-angstrom", type=float, help="of the specimen, for which trust is measured")
     command.add_argument("--formula", help="of the specimen, such as SrTiO3, for the same")
@@ -221,9 +219,7 @@ def _add_classify(parser: CommandParser) -> None:
             "--semiangle-mrad 5",
         ),
     )
-    command.add_argument("data", type=Path, metavar="DATA", help="a file of a microscope or a program of 4D-STEM")
-    command.add_argument("--checkpoint", required=True, metavar="NAME", help="a model, a run directory or a checkpoint")
-    command.add_argument("--out", type=Path, required=True, metavar="OUT.h5", help="a picture is written beside it")
+    _add_scan(command)
     _add_calibration(command)
     add_layout_options(command)
 
@@ -239,9 +235,7 @@ def _add_segment(parser: CommandParser) -> None:
             "--semiangle-mrad 5",
         ),
     )
-    command.add_argument("data", type=Path, metavar="DATA", help="a file of a microscope or a program of 4D-STEM")
-    command.add_argument("--checkpoint", required=True, metavar="NAME", help="a model, a run directory or a checkpoint")
-    command.add_argument("--out", type=Path, required=True, metavar="OUT.h5", help="a picture is written beside it")
+    _add_scan(command)
     _add_calibration(command)
     add_layout_options(command)
 
@@ -259,9 +253,7 @@ def _add_embed(parser: CommandParser) -> None:
             "--semiangle-mrad 5",
         ),
     )
-    command.add_argument("data", type=Path, metavar="DATA", help="a file of a microscope or a program of 4D-STEM")
-    command.add_argument("--checkpoint", required=True, metavar="NAME", help="a model, a run directory or a checkpoint")
-    command.add_argument("--out", type=Path, required=True, metavar="OUT.h5", help="a picture is written beside it")
+    _add_scan(command)
     command.add_argument("--clusters", type=positive, default=4, metavar="N", help="number of clusters, default 4")
     _add_calibration(command)
     add_layout_options(command)
@@ -279,15 +271,19 @@ def _add_live(parser: CommandParser) -> None:
             "--energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.4 --pixel-mrad 1.1",
         ),
     )
-    command.add_argument("data", type=Path, metavar="DATA", help="the file that grows")
-    command.add_argument("--checkpoint", required=True, metavar="NAME", help="a model, a run directory or a checkpoint")
-    command.add_argument("--out", type=Path, required=True, metavar="OUT.h5", help="a picture is written beside it")
+    _add_scan(command, "the file that grows")
     command.add_argument("--wait", type=float, default=60.0, metavar="S", help="give up after S s without a row; 60")
     add_layout_options(command)
     _add_calibration(command)
     command.add_argument("--thickness-angstrom", type=float, help="of the specimen, for which trust is measured")
     command.add_argument("--formula", help="of the specimen, such as SrTiO3, for the same")
     _add_passes(command)
+
+
+def _add_scan(command: CommandParser, data: str = "a file of a microscope or a program of 4D-STEM") -> None:
+    command.add_argument("data", type=Path, metavar="DATA", help=data)
+    command.add_argument("--checkpoint", required=True, metavar="NAME", help="a model, a run directory or a checkpoint")
+    command.add_argument("--out", type=Path, required=True, metavar="OUT.h5", help="a picture is written beside it")
 
 
 def _add_calibration(command: CommandParser) -> None:

@@ -14,8 +14,7 @@ from namsa.errors import InputError, WorkError
 from namsa.io import hdf5
 from namsa.io.calibration import CalibrationOverrides
 from namsa.pixels import PixelGrid
-from train.networks import build
-from train.reconstruction.ensemble import load_variables
+from train.reconstruction.ensemble import build_loaded
 from train.reconstruction.models import Model, load_model
 from train.reconstruction.pattern_scans import open_pattern_scan
 from train.tasks.classify import forward
@@ -143,7 +142,7 @@ def classify(
     training, detector = model.experiment.training, model.conditions.detector_shape
     if training.task != "classify":
         raise InputError(f"{model.folder} is a network for training.task {training.task}, and classes are asked for")
-    logits_of = forward(_load(model))
+    logits_of = forward(build_loaded(model, model.experiment.network))
     with open_pattern_scan(
         data, model, calibration, beam_intensity=beam_intensity, layout=layout, console=console, note=note
     ) as scan:
@@ -155,14 +154,3 @@ def classify(
     facts: dict[str, Any] = {"label": label, "classes": list(classes), "mean_probabilities": means.tolist()}
     provenance = scan.provenance | facts | {"vote": classes[int(means.argmax())], "said": notes}
     return ClassifiedScan(probabilities.astype(np.float32), classes, label, scan.pixels, provenance)
-
-
-def _load(model: Model) -> Any:
-    """Builds the network of a model and loads its weights."""
-    import keras
-
-    keras.utils.clear_session()  # otherwise the variables' names depend on what this process has built before
-    keras.config.set_dtype_policy("float32")
-    network = build(model.experiment.network, seed=0)
-    load_variables(network, model)
-    return network

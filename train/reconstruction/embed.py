@@ -20,9 +20,8 @@ from namsa.io.calibration import CalibrationOverrides
 from namsa.pixels import ArrayAxis, PixelGrid
 from namsa.text import plural, shorten
 from train.measure.clusters import cluster
-from train.networks import build
 from train.networks.cvae import CVAEConfig
-from train.reconstruction.ensemble import load_variables
+from train.reconstruction.ensemble import build_loaded
 from train.reconstruction.models import Model, load_model
 from train.reconstruction.pattern_scans import open_pattern_scan
 from train.tasks.embed import autoencoder, decoder, rmse_of_each
@@ -158,7 +157,7 @@ def embed(
     model = model if isinstance(model, Model) else load_model(model)
     network = check_model(model)
     check_clusters(clusters)
-    keras_model = _load(model, network)
+    keras_model = build_loaded(model, network)
     with open_pattern_scan(
         data, model, calibration, beam_intensity=beam_intensity, layout=layout, console=console, note=note
     ) as scan:
@@ -199,17 +198,6 @@ def check_clusters(clusters: int) -> None:
     """Raises InputError unless patterns can be divided into so many clusters."""
     if not 1 <= clusters <= MOST_CLUSTERS:
         raise InputError(f"clusters is {shorten(clusters)}: give a number from 1 to {MOST_CLUSTERS}")
-
-
-def _load(model: Model, network: CVAEConfig) -> Any:
-    """Builds the network of a model and loads its weights."""
-    import keras
-
-    keras.utils.clear_session()  # otherwise the variables' names depend on what this process has built before
-    keras.config.set_dtype_policy("float32")
-    built = build(network, seed=0)
-    load_variables(built, model)
-    return built
 
 
 def _encode(bands: Iterator[Array], model: Model, keras_model: Any) -> tuple[Array, Array]:

@@ -77,22 +77,21 @@ def load_network(model: Model, image_shape: tuple[int, int], config: Network | N
     Raises:
         InputError: If the weights cannot be read or do not fit the model's configuration.
     """
-    import keras
-
     config = config or model.network
-    keras.utils.clear_session()  # otherwise the variables' names depend on what this process has built before
-    keras.config.set_dtype_policy("float32")
-    network = build(config.model_copy(update={"input_shape": (config.input_shape[0], *image_shape)}), seed=0)
-    load_variables(network, model)
-    return network
+    return build_loaded(model, config.model_copy(update={"input_shape": (config.input_shape[0], *image_shape)}))
 
 
-def load_variables(network: Any, model: Model) -> None:
-    """Sets the variables of a built network to a model's weights.
+def build_loaded(model: Model, config: Network) -> Any:
+    """Builds the Keras network of a configuration and sets its variables to a model's weights.
 
     Raises:
-        InputError: If the weights cannot be read or do not fit the model's configuration.
+        InputError: If the weights cannot be read or do not fit the configuration.
     """
+    import keras
+
+    keras.utils.clear_session()  # otherwise the variables' names depend on what this process has built before
+    keras.config.set_dtype_policy("float32")
+    network = build(config, seed=0)
     try:
         header, arrays = checkpoint.read(model.weights)
     except checkpoint.BROKEN as error:
@@ -107,6 +106,7 @@ def load_variables(network: Any, model: Model) -> None:
                 "config.yaml"
             )
         variable.assign(array)
+    return network
 
 
 def valid_symmetries(
