@@ -109,7 +109,8 @@ def normalise(
         x = x.reshape((sy * sx, dy, dx) if inputs.layout == "detector" else (sy, sx, dy * dx))
     if inputs.layout == "volume":
         x = np.moveaxis(x.reshape(sy, sx, *volume_shape((sy, sx, dy, dx), inputs)[2:]), 1, -1)
-        return np.ascontiguousarray(np.moveaxis(x, -1, 0) if data_format == "channels_first" else x), y[..., None]
+        channel_axis = 0 if data_format == "channels_first" else -1
+        return np.ascontiguousarray(np.moveaxis(x, -1, channel_axis)), np.expand_dims(y, channel_axis)
     if inputs.coordinates:
         x = np.concatenate([x, np.moveaxis(image_coordinates(dy, dx), -1, 0)])
     present_axis = 0 if inputs.layout == "detector" else -1

@@ -144,7 +144,7 @@ def test_a_mirrored_specimen_with_a_mirrored_tilt_gives_mirrored_patterns():
 def test_held_out_samples_are_scored_beside_the_median(run_dir, evaluation):
     experiment = load(run_dir / "config.yaml")
     training, _ = stored(experiment, "train")
-    entries, records = stored(experiment, "dev", "test")
+    _, records = stored(experiment, "dev", "test")
     assert (evaluation["task"], evaluation["calibrated_on"], list(evaluation["by_split"])) == (
         "estimate",
         "dev",
