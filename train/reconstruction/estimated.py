@@ -122,13 +122,10 @@ class EstimatedScan:
         from train.reports.estimate_figure import EstimatePanel, estimate_figure
         from train.reports.figures import write_figure
 
-        panels = [
-            EstimatePanel(
-                str(each), QUANTITIES[each.name].unit, each.value, each.error,
-                self.values[each.name].ravel(), self.ranges[each.name],
-            )
-            for each in self.quantities
-        ]  # fmt: skip
+        panels = []
+        for each in self.quantities:
+            unit, windows, limits = QUANTITIES[each.name].unit, self.values[each.name], self.ranges[each.name]
+            panels.append(EstimatePanel(str(each), unit, each.value, each.error, windows.ravel(), limits))
         title = f"{Path(self.provenance['data']).name}  ·  {self.provenance['model']}"
         figure = estimate_figure(panels, title)
         if path is not None:

@@ -92,12 +92,9 @@ class Estimation:
     @property
     def target(self) -> Target:
         def targets(entries: Sequence[Entry], x: Tensor, planes: Tensor) -> Tensor:
-            slopes = gradients(planes)
-            columns = [
-                tf.constant([sample_value(entry, name) for entry in entries], tf.float32) if axis is None
-                else slopes[:, axis]
-                for name, axis in self._axes.items()
-            ]  # fmt: skip
+            true, slopes = tf.constant(self._true(entries), tf.float32), gradients(planes)
+            axes = enumerate(self._axes.values())
+            columns = [true[:, number] if axis is None else slopes[:, axis] for number, axis in axes]
             return (tf.stack(columns, axis=1) - self._middles) / self._halves
 
         return targets

@@ -73,7 +73,7 @@ def test_what_does_not_fit_an_embedding_is_named(config, override, message):
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("network={kind: unet3d, input_shape: [3, 2, 32, 48]}", "kind unet3d gives no numbers of a volume"),
+        ("network={kind: unet3d, input_shape: [3, 8, 32, 48]}", "kind unet3d gives no numbers of a volume"),
         ("training.inputs.layout=scan", "takes a scan as a volume, and training.inputs.layout is scan"),
         ("network.outputs=4", "network.outputs is 4, and 2 quantities with training.loss.likelihood none need 2"),
         ("training.loss.likelihood=laplace", "likelihood laplace need 4: set it to 4"),
