@@ -175,11 +175,11 @@ class Experiment(SimulationConfig):
 
     def _patterns_fit(self, scan: tuple[int, int], detector: tuple[int, int]) -> "Experiment":
         inputs, window = self.training.inputs, self.window_shapes()[1]
-        if inputs.layout == "pattern":
-            noun, required = "a pattern", (1, *detector)
-        else:
+        required: tuple[int, ...]
+        noun, required = f"a {inputs.layout}", (1, *detector)
+        if inputs.layout == "volume":
             self.channels()  # checks the bins
-            noun, required = "a volume", volume_shape((*window, *detector), inputs)
+            required = volume_shape((*window, *detector), inputs)
         if self.network.input_shape != required:
             raise ValueError(
                 f"network.input_shape is {list(self.network.input_shape)}, but {noun} is {list(required)}: "

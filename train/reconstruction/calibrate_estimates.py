@@ -104,8 +104,9 @@ def read_estimate_calibration(model: Model) -> EstimateCalibration | None:
     if not path.is_file():
         return None
     found = read_typed(TypeAdapter(EstimateCalibration), path, AGAIN)
-    wanted, factors = set(model.experiment.training.estimate.quantities), found["quantities"]
-    if set(factors) != wanted or not all(0 < f <= LARGEST_FACTOR for each in factors.values() for f in each.values()):
+    factors = [each[key] for each in found["quantities"].values() for key in ("uncertainty_factor", "two_sigma_factor")]
+    same = set(found["quantities"]) == set(model.experiment.training.estimate.quantities)
+    if not (same and all(0 < factor <= LARGEST_FACTOR for factor in factors)):
         raise InputError(f"{path} holds other quantities than the network, or factors that are not positive: {AGAIN}")
     return found
 

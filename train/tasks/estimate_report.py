@@ -46,15 +46,17 @@ def estimate_table(evaluation: Mapping[str, Any], run_dir: Path, report: Path | 
         report: The report, if one was written.
     """
     found = Table(
-        title="Mean absolute errors, and coverage by the calibrated errors",
+        title="Mean absolute errors, and how many are within the calibrated ones",
         caption=f"baseline: the training samples' median; errors are calibrated on {evaluation['calibrated_on']}\n"
         f"report: {report}\neverything: {run_dir}",
     )
-    for heading in ("split", *HEAD):
-        found.add_column(heading.lower(), justify="right")
+    found.add_column("split")
+    found.add_column("quantity", no_wrap=True)
+    for heading in ("error", "baseline", "R²", "in 1 σ", "in 2 σ"):
+        found.add_column(heading, justify="right")
     for split in evaluation["by_split"]:
-        for cells in _cells(evaluation, split):
-            found.add_row(split, *cells)
+        for quantity, _, *scores in _cells(evaluation, split):
+            found.add_row(split, quantity, *scores)
     return found
 
 

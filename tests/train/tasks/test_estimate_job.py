@@ -92,7 +92,7 @@ def stored(experiment, *splits):
 
 def test_rows_have_the_squared_error_and_the_likelihood(run_dir):
     found = rows(run_dir)
-    assert list(found[0])[:7] == ["step", "epoch", "loss", "mse", "likelihood", "l2", "lr"]
+    assert len(found) == 4 * 2  # 8 training samples
     for row in found:
         assert row["loss"] == pytest.approx(row["mse"] + row["likelihood"] + row["l2"])
     assert found[-1]["mse"] < found[0]["mse"]
@@ -165,7 +165,8 @@ def test_held_out_samples_are_scored_beside_the_median(run_dir, evaluation):
             )
             assert found["mae"] == pytest.approx(error.mean())
             assert found["baseline_mae"] == pytest.approx(np.abs(true - evaluation["medians"][name]).mean())
-            assert found["r2"] == pytest.approx(1 - np.sum(error**2) / np.sum((true - true.mean()) ** 2))
+            spread = np.sum((true - true.mean()) ** 2)  # samples of one specimen have one tilt
+            assert found["r2"] == (pytest.approx(1 - np.sum(error**2) / spread) if spread else None)
             assert found["coverage_68"] == pytest.approx(np.mean(error <= sigma))
             assert found["coverage_95"] == pytest.approx(np.mean(error <= 2 * sigma))
             assert split != "dev" or found["coverage_68"] >= 0.6827
