@@ -103,8 +103,8 @@ class EstimatedScan:
         """
         images = {name: (image, QUANTITIES[name].unit) for name, image in self.values.items()}
         images |= {f"{name}_error": (image, QUANTITIES[name].unit) for name, image in self.errors.items()}
-        scan = {each.name: {"value": each.value, "error": each.error} for each in self.quantities}
-        hdf5.write_images(Path(path), "estimates", images, self.pixels, self.provenance | {"quantities": scan})
+        facts = {"quantities": self._values()}
+        hdf5.write_images(Path(path), "estimates", images, self.pixels, self.provenance | facts)
 
     def show(self, path: str | Path | None = None) -> "Figure":
         """Draws each quantity with its error and those of the windows, on the range of the training.
@@ -132,6 +132,13 @@ class EstimatedScan:
             write_figure(figure, Path(path))
         return figure
 
+    def facts(self) -> dict[str, Any]:
+        """Returns the quantities and the network that they are from, of JSON types."""
+        return {key: self.provenance[key] for key in ("model", "weights_digest")} | {"quantities": self._values()}
+
+    def _values(self) -> dict[str, dict[str, float]]:
+        return {each.name: {"value": each.value, "error": each.error} for each in self.quantities}
+
     def __repr__(self) -> str:
         return f"<EstimatedScan: {', '.join(map(str, self.quantities))}>"
 
@@ -143,11 +150,13 @@ class Comparison(NamedTuple):
         said: A line about each quantity.
         outside: Those of the quantities that lie outside.
         checked: The settings that were compared.
+        facts: The quantities and the network that they are from; JSON types.
     """
 
     said: list[str]
     outside: list[str]
     checked: frozenset[str]
+    facts: dict[str, Any]
 
 
 def compare(estimated: EstimatedScan, config: SimulationConfig) -> Comparison:
@@ -166,7 +175,8 @@ def compare(estimated: EstimatedScan, config: SimulationConfig) -> Comparison:
             said.append(outside[-1])
         else:
             said.append(f"{each} agrees with {learnt} that the network learnt")
-    return Comparison(said, outside, frozenset(QUANTITIES[name].varied for name in estimated.values))
+    checked = frozenset(QUANTITIES[name].varied for name in estimated.values)
+    return Comparison(said, outside, checked, estimated.facts() | {"outside": outside})
 
 
 def _described(limits: Range, name: str) -> str:

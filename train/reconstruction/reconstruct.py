@@ -240,7 +240,7 @@ def assemble(
             "energy_ev": model.conditions.energy_ev,
             "semiangle_mrad": model.conditions.semiangle_mrad,
             **({} if images.flagged is None else {"windows_not_familiar": images.flagged}),
-            **({"outside_by_estimate": prepared.compared.outside} if prepared.compared else {}),
+            **({"estimated": prepared.compared.facts} if prepared.compared else {}),
             **({} if measured.two_sigma_factor is None else {"two_sigma_factor": measured.two_sigma_factor}),
             "said": [*notes],  # the key of the file format
         },

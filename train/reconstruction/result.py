@@ -62,7 +62,7 @@ class Reconstruction:
     @property
     def warnings(self) -> list[str]:
         """One line about each estimated quantity that lies outside of what the network learnt."""
-        return list(self.provenance.get("outside_by_estimate", []))
+        return list(self.provenance.get("estimated", {}).get("outside", []))
 
     @property
     def notes(self) -> list[str]:

@@ -19,6 +19,7 @@ from train.reports.results import write_json
 
 OPTIONS = "--energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.4 0.4 --pixel-mrad 8 --beam-intensity 1"
 WINDOW = (4, 6)
+FACTS = {"model": "estimate", "weights_digest": "0", "said": []}
 NAMES = ["defocus_angstrom", "specimen_tilt_x_mrad"]
 
 
@@ -58,7 +59,7 @@ def calibrated(folder, **factors):
 def estimated(error=8.0, **values):
     maps = {name: np.full((2, 3), float(value)) for name, value in values.items()}
     errors, two = {name: np.full((2, 3), error) for name in maps}, dict.fromkeys(maps, 2.0)
-    return EstimatedScan(maps, errors, dict.fromkeys(maps, (-60, 100)), two, PixelGrid((1, 1), (0, 0)), {"said": []})
+    return EstimatedScan(maps, errors, dict.fromkeys(maps, (-60, 100)), two, PixelGrid((1, 1), (0, 0)), FACTS)
 
 
 def test_windows_have_what_the_network_itself_gives_and_calibrated_errors(tmp_path):
@@ -130,8 +131,11 @@ def test_a_reconstruction_says_what_lies_outside(tmp_path, run, capsys):
     assert "Å lies outside of −5000 Å that the network learnt" in printed
     assert "not checked: trained for thickness 20 Å, without noise" in printed
     with h5py.File(out) as file:
-        (line,) = json.loads(file["reconstruction"].attrs["provenance"])["outside_by_estimate"]
+        facts = json.loads(file["reconstruction"].attrs["provenance"])["estimated"]
+    (line,) = facts["outside"]
     assert line.startswith("defocus ")
+    assert list(facts["quantities"]) == NAMES
+    assert facts["model"] == load_model(run).name
     assert main([*arguments, "--estimator", density]) == 2
     assert "is a network for training.task density, and estimates are asked for" in capsys.readouterr().err
 
