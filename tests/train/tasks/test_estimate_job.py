@@ -137,7 +137,7 @@ def test_a_mirrored_specimen_with_a_mirrored_tilt_gives_mirrored_patterns():
     ]
     flipped = np.roll(patterns[1][::-1], 1, axis=0)  # about the zero frequency, in the middle of an even grid
     inner = np.s_[1:]  # the first row has no mirror image
-    np.testing.assert_allclose(flipped[inner], patterns[0][inner], atol=1e-6 * patterns[0].max())
+    np.testing.assert_allclose(flipped[inner], patterns[0][inner], atol=1e-5 * patterns[0].max())
     assert np.abs(patterns[1] - patterns[0]).max() > 1e-2 * patterns[0].max()
 
 
@@ -231,7 +231,7 @@ def test_a_file_is_estimated_as_its_sample_is_with_calibrated_errors(run_dir, ev
             factor = calibration["quantities"][name]["uncertainty_factor"]
             assert error[0, 0] == pytest.approx(factor * row["deviation"][name], rel=1e-2)
             assert facts["quantities"][name]["value"] == pytest.approx(value[0, 0])
-        np.testing.assert_allclose(file["estimates/defocus_angstrom/dim1"], [0.6 * 2], atol=0.1)
+        assert file["estimates/defocus_angstrom/dim1"][0] == pytest.approx(0.6 * 2)  # the middle of positions 1 to 3
     assert facts["calibrated"]
     (run_dir / "calibration.json").write_text(json.dumps(calibration | {"quantities": {}}))
     assert command(arguments) == 2
