@@ -15,6 +15,7 @@ from train.reconstruction.ensemble import build_loaded
 from train.reconstruction.estimate import estimate
 from train.reconstruction.estimated import EstimatedScan, Quantity, compare
 from train.reconstruction.models import load_model
+from train.reconstruction.result import Reconstruction
 from train.reports.results import write_json
 
 OPTIONS = "--energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.4 0.4 --pixel-mrad 8 --beam-intensity 1"
@@ -131,8 +132,12 @@ def test_a_reconstruction_says_what_lies_outside(tmp_path, run, capsys):
     assert "Å lies outside of −5000 Å that the network learnt" in printed
     assert "not checked: trained for thickness 20 Å, without noise" in printed
     with h5py.File(out) as file:
-        facts = json.loads(file["reconstruction"].attrs["provenance"])["estimated"]
+        provenance = json.loads(file["reconstruction"].attrs["provenance"])
+    facts = provenance["estimated"]
     (line,) = facts["outside"]
+    result = Reconstruction(*[np.zeros((1, 1))] * 5, *[PixelGrid((1, 1), (0, 0))] * 3, provenance)
+    assert result.warnings == [line]
+    assert result.outside
     assert line.startswith("defocus ")
     assert list(facts["quantities"]) == NAMES
     assert facts["model"] == load_model(run).name
