@@ -26,8 +26,13 @@ def calibrate(options: argparse.Namespace) -> int:
 
         from train.measure import telemetry
         from train.reconstruction.calibrate import calibrate
+        from train.reconstruction.calibrate_estimates import calibrate_estimates, described
+        from train.reconstruction.models import load_model
         from train.tasks.reporting import write_report
 
+        if load_model(options.run_dir).experiment.training.task == "estimate":
+            print("\n".join(described(calibrate_estimates(options.run_dir))))
+            return
         with telemetry.counter(Console(stderr=True), "held-out samples") as count:
             calibration, scores = calibrate(options.run_dir, options.passes, options.simulated, count)
         tested = calibration.get("test", calibration)
@@ -68,9 +73,23 @@ def reconstruct(options: argparse.Namespace) -> int:
         if options.refine_steps and options.thickness_angstrom is None:
             raise InputError("--refine-steps simulates the specimen, which takes --thickness-angstrom, too")
         settings = ReconstructionOptions(options.passes, options.refine_steps)
-        write_result(options, reconstruct, specimen=known_specimen(options), options=settings)
+        estimated = estimate_first(options) if options.estimator else None
+        write_result(options, reconstruct, specimen=known_specimen(options), options=settings, estimated=estimated)
 
     return exit_code(work)
+
+
+def estimate_first(options: argparse.Namespace) -> Any:
+    """Returns what the network of `--estimator` says about the scan, before the scan is read for its density."""
+    from train.reconstruction.estimate import estimate
+
+    return estimate(
+        options.data,
+        options.estimator,
+        calibration_overrides(options),
+        beam_intensity=beam_intensity(options),
+        layout=layout(options),
+    )
 
 
 def write_result(

@@ -36,6 +36,7 @@ def build_parser() -> CommandParser:
     _add_classify(parser)
     _add_segment(parser)
     _add_embed(parser)
+    _add_estimate(parser)
     _add_live(parser)
     _add_reports(parser)
     return parser
@@ -196,6 +197,12 @@ def _add_reconstruct(parser: CommandParser) -> None:
     command.add_argument("--thickness-angstrom", type=float, help="of the specimen, for which trust is measured")
     command.add_argument("--formula", help="of the specimen, such as SrTiO3, for the same")
     command.add_argument(
+        "--estimator",
+        metavar="NAME",
+        help="a network of training.task estimate: its thickness, defocus and tilt of the scan are compared with what "
+        "--checkpoint has learnt",
+    )
+    command.add_argument(
         "--refine-steps",
         type=positive,
         default=0,
@@ -255,6 +262,24 @@ def _add_embed(parser: CommandParser) -> None:
     )
     _add_scan(command)
     command.add_argument("--clusters", type=positive, default=4, metavar="N", help="number of clusters, default 4")
+    _add_calibration(command)
+    add_layout_options(command)
+
+
+def _add_estimate(parser: CommandParser) -> None:
+    command = parser.add_command(
+        "estimate",
+        "train.commands.estimate:estimate",
+        summary="estimate thickness, defocus and tilt of a 4D-STEM file with a trained network",
+        description="Takes a network of training.task estimate. Prints each quantity with its error, and writes maps\n"
+        "over the scan's windows and a picture beside them.",
+        examples=(
+            "python -m train estimate data.h5 --checkpoint runs/estimate --out estimates.h5",
+            "python -m train estimate data.h5 --checkpoint runs/estimate/best.npz --out estimates.h5 --energy-ev 200e3 "
+            "--semiangle-mrad 20",
+        ),
+    )
+    _add_scan(command)
     _add_calibration(command)
     add_layout_options(command)
 

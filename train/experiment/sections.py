@@ -6,7 +6,7 @@ from pydantic import Field, model_validator
 
 from namsa.config.loading import Section
 from train.experiment.inputs import Inputs
-from train.experiment.task_sections import Classify, Embed, Segment
+from train.experiment.task_sections import Classify, Embed, Estimate, Segment
 
 LARGEST_COUNT = 10**9  # of samples and steps
 LONGEST_TIME_S = 1e9  # 30 years
@@ -206,7 +206,7 @@ class Validation(Section):
         le=1e9,
         description="training ends when the task's error is at most this number: the Huber loss of a density, the "
         "fraction of patterns that are not classified correctly, 1 minus the mean IoU of a segmentation, the root mean "
-        "square error of an embedding",
+        "square error of an embedding, the mean absolute error of estimates in units of half their ranges",
     )
     keep_best: bool = Field(True, description="keep the weights of the lowest error as best.npz")
 
@@ -220,14 +220,15 @@ class Validation(Section):
 class Training(Section):
     """How a network is trained."""
 
-    task: Literal["density", "classify", "segment", "embed"] = Field(
+    task: Literal["density", "classify", "segment", "embed", "estimate"] = Field(
         "density",
         description="what the network is for: the density of a specimen, the class of a pattern, that of each position "
-        "of a scan, or a few latent numbers of a pattern, learnt without labels",
+        "of a scan, a few latent numbers of a pattern, learnt without labels, or thickness, defocus and tilt of a scan",
     )
     classify: Classify = Classify()
     segment: Segment = Segment()
     embed: Embed = Embed()
+    estimate: Estimate = Estimate()
     validation: Validation = Validation()
     epochs: int = Field(ge=1, le=10**6, description="number of passes over the training samples")
     batch_size: int = Field(1, ge=1, le=2**16, description="samples per rank and step")

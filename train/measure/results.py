@@ -12,7 +12,7 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-FIRST_TERMS = ("huber", "cross_entropy", "rmse")  # of the tasks' losses; a step's row has one of them
+FIRST_TERMS = ("huber", "cross_entropy", "rmse", "mse")  # of the tasks' losses; a step's row has one of them
 LARGEST_METRICS_BYTES = 2**30  # of metrics.jsonl, some million steps
 
 
@@ -22,10 +22,11 @@ class StepRow(TypedDict):
     Attributes:
         step: Number of the step in the job, from 1.
         epoch: Index of the epoch, from 0.
-        loss: huber + likelihood + l2, cross_entropy + l2, or rmse + divergence + l2.
+        loss: huber + likelihood + l2, cross_entropy + l2, rmse + divergence + l2, or mse + likelihood + l2.
         huber: Mean Huber loss over the ranks' batches, in the units of training; of the task density.
         cross_entropy: Mean cross-entropy over the ranks' batches; of the task classify.
         rmse: Mean over the ranks' batches of the root mean square error of a pattern; of the task embed.
+        mse: Mean over the ranks' batches of the squared error, in units of half a range; of the task estimate.
         divergence: Mean divergence of the latent distributions times its weight; of the task embed.
         likelihood: Mean negative log-likelihood of the error times its weight, where one is trained.
         l2: L2 penalty of the convolutions' kernels.
@@ -52,6 +53,7 @@ class StepRow(TypedDict):
     huber: NotRequired[float]
     cross_entropy: NotRequired[float]
     rmse: NotRequired[float]
+    mse: NotRequired[float]
     divergence: NotRequired[float]
     likelihood: NotRequired[float]
     l2: float
