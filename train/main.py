@@ -39,7 +39,7 @@ from train.optimization.assembly import assemble
 from train.optimization.checkpoint import CheckpointSchedule, TrainingPosition
 from train.optimization.initial_weights import take_weights
 from train.optimization.loop import EpochPlan, make_step, train_epoch
-from train.ranks import devices, reduction, signals, stalls
+from train.ranks import devices, hybrid, reduction, signals, stalls
 from train.ranks.signals import Stopped
 from train.ranks.split import rank_split
 from train.ranks.watchdog import watch
@@ -106,6 +106,9 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         experiment = load(config, overrides)
     reduction.check_same(config_hash(experiment), "the configuration's hash")
     training = experiment.training
+    hosts = reduction.nodes()
+    with reduction.together():
+        hybrid.check_hosts(training.reduction, hosts)
     # Evaluation keeps no maps for a backward pass: one process evaluates whole samples.
     split = None if evaluate_only and ranks == 1 else rank_split(training.split, process_set)
     # A group of ranks that divide samples is one rank where samples and rates are shared out.
