@@ -114,7 +114,8 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     # A group of ranks that divide samples is one rank where samples and rates are shared out.
     ways, part = (split.ways, split.part) if split else (1, 0)
     group, groups = rank // ways, ranks // ways
-    watchdog = stack.enter_context(watch(reduction, training.reduction.stall_warning_s))
+    stall_warning_s, radix = training.reduction.stall_warning_s, training.reduction.watchdog_radix
+    watchdog = stack.enter_context(watch(reduction, stall_warning_s, radix))
 
     # ---- Run directory ----------------------------------------------------------------------------------------------
 

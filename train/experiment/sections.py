@@ -177,6 +177,12 @@ class Reduction(Section):
     stall_warning_s: int = Field(
         60, ge=1, le=10**6, description="time after which Horovod warns of a rank that waits, s"
     )
+    watchdog_radix: int = Field(
+        0,
+        ge=0,
+        le=2**15,
+        description="children per rank of the tree in which ranks exchange signs of life; 0: all send them to rank 0",
+    )
 
     @model_validator(mode="after")
     def _choices_fit(self) -> "Reduction":
