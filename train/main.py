@@ -44,7 +44,7 @@ from train.ranks.signals import Stopped
 from train.ranks.split import rank_split
 from train.ranks.watchdog import watch
 from train.reconstruction.models import load_model
-from train.staging import checkpoint_delivery, home_copies, stage
+from train.staging import checkpoint_delivery, drawn_samples, home_copies, stage
 from train.tasks import task_of
 from train.tasks.reporting import write_report
 from train.tasks.task import Answers
@@ -132,11 +132,16 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
 
     # ---- Samples: stage them from where they are kept, or simulate those that are missing ---------------------------
 
-    directory = experiment.data.directory
+    directory, own_ids = experiment.data.directory, None  # of the samples to use; None: all that are there
     if source := experiment.data.stage_from:
-        everywhere = not experiment.data.node_local
+        everywhere, drawn = not experiment.data.node_local, experiment.data.node_samples
         with telemetry.counter(console, "rank 0 stages, MiB") as show_count:
-            staged = stage.stage(source, directory, reduction, everywhere=everywhere, on_progress=show_count)
+            if drawn:
+                staged, own_ids = drawn_samples.stage(
+                    source, directory, reduction, drawn, experiment.seed, on_progress=show_count
+                )
+            else:
+                staged = stage.stage(source, directory, reduction, everywhere=everywhere, on_progress=show_count)
         log_line(stage.summary(staged))
         with reduction.together():
             if rank == 0:
@@ -156,7 +161,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     with reduction.together():
         dataset = stack.enter_context(Dataset(directory))
         selection.check_configuration(dataset, experiment)
-        present = manifest.present(directory, dataset.ids)
+        present = manifest.present(directory, dataset.ids if own_ids is None else own_ids)
         experiment = task_of(experiment).resolve(present, dataset)
         task, training = task_of(experiment, split), experiment.training
         usable = task.usable(present)
