@@ -366,8 +366,9 @@ def _as_a_group(tensors: Sequence[Tensor], op: Any, name: str, members: hybrid.M
 
     A group may have one tensor: without `fuse_groups`, Horovod fuses all tensors that are in no group.
     """
-    process_set = _process_sets.get(members, hvd.global_process_set)
-    return hvd.grouped_allreduce(list(tensors), op=op, name=name, ignore_name_scope=True, process_set=process_set)
+    return hvd.grouped_allreduce(
+        list(tensors), op=op, name=name, ignore_name_scope=True, process_set=_process_set(members)
+    )
 
 
 def _as_one_buffer(
@@ -389,9 +390,11 @@ def average_in_one_message(tensors: Sequence[Tensor], name: str) -> list[Tensor]
     return list(tensors) if hvd.size() == 1 else _as_one_buffer(tensors, hvd.Average, name)
 
 
+def _process_set(members: hybrid.Members) -> Any:
+    return hvd.global_process_set if len(members) in (0, hvd.size()) else _process_sets[members]
+
+
 _COLLECTIVES = hybrid.Collectives(
-    lambda members, flat, splits, name: all_to_all(
-        flat, tf.constant(splits), name, _process_sets.get(members, hvd.global_process_set)
-    ),
+    lambda members, flat, splits, name: all_to_all(flat, tf.constant(splits), name, _process_set(members)),
     lambda members, flat, name: _as_a_group([flat], hvd.Sum, name, members)[0],
 )
