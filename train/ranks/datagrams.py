@@ -90,7 +90,7 @@ class Codec:
         if not hmac.compare_digest(self._code(fields), code):
             return None
         relayed = tuple(Relayed(*other) for other in _RELAYED.iter_unpack(fields[_FIELDS.size :]))
-        datagram = Datagram(*_FIELDS.unpack_from(fields), relayed)
+        datagram = Datagram(*_FIELDS.unpack_from(fields))._replace(relayed=relayed)
         expected = datagram.receiver == self._rank != datagram.sender < self._ranks and datagram.content <= FAILED
         expected = expected and all(other.rank < self._ranks and other.phase <= IDLE for other in relayed)
         if not expected or datagram.number <= self._received.get(datagram.sender, 0):
