@@ -39,12 +39,12 @@ from train.optimization.assembly import assemble
 from train.optimization.checkpoint import CheckpointSchedule, TrainingPosition
 from train.optimization.initial_weights import take_weights
 from train.optimization.loop import EpochPlan, make_step, train_epoch
-from train.ranks import devices, reduction, signals, stalls
+from train.ranks import devices, hybrid, reduction, signals, stalls
 from train.ranks.signals import Stopped
 from train.ranks.split import rank_split
 from train.ranks.watchdog import watch
 from train.reconstruction.models import load_model
-from train.staging import checkpoint_delivery, home_copies, stage
+from train.staging import checkpoint_delivery, drawn_samples, home_copies, stage
 from train.tasks import task_of
 from train.tasks.reporting import write_report
 from train.tasks.task import Answers
@@ -106,12 +106,16 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         experiment = load(config, overrides)
     reduction.check_same(config_hash(experiment), "the configuration's hash")
     training = experiment.training
+    hosts = reduction.nodes()
+    with reduction.together():
+        hybrid.check_hosts(training.reduction, hosts)
     # Evaluation keeps no maps for a backward pass: one process evaluates whole samples.
     split = None if evaluate_only and ranks == 1 else rank_split(training.split, process_set)
     # A group of ranks that divide samples is one rank where samples and rates are shared out.
     ways, part = (split.ways, split.part) if split else (1, 0)
     group, groups = rank // ways, ranks // ways
-    watchdog = stack.enter_context(watch(reduction, training.reduction.stall_warning_s))
+    stall_warning_s, radix = training.reduction.stall_warning_s, training.reduction.watchdog_radix
+    watchdog = stack.enter_context(watch(reduction, stall_warning_s, radix))
 
     # ---- Run directory ----------------------------------------------------------------------------------------------
 
@@ -128,11 +132,16 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
 
     # ---- Samples: stage them from where they are kept, or simulate those that are missing ---------------------------
 
-    directory = experiment.data.directory
+    directory, own_ids = experiment.data.directory, None  # of the samples to use; None: all that are there
     if source := experiment.data.stage_from:
-        everywhere = not experiment.data.node_local
+        everywhere, drawn = not experiment.data.node_local, experiment.data.node_samples
         with telemetry.counter(console, "rank 0 stages, MiB") as show_count:
-            staged = stage.stage(source, directory, reduction, everywhere=everywhere, on_progress=show_count)
+            if drawn:
+                staged, own_ids = drawn_samples.stage(
+                    source, directory, reduction, drawn, experiment.seed, on_progress=show_count
+                )
+            else:
+                staged = stage.stage(source, directory, reduction, everywhere=everywhere, on_progress=show_count)
         log_line(stage.summary(staged))
         with reduction.together():
             if rank == 0:
@@ -152,7 +161,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     with reduction.together():
         dataset = stack.enter_context(Dataset(directory))
         selection.check_configuration(dataset, experiment)
-        present = manifest.present(directory, dataset.ids)
+        present = manifest.present(directory, dataset.ids if own_ids is None else own_ids)
         experiment = task_of(experiment).resolve(present, dataset)
         task, training = task_of(experiment, split), experiment.training
         usable = task.usable(present)

@@ -39,8 +39,23 @@ class Data(Section):
         description="a dataset on a shared file system that is copied to each node's `directory` before training; "
         "nothing is then simulated",
     )
+    node_samples: int | None = Field(
+        None,
+        ge=1,
+        le=10**9,
+        description="number of training samples of stage_from that each node draws at random, by the seed, and gets, "
+        "with its part of the held-out samples; needs node_local. none: all samples, each on one node",
+    )
     dtype: Literal["float16", "float32"] = Field("float16", description="data type of the stored patterns")
     samples_per_commit: int = Field(1, ge=1, le=10**6, description="samples per write transaction")
+
+    @model_validator(mode="after")
+    def _nodes_draw_from_a_dataset(self) -> "Data":
+        if self.node_samples and not (self.node_local and self.stage_from):
+            raise ValueError(
+                "node_samples are drawn from stage_from for each node: set stage_from and node_local, or unset it"
+            )
+        return self
 
 
 class SimulationConfig(Section):

@@ -7,7 +7,7 @@ are both in the tree, and the record's own digest guards the rest. Only the page
 
 import struct
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 import lmdb.verify
 import numpy as np
@@ -57,6 +57,25 @@ class _Walk(_ThoroughWalk):
                 self.err(f"{np.count_nonzero(wrong)} pages are {state}, the first is {_METAS + int(wrong.argmax())}")
 
 
+class _LocatingWalk(_Walk):
+    """The same walk, which also finds where the values lie."""
+
+    def __init__(self, file: BinaryIO, size: int) -> None:
+        super().__init__(file, size)
+        self.ranges: list[tuple[int, int]] = []
+
+    def _leaf_value(self, ctx: Any, *where: Any) -> None:
+        super()._leaf_value(ctx, *where)
+        if ctx["is_free"]:
+            return
+        page, _, buffer, node, flags, key_size, size, _ = where
+        start = node + 8 + key_size + (key_size % 2 if self.eng["has_txnid"] else 0)
+        if not flags & lmdb.verify.F_BIGDATA:
+            self.ranges.append((page * self.psize + start, size))
+        elif start + 8 <= self.psize:  # otherwise the walk has found the fault
+            self.ranges.append((_NUMBER.unpack_from(buffer, start)[0] * self.psize + self.hdrsz, size))
+
+
 def keys(path: Path, thorough: bool = False) -> tuple[str, ...]:
     """Checks the structure of a shard and returns its keys, sorted.
 
@@ -69,6 +88,32 @@ def keys(path: Path, thorough: bool = False) -> tuple[str, ...]:
     Raises:
         WorkError: If the shard is damaged or cannot be read.
     """
+    return _keys(_walked(path, _ThoroughWalk if thorough else _Walk), path)
+
+
+def locations(path: Path) -> dict[str, tuple[int, int]]:
+    """Checks the structure of a shard and finds its records in the file, without reading them.
+
+    They stay where they are until a writer changes the file.
+
+    Args:
+        path: The shard.
+
+    Returns:
+        By key the first byte of the record and the number of its bytes.
+
+    Raises:
+        WorkError: If the shard is damaged or cannot be read.
+    """
+    walk = _walked(path, _LocatingWalk)
+    return dict(zip(_keys(walk, path), walk.ranges, strict=True))
+
+
+_AnyWalk = TypeVar("_AnyWalk", bound=_ThoroughWalk)
+
+
+def _walked(path: Path, kind: type[_AnyWalk]) -> _AnyWalk:
+    """Returns the walk of a whole shard. Raises WorkError if the shard is damaged or cannot be read."""
     length, walk, problems = -1, None, [""]
     try:
         # A live writer may extend the file between two looks at its length. A file that grew is walked again.
@@ -77,15 +122,22 @@ def keys(path: Path, thorough: bool = False) -> tuple[str, ...]:
         while problems and length != path.stat().st_size:
             length = path.stat().st_size
             with path.open("rb") as file:
-                walk = (_ThoroughWalk if thorough else _Walk)(file, length)
+                walk = kind(file, length)
                 problems = walk.verify()
         if not problems and walk:
-            return tuple(str(key, "utf-8") for key in walk.keys)
+            return walk
     except OSError as error:
         raise WorkError(f"cannot read {path}: {error.strerror}") from None
-    except (lmdb.verify.VerifyError, UnicodeDecodeError) as error:
+    except lmdb.verify.VerifyError as error:
         problems = [str(error)]
     raise damaged(path, problems[0])
+
+
+def _keys(walk: _ThoroughWalk, path: Path) -> tuple[str, ...]:
+    try:
+        return tuple(str(key, "utf-8") for key in walk.keys)
+    except UnicodeDecodeError as error:
+        raise damaged(path, str(error)) from None
 
 
 def damaged(path: Path, problem: str) -> WorkError:

@@ -2,8 +2,11 @@
 
 import json
 import os
+import socket
+import struct
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import horovod.tensorflow as hvd
@@ -29,6 +32,13 @@ GROUPED = {
     "contiguous": {"groups": 3, "contiguous": True},
 }
 TRAINED = {"groups": {"groups": 3}, "lag": {"lag": 1}, "local": {"synchronise": 2}}
+TWO_NODES = {"node_ranks": 2, "leaders": 2}
+HYBRID = {  # two nodes of two ranks; Horovod has process sets for all of them, with two leaders
+    "one leader": {"groups": 2, "hybrid": TWO_NODES | {"leaders": 1}},
+    "two leaders": {"groups": 2, "hybrid": TWO_NODES},
+}
+TRAINED |= {"hybrid": {"groups": 3, "hybrid": TWO_NODES}}
+COUNTED = 400_001  # float64 values whose bytes are counted
 BLOCKS = (2, 4, 4)  # variables of each block of `small_model`, the last one first
 
 
@@ -85,6 +95,62 @@ def exact_means(choice, rank):
     return float(max(np.abs(a.numpy() - b).max() for a, b in zip(found, wanted, strict=True)))
 
 
+def float64_sums(choice, rank):
+    """Largest error of sums of float64 values, by the numbers of values of two tensors in one group."""
+    config = Reduction.model_validate(choice)
+    errors = {}
+    for lengths in ((1, 0), (3, 2), (7, 16)):
+        drawn = [[np.random.default_rng([r, n]).normal(size=n) for n in lengths] for r in range(RANKS)]
+
+        @tf.function(autograph=False)
+        def sums(*own, config=config):
+            return reduction.reduce_groups(own, [[0, 1]], config)
+
+        found = sums(*(tf.constant(values) for values in drawn[rank]))
+        wanted = [sum(values) for values in zip(*drawn, strict=True)]
+        errors[str(sum(lengths))] = max(
+            float(np.abs(a.numpy() - b).max(initial=0)) for a, b in zip(found, wanted, strict=True)
+        )
+    return errors
+
+
+def bytes_sent(choice):
+    """What this rank sends to each other rank for one reduction of COUNTED values, as the kernel counts it."""
+    config = Reduction.model_validate(choice)
+
+    @tf.function(autograph=False)
+    def sums(own):
+        return reduction.reduce_groups([own], [[0]], config)
+
+    own = tf.ones(COUNTED, tf.float64)
+    sums(own)
+    reduction.minimum(0)
+    before = sockets()
+    sums(own)
+    reduction.minimum(0)
+    after = sockets()
+    places = {here: rank for rank, found in enumerate(reduction.gather_json(list(after))) for here in map(tuple, found)}
+    sent = Counter()
+    for here, (there, acknowledged) in after.items():
+        if there in places:
+            sent[places[there]] += acknowledged - before.get(here, (there, 0))[1]
+    return sent
+
+
+def sockets():
+    """Of each connection of this process, by its own address: the other's address and the bytes that it has got."""
+    found = {}
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            with socket.socket(fileno=os.dup(int(name))) as copy:
+                here, there = copy.getsockname(), copy.getpeername()
+                details = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
+        except OSError:
+            continue
+        found[here] = (there, struct.unpack_from("Q", details, 120)[0])  # tcpi_bytes_acked
+    return found
+
+
 def timeline(choice, path):
     """Horovod's record of STEPS steps from the first on."""
     config, model = configured(choice), small_model()
@@ -101,10 +167,13 @@ def timeline(choice, path):
 
 def main(out):
     os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
-    reduction.start(Reduction(fuse_groups=False))  # the two ranks fuse them
+    reduction.start(Reduction(fuse_groups=False, hybrid=TWO_NODES))  # the two ranks fuse groups
     rank = reduction.rank()
     timeline(GROUPED["block"], out / "timeline.json")
     found = {"exact": {name: exact_means(choice, rank) for name, choice in GROUPED.items()}, "digest": {}, "huber": {}}
+    found["exact"] |= {name: exact_means(choice, rank) for name, choice in HYBRID.items()}
+    found["float64"] = {name: float64_sums(choice, rank) for name, choice in HYBRID.items()}
+    found["sent"] = {name: bytes_sent(choice) for name, choice in ({"flat": {"groups": 1}} | HYBRID).items()}
     for name, choice in TRAINED.items():
         weights, found["huber"][name], moments, waiting = train(choice, rank, slice(rank, rank + 1))
         found["digest"][name] = digest(weights)

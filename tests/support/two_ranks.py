@@ -19,7 +19,7 @@ from train.experiment.sections import Reduction, Training
 from train.optimization import precision
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
-from train.ranks import reduction
+from train.ranks import reduction, wire
 
 STEPS, GROUPS = 5, 6
 
@@ -100,7 +100,7 @@ def failing(on, rank):
 def overflowing(ranks):
     """What the mean of float16 messages is if no gradient, but the sum of all of them is beyond float16."""
     config = Reduction(groups=1, compression="fp16")
-    largest = 60000.0 * reduction.wire_divisors(ranks)[0]
+    largest = 60000.0 * wire.wire_divisors(ranks)[0]
 
     @tf.function(autograph=False)
     def means(gradient):

@@ -13,6 +13,7 @@ from rich.console import Console
 from tiny import CONFIG, newest, numbers, rows
 
 from fcdensenet.count import count
+from namsa.dataset.shards import Dataset
 from namsa.errors import InputError, WorkError
 from namsa.inverse import mott_bethe
 from train.__main__ import main as command
@@ -116,6 +117,25 @@ def test_a_staged_dataset_whose_node_is_lost_gives_the_same_bits(undisturbed, co
     assert name == wanted_name
     for key, array in resumed.items():
         np.testing.assert_array_equal(array, wanted[key])
+
+
+@pytest.mark.usefixtures("no_report", "undisturbed")
+def test_a_node_that_draws_its_samples_draws_them_again_after_it_is_lost(config):
+    def run(name, node, epochs):
+        local = config.parent / node
+        drawn = [f"data.stage_from={config.parent / 'data'}", "data.node_local=true", "data.node_samples=5"]
+        train(config, [*drawn, f"data.directory={local}", f"training.epochs={epochs}"], config.parent / name)
+        return json.loads((config.parent / name / "staging.json").read_text())["drawn"], local
+
+    whole, first = run("drawn", "draws", 2)
+    begun, _ = run("drawn_again", "draws", 1)
+    resumed, second = run("drawn_again", "draws_again", 2)
+    assert whole == begun == resumed
+    assert (whole["seed"], whole["samples"], whole["different"], len(whole["digests"])) == (3, 5, 5, 1)
+    with Dataset(first) as ours, Dataset(second) as theirs:
+        assert ours.ids == theirs.ids
+    assert len(rows(config.parent / "drawn")) == 2 * 5
+    assert numbers(config.parent / "drawn_again") == numbers(config.parent / "drawn")
 
 
 @pytest.mark.slow

@@ -113,6 +113,22 @@ class Precision(Section):
     growth_steps: Count = Field(2000, description="finite steps after which 'backoff' doubles the loss scale")
 
 
+class Hybrid(Section):
+    """Reduction within each node, then between leaders of the nodes, then within each node again."""
+
+    node_ranks: Count = Field(description="ranks per node; ranks fill one node after another")
+    leaders: Count = Field(
+        description="ranks per node that reduce between nodes, each an equal share of the buffer; as many as a node "
+        "has network devices (Kurth et al. 2018: 4 of 6)"
+    )
+
+    @model_validator(mode="after")
+    def _leaders_are_ranks_of_the_node(self) -> "Hybrid":
+        if self.leaders > self.node_ranks:
+            raise ValueError(f"leaders {self.leaders} is more than the {self.node_ranks} ranks of a node: lower it")
+        return self
+
+
 class Reduction(Section):
     """How gradients are averaged over the ranks. Horovod reads its own settings once, when it starts."""
 
@@ -139,6 +155,11 @@ class Reduction(Section):
     hierarchical: bool = Field(
         False, description="reduce within each node first, then between nodes (needs NCCL and MPI)"
     )
+    hybrid: Hybrid | None = Field(
+        None,
+        description="reduce within each node first, then between leaders of the nodes, without NCCL or MPI; a group is "
+        "then one buffer; none: reduce over all ranks alike",
+    )
     compression: Literal["none", "fp16"] = Field("none", description="number format of gradients on the network")
     lag: Literal[0, 1] = Field(
         0, description="1 updates with the gradients of the previous step, which are averaged during the current one"
@@ -156,6 +177,12 @@ class Reduction(Section):
     stall_warning_s: int = Field(
         60, ge=1, le=10**6, description="time after which Horovod warns of a rank that waits, s"
     )
+    watchdog_radix: int = Field(
+        0,
+        ge=0,
+        le=2**15,
+        description="children per rank of the tree in which ranks exchange signs of life; 0: all send them to rank 0",
+    )
 
     @model_validator(mode="after")
     def _choices_fit(self) -> "Reduction":
@@ -163,8 +190,10 @@ class Reduction(Section):
             raise ValueError("grouping 'list' and group_list go together: give both or neither")
         if self.groups == 0 and (self.grouping != "bytes" or self.contiguous):
             raise ValueError("groups 0 reduces tensor by tensor: leave grouping and contiguous out, or groups")
-        if self.local and (self.lag or self.compression != "none"):
-            raise ValueError("lag and compression are for gradients, which travel with synchronise: step alone")
+        if self.local and (self.lag or self.hybrid or self.compression != "none"):
+            raise ValueError("lag, hybrid and compression are for gradients, which travel with synchronise: step alone")
+        if self.hybrid and (self.hierarchical or self.groups == 0):
+            raise ValueError("hybrid reduces buffers of groups in its own order: unset hierarchical, and groups 0")
         return self
 
     @property
@@ -281,6 +310,10 @@ class Training(Section):
 
     @model_validator(mode="after")
     def _divided_samples_are_alike(self) -> "Training":
+        if self.split.ways > 1 and self.reduction.hybrid:
+            raise ValueError(
+                "split.ways and reduction.hybrid each divide the ranks into groups of their own: unset one"
+            )
         if self.split.ways > 1 and (self.reduction.local or self.reduction.lag):
             raise ValueError(
                 f"split.ways {self.split.ways} needs weights that are the same on all parts of a sample and gradients "

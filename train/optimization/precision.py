@@ -14,7 +14,7 @@ import keras
 from keras import ops
 
 from train.experiment.sections import Training
-from train.ranks.reduction import wire_divisors
+from train.ranks.wire import wire_divisors
 
 Tensor = Any
 

@@ -1,1 +1,1 @@
-"""Ranks of a job: their protocol, Horovod, groups of gradients, devices, signals, watchdog and supervisor."""
+"""Ranks of a job: protocol, Horovod, groups of gradients, hybrid reduction, devices, signals, watchdog, supervisor."""

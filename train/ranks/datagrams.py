@@ -1,4 +1,4 @@
-"""Datagrams of the watchdog: of one size, numbered, and authenticated with a key of the job.
+"""Datagrams of the watchdog: small, numbered, and authenticated with a key of the job.
 
 Anyone on the network can send to the watchdog's port. A datagram counts only if its code shows that a rank of this job
 has made it for this rank, and if its number shows that it is none that was received before. All others are dropped
@@ -8,6 +8,7 @@ after one comparison.
 import hashlib
 import hmac
 import struct
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from train.ranks.stalls import IDLE
@@ -15,8 +16,29 @@ from train.ranks.stalls import IDLE
 LEFT, FAILED = IDLE + 1, IDLE + 2  # contents beside the phases of a step
 KEY_BYTES = 32
 _FIELDS = struct.Struct("!IIQqB")  # as `Datagram`
+_RELAYED = struct.Struct("!IqBff")  # as `Relayed`
 _CODE_BYTES = 16
-SIZE = _FIELDS.size + _CODE_BYTES
+SIZE = _FIELDS.size + _CODE_BYTES  # without what is relayed
+MOST_RELAYED = 60  # so that a datagram fits into one packet of a network
+LARGEST_SIZE = SIZE + MOST_RELAYED * _RELAYED.size
+
+
+class Relayed(NamedTuple):
+    """What a rank passes on about another one.
+
+    Attributes:
+        rank: The other rank.
+        step: Number of its step in the job.
+        phase: Phase of its step.
+        since_s: Time that it has been in the phase, s.
+        heard_s: Time since it was heard, s.
+    """
+
+    rank: int
+    step: int
+    phase: int
+    since_s: float
+    heard_s: float
 
 
 class Datagram(NamedTuple):
@@ -28,6 +50,7 @@ class Datagram(NamedTuple):
         number: Number among the datagrams of its sender, from 1.
         step: Number of the step in the job.
         content: Phase of the step (see `train.ranks.stalls`), `LEFT` or `FAILED`.
+        relayed: What the sender knows of other ranks, at most `MOST_RELAYED`.
     """
 
     sender: int
@@ -35,6 +58,7 @@ class Datagram(NamedTuple):
     number: int
     step: int
     content: int
+    relayed: tuple[Relayed, ...] = ()
 
 
 class Codec:
@@ -51,21 +75,24 @@ class Codec:
         self._sent = 0
         self._received: dict[int, int] = {}  # number of the newest datagram of each rank
 
-    def encode(self, receiver: int, step: int, content: int) -> bytes:
+    def encode(self, receiver: int, step: int, content: int, relayed: Iterable[Relayed] = ()) -> bytes:
         """Returns a new datagram for the rank `receiver`."""
         self._sent += 1
         fields = _FIELDS.pack(self._rank, receiver, self._sent, step, content)
+        fields += b"".join(_RELAYED.pack(*other) for other in relayed)
         return fields + self._code(fields)
 
     def decode(self, data: bytes) -> Datagram | None:
         """Returns a received datagram; `None` if it is forged, damaged, old or for another rank."""
-        if len(data) != SIZE:
+        if not SIZE <= len(data) <= LARGEST_SIZE or (len(data) - SIZE) % _RELAYED.size:
             return None
-        fields = data[: _FIELDS.size]
-        if not hmac.compare_digest(self._code(fields), data[_FIELDS.size :]):
+        fields, code = data[:-_CODE_BYTES], data[-_CODE_BYTES:]
+        if not hmac.compare_digest(self._code(fields), code):
             return None
-        datagram = Datagram(*_FIELDS.unpack(fields))
+        relayed = tuple(Relayed(*other) for other in _RELAYED.iter_unpack(fields[_FIELDS.size :]))
+        datagram = Datagram(*_FIELDS.unpack_from(fields))._replace(relayed=relayed)
         expected = datagram.receiver == self._rank != datagram.sender < self._ranks and datagram.content <= FAILED
+        expected = expected and all(other.rank < self._ranks and other.phase <= IDLE for other in relayed)
         if not expected or datagram.number <= self._received.get(datagram.sender, 0):
             return None
         self._received[datagram.sender] = datagram.number

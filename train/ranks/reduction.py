@@ -5,12 +5,12 @@ rank. Objects are sent as JSON, never as pickles. This module satisfies `train.r
 """
 
 import json
-import math
 import os
 import platform
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +23,11 @@ import tensorflow as tf
 from namsa.errors import InputError
 from namsa.launcher import rank_and_size
 from train.experiment.sections import Reduction
-from train.ranks import signals
+from train.ranks import hybrid, signals
+from train.ranks.wire import from_wire, to_wire
 
 Tensor = Any
+_process_sets: dict[hybrid.Members, Any] = {}  # of the hybrid reduction, as `start` declared them to Horovod
 
 
 def rank() -> int:
@@ -84,7 +86,9 @@ def start(config: Reduction, ways: int = 1) -> Any:
     # One group of all ranks has a process set anyway, and ranks that form no groups are refused later.
     firsts = range(0, launched, ways) if 1 < ways < launched and launched % ways == 0 else ()
     process_sets = [hvd.ProcessSet(list(range(first, first + ways))) for first in firsts]
-    hvd.init(process_sets=process_sets)
+    _process_sets.clear()
+    _process_sets.update({members: hvd.ProcessSet(list(members)) for members in hybrid.groups_of(config, launched)})
+    hvd.init(process_sets=[*process_sets, *_process_sets.values()])
     if hvd.size() != launched:  # every process would train alone, all of them into one run directory
         fault = InputError(
             f"the launcher started {launched} ranks, and Horovod sees {hvd.size()}: it was built without MPI, which "
@@ -348,6 +352,8 @@ def reduce_groups(
     """
     reduced = list(tensors)
     reduce = _as_one_buffer if config.contiguous else _as_a_group
+    if config.hybrid:
+        reduce = partial(_as_one_buffer, plan=hybrid.plan_hybrid(config.hybrid, hvd.size()))
     for number, group in enumerate(groups):
         results = reduce([tensors[index] for index in group], op, f"grad_g{number}")
         for index, result in zip(group, results, strict=True):
@@ -355,42 +361,26 @@ def reduce_groups(
     return reduced
 
 
-def wire_divisors(ranks: int) -> tuple[float, float]:
-    """Returns the divisors of a float16 gradient before and after the sum over `ranks`, whose product is `ranks`.
-
-    With N ranks, the sum needs log₂ N bits of range more than a gradient. Both divisors are about √N, so that half of
-    these bits are at the end of small numbers and half at that of large ones. The first is a power of two, by which a
-    division does not round.
-    """
-    before = 2.0 ** round(math.log2(ranks) / 2)
-    return before, ranks / before
-
-
-def to_wire(gradient: Tensor, ranks: int) -> Tensor:
-    """Returns a float32 gradient, scaled by the loss scale, as the float16 message that is summed over `ranks`."""
-    return tf.cast(gradient / wire_divisors(ranks)[0], tf.float16)
-
-
-def from_wire(total: Tensor, ranks: int) -> Tensor:
-    """Returns the float32 mean from the float16 sum of the messages of `ranks`.
-
-    A sum that overflows is infinite in the same places on all ranks, so that all of them skip the step.
-    """
-    return tf.cast(total, tf.float32) / wire_divisors(ranks)[1]
-
-
-def _as_a_group(tensors: Sequence[Tensor], op: Any, name: str) -> list[Tensor]:
-    """Reduces `tensors` as one group: Horovod waits until all of them are ready on all ranks.
+def _as_a_group(tensors: Sequence[Tensor], op: Any, name: str, members: hybrid.Members = ()) -> list[Tensor]:
+    """Reduces `tensors` as one group: Horovod waits until all of them are ready on all ranks, or on `members`.
 
     A group may have one tensor: without `fuse_groups`, Horovod fuses all tensors that are in no group.
     """
-    return hvd.grouped_allreduce(list(tensors), op=op, name=name, ignore_name_scope=True)
+    return hvd.grouped_allreduce(
+        list(tensors), op=op, name=name, ignore_name_scope=True, process_set=_process_set(members)
+    )
 
 
-def _as_one_buffer(tensors: Sequence[Tensor], op: Any, name: str) -> list[Tensor]:
+def _as_one_buffer(
+    tensors: Sequence[Tensor], op: Any, name: str, plan: hybrid.HybridPlan | None = None
+) -> list[Tensor]:
     """Reduces `tensors` with one request and one message, at the cost of a copy into the buffer and one out of it."""
     flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
-    (flat,) = _as_a_group([flat], op, name)
+    if plan:
+        flat = hybrid.reduce_sum(flat, plan, hvd.rank(), name, _COLLECTIVES)
+        flat = flat / hvd.size() if op == hvd.Average else flat
+    else:
+        (flat,) = _as_a_group([flat], op, name)
     parts = tf.split(flat, [tensor.shape.num_elements() for tensor in tensors])
     return [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
@@ -398,3 +388,13 @@ def _as_one_buffer(tensors: Sequence[Tensor], op: Any, name: str) -> list[Tensor
 def average_in_one_message(tensors: Sequence[Tensor], name: str) -> list[Tensor]:
     """Returns the mean over the ranks of float32 `tensors`. Call it inside a tf.function."""
     return list(tensors) if hvd.size() == 1 else _as_one_buffer(tensors, hvd.Average, name)
+
+
+def _process_set(members: hybrid.Members) -> Any:
+    return hvd.global_process_set if len(members) in (0, hvd.size()) else _process_sets[members]
+
+
+_COLLECTIVES = hybrid.Collectives(
+    lambda members, flat, splits, name: all_to_all(flat, tf.constant(splits), name, _process_set(members)),
+    lambda members, flat, name: _as_a_group([flat], hvd.Sum, name, members)[0],
+)

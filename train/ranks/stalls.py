@@ -49,6 +49,35 @@ def suspects(states: Mapping[int, RankState], now: float, silent_after_s: float)
     return sorted(silent or behind)
 
 
+def most_telling(states: Mapping[int, RankState], now: float, silent_after_s: float, number: int) -> list[int]:
+    """Returns the ranks that say most about a stall.
+
+    Args:
+        states: By rank.
+        now: Time, s.
+        silent_after_s: See `suspects`.
+        number: Largest number of ranks.
+
+    Returns:
+        The ranks that are longest silent, then those that are most behind, and one of the foremost of the others, so
+        that `suspects` finds who is behind. All if they are no more than `number`.
+    """
+    silence = {rank: now - state.heard for rank, state in states.items()}
+    order = sorted(
+        states,
+        key=lambda rank: (
+            -silence[rank] * (silence[rank] > silent_after_s),
+            states[rank].step,
+            states[rank].phase,
+            rank,
+        ),
+    )
+    if len(order) <= number:
+        return order
+    foremost = max(order[number - 1 :], key=lambda rank: (states[rank].step, states[rank].phase))
+    return [*order[: number - 1], foremost]
+
+
 def describe(
     states: Mapping[int, RankState], hosts: Sequence[str], now: float, silent_after_s: float, verb: str = "stalled"
 ) -> str:

@@ -1,8 +1,10 @@
 """Finds the rank that has stalled. Under Gloo, Horovod's collectives wait for it forever and without a message.
 
-A thread of every rank sends rank 0 the rank's step and phase in one UDP datagram per second (less often if there are
-many ranks: at most 2000 arrive per second), and rank 0 answers. Rank 0 names the rank that stalls, first in a warning,
-and after the limit in the message with which the job ends. If rank 0 is silent, the next rank reports that.
+A thread of every rank sends its parent in a tree (`train.ranks.tree`) the rank's step and phase in one UDP datagram per
+second (less often if a rank has many children: at most 2000 arrive per second), and the parent answers. With a datagram
+go the states of ranks below, of many ranks those that say most about a stall, and with an answer that of rank 0. Rank 0
+names the rank that stalls, first in a warning, and after the limit in the message with which the job ends. If rank 0 is
+silent, the next rank reports that. What is known by way of a silent rank counts as unknown.
 
 Datagrams of strangers are dropped (`train.ranks.datagrams`). A flood of them takes a bounded time per interval, and
 while it lasts no rank counts as silent, since the datagrams of the ranks may be lost in it. A job that stalls then
@@ -21,42 +23,45 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, NoReturn
 
-from train.ranks.datagrams import FAILED, KEY_BYTES, LEFT, SIZE, Codec, Datagram
+from train.ranks.datagrams import FAILED, KEY_BYTES, LARGEST_SIZE, LEFT, MOST_RELAYED, Codec, Datagram, Relayed
 from train.ranks.protocol import Ranks
-from train.ranks.stalls import IDLE, READING, STEPPING, RankState, describe
+from train.ranks.stalls import IDLE, READING, STEPPING, RankState, describe, most_telling
+from train.ranks.tree import watch_tree
 
 Address = tuple[str, int]  # host, port
 
 STALL_LIMIT = 10  # a job in which a rank makes no progress for this many times `stall_warning_s` is ended
-DATAGRAMS_PER_S = 2000  # that reach rank 0
-SILENT_INTERVALS = 4  # without a datagram, after which a rank counts as silent
+DATAGRAMS_PER_S = 2000  # that reach a rank
+SILENT_INTERVALS = 4  # without a datagram, after which a rank counts as silent; one more for each rank that relays it
 LOST_INTERVALS = 2.5  # the same after a collective failed because a rank has ended
 SPARE_DATAGRAMS = 100  # that are read per interval, beyond four per rank
 
 
 @contextmanager
-def watch(ranks: Ranks, warning_s: float) -> Iterator["Watchdog"]:
+def watch(ranks: Ranks, warning_s: float, radix: int = 0) -> Iterator["Watchdog"]:
     """Yields a watchdog that runs inside the context. Collective: all ranks enter it together.
 
     Args:
         ranks: `train.ranks.reduction`.
         warning_s: Time without progress after which rank 0 warns; the job ends after `STALL_LIMIT` times that.
+        radix: Children per rank of the tree; 0: all ranks are children of rank 0.
     """
     rank, host = ranks.rank(), socket.gethostname()
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp_socket:
         udp_socket.bind(("", 0))
         port, key = udp_socket.getsockname()[1], secrets.token_hex(KEY_BYTES)
-        server = {"host": host, "address": _outgoing_address(), "port": port, "key": key}
-        gathered = ranks.gather_json(server if rank == 0 else {"host": host})
-        first = gathered[0]
-        addresses = {"127.0.0.1"} if first["host"] == host else {_look_up(first["host"]), first["address"]}
+        own = {"host": host, "address": _outgoing_address(), "port": port}
+        gathered = ranks.gather_json(own if rank else own | {"key": key})
+        parent = gathered[watch_tree(len(gathered), radix).parent(rank) or 0]
+        addresses = {"127.0.0.1"} if parent["host"] == host else {_look_up(parent["host"]), parent["address"]}
         watchdog = Watchdog(
             rank,
             [other["host"] for other in gathered],
             udp_socket,
-            [(address, first["port"]) for address in addresses],
-            bytes.fromhex(first["key"]),
+            [(address, parent["port"]) for address in addresses],
+            bytes.fromhex(gathered[0]["key"]),
             warning_s,
+            radix=radix,
         )
         try:
             yield watchdog
@@ -75,8 +80,8 @@ class Watchdog:
 
     Attributes:
         state: Of this rank's main thread.
-        others: On rank 0 the states of all ranks that were ever heard, elsewhere that of rank 0.
-        failed: On rank 0, whether a rank has said that it fails, and will report the reason itself.
+        others: The states of the parent, of rank 0, and of those ranks below that were heard or that a child told of.
+        failed: Whether a rank below has said that it fails, and will report the reason itself.
         flooded: Whether more datagrams than the job sends have ever arrived in an interval.
     """
 
@@ -90,6 +95,7 @@ class Watchdog:
         warning_s: float,
         end: Callable[[str], Any] | None = None,
         interval_s: float = 1.0,
+        radix: int = 0,
     ) -> None:
         """Starts the thread.
 
@@ -97,15 +103,20 @@ class Watchdog:
             rank: Number of this rank.
             hosts: The host of each rank.
             udp_socket: A bound UDP socket.
-            server: Addresses at which rank 0 may be reached.
+            server: Addresses at which the parent may be reached.
             key: Of this job, random; see `train.ranks.datagrams`.
             warning_s: See `watch`.
             end: Called with the message that the job ends with; does not return. By default, it ends the process.
             interval_s: Time between two datagrams.
+            radix: See `watch`.
         """
         self.rank, self.hosts, self.socket, self.server = rank, hosts, udp_socket, server
         self.codec = Codec(key, rank, len(hosts))
-        self.interval_s = max(interval_s, len(hosts) / DATAGRAMS_PER_S)
+        self.tree = watch_tree(len(hosts), radix)
+        self.parent, self.children = self.tree.parent(rank), self.tree.children(rank)
+        self.interval_s = max(interval_s, (1 + len(self.tree.children(0))) / DATAGRAMS_PER_S)
+        relays = max(0, self.tree.depth() - 1)
+        self.silent_s, self.lost_s = ((n + relays) * self.interval_s for n in (SILENT_INTERVALS, LOST_INTERVALS))
         # Rank 0 knows more, so it reports first. The others take turns, so that only one reports.
         turn_s = 2 * self.interval_s + min(rank, 10) if rank else 0.0
         self.warning_s, self.limit_s = warning_s, STALL_LIMIT * warning_s + turn_s
@@ -113,7 +124,7 @@ class Watchdog:
         now = time.monotonic()
         self.state, self.restarted = RankState(0, IDLE, now, now), now
         self.others: dict[int, RankState] = {}
-        self.answering: Address | None = None  # that of `server` at which rank 0 was reached
+        self.answering: Address | None = None  # that of `server` at which the parent was reached
         self.warned = self.failed = self.flooded = False
         self.closing = threading.Event()
         self.thread = threading.Thread(target=self._run, daemon=True)
@@ -141,15 +152,16 @@ class Watchdog:
 
         It waits for a few intervals. `None` if no rank is silent.
         """
-        until = time.monotonic() + (LOST_INTERVALS + 2) * self.interval_s
+        until = time.monotonic() + self.lost_s + 2 * self.interval_s
         while (now := time.monotonic()) < until and not self.failed:
-            if any(now - state.heard > LOST_INTERVALS * self.interval_s for state in self.others.values()):
-                return describe(self.others, self.hosts, now, LOST_INTERVALS * self.interval_s, "died")
+            known = self._known(now, self.lost_s)
+            if any(now - state.heard > self.lost_s for state in known.values()):
+                return describe(known, self.hosts, now, self.lost_s, "died")
             time.sleep(0.05)
         return None
 
     def close(self, farewell: int | None = None) -> None:
-        """Ends the thread and sends rank 0 the `farewell`: `LEFT`, `FAILED` or none."""
+        """Ends the thread and sends the parent the `farewell`: `LEFT`, `FAILED` or none."""
         self.closing.set()
         self.thread.join()
         if farewell is not None:
@@ -164,7 +176,7 @@ class Watchdog:
             self._send(self.state.phase)
             flooded = self._listen(last + self.interval_s)
             now = time.monotonic()
-            if now - last > SILENT_INTERVALS * self.interval_s:  # this process was stopped itself, so no rank is late
+            if now - last > self.silent_s:  # this process was stopped itself, so no rank is late
                 self._restart_clocks(now)
             elif flooded:
                 self._excuse_silence(now)
@@ -172,16 +184,23 @@ class Watchdog:
             self._judge(now)
 
     def _send(self, content: int) -> None:
-        """Sends rank 0 the step with `content`, from any other rank."""
-        if not self.rank:
+        """Sends the parent the step with `content`, and what is known of ranks below."""
+        if self.parent is None:
             return
-        data = self.codec.encode(0, self.state.step, content)
-        heard = self.others.get(0)
-        if heard and time.monotonic() - heard.heard > SILENT_INTERVALS * self.interval_s:
+        data = self.codec.encode(self.parent, self.state.step, content, self._relay())
+        heard = self.others.get(self.parent)
+        if heard and time.monotonic() - heard.heard > self.silent_s:
             self.answering = None  # an address that answers no more may not be the right one
         for address in [self.answering] if self.answering else self.server:
-            with suppress(OSError):  # unknown or out of reach: rank 0 will find this rank silent
+            with suppress(OSError):  # unknown or out of reach: the parent will find this rank silent
                 self.socket.sendto(data, address)
+
+    def _relay(self) -> list[Relayed]:
+        """Returns what is known of the ranks below; of many ranks, of those that say most about a stall."""
+        now = time.monotonic()
+        below = {rank: state for rank, state in self.others.items() if self.rank in self.tree.ancestors(rank)}
+        told = most_telling(below, now, self.silent_s, MOST_RELAYED)
+        return [_relayed(rank, below[rank], now) for rank in told]
 
     def _listen(self, until: float) -> bool:
         """Receives datagrams until the time `until`; returns whether there were too many to read them all."""
@@ -191,28 +210,53 @@ class Watchdog:
                 return False
             self.socket.settimeout(min(remaining, 0.2))
             with suppress(OSError):  # no datagram in this time
-                data, sender = self.socket.recvfrom(SIZE + 1)
+                data, sender = self.socket.recvfrom(LARGEST_SIZE + 1)
                 if datagram := self.codec.decode(data):
                     self._receive(datagram, sender)
         self.closing.wait(max(0.0, until - time.monotonic()))
         return True
 
     def _receive(self, datagram: Datagram, sender: Address) -> None:
-        """Records the state of the rank that sent `datagram`; rank 0 answers."""
+        """Records the states that a neighbour in the tree sends; a parent answers its children."""
         now, rank = time.monotonic(), datagram.sender
-        if self.rank:
+        if rank == self.parent:
             self.answering = sender if sender in self.server else None
-        elif datagram.content == FAILED:
-            self.failed = True  # it reports the reason itself
+        elif rank not in self.children:
             return
-        elif datagram.content == LEFT:
-            self.others.pop(rank, None)
+        elif datagram.content == FAILED:
+            self.failed = True  # it, or one below it, reports the reason itself
+            self._send(FAILED)
             return
         else:
-            self.socket.sendto(self.codec.encode(rank, self.state.step, self.state.phase), sender)
+            self._forget_below(rank)
+            if datagram.content == LEFT:
+                self.others.pop(rank, None)
+                return
+            root = [_relayed(0, self.others[0], now)] if 0 in self.others else []
+            self.socket.sendto(self.codec.encode(rank, self.state.step, self.state.phase, root), sender)
+        for other in datagram.relayed:
+            self.others[other.rank] = RankState(other.step, other.phase, now - other.since_s, now - other.heard_s)
         previous, step, phase = self.others.get(rank), datagram.step, datagram.content
         unmoved = previous is not None and (previous.step, previous.phase) == (step, phase)
         self.others[rank] = RankState(step, phase, previous.since if previous and unmoved else now, now)
+
+    def _forget_below(self, rank: int) -> None:
+        """Forgets what was told of ranks below `rank`: a child tells of all that matter each time."""
+        if self.tree.children(rank):
+            self.others = {n: state for n, state in self.others.items() if rank not in self.tree.ancestors(n)}
+
+    def _known(self, now: float, silent_s: float) -> dict[int, RankState]:
+        """Returns the states of other ranks without those that a rank has told of which is silent itself."""
+        others = self.others.copy()
+        silent = {rank for rank, state in others.items() if now - state.heard > silent_s}
+        return {rank: state for rank, state in others.items() if silent.isdisjoint(self._relays(rank))}
+
+    def _relays(self, rank: int) -> list[int]:
+        """Returns the ranks that pass on to this one what it knows of `rank`, as far as it knows them."""
+        above = self.tree.ancestors(rank)
+        if self.rank in above:
+            return above[: above.index(self.rank)]
+        return [] if self.parent in (rank, None) else [self.parent]
 
     def _excuse_silence(self, now: float) -> None:
         """Counts all ranks as heard, and warns once: what they sent may be lost among the datagrams of others."""
@@ -231,16 +275,21 @@ class Watchdog:
         """Warns, or ends the job, if a rank has stalled."""
         own = replace(self.state, heard=now)
         stuck_s = 0.0 if own.phase == IDLE else now - max(own.since, self.restarted)
-        waited_s = max(stuck_s, *(now - state.heard for state in self.others.values()), 0.0)
+        known = self._known(now, self.silent_s)
+        waited_s = max(stuck_s, *(now - state.heard for state in known.values()), 0.0)
         if waited_s <= self.warning_s:
             self.warned = False
             return
-        text = describe(self.others | {self.rank: own}, self.hosts, now, SILENT_INTERVALS * self.interval_s)
+        text = describe(known | {self.rank: own}, self.hosts, now, self.silent_s)
         if waited_s > self.limit_s:
             self.end(f"error: {text}: the job ends (the limit is {STALL_LIMIT} × training.reduction.stall_warning_s)")
         elif self.rank == 0 and not self.warned:
             self.warned = True
             print(f"warning: {text}", file=sys.stderr, flush=True)
+
+
+def _relayed(rank: int, state: RankState, now: float) -> Relayed:
+    return Relayed(rank, state.step, state.phase, now - state.since, now - state.heard)
 
 
 def _outgoing_address() -> str:

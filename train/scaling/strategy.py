@@ -70,6 +70,8 @@ def strategy_of(reduction: Reduction, gradients: Sequence[Gradient]) -> Strategy
     Raises:
         InputError: If the model does not know the configured strategy, or group_list does not fit the gradients.
     """
+    if reduction.hybrid:
+        raise InputError("train scaling does not model training.reduction.hybrid: leave it out")
     strategy = Strategy(
         "bitvector" if reduction.cache_capacity else "master-worker",
         reduction.groups,

@@ -10,7 +10,7 @@ import shutil
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -26,6 +26,7 @@ _ROUND_BYTES = 2**27  # that a rank sends per round, and about as many that it r
 _DIGEST_BYTES = 16
 
 OnProgress = Callable[[int, int], None]  # (done, total), MiB
+Origin = Callable[[int], tuple[FileState, int]]  # file of the source, and first byte in it, of a plan's file
 Nodes = list[list[int]]  # the ranks of each node
 
 
@@ -130,7 +131,15 @@ def plan_rounds(
 
 
 def transfer(
-    plan: StagingPlan, source: Path, target: Path, ranks: Ranks, threads: int, on_progress: OnProgress
+    plan: StagingPlan,
+    source: Path,
+    target: Path,
+    ranks: Ranks,
+    threads: int,
+    on_progress: OnProgress,
+    *,
+    origin: Origin | None = None,
+    complete: Callable[[int, str], None] | None = None,
 ) -> Counter[str]:
     """Reads, sends, checks and writes the pieces, round by round. All ranks must call this function.
 
@@ -141,6 +150,9 @@ def transfer(
         ranks: The ranks of the job.
         threads: Number of threads that read, per rank.
         on_progress: Called with what this rank has read and has to read, MiB.
+        origin: Where the files of the plan come from; `None` if they are whole files of the same names.
+        complete: Called on a node's first rank with a file's index and digest when its partial file is whole; `None`
+            makes it a copy (`copies.finish_copy`).
 
     Returns:
         This rank's bytes: "read" from `source`, "sent", "received" and "written".
@@ -159,15 +171,19 @@ def transfer(
         """This rank's piece of round `number`."""
         for piece in rounds[number] if number < len(rounds) else ():
             if piece.reader == rank:
-                original = files[piece.file]
-                return read_piece(source / original.name, original, piece, pool, threads)
+                original, first = origin(piece.file) if origin else (files[piece.file], 0)
+                moved = replace(piece, start=first + piece.start)
+                return read_piece(source / original.name, original, moved, pool, threads)
         return None
 
     def finish(number: int) -> None:
         """Completes the files whose last pieces all ranks of this node have written in round `number`."""
         for index in [index for index in digests if last_round[index] == number]:
             digest = copies.digest_of(part for _, part in sorted(digests.pop(index).items()))
-            copies.finish_copy(target / files[index].name, files[index], plan.piece_bytes, digest)
+            if complete:
+                complete(index, digest)
+            else:
+                copies.finish_copy(target / files[index].name, files[index], plan.piece_bytes, digest)
 
     with ThreadPoolExecutor(threads) as pool, ThreadPoolExecutor(1) as ahead:
         next_piece = ahead.submit(read, 0)

@@ -10,7 +10,7 @@ import re
 import shutil
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import asdict
 from pathlib import Path
@@ -105,14 +105,17 @@ def stage(
     files = [FileState(**file) for file in ranks.gather_json(listed)[0]]
     placement = [_placement(file, nodes, everywhere) for file in files]
     local_files = [index for index, group in enumerate(placement) if node in group]
-    lacking = _lacking_files(target, ranks, nodes, files, local_files)
-    needed_by = [
-        tuple(n for n in group if any(lacking[member] >> index & 1 for member in nodes[n]))
-        for index, group in enumerate(placement)
-    ]
+    checked = local_files[members.index(rank) :: len(members)]
+    needed_by = needing_nodes(
+        target,
+        ranks,
+        placement,
+        checked,
+        lambda index: copies.is_complete_copy(target / files[index].name, files[index]),
+    )
     with ranks.together():
         if rank == members[0]:
-            _make_room(target, [file for file, group in zip(files, needed_by, strict=True) if node in group])
+            make_room(target, [file for file, group in zip(files, needed_by, strict=True) if node in group])
     counts = transfer(plan_staging(files, needed_by, nodes), source, target, ranks, threads, on_progress)
 
     if everywhere:
@@ -172,11 +175,27 @@ def _placement(file: FileState, nodes: Nodes, everywhere: bool) -> tuple[int, ..
     return (next(index for index, members in enumerate(nodes) if rank in members),)
 
 
-def _lacking_files(
-    target: Path, ranks: Ranks, nodes: Nodes, files: Sequence[FileState], local_files: Sequence[int]
-) -> list[int]:
-    """For each rank a bit mask of the files, among those that it checks, of which its node has no complete copy."""
-    rank = ranks.rank()
+def needing_nodes(
+    target: Path,
+    ranks: Ranks,
+    placement: Sequence[tuple[int, ...]],
+    checked: Sequence[int],
+    is_complete: Callable[[int], bool],
+) -> list[tuple[int, ...]]:
+    """Returns for each file the nodes that should have it and do not. All ranks must call this function.
+
+    Args:
+        target: A folder of this node's own.
+        ranks: The ranks of the job.
+        placement: For each file the nodes that should have it.
+        checked: Indices of the files that this rank looks for.
+        is_complete: Whether the file of an index is in `target`.
+
+    Raises:
+        InputError: If nodes share `target`, or as `is_complete` raises it.
+        WorkError: If `target` cannot be written.
+    """
+    rank, nodes = ranks.rank(), ranks.nodes()
     node = next(number for number, members in enumerate(nodes) if rank in members)
     members = nodes[node]
     token = ranks.gather_json(uuid.uuid4().hex if rank == 0 else "")[0]
@@ -189,10 +208,13 @@ def _lacking_files(
                 raise InputError(
                     f"{target} is one folder for {len(marks)} nodes: stage into storage of each node's own"
                 )
-            checked = local_files[members.index(rank) :: len(members)]
-            missing = {i for i in checked if not copies.is_complete_copy(target / files[i].name, files[i])}
-        masks = ranks.gather_json(format(sum(1 << i for i in missing), "x"))
-    return [int(mask, 16) for mask in masks]
+            missing = {index for index in checked if not is_complete(index)}
+        masks = ranks.gather_json(format(sum(1 << index for index in missing), "x"))
+    lacking = [int(mask, 16) for mask in masks]
+    return [
+        tuple(n for n in group if any(lacking[member] >> index & 1 for member in nodes[n]))
+        for index, group in enumerate(placement)
+    ]
 
 
 # ---- The node's folder ----------------------------------------------------------------------------------------------
@@ -208,7 +230,7 @@ def _mark(stack: ExitStack, target: Path, name: str) -> None:
     stack.callback((target / name).unlink, missing_ok=True)
 
 
-def _make_room(target: Path, files: Sequence[FileState]) -> None:
+def make_room(target: Path, files: Sequence[FileState]) -> None:
     """Removes what an interrupted run left, and makes empty partial files. Raises WorkError without the space."""
     for partial in target.glob(".*.part"):
         partial.unlink()

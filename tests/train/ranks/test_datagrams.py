@@ -2,7 +2,17 @@
 
 import pytest
 
-from train.ranks.datagrams import FAILED, KEY_BYTES, LEFT, SIZE, Codec, Datagram
+from train.ranks.datagrams import (
+    FAILED,
+    KEY_BYTES,
+    LARGEST_SIZE,
+    LEFT,
+    MOST_RELAYED,
+    SIZE,
+    Codec,
+    Datagram,
+    Relayed,
+)
 from train.ranks.stalls import IDLE, READING, STEPPING, WRITING
 
 KEY = bytes(range(KEY_BYTES))
@@ -13,6 +23,16 @@ def test_a_datagram_is_read_as_it_was_sent(content):
     data = Codec(KEY, 3, 5).encode(0, 2**40, content)
     assert len(data) == SIZE
     assert Codec(KEY, 0, 5).decode(data) == Datagram(3, 0, 1, 2**40, content)
+
+
+def test_what_is_relayed_arrives_in_one_packet():
+    relayed = tuple(Relayed(rank % 5, 2**40 + rank, STEPPING, 0.5 * rank, 2.0) for rank in range(MOST_RELAYED))
+    data = Codec(KEY, 1, 5).encode(0, 7, STEPPING, relayed)
+    assert len(data) == LARGEST_SIZE <= 1500 - 28  # Ethernet's less the headers of IP and UDP
+    assert Codec(KEY, 0, 5).decode(data) == Datagram(1, 0, 1, 7, STEPPING, relayed)
+    assert Codec(KEY, 0, 5).decode(Codec(KEY, 1, 5).encode(0, 7, STEPPING, [*relayed, relayed[0]])) is None
+    for nonsense in (relayed[0]._replace(rank=5), relayed[0]._replace(phase=LEFT)):
+        assert Codec(KEY, 0, 5).decode(Codec(KEY, 1, 5).encode(0, 7, STEPPING, [nonsense])) is None
 
 
 def test_every_changed_bit_is_noticed():

@@ -2,6 +2,7 @@
 
 import json
 import os
+from collections import Counter
 
 import four_ranks
 import launch
@@ -11,11 +12,12 @@ import tensorflow as tf
 import timelines
 
 from namsa.errors import InputError
-from train.experiment.sections import Reduction
+from train.experiment.sections import Hybrid, Reduction
 from train.optimization import lag, losses, precision
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
-from train.ranks import reduction
+from train.ranks import reduction, wire
+from train.ranks.hybrid import between_nodes, hybrid_traffic, plan_hybrid, ring_traffic
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +63,31 @@ def test_all_ranks_have_the_same_weights(together):
 @pytest.mark.parametrize("name", four_ranks.GROUPED)
 def test_no_gradient_is_lost_or_misplaced(together, name):
     assert [found["exact"][name] for found in together[1]] == [0.0] * four_ranks.RANKS
+
+
+@pytest.mark.slow
+def test_by_nodes_and_leaders_the_sums_are_those_of_all_ranks(together):
+    """Two nodes of two ranks, one and two leaders, lengths that do not divide."""
+    for found in together[1]:
+        for name in four_ranks.HYBRID:
+            assert max(found["float64"][name].values()) < 1e-12, name
+    assert_close(together[0], "hybrid", np.load(together[0] / "groups.npz").values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["flat", *four_ranks.HYBRID])
+def test_between_nodes_travel_the_bytes_of_the_plan(together, name):
+    """By the sockets' own counts. Horovod's agreements come on top."""
+    nodes = ((0, 1), (2, 3))
+    if name == "flat":
+        planned = ring_traffic((0, 1, 2, 3), four_ranks.COUNTED)
+    else:
+        planned = hybrid_traffic(plan_hybrid(Hybrid(**four_ranks.HYBRID[name]["hybrid"]), 4), four_ranks.COUNTED)
+    sent = Counter(
+        {(rank, int(to)): n for rank, found in enumerate(together[1]) for to, n in found["sent"][name].items()}
+    )
+    for measured, values in zip(between_nodes(sent, nodes), between_nodes(planned, nodes), strict=True):
+        assert 8 * values <= measured < 8 * values * 1.02
 
 
 @pytest.mark.slow
@@ -141,7 +168,7 @@ def summed(message, ranks):
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 4, 6, 96, 27_600])
 def test_the_divisors_share_the_ranks_between_small_and_large_gradients(ranks):
-    before, after = reduction.wire_divisors(ranks)
+    before, after = wire.wire_divisors(ranks)
     assert before * after == ranks
     assert ranks**0.5 / 2**0.5 <= before <= ranks**0.5 * 2**0.5
     assert before == 2 ** round(np.log2(before))  # so that it rounds no gradient
@@ -151,22 +178,22 @@ def test_at_27600_ranks_gradients_arrive_that_division_by_the_ranks_would_lose()
     ranks = 27_600
     gradients = tf.constant([5e-4, 1e-4, 5e-5, 1e-5], tf.float32)
     assert not np.any(tf.cast(gradients / ranks, tf.float16))  # as it was: less than half the smallest float16
-    means = reduction.from_wire(summed(reduction.to_wire(gradients, ranks), ranks), ranks).numpy()
+    means = wire.from_wire(summed(wire.to_wire(gradients, ranks), ranks), ranks).numpy()
     np.testing.assert_allclose(means, gradients, rtol=0.5)  # subnormal, with one to seven bits
     np.testing.assert_allclose(means[0], 5e-4, rtol=1e-2)
     # The smallest that is left is half of float16's smallest number times the divisor.
-    smallest = 2.0**-25 * reduction.wire_divisors(ranks)[0]
-    assert reduction.to_wire(tf.constant(1.01 * smallest), ranks) > 0
-    assert reduction.to_wire(tf.constant(0.99 * smallest), ranks) == 0
+    smallest = 2.0**-25 * wire.wire_divisors(ranks)[0]
+    assert wire.to_wire(tf.constant(1.01 * smallest), ranks) > 0
+    assert wire.to_wire(tf.constant(0.99 * smallest), ranks) == 0
 
 
 @pytest.mark.parametrize("ranks", [2, 96, 27_600])
 def test_equal_gradients_overflow_in_the_sum_where_predicted(ranks):
-    limit = 65504 / reduction.wire_divisors(ranks)[1]
-    fits, overflows = (reduction.to_wire(tf.constant(limit * part), ranks) for part in (0.97, 1.03))
+    limit = 65504 / wire.wire_divisors(ranks)[1]
+    fits, overflows = (wire.to_wire(tf.constant(limit * part), ranks) for part in (0.97, 1.03))
     assert np.isfinite([fits, overflows]).all()  # no message does
-    np.testing.assert_allclose(reduction.from_wire(summed(fits, ranks), ranks), 0.97 * limit, rtol=5e-3)
-    assert np.isinf(reduction.from_wire(summed(overflows, ranks), ranks))
+    np.testing.assert_allclose(wire.from_wire(summed(fits, ranks), ranks), 0.97 * limit, rtol=5e-3)
+    assert np.isinf(wire.from_wire(summed(overflows, ranks), ranks))
 
 
 # ---- One process ----------------------------------------------------------------------------------------------------
@@ -242,6 +269,9 @@ def test_hierarchical_is_refused_where_horovod_would_ignore_it(monkeypatch):
         ({"groups": 0, "grouping": "layer"}, "tensor by tensor"),
         ({"synchronise": 4, "lag": 1}, "synchronise: step alone"),
         ({"synchronise": "epoch", "compression": "fp16"}, "synchronise: step alone"),
+        ({"synchronise": 2, "hybrid": {"node_ranks": 2, "leaders": 1}}, "synchronise: step alone"),
+        ({"hierarchical": True, "hybrid": {"node_ranks": 2, "leaders": 1}}, "unset hierarchical"),
+        ({"hybrid": {"node_ranks": 2, "leaders": 3}}, "leaders 3 is more than the 2 ranks of a node"),
     ],
 )
 def test_choices_that_do_not_go_together(choice, message):

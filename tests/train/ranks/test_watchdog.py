@@ -11,7 +11,7 @@ import launch
 import pytest
 
 from train.ranks.datagrams import FAILED, KEY_BYTES, LEFT, SIZE, Codec
-from train.ranks.stalls import IDLE, READING, STEPPING, WRITING, RankState, describe, suspects
+from train.ranks.stalls import IDLE, READING, STEPPING, WRITING, RankState, describe, most_telling, suspects
 from train.ranks.watchdog import SPARE_DATAGRAMS, Watchdog, watch
 
 KEY = bytes(range(KEY_BYTES))
@@ -57,6 +57,16 @@ def test_of_many_some_are_named_and_all_counted():
     text = describe(states, ["a"] * 30, 100, 4)
     assert "rank 3 on a" in text
     assert text.endswith("and 19 more")
+
+
+def test_of_many_the_silent_are_told_of_first_then_those_behind_and_one_of_the_foremost():
+    states = {rank: RankState(7, STEPPING, 90, 99) for rank in range(30)}
+    assert most_telling(states, 100, 4, 30) == list(range(30))
+    states[20], states[21] = RankState(7, STEPPING, 90, 80), RankState(7, STEPPING, 90, 70)
+    states[22], states[23] = RankState(7, READING, 90, 99), RankState(6, WRITING, 90, 99)
+    states[24] = RankState(8, READING, 90, 99)
+    assert most_telling(states, 100, 4, 6) == [21, 20, 23, 22, 0, 24]
+    assert suspects({rank: states[rank] for rank in (23, 22, 0, 24)}, 100, 4) == [23]
 
 
 # ---- In one process -------------------------------------------------------------------------------------------------
@@ -184,6 +194,72 @@ def test_an_answer_that_comes_from_elsewhere_does_not_move_rank_0(pair, stranger
     time.sleep(0.5)
     assert second.answering == first.socket.getsockname()
     assert messages == [[], []]
+
+
+@pytest.fixture
+def tree():
+    """(watchdogs of seven ranks in a tree of radix 2, their messages); a stall of 0.2 s warns, of 2 s ends."""
+    sockets = [socket.socket(socket.AF_INET, socket.SOCK_DGRAM) for _ in range(7)]
+    for udp_socket in sockets:
+        udp_socket.bind(("127.0.0.1", 0))
+    messages = [[] for _ in sockets]
+    watchdogs = [
+        Watchdog(
+            rank,
+            list("abcdefg"),
+            udp_socket,
+            [sockets[max(0, rank - 1) // 2].getsockname()],
+            KEY,
+            0.2,
+            end=messages[rank].append,
+            interval_s=0.05,
+            radix=2,
+        )
+        for rank, udp_socket in enumerate(sockets)
+    ]
+    wait_for(lambda: len(watchdogs[0].others) == 6 and all(0 in watchdog.others for watchdog in watchdogs[1:]))
+    yield watchdogs, messages
+    for watchdog, udp_socket in zip(watchdogs, sockets, strict=True):
+        watchdog.close()
+        udp_socket.close()
+
+
+def test_in_a_tree_rank_0_knows_all_ranks_though_each_sends_at_most_radix_and_one_datagrams(tree):
+    watchdogs, messages = tree
+    assert set(watchdogs[2].others) == {0, 5, 6}
+    assert set(watchdogs[5].others) == {0, 2}
+    watchdogs[6].enter(3, READING)
+    for watchdog in watchdogs[:6]:
+        watchdog.enter(3, STEPPING)
+    began, before = time.monotonic(), [watchdog.codec._sent for watchdog in watchdogs]
+    wait_for(lambda: messages[0])
+    rounds = (time.monotonic() - began) / 0.05 + 2
+    assert messages[0][0].startswith("error: stalled: rank 6 on g (reads the samples of step 3 since ")
+    for watchdog, sent in zip(watchdogs, before, strict=True):
+        neighbours = len(watchdog.tree.children(watchdog.rank)) + (watchdog.rank > 0)
+        assert watchdog.codec._sent - sent <= neighbours * rounds
+
+
+def test_in_a_tree_a_dead_rank_is_named_and_not_those_that_it_spoke_for(tree):
+    watchdogs, messages = tree
+    watchdogs[1].close()
+    wait_for(lambda: messages[0])
+    assert messages[0][0].startswith("error: stalled: rank 1 on b (silent since ")
+    assert "rank 3" not in messages[0][0]
+    assert "rank 4" not in messages[0][0]
+    assert not messages[6]
+
+
+def test_in_a_tree_rank_0_learns_why_a_leaf_ends(tree):
+    watchdogs, _ = tree
+    watchdogs[5].close(LEFT)
+    wait_for(lambda: 5 not in watchdogs[0].others)
+    watchdogs[6].enter(7, STEPPING)
+    wait_for(lambda: watchdogs[0].others[6].step == 7)
+    watchdogs[6].close()
+    assert watchdogs[0].describe_lost_rank().startswith("died: rank 6 on g (silent since ")
+    watchdogs[3].close(FAILED)
+    wait_for(lambda: watchdogs[0].failed)
 
 
 @contextmanager

@@ -7,7 +7,7 @@ from paths import CONFIGS
 
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError
-from train.experiment.sections import Reduction
+from train.experiment.sections import Hybrid, Reduction
 from train.scaling import published
 from train.scaling.machine import Machine
 from train.scaling.model import estimate_step
@@ -81,6 +81,8 @@ def test_what_the_model_does_not_know_is_refused_with_the_key_and_the_remedy() -
     with pytest.raises(InputError, match=r"training\.reduction\.cache_capacity 3 .* 16 or more, or to 0"):
         strategy_of(Reduction(cache_capacity=3), GRADIENTS)
     assert strategy_of(Reduction(cache_capacity=3, groups=3, contiguous=True), GRADIENTS).coordination == "bitvector"
+    with pytest.raises(InputError, match=r"training\.reduction\.hybrid: leave it out"):
+        strategy_of(Reduction(hybrid=Hybrid(node_ranks=6, leaders=4)), GRADIENTS)
     with pytest.raises(InputError, match=r"training\.reduction\.group_list"):
         strategy_of(Reduction(grouping="list", group_list=(("down*",),)), GRADIENTS)
     epoch = ["training.reduction.synchronise=epoch", "training.reduction.compression=none"]

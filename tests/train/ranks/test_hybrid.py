@@ -1,0 +1,163 @@
+"""The hybrid reduction by nodes and leaders: plans, what they send, and numbers, with ranks that are only pretended.
+
+`test_reduction.py` has the same with Horovod's ranks.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from namsa.errors import InputError
+from train.experiment.sections import Hybrid, Reduction, Training
+from train.ranks import hybrid
+from train.ranks.hybrid import HybridPlan, between_nodes, hybrid_traffic, plan_hybrid, ring_traffic
+
+CASES = [
+    (4, 2, 1),
+    (4, 2, 2),
+    (6, 3, 2),
+    (6, 2, 2),
+    (12, 6, 4),
+    (8, 4, 3),
+    (6, 6, 4),
+    (3, 1, 1),
+]  # ranks, node, leaders
+
+
+def plan_of(ranks, node_ranks, leaders):
+    return plan_hybrid(Hybrid(node_ranks=node_ranks, leaders=leaders), ranks)
+
+
+def test_nodes_leaders_and_their_counterparts():
+    plan = plan_of(6, 3, 2)
+    assert plan == HybridPlan(((0, 1, 2), (3, 4, 5)), 2)
+    assert plan.groups() == [(0, 1, 2), (3, 4, 5), (0, 3), (1, 4)]
+    assert hybrid.groups_of(Reduction(hybrid=Hybrid(node_ranks=3, leaders=2)), 6) == plan.groups()
+    assert hybrid.groups_of(Reduction(hybrid=Hybrid(node_ranks=6, leaders=2)), 6) == []  # what all ranks have anyway
+    assert hybrid.groups_of(Reduction(), 6) == []
+
+
+@pytest.mark.parametrize("length", [1, 2, 3, 4, 7, 1000])
+@pytest.mark.parametrize("case", CASES)
+def test_leaders_share_a_buffer_of_any_length_evenly(case, length):
+    plan = plan_of(*case)
+    shares = plan.shares(length)
+    assert len(shares) == case[1]
+    assert sum(shares) == length
+    led, rest = shares[: case[2]], shares[case[2] :]
+    assert max(led) - min(led) <= 1
+    assert not any(rest)
+
+
+# ---- Numbers --------------------------------------------------------------------------------------------------------
+
+
+class Lockstep:
+    """Collectives of ranks whose programs run one after another, again and again, until each has what it waits for."""
+
+    class Waits(Exception):
+        """The others have not sent yet."""
+
+    def __init__(self):
+        self.sent = {}
+
+    def of(self, rank):
+        def all_to_all(members, flat, splits, name):
+            assert sum(splits) == flat.shape[0]
+            ends = np.cumsum(splits)
+            parts = [flat[end - split : end] for end, split in zip(ends, splits, strict=True)]
+            self.sent.setdefault((name, members), {})[rank] = parts
+            received = [part[members.index(rank)] for part in self.complete(name, members)]
+            assert sum(part.shape[0] for part in received), "Horovod fails where a rank receives nothing"
+            return tf.concat(received, 0)
+
+        def add_up(members, flat, name):
+            self.sent.setdefault((name, members), {})[rank] = flat
+            return tf.add_n(self.complete(name, members))
+
+        return hybrid.Collectives(all_to_all, add_up)
+
+    def complete(self, name, members):
+        found = self.sent[name, members]
+        if set(found) != set(members):
+            raise self.Waits
+        return [found[member] for member in members]
+
+
+def reduced(plan, buffers):
+    """What each rank has in the end."""
+    results, lockstep = {}, Lockstep()
+    for _ in range(4):  # three exchanges at most
+        for rank, buffer in enumerate(buffers):
+            try:
+                results[rank] = hybrid.reduce_sum(tf.constant(buffer), plan, rank, "g", lockstep.of(rank)).numpy()
+            except Lockstep.Waits:
+                continue
+    return [results[rank] for rank in range(len(buffers))]
+
+
+@pytest.mark.parametrize("length", [1, 3, 23])
+@pytest.mark.parametrize("case", CASES)
+def test_every_rank_has_the_sum_of_all_in_the_same_bits(case, length):
+    buffers = np.random.default_rng(0).normal(size=(case[0], length))
+    results = reduced(plan_of(*case), buffers)
+    np.testing.assert_allclose(results[0], buffers.sum(0), rtol=1e-12, atol=1e-14)
+    for result in results[1:]:
+        np.testing.assert_array_equal(result, results[0])
+
+
+# ---- What travels ---------------------------------------------------------------------------------------------------
+
+
+def per_rank(traffic, ranks):
+    return [sum(count for (sender, _), count in traffic.items() if sender == rank) for rank in range(ranks)]
+
+
+@pytest.mark.parametrize("ranks", [2, 3, 4, 7])
+def test_a_ring_sends_each_part_twice_but_once(ranks):
+    length = ranks * 12
+    traffic = ring_traffic(tuple(range(ranks)), length)
+    assert per_rank(traffic, ranks) == [2 * (ranks - 1) * length // ranks] * ranks
+    assert set(traffic) == {(rank, (rank + 1) % ranks) for rank in range(ranks)}
+    assert sum(ring_traffic(tuple(range(ranks)), 5).values()) == 2 * (ranks - 1) * 5  # with parts of unequal size
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if 1 < case[1] < case[0]])
+def test_bytes_between_nodes_are_those_of_the_formula_and_fewer_than_the_flat_rings(case):
+    ranks, node_ranks, leaders = case
+    nodes, length = ranks // node_ranks, 12 * ranks * leaders
+    plan = plan_of(*case)
+    traffic = hybrid_traffic(plan, length)
+    between = between_nodes(traffic, plan.nodes)
+    flat = between_nodes(ring_traffic(tuple(range(ranks)), length), plan.nodes)
+    assert between == [2 * (nodes - 1) * length // nodes] * nodes
+    assert flat == [2 * (ranks - 1) * length // ranks] * nodes
+    assert between[0] / flat[0] == pytest.approx((1 - 1 / nodes) / (1 - 1 / ranks))
+    crossing = {pair for pair in traffic if plan.node_of(pair[0]) != plan.node_of(pair[1])}
+    assert len(crossing) == leaders * nodes  # streams, where the flat ring has one per node
+    within = sum(traffic.values()) - sum(between)
+    assert within == 2 * nodes * (node_ranks - 1) * length  # half of an allreduce on each node and one back
+
+
+# ---- Refused --------------------------------------------------------------------------------------------------------
+
+
+def test_nodes_with_different_numbers_of_ranks_are_refused():
+    config = Reduction(hybrid=Hybrid(node_ranks=4, leaders=2))
+    with pytest.raises(InputError, match=r"node_ranks is 4, and 6 ranks would leave 2 on the last node"):
+        hybrid.check_hosts(config, [[0, 1, 2, 3], [4, 5]])
+    assert hybrid.groups_of(config, 6) == []  # so that all ranks start, and report it
+    with pytest.raises(InputError, match=r"ranks 0 to 3 are on more than one host \(hosts have 3, 5 ranks\)"):
+        hybrid.check_hosts(config, [[0, 1, 2], [3, 4, 5, 6, 7]])
+    with pytest.raises(InputError, match="on more than one host"):  # ranks that go round the hosts
+        hybrid.check_hosts(config, [[0, 2, 4, 6], [1, 3, 5, 7]])
+    hybrid.check_hosts(config, [[0, 1, 2, 3], [4, 5, 6, 7]])
+    hybrid.check_hosts(config, [[0, 1, 2, 3, 4, 5, 6, 7]])  # one host as two nodes
+    hybrid.check_hosts(config, [[0]])
+    hybrid.check_hosts(Reduction(), [[0, 1], [2]])
+
+
+def test_hybrid_and_split_are_refused_together():
+    sections = {"epochs": 1, "split": {"ways": 2}, "reduction": {"hybrid": {"node_ranks": 2, "leaders": 1}}}
+    with pytest.raises(ValueError, match=r"split\.ways and reduction\.hybrid .* unset one"):
+        Training.model_validate(sections)
