@@ -62,6 +62,16 @@ def differentiate(
     return Differentiated(terms, l2, loss, statistics, gradients)
 
 
+def time_before(tensor: Tensor) -> tuple[Tensor, Tensor]:
+    """Returns the host's clock before `tensor` is used, float64 seconds, and the tensor.
+
+    Without a tensor that waits for it the clock may be read at any time: on one core, behind the gradients.
+    """
+    started = tf.timestamp()
+    with tf.control_dependencies([started]):
+        return started, tf.identity(tensor)
+
+
 def time_after(tensors: Sequence[Tensor]) -> Tensor:
     """Returns the host's clock after all `tensors` are computed, float64 seconds.
 

@@ -14,7 +14,7 @@ from train.experiment.sections import Training
 from train.measure.results import StepRow
 from train.optimization import lag, local_sgd, losses, precision
 from train.optimization.accumulation import Accumulation
-from train.optimization.gradients import differentiate, time_after
+from train.optimization.gradients import differentiate, time_after, time_before
 from train.optimization.objective import Objective
 from train.optimization.schedules import learning_rate
 from train.ranks import grouping, reduction
@@ -67,7 +67,7 @@ def make_step(
 
     @tf.function(autograph=False)  # no Python control flow to convert, and converting takes longer than tracing
     def step(x: Tensor, y: Tensor, rate: Tensor, setting: Tensor, stop: Tensor | float = 0.0) -> Tensor:
-        started = tf.timestamp()
+        started, x = time_before(x)
         scale = tf.convert_to_tensor(precision.loss_scale(optimizer))
         old_statistics = [tf.identity(statistic.value) for statistic in statistics]
         batch = differentiate(model, training, x, y, setting, scale, objective)

@@ -86,6 +86,15 @@ def test_with_local_sgd_the_time_of_a_synchronisation_is_not_in_the_rest(monkeyp
         assert parts == pytest.approx(row["step_s"], rel=1e-3)
 
 
+def test_a_step_reads_the_clock_before_it_uses_its_inputs():
+    _, _, step = job(training())
+    x, y = next(batches(1))
+    graph = step.get_concrete_function(x, y, tf.constant(1e-2), tf.constant(1.0)).graph
+    first = next(operation for operation in graph.get_operations() if operation.type == "Timestamp")
+    used = next(operation for operation in graph.get_operations() if graph.inputs[0] in operation.inputs)
+    assert list(used.control_inputs) == [first]
+
+
 def test_what_local_sgd_averages_is_weights_statistics_and_moments_if_configured():
     model, optimizer, _ = job(training())
     assert local_sgd.averaged(model, optimizer, Reduction()) == []
