@@ -90,9 +90,10 @@ def test_a_step_reads_the_clock_before_it_uses_its_inputs():
     _, _, step = job(training())
     x, y = next(batches(1))
     graph = step.get_concrete_function(x, y, tf.constant(1e-2), tf.constant(1.0)).graph
-    first = next(operation for operation in graph.get_operations() if operation.type == "Timestamp")
-    used = next(operation for operation in graph.get_operations() if graph.inputs[0] in operation.inputs)
-    assert list(used.control_inputs) == [first]
+    operations, inputs = graph.get_operations(), graph.inputs[0].name
+    clock = next(operation for operation in operations if operation.type == "Timestamp")
+    (used,) = [operation for operation in operations if inputs in [tensor.name for tensor in operation.inputs]]
+    assert [operation.name for operation in used.control_inputs] == [clock.name]
 
 
 def test_what_local_sgd_averages_is_weights_statistics_and_moments_if_configured():
