@@ -34,7 +34,7 @@ from train.measure.energy import energy_meter
 from train.measure.performance import PerformanceAccount
 from train.measure.results import RunFacts
 from train.networks import count
-from train.optimization import checkpoint
+from train.optimization import checkpoint, local_sgd, own_moments
 from train.optimization.assembly import assemble
 from train.optimization.checkpoint import CheckpointSchedule, TrainingPosition
 from train.optimization.initial_weights import take_weights
@@ -194,12 +194,14 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
 
     # 1. Rank 0 reads the newest checkpoint of this run directory or of its home that is not broken.
     # 2. Without a checkpoint, the state is the initial weights of the configuration's seed, or of another network.
-    # 3. Every rank takes rank 0's state, but draws its own dropout.
+    # 3. Every rank takes rank 0's state, but draws its own dropout, and with local SGD may have its own moments.
     position, checkpoints = TrainingPosition(), run_dir / "checkpoints"
+    own = local_sgd.own(optimizer, training.reduction)  # moments that this rank keeps for itself
+    moments_of_others: list[np.ndarray] = []  # on rank 0, those of the ranks after it
     with reduction.together():
         if rank == 0:
             directories = [checkpoints, *([home / "checkpoints"] if home else [])]
-            position = checkpoint.restore(directories, state, experiment.network)
+            position = checkpoint.restore(directories, state, experiment.network, moments_of_others)
             if evaluate_only and not position.step:
                 raise InputError(f"{checkpoints} holds no checkpoint to evaluate: train first")
             if training.start_from and not position.step:
@@ -209,8 +211,9 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
             write_text_atomic(run_dir / "config.yaml", dump_yaml(experiment))  # only now: the checkpoint fits it
     position = TrainingPosition(**reduction.gather_json(asdict(position))[0])
     reduction.broadcast_state(model, optimizer, buffers)
+    kept_moments = own_moments.distribute(own, moments_of_others)
     if position.step:
-        log_line(_resumption_line(position, groups))
+        log_line(_resumption_line(position, groups, bool(own) and not kept_moments))
 
     # ---- Training ---------------------------------------------------------------------------------------------------
 
@@ -241,10 +244,11 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         during.callback(lambda: watchdog.enter(position.step, stalls.IDLE))
 
         def save() -> None:
+            moments_of_others = own_moments.gather(own)
             if rank == 0:
                 watchdog.enter(position.step, stalls.WRITING)
                 telemetry.sync_metrics(run_dir)
-                deliver(checkpoint.save(checkpoints, position, state, experiment.network, keep))
+                deliver(checkpoint.save(checkpoints, position, state, experiment.network, keep, moments_of_others))
                 schedule.record_written()
 
         step_samples = shares * rank_samples  # that a step takes of the common order
@@ -282,7 +286,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                     followed,
                     training,
                     plan,
-                    state=state,
+                    state=local_sgd.averaged(model, optimizer, training.reduction),
                     stop_request=stop_request,
                     accumulation=accumulation,
                     objective=task.objective,
@@ -298,7 +302,8 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                         save()
             if position.step == epoch_end:
                 position = TrainingPosition(epoch_end, epoch + 1, 0, groups)
-            # All other state is the same on all ranks at the end of an epoch and where they agree on a request.
+            # All state but their own moments is the same on all ranks at the end of an epoch, and where they agree on a
+            # request.
             reduction.average(buffers)
             if validation.due(position):
                 watchdog.enter(position.step, stalls.IDLE)
@@ -352,7 +357,7 @@ def _start_line(weights: Path, count: int, others: Sequence[str]) -> str:
     return f"{count - len(others)} of {count} variables start from {weights}{left}"
 
 
-def _resumption_line(position: TrainingPosition, ranks: int) -> str:
+def _resumption_line(position: TrainingPosition, ranks: int, new_moments: bool = False) -> str:
     """Returns one line about where a job continues, and what a different number of ranks changes."""
     text = f"resumed after step {position.step}, {position.epoch} whole epochs"
     if position.taken:
@@ -362,6 +367,8 @@ def _resumption_line(position: TrainingPosition, ranks: int) -> str:
             f"; a run of {position.ranks} rank{'s' * (position.ranks > 1)} goes on with {ranks}: weights, moments, "
             "loss scale and the order of samples stay; a step's samples, dropout and the learning rate follow the ranks"
         )
+    if new_moments:
+        text += "; every rank starts with the moments of rank 0, for the checkpoint has none of its own"
     return text
 
 

@@ -71,6 +71,11 @@ class Optimizer(Section):
         "lars", description="'lars' lengthens and shortens a layer's step; 'larc' only shortens it"
     )
 
+    @property
+    def moments(self) -> int:
+        """Number of moments per weight."""
+        return 2 if self.kind == "adam" else 1
+
     @model_validator(mode="after")
     def _layer_rates_fit_the_kind(self) -> "Optimizer":
         if self.kind == "momentum" and self.lars == "after":
@@ -167,7 +172,12 @@ class Reduction(Section):
     synchronise: Literal["step", "epoch"] | Count = Field(
         "step",
         description="'step' averages gradients in every step; a number k or 'epoch' is local SGD: ranks update "
-        "independently and average weights and moments every k steps, and at the end of each epoch",
+        "independently and average their weights every k steps, and at the end of each epoch",
+    )
+    average_moments: bool = Field(
+        False,
+        description="with local SGD, average the optimizer's moments with the weights, in a message two (momentum) or "
+        "three times (Adam) as large; false: each rank keeps its own (Yoginath et al. 2019), and checkpoints hold them",
     )
     cache_capacity: int = Field(
         4096, ge=0, le=2**24, description="entries of Horovod's response cache (bitvector); 0 turns it off"
@@ -194,6 +204,8 @@ class Reduction(Section):
             raise ValueError("lag, hybrid and compression are for gradients, which travel with synchronise: step alone")
         if self.hybrid and (self.hierarchical or self.groups == 0):
             raise ValueError("hybrid reduces buffers of groups in its own order: unset hierarchical, and groups 0")
+        if self.average_moments and not self.local:
+            raise ValueError("average_moments is for local SGD: set synchronise to a number of steps or epoch")
         return self
 
     @property
@@ -297,6 +309,10 @@ class Training(Section):
     simulate_seconds: float | None = Field(
         None, gt=0, le=LONGEST_TIME_S, description="time limit for simulating missing samples, s; none: no limit"
     )
+
+    def averaged_values(self, parameters: int, trainable: int) -> int:
+        """Returns how many values of a network with so many parameters local SGD averages at once."""
+        return parameters + (self.optimizer.moments * trainable if self.reduction.average_moments else 0)
 
     @model_validator(mode="after")
     def _ranks_are_equal_at_checkpoints(self) -> "Training":

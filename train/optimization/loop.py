@@ -12,9 +12,9 @@ import tensorflow as tf
 from namsa.errors import WorkError
 from train.experiment.sections import Training
 from train.measure.results import StepRow
-from train.optimization import lag, losses, precision
+from train.optimization import lag, local_sgd, losses, precision
 from train.optimization.accumulation import Accumulation
-from train.optimization.gradients import differentiate, time_after
+from train.optimization.gradients import differentiate, time_after, time_before
 from train.optimization.objective import Objective
 from train.optimization.schedules import learning_rate
 from train.ranks import grouping, reduction
@@ -67,7 +67,7 @@ def make_step(
 
     @tf.function(autograph=False)  # no Python control flow to convert, and converting takes longer than tracing
     def step(x: Tensor, y: Tensor, rate: Tensor, setting: Tensor, stop: Tensor | float = 0.0) -> Tensor:
-        started = tf.timestamp()
+        started, x = time_before(x)
         scale = tf.convert_to_tensor(precision.loss_scale(optimizer))
         old_statistics = [tf.identity(statistic.value) for statistic in statistics]
         batch = differentiate(model, training, x, y, setting, scale, objective)
@@ -84,7 +84,8 @@ def make_step(
         communicated = time_after(averaged)
         grad_norm = tf.linalg.global_norm(averaged) / scale
         optimizer.learning_rate.assign(rate)
-        optimizer.apply(averaged, weights)  # with a loss scale, gradients that are not finite only lower the scale
+        with tf.name_scope("update"):  # tells these operations from the others in a profile
+            optimizer.apply(averaged, weights)  # with a loss scale, gradients not finite only lower the scale
         # Moving averages would never forget an infinity.
         finite = tf.math.is_finite(grad_norm) & tf.math.is_finite(tf.linalg.global_norm(new_statistics or [0.0]))
         for statistic, old, new in zip(statistics, old_statistics, new_statistics, strict=True):
@@ -135,7 +136,7 @@ def train_epoch(
         batches: x and y of each batch; a step takes `training.accumulate` of them.
         training: The section training.
         plan: The steps to take.
-        state: All variables of the network and the optimizer, which ranks average with local SGD.
+        state: What ranks average with local SGD; see `train.optimization.local_sgd.averaged`.
         stop_request: A request of any rank ends the epoch after the next step in which the ranks agree on it.
         accumulation: That of `step`; needed if training.accumulate is above 1.
         objective: That of `step`.
@@ -168,11 +169,14 @@ def train_epoch(
         stop = float(stop_request.signal_name is not None)
         scalars = [tf.constant(value, tf.float32) for value in (rate, setting, stop)]
         *numbers, own_loss = step(x, y, *scalars).numpy().tolist()
-        agreed = not training.reduction.local
-        if reduction.synchronisation_due(training.reduction, number, index == steps_left - 1):
-            numbers, agreed = reduction.synchronise(state, numbers), True
-        step_s = time.perf_counter() - started
         measured = dict(zip(names, numbers, strict=True))
+        agreed, sync = not training.reduction.local, {"sync_s": 0.0} if training.reduction.local else {}
+        if local_sgd.due(training.reduction, number, index == steps_left - 1):
+            asked, times = time.perf_counter(), {name: measured[name] for name in ("comm_s", "compute_s")}
+            means = local_sgd.synchronise(state, numbers)
+            measured, agreed = dict(zip(names, means, strict=True)) | times, True
+            sync["sync_s"] = time.perf_counter() - asked
+        step_s = time.perf_counter() - started
         compute_s = earlier_s + measured["compute_s"]
         terms = {name: measured[name] for name in objective.terms}
         first, *others = terms
@@ -190,7 +194,8 @@ def train_epoch(
             "data_s": data_s,
             "comm_s": measured["comm_s"],
             "compute_s": compute_s,
-            "misc_s": max(0.0, step_s - measured["comm_s"] - compute_s),
+            **sync,
+            "misc_s": max(0.0, step_s - measured["comm_s"] - compute_s - sum(sync.values())),
             "samples_per_s": shares * training.batch_size / step_s,
             **{name: terms[name] for name in others},
         }

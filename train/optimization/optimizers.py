@@ -74,6 +74,11 @@ class LarsMomentum(keras.optimizers.Optimizer):
         super().build(variables)
         (self.m,) = self.add_optimizer_variables(variables, ["m"])
 
+    @property
+    def moments(self) -> list[keras.Variable]:
+        """The momentum of each variable."""
+        return list(self.m)
+
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[Any] | None = None) -> None:
         """Updates the variables that the optimizer was built with. See `LarsAdam.apply`."""
         config, rate = self.config, tf.convert_to_tensor(self.learning_rate)
@@ -121,6 +126,11 @@ class LarsAdam(keras.optimizers.Optimizer):
         """Creates the moments m and v."""
         super().build(variables)
         self.m, self.v = self.add_optimizer_variables(variables, ["m", "v"])
+
+    @property
+    def moments(self) -> list[keras.Variable]:
+        """The first moment of each variable, then the second of each."""
+        return [*self.m, *self.v]
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[Any] | None = None) -> None:
         """Updates the variables that the optimizer was built with.

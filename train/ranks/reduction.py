@@ -241,35 +241,6 @@ def average(variables: Sequence[Any]) -> None:
             variable.assign(mean)
 
 
-def synchronisation_due(config: Reduction, step: int, last: bool) -> bool:
-    """Returns whether ranks that train with local SGD synchronise after a step.
-
-    Args:
-        config: The section training.reduction.
-        step: Number of the step in the job.
-        last: Whether it is the last step of its epoch.
-    """
-    every = config.synchronise
-    return config.local and (last or (isinstance(every, int) and step % every == 0))
-
-
-def synchronise(variables: Sequence[Any], numbers: Sequence[float]) -> list[float]:
-    """Averages weights and moments over the ranks, for local SGD.
-
-    Moments are averaged with the weights (Yu et al. 2019). All ranks are then equal, so that rank 0's state is that of
-    the job.
-
-    Args:
-        variables: Keras variables; those that are no floats stay as they are.
-        numbers: Numbers of this rank's step.
-
-    Returns:
-        The mean of `numbers` over the ranks.
-    """
-    average(variables)
-    return [float(number) for number in total(np.array(numbers, np.float64)) / size()]
-
-
 # ---- Nodes and bytes ------------------------------------------------------------------------------------------------
 
 
