@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from namsa.config.loading import Section
 from train.experiment.inputs import Inputs
 from train.experiment.task_sections import Classify, Embed, Segment
+from train.experiment.transfer import Transfer
 
 LARGEST_COUNT = 10**9  # of samples and steps
 LONGEST_TIME_S = 1e9  # 30 years
@@ -148,6 +149,12 @@ class Reduction(Section):
         description="'step' averages gradients in every step; a number k or 'epoch' is local SGD: ranks update "
         "independently and average weights and moments every k steps, and at the end of each epoch",
     )
+    weights: Literal["resident", "sharded"] = Field(
+        "resident",
+        description="'resident': every rank keeps the moments of all weights and updates all of them; 'sharded': each "
+        "weight is updated by the rank that owns it, which sends it to the others",
+    )
+    transfer: Transfer = Transfer()
     cache_capacity: int = Field(
         4096, ge=0, le=2**24, description="entries of Horovod's response cache (bitvector); 0 turns it off"
     )
@@ -165,6 +172,13 @@ class Reduction(Section):
             raise ValueError("groups 0 reduces tensor by tensor: leave grouping and contiguous out, or groups")
         if self.local and (self.lag or self.compression != "none"):
             raise ValueError("lag and compression are for gradients, which travel with synchronise: step alone")
+        if self.weights == "resident" and self.transfer != Transfer():
+            raise ValueError("transfer is for weights that travel: set weights to sharded, or leave transfer out")
+        if self.weights == "sharded" and (self.local or self.lag or self.hierarchical or self.contiguous):
+            raise ValueError(
+                "weights sharded sends gradients to their owners and weights back in every step: leave out "
+                "synchronise, lag, hierarchical and contiguous, or set weights to resident"
+            )
         return self
 
     @property
@@ -302,5 +316,22 @@ class Training(Section):
             raise ValueError(
                 "reduction.synchronise other than step lets each rank skip steps by itself, so that their loss scales "
                 "and moments part: set precision.compute to float32 or mixed_bfloat16"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _owners_agree(self) -> "Training":
+        if self.reduction.weights == "resident":
+            return self
+        scaled = self.precision.compute == "mixed_float16" or self.reduction.compression == "fp16"
+        if scaled and self.precision.loss_scaling == "logmax":
+            raise ValueError(
+                "precision.loss_scaling logmax takes the largest gradient, of which reduction.weights sharded leaves "
+                "each rank its own: set loss_scaling to backoff, or weights to resident"
+            )
+        if self.checkpoints.every_seconds:
+            raise ValueError(
+                "checkpoints.every_seconds is up to the clock of one rank, and with reduction.weights sharded all "
+                "ranks give their part of a checkpoint: use every_steps"
             )
         return self

@@ -70,6 +70,11 @@ def strategy_of(reduction: Reduction, gradients: Sequence[Gradient]) -> Strategy
     Raises:
         InputError: If the model does not know the configured strategy, or group_list does not fit the gradients.
     """
+    if reduction.weights == "sharded":
+        raise InputError(
+            "training.reduction.weights sharded sends gradients to their owners and weights back, which train scaling "
+            "does not model: set weights to resident"
+        )
     strategy = Strategy(
         "bitvector" if reduction.cache_capacity else "master-worker",
         reduction.groups,
