@@ -77,9 +77,10 @@ def threshold(transfers: Sequence[Mapping[str, Any]], validations: Sequence[Mapp
     Raises:
         ValueError: If the error never drops, or the rows do not reach so far.
     """
-    drop = next((late["epoch"] for early, late in pairwise(validations) if late[error] < early[error]), None)
+    known = [row for row in validations if row.get(error) is not None]
+    drop = next((late["epoch"] for early, late in pairwise(known) if late[error] < early[error]), None)
     if drop is None:
-        raise ValueError(f"the validation error ({error}) drops in none of {len(validations)} validations: train on")
+        raise ValueError(f"the validation error ({error}) drops in none of {len(known)} validations: train on")
     rows = [row for row in transfers if row["epoch"] < drop and row["norm_rate"] is not None]
     if len({row["epoch"] for row in rows}) < drop:
         raise ValueError(
