@@ -103,11 +103,11 @@ class Ownership:
             arrived.append(received)
             parts = tf.split(received, [count + (rank == self.rank) for rank in range(self.ranks)])
             mean = tf.add_n([tf.cast(part[:count], tf.float32) for part in parts]) / self.ranks
-            own = [gradients[index] for index in shares[self.rank]]
-            for index, part in zip(
-                shares[self.rank], tf.split(mean, [each.shape.num_elements() for each in own]), strict=True
-            ):
-                means[index] = tf.reshape(part, gradients[index].shape)
+            first = 0
+            for index in shares[self.rank]:
+                shape = gradients[index].shape
+                means[index] = tf.reshape(mean[first : first + shape.num_elements()], shape)
+                first += shape.num_elements()
         with tf.control_dependencies(arrived):  # TensorFlow drops a message of which this rank uses nothing
             return [tf.identity(means[index]) for index in self.own]
 
