@@ -26,7 +26,7 @@ ADAPTIVE = {"precision": "adaptive", "threshold": 1.0, "interval": 2}
 CASES = {
     "adam": ({}, {"reduction": {"groups": 2}}),
     "adam, sharded": ({}, {"reduction": SHARDED}),
-    # Each gradient in a message of its own, of which one rank gets nothing.
+    # Each gradient is a group of its own, of which one rank owns nothing.
     "adaptive": ({}, {"reduction": SHARDED | {"groups": 0, "transfer": ADAPTIVE}}),
     "float16": (
         {"kind": "momentum"},

@@ -37,6 +37,29 @@ def balanced_owners(sizes: Sequence[int], ranks: int) -> tuple[int, ...]:
     return tuple(owners)
 
 
+def joined_groups(groups: Sequence[Sequence[int]], owners: Sequence[int], ranks: int) -> list[list[int]]:
+    """Joins groups that follow each other until every rank owns a variable of each.
+
+    Horovod's alltoall fails where a rank sends or receives nothing, and TensorFlow drops, on one rank alone, a message
+    of which that rank uses nothing.
+
+    Args:
+        groups: Indices of variables.
+        owners: The rank that owns each variable; every rank owns one.
+        ranks: Number of ranks.
+    """
+    joined: list[list[int]] = []
+    waiting: list[int] = []
+    for group in groups:
+        waiting += group
+        if len({owners[index] for index in waiting}) == ranks:
+            joined.append(waiting)
+            waiting = []
+    if waiting:
+        joined[-1] += waiting
+    return joined
+
+
 def wire_bytes(sizes: Sequence[int], weight_bytes: Sequence[int], ranks: int, gradient_bytes: int = 4) -> int:
     """Returns the bytes that all ranks together send in a step: gradients to their owners, and weights back.
 
@@ -83,33 +106,25 @@ class Ownership:
 
         Args:
             gradients: Of all variables, float32.
-            groups: Indices of `gradients` in each message, see `train.ranks.grouping`.
+            groups: Indices of `gradients`, see `train.ranks.grouping`; they travel in `joined_groups`.
             dtype: Type of a message. The mean is taken in float32.
         """
         if self.ranks == 1:
             return list(gradients)
         means: dict[int, Tensor] = {}
-        arrived = []
-        for number, group in enumerate(groups):
+        for number, group in enumerate(joined_groups(groups, self.owners, self.ranks)):
             shares = [[index for index in group if self.owners[index] == rank] for rank in range(self.ranks)]
             counts = [sum(gradients[index].shape.num_elements() for index in share) for share in shares]
-            count = counts[self.rank]
-            values = [[tf.reshape(gradients[index], [-1]) for index in share] for share in shares]
-            # Horovod fails where a rank sends or receives nothing, so each sends itself one value more.
-            values[self.rank].append(tf.reshape(gradients[group[0]], [-1])[:1])
-            splits = [other + (rank == self.rank) for rank, other in enumerate(counts)]
-            message = tf.cast(tf.concat([value for share in values for value in share], 0), dtype)
-            received = reduction.all_to_all(message, tf.constant(splits, tf.int32), f"owned_g{number}")
-            arrived.append(received)
-            parts = tf.split(received, [count + (rank == self.rank) for rank in range(self.ranks)])
-            mean = tf.add_n([tf.cast(part[:count], tf.float32) for part in parts]) / self.ranks
-            first = 0
-            for index in shares[self.rank]:
-                shape = gradients[index].shape
-                means[index] = tf.reshape(mean[first : first + shape.num_elements()], shape)
-                first += shape.num_elements()
-        with tf.control_dependencies(arrived):  # TensorFlow drops a message of which this rank uses nothing
-            return [tf.identity(means[index]) for index in self.own]
+            values = [tf.reshape(gradients[index], [-1]) for share in shares for index in share]
+            message = tf.cast(tf.concat(values, 0), dtype)
+            received = reduction.all_to_all(message, tf.constant(counts, tf.int32), f"owned_g{number}")
+            parts = tf.split(received, [counts[self.rank]] * self.ranks)
+            mean = tf.add_n([tf.cast(part, tf.float32) for part in parts]) / self.ranks
+            own = [gradients[index].shape for index in shares[self.rank]]
+            sizes = [shape.num_elements() for shape in own]
+            for index, shape, part in zip(shares[self.rank], own, tf.split(mean, sizes), strict=True):
+                means[index] = tf.reshape(part, shape)
+        return [means[index] for index in self.own]
 
     def total(self, number: Tensor, name: str) -> Tensor:
         """Returns the sum over the ranks of a float32 scalar. Call it inside a tf.function."""
