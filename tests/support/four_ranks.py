@@ -31,18 +31,18 @@ GROUPED = {
     "list": {"grouping": "list", "group_list": [["*/bias"], ["*down*/kernel", "*last/kernel"], ["*up*/kernel"]]},
     "contiguous": {"groups": 3, "contiguous": True},
 }
-TRAINED = {
-    "groups": {"groups": 3},
-    "lag": {"lag": 1},
-    "local": {"synchronise": 2},
-    "local_moments": {"synchronise": 2, "average_moments": True},
-}
 TWO_NODES = {"node_ranks": 2, "leaders": 2}
 HYBRID = {  # two nodes of two ranks; Horovod has process sets for all of them, with two leaders
     "one leader": {"groups": 2, "hybrid": TWO_NODES | {"leaders": 1}},
     "two leaders": {"groups": 2, "hybrid": TWO_NODES},
 }
-TRAINED |= {"hybrid": {"groups": 3, "hybrid": TWO_NODES}}
+TRAINED = {
+    "groups": {"groups": 3},
+    "lag": {"lag": 1},
+    "local": {"synchronise": 2},
+    "local_moments": {"synchronise": 2, "average_moments": True},
+    "hybrid": {"groups": 3, "hybrid": TWO_NODES},
+}
 COUNTED = 400_001  # float64 values whose bytes are counted
 BLOCKS = (2, 4, 4)  # variables of each block of `small_model`, the last one first
 

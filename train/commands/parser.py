@@ -344,6 +344,16 @@ def _add_reports(parser: CommandParser) -> None:
     command.add_argument("--json", action="store_true", help="print one JSON object")
 
     command = parser.add_command(
+        "threshold",
+        "train.commands.reports:threshold",
+        summary="print the threshold of adaptive transfers that a run gives",
+        description="Of a run with sharded weights and validations: the mean relative change of the norm of a layer's\n"
+        "weights in a step, up to the first epoch whose validation error is lower than the one before.",
+        examples=("python -m train threshold runs/quickstart",),
+    )
+    _add_run_dir(command)
+
+    command = parser.add_command(
         "scaling",
         "train.commands.reports:scaling",
         summary="predict the job's efficiency on many ranks, or compare finished runs",

@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from namsa.config.loading import Section
 from train.experiment.inputs import Inputs
 from train.experiment.task_sections import Classify, Embed, Estimate, Segment
+from train.experiment.transfer import Transfer
 
 LARGEST_COUNT = 10**9  # of samples and steps
 LONGEST_TIME_S = 1e9  # 30 years
@@ -179,6 +180,12 @@ class Reduction(Section):
         description="with local SGD, average the optimizer's moments with the weights, in a message two (momentum) or "
         "three times (Adam) as large; false: each rank keeps its own (Yoginath et al. 2019), and checkpoints hold them",
     )
+    weights: Literal["resident", "sharded"] = Field(
+        "resident",
+        description="'resident': every rank keeps the moments of all weights and updates all of them; 'sharded': each "
+        "weight is updated by the rank that owns it, which sends it to the others",
+    )
+    transfer: Transfer = Transfer()
     cache_capacity: int = Field(
         4096, ge=0, le=2**24, description="entries of Horovod's response cache (bitvector); 0 turns it off"
     )
@@ -206,6 +213,15 @@ class Reduction(Section):
             raise ValueError("hybrid reduces buffers of groups in its own order: unset hierarchical, and groups 0")
         if self.average_moments and not self.local:
             raise ValueError("average_moments is for local SGD: set synchronise to a number of steps or epoch")
+        if self.weights == "resident" and self.transfer != Transfer():
+            raise ValueError("transfer is for weights that travel: set weights to sharded, or leave transfer out")
+        if self.weights == "sharded" and (
+            self.local or self.lag or self.hierarchical or self.hybrid or self.contiguous
+        ):
+            raise ValueError(
+                "weights sharded sends gradients to their owners and weights back in every step: leave out "
+                "synchronise, lag, hierarchical, hybrid and contiguous, or set weights to resident"
+            )
         return self
 
     @property
@@ -352,5 +368,22 @@ class Training(Section):
             raise ValueError(
                 "reduction.synchronise other than step lets each rank skip steps by itself, so that their loss scales "
                 "and moments part: set precision.compute to float32 or mixed_bfloat16"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _owners_agree(self) -> "Training":
+        if self.reduction.weights == "resident":
+            return self
+        scaled = self.precision.compute == "mixed_float16" or self.reduction.compression == "fp16"
+        if scaled and self.precision.loss_scaling == "logmax":
+            raise ValueError(
+                "precision.loss_scaling logmax takes the largest gradient, of which reduction.weights sharded leaves "
+                "each rank its own: set loss_scaling to backoff, or weights to resident"
+            )
+        if self.checkpoints.every_seconds:
+            raise ValueError(
+                "checkpoints.every_seconds is up to the clock of one rank, and with reduction.weights sharded all "
+                "ranks give their part of a checkpoint: use every_steps"
             )
         return self

@@ -17,6 +17,7 @@ from train.optimization.accumulation import Accumulation
 from train.optimization.gradients import differentiate, time_after, time_before
 from train.optimization.objective import Objective
 from train.optimization.schedules import learning_rate
+from train.optimization.shards import Shards
 from train.ranks import grouping, reduction
 from train.ranks.signals import StopRequest
 
@@ -34,6 +35,7 @@ def make_step(
     buffers: Sequence[Any] = (),
     accumulation: Accumulation | None = None,
     objective: Objective | None = None,
+    shards: Shards | None = None,
 ) -> Step:
     """Builds the training step, a tf.function step(x, y, rate, setting, stop) that updates `model` once on all ranks.
 
@@ -49,6 +51,7 @@ def make_step(
             step before.
         accumulation: With it, the step takes the last batch of an update; see `train.optimization.accumulation`.
         objective: The task's loss; `None` for that of a density.
+        shards: With them, `optimizer` is built for this rank's part of the weights.
 
     Returns:
         The step. It returns what is written at `STEP_NUMBERS` as one tensor, which is one copy from the device.
@@ -80,17 +83,24 @@ def make_step(
         computed = time_after(gradients)
         groups = grouping.groups(gradients, paths, training.reduction)
         applied = lag.swap_gradients(gradients, scale, buffers) if buffers else gradients
-        averaged = reduction.average_gradients(applied, groups, training.reduction)
+        if shards:
+            averaged, norm = shards.mean_gradients(applied, groups)
+        else:
+            averaged = reduction.average_gradients(applied, groups, training.reduction)
+            norm = tf.linalg.global_norm(averaged)
         communicated = time_after(averaged)
-        grad_norm = tf.linalg.global_norm(averaged) / scale
+        grad_norm = norm / scale
         optimizer.learning_rate.assign(rate)
         with tf.name_scope("update"):  # tells these operations from the others in a profile
-            optimizer.apply(averaged, weights)  # with a loss scale, gradients not finite only lower the scale
+            # With a loss scale, gradients that are not finite only lower the scale.
+            optimizer.apply(averaged, shards.masters if shards else weights)
         # Moving averages would never forget an infinity.
         finite = tf.math.is_finite(grad_norm) & tf.math.is_finite(tf.linalg.global_norm(new_statistics or [0.0]))
         for statistic, old, new in zip(statistics, old_statistics, new_statistics, strict=True):
             statistic.assign(tf.where(finite, new, old))
-        exposed = tf.maximum(communicated - computed, 0)  # with buffers, the averages may be there before the gradients
+        sending = shards.send_weights(tf.math.is_finite(grad_norm)) if shards else 0.0
+        # With buffers, the averages may be there before the gradients.
+        exposed = sending + tf.maximum(communicated - computed, 0)
         times = [tf.cast(seconds, tf.float32) for seconds in (exposed, computed - started)]
         return tf.stack([terms[0], l2, scale, grad_norm, *times, stop, *terms[1:], own_loss])
 

@@ -65,6 +65,8 @@ class LarsMomentum(keras.optimizers.Optimizer):
     momentum that was gathered at one rate acts with that of the step.
     """
 
+    SLOTS = ("m",)  # what it keeps of each variable
+
     def __init__(self, config: Optimizer) -> None:
         super().__init__(learning_rate=config.learning_rate, name="lars_momentum")
         self.config = config
@@ -117,6 +119,8 @@ class LarsAdam(keras.optimizers.Optimizer):
     Adam cancels a constant factor of g: "before" prevents that the outsized gradient of one step dominates m and v.
     "after" with trust 1 is LAMB (You et al. 2020). Vectors (biases, normalisations) take plain Adam steps.
     """
+
+    SLOTS = ("m", "v")
 
     def __init__(self, config: Optimizer) -> None:
         super().__init__(learning_rate=config.learning_rate, name="lars_adam")

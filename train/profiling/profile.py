@@ -161,9 +161,13 @@ def _steps(experiment: Experiment, source: Batches, steps: int) -> Iterator[Step
     training = training.model_copy(update={"optimizer": optimizer_settings})
     with reduction.together():
         network, seed, ranks = experiment.network, experiment.seed, reduction.size()
-        model, optimizer, buffers, accumulation, _ = assemble(network, seed, training, ranks, objective)
-        step = make_step(model, optimizer, training, buffers, accumulation, objective)
-    reduction.broadcast_state(model, optimizer, buffers)
+        model, optimizer, buffers, accumulation, _, shards = assemble(
+            network, seed, training, ranks, objective, rank=reduction.rank()
+        )
+        step = make_step(model, optimizer, training, buffers, accumulation, objective, shards)
+    reduction.broadcast_state(model, shards or optimizer, buffers)
+    if shards:
+        shards.begin()
     state = local_sgd.averaged(model, optimizer, training.reduction)
     plan = EpochPlan(epoch=0, first_step=1, steps=steps, ranks=reduction.size())
     yield from train_epoch(step, source, training, plan, state=state, accumulation=accumulation, objective=objective)

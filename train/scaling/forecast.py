@@ -140,10 +140,10 @@ def _measure_step(experiment: Experiment) -> StepForecast:
     """Times of steps, peak memory and the size of a checkpoint."""
     training, task, images = experiment.training, task_of(experiment), experiment.images_per_sample()
     network, area = measurable(experiment)
-    model, optimizer, buffers, accumulation, state = assemble(
+    model, optimizer, buffers, accumulation, state, shards = assemble(
         network, experiment.seed, training, objective=task.objective
     )
-    step = make_step(model, optimizer, training, buffers, accumulation, task.objective)
+    step = make_step(model, optimizer, training, buffers, accumulation, task.objective, shards)
     random = random_batch(network, training, images)
     batch = random[0], task.random_target(random)
     first_setting = next(iter(task.objective.setting(0).values()), 0.0)

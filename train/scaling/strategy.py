@@ -75,6 +75,11 @@ def strategy_of(reduction: Reduction, gradients: Sequence[Gradient], moments: in
     """
     if reduction.hybrid:
         raise InputError("train scaling does not model training.reduction.hybrid: leave it out")
+    if reduction.weights == "sharded":
+        raise InputError(
+            "training.reduction.weights sharded sends gradients to their owners and weights back, which train scaling "
+            "does not model: set weights to resident"
+        )
     strategy = Strategy(
         "bitvector" if reduction.cache_capacity else "master-worker",
         reduction.groups,
