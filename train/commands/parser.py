@@ -146,7 +146,7 @@ def _add_evaluation(parser: CommandParser) -> None:
         "train.commands.models:pack",
         summary="pack a finished, calibrated run as a model: configuration, weights, calibration and card",
         description="Takes runs of every task. Those of other tasks than the density need no calibration, and their\n"
-        "weights are those of best.npz, if validation has kept them.",
+        "weights are those of best.npz, if the last ones have a larger error on the dev split.",
         examples=(
             "python -m train pack runs/quickstart --out models/quickstart",
             "python -m train pack runs/classify --out models/classify",

@@ -1,8 +1,8 @@
 """Packs networks of the tasks other than the density: `python -m train pack RUN_DIR --out DIR`.
 
 config.yaml         The run's configuration, with the names of classes, without the place of its samples.
-weights.npz         The weights of the lowest error on the dev split (best.npz), if validation has kept them, otherwise
-                    those of the newest checkpoint; kernels in float16 if that does no harm.
+weights.npz         The weights of best.npz, if validation has kept them and the newest checkpoint has a larger error on
+                    the dev split, otherwise those of the checkpoint; kernels in float16 if that does no harm.
 calibration.json    The fraction of the beam in the mean training pattern, for files that do not say their intensity.
 CARD.md             What the model is for, what it was trained on, how good it is and its limits (`train.tasks.cards`).
 
@@ -24,6 +24,7 @@ from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
 from namsa.files import write_text_atomic
 from train.input.selection import limit
+from train.measure import validation_rows
 from train.measure.results import RunFacts
 from train.optimization import checkpoint
 from train.ranks.alone import Alone
@@ -58,8 +59,14 @@ def pack_task(newest: Model, out: Path) -> TaskFacts:
     run_dir, task_card = newest.folder, card_of(newest.experiment.training.task)
     if not (run_dir / "evaluation.json").is_file():
         raise InputError(f"{run_dir} has no evaluation.json: run python -m train evaluate {run_dir} first")
-    run = check_facts(run_dir / "evaluation.json", read_results(run_dir))
-    model, chosen = _chosen(newest)
+    evaluation = read_results(run_dir)
+    run, step = check_facts(run_dir / "evaluation.json", evaluation), _header(newest.weights)["step"]
+    if run["steps"] != step:
+        raise InputError(
+            f"{run_dir}: evaluation.json is of step {run['steps']}, the newest checkpoint of step {step}: run python -m "
+            f"train evaluate {run_dir} first"
+        )
+    model, chosen = _chosen(newest, task_card.dev_error(evaluation))
     header = _header(model.weights)
     run = {**run, "epochs": header["epoch"], "steps": header["step"]}
     times = read_steps(run_dir / "metrics.jsonl", ("step", "step_s"))
@@ -117,15 +124,23 @@ class _Samples:
         return float(np.mean([dataset.read(entry.id).patterns().sum(axis=(1, 2)).mean() for entry in chosen]))
 
 
-def _chosen(newest: Model) -> tuple[Model, str]:
-    """Returns the model with the weights to ship, and which they are, if not those of the last step."""
-    best = newest.folder / BEST
-    if not best.is_file():
+def _chosen(newest: Model, newest_error: float | None) -> tuple[Model, str]:
+    """Returns the model with the weights to ship, and which they are, if not those of the last step.
+
+    Args:
+        newest: The model with the weights of the newest checkpoint.
+        newest_error: Its error on the dev split. `None` without samples.
+    """
+    best, rows = newest.folder / BEST, newest.folder / validation_rows.FILE_NAME
+    if newest_error is None or not best.is_file() or not rows.is_file():
         return newest, ""
-    model, last = load_model(best), _header(newest.weights)
-    if _header(best)["step"] == last["step"]:
-        return model, ""
-    return model, f": the lowest error on the dev split in a run of {last['epoch']} epochs"
+    error, step = task_of(newest.experiment).error, _header(best)["step"]
+    validated = {row["step"]: row.get(error) for row in validation_rows.read(rows)}.get(step)
+    if validated is None or validated >= newest_error:
+        return newest, ""
+    return load_model(
+        best
+    ), f": the lowest error on the dev split in a run of {_header(newest.weights)['epoch']} epochs"
 
 
 def _header(weights: Path) -> dict[str, Any]:
@@ -146,7 +161,9 @@ def _write_weights(
     baseline = task.statistic(dataset, samples.training)
     network = build_loaded(model, experiment.network)
     variables, before = NetworkVariables.of(model, network), card.answers(experiment, network, dataset, entries)
-    for dtype in (dtype for dtype in DTYPES if variables.fit(dtype)):
+    for dtype in DTYPES:
+        if dtype != DTYPES[-1] and not variables.fit(dtype):
+            continue
         weights = variables.write(packed.weights, dtype)
         network = build_loaded(packed, experiment.network)
         answers = Answers(network, dataset, samples.held_out, baseline, False, lambda line: None)

@@ -94,6 +94,12 @@ def limits(evaluation: Evaluation) -> Iterator[str]:
         yield "- The split “images” says how patterns of materials that were trained on are told apart, no more."
 
 
+def dev_error(evaluation: Evaluation) -> float | None:
+    """Returns the error of the dev split, as validation measures it; `None` without samples."""
+    row = evaluation["by_split"].get("dev")
+    return row and row["error"]
+
+
 def answers(experiment: Experiment, model: Any, dataset: Dataset, entries: Sequence[Entry]) -> npt.NDArray[np.int64]:
     """Returns the class that each pattern of some samples is given."""
     logits_of = forward(model)
@@ -115,4 +121,4 @@ def _last(evaluation: Evaluation) -> str:
     return [split for split in SPLITS if split in evaluation["by_split"]][-1]
 
 
-CARD = TaskCard(usage, scores, limits, answers, rounding)
+CARD = TaskCard(usage, scores, limits, dev_error, answers, rounding)

@@ -82,6 +82,12 @@ def limits(evaluation: Evaluation) -> Iterator[str]:
     )
 
 
+def dev_error(evaluation: Evaluation) -> float | None:
+    """Returns the error of the dev split, as validation measures it; `None` without samples."""
+    row = evaluation["by_split"].get("dev")
+    return row and row["rmse"]
+
+
 def answers(experiment: Experiment, model: Any, dataset: Dataset, entries: Sequence[Entry]) -> npt.NDArray[np.float32]:
     """Returns the decoded patterns of some samples."""
     autoencode = autoencoder(model)
@@ -102,4 +108,4 @@ def _last(evaluation: Evaluation) -> str:
     return [split for split in SPLITS if split in evaluation["by_split"]][-1]
 
 
-CARD = TaskCard(usage, scores, limits, answers, rounding)
+CARD = TaskCard(usage, scores, limits, dev_error, answers, rounding)

@@ -86,6 +86,12 @@ def limits(evaluation: Evaluation) -> Iterator[str]:
         )
 
 
+def dev_error(evaluation: Evaluation) -> float | None:
+    """Returns the error of the dev split, as validation measures it; `None` without samples."""
+    row = (evaluation["scores"].get("composite") or evaluation["scores"]["specimen"]).get("dev")
+    return row and 1 - row["mean_iou"]
+
+
 def answers(experiment: Experiment, model: Any, dataset: Dataset, entries: Sequence[Entry]) -> npt.NDArray[np.int64]:
     """Returns the class that each position of a held-out scan of some samples is given."""
     task, predict = Segmentation(experiment), predictor(experiment, model)
@@ -108,4 +114,4 @@ def _last(evaluation: Evaluation) -> SegmentScores:
     return found
 
 
-CARD = TaskCard(usage, scores, limits, answers, rounding)
+CARD = TaskCard(usage, scores, limits, dev_error, answers, rounding)

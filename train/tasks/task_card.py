@@ -45,6 +45,7 @@ class TaskCard:
         usage: How it is applied.
         scores: Returns the lines of the section with the scores.
         limits: Returns the limits that follow from the task and the scores, one line each.
+        dev_error: Returns the error of the dev split, as validation measures it. `None` without samples.
         answers: Returns the network's answers for held-out samples, which are compared after the weights are rounded.
         rounding: Compares the answers before and after rounding, beside the error in the evaluation.
     """
@@ -52,6 +53,7 @@ class TaskCard:
     usage: Callable[[Experiment], Usage]
     scores: Callable[[Evaluation], Iterator[str]]
     limits: Callable[[Evaluation], Iterator[str]]
+    dev_error: Callable[[Evaluation], float | None]
     answers: Callable[[Experiment, Any, Dataset, Sequence[Entry]], npt.NDArray[Any]]
     rounding: Callable[[npt.NDArray[Any], npt.NDArray[Any], Evaluation], Rounding]
 

@@ -253,7 +253,7 @@ def test_a_network_of_classes_reconstructs_nothing(run_dir, config, capsys):
 
 
 def test_a_packed_run_classifies_without_its_dataset(run_dir, tmp_path, capsys):
-    model, card = pack_run(run_dir, tmp_path / "net")
+    model, card, weights = pack_run(run_dir, tmp_path / "net", "error")
     assert model.experiment.training.classify.classes == ("4", "8")
     assert "to the thickness at each position, and of the scan by their vote: one of 4, 8." in card
     assert "    python -m train classify DATA.h5 --checkpoint net --out CLASSES.h5" in card
@@ -266,7 +266,7 @@ def test_a_packed_run_classifies_without_its_dataset(run_dir, tmp_path, capsys):
         scan_step_angstrom=(1.0, 1.0),
         pixel_mrad=conditions.pixel_mrad,
     )
-    before = classify(patterns, run_dir / "best.npz", beam, beam_intensity=1.0)
+    before = classify(patterns, weights, beam, beam_intensity=1.0)
     after = classify(patterns, tmp_path / "net", beam, beam_intensity=1.0)
     np.testing.assert_allclose(after.probabilities, before.probabilities, atol=5e-3)
     evaluation = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))

@@ -157,7 +157,7 @@ def test_the_baseline_of_a_part_of_each_scan_leaves_out_what_is_held_out(run_dir
 
 
 def test_a_packed_run_embeds_without_its_dataset(run_dir, evaluation, tmp_path):
-    model, card = pack_run(run_dir, tmp_path / "net")
+    model, card, weights = pack_run(run_dir, tmp_path / "net", "rmse")
     row = evaluation["by_split"]["dev"]
     assert "to 2 latent numbers, learnt without labels" in card
     assert f"({row['baseline_rmse']:.4g}) | {row['mean_rmse']:.4g} | 1 |" in card
@@ -165,9 +165,7 @@ def test_a_packed_run_embeds_without_its_dataset(run_dir, evaluation, tmp_path):
         energy_ev=100e3, semiangle_mrad=15.0, scan_step_angstrom=(1.0, 1.0), pixel_mrad=model.conditions.pixel_mrad
     )
     scan = np.random.default_rng(0).exponential(1 / 1536, (2, 3, 32, 48)).astype(np.float32)
-    before, after = (
-        embed(scan, path, beam, clusters=2, beam_intensity=1.0) for path in (run_dir / "best.npz", tmp_path / "net")
-    )
+    before, after = (embed(scan, path, beam, clusters=2, beam_intensity=1.0) for path in (weights, tmp_path / "net"))
     np.testing.assert_allclose(after.latents, before.latents, atol=1e-2)
 
 

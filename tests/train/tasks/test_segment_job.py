@@ -189,7 +189,7 @@ def test_intersections_over_unions_of_a_matrix_by_hand():
 
 
 def test_a_packed_run_has_the_scores_of_its_classes(run_dir, tmp_path):
-    model, card = pack_run(run_dir, tmp_path / "net")
+    model, card, _ = pack_run(run_dir, tmp_path / "net", "error")
     assert model.experiment.training.segment.classes == ("matrix", "grain", "phase")
     scores = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))["scores"]["composite"]["dev"]
     assert f"({scores['baseline_mean_iou']:.3f})" in card
