@@ -12,7 +12,7 @@ from train.reconstruction.models import Model, load_model
 
 
 def pack_run(run_dir: Path, out: Path, error: str) -> tuple[Model, str, Path]:
-    """Packs a run of a task other than the density by the command, checks its parts, and returns model, card and the weights.
+    """Packs a run of a task other than the density, checks its parts, and returns model, card and the run's weights.
 
     `error` is the key of validation.jsonl by which the weights were chosen.
     """

@@ -63,8 +63,8 @@ def pack_task(newest: Model, out: Path) -> TaskFacts:
     run, step = check_facts(run_dir / "evaluation.json", evaluation), _header(newest.weights)["step"]
     if run["steps"] != step:
         raise InputError(
-            f"{run_dir}: evaluation.json is of step {run['steps']}, the newest checkpoint of step {step}: run python -m "
-            f"train evaluate {run_dir} first"
+            f"{run_dir}: evaluation.json is of step {run['steps']}, the newest checkpoint of step {step}: run python "
+            f"-m train evaluate {run_dir} first"
         )
     model, chosen = _chosen(newest, task_card.dev_error(evaluation))
     header = _header(model.weights)
