@@ -19,6 +19,9 @@ from train.reconstruction.trust import KnownSpecimen
 from train.reports.markdown import pair, times
 
 
+LIST_WIDTH = 120  # columns of the list of models, also on a narrow terminal
+
+
 def models(options: argparse.Namespace) -> int:
     """Lists the models that come with the package."""
 
@@ -43,7 +46,7 @@ def models(options: argparse.Namespace) -> int:
                 f"{times(trained.detector_shape)} of {pair(trained.pixel_mrad)} mrad",
                 f"{model.weights.stat().st_size / 1e6:.1f} MB",
             )
-        Console(markup=False, width=None).print(table, highlight=False)
+        Console(markup=False, width=LIST_WIDTH).print(table, highlight=False)
 
     return exit_code(work)
 
