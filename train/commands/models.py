@@ -18,7 +18,6 @@ from train.ranks.signals import Stopped
 from train.reconstruction.trust import KnownSpecimen
 from train.reports.markdown import pair, times
 
-
 LIST_WIDTH = 120  # columns of the list of models, also on a narrow terminal
 
 
