@@ -16,6 +16,38 @@ from namsa.text import printable
 from train.commands.common import exit_code
 from train.ranks.signals import Stopped
 from train.reconstruction.trust import KnownSpecimen
+from train.reports.markdown import pair, times
+
+LIST_WIDTH = 120  # columns of the list of models, also on a narrow terminal
+
+
+def models(options: argparse.Namespace) -> int:
+    """Lists the models that come with the package."""
+
+    def work() -> None:
+        from rich.console import Console
+        from rich.table import Table
+
+        from train.reconstruction.models import COMMANDS, shipped
+
+        table = Table(box=None)
+        for heading in ("name", "task", "used by", "energy", "semiangle", "scan step", "detector", "size"):
+            table.add_column(heading, no_wrap=True)
+        for model in shipped():
+            trained, task = model.conditions, model.experiment.training.task
+            table.add_row(
+                model.name,
+                task,
+                f"train {COMMANDS.get(task, task)}",
+                f"{trained.energy_ev / 1e3:g} keV",
+                f"{trained.semiangle_mrad:g} mrad",
+                f"{pair(trained.scan_step_angstrom)} Å",
+                f"{times(trained.detector_shape)} of {pair(trained.pixel_mrad)} mrad",
+                f"{model.weights.stat().st_size / 1e6:.1f} MB",
+            )
+        Console(markup=False, width=LIST_WIDTH).print(table, highlight=False)
+
+    return exit_code(work)
 
 
 def calibrate(options: argparse.Namespace) -> int:
@@ -55,6 +87,7 @@ def pack(options: argparse.Namespace) -> int:
         from train.measure import telemetry
         from train.reconstruction.pack import pack
 
+        # Networks of other tasks than the density count nothing.
         with telemetry.counter(Console(stderr=True), "doses and thicknesses") as count:
             weights = pack(options.run_dir, options.out, count).weights
         print(

@@ -146,11 +146,23 @@ def _add_evaluation(parser: CommandParser) -> None:
         "pack",
         "train.commands.models:pack",
         summary="pack a finished, calibrated run as a model: configuration, weights, calibration and card",
-        examples=("python -m train pack runs/quickstart --out models/quickstart",),
+        description="Takes runs of every task. Those of other tasks than the density need no calibration, and their\n"
+        "weights are those of best.npz, if the last ones have a larger error on the dev split.",
+        examples=(
+            "python -m train pack runs/quickstart --out models/quickstart",
+            "python -m train pack runs/classify --out models/classify",
+        ),
     )
     _add_run_dir(command)
     command.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="the model's folder, which gives it its name"
+    )
+
+    parser.add_command(
+        "models",
+        "train.commands.models:models",
+        summary="list the models that come with the package, with their tasks",
+        examples=("python -m train models",),
     )
 
 

@@ -249,7 +249,8 @@ def assemble(
 
 
 def check_layout(model: Model) -> None:
-    """Checks that the network's target is on the positions that it predicts."""
+    """Checks that the network predicts a density, and that its target is on the positions that it predicts."""
+    _ = model.network  # raises an error if it is of another task
     inputs, target = model.experiment.training.inputs, model.experiment.target
     if inputs.layout == "scan" and target.at != "scan":
         raise InputError(f"{model.name} has layout scan and targets at the grid: use a network with target.at scan")
