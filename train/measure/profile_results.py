@@ -113,7 +113,8 @@ class Profile(TypedDict):
         ranks: Number of ranks.
         steps: Steps that were profiled.
         step_flop: FLOP of the convolutions in a step of one rank.
-        step_s: Median time of as many steps before, without the profiler, s.
+        step_s: Median time of as many steps before, without the profiler, s; with local SGD, of which most steps do not
+            synchronise, their mean.
         profiled_step_s: Mean time of a profiled step, s.
         convolutions_s: Time in which at least one convolution ran, mean per step, s.
         kinds: Time by kind, and idle.

@@ -77,6 +77,7 @@ def profile(experiment: Experiment, steps: int, machine: str) -> Profile:
     kinds = profile_tables.kind_rows(trace, updates * network.forward_flop)
     bars, timeline_s = profile_tables.timeline(trace, kinds)
     convolutions_s = profile_tables.convolutions_s(trace)
+    middle = statistics.fmean if experiment.training.reduction.local else statistics.median
     result: Profile = {
         "name": experiment.name,
         "data": data,
@@ -85,7 +86,7 @@ def profile(experiment: Experiment, steps: int, machine: str) -> Profile:
         "ranks": reduction.size(),
         "steps": steps,
         "step_flop": updates * network.step_flop,
-        "step_s": statistics.median(row["step_s"] for row in plain),
+        "step_s": middle(row["step_s"] for row in plain),
         "profiled_step_s": statistics.fmean(end - start for start, end in trace.steps),
         "convolutions_s": convolutions_s,
         "kinds": kinds,
