@@ -103,11 +103,9 @@ def describe_unchecked(config: SimulationConfig, inputs: Inputs, checked: Collec
         "thickness_angstrom": f"thickness {format_range(thickness_angstrom(config))} Å, ",
         "defocus_angstrom": f"defocus {format_range(defocus_angstrom(config))} Å{lens}, ",
     }
-    return (
-        "not in the file, so not checked: trained for "
-        + "".join(text for name, text in always.items() if name not in checked)
-        + noise
-        + "".join(f", {name.replace('_', ' ')} {limits}" for name, limits in ranges.items() if name not in checked)
+    specimens = "".join(text for name, text in always.items() if name not in checked)
+    return f"not in the file, so not checked: trained {'for ' if specimens else ''}{specimens}{noise}" + "".join(
+        f", {name.replace('_', ' ')} {limits}" for name, limits in ranges.items() if name not in checked
     )
 
 
