@@ -100,7 +100,7 @@ def describe_unchecked(config: SimulationConfig, inputs: Inputs, checked: Collec
     lens = f", {others}" if others else ""
     ranges = describe_varied(config) | describe_imperfections(inputs)
     always = {
-        "thickness_angstrom": f"thickness {format_range(thickness_angstrom(config))} Å, ",
+        "thickness_angstrom": f"thickness {describe_thickness(config)}, ",
         "defocus_angstrom": f"defocus {format_range(defocus_angstrom(config))} Å{lens}, ",
     }
     specimens = "".join(text for name, text in always.items() if name not in checked)
@@ -112,6 +112,19 @@ def describe_unchecked(config: SimulationConfig, inputs: Inputs, checked: Collec
 def thickness_angstrom(config: SimulationConfig) -> tuple[float, ...]:
     """Returns the nominal thicknesses, Å: those of a list, or the limits of their range."""
     return config.varied_quantities().get("thickness_angstrom", config.specimen.thickness_angstrom)
+
+
+def describe_thickness(config: SimulationConfig) -> str:
+    """Returns the range of the nominal thicknesses, Å, in words where specimens are films that have their own."""
+    return "of the films" if has_films_alone(config) else f"{format_range(thickness_angstrom(config))} Å"
+
+
+def has_films_alone(config: SimulationConfig) -> bool:
+    """Whether all specimens are films of layered crystals, whatever the nominal thickness is."""
+    given = config.materials
+    return bool(given.layers) and not (
+        given.builtin or given.cif or given.files or given.materials_project or given.generator
+    )
 
 
 def defocus_angstrom(config: SimulationConfig) -> tuple[float, ...]:

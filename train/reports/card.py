@@ -7,6 +7,7 @@ so that they are neither Markdown nor HTML.
 from collections.abc import Iterator
 
 from namsa.text import plural
+from train.experiment.conditions import has_films_alone
 from train.experiment.experiment import Experiment
 from train.measure.groups import measured, title
 from train.reports import card_sections
@@ -41,7 +42,7 @@ def card(name: str, experiment: Experiment, facts: CardFacts) -> str:
     sections = (
         card_sections.purpose(name, experiment, USAGE),
         _scores(facts.evaluation),
-        _scores_by_dose(facts),
+        _scores_by_dose(facts, experiment),
         _uncertainty(facts.calibration),
         _limits(experiment, facts),
         card_sections.data(experiment, facts.strata),
@@ -110,10 +111,11 @@ def _worst_row(row: SampleRow) -> tuple[str, ...]:
     )
 
 
-def _scores_by_dose(facts: CardFacts) -> Iterator[str]:
+def _scores_by_dose(facts: CardFacts, experiment: Experiment) -> Iterator[str]:
     """Scores with counting noise."""
     thicknesses = list(dict.fromkeys(row["thickness_angstrom"] for row in facts.doses))
     row_of = {(row["electrons"], row["thickness_angstrom"]): row for row in facts.doses}
+    titles = ["films"] if has_films_alone(experiment) else [f"{plain(thickness)} Å" for thickness in thicknesses]
     samples = sum(row["samples"] for row in facts.doses if row["electrons"] is None)
     yield "## Scores by dose"
     yield ""
@@ -123,7 +125,7 @@ def _scores_by_dose(facts: CardFacts) -> Iterator[str]:
     )
     yield ""
     yield from table(
-        ("electrons per pattern", *(f"{plain(thickness)} Å" for thickness in thicknesses)),
+        ("electrons per pattern", *titles),
         [
             (
                 "noiseless" if electrons is None else f"{electrons:g}",

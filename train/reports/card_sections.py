@@ -10,9 +10,10 @@ from train.experiment.conditions import (
     defocus_angstrom,
     describe_dose,
     describe_imperfections,
+    describe_thickness,
     describe_varied,
     format_range,
-    thickness_angstrom,
+    has_films_alone,
 )
 from train.experiment.experiment import Experiment
 from train.measure.groups import measured, title
@@ -51,7 +52,6 @@ def purpose(name: str, experiment: Experiment, usage: Usage) -> Iterator[str]:
     """What the network does, and the data that it takes."""
     trained = experiment.conditions()
     others = {key: value for key, value in experiment.microscope.aberrations.items() if key != "C10" and value}
-    thickness = format_range(thickness_angstrom(experiment))
     ranges = describe_varied(experiment) | describe_imperfections(experiment.training.inputs)
     defocus = format_range(defocus_angstrom(experiment))
     step = "any" if usage.by_pattern else "up to twice that; resampled"
@@ -77,7 +77,7 @@ def purpose(name: str, experiment: Experiment, usage: Usage) -> Iterator[str]:
             ),
             ("window", *window),
             ("specimens", _kinds(experiment), "not checked"),
-            ("thickness", f"{thickness} Å", "not checked: not in data files"),
+            ("thickness", describe_thickness(experiment), "not checked: not in data files"),
             ("defocus at the entrance, underfocus > 0", f"{defocus} Å", "not checked"),
             ("other aberrations, Å", str(others or "none"), "not checked"),
             ("dose, electrons per pattern", describe_dose(experiment.training.inputs) or "noiseless", "not checked"),
@@ -110,10 +110,9 @@ def training_limits(experiment: Experiment) -> Iterator[str]:
     tilts = [measured(name, limits) for name, limits in describe_varied(experiment).items() if "tilt" in name]
     listed = experiment.varied_quantities().get("thickness_angstrom") is None and len(specimen.thickness_angstrom) > 1
     thicknesses = (
-        ", ".join(f"{t:g}" for t in specimen.thickness_angstrom)
-        if listed
-        else format_range(thickness_angstrom(experiment))
+        ", ".join(f"{t:g}" for t in specimen.thickness_angstrom) + " Å" if listed else describe_thickness(experiment)
     )
+    seen = "films of one to three layers" if has_films_alone(experiment) else f"thicknesses of {thicknesses}"
     unlearnt = [kind.replace("_", " ") for kind in KINDS if kind not in _shares(experiment)]
     yield "## Limits"
     yield ""
@@ -129,8 +128,8 @@ def training_limits(experiment: Experiment) -> Iterator[str]:
     elif unlearnt:
         yield f"- Kinds of specimens that training did not see: {', '.join(unlearnt)}."
     yield (
-        f"- Training saw thicknesses of {thicknesses} Å. Nothing is known of thicker or much thinner specimens. Data "
-        "files do not state the thickness, so it is not checked."
+        f"- Training saw {seen}. Nothing is known of thicker or much thinner specimens. Data files do not state the "
+        "thickness, so it is not checked."
     )
 
 
