@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from train.reconstruction.classify import classify as classify
     from train.reconstruction.embed import EmbeddedScan as EmbeddedScan
     from train.reconstruction.embed import embed as embed
+    from train.reconstruction.estimate import estimate as estimate
+    from train.reconstruction.estimated import EstimatedScan as EstimatedScan
     from train.reconstruction.live import LiveUpdate as LiveUpdate
     from train.reconstruction.live import next_row as next_row
     from train.reconstruction.live import reconstruct_live as reconstruct_live
@@ -36,6 +38,7 @@ _MODULES = {
     "CalibrationOverrides": "namsa.io.calibration",
     "ClassifiedScan": "train.reconstruction.classify",
     "EmbeddedScan": "train.reconstruction.embed",
+    "EstimatedScan": "train.reconstruction.estimated",
     "KnownSpecimen": "train.reconstruction.trust",
     "Model": "train.reconstruction.models",
     "Reconstruction": "train.reconstruction.result",
@@ -43,6 +46,7 @@ _MODULES = {
     "LiveUpdate": "train.reconstruction.live",
     "classify": "train.reconstruction.classify",
     "embed": "train.reconstruction.embed",
+    "estimate": "train.reconstruction.estimate",
     "load_model": "train.reconstruction.models",
     "next_row": "train.reconstruction.live",
     "reconstruct": "train.reconstruction.reconstruct",

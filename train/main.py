@@ -29,12 +29,12 @@ from namsa.files import make_folder, write_text_atomic
 from train.experiment.experiment import load
 from train.experiment.sections import Reduction
 from train.input import batches, selection
-from train.measure import telemetry
+from train.measure import telemetry, transfer_rows
 from train.measure.energy import energy_meter
 from train.measure.performance import PerformanceAccount
 from train.measure.results import RunFacts
 from train.networks import count
-from train.optimization import checkpoint
+from train.optimization import checkpoint, local_sgd, own_moments
 from train.optimization.assembly import assemble
 from train.optimization.checkpoint import CheckpointSchedule, TrainingPosition
 from train.optimization.initial_weights import take_weights
@@ -136,6 +136,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     if source := experiment.data.stage_from:
         staged: stage.StagedDataset
         everywhere, drawn = not experiment.data.node_local, experiment.data.node_samples
+        staged: stage.StagedDataset
         with telemetry.counter(console, "rank 0 stages, MiB") as show_count:
             if drawn:
                 staged, own_ids = drawn_samples.stage(
@@ -190,17 +191,20 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
 
     with reduction.together():
         network, seed = experiment.network, experiment.seed
-        assembly = assemble(network, seed, training, ranks, task.objective, split)
-    model, optimizer, buffers, accumulation, state = assembly
+        assembly = assemble(network, seed, training, ranks, task.objective, split, rank)
+    model, optimizer, buffers, accumulation, state, shards = assembly
 
     # 1. Rank 0 reads the newest checkpoint of this run directory or of its home that is not broken.
     # 2. Without a checkpoint, the state is the initial weights of the configuration's seed, or of another network.
-    # 3. Every rank takes rank 0's state, but draws its own dropout.
+    # 3. Every rank takes rank 0's state, but draws its own dropout, and with local SGD may have its own moments.
     position, checkpoints = TrainingPosition(), run_dir / "checkpoints"
+    own = local_sgd.own(optimizer, training.reduction)  # moments that this rank keeps for itself
+    moments_of_others: list[np.ndarray] = []  # on rank 0, those of the ranks after it
+    whole = shards.blank() if shards else state
     with reduction.together():
         if rank == 0:
             directories = [checkpoints, *([home / "checkpoints"] if home else [])]
-            position = checkpoint.restore(directories, state, experiment.network)
+            position = checkpoint.restore(directories, whole, experiment.network, moments_of_others)
             if evaluate_only and not position.step:
                 raise InputError(f"{checkpoints} holds no checkpoint to evaluate: train first")
             if training.start_from and not position.step:
@@ -209,14 +213,20 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                 log_line(_start_line(initial.weights, len(model.variables), others))
             write_text_atomic(run_dir / "config.yaml", dump_yaml(experiment))  # only now: the checkpoint fits it
     position = TrainingPosition(**reduction.gather_json(asdict(position))[0])
-    reduction.broadcast_state(model, optimizer, buffers)
+    reduction.broadcast_state(model, shards or optimizer, buffers)
+    kept_moments = own_moments.distribute(own, moments_of_others)
+    if shards and position.step:
+        shards.hand_out(whole)
+    elif shards:
+        shards.begin()
+    del whole  # with shards, rank 0's memory is again that of its part
     if position.step:
-        log_line(_resumption_line(position, groups))
+        log_line(_resumption_line(position, groups, bool(own) and not kept_moments))
 
     # ---- Training ---------------------------------------------------------------------------------------------------
 
     with reduction.together():
-        step = make_step(model, optimizer, training, buffers, accumulation, task.objective)
+        step = make_step(model, optimizer, training, buffers, accumulation, task.objective, shards)
         score, compose = task.scorer(model, dataset), task.composer(dataset)
     validation = Validation(experiment, task, score, validated_entries[share::shares], run_dir, reduction, position)
     end = training.steps or math.inf  # step after which training ends within an epoch
@@ -236,16 +246,20 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         during.enter_context(stop_request.deferred())
         recorder = telemetry.recorder(run_dir, position.step) if rank == 0 and epochs else nullcontext(None)
         record = during.enter_context(recorder)
+        if record:
+            telemetry.drop_rows_after(run_dir / transfer_rows.FILE_NAME, position.step)
         show = during.enter_context(telemetry.epoch_display(console, training.epochs, steps))
         own_home = home if rank == 0 else None
         deliver = during.enter_context(checkpoint_delivery.background_delivery(run_dir, own_home, keep))
         during.callback(lambda: watchdog.enter(position.step, stalls.IDLE))
 
         def save() -> None:
+            moments_of_others = own_moments.gather(own)
+            kept = shards.gather() if shards else state
             if rank == 0:
                 watchdog.enter(position.step, stalls.WRITING)
                 telemetry.sync_metrics(run_dir)
-                deliver(checkpoint.save(checkpoints, position, state, experiment.network, keep))
+                deliver(checkpoint.save(checkpoints, position, kept, experiment.network, keep, moments_of_others))
                 schedule.record_written()
 
         step_samples = shares * rank_samples  # that a step takes of the common order
@@ -283,7 +297,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                     followed,
                     training,
                     plan,
-                    state=state,
+                    state=local_sgd.averaged(model, optimizer, training.reduction),
                     stop_request=stop_request,
                     accumulation=accumulation,
                     objective=task.objective,
@@ -299,11 +313,16 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                         save()
             if position.step == epoch_end:
                 position = TrainingPosition(epoch_end, epoch + 1, 0, groups)
-            # All other state is the same on all ranks at the end of an epoch and where they agree on a request.
+            # All state but their own moments is the same on all ranks at the end of an epoch, and where they agree on a
+            # request.
             reduction.average(buffers)
+            if shards and position.step == epoch_end:
+                transfers = shards.end_epoch(position.step, epoch)
+                if rank == 0:
+                    transfer_rows.append(run_dir, transfers)
             if validation.due(position):
                 watchdog.enter(position.step, stalls.IDLE)
-                validated = validation.run(position, state)
+                validated = validation.run(position, shards.gather() if shards else state)
                 if validated and record:
                     record.validated(validated)
                 if validated:
@@ -353,7 +372,7 @@ def _start_line(weights: Path, count: int, others: Sequence[str]) -> str:
     return f"{count - len(others)} of {count} variables start from {weights}{left}"
 
 
-def _resumption_line(position: TrainingPosition, ranks: int) -> str:
+def _resumption_line(position: TrainingPosition, ranks: int, new_moments: bool = False) -> str:
     """Returns one line about where a job continues, and what a different number of ranks changes."""
     text = f"resumed after step {position.step}, {position.epoch} whole epochs"
     if position.taken:
@@ -363,6 +382,8 @@ def _resumption_line(position: TrainingPosition, ranks: int) -> str:
             f"; a run of {position.ranks} rank{'s' * (position.ranks > 1)} goes on with {ranks}: weights, moments, "
             "loss scale and the order of samples stay; a step's samples, dropout and the learning rate follow the ranks"
         )
+    if new_moments:
+        text += "; every rank starts with the moments of rank 0, for the checkpoint has none of its own"
     return text
 
 

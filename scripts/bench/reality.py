@@ -5,8 +5,9 @@
 `reality_cases.py` lists the cases and simulates them (once; the files stay in --work, for `reality_rivals.py` too).
 Every file goes to `train.reconstruct` as it is: the network is told the energy, the semiangle, the scan step and the
 pixels of the detector, and that intensities are fractions of the beam; nothing about defocus, aberrations, tilt, source
-or specimen. "SSIM" is against the true density at the positions, over the whole scan. "1σ" and "2σ" are the shares of
-pixels whose error is within the stated uncertainty of one and two sigma. "unfamiliar" is the share of windows that do
+or specimen. "SSIM" is against the true density at the positions, over the whole scan. "mean" is the mean of the
+reconstructed density over that of the truth. "1σ" and "2σ" are the shares of pixels whose error is within the stated
+uncertainty of one and two sigma. "unfamiliar" is the share of windows that do
 not look like the training data, with "outside" where the network says so of the scan. Cases named outside-* differ from
 everything that a network for these conditions has learnt.
 
@@ -70,6 +71,7 @@ def evaluate(case: Case, model: Any, folder: Path) -> tuple[dict[str, Any], tupl
     error = np.abs(result.density - truth)
     row: dict[str, Any] = {"case": case.name, "specimen": case.specimen, "inside": case.inside}
     row |= image_metrics(result.density, truth, huber_delta=1.0)
+    row["mean_ratio"] = float(result.density.mean() / truth.mean())
     if result.uncertainty is not None:
         for name, factor in (("cover_1", 1.0), ("cover_2", result.provenance.get("two_sigma_factor", 2.0))):
             row[name] = float(np.mean(error <= factor * result.uncertainty))
@@ -81,10 +83,10 @@ def evaluate(case: Case, model: Any, folder: Path) -> tuple[dict[str, Any], tupl
 def show(checkpoint: str, rows: Any) -> None:
     """Prints the table of one network."""
     table = Table(
-        "case", "specimen", "SSIM", "Pearson", "MAE, e/Å²", "1σ", "2σ", "unfamiliar", box=None, title=checkpoint
+        "case", "specimen", "SSIM", "Pearson", "mean", "MAE, e/Å²", "1σ", "2σ", "unfamiliar", box=None, title=checkpoint
     )
     for row in rows:
-        numbers = [f"{row[name]:.3f}" for name in ("ssim", "pearson")] + [f"{row['mae']:.2f}"]
+        numbers = [f"{row[name]:.3f}" for name in ("ssim", "pearson", "mean_ratio")] + [f"{row['mae']:.2f}"]
         cover = [f"{row[name]:.2f}" if name in row else "–" for name in ("cover_1", "cover_2")]
         flag = f"{row['unfamiliar']:.2f}{' outside' * row['outside']}" if "unfamiliar" in row else "–"
         table.add_row(row["case"], row["specimen"], *numbers, *cover, flag)

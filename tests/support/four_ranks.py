@@ -16,7 +16,7 @@ import tensorflow as tf
 from two_ranks import digest, training
 
 from train.experiment.sections import Reduction
-from train.optimization import lag
+from train.optimization import lag, local_sgd, own_moments
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.optimizers import LarsAdam
 from train.ranks import grouping, reduction
@@ -31,13 +31,18 @@ GROUPED = {
     "list": {"grouping": "list", "group_list": [["*/bias"], ["*down*/kernel", "*last/kernel"], ["*up*/kernel"]]},
     "contiguous": {"groups": 3, "contiguous": True},
 }
-TRAINED = {"groups": {"groups": 3}, "lag": {"lag": 1}, "local": {"synchronise": 2}}
 TWO_NODES = {"node_ranks": 2, "leaders": 2}
 HYBRID = {  # two nodes of two ranks; Horovod has process sets for all of them, with two leaders
     "one leader": {"groups": 2, "hybrid": TWO_NODES | {"leaders": 1}},
     "two leaders": {"groups": 2, "hybrid": TWO_NODES},
 }
-TRAINED |= {"hybrid": {"groups": 3, "hybrid": TWO_NODES}}
+TRAINED = {
+    "groups": {"groups": 3},
+    "lag": {"lag": 1},
+    "local": {"synchronise": 2},
+    "local_moments": {"synchronise": 2, "average_moments": True},
+    "hybrid": {"groups": 3, "hybrid": TWO_NODES},
+}
 COUNTED = 400_001  # float64 values whose bytes are counted
 BLOCKS = (2, 4, 4)  # variables of each block of `small_model`, the last one first
 
@@ -66,18 +71,18 @@ def configured(choice):
 
 
 def train(choice, seed, samples):
-    """(weights, losses, the optimizer's and the waiting variables) after STEPS steps."""
+    """(weights, losses, the optimizer and the waiting variables) after STEPS steps."""
     config, model = configured(choice), small_model(seed)
     optimizer = LarsAdam(config.optimizer)
     optimizer.build(model.trainable_variables)
     waiting = lag.gradient_buffers(model.trainable_variables, config.reduction)
     reduction.broadcast_state(model, optimizer, waiting)
     step = make_step(model, optimizer, config, waiting)
-    state = [*model.variables, *optimizer.variables]
+    state = local_sgd.averaged(model, optimizer, config.reduction)
     plan = EpochPlan(epoch=0, first_step=1, steps=STEPS, ranks=reduction.size())
     rows = list(train_epoch(step, batches(samples), config, plan, state=state))
     weights = [weight.numpy() for weight in model.trainable_variables]
-    return weights, [row["huber"] for row in rows], optimizer.variables, waiting
+    return weights, [row["huber"] for row in rows], optimizer, waiting
 
 
 def exact_means(choice, rank):
@@ -151,6 +156,30 @@ def sockets():
     return found
 
 
+def moments_again(optimizer):
+    """Whether moments that differ from rank to rank come back after they are lost, and only to as many ranks."""
+    moments = local_sgd.own(optimizer, Reduction(synchronise=2))
+    before = [variable.numpy() for variable in moments]
+    own_moments.PIECE_BYTES = 1000  # so that several pieces travel
+    stored = own_moments.gather(moments)
+    for variable in moments:
+        variable.assign(tf.zeros_like(variable.value) if reduction.rank() else variable.value)
+    refused = not own_moments.distribute(moments, stored[1:])
+    lost = not np.any(moments[0].numpy()) or reduction.rank() == 0
+    taken = own_moments.distribute(moments, stored)
+    same = all(np.array_equal(variable.numpy(), value) for variable, value in zip(moments, before, strict=True))
+    return [refused, lost, taken, same]
+
+
+def synchronisations(path):
+    """Horovod's record of STEPS steps of local SGD, from the first on."""
+    hvd.start_timeline(str(path))
+    time.sleep(0.2)
+    train(TRAINED["local_moments"], 0, slice(0, 1))
+    hvd.stop_timeline()
+    time.sleep(0.2)
+
+
 def timeline(choice, path):
     """Horovod's record of STEPS steps from the first on."""
     config, model = configured(choice), small_model()
@@ -170,15 +199,18 @@ def main(out):
     reduction.start(Reduction(fuse_groups=False, hybrid=TWO_NODES))  # the two ranks fuse groups
     rank = reduction.rank()
     timeline(GROUPED["block"], out / "timeline.json")
-    found = {"exact": {name: exact_means(choice, rank) for name, choice in GROUPED.items()}, "digest": {}, "huber": {}}
+    synchronisations(out / "synchronisations.json")
+    found = {"exact": {name: exact_means(choice, rank) for name, choice in GROUPED.items()}}
     found["exact"] |= {name: exact_means(choice, rank) for name, choice in HYBRID.items()}
+    found |= {"digest": {}, "huber": {}, "moments": {}}
     found["float64"] = {name: float64_sums(choice, rank) for name, choice in HYBRID.items()}
     found["received"] = {name: bytes_received(choice) for name, choice in ({"flat": {"groups": 1}} | HYBRID).items()}
     for name, choice in TRAINED.items():
-        weights, found["huber"][name], moments, waiting = train(choice, rank, slice(rank, rank + 1))
+        weights, found["huber"][name], optimizer, waiting = train(choice, rank, slice(rank, rank + 1))
         found["digest"][name] = digest(weights)
+        found["moments"][name] = digest(variable.numpy() for variable in optimizer.moments)
         if name == "local":
-            found["moments"] = digest(variable.numpy() for variable in moments)
+            found["moments_again"] = moments_again(optimizer)
         if name == "lag":
             found["waiting"] = [digest(variable.numpy() for variable in waiting)]
             reduction.average(waiting)

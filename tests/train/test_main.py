@@ -367,6 +367,10 @@ def test_a_profile_tells_where_a_step_goes(config, undisturbed, tmp_path):
     assert calls["convolution forward"] == calls["convolution by weights"] == convolutions
     assert calls["convolution by input"] == convolutions - 1  # patterns have no gradient
     assert 0 < found["convolutions_s"] < found["profiled_step_s"]
+    phases = {row["phase"]: row["seconds"] for row in found["phases"]}
+    assert {"input", "forward", "backward", "update"} <= phases.keys()
+    assert phases["backward"] + phases["forward"] > 0.9 * found["convolutions_s"]
+    assert "synchronisation" not in found
     assert sum(row["share"] for row in found["kinds"]) >= 0.999
     page = (run_dir / "report.html").read_text(encoding="utf-8")
     assert "2 steps on samples" in page
@@ -375,7 +379,7 @@ def test_a_profile_tells_where_a_step_goes(config, undisturbed, tmp_path):
 
 
 def test_without_samples_steps_on_random_data_are_profiled(config, tmp_path):
-    elsewhere = load(config, [f"data.directory={tmp_path / 'none'}"])
+    elsewhere = load(config, [f"data.directory={tmp_path / 'none'}", "training.reduction.synchronise=epoch"])
     reduction.start(elsewhere.training.reduction)
     found = profile(elsewhere, 1, "this machine")
     console = Console(file=io.StringIO(), width=100)
@@ -383,6 +387,8 @@ def test_without_samples_steps_on_random_data_are_profiled(config, tmp_path):
     text = console.file.getvalue()
     assert text.startswith("tiny: 1 step on random data of the samples' shape")
     assert "convolution by weights" in text
+    assert "local SGD averages 0 MB once an epoch" in text  # one rank sends nothing
+    assert found["synchronisation"]["every"] == 1
     assert "does not tell the convolutions' algorithms" in text
     assert not (tmp_path / "none").exists()
 

@@ -16,6 +16,38 @@ from namsa.text import printable
 from train.commands.common import exit_code
 from train.ranks.signals import Stopped
 from train.reconstruction.trust import KnownSpecimen
+from train.reports.markdown import pair, times
+
+LIST_WIDTH = 120  # columns of the list of models, also on a narrow terminal
+
+
+def models(options: argparse.Namespace) -> int:
+    """Lists the models that come with the package."""
+
+    def work() -> None:
+        from rich.console import Console
+        from rich.table import Table
+
+        from train.reconstruction.models import COMMANDS, shipped
+
+        table = Table(box=None)
+        for heading in ("name", "task", "used by", "energy", "semiangle", "scan step", "detector", "size"):
+            table.add_column(heading, no_wrap=True)
+        for model in shipped():
+            trained, task = model.conditions, model.experiment.training.task
+            table.add_row(
+                model.name,
+                task,
+                f"train {COMMANDS.get(task, task)}",
+                f"{trained.energy_ev / 1e3:g} keV",
+                f"{trained.semiangle_mrad:g} mrad",
+                f"{pair(trained.scan_step_angstrom)} Å",
+                f"{times(trained.detector_shape)} of {pair(trained.pixel_mrad)} mrad",
+                f"{model.weights.stat().st_size / 1e6:.1f} MB",
+            )
+        Console(markup=False, width=LIST_WIDTH).print(table, highlight=False)
+
+    return exit_code(work)
 
 
 def calibrate(options: argparse.Namespace) -> int:
@@ -26,8 +58,13 @@ def calibrate(options: argparse.Namespace) -> int:
 
         from train.measure import telemetry
         from train.reconstruction.calibrate import calibrate
+        from train.reconstruction.calibrate_estimates import calibrate_estimates, described
+        from train.reconstruction.models import load_model
         from train.tasks.reporting import write_report
 
+        if load_model(options.run_dir).experiment.training.task == "estimate":
+            print("\n".join(described(calibrate_estimates(options.run_dir))))
+            return
         with telemetry.counter(Console(stderr=True), "held-out samples") as count:
             calibration, scores = calibrate(options.run_dir, options.passes, options.simulated, count)
         tested = calibration.get("test", calibration)
@@ -50,6 +87,7 @@ def pack(options: argparse.Namespace) -> int:
         from train.measure import telemetry
         from train.reconstruction.pack import pack
 
+        # Networks of other tasks than the density count nothing.
         with telemetry.counter(Console(stderr=True), "doses and thicknesses") as count:
             weights = pack(options.run_dir, options.out, count).weights
         print(
@@ -68,9 +106,23 @@ def reconstruct(options: argparse.Namespace) -> int:
         if options.refine_steps and options.thickness_angstrom is None:
             raise InputError("--refine-steps simulates the specimen, which takes --thickness-angstrom, too")
         settings = ReconstructionOptions(options.passes, options.refine_steps)
-        write_result(options, reconstruct, specimen=known_specimen(options), options=settings)
+        estimated = estimate_first(options) if options.estimator else None
+        write_result(options, reconstruct, specimen=known_specimen(options), options=settings, estimated=estimated)
 
     return exit_code(work)
+
+
+def estimate_first(options: argparse.Namespace) -> Any:
+    """Returns what the network of `--estimator` says about the scan, before the scan is read for its density."""
+    from train.reconstruction.estimate import estimate
+
+    return estimate(
+        options.data,
+        options.estimator,
+        calibration_overrides(options),
+        beam_intensity=beam_intensity(options),
+        layout=layout(options),
+    )
 
 
 def write_result(

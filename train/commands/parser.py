@@ -4,9 +4,8 @@ import argparse
 from importlib.metadata import version
 from pathlib import Path
 
-from namsa.cli.calibration_options import add_calibration
 from namsa.cli.command_line import COMPLETION, CommandParser, positive
-from namsa.cli.layout_options import add_layout_options
+from train.commands.scan_parser import add_passes, add_scan_commands
 
 JOB = "run"  # the command that is meant if none is named: `python -m train CONFIG`
 
@@ -32,11 +31,7 @@ def build_parser() -> CommandParser:
     _add_preflight(parser)
     _add_evaluation(parser)
     _add_staging(parser)
-    _add_reconstruct(parser)
-    _add_classify(parser)
-    _add_segment(parser)
-    _add_embed(parser)
-    _add_live(parser)
+    add_scan_commands(parser)
     _add_reports(parser)
     return parser
 
@@ -138,18 +133,30 @@ def _add_evaluation(parser: CommandParser) -> None:
         ),
     )
     _add_run_dir(command)
-    _add_passes(command)
+    add_passes(command)
     command.add_argument("--simulated", type=positive, metavar="N", help="about so many held-out samples; default: all")
 
     command = parser.add_command(
         "pack",
         "train.commands.models:pack",
         summary="pack a finished, calibrated run as a model: configuration, weights, calibration and card",
-        examples=("python -m train pack runs/quickstart --out models/quickstart",),
+        description="Takes runs of every task. Those of other tasks than the density need no calibration, and their\n"
+        "weights are those of best.npz, if the last ones have a larger error on the dev split.",
+        examples=(
+            "python -m train pack runs/quickstart --out models/quickstart",
+            "python -m train pack runs/classify --out models/classify",
+        ),
     )
     _add_run_dir(command)
     command.add_argument(
         "--out", type=Path, required=True, metavar="DIR", help="the model's folder, which gives it its name"
+    )
+
+    parser.add_command(
+        "models",
+        "train.commands.models:models",
+        summary="list the models that come with the package, with their tasks",
+        examples=("python -m train models",),
     )
 
 
@@ -178,119 +185,6 @@ def _add_staging(parser: CommandParser) -> None:
     command.add_argument("target", type=Path, metavar="TO", help="where the dataset is kept")
 
 
-def _add_reconstruct(parser: CommandParser) -> None:
-    command = parser.add_command(
-        "reconstruct",
-        "train.commands.models:reconstruct",
-        summary="reconstruct the electron density in a 4D-STEM file with a trained network",
-        examples=(
-            "python -m train reconstruct data.h5 --checkpoint 200kv-20mrad --out density.h5",
-            "python -m train reconstruct data.h5 --checkpoint runs/own --out density.h5 --energy-ev 200e3 "
-            "--semiangle-mrad 20",
-            "python -m train reconstruct data.h5 --checkpoint 200kv-20mrad --out density.h5 --thickness-angstrom 80 "
-            "--formula SrTiO3",
-        ),
-    )
-    _add_scan(command)
-    _add_calibration(command)
-    command.add_argument("--thickness-angstrom", type=float, help="of the specimen, for which trust is measured")
-    command.add_argument("--formula", help="of the specimen, such as SrTiO3, for the same")
-    command.add_argument(
-        "--refine-steps",
-        type=positive,
-        default=0,
-        metavar="N",
-        help="refine towards the patterns; needs a thickness; 30 is usually enough",
-    )
-    _add_passes(command)
-    add_layout_options(command)
-
-
-def _add_classify(parser: CommandParser) -> None:
-    command = parser.add_command(
-        "classify",
-        "train.commands.classify:classify",
-        summary="classify the patterns of a 4D-STEM file, and the scan by their vote",
-        description="Takes a network of training.task classify. Writes the probability of each class and a map of the\n"
-        "most probable one, and a picture beside them.",
-        examples=(
-            "python -m train classify data.h5 --checkpoint runs/classify --out classes.h5",
-            "python -m train classify data.h5 --checkpoint runs/classify/best.npz --out classes.h5 --energy-ev 200e3 "
-            "--semiangle-mrad 5",
-        ),
-    )
-    _add_scan(command)
-    _add_calibration(command)
-    add_layout_options(command)
-
-
-def _add_segment(parser: CommandParser) -> None:
-    command = parser.add_command(
-        "segment",
-        "train.commands.segment:segment",
-        summary="label the positions of a 4D-STEM file as matrix, grain or phase with a trained network",
-        examples=(
-            "python -m train segment data.h5 --checkpoint runs/segment --out labels.h5",
-            "python -m train segment data.h5 --checkpoint runs/segment --out labels.h5 --energy-ev 200e3 "
-            "--semiangle-mrad 5",
-        ),
-    )
-    _add_scan(command)
-    _add_calibration(command)
-    add_layout_options(command)
-
-
-def _add_embed(parser: CommandParser) -> None:
-    command = parser.add_command(
-        "embed",
-        "train.commands.embed:embed",
-        summary="embed the patterns of a 4D-STEM file: latent numbers, clusters and decoded patterns",
-        description="Takes a network of training.task embed. Writes maps of the latent numbers, of clusters and of\n"
-        "the error, the decoded patterns, and a picture of the latent space beside them.",
-        examples=(
-            "python -m train embed data.h5 --checkpoint runs/embed --out latents.h5",
-            "python -m train embed data.h5 --checkpoint runs/embed --out latents.h5 --clusters 6 --energy-ev 200e3 "
-            "--semiangle-mrad 5",
-        ),
-    )
-    _add_scan(command)
-    command.add_argument("--clusters", type=positive, default=4, metavar="N", help="number of clusters, default 4")
-    _add_calibration(command)
-    add_layout_options(command)
-
-
-def _add_live(parser: CommandParser) -> None:
-    command = parser.add_command(
-        "live",
-        "train.commands.live:live",
-        summary="reconstruct a scan while its file is written",
-        description="Follows a file that grows: Merlin, raw, or HDF5 in SWMR mode. The density is written after each\n"
-        "strip of windows. Run it again to continue an interrupted one.",
-        examples=(
-            "python -m train live scan.mib --checkpoint 200kv-20mrad --out density.h5 --scan-shape 256x256 "
-            "--energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.4 --pixel-mrad 1.1",
-        ),
-    )
-    _add_scan(command, "the file that grows")
-    command.add_argument("--wait", type=float, default=60.0, metavar="S", help="give up after S s without a row; 60")
-    add_layout_options(command)
-    _add_calibration(command)
-    command.add_argument("--thickness-angstrom", type=float, help="of the specimen, for which trust is measured")
-    command.add_argument("--formula", help="of the specimen, such as SrTiO3, for the same")
-    _add_passes(command)
-
-
-def _add_scan(command: CommandParser, data: str = "a file of a microscope or a program of 4D-STEM") -> None:
-    command.add_argument("data", type=Path, metavar="DATA", help=data)
-    command.add_argument("--checkpoint", required=True, metavar="NAME", help="a model, a run directory or a checkpoint")
-    command.add_argument("--out", type=Path, required=True, metavar="OUT.h5", help="a picture is written beside it")
-
-
-def _add_calibration(command: CommandParser) -> None:
-    group = add_calibration(command)
-    group.add_argument("--beam-intensity", type=float, help="sum of a pattern without specimen, in the file's units")
-
-
 def _add_reports(parser: CommandParser) -> None:
     command = parser.add_command(
         "report",
@@ -317,6 +211,16 @@ def _add_reports(parser: CommandParser) -> None:
         "--out", type=Path, metavar="DIR", help="write profile.json and timeline.png; a run's report then has them"
     )
     command.add_argument("--json", action="store_true", help="print one JSON object")
+
+    command = parser.add_command(
+        "threshold",
+        "train.commands.reports:threshold",
+        summary="print the threshold of adaptive transfers that a run gives",
+        description="Of a run with sharded weights and validations: the mean relative change of the norm of a layer's\n"
+        "weights in a step, up to the first epoch whose validation error is lower than the one before.",
+        examples=("python -m train threshold runs/quickstart",),
+    )
+    _add_run_dir(command)
 
     command = parser.add_command(
         "scaling",
@@ -362,7 +266,3 @@ def _add_overrides(command: CommandParser) -> None:
 
 def _add_run_dir(command: CommandParser) -> None:
     command.add_argument("run_dir", type=Path, metavar="RUN_DIR", help="the folder of a run")
-
-
-def _add_passes(command: CommandParser) -> None:
-    command.add_argument("--passes", type=int, metavar="N", help="predictions with dropout, per symmetry")

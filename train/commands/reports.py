@@ -22,6 +22,27 @@ def report(options: argparse.Namespace) -> int:
     return exit_code(work)
 
 
+def threshold(options: argparse.Namespace) -> int:
+    """Prints the threshold of adaptive transfers that a run gives."""
+
+    def work() -> None:
+        from train.experiment.experiment import load
+        from train.measure import transfer_rows, validation_rows
+        from train.optimization import adaptive_precision
+        from train.tasks import task_of
+
+        run_dir = options.run_dir
+        transfers = transfer_rows.read(run_dir / transfer_rows.FILE_NAME)
+        validations = validation_rows.read(run_dir / validation_rows.FILE_NAME)
+        error = task_of(load(run_dir / "config.yaml")).error
+        try:
+            print(f"{adaptive_precision.threshold(transfers, validations, error):.4g}")
+        except ValueError as fault:
+            raise InputError(f"{run_dir}: {fault}") from None
+
+    return exit_code(work)
+
+
 def scaling(options: argparse.Namespace) -> int:
     """Prints how a job would scale, or compares finished runs."""
 

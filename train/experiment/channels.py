@@ -69,7 +69,7 @@ def make_channels(inputs: Inputs, trained: Conditions) -> Channels | None:
     """
     if inputs.channels == "pixels" and inputs.guess == "none":
         return None
-    if inputs.layout != "scan":
+    if inputs.layout not in ("scan", "volume"):
         raise ValueError(
             f"training.inputs.channels {inputs.channels} with guess {inputs.guess} needs scan positions as the "
             "image: set training.inputs.layout=scan"
@@ -98,6 +98,18 @@ def channel_count(channels: Channels | None, pixels: int) -> int:
         return pixels
     averages = pixels if channels.averages is None else channels.averages.shape[1]
     return averages + 2 * channels.deflection + channels.phase
+
+
+def volume_shape(patterns: tuple[int, int, int, int], inputs: Inputs) -> tuple[int, int, int, int]:
+    """Returns the shape of a volume of layout 'volume', channels first: `(sx, sy, dy, dx)` with binned patterns.
+
+    Args:
+        patterns: Shape of the patterns, `(sy, sx, dy, dx)`.
+        inputs: The section training.inputs.
+    """
+    sy, sx, dy, dx = patterns
+    side = inputs.bin_pixels if inputs.channels == "binned" else 1
+    return sx, sy, dy // side, dx // side
 
 
 def image_coordinates(height: int, width: int) -> Array:

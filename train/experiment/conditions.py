@@ -1,6 +1,6 @@
 """Experimental conditions of the training samples, which data must meet for the network."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from namsa.config.simulation import SimulationConfig
@@ -86,17 +86,26 @@ def conditions(config: SimulationConfig, window: tuple[int, int] | None = None) 
     )
 
 
-def describe_unchecked(config: SimulationConfig, inputs: Inputs) -> str:
-    """Returns one line about the conditions of the training that data files do not contain."""
+def describe_unchecked(config: SimulationConfig, inputs: Inputs, checked: Collection[str] = ()) -> str:
+    """Returns one line about the conditions of the training that data files do not contain.
+
+    Args:
+        config: The configuration of the samples.
+        inputs: The section training.inputs.
+        checked: Settings that were estimated from the data, which are left out.
+    """
     electrons = describe_dose(inputs)
     noise = f"at {electrons} electrons per pattern" if electrons else "without noise"
     others = {name: value for name, value in config.microscope.aberrations.items() if name != "C10" and value}
     lens = f", {others}" if others else ""
     ranges = describe_varied(config) | describe_imperfections(inputs)
-    return (
-        f"not in the file, so not checked: trained for thickness {format_range(thickness_angstrom(config))} Å, "
-        f"defocus {format_range(defocus_angstrom(config))} Å{lens}, {noise}"
-        + "".join(f", {name.replace('_', ' ')} {limits}" for name, limits in ranges.items())
+    always = {
+        "thickness_angstrom": f"thickness {format_range(thickness_angstrom(config))} Å, ",
+        "defocus_angstrom": f"defocus {format_range(defocus_angstrom(config))} Å{lens}, ",
+    }
+    specimens = "".join(text for name, text in always.items() if name not in checked)
+    return f"not in the file, so not checked: trained {'for ' if specimens else ''}{specimens}{noise}" + "".join(
+        f", {name.replace('_', ' ')} {limits}" for name, limits in ranges.items() if name not in checked
     )
 
 

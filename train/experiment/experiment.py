@@ -11,8 +11,9 @@ from fcdensenet.config import NetworkConfig
 from namsa.config.loading import read_yaml, validate
 from namsa.config.simulation import SimulationConfig
 from train.experiment import task_rules
-from train.experiment.channels import Channels, channel_count, make_channels
+from train.experiment.channels import Channels, channel_count, make_channels, volume_shape
 from train.experiment.conditions import Conditions, conditions
+from train.experiment.quantities import quantity_ranges
 from train.experiment.sections import Training
 from train.experiment.symmetries import broken_by
 from train.networks.registry import KINDS, NetworkSections, count
@@ -46,7 +47,7 @@ class Experiment(SimulationConfig):
         They are smaller than the sample's where network.input_shape has fewer positions than scan.shape, and with
         training.inputs.window.
         """
-        if self.training.inputs.layout == "pattern":
+        if self.training.inputs.layout in ("pattern", "volume"):
             window = self.training.inputs.window or self.pattern_shape()[:2]
             return (*window, *self.pattern_shape()[2:]), window
         patterns, image = self.pattern_shape(), self._image()
@@ -112,6 +113,8 @@ class Experiment(SimulationConfig):
     @model_validator(mode="after")
     def _network_fits_the_task(self) -> "Experiment":
         task_rules.RULES[self.training.task](self.network, self.training)
+        if self.training.task == "estimate":
+            quantity_ranges(self, self.training.estimate.quantities)
         return self
 
     @model_validator(mode="after")
@@ -144,7 +147,7 @@ class Experiment(SimulationConfig):
     def _network_fits_data(self) -> "Experiment":
         patterns = self.pattern_shape()
         scan, detector, layout = patterns[:2], patterns[2:], self.training.inputs.layout
-        if layout == "pattern":
+        if layout in ("pattern", "volume"):
             return self._patterns_fit(scan, detector)
         planes, image = (scan, detector) if layout == "detector" else (detector, scan)
         channels = channel_count(self.channels(), planes[0] * planes[1]) + 2 * self.training.inputs.coordinates
@@ -171,14 +174,19 @@ class Experiment(SimulationConfig):
         return cast(tuple[int, int], self.network.input_shape[1:])
 
     def _patterns_fit(self, scan: tuple[int, int], detector: tuple[int, int]) -> "Experiment":
-        if self.network.input_shape != (required := (1, *detector)):
+        inputs, window = self.training.inputs, self.window_shapes()[1]
+        required: tuple[int, ...]
+        noun, required = f"a {inputs.layout}", (1, *detector)
+        if inputs.layout == "volume":
+            self.channels()  # checks the bins
+            required = volume_shape((*window, *detector), inputs)
+        if self.network.input_shape != required:
             raise ValueError(
-                f"network.input_shape is {list(self.network.input_shape)}, but a pattern is {list(required)}: "
+                f"network.input_shape is {list(self.network.input_shape)}, but {noun} is {list(required)}: "
                 f"set it to {list(required)}"
             )
         if self.target.at != "scan":
-            raise ValueError("training.inputs.layout pattern takes parts of a scan: set target.at to scan")
-        window = self.window_shapes()[1]
+            raise ValueError(f"training.inputs.layout {inputs.layout} takes parts of a scan: set target.at to scan")
         if any(w > n for w, n in zip(window, scan, strict=True)):
             raise ValueError(f"training.inputs.window is {list(window)}, larger than scan.shape {list(scan)}: lower it")
         return self

@@ -16,16 +16,17 @@ class Inputs(Section):
     whole beam were spread evenly over the detector.
     """
 
-    layout: Literal["detector", "scan", "pattern"] = Field(
+    layout: Literal["detector", "scan", "pattern", "volume"] = Field(
         "detector",
         description="'detector': patterns are the channels of an image over detector pixels (the paper); "
         "'scan': detector pixels are the channels of an image over scan positions; 'pattern': each pattern is an "
-        "image of one channel, for tasks whose answer is about a pattern",
+        "image of one channel, for tasks whose answer is about a pattern; 'volume': a volume of scan row and detector "
+        "y, x, with the scan's columns as channels, for tasks whose answer is a few numbers of a scan",
     )
     window: tuple[Extent, Extent] | None = Field(
         None,
-        description="with layout 'pattern', positions (y, x) of a sample that an epoch takes, at a place drawn anew; "
-        "none: all of the scan",
+        description="with layouts 'pattern' and 'volume', positions (y, x) of a sample that an epoch takes, at a place "
+        "drawn anew; none: all of the scan",
     )
     held_out_positions: float = Field(
         0.0,
@@ -37,7 +38,8 @@ class Inputs(Section):
     channels: Literal["pixels", "binned", "polar", "virtual"] = Field(
         "pixels",
         description="with layout 'scan', what becomes a channel: every detector pixel, squares of bin_pixels, sectors "
-        "of rings, or virtual detectors with the mean deflection; see train/experiment/channels.py",
+        "of rings, or virtual detectors with the mean deflection; see train/experiment/channels.py. With layout "
+        "'volume' 'binned' makes patterns smaller",
     )
     bin_pixels: Extent = Field(2, description="side of the squares of channels 'binned', detector pixels")
     guess: Literal["none", "dpc"] = Field(
@@ -99,11 +101,15 @@ class Inputs(Section):
 
     @model_validator(mode="after")
     def _window_is_for_patterns(self) -> "Inputs":
-        if self.layout != "pattern" and (self.window or self.held_out_positions):
+        if self.layout not in ("pattern", "volume") and (self.window or self.held_out_positions):
             raise ValueError(
                 "window and held_out_positions are for layout pattern; with layout scan, network.input_shape is the "
                 "window: unset them"
             )
+        if self.layout == "volume" and (self.channels not in ("pixels", "binned") or self.guess != "none"):
+            raise ValueError("layout volume has detector pixels: set channels to pixels or binned, and guess to none")
+        if self.layout == "volume" and (self.coordinates or self.held_out_positions):
+            raise ValueError("coordinates and held_out_positions are not for layout volume: unset them")
         if self.layout == "pattern" and (self.channels != "pixels" or self.guess != "none" or self.coordinates):
             raise ValueError("layout pattern has one channel: leave channels, guess and coordinates out")
         if self.held_out_positions and self.window != (1, 1):

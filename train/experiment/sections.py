@@ -6,7 +6,8 @@ from pydantic import Field, model_validator
 
 from namsa.config.loading import Section
 from train.experiment.inputs import Inputs
-from train.experiment.task_sections import Classify, Embed, Segment
+from train.experiment.task_sections import Classify, Embed, Estimate, Segment
+from train.experiment.transfer import Transfer
 
 LARGEST_COUNT = 10**9  # of samples and steps
 LONGEST_TIME_S = 1e9  # 30 years
@@ -70,6 +71,11 @@ class Optimizer(Section):
     layer_rates: Literal["lars", "larc"] = Field(
         "lars", description="'lars' lengthens and shortens a layer's step; 'larc' only shortens it"
     )
+
+    @property
+    def moments(self) -> int:
+        """Number of moments per weight."""
+        return 2 if self.kind == "adam" else 1
 
     @model_validator(mode="after")
     def _layer_rates_fit_the_kind(self) -> "Optimizer":
@@ -167,8 +173,19 @@ class Reduction(Section):
     synchronise: Literal["step", "epoch"] | Count = Field(
         "step",
         description="'step' averages gradients in every step; a number k or 'epoch' is local SGD: ranks update "
-        "independently and average weights and moments every k steps, and at the end of each epoch",
+        "independently and average their weights every k steps, and at the end of each epoch",
     )
+    average_moments: bool = Field(
+        False,
+        description="with local SGD, average the optimizer's moments with the weights, in a message two (momentum) or "
+        "three times (Adam) as large; false: each rank keeps its own (Yoginath et al. 2019), and checkpoints hold them",
+    )
+    weights: Literal["resident", "sharded"] = Field(
+        "resident",
+        description="'resident': every rank keeps the moments of all weights and updates all of them; 'sharded': each "
+        "weight is updated by the rank that owns it, which sends it to the others",
+    )
+    transfer: Transfer = Transfer()
     cache_capacity: int = Field(
         4096, ge=0, le=2**24, description="entries of Horovod's response cache (bitvector); 0 turns it off"
     )
@@ -194,6 +211,17 @@ class Reduction(Section):
             raise ValueError("lag, hybrid and compression are for gradients, which travel with synchronise: step alone")
         if self.hybrid and (self.hierarchical or self.groups == 0):
             raise ValueError("hybrid reduces buffers of groups in its own order: unset hierarchical, and groups 0")
+        if self.average_moments and not self.local:
+            raise ValueError("average_moments is for local SGD: set synchronise to a number of steps or epoch")
+        if self.weights == "resident" and self.transfer != Transfer():
+            raise ValueError("transfer is for weights that travel: set weights to sharded, or leave transfer out")
+        if self.weights == "sharded" and (
+            self.local or self.lag or self.hierarchical or self.hybrid or self.contiguous
+        ):
+            raise ValueError(
+                "weights sharded sends gradients to their owners and weights back in every step: leave out "
+                "synchronise, lag, hierarchical, hybrid and contiguous, or set weights to resident"
+            )
         return self
 
     @property
@@ -235,7 +263,7 @@ class Validation(Section):
         le=1e9,
         description="training ends when the task's error is at most this number: the Huber loss of a density, the "
         "fraction of patterns that are not classified correctly, 1 minus the mean IoU of a segmentation, the root mean "
-        "square error of an embedding",
+        "square error of an embedding, the mean absolute error of estimates in units of half their ranges",
     )
     keep_best: bool = Field(True, description="keep the weights of the lowest error as best.npz")
 
@@ -249,14 +277,15 @@ class Validation(Section):
 class Training(Section):
     """How a network is trained."""
 
-    task: Literal["density", "classify", "segment", "embed"] = Field(
+    task: Literal["density", "classify", "segment", "embed", "estimate"] = Field(
         "density",
         description="what the network is for: the density of a specimen, the class of a pattern, that of each position "
-        "of a scan, or a few latent numbers of a pattern, learnt without labels",
+        "of a scan, a few latent numbers of a pattern, learnt without labels, or thickness, defocus and tilt of a scan",
     )
     classify: Classify = Classify()
     segment: Segment = Segment()
     embed: Embed = Embed()
+    estimate: Estimate = Estimate()
     validation: Validation = Validation()
     epochs: int = Field(ge=1, le=10**6, description="number of passes over the training samples")
     batch_size: int = Field(1, ge=1, le=2**16, description="samples per rank and step")
@@ -297,6 +326,10 @@ class Training(Section):
         None, gt=0, le=LONGEST_TIME_S, description="time limit for simulating missing samples, s; none: no limit"
     )
 
+    def averaged_values(self, parameters: int, trainable: int) -> int:
+        """Returns how many values of a network with so many parameters local SGD averages at once."""
+        return parameters + (self.optimizer.moments * trainable if self.reduction.average_moments else 0)
+
     @model_validator(mode="after")
     def _ranks_are_equal_at_checkpoints(self) -> "Training":
         within_epoch = self.checkpoints.every_steps or self.checkpoints.every_seconds
@@ -335,5 +368,22 @@ class Training(Section):
             raise ValueError(
                 "reduction.synchronise other than step lets each rank skip steps by itself, so that their loss scales "
                 "and moments part: set precision.compute to float32 or mixed_bfloat16"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _owners_agree(self) -> "Training":
+        if self.reduction.weights == "resident":
+            return self
+        scaled = self.precision.compute == "mixed_float16" or self.reduction.compression == "fp16"
+        if scaled and self.precision.loss_scaling == "logmax":
+            raise ValueError(
+                "precision.loss_scaling logmax takes the largest gradient, of which reduction.weights sharded leaves "
+                "each rank its own: set loss_scaling to backoff, or weights to resident"
+            )
+        if self.checkpoints.every_seconds:
+            raise ValueError(
+                "checkpoints.every_seconds is up to the clock of one rank, and with reduction.weights sharded all "
+                "ranks give their part of a checkpoint: use every_steps"
             )
         return self

@@ -5,6 +5,7 @@ from collections.abc import Callable
 
 from fcdensenet.config import NetworkConfig
 from train.experiment.sections import Training
+from train.networks.cosmoflow import CosmoFlowConfig
 from train.networks.cvae import CVAEConfig
 from train.networks.deeplabv3plus import DeepLabV3PlusConfig
 from train.networks.registry import Network
@@ -95,9 +96,37 @@ def _embed(network: Network, training: Training) -> None:
         )
 
 
+def _estimate(network: Network, training: Training) -> None:
+    """A few numbers of a scan, and with a likelihood as many logarithms of their errors."""
+    if not isinstance(network, CosmoFlowConfig):
+        raise ValueError(
+            f"network.kind {network.kind} gives no numbers of a volume, which training.task estimate needs: set "
+            "network.kind to cosmoflow"
+        )
+    if training.inputs.layout != "volume":
+        raise ValueError(
+            f"training.task estimate takes a scan as a volume, and training.inputs.layout is {training.inputs.layout}: "
+            "set it to volume"
+        )
+    if min(network.input_shape[:2]) < 2:
+        raise ValueError(f"network.input_shape is {list(network.input_shape)}: give 2 scan rows and columns or more")
+    names, likelihood = training.estimate.quantities, training.loss.likelihood
+    required = len(names) * (1 if likelihood == "none" else 2)
+    if network.outputs != required:
+        raise ValueError(
+            f"network.outputs is {network.outputs}, and {len(names)} quantities with training.loss.likelihood "
+            f"{likelihood} need {required}: set it to {required}"
+        )
+    if training.loss.relative:
+        raise ValueError("training.loss.relative is for densities: set it to false")
+    if training.split.ways > 1:
+        raise ValueError("training.split divides samples of the task density alone: set training.split.ways to 1")
+
+
 RULES: dict[str, Callable[[Network, Training], None]] = {
     "density": _density,
     "classify": _classify,
     "segment": _segment,
     "embed": _embed,
+    "estimate": _estimate,
 }

@@ -1,4 +1,4 @@
-"""Sections of a configuration for the tasks other than the density: `training.classify`, `segment` and `embed`."""
+"""Sections of a configuration for the tasks other than the density, such as `training.classify`."""
 
 from typing import Annotated, Literal
 
@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from namsa.config.loading import Section
 
 ClassName = Annotated[str, Field(min_length=1, max_length=200)]
+Quantity = Literal["thickness_angstrom", "defocus_angstrom", "specimen_tilt_y_mrad", "specimen_tilt_x_mrad"]
 Diameter = Annotated[float, Field(ge=1, le=2**15)]
 Potential = Annotated[float, Field(ge=-1e12, le=1e12)]
 Spread = Annotated[float, Field(gt=0, le=1e12)]
@@ -130,3 +131,20 @@ class Embed(Section):
         le=64,
         description="materials of each composite scan, in which evaluation compares clusters with materials",
     )
+
+
+class Estimate(Section):
+    """The numbers that are estimated from a scan."""
+
+    quantities: tuple[Quantity, ...] = Field(
+        ("thickness_angstrom", "defocus_angstrom", "specimen_tilt_y_mrad", "specimen_tilt_x_mrad"),
+        min_length=1,
+        description="the quantities, in the order of the network's outputs. Each must vary between samples; its range "
+        "becomes -1 to 1",
+    )
+
+    @model_validator(mode="after")
+    def _quantities_differ(self) -> "Estimate":
+        if len(set(self.quantities)) < len(self.quantities):
+            raise ValueError(f"quantities {list(self.quantities)} has a name twice: give each once")
+        return self

@@ -3,7 +3,8 @@
 x = gain · (I / I₀)^power, with I₀ = 1 / (number of detector pixels), a pixel's part of the beam if it were spread
 evenly. y = density / density_scale. In layout 'detector' the image axes are the detector's y, x and the channels the
 probe positions. In layout 'scan' the image axes are the scan's y, x and the channels the detector's pixels, or what
-`train.experiment.channels` computes from them. In layout 'pattern' every pattern is an image of one channel.
+`train.experiment.channels` computes from them. In layout 'pattern' every pattern is an image of one channel. In layout
+'volume' the axes are the scan's y and the detector's y, x, and the channels the scan's x.
 Coordinates are the last two channels of layout 'detector'.
 """
 
@@ -17,7 +18,7 @@ import tensorflow as tf
 from namsa.dataset.records import Record
 from namsa.pixels import raster_shape
 from train.experiment import symmetries
-from train.experiment.channels import Channels, image_coordinates, to_channels
+from train.experiment.channels import Channels, image_coordinates, to_channels, volume_shape
 from train.experiment.inputs import Inputs
 from train.input.channels_graph import to_channels_graph
 
@@ -47,10 +48,11 @@ class Normalisation(NamedTuple):
         power: Exponent of intensities.
         gain: Factor of intensities.
         density_scale: Divisor of densities, e/Å².
-        layout: "detector", "scan" or "pattern".
+        layout: "detector", "scan", "pattern" or "volume".
         data_format: Order of axes of x and y.
         dtype: Of x.
         coordinates: Whether y and x of each pixel are the last two channels.
+        bin_pixels: Side of the squares that are averaged in layout "volume".
     """
 
     power: float
@@ -60,12 +62,14 @@ class Normalisation(NamedTuple):
     data_format: DataFormat
     dtype: str
     coordinates: bool = False
+    bin_pixels: int = 1
 
     @classmethod
     def of(cls, inputs: Inputs, data_format: DataFormat, dtype: str) -> "Normalisation":
         """Returns the settings of the section training.inputs."""
         scale = inputs.density_scale_e_per_angstrom2
-        return cls(inputs.power, inputs.gain, scale, inputs.layout, data_format, dtype, inputs.coordinates)
+        side = inputs.bin_pixels if inputs.layout == "volume" and inputs.channels == "binned" else 1
+        return cls(inputs.power, inputs.gain, scale, inputs.layout, data_format, dtype, inputs.coordinates, side)
 
 
 def normalise(
@@ -86,7 +90,7 @@ def normalise(
 
     Returns:
         x `(h, w, c)` and y `(h, w, 1)`, or `(c, h, w)` and `(1, h, w)` with channels first; float32. In layout
-        'pattern' x has a leading axis of the positions.
+        'pattern' x has a leading axis of the positions, in layout 'volume' it is `(sy, dy, dx, sx)`.
     """
     sy, sx = raster_shape(record.header["provenance"], len(record.cbed))
     dy, dx = record.cbed.shape[1:]
@@ -103,6 +107,10 @@ def normalise(
     else:
         x = inputs.gain * (patterns * (dy * dx)) ** inputs.power
         x = x.reshape((sy * sx, dy, dx) if inputs.layout == "detector" else (sy, sx, dy * dx))
+    if inputs.layout == "volume":
+        x = np.moveaxis(x.reshape(sy, sx, *volume_shape((sy, sx, dy, dx), inputs)[2:]), 1, -1)
+        channel_axis = 0 if data_format == "channels_first" else -1
+        return np.ascontiguousarray(np.moveaxis(x, -1, channel_axis)), np.expand_dims(y, channel_axis)
     if inputs.coordinates:
         x = np.concatenate([x, np.moveaxis(image_coordinates(dy, dx), -1, 0)])
     present_axis = 0 if inputs.layout == "detector" else -1
@@ -134,19 +142,24 @@ def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | 
         x in `settings.dtype` and y in float32, with a leading axis of the batch. In layout 'pattern' that of x is of
         the patterns of all samples.
     """
-    power, gain, density_scale, layout, data_format, dtype, coordinates = settings
+    power, gain, density_scale, layout, data_format, dtype, coordinates, side = settings
     patterns, scale, density = batch
     _, sy, sx, dy, dx = patterns.shape
     y = tf.expand_dims(density / density_scale, 1 if data_format == "channels_first" else -1)
     if channels:
         x = to_channels_graph(tf.reshape(patterns, (-1, sy, sx, dy * dx)), scale, channels, power, gain)
+        if layout == "volume":
+            x = _volume(tf.reshape(x, (-1, sy, sx, dy // side, dx // side)), data_format)
+            return tf.cast(x, dtype), y
         return tf.cast(tf.transpose(x, (0, 3, 1, 2)) if data_format == "channels_first" else x, dtype), y
     if layout == "pattern":
         scale = tf.repeat(scale, sy * sx, axis=0)
         x = tf.reshape(patterns, (-1, 1, dy, dx) if data_format == "channels_first" else (-1, dy, dx, 1))
+    elif layout == "volume":
+        scale, x = scale[..., None], _volume(patterns, data_format)
     else:
         x = tf.reshape(patterns, (-1, sy * sx, dy, dx) if layout == "detector" else (-1, sy, sx, dy * dx))
-    present_format = {"detector": "channels_first", "scan": "channels_last", "pattern": data_format}[layout]
+    present_format = {"detector": "channels_first", "scan": "channels_last"}.get(layout, data_format)
     if data_format != present_format:  # while the values are still of the smaller type
         x = tf.transpose(x, (0, 2, 3, 1) if data_format == "channels_last" else (0, 3, 1, 2))
     x = tf.cast(x, tf.float32) * (dy * dx / scale)
@@ -160,3 +173,8 @@ def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | 
         planes = tf.broadcast_to(planes, (tf.shape(x)[0], *planes.shape))
         x = tf.concat([x, planes], axis=1 if data_format == "channels_first" else -1)
     return tf.cast(x, dtype), y
+
+
+def _volume(patterns: Tensor, data_format: DataFormat) -> Tensor:
+    """Returns patterns `(n, sy, sx, dy, dx)` with the scan's columns as channels."""
+    return tf.transpose(patterns, (0, 2, 1, 3, 4) if data_format == "channels_first" else (0, 1, 3, 4, 2))

@@ -84,6 +84,32 @@ _ALGORITHMS = (
 _TENSOR_CORES = re.compile(r"[ish](884|1688|16816|16832)|tensorop|tensor\d+x\d+x\d+|gmma|imma|hmma")
 
 
+FORWARD_PASS, BACKWARD_PASS, UPDATE, SYNCHRONISATION = "forward", "backward", "update", "synchronisation"
+PHASES = (INPUT, FORWARD_PASS, BACKWARD_PASS, UPDATE, SYNCHRONISATION, OTHER)
+# By the outermost scope that the step gives its operations.
+_PHASE_SCOPES = {"forward": FORWARD_PASS, "update": UPDATE, "synchronise": SYNCHRONISATION}
+
+
+def phase_of(name: str, category: str = "") -> str:
+    """Returns the phase of a step, one of `PHASES`, to which a kernel or an operation belongs.
+
+    The phases are those of Yoginath et al. (2019), table II. Reductions of gradients and of weights are
+    synchronisation; norms and moving averages are "other".
+
+    Args:
+        name: Name of a kernel, or `path:Type` of an operation.
+        category: `path:Type` of the operation that started a kernel; or the kind of a reduction or a wait.
+    """
+    if category == INPUT:
+        return INPUT
+    if category in (REDUCTION, COORDINATION) or kind_of(name, category) == REDUCTION:
+        return SYNCHRONISATION
+    path = (category or name).rpartition(":")[0]
+    if _BACKWARD in f"{path}/":
+        return BACKWARD_PASS
+    return _PHASE_SCOPES.get(re.sub(r"_\d+$", "", path.partition("/")[0]), OTHER)
+
+
 @dataclass
 class Tally:
     """What the operations of one kind add up to.

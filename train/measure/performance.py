@@ -8,7 +8,8 @@ times the scaling efficiency times that.
 
 t_exec = t_comm + t_comp + t_misc. A row of metrics.jsonl splits it less finely than a profile: compute_s is the whole
 forward and backward pass, comm_s the part of the reductions that it does not hide, and misc_s the rest, which includes
-the wait for data (data_s). step_s ends before a checkpoint is written, wall_s does not.
+the wait for data (data_s). With local SGD, sync_s is the time in which ranks average their weights (SyncTime of
+Yoginath et al. 2019), and no part of misc_s. step_s ends before a checkpoint is written, wall_s does not.
 
 The sustained rate is the mean over the steps of a job, and the paper's error bars are their variance. Beside it are the
 median over time of the mean over ranks and the central 68% (Kurth et al. 2018, section VI).
@@ -34,6 +35,7 @@ NOT_REPRODUCIBLE = frozenset(
         "step_s",
         "compute_s",
         "comm_s",
+        "sync_s",
         "misc_s",
         "data_s",
         "wall_s",
@@ -78,7 +80,7 @@ class PerformanceAccount:
         batch_size: Samples per step of one rank; a fraction if ranks divide samples.
         energy: Returns the energy so far that this rank accounts for. `None` without a meter.
         clock: Returns the time, s.
-        times: step_s, compute_s, comm_s, misc_s and data_s of each step.
+        times: step_s, compute_s, comm_s, misc_s, data_s and sync_s of each step.
         ends: Time at the start, and at the end of each step.
         energies: Energy after each step.
     """
@@ -87,7 +89,7 @@ class PerformanceAccount:
     batch_size: float
     energy: Callable[[], Energy] | None = None
     clock: Callable[[], float] = time.perf_counter
-    times: list[tuple[float, float, float, float, float]] = field(default_factory=list)
+    times: list[tuple[float, ...]] = field(default_factory=list)
     ends: list[float] = field(default_factory=list)
     energies: list[Energy] = field(default_factory=list)
 
@@ -103,7 +105,8 @@ class PerformanceAccount:
         Returns:
             The row with wall_s, flop_per_s, memory_mib and, with a meter, energy_j and energy_gpu_j.
         """
-        self.times.append((row["step_s"], row["compute_s"], row["comm_s"], row["misc_s"], row["data_s"]))
+        times = (row["step_s"], row["compute_s"], row["comm_s"], row["misc_s"], row["data_s"])
+        self.times.append((*times, row.get("sync_s", 0.0)))
         self.ends.append(self.clock())
         extended: StepRow = {
             **row,
@@ -138,9 +141,10 @@ class PerformanceAccount:
         *means, walls = (ranks.total(np.column_stack([times, np.diff(self.ends)[1:]])) / number).T
         rates = ranks.total(self.batch_size / times[:, 0])
         energy = float(ranks.total(np.array(self.energies[-1].total_j if self.energies else 0.0)))
-        wall_s, communication_s = float(walls.mean()), float(means[2].mean())
+        wall_s, communication_s = float(walls.mean()), float((means[2] + means[5]).mean())
         efficiency = 1 - communication_s / wall_s
-        _, compute_s, comm_s, misc_s, data_s = (float(np.median(column)) for column in means)
+        _, compute_s, comm_s, misc_s, data_s, _ = (float(np.median(column)) for column in means)
+        synchronisations = means[5][means[5] > 0]
         summary: PerformanceSummary = {
             "steps": len(times) + 1,
             "samples_per_s": spread(rates),
@@ -157,6 +161,10 @@ class PerformanceAccount:
             "flop_per_s": spread(self.flop / self.batch_size * rates),
             "memory_mib_per_rank": peak_memory_mib(),
         }
+        if len(synchronisations):
+            summary["t_sync_s"] = float(means[5].mean())
+            summary["synchronisations"] = len(synchronisations)
+            summary["sync_s"] = spread(synchronisations)
         if energy:
             summary["energy_j"] = energy
         return summary

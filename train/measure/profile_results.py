@@ -32,6 +32,36 @@ class KindRow(TypedDict):
     flop_per_s: NotRequired[float]
 
 
+class PhaseRow(TypedDict):
+    """A phase of a step, mean over the profiled steps.
+
+    Attributes:
+        phase: One of `train.measure.kinds.PHASES`.
+        seconds: Time in which at least one of its operations ran, s.
+        share: The same over the time of the step. Phases that run at the same time add up to more than 1.
+    """
+
+    phase: str
+    seconds: float
+    share: float
+
+
+class SynchronisationFacts(TypedDict):
+    """What local SGD averages, and how long it takes without the profiler.
+
+    Attributes:
+        configured: `training.reduction.synchronise`: a number of steps, or "epoch".
+        every: Steps from one to the next in the profile, which takes fewer than an epoch.
+        sent_bytes: Size of the block that a rank sends.
+        seconds: Median time of one, with the wait for the slowest rank, s.
+    """
+
+    configured: int | str
+    every: int
+    sent_bytes: int
+    seconds: float
+
+
 class AlgorithmRow(TypedDict):
     """An algorithm of the convolutions' kernels, as table 2 of Laanait et al. (2019)."""
 
@@ -83,10 +113,13 @@ class Profile(TypedDict):
         ranks: Number of ranks.
         steps: Steps that were profiled.
         step_flop: FLOP of the convolutions in a step of one rank.
-        step_s: Median time of as many steps before, without the profiler, s.
+        step_s: Median time of as many steps before, without the profiler, s; with local SGD, of which most steps do not
+            synchronise, their mean.
         profiled_step_s: Mean time of a profiled step, s.
         convolutions_s: Time in which at least one convolution ran, mean per step, s.
         kinds: Time by kind, and idle.
+        phases: Time by phase of the step.
+        synchronisation: With local SGD.
         algorithms: Of the convolutions, if the kernels' names tell.
         operations: Those that take the most time.
         timeline: One of the steps.
@@ -105,6 +138,8 @@ class Profile(TypedDict):
     profiled_step_s: float
     convolutions_s: float
     kinds: list[KindRow]
+    phases: NotRequired[list[PhaseRow]]
+    synchronisation: NotRequired[SynchronisationFacts]
     algorithms: list[AlgorithmRow]
     operations: list[OperationRow]
     timeline: list[Bars]

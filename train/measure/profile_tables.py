@@ -15,12 +15,14 @@ from train.measure.kinds import (
     IDLE,
     INPUT,
     KINDS,
+    PHASES,
     REDUCTION,
     algorithm_of,
     kind_of,
+    phase_of,
     uses_tensor_cores,
 )
-from train.measure.profile_results import AlgorithmRow, Bars, KindRow, OperationRow
+from train.measure.profile_results import AlgorithmRow, Bars, KindRow, OperationRow, PhaseRow
 from train.measure.trace import COORDINATION_ROW, INPUT_ROW, REDUCTION_ROW, Event, Trace
 
 Times = npt.NDArray[np.float64]
@@ -82,6 +84,17 @@ def kind_rows(trace: Trace, forward_flop: float) -> list[KindRow]:
     idle_s = max(0.0, step_s - busy_seconds((event.start_s, event.end_s) for event in events) / steps)
     idle: KindRow = {"kind": IDLE, "calls": 0, "seconds": idle_s, "share": idle_s / step_s, "operation_s": 0}
     return [*rows, idle]
+
+
+def phase_rows(trace: Trace) -> list[PhaseRow]:
+    """Returns time by phase per step, of the phases that occur."""
+    steps = len(trace.steps)
+    step_s = sum(end - start for start, end in trace.steps) / steps
+    intervals: dict[str, list[tuple[float, float]]] = {phase: [] for phase in PHASES}
+    for event in in_steps(trace):
+        intervals[phase_of(event.name, event.category)].append((event.start_s, event.end_s))
+    times = {phase: busy_seconds(each) / steps for phase, each in intervals.items() if each}
+    return [{"phase": phase, "seconds": seconds, "share": seconds / step_s} for phase, seconds in times.items()]
 
 
 def convolutions_s(trace: Trace) -> float:

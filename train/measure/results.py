@@ -3,16 +3,17 @@
 A step's row says: loss = huber + l2, plus the likelihood where one is trained; huber, the mean over the ranks' batches
 in the units of training; grad_norm, the norm of the averaged gradient before LARS; loss_scale, as used in the step.
 Times are of this rank, in seconds: step_s from the request for a batch to the updated weights, data_s the wait for the
-batch, compute_s the forward and backward pass, comm_s from this rank's last gradient to the last average, misc_s the
-rest, which includes data_s. Groups of gradients are reduced while others are still computed: comm_s is the part of the
-communication that this does not hide, including the wait for the slowest rank. samples_per_s is of all ranks.
+batch, compute_s the forward and backward pass, comm_s from this rank's last gradient to the last average, sync_s (with
+local SGD) the averaging of weights, misc_s the rest, which includes data_s. Groups of gradients are reduced while
+others are still computed: comm_s is the part of the communication that this does not hide, including the wait for the
+slowest rank. samples_per_s is of all ranks.
 """
 
 from typing import NotRequired
 
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-FIRST_TERMS = ("huber", "cross_entropy", "rmse")  # of the tasks' losses; a step's row has one of them
+FIRST_TERMS = ("huber", "cross_entropy", "rmse", "mse")  # of the tasks' losses; a step's row has one of them
 LARGEST_METRICS_BYTES = 2**30  # of metrics.jsonl, some million steps
 
 
@@ -22,10 +23,11 @@ class StepRow(TypedDict):
     Attributes:
         step: Number of the step in the job, from 1.
         epoch: Index of the epoch, from 0.
-        loss: huber + likelihood + l2, cross_entropy + l2, or rmse + divergence + l2.
+        loss: huber + likelihood + l2, cross_entropy + l2, rmse + divergence + l2, or mse + likelihood + l2.
         huber: Mean Huber loss over the ranks' batches, in the units of training; of the task density.
         cross_entropy: Mean cross-entropy over the ranks' batches; of the task classify.
         rmse: Mean over the ranks' batches of the root mean square error of a pattern; of the task embed.
+        mse: Mean over the ranks' batches of the squared error, in units of half a range; of the task estimate.
         divergence: Mean divergence of the latent distributions times its weight; of the task embed.
         likelihood: Mean negative log-likelihood of the error times its weight, where one is trained.
         l2: L2 penalty of the convolutions' kernels.
@@ -37,6 +39,8 @@ class StepRow(TypedDict):
         data_s: Wait for the batch, s.
         comm_s: Communication that computation does not hide, s.
         compute_s: Forward and backward pass, s.
+        sync_s: Averaging of the weights over the ranks, with the wait for the slowest of them, s; with local SGD, 0 in
+            steps without it.
         misc_s: The rest of the step, s.
         samples_per_s: Rate of all ranks together.
         wall_s: From the end of the step before to the end of this one, with the checkpoint that was written between, s.
@@ -52,6 +56,7 @@ class StepRow(TypedDict):
     huber: NotRequired[float]
     cross_entropy: NotRequired[float]
     rmse: NotRequired[float]
+    mse: NotRequired[float]
     divergence: NotRequired[float]
     likelihood: NotRequired[float]
     l2: float
@@ -63,6 +68,7 @@ class StepRow(TypedDict):
     data_s: float
     comm_s: float
     compute_s: float
+    sync_s: NotRequired[float]
     misc_s: float
     samples_per_s: float
     wall_s: NotRequired[float]
@@ -99,9 +105,13 @@ class PerformanceSummary(TypedDict, total=False):
         t_comp_s: Median time of the forward and backward pass.
         t_comm_s: Median time of communication that computation does not hide.
         t_misc_s: Median time of the rest.
+        t_sync_s: With local SGD, mean time per step in which ranks average their weights; most steps have none.
+        synchronisations: Number of steps that end with it, without the first step.
+        sync_s: Time of one, mean over the ranks.
         waiting_for_data_s: Median wait for data, a part of t_misc_s.
         step_flop: FLOP of the convolutions in a step of one rank.
-        efficiency: Share of wall_s that is not communication: the scaling efficiency, as far as one run tells it.
+        efficiency: Share of wall_s that is neither communication nor synchronisation: the scaling efficiency, as far as
+            one run tells it.
         sustained_flop_per_s: FLOP / mean of wall_s, of all ranks together.
         sustained_variance: Variance over the steps of FLOP / wall_s of all ranks together, (FLOP/s)².
         flop_per_s: FLOP / step_s of all ranks together.
@@ -116,6 +126,9 @@ class PerformanceSummary(TypedDict, total=False):
     t_comp_s: float
     t_comm_s: float
     t_misc_s: float
+    t_sync_s: float
+    synchronisations: int
+    sync_s: Spread
     waiting_for_data_s: float
     step_flop: float
     efficiency: float

@@ -178,6 +178,8 @@ def epoch_line(rows: Sequence[StepRow], epochs: int) -> str:
     seconds = sum(row["step_s"] for row in rows)
     waiting = 100 * sum(row["data_s"] for row in rows) / seconds
     communication = 100 * sum(row["comm_s"] for row in rows) / seconds
+    synchronisation = 100 * sum(row.get("sync_s", 0.0) for row in rows) / seconds
+    local = f", {synchronisation:.0f}% to synchronise" if "sync_s" in rows[0] else ""
     rate = sum(row["samples_per_s"] * row["step_s"] for row in rows) / seconds
     loss = sum(row["loss"] for row in rows) / len(rows)
     numbers = [cast("Mapping[str, float]", row) for row in rows]
@@ -189,7 +191,7 @@ def epoch_line(rows: Sequence[StepRow], epochs: int) -> str:
     return (
         f"epoch {rows[0]['epoch'] + 1}/{epochs}  loss {loss:.4g}  {terms}"
         f"lr {rows[-1]['lr']:.3g}  {rate:.1f} samples/s  {seconds:.1f} s "
-        f"({waiting:.0f}% waiting for data, {communication:.0f}% for ranks)"
+        f"({waiting:.0f}% waiting for data, {communication:.0f}% for ranks{local})"
     )
 
 

@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from train.experiment.sections import Training
 from train.optimization import losses, precision
-from train.optimization.gradients import Differentiated, differentiate, time_after
+from train.optimization.gradients import Differentiated, differentiate, time_after, time_before
 from train.optimization.objective import Objective
 
 Tensor = Any
@@ -47,7 +47,7 @@ class Accumulation:
 
     def _add(self, x: Tensor, y: Tensor, setting: Tensor) -> Tensor:
         """See `add`. The normalisations' moving averages stay as they are until the update."""
-        started = tf.timestamp()
+        started, x = time_before(x)
         statistics = self.model.non_trainable_weights
         old_statistics = [tf.identity(statistic.value) for statistic in statistics]
         scale = tf.convert_to_tensor(precision.loss_scale(self.optimizer))

@@ -11,6 +11,7 @@ from train.optimization import lag, precision
 from train.optimization.accumulation import Accumulation
 from train.optimization.objective import Objective
 from train.optimization.optimizers import make_optimizer
+from train.optimization.shards import Shards
 
 
 class Assembly(NamedTuple):
@@ -21,7 +22,8 @@ class Assembly(NamedTuple):
         optimizer: Its optimizer, built, with a loss scale if there is one.
         buffers: See `train.optimization.lag.gradient_buffers`.
         accumulation: `None` if a step takes one batch.
-        state: All variables that a checkpoint holds.
+        state: All variables that a checkpoint holds; with `shards`, this rank's.
+        shards: `None` if every rank keeps all weights and moments.
     """
 
     model: keras.Model
@@ -29,6 +31,7 @@ class Assembly(NamedTuple):
     buffers: list[keras.Variable]
     accumulation: Accumulation | None
     state: list[Any]
+    shards: Shards | None
 
 
 def assemble(
@@ -38,6 +41,7 @@ def assemble(
     ranks: int = 1,
     objective: Objective | None = None,
     split: Split | None = None,
+    rank: int = 0,
 ) -> Assembly:
     """Builds a network and what trains it. Variables have the same names whatever this process has built before.
 
@@ -48,13 +52,20 @@ def assemble(
         ranks: Number of ranks of the job.
         objective: The task's loss; `None` for that of a density.
         split: What the parts of a divided sample exchange; the network is then that of a part.
+        rank: Number of this rank, which decides what it owns if weights are sharded.
+
+    Raises:
+        InputError: If weights are sharded, and there are more ranks than variables.
     """
+    sharded = training.reduction.weights == "sharded"
     keras.utils.clear_session()
     with precision.policy(training.precision.compute):
         model = build(network, seed, training.recompute, split)
         optimizer = precision.with_loss_scale(make_optimizer(training.optimizer), training, ranks)
-        optimizer.build(model.trainable_variables)
+        shards = Shards(model, optimizer, training.reduction, rank, ranks) if sharded else None
+        if not shards:
+            optimizer.build(model.trainable_variables)
         buffers = lag.gradient_buffers(model.trainable_variables, training.reduction)
         accumulation = Accumulation(model, optimizer, training, objective) if training.accumulate > 1 else None
-    state = [*model.variables, *optimizer.variables, *buffers]
-    return Assembly(model, optimizer, buffers, accumulation, state)
+    state = [*model.variables, *optimizer.variables, *buffers, *(shards.masters if shards else ())]
+    return Assembly(model, optimizer, buffers, accumulation, state, shards)

@@ -1,7 +1,8 @@
 """Checkpoints: the state of a training job in one file of arrays, written completely or not at all.
 
 `checkpoints/step-000001234.npz` holds every variable of the network and of the optimizer (moments, counters, loss
-scale, the seeds of dropout), in order, and a JSON header: format, step, epoch (the next to train or to continue),
+scale, the seeds of dropout), in order, behind them the moments of further ranks that have their own (see
+`train.optimization.own_moments`), and a JSON header: format, step, epoch (the next to train or to continue),
 samples taken of that epoch, the number of ranks, the network's configuration, the variables' names and an xxh3 digest
 of the arrays. Rates, deltas, orders and symmetries follow from these. There are no pickles. Files are renamed to their
 name after their bytes are on disk.
@@ -31,6 +32,8 @@ FORMAT = "train-checkpoint-2"
 READABLE = ("train-checkpoint-1", FORMAT)  # the first knew whole epochs only
 
 LARGEST_COUNT = 2**53  # of steps, epochs, samples and ranks
+
+OF_RANK = "moments_of_rank_"  # begins the names of arrays that are no variables of rank 0
 
 BROKEN = (OSError, ValueError, KeyError)  # what `read` raises for a broken file
 
@@ -80,6 +83,7 @@ def save(
     variables: Sequence[keras.Variable],
     network: Network,
     keep: int,
+    others: Sequence[np.ndarray] = (),
 ) -> Path:
     """Writes a checkpoint and removes all but the newest.
 
@@ -89,6 +93,7 @@ def save(
         variables: Of the network and the optimizer.
         network: The network's configuration.
         keep: Number of checkpoints to keep.
+        others: Moments of each rank but the first, if they are its own.
 
     Returns:
         The file.
@@ -101,7 +106,7 @@ def save(
         make_folder(directory)
         for partial in directory.glob(".step-*"):  # of a job that was killed
             partial.unlink()
-        save_as(path, position, variables, network)
+        save_as(path, position, variables, network, others)
         prune(directory, keep)
     except (OSError, WorkError) as error:
         newest = next((older.name for older in newest_first([directory])), "none")
@@ -109,14 +114,26 @@ def save(
     return path
 
 
-def save_as(path: Path, position: TrainingPosition, variables: Sequence[keras.Variable], network: Network) -> None:
+def save_as(
+    path: Path,
+    position: TrainingPosition,
+    variables: Sequence[keras.Variable],
+    network: Network,
+    others: Sequence[np.ndarray] = (),
+) -> None:
     """Writes a checkpoint to a file of any name. See `save`."""
     facts = {**asdict(position), "network": network.model_dump(mode="json")}
+    names = [variable.path for variable in variables] + [f"{OF_RANK}{rank + 1}" for rank in range(len(others))]
     with open_atomic(path) as file:
-        write(file, facts, [variable.path for variable in variables], list(map(np.asarray, variables)))
+        write(file, facts, names, [*map(np.asarray, variables), *others])
 
 
-def restore(directories: Sequence[Path], variables: Sequence[keras.Variable], network: Network) -> TrainingPosition:
+def restore(
+    directories: Sequence[Path],
+    variables: Sequence[keras.Variable],
+    network: Network,
+    others: list[np.ndarray] | None = None,
+) -> TrainingPosition:
     """Sets `variables` from the newest checkpoint that is not broken. Without a checkpoint they stay as they are.
 
     A broken file is skipped for the one before, with a warning on stderr.
@@ -125,6 +142,7 @@ def restore(directories: Sequence[Path], variables: Sequence[keras.Variable], ne
         directories: Folders of checkpoints.
         variables: Of the network and the optimizer.
         network: The network's configuration.
+        others: Takes the moments of each rank but the first, if the checkpoint has them.
 
     Returns:
         How far the job has come.
@@ -140,7 +158,11 @@ def restore(directories: Sequence[Path], variables: Sequence[keras.Variable], ne
         except BROKEN as error:
             print(f"warning: the checkpoint {path} is broken ({error}); trying the one before", file=sys.stderr)
             continue
+        own = sum(not name.startswith(OF_RANK) for name in header["variables"])
+        arrays, further = arrays[:own], arrays[own:]
         _check_fits(path, header, arrays, variables, network)
+        if others is not None:
+            others[:] = further
         for variable, array in zip(variables, arrays, strict=True):
             variable.assign(array)
         return TrainingPosition(**{field.name: header.get(field.name, 0) for field in fields(TrainingPosition)})
@@ -228,7 +250,7 @@ def _check_fits(
                 f"{path} is of a network with {key} {stored}, the configuration says {configured}: {remedy}"
             )
     stored_all = [
-        (name, array.shape, array.dtype.name) for name, array in zip(header["variables"], arrays, strict=True)
+        (name, array.shape, array.dtype.name) for name, array in zip(header["variables"], arrays, strict=False)
     ]
     expected_all = [(variable.path, tuple(variable.shape), variable.dtype) for variable in variables]
     for stored, expected in zip(stored_all, expected_all, strict=False):

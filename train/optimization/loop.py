@@ -12,11 +12,12 @@ import tensorflow as tf
 from namsa.errors import WorkError
 from train.experiment.sections import Training
 from train.measure.results import StepRow
-from train.optimization import lag, losses, precision
+from train.optimization import lag, local_sgd, losses, precision
 from train.optimization.accumulation import Accumulation
-from train.optimization.gradients import differentiate, time_after
+from train.optimization.gradients import differentiate, time_after, time_before
 from train.optimization.objective import Objective
 from train.optimization.schedules import learning_rate
+from train.optimization.shards import Shards
 from train.ranks import grouping, reduction
 from train.ranks.signals import StopRequest
 
@@ -34,6 +35,7 @@ def make_step(
     buffers: Sequence[Any] = (),
     accumulation: Accumulation | None = None,
     objective: Objective | None = None,
+    shards: Shards | None = None,
 ) -> Step:
     """Builds the training step, a tf.function step(x, y, rate, setting, stop) that updates `model` once on all ranks.
 
@@ -49,6 +51,7 @@ def make_step(
             step before.
         accumulation: With it, the step takes the last batch of an update; see `train.optimization.accumulation`.
         objective: The task's loss; `None` for that of a density.
+        shards: With them, `optimizer` is built for this rank's part of the weights.
 
     Returns:
         The step. It returns what is written at `STEP_NUMBERS` as one tensor, which is one copy from the device.
@@ -67,7 +70,7 @@ def make_step(
 
     @tf.function(autograph=False)  # no Python control flow to convert, and converting takes longer than tracing
     def step(x: Tensor, y: Tensor, rate: Tensor, setting: Tensor, stop: Tensor | float = 0.0) -> Tensor:
-        started = tf.timestamp()
+        started, x = time_before(x)
         scale = tf.convert_to_tensor(precision.loss_scale(optimizer))
         old_statistics = [tf.identity(statistic.value) for statistic in statistics]
         batch = differentiate(model, training, x, y, setting, scale, objective)
@@ -80,16 +83,24 @@ def make_step(
         computed = time_after(gradients)
         groups = grouping.groups(gradients, paths, training.reduction)
         applied = lag.swap_gradients(gradients, scale, buffers) if buffers else gradients
-        averaged = reduction.average_gradients(applied, groups, training.reduction)
+        if shards:
+            averaged, norm = shards.mean_gradients(applied, groups)
+        else:
+            averaged = reduction.average_gradients(applied, groups, training.reduction)
+            norm = tf.linalg.global_norm(averaged)
         communicated = time_after(averaged)
-        grad_norm = tf.linalg.global_norm(averaged) / scale
+        grad_norm = norm / scale
         optimizer.learning_rate.assign(rate)
-        optimizer.apply(averaged, weights)  # with a loss scale, gradients that are not finite only lower the scale
+        with tf.name_scope("update"):  # tells these operations from the others in a profile
+            # With a loss scale, gradients that are not finite only lower the scale.
+            optimizer.apply(averaged, shards.masters if shards else weights)
         # Moving averages would never forget an infinity.
         finite = tf.math.is_finite(grad_norm) & tf.math.is_finite(tf.linalg.global_norm(new_statistics or [0.0]))
         for statistic, old, new in zip(statistics, old_statistics, new_statistics, strict=True):
             statistic.assign(tf.where(finite, new, old))
-        exposed = tf.maximum(communicated - computed, 0)  # with buffers, the averages may be there before the gradients
+        sending = shards.send_weights(tf.math.is_finite(grad_norm)) if shards else 0.0
+        # With buffers, the averages may be there before the gradients.
+        exposed = sending + tf.maximum(communicated - computed, 0)
         times = [tf.cast(seconds, tf.float32) for seconds in (exposed, computed - started)]
         return tf.stack([terms[0], l2, scale, grad_norm, *times, stop, *terms[1:], own_loss])
 
@@ -135,7 +146,7 @@ def train_epoch(
         batches: x and y of each batch; a step takes `training.accumulate` of them.
         training: The section training.
         plan: The steps to take.
-        state: All variables of the network and the optimizer, which ranks average with local SGD.
+        state: What ranks average with local SGD; see `train.optimization.local_sgd.averaged`.
         stop_request: A request of any rank ends the epoch after the next step in which the ranks agree on it.
         accumulation: That of `step`; needed if training.accumulate is above 1.
         objective: That of `step`.
@@ -168,11 +179,14 @@ def train_epoch(
         stop = float(stop_request.signal_name is not None)
         scalars = [tf.constant(value, tf.float32) for value in (rate, setting, stop)]
         *numbers, own_loss = step(x, y, *scalars).numpy().tolist()
-        agreed = not training.reduction.local
-        if reduction.synchronisation_due(training.reduction, number, index == steps_left - 1):
-            numbers, agreed = reduction.synchronise(state, numbers), True
-        step_s = time.perf_counter() - started
         measured = dict(zip(names, numbers, strict=True))
+        agreed, sync = not training.reduction.local, {"sync_s": 0.0} if training.reduction.local else {}
+        if local_sgd.due(training.reduction, number, index == steps_left - 1):
+            asked, times = time.perf_counter(), {name: measured[name] for name in ("comm_s", "compute_s")}
+            means = local_sgd.synchronise(state, numbers)
+            measured, agreed = dict(zip(names, means, strict=True)) | times, True
+            sync["sync_s"] = time.perf_counter() - asked
+        step_s = time.perf_counter() - started
         compute_s = earlier_s + measured["compute_s"]
         terms = {name: measured[name] for name in objective.terms}
         first, *others = terms
@@ -190,7 +204,8 @@ def train_epoch(
             "data_s": data_s,
             "comm_s": measured["comm_s"],
             "compute_s": compute_s,
-            "misc_s": max(0.0, step_s - measured["comm_s"] - compute_s),
+            **sync,
+            "misc_s": max(0.0, step_s - measured["comm_s"] - compute_s - sum(sync.values())),
             "samples_per_s": shares * training.batch_size / step_s,
             **{name: terms[name] for name in others},
         }

@@ -65,6 +65,8 @@ class LarsMomentum(keras.optimizers.Optimizer):
     momentum that was gathered at one rate acts with that of the step.
     """
 
+    SLOTS = ("m",)  # what it keeps of each variable
+
     def __init__(self, config: Optimizer) -> None:
         super().__init__(learning_rate=config.learning_rate, name="lars_momentum")
         self.config = config
@@ -73,6 +75,11 @@ class LarsMomentum(keras.optimizers.Optimizer):
         """Creates the momentum m."""
         super().build(variables)
         (self.m,) = self.add_optimizer_variables(variables, ["m"])
+
+    @property
+    def moments(self) -> list[keras.Variable]:
+        """The momentum of each variable."""
+        return list(self.m)
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[Any] | None = None) -> None:
         """Updates the variables that the optimizer was built with. See `LarsAdam.apply`."""
@@ -113,6 +120,8 @@ class LarsAdam(keras.optimizers.Optimizer):
     "after" with trust 1 is LAMB (You et al. 2020). Vectors (biases, normalisations) take plain Adam steps.
     """
 
+    SLOTS = ("m", "v")
+
     def __init__(self, config: Optimizer) -> None:
         super().__init__(learning_rate=config.learning_rate, name="lars_adam")
         self.config = config
@@ -121,6 +130,11 @@ class LarsAdam(keras.optimizers.Optimizer):
         """Creates the moments m and v."""
         super().build(variables)
         self.m, self.v = self.add_optimizer_variables(variables, ["m", "v"])
+
+    @property
+    def moments(self) -> list[keras.Variable]:
+        """The first moment of each variable, then the second of each."""
+        return [*self.m, *self.v]
 
     def apply(self, grads: Sequence[Tensor], trainable_variables: Sequence[Any] | None = None) -> None:
         """Updates the variables that the optimizer was built with.

@@ -27,6 +27,7 @@ from train.measure.profile_results import Profile, RankSpread
 from train.measure.results import StepRow
 from train.measure.trace import INPUT_MARK, STEP_MARK, Trace, read_horovod_timeline, read_trace
 from train.networks import count as count_network
+from train.optimization import local_sgd
 from train.optimization.assembly import assemble
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.ranks import reduction
@@ -60,6 +61,8 @@ def profile(experiment: Experiment, steps: int, machine: str) -> Profile:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         source, data = _batches(experiment, stack)
+        configured = experiment.training.reduction.synchronise
+        experiment = _within(experiment, steps)
         rows = _steps(experiment, _marked(source), WARM_UP + 2 * steps + 1)
         for _ in range(WARM_UP):
             next(rows)
@@ -74,7 +77,8 @@ def profile(experiment: Experiment, steps: int, machine: str) -> Profile:
     kinds = profile_tables.kind_rows(trace, updates * network.forward_flop)
     bars, timeline_s = profile_tables.timeline(trace, kinds)
     convolutions_s = profile_tables.convolutions_s(trace)
-    return {
+    middle = statistics.fmean if experiment.training.reduction.local else statistics.median
+    result: Profile = {
         "name": experiment.name,
         "data": data,
         "device": trace.device,
@@ -82,16 +86,36 @@ def profile(experiment: Experiment, steps: int, machine: str) -> Profile:
         "ranks": reduction.size(),
         "steps": steps,
         "step_flop": updates * network.step_flop,
-        "step_s": statistics.median(row["step_s"] for row in plain),
+        "step_s": middle(row["step_s"] for row in plain),
         "profiled_step_s": statistics.fmean(end - start for start, end in trace.steps),
         "convolutions_s": convolutions_s,
         "kinds": kinds,
+        "phases": profile_tables.phase_rows(trace),
         "algorithms": profile_tables.algorithm_rows(trace),
         "operations": profile_tables.operation_rows(trace),
         "timeline": bars,
         "timeline_s": timeline_s,
         "spread": _spread(plain, convolutions_s),
     }
+    if experiment.training.reduction.local:
+        values = experiment.training.averaged_values(network.parameters, network.trainable_parameters)
+        result["synchronisation"] = {
+            "configured": configured,
+            "every": int(experiment.training.reduction.synchronise),
+            "sent_bytes": 4 * values if reduction.size() > 1 else 0,
+            "seconds": statistics.median(row["sync_s"] for row in plain if row["sync_s"] > 0),
+        }
+    return result
+
+
+def _within(experiment: Experiment, steps: int) -> Experiment:
+    """Returns a configuration whose local SGD synchronises at least once in so many steps."""
+    training = experiment.training
+    every = training.reduction.synchronise
+    if every == "step" or (isinstance(every, int) and every <= steps):
+        return experiment
+    section = training.reduction.model_copy(update={"synchronise": steps})
+    return experiment.model_copy(update={"training": training.model_copy(update={"reduction": section})})
 
 
 def _batches(experiment: Experiment, stack: ExitStack) -> tuple[Batches, str]:
@@ -138,9 +162,14 @@ def _steps(experiment: Experiment, source: Batches, steps: int) -> Iterator[Step
     training = training.model_copy(update={"optimizer": optimizer_settings})
     with reduction.together():
         network, seed, ranks = experiment.network, experiment.seed, reduction.size()
-        model, optimizer, buffers, accumulation, state = assemble(network, seed, training, ranks, objective)
-        step = make_step(model, optimizer, training, buffers, accumulation, objective)
-    reduction.broadcast_state(model, optimizer, buffers)
+        model, optimizer, buffers, accumulation, _, shards = assemble(
+            network, seed, training, ranks, objective, rank=reduction.rank()
+        )
+        step = make_step(model, optimizer, training, buffers, accumulation, objective, shards)
+    reduction.broadcast_state(model, shards or optimizer, buffers)
+    if shards:
+        shards.begin()
+    state = local_sgd.averaged(model, optimizer, training.reduction)
     plan = EpochPlan(epoch=0, first_step=1, steps=steps, ranks=reduction.size())
     yield from train_epoch(step, source, training, plan, state=state, accumulation=accumulation, objective=objective)
 
@@ -180,6 +209,8 @@ def _spread(rows: Sequence[StepRow], convolutions_s: float) -> list[RankSpread]:
         "communication that is not hidden": statistics.median(row["comm_s"] for row in rows),
         "waiting for data": statistics.median(row["data_s"] for row in rows),
     }
+    if synchronisations := [row["sync_s"] for row in rows if row.get("sync_s", 0.0) > 0]:
+        medians["one synchronisation"] = statistics.median(synchronisations)
     ranks = reduction.gather_json(medians)
     table = {name: [each[name] for each in ranks] for name in medians}
     return [

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from namsa.text import plural, shorten
 from train.measure.performance import sustained_and_peak
-from train.measure.profile_results import Profile
+from train.measure.profile_results import Profile, SynchronisationFacts
 
 
 def show(profile: Profile, console: Console) -> None:
@@ -25,6 +25,9 @@ def show(profile: Profile, console: Console) -> None:
         for row in profile["kinds"]
     ]
     _print(console, "Time by kind of operation", ("kind", "calls", "ms per step", "share", "GFLOP/s"), kinds)
+    if "phases" in profile:
+        phases = [(row["phase"], f"{1e3 * row['seconds']:.3f}", f"{row['share']:.1%}") for row in profile["phases"]]
+        _print(console, "Time by phase of the step", ("phase", "ms per step", "share"), phases)
     algorithms = [
         (
             row["algorithm"],
@@ -65,7 +68,7 @@ def headline(profile: Profile) -> str:
 
 def _layer(name: str) -> str:
     """Returns the layer of an operation's path, without the network's and the operation's names; or a kernel's name."""
-    parts = name.rpartition(":")[0].removeprefix("gradient_tape/").split("/")
+    parts = name.rpartition(":")[0].removeprefix("gradient_tape/").removeprefix("forward/").split("/")
     return "/".join(parts[1:-1] if len(parts) > 2 else parts) if "::" not in name and parts[0] else shorten(name, 56)
 
 
@@ -81,9 +84,21 @@ def rates(profile: Profile) -> list[str]:
         lines.append(
             f"FLOP/s of a rank: {whole:.4g} over the step (no checkpoints), {peak:.4g} over the convolutions (peak)"
         )
+    if "synchronisation" in profile:
+        lines.append(synchronisation(profile["synchronisation"]))
     if profile["device"] == "CPU":
         lines.append("the trace of a CPU does not tell the convolutions' algorithms")
     return lines
+
+
+def synchronisation(facts: SynchronisationFacts) -> str:
+    """Returns what local SGD averages, how often here and in the job, and how long it takes, in one line."""
+    configured = facts["configured"]
+    often = "once an epoch" if configured == "epoch" else f"after every {plural(int(configured), 'step')}"
+    return (
+        f"local SGD averages {facts['sent_bytes'] / 1e6:,.3g} MB {often}: {1e3 * facts['seconds']:.3f} ms each time, "
+        f"without the profiler; in this profile after every {plural(facts['every'], 'step')}"
+    )
 
 
 def _print(

@@ -204,9 +204,7 @@ def total(array: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         return hvd.allreduce(tf.constant(array), op=hvd.Sum, name="total").numpy()
 
 
-def broadcast_state(
-    model: keras.Model, optimizer: keras.optimizers.Optimizer, buffers: Sequence[keras.Variable] = ()
-) -> None:
+def broadcast_state(model: keras.Model, optimizer: Any, buffers: Sequence[keras.Variable] = ()) -> None:
     """Copies rank 0's weights, moments, counters, loss scale and buffered gradients to every rank.
 
     The seeds of dropout are copied, too, and then made different on each rank: with equal seeds, all ranks would drop
@@ -214,7 +212,7 @@ def broadcast_state(
 
     Args:
         model: The network.
-        optimizer: Its optimizer, built.
+        optimizer: Its optimizer, built; or what has the `variables` of it that are to be the same on all ranks.
         buffers: See `train.optimization.lag`.
     """
     state = [*model.variables, *optimizer.variables, *buffers]
@@ -239,35 +237,6 @@ def average(variables: Sequence[Any]) -> None:
         means = hvd.grouped_allreduce([variable.value for variable in variables], op=hvd.Average, name="average")
         for variable, mean in zip(variables, means, strict=True):
             variable.assign(mean)
-
-
-def synchronisation_due(config: Reduction, step: int, last: bool) -> bool:
-    """Returns whether ranks that train with local SGD synchronise after a step.
-
-    Args:
-        config: The section training.reduction.
-        step: Number of the step in the job.
-        last: Whether it is the last step of its epoch.
-    """
-    every = config.synchronise
-    return config.local and (last or (isinstance(every, int) and step % every == 0))
-
-
-def synchronise(variables: Sequence[Any], numbers: Sequence[float]) -> list[float]:
-    """Averages weights and moments over the ranks, for local SGD.
-
-    Moments are averaged with the weights (Yu et al. 2019). All ranks are then equal, so that rank 0's state is that of
-    the job.
-
-    Args:
-        variables: Keras variables; those that are no floats stay as they are.
-        numbers: Numbers of this rank's step.
-
-    Returns:
-        The mean of `numbers` over the ranks.
-    """
-    average(variables)
-    return [float(number) for number in total(np.array(numbers, np.float64)) / size()]
 
 
 # ---- Nodes and bytes ------------------------------------------------------------------------------------------------
@@ -296,14 +265,14 @@ def exchange(outgoing: Sequence[npt.NDArray[np.uint8]]) -> list[npt.NDArray[np.u
     return np.split(joined.numpy(), np.cumsum(received.numpy())[:-1])
 
 
-def all_to_all(flat: Tensor, splits: Tensor, name: str, process_set: Any) -> Tensor:
+def all_to_all(flat: Tensor, splits: Tensor, name: str, process_set: Any = hvd.global_process_set) -> Tensor:
     """Sends numbers from every rank of a process set to every other. Call it inside a tf.function.
 
     Args:
         flat: What this rank sends, in the order of ranks.
         splits: Number of values for each rank, int32.
         name: The same on all ranks, and unique in a step.
-        process_set: Of `start`.
+        process_set: Of `start`; all ranks without it.
 
     Returns:
         What each rank sends to this one, in the order of ranks.

@@ -41,7 +41,9 @@ from train.reports.results import read_evaluation, write_json
 Array = npt.NDArray[Any]
 OnSample = Callable[[int, int], None]
 
-TRAINING_SAMPLES = 1000  # whose windows are described for the familiarity
+# A sample is read, and two windows of it are predicted in eight views: thousands would take many minutes.
+TRAINING_SAMPLES = 1000
+HELD_OUT_SAMPLES = 400  # of dev, and of test
 
 
 class CalibratedRun(NamedTuple):
@@ -107,8 +109,8 @@ def calibrate(
         splits = {split: [e for e in present if e.split == split] for split in ("train", "dev", "test")}
         if not splits["dev"]:
             raise InputError(f"{directory} has no sample of the dev split to calibrate with")
-        trained_on = splits["train"] or splits["dev"]
-        splits_used = (limit(trained_on, TRAINING_SAMPLES), splits["dev"], splits["test"])
+        trained_on = limit(splits["train"] or splits["dev"], TRAINING_SAMPLES)
+        splits_used = (trained_on, *(limit(splits[split], HELD_OUT_SAMPLES) for split in ("dev", "test")))
         statistics = PatternStatistics.of(scan, model.conditions)
         trained, dev, test = (
             window_errors(ensemble.predict, known_windows(dataset, entries, experiment), statistics)

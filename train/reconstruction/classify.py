@@ -10,7 +10,7 @@ import numpy.typing as npt
 from rich.console import Console
 from scipy import special
 
-from namsa.errors import InputError, WorkError
+from namsa.errors import WorkError
 from namsa.io import hdf5
 from namsa.io.calibration import CalibrationOverrides
 from namsa.pixels import PixelGrid
@@ -141,7 +141,7 @@ def classify(
     model = model if isinstance(model, Model) else load_model(model)
     training, detector = model.experiment.training, model.conditions.detector_shape
     if training.task != "classify":
-        raise InputError(f"{model.folder} is a network for training.task {training.task}, and classes are asked for")
+        raise model.wrong_task("classify")
     logits_of = forward(build_loaded(model, model.experiment.network))
     with open_pattern_scan(
         data, model, calibration, beam_intensity=beam_intensity, layout=layout, console=console, note=note

@@ -187,10 +187,7 @@ def check_model(model: Model) -> CVAEConfig:
         InputError: If the network is for another task.
     """
     if model.experiment.training.task != "embed" or not isinstance(model.experiment.network, CVAEConfig):
-        raise InputError(
-            f"{model.folder} is a network for training.task {model.experiment.training.task}, and latent numbers are "
-            "asked for: use one of training.task embed"
-        )
+        raise model.wrong_task("embed")
     return model.experiment.network
 
 

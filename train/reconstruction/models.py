@@ -24,6 +24,14 @@ from train.experiment.experiment import Experiment, load
 MODELS = Path(__file__).parents[1] / "models"
 LARGEST_FACTOR = 1e6  # that a calibration may hold
 
+ASKED = {  # of a network, by its task
+    "density": "a density is",
+    "classify": "classes are",
+    "segment": "classes of positions are",
+    "embed": "latent numbers are",
+}
+COMMANDS = {"density": "reconstruct"}  # that apply networks; those of the other tasks have the tasks' names
+
 
 @dataclass(frozen=True)
 class ModelCalibration:
@@ -72,10 +80,18 @@ class Model:
         Raises:
             InputError: If the network is for another task.
         """
+        network = self.experiment.network
+        if self.experiment.training.task != "density" or not isinstance(network, NetworkConfig):
+            raise self.wrong_task("density")
+        return network
+
+    def wrong_task(self, asked: str) -> InputError:
+        """Returns the error that the network is for another task than the one asked for."""
         task = self.experiment.training.task
-        if task != "density" or not isinstance(self.experiment.network, NetworkConfig):
-            raise InputError(f"{self.folder} is a network for training.task {task}, and a density is asked for")
-        return self.experiment.network
+        return InputError(
+            f"{self.folder} is a network for training.task {task}, and {ASKED[asked]} asked for: give another "
+            f"--checkpoint, or use python -m train {COMMANDS.get(task, task)}"
+        )
 
     @property
     def predicts_its_error(self) -> bool:
@@ -94,10 +110,10 @@ def load_model(name: str | Path) -> Model:
     """
     path = next((path for path in (Path(name), MODELS / name) if os.path.exists(path)), None)
     if path is None:
-        shipped = ", ".join(sorted(path.parent.name for path in MODELS.glob("*/config.yaml"))) or "none"
+        known = (f"{model.name} for {model.experiment.training.task}" for model in shipped())
         raise InputError(
             f"{shorten(name)} is neither a run directory, nor a checkpoint, nor a model that comes with the package "
-            f"({shipped})"
+            f"({', '.join(known) or 'none'})"
         )
     folder = path if path.is_dir() else path.parent.parent if path.parent.name == "checkpoints" else path.parent
     weights = _newest_weights(path) if path.is_dir() else path
@@ -105,6 +121,11 @@ def load_model(name: str | Path) -> Model:
         raise InputError(f"{folder} has no config.yaml, which says what the network was trained for")
     experiment = load(folder / "config.yaml")
     return Model(folder.name, folder, weights, experiment, experiment.conditions(), _calibration(folder))
+
+
+def shipped() -> list[Model]:
+    """Returns the models that come with the package, in the order of their names."""
+    return [load_model(path.parent.name) for path in sorted(MODELS.glob("*/config.yaml"))]
 
 
 def _newest_weights(folder: Path) -> Path:

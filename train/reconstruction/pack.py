@@ -1,5 +1,7 @@
 """`python -m train pack RUN_DIR --out DIR`: writes a finished run as a model folder to be shipped.
 
+Networks of other tasks than the density are packed by `train.reconstruction.pack_tasks`. Of a density the folder has
+
 config.yaml         The run's configuration, without the place of its samples and the limit of their simulation time.
 weights.npz         The network's variables, in the format of a checkpoint; kernels in float16 if that does no harm.
 calibration.json    As `train.reconstruction.calibrate` wrote it, like transfer.json and familiarity.npz.
@@ -8,7 +10,6 @@ CARD.md             What the model is for, what it was trained on, how good it i
 A folder of this kind in train/models/ comes with the package and is found by its name.
 """
 
-import hashlib
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -19,15 +20,13 @@ from typing import Any, cast
 import numpy as np
 import numpy.typing as npt
 
-from namsa.config.loading import dump_yaml
-from namsa.config.simulation import Data
 from namsa.dataset import manifest, strata
 from namsa.dataset.entries import spread_over_thicknesses
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
-from namsa.files import open_atomic, write_text_atomic
+from namsa.files import write_text_atomic
 from namsa.pixels import raster_shape
 from train.input import noise
 from train.input.windows import middle
@@ -38,6 +37,8 @@ from train.reconstruction import familiarity
 from train.reconstruction.calibrate import trained_ensemble
 from train.reconstruction.ensemble import Predict, load_network
 from train.reconstruction.models import Model, load_model
+from train.reconstruction.pack_tasks import pack_task
+from train.reconstruction.packing import DTYPES, HARM, SAMPLES, NetworkVariables, model_folder, write_config
 from train.reports.calibration_results import Calibration, read_calibration
 from train.reports.card import card
 from train.reports.results import (
@@ -49,21 +50,20 @@ from train.reports.results import (
     read_evaluation,
 )
 from train.reports.runs import read_steps
+from train.tasks.task_card import TaskFacts
 
 Array = npt.NDArray[Any]
 OnSample = Callable[[int, int], None]
 
 COPIED = ("calibration.json", "transfer.json", familiarity.FILE)
-HARM = 0.01  # of the network's error: accepted rms change of its predictions by rounding the weights
-SAMPLES = 48  # held-out samples on which rounding and doses are measured
 DOSES = (None, 1e5, 1e4, 1e3)  # electrons per pattern
 
 
-def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: None) -> CardFacts:
-    """Writes the model folder of a run.
+def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: None) -> CardFacts | TaskFacts:
+    """Writes the model folder of a run of any task.
 
     Args:
-        run_dir: A finished, evaluated and calibrated run, with its dataset at hand.
+        run_dir: A finished and evaluated run, of a density a calibrated one, with its dataset at hand.
         out: The folder to be written. Its last part is the name of the model.
         on_sample: Called with the number of measured doses and thicknesses and their total.
 
@@ -71,18 +71,20 @@ def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: Non
         The facts that the card states.
 
     Raises:
-        InputError: If the run is not finished, evaluated and calibrated, if its dataset is not at hand, or if `out` is
-            not empty.
+        InputError: If the run is not finished, evaluated and, of a density, calibrated, if its dataset is not at hand,
+            or if `out` is not empty.
     """
     model = load_model(run_dir)
+    if model.experiment.training.task != "density":
+        return pack_task(model, out)
+    return _pack_density(model, run_dir, out, on_sample)
+
+
+def _pack_density(model: Model, run_dir: Path, out: Path, on_sample: OnSample) -> CardFacts:
+    """Writes the model folder of a density."""
     evaluation, calibration, training_s = _read_run(run_dir, model)
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"{out} is there already: remove it, or choose another --out")
-    partial = out.with_name(f".{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # left by an interrupted run
-    partial.mkdir(parents=True)
     directory = model.experiment.data.directory
-    with Dataset(directory) as dataset:
+    with model_folder(out) as partial, Dataset(directory) as dataset:
         entries = manifest.present(directory, dataset.ids)
         held_out = [entry for entry in entries if entry.split == evaluation["split"]]
         chosen = [
@@ -91,9 +93,7 @@ def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: Non
         ]
         if not chosen:
             raise InputError(f"{directory} holds none of the samples that {run_dir} was evaluated on")
-        training = model.experiment.training.model_copy(update={"simulate_seconds": None})
-        shipped = model.experiment.model_copy(update={"data": Data(), "training": training})
-        write_text_atomic(partial / "config.yaml", dump_yaml(shipped))
+        write_config(model.experiment, partial)
         for name in COPIED:
             shutil.copyfile(run_dir / name, partial / name)
         facts = CardFacts(
@@ -104,10 +104,7 @@ def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: Non
             _write_weights(model, partial, [record for _, record in chosen]),
             list(_scores_by_dose(load_model(partial), chosen, on_sample)),
         )
-    write_text_atomic(partial / "CARD.md", card(out.resolve().name, model.experiment, facts))
-    if out.exists():
-        out.rmdir()
-    partial.rename(out)
+        write_text_atomic(partial / "CARD.md", card(out.resolve().name, model.experiment, facts))
     return facts
 
 
@@ -139,27 +136,19 @@ def _read_run(run_dir: Path, model: Model) -> tuple[Evaluation, Calibration, flo
 
 def _write_weights(model: Model, out: Path, records: Sequence[Record]) -> WeightsFacts:
     """Writes weights.npz, in float16 if this changes the predictions by less than `HARM` of their error."""
-    header, arrays = checkpoint.read(model.weights)
-    facts = {key: header[key] for key in ("step", "epoch", "network")}
     _, height, width = model.network.input_shape
-    own = {variable.path for variable in load_network(model, (height, width)).variables}
-    kept = [(name, array) for name, array in zip(header["variables"], arrays, strict=True) if name in own]
+    variables = NetworkVariables.of(model, load_network(model, (height, width)))
     truth = np.stack([record.density for record in records]).astype(np.float64)
     original = mean_predictions(trained_ensemble(model).predict, records)
     error = float(np.sqrt(np.mean((original - truth) ** 2)))
     packed = replace(model, folder=out, weights=out / "weights.npz")
-    for dtype in ("float16", "float32"):
-        with open_atomic(packed.weights) as file, np.errstate(over="ignore"):
-            rounded = [array.astype(dtype) if array.ndim > 1 else array for _, array in kept]
-            checkpoint.write(file, facts, [name for name, _ in kept], rounded)
+    for dtype in DTYPES:
+        weights = variables.write(packed.weights, dtype)
         change = mean_predictions(trained_ensemble(packed).predict, records) - original
         if np.sqrt(np.mean(change**2)) <= HARM * error:  # false if a weight overflowed, which makes the change NaN
             break
     return {
-        "dtype": dtype,
-        "bytes": packed.weights.stat().st_size,
-        "sha256": hashlib.sha256(packed.weights.read_bytes()).hexdigest(),
-        "digest": checkpoint.read(packed.weights)[0]["digest"],
+        **weights,
         "rms_change": float(np.sqrt(np.mean(change**2))),
         "largest_change": float(np.abs(change).max()),
         "rms_error": error,

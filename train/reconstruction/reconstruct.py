@@ -26,6 +26,7 @@ from train.experiment.conditions import describe_unchecked
 from train.measure import telemetry
 from train.optimization import checkpoint
 from train.reconstruction import familiarity, reading, resampling, windows
+from train.reconstruction.estimated import Comparison, EstimatedScan, compare
 from train.reconstruction.models import Model, load_model
 from train.reconstruction.reading import AddNote
 from train.reconstruction.resampling import ResamplingPlan
@@ -67,6 +68,7 @@ def reconstruct(
     specimen: KnownSpecimen | None = None,
     options: ReconstructionOptions = ReconstructionOptions(),
     layout: Mapping[str, Any] | None = None,
+    estimated: EstimatedScan | None = None,
     console: Console | None = None,
 ) -> Reconstruction:
     """Reconstructs the projected electron density of a scan with a trained network.
@@ -81,6 +83,8 @@ def reconstruct(
         specimen: What is known about the specimen, by which trust is measured. `None` measures none.
         options: Dropout and refinement.
         layout: How the patterns lie in a file that does not say it, as `namsa.read` takes it: {"scan_shape": (64, 96)}.
+        estimated: Thickness, defocus and tilt of the scan, as `train.estimate` returns them. They are compared with
+            what the network has learnt. `None` compares nothing.
         console: Where notes and progress are printed. `None` prints nothing; the notes are in the result.
 
     Returns:
@@ -113,7 +117,8 @@ def reconstruct(
         reading.check_memory(scan, model.conditions, name)
 
         pattern = reading.mean_pattern(scan, name)
-        prepared = prepare(scan, model, pattern, name, beam_intensity, specimen, options, note)
+        compared = compare(estimated, model.experiment) if estimated else None
+        prepared = prepare(scan, model, pattern, name, beam_intensity, specimen, options, note, compared)
         with (
             telemetry.counter(console, "scan rows") as count,
             closing(reading.read_bands(scan, prepared.plan, prepared.scale, lambda row: count(row, sy))) as bands,
@@ -135,6 +140,7 @@ class Prepared:
         network: The network, loaded.
         simulation: Simulation of a window, by which trust is measured. `None` measures none.
         refine_steps: Steps of refinement per window.
+        compared: What was estimated of the scan, beside what the network has learnt. `None` if nothing was.
     """
 
     scan: FourDData
@@ -145,6 +151,7 @@ class Prepared:
     network: ScanNetwork
     simulation: WindowSimulation | None
     refine_steps: int
+    compared: Comparison | None = None
 
     def images(self) -> ScanImages:
         """Returns the images of the scan before the first strip is added."""
@@ -160,6 +167,7 @@ def prepare(
     specimen: KnownSpecimen | None,
     options: ReconstructionOptions,
     note: AddNote,
+    compared: Comparison | None = None,
 ) -> Prepared:
     """Calibrates a scan, plans its resampling and loads the network.
 
@@ -172,6 +180,7 @@ def prepare(
         specimen: As for `reconstruct`.
         options: As for `reconstruct`.
         note: Called with a line about each thing that is done or assumed.
+        compared: See `Prepared`.
 
     Raises:
         InputError: If the data do not fit the network.
@@ -179,7 +188,9 @@ def prepare(
     centre = reading.optic_axis(scan, pattern, note)
     scale = reading.intensity_scale(scan, pattern, beam_intensity, model, note)
     plan = resampling.plan_resampling(scan, centre, model.conditions, name)
-    for line in (*plan.notes, describe_unchecked(model.experiment, model.experiment.training.inputs)):
+    checked, estimates = (compared.checked, compared.said) if compared else (frozenset[str](), [])
+    unchecked = describe_unchecked(model.experiment, model.experiment.training.inputs, checked)
+    for line in (*plan.notes, *estimates, unchecked):
         note(line)
     network = windows.prepare_network(model, plan, options.passes, note)
     simulation = None
@@ -191,7 +202,7 @@ def prepare(
     note(_trust_note(specimen, simulation))
     if simulation and options.refine_steps:
         note(f"refined: {options.refine_steps} steps a window; the uncertainty is that of the network's own density")
-    return Prepared(scan, model, centre, scale, plan, network, simulation, options.refine_steps)
+    return Prepared(scan, model, centre, scale, plan, network, simulation, options.refine_steps, compared)
 
 
 def assemble(
@@ -229,6 +240,7 @@ def assemble(
             "energy_ev": model.conditions.energy_ev,
             "semiangle_mrad": model.conditions.semiangle_mrad,
             **({} if images.flagged is None else {"windows_not_familiar": images.flagged}),
+            **({"estimated": prepared.compared.facts} if prepared.compared else {}),
             **({} if measured.two_sigma_factor is None else {"two_sigma_factor": measured.two_sigma_factor}),
             "said": [*notes],  # the key of the file format
         },
@@ -237,7 +249,8 @@ def assemble(
 
 
 def check_layout(model: Model) -> None:
-    """Checks that the network's target is on the positions that it predicts."""
+    """Checks that the network predicts a density, and that its target is on the positions that it predicts."""
+    _ = model.network  # raises an error if it is of another task
     inputs, target = model.experiment.training.inputs, model.experiment.target
     if inputs.layout == "scan" and target.at != "scan":
         raise InputError(f"{model.name} has layout scan and targets at the grid: use a network with target.at scan")

@@ -53,8 +53,16 @@ class Reconstruction:
 
     @property
     def outside(self) -> bool:
-        """Whether the scan lies outside of what the network learnt. False if familiarity was not measured."""
-        return is_outside(self.provenance.get("windows_not_familiar", 0.0))
+        """Whether the scan lies outside of what the network learnt, by its familiarity or by what was estimated of it.
+
+        False if neither was measured.
+        """
+        return is_outside(self.provenance.get("windows_not_familiar", 0.0)) or bool(self.warnings)
+
+    @property
+    def warnings(self) -> list[str]:
+        """One line about each estimated quantity that lies outside of what the network learnt."""
+        return list(self.provenance.get("estimated", {}).get("outside", []))
 
     @property
     def notes(self) -> list[str]:

@@ -17,7 +17,6 @@ import numpy.typing as npt
 from rich.console import Console
 
 from fcdensenet.config import NetworkConfig
-from namsa.errors import InputError
 from namsa.io import hdf5
 from namsa.io.calibration import CalibrationOverrides
 from namsa.io.reading import open_patterns
@@ -206,9 +205,7 @@ def _network(model: Model) -> tuple[NetworkConfig | DeepLabV3PlusConfig, int]:
     Raises:
         InputError: If it is of another task.
     """
-    config, task = model.experiment.network, model.experiment.training.task
-    if task != "segment" or not isinstance(config, NetworkConfig | DeepLabV3PlusConfig):
-        raise InputError(
-            f"{model.folder} is a network for training.task {task}, and classes of positions are asked for"
-        )
+    config = model.experiment.network
+    if model.experiment.training.task != "segment" or not isinstance(config, NetworkConfig | DeepLabV3PlusConfig):
+        raise model.wrong_task("segment")
     return config, 2**config.pools if isinstance(config, NetworkConfig) else STRIDE

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from namsa.errors import WorkError
+from train.measure.coverage import TWO_SIGMA, covering_factor
 from train.measure.groups import Facts, groups
 from train.measure.metrics import image_metrics
 from train.reconstruction.ensemble import Predict, Prediction
@@ -28,8 +28,6 @@ from train.reconstruction.known_windows import KnownWindow
 from train.reports.calibration_results import Calibration, Coverage, CoverageGroup
 
 Array = npt.NDArray[Any]
-
-ONE_SIGMA, TWO_SIGMA = 0.6827, 0.9545
 
 
 class WindowError(NamedTuple):
@@ -99,26 +97,6 @@ def equalising_weight(rows: Sequence[WindowError]) -> float:
     if not spread.any() or not predicted.any():
         return 1.0
     return (covering_factor(error, predicted) / covering_factor(error, spread)) ** 2
-
-
-def covering_factor(error: Array, deviation: Array, part: float = ONE_SIGMA) -> float:
-    """Returns the factor of the deviation within which a part of the errors lies.
-
-    Args:
-        error: Absolute errors, `(n,)`.
-        deviation: Standard deviations, `(n,)`.
-        part: The part.
-
-    Raises:
-        WorkError: If no factor suffices, because too many pixels have no deviation.
-    """
-    ratio = np.divide(error, deviation, out=np.full(len(error), np.inf), where=deviation > 0)
-    factor = float(np.quantile(ratio, part, method="higher"))
-    if not np.isfinite(factor):
-        raise WorkError(
-            f"the network's answers do not differ in {1 - part:.0%} of the pixels: their spread says nothing"
-        )
-    return factor
 
 
 def coverage(error: Array, uncertainty: Array, two_sigma_factor: float = 2.0) -> Coverage:

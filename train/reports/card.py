@@ -1,27 +1,18 @@
-"""The model card: what a network is for, what it was trained on, how good it is and where its limits are.
+"""The model card of a density: what a network is for, what it was trained on, how good it is and where its limits are.
 
 Every statement follows from the configuration or from measured facts. Names and words that come from files are written
 so that they are neither Markdown nor HTML.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from namsa.config.instrument import KINDS
-from namsa.dataset.strata import Strata
-from namsa.text import duration, plural
-from train.experiment.conditions import (
-    defocus_angstrom,
-    describe_dose,
-    describe_imperfections,
-    describe_varied,
-    format_range,
-    thickness_angstrom,
-)
+from namsa.text import plural
 from train.experiment.experiment import Experiment
 from train.measure.groups import measured, title
-from train.measure.results import RunFacts
+from train.reports import card_sections
 from train.reports.calibration_results import Calibration
-from train.reports.markdown import number, pair, plain, table, times, zones
+from train.reports.card_sections import Usage
+from train.reports.markdown import number, plain, table
 from train.reports.results import (
     CardFacts,
     ComparedScores,
@@ -33,6 +24,9 @@ from train.reports.results import (
 from train.reports.summary import by_condition, sample_conditions, worst_first
 
 WORST = 5  # samples that are listed
+USAGE = Usage(
+    "From 4D-STEM patterns to the projected electron density of a thin specimen, in e/Å².", "reconstruct", "DENSITY.h5"
+)
 DIGITS = {"mae": 2}  # of scores; 3 for the others
 
 
@@ -45,53 +39,18 @@ def card(name: str, experiment: Experiment, facts: CardFacts) -> str:
         facts: Measured facts.
     """
     sections = (
-        _purpose(name, experiment),
+        card_sections.purpose(name, experiment, USAGE),
         _scores(facts.evaluation),
         _scores_by_dose(facts),
         _uncertainty(facts.calibration),
         _limits(experiment, facts),
-        _data(experiment, facts.strata),
-        _training(experiment, facts),
+        card_sections.data(experiment, facts.strata),
+        card_sections.training(experiment, facts.evaluation["run"], facts.training_s, _weights(facts.weights)),
     )
     return "\n\n".join("\n".join(lines) for lines in sections) + "\n"
 
 
 # ---- Sections -------------------------------------------------------------------------------------------------------
-
-
-def _purpose(name: str, experiment: Experiment) -> Iterator[str]:
-    """What the network does, and the data that it takes."""
-    trained = experiment.conditions()
-    others = {key: value for key, value in experiment.microscope.aberrations.items() if key != "C10" and value}
-    thickness = format_range(thickness_angstrom(experiment))
-    ranges = describe_varied(experiment) | describe_imperfections(experiment.training.inputs)
-    defocus = format_range(defocus_angstrom(experiment))
-    yield f"# {plain(name)}"
-    yield ""
-    yield "From 4D-STEM patterns to the projected electron density of a thin specimen, in e/Å²."
-    yield ""
-    yield f"    python -m train reconstruct DATA.h5 --checkpoint {name} --out DENSITY.h5"
-    yield ""
-    yield from table(
-        ("", "trained for", "`reconstruct` accepts"),
-        [
-            ("energy", f"{trained.energy_ev / 1e3:g} keV", "± 2 %"),
-            ("convergence semiangle", f"{trained.semiangle_mrad:g} mrad", "± 5 %"),
-            ("scan step", f"{pair(trained.scan_step_angstrom)} Å", "up to twice that; resampled"),
-            (
-                "detector",
-                f"{times(trained.detector_shape)} pixels of {pair(trained.pixel_mrad)} mrad",
-                f"pixels up to twice that; must reach {trained.reach_mrad:g} mrad",
-            ),
-            ("window", f"{times(trained.scan_shape)} positions", "any scan, in overlapping windows"),
-            ("specimens", _kinds(experiment), "not checked"),
-            ("thickness", f"{thickness} Å", "not checked: not in data files"),
-            ("defocus at the entrance, underfocus > 0", f"{defocus} Å", "not checked"),
-            ("other aberrations, Å", str(others or "none"), "not checked"),
-            ("dose, electrons per pattern", describe_dose(experiment.training.inputs) or "noiseless", "not checked"),
-            *((title(name), limits, "not checked") for name, limits in ranges.items()),
-        ],
-    )
 
 
 def _scores(evaluation: Evaluation) -> Iterator[str]:
@@ -224,57 +183,13 @@ def _uncertainty(calibration: Calibration) -> Iterator[str]:
 
 def _limits(experiment: Experiment, facts: CardFacts) -> Iterator[str]:
     """Where the network must not be trusted."""
-    specimen, microscope = experiment.specimen, experiment.microscope
-    drawn = describe_imperfections(experiment.training.inputs) | experiment.varied_quantities()
-    effects = (
-        ("thermal vibration", _vibrates(experiment)),
-        ("the source size", microscope.source_size_angstrom or "source_size_angstrom" in drawn),
-        (
-            "the energy spread",
-            microscope.focal_spread_angstrom or microscope.chromatic_aberration_mm or "focal_spread_angstrom" in drawn,
-        ),
-        (
-            "the point spread of the detector",
-            (experiment.detector and experiment.detector.point_spread_pixels) or "detector_spread_pixels" in drawn,
-        ),
-        ("inelastic scattering", "background_fraction" in drawn),
-        ("drift", "drift_angstrom" in drawn),
-    )
-    left_out = [effect for effect, simulated in effects if not simulated]
     ssim, mean_image_ssim = facts.evaluation["mean"]["ssim"], facts.evaluation["mean_predictor"]["ssim"]
-    count = specimen.simplest_zone_axes
-    axes = f"one of the {count} simplest of each" if count else zones(specimen.zone_axes)
-    tilts = [measured(name, limits) for name, limits in describe_varied(experiment).items() if "tilt" in name]
-    listed = experiment.varied_quantities().get("thickness_angstrom") is None and len(specimen.thickness_angstrom) > 1
-    thicknesses = (
-        ", ".join(f"{t:g}" for t in specimen.thickness_angstrom)
-        if listed
-        else format_range(thickness_angstrom(experiment))
-    )
-    unlearnt = [kind.replace("_", " ") for kind in KINDS if kind not in _shares(experiment)]
-    yield "## Limits"
-    yield ""
-    yield "- The network was trained on simulations only. It has not been tried on measured data."
-    if left_out:
-        yield f"- The training data leave out {', '.join(left_out)}."
-    if tilts:
-        yield f"- Crystals were near a zone axis, {axes}: {', '.join(tilts)}."
-    else:
-        yield f"- Specimen and beam were not tilted: crystals were on a zone axis, {axes}."
-    if list(_shares(experiment)) == ["crystal"]:
-        yield "- Training saw perfect, periodic crystals: no defects, surfaces, interfaces or amorphous specimens."
-    elif unlearnt:
-        yield f"- Kinds of specimens that training did not see: {', '.join(unlearnt)}."
-    yield (
-        f"- Training saw thicknesses of {thicknesses} Å. Nothing is known of thicker or much thinner specimens. Data "
-        "files do not state the thickness, so it is not checked."
-    )
+    yield from card_sections.training_limits(experiment)
     yield (
         f"- The density is band-limited at {experiment.target.max_q_per_angstrom or 'the probe’s limit'} 1/Å and is "
         "that of independent atoms, without bonding and charge transfer."
     )
-    if missing := facts.strata["elements_not_in_train"]:
-        yield f"- Elements that are held out and not in the training samples: {', '.join(map(plain, missing))}."
+    yield from card_sections.unseen_elements(facts.strata)
     if ssim is not None and ssim < 0.8:
         yield (
             f"- **The mean SSIM on unseen materials is {ssim:.2f}** (mean image {number(mean_image_ssim, 2)}): expect "
@@ -282,94 +197,16 @@ def _limits(experiment: Experiment, facts: CardFacts) -> Iterator[str]:
         )
 
 
-def _data(experiment: Experiment, strata: Strata) -> Iterator[str]:
-    """The dataset."""
-    separation = {
-        "formula": "No formula is in two splits.",
-        "prototype": "No formula and no prototype (kind of formula and space group) is in two splits.",
-    }
-    splits = list(strata["samples"])
-    elements = [element for element, counts in strata["elements"].items() if counts["train"]]
-    numbers = {name: strata[name] for name in ("samples", "materials", "formulas")}
-    yield "## Data"
-    yield ""
-    yield from table(
-        ("", *map(plain, splits)),
-        [(name, *(str(counts[split]) for split in splits)) for name, counts in numbers.items()],
-    )
-    yield ""
-    yield f"{separation[experiment.split.by]} Crystals: {', '.join(map(plain, strata['sources']))}."
-    yield f"Crystal systems of the training samples: {_counts(strata['crystal_systems'])}."
-    if "kinds" in strata:
-        yield f"Kinds of the training samples: {_counts(strata['kinds'])}."
-    yield f"{len(elements)} elements in training: {', '.join(map(plain, elements))}."
-    yield (
-        f"Simulated by multislice, {experiment.simulation.form_factors} form factors, slices of "
-        f"{experiment.simulation.slice_thickness_angstrom:g} Å; hash of the samples {experiment.samples_hash()}, seed "
-        f"{experiment.seed}."
-    )
-
-
-def _training(experiment: Experiment, facts: CardFacts) -> Iterator[str]:
-    """The run and the weights."""
-    run: RunFacts = facts.evaluation["run"]
-    machine = f" of {plain(run['machine'])}" if run.get("machine") else ""
-    yield "## Training"
-    yield ""
-    yield from table(
-        ("", ""),
-        [
-            (
-                "network",
-                f"FC-DenseNet, {run['parameters']:,} parameters, {experiment.training.inputs.channel_summary()}",
-            ),
-            ("trained", f"{run['epochs']} epochs, {run['steps']:,} steps, {run['training_samples']:,} samples"),
-            ("started from", plain(experiment.training.start_from or "random weights")),
-            ("time in steps", duration(facts.training_s)),
-            ("on", f"{plural(run['ranks'], 'rank')}, each on {plain(run['device'])}{machine}"),
-            ("versions", ", ".join(f"{plain(name)} {plain(number)}" for name, number in run["versions"].items())),
-            *_weights(facts.weights),
-        ],
-    )
-
-
-def _weights(weights: WeightsFacts) -> Iterator[tuple[str, str]]:
+def _weights(weights: WeightsFacts) -> tuple[tuple[str, str], ...]:
     """Rows about the weights file."""
-    yield (
-        "weights",
-        f"{weights['bytes'] / 1e6:.2f} MB, {weights['dtype']}: compared with float32, the answers change by "
-        f"{weights['rms_change']:.2g} e/Å² (rms; at most {weights['largest_change']:.2g}); the rms error is "
-        f"{weights['rms_error']:.3g}",
+    rounding = (
+        f"the answers change by {weights['rms_change']:.2g} e/Å² (rms; at most {weights['largest_change']:.2g}); the "
+        f"rms error is {weights['rms_error']:.3g}"
     )
-    yield "SHA-256", f"`{weights['sha256']}`"
-    yield "digest", f"`{weights['digest']}`, which `reconstruct` writes into its results"
-
-
-def _shares(experiment: Experiment) -> Mapping[str, float]:
-    """The shares of the kinds of specimens."""
-    return {kind: share for kind, share in (experiment.specimen.kinds or {"crystal": 1.0}).items() if share}
-
-
-def _kinds(experiment: Experiment) -> str:
-    """The kinds of specimens that were trained for, with their shares."""
-    shares = _shares(experiment)
-    parts = (f"{kind.replace('_', ' ')} {share / sum(shares.values()):.0%}" for kind, share in shares.items())
-    return ", ".join(parts) if len(shares) > 1 else "crystals, perfect and periodic"
-
-
-def _vibrates(experiment: Experiment) -> bool:
-    """Whether atoms were displaced by a temperature."""
-    phonons, varied = experiment.specimen.frozen_phonons, experiment.varied_quantities()
-    still = phonons is None or not (phonons.rms_angstrom or phonons.b_factor_angstrom2)
-    return not still or "rms_displacement_angstrom" in varied
+    return card_sections.weights_rows(weights, rounding, USAGE.command)
 
 
 def _with_mean_image(scores: ComparedScores, metric: MetricName) -> str:
     """A score of the network, and in brackets that of the mean image."""
     digits = DIGITS.get(metric, 3)
     return f"{number(scores[metric], digits)} ({number(scores['mean_predictor'][metric], digits)})"
-
-
-def _counts(by_value: Mapping[str, Mapping[str, int]]) -> str:
-    """Training samples by value."""
-    return ", ".join(f"{plain(value)} {counts['train']}" for value, counts in by_value.items() if counts["train"])

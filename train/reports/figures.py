@@ -26,6 +26,7 @@ Reduce = Callable[[Numbers], Any]
 
 LOSS_BINS, TIME_BINS = 1000, 200
 DIFFERENCE = "RdBu_r"
+SYNCHRONISATION = "synchronisation"
 INK, BLUE, GOLD, RED = "#222222", "#2a6f97", "#e09f3e", "#9e2a2b"
 
 
@@ -122,30 +123,34 @@ def loss_figure(steps: Steps) -> Figure:
 
 @styled
 def time_figure(steps: Steps) -> Figure:
-    """Draws where the time of the steps went: the median of each bin of steps, stacked."""
+    """Draws where the time of the steps went: the median of each bin of steps, stacked; with local SGD the mean."""
     figure = Figure(figsize=(9, 2.8), layout="constrained")
     ax = figure.subplots()
-    parts = {
-        name: binned(steps["step"], seconds, TIME_BINS, np.nanmedian) for name, seconds in time_parts(steps).items()
-    }
+    times = time_parts(steps)
+    reduce = np.nanmean if SYNCHRONISATION in times else np.nanmedian  # most steps do not synchronise
+    parts = {name: binned(steps["step"], seconds, TIME_BINS, reduce) for name, seconds in times.items()}
     x = parts["computing"][0]
-    ax.stackplot(
-        x, *(seconds * 1e3 for _, seconds in parts.values()), labels=list(parts), colors=(BLUE, GOLD, RED), lw=0
-    )
-    ax.legend(loc="upper left", bbox_to_anchor=(0, 1.16), ncols=3, borderaxespad=0, handlelength=1)
+    colours = (BLUE, GOLD, RED, INK)[: len(parts)]
+    ax.stackplot(x, *(seconds * 1e3 for _, seconds in parts.values()), labels=list(parts), colors=colours, lw=0)
+    ax.legend(loc="upper left", bbox_to_anchor=(0, 1.16), ncols=len(parts), borderaxespad=0, handlelength=1)
     ax.set(xlabel="step", ylim=(0, None))
     _line_axes(ax, "ms per step")
     return figure
 
 
 def time_parts(steps: Steps) -> dict[str, Numbers]:
-    """Returns seconds of computing, of communication and of waiting for data per step; they sum to the step's time."""
+    """Returns seconds of computing, of communication and of waiting for data per step; they sum to the step's time.
+
+    With local SGD the synchronisation is a part of its own.
+    """
     communication, data = steps["comm_s"], steps["data_s"]
-    return {
-        "computing": steps["step_s"] - communication - data,
+    synchronisation = np.nan_to_num(steps.get("sync_s", np.zeros_like(data)))
+    parts = {
+        "computing": steps["step_s"] - communication - data - synchronisation,
         "communication": communication,
         "waiting for data": data,
     }
+    return parts | ({SYNCHRONISATION: synchronisation} if synchronisation.any() else {})
 
 
 def epoch_means(steps: Steps, name: str) -> tuple[Numbers, Numbers]:

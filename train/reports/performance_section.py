@@ -39,6 +39,11 @@ def performance(run: Mapping[str, Any], profile: Profile | None) -> dict[str, st
         "sustained FLOP/s of the convolutions, all ranks": _sustained(measured),
         "peak FLOP/s of the convolutions, all ranks": _peak(measured, run.get("ranks", 1), profile),
     }
+    if "sync_s" in measured:
+        words["synchronisation (local SGD)"] = (
+            f"{measured['synchronisations']} in these steps, {_spread(measured['sync_s'], ' s')}; "
+            f"{measured['t_sync_s']:.3g} s per step (mean)"
+        )
     if "flop_per_s" in measured:
         words["FLOP/s without checkpoints, median"] = _spread(measured["flop_per_s"])
     words["memory of rank 0"] = f"{measured['memory_mib_per_rank']:,.0f} MiB"
@@ -94,6 +99,9 @@ def profiled(profile: Profile | None) -> str:
         )
         for row in profile["kinds"]
     ]
+    phases = ", ".join(f"{row['phase']} {1e3 * row['seconds']:.3g} ms" for row in profile.get("phases", []))
+    if phases:
+        phases = f"<p>By phase of the step: {escape(phases)}. {_synchronisation(profile)}</p>"
     head = ("Kind", "Calls", "ms per step", "Share", "FLOP/s")
     data = "samples" if profile["data"] == "samples" else "random data"
     text = (
@@ -104,7 +112,18 @@ def profiled(profile: Profile | None) -> str:
     )
     source = figures.data_uri(timeline_figure(profile), "png")
     picture = f'<figure><img class="plot" src="{source}" alt="One step: what each thread or stream does"></figure>'
-    return f"<p>{text}</p>{table('', head, rows, text_columns=1)}{picture}"
+    return f"<p>{text}</p>{phases}{table('', head, rows, text_columns=1)}{picture}"
+
+
+def _synchronisation(profile: Profile) -> str:
+    """What local SGD averages, and for how long; nothing where gradients are averaged."""
+    if "synchronisation" not in profile:
+        return ""
+    facts = profile["synchronisation"]
+    return (
+        f"Local SGD averages {facts['sent_bytes'] / 1e6:,.3g} MB in {1e3 * facts['seconds']:.4g} ms, here after every "
+        f"{facts['every']} steps; the configuration says {escape(plain(facts['configured']))}."
+    )
 
 
 def power_over_time(steps: Steps | None) -> str:

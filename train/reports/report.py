@@ -26,7 +26,7 @@ from train.reports.runs import read_steps
 FILES = ("config.yaml", "metrics.jsonl", "evaluation.json", "predictions.npz")
 STEP_COLUMNS = ("step", "epoch", "loss", "lr", "step_s", "data_s", "comm_s")
 TASK_COLUMNS = ("huber", "delta")  # of the task density
-MEASURED_COLUMNS = ("wall_s", "flop_per_s", "energy_j", "energy_gpu_j")  # some rows lack these
+MEASURED_COLUMNS = ("sync_s", "wall_s", "flop_per_s", "energy_j", "energy_gpu_j")  # some rows lack these
 
 T = TypeVar("T")
 

@@ -5,6 +5,7 @@
 """
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -196,7 +197,7 @@ class Evaluation(HeldOutResults):
 # ---- calibration.json and the model card ----------------------------------------------------------------------------
 
 
-class WeightsFacts(TypedDict):
+class WeightsFile(TypedDict):
     """Facts about the weights file of a packed model.
 
     Attributes:
@@ -204,15 +205,23 @@ class WeightsFacts(TypedDict):
         bytes: Size of the file.
         sha256: SHA-256 of the file.
         digest: Digest of the arrays, which reconstructions record.
-        rms_change: RMS change of the answers by rounding the weights, e/Å².
-        largest_change: Largest such change, e/Å².
-        rms_error: RMS error of the answers before rounding, e/Å².
     """
 
     dtype: str
     bytes: int
     sha256: str
     digest: str
+
+
+class WeightsFacts(WeightsFile):
+    """Facts about the weights of a density.
+
+    Attributes:
+        rms_change: RMS change of the answers by rounding the weights, e/Å².
+        largest_change: Largest such change, e/Å².
+        rms_error: RMS error of the answers before rounding, e/Å².
+    """
+
     rms_change: float
     largest_change: float
     rms_error: float
@@ -356,7 +365,7 @@ def read_evaluation(path: Path) -> Evaluation:
     return checked
 
 
-def check_facts(path: Path, evaluation: Evaluation) -> RunFacts:
+def check_facts(path: Path, evaluation: Mapping[str, Any]) -> RunFacts:
     """Returns the facts of a run if all of them are there.
 
     Args:
@@ -366,8 +375,9 @@ def check_facts(path: Path, evaluation: Evaluation) -> RunFacts:
     Raises:
         InputError: If one is missing or has another type.
     """
-    parse_typed(_adapter(RunFacts), json.dumps(evaluation["run"]), f"{path}: run", EVALUATE_AGAIN)
-    return evaluation["run"]
+    run: RunFacts = evaluation["run"]
+    parse_typed(_adapter(RunFacts), json.dumps(run), f"{path}: run", EVALUATE_AGAIN)
+    return run
 
 
 @cache

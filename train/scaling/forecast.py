@@ -70,7 +70,7 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
     measured = _measure_step(experiment)
     network = count(experiment.network, training.recompute, split.ways, "yx".index(split.axis))
     images = experiment.images_per_sample()
-    return {
+    result: Forecast = {
         "ranks": ranks,
         "train_samples": len(train_entries),
         "held_out_samples": sum(entry.split != "train" for entry in entries),
@@ -85,6 +85,22 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
         "activation_bytes": training.batch_size * images * network.activation_bytes(_stored_type(training)),
         "disk_bytes": training.checkpoints.keep * measured["checkpoint_bytes"] + LOG_BYTES * steps,
     }
+    if training.reduction.local and ranks > 1:
+        result["synchronisations"] = synchronisations(training.reduction.synchronise, steps_per_epoch, steps)
+        result["synchronised_bytes"] = 4 * training.averaged_values(network.parameters, network.trainable_parameters)
+    return result
+
+
+def synchronisations(every: int | str, steps_per_epoch: int, steps: int) -> int:
+    """Returns how often ranks average with local SGD in a job.
+
+    Args:
+        every: Number of steps, or "epoch".
+        steps_per_epoch: Steps per epoch, at whose end they always do.
+        steps: Steps of the job.
+    """
+    regular = range(every, steps + 1, every) if isinstance(every, int) else ()
+    return len({*regular, *range(steps_per_epoch, steps + 1, steps_per_epoch), steps})
 
 
 def _samples(experiment: Experiment, ranks: int) -> tuple[Sequence[Entry], SimulationForecast | None]:
@@ -124,10 +140,10 @@ def _measure_step(experiment: Experiment) -> StepForecast:
     """Times of steps, peak memory and the size of a checkpoint."""
     training, task, images = experiment.training, task_of(experiment), experiment.images_per_sample()
     network, area = measurable(experiment)
-    model, optimizer, buffers, accumulation, state = assemble(
+    model, optimizer, buffers, accumulation, state, shards = assemble(
         network, experiment.seed, training, objective=task.objective
     )
-    step = make_step(model, optimizer, training, buffers, accumulation, task.objective)
+    step = make_step(model, optimizer, training, buffers, accumulation, task.objective, shards)
     random = random_batch(network, training, images)
     batch = random[0], task.random_target(random)
     first_setting = next(iter(task.objective.setting(0).values()), 0.0)
@@ -209,6 +225,9 @@ def table_rows(forecast: Forecast) -> Iterator[tuple[str, str]]:
         f"on this machine with images of {forecast['measured_image'][0]}×{forecast['measured_image'][1]}",
     )
     yield "training", f"{duration(forecast['seconds'])}, without waiting for data, other ranks and evaluation"
+    if "synchronisations" in forecast:
+        number, megabytes = forecast["synchronisations"], forecast["synchronised_bytes"] / 1e6
+        yield "local SGD", f"{plural(number, 'synchronisation')}, each of {megabytes:,.4g} MB per rank"
     yield (
         "memory per rank",
         f"{forecast['memory_mib']:,.0f} MiB, of that {forecast['activation_bytes'] / 2**20:,.1f} MiB activations",

@@ -4,7 +4,7 @@ The model follows the events of a step. A rank computes for `compute_s`. Its gra
 from the last layer to the first. In cycles, all ranks agree which gradients are ready on every rank (coordination).
 Those are reduced in a few fused operations, one after another on the wire, while the rest is still being computed. The
 step ends with the slowest rank and the last reduction. With local SGD, ranks compute several steps before they wait
-for each other and reduce weights and moments, which nothing hides. The efficiency is the time per step of one rank
+for each other and average weights, which nothing hides. The efficiency is the time per step of one rank
 alone over that of many ranks.
 
 Coordination (Laanait et al. 2019; Kurth et al. 2018, section V-A3):
@@ -33,8 +33,6 @@ from train.scaling.machine import Machine
 from train.scaling.strategy import Strategy, Unit, fused, units
 from train.scaling.workload import Workload
 
-AVERAGED_WITH_LOCAL_SGD = 3  # weights, and Adam's two moments
-
 
 @dataclass(frozen=True)
 class StepEstimate:
@@ -54,7 +52,7 @@ class StepEstimate:
 
 
 def estimate_step(
-    machine: Machine, work: Workload, strategy: Strategy, ranks: int, steps_per_epoch: int | None = None
+    machine: Machine, work: Workload, strategy: Strategy, ranks: int, steps_per_epoch: float | None = None
 ) -> StepEstimate:
     """Returns the model's step.
 
@@ -88,7 +86,7 @@ def efficiency(machine: Machine, work: Workload, strategy: Strategy, ranks: int,
     )
 
 
-def steps_between(strategy: Strategy, steps_per_epoch: int | None) -> float:
+def steps_between(strategy: Strategy, steps_per_epoch: float | None) -> float:
     """Returns the mean number of steps from one synchronisation of local SGD to the next.
 
     Args:
@@ -106,11 +104,15 @@ def steps_between(strategy: Strategy, steps_per_epoch: int | None) -> float:
     return max(1, steps_per_epoch)
 
 
+def block_bytes(work: Workload, strategy: Strategy) -> int:
+    """Returns the size of the block that a rank sends when local SGD synchronises."""
+    return strategy.averaged_per_weight * sum(gradient.size for gradient in work.gradients)
+
+
 def _local_step(machine: Machine, work: Workload, strategy: Strategy, ranks: int, steps: float) -> StepEstimate:
-    """The mean of `steps` steps of local SGD, after which weights and moments are averaged as one group."""
+    """The mean of `steps` steps of local SGD, after which weights, and moments if configured, travel as one block."""
     delay_s = straggler_delay_s(machine, ranks, work.compute_s, work.compute_s, steps)
-    tensors = [gradient.size for gradient in work.gradients for _ in range(AVERAGED_WITH_LOCAL_SGD)]
-    together = Unit(steps * work.compute_s + delay_s, tuple(tensors))
+    together = Unit(steps * work.compute_s + delay_s, (block_bytes(work, strategy),))
     reduced = _reduce(machine, work, strategy, ranks, [together])
     return StepEstimate(*(value / steps for value in vars(reduced).values()))
 

@@ -2,12 +2,14 @@
 
     Laanait et al. 2019, Exascale Deep Learning for Scientific Inverse Problems (arXiv:1909.11150)
     Kurth et al. 2018, Exascale Deep Learning for Climate Analytics (SC18)
+    Yoginath et al. 2019, local SGD with DEEPEx; see `train.scaling.deepex`
 
-Three of the machine's numbers are fitted, each to the results that name it:
+Three of the machine's numbers are fitted, each to the results that name it, and one of DEEPEx's:
 
     late_rate         both efficiencies of all of Summit, 0.93 and, in float32, 0.907
     announcement_s    the factors of 8 and 3 of figure 1, together with host_hop_s
     host_hop_s        the same
+    FITTED_BYTES_PER_S of `train.scaling.deepex`: the efficiency of local SGD at 1,536 GPUs, 0.75
 
 No other result is used. `PublishedResult.fitted` says it of each, `met` whether the model gives it.
 
@@ -33,6 +35,7 @@ from typing import Literal
 
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
+from train.scaling import deepex
 from train.scaling.costs import allreduce_s
 from train.scaling.machine import SUMMIT, Machine
 from train.scaling.model import efficiency
@@ -98,18 +101,20 @@ class PublishedResult:
 
     Attributes:
         name: What the number is.
-        kind: Whether the model should give `published` ("equal"), or at least that much ("at_least").
+        kind: Whether the model should give `published` ("equal"), at least that much ("at_least"), or a number from
+            `published` to `highest` ("between").
         published: The published number.
         model: The model's number.
         fitted: Whether the number was used to fit the machine.
-        met: Whether the model's number is within 2% of an equality, or not below an inequality.
+        met: Whether the model's number is within 2% of an equality, not below an inequality, or in a range.
         network: The network of the published run.
         source: Where it was published.
         ranks: Number of ranks, if the number is an efficiency.
+        highest: End of a range.
     """
 
     name: str
-    kind: Literal["equal", "at_least"]
+    kind: Literal["equal", "at_least", "between"]
     published: float
     model: float
     fitted: bool
@@ -117,6 +122,7 @@ class PublishedResult:
     network: str
     source: str
     ranks: int | None = None
+    highest: float | None = None
 
 
 def published_results(machine: Machine = SUMMIT) -> tuple[PublishedResult, ...]:
@@ -125,7 +131,7 @@ def published_results(machine: Machine = SUMMIT) -> tuple[PublishedResult, ...]:
     Args:
         machine: Summit. Results of Piz Daint are computed with its constants for stragglers and hosts.
     """
-    return (*_laanait(machine), *_kurth_summit(machine), *_kurth_piz_daint(machine))
+    return (*_laanait(machine), *_kurth_summit(machine), *_kurth_piz_daint(machine), *_yoginath())
 
 
 def _laanait(machine: Machine) -> Iterator[PublishedResult]:
@@ -187,6 +193,27 @@ def _kurth_piz_daint(summit: Machine) -> Iterator[PublishedResult]:
         value = efficiency(machine, TIRAMISU_4_CHANNELS, strategy, ranks)
         name, source = "efficiency, float32", "Kurth et al. 2018, section VII-B"
         yield _equal(name, published, value, False, "Tiramisu, Piz Daint", source, ranks)
+
+
+def _yoginath() -> Iterator[PublishedResult]:
+    """Results of Yoginath et al. 2019 with local SGD, whose baseline is a node. Their words are "around" and "over"."""
+    network, source = "ResNet-50, local SGD", "Yoginath et al. 2019"
+    at_1536, at_10000 = (deepex.epoch_efficiency(ranks) for ranks in (1_536, 10_000))
+    name = "efficiency per epoch"
+    yield _equal(name, 0.75, at_1536, True, network, f"{source}, section V-A", 1_536)
+    yield _at_least(name, 0.35, at_10000, network, f"{source}, section V-A", 10_000)
+    ranks = deepex.ranks_of_equal_times()
+    yield PublishedResult(
+        "GPUs at which computation and synchronisation take the same time",
+        "between",
+        4_000,
+        ranks,
+        False,
+        4_000 <= ranks <= 5_000,
+        network,
+        f"{source}, section V-B",
+        highest=5_000,
+    )
 
 
 def _equal(

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 
+import numpy as np
+
 from namsa.config.loading import read_yaml, validate
 from namsa.dataset import manifest
 from namsa.errors import InputError
@@ -19,9 +21,9 @@ from train.networks import count
 from train.reports.runs import read_steps
 from train.scaling import fit
 from train.scaling.machine import SUMMIT, Machine
-from train.scaling.model import efficiency, estimate_step
+from train.scaling.model import block_bytes, efficiency, estimate_step, steps_between
 from train.scaling.published import STRATEGIES, published_results
-from train.scaling.results import CurveRow, ScalingReport
+from train.scaling.results import CurveRow, ScalingReport, Synchronisation
 from train.scaling.strategy import Strategy, strategy_of
 from train.scaling.workload import WireType, Workload, workload
 
@@ -95,7 +97,7 @@ def report(
     job = _Job(
         hardware,
         work,
-        strategy_of(training.reduction, work.gradients),
+        strategy_of(training.reduction, work.gradients, training.optimizer.moments),
         training,
         step_flop,
         step_flop / peak if peak else None,
@@ -119,6 +121,7 @@ def report(
         min_efficiency,
         published_results(),
         fit.fit(measured) if measured else None,
+        _synchronisation(job),
     )
 
 
@@ -162,8 +165,8 @@ def measured_compute_s(run_dir: Path) -> float:
     """
     path = run_dir / "metrics.jsonl"
     try:
-        steps = read_steps(path, ("step_s", "data_s", "comm_s"))
-        times = steps["step_s"] - steps["data_s"] - steps["comm_s"]
+        steps = read_steps(path, ("step_s", "data_s", "comm_s"), ("sync_s",))
+        times = steps["step_s"] - steps["data_s"] - steps["comm_s"] - np.nan_to_num(steps["sync_s"])
         return statistics.median(times[len(times) // 10 :].tolist())  # the first steps compile
     except (OSError, ValueError) as error:
         raise InputError(
@@ -193,6 +196,14 @@ def _training_samples(experiment: Experiment) -> int | None:
     return min(number, experiment.training.samples or number)
 
 
+def _synchronisation(job: _Job) -> Synchronisation | None:
+    """What local SGD averages; `None` where gradients are averaged."""
+    every = job.strategy.synchronise
+    if every == "step":
+        return None
+    return Synchronisation(block_bytes(job.work, job.strategy), every, job.strategy.averaged_per_weight > 1)
+
+
 def _row(job: _Job, ranks: int) -> CurveRow:
     """The model's prediction for `ranks` ranks."""
     steps = None if job.samples is None else job.samples // (ranks * job.samples_per_step)
@@ -211,6 +222,9 @@ def _row(job: _Job, ranks: int) -> CurveRow:
     }
     if rates.peak is not None:
         row["peak_flop_per_s"] = rates.peak
+    if job.strategy.synchronise != "step" and ranks > 1:
+        row["steps_between"] = steps_between(job.strategy, steps)
+        row["synchronisation_s"] = row["steps_between"] * (step.seconds - job.work.compute_s)
     if steps is not None:
         row["steps_per_epoch"] = steps
     totals = [] if steps is None else [job.training.epochs * steps]

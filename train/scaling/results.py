@@ -22,6 +22,8 @@ class CurveRow(TypedDict):
         others: Efficiency by name of each of `train.scaling.published.STRATEGIES`.
         peak_flop_per_s: FLOP/s of all ranks over the convolutions alone, times the efficiency. Present only if the time
             of the convolutions is known.
+        steps_between: With local SGD on several ranks, mean number of steps from one synchronisation to the next.
+        synchronisation_s: With local SGD on several ranks, time of one with the wait for the slowest rank, s.
         steps_per_epoch: Steps per epoch. Present only if the number of samples is known.
         hours: Time of the training steps of the whole job, h. Present only if the number of samples or
             `training.steps` is known.
@@ -36,6 +38,8 @@ class CurveRow(TypedDict):
     flop_per_s: float
     others: Mapping[str, float]
     peak_flop_per_s: NotRequired[float]
+    steps_between: NotRequired[float]
+    synchronisation_s: NotRequired[float]
     steps_per_epoch: NotRequired[int]
     hours: NotRequired[float]
 
@@ -77,6 +81,21 @@ class CostFit(TypedDict):
 
 
 @dataclass(frozen=True)
+class Synchronisation:
+    """What local SGD averages.
+
+    Attributes:
+        block_bytes: Size of the block that a rank sends, without moving averages of normalisations.
+        every: Steps from one synchronisation to the next, or "epoch".
+        moments: Whether the block has the optimizer's moments, too.
+    """
+
+    block_bytes: int
+    every: Literal["epoch"] | int
+    moments: bool
+
+
+@dataclass(frozen=True)
 class ScalingReport:
     """How a job scales; see `train.scaling.report`.
 
@@ -92,6 +111,7 @@ class ScalingReport:
         min_efficiency: The lowest efficiency that is accepted.
         published: Published results with the model's values.
         measured: Fit to measurements; `None` without a file of measurements.
+        synchronisation: `None` where gradients are averaged in every step.
     """
 
     name: str
@@ -105,6 +125,7 @@ class ScalingReport:
     min_efficiency: float
     published: tuple[PublishedResult, ...]
     measured: CostFit | None
+    synchronisation: Synchronisation | None = None
 
 
 class SimulationForecast(TypedDict):
@@ -158,6 +179,8 @@ class Forecast(StepForecast):
         seconds: Time of the steps of the whole job, s.
         activation_bytes: Size of the activations of a rank, bytes.
         disk_bytes: Size of the run directory, bytes.
+        synchronisations: With local SGD, number of them in the whole job.
+        synchronised_bytes: With local SGD, size of the block that a rank sends in each, bytes.
     """
 
     ranks: int
@@ -172,3 +195,5 @@ class Forecast(StepForecast):
     seconds: float
     activation_bytes: int
     disk_bytes: int
+    synchronisations: NotRequired[int]
+    synchronised_bytes: NotRequired[int]

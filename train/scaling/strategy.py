@@ -31,7 +31,8 @@ class Strategy:
         group_list: Patterns of the variables of each group, for the grouping "list".
         contiguous: Whether a group is announced and sent as one tensor.
         synchronise: "step" averages gradients in every step. A number k or "epoch" is local SGD: the ranks average
-            weights and moments after every k steps and at the end of each epoch.
+            weights, as one block, after every k steps and at the end of each epoch.
+        averaged_per_weight: Values that local SGD averages per weight: 1, and 1 more for each moment that it averages.
     """
 
     coordination: Coordination
@@ -46,6 +47,7 @@ class Strategy:
     group_list: tuple[tuple[str, ...], ...] = ()
     contiguous: bool = False
     synchronise: Literal["step", "epoch"] | int = "step"
+    averaged_per_weight: int = 1
 
 
 class Unit(NamedTuple):
@@ -60,18 +62,24 @@ class Unit(NamedTuple):
     sizes: tuple[int, ...]
 
 
-def strategy_of(reduction: Reduction, gradients: Sequence[Gradient]) -> Strategy:
+def strategy_of(reduction: Reduction, gradients: Sequence[Gradient], moments: int = 2) -> Strategy:
     """Returns the model's strategy of a configuration. Reductions that are not hierarchical are NCCL's trees.
 
     Args:
         reduction: The section training.reduction.
         gradients: The gradients of the network.
+        moments: Moments per weight that the optimizer has.
 
     Raises:
         InputError: If the model does not know the configured strategy, or group_list does not fit the gradients.
     """
     if reduction.hybrid:
         raise InputError("train scaling does not model training.reduction.hybrid: leave it out")
+    if reduction.weights == "sharded":
+        raise InputError(
+            "training.reduction.weights sharded sends gradients to their owners and weights back, which train scaling "
+            "does not model: set weights to resident"
+        )
     strategy = Strategy(
         "bitvector" if reduction.cache_capacity else "master-worker",
         reduction.groups,
@@ -84,6 +92,7 @@ def strategy_of(reduction: Reduction, gradients: Sequence[Gradient]) -> Strategy
         group_list=reduction.group_list,
         contiguous=reduction.contiguous,
         synchronise=reduction.synchronise,
+        averaged_per_weight=1 + moments if reduction.average_moments else 1,
     )
     names = sum(len(unit.sizes) for unit in units(gradients, strategy))
     if 0 < reduction.cache_capacity < names:

@@ -7,8 +7,9 @@ from rich import box
 from rich.console import Console
 from rich.table import Table
 
+from namsa.text import plural
 from train.scaling.published import PublishedResult
-from train.scaling.results import CostFit, ScalingReport
+from train.scaling.results import CostFit, ScalingReport, Synchronisation
 
 
 def show(report: ScalingReport, console: Console) -> None:
@@ -19,6 +20,8 @@ def show(report: ScalingReport, console: Console) -> None:
         console: Where to print.
     """
     console.print(_curve(report))
+    if report.synchronisation:
+        console.print(_synchronisation(report.synchronisation), highlight=False)
     console.print(_recommendation(report), highlight=False)
     console.print(_published(report.published))
     if report.measured:
@@ -32,6 +35,7 @@ def _curve(report: ScalingReport) -> Table:
     table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
     optional = {
         "peak FLOP/s": any("peak_flop_per_s" in row for row in report.curve),
+        "synchronise, s": report.synchronisation is not None,
         "steps per epoch": report.samples is not None,
         "hours": any("hours" in row for row in report.curve),
     }
@@ -48,12 +52,24 @@ def _curve(report: ScalingReport) -> Table:
         ]
         if "peak_flop_per_s" in row:
             cells.append(f"{row['peak_flop_per_s']:.3g}")
+        if report.synchronisation:
+            seconds = row.get("synchronisation_s")
+            cells.append("–" if seconds is None else f"{seconds:.3g}")
         if "steps_per_epoch" in row:
             cells.append(f"{row['steps_per_epoch']:,}")
         if "hours" in row:
             cells.append(f"{row['hours']:.3g}" if row.get("steps_per_epoch", 1) else "–")
         table.add_row(*cells)
     return table
+
+
+def _synchronisation(facts: Synchronisation) -> str:
+    """What local SGD averages, and how often, in words."""
+    what = "weights and moments" if facts.moments else "weights"
+    often = "at the end of each epoch"
+    if facts.every != "epoch":
+        often = f"after every {plural(facts.every, 'step')} and {often}"
+    return f"Local SGD: one block of {facts.block_bytes / 1e6:,.4g} MB ({what}) {often}."
 
 
 def _recommendation(report: ScalingReport) -> str:
@@ -82,12 +98,19 @@ def _published(results: Sequence[PublishedResult]) -> Table:
                 f"{result.name} ({where})",
                 result.network,
                 f"{result.ranks:,}" if result.ranks else "",
-                f"{'≥ ' if result.kind == 'at_least' else ''}{result.published:g}",
+                _published_number(result),
                 f"{result.model:.3g}",
                 "yes" if result.fitted else "no",
                 "yes" if result.met else "no",
             )
     return table
+
+
+def _published_number(result: PublishedResult) -> str:
+    """The number, as an inequality or a range if it is one."""
+    if result.highest is not None:
+        return f"{result.published:g} to {result.highest:g}"
+    return f"{'≥ ' if result.kind == 'at_least' else ''}{result.published:g}"
 
 
 def _fit(measured: CostFit) -> Table:

@@ -6,6 +6,7 @@
 | classify | the class of a pattern, and by vote that of a scan |
 | segment | the class of every scan position: matrix, grain, or another phase |
 | embed | a few latent numbers of a pattern, and the pattern that is made from them |
+| estimate | thickness, defocus and tilt of a scan |
 
 A task says what the target of a sample is, what the loss is, how an answer is scored, which trivial baseline it is
 compared with, and what of it the report shows. The rules by which a configuration fits a task are in
@@ -18,17 +19,19 @@ from train.experiment.experiment import Experiment
 from train.tasks.classify import Classification
 from train.tasks.density import Density
 from train.tasks.embed import Embedding
+from train.tasks.estimate import Estimation
 from train.tasks.segment import Segmentation
 from train.tasks.task import Task
 
 if TYPE_CHECKING:  # it needs Horovod, which the evaluation of a run does not
     from train.ranks.split import RankSplit
 
-TASKS: dict[str, type[Density] | type[Classification] | type[Segmentation] | type[Embedding]] = {
+TASKS: dict[str, type[Density] | type[Classification] | type[Segmentation] | type[Embedding] | type[Estimation]] = {
     "density": Density,
     "classify": Classification,
     "segment": Segmentation,
     "embed": Embedding,
+    "estimate": Estimation,
 }
 
 

@@ -10,6 +10,7 @@ from train.reports.report import ResultPart
 from train.reports.results import read_evaluation
 from train.tasks.class_report import class_part, read_classes
 from train.tasks.embed_report import embed_part, read_embedding
+from train.tasks.estimate_report import estimate_part, read_estimates
 from train.tasks.segment_report import read_segments, segment_part
 
 PARTS: dict[str, Callable[[Path], ResultPart]] = {
@@ -17,12 +18,14 @@ PARTS: dict[str, Callable[[Path], ResultPart]] = {
     "classify": class_part,
     "segment": segment_part,
     "embed": embed_part,
+    "estimate": estimate_part,
 }
 READERS: dict[str, Callable[[Path], Mapping[str, Any]]] = {
     "density": read_evaluation,
     "classify": read_classes,
     "segment": read_segments,
     "embed": read_embedding,
+    "estimate": read_estimates,
 }
 
 

@@ -150,7 +150,7 @@ class Segmentation:
         return tf.zeros((batch[0].shape[0], *self.experiment.window_shapes()[1]))
 
     def scorer(self, model: Any, dataset: Dataset) -> Score:
-        predict, scans = predictor(self.experiment, model), self._held_out_scans(dataset)
+        predict, scans = predictor(self.experiment, model), self.held_out_scans(dataset)
 
         def score(entries: Sequence[Entry]) -> list[Row]:
             return [dict(self._row(entry, scans(entry), predict)) for entry in entries]
@@ -194,7 +194,7 @@ class Segmentation:
 
     # ---- Held-out scans ---------------------------------------------------------------------------------------------
 
-    def _held_out_scans(self, dataset: Dataset) -> Callable[[Entry], list[SampleView]]:
+    def held_out_scans(self, dataset: Dataset) -> Callable[[Entry], list[SampleView]]:
         """Returns a function from a sample to its held-out scans, with labels in place of the density."""
         found, cache = self._composers(dataset), ReadCache()
         find = partial(find_view, dataset, self.experiment, cache)
@@ -222,7 +222,7 @@ class Segmentation:
         """Scores the scans of a sample."""
         table = np.zeros((len(self._segment.classes),) * 2, np.int64)
         for view in scans:
-            truth, labels, _ = self._segmented(entry, view, predict)
+            truth, labels, _ = self.segmented(entry, view, predict)
             table += confusion(truth, labels, len(table))
         return {
             "id": entry.id,
@@ -235,7 +235,7 @@ class Segmentation:
             "confusion": table.tolist(),
         }
 
-    def _segmented(self, entry: Entry, view: SampleView, predict: Predict) -> tuple[Any, Any, Any]:
+    def segmented(self, entry: Entry, view: SampleView, predict: Predict) -> tuple[Any, Any, Any]:
         """Returns the middle window of a scan: true classes, those of the network, and the bright field; `(h, w)`."""
         window = self.experiment.window_shapes()[1]
         y, x = (slice(at := (n - w) // 2, at + w) for n, w in zip(view.patterns.shape, window, strict=False))
@@ -250,11 +250,11 @@ class Segmentation:
 
     def _examples(self, entries: Sequence[Entry], answers: Answers) -> Examples:
         """Returns a scan of each sample, that with the most positions outside of the matrix."""
-        predict, scans = predictor(self.experiment, answers.model), self._held_out_scans(answers.dataset)
+        predict, scans = predictor(self.experiment, answers.model), self.held_out_scans(answers.dataset)
         found = []
         for entry in entries:
             view = max(scans(entry), key=lambda view: np.count_nonzero(view.density))
-            found.append(self._segmented(entry, view, predict))
+            found.append(self.segmented(entry, view, predict))
         truth, labels, images = (np.stack(arrays) for arrays in zip(*found, strict=True))
         return Examples(
             images.astype(np.float32),

@@ -9,6 +9,7 @@ from synthetic import DETECTOR, SCAN, TARGET, sample
 
 from namsa.dataset import records
 from train.experiment import symmetries
+from train.experiment.channels import Channels, binned
 from train.experiment.inputs import Inputs
 from train.input.normalisation import Batch, Normalisation, normalise, normalise_graph, record_symmetries
 
@@ -45,7 +46,26 @@ def test_scan_layout_has_a_channel_for_each_detector_pixel():
     assert x[(*probe, pixel[0] * DETECTOR[1] + pixel[1])] == pytest.approx(value, rel=1e-6)
 
 
-@pytest.mark.parametrize("layout", ["detector", "scan"])
+def test_volume_layout_has_the_columns_of_the_scan_as_channels():
+    record = make_record()
+    x, _ = normalise(record, Inputs(layout="volume", power=1.0))
+    assert x.shape == (SCAN[0], *DETECTOR, SCAN[1])
+    value = record.cbed[1 * SCAN[1] + 2, 3, 7] * PIXELS
+    assert x[1, 3, 7, 2] == pytest.approx(value, rel=1e-6)
+    inputs = Inputs(layout="volume", channels="binned", bin_pixels=4, power=1.0)
+    side = Channels(binned(DETECTOR, 4), None, False, False, 20.0, (0.4, 0.4), 0.025)
+    small, _ = normalise(record, inputs, channels=side)
+    assert small.shape == (SCAN[0], 2, 3, SCAN[1])
+    assert small[1, 1, 2, 0] == pytest.approx(x[1, 4:8, 8:12, 0].mean(), rel=1e-5)
+    batch = Batch(
+        *map(tf.constant, (record.patterns().reshape(1, *SCAN, *DETECTOR), np.ones((1, 1, 1, 1), "f4"), [[[0.0]]]))
+    )
+    for data_format in ("channels_last", "channels_first"):
+        same, _ = normalise_graph(batch, Normalisation.of(inputs, data_format, "float32"), side)
+        np.testing.assert_allclose(same[0], normalise(record, inputs, data_format, channels=side)[0], rtol=1e-5)
+
+
+@pytest.mark.parametrize("layout", ["detector", "scan", "volume"])
 def test_channels_first_is_the_same_in_another_order(layout):
     last = normalise(make_record(), Inputs(layout=layout))
     first = normalise(make_record(), Inputs(layout=layout), "channels_first")
@@ -64,7 +84,9 @@ def test_a_symmetry_moves_patterns_and_density_together():
 
 
 @pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
-@pytest.mark.parametrize(("layout", "coordinates"), [("detector", False), ("detector", True), ("scan", False)])
+@pytest.mark.parametrize(
+    ("layout", "coordinates"), [("detector", False), ("detector", True), ("scan", False), ("volume", False)]
+)
 @pytest.mark.parametrize(
     ("power", "gain", "stored"), [(0.5, 1.0, "float16"), (1.0, 2.5, "float32"), (0.3, 0.7, "float16")]
 )

@@ -65,6 +65,18 @@ def test_the_sustained_rate_includes_reading_and_checkpoints():
     assert result["flop_per_s"]["median"] == pytest.approx(2e9 * 1.5)  # the median does not see checkpoints
 
 
+def test_with_local_sgd_synchronisation_is_counted_apart():
+    account = PerformanceAccount(flop=2e9, batch_size=4, clock=iter(range(10)).__next__)
+    for sync_s in (0.5, 0.0, 0.2, 0.0, 0.4):  # the first step is left out
+        account.add(row(1.0) | {"sync_s": sync_s})
+    result = account.summary(TwoRanks())
+    assert result["synchronisations"] == 2
+    assert result["sync_s"]["median"] == pytest.approx(1.5 * 0.3)
+    assert result["t_sync_s"] == pytest.approx(1.5 * 0.6 / 4)
+    assert result["efficiency"] == pytest.approx(1 - (1.5 * 0.1 + result["t_sync_s"]) / 1.5)
+    assert "t_sync_s" not in PerformanceAccount(flop=2e9, batch_size=4).summary(TwoRanks())
+
+
 def test_the_summary_is_the_median_over_time_of_the_mean_over_ranks():
     account = PerformanceAccount(flop=2e9, batch_size=4)
     for seconds in (9.0, 1.0, 2.0, 4.0, 2.0, 2.0):  # the first builds the graph

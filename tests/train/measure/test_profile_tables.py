@@ -57,6 +57,27 @@ def test_a_union_counts_overlaps_once():
     assert profile_tables.busy_seconds([(5, 6), (0, 2), (1, 3), (1, 1.5), (3, 4)]) == 5
 
 
+def test_phases_follow_from_the_scopes_of_the_step():
+    rows = profile_tables.phase_rows(
+        trace(
+            ("forward/" + CONV, "", "a", 0.0, 0.4),
+            ("forward/" + CONV, "", "b", 0.2, 0.4),  # at the same time
+            (WEIGHTS.replace("tape/", "tape/forward/"), "", "a", 0.6, 0.2),
+            ("volta_sgemm", "gradient_tape/forward/net/d/MatMul:MatMul", "stream", 1.0, 0.1),
+            ("update/ResourceApplyAdam:ResourceApplyAdam", "", "a", 1.2, 0.3),
+            ("synchronise/concat:ConcatV2", "", "a", 2.0, 0.1),
+            ("average_1of1", "reduction", "reduction", 2.1, 0.2),
+            ("ncclAllReduceKernel", "", "stream", 2.3, 0.1),
+            ("global_norm/L2Loss:L2Loss", "", "a", 2.6, 0.1),
+            ("wait_for_input", "input", "input", 2.8, 0.1),
+        )
+    )
+    seconds = {row["phase"]: row["seconds"] for row in rows}
+    wanted = {"input": 0.1, "forward": 0.6, "backward": 0.3, "update": 0.3, "synchronisation": 0.4, "other": 0.1}
+    assert seconds == pytest.approx({phase: both / 2 for phase, both in wanted.items()})  # of two steps
+    assert rows[1]["share"] == pytest.approx(0.3 / 1.5)
+
+
 def test_kinds_are_times_on_a_clock_per_step():
     rows = profile_tables.kind_rows(
         trace(

@@ -84,6 +84,8 @@ def test_an_epochs_line_weighs_rates_by_time():
     rows = [row(1, step_s=3.0, samples_per_s=1.0, data_s=1.0, comm_s=0.0), row(2, step_s=1.0, samples_per_s=5.0)]
     assert "2.0 samples/s  4.0 s (38% waiting for data, 12% for ranks)" in epoch_line(rows, 1)
     assert epoch_line(rows, 1).count("\n") == 0
+    local = [each | {"sync_s": 0.5} for each in rows]
+    assert "(38% waiting for data, 12% for ranks, 25% to synchronise)" in epoch_line(local, 1)
 
 
 @pytest.mark.parametrize("step", [0, 3])

@@ -28,6 +28,18 @@ def values(group):
     return [variable.numpy() for variable in group]
 
 
+def test_moments_of_further_ranks_lie_behind_the_variables(tmp_path):
+    others = [np.arange(5, dtype=np.float32), np.arange(5, 10, dtype=np.float32)]
+    save(tmp_path, TrainingPosition(7, 1, 0, 3), variables(), NETWORK, keep=1, others=others)
+    taken = [np.zeros(1)]
+    assert restore([tmp_path], variables(), NETWORK, taken).ranks == 3
+    np.testing.assert_array_equal(taken, others)
+    assert restore([tmp_path], variables(), NETWORK).step == 7  # by a job that has no use for them
+    save(tmp_path, TrainingPosition(8), variables(), NETWORK, keep=1)
+    assert restore([tmp_path], variables(), NETWORK, taken).step == 8
+    assert taken == []
+
+
 def test_everything_comes_back_bit_for_bit(tmp_path):
     written = variables(0.1)
     path = save(tmp_path, TrainingPosition(12, 3), written, NETWORK, keep=3)

@@ -1,3 +1,5 @@
+import time
+
 import keras
 import numpy as np
 import pytest
@@ -5,7 +7,7 @@ import tensorflow as tf
 
 from namsa.errors import WorkError
 from train.experiment.sections import Optimizer, Reduction, Training
-from train.optimization import precision
+from train.optimization import local_sgd, precision
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.losses import kernels
 from train.optimization.optimizers import LarsAdam
@@ -68,6 +70,43 @@ def test_a_row_has_what_the_file_promises_and_adds_up():
         assert 0 <= row["comm_s"] < row["step_s"]
         assert 0 <= row["data_s"] < row["step_s"]
         assert row["samples_per_s"] == pytest.approx(2 / row["step_s"])
+
+
+def test_with_local_sgd_the_time_of_a_synchronisation_is_not_in_the_rest(monkeypatch):
+    def slow(variables, numbers):
+        time.sleep(0.2)
+        return numbers
+
+    monkeypatch.setattr(local_sgd, "synchronise", slow)
+    rows, *_ = run(training(reduction={"synchronise": 2}), 5)
+    assert list(rows[0]) == KEYS.replace("misc_s", "sync_s misc_s").split()
+    for row, due in zip(rows, (False, True, False, True, True), strict=True):  # every second, and the epoch's last
+        assert (row["sync_s"] >= 0.2) if due else row["sync_s"] == 0
+        parts = row["compute_s"] + row["comm_s"] + row["sync_s"] + row["misc_s"]
+        assert parts == pytest.approx(row["step_s"], rel=1e-3)
+
+
+def test_a_step_reads_the_clock_before_it_uses_its_inputs():
+    _, _, step = job(training())
+    x, y = next(batches(1))
+    graph = step.get_concrete_function(x, y, tf.constant(1e-2), tf.constant(1.0)).graph
+    operations, inputs = graph.get_operations(), graph.inputs[0].name
+    clock = next(operation for operation in operations if operation.type == "Timestamp")
+    (used,) = [operation for operation in operations if inputs in [tensor.name for tensor in operation.inputs]]
+    assert [operation.name for operation in used.control_inputs] == [clock.name]
+
+
+def test_what_local_sgd_averages_is_weights_statistics_and_moments_if_configured():
+    model, optimizer, _ = job(training())
+    assert local_sgd.averaged(model, optimizer, Reduction()) == []
+    assert local_sgd.own(optimizer, Reduction()) == []
+    weights, moments = model.variables, [*optimizer.m, *optimizer.v]
+    for choice, averaged, own in (
+        (Reduction(synchronise=2), weights, moments),
+        (Reduction(synchronise=2, average_moments=True), [*weights, *moments], []),
+    ):
+        assert local_sgd.averaged(model, optimizer, choice) == averaged
+        assert local_sgd.own(optimizer, choice) == own
 
 
 def test_the_numbers_are_those_of_the_formulas():

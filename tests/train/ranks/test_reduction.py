@@ -117,24 +117,30 @@ def test_with_lag_a_step_takes_the_gradient_of_the_one_before(together):
 
 
 @pytest.mark.slow
-def test_local_steps_then_the_mean_of_weights_and_moments(together):
+@pytest.mark.parametrize("name", ["local", "local_moments"])
+def test_local_steps_then_the_mean_of_weights_and_of_moments_if_wanted(together, name):
     out, found = together
     ranks = [Alone() for _ in range(four_ranks.RANKS)]
     for number, (x, y) in enumerate(four_ranks.batches(), start=1):
         for rank, alone in enumerate(ranks):
             alone.optimizer.apply(alone.gradients(x[rank : rank + 1], y[rank : rank + 1]), alone.weights)
         if number in (2, 4, four_ranks.STEPS):  # every second step, and the epoch's last
-            for same in zip(
-                *([*alone.weights, *alone.optimizer.m, *alone.optimizer.v] for alone in ranks), strict=True
-            ):
+            moments = name == "local_moments"
+            averaged = ([*alone.weights, *(alone.optimizer.moments if moments else [])] for alone in ranks)
+            for same in zip(*averaged, strict=True):
                 mean = np.mean([variable.numpy() for variable in same], axis=0)
                 for variable in same:
                     variable.assign(mean)
-    assert_close(out, "local", ranks[0].weights)
-    assert len({rank["moments"] for rank in found}) == 1
-    losses_of_ranks = [rank["huber"]["local"] for rank in found]
+    assert_close(out, name, ranks[0].weights)
+    assert len({rank["moments"][name] for rank in found}) == (1 if name == "local_moments" else four_ranks.RANKS)
+    losses_of_ranks = [rank["huber"][name] for rank in found]
     assert len({row[0] for row in losses_of_ranks}) == four_ranks.RANKS  # between, each rank's own
     assert len({row[1] for row in losses_of_ranks}) == 1
+
+
+@pytest.mark.slow
+def test_own_moments_return_to_their_ranks_from_the_arrays_of_a_checkpoint(together):
+    assert [found["moments_again"] for found in together[1]] == [[True] * 4] * four_ranks.RANKS
 
 
 # ---- What Horovod did, by its own record ----------------------------------------------------------------------------
@@ -153,6 +159,12 @@ def test_each_group_travels_by_itself_and_nothing_is_gathered_after_the_first_st
     requests = [tensors[e["pid"]] for e in events if e["ph"] == "X" and e["name"] in {str(r) for r in range(4)}]
     for group in groups:  # a rank's request reaches rank 0 once, before the first reduction, and never again
         assert all(requests.count(tensor) == four_ranks.RANKS for tensor in group)
+
+
+@pytest.mark.slow
+def test_local_sgd_sends_one_block_when_it_synchronises_and_nothing_else(together):
+    operations = timelines.data_operations(*timelines.read(together[0] / "synchronisations.json"))
+    assert operations == [{"average_1of1"}] * 3  # after steps 2, 4 and the epoch's last, 5
 
 
 # ---- float16 on the wire, for ranks that are pretended ---------------------------------------------------------------
@@ -272,6 +284,7 @@ def test_hierarchical_is_refused_where_horovod_would_ignore_it(monkeypatch):
         ({"synchronise": 2, "hybrid": {"node_ranks": 2, "leaders": 1}}, "synchronise: step alone"),
         ({"hierarchical": True, "hybrid": {"node_ranks": 2, "leaders": 1}}, "unset hierarchical"),
         ({"hybrid": {"node_ranks": 2, "leaders": 3}}, "leaders 3 is more than the 2 ranks of a node"),
+        ({"average_moments": True}, "average_moments is for local SGD"),
     ],
 )
 def test_choices_that_do_not_go_together(choice, message):

@@ -40,7 +40,13 @@ def test_models_are_found_by_path_and_by_name(tmp_path, run, monkeypatch, capsys
     monkeypatch.setattr(models, "MODELS", tmp_path / "models")
     assert load_model("gold").weights == shipped / "weights.npz"
     assert main(["reconstruct", "a.h5", "--checkpoint", "silver", "--out", str(tmp_path / "o.h5")]) == 2
-    assert "silver is neither a run directory, nor a checkpoint, nor a model" in capsys.readouterr().err
+    error = capsys.readouterr().err
+    assert "silver is neither a run directory, nor a checkpoint, nor a model" in error
+    assert "(gold for density)" in error
+    assert main(["models"]) == 0
+    head, line = capsys.readouterr().out.splitlines()
+    assert head.split()[:4] == ["name", "task", "used", "by"]
+    assert line.split()[:4] == ["gold", "density", "train", "reconstruct"]
     assert main(["reconstruct", "a.h5", "--checkpoint", "gold", "--out", str(tmp_path / "o.h5")]) == 2
     assert capsys.readouterr().err == "error: there is no file a.h5\n"
 

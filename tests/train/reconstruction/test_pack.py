@@ -16,7 +16,9 @@ from train.optimization import checkpoint
 from train.reconstruction.calibrate import trained_ensemble
 from train.reconstruction.models import load_model
 from train.reconstruction.pack import pack
+from train.reconstruction.packing import NetworkVariables
 from train.reports import report
+from train.tasks.cards import card_of
 
 
 @pytest.fixture(scope="module")
@@ -120,3 +122,14 @@ def test_nothing_is_written_over_and_no_step_mixed_up(calibrated, tmp_path):
         pack(other, tmp_path / "out")
     assert command(["pack", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]) == 2
     assert not Path(tmp_path / "out").exists()
+
+
+def test_kernels_that_overflow_are_not_rounded():
+    variables = NetworkVariables({}, ["kernel", "bias"], [np.full((2, 2), 1e3), np.full(2, 1e6)])
+    assert variables.fit("float16")
+    assert not NetworkVariables({}, ["kernel"], [np.full((2, 2), 1e6)]).fit("float16")
+
+
+def test_a_task_without_a_card_is_named():
+    with pytest.raises(InputError, match="training.task other cannot be packed: those of density, classify"):
+        card_of("other")

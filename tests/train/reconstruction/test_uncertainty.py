@@ -10,10 +10,11 @@ from scipy import stats
 from namsa.errors import WorkError
 from namsa.inverse.consistency import Consistency
 from train.__main__ import main
+from train.measure.coverage import ONE_SIGMA, TWO_SIGMA, covering_factor
 from train.reconstruction import calibrate, uncertainty
 from train.reconstruction.ensemble import Prediction
 from train.reconstruction.familiarity import Familiarity
-from train.reconstruction.uncertainty import WindowError, calibrate_uncertainty, covering_factor
+from train.reconstruction.uncertainty import WindowError, calibrate_uncertainty
 
 
 def spreads_and_errors(factor: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -90,10 +91,10 @@ def test_two_factors_cover_one_and_two_sigma_of_errors_with_heavy_tails() -> Non
     assert found["uncertainty_factor"] == found["scale"]
     same = [row for row in dev if row.facts["kind"] == "crystal"]  # of one Laplace distribution: the factors are known
     crystals = calibrate_uncertainty(same, [], learnt, "8 symmetries", 8)
-    one, two = (-np.log(1 - part) for part in (uncertainty.ONE_SIGMA, uncertainty.TWO_SIGMA))
+    one, two = (-np.log(1 - part) for part in (ONE_SIGMA, TWO_SIGMA))
     assert crystals["uncertainty_factor"] == pytest.approx(2.5 * one, rel=0.02)
     assert crystals["two_sigma_factor"] == pytest.approx(two / one, rel=0.02)
-    assert two / one > stats.norm.ppf((1 + uncertainty.TWO_SIGMA) / 2)  # beyond the two of a Gaussian
+    assert two / one > stats.norm.ppf((1 + TWO_SIGMA) / 2)  # beyond the two of a Gaussian
     assert "test" not in crystals
     assert found["test"]["coverage_68"] == pytest.approx(0.683, abs=0.01)
     assert found["test"]["coverage_95"] == pytest.approx(0.954, abs=0.01)

@@ -1,13 +1,17 @@
 """Performance in the report: rates, a profile's table and timeline, and power over time, from files made by hand."""
 
+import io
 import json
 
 import numpy as np
 import pytest
+from rich.console import Console
 
 from namsa.errors import InputError
 from train.measure.profile_results import read_profile
 from train.profiling.output import write
+from train.profiling.tables import show
+from train.reports.figures import time_figure, time_parts
 from train.reports.performance_section import NOT_MEASURED, performance
 from train.reports.power_figure import power, power_figure
 from train.reports.report import write_report
@@ -86,6 +90,36 @@ def test_peak_is_that_of_the_profiles_convolutions_times_the_efficiency():
     assert peak.startswith(f"{4 * 2e9 / 0.2 * 0.8:.4g}: 4 × FLOP / 200 ms of convolutions × efficiency 0.800")
     other = performance({"ranks": 4, "performance": SUMMARY}, profile(step_flop=3e9))
     assert "of another size" in other["peak FLOP/s of the convolutions, all ranks"]
+
+
+def test_local_sgd_has_its_synchronisations_in_the_facts_and_in_the_picture():
+    label = "synchronisation (local SGD)"
+    assert label not in performance({"performance": SUMMARY}, None)
+    local = SUMMARY | {"sync_s": SPREAD, "t_sync_s": 0.25, "synchronisations": 7}
+    words = performance({"performance": local}, None)[label]
+    assert words == "7 in these steps, 2 s, 68% between 1 and 3; 0.25 s per step (mean)"
+    steps = columns(step=range(1, 5), step_s=[1.0] * 4, comm_s=[0.1] * 4, data_s=[0.2] * 4)
+    assert list(time_parts(steps)) == ["computing", "communication", "waiting for data"]
+    steps["sync_s"] = np.array([0.0, 0.4, 0.0, 0.4])
+    parts = time_parts(steps)
+    assert parts["synchronisation"].tolist() == [0.0, 0.4, 0.0, 0.4]
+    np.testing.assert_allclose(sum(parts.values()), steps["step_s"])
+    labels = [text.get_text() for text in time_figure(steps).axes[0].get_legend().get_texts()]
+    assert labels == list(parts)
+
+
+def test_a_profile_of_local_sgd_says_its_phases_and_what_it_averages(tmp_path):
+    phases = [{"phase": "synchronisation", "seconds": 0.02, "share": 0.05}]
+    facts = {"configured": "epoch", "every": 5, "sent_bytes": 4_000_000, "seconds": 0.1}
+    made = profile(phases=phases, synchronisation=facts)
+    write_rows(tmp_path, [{}] * 4)
+    (tmp_path / "profile.json").write_text(json.dumps(made))
+    page = write_report(tmp_path).read_text()
+    assert "By phase of the step: synchronisation 20 ms. Local SGD averages 4 MB in 100 ms, here after every 5" in page
+    out = io.StringIO()
+    show(made, Console(file=out, width=200))
+    assert "local SGD averages 4 MB once an epoch: 100.000 ms each time" in out.getvalue()
+    assert "Time by phase of the step" in out.getvalue()
 
 
 def test_a_summary_of_version_0_1_claims_no_peak():

@@ -10,7 +10,7 @@ from fcdensenet.count import count
 from train.scaling import published
 from train.scaling.costs import allreduce_s, coordination_s, straggler_delay_s
 from train.scaling.machine import SUMMIT, Machine
-from train.scaling.model import efficiency, estimate_step, steps_between
+from train.scaling.model import block_bytes, efficiency, estimate_step, steps_between
 from train.scaling.strategy import Strategy
 from train.scaling.workload import Gradient, Workload, workload
 
@@ -124,10 +124,13 @@ def local(every: int | str) -> Strategy:
     return replace(published.CACHE_AND_GROUPS, synchronise=every)  # type: ignore[arg-type]
 
 
-def test_local_sgd_every_k_steps_sends_one_kth_of_weights_and_moments() -> None:
+def test_local_sgd_every_k_steps_sends_one_kth_of_a_block() -> None:
     every_step = estimate_step(QUIET, LOAD, local(1), 600)
     gradients = estimate_step(QUIET, LOAD, published.CACHE_AND_GROUPS, 600)
-    assert every_step.reduced_bytes == pytest.approx(3 * gradients.reduced_bytes)
+    assert every_step.reduced_bytes == gradients.reduced_bytes
+    assert every_step.operations == 1
+    with_moments = estimate_step(QUIET, LOAD, replace(local(1), averaged_per_weight=3), 600)
+    assert with_moments.reduced_bytes == 3 * gradients.reduced_bytes
     for k in (5, 50):
         step = estimate_step(QUIET, LOAD, local(k), 600)
         assert step.reduced_bytes == pytest.approx(every_step.reduced_bytes / k)
@@ -138,8 +141,8 @@ def test_local_sgd_every_k_steps_sends_one_kth_of_weights_and_moments() -> None:
 
 def test_local_sgd_hides_no_reduction() -> None:
     step = estimate_step(QUIET, LOAD, local(1), 600)
-    agreement = coordination_s(QUIET, local(1), 600, 3 * len(LOAD.gradients))
-    reduction = allreduce_s(QUIET, "tree", 600, 3 * sum(gradient.size for gradient in LOAD.gradients), "float32")
+    agreement = coordination_s(QUIET, local(1), 600, 1)
+    reduction = allreduce_s(QUIET, "tree", 600, block_bytes(LOAD, local(1)), "float32")
     assert step.seconds == pytest.approx(LOAD.compute_s + agreement + reduction)
 
 

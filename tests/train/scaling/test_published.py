@@ -4,13 +4,13 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from paths import CONFIGS
-from scipy.optimize import least_squares
+from scipy.optimize import brentq, least_squares
 
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
 from train.experiment.experiment import load
 from train.measure.performance import sustained_and_peak
-from train.scaling import published
+from train.scaling import deepex, published
 from train.scaling.machine import SUMMIT
 from train.scaling.model import efficiency
 from train.scaling.workload import workload
@@ -22,6 +22,7 @@ MISSED = {
     ("time of NCCL per step on one node, ms", 43.08),
     ("efficiency, float32", 0.834),
     ("efficiency, float32", 0.79),
+    ("efficiency per epoch", 0.35),
 }
 
 
@@ -33,20 +34,40 @@ def test_fitted_results_are_met_and_the_misses_are_known() -> None:
 def test_what_is_met_is_within_two_percent_or_not_below() -> None:
     for result in RESULTS:
         near = result.model == pytest.approx(result.published, rel=0.02)
-        assert result.met == (near if result.kind == "equal" else result.model >= result.published), result.name
+        above = result.published <= result.model <= (result.highest or result.model)
+        assert result.met == (near if result.kind == "equal" else above), result.name
 
 
 def test_more_equalities_are_left_out_of_the_fit_than_constants_are_fitted() -> None:
-    """Fitted: late_rate, announcement_s, host_hop_s."""
+    """Fitted: late_rate, announcement_s, host_hop_s, and MPI's rate of DEEPEx."""
     equalities = [result for result in RESULTS if result.kind == "equal"]
-    assert sum(result.fitted for result in equalities) == 4
+    assert sum(result.fitted for result in equalities) == 5
     assert sum(not result.fitted for result in equalities) == 5
-    assert not any(result.fitted for result in RESULTS if result.kind == "at_least")
+    assert not any(result.fitted for result in RESULTS if result.kind != "equal")
+
+
+def test_of_three_facts_of_local_sgd_one_is_fitted_one_is_met_and_one_is_just_missed(monkeypatch) -> None:
+    """E = 1 / (1 + P/P*), for the synchronisation takes the same time at any number of ranks."""
+    at_1536, at_10000, equal = (result for result in RESULTS if result.source.startswith("Yoginath"))
+    assert (at_1536.fitted, at_10000.fitted, equal.fitted) == (True, False, False)
+    assert equal.met
+    assert not at_10000.met
+    assert at_10000.model == pytest.approx(0.315, abs=2e-3)
+    for result in (at_1536, at_10000):
+        assert result.model == pytest.approx(1 / (1 + result.ranks / equal.model), rel=0.02)
+    assert deepex.block_bytes(deepex.WORKLOAD, deepex.STRATEGY) == 4 * 23_557_083  # "approximately 89 MB"
+
+    def missed(rate: float) -> float:
+        machine = deepex.MACHINE.model_copy(update={"host_float32_bytes_per_s": rate})
+        monkeypatch.setattr(deepex, "MACHINE", machine)
+        return deepex.epoch_efficiency(1536) - 0.75
+
+    assert brentq(missed, 1e9, 5e9) == pytest.approx(deepex.FITTED_BYTES_PER_S, rel=0.01)
 
 
 def test_the_fit_is_where_the_two_efficiencies_of_a_whole_machine_are_met_equally() -> None:
     """One rate of late ranks for two runs of the whole machine: neither is favoured."""
-    paper, kurth = (result for result in RESULTS if result.fitted and result.ranks)
+    paper, kurth = (result for result in RESULTS if result.fitted and (result.ranks or 0) > 20_000)
     assert paper.model - paper.published == pytest.approx(kurth.published - kurth.model, abs=2e-3)
 
 

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 from paths import CONFIGS
 
+from fcdensenet.count import count
 from namsa.errors import InputError
 from train.__main__ import main
+from train.experiment.experiment import load
 from train.scaling.machine import SUMMIT
 from train.scaling.report import measured_compute_s, rank_counts, report
 
@@ -71,6 +73,26 @@ def test_accumulation_takes_more_samples_and_more_time_per_step() -> None:
     assert four["samples_per_s"] == pytest.approx(4 * 6144 / four["step_s"])
     assert four["flop_per_s"] == pytest.approx(one["flop_per_s"], rel=0.02)
     assert four["steps_per_epoch"] == 200_000 // (4 * 6144)
+
+
+def test_local_sgd_is_shown_with_its_block_and_its_time(capsys: pytest.CaptureFixture[str]) -> None:
+    every = ["training.reduction.synchronise=8", "training.reduction.average_moments=true"]
+    quickstart = CONFIGS / "quickstart.yaml"
+    result = report(quickstart, every, ranks="1,12", samples=1200)
+    assert result.synchronisation is not None
+    weights = count(load(quickstart).network).trainable_parameters
+    assert result.synchronisation.block_bytes == 4 * 3 * weights
+    alone, together = result.curve
+    assert "synchronisation_s" not in alone
+    assert together["steps_between"] == pytest.approx(50 / 7)  # 1,200 samples of batches of 2 on 12 ranks
+    whole = together["steps_between"] * (together["step_s"] - result.compute_s)
+    assert together["synchronisation_s"] == pytest.approx(whole)
+    assert together["reduced_bytes"] == pytest.approx(result.synchronisation.block_bytes / (50 / 7))
+    assert report(quickstart, ranks="1").synchronisation is None
+    words = [word for override in every for word in ("--set", override)]
+    assert main(["scaling", str(quickstart), "--ranks", "1,12", *words]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "(weights and moments) after every 8 steps and at the end of each epoch" in shown
 
 
 def test_hours_end_with_the_last_step() -> None:

@@ -30,7 +30,10 @@ def test_every_key_of_the_section_reaches_the_model() -> None:
         "bitvector", 3, "hierarchical", True, cycle_s=2e-3, fusion_bytes=7 * 2**20, fuse_groups=False, contiguous=True
     )
     assert strategy_of(Reduction(cache_capacity=0), GRADIENTS).coordination == "master-worker"
-    assert strategy_of(Reduction(synchronise=7), GRADIENTS).synchronise == 7
+    local = Reduction(synchronise=7)
+    assert strategy_of(local, GRADIENTS) == replace(strategy_of(Reduction(), GRADIENTS), synchronise=7)
+    with_moments = Reduction(synchronise=7, average_moments=True)
+    assert [strategy_of(with_moments, GRADIENTS, moments).averaged_per_weight for moments in (1, 2)] == [2, 3]
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,13 @@ import h5py
 import numpy as np
 import pytest
 import yaml
+from packed import pack_run
 from tiny import CONFIG, newest, numbers, rows
 
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
+from namsa.io.calibration import CalibrationOverrides
 from namsa.io.hdf5 import write_samples
 from namsa.pixels import PixelGrid
 from train.__main__ import main as command
@@ -21,9 +23,10 @@ from train.input import batches, windows
 from train.main import train
 from train.optimization import checkpoint
 from train.ranks import reduction
+from train.reconstruction.classify import classify
 from train.reports.class_figure import class_figure
 from train.scaling import forecast
-from train.tasks import task_of
+from train.tasks import class_card, task_of
 from train.tasks.class_report import class_part
 from train.tasks.potential_clusters import Clusters
 
@@ -247,3 +250,39 @@ def test_a_network_of_densities_classifies_nothing(tmp_path, capsys):
 def test_a_network_of_classes_reconstructs_nothing(run_dir, config, capsys):
     assert command(["calibrate", str(run_dir)]) == 2
     assert "is a network for training.task classify, and a density is asked for" in capsys.readouterr().err
+
+
+def test_a_packed_run_classifies_without_its_dataset(run_dir, tmp_path, capsys):
+    model, card, weights = pack_run(run_dir, tmp_path / "net", "error")
+    assert model.experiment.training.classify.classes == ("4", "8")
+    assert "to the thickness at each position, and of the scan by their vote: one of 4, 8." in card
+    assert "    python -m train classify DATA.h5 --checkpoint net --out CLASSES.h5" in card
+    assert " Å | any |" in card
+    patterns = np.random.default_rng(0).exponential(1 / 1536, (2, 3, 32, 48)).astype(np.float32)
+    conditions = model.conditions
+    beam = CalibrationOverrides(
+        energy_ev=conditions.energy_ev,
+        semiangle_mrad=conditions.semiangle_mrad,
+        scan_step_angstrom=(1.0, 1.0),
+        pixel_mrad=conditions.pixel_mrad,
+    )
+    before = classify(patterns, weights, beam, beam_intensity=1.0)
+    after = classify(patterns, tmp_path / "net", beam, beam_intensity=1.0)
+    np.testing.assert_allclose(after.probabilities, before.probabilities, atol=5e-3)
+    evaluation = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))
+    for split, row in evaluation["by_split"].items():  # the baseline does not depend on the weights
+        assert f"| {split} | " in card
+        assert f"({row['baseline_balanced_accuracy']:.3f})" in card
+    np.save(tmp_path / "scan.npy", patterns)
+    capsys.readouterr()
+    out = str(tmp_path / "out.h5")
+    assert command(["segment", str(tmp_path / "scan.npy"), "--checkpoint", str(tmp_path / "net"), "--out", out]) == 2
+    error = capsys.readouterr().err
+    assert error.endswith("asked for: give another --checkpoint, or use python -m train classify\n")
+
+
+def test_names_of_classes_are_neither_markdown_nor_html(run_dir):
+    evaluation = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))
+    lines = "\n".join(class_card.CARD.scores(evaluation | {"classes": ["<b>|x", "`y`"]}))
+    assert "&lt;b&gt;\\|x" in lines
+    assert "<" not in lines

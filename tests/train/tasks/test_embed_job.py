@@ -7,15 +7,19 @@ import re
 import numpy as np
 import pytest
 import yaml
+from packed import pack_run
 from tiny import CONFIG, newest, numbers, rows
 
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
+from namsa.io.calibration import CalibrationOverrides
 from train.__main__ import main as command
 from train.experiment.experiment import load
 from train.main import train
 from train.ranks import reduction
+from train.reconstruction.embed import embed
 from train.scaling import forecast
+from train.tasks import embed_card
 from train.tasks.embed import rmse_of_each
 from train.tasks.patterns import images, intensities, patterns
 
@@ -150,3 +154,28 @@ def test_the_baseline_of_a_part_of_each_scan_leaves_out_what_is_held_out(run_dir
     overrides = ["training.inputs.window=[1, 1]", "training.inputs.held_out_positions=0.25"]
     experiment = load(run_dir / "config.yaml", overrides)
     assert {len(x) for x in stored(experiment, training=True).values()} == {6}  # of 8 positions
+
+
+def test_a_packed_run_embeds_without_its_dataset(run_dir, evaluation, tmp_path):
+    model, card, weights = pack_run(run_dir, tmp_path / "net", "rmse")
+    row = evaluation["by_split"]["dev"]
+    assert "to 2 latent numbers, learnt without labels" in card
+    assert f"({row['baseline_rmse']:.4g}) | {row['mean_rmse']:.4g} | 1 |" in card
+    beam = CalibrationOverrides(
+        energy_ev=100e3, semiangle_mrad=15.0, scan_step_angstrom=(1.0, 1.0), pixel_mrad=model.conditions.pixel_mrad
+    )
+    scan = np.random.default_rng(0).exponential(1 / 1536, (2, 3, 32, 48)).astype(np.float32)
+    before, after = (embed(scan, path, beam, clusters=2, beam_intensity=1.0) for path in (weights, tmp_path / "net"))
+    np.testing.assert_allclose(after.latents, before.latents, atol=1e-2)
+
+
+def test_a_card_says_where_principal_components_are_better(evaluation):
+    row = evaluation["by_split"]["dev"]
+    worse = evaluation | {
+        "by_split": {"dev": row | {"rmse": 2.0, "baseline_rmse": 1.0, "nmi": 0.5, "baseline_nmi": 0.4}}
+    }
+    limits = list(embed_card.CARD.limits(worse))
+    assert limits[0].endswith("rms error 1, the network's 2.")
+    assert not any("NMI" in line for line in limits)
+    rounding = embed_card.CARD.rounding(np.zeros((2, 4)), np.full((2, 4), 0.5), worse)
+    assert (rounding.change, rounding.error) == (0.5, 2.0)

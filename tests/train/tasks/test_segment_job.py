@@ -6,6 +6,7 @@ import re
 import numpy as np
 import pytest
 import yaml
+from packed import pack_run
 from tiny import CONFIG, numbers, rows
 
 from namsa.dataset import manifest
@@ -185,3 +186,15 @@ def test_intersections_over_unions_of_a_matrix_by_hand():
     assert mean_iou(table) == pytest.approx((3 / 5 + 1 / 3) / 2)
     paper = np.array([[982, 0, 0], [17, 0, 0], [1, 0, 0]])  # every position called matrix
     assert mean_iou(paper) == pytest.approx(0.327, abs=5e-4)
+
+
+def test_a_packed_run_has_the_scores_of_its_classes(run_dir, tmp_path):
+    model, card, _ = pack_run(run_dir, tmp_path / "net", "error")
+    assert model.experiment.training.segment.classes == ("matrix", "grain", "phase")
+    scores = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))["scores"]["composite"]["dev"]
+    assert f"({scores['baseline_mean_iou']:.3f})" in card
+    assert f"of {scores['fractions']['grain']:.2%} |" in card
+    assert "Specimens: simulated as a whole" in card
+    assert "scored on composites alone" not in card
+    assert "any scan, in overlapping windows" in card
+    assert "get another class" in card

@@ -1,0 +1,116 @@
+"""Noiseless held-out samples of a frozen benchmark, reconstructed by trained networks as files are: SSIM by thickness.
+
+    scripts/uv run python scripts/bench/held_out.py [--checkpoint NAME ...] [--every 5] [--work DIR] [--json]
+
+Takes every fifth id of the test list in configs/benchmark.manifest.json, simulates it with configs/benchmark.yaml
+(once; the files stay in --work), and gives its patterns to `train.reconstruct` with the calibration of the simulation,
+and nothing about the specimen. "SSIM" is against the true density at the positions, over the whole scan. "1σ" is the
+share of pixels whose error is within the stated uncertainty. "ratio" is the mean SSIM of the last checkpoint over that
+of the first.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import sys
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+import train
+from namsa.config.simulation import SimulationConfig, load_config
+from namsa.crystals.select import select_materials
+from namsa.dataset.entries import build_entries
+from namsa.dataset.entry import Entry
+from namsa.dataset.simulate_entry import simulate_entry
+from namsa.io.calibration import CalibrationOverrides
+from train.measure.metrics import image_metrics
+
+CONFIG = Path(__file__).resolve().parents[2] / "configs" / "benchmark.yaml"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--checkpoint", nargs="+", default=["200kv-20mrad"], metavar="NAME")
+    parser.add_argument("--every", type=int, default=5)
+    parser.add_argument("--work", type=Path, default=Path("data/held-out"))
+    parser.add_argument("--json", action="store_true")
+    options = parser.parse_args()
+    config = load_config(CONFIG)
+    entries = write_samples(config, options.every, options.work)
+    results = {}
+    for checkpoint in options.checkpoint:
+        model = train.load_model(checkpoint)
+        results[checkpoint] = [evaluate(entry, model, config, options.work) for entry in entries]
+    show(results)
+    if options.json:
+        means = [statistics.mean(row["ssim"] for row in rows) for rows in results.values()]
+        print(json.dumps({"ratio": means[-1] / means[0], "rows": results}))
+    return 0
+
+
+def write_samples(config: SimulationConfig, every: int, folder: Path) -> list[Entry]:
+    """Simulates the chosen samples that `folder` lacks, and returns their manifest entries."""
+    folder.mkdir(parents=True, exist_ok=True)
+    frozen = json.loads(CONFIG.with_suffix(".manifest.json").read_text(encoding="utf-8"))["test"]
+    chosen = set(frozen[::every])
+    materials = select_materials(config.materials)
+    by_name = {material.name: material for material in materials}
+    entries = [entry for entry in build_entries(config, materials) if entry.id in chosen]
+    for entry in entries:
+        path = folder / f"{entry.id}.npz"
+        if not path.exists():
+            sample = simulate_entry(config, by_name[entry.material], entry)
+            patterns = sample.cbed.reshape(*config.scan.shape, *config.detector.shape).astype(np.float32)
+            np.savez(path, patterns=patterns, density=sample.density)
+            print(f"simulated {entry.id}", file=sys.stderr, flush=True)
+    return entries
+
+
+def evaluate(entry: Entry, model: Any, config: SimulationConfig, folder: Path) -> dict[str, Any]:
+    """Returns the numbers of a sample."""
+    calibration = CalibrationOverrides(
+        energy_ev=config.microscope.energy_ev,
+        semiangle_mrad=config.microscope.semiangle_mrad,
+        scan_step_angstrom=config.scan.step_angstrom,
+        pixel_mrad=(config.detector.pixel_mrad,) * 2,
+    )
+    with np.load(folder / f"{entry.id}.npz") as sample:
+        patterns, density = sample["patterns"], sample["density"]
+    result = train.reconstruct(patterns, model, calibration, beam_intensity=1.0)
+    row: dict[str, Any] = {"id": entry.id, "thickness_angstrom": entry.thickness_angstrom}
+    row |= image_metrics(result.density, density, huber_delta=1.0)
+    if result.uncertainty is not None:
+        row["cover_1"] = float(np.mean(np.abs(result.density - density) <= result.uncertainty))
+    return row
+
+
+def show(results: dict[str, list[dict[str, Any]]]) -> None:
+    """Prints the mean of every network by thickness, and its worst samples."""
+    rows = next(iter(results.values()))
+    thicknesses = sorted({row["thickness_angstrom"] for row in rows})
+    table = Table("network", "SSIM", *(f"{value:g} Å" for value in thicknesses), "worst", "1σ", box=None)
+    for name, rows in results.items():
+        means = [
+            statistics.mean(row["ssim"] for row in rows if row["thickness_angstrom"] == value) for value in thicknesses
+        ]
+        cover = [row["cover_1"] for row in rows if "cover_1" in row]
+        worst = min(rows, key=lambda row: row["ssim"])
+        table.add_row(
+            name,
+            f"{statistics.mean(row['ssim'] for row in rows):.4f}",
+            *(f"{mean:.4f}" for mean in means),
+            f"{worst['ssim']:.3f} {worst['id']}",
+            f"{statistics.mean(cover):.2f}" if cover else "–",
+        )
+    Console(width=140).print(f"{len(rows)} samples", table)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,73 @@
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from train.experiment.transfer import Transfer
+from train.optimization.adaptive_precision import initial_states, next_states, threshold
+
+CONFIG = Transfer(precision="adaptive", threshold=0.01, interval=2)
+
+
+def after(norms, config=CONFIG, updated=None):
+    """The states after each of the `norms`, rows of one norm per layer."""
+    states, trace = initial_states(len(norms[0]), config), []
+    for number, row in enumerate(norms):
+        done = True if updated is None else updated[number]
+        states = next_states(states, tf.constant(row, tf.float32), config, done)
+        trace.append([value.numpy().tolist() for value in states])
+    return trace
+
+
+def test_layers_switch_by_themselves_after_the_steps_that_the_interval_says():
+    # Rates of the first layer: none, 0.005, 0.5, -0.2, 0, 0; of the second always 0.1.
+    first = 100 * np.cumprod([1, 1.005, 1.5, 0.8, 1, 1])
+    second = 1.1 ** np.arange(6)
+    trace = after(np.stack([first, second], 1))
+    assert [bits for bits, *_ in trace] == [[8, 8], [8, 8], [8, 8], [16, 8], [16, 8], [24, 8]]
+    assert [counted for _, counted, *_ in trace] == [[0, 0], [1, 0], [1, 0], [0, 0], [1, 0], [0, 0]]
+    _, _, norms, rates, steps = trace[-1]
+    np.testing.assert_allclose(norms, [first[-1], second[-1]], rtol=1e-6)
+    np.testing.assert_allclose(rates, [0.005 + 0.5 - 0.2, 0.5], atol=1e-5)
+    assert steps == [5, 5]
+
+
+def test_a_rate_at_the_threshold_does_not_count():
+    config = Transfer(precision="adaptive", threshold=0.5, interval=1)
+    assert [bits for bits, *_ in after([[2.0], [3.0], [4.0]], config)] == [[8], [8], [16]]
+
+
+def test_skipped_steps_and_layers_of_zeros_do_not_count():
+    trace = after([[1.0, 0.0]] * 4, updated=[True, False, False, True])
+    assert [counted for _, counted, *_ in trace] == [[0, 0], [0, 0], [0, 0], [1, 0]]
+
+
+def test_bits_end_at_those_of_float32():
+    config = Transfer(precision="adaptive", threshold=1.0, interval=1, start_bits=14, step_bits=12)
+    assert [bits for bits, *_ in after([[1.0]] * 5, config)] == [[14], [26], [32], [32], [32]]
+
+
+def test_a_fixed_precision_stays_and_rates_are_summed():
+    trace = after([[1.0], [2.0], [2.0]], Transfer(precision=24))
+    assert trace[-1] == [[24], [0], [2.0], [1.0], [2]]
+
+
+TRANSFERS = [
+    {"epoch": 0, "steps": 9, "norm_rate": 0.3},
+    {"epoch": 1, "steps": 10, "norm_rate": 0.2},
+    {"epoch": 2, "steps": 10, "norm_rate": -0.1},
+    {"epoch": 3, "steps": 10, "norm_rate": 7.0},
+]
+
+
+def test_the_threshold_is_the_mean_rate_until_the_error_first_drops():
+    validations = [{"epoch": epoch, "loss": loss} for epoch, loss in ((1, 0.5), (2, 0.6), (3, 0.4), (4, 0.3))]
+    assert threshold(TRANSFERS, validations, "loss") == pytest.approx((9 * 0.3 + 10 * 0.2 - 10 * 0.1) / 29)
+
+
+def test_a_threshold_needs_a_drop_and_the_epochs_before_it():
+    rising = [{"epoch": 1, "loss": 0.5}, {"epoch": 2, "loss": 0.5}]
+    with pytest.raises(ValueError, match=r"error \(loss\) drops in none of 2 validations: train on"):
+        threshold(TRANSFERS, rising, "loss")
+    falling = [{"epoch": 5, "loss": 0.5}, {"epoch": 6, "loss": 0.4}]
+    with pytest.raises(ValueError, match="has 4 of the 6 epochs"):
+        threshold(TRANSFERS, falling, "loss")

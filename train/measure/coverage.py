@@ -1,0 +1,32 @@
+"""How often errors are within a multiple of the deviation that is said of them."""
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.errors import WorkError
+
+Array = npt.NDArray[Any]
+
+ONE_SIGMA, TWO_SIGMA = 0.6827, 0.9545
+
+
+def covering_factor(error: Array, deviation: Array, part: float = ONE_SIGMA) -> float:
+    """Returns the factor of the deviation within which a part of the errors lies.
+
+    Args:
+        error: Absolute errors, `(n,)`.
+        deviation: Standard deviations, `(n,)`.
+        part: The part.
+
+    Raises:
+        WorkError: If no factor suffices, because too many pixels have no deviation.
+    """
+    ratio = np.divide(error, deviation, out=np.full(len(error), np.inf), where=deviation > 0)
+    factor = float(np.quantile(ratio, part, method="higher"))
+    if not np.isfinite(factor):
+        raise WorkError(
+            f"the network's answers do not differ in {1 - part:.0%} of the pixels: their spread says nothing"
+        )
+    return factor

@@ -1,0 +1,90 @@
+"""Adaptive weight precision (AWP): in how many bits each layer's weights travel (Zhuang, Malossi & Casas 2020).
+
+For a layer with weights W, step i changes the norm by the rate (‖Wᵢ‖ − ‖Wᵢ₋₁‖) / ‖Wᵢ₋₁‖. A step with a rate below the
+threshold counts. After `interval` such steps, which need not follow each other, the layer gets `step_bits` more, and
+counts from zero. The rate has a sign, as in the paper: a norm that falls counts, too, if the threshold is positive.
+
+The threshold is calibrated as in the paper: the mean rate, over all layers and steps, up to the first epoch with a
+validation error that is lower than the one before.
+"""
+
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from train.experiment.transfer import Transfer
+
+Tensor = Any
+
+FLOAT_BITS = 32
+
+
+class LayerStates(NamedTuple):
+    """What is known of the layers after a step, one value per layer; tensors.
+
+    Attributes:
+        bits: Bits of a weight, int32.
+        counted: Steps that counted since the last change of `bits`, int32.
+        norms: Norms of the weights, float32; 0 before the first step.
+        rates: Sums of the rates of the steps of this epoch, float32.
+        steps: Number of the steps in `rates`, int32.
+    """
+
+    bits: Tensor
+    counted: Tensor
+    norms: Tensor
+    rates: Tensor
+    steps: Tensor
+
+
+def initial_states(layers: int, config: Transfer) -> LayerStates:
+    """Returns the states before the first step."""
+    integers, numbers = tf.zeros(layers, tf.int32), tf.zeros(layers, tf.float32)
+    return LayerStates(tf.fill([layers], config.first_bits), integers, numbers, numbers, integers)
+
+
+def next_states(states: LayerStates, norms: Tensor, config: Transfer, updated: Any = True) -> LayerStates:
+    """Returns the states after a step.
+
+    Args:
+        states: After the step before.
+        norms: Of the layers' weights after this step, float32.
+        config: The section training.reduction.transfer.
+        updated: Whether the step has changed the weights; one that a loss scale skips does not count.
+    """
+    known = (states.norms > 0) & updated
+    rates = tf.where(known, (norms - states.norms) / tf.where(known, states.norms, 1.0), 0.0)
+    bits, counted = states.bits, states.counted
+    if config.precision == "adaptive":
+        assert config.threshold is not None
+        counted += tf.cast(known & (rates < config.threshold) & (bits < FLOAT_BITS), tf.int32)
+        due = counted >= config.interval
+        bits = tf.where(due, tf.minimum(bits + config.step_bits, FLOAT_BITS), bits)
+        counted = tf.where(due, 0, counted)
+    return LayerStates(bits, counted, norms, states.rates + rates, states.steps + tf.cast(known, tf.int32))
+
+
+def threshold(transfers: Sequence[Mapping[str, Any]], validations: Sequence[Mapping[str, Any]], error: str) -> float:
+    """Returns the threshold that the rows of a run give.
+
+    Args:
+        transfers: Rows of transfer.jsonl; see `train.measure.transfer_rows`.
+        validations: Rows of validation.jsonl.
+        error: The column of `validations` that is the task's error.
+
+    Raises:
+        ValueError: If the error never drops, or the rows do not reach so far.
+    """
+    known = [row for row in validations if row.get(error) is not None]
+    drop = next((late["epoch"] for early, late in pairwise(known) if late[error] < early[error]), None)
+    if drop is None:
+        raise ValueError(f"the validation error ({error}) drops in none of {len(known)} validations: train on")
+    rows = [row for row in transfers if row["epoch"] < drop and row["norm_rate"] is not None]
+    if len({row["epoch"] for row in rows}) < drop:
+        raise ValueError(
+            f"transfer.jsonl has {len(rows)} of the {drop} epochs up to the first drop of the validation error"
+        )
+    steps = sum(row["steps"] for row in rows)
+    return float(sum(row["norm_rate"] * row["steps"] for row in rows) / steps)

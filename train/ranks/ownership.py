@@ -1,0 +1,158 @@
+"""Which rank owns which variable, and the messages between owners and the others.
+
+Whole variables are assigned, so that the norms of layers, which LARS takes, need no message. Horovod's alltoall sends
+a gradient to its owner alone, which takes the sum in the order of ranks: as a reduce-scatter, and unlike Horovod's own,
+with an entry in the response cache.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from train.ranks import reduction
+
+Tensor = Any
+Bytes = npt.NDArray[np.uint8]
+
+MESSAGE_BYTES = 32 * 2**20  # at once, of a checkpoint
+
+
+def balanced_owners(sizes: Sequence[int], ranks: int) -> tuple[int, ...]:
+    """Returns the rank that owns each variable: the largest first, each to the rank that has least.
+
+    A rank has at most 1/`ranks` of the sum, plus one variable. Each has one at least if there are as many as ranks.
+
+    Args:
+        sizes: Number of values of each variable.
+        ranks: Number of ranks.
+    """
+    loads, owners = [0] * ranks, [0] * len(sizes)
+    for index in sorted(range(len(sizes)), key=lambda index: -sizes[index]):
+        owners[index] = min(range(ranks), key=loads.__getitem__)
+        loads[owners[index]] += sizes[index]
+    return tuple(owners)
+
+
+def joined_groups(groups: Sequence[Sequence[int]], owners: Sequence[int], ranks: int) -> list[list[int]]:
+    """Joins groups that follow each other until every rank owns a variable of each.
+
+    Horovod's alltoall fails where a rank sends or receives nothing, and TensorFlow drops, on one rank alone, a message
+    of which that rank uses nothing.
+
+    Args:
+        groups: Indices of variables.
+        owners: The rank that owns each variable; every rank owns one.
+        ranks: Number of ranks.
+    """
+    joined: list[list[int]] = []
+    waiting: list[int] = []
+    for group in groups:
+        waiting += group
+        if len({owners[index] for index in waiting}) == ranks:
+            joined.append(waiting)
+            waiting = []
+    if waiting:
+        joined[-1] += waiting
+    return joined
+
+
+def wire_bytes(sizes: Sequence[int], weight_bytes: Sequence[int], ranks: int, gradient_bytes: int = 4) -> int:
+    """Returns the bytes that all ranks together send in a step: gradients to their owners, and weights back.
+
+    Each value travels `ranks` − 1 times as a gradient and as often as a weight. The numbers of a step and the norms
+    of layers (four bytes for each and rank) are not counted.
+
+    Args:
+        sizes: Number of values of each variable.
+        weight_bytes: Bytes of a value of each variable when it travels.
+        ranks: Number of ranks.
+        gradient_bytes: Bytes of a value of a gradient.
+    """
+    values = zip(sizes, weight_bytes, strict=True)
+    return (ranks - 1) * sum(size * (gradient_bytes + weight) for size, weight in values)
+
+
+@dataclass(frozen=True)
+class Ownership:
+    """The owners of the variables of a job. All ranks call the methods, in the same order.
+
+    Attributes:
+        owners: The rank that owns each variable.
+        rank: Number of this rank.
+        ranks: Number of ranks.
+    """
+
+    owners: tuple[int, ...]
+    rank: int
+    ranks: int
+
+    def of(self, rank: int) -> list[int]:
+        """Returns the indices of the variables that a rank owns."""
+        return [index for index, owner in enumerate(self.owners) if owner == rank]
+
+    @property
+    def own(self) -> list[int]:
+        """Indices of this rank's variables."""
+        return self.of(self.rank)
+
+    def mean_of_own(
+        self, gradients: Sequence[Tensor], groups: Sequence[Sequence[int]], dtype: tf.DType = tf.float32
+    ) -> list[Tensor]:
+        """Returns the mean over the ranks of the gradients of this rank's variables. Call it inside a tf.function.
+
+        Args:
+            gradients: Of all variables, float32.
+            groups: Indices of `gradients`, see `train.ranks.grouping`; they travel in `joined_groups`.
+            dtype: Type of a message. The mean is taken in float32.
+        """
+        if self.ranks == 1:
+            return list(gradients)
+        means: dict[int, Tensor] = {}
+        for number, group in enumerate(joined_groups(groups, self.owners, self.ranks)):
+            shares = [[index for index in group if self.owners[index] == rank] for rank in range(self.ranks)]
+            counts = [sum(gradients[index].shape.num_elements() for index in share) for share in shares]
+            values = [tf.reshape(gradients[index], [-1]) for share in shares for index in share]
+            message = tf.cast(tf.concat(values, 0), dtype)
+            received = reduction.all_to_all(message, tf.constant(counts, tf.int32), f"owned_g{number}")
+            parts = tf.split(received, [counts[self.rank]] * self.ranks)
+            mean = tf.add_n([tf.cast(part, tf.float32) for part in parts]) / self.ranks
+            own = [gradients[index].shape for index in shares[self.rank]]
+            sizes = [shape.num_elements() for shape in own]
+            for index, shape, part in zip(shares[self.rank], own, tf.split(mean, sizes), strict=True):
+                means[index] = tf.reshape(part, shape)
+        return [means[index] for index in self.own]
+
+    def total(self, number: Tensor, name: str) -> Tensor:
+        """Returns the sum over the ranks of a float32 scalar. Call it inside a tf.function."""
+        return self.ranks * reduction.average_in_one_message([number], name)[0]
+
+    def to_all(self, message: Tensor, name: str) -> Tensor:
+        """Returns the messages of all ranks, in their order. Call it inside a tf.function."""
+        if self.ranks == 1:
+            return message
+        splits = tf.repeat(tf.size(message), self.ranks)
+        return reduction.all_to_all(tf.concat([message] * self.ranks, 0), splits, name)
+
+    def deliver(self, data: Bytes, source: int, destination: int) -> None:
+        """Overwrites `data` on the rank `destination` with that of the rank `source`; on others it is not touched.
+
+        Args:
+            data: Of the same length on all ranks.
+            source: A rank.
+            destination: A rank.
+        """
+        if source == destination:
+            return
+        for start in range(0, len(data), MESSAGE_BYTES):
+            part = data[start : start + MESSAGE_BYTES]
+            outgoing = [np.empty(0, np.uint8) for _ in range(self.ranks)]
+            outgoing[self.rank] = np.zeros(1, np.uint8)  # Horovod fails where a rank sends or receives nothing
+            if self.rank == source:
+                outgoing[destination] = part
+            incoming = reduction.exchange(outgoing)
+            if self.rank == destination:
+                part[:] = incoming[source]

@@ -1,0 +1,148 @@
+"""Estimates thickness, defocus and tilt of a 4D-STEM scan with a network of the task estimate.
+
+The scan is brought onto the network's detector and step, and divided into windows of the network's shape, side by side
+and in its middle. Each window is estimated by itself.
+"""
+
+import os
+from collections.abc import Mapping
+from contextlib import closing
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+
+from namsa.errors import InputError, WorkError
+from namsa.io.calibration import CalibrationOverrides
+from namsa.io.reading import open_patterns
+from namsa.pixels import PixelGrid
+from train.experiment.conditions import describe_unchecked
+from train.experiment.quantities import QUANTITIES
+from train.measure import telemetry
+from train.optimization import checkpoint
+from train.reconstruction import reading, resampling, tiles
+from train.reconstruction.calibrate_estimates import read_estimate_calibration
+from train.reconstruction.ensemble import build_loaded
+from train.reconstruction.estimated import EstimatedScan
+from train.reconstruction.models import Model, load_model
+from train.reconstruction.reconstruct import ReconstructionOptions, check_arguments
+from train.reconstruction.windows import add_intensity
+from train.tasks.estimate import Estimation, predictor
+
+Array = npt.NDArray[Any]
+
+
+def estimate(
+    data: str | Path | npt.ArrayLike,
+    model: Model | str | Path,
+    calibration: CalibrationOverrides = CalibrationOverrides(),  # noqa: B008 - frozen
+    *,
+    beam_intensity: float | None = None,
+    layout: Mapping[str, Any] | None = None,
+    console: Console | None = None,
+) -> EstimatedScan:
+    """Estimates thickness, defocus and tilt of a scan with a trained network.
+
+    Args:
+        data: Path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`, in any units of intensity.
+        model: The network, or what `train.load_model` finds it by.
+        calibration: What the file does not say, or says wrongly; see `train.reconstruct`.
+        beam_intensity: Sum of a pattern without a specimen, in the data's units; see `train.reconstruct`.
+        layout: How the patterns lie in a file that does not say it, as `namsa.read` takes it.
+        console: Where notes and progress are printed. `None` prints nothing; the notes are in the result.
+
+    Returns:
+        Values and errors of the scan and of its windows, with axes and provenance.
+
+    Raises:
+        InputError: If the network is of another task, the data do not fit it, or their calibration is not complete.
+        WorkError: If the file is damaged.
+    """
+    console, notes = console or Console(quiet=True), list[str]()
+
+    def note(line: str) -> None:
+        notes.append(line)
+        console.print(line, highlight=False, soft_wrap=True)
+
+    model = model if isinstance(model, Model) else load_model(model)
+    training, trained = model.experiment.training, model.conditions
+    if training.task != "estimate":
+        raise InputError(f"{model.folder} is a network for training.task {training.task}, and estimates are asked for")
+    check_arguments(beam_intensity, None, ReconstructionOptions())
+    if isinstance(data, str | Path):
+        data, name, origin = Path(data), str(data), os.path.realpath(data)
+    else:
+        name = origin = "array"
+    measured, ranges = read_estimate_calibration(model), Estimation(model.experiment).ranges
+    with open_patterns(data, calibration, **(layout or {})) as scan:
+        sy, sx, dy, dx = scan.shape
+        note(f"{name}: {sy}×{sx} patterns of {dy}×{dx} pixels, {scan.data.dtype}")
+        resampling.check_fit(scan, trained, name)
+        reading.check_memory(scan, trained, name)
+        pattern = reading.mean_pattern(scan, name)
+        centre = reading.optic_axis(scan, pattern, note)
+        scale = reading.intensity_scale(scan, pattern, beam_intensity, model, note)
+        plan = resampling.plan_resampling(scan, centre, trained, name)
+        varied = {QUANTITIES[each].varied for each in ranges}
+        for line in (*plan.notes, describe_unchecked(model.experiment, training.inputs, varied)):
+            note(line)
+        rows, columns = (_windows(n, w, name) for n, w in zip(plan.scan_shape, trained.scan_shape, strict=True))
+        note(f"{model.name}: {len(rows)}×{len(columns)} windows of {'×'.join(map(str, trained.scan_shape))} positions")
+        if measured is None:
+            note(f"errors: not calibrated, for {model.name} has no calibration.json: run python -m train calibrate")
+        predict = predictor(model.experiment, build_loaded(model, model.experiment.network))
+        found, intensity = [], np.zeros(2)
+        with (
+            telemetry.counter(console, "scan rows") as count,
+            closing(reading.read_bands(scan, plan, scale, lambda row: count(row, sy))) as bands,
+        ):
+            for strip in tiles.strips(bands, plan.along_y, rows):
+                add_intensity(intensity, strip)
+                patterns = np.maximum(strip, 0).reshape(*strip.shape[:2], *trained.detector_shape)
+                found.append(predict(np.stack([patterns[:, column] for column in columns])))
+        values, deviations = (np.stack(arrays) for arrays in zip(*found, strict=True))  # (ny, nx, quantities)
+        if not (np.isfinite(values).all() and np.isfinite(deviations).all()):
+            raise WorkError(f"the answer of {model.name} is not finite: nothing can be estimated")
+        factors = dict.fromkeys(ranges, (1.0, 2.0))
+        if measured:
+            known = measured["quantities"]
+            factors = {each: (known[each]["uncertainty_factor"], known[each]["two_sigma_factor"]) for each in ranges}
+        steps = [step * window for step, window in zip(plan.step_angstrom, trained.scan_shape, strict=True)]
+        middles = [
+            first + step * (windows[0].start + windows[0].stop - 1) / 2
+            for first, step, windows in zip(scan.scan_origin_angstrom, plan.step_angstrom, (rows, columns), strict=True)
+        ]
+        return EstimatedScan(
+            {each: values[..., index] for index, each in enumerate(ranges)},
+            {each: factors[each][0] * deviations[..., index] for index, each in enumerate(ranges)},
+            ranges,
+            {each: two for each, (_, two) in factors.items()},
+            PixelGrid((steps[0], steps[1]), (middles[0], middles[1])),
+            {
+                "data": origin,
+                "model": model.name,
+                "weights": str(model.weights.resolve()),
+                "weights_digest": checkpoint.read(model.weights)[0]["digest"],
+                "namsa": version("namsa"),
+                "energy_ev": trained.energy_ev,
+                "semiangle_mrad": trained.semiangle_mrad,
+                "calibrated": measured is not None,
+                "said": notes,
+            },
+        )
+
+
+def _windows(size: int, side: int, name: str) -> list[slice]:
+    """Returns as many windows side by side as an axis has room for, in its middle.
+
+    Raises:
+        InputError: If it has room for none.
+    """
+    count = size // side
+    if not count:
+        raise InputError(f"{name}: the scan has {size} of the network's positions along one side, and it needs {side}")
+    first = (size - count * side) // 2
+    return [slice(first + i * side, first + (i + 1) * side) for i in range(count)]

@@ -1,0 +1,240 @@
+"""The sections of a model card that do not depend on the task: what data it takes, limits, dataset and training."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from namsa.config.instrument import KINDS
+from namsa.dataset.strata import Strata
+from namsa.text import duration, plural
+from train.experiment.conditions import (
+    defocus_angstrom,
+    describe_dose,
+    describe_imperfections,
+    describe_varied,
+    format_range,
+    thickness_angstrom,
+)
+from train.experiment.experiment import Experiment
+from train.measure.groups import measured, title
+from train.measure.results import RunFacts
+from train.reports.markdown import pair, plain, table, times, zones
+from train.reports.results import WeightsFile
+
+NETWORKS = {
+    "fcdensenet": "FC-DenseNet",
+    "resnet50": "ResNet-50",
+    "cvae": "Convolutional variational autoencoder",
+    "deeplabv3plus": "DeepLabv3+",
+    "cosmoflow": "CosmoFlow",
+    "unet3d": "3-D U-Net",
+}
+
+
+@dataclass(frozen=True)
+class Usage:
+    """How a network is applied to a file.
+
+    Attributes:
+        answer: What it makes of a file, a sentence.
+        command: The command, as "reconstruct".
+        out: The file that the command writes, as "DENSITY.h5".
+        by_pattern: Whether the network sees one pattern at a time, so that a scan may have any step.
+    """
+
+    answer: str
+    command: str
+    out: str
+    by_pattern: bool = False
+
+
+def purpose(name: str, experiment: Experiment, usage: Usage) -> Iterator[str]:
+    """What the network does, and the data that it takes."""
+    trained = experiment.conditions()
+    others = {key: value for key, value in experiment.microscope.aberrations.items() if key != "C10" and value}
+    thickness = format_range(thickness_angstrom(experiment))
+    ranges = describe_varied(experiment) | describe_imperfections(experiment.training.inputs)
+    defocus = format_range(defocus_angstrom(experiment))
+    step = "any" if usage.by_pattern else "up to twice that; resampled"
+    window = (f"{times(trained.scan_shape)} positions", "any scan, in overlapping windows")
+    if usage.by_pattern:
+        window = ("one pattern", "any scan, pattern by pattern")
+    yield f"# {plain(name)}"
+    yield ""
+    yield usage.answer
+    yield ""
+    yield f"    python -m train {usage.command} DATA.h5 --checkpoint {name} --out {usage.out}"
+    yield ""
+    yield from table(
+        ("", "trained for", f"`{usage.command}` accepts"),
+        [
+            ("energy", f"{trained.energy_ev / 1e3:g} keV", "± 2 %"),
+            ("convergence semiangle", f"{trained.semiangle_mrad:g} mrad", "± 5 %"),
+            ("scan step", f"{pair(trained.scan_step_angstrom)} Å", step),
+            (
+                "detector",
+                f"{times(trained.detector_shape)} pixels of {pair(trained.pixel_mrad)} mrad",
+                f"pixels up to twice that; must reach {trained.reach_mrad:g} mrad",
+            ),
+            ("window", *window),
+            ("specimens", _kinds(experiment), "not checked"),
+            ("thickness", f"{thickness} Å", "not checked: not in data files"),
+            ("defocus at the entrance, underfocus > 0", f"{defocus} Å", "not checked"),
+            ("other aberrations, Å", str(others or "none"), "not checked"),
+            ("dose, electrons per pattern", describe_dose(experiment.training.inputs) or "noiseless", "not checked"),
+            *((title(name), limits, "not checked") for name, limits in ranges.items()),
+        ],
+    )
+
+
+def training_limits(experiment: Experiment) -> Iterator[str]:
+    """What the training left out, with the heading of the limits."""
+    specimen, microscope = experiment.specimen, experiment.microscope
+    drawn = describe_imperfections(experiment.training.inputs) | experiment.varied_quantities()
+    effects = (
+        ("thermal vibration", _vibrates(experiment)),
+        ("the source size", microscope.source_size_angstrom or "source_size_angstrom" in drawn),
+        (
+            "the energy spread",
+            microscope.focal_spread_angstrom or microscope.chromatic_aberration_mm or "focal_spread_angstrom" in drawn,
+        ),
+        (
+            "the point spread of the detector",
+            (experiment.detector and experiment.detector.point_spread_pixels) or "detector_spread_pixels" in drawn,
+        ),
+        ("inelastic scattering", "background_fraction" in drawn),
+        ("drift", "drift_angstrom" in drawn),
+    )
+    left_out = [effect for effect, simulated in effects if not simulated]
+    count = specimen.simplest_zone_axes
+    axes = f"one of the {count} simplest of each" if count else zones(specimen.zone_axes)
+    tilts = [measured(name, limits) for name, limits in describe_varied(experiment).items() if "tilt" in name]
+    listed = experiment.varied_quantities().get("thickness_angstrom") is None and len(specimen.thickness_angstrom) > 1
+    thicknesses = (
+        ", ".join(f"{t:g}" for t in specimen.thickness_angstrom)
+        if listed
+        else format_range(thickness_angstrom(experiment))
+    )
+    unlearnt = [kind.replace("_", " ") for kind in KINDS if kind not in _shares(experiment)]
+    yield "## Limits"
+    yield ""
+    yield "- The network was trained on simulations only. It has not been tried on measured data."
+    if left_out:
+        yield f"- The training data leave out {', '.join(left_out)}."
+    if tilts:
+        yield f"- Crystals were near a zone axis, {axes}: {', '.join(tilts)}."
+    else:
+        yield f"- Specimen and beam were not tilted: crystals were on a zone axis, {axes}."
+    if list(_shares(experiment)) == ["crystal"]:
+        yield "- Training saw perfect, periodic crystals: no defects, surfaces, interfaces or amorphous specimens."
+    elif unlearnt:
+        yield f"- Kinds of specimens that training did not see: {', '.join(unlearnt)}."
+    yield (
+        f"- Training saw thicknesses of {thicknesses} Å. Nothing is known of thicker or much thinner specimens. Data "
+        "files do not state the thickness, so it is not checked."
+    )
+
+
+def unseen_elements(strata: Strata) -> Iterator[str]:
+    """Elements of held-out samples that training did not see, as one of the limits."""
+    if missing := strata["elements_not_in_train"]:
+        yield f"- Elements that are held out and not in the training samples: {', '.join(map(plain, missing))}."
+
+
+def data(experiment: Experiment, strata: Strata) -> Iterator[str]:
+    """The dataset."""
+    separation = {
+        "formula": "No formula is in two splits.",
+        "prototype": "No formula and no prototype (kind of formula and space group) is in two splits.",
+    }
+    splits = list(strata["samples"])
+    elements = [element for element, counts in strata["elements"].items() if counts["train"]]
+    numbers = {name: strata[name] for name in ("samples", "materials", "formulas")}
+    yield "## Data"
+    yield ""
+    yield from table(
+        ("", *map(plain, splits)),
+        [(name, *(str(counts[split]) for split in splits)) for name, counts in numbers.items()],
+    )
+    yield ""
+    yield f"{separation[experiment.split.by]} Crystals: {', '.join(map(plain, strata['sources']))}."
+    yield f"Crystal systems of the training samples: {_counts(strata['crystal_systems'])}."
+    if "kinds" in strata:
+        yield f"Kinds of the training samples: {_counts(strata['kinds'])}."
+    yield f"{len(elements)} elements in training: {', '.join(map(plain, elements))}."
+    yield (
+        f"Simulated by multislice, {experiment.simulation.form_factors} form factors, slices of "
+        f"{experiment.simulation.slice_thickness_angstrom:g} Å; hash of the samples {experiment.samples_hash()}, seed "
+        f"{experiment.seed}."
+    )
+
+
+def training(
+    experiment: Experiment, run: RunFacts, training_s: float, weights: Sequence[tuple[str, str]], chosen: str = ""
+) -> Iterator[str]:
+    """The run and the weights.
+
+    Args:
+        experiment: The configuration.
+        run: Facts about the run.
+        training_s: Time in training steps, s.
+        weights: Rows of `weights_rows`.
+        chosen: Which weights of the run these are, if not the last.
+    """
+    network = NETWORKS[experiment.network.kind]
+    machine = f" of {plain(run['machine'])}" if run.get("machine") else ""
+    yield "## Training"
+    yield ""
+    yield from table(
+        ("", ""),
+        [
+            (
+                "network",
+                f"{network}, {run['parameters']:,} parameters, {experiment.training.inputs.channel_summary()}",
+            ),
+            ("trained", f"{run['epochs']} epochs, {run['steps']:,} steps, {run['training_samples']:,} samples{chosen}"),
+            ("started from", plain(experiment.training.start_from or "random weights")),
+            ("time in steps", duration(training_s)),
+            ("on", f"{plural(run['ranks'], 'rank')}, each on {plain(run['device'])}{machine}"),
+            ("versions", ", ".join(f"{plain(name)} {plain(number)}" for name, number in run["versions"].items())),
+            *weights,
+        ],
+    )
+
+
+def weights_rows(weights: WeightsFile, rounding: str, command: str) -> tuple[tuple[str, str], ...]:
+    """Returns rows about the weights file.
+
+    Args:
+        weights: Facts about the file.
+        rounding: What rounding the weights changes, after "compared with float32, ".
+        command: The command that writes the digest into its results.
+    """
+    return (
+        ("weights", f"{weights['bytes'] / 1e6:.2f} MB, {weights['dtype']}: compared with float32, {rounding}"),
+        ("SHA-256", f"`{weights['sha256']}`"),
+        ("digest", f"`{weights['digest']}`, which `{command}` writes into its results"),
+    )
+
+
+def _shares(experiment: Experiment) -> Mapping[str, float]:
+    """The shares of the kinds of specimens."""
+    return {kind: share for kind, share in (experiment.specimen.kinds or {"crystal": 1.0}).items() if share}
+
+
+def _kinds(experiment: Experiment) -> str:
+    """The kinds of specimens that were trained for, with their shares."""
+    shares = _shares(experiment)
+    parts = (f"{kind.replace('_', ' ')} {share / sum(shares.values()):.0%}" for kind, share in shares.items())
+    return ", ".join(parts) if len(shares) > 1 else "crystals, perfect and periodic"
+
+
+def _vibrates(experiment: Experiment) -> bool:
+    """Whether atoms were displaced by a temperature."""
+    phonons, varied = experiment.specimen.frozen_phonons, experiment.varied_quantities()
+    still = phonons is None or not (phonons.rms_angstrom or phonons.b_factor_angstrom2)
+    return not still or "rms_displacement_angstrom" in varied
+
+
+def _counts(by_value: Mapping[str, Mapping[str, int]]) -> str:
+    """Training samples by value."""
+    return ", ".join(f"{plain(value)} {counts['train']}" for value, counts in by_value.items() if counts["train"])

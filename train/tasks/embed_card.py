@@ -1,0 +1,111 @@
+"""What a model card says of a network of the task embed."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.dataset.entry import Entry
+from namsa.dataset.shards import Dataset
+from namsa.text import plural
+from train.experiment.experiment import Experiment
+from train.networks.cvae import CVAEConfig
+from train.reports.card_sections import Usage
+from train.reports.markdown import number, plain, table
+from train.tasks.embed import autoencoder
+from train.tasks.embed_report import MEANINGS
+from train.tasks.embed_scores import SPLITS
+from train.tasks.patterns import patterns
+from train.tasks.task_card import Evaluation, Rounding, TaskCard
+
+
+def usage(experiment: Experiment) -> Usage:
+    """Returns how the network is applied."""
+    network = experiment.network
+    assert isinstance(network, CVAEConfig)
+    numbers = plural(network.latent, "latent number")
+    return Usage(
+        f"From each pattern of a 4D-STEM scan to {numbers}, learnt without labels, and from these to the pattern "
+        "again. Clusters of the numbers divide the scan into kinds of patterns.",
+        "embed",
+        "LATENTS.h5",
+        by_pattern=True,
+    )
+
+
+def scores(evaluation: Evaluation) -> Iterator[str]:
+    """Errors of the decoded patterns, and agreements of clusters with materials, by split."""
+    yield f"## Scores: {plural(evaluation['latent'], 'latent number')}"
+    yield ""
+    yield (
+        "Root mean square error of the decoded patterns, in units of the network's input, without the noise and "
+        "imperfections that training draws; and the normalised mutual information (NMI) of clusters of the latent "
+        "numbers with the materials of composite scans. In brackets: as many principal components of the training "
+        "patterns."
+    )
+    yield ""
+    yield from table(
+        ("split", "", "samples", "patterns", "rms error", "of the mean pattern", "composites", "NMI"),
+        [
+            (
+                plain(split),
+                MEANINGS.get(split, ""),
+                str(row["samples"]),
+                f"{row['patterns']:,}",
+                f"{row['rmse']:.4g} ({row['baseline_rmse']:.4g})",
+                f"{row['mean_rmse']:.4g}",
+                str(row["composites"]),
+                f"{number(row['nmi'])} ({number(row['baseline_nmi'])})",
+            )
+            for split, row in evaluation["by_split"].items()
+        ],
+    )
+
+
+def limits(evaluation: Evaluation) -> Iterator[str]:
+    """Where latent numbers and clusters must not be trusted."""
+    row = evaluation["by_split"][_last(evaluation)]
+    if row["rmse"] >= row["baseline_rmse"]:
+        yield (
+            f"- **As many principal components describe patterns of unseen materials better**: rms error "
+            f"{row['baseline_rmse']:.4g}, the network's {row['rmse']:.4g}."
+        )
+    if row["nmi"] is not None and row["nmi"] <= row["baseline_nmi"]:
+        yield (
+            f"- **Clusters of the components agree with the materials as well or better**: NMI "
+            f"{row['baseline_nmi']:.3f}, the network's {row['nmi']:.3f}."
+        )
+    yield (
+        "- Clusters have no names, and their number is chosen by the user. Neighbouring patterns of one crystal can be "
+        "in different clusters, since a pattern depends on the position in the cell where the probe is small."
+    )
+
+
+def dev_error(evaluation: Evaluation) -> float | None:
+    """Returns the error of the dev split, as validation measures it; `None` without samples."""
+    row = evaluation["by_split"].get("dev")
+    return row and row["rmse"]
+
+
+def answers(experiment: Experiment, model: Any, dataset: Dataset, entries: Sequence[Entry]) -> npt.NDArray[np.float32]:
+    """Returns the decoded patterns of some samples."""
+    autoencode = autoencoder(model)
+    found = (autoencode(patterns(experiment, entry, dataset.read(entry.id), training=False)) for entry in entries)
+    return np.concatenate([decoded for decoded, _, _ in found])
+
+
+def rounding(before: npt.NDArray[Any], after: npt.NDArray[Any], evaluation: Evaluation) -> Rounding:
+    """Returns the rms change of the decoded patterns, beside their error."""
+    change = float(np.sqrt(np.mean((after.astype(np.float64) - before) ** 2)))
+    error = evaluation["by_split"][_last(evaluation)]["rmse"]
+    words = f"the decoded patterns change by {change:.2g} (rms), in units of the input; the rms error is {error:.3g}"
+    return Rounding(change, error, words)
+
+
+def _last(evaluation: Evaluation) -> str:
+    """The split that the card is about: "test" if it has samples."""
+    return [split for split in SPLITS if split in evaluation["by_split"]][-1]
+
+
+CARD = TaskCard(usage, scores, limits, dev_error, answers, rounding)
