@@ -134,7 +134,6 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
 
     directory, own_ids = experiment.data.directory, None  # of the samples to use; None: all that are there
     if source := experiment.data.stage_from:
-        staged: stage.StagedDataset
         everywhere, drawn = not experiment.data.node_local, experiment.data.node_samples
         staged: stage.StagedDataset
         with telemetry.counter(console, "rank 0 stages, MiB") as show_count:
