@@ -119,8 +119,8 @@ def float64_sums(choice, rank):
     return errors
 
 
-def bytes_sent(choice):
-    """What this rank sends to each other rank for one reduction of COUNTED values, as the kernel counts it."""
+def bytes_received(choice):
+    """What this rank gets from each other rank for one reduction of COUNTED values, as the kernel counts it."""
     config = Reduction.model_validate(choice)
 
     @tf.function(autograph=False)
@@ -135,24 +135,24 @@ def bytes_sent(choice):
     reduction.minimum(0)
     after = sockets()
     places = {here: rank for rank, found in enumerate(reduction.gather_json(list(after))) for here in map(tuple, found)}
-    sent = Counter()
-    for here, (there, acknowledged) in after.items():
+    received = Counter()
+    for here, (there, count) in after.items():
         if there in places:
-            sent[places[there]] += acknowledged - before.get(here, (there, 0))[1]
-    return sent
+            received[places[there]] += count - before.get(here, (there, 0))[1]
+    return received
 
 
 def sockets():
-    """Of each connection of this process, by its own address: the other's address and the bytes that it has got."""
+    """Of each connection of this process, by its own address: the other's address and the bytes that it sent."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         try:
             with socket.socket(fileno=os.dup(int(name))) as copy:
                 here, there = copy.getsockname(), copy.getpeername()
-                details = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 128)
+                details = copy.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 136)
         except OSError:
             continue
-        found[here] = (there, struct.unpack_from("Q", details, 120)[0])  # tcpi_bytes_acked
+        found[here] = (there, struct.unpack_from("Q", details, 128)[0])  # tcpi_bytes_received
     return found
 
 
@@ -204,7 +204,7 @@ def main(out):
     found["exact"] |= {name: exact_means(choice, rank) for name, choice in HYBRID.items()}
     found |= {"digest": {}, "huber": {}, "moments": {}}
     found["float64"] = {name: float64_sums(choice, rank) for name, choice in HYBRID.items()}
-    found["sent"] = {name: bytes_sent(choice) for name, choice in ({"flat": {"groups": 1}} | HYBRID).items()}
+    found["received"] = {name: bytes_received(choice) for name, choice in ({"flat": {"groups": 1}} | HYBRID).items()}
     for name, choice in TRAINED.items():
         weights, found["huber"][name], optimizer, waiting = train(choice, rank, slice(rank, rank + 1))
         found["digest"][name] = digest(weights)

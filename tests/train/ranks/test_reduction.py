@@ -84,7 +84,7 @@ def test_between_nodes_travel_the_bytes_of_the_plan(together, name):
     else:
         planned = hybrid_traffic(plan_hybrid(Hybrid(**four_ranks.HYBRID[name]["hybrid"]), 4), four_ranks.COUNTED)
     sent = Counter(
-        {(rank, int(to)): n for rank, found in enumerate(together[1]) for to, n in found["sent"][name].items()}
+        {(int(by), rank): n for rank, found in enumerate(together[1]) for by, n in found["received"][name].items()}
     )
     for measured, values in zip(between_nodes(sent, nodes), between_nodes(planned, nodes), strict=True):
         assert 8 * values <= measured < 8 * values * 1.02
