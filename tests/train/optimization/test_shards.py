@@ -118,7 +118,10 @@ def test_more_ranks_than_variables_are_refused():
     ("sections", "message"),
     [
         ({"reduction": {"transfer": {"precision": 16}}}, "set weights to sharded, or leave transfer out"),
-        ({"reduction": {"weights": "sharded", "lag": 1}}, "leave out synchronise, lag, hierarchical and contiguous"),
+        (
+            {"reduction": {"weights": "sharded", "lag": 1}},
+            "leave out synchronise, lag, hierarchical, hybrid and contiguous",
+        ),
         ({"reduction": {"weights": "sharded", "synchronise": 4}}, "leave out synchronise"),
         ({"reduction": {"weights": "sharded", "transfer": {"precision": "adaptive"}}}, "needs threshold"),
         ({"reduction": {"weights": "sharded", "transfer": {"precision": 12}}}, "'adaptive', 8, 16, 24 or 32"),
