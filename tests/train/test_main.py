@@ -1,6 +1,5 @@
 """The whole job on five small crystals, simulated for the purpose."""
 
-import io
 import json
 import shutil
 import sys
@@ -9,10 +8,8 @@ import launch
 import numpy as np
 import pytest
 import yaml
-from rich.console import Console
-from tiny import CONFIG, newest, numbers, rows
+from tiny import newest, numbers, rows
 
-from fcdensenet.count import count
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError, WorkError
 from namsa.inverse import mott_bethe
@@ -20,34 +17,10 @@ from train.__main__ import main as command
 from train.commands.common import as_rank
 from train.experiment.experiment import load
 from train.main import train
-from train.measure.profile_results import read_profile
 from train.optimization import checkpoint
-from train.profiling.profile import profile
-from train.profiling.tables import show
 from train.ranks import reduction
 from train.reports.results import write_json
 from train.scaling import forecast
-
-
-@pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("job")
-    path = directory / "tiny.yaml"
-    path.write_text(yaml.safe_dump(CONFIG | {"data": {"directory": str(directory / "data")}}))
-    return path
-
-
-@pytest.fixture(scope="module")
-def undisturbed(config):
-    run_dir = config.parent / "undisturbed"
-    train(config, run_dir=run_dir)
-    return run_dir
-
-
-@pytest.fixture
-def no_report(monkeypatch):
-    """Pictures take longer than all the rest of this job."""
-    monkeypatch.setattr("train.main.write_report", lambda run_dir: None)
 
 
 def test_leaves_all_that_was_promised(undisturbed, config):
@@ -351,46 +324,6 @@ def test_missing_samples_are_part_of_what_is_told(config, undisturbed, tmp_path)
         forecast.forecast(load(config, ["specimen.lateral_angstrom=[7.0, 9.0]"]))
     with pytest.raises(InputError, match="too few for 99 ranks"):
         forecast.forecast(load(config), ranks=99)
-
-
-def test_a_profile_tells_where_a_step_goes(config, undisturbed, tmp_path):
-    run_dir = tmp_path / "run"
-    shutil.copytree(undisturbed, run_dir)
-    options = ("--steps", "2", "--out", run_dir, "--json")
-    ended = launch.run(launch.forked_python(), "-m", "train", "profile", config, *options, timeout=120)
-    assert ended.returncode == 0, ended.stderr
-    found = json.loads(ended.stdout.splitlines()[-1])
-    assert (found["data"], found["device"], found["steps"], found["ranks"]) == ("samples", "CPU", 2, 1)
-    assert found == {key: value for key, value in read_profile(run_dir / "profile.json").items() if key != "timeline"}
-    calls = {row["kind"]: row["calls"] for row in found["kinds"]}
-    convolutions = count(load(config).network).convolutions
-    assert calls["convolution forward"] == calls["convolution by weights"] == convolutions
-    assert calls["convolution by input"] == convolutions - 1  # patterns have no gradient
-    assert 0 < found["convolutions_s"] < found["profiled_step_s"]
-    phases = {row["phase"]: row["seconds"] for row in found["phases"]}
-    assert {"input", "forward", "backward", "update"} <= phases.keys()
-    assert phases["backward"] + phases["forward"] > 0.9 * found["convolutions_s"]
-    assert "synchronisation" not in found
-    assert sum(row["share"] for row in found["kinds"]) >= 0.999
-    page = (run_dir / "report.html").read_text(encoding="utf-8")
-    assert "2 steps on samples" in page
-    assert "of convolutions × efficiency" in page
-    assert (run_dir / "timeline.png").stat().st_size > 5000
-
-
-def test_without_samples_steps_on_random_data_are_profiled(config, tmp_path):
-    elsewhere = load(config, [f"data.directory={tmp_path / 'none'}", "training.reduction.synchronise=epoch"])
-    reduction.start(elsewhere.training.reduction)
-    found = profile(elsewhere, 1, "this machine")
-    console = Console(file=io.StringIO(), width=100)
-    show(found, console)
-    text = console.file.getvalue()
-    assert text.startswith("tiny: 1 step on random data of the samples' shape")
-    assert "convolution by weights" in text
-    assert "local SGD averages 0 MB once an epoch" in text  # one rank sends nothing
-    assert found["synchronisation"]["every"] == 1
-    assert "does not tell the convolutions' algorithms" in text
-    assert not (tmp_path / "none").exists()
 
 
 def test_fewer_samples_are_the_first_of_more(config, tmp_path, no_report):

@@ -2,32 +2,10 @@
 
 import numpy as np
 import pytest
-import yaml
-from tiny import CONFIG
 
 from namsa.errors import InputError
 from train.main import train
 from train.optimization import checkpoint
-
-
-@pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("job")
-    path = directory / "tiny.yaml"
-    path.write_text(yaml.safe_dump(CONFIG | {"data": {"directory": str(directory / "data")}}))
-    return path
-
-
-@pytest.fixture
-def no_report(monkeypatch):
-    monkeypatch.setattr("train.main.write_report", lambda run_dir: None)
-
-
-@pytest.fixture
-def undisturbed(config, no_report):
-    run_dir = config.parent / "undisturbed"
-    train(config, run_dir=run_dir)
-    return run_dir
 
 
 @pytest.mark.usefixtures("no_report")
