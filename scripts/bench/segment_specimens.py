@@ -24,7 +24,7 @@ from rich.table import Table
 import train
 from namsa.crystals.select import select_materials
 from namsa.dataset.entries import build_entries
-from namsa.dataset.entry import Entry
+from namsa.dataset.entry import Entry, material_of
 from namsa.dataset.labels import LABEL_NAMES
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.io.calibration import CalibrationOverrides
@@ -92,7 +92,7 @@ def specimens(config: Experiment, kind: str, count: int, work: Path) -> Any:
 
 def simulate(config: Experiment, materials: dict[str, Any], entry: Entry, scan: Path, labels: Path) -> None:
     """Simulates a specimen, and writes its patterns and its labels."""
-    sample = simulate_entry(config, materials[entry.material], entry)
+    sample = simulate_entry(config, material_of(entry, materials), entry)
     assert sample.labels is not None
     np.save(scan, sample.cbed.reshape(*config.scan.shape, *config.detector.shape).astype(np.float32))
     np.save(labels, sample.labels)
