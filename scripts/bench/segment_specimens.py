@@ -28,6 +28,7 @@ from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry, material_of
 from namsa.dataset.labels import LABEL_NAMES
 from namsa.dataset.simulate_entry import simulate_entry
+from namsa.errors import InputError
 from namsa.io.calibration import CalibrationOverrides
 from train.experiment import experiment
 from train.experiment.experiment import Experiment
@@ -85,10 +86,18 @@ def specimens(config: Experiment, kind: str, count: int, work: Path) -> Any:
     order = np.random.default_rng(0).permutation(len(entries))
     folder = work / config.samples_hash()
     folder.mkdir(parents=True, exist_ok=True)
-    for entry in (entries[number] for number in order[:count]):
+    made = 0
+    for entry in (entries[number] for number in order):
+        if made == count:
+            return
         scan, labels = folder / f"{entry.id}.npy", folder / f"{entry.id}-labels.npy"
         if not labels.exists():
-            simulate(config, by_name, entry, scan, labels)
+            try:
+                simulate(config, by_name, entry, scan, labels)
+            except InputError as error:  # as a dataset, which leaves out what cannot be made
+                print(f"left out {entry.id}: {error}", file=sys.stderr, flush=True)
+                continue
+        made += 1
         yield entry, scan, np.load(labels)
 
 
