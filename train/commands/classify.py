@@ -25,7 +25,9 @@ def classify(options: argparse.Namespace) -> int:
 
 def _vote(result: "ClassifiedScan") -> tuple[str]:
     """Returns a line about the class of the scan and the most probable ones."""
+    from train.tasks.labels import in_words
+
     means = result.mean_probabilities
     order = sorted(range(len(means)), key=lambda index: -means[index])[:MOST_NAMED]
     likely = ", ".join(f"{result.classes[index]} {means[index]:.3f}" for index in order)
-    return (f"{result.label.replace('_', ' ')} by vote: {result.vote} (mean probabilities: {likely})",)
+    return (f"{in_words(result.label)} by vote: {result.vote} (mean probabilities: {likely})",)

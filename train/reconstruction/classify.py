@@ -18,6 +18,7 @@ from train.reconstruction.ensemble import build_loaded
 from train.reconstruction.models import Model, load_model
 from train.reconstruction.scans import Notes, open_scan
 from train.tasks.classify import forward
+from train.tasks.labels import in_words
 from train.tasks.patterns import images
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ class ClassifiedScan:
         from train.reports.figures import write_figure
 
         title = f"{Path(self.provenance['data']).name}  ·  {self.provenance['model']}"
-        figure = class_figure(self.probabilities, self.classes, self.label, self.pixels, title)
+        figure = class_figure(self.probabilities, self.classes, in_words(self.label), self.pixels, title)
         if path is not None:
             write_figure(figure, Path(path))
         return figure

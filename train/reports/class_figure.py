@@ -29,7 +29,7 @@ def class_figure(
     Args:
         probabilities: `(classes, sy, sx)`.
         classes: Their names.
-        label: What the classes are.
+        label: What the classes are, in words.
         pixels: Of the scan, Å.
         title: Title of the figure.
     """
@@ -45,7 +45,7 @@ def class_figure(
     colours = ListedColormap([*colormaps[CLASSES](range(len(named))), OTHERS][: len(names)])
     norm = BoundaryNorm(np.arange(len(names) + 1) - 0.5, len(names))
     drawn = left.imshow(rank[best], cmap=colours, norm=norm, extent=pixels.extent(best.shape), interpolation="nearest")
-    left.set(title=label.replace("_", " ").capitalize(), xlabel="Å")
+    left.set(title=label[:1].upper() + label[1:], xlabel="Å")
     bar = figure.colorbar(drawn, cax=left.inset_axes((1.03, 0, 0.05, 1)), ticks=range(len(names)))
     bar.ax.set_yticklabels(names, parse_math=False)
     image_panel(middle, probabilities.max(axis=0), pixels, "Its probability", "", cmap=PROBABILITY, norm=UNIT)

@@ -14,6 +14,7 @@ from train.reports.markdown import number, plain, table
 from train.tasks.class_report import MEANINGS
 from train.tasks.class_scores import SPLITS
 from train.tasks.classify import forward
+from train.tasks.labels import in_words
 from train.tasks.patterns import patterns
 from train.tasks.task_card import Evaluation, Rounding, TaskCard, share_that_differs
 
@@ -27,7 +28,7 @@ def usage(experiment: Experiment) -> Usage:
     config = experiment.training.classify
     names = ", ".join(map(plain, config.classes)) if len(config.classes) <= MOST_CLASSES else ""
     found = f"one of {names}" if names else f"one of {len(config.classes)}"
-    words = WORDS.get(config.label, config.label.replace("_", " "))
+    words = WORDS.get(config.label, in_words(config.label))
     vote = "" if config.label in WORDS else ", and of the scan by their vote"
     return Usage(
         f"From the patterns of a 4D-STEM scan to the {words} at each position{vote}: {found}.",
@@ -39,7 +40,7 @@ def usage(experiment: Experiment) -> Usage:
 
 def scores(evaluation: Evaluation) -> Iterator[str]:
     """The balanced accuracies by split, and who is taken for whom."""
-    yield f"## Scores: {plain(evaluation['label'].replace('_', ' '))}"
+    yield f"## Scores: {plain(in_words(evaluation['label']))}"
     yield ""
     yield (
         "Balanced accuracy, the mean over classes of the fraction that is right, of patterns and of scans by the vote "

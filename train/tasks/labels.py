@@ -26,6 +26,13 @@ LABELS: dict[str, Callable[[Entry], str]] = {
     "material": lambda entry: entry.material,
     "thickness": lambda entry: f"{entry.thickness_angstrom:g}",
 }
+UNITS = {"thickness": "Å"}  # of labels whose classes are numbers
+
+
+def in_words(name: str) -> str:
+    """Returns a label as it is written in texts and pictures, with its unit."""
+    unit = UNITS.get(name)
+    return name.replace("_", " ") + (f" in {unit}" if unit else "")
 
 
 def label(entry: Entry, config: Classify) -> str:

@@ -228,7 +228,7 @@ def test_a_file_is_classified_as_its_sample_is(run_dir, tmp_path, capsys, weight
     np.testing.assert_array_equal(found, probabilities.argmax(axis=0))
     assert facts["classes"] == ["4", "8"]
     assert facts["vote"] == ["4", "8"][int(probabilities.mean(axis=(1, 2)).argmax())]
-    assert f"thickness by vote: {facts['vote']}" in printed
+    assert f"thickness in Å by vote: {facts['vote']}" in printed
     assert out.with_suffix(".png").read_bytes().startswith(b"\x89PNG")
     if not weights:  # the newest checkpoint, of which the evaluation is
         rows = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))["samples"]
