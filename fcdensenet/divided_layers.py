@@ -318,9 +318,7 @@ def divided_conv(
     return _with_borders(maps, shares[0] if first else None, shares[-1] if last else None, row_axis)
 
 
-def _with_borders(
-    maps: KerasTensor, first: KerasTensor | None, last: KerasTensor | None, row_axis: int
-) -> KerasTensor:
+def _with_borders(maps: KerasTensor, first: KerasTensor | None, last: KerasTensor | None, row_axis: int) -> KerasTensor:
     """Returns maps with `first` added to their first rows, and `last` to their last ones.
 
     The gradient of maps is that of the sum itself, not a sum of three padded tensors of their size.
