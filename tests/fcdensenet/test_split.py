@@ -7,6 +7,7 @@ import tensorflow as tf
 from stacked_split import StackedSplit
 
 from fcdensenet import NetworkConfig, build, count
+from fcdensenet.keras_layers import Conv2D
 from fcdensenet.split import reach, transposed_reach
 
 SHAPE = (3, 32, 48)
@@ -96,3 +97,23 @@ def test_rows_that_a_part_needs():
     assert [reach(5), reach(4), reach(7, stride=2), reach(1, stride=2)] == [(2, 2), (1, 2), (2, 3), (0, 0)]
     assert reach(3, dilation=12) == (12, 12)
     assert [transposed_reach(kernel) for kernel in (1, 2, 3, 4, 5)] == [(0, 0), (0, 0), (1, 0), (1, 1), (1, 1)]
+
+
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+def test_a_kernel_of_one_pixel_with_a_stride_trains(data_format):
+    """With 10 channels TensorFlow's own gradient of it ends the process, where oneDNN has AVX-512."""
+    shape, axis = ((2, 10, 6, 8), 1) if data_format == "channels_first" else ((2, 6, 8, 10), 3)
+    rng = np.random.default_rng(0)
+    x, kernel = tf.constant(rng.normal(size=shape), tf.float32), rng.normal(size=(1, 1, 10, 3)).astype(np.float32)
+    layer = Conv2D(3, 1, strides=2, data_format=data_format, use_bias=False)
+    layer.build(shape)
+    layer.kernel.assign(kernel)
+    with tf.GradientTape() as tape:
+        maps = layer(x)
+        loss = tf.reduce_sum(tf.square(maps))
+    pixels = np.moveaxis(x.numpy(), axis, -1)[:, ::2, ::2]
+    wanted = pixels @ kernel[0, 0]
+    np.testing.assert_allclose(np.moveaxis(maps.numpy(), axis, -1), wanted, rtol=1e-4, atol=1e-5)
+    gradient = 2 * np.einsum("nyxc,nyxf->cf", pixels, wanted)
+    np.testing.assert_allclose(tape.gradient(loss, layer.kernel.value)[0, 0], gradient, rtol=1e-4, atol=1e-4)
+    assert layer.compute_output_shape(shape) == maps.shape

@@ -81,7 +81,7 @@ class DividedJob:
                     "step_s": step_s,
                     "speed_up": rows[0]["step_s"] / step_s if rows else 1.0,
                     "computation_s": part.computation_s,
-                    "exchange_s": part.work.compute_s - part.computation_s,
+                    "exchange_s": part.work.compute_s - part.computation_s if ways > 1 else 0.0,
                     "reduction_s": step_s - part.work.compute_s,
                     "exchanges": passes * counted.exchanges,
                     "exchanged_bytes": passes * sent,
