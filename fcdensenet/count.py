@@ -24,7 +24,7 @@ from math import prod
 from fcdensenet.blocks import Pooling
 from fcdensenet.build import network
 from fcdensenet.config import NetworkConfig
-from fcdensenet.split import check_rows, part_shape, reach, transposed_reach
+from fcdensenet.split import borders, check_rows, part_shape, reach, transposed_reach
 
 BYTES_PER_VALUE = {"float16": 2, "float32": 4}
 
@@ -46,6 +46,7 @@ class LayerCount:
         halo_values: Number of values of the halo that the layer adds to those exchanged before it.
         halo_gradients: Number of values of the halo's gradient that are sent back.
         shared_values: Number of values whose mean over the parts is exchanged, in float32.
+        border_rows: Number of rows of a part's output that need the halo.
     """
 
     name: str
@@ -60,6 +61,7 @@ class LayerCount:
     halo_values: int = 0
     halo_gradients: int = 0
     shared_values: int = 0
+    border_rows: int = 0
 
     @property
     def weights(self) -> int:
@@ -227,6 +229,8 @@ class ShapeLayers:
         shape = self._shape(x, filters, down=stride)
         self._check_rows(name, x, stride, reach(kernel, stride, dilation))
         halo = self._halo(x, reach(kernel, stride, dilation))
+        if self.divided_axis is not None:
+            halo["border_rows"] = sum(borders(x.output_shape[self._row_axis], kernel, stride, dilation))
         return self._add(LayerCount(name, "conv", shape, weights, parameters, parameters, flop, **halo))
 
     def stacked_conv(self, parts: Sequence[LayerCount], filters: int, kernel: int, name: str, stack: str) -> LayerCount:
@@ -253,6 +257,8 @@ class ShapeLayers:
         shape = self._shape(x, filters, up=2)
         self._check_rows(name, x, 1, transposed_reach(kernel))
         halo = self._halo(x, transposed_reach(kernel))
+        if self.divided_axis is not None and any(transposed_reach(kernel)):
+            halo["border_rows"] = shape[self._row_axis]  # computed as a whole behind the exchange
         return self._add(LayerCount(name, "conv up", shape, weights, parameters, parameters, flop, **halo))
 
     def norm(self, x: LayerCount, name: str) -> LayerCount:

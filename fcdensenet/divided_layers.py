@@ -1,13 +1,12 @@
 """The layers of a network as Keras layers for one part of a divided sample; see `fcdensenet.split`.
 
-A convolution computes the rows that need no halo, its interior, apart from those at the borders: the halo travels
-meanwhile, and no copy of the maps with their halo is kept for the backward pass. FLOP are those of the whole sample
-divided by the number of parts.
+A convolution is that of the part alone, plus the share of the halo in the rows at the borders: the halo travels
+meanwhile, and there is no copy of the maps with their halo. FLOP are those of the whole sample divided by the number of
+parts, and those of the shares, of as many rows as the halo has.
 
 The maps of a dense block are in many stacks. The halo of each is exchanged once, and stacked like the maps.
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +15,7 @@ import keras
 from keras import KerasTensor, ops
 
 from fcdensenet.keras_layers import MOVING_AVERAGE, KerasLayers, StackedConv, layer_seed
-from fcdensenet.split import Split, check_rows, reach, transposed_reach
+from fcdensenet.split import Split, borders, check_rows, reach, transposed_reach
 
 Widths = tuple[int, int]  # of a halo, rows before and after
 
@@ -229,16 +228,50 @@ class DividedNormalization(keras.layers.BatchNormalization):
         super().__init__(axis, **settings)
         self.split = split
 
-    def _moments(self, inputs: KerasTensor, mask: Any) -> tuple[KerasTensor, KerasTensor]:
-        """Returns mean and variance of the channels over all parts, by one exchange.
+    def call(self, inputs: KerasTensor, training: bool | None = None, mask: KerasTensor | None = None) -> KerasTensor:
+        """Returns the normalised maps, and in training adds the moments of whole samples to the moving ones."""
+        if not (training and self.trainable):
+            return super().call(inputs, training=training, mask=mask)
+        x = ops.cast(inputs, "float32") if self.compute_dtype in ("float16", "bfloat16") else inputs
+        maps, mean, variance = self._normalise(x)
+        for moving, moment in ((self.moving_mean, mean), (self.moving_variance, variance)):
+            moving.assign(self.momentum * moving.value + (1 - self.momentum) * ops.stop_gradient(moment))
+        return ops.cast(maps, self.compute_dtype)
+
+    def _normalise(self, x: KerasTensor) -> tuple[KerasTensor, KerasTensor, KerasTensor]:
+        """Returns the normalised maps, and mean and variance of the channels over all parts, by one exchange.
 
         The variance is the mean of the parts' variances plus that of their means, which is computed from squares of
-        their distances to the moving mean: near it, the difference of squares loses no digits.
+        their distances to the moving mean: near it, the difference of squares loses no digits. The gradient is written
+        out, as that of Keras' formulas makes several tensors of the size of the maps.
         """
-        mean, variance = ops.moments(inputs, self._reduction_axes)
-        origin = ops.stop_gradient(ops.cast(self.moving_mean, mean.dtype))
-        sums = self.split.mean(ops.stack([mean, variance + ops.square(mean - origin)]), f"{self.name}_moments")
-        return sums[0], sums[1] - ops.square(sums[0] - origin)
+        axes = self._reduction_axes
+        shape = [x.shape[axis] if axis == self.axis % len(x.shape) else 1 for axis in range(len(x.shape))]
+        origin = ops.cast(self.moving_mean, x.dtype)
+        values = ops.cast(ops.size(x) // shape[self.axis], x.dtype)  # of a channel, in this part
+
+        def spread(vector: KerasTensor) -> KerasTensor:
+            return ops.reshape(vector, shape)
+
+        @ops.custom_gradient
+        def normalise(x: KerasTensor, gamma: KerasTensor, beta: KerasTensor) -> Any:
+            mean, variance = ops.moments(x, axes)
+            sums = self.split.mean(ops.stack([mean, variance + ops.square(mean - origin)]), f"{self.name}_moments")
+            mean, variance = sums[0], sums[1] - ops.square(sums[0] - origin)
+            scale = ops.rsqrt(variance + self.epsilon)
+
+            def gradient(*errors: KerasTensor) -> tuple[KerasTensor, KerasTensor, KerasTensor]:
+                error = errors[0]  # no gradient goes through the moments that are returned
+                to_beta = ops.sum(error, axes)
+                to_gamma = scale * ops.sum(error * (x - spread(mean)), axes)
+                means = self.split.mean(ops.stack([to_beta, to_gamma]) / values, f"{self.name}_back_moments")
+                centred = (error - spread(means[0])) - (x - spread(mean)) * spread(scale * means[1])
+                return spread(gamma * scale) * centred, to_gamma, to_beta
+
+            factor = gamma * scale
+            return (x * spread(factor) + spread(beta - mean * factor), mean, variance), gradient
+
+        return normalise(x, ops.cast(self.gamma, x.dtype), ops.cast(self.beta, x.dtype))
 
 
 def divided_conv(
@@ -262,6 +295,7 @@ def divided_conv(
         dilation: Along all axes.
     """
     rows, window = x.shape[row_axis], (kernel.shape[0] - 1) * dilation + 1
+    first, last = borders(rows, kernel.shape[0], stride, dilation)
     before, after = reach(kernel.shape[0], stride, dilation)
     above, below = _rows(halo, 0, before, row_axis), _rows(halo, before, before + after, row_axis)
 
@@ -269,20 +303,47 @@ def divided_conv(
         joined = ops.concatenate(parts, row_axis) if len(parts) > 1 else parts[0]
         return _valid_along_rows(joined, kernel, row_axis, data_format, stride, dilation)
 
-    # Row i of the output needs rows i·stride − before to i·stride − before + window − 1.
-    first = math.ceil(before / stride)
-    end = (rows - window + before) // stride + 1
-    if end - first < rows // stride // 2:  # small maps are not worth three convolutions
+    # Row i of the new maps needs rows i·stride − before to i·stride − before + window − 1.
+    if first + last > rows // stride // 2:  # small maps are not worth three convolutions
         return convolve([part for part, width in ((above, before), (x, rows), (below, after)) if width])
-    pieces = []
+    # A convolution is linear: padding "same" has zeros for the halo, whose share is added to the rows at the borders.
+    maps = ops.conv(x, kernel, stride, "same", data_format, dilation)
+    shares = []
     if first:
-        pieces.append(convolve([above, _rows(x, 0, (first - 1) * stride - before + window, row_axis)]))
-    # The interior of a convolution with padding "same": for other widths, TensorFlow's kernels copy every window.
-    whole = ops.conv(x, kernel, stride, "same", data_format, dilation)
-    pieces.append(_rows(whole, first, end, row_axis))
-    if end < rows // stride:
-        pieces.append(convolve([_rows(x, end * stride - before, rows, row_axis), below]))
-    return ops.concatenate(pieces, row_axis) if len(pieces) > 1 else pieces[0]
+        zeros = ops.zeros_like(_rows(x, 0, (first - 1) * stride - before + window, row_axis))
+        shares.append(convolve([above, zeros]))
+    if last:
+        zeros = ops.zeros_like(_rows(x, (rows // stride - last) * stride - before, rows, row_axis))
+        shares.append(convolve([zeros, below]))
+    return _with_borders(maps, shares[0] if first else None, shares[-1] if last else None, row_axis)
+
+
+def _with_borders(maps: KerasTensor, first: KerasTensor | None, last: KerasTensor | None, row_axis: int) -> KerasTensor:
+    """Returns maps with `first` added to their first rows, and `last` to their last ones.
+
+    The gradient of maps is that of the sum itself, not a sum of three padded tensors of their size.
+    """
+    rows = maps.shape[row_axis]
+    start = first.shape[row_axis] if first is not None else 0
+    end = rows - (last.shape[row_axis] if last is not None else 0)
+
+    @ops.custom_gradient
+    def add(maps: KerasTensor, *shares: KerasTensor) -> Any:
+        pieces = [_rows(maps, start, end, row_axis)]
+        if first is not None:
+            pieces.insert(0, _rows(maps, 0, start, row_axis) + shares[0])
+        if last is not None:
+            pieces.append(_rows(maps, end, rows, row_axis) + shares[-1])
+
+        def gradient(*arguments: Any, upstream: Any = None) -> Any:
+            (upstream,) = arguments or (upstream,)
+            borders = [_rows(upstream, 0, start, row_axis)] * (first is not None)
+            borders += [_rows(upstream, end, rows, row_axis)] * (last is not None)
+            return (upstream, *borders)
+
+        return ops.concatenate(pieces, row_axis), gradient
+
+    return add(maps, *(share for share in (first, last) if share is not None))
 
 
 def divided_transposed_conv(

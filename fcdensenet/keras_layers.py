@@ -125,7 +125,36 @@ class KerasLayers:
 
     @property
     def _conv_layer(self) -> type[keras.layers.Layer]:
-        return keras.layers.Conv3D if self.rank == 3 else keras.layers.Conv2D
+        return Conv3D if self.rank == 3 else Conv2D
+
+
+class _Convolution:
+    """A convolution whose kernel of one pixel, with a stride, sees the pixels that it needs alone.
+
+    The gradient of such a kernel by oneDNN, in TensorFlow 2.18 with AVX-512, writes beyond its memory if the channels
+    are no multiple of 16.
+    """
+
+    data_format: str
+    kernel_size: Sequence[int]
+    strides: Sequence[int]
+
+    def convolution_op(self, inputs: KerasTensor, kernel: KerasTensor) -> KerasTensor:
+        """Returns the convolution, before the bias."""
+        if set(self.kernel_size) != {1} or set(self.strides) == {1}:
+            return super().convolution_op(inputs, kernel)  # type: ignore[misc]
+        grid = [slice(None, None, stride) for stride in self.strides]
+        every = slice(None)
+        pixels = (every, every, *grid) if self.data_format == "channels_first" else (every, *grid)
+        return ops.conv(inputs[pixels], kernel, 1, "valid", self.data_format)
+
+
+class Conv2D(_Convolution, keras.layers.Conv2D):
+    """A convolution of images."""
+
+
+class Conv3D(_Convolution, keras.layers.Conv3D):
+    """A convolution of volumes."""
 
 
 class BatchNormalization(keras.layers.BatchNormalization):

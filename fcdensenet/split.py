@@ -8,6 +8,7 @@ network.
 This package does not send anything: a `Split` does.
 """
 
+import math
 from typing import Any, Protocol
 
 Tensor = Any
@@ -59,6 +60,22 @@ def reach(kernel: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:
     """
     total = max((kernel - 1) * dilation + 1 - stride, 0)
     return total // 2, total - total // 2
+
+
+def borders(rows: int, kernel: int, stride: int = 1, dilation: int = 1) -> tuple[int, int]:
+    """Returns how many of the first and of the last rows of a part's new maps need the halo, with padding "same".
+
+    Args:
+        rows: Number of rows of the part's maps, a multiple of `stride`.
+        kernel: Extent of the kernel.
+        stride: Along all axes.
+        dilation: Along all axes.
+    """
+    before, _ = reach(kernel, stride, dilation)
+    window = (kernel - 1) * dilation + 1
+    maps = rows // stride
+    end = (rows - window + before) // stride + 1  # of the rows for which those of the part and before it suffice
+    return min(math.ceil(before / stride), maps), maps - min(max(end, 0), maps)
 
 
 def transposed_reach(kernel: int) -> tuple[int, int]:

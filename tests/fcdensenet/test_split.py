@@ -7,6 +7,8 @@ import tensorflow as tf
 from stacked_split import StackedSplit
 
 from fcdensenet import NetworkConfig, build, count
+from fcdensenet.divided_layers import DividedConv2D
+from fcdensenet.keras_layers import Conv2D
 from fcdensenet.split import reach, transposed_reach
 
 SHAPE = (3, 32, 48)
@@ -96,3 +98,68 @@ def test_rows_that_a_part_needs():
     assert [reach(5), reach(4), reach(7, stride=2), reach(1, stride=2)] == [(2, 2), (1, 2), (2, 3), (0, 0)]
     assert reach(3, dilation=12) == (12, 12)
     assert [transposed_reach(kernel) for kernel in (1, 2, 3, 4, 5)] == [(0, 0), (0, 0), (1, 0), (1, 1), (1, 1)]
+
+
+@pytest.mark.parametrize("data_format", ["channels_last", "channels_first"])
+def test_a_kernel_of_one_pixel_with_a_stride_trains(data_format):
+    """With 10 channels TensorFlow's own gradient of it ends the process, where oneDNN has AVX-512."""
+    shape, axis = ((2, 10, 6, 8), 1) if data_format == "channels_first" else ((2, 6, 8, 10), 3)
+    rng = np.random.default_rng(0)
+    x, kernel = tf.constant(rng.normal(size=shape), tf.float32), rng.normal(size=(1, 1, 10, 3)).astype(np.float32)
+    layer = Conv2D(3, 1, strides=2, data_format=data_format, use_bias=False)
+    layer.build(shape)
+    layer.kernel.assign(kernel)
+    with tf.GradientTape() as tape:
+        maps = layer(x)
+        loss = tf.reduce_sum(tf.square(maps))
+    pixels = np.moveaxis(x.numpy(), axis, -1)[:, ::2, ::2]
+    wanted = pixels @ kernel[0, 0]
+    np.testing.assert_allclose(np.moveaxis(maps.numpy(), axis, -1), wanted, rtol=1e-4, atol=1e-5)
+    gradient = 2 * np.einsum("nyxc,nyxf->cf", pixels, wanted)
+    np.testing.assert_allclose(tape.gradient(loss, layer.kernel.value)[0, 0], gradient, rtol=1e-4, atol=1e-4)
+    assert layer.compute_output_shape(shape) == maps.shape
+
+
+class NamedExchanges(StackedSplit):
+    """Exchanges, and those of gradients, are operations whose names begin with "exchange"."""
+
+    def halo(self, x, before, after, axis, name, fill=0.0):
+        @tf.custom_gradient
+        def exchanged(halo):
+            return tf.identity(halo, "exchange"), lambda error: tf.identity(error, "exchange_back")
+
+        return exchanged(super().halo(x, before, after, axis, name, fill))
+
+
+@pytest.mark.parametrize("kernel", [3, 5])
+def test_the_convolution_of_a_part_and_its_gradients_do_not_wait_for_the_exchange(kernel):
+    layer = DividedConv2D(4, kernel, padding="same", data_format="channels_last", split=NamedExchanges(2))
+    layer.build((2, 32, 24, 3))
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec((2, 32, 24, 3)), tf.TensorSpec((2, 32, 24, 4))])
+    def differentiate(x, error):
+        with tf.GradientTape() as tape:
+            tape.watch(x)
+            maps = layer(x)
+        return maps, tape.gradient(maps, [x, layer.kernel.value], error)
+
+    def waits(operation):
+        """Whether an operation needs what an exchange, forward or back, gives."""
+        found, seen = [operation], set()
+        while found:
+            each = found.pop()
+            if each.name.split("/")[-1].startswith("exchange"):
+                return True
+            if each not in seen:
+                seen.add(each)
+                found += [tensor.op for tensor in each.inputs]
+        return False
+
+    operations = differentiate.get_concrete_function().graph.get_operations()
+    for kind in ("Conv2D", "Conv2DBackpropInput", "Conv2DBackpropFilter"):
+        found = [operation for operation in operations if operation.type == kind]
+        assert len(found) == 3, kind  # of the part, and of the halo's share at both borders
+        # Rows of the maps, or of their error, behind the convolution.
+        rows = [(each.outputs[0] if kind == "Conv2D" else each.inputs[2]).shape[1] for each in found]
+        assert [waits(each) for each in found][rows.index(32)] is False
+    assert waits(differentiate.get_concrete_function().graph.outputs[0].op)

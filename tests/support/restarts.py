@@ -18,6 +18,13 @@ WAYS = {
     "lag": ["training.reduction.lag=1", "training.precision.initial_loss_scale=2e3"],  # it grows, then is halved
     # Ranks average weights after steps 4, 7, 8 and 12, and keep their own moments. A signal after 5 has to wait.
     "local": ["training.reduction.synchronise=7", "training.precision.compute=float32"],
+    # Every step counts, so that layers switch to two, three and four bytes after steps 3, 6 and 9.
+    "sharded": [
+        "training.reduction.weights=sharded",
+        "training.reduction.transfer={precision: adaptive, threshold: 1.0, interval: 3}",
+        "training.validation.every_epochs=1",
+        "training.precision.compute=float32",
+    ],
 }
 
 
@@ -36,7 +43,13 @@ def stopped_and_left_alone(out: Path, name: str, overrides: list[str]) -> dict:
         "stood": stood,
         "rows": numbers(undisturbed),
         "differ": differences(run_dir, undisturbed),
+        "transfers": [transfers(folder) for folder in (undisturbed, run_dir)],
     }
+
+
+def transfers(run_dir: Path) -> str:
+    path = run_dir / "transfer.jsonl"
+    return path.read_text() if path.exists() else ""
 
 
 def main(out: Path) -> None:

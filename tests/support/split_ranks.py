@@ -8,7 +8,8 @@ Every case is trained here by all ranks, and by the test in one process that kno
 import json
 import sys
 import time
-from itertools import islice
+from functools import partial
+from itertools import islice, product
 from pathlib import Path
 
 import keras
@@ -16,10 +17,13 @@ import numpy as np
 import tensorflow as tf
 from two_ranks import digest
 
+from fcdensenet import keras_layers
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
 from train.experiment.sections import Reduction, SampleSplit, Training
+from train.networks import build as build_network
+from train.networks import read_network
 from train.optimization import checkpoint
 from train.optimization.assembly import assemble
 from train.optimization.loop import EpochPlan, make_step, train_epoch
@@ -28,7 +32,8 @@ from train.ranks import reduction
 from train.ranks.split import rank_split
 
 STEPS, STOP = 5, 3
-FLOAT64, RESTART = "float64", "restart"  # beside CASES; the second continues the first case from a checkpoint
+# Beside CASES; RESTART continues the first case from a checkpoint.
+FLOAT64, RESTART, NETWORKS = "float64", "restart", "networks"
 NETWORK = {
     "input_shape": (3, 32, 48),
     "layers": (1, 2, 1),
@@ -37,6 +42,28 @@ NETWORK = {
     "first_kernel": 3,
     "first_filters": 6,
     "dropout": 0.0,
+}
+NEIGHBOURS = {
+    "strided": {"kind": "fcdensenet", "transitions": "strided", "transition_up_kernel": 3, **NETWORK},
+    "deeplabv3plus": {
+        "input_shape": (2, 64, 24),
+        "units": (1, 1, 1, 1),
+        "width": 2,
+        "rates": (1, 3),
+        "filters": 3,
+        "low_level_filters": 2,
+        "skip_filters": (2, 3),
+    },
+    "cosmoflow": {
+        "input_shape": (2, 32, 16, 24),
+        "filters": (2, 3, 4),
+        "strides": (1, 2, 1),
+        "dense": (6, 5),
+        "outputs": 3,
+        "dropout": 0.0,
+        "norm": True,
+    },
+    "unet3d": {"input_shape": (1, 16, 8, 12), "levels": 2, "first_filters": 2},
 }
 CASES = {
     "pooled": ({}, {}),
@@ -141,6 +168,60 @@ def in_float64(ways, groups, split=None):
     return {variable.path: variable.numpy() for variable in model.variables}
 
 
+class VolumePooling(keras.layers.Layer):
+    """Pooling of volumes, of which TensorFlow has none in float64."""
+
+    def __init__(self, size, reduce, **settings):
+        super().__init__(name=settings["name"])
+        self.reduce = reduce
+
+    def call(self, x):
+        starts = product(range(2), repeat=3)
+        return self.reduce(keras.ops.stack([x[:, z::2, y::2, x_::2] for z, y, x_ in starts]), 0)
+
+
+def networks_in_float64(split):
+    """Largest difference of a step of each of NEIGHBOURS on parts from that on whole samples, in float64.
+
+    Of outputs, of moving averages, and of the mean over the parts of the gradients.
+    """
+    keras.config.set_floatx("float64")
+    keras.config.set_dtype_policy("float64")
+    rng, largest = np.random.default_rng(7), {}
+    pooling = {("average", 3): keras.ops.mean, ("max", 3): keras.ops.max}
+    keras_layers._POOLING |= {kind: partial(VolumePooling, reduce=reduce) for kind, reduce in pooling.items()}
+    for name, section in NEIGHBOURS.items():
+        config = read_network({"network": {"kind": name} | section}, name)
+        found = []
+        x = rng.normal(size=(2, *config.input_shape[1:], config.input_shape[0]))
+        wanted = None
+        for each in (None, split):
+            keras.utils.clear_session()
+            model = build_network(config, 1, split=each)
+            model = keras.Model(model.input, model.layers[-1].input)  # the output is float32
+            if wanted is None:
+                wanted = rng.normal(size=(2, *model.output_shape[1:]))
+            has_grid = wanted.ndim == x.ndim
+            pair = [tf.constant(x), tf.constant(wanted)]
+            if each:
+                pair = [each.take_part(a, "channels_last") if a.shape.rank == x.ndim else a for a in pair]
+            with tf.GradientTape() as tape:
+                maps = model(pair[0], training=True)
+                loss = tf.reduce_mean(tf.square(maps - pair[1]))
+            gradients = tape.gradient(loss, [weight.value for weight in model.trainable_variables])
+            flat = np.concatenate([gradient.numpy().ravel() for gradient in gradients])
+            if each:
+                flat = reduction.total(flat) / each.ways
+            elif has_grid:
+                maps = split.take_part(maps, "channels_last")
+            statistics = [variable.numpy().ravel() for variable in model.non_trainable_variables]
+            found.append(np.concatenate([maps.numpy().ravel(), flat, *statistics]))
+        largest[name] = float(np.abs(found[0] - found[1]).max())
+    keras.config.set_floatx("float32")
+    keras.config.set_dtype_policy("float32")
+    return largest
+
+
 def metered(sent, names, part):
     """`reduction.all_to_all` that adds to `names` what it is called with, and to `sent` the bytes for other parts."""
     all_to_all = reduction.all_to_all
@@ -167,6 +248,10 @@ def main(out, ways, cases):
         case = first if name == RESTART else name
         axis = CASES[case][1].get("split", "y") if case in CASES else "y"
         split = rank_split(SampleSplit(ways=ways, axis=axis), process_set)
+        if name == NETWORKS:
+            found["networks"] = networks_in_float64(split)
+            (out / f"{rank}.json").write_text(json.dumps(found))
+            continue
         if name == FLOAT64:
             arrays, moments = in_float64(ways, groups, split), []
         else:

@@ -229,6 +229,7 @@ def _add_reports(parser: CommandParser) -> None:
         examples=(
             "python -m train scaling configs/paper.yaml --ranks 1..27600 --out scaling.png",
             "python -m train scaling configs/summit.yaml --samples 12153 --json",
+            "python -m train scaling configs/neighbours/unet3d.yaml --ways 1,2,4,8 --groups 16",
             "python -m train scaling --compare runs/one-rank runs/two-ranks",
         ),
     )
@@ -242,6 +243,10 @@ def _add_reports(parser: CommandParser) -> None:
     )
     _add_overrides(command)
     command.add_argument("--ranks", default="1..27600", help="1..N, or numbers separated by commas")
+    command.add_argument("--ways", metavar="P,...", help="numbers of ranks that a sample is divided over")
+    command.add_argument(
+        "--groups", type=positive, default=1, metavar="N", help="with --ways: groups of so many ranks, default 1"
+    )
     command.add_argument("--machine", type=Path, metavar="FILE.yaml", help="default: Summit")
     command.add_argument(
         "--run", type=Path, metavar="RUN_DIR", dest="run_dir", help="take a step's time from this run's metrics"

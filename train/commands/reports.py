@@ -89,6 +89,8 @@ def _predict(options: argparse.Namespace) -> None:
         samples=options.samples,
         min_efficiency=options.efficiency,
         measured=options.measured,
+        ways=options.ways,
+        groups=options.groups,
     )
     if options.out:
         with open_atomic(options.out) as file:

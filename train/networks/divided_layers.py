@@ -63,7 +63,7 @@ class DividedMaxPooling(keras.layers.Layer):
 
 
 class MeanOverParts(keras.layers.Layer):
-    """The mean over the parts of a sample, in float32."""
+    """The mean over the parts of a sample, in float32 at least."""
 
     def __init__(self, split: Split, name: str) -> None:
         super().__init__(name=name)
@@ -71,7 +71,8 @@ class MeanOverParts(keras.layers.Layer):
 
     def call(self, x: KerasTensor) -> KerasTensor:
         """Returns the mean."""
-        return ops.cast(self.split.mean(ops.cast(x, "float32"), self.name), self.compute_dtype)
+        wide = "float32" if self.compute_dtype in ("float16", "bfloat16") else self.compute_dtype
+        return ops.cast(self.split.mean(ops.cast(x, wide), self.name), self.compute_dtype)
 
     def compute_output_shape(self, input_shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
         """Returns the shape of `x`."""

@@ -42,16 +42,23 @@ class RankSplit:
     def halo(self, x: Tensor, before: int, after: int, axis: int, name: str, fill: float = 0.0) -> Tensor:
         """See `fcdensenet.split.Split`. The gradient of an exchange is the exchange of the gradients."""
         rows, keep = x.shape[axis], [slice(None)] * axis
-        first, last = x[(*keep, slice(0, after))], x[(*keep, slice(rows - before, rows))]
 
         @tf.custom_gradient
-        def exchanged(first: Tensor, last: Tensor) -> Any:
-            def gradient(above: Tensor, below: Tensor) -> tuple[Tensor, Tensor]:
-                return self._swap(above, below, f"{name}_back")
+        def exchanged(x: Tensor) -> Any:
+            first, last = x[(*keep, slice(0, after))], x[(*keep, slice(rows - before, rows))]
 
-            return self._swap(first, last, name, fill), gradient
+            def gradient(halo: Tensor) -> Tensor:
+                above, below = halo[(*keep, slice(0, before))], halo[(*keep, slice(before, before + after))]
+                to_first, to_last = self._swap(above, below, f"{name}_back")
+                if rows < before + after:  # rows that both neighbours need
+                    return _padded(to_first, 0, rows, axis) + _padded(to_last, rows - before, rows, axis)
+                shape = tf.concat([tf.shape(x)[:axis], [rows - before - after], tf.shape(x)[axis + 1 :]], 0)
+                between = tf.zeros(shape, x.dtype)
+                return tf.concat([to_first, between, to_last], axis)
 
-        return tf.concat(exchanged(first, last), axis)
+            return tf.concat(self._swap(first, last, name, fill), axis), gradient
+
+        return exchanged(x)
 
     def mean(self, x: Tensor, name: str) -> Tensor:
         """See `fcdensenet.split.Split`."""
@@ -133,6 +140,13 @@ def rank_split(config: SampleSplit, process_set: Any) -> RankSplit | None:
             )
         )
     return RankSplit(config.ways, "yx".index(config.axis), rank // config.ways, rank % config.ways, process_set)
+
+
+def _padded(x: Tensor, start: int, rows: int, axis: int) -> Tensor:
+    """Returns `rows` rows: those of `x` from `start` on, and else zeros."""
+    widths = [[0, 0]] * len(x.shape)
+    widths[axis] = [start, rows - start - x.shape[axis]]
+    return tf.pad(x, widths)
 
 
 def _has_rows(x: Tensor) -> bool:

@@ -47,7 +47,7 @@ def coordination_s(machine: Machine, strategy: Strategy, ranks: int, announced: 
         ranks: Number of ranks.
         announced: Number of gradients that every rank announces.
     """
-    if ranks == 1:
+    if ranks == 1 or strategy.coordination == "none":
         return 0.0
     hop, per_rank = machine.hop_between_nodes_s, machine.message_s + machine.announcement_s * announced
     if strategy.coordination == "master-worker":

@@ -31,6 +31,8 @@ class Machine(Section):
         jitter: Standard deviation of a rank's time per step, as a fraction of the step. Assumed.
         late_rate: Probability that a rank is late in a step. Fitted.
         late_share: Delay of a rank that is late, as a fraction of the step. Assumed.
+        kernel_rows: Rows of maps by which the kernels of a divided sample seem longer: those of r rows take the time of
+            r plus so many. Summit: not known, and none.
     """
 
     name: str = "Summit"
@@ -49,6 +51,7 @@ class Machine(Section):
     jitter: NonNegativeFloat = 0.001
     late_rate: NonNegativeFloat = Field(1.95e-5, le=1)
     late_share: NonNegativeFloat = 0.2
+    kernel_rows: NonNegativeFloat = 0.0
 
 
 # The rate of the convolutions belongs to the machine whose other rates are the defaults, not to any machine.

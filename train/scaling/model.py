@@ -11,6 +11,7 @@ Coordination (Laanait et al. 2019; Kurth et al. 2018, section V-A3):
   master-worker  every rank tells rank 0 of every ready gradient: rank 0 handles ranks × gradients messages
   tree           the same along a tree in which every rank has `radix` children
   bitvector      the names are agreed on once; from then on all ranks reduce a vector of bits, without messages
+  none           the order of the reductions is fixed (LBANN)
 
 Stragglers: a rank is late by a small Gaussian fraction of the step and, with probability `late_rate` per step, by the
 fraction `late_share` of it (operating system, clocks, network). A step waits for the slowest of all ranks. The first

@@ -3,13 +3,15 @@
     Laanait et al. 2019, Exascale Deep Learning for Scientific Inverse Problems (arXiv:1909.11150)
     Kurth et al. 2018, Exascale Deep Learning for Climate Analytics (SC18)
     Yoginath et al. 2019, local SGD with DEEPEx; see `train.scaling.deepex`
+    Oyama et al. 2020, samples divided over GPUs (arXiv:2007.12856); see `train.scaling.oyama`
 
-Three of the machine's numbers are fitted, each to the results that name it, and one of DEEPEx's:
+Three of the machine's numbers are fitted, each to the results that name it, one of DEEPEx's and one of Oyama's:
 
     late_rate         both efficiencies of all of Summit, 0.93 and, in float32, 0.907
     announcement_s    the factors of 8 and 3 of figure 1, together with host_hop_s
     host_hop_s        the same
     FITTED_BYTES_PER_S of `train.scaling.deepex`: the efficiency of local SGD at 1,536 GPUs, 0.75
+    FITTED_KERNEL_ROWS of `train.scaling.oyama`: the speed-up from 8 to 16 ways, 1.66
 
 No other result is used. `PublishedResult.fitted` says it of each, `met` whether the model gives it.
 
@@ -35,7 +37,7 @@ from typing import Literal
 
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
-from train.scaling import deepex
+from train.scaling import deepex, oyama
 from train.scaling.costs import allreduce_s
 from train.scaling.machine import SUMMIT, Machine
 from train.scaling.model import efficiency
@@ -131,7 +133,7 @@ def published_results(machine: Machine = SUMMIT) -> tuple[PublishedResult, ...]:
     Args:
         machine: Summit. Results of Piz Daint are computed with its constants for stragglers and hosts.
     """
-    return (*_laanait(machine), *_kurth_summit(machine), *_kurth_piz_daint(machine), *_yoginath())
+    return (*_laanait(machine), *_kurth_summit(machine), *_kurth_piz_daint(machine), *_yoginath(), *_oyama())
 
 
 def _laanait(machine: Machine) -> Iterator[PublishedResult]:
@@ -214,6 +216,20 @@ def _yoginath() -> Iterator[PublishedResult]:
         f"{source}, section V-B",
         highest=5_000,
     )
+
+
+def _oyama() -> Iterator[PublishedResult]:
+    """Results of Oyama et al. 2020: the same samples in a step on more GPUs."""
+    for network, name, groups, few, many, published in (
+        (oyama.COSMOFLOW, "CosmoFlow, 512³", 16, 8, 32, 1.98),
+        (oyama.COSMOFLOW, "CosmoFlow, 512³", 64, 8, 32, 1.77),
+        (oyama.COSMOFLOW, "CosmoFlow, 512³", 4, 8, 16, 1.66),
+        (oyama.UNET, "3-D U-Net, 256³", 16, 16, 32, 1.42),
+    ):
+        gain = oyama.speed_up(network, groups, few, many)
+        text = f"speed-up from {few} to {many} ways, {groups} samples, {groups * many:,} GPUs"
+        fitted = (groups, few, many) == (4, 8, 16)
+        yield _equal(text, published, gain, fitted, name, "Oyama et al. 2020, section 5.2")
 
 
 def _equal(

@@ -17,9 +17,10 @@ from namsa.errors import InputError
 from train.experiment.experiment import Experiment, load
 from train.experiment.sections import Training
 from train.measure.performance import sustained_and_peak
-from train.networks import count
+from train.networks import Network, count, read_network
 from train.reports.runs import read_steps
 from train.scaling import fit
+from train.scaling.divided_job import DividedJob
 from train.scaling.machine import SUMMIT, Machine
 from train.scaling.model import block_bytes, efficiency, estimate_step, steps_between
 from train.scaling.published import STRATEGIES, published_results
@@ -52,8 +53,13 @@ class _Job:
 
     @property
     def samples_per_step(self) -> int:
-        """Samples that one rank takes per step."""
+        """Samples that one rank, or one group with divided samples, takes per step."""
         return self.training.batch_size * self.training.accumulate
+
+    @property
+    def ways(self) -> int:
+        """Ranks of a sample."""
+        return self.training.split.ways
 
 
 def report(
@@ -66,11 +72,13 @@ def report(
     samples: int | None = None,
     min_efficiency: float = 0.9,
     measured: Path | None = None,
+    ways: str | None = None,
+    groups: int = 1,
 ) -> ScalingReport:
     """Returns how the job of a configuration scales.
 
     Args:
-        config: YAML file of the experiment.
+        config: YAML file of the experiment, or one with only a section network, and training if need be.
         overrides: Overrides of the form "section.key=value".
         ranks: "1..N", or numbers separated by commas.
         machine: YAML file with the keys of `train.scaling.machine.Machine`. Default: Summit.
@@ -80,37 +88,47 @@ def report(
         min_efficiency: The lowest efficiency that the recommendation accepts.
         measured: Output of scripts/bench/reduction.py, to which the coordinator's costs are fitted; see
             `train.scaling.fit`.
+        ways: Numbers of ranks that a sample is divided over, separated by commas, for the rows of `division`.
+        groups: Number of groups of so many ranks in these rows, each with samples of its own.
 
     Raises:
-        InputError: If a file or `ranks` cannot be read, or the model does not know how the configuration reduces
-            gradients.
+        InputError: If a file, `ranks` or `ways` cannot be read, the samples cannot be divided so, or the model does not
+            know how the configuration reduces gradients.
     """
-    experiment = load(config, overrides)
+    name, network, training, found_samples = _sections(config, overrides)
     hardware = validate(Machine, read_yaml(machine), str(machine)) if machine else SUMMIT
-    training = experiment.training
-    step_flop = training.batch_size * training.accumulate * count(experiment.network).step_flop
-    compute_s = measured_compute_s(run_dir) if run_dir else step_flop / hardware.sustained_flop_per_s
+    whole_flop = training.batch_size * training.accumulate * count(network).step_flop
+    compute_s = measured_compute_s(run_dir) if run_dir else whole_flop / hardware.sustained_flop_per_s
     wire_type: WireType = "float16" if training.reduction.compression == "fp16" else "float32"
-    work = workload(experiment.network, wire_type, compute_s, training.accumulate)
+    work = workload(network, wire_type, compute_s, training.accumulate)
     summits_peak = machine is None and run_dir is not None  # Summit's convolutions are not those of the run
     peak = None if summits_peak else hardware.convolution_flop_per_s
+    strategy = strategy_of(training.reduction, work.gradients, training.optimizer.moments)
+    parts = DividedJob(network, wire_type, compute_s, hardware, strategy, training)
+    step_flop, split = whole_flop, training.split
+    if split.ways > 1:
+        work = parts.step(split.ways).work
+        step_flop = training.batch_size * training.accumulate * parts.counted(split.ways).step_flop
     job = _Job(
         hardware,
         work,
-        strategy_of(training.reduction, work.gradients, training.optimizer.moments),
+        strategy,
         training,
         step_flop,
         step_flop / peak if peak else None,
-        samples if samples is not None else _training_samples(experiment),
+        samples if samples is not None else found_samples,
     )
     if job.strategy.synchronise == "epoch" and job.samples is None:
         raise InputError(
             "training.reduction.synchronise epoch: the steps between two synchronisations follow from the number of "
             "training samples, which is not known; give --samples, or a number of steps instead of epoch"
         )
-    curve = [_row(job, number) for number in rank_counts(ranks, hardware)]
+    numbers = [number for number in rank_counts(ranks, hardware) if number % job.ways == 0]
+    if not numbers:
+        raise InputError(f"--ranks {ranks} has no multiple of training.split.ways, {job.ways}: give one")
+    curve = [_row(job, number) for number in numbers]
     return ScalingReport(
-        experiment.name,
+        name,
         hardware.name,
         compute_s,
         "run" if run_dir else "rate",
@@ -122,6 +140,8 @@ def report(
         published_results(),
         fit.fit(measured) if measured else None,
         _synchronisation(job),
+        job.ways,
+        parts.rows(way_counts(ways), groups) if ways else None,
     )
 
 
@@ -151,6 +171,17 @@ def rank_counts(text: str, machine: Machine) -> list[int]:
         numbers = []
     if not numbers or min(numbers) < 1:
         raise InputError(f"--ranks {text}: write 1..27600, or numbers from 1 on separated by commas")
+    return numbers
+
+
+def way_counts(text: str) -> list[int]:
+    """Returns the numbers of a `--ways` argument. Raises InputError if it is not numbers from 1 on."""
+    try:
+        numbers = [int(number) for number in text.split(",")]
+    except ValueError:
+        numbers = [0]
+    if min(numbers) < 1:
+        raise InputError(f"--ways {text}: write numbers from 1 on separated by commas, as 1,2,4")
     return numbers
 
 
@@ -188,6 +219,16 @@ def recommended(curve: Sequence[CurveRow], min_efficiency: float) -> CurveRow | 
     return max(accepted, key=lambda row: row["ranks"], default=None)
 
 
+def _sections(config: Path, overrides: Sequence[str]) -> tuple[str, Network, Training, int | None]:
+    """Name, network and training of a configuration, and the number of its training samples if there is a dataset."""
+    tree = read_yaml(config, overrides)
+    if not set(tree) <= {"network", "training"}:
+        experiment = load(config, overrides)
+        return experiment.name, experiment.network, experiment.training, _training_samples(experiment)
+    training = validate(Training, {"epochs": 1} | tree.get("training", {}), f"{config}, section training")
+    return config.stem, read_network(tree, str(config)), training, None
+
+
 def _training_samples(experiment: Experiment) -> int | None:
     """Number of training samples that the job takes of the dataset; `None` if there is no dataset."""
     if not (experiment.data.directory / manifest.FILE_NAME).exists():
@@ -206,7 +247,8 @@ def _synchronisation(job: _Job) -> Synchronisation | None:
 
 def _row(job: _Job, ranks: int) -> CurveRow:
     """The model's prediction for `ranks` ranks."""
-    steps = None if job.samples is None else job.samples // (ranks * job.samples_per_step)
+    groups = ranks // job.ways
+    steps = None if job.samples is None else job.samples // (groups * job.samples_per_step)
     step = estimate_step(job.machine, job.work, job.strategy, ranks, steps)
     kept = job.work.compute_s / step.seconds
     rates = sustained_and_peak(job.step_flop, job.work.compute_s, job.convolutions_s, ranks, kept)
@@ -216,7 +258,7 @@ def _row(job: _Job, ranks: int) -> CurveRow:
         "step_s": step.seconds,
         "operations": step.operations,
         "reduced_bytes": step.reduced_bytes,
-        "samples_per_s": ranks * job.samples_per_step / step.seconds,
+        "samples_per_s": groups * job.samples_per_step / step.seconds,
         "flop_per_s": rates.sustained,
         "others": {name: efficiency(job.machine, job.work, other, ranks) for name, other in STRATEGIES.items()},
     }

@@ -44,6 +44,34 @@ class CurveRow(TypedDict):
     hours: NotRequired[float]
 
 
+class DivisionRow(TypedDict):
+    """The model's prediction for samples divided over a number of ranks.
+
+    Attributes:
+        ways: Ranks of a sample.
+        ranks: All ranks.
+        step_s: Time per step, s.
+        speed_up: Time per step of the first row over this one's, for the same samples.
+        computation_s: Of the step, the computation of a part if nothing had to be exchanged, s.
+        exchange_s: What exchanges add to it that the computation does not hide, s.
+        reduction_s: What reductions of gradients and late ranks add, s.
+        exchanges: Exchanges per step.
+        exchanged_bytes: Bytes that a part between two neighbours sends in them per step.
+        activation_bytes: Memory that a step keeps of the forward pass, bytes per rank.
+    """
+
+    ways: int
+    ranks: int
+    step_s: float
+    speed_up: float
+    computation_s: float
+    exchange_s: float
+    reduction_s: float
+    exchanges: int
+    exchanged_bytes: int
+    activation_bytes: int
+
+
 class CostFitRow(TypedDict):
     """One measurement of the coordinator beside the fitted model.
 
@@ -112,6 +140,8 @@ class ScalingReport:
         published: Published results with the model's values.
         measured: Fit to measurements; `None` without a file of measurements.
         synchronisation: `None` where gradients are averaged in every step.
+        ways: Ranks that a sample of `curve` is divided over.
+        division: One row per number of ways; `None` if none was asked for.
     """
 
     name: str
@@ -126,6 +156,8 @@ class ScalingReport:
     published: tuple[PublishedResult, ...]
     measured: CostFit | None
     synchronisation: Synchronisation | None = None
+    ways: int = 1
+    division: list[DivisionRow] | None = None
 
 
 class SimulationForecast(TypedDict):

@@ -9,7 +9,7 @@ from train.experiment.sections import Reduction
 from train.ranks import grouping
 from train.scaling.workload import Gradient
 
-Coordination = Literal["master-worker", "tree", "bitvector"]
+Coordination = Literal["master-worker", "tree", "bitvector", "none"]
 Allreduce = Literal["ring", "tree", "hierarchical"]
 
 

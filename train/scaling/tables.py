@@ -9,7 +9,7 @@ from rich.table import Table
 
 from namsa.text import plural
 from train.scaling.published import PublishedResult
-from train.scaling.results import CostFit, ScalingReport, Synchronisation
+from train.scaling.results import CostFit, DivisionRow, ScalingReport, Synchronisation
 
 
 def show(report: ScalingReport, console: Console) -> None:
@@ -23,6 +23,8 @@ def show(report: ScalingReport, console: Console) -> None:
     if report.synchronisation:
         console.print(_synchronisation(report.synchronisation), highlight=False)
     console.print(_recommendation(report), highlight=False)
+    if report.division:
+        console.print(_division(report.division))
     console.print(_published(report.published))
     if report.measured:
         console.print(_fit(report.measured))
@@ -70,6 +72,29 @@ def _synchronisation(facts: Synchronisation) -> str:
     if facts.every != "epoch":
         often = f"after every {plural(facts.every, 'step')} and {often}"
     return f"Local SGD: one block of {facts.block_bytes / 1e6:,.4g} MB ({what}) {often}."
+
+
+def _division(rows: Sequence[DivisionRow]) -> Table:
+    """Divided samples, one row per number of ways."""
+    title = "Samples divided over ranks, the same samples in a step"
+    table = Table(title=title, box=box.SIMPLE_HEAD, pad_edge=False, collapse_padding=True)
+    names = ["ways", "ranks", "step, s", "speed-up", "computation, s", "exchange, s", "reduction, s"]
+    for column in [*names, "exchanges", "sent, MB", "activations, GB"]:
+        table.add_column(column, justify="right", min_width=max(map(len, column.split())))
+    for row in rows:
+        table.add_row(
+            f"{row['ways']:,}",
+            f"{row['ranks']:,}",
+            f"{row['step_s']:.3g}",
+            f"{row['speed_up']:.3g}",
+            f"{row['computation_s']:.3g}",
+            f"{row['exchange_s']:.3g}",
+            f"{row['reduction_s']:.3g}",
+            f"{row['exchanges']:,}",
+            f"{row['exchanged_bytes'] / 1e6:.3g}",
+            f"{row['activation_bytes'] / 1e9:.3g}",
+        )
+    return table
 
 
 def _recommendation(report: ScalingReport) -> str:

@@ -1,7 +1,9 @@
 """The computation of a step, and when its gradients are ready."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from math import prod
+from typing import Literal, NamedTuple
 
 from fcdensenet.count import BYTES_PER_VALUE, LayerCount
 from train.networks import Network, count
@@ -28,10 +30,10 @@ class Gradient:
 
 @dataclass(frozen=True)
 class Workload:
-    """A step of one rank without communication.
+    """A step of one rank without communication of gradients.
 
     Attributes:
-        compute_s: Time of the computation, s.
+        compute_s: Time of the computation, with what a part of a sample exchanges, s.
         gradients: The gradients, in the order in which they become ready.
         dtype: Type of the gradients on the wire.
     """
@@ -39,6 +41,14 @@ class Workload:
     compute_s: float
     gradients: tuple[Gradient, ...]
     dtype: WireType
+
+
+class LayerTime(NamedTuple):
+    """Time of one layer in one forward and one backward pass, s."""
+
+    layer: LayerCount
+    forward_s: float
+    backward_s: float
 
 
 def workload(network: Network, dtype: WireType, compute_s: float, accumulate: int = 1) -> Workload:
@@ -50,24 +60,39 @@ def workload(network: Network, dtype: WireType, compute_s: float, accumulate: in
         compute_s: Time of the computation of one step, of all samples of a rank, s.
         accumulate: Number of forward and backward passes per step. The gradients are complete in the last one.
     """
-    layers = [layer for layer in count(network).layers if layer.trainable_parameters]
-    total_flop = sum(layer.forward_flop for layer in layers)
-    pass_s = compute_s / accumulate
-    backward_start_s = compute_s - (1 - FORWARD_SHARE) * pass_s
-    done_flop, gradients = 0, []
-    for layer in reversed(layers):
-        done_flop += layer.forward_flop
-        ready_s = backward_start_s + (compute_s - backward_start_s) * done_flop / total_flop
+    layers = count(network).layers
+    pass_s = compute_s / accumulate / sum(layer.forward_flop for layer in layers)  # per FLOP of the forward pass
+    forward_s, backward_s = FORWARD_SHARE * pass_s, (1 - FORWARD_SHARE) * pass_s
+    times = [LayerTime(layer, forward_s * layer.forward_flop, backward_s * layer.forward_flop) for layer in layers]
+    return workload_of(times, dtype, accumulate)
+
+
+def workload_of(times: Sequence[LayerTime], dtype: WireType, accumulate: int = 1) -> Workload:
+    """Returns the step of a network whose layers take given times, one after another.
+
+    Args:
+        times: Of the layers, in the order in which they run forward.
+        dtype: Type of the gradients on the wire.
+        accumulate: Number of forward and backward passes per step.
+    """
+    forward_s, backward_s = sum(time.forward_s for time in times), sum(time.backward_s for time in times)
+    compute_s = accumulate * (forward_s + backward_s)
+    ready_s, gradients = compute_s - backward_s, list[Gradient]()
+    for time in reversed(times):
+        ready_s += time.backward_s
         gradients += [
-            Gradient(values * BYTES_PER_VALUE[dtype], ready_s, f"{layer.name}/{name}")
-            for name, values in _tensors(layer)
+            Gradient(values * BYTES_PER_VALUE[dtype], ready_s, f"{time.layer.name}/{name}")
+            for name, values in _tensors(time.layer)
         ]
     return Workload(compute_s, tuple(gradients), dtype)
 
 
 def _tensors(layer: LayerCount) -> list[tuple[str, int]]:
     """Name and number of values of each trainable tensor of a layer."""
+    if not layer.trainable_parameters:
+        return []
     if not layer.kernel_shape:
         return [("gamma", layer.trainable_parameters // 2), ("beta", layer.trainable_parameters // 2)]
-    bias = layer.trainable_parameters - layer.weights
-    return [("kernel", layer.weights)] + [("bias", bias)] * bool(bias)
+    weights = prod(layer.kernel_shape)
+    bias = layer.trainable_parameters - weights
+    return [("kernel", weights)] + [("bias", bias)] * bool(bias)

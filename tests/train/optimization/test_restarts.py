@@ -15,7 +15,7 @@ def found(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("way", "stood"), [("lag", 6), ("local", 7)])
+@pytest.mark.parametrize(("way", "stood"), [("lag", 6), ("local", 7), ("sharded", 6)])
 def test_stopped_after_an_epoch_and_within_one_two_ranks_give_the_same_bits(found, way, stood):
     assert found[way]["codes"] == [[0, 0], [130, 130], [0, 0]], found[way]["out"]
     assert "resumed after step 4, 1 whole epochs" in found[way]["out"][1]
@@ -29,3 +29,15 @@ def test_gradients_that_waited_over_a_stop_had_another_loss_scale(found):
     scales = [row["loss_scale"] for row in found["lag"]["rows"]]
     assert scales[4] == 2 * scales[3]
     assert sum(math.isfinite(row["grad_norm"] or math.inf) for row in found["lag"]["rows"]) >= 9
+
+
+@pytest.mark.slow
+def test_the_bits_of_layers_are_recorded_and_the_same_after_a_restart(found):
+    undisturbed, stopped = found["sharded"]["transfers"]
+    assert stopped == undisturbed
+    rows = [json.loads(line) for line in undisturbed.splitlines()]
+    assert [(row["epoch"], row["step"]) for row in rows] == [(0, 4), (1, 8), (2, 12)]
+    bits = [set(row["bits"].values()) for row in rows]
+    assert all(len(each) == 1 for each in bits)  # every step of every layer counts
+    assert max(bits[0]) < max(bits[2])
+    assert rows[0]["sent_bytes"] < rows[2]["sent_bytes"]

@@ -20,7 +20,7 @@ JOBS = {"x, recomputed": 2, "pooled": 4}  # ranks of each case; two ways
 def job(request, tmp_path_factory):
     """(case, groups, folder, what each rank has found)."""
     name, ranks, out = request.param, JOBS[request.param], tmp_path_factory.mktemp("split_ranks")
-    more = ["restart"] if ranks == 2 else []
+    more = ["restart", "networks"] if ranks == 2 else []
     ended = launch.horovodrun("tests/support/split_ranks.py", out, 2, name, "float64", *more, ranks=ranks)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return name, ranks // 2, out, [json.loads((out / f"{rank}.json").read_text()) for rank in range(ranks)]
@@ -93,3 +93,12 @@ def test_parts_that_do_not_fit_are_refused_with_what_would(split, data, message)
     sections = {"training": tiny.CONFIG["training"] | {"split": split}, "data": data}
     with pytest.raises(ValueError, match=message):
         Experiment.model_validate(tiny.CONFIG | sections)
+
+
+@pytest.mark.slow
+def test_every_network_of_local_layers_is_the_whole_one_in_parts_to_rounding_of_float64(job):
+    name, _, _, found = job
+    if name == "x, recomputed":  # the job of two ranks
+        for rank in found:
+            assert set(rank["networks"]) == set(split_ranks.NEIGHBOURS)
+            assert max(rank["networks"].values()) < 1e-12

@@ -1,0 +1,94 @@
+"""Memory that a step takes of a sample on one rank, and of its parts on two and four.
+
+    scripts/uv run python scripts/bench/divided_memory.py [--rows 768] [--ways 1 2 4] [--limit] [--json]
+
+Of each rank, what the first step adds to its largest resident memory, MiB; the largest of all ranks. With --limit, one
+rank and four ranks then train in control groups of Linux, as root. Each has the mean of what both have taken: one rank
+must fail, and four must not. "ratio" is the memory of the most ways over that of one.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+
+
+def main() -> int:
+    options = parse()
+    found = {ways: run(options.rows, ways) for ways in options.ways}
+    console, table = Console(markup=False), Table("ways", "activations, MiB", "step, MiB", "of one", box=None)
+    for ways, each in found.items():
+        relative = each["step_mib"] / found[1]["step_mib"]
+        table.add_row(str(ways), f"{each['kept_mib']:.0f}", f"{each['step_mib']:.0f}", f"{relative:.2f}")
+    console.print(table)
+    most = max(options.ways)
+    result: dict[str, Any] = {"found": found, "ratio": found[most]["step_mib"] / found[1]["step_mib"]}
+    if options.limit:
+        limit = round((found[1]["step_mib"] + found[most]["step_mib"]) / 2)
+        trained = {ways: run(options.rows, ways, limit) is not None for ways in (1, most)}
+        for ways, well in trained.items():
+            console.print(f"{ways} ranks with {limit} MiB: {'trained' if well else 'failed'}")
+        result |= {"limit_mib": limit, "trained": trained}
+    if options.json:
+        print(json.dumps(result))
+    return 0
+
+
+def parse() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=768, help="of the sample, a multiple of 16")
+    parser.add_argument("--ways", type=int, nargs="+", default=[1, 2, 4], help="1 among them, and more")
+    parser.add_argument("--limit", action="store_true", help="train with limited memory, too")
+    parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
+    return parser.parse_args()
+
+
+@contextmanager
+def limited(mib: int) -> Iterator[Path]:
+    """A control group whose processes get `mib` MiB."""
+    parent, name = Path("/sys/fs/cgroup/memory"), "memory.limit_in_bytes"
+    if not parent.exists():
+        parent, name = Path("/sys/fs/cgroup"), "memory.max"
+    try:
+        folder = Path(tempfile.mkdtemp(prefix="divided_", dir=parent))
+        (folder / name).write_text(str(mib * 2**20))
+    except OSError as error:
+        raise SystemExit(f"cannot limit the memory of processes ({error}): run as root, or without --limit") from None
+    try:
+        yield folder
+    finally:
+        folder.rmdir()
+
+
+def run(rows: int, ways: int, limit: int = 0) -> dict[str, float] | None:
+    """The largest numbers of all ranks; `None` if a rank with a limit has failed."""
+    with ExitStack() as stack:
+        groups = [stack.enter_context(limited(limit)) for _ in range(ways)] if limit else []
+        words = [sys.executable, HERE / "workers" / "divided_memory_rank.py", ways, rows, *groups]
+        if ways > 1:
+            words = [Path(sys.executable).with_name("horovodrun"), "-np", ways, "--gloo", *words]
+        settings = os.environ | {"PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+        line = [str(word) for word in words]
+        ended = subprocess.run(line, env=settings, capture_output=True, text=True, timeout=3600, check=False)
+    if ended.returncode and not limit:
+        raise SystemExit(ended.stdout + ended.stderr)
+    ranks = [json.loads(text[text.index("{") :]) for text in ended.stdout.splitlines() if '{"step_mib"' in text]
+    if ended.returncode or len(ranks) < ways:
+        return None
+    return {key: max(rank[key] for rank in ranks) for key in ranks[0]}
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

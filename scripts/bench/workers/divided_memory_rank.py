@@ -1,0 +1,52 @@
+"""One rank of `divided_memory.py`: argv WAYS ROWS, and the folders of control groups behind them, one for each rank.
+
+Prints a line of JSON with what one step adds to its memory. The step runs in the rank's control group, if it has one.
+"""
+
+import gc
+import json
+import os
+import resource
+import sys
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from fcdensenet.config import NetworkConfig
+from fcdensenet.count import count
+from train.experiment.sections import Training
+from train.optimization.assembly import assemble
+from train.optimization.loop import make_step
+from train.optimization.losses import DensityObjective
+from train.ranks import reduction
+from train.ranks.split import rank_split
+
+MIB = 2**20
+
+ways, rows, groups = int(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
+shape = (2, rows, rows + 64)
+network = NetworkConfig(
+    input_shape=shape, layers=(2, 2, 2), growth=6, kernel=3, first_kernel=3, first_filters=6, dropout=0.0
+)
+training = Training.model_validate({"epochs": 1, "split": {"ways": ways}, "reduction": {"groups": 1}})
+process_set = reduction.start(training.reduction, ways)
+tf.config.threading.set_inter_op_parallelism_threads(2)
+tf.config.threading.set_intra_op_parallelism_threads(1)
+split = rank_split(training.split, process_set)
+objective = DensityObjective(training.loss, split)
+parts = assemble(network, 1, training, reduction.size(), objective, split)
+step = make_step(parts.model, parts.optimizer, training, parts.buffers, parts.accumulation, objective)
+x = np.random.default_rng(0).normal(size=(1, rows // ways, rows + 64, 2)).astype(np.float32)
+batch = tf.constant(x), tf.constant(x[..., :1] * x[..., 1:])
+
+
+gc.collect()
+before = int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize() / MIB
+if groups:  # which counts what its processes touch from now on
+    Path(groups[reduction.rank()], "cgroup.procs").write_text(str(os.getpid()))
+loss = float(step(*batch, tf.constant(1e-3), tf.constant(10.0)).numpy()[0])
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024 / MIB
+kept = count(network, ways=ways).activation_bytes("float32") / MIB
+print(json.dumps({"step_mib": peak - before, "kept_mib": kept, "loss": loss}), flush=True)
+reduction.stop()
