@@ -263,7 +263,7 @@ def test_a_network_of_classes_reconstructs_nothing(run_dir, config, capsys):
 def test_a_packed_run_classifies_without_its_dataset(run_dir, tmp_path, capsys):
     model, card, weights = pack_run(run_dir, tmp_path / "net", "error")
     assert model.experiment.training.classify.classes == ("4", "8")
-    assert "to the thickness at each position, and of the scan by their vote: one of 4, 8." in card
+    assert "to the thickness in Å at each position, and of the scan by their vote: one of 4, 8." in card
     assert "    python -m train classify DATA.h5 --checkpoint net --out CLASSES.h5" in card
     assert " Å | any |" in card
     patterns = np.random.default_rng(0).exponential(1 / 1536, (2, 3, 32, 48)).astype(np.float32)
