@@ -142,6 +142,9 @@ class PerformanceSummary(TypedDict, total=False):
 class RunFacts(TypedDict):
     """Facts of a run in evaluation.json, for the report and the card of a network.
 
+    "This start" is the last start of the job that took steps, as far as an evaluation followed it: one that evaluates
+    alone keeps `ranks`, `device`, `machine`, `seconds` and `performance` of the evaluation before.
+
     Attributes:
         ranks: Number of ranks.
         device: Each rank's share of its node.

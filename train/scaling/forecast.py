@@ -114,6 +114,8 @@ def _samples(experiment: Experiment, ranks: int) -> tuple[Sequence[Entry], Simul
     listed, materials = _entries_and_materials(experiment)
     entries = [entry for entry in listed if not entry.skipped]
     missing = sum(entry.id not in present for entry in entries)
+    if missing:
+        task_of(experiment).check_listed(entries)
     if not missing or experiment.data.stage_from:
         return entries, None
     whole, part = estimate.estimate_dataset(experiment, materials, ranks, listed), missing / len(entries)
