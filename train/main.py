@@ -250,7 +250,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         record = during.enter_context(recorder)
         if record:
             telemetry.drop_rows_after(run_dir / transfer_rows.FILE_NAME, position.step)
-        show = during.enter_context(telemetry.epoch_display(console, training.epochs, steps))
+        show = during.enter_context(telemetry.epoch_display(console, training.epochs, steps, task.objective.terms))
         own_home = home if rank == 0 else None
         deliver = during.enter_context(checkpoint_delivery.background_delivery(run_dir, own_home, keep))
         during.callback(lambda: watchdog.enter(position.step, stalls.IDLE))

@@ -13,7 +13,6 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-FIRST_TERMS = ("huber", "cross_entropy", "rmse", "mse")  # of the tasks' losses; a step's row has one of them
 LARGEST_METRICS_BYTES = 2**30  # of metrics.jsonl, some million steps
 
 
