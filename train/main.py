@@ -14,6 +14,7 @@ from dataclasses import asdict
 from functools import partial
 from importlib.metadata import version
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 import tensorflow as tf
@@ -46,7 +47,7 @@ from train.ranks.watchdog import watch
 from train.reconstruction.models import load_model
 from train.staging import checkpoint_delivery, drawn_samples, home_copies, stage
 from train.tasks import task_of
-from train.tasks.reporting import write_report
+from train.tasks.reporting import facts_of_steps, write_report
 from train.tasks.task import Answers
 from train.tasks.validation import Validation
 
@@ -151,7 +152,9 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         layout = RankLayout(rank, ranks, reduction.local_size())
         with reduction.together(), telemetry.counter(console, "rank 0 simulates") as show_count:
             limits = factory.RunLimits.of_machine(layout.local_size, force, seconds=training.simulate_seconds)
-            simulated = factory.produce(experiment, directory, layout, limits, on_sample=show_count)
+            simulated = factory.produce(
+                experiment, directory, layout, limits, on_sample=show_count, check=task_of(experiment).check_listed
+            )
         log_line(telemetry.simulation_line(reduction.gather_json(simulated), directory))
 
     # ---- Data: each rank's share of the training and of the held-out materials --------------------------------------
@@ -247,7 +250,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         record = during.enter_context(recorder)
         if record:
             telemetry.drop_rows_after(run_dir / transfer_rows.FILE_NAME, position.step)
-        show = during.enter_context(telemetry.epoch_display(console, training.epochs, steps))
+        show = during.enter_context(telemetry.epoch_display(console, training.epochs, steps, task.objective.terms))
         own_home = home if rank == 0 else None
         deliver = during.enter_context(checkpoint_delivery.background_delivery(run_dir, own_home, keep))
         during.callback(lambda: watchdog.enter(position.step, stalls.IDLE))
@@ -352,6 +355,9 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         "performance": account.summary(reduction),
         "versions": {"tensorflow": tf.__version__} | {name: version(name) for name in ("namsa", "keras", "horovod")},
     }
+    with reduction.together():
+        earlier = facts_of_steps(run_dir) if rank == 0 and not facts["performance"] else {}
+    facts = cast(RunFacts, facts | reduction.gather_json(earlier)[0])
     # A run directory's own configuration, as `evaluate` takes, must not run a generator's Python code.
     answers = Answers(model, dataset, held_out_entries[share::shares], baseline, not evaluate_only, log_line)
     evaluation = task.evaluate(answers, run_dir, ranks=reduction, run=facts)

@@ -116,6 +116,7 @@ def produce(
     *,
     on_sample: Callable[[int, int], None] = lambda done, total: None,
     prepare: Prepare = prepare_samples,
+    check: Callable[[Sequence[Entry]], None] = lambda entries: None,
 ) -> ProductionSummary:
     """Simulates the missing samples of this rank's share.
 
@@ -128,6 +129,8 @@ def produce(
         on_sample: Called as `on_sample(done, total)` after each sample.
         prepare: Returns what makes the samples of a specimen, of the configuration, a material and all of the
             specimen's entries that can be built.
+        check: Called before the first sample with the entries of all ranks that can be built, if a sample is missing.
+            What it raises ends the run.
 
     Returns:
         Counts of the rank's share.
@@ -141,7 +144,7 @@ def produce(
     start = time.monotonic()
     limits.check()
     make_folder(directory)
-    _, entries, materials = list_samples(directory, config, lambda listed: share(listed, layout.rank, layout.size))
+    listed, entries, materials = list_samples(directory, config, lambda listed: share(listed, layout.rank, layout.size))
     samples_hash = config.samples_hash()
     present, failures = _present_ids(directory, samples_hash), read_failures(directory, samples_hash)
     failed = failures.keys() - present
@@ -149,6 +152,7 @@ def produce(
     missing = [entry for entry in feasible if entry.id not in present and entry.id not in failed]
     run = _Run(config, materials, directory, layout, samples_hash, start, limits, on_sample, prepare)
     if todo := missing[: limits.samples]:
+        check([entry for entry in listed if not entry.skipped])
         run.simulate_entries(todo, by_specimen(feasible))
     return {
         "rank": layout.rank,

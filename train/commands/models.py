@@ -62,11 +62,18 @@ def calibrate(options: argparse.Namespace) -> int:
         from train.reconstruction.models import load_model
         from train.tasks.reporting import write_report
 
-        if load_model(options.run_dir).experiment.training.task == "estimate":
-            print("\n".join(described(calibrate_estimates(options.run_dir))))
+        of_estimates = load_model(options.run_dir).experiment.training.task == "estimate"
+        try:
+            with telemetry.counter(Console(stderr=True), "samples") as count:
+                if of_estimates:
+                    lines = described(calibrate_estimates(options.run_dir, count))
+                else:
+                    calibration, scores = calibrate(options.run_dir, options.passes, options.simulated, count)
+        except KeyboardInterrupt:
+            raise Stopped(f"interrupted; {options.run_dir} is calibrated as before") from None
+        if of_estimates:
+            print("\n".join(lines))
             return
-        with telemetry.counter(Console(stderr=True), "held-out samples") as count:
-            calibration, scores = calibrate(options.run_dir, options.passes, options.simulated, count)
         tested = calibration.get("test", calibration)
         print(
             f"uncertainty: {calibration['scale']:.3g} times the spread of {calibration['method']}; within it lie "

@@ -199,6 +199,16 @@ def _ahead(
             yield from result
 
 
+def kept_window_bytes(experiment: Experiment) -> int:
+    """Returns the memory of a sample's window that `kept_batch` keeps between epochs; 0 if none is kept."""
+    if experiment.training.inputs.redraw_epochs == 1:
+        return 0
+    x = experiment.images_per_sample() * math.prod(experiment.network.input_shape)
+    y = math.prod(experiment.window_shapes()[1])
+    ways = experiment.training.split.ways
+    return (x * np.dtype(experiment.data.dtype).itemsize + y * np.dtype(np.float32).itemsize) // ways
+
+
 def kept_batch(
     dataset: Readable,
     entries: Sequence[Entry],

@@ -13,7 +13,6 @@ from typing import NotRequired
 
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-FIRST_TERMS = ("huber", "cross_entropy", "rmse", "mse")  # of the tasks' losses; a step's row has one of them
 LARGEST_METRICS_BYTES = 2**30  # of metrics.jsonl, some million steps
 
 
@@ -141,6 +140,9 @@ class PerformanceSummary(TypedDict, total=False):
 
 class RunFacts(TypedDict):
     """Facts of a run in evaluation.json, for the report and the card of a network.
+
+    "This start" is the last start of the job that took steps, as far as an evaluation followed it: one that evaluates
+    alone keeps `ranks`, `device`, `machine`, `seconds` and `performance` of the evaluation before.
 
     Attributes:
         ranks: Number of ranks.

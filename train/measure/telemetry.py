@@ -20,7 +20,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from namsa.errors import InputError
 from namsa.files import read_text, write_text_atomic
 from namsa.json_files import parse_json
-from train.measure.results import FIRST_TERMS, LARGEST_METRICS_BYTES, StepRow
+from train.measure.results import LARGEST_METRICS_BYTES, StepRow
 from train.measure.validation_rows import PLACE, ValidationRow
 
 if TYPE_CHECKING:  # the simulator is not needed to write metrics
@@ -146,13 +146,16 @@ def counter(console: Console, description: str) -> Iterator[Callable[[int, int],
 
 
 @contextmanager
-def epoch_display(console: Console, epochs: int, steps: int) -> Iterator[Callable[[StepRow, bool], None]]:
+def epoch_display(
+    console: Console, epochs: int, steps: int, terms: Sequence[str]
+) -> Iterator[Callable[[StepRow, bool], None]]:
     """Yields `show(row, last)`, which shows a live line on a terminal, and a plain line at the end of each epoch.
 
     Args:
         console: Where to write.
         epochs: Epochs of the job.
         steps: Steps per epoch.
+        terms: Names of the terms of the loss, of which the first is shown.
     """
     rows: list[StepRow] = []
     with Progress(*COLUMNS, console=console, disable=not console.is_terminal, transient=True) as progress:
@@ -162,18 +165,19 @@ def epoch_display(console: Console, epochs: int, steps: int) -> Iterator[Callabl
             rows.append(row)
             progress.update(task, completed=len(rows), description=f"epoch {row['epoch'] + 1}  loss {row['loss']:.4g}")
             if last:
-                console.print(epoch_line(rows, epochs), highlight=False, soft_wrap=True)
+                console.print(epoch_line(rows, epochs, terms[0]), highlight=False, soft_wrap=True)
                 rows.clear()
 
         yield show
 
 
-def epoch_line(rows: Sequence[StepRow], epochs: int) -> str:
+def epoch_line(rows: Sequence[StepRow], epochs: int, term: str) -> str:
     """Returns one line about one epoch: means of the losses, and rates weighted by time.
 
     Args:
         rows: Of the epoch's steps.
         epochs: Epochs of the job.
+        term: Name of a term of the loss, which is shown beside it.
     """
     seconds = sum(row["step_s"] for row in rows)
     waiting = 100 * sum(row["data_s"] for row in rows) / seconds
@@ -183,14 +187,10 @@ def epoch_line(rows: Sequence[StepRow], epochs: int) -> str:
     rate = sum(row["samples_per_s"] * row["step_s"] for row in rows) / seconds
     loss = sum(row["loss"] for row in rows) / len(rows)
     numbers = [cast("Mapping[str, float]", row) for row in rows]
-    terms = "".join(
-        f"{name.replace('_', ' ')} {sum(row[name] for row in numbers) / len(rows):.4g}  "
-        for name in FIRST_TERMS
-        if name in numbers[0]
-    )
+    mean_term = sum(row[term] for row in numbers) / len(rows)
     return (
-        f"epoch {rows[0]['epoch'] + 1}/{epochs}  loss {loss:.4g}  {terms}"
-        f"lr {rows[-1]['lr']:.3g}  {rate:.1f} samples/s  {seconds:.1f} s "
+        f"epoch {rows[0]['epoch'] + 1}/{epochs}  loss {loss:.4g}  "
+        f"{term.replace('_', ' ')} {mean_term:.4g}  lr {rows[-1]['lr']:.3g}  {rate:.1f} samples/s  {seconds:.1f} s "
         f"({waiting:.0f}% waiting for data, {communication:.0f}% for ranks{local})"
     )
 

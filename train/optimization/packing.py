@@ -1,7 +1,7 @@
 """Weights in fewer bytes: the highest bytes of each float32, as ADT sends them (Zhuang, Malossi & Casas 2020).
 
 Lower bytes are cut off, not rounded, and zero where a weight is unpacked. Two bytes are bfloat16's bits. One byte has
-the sign and seven of the exponent's eight bits: magnitudes are then powers of four, and 1.0 becomes 0.5.
+the sign and seven of the exponent's eight bits: magnitudes are then twice powers of four, and 1.0 becomes 0.5.
 
 Shifts of whole words are several times faster in TensorFlow than slices of bytes (scripts/bench/packing.py), so that
 the bytes of a value of three are not beside each other: the upper two of all values come first, then the third.

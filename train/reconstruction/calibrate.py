@@ -9,6 +9,7 @@ evaluation.json     Gets "consistency_r" and "consistency_empty_r" of held-out s
 """
 
 from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -30,11 +31,11 @@ from train.experiment.experiment import Experiment
 from train.input.selection import limit
 from train.input.windows import middle
 from train.reconstruction import familiarity
-from train.reconstruction.ensemble import Predict, Views, choose_views, ensemble_predictor, load_network
-from train.reconstruction.familiarity import Familiarity, PatternStatistics
+from train.reconstruction.ensemble import Predict, Prediction, Views, choose_views, ensemble_predictor, load_network
+from train.reconstruction.familiarity import Familiarity, PatternStatistics, window_features
 from train.reconstruction.known_windows import known_windows
 from train.reconstruction.models import Model, load_model
-from train.reconstruction.uncertainty import calibrate_uncertainty, window_errors
+from train.reconstruction.uncertainty import WindowError, calibrate_uncertainty, window_error
 from train.reports.calibration_results import Calibration
 from train.reports.results import read_evaluation, write_json
 
@@ -87,12 +88,16 @@ def calibrate(
 ) -> CalibratedRun:
     """Measures the uncertainty and the consistency of a run and writes the files of this module.
 
+    Each window is predicted once: what is predicted of a held-out sample as it is stored serves uncertainty and
+    consistency alike. The files are written at the end, so that an interrupted calibration leaves those before.
+
     Args:
         run_dir: The run, with its dataset at hand.
         passes: Predictions with dropout per symmetry; see `train.reconstruction.ensemble.choose_views`.
         simulated: Number of held-out samples that get a consistency score, which takes a simulation each. `None`
             takes all.
-        on_sample: Called with the number of scored samples and their total.
+        on_sample: Called with the number of samples that are done and their total. Held-out samples count twice:
+            once predicted, once with a consistency score.
 
     Raises:
         InputError: If the run has no checkpoint, the dataset has no dev sample, or the network gives only one
@@ -110,30 +115,47 @@ def calibrate(
         if not splits["dev"]:
             raise InputError(f"{directory} has no sample of the dev split to calibrate with")
         trained_on = limit(splits["train"] or splits["dev"], TRAINING_SAMPLES)
-        splits_used = (trained_on, *(limit(splits[split], HELD_OUT_SAMPLES) for split in ("dev", "test")))
+        dev_entries, test_entries = (limit(splits[split], HELD_OUT_SAMPLES) for split in ("dev", "test"))
+        held_out = splits["dev"] + splits["test"]
+        scored = held_out if simulated is None else spread_over_thicknesses(held_out, simulated)
+        total = len(trained_on) + len(dev_entries) + len(test_entries) + len(scored)
+        counted = count(1)
         statistics = PatternStatistics.of(scan, model.conditions)
-        trained, dev, test = (
-            window_errors(ensemble.predict, known_windows(dataset, entries, experiment), statistics)
-            for entries in splits_used
-        )
-        learnt = Familiarity.fit(*(np.stack([row.features for row in rows]) for rows in (trained, dev)))
-        familiarity.write_familiarity(run_dir / familiarity.FILE, learnt)
+
+        features = []
+        for entry in trained_on:
+            for window in known_windows(dataset, [entry], experiment):
+                features.append(window_features(statistics, window.patterns, ensemble.predict(window.patterns).maps))
+            on_sample(next(counted), total)
+
+        rows: dict[str, list[WindowError]] = {"dev": [], "test": []}
+        densities: dict[str, Array] = {}  # of held-out samples as they are stored, by id
+        for entry in dev_entries + test_entries:
+            for window in known_windows(dataset, [entry], experiment):
+                prediction = ensemble.predict(window.patterns)
+                rows[entry.split].append(window_error(window, prediction, statistics))
+                densities.setdefault(entry.id, mean_density(prediction))  # the first window is the one that is stored
+            on_sample(next(counted), total)
+
+        dev, test = rows["dev"], rows["test"]
+        learnt = Familiarity.fit(np.concatenate(features), np.stack([row.features for row in dev]))
         calibration = calibrate_uncertainty(dev, test, learnt, ensemble.method, ensemble.views.members)
         calibration["transmitted_fraction"] = float(
             np.mean([dataset.read(e.id).patterns().sum(axis=(1, 2)).mean() for e in trained_on])
         )
         transfer = mott_bethe.fit(dataset.read(entry.id) for entry in trained_on)
-        write_json(run_dir / "calibration.json", calibration)
-        mott_bethe.write(transfer, run_dir / "transfer.json")
-        held_out, scores = splits["dev"] + splits["test"], {}
-        if simulated is not None:
-            held_out = spread_over_thicknesses(held_out, simulated)
-        for done, entry in enumerate(held_out, start=1):
+
+        scores = {}
+        for entry in scored:
             record = middle(dataset.read(entry.id), scan)
-            prediction = ensemble.predict(record.patterns().reshape(1, *scan, *detector))
-            density = prediction.density[:, 0].mean(axis=0)
+            density = densities.get(entry.id)
+            if density is None:
+                density = mean_density(ensemble.predict(record.patterns().reshape(1, *scan, *detector)))
             scores[entry.id] = check_sample(density, record, entry, experiment, transfer)
-            on_sample(done, len(held_out))
+            on_sample(next(counted), total)
+    familiarity.write_familiarity(run_dir / familiarity.FILE, learnt)
+    write_json(run_dir / "calibration.json", calibration)
+    mott_bethe.write(transfer, run_dir / "transfer.json")
     _add_scores(run_dir / "evaluation.json", scores)
     return CalibratedRun(calibration, [consistency.score for consistency in scores.values()])
 
@@ -150,6 +172,12 @@ def trained_ensemble(model: Model, passes: int | None = None, with_maps: bool = 
     _, height, width = model.network.input_shape
     predict = ensemble_predictor(load_network(model, (height, width)), model, views, with_maps)
     return TrainedEnsemble(predict, views, model.predicts_its_error)
+
+
+def mean_density(prediction: Prediction) -> Array:
+    """Returns the density of a window in the mean over its views, `(h, w)`, e/Å²."""
+    density: Array = prediction.density[:, 0].mean(axis=0)
+    return density
 
 
 def check_sample(

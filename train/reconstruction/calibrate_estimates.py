@@ -4,7 +4,7 @@ Windows of the dev split, as they are stored and as training would see them (`tr
 one factor for each quantity, which `calibration.json` holds with the coverage on both splits.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NotRequired
 
@@ -49,11 +49,14 @@ class EstimateCalibration(TypedDict):
     transmitted_fraction: float
 
 
-def calibrate_estimates(run_dir: Path) -> EstimateCalibration:
+def calibrate_estimates(
+    run_dir: Path, on_sample: Callable[[int, int], None] = lambda done, total: None
+) -> EstimateCalibration:
     """Measures the errors of a run of the task estimate and writes `calibration.json`.
 
     Args:
         run_dir: The run, with its dataset at hand.
+        on_sample: Called with the number of samples that are done and their total.
 
     Raises:
         InputError: If the run has no checkpoint, or the dataset no dev sample.
@@ -66,8 +69,12 @@ def calibrate_estimates(run_dir: Path) -> EstimateCalibration:
         dev, test = ([entry for entry in present if entry.split == split] for split in ("dev", "test"))
         if not dev:
             raise InputError(f"{directory} has no sample of the dev split to calibrate with")
-        rows, test_rows = (_rows(dataset, entries, model, predict) for entries in (dev, test))
+        split_rows: dict[str, list[dict[str, Any]]] = {"dev": [], "test": []}
+        for done, entry in enumerate(dev + test, start=1):
+            split_rows[entry.split] += _rows(dataset, entry, model, predict)
+            on_sample(done, len(dev) + len(test))
         transmitted = np.mean([dataset.read(entry.id).patterns().sum(axis=(1, 2)).mean() for entry in dev])
+    rows, test_rows = split_rows["dev"], split_rows["test"]
     found = calibrate(rows, names)
     calibration: EstimateCalibration = {
         "quantities": found,
@@ -111,14 +118,13 @@ def read_estimate_calibration(model: Model) -> EstimateCalibration | None:
     return found
 
 
-def _rows(dataset: Dataset, entries: Sequence[Entry], model: Model, predict: Predict) -> list[dict[str, Any]]:
-    """Returns true values, estimates and deviations of windows."""
+def _rows(dataset: Dataset, entry: Entry, model: Model, predict: Predict) -> list[dict[str, Any]]:
+    """Returns true values, estimates and deviations of the windows of a sample."""
     names, rows = model.experiment.training.estimate.quantities, []
-    for entry in entries:
-        true = {name: sample_value(entry, name) for name in names}
-        for window in known_windows(dataset, [entry], model.experiment):
-            estimates, deviations = (_named(names, each[0]) for each in predict(window.patterns))
-            rows.append({"true": true, "estimate": estimates, "deviation": deviations})
+    true = {name: sample_value(entry, name) for name in names}
+    for window in known_windows(dataset, [entry], model.experiment):
+        estimates, deviations = (_named(names, each[0]) for each in predict(window.patterns))
+        rows.append({"true": true, "estimate": estimates, "deviation": deviations})
     return rows
 
 

@@ -13,7 +13,7 @@ of them are. The coverage that both have on the test split is measured and store
 It holds in the mean over the pixels of a group: the coverage of a single pixel is not known.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,7 +22,7 @@ import numpy.typing as npt
 from train.measure.coverage import TWO_SIGMA, covering_factor
 from train.measure.groups import Facts, groups
 from train.measure.metrics import image_metrics
-from train.reconstruction.ensemble import Predict, Prediction
+from train.reconstruction.ensemble import Prediction
 from train.reconstruction.familiarity import UNFAMILIAR, Familiarity, PatternStatistics, window_features
 from train.reconstruction.known_windows import KnownWindow
 from train.reports.calibration_results import Calibration, Coverage, CoverageGroup
@@ -58,23 +58,19 @@ class WindowError(NamedTuple):
         return np.asarray(np.sqrt(self.spread**2 + predicted_weight * self.predicted**2))
 
 
-def window_errors(predict: Predict, windows: Iterable[KnownWindow], statistics: PatternStatistics) -> list[WindowError]:
-    """Predicts windows and compares with their densities.
+def window_error(window: KnownWindow, prediction: Prediction, statistics: PatternStatistics) -> WindowError:
+    """Compares what is predicted of a window with its density.
 
     Args:
-        predict: Predicts densities from windows, with maps.
-        windows: The windows.
+        window: The window.
+        prediction: What is predicted of it, with maps.
         statistics: Of the windows' shape.
     """
-    rows = []
-    for window in windows:
-        prediction = predict(window.patterns)
-        density = prediction.density[:, 0].mean(axis=0, dtype=np.float64)
-        error, ssim = np.abs(density - window.density), image_metrics(density, window.density, huber_delta=1)["ssim"]
-        (features,) = window_features(statistics, window.patterns, prediction.maps)
-        spread, predicted = deviations(prediction)
-        rows.append(WindowError(error.ravel(), spread[0].ravel(), predicted[0].ravel(), features, window.facts, ssim))
-    return rows
+    density = prediction.density[:, 0].mean(axis=0, dtype=np.float64)
+    error, ssim = np.abs(density - window.density), image_metrics(density, window.density, huber_delta=1)["ssim"]
+    (features,) = window_features(statistics, window.patterns, prediction.maps)
+    spread, predicted = deviations(prediction)
+    return WindowError(error.ravel(), spread[0].ravel(), predicted[0].ravel(), features, window.facts, ssim)
 
 
 def deviations(prediction: Prediction) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

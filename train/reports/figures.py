@@ -98,17 +98,22 @@ def reconstruction_figure(
 
 
 @styled
-def loss_figure(steps: Steps) -> Figure:
-    """Draws the training loss, its mean per epoch and its Huber term if it has one, with rate and delta below."""
-    # The term of Huber's loss and its delta are those of the task density.
-    density = bool(np.isfinite(steps["huber"]).any())
-    below = [("lr", "learning\nrate"), *([("delta", "Huber\ndelta")] if density else [])]
+def loss_figure(steps: Steps, terms: Mapping[str, str], settings: Mapping[str, str]) -> Figure:
+    """Draws the training loss and its mean per epoch, with the learning rate below.
+
+    Args:
+        steps: Columns of metrics.jsonl.
+        terms: Columns that are drawn with the loss, as means per epoch, and their labels; those without a number not.
+        settings: Columns that are drawn below it, and their labels; those without a number not.
+    """
+    lines = {name: label for name, label in terms.items() if np.isfinite(steps[name]).any()}
+    below = [("lr", "learning\nrate"), *((name, of) for name, of in settings.items() if np.isfinite(steps[name]).any())]
     figure = Figure(figsize=(9, 4.8), layout="constrained")
     loss, *others = figure.subplots(1 + len(below), 1, sharex=True, height_ratios=(4, *(1 for _ in below)))
     loss.plot(*binned(steps["step"], steps["loss"], LOSS_BINS), color=BLUE, lw=0.6, alpha=0.4, label="loss")
     loss.plot(*epoch_means(steps, "loss"), color=BLUE, lw=1.8, marker=".", label="mean per epoch")
-    if density:
-        loss.plot(*epoch_means(steps, "huber"), color=INK, lw=1, ls=(0, (4, 2)), label="its Huber term")
+    for name, label in lines.items():
+        loss.plot(*epoch_means(steps, name), color=INK, lw=1, ls=(0, (4, 2)), label=label)
     loss.legend(loc="upper right", ncols=3)
     if np.nanmin(steps["loss"], initial=np.inf) > 0:
         loss.set_yscale("log")

@@ -5,7 +5,7 @@ that it can be written again later and elsewhere. A part whose file is missing s
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 from pathlib import Path
 from string import Template
@@ -25,7 +25,6 @@ from train.reports.runs import read_steps
 
 FILES = ("config.yaml", "metrics.jsonl", "evaluation.json", "predictions.npz")
 STEP_COLUMNS = ("step", "epoch", "loss", "lr", "step_s", "data_s", "comm_s")
-TASK_COLUMNS = ("huber", "delta")  # of the task density
 MEASURED_COLUMNS = ("sync_s", "wall_s", "flop_per_s", "energy_j", "energy_gpu_j")  # some rows lack these
 
 T = TypeVar("T")
@@ -41,6 +40,8 @@ class ResultPart:
         results: From the headline to the results in detail.
         samples: A table of every held-out sample.
         run: Facts about the run; empty if there is no evaluation.
+        terms: Columns of metrics.jsonl that are drawn with the loss, and their labels.
+        settings: Columns of metrics.jsonl that are drawn below it, as the learning rate is, and their labels.
     """
 
     kind: str
@@ -48,6 +49,8 @@ class ResultPart:
     results: str
     samples: str
     run: Mapping[str, Any]
+    terms: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict)
 
 
 def write_report(run_dir: Path, result_part: Callable[[Path], ResultPart] | None = None) -> Path:
@@ -68,8 +71,9 @@ def write_report(run_dir: Path, result_part: Callable[[Path], ResultPart] | None
     if not any(path.is_file() for path in paths):
         raise InputError(f"{run_dir} is no run directory: it has none of {', '.join(FILES)}")
     config = _read(paths[0], _read_config)
-    steps = _read(paths[1], lambda path: read_steps(path, STEP_COLUMNS, (*TASK_COLUMNS, *MEASURED_COLUMNS)))
     part = (result_part or density_part)(run_dir)
+    optional = (*part.terms, *part.settings, *MEASURED_COLUMNS)
+    steps = _read(paths[1], lambda path: read_steps(path, STEP_COLUMNS, optional))
     profile = _read(run_dir / profile_results.FILE_NAME, profile_results.read_profile)
     validations = _read(run_dir / validation_rows.FILE_NAME, validation_rows.read)
     if steps and not len(steps["step"]):
@@ -81,7 +85,8 @@ def write_report(run_dir: Path, result_part: Callable[[Path], ResultPart] | None
         kind=part.kind,
         title=part.title,
         results=part.results,
-        training=(sections.training(steps) if steps else no_step) + sections.validation(validations or []),
+        training=(sections.training(steps, part.terms, part.settings) if steps else no_step)
+        + sections.validation(validations or []),
         time=sections.time(steps) if steps else no_step,
         power=performance_section.power_over_time(steps),
         profile=performance_section.profiled(profile),
@@ -115,7 +120,8 @@ def density_part(run_dir: Path) -> ResultPart:
     )
     samples = sections.samples(evaluation["samples"]) if evaluation else missing("None.")
     kind, title = "Electron density from 4D-STEM: reconstruction report", "reconstruction report"
-    return ResultPart(kind, title, "\n".join(parts), samples, run)
+    terms, settings = {"huber": "its Huber term"}, {"delta": "Huber\ndelta"}
+    return ResultPart(kind, title, "\n".join(parts), samples, run, terms, settings)
 
 
 def _read_config(path: Path) -> tuple[str, str]:

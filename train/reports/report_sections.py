@@ -206,15 +206,16 @@ def _consistency(row: SampleRow) -> str:
 # ---- The run --------------------------------------------------------------------------------------------------------
 
 
-def training(steps: Steps) -> str:
-    """Returns how the loss developed."""
+def training(steps: Steps, terms: Mapping[str, str], settings: Mapping[str, str]) -> str:
+    """Returns how the loss developed. The arguments are those of `train.reports.figures.loss_figure`."""
     _, loss = figures.epoch_means(steps, "loss")
     skipped = int(np.count_nonzero(~np.isfinite(steps["loss"])))
     length = f"{count(len(loss), 'epoch')}, {count(len(steps['step']), 'step')}"
     text = f"The mean loss per epoch went from {loss[0]:.3g} to {loss[-1]:.3g} in {length}."
     if skipped:
         text += f" {count(skipped, 'step')} had no finite loss."
-    return f"<p>{text}</p>{_plot(figures.loss_figure(steps), 'Loss, learning rate and Huber delta over the steps')}"
+    below = ", ".join(["Loss", "learning rate", *(label.replace("\n", " ") for label in settings.values())])
+    return f"<p>{text}</p>{_plot(figures.loss_figure(steps, terms, settings), f'{below} over the steps')}"
 
 
 def validation(rows: Sequence[Mapping[str, Any]]) -> str:

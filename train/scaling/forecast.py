@@ -29,6 +29,7 @@ from namsa.text import duration, plural
 from train.experiment.experiment import Experiment
 from train.experiment.sections import Training
 from train.input import selection
+from train.input.batches import kept_window_bytes
 from train.input.random_batches import random_batch
 from train.measure import performance
 from train.networks import Network, count
@@ -83,6 +84,8 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
         **measured,
         "seconds": measured["first_step_s"] + steps * measured["step_s"],
         "activation_bytes": training.batch_size * images * network.activation_bytes(_stored_type(training)),
+        # A rank takes other samples in each epoch, and keeps the windows of all that it has taken.
+        "kept_bytes": min(len(train_entries), steps * rank_samples) * kept_window_bytes(experiment),
         "disk_bytes": training.checkpoints.keep * measured["checkpoint_bytes"] + LOG_BYTES * steps,
     }
     if training.reduction.local and ranks > 1:
@@ -114,6 +117,8 @@ def _samples(experiment: Experiment, ranks: int) -> tuple[Sequence[Entry], Simul
     listed, materials = _entries_and_materials(experiment)
     entries = [entry for entry in listed if not entry.skipped]
     missing = sum(entry.id not in present for entry in entries)
+    if missing:
+        task_of(experiment).check_listed(entries)
     if not missing or experiment.data.stage_from:
         return entries, None
     whole, part = estimate.estimate_dataset(experiment, materials, ranks, listed), missing / len(entries)
@@ -228,8 +233,11 @@ def table_rows(forecast: Forecast) -> Iterator[tuple[str, str]]:
     if "synchronisations" in forecast:
         number, megabytes = forecast["synchronisations"], forecast["synchronised_bytes"] / 1e6
         yield "local SGD", f"{plural(number, 'synchronisation')}, each of {megabytes:,.4g} MB per rank"
+    kept_mib = forecast["kept_bytes"] / 2**20
+    kept = f" and {kept_mib:,.1f} MiB windows that are kept between epochs" if kept_mib else ""
     yield (
         "memory per rank",
-        f"{forecast['memory_mib']:,.0f} MiB, of that {forecast['activation_bytes'] / 2**20:,.1f} MiB activations",
+        f"{forecast['memory_mib'] + kept_mib:,.0f} MiB, of that {forecast['activation_bytes'] / 2**20:,.1f} MiB "
+        f"activations{kept}",
     )
     yield "disk", f"{forecast['disk_bytes'] / 1e6:,.1f} MB in the run directory, most of it checkpoints"

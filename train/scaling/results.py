@@ -182,7 +182,7 @@ class StepForecast(TypedDict):
     Attributes:
         first_step_s: Time of the first step, which builds the graph, s.
         step_s: Median time of the later steps, s.
-        memory_mib: Peak memory of the process, MiB.
+        memory_mib: Peak memory of the process in the measured steps, MiB.
         checkpoint_bytes: Size of a checkpoint, bytes.
         measured_image: The image (y, x) of the steps. It is smaller than the network's where a step takes too long to
             be measured; times and activations are then scaled by area.
@@ -210,6 +210,7 @@ class Forecast(StepForecast):
         steps: Steps of the whole job.
         seconds: Time of the steps of the whole job, s.
         activation_bytes: Size of the activations of a rank, bytes.
+        kept_bytes: Windows that a rank keeps between epochs (`training.inputs.redraw_epochs`), bytes; at most.
         disk_bytes: Size of the run directory, bytes.
         synchronisations: With local SGD, number of them in the whole job.
         synchronised_bytes: With local SGD, size of the block that a rank sends in each, bytes.
@@ -226,6 +227,7 @@ class Forecast(StepForecast):
     steps: int
     seconds: float
     activation_bytes: int
+    kept_bytes: int
     disk_bytes: int
     synchronisations: NotRequired[int]
     synchronised_bytes: NotRequired[int]

@@ -16,30 +16,32 @@ compared with, and what of it the report shows. The rules by which a configurati
 from typing import TYPE_CHECKING
 
 from train.experiment.experiment import Experiment
-from train.tasks.classify import Classification
-from train.tasks.density import Density
-from train.tasks.embed import Embedding
-from train.tasks.estimate import Estimation
-from train.tasks.segment import Segmentation
-from train.tasks.task import Task
 
-if TYPE_CHECKING:  # it needs Horovod, which the evaluation of a run does not
-    from train.ranks.split import RankSplit
-
-TASKS: dict[str, type[Density] | type[Classification] | type[Segmentation] | type[Embedding] | type[Estimation]] = {
-    "density": Density,
-    "classify": Classification,
-    "segment": Segmentation,
-    "embed": Embedding,
-    "estimate": Estimation,
-}
+if TYPE_CHECKING:
+    from train.ranks.split import RankSplit  # it needs Horovod, which the evaluation of a run does not
+    from train.tasks.task import Task  # it needs TensorFlow, which reports do not
 
 
-def task_of(experiment: Experiment, split: "RankSplit | None" = None) -> Task:
+def task_of(experiment: Experiment, split: "RankSplit | None" = None) -> "Task":
     """Returns the task of a configuration.
 
     Args:
         experiment: The configuration. It divides samples for the task density alone.
         split: What the ranks that divide samples exchange.
     """
-    return Density(experiment, split) if split else TASKS[experiment.training.task](experiment)
+    from train.tasks.classify import Classification
+    from train.tasks.density import Density
+    from train.tasks.embed import Embedding
+    from train.tasks.estimate import Estimation
+    from train.tasks.segment import Segmentation
+
+    if split:
+        return Density(experiment, split)
+    tasks: dict[str, type[Density] | type[Classification] | type[Segmentation] | type[Embedding] | type[Estimation]] = {
+        "density": Density,
+        "classify": Classification,
+        "segment": Segmentation,
+        "embed": Embedding,
+        "estimate": Estimation,
+    }
+    return tasks[experiment.training.task](experiment)

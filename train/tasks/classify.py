@@ -26,6 +26,7 @@ from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
 from namsa.errors import WorkError
 from train.experiment.experiment import Experiment
+from train.experiment.task_sections import Classify
 from train.input.batches import Readable, Target
 from train.measure.results import RunFacts
 from train.networks.resnet50 import ResNet50Config
@@ -80,20 +81,36 @@ class Classification:
 
         return classes_of_positions if self._of_positions else classes_of_samples
 
+    def check_listed(self, entries: Sequence[Entry]) -> None:
+        if not self._of_positions:
+            self._named(entries)
+
     def resolve(self, entries: Sequence[Entry], dataset: Readable) -> Experiment:
         training, network = self.experiment.training, self.experiment.network
         assert isinstance(network, ResNet50Config)
         assert network.classes
         config = training.classify
         if not self._of_positions:
-            config = config.model_copy(update={"classes": labels.class_names(entries, config)})
-            usable = [entry for entry in entries if labels.label(entry, config) in config.classes]
-            labels.check_classes(usable, config, network.classes)
+            config = self._named(entries)
         elif not config.potential_centres:  # those of a run directory are kept
             own = [entry for entry in entries if entry.split == "train"]
             found = potential_clusters.find_clusters(dataset, own, network.classes, self.experiment.seed)
             config = config.model_copy(update=potential_clusters.settings(found))
         return self.experiment.model_copy(update={"training": training.model_copy(update={"classify": config})})
+
+    def _named(self, entries: Sequence[Entry]) -> Classify:
+        """Returns the section training.classify with the classes of samples.
+
+        Raises:
+            InputError: If they do not fit the network.
+        """
+        config, network = self.experiment.training.classify, self.experiment.network
+        assert isinstance(network, ResNet50Config)
+        assert network.classes
+        config = config.model_copy(update={"classes": labels.class_names(entries, config)})
+        usable = [entry for entry in entries if labels.label(entry, config) in config.classes]
+        labels.check_classes(usable, config, network.classes)
+        return config
 
     def readable(self, dataset: Readable) -> Readable:
         config = self.experiment.training.classify

@@ -50,6 +50,9 @@ class Density:
     def objective(self) -> DensityObjective:
         return DensityObjective(self.experiment.training.loss, self.split)
 
+    def check_listed(self, entries: Sequence[Entry]) -> None:
+        pass
+
     def resolve(self, entries: Sequence[Entry], dataset: batches.Readable) -> Experiment:
         return self.experiment
 

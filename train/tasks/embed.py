@@ -80,6 +80,9 @@ class Embedding:
     def target(self) -> Target:
         return lambda entries, x, density: x
 
+    def check_listed(self, entries: Sequence[Entry]) -> None:
+        pass
+
     def resolve(self, entries: Sequence[Entry], dataset: Readable) -> Experiment:
         return self.experiment
 

@@ -99,6 +99,9 @@ class Estimation:
 
         return targets
 
+    def check_listed(self, entries: Sequence[Entry]) -> None:
+        pass
+
     def resolve(self, entries: Sequence[Entry], dataset: Readable) -> Experiment:
         return self.experiment
 

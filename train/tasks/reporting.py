@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from namsa.config.loading import read_yaml
+from namsa.errors import InputError
 from train.reports import report
 from train.reports.report import ResultPart
 from train.reports.results import read_evaluation
@@ -27,6 +28,8 @@ READERS: dict[str, Callable[[Path], Mapping[str, Any]]] = {
     "embed": read_embedding,
     "estimate": read_estimates,
 }
+
+OF_STEPS = ("ranks", "device", "machine", "seconds", "performance")  # facts of the start that took a run's steps
 
 
 def write_report(run_dir: Path) -> Path:
@@ -52,6 +55,22 @@ def read_results(run_dir: Path) -> Mapping[str, Any]:
         InputError: If the file cannot be read or holds something else.
     """
     return READERS[_task(run_dir)](run_dir / "evaluation.json")
+
+
+def facts_of_steps(run_dir: Path) -> dict[str, Any]:
+    """Returns the facts of the last start of a job that took steps, which an evaluation alone must not replace.
+
+    Args:
+        run_dir: Directory of the run.
+
+    Returns:
+        Some of the facts in `evaluation.json`; none if it cannot be read or is of no such start.
+    """
+    try:
+        run = read_results(run_dir)["run"]
+    except InputError:
+        return {}
+    return {name: run[name] for name in OF_STEPS if name in run} if run.get("performance") else {}
 
 
 def _task(run_dir: Path) -> str:

@@ -105,7 +105,7 @@ class Segmentation:
     def readable(self, dataset: Readable) -> Readable:
         return dataset
 
-    def resolve(self, entries: Sequence[Entry], dataset: Readable) -> Experiment:
+    def check_listed(self, entries: Sequence[Entry]) -> None:
         for name, inclusion in self._segment.inclusions.items():
             largest = LARGEST_DIAMETER * min(self._scan)
             if inclusion.diameter_positions[1] > largest:
@@ -123,6 +123,9 @@ class Segmentation:
                         f"no sample of the {split} split goes with another as class {name} of a composite, of the same "
                         f"thickness and settings: {_REMEDIES[name]}, or set training.segment.{name}.fraction to 0"
                     )
+
+    def resolve(self, entries: Sequence[Entry], dataset: Readable) -> Experiment:
+        self.check_listed(entries)
         return self.experiment
 
     def usable(self, entries: Sequence[Entry]) -> list[Entry]:

@@ -64,6 +64,17 @@ class Task(Protocol):
         """See the class."""
         ...
 
+    def check_listed(self, entries: Sequence[Entry]) -> None:
+        """Checks the samples that are going to be simulated, as far as the manifest says what they are.
+
+        Args:
+            entries: Entries of all splits, without those that are skipped.
+
+        Raises:
+            InputError: If the samples do not fit the configuration.
+        """
+        ...
+
     def resolve(self, entries: Sequence[Entry], dataset: Readable) -> Experiment:
         """Returns the configuration with what follows from the samples, as the names of classes.
 

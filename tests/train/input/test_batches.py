@@ -11,7 +11,7 @@ from fcdensenet.build import build
 from namsa.config.simulation import Data
 from namsa.dataset import records
 from namsa.errors import InputError, WorkError
-from train.input.batches import ReadCache, batches, mean_target, read_batch
+from train.input.batches import ReadCache, batches, kept_window_bytes, mean_target, read_batch
 from train.input.normalisation import normalise
 from train.optimization import precision
 
@@ -172,6 +172,7 @@ def test_a_window_is_kept_for_several_epochs_and_found_again_by_a_resumed_job(co
     changes = {tuple(a != b for a, b in pairwise(drawn)) for drawn in seen.values()}
     assert all(sum(change) == 2 and change[:3] == change[3:] for change in changes)
     assert len(changes) > 1  # not all samples in the same epoch
+    assert {kept.x.numpy().nbytes + kept.y.numpy().nbytes for kept in cache.kept.values()} == {kept_window_bytes(job)}
 
 
 def test_epochs_are_read_into_the_same_memory():

@@ -72,7 +72,7 @@ def test_forgetting_without_a_file_is_nothing(tmp_path):
 
 def test_away_from_a_terminal_an_epoch_is_one_plain_line():
     out = io.StringIO()
-    with epoch_display(Console(file=out, width=200), epochs=3, steps=2) as show:
+    with epoch_display(Console(file=out, width=200), epochs=3, steps=2, terms=("huber",)) as show:
         for step in range(1, 5):
             show(row(step, epoch=(step - 1) // 2, loss=float(step)), step % 2 == 0)
     first, second = out.getvalue().splitlines()
@@ -82,10 +82,10 @@ def test_away_from_a_terminal_an_epoch_is_one_plain_line():
 
 def test_an_epochs_line_weighs_rates_by_time():
     rows = [row(1, step_s=3.0, samples_per_s=1.0, data_s=1.0, comm_s=0.0), row(2, step_s=1.0, samples_per_s=5.0)]
-    assert "2.0 samples/s  4.0 s (38% waiting for data, 12% for ranks)" in epoch_line(rows, 1)
-    assert epoch_line(rows, 1).count("\n") == 0
+    assert "2.0 samples/s  4.0 s (38% waiting for data, 12% for ranks)" in epoch_line(rows, 1, "huber")
+    assert epoch_line(rows, 1, "huber").count("\n") == 0
     local = [each | {"sync_s": 0.5} for each in rows]
-    assert "(38% waiting for data, 12% for ranks, 25% to synchronise)" in epoch_line(local, 1)
+    assert "(38% waiting for data, 12% for ranks, 25% to synchronise)" in epoch_line(local, 1, "huber")
 
 
 @pytest.mark.parametrize("step", [0, 3])

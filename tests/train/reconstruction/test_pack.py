@@ -10,9 +10,12 @@ import yaml
 from tiny import CONFIG
 
 from namsa import InputError
+from namsa.dataset import manifest
+from namsa.dataset.shards import Dataset
 from train.__main__ import main as command
 from train.main import train
 from train.optimization import checkpoint
+from train.reconstruction import calibrate
 from train.reconstruction.calibrate import trained_ensemble
 from train.reconstruction.models import load_model
 from train.reconstruction.pack import pack
@@ -39,6 +42,39 @@ def calibrated(run):
         patch.setattr(report, "write_report", lambda run_dir, result_part: None)
         assert command(["calibrate", str(run), "--passes", "2"]) == 0
     return run
+
+
+def test_each_window_is_predicted_once_and_an_interrupted_calibration_changes_nothing(calibrated, monkeypatch, capsys):
+    predicted, interrupted_at = [], 0
+    load_ensemble = calibrate.trained_ensemble
+
+    def counting_ensemble(*arguments, **settings):
+        ensemble = load_ensemble(*arguments, **settings)
+
+        def predict(patterns):
+            predicted.append(patterns)
+            if len(predicted) == interrupted_at:
+                raise KeyboardInterrupt
+            return ensemble.predict(patterns)
+
+        return ensemble._replace(predict=predict)
+
+    monkeypatch.setattr(calibrate, "trained_ensemble", counting_ensemble)
+    progress = []
+    calibrate.calibrate(calibrated, 2, None, lambda *counts: progress.append(counts))
+    directory = load_model(calibrated).experiment.data.directory
+    with Dataset(directory) as dataset:
+        splits = [entry.split for entry in manifest.present(directory, dataset.ids)]
+    held_out = len(splits) - splits.count("train")
+    assert len(predicted) == len(splits)  # without noise, a sample has one window
+    assert progress == [(done, len(splits) + held_out) for done in range(1, len(splits) + held_out + 1)]
+
+    files = [calibrated / name for name in ("calibration.json", "familiarity.npz", "transfer.json", "evaluation.json")]
+    before = [path.read_bytes() for path in files]
+    predicted, interrupted_at = [], len(splits)
+    assert command(["calibrate", str(calibrated), "--passes", "2"]) == 130
+    assert f"{calibrated} is calibrated as before" in capsys.readouterr().err
+    assert [path.read_bytes() for path in files] == before
 
 
 def test_what_is_not_measured_cannot_be_packed(run, tmp_path):

@@ -158,6 +158,15 @@ def test_classes_that_do_not_fit_the_samples_are_named(config, tmp_path, overrid
         train(config, overrides, tmp_path)
 
 
+def test_classes_that_do_not_fit_are_named_before_anything_is_simulated(config, tmp_path):
+    overrides = [f"data.directory={tmp_path / 'new'}", "training.classify.classes=['4', '9']"]
+    with pytest.raises(InputError, match="has 9, and no sample has that thickness"):
+        train(config, overrides, tmp_path / "run")
+    assert [path.name for path in (tmp_path / "new").iterdir()] == ["manifest.jsonl"]
+    with pytest.raises(InputError, match="has 9, and no sample has that thickness"):
+        forecast.forecast(load(config, overrides))
+
+
 @pytest.mark.usefixtures("run_dir")
 def test_a_job_of_classes_is_told_before_it_begins(config):
     reduction.start(load(config).training.reduction)
