@@ -24,11 +24,12 @@ from namsa.config.loading import config_hash, dump_yaml
 from namsa.dataset import factory, manifest
 from namsa.dataset.shards import Dataset
 from namsa.dataset.sharing import RankLayout
+from namsa.dataset.slabs import SlabReader
 from namsa.errors import InputError
 from namsa.files import make_folder, write_text_atomic
 from train.experiment.experiment import load
 from train.experiment.sections import Reduction
-from train.input import batches, selection
+from train.input import batches, selection, slabs
 from train.measure import telemetry, transfer_rows
 from train.measure.energy import energy_meter
 from train.measure.performance import PerformanceAccount
@@ -240,6 +241,10 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         step_flop, rank_samples / ways, energy_meter(reduction.local_rank(), reduction.local_size())
     )
     readable, cache = task.readable(dataset), batches.ReadCache()
+    own_part = None
+    if split and epochs:
+        own_part, line = slabs.own_part(stack.enter_context(SlabReader(dataset)), experiment, split, training_entries)
+        log_line(line)
     with ExitStack() as during:
         keep, schedule = training.checkpoints.keep, CheckpointSchedule(training.checkpoints)
         during.enter_context(stop_request.deferred())
@@ -288,6 +293,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                 target=task.target,
                 compose=compose,
                 take_part=split.take_part if split else None,
+                own_part=own_part,
             )
             with closing(read):
                 followed = watchdog.follow(read, plan.first_step, training.accumulate)
