@@ -48,6 +48,11 @@ class Data(Section):
         "with its part of the held-out samples; needs node_local. none: all samples, each on one node",
     )
     dtype: Literal["float16", "float32"] = Field("float16", description="data type of the stored patterns")
+    keep: Literal["disk", "memory"] = Field(
+        "disk",
+        description="where training reads samples after its first epoch: from the disk, or from the memory of the "
+        "ranks, each of which reads and keeps a part of them and sends samples to those that need them",
+    )
     tiles: tuple[Extent, Extent, Extent, Extent] | None = Field(
         None,
         description="number of tiles of a new sample's patterns along scan y, scan x, detector y and detector x. Tiles "

@@ -82,7 +82,8 @@ class KeptWindow(NamedTuple):
 class ReadCache:
     """What a job keeps between epochs: views of samples with correct checksums, windows, and memory for batches."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep_views: bool = True) -> None:
+        self.keep_views = keep_views  # of files, not of what other ranks have sent
         self.views: dict[str, SampleView] = {}
         self.kept: dict[str, KeptWindow] = {}
         self.buffers = Buffers()
@@ -296,13 +297,15 @@ def _open(dataset: Readable, sample_id: str, experiment: Experiment, cache: Read
             raise WorkError(f"{sample_id} holds {record.cbed.dtype} patterns: set data.dtype={record.cbed.dtype}")
         # Its mirrors are those of all windows: they are about the middle of a window wherever that lies.
         window = windows.cut(record, (0, 0), experiment.window_shapes()[0][:2]) if inputs.augment else record
-        view = cache.views[sample_id] = SampleView(
+        view = SampleView(
             record.cbed.reshape(stored_shape),
             record.header["arrays"]["cbed"]["scale"],
             record.density,
             record_symmetries(window, experiment.drawn_in_all_directions()) if inputs.augment else None,
             imperfections.Geometry.of(record.provenance) if inputs.imperfections else None,
         )
+        if cache.keep_views:
+            cache.views[sample_id] = view
     return view
 
 
