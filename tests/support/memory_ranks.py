@@ -1,7 +1,8 @@
 """A job whose samples the ranks keep in memory, and the same from the disk: OUT/RANK.json; `test_memory_job.py`.
 
-    python tests/support/memory_ranks.py OUT WAYS
+    python tests/support/memory_ranks.py OUT WAYS [resumed]
 
+With `resumed`, a third job from memory stops within its second epoch and goes on.
 After the first epoch of the job from memory, the training records on the disk are overwritten.
 """
 
@@ -31,7 +32,7 @@ def overwrite_training_records(folder):
                     file.write(bytes(size))
 
 
-def main(out, ways):
+def main(out, ways, others):
     data, found = out / "data", {"asked": [], "differ": []}
     # One group of gradients: the fusion of several depends on time, and more than two ranks sum in another order then.
     sections = {"epochs": 3, "inputs": {}, "split": {"ways": ways}, "checkpoints": {}, "reduction": {"groups": 1}}
@@ -49,8 +50,9 @@ def main(out, ways):
         train.main.train(config, overrides, out / name)
 
     run("disk")
-    run("resumed", memory, "training.steps=3")  # within the second epoch
-    run("resumed", memory)
+    for name in others:
+        run(name, memory, "training.steps=6")  # within the second epoch
+        run(name, memory)
     counts = []
 
     def counted(samples, ranks):
@@ -67,7 +69,7 @@ def main(out, ways):
     TrainingSamples.end_epoch = counted
     run("memory", memory)
     if reduction.rank() == 0:
-        for name in ("resumed", "memory"):
+        for name in (*others, "memory"):
             (ours_name, ours), (theirs_name, theirs) = newest(out / name), newest(out / "disk")
             same = ours_name == theirs_name and numbers(out / name) == numbers(out / "disk")
             found["differ"] += [] if same else [f"{name} steps"]
@@ -78,4 +80,4 @@ def main(out, ways):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), int(sys.argv[2]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])
