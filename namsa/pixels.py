@@ -163,3 +163,18 @@ def array_axes(provenance: Mapping[str, Any], shapes: Mapping[str, Sequence[int]
 
 def _image_axes(names: tuple[str, str], units: str, grid: PixelGrid, shape: Sequence[int]) -> list[ArrayAxis]:
     return [ArrayAxis(name, units, values) for name, values in zip(names, grid.coordinates(shape), strict=True)]
+
+
+def tiles_fault(patterns: Sequence[int], tiles: Sequence[int]) -> str | None:
+    """Returns why patterns cannot be stored in equal tiles; `None` if they can.
+
+    Args:
+        patterns: Shape (sy, sx, dy, dx) of the patterns.
+        tiles: Number of tiles along each axis.
+    """
+    axes = ("scan y", "scan x", "detector y", "detector x")
+    for axis, size, count in zip(axes, patterns, tiles, strict=True):
+        if size % count:
+            fits = max(number for number in range(1, min(size, count) + 1) if size % number == 0)
+            return f"{count} tiles along {axis} do not divide its {size}: set data.tiles to {fits} there"
+    return None

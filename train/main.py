@@ -30,6 +30,7 @@ from namsa.files import make_folder, write_text_atomic
 from train.experiment.experiment import load
 from train.experiment.sections import Reduction
 from train.input import batches, selection
+from train.input.samples import TrainingSamples
 from train.measure import telemetry, transfer_rows
 from train.measure.energy import energy_meter
 from train.measure.performance import PerformanceAccount
@@ -242,7 +243,9 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     account = PerformanceAccount(
         step_flop, rank_samples / ways, energy_meter(reduction.local_rank(), reduction.local_size())
     )
-    readable, cache = task.readable(dataset), batches.ReadCache()
+    first = (position.epoch, position.taken) if epochs else None
+    samples = TrainingSamples(dataset, experiment, training_entries, split, reduction, first, log_line)
+    stack.callback(samples.close)
     with ExitStack() as during:
         keep, schedule = training.checkpoints.keep, CheckpointSchedule(training.checkpoints)
         during.enter_context(stop_request.deferred())
@@ -278,19 +281,20 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                 steps_done=position.taken / step_samples,
                 steps_left=steps_left,
             )
-            samples = steps_left * rank_samples
+            own_count = steps_left * rank_samples
             own_entries = selection.epoch_share(
-                training_entries, experiment.seed, epoch, share, shares, count=samples, taken=position.taken
+                training_entries, experiment.seed, epoch, share, shares, count=own_count, taken=position.taken
             )
             read = batches.batches(
-                readable,
+                task.readable(samples.readable),
                 own_entries,
                 experiment,
                 epoch,
-                cache=cache,
+                cache=samples.cache,
                 target=task.target,
                 compose=compose,
                 take_part=split.take_part if split else None,
+                own_part=samples.own_part,
             )
             with closing(read):
                 followed = watchdog.follow(read, plan.first_step, training.accumulate)
@@ -318,6 +322,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
             # All state but their own moments is the same on all ranks at the end of an epoch, and where they agree on a
             # request.
             reduction.average(buffers)
+            samples.end_epoch(reduction)
             if shards and position.step == epoch_end:
                 transfers = shards.end_epoch(position.step, epoch)
                 if rank == 0:
@@ -337,6 +342,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     account.end()
     with reduction.together():
         stop_request.check()
+    samples.close()
     if stop_request.agreed:
         why = f"stopped by {stop_request.signal_name or 'a signal to another rank'} after step {position.step}"
         raise reduction.reported_once(Stopped(f"{why}, its checkpoint is written: run again to go on"))

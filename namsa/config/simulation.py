@@ -11,12 +11,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from namsa.config.bounds import LARGEST_SEED
+from namsa.config.bounds import LARGEST_SEED, Extent
 from namsa.config.instrument import Detector, Microscope, Scan, Simulation, Specimen, Target
 from namsa.config.loading import Section, config_hash, read_yaml, validate
 from namsa.config.materials import Materials, Split
 from namsa.config.variation import OF_SPECIMEN, GridVariation, RandomVariation, has_direction
 from namsa.files import read_bytes
+from namsa.pixels import tiles_fault
 
 LARGEST_SCAN_FILE_BYTES = 2**26  # a million positions as text take half of it
 SECTIONS_OF_OTHER_PACKAGES = ("network", "training")
@@ -47,6 +48,17 @@ class Data(Section):
         "with its part of the held-out samples; needs node_local. none: all samples, each on one node",
     )
     dtype: Literal["float16", "float32"] = Field("float16", description="data type of the stored patterns")
+    keep: Literal["disk", "memory"] = Field(
+        "disk",
+        description="where training reads samples after its first epoch: from the disk, or from the memory of the "
+        "ranks, each of which reads and keeps a part of them and sends samples to those that need them",
+    )
+    tiles: tuple[Extent, Extent, Extent, Extent] | None = Field(
+        None,
+        description="number of tiles of a new sample's patterns along scan y, scan x, detector y and detector x. Tiles "
+        "are stored one after the other, so that a rank of training.split reads its part alone; none: no tiles, which "
+        "earlier versions of namsa read, too",
+    )
     samples_per_commit: int = Field(1, ge=1, le=10**6, description="samples per write transaction")
 
     @model_validator(mode="after")
@@ -79,6 +91,12 @@ class SimulationConfig(Section):
     detector: Detector | None = Field(None, description="the camera; none: the simulation's own reciprocal grid")
     target: Target = Target()
     data: Data = Data()
+
+    @model_validator(mode="after")
+    def _tiles_fit(self) -> "SimulationConfig":
+        if self.data.tiles and (fault := tiles_fault(self.pattern_shape(), self.data.tiles)):
+            raise ValueError(fault)
+        return self
 
     @model_validator(mode="after")
     def _target_fits_scan(self) -> "SimulationConfig":

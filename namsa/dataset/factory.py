@@ -260,7 +260,7 @@ class _Run:
     def _store(self, writer: ShardWriter, entry: Entry, sample: Sample) -> None:
         """Encodes and writes a sample."""
         try:
-            record = records.encode(sample, self.config.data.dtype)
+            record = records.encode(sample, self.config.data.dtype, self.config.data.tiles)
         except (WorkError, MemoryError) as error:
             self._fail(entry, error)
         else:

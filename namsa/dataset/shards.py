@@ -187,6 +187,10 @@ class Dataset:
         with self._shards[sample_id].view(sample_id, check) as record:
             yield record
 
+    def path_of(self, sample_id: str) -> Path:
+        """Returns the shard that holds a sample."""
+        return self._shards[sample_id].path
+
     def read_bytes(self, sample_id: str) -> bytes:
         """Returns the stored bytes of a record, after its digest was compared."""
         return self._shards[sample_id].read_bytes(sample_id)

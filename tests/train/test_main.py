@@ -308,8 +308,8 @@ def test_a_run_is_told_before_it_begins(config, undisturbed):
     assert found["seconds"] > found["steps"] * found["step_s"] > 0
 
 
-def test_missing_samples_are_part_of_what_is_told(config, undisturbed, tmp_path):
-    shorter = ["training.accumulate=2", "training.steps=5"]
+def test_missing_samples_are_part_of_what_is_told(config, undisturbed, tmp_path, monkeypatch):
+    shorter = ["training.accumulate=2", "training.steps=5", "data.keep=memory"]
     elsewhere = load(config, [f"data.directory={tmp_path / 'elsewhere'}", *shorter])
     reduction.start(elsewhere.training.reduction)
     found = forecast.forecast(elsewhere, ranks=2)
@@ -319,6 +319,15 @@ def test_missing_samples_are_part_of_what_is_told(config, undisturbed, tmp_path)
     told = dict(forecast.table_rows(found))
     assert told["to simulate"].startswith(f"{found['simulation']['samples']} samples: ")
     assert "on 2 ranks" in told["steps"]
+    with Dataset(config.parent / "data") as dataset:
+        stored = len(dataset.read_bytes(dataset.ids[0])) * found["train_samples"] // 2
+    assert stored <= found["store_bytes"] < 1.3 * stored  # a fifth is the allowance for headers
+    assert told["samples in memory"] == f"{found['store_bytes'] / 1e6:,.4g} MB per rank, beside that"
+    monkeypatch.setattr(forecast, "stored_bytes", lambda *_: 10**15)
+    with pytest.raises(
+        InputError, match="of 8 samples on 2 ranks, for one of them: 1000000.0 GB of memory, and .* avail"
+    ):
+        forecast.forecast(elsewhere, ranks=2)
     assert not (tmp_path / "elsewhere").exists()
     with pytest.raises(InputError, match="samples of another configuration"):
         forecast.forecast(load(config, ["specimen.lateral_angstrom=[7.0, 9.0]"]))

@@ -30,6 +30,7 @@ from train.experiment.inputs import Inputs
 from train.input import fast_noise, imperfections, noise, windows
 from train.input.normalisation import Batch, Normalisation, normalise_graph, record_symmetries
 from train.input.readahead import Buffers, ahead, as_tensor
+from train.input.slabs import OwnPart
 
 Tensor = Any
 Result = TypeVar("Result")
@@ -81,7 +82,8 @@ class KeptWindow(NamedTuple):
 class ReadCache:
     """What a job keeps between epochs: views of samples with correct checksums, windows, and memory for batches."""
 
-    def __init__(self) -> None:
+    def __init__(self, keep_views: bool = True) -> None:
+        self.keep_views = keep_views  # of files, not of what other ranks have sent
         self.views: dict[str, SampleView] = {}
         self.kept: dict[str, KeptWindow] = {}
         self.buffers = Buffers()
@@ -114,6 +116,7 @@ def batches(
     target: Target | None = None,
     compose: Compose | None = None,
     take_part: Callable[[Tensor, str], Tensor] | None = None,
+    own_part: OwnPart | None = None,
 ) -> Generator[tuple[Tensor, Tensor], None, None]:
     """Returns a generator of the batches of an epoch, read ahead of the step.
 
@@ -129,6 +132,7 @@ def batches(
             for the densities as of `normalise_graph`.
         compose: Makes what an epoch takes in place of a sample; `None` takes the sample.
         take_part: Returns this rank's part of x or y, with the order of their axes; `None` for whole samples.
+        own_part: Reads this rank's part alone, in place of `take_part`; `None` reads whole samples.
 
     Returns:
         A generator of (x, y) as of `normalise_graph`, x in the type in which the network computes. It raises what
@@ -137,6 +141,10 @@ def batches(
     training, channels = experiment.training, experiment.channels()
     dtype = training.precision.compute.removeprefix("mixed_")
     settings = Normalisation.of(training.inputs, experiment.network.data_format, dtype)
+    if own_part:
+        detector = experiment.window_shapes()[0][2:]
+        settings, take_part = settings._replace(detector=detector, image_part=own_part.image), None
+        compose = partial(_own_view, own_part, experiment)
     cache = cache or ReadCache()
 
     def finish(batch: Batch, entries: Sequence[Entry]) -> tuple[Tensor, Tensor]:
@@ -253,18 +261,21 @@ def read_batch(
     dtype = "float32" if changed else experiment.data.dtype
     find = partial(find_view, dataset, experiment, cache)
     views = [compose(entry, epoch, find) if compose else find(entry.id) for entry in entries]
+    shapes: Any = patterns_shape, image_shape
+    if not (inputs.augment or changed or cut):
+        shapes = views[0].patterns.shape, views[0].density.shape  # of samples, or of parts of them
     batch = Batch(
-        cache.buffers.empty((len(entries), *patterns_shape), dtype),
+        cache.buffers.empty((len(entries), *shapes[0]), dtype),
         cache.buffers.empty((len(entries), 1, 1, 1), "float32"),
-        cache.buffers.empty((len(entries), *image_shape), "float32"),
+        cache.buffers.empty((len(entries), *shapes[1]), "float32"),
     )
     if inputs.augment or changed or cut or inputs.held_out_positions:
         margin = experiment.window_margin()
         for view, entry, *out in zip(views, entries, *batch, strict=True):
             _augment(view, inputs, entry.seed, epoch, Batch(*out), margin, cache.buffers.empty)
     else:  # one call for many samples: between them it holds the interpreter's lock for less than a microsecond
-        np.concatenate([view.patterns for view in views], out=batch.patterns.reshape(-1, *patterns_shape[1:]))
-        np.concatenate([view.density for view in views], out=batch.density.reshape(-1, *image_shape[1:]))
+        np.concatenate([view.patterns for view in views], out=batch.patterns.reshape(-1, *shapes[0][1:]))
+        np.concatenate([view.density for view in views], out=batch.density.reshape(-1, *shapes[1][1:]))
         batch.scale[:, 0, 0, 0] = [view.scale for view in views]
     return batch
 
@@ -272,6 +283,12 @@ def read_batch(
 def find_view(dataset: Readable, experiment: Experiment, cache: ReadCache, sample_id: str) -> SampleView:
     """Returns the view of a sample, from `cache` or, after comparing its checksum and its shapes, from `dataset`."""
     return cache.views.get(sample_id) or _open(dataset, sample_id, experiment, cache)
+
+
+def _own_view(own_part: OwnPart, experiment: Experiment, entry: Entry, epoch: int, find: Any) -> SampleView:
+    """Returns this rank's part of a sample as what an epoch takes in place of it."""
+    slab = own_part.read(entry, experiment)
+    return SampleView(slab.patterns, slab.scale, slab.density, None)
 
 
 def _open(dataset: Readable, sample_id: str, experiment: Experiment, cache: ReadCache) -> SampleView:
@@ -290,13 +307,15 @@ def _open(dataset: Readable, sample_id: str, experiment: Experiment, cache: Read
             raise WorkError(f"{sample_id} holds {record.cbed.dtype} patterns: set data.dtype={record.cbed.dtype}")
         # Its mirrors are those of all windows: they are about the middle of a window wherever that lies.
         window = windows.cut(record, (0, 0), experiment.window_shapes()[0][:2]) if inputs.augment else record
-        view = cache.views[sample_id] = SampleView(
+        view = SampleView(
             record.cbed.reshape(stored_shape),
             record.header["arrays"]["cbed"]["scale"],
             record.density,
             record_symmetries(window, experiment.drawn_in_all_directions()) if inputs.augment else None,
             imperfections.Geometry.of(record.provenance) if inputs.imperfections else None,
         )
+        if cache.keep_views:
+            cache.views[sample_id] = view
     return view
 
 

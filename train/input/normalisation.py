@@ -53,6 +53,8 @@ class Normalisation(NamedTuple):
         dtype: Of x.
         coordinates: Whether y and x of each pixel are the last two channels.
         bin_pixels: Side of the squares that are averaged in layout "volume".
+        detector: Shape of whole patterns, if the batch has a part of each; `None`: that of the batch.
+        image_part: Divided axis of the image, first index of the batch's part and index after the last; `None`: whole.
     """
 
     power: float
@@ -63,6 +65,8 @@ class Normalisation(NamedTuple):
     dtype: str
     coordinates: bool = False
     bin_pixels: int = 1
+    detector: tuple[int, int] | None = None
+    image_part: tuple[int, int, int] | None = None
 
     @classmethod
     def of(cls, inputs: Inputs, data_format: DataFormat, dtype: str) -> "Normalisation":
@@ -142,9 +146,10 @@ def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | 
         x in `settings.dtype` and y in float32, with a leading axis of the batch. In layout 'pattern' that of x is of
         the patterns of all samples.
     """
-    power, gain, density_scale, layout, data_format, dtype, coordinates, side = settings
+    power, gain, density_scale, layout, data_format, dtype, coordinates, side, detector, image_part = settings
     patterns, scale, density = batch
     _, sy, sx, dy, dx = patterns.shape
+    detector = detector or (dy, dx)
     y = tf.expand_dims(density / density_scale, 1 if data_format == "channels_first" else -1)
     if channels:
         x = to_channels_graph(tf.reshape(patterns, (-1, sy, sx, dy * dx)), scale, channels, power, gain)
@@ -162,13 +167,16 @@ def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | 
     present_format = {"detector": "channels_first", "scan": "channels_last"}.get(layout, data_format)
     if data_format != present_format:  # while the values are still of the smaller type
         x = tf.transpose(x, (0, 2, 3, 1) if data_format == "channels_last" else (0, 3, 1, 2))
-    x = tf.cast(x, tf.float32) * (dy * dx / scale)
+    x = tf.cast(x, tf.float32) * (detector[0] * detector[1] / scale)
     if power != 1:
         x = tf.sqrt(x) if power == 0.5 else x**power
     if gain != 1:
         x = gain * x
     if coordinates:
-        planes = image_coordinates(dy, dx)
+        planes = image_coordinates(*detector)
+        if image_part:
+            axis, start, stop = image_part
+            planes = planes[(slice(None),) * axis + (slice(start, stop),)]
         planes = planes.transpose(2, 0, 1) if data_format == "channels_first" else planes
         planes = tf.broadcast_to(planes, (tf.shape(x)[0], *planes.shape))
         x = tf.concat([x, planes], axis=1 if data_format == "channels_first" else -1)

@@ -23,6 +23,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, NoReturn
 
+from train.ranks.addresses import look_up, outgoing_address
 from train.ranks.datagrams import FAILED, KEY_BYTES, LARGEST_SIZE, LEFT, MOST_RELAYED, Codec, Datagram, Relayed
 from train.ranks.protocol import Ranks
 from train.ranks.stalls import IDLE, READING, STEPPING, RankState, describe, most_telling
@@ -50,10 +51,10 @@ def watch(ranks: Ranks, warning_s: float, radix: int = 0) -> Iterator["Watchdog"
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as udp_socket:
         udp_socket.bind(("", 0))
         port, key = udp_socket.getsockname()[1], secrets.token_hex(KEY_BYTES)
-        own = {"host": host, "address": _outgoing_address(), "port": port}
+        own = {"host": host, "address": outgoing_address(), "port": port}
         gathered = ranks.gather_json(own if rank else own | {"key": key})
         parent = gathered[watch_tree(len(gathered), radix).parent(rank) or 0]
-        addresses = {"127.0.0.1"} if parent["host"] == host else {_look_up(parent["host"]), parent["address"]}
+        addresses = {"127.0.0.1"} if parent["host"] == host else {look_up(parent["host"]), parent["address"]}
         watchdog = Watchdog(
             rank,
             [other["host"] for other in gathered],
@@ -290,22 +291,6 @@ class Watchdog:
 
 def _relayed(rank: int, state: RankState, now: float) -> Relayed:
     return Relayed(rank, state.step, state.phase, now - state.since, now - state.heard)
-
-
-def _outgoing_address() -> str:
-    """Returns this host's address for outgoing packets, for hosts that cannot look up its name."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe, suppress(OSError):
-        probe.connect(("192.0.2.1", 9))  # sends nothing
-        return str(probe.getsockname()[0])
-    return "127.0.0.1"
-
-
-def _look_up(host: str) -> str:
-    """Returns the address of `host`, or this host's own if the name is unknown."""
-    try:
-        return socket.gethostbyname(host)
-    except OSError:
-        return "127.0.0.1"
 
 
 def _end(message: str) -> NoReturn:

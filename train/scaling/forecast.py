@@ -25,11 +25,13 @@ from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset, shard_paths
 from namsa.errors import InputError
+from namsa.memory import check_memory_for
 from namsa.text import duration, plural
 from train.experiment.experiment import Experiment
 from train.experiment.sections import Training
 from train.input import selection
 from train.input.batches import kept_window_bytes
+from train.input.memory_store import stored_bytes
 from train.input.random_batches import random_batch
 from train.measure import performance
 from train.networks import Network, count
@@ -68,6 +70,10 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
         raise selection.too_few_samples(len(train_entries), groups, rank_samples)
     steps = steps_per_epoch * training.epochs
     steps = min(steps, training.steps or steps)
+    kept_bytes = stored_bytes(experiment, len(train_entries), ranks)
+    if experiment.data.keep == "memory":
+        work = f"data.keep memory of {len(train_entries)} samples on {plural(ranks, 'rank')}, for one of them"
+        check_memory_for(kept_bytes, work, "use data.keep=disk, more ranks, or fewer training.samples")
     measured = _measure_step(experiment)
     network = count(experiment.network, training.recompute, split.ways, "yx".index(split.axis))
     images = experiment.images_per_sample()
@@ -88,6 +94,8 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
         "kept_bytes": min(len(train_entries), steps * rank_samples) * kept_window_bytes(experiment),
         "disk_bytes": training.checkpoints.keep * measured["checkpoint_bytes"] + LOG_BYTES * steps,
     }
+    if experiment.data.keep == "memory":
+        result["store_bytes"] = kept_bytes
     if training.reduction.local and ranks > 1:
         result["synchronisations"] = synchronisations(training.reduction.synchronise, steps_per_epoch, steps)
         result["synchronised_bytes"] = 4 * training.averaged_values(network.parameters, network.trainable_parameters)
@@ -240,4 +248,6 @@ def table_rows(forecast: Forecast) -> Iterator[tuple[str, str]]:
         f"{forecast['memory_mib'] + kept_mib:,.0f} MiB, of that {forecast['activation_bytes'] / 2**20:,.1f} MiB "
         f"activations{kept}",
     )
+    if "store_bytes" in forecast:
+        yield "samples in memory", f"{forecast['store_bytes'] / 1e6:,.4g} MB per rank, beside that"
     yield "disk", f"{forecast['disk_bytes'] / 1e6:,.1f} MB in the run directory, most of it checkpoints"

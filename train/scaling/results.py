@@ -214,6 +214,7 @@ class Forecast(StepForecast):
         disk_bytes: Size of the run directory, bytes.
         synchronisations: With local SGD, number of them in the whole job.
         synchronised_bytes: With local SGD, size of the block that a rank sends in each, bytes.
+        store_bytes: With data.keep memory, size of a rank's samples, bytes.
     """
 
     ranks: int
@@ -231,3 +232,4 @@ class Forecast(StepForecast):
     disk_bytes: int
     synchronisations: NotRequired[int]
     synchronised_bytes: NotRequired[int]
+    store_bytes: NotRequired[int]

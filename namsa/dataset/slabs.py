@@ -1,0 +1,186 @@
+"""Reads slabs of samples, and nothing else of records that have tiles along the slab.
+
+The file is read with `pread`, not through LMDB's map, where the kernel would read pages ahead that belong to other
+parts. Where a record lies in its shard follows from the shard's keys; no record is ever moved.
+"""
+
+import math
+import os
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.dataset import lmdb_structure, records
+from namsa.dataset.record_header import StoredArray, tiling_of
+from namsa.dataset.shards import Dataset
+from namsa.dataset.tiles import Slab, Tiling, digests
+from namsa.errors import WorkError
+from namsa.pixels import raster_shape
+from namsa.text import shorten
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True)
+class SampleSlab:
+    """A slab of a sample's patterns, and all of its density.
+
+    Attributes:
+        raster: Shape (sy, sx, dy, dx) of the patterns of the whole sample.
+        scale: Factor of the stored patterns.
+        patterns: The slab (sy', sx', dy', dx'), fractions of the incident beam times `scale`.
+        density: Electron density (ty, tx), float32, e/Å².
+    """
+
+    raster: tuple[int, ...]
+    scale: float
+    patterns: Array
+    density: npt.NDArray[np.float32]
+
+
+class _Stored(NamedTuple):
+    """Where the arrays of a record with tiles are.
+
+    Attributes:
+        patterns: Description of the patterns.
+        density: Description of the density.
+        tiling: Of the patterns.
+        body: Where the first array starts in the record.
+    """
+
+    patterns: StoredArray
+    density: StoredArray
+    tiling: Tiling
+    body: int
+
+
+class SlabReader:
+    """Reads slabs of a dataset's samples; close it before the dataset. Several threads may call it at once.
+
+    A record without tiles along the slab is read through the dataset, and all of it where digests are compared.
+
+    Args:
+        dataset: The dataset.
+
+    Raises:
+        WorkError: If a shard is damaged or cannot be read; from every method, too.
+    """
+
+    def __init__(self, dataset: Dataset) -> None:
+        self._dataset = dataset
+        self._paths = {sample_id: dataset.path_of(sample_id) for sample_id in dataset.ids}
+        self._locations: dict[str, tuple[int, int]] = {}
+        self._files: dict[Path, int] = {}
+        self._known: dict[str, _Stored | None] = {}
+        self._lock = threading.Lock()
+
+    def __enter__(self) -> "SlabReader":
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the files."""
+        while self._files:
+            os.close(self._files.popitem()[1])
+
+    def has(self, sample_id: str, slab: Slab) -> bool:
+        """Returns whether a sample's record has tiles that make up a slab, so that it is read alone."""
+        stored = self._stored(sample_id)
+        return stored is not None and stored.tiling.has(slab)
+
+    def read(self, sample_id: str, slab: Slab, check: bool = True) -> SampleSlab:
+        """Returns a slab of a sample.
+
+        Args:
+            sample_id: The sample's id.
+            slab: A range of the patterns.
+            check: Whether to compare the digests of its tiles and of the density, or else of the record.
+
+        Raises:
+            InputError: If the sample is no raster.
+            WorkError: If a digest does not match.
+        """
+        stored = self._stored(sample_id)
+        if stored is None or not stored.tiling.has(slab):
+            return self._cut(sample_id, slab, check)
+        tiling, dtype = stored.tiling, np.dtype(stored.patterns["dtype"])
+        part, tile_bytes = tiling.part(slab), dtype.itemsize * math.prod(tiling.tile)
+        tiles = np.empty((math.prod(part.counts), tile_bytes), np.uint8)
+        for first, count, number in tiling.runs(slab):
+            run = tiles[number : number + count]
+            self._read_array(sample_id, stored.body + stored.patterns["offset"] + first * tile_bytes, run)
+            if check and digests(run, count) != stored.patterns["digests"][first : first + count]:
+                raise self._damaged(sample_id, f"the checksum of one of tiles {first} to {first + count - 1} is wrong")
+        density = np.empty(stored.density["shape"], stored.density["dtype"])
+        self._read_array(sample_id, stored.body + stored.density["offset"], density)
+        if check and digests(density) != stored.density["digests"]:
+            raise self._damaged(sample_id, "the checksum of its density is wrong")
+        patterns = part.whole(tiles.reshape(-1).view(dtype)).reshape(part.patterns)
+        return SampleSlab(tiling.patterns, stored.patterns["scale"], patterns, density)
+
+    def _cut(self, sample_id: str, slab: Slab, check: bool) -> SampleSlab:
+        with self._dataset.view(sample_id, check) as record:
+            raster = (*raster_shape(record.header["provenance"], len(record.cbed)), *record.cbed.shape[1:])
+            patterns = record.cbed.reshape(raster)[slab.index]
+            return SampleSlab(raster, record.header["arrays"]["cbed"]["scale"], patterns, record.density)
+
+    def _stored(self, sample_id: str) -> _Stored | None:
+        """Returns where the arrays of a record are; `None` if it has no tiles. The header is read once."""
+        if sample_id not in self._known:
+            prefix = np.empty(min(records.PREFIX_BYTES, self._locate(sample_id)[2]), np.uint8)
+            self._read_array(sample_id, 0, prefix)
+            length = records.header_bytes(prefix.tobytes())
+            self._known[sample_id] = None if length is None else self._read_header(sample_id, length)
+        return self._known[sample_id]
+
+    def _read_header(self, sample_id: str, length: int) -> _Stored | None:
+        if length > self._locate(sample_id)[2]:
+            raise self._damaged(sample_id, "its header is longer than the record")
+        text = np.empty(length, np.uint8)
+        self._read_array(sample_id, 0, text)
+        try:
+            header = records.decode_header(text.tobytes())
+        except WorkError as error:
+            raise self._damaged(sample_id, str(error)) from None
+        arrays, tiling = header["arrays"], tiling_of(header)
+        if tiling is None:
+            return None
+        return _Stored(arrays["cbed"], arrays["density"], tiling, records.aligned(length))
+
+    def _read_array(self, sample_id: str, offset: int, out: Array) -> None:
+        """Fills a contiguous array from a place in a record."""
+        file, start, size = self._locate(sample_id)
+        if offset + out.nbytes > size:
+            raise self._damaged(sample_id, "its header does not fit its bytes")
+        view, done = out.reshape(-1).view(np.uint8).data, 0
+        while done < len(view):
+            try:
+                count = os.preadv(file, [view[done:]], start + offset + done)
+            except OSError as error:
+                raise WorkError(f"cannot read {self._paths[sample_id]}: {error.strerror}") from None
+            if not count:
+                raise lmdb_structure.damaged(self._paths[sample_id], "it is cut short")
+            done += count
+
+    def _locate(self, sample_id: str) -> tuple[int, int, int]:
+        """Returns the file of a record, where the record starts in it, and its size."""
+        path = self._paths[sample_id]
+        with self._lock:
+            if path not in self._files:
+                self._locations |= lmdb_structure.locations(path)
+                try:
+                    file = self._files[path] = os.open(path, os.O_RDONLY)
+                except OSError as error:
+                    raise WorkError(f"cannot read {path}: {error.strerror}") from None
+                if hasattr(os, "posix_fadvise"):  # no pages ahead, which belong to other parts
+                    os.posix_fadvise(file, 0, 0, os.POSIX_FADV_RANDOM)
+            return self._files[path], *self._locations[sample_id]
+
+    def _damaged(self, sample_id: str, problem: str) -> WorkError:
+        return WorkError(f"{shorten(sample_id)} in {self._paths[sample_id]}: the record is damaged, {problem}")

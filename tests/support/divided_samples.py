@@ -1,0 +1,55 @@
+"""Samples of random numbers in a shard, and experiments that divide them over two ranks."""
+
+import numpy as np
+import synthetic
+
+from namsa import Sample
+from namsa.dataset import records
+from namsa.dataset.entry import Entry
+from namsa.dataset.shard_writer import ShardWriter
+from namsa.dataset.shards import shard_path
+from train.experiment.experiment import Experiment
+from train.ranks.split import RankSplit
+
+SCAN, DETECTOR = (4, 8), (8, 12)
+TREE = synthetic.experiment().model_dump(exclude_unset=True)
+
+
+def split(axis, part):
+    return RankSplit(2, "yx".index(axis), 0, part, None)
+
+
+def experiment(layout, axis, tiles=None, data_format="channels_last", **inputs):
+    pixels = (DETECTOR[0] * DETECTOR[1], *SCAN) if layout == "scan" else (SCAN[0] * SCAN[1], *DETECTOR)
+    tree = TREE | {
+        "scan": {"shape": SCAN, **({"step_angstrom": (0.5, 0.5)} if layout == "scan" else {})},
+        "target": {"at": "scan"} if layout == "scan" else {},
+        "data": {"dtype": "float32", "tiles": tiles},
+        "network": TREE["network"] | {"data_format": data_format},
+        "training": TREE["training"]
+        | {"batch_size": 2, "split": {"ways": 2, "axis": axis}, "inputs": {"layout": layout, **inputs}},
+    }
+    coordinates = 2 * inputs.get("coordinates", False)
+    channels = {"virtual": 4}.get(inputs.get("channels"), pixels[0]) + coordinates
+    tree["network"]["input_shape"] = (channels, *pixels[1:])
+    return Experiment.model_validate(tree)
+
+
+def write(folder, job, tiles, count=4):
+    """The entries of `count` samples in a shard."""
+    y, x = (np.arange(n) * length / n for n, length in zip(SCAN, (6.0, 9.0), strict=True))  # they fill the cell
+    positions = np.meshgrid(y, x, indexing="ij")
+    with ShardWriter(shard_path(folder, 0)) as writer:
+        for seed in range(count):
+            rng = np.random.default_rng(seed)
+            provenance = synthetic.sample(seed).provenance | {
+                "scan_shape": list(SCAN),
+                "positions_angstrom": np.stack(positions, -1).reshape(-1, 2).tolist(),
+                "config_hash": "0",
+            }
+            cbed = rng.exponential(1 / 96, (SCAN[0] * SCAN[1], *DETECTOR)).astype(np.float32)
+            density = rng.uniform(0, 4, job.sample_shapes()[1]).astype(np.float32)
+            sample = Sample(cbed, density, np.zeros((8, 12), np.float32), provenance)
+            writer.put(f"sample-{seed}", records.encode(sample, "float32", tiles))
+    names = [f"sample-{seed}" for seed in range(count)]
+    return [Entry(name, name, "X", "P1", (0, 0, 1), 20.0, seed, "train") for seed, name in enumerate(names)]

@@ -1,0 +1,83 @@
+"""A job whose samples the ranks keep in memory, and the same from the disk: OUT/RANK.json; `test_memory_job.py`.
+
+    python tests/support/memory_ranks.py OUT WAYS [resumed]
+
+With `resumed`, a third job from memory stops within its second epoch and goes on.
+After the first epoch of the job from memory, the training records on the disk are overwritten.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+import numpy as np
+import yaml
+from kernel_counts import read_counts
+from tiny import CONFIG, newest, numbers
+
+import train.main
+from namsa.dataset import lmdb_structure, manifest
+from namsa.dataset.shards import shard_paths
+from train.input.samples import TrainingSamples
+from train.ranks import reduction
+
+
+def overwrite_training_records(folder):
+    training = {entry.id for entry in manifest.read(folder) if entry.split == "train"}
+    for shard in shard_paths(folder):
+        with shard.open("r+b") as file:
+            for sample_id, (start, size) in lmdb_structure.locations(shard).items():
+                if sample_id in training:
+                    file.seek(start)
+                    file.write(bytes(size))
+
+
+def main(out, ways, others):
+    data, found = out / "data", {"asked": [], "differ": []}
+    # One group of gradients: the fusion of several depends on time, and more than two ranks sum in another order then.
+    sections = {"epochs": 3, "inputs": {}, "split": {"ways": ways}, "checkpoints": {}, "reduction": {"groups": 1}}
+    tree = CONFIG | {
+        "data": {"directory": str(data)} | ({"tiles": [1, 1, ways, 1]} if ways > 1 else {}),
+        "training": CONFIG["training"] | sections,
+    }
+    config = out / "tiny.yaml"
+    if not config.exists():
+        config.write_text(yaml.safe_dump(tree))
+    train.main.write_report = lambda run_dir: None
+    memory, end_epoch = "data.keep=memory", TrainingSamples.end_epoch
+
+    def run(name, *overrides):
+        train.main.train(config, overrides, out / name)
+
+    run("disk")
+    for name in others:
+        run(name, memory, "training.steps=6")  # within the second epoch
+        run(name, memory)
+    counts = []
+
+    def counted(samples, ranks):
+        end_epoch(samples, ranks)
+        if counts:
+            counts[-1].__exit__(None, None, None)
+        elif ranks.rank() == 0:
+            overwrite_training_records(data)
+        with ranks.together():
+            pass
+        counts.append(read_counts())
+        found["asked"].append(counts[-1].__enter__())
+
+    TrainingSamples.end_epoch = counted
+    run("memory", memory)
+    if reduction.rank() == 0:
+        for name in (*others, "memory"):
+            (ours_name, ours), (theirs_name, theirs) = newest(out / name), newest(out / "disk")
+            same = ours_name == theirs_name and numbers(out / name) == numbers(out / "disk")
+            found["differ"] += [] if same else [f"{name} steps"]
+            found["differ"] += [f"{name} {key}" for key in theirs if not np.array_equal(ours[key], theirs[key])]
+        found["steps"] = len(numbers(out / "disk"))
+    found["asked"] = [each.get("asked") for each in found["asked"]]
+    (out / f"{reduction.rank()}.json").write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:])

@@ -1,0 +1,18 @@
+"""A job of two ranks from memory: the weights of that from the disk, of which later epochs need nothing."""
+
+import json
+
+import launch
+import pytest
+
+
+@pytest.mark.slow
+def test_a_job_from_memory_has_the_bits_of_one_from_the_disk(tmp_path):
+    ended = launch.horovodrun("tests/support/memory_ranks.py", tmp_path, 1)
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+    assert "every rank keeps its samples in memory" in ended.stdout
+    found = [json.loads((tmp_path / f"{rank}.json").read_text()) for rank in range(2)]
+    assert found[0]["differ"] == []
+    for rank in found:
+        assert max(rank["asked"][:-1]) < 100  # bytes in the second and the third epoch; the counter itself is read
+    assert found[0]["steps"] == 3 * 4

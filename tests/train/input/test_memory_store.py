@@ -1,0 +1,171 @@
+"""Samples in the memory of the ranks: read once, by their owners, and with the bits of those on the disk."""
+
+import threading
+
+import numpy as np
+import pytest
+import synthetic
+import thread_ranks
+from divided_samples import experiment, split, write
+
+from namsa.dataset.lmdb_structure import locations
+from namsa.dataset.shards import Dataset
+from namsa.errors import InputError, WorkError
+from train.experiment.sections import SampleSplit
+from train.input.batches import batches
+from train.input.memory_store import MemoryStore, assign_owners, stored_bytes
+from train.input.samples import TrainingSamples
+from train.input.selection import epoch_share
+
+EPOCHS = 4
+
+
+def kept(job, keep="memory", **data):
+    return job.model_copy(update={"data": job.data.model_copy(update={"keep": keep, **data})})
+
+
+def one_by_one(job, **training):
+    return job.model_copy(update={"training": job.training.model_copy(update={"batch_size": 1, **training})})
+
+
+def undivided(layout, **inputs):
+    return one_by_one(experiment(layout, "y", **inputs), split=SampleSplit())
+
+
+def trained(folder, job, entries, ranks, ways=1, axis="y", first=(0, 0)):
+    """Of each rank, the batches of all epochs, the samples that it has read, and the bytes that it has received."""
+    load = MemoryStore._load
+    reads, done, lines = [[] for _ in range(ranks)], threading.Barrier(ranks, timeout=60), []
+
+    def on_rank(rank):
+        number, divided = rank.rank(), split(axis, rank.rank() % ways) if ways > 1 else None
+        samples = TrainingSamples(dataset, job, entries, divided, rank, first, lines.append)
+        group, groups = number // ways, ranks // ways
+        count, taken, epoch_batches, after_first = len(entries) // groups, first[1], [], 0
+        for epoch in range(first[0], EPOCHS):
+            own = epoch_share(entries, job.seed, epoch, group, groups, count - taken // groups, taken)
+            part = None if samples.own_part or not divided else divided.take_part
+            read = batches(samples.readable, own, job, epoch, samples.cache, take_part=part, own_part=samples.own_part)
+            epoch_batches += [(x.numpy(), y.numpy()) for x, y in read]
+            samples.end_epoch(rank)
+            after_first = len(reads[number]) if epoch == first[0] else after_first
+            taken = 0
+        assert len(reads[number]) == after_first  # no epoch but the first reads
+        received = samples._store.peers.received_bytes if samples._store else 0
+        stored = samples._store.own_bytes if samples._store else 0
+        done.wait()
+        samples.close()
+        return epoch_batches, reads[number], received, stored
+
+    def guarded(rank):
+        try:
+            return on_rank(rank)
+        except Exception:
+            rank._group.barrier.abort()  # the others need not wait for it
+            done.abort()
+            raise
+
+    def counted(store, sample_id):
+        reads[store._rank].append(sample_id)
+        return load(store, sample_id)
+
+    with Dataset(folder) as dataset, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MemoryStore, "_load", counted)
+        found = thread_ranks.run([list(range(ranks))], guarded)
+    for each in found:
+        if isinstance(each, Exception) and not isinstance(each, threading.BrokenBarrierError):
+            raise each
+    return found
+
+
+def same(found, expected):
+    for own, others in zip(found, expected, strict=True):
+        assert len(own[0]) == len(others[0]) > 0
+        for pair, other in zip(own[0], others[0], strict=True):
+            for a, b in zip(pair, other, strict=True):
+                np.testing.assert_array_equal(a, b)
+
+
+CASES = [  # ranks, ways, tiles, inputs
+    (1, 1, None, {"augment": True}),
+    (2, 1, None, {}),
+    (4, 1, None, {"dose_electrons_per_pattern": 300.0}),
+    (2, 2, (1, 1, 2, 1), {}),
+    (4, 2, (1, 1, 2, 1), {}),
+    (4, 2, None, {"augment": True}),
+]
+
+
+@pytest.mark.parametrize(("ranks", "ways", "tiles", "inputs"), CASES)
+def test_every_sample_is_read_once_and_batches_have_the_bits_of_the_disk(tmp_path, ranks, ways, tiles, inputs):
+    job = one_by_one(experiment("detector", "y", tiles, **inputs)) if ways > 1 else undivided("detector", **inputs)
+    entries = write(tmp_path, job, tiles, count=9)  # one is left over in most epochs
+    expected = trained(tmp_path, job, entries, ranks, ways)
+    for first in ((0, 0), (1, 4)):  # from the start, and from within an epoch
+        wanted = trained(tmp_path, job, entries, ranks, ways, first=first) if first[1] else expected
+        found = trained(tmp_path, kept(job), entries, ranks, ways, first=first)
+        same(found, wanted)
+        ids = sorted(entry.id for entry in entries)
+        slabs = ways > 1 and not inputs
+        for part in range(ways) if slabs else range(1):
+            read = [name for rank in found[part :: ways if slabs else 1] for name in rank[1]]
+            assert sorted(read) == ids
+        assert (sum(rank[2] for rank in found) > 0) == (ranks > (ways if slabs else 1))
+        for _, _, _, stored in found:
+            assert 0 < stored <= stored_bytes(kept(job), len(entries), ranks)
+
+
+def test_owners_are_those_that_take_a_sample_first():
+    entries = synthetic.dataset(11)[1]
+    for taken in (0, 4):
+        groups = [[0, 1], [2, 3]]
+        for part in range(2):
+            owners = assign_owners(entries, 5, 2, taken, groups, part)
+            assert len(owners) == 11
+            for group, members in enumerate(groups):
+                share = epoch_share(entries, 5, 2, group, 2, (11 - taken) // 2, taken)
+                assert {owners[entry.id] for entry in share} == {members[part]}
+            assert list(owners)[:2] == [epoch_share(entries, 5, 2, group, 2, 1, taken)[0].id for group in range(2)]
+        whole = list(assign_owners(entries, 5, 2, taken, groups, None).values())
+        assert whole[:8] == [0, 2, 1, 3, 0, 2, 1, 3]
+
+
+def test_samples_of_a_node_stay_on_it(tmp_path):
+    job = undivided("detector")
+    entries = write(tmp_path, job, None, count=4)
+    nodes = [[0, 1], [2, 3]]
+
+    def owners(rank):
+        samples = TrainingSamples(dataset, kept(job, node_local=True), entries, None, rank, (0, 0), str)
+        samples.close()
+        return set(samples.readable._owners.values())
+
+    with Dataset(tmp_path) as dataset:
+        assert thread_ranks.run(nodes, owners) == [{0, 1}, {0, 1}, {2, 3}, {2, 3}]
+
+
+def test_memory_that_does_not_suffice_is_refused_with_the_figures(tmp_path, monkeypatch):
+    job = undivided("detector")
+    entries = write(tmp_path, job, None, count=2)
+    needed = stored_bytes(job, 2, 2) * 2  # both ranks are on one node
+    monkeypatch.setattr("namsa.memory.available_memory_bytes", lambda: needed - 1)
+
+    def opened(rank):
+        return TrainingSamples(dataset, kept(job), entries, None, rank, (0, 0), str)
+
+    with Dataset(tmp_path) as dataset:
+        error, _ = thread_ranks.run([[0, 1]], opened)
+    assert isinstance(error, InputError)
+    assert "data.keep memory of 2 samples on 2 ranks, 2 of them on this node: 0.0 GB of memory, and 0.0" in str(error)
+
+
+def test_a_damaged_sample_ends_the_epoch_with_its_name(tmp_path):
+    job = experiment("detector", "y", (1, 1, 2, 1))
+    entries = write(tmp_path, job, (1, 1, 2, 1))
+    shard = tmp_path / "shard-00000.lmdb"
+    start, size = locations(shard)["sample-2"]
+    with shard.open("r+b") as file:
+        file.seek(start + size // 2)
+        file.write(bytes(100))
+    with pytest.raises(WorkError, match="sample-2 in .*the record is damaged"):
+        trained(tmp_path, kept(job), entries, 2, 2)

@@ -1,0 +1,86 @@
+"""A rank's part of a batch, read alone, is the part of the whole batch to the bit."""
+
+import numpy as np
+import pytest
+from divided_samples import DETECTOR, experiment, split, write
+from kernel_counts import read_counts
+
+from namsa import WorkError
+from namsa.dataset import lmdb_structure
+from namsa.dataset.shards import Dataset, shard_path
+from namsa.dataset.slabs import SlabReader
+from train.input.batches import ReadCache, batches
+from train.input.slabs import own_part, slab_of, whole_reason
+
+CASES = [
+    ("detector", "y", (1, 1, 2, 1), {"coordinates": True}),
+    ("detector", "x", (1, 1, 4, 4), {"power": 1.0, "data_format": "channels_first"}),
+    ("detector", "x", None, {}),
+    ("scan", "y", (2, 1, 1, 1), {}),
+    ("scan", "x", (2, 4, 1, 1), {"channels": "virtual", "data_format": "channels_first"}),
+]
+
+
+@pytest.mark.parametrize(("layout", "axis", "tiles", "options"), CASES)
+def test_the_part_of_a_batch_has_the_bits_of_the_whole_one(tmp_path, layout, axis, tiles, options):
+    job = experiment(layout, axis, tiles, **options)
+    entries = write(tmp_path, job, tiles)
+    with Dataset(tmp_path) as dataset, SlabReader(dataset) as reader:
+        for part in range(2):
+            divided = split(axis, part)
+            own, line = own_part(reader, job, divided, entries)
+            assert line.endswith("data.tiles=[1, 1, 1, 2]" if tiles is None else "1/2 of the patterns of a sample")
+            for epoch in range(2):
+                whole = batches(dataset, entries, job, epoch, ReadCache(), take_part=divided.take_part)
+                alone = batches(dataset, entries, job, epoch, ReadCache(), own_part=own)
+                for expected, found in zip(whole, alone, strict=True):
+                    for a, b in zip(expected, found, strict=True):
+                        assert a.shape == b.shape
+                        np.testing.assert_allclose(a, b, rtol=1e-6 if "channels" in options else 0, atol=0)
+            assert len(own.checked) == len(entries)
+
+
+def test_batches_of_parts_leave_the_rest_on_the_disk(tmp_path):
+    job = experiment("detector", "y")
+    entries = write(tmp_path, job, (1, 1, 2, 1))
+    whole = sum(size for _, size in lmdb_structure.locations(shard_path(tmp_path, 0)).values())
+    with Dataset(tmp_path) as dataset, SlabReader(dataset) as reader:
+        own, _ = own_part(reader, job, split("y", 1), entries)
+        counts = {}
+        for epoch in range(2):
+            with read_counts() as counts[epoch]:
+                list(batches(dataset, entries, job, epoch, own_part=own))
+        patterns = sum(dataset.read(entry.id).cbed.nbytes for entry in entries)
+        density = 4 * len(entries) * np.prod(DETECTOR)
+    wanted = patterns // 2 + density
+    assert wanted <= counts[1]["asked"] < wanted + 64 < whole  # the counter itself is read, too
+    assert 0 < counts[0]["asked"] - counts[1]["asked"] < 4096 * len(entries)  # the headers, once
+
+
+@pytest.mark.parametrize(
+    ("inputs", "reason"),
+    [
+        ({}, None),
+        ({"augment": True}, "inputs.augment"),
+        ({"dose_electrons_per_pattern": 100.0}, "inputs.dose_electrons_per_pattern"),
+        ({"redraw_epochs": 3}, "inputs.redraw_epochs"),
+    ],
+)
+def test_what_needs_whole_samples_says_so(inputs, reason):
+    found = whole_reason(experiment("detector", "y", **inputs))
+    assert found == (reason and f"training has {reason}")
+
+
+def test_a_sample_of_another_shape_is_refused(tmp_path):
+    job = experiment("detector", "y")
+    entries = write(tmp_path, job, (1, 1, 2, 1), count=2)
+    other = job.model_copy(update={"scan": job.scan.model_copy(update={"shape": (8, 4)})})
+    with Dataset(tmp_path) as dataset, SlabReader(dataset) as reader:
+        own, _ = own_part(reader, job, split("y", 0), entries)
+        with pytest.raises(WorkError, match=r"sample-0 holds patterns \(4, 8, 8, 12\) .*give its samples another"):
+            list(batches(dataset, entries, other, 0, own_part=own))
+
+
+def test_slabs_lie_along_the_axes_of_the_image():
+    assert slab_of(experiment("detector", "x"), split("x", 1)).index[3:] == (slice(6, 12),)
+    assert slab_of(experiment("scan", "y"), split("y", 1)).index == (slice(2, 4),)
