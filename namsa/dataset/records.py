@@ -6,7 +6,8 @@ A record consists of three parts. Every number is little-endian.
     header    JSON: arrays {name: dtype, shape, offset, scale, units, axes}, and the provenance
     arrays    raw buffers, each at a multiple of 64 bytes from the record's start (offset counts from the first)
 
-A record with labels has version 2, which older readers name in their message; others have version 1.
+A record with labels has version 2, one with the density by depth version 3, which older readers name in their message;
+others have version 1.
 
 An array is therefore read as a view, without a copy. A value is the stored number divided by `scale`. Coordinate i of
 an axis is origin + i · sampling.
@@ -33,7 +34,7 @@ from namsa.sample import Sample
 from namsa.text import shorten
 
 Buffer = bytes | bytearray | memoryview
-PLAIN_VERSION, VERSION = 1, 2  # without and with labels
+PLAIN_VERSION, LABELS_VERSION, VERSION = 1, 2, 3  # the last with the density by depth, and with labels or without
 _MAGIC = b"NAMSA4D\n"
 _PREFIX = struct.Struct("<8sII16s")
 _DIGESTED = _PREFIX.size - 16  # the prefix up to its digest
@@ -46,7 +47,7 @@ _STORED_TYPES = {  # and the number of axes
     "projected_potential": (("<f4",), 2),
     "positions_angstrom": (("<f8",), 2),
 }
-_LABELS = {"labels": (("|u1",), 2)}  # of version 2
+_OPTIONAL_TYPES = {"labels": (("|u1",), 2), "density_by_depth": (("<f4",), 3)}
 _LONGEST_AXIS = 2**31
 
 
@@ -116,6 +117,8 @@ class Record:
         positions_angstrom: Probe positions (n, 2) as (y, x), float64, Å.
         labels: Part of the specimen at each pixel of the density (ty, tx), uint8, as of `namsa.sample.Sample`; `None`
             if the record has none.
+        density_by_depth: Electron density of equal bins along the beam (n, ty, tx), float32, e/Å², which add up to
+            `density`; `None` if the record has none.
     """
 
     header: RecordHeader
@@ -124,6 +127,7 @@ class Record:
     projected_potential: npt.NDArray[np.float32]
     positions_angstrom: npt.NDArray[np.float64]
     labels: npt.NDArray[np.uint8] | None = None
+    density_by_depth: npt.NDArray[np.float32] | None = None
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -143,11 +147,19 @@ class Record:
             self.projected_potential.copy(),
             self.positions_angstrom.copy(),
             None if self.labels is None else self.labels.copy(),
+            None if self.density_by_depth is None else self.density_by_depth.copy(),
         )
 
     def sample(self) -> Sample:
         """Returns the sample at the precision at which it was stored."""
-        return Sample(self.patterns(), self.density, self.projected_potential, self.provenance, self.labels)
+        return Sample(
+            self.patterns(),
+            self.density,
+            self.projected_potential,
+            self.provenance,
+            self.labels,
+            self.density_by_depth,
+        )
 
 
 def encode(sample: Sample, dtype: Literal["float16", "float32"] = "float16") -> bytearray:
@@ -168,8 +180,9 @@ def encode(sample: Sample, dtype: Literal["float16", "float32"] = "float16") -> 
         "projected_potential": sample.projected_potential,
         "positions_angstrom": positions,
     }
-    if sample.labels is not None:
-        arrays["labels"] = sample.labels
+    for name in _OPTIONAL_TYPES:
+        if (optional := getattr(sample, name)) is not None:
+            arrays[name] = optional
     stored_arrays, arrays_length = _stored_arrays(sample, arrays, "<f2" if dtype == "float16" else "<f4")
     content: RecordHeader = {"arrays": stored_arrays, "provenance": provenance}
     header = json.dumps(content, ensure_ascii=False, allow_nan=False).encode()
@@ -185,7 +198,8 @@ def encode(sample: Sample, dtype: Literal["float16", "float32"] = "float16") -> 
                 target[...] = _to_half(pattern * array.dtype.type(stored["scale"]))
         else:
             view[...] = array
-    version = PLAIN_VERSION if sample.labels is None else VERSION
+    version = PLAIN_VERSION if sample.labels is None else LABELS_VERSION
+    version = version if sample.density_by_depth is None else VERSION
     _PREFIX.pack_into(record, 0, _MAGIC, version, len(header), bytes(16))
     record[_DIGESTED : _PREFIX.size] = _digest(memoryview(record))
     return record
@@ -197,7 +211,8 @@ def _stored_arrays(
     """Returns the header's part about the arrays, and the length of all arrays in bytes."""
     types = {"cbed": pattern_dtype, "density": "<f4", "projected_potential": "<f4", "positions_angstrom": "<f8"}
     units = {"cbed": "fraction of the beam", "density": "e/Å²", "projected_potential": "V·Å", "positions_angstrom": "Å"}
-    types, units = types | {"labels": "|u1"}, units | {"labels": ""}
+    types |= {"labels": "|u1", "density_by_depth": "<f4"}
+    units |= {"labels": "", "density_by_depth": "e/Å²"}
     axes = _axes(sample)
     stored: dict[str, StoredArray] = {}
     end = 0
@@ -255,10 +270,10 @@ def _header(view: memoryview, length: int) -> RecordHeader:
     except ValueError:
         raise WorkError("the record is damaged: its header is not JSON") from None
     arrays = header.get("arrays") if isinstance(header, dict) else None
-    if not isinstance(arrays, dict) or arrays.keys() - _LABELS.keys() != _STORED_TYPES.keys():
+    if not isinstance(arrays, dict) or arrays.keys() - _OPTIONAL_TYPES.keys() != _STORED_TYPES.keys():
         raise WorkError(f"the record is damaged: its header has no arrays {', '.join(_STORED_TYPES)}")
     for name, array in arrays.items():
-        if problem := _problem(array, *(_STORED_TYPES | _LABELS)[name]):
+        if problem := _problem(array, *(_STORED_TYPES | _OPTIONAL_TYPES)[name]):
             raise WorkError(f"the record is damaged: its header has {problem} of {name}")
     if not isinstance(header.get("provenance"), dict):
         raise WorkError("the record is damaged: its header has no provenance")
@@ -337,10 +352,14 @@ def _axes(sample: Sample) -> dict[str, list[StoredAxis]]:
         "scan_shape": p["scan_shape"],
     }
     density = _plane(("y", "x"), "Å", p["density_origin_angstrom"], p["density_sampling_angstrom"])
+    bins = 1 if sample.density_by_depth is None else len(sample.density_by_depth)
+    thickness = p["thickness_angstrom"] / bins
+    depth: StoredAxis = {"name": "depth", "units": "Å", "origin": 0.5 * thickness, "sampling": thickness}
     return {
         "cbed": [position, *_plane(("ky", "kx"), "mrad", p["detector_origin_mrad"], p["detector_sampling_mrad"])],
         "density": density,
         "labels": density,
+        "density_by_depth": [depth, *density],
         "projected_potential": _plane(("y", "x"), "Å", [0.0, 0.0], pixel),
         "positions_angstrom": [position],
     }

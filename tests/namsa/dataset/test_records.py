@@ -117,11 +117,11 @@ def test_a_record_cut_short_is_noticed_without_its_checksum():
 
 def test_a_newer_version_says_what_to_do():
     newer = encode(sample())
-    struct.pack_into("<I", newer, 8, 3)
-    with pytest.raises(WorkError, match="version is 3, and there are 1 to 2"):  # one bit has changed
+    struct.pack_into("<I", newer, 8, 4)
+    with pytest.raises(WorkError, match="version is 4, and there are 1 to 3"):  # one bit has changed
         decode(newer)
     newer[16:32] = records._digest(memoryview(newer))
-    with pytest.raises(records.NewerVersionError, match="version 3.*update"):
+    with pytest.raises(records.NewerVersionError, match="version 4.*update"):
         decode(newer)
 
 
