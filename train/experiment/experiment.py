@@ -53,6 +53,11 @@ class Experiment(SimulationConfig):
         patterns, image = self.pattern_shape(), self._image()
         return (*(image if self.training.inputs.layout == "scan" else patterns[:2]), *patterns[2:]), image
 
+    def bins_shape(self) -> tuple[int, ...]:
+        """Returns the leading axes of the target's densities: `(n,)` by depth, otherwise none."""
+        bins = self.target.depth_bins
+        return (bins,) if self.training.task == "density" and bins > 1 else ()
+
     def images_per_sample(self) -> int:
         """Returns how many images of the network a sample gives in an epoch."""
         return math.prod(self.window_shapes()[1]) if self.training.inputs.layout == "pattern" else 1
@@ -113,6 +118,8 @@ class Experiment(SimulationConfig):
     @model_validator(mode="after")
     def _network_fits_the_task(self) -> "Experiment":
         task_rules.RULES[self.training.task](self.network, self.training)
+        if self.training.task == "density":
+            task_rules.check_bins(self.network, self.training, self.target.depth_bins)
         if self.training.task == "estimate":
             quantity_ranges(self, self.training.estimate.quantities)
         return self

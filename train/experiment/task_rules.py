@@ -19,14 +19,22 @@ def _density(network: Network, training: Training) -> None:
             f"network.kind {network.kind} gives no image of densities, which training.task density needs: set "
             "network.kind to fcdensenet"
         )
-    likelihood, channels = training.loss.likelihood, network.output_channels
-    if channels != (required := 1 if likelihood == "none" else 2):
-        raise ValueError(
-            f"network.output_channels is {channels}, and training.loss.likelihood {likelihood} needs {required}: "
-            "set one of them"
-        )
     if training.inputs.layout == "pattern":
         raise ValueError("training.inputs.layout pattern has no image of densities: set it to detector or scan")
+
+
+def check_bins(network: Network, training: Training, depth_bins: int) -> None:
+    """Raises ValueError unless a network of densities has an output for each bin along the beam, and for its error."""
+    assert isinstance(network, NetworkConfig)
+    likelihood, channels = training.loss.likelihood, network.output_channels
+    if depth_bins > 1 and likelihood != "none":
+        raise ValueError(
+            f"training.loss.likelihood {likelihood} predicts the error of one density, and target.depth_bins is "
+            f"{depth_bins}: set likelihood to none, or depth_bins to 1"
+        )
+    if channels != (required := depth_bins if likelihood == "none" else 2):
+        needs = f"target.depth_bins {depth_bins}" if depth_bins > 1 else f"training.loss.likelihood {likelihood}"
+        raise ValueError(f"network.output_channels is {channels}, and {needs} needs {required}: set one of them")
 
 
 def _classify(network: Network, training: Training) -> None:

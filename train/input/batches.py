@@ -52,7 +52,7 @@ class SampleView(NamedTuple):
     Attributes:
         patterns: `(sy, sx, dy, dx)`, fractions of the beam times `scale`.
         scale: Factor of the stored patterns.
-        density: `(ty, tx)`, e/Å².
+        density: `(ty, tx)`, or `(bins, ty, tx)` by depth, e/Å².
         symmetries: The symmetries of a window that augmentation draws from; `None` without augmentation.
         geometry: Of the patterns; `None` without imperfections.
     """
@@ -90,7 +90,7 @@ class ReadCache:
 def mean_target(
     dataset: Readable, ids: Sequence[str], window: tuple[int, int] | None = None
 ) -> npt.NDArray[np.float64]:
-    """Returns the mean density over `ids`, `(h, w)`, e/Å²: the best answer of a network that sees nothing.
+    """Returns the mean density over `ids`, `(h, w)` or `(bins, h, w)`, e/Å²: the best answer without seeing anything.
 
     Args:
         dataset: The stored samples.
@@ -240,13 +240,14 @@ def read_batch(
     inputs, patterns_shape, image_shape = experiment.training.inputs, *experiment.window_shapes()
     cut = (patterns_shape, image_shape) != experiment.sample_shapes()
     changed = inputs.dose_electrons_per_pattern or inputs.imperfections
+    target_shape = (*experiment.bins_shape(), *image_shape)
     dtype = "float32" if changed else experiment.data.dtype
     find = partial(find_view, dataset, experiment, cache)
     views = [compose(entry, epoch, find) if compose else find(entry.id) for entry in entries]
     batch = Batch(
         cache.buffers.empty((len(entries), *patterns_shape), dtype),
         cache.buffers.empty((len(entries), 1, 1, 1), "float32"),
-        cache.buffers.empty((len(entries), *image_shape), "float32"),
+        cache.buffers.empty((len(entries), *target_shape), "float32"),
     )
     if inputs.augment or changed or cut:
         margin = experiment.window_margin()
@@ -254,7 +255,7 @@ def read_batch(
             _augment(view, inputs, entry.seed, epoch, Batch(*out), margin, cache.buffers.empty)
     else:  # one call for many samples: between them it holds the interpreter's lock for less than a microsecond
         np.concatenate([view.patterns for view in views], out=batch.patterns.reshape(-1, *patterns_shape[1:]))
-        np.concatenate([view.density for view in views], out=batch.density.reshape(-1, *image_shape[1:]))
+        np.concatenate([view.density for view in views], out=batch.density.reshape(-1, *target_shape[1:]))
         batch.scale[:, 0, 0, 0] = [view.scale for view in views]
     return batch
 
@@ -267,12 +268,13 @@ def find_view(dataset: Readable, experiment: Experiment, cache: ReadCache, sampl
 def _open(dataset: Readable, sample_id: str, experiment: Experiment, cache: ReadCache) -> SampleView:
     """Returns the view of a sample, after comparing its checksum and its shapes, and keeps it in `cache`."""
     inputs, patterns_shape, image_shape = experiment.training.inputs, *experiment.sample_shapes()
+    target_shape = (*experiment.bins_shape(), *image_shape)
     with dataset.view(sample_id, check=True) as record:
         stored_shape = (*raster_shape(record.header["provenance"], len(record.cbed)), *record.cbed.shape[1:])
-        if (stored_shape, record.density.shape) != (patterns_shape, image_shape):
+        if (stored_shape, record.density.shape) != (patterns_shape, target_shape):
             raise WorkError(
                 f"{sample_id} holds patterns {stored_shape} and density {record.density.shape}, where the "
-                f"configuration has {patterns_shape} and {image_shape}: give its samples another data.directory"
+                f"configuration has {patterns_shape} and {target_shape}: give its samples another data.directory"
             )
         if inputs.dose_electrons_per_pattern:
             noise.check_noiseless(record.header["provenance"])
@@ -313,7 +315,7 @@ def _augment(
             corner = windows.draw_position(held_out, margin, seed, epoch)
         else:
             corner = windows.draw_corner(scan, window, margin, seed, epoch)
-        density = density[corner[0] : corner[0] + window[0], corner[1] : corner[1] + window[1]]
+        density = density[..., corner[0] : corner[0] + window[0], corner[1] : corner[1] + window[1]]
     if inputs.imperfections and view.geometry:
         drawn = imperfections.draw(inputs.imperfections, seed, epoch)
         first = [0, 0] if view.geometry.periodic else [c - m for c, m in zip(corner, margin, strict=True)]

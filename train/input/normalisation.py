@@ -33,7 +33,7 @@ class Batch(NamedTuple):
     Attributes:
         patterns: `(n, sy, sx, dy, dx)`, fractions of the beam times `scale`; float16 or float32.
         scale: `(n, 1, 1, 1)`, float32.
-        density: `(n, ty, tx)`, float32, e/Å².
+        density: `(n, ty, tx)`, or `(n, bins, ty, tx)` by depth, float32, e/Å².
     """
 
     patterns: Any
@@ -89,7 +89,8 @@ def normalise(
         channels: See `train.experiment.channels`; `None` if all pixels are channels.
 
     Returns:
-        x `(h, w, c)` and y `(h, w, 1)`, or `(c, h, w)` and `(1, h, w)` with channels first; float32. In layout
+        x `(h, w, c)` and y `(h, w, 1)`, or `(c, h, w)` and `(1, h, w)` with channels first; float32. The bins of a
+        density by depth are the channels of y. In layout
         'pattern' x has a leading axis of the positions, in layout 'volume' it is `(sy, dy, dx, sx)`.
     """
     sy, sx = raster_shape(record.header["provenance"], len(record.cbed))
@@ -98,10 +99,10 @@ def normalise(
     if symmetry:
         patterns, density = symmetries.apply(symmetry, record_symmetries(record), patterns, density)
         sy, sx, dy, dx = patterns.shape
-    y = density / np.float32(inputs.density_scale_e_per_angstrom2)
+    y = (density if density.ndim == 3 else density[None]) / np.float32(inputs.density_scale_e_per_angstrom2)
     if inputs.layout == "pattern":
         x = inputs.gain * (patterns.reshape(-1, dy, dx) * (dy * dx)) ** inputs.power
-        return np.expand_dims(x, 1 if data_format == "channels_first" else -1), y[..., None]
+        return np.expand_dims(x, 1 if data_format == "channels_first" else -1), np.moveaxis(y, 0, -1)
     if channels:
         x = to_channels(patterns.reshape(sy, sx, dy * dx), channels, inputs.power, inputs.gain)
     else:
@@ -110,12 +111,12 @@ def normalise(
     if inputs.layout == "volume":
         x = np.moveaxis(x.reshape(sy, sx, *volume_shape((sy, sx, dy, dx), inputs)[2:]), 1, -1)
         channel_axis = 0 if data_format == "channels_first" else -1
-        return np.ascontiguousarray(np.moveaxis(x, -1, channel_axis)), np.expand_dims(y, channel_axis)
+        return np.ascontiguousarray(np.moveaxis(x, -1, channel_axis)), np.moveaxis(y, 0, channel_axis)
     if inputs.coordinates:
         x = np.concatenate([x, np.moveaxis(image_coordinates(dy, dx), -1, 0)])
     present_axis = 0 if inputs.layout == "detector" else -1
     channel_axis = 0 if data_format == "channels_first" else -1
-    return np.ascontiguousarray(np.moveaxis(x, present_axis, channel_axis)), np.expand_dims(y, channel_axis)
+    return np.ascontiguousarray(np.moveaxis(x, present_axis, channel_axis)), np.moveaxis(y, 0, channel_axis)
 
 
 def record_symmetries(record: Record, drawn: Collection[str] = ()) -> symmetries.Symmetries:
@@ -126,7 +127,7 @@ def record_symmetries(record: Record, drawn: Collection[str] = ()) -> symmetries
         drawn: As in `train.experiment.symmetries.sample_symmetries`.
     """
     provenance = record.header["provenance"] | {"positions_angstrom": record.positions_angstrom}
-    return symmetries.sample_symmetries(provenance, record.cbed.shape[1:], record.density.shape, drawn)
+    return symmetries.sample_symmetries(provenance, record.cbed.shape[1:], record.density.shape[-2:], drawn)
 
 
 @tf.function(autograph=False)
@@ -145,7 +146,10 @@ def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | 
     power, gain, density_scale, layout, data_format, dtype, coordinates, side = settings
     patterns, scale, density = batch
     _, sy, sx, dy, dx = patterns.shape
-    y = tf.expand_dims(density / density_scale, 1 if data_format == "channels_first" else -1)
+    y = density / density_scale
+    if len(y.shape) == 3:
+        y = tf.expand_dims(y, 1)
+    y = y if data_format == "channels_first" else tf.transpose(y, (0, 2, 3, 1))
     if channels:
         x = to_channels_graph(tf.reshape(patterns, (-1, sy, sx, dy * dx)), scale, channels, power, gain)
         if layout == "volume":

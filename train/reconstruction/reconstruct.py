@@ -106,6 +106,10 @@ def reconstruct(
     model = model if isinstance(model, Model) else load_model(model)
     check_layout(model)
     check_arguments(beam_intensity, specimen, options)
+    if options.refine_steps and model.experiment.bins_shape():
+        raise InputError(
+            f"refine_steps refines a projected density, and {model.name} predicts it by depth: set it to 0"
+        )
     if isinstance(data, str | Path):
         data, name, origin = Path(data), str(data), os.path.realpath(data)
     else:
@@ -141,6 +145,7 @@ class Prepared:
         simulation: Simulation of a window, by which trust is measured. `None` measures none.
         refine_steps: Steps of refinement per window.
         compared: What was estimated of the scan, beside what the network has learnt. `None` if nothing was.
+        thickness_angstrom: Of the specimen, Å. `None` if it is not known.
     """
 
     scan: FourDData
@@ -152,6 +157,7 @@ class Prepared:
     simulation: WindowSimulation | None
     refine_steps: int
     compared: Comparison | None = None
+    thickness_angstrom: float | None = None
 
     def images(self) -> ScanImages:
         """Returns the images of the scan before the first strip is added."""
@@ -202,7 +208,8 @@ def prepare(
     note(_trust_note(specimen, simulation))
     if simulation and options.refine_steps:
         note(f"refined: {options.refine_steps} steps a window; the uncertainty is that of the network's own density")
-    return Prepared(scan, model, centre, scale, plan, network, simulation, options.refine_steps, compared)
+    thickness = specimen.thickness_angstrom if specimen else None
+    return Prepared(scan, model, centre, scale, plan, network, simulation, options.refine_steps, compared, thickness)
 
 
 def assemble(
@@ -245,7 +252,17 @@ def assemble(
             "said": [*notes],  # the key of the file format
         },
         familiarity=None if images.familiarity is None else images.familiarity.astype(np.float32),
+        density_by_depth=None if images.by_depth is None else images.by_depth.astype(np.float32),
+        depth_angstrom=None if images.by_depth is None else _known_thickness(prepared),
     )
+
+
+def _known_thickness(prepared: Prepared) -> float | None:
+    """Returns the thickness that the bins divide, Å: as given, or that of the whole training; `None` if it varied."""
+    if prepared.thickness_angstrom:
+        return prepared.thickness_angstrom
+    learnt = set(prepared.model.experiment.specimen.thickness_angstrom)
+    return learnt.pop() if len(learnt) == 1 else None
 
 
 def check_layout(model: Model) -> None:
