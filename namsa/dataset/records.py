@@ -352,14 +352,15 @@ def _axes(sample: Sample) -> dict[str, list[StoredAxis]]:
         "scan_shape": p["scan_shape"],
     }
     density = _plane(("y", "x"), "Å", p["density_origin_angstrom"], p["density_sampling_angstrom"])
-    bins = 1 if sample.density_by_depth is None else len(sample.density_by_depth)
-    thickness = p["thickness_angstrom"] / bins
-    depth: StoredAxis = {"name": "depth", "units": "Å", "origin": 0.5 * thickness, "sampling": thickness}
+    by_depth = list(density)
+    if sample.density_by_depth is not None:
+        thickness = p["thickness_angstrom"] / len(sample.density_by_depth)
+        by_depth.insert(0, {"name": "depth", "units": "Å", "origin": 0.5 * thickness, "sampling": thickness})
     return {
         "cbed": [position, *_plane(("ky", "kx"), "mrad", p["detector_origin_mrad"], p["detector_sampling_mrad"])],
         "density": density,
         "labels": density,
-        "density_by_depth": [depth, *density],
+        "density_by_depth": by_depth,
         "projected_potential": _plane(("y", "x"), "Å", [0.0, 0.0], pixel),
         "positions_angstrom": [position],
     }
