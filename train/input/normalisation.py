@@ -20,6 +20,7 @@ from namsa.pixels import raster_shape
 from train.experiment import symmetries
 from train.experiment.channels import Channels, image_coordinates, to_channels, volume_shape
 from train.experiment.inputs import Inputs
+from train.experiment.refocus import refocused
 from train.input.channels_graph import to_channels_graph
 
 Tensor = Any
@@ -48,7 +49,7 @@ class Normalisation(NamedTuple):
         power: Exponent of intensities.
         gain: Factor of intensities.
         density_scale: Divisor of densities, e/Å².
-        layout: "detector", "scan", "pattern" or "volume".
+        layout: "detector", "scan", "pattern", "volume" or "depth".
         data_format: Order of axes of x and y.
         dtype: Of x.
         coordinates: Whether y and x of each pixel are the last two channels.
@@ -91,7 +92,8 @@ def normalise(
     Returns:
         x `(h, w, c)` and y `(h, w, 1)`, or `(c, h, w)` and `(1, h, w)` with channels first; float32. The bins of a
         density by depth are the channels of y. In layout
-        'pattern' x has a leading axis of the positions, in layout 'volume' it is `(sy, dy, dx, sx)`.
+        'pattern' x has a leading axis of the positions, in layout 'volume' it is `(sy, dy, dx, sx)`, in layout 'depth'
+        `(z, sy, sx, c)`, and y `(z, sy, sx, 1)`.
     """
     sy, sx = raster_shape(record.header["provenance"], len(record.cbed))
     dy, dx = record.cbed.shape[1:]
@@ -108,6 +110,11 @@ def normalise(
     else:
         x = inputs.gain * (patterns * (dy * dx)) ** inputs.power
         x = x.reshape((sy * sx, dy, dx) if inputs.layout == "detector" else (sy, sx, dy * dx))
+    if channels and channels.refocus:
+        volume = refocused(np.moveaxis(x, -1, 0)[None, :, None], channels.refocus)[0]
+        if data_format == "channels_first":
+            return volume, y[None]
+        return np.ascontiguousarray(np.moveaxis(volume, 0, -1)), y[..., None]
     if inputs.layout == "volume":
         x = np.moveaxis(x.reshape(sy, sx, *volume_shape((sy, sx, dy, dx), inputs)[2:]), 1, -1)
         channel_axis = 0 if data_format == "channels_first" else -1
@@ -152,6 +159,12 @@ def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | 
     y = y if data_format == "channels_first" else tf.transpose(y, (0, 2, 3, 1))
     if channels:
         x = to_channels_graph(tf.reshape(patterns, (-1, sy, sx, dy * dx)), scale, channels, power, gain)
+        if channels.refocus:
+            volume = refocused(tf.transpose(x, (0, 3, 1, 2))[:, :, None], channels.refocus)
+            bins = density / density_scale
+            if data_format == "channels_first":
+                return tf.cast(volume, dtype), bins[:, None]
+            return tf.cast(tf.transpose(volume, (0, 2, 3, 4, 1)), dtype), bins[..., None]
         if layout == "volume":
             x = _volume(tf.reshape(x, (-1, sy, sx, dy // side, dx // side)), data_format)
             return tf.cast(x, dtype), y

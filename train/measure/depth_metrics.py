@@ -8,7 +8,7 @@
 The errors of a sample are those of all voxels: r_factor is Σ|p − t| / Σ|t| and rmse the root of the mean square, e/Å².
 mae is the mean of |p − t| in each bin, e/Å². `explained` is 1 − Σ(p − t)² / Σ(q − t)², with q the true projected
 density in equal parts: the share of what varies along the beam that the network finds, 0 for true_projected. It is
-`None` where nothing varies.
+`None` where nothing varies. Where little does it is far below 0, so that a summary has its median.
 """
 
 from collections.abc import Sequence
@@ -46,7 +46,7 @@ class DepthScores(TypedDict):
 
 
 class DepthSummary(DepthScores):
-    """Means over samples.
+    """Means over samples; of `explained` the median.
 
     Attributes:
         bins: Number of bins.
@@ -102,7 +102,7 @@ def summarise(scores: Sequence[DepthScores], bins: int) -> DepthSummary:
         means
         | factors
         | {
-            "explained": _mean([score["explained"] for score in scores]),
+            "explained": _median([score["explained"] for score in scores]),
             "bins": bins,
             "samples": len(scores),
         }
@@ -128,6 +128,12 @@ def _mean(values: Sequence[float | None]) -> float | None:
     """Returns the mean of the values that are defined."""
     defined = [value for value in values if value is not None]
     return float(np.mean(defined)) if defined else None
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    """Returns the median of the values that are defined."""
+    defined = [value for value in values if value is not None]
+    return float(np.median(defined)) if defined else None
 
 
 def _ratio(projected: DepthErrors, network: DepthErrors) -> float | None:

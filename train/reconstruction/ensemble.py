@@ -87,7 +87,7 @@ def load_network(model: Model, image_shape: tuple[int, int], config: Network | N
         InputError: If the weights cannot be read or do not fit the model's configuration.
     """
     config = config or model.network
-    return build_loaded(model, config.model_copy(update={"input_shape": (config.input_shape[0], *image_shape)}))
+    return build_loaded(model, config.model_copy(update={"input_shape": (*config.input_shape[:-2], *image_shape)}))
 
 
 def build_loaded(model: Model, config: Network) -> Any:
@@ -149,7 +149,7 @@ def choose_views(model: Model, window: Sequence[int], step_angstrom: Sequence[fl
         passes: Predictions with dropout per symmetry. `None` takes none if there are several symmetries, otherwise
             `PASSES` if the network has dropout.
     """
-    symmetric = model.conditions.symmetric and model.experiment.training.inputs.layout == "scan"
+    symmetric = model.conditions.symmetric and model.experiment.training.inputs.layout in ("scan", "depth")
     symmetries = valid_symmetries(symmetric, window, model.conditions.detector_shape, step_angstrom)
     if passes is None:
         passes = PASSES if len(symmetries) == 1 and model.network.dropout else 0
@@ -212,12 +212,15 @@ def ensemble_predictor(network: Any, model: Model, views: Views, with_maps: bool
     @tf.function(autograph=False, reduce_retracing=True)
     def forward(patterns: Any) -> tuple[Any, ...]:
         # Scale 1, since the patterns are fractions of the beam already; the target is not used.
-        scale, target = tf.ones((1, 1, 1, 1)), tf.zeros((1, *config.input_shape[1:]))
+        scale, target = tf.ones((1, 1, 1, 1)), tf.zeros((1, *config.input_shape[-2:]))
         x, _ = normalise_graph(Batch(patterns, scale, target), settings, channels)
         outputs = network(x, training=views.passes > 0)
         y = outputs[0] if with_maps else outputs
         if divided:
-            bins = density_scale * (y if first else tf.transpose(y, (0, 3, 1, 2)))
+            bins = (
+                y if first else tf.transpose(y, (0, 3, 1, 2)) if len(y.shape) == 4 else tf.transpose(y, (0, 4, 1, 2, 3))
+            )
+            bins = density_scale * (bins[:, 0] if len(y.shape) == 5 else bins)  # a volume of one channel
             results = [tf.reduce_sum(bins, 1), bins]
         else:
             results = [density_scale * (y[:, 0] if first else y[..., 0])]
@@ -225,8 +228,9 @@ def ensemble_predictor(network: Any, model: Model, views: Views, with_maps: bool
             log_b = log_scale(y[:, 1] if first else y[..., 1])
             results.append(variance_of_scale * density_scale**2 * tf.exp(2 * log_b))
         if with_maps:
-            image = (2, 3) if first else (1, 2)
             maps = tf.cast(outputs[1], tf.float32)
+            axes = range(len(maps.shape))
+            image = tuple(axes[2:] if first else axes[1:-1])
             results.append(tf.concat([tf.reduce_mean(maps, image), tf.math.reduce_std(maps, image)], axis=-1))
         return tuple(results)
 

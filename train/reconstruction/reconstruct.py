@@ -269,7 +269,7 @@ def check_layout(model: Model) -> None:
     """Checks that the network predicts a density, and that its target is on the positions that it predicts."""
     _ = model.network  # raises an error if it is of another task
     inputs, target = model.experiment.training.inputs, model.experiment.target
-    if inputs.layout == "scan" and target.at != "scan":
+    if inputs.layout in ("scan", "depth") and target.at != "scan":
         raise InputError(f"{model.name} has layout scan and targets at the grid: use a network with target.at scan")
 
 
@@ -315,7 +315,7 @@ def _uncertainty_note(network: ScanNetwork, model: Model) -> str:
 
 def _density_pixels(scan: FourDData, plan: ResamplingPlan, model: Model, shape: tuple[int, ...]) -> PixelGrid:
     """Returns the pixels of the density, Å."""
-    if model.experiment.training.inputs.layout == "scan":
+    if model.experiment.training.inputs.layout in ("scan", "depth"):
         return PixelGrid(plan.step_angstrom, scan.scan_origin_angstrom)
     extent = list(model.experiment.specimen.lateral_angstrom)
     if model.experiment.scan.step_angstrom is None:

@@ -137,6 +137,11 @@ def _window(scan: tuple[int, int], model: Model, whole_scan: bool) -> tuple[tupl
             )
         return scan, 1
     multiple = 2**model.network.pools
+    if model.experiment.training.inputs.layout == "depth" and (scan[0] < trained[0] or scan[1] < trained[1]):
+        raise InputError(
+            f"{model.name} refocuses windows of {trained[0]}×{trained[1]} positions (layout depth), and the scan has "
+            f"{scan[0]}×{scan[1]}: use a network of layout scan"
+        )
     y, x = (tiles.window_side(n, size, multiple) for n, size in zip(scan, trained, strict=True))
     return (y, x), multiple
 

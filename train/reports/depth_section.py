@@ -82,7 +82,9 @@ def _headline(summary: DepthSummary) -> str:
     """The main result in a paragraph."""
     explained = summary["explained"]
     varying = (
-        "" if explained is None else f" It finds {number(100 * explained, '.0f')} % of what varies along the beam."
+        ""
+        if explained is None
+        else f" In the median sample it finds {number(100 * explained, '.0f')} % of what varies along the beam."
     )
     return (
         f"<p>The density of {summary['bins']} equal bins along the beam, the first where it enters. The error of equal "

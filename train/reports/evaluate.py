@@ -108,6 +108,7 @@ def predictor(
         x = np.stack([normalise(record, inputs, data_format, channels=channels)[0] for record in records])
         y = forward(x).numpy().astype(np.float32)
         bins = y if data_format == "channels_first" else np.moveaxis(y, -1, 1)
+        bins = bins[:, 0] if bins.ndim == 5 else bins  # a volume of one channel
         density = bins if depth_bins > 1 else bins[:, 0]
         return density * np.float32(inputs.density_scale_e_per_angstrom2)
 

@@ -75,6 +75,8 @@ class Density:
         return None
 
     def random_target(self, batch: tuple[Any, Any]) -> Any:
+        if self.experiment.training.inputs.layout == "depth":  # a volume of one channel, as the batch's
+            return batch[1]
         axis = 1 if self.experiment.network.data_format == "channels_first" else -1
         return np.repeat(batch[1], self.experiment.target.depth_bins, axis)
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import h5py
 import numpy as np
 import pytest
+import tensorflow as tf
 import yaml
 from tiny import CONFIG, rows
 
@@ -17,7 +18,7 @@ from namsa.io.calibration import CalibrationOverrides
 from train.experiment import symmetries
 from train.experiment.experiment import load
 from train.input import batches
-from train.input.normalisation import normalise, record_symmetries
+from train.input.normalisation import Batch, Normalisation, normalise, normalise_graph, record_symmetries
 from train.input.windows import middle
 from train.main import train
 from train.measure.depth_metrics import depth_scores, summarise
@@ -27,7 +28,7 @@ from train.reconstruction.trust import KnownSpecimen
 from train.reports.depth_section import read_bins
 from train.tasks import task_of
 
-BINS, SCALE = 3, 10
+BINS, SCALE = 4, 10
 NETWORK = {"input_shape": [16, 8, 12], "output_channels": BINS, "layers": [1, 1, 1], "growth": 4, "kernel": 3}
 TRAINING = {
     "epochs": 2,
@@ -137,8 +138,8 @@ def test_samples_without_bins_are_refused(opened):
 @pytest.mark.parametrize(
     ("setting", "message"),
     [
-        ("network.output_channels=1", "target.depth_bins 3 needs 3"),
-        ("training.loss.likelihood=laplace", "depth_bins is 3: set likelihood to none"),
+        ("network.output_channels=1", "target.depth_bins 4 needs 4"),
+        ("training.loss.likelihood=laplace", "depth_bins is 4: set likelihood to none"),
         ("simulation.method=scatter", "simulation.method to auto"),
     ],
 )
@@ -164,7 +165,7 @@ def test_reconstruct_writes_the_bins_with_an_axis(opened, run_dir, tmp_path):
         assert dict(group["dim0"].attrs) == {"name": "depth", "units": "Å"}
         np.testing.assert_allclose(group["dim0"], (np.arange(BINS) + 0.5) * 16 / BINS)
     result.show(tmp_path / "out.png")
-    assert "Depth 5.33–10.7 Å" in result._bin_names()
+    assert "Depth 4–8 Å" in result._bin_names()
     known, options = KnownSpecimen(16.0), ReconstructionOptions(refine_steps=1)
     with pytest.raises(InputError, match="predicts it by depth"):
         reconstruct(patterns, str(run_dir), calibration, beam_intensity=1.0, specimen=known, options=options)
@@ -183,3 +184,67 @@ def test_scores_of_known_estimates():
     assert even["explained"] is None
     total = summarise([scores, scores], 2)
     assert (total["factor_own_projected"], total["factor_true_projected"]) == (2.0, 2.0)
+
+
+UNET = [
+    "network={kind: unet3d, input_shape: [16, 4, 8, 12], output_channels: 1, levels: 2, first_filters: 4}",
+    "training.inputs.layout=depth",
+]
+
+
+def test_a_volume_is_the_same_for_training_and_evaluation(opened, config):
+    _, dataset, present = opened
+    record = middle(dataset.read(next(entry.id for entry in present if entry.split == "train")), (8, 12))
+    record = replace(record, density=record.density_by_depth)
+    for data_format in ("channels_last", "channels_first"):
+        section = UNET[0].replace("levels", f"data_format: {data_format}, levels")
+        experiment = load(config, [section, *UNET[1:]])
+        inputs, channels = experiment.training.inputs, experiment.channels()
+        x, y = normalise(record, inputs, data_format, channels=channels)
+        volume, target = (4, 8, 12, 16), (4, 8, 12, 1)
+        if data_format == "channels_first":
+            volume, target = (16, 4, 8, 12), (1, 4, 8, 12)
+        assert (x.shape, y.shape) == (volume, target)
+        batch = Batch(
+            *map(
+                tf.constant,
+                (record.patterns().reshape(1, 8, 12, 4, 4), np.ones((1, 1, 1, 1), "f4"), record.density[None]),
+            )
+        )
+        settings = Normalisation.of(inputs, data_format, "float32")
+        graph_x, graph_y = normalise_graph(batch, settings, channels)
+        np.testing.assert_allclose(graph_x[0], x, rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(graph_y[0], y, rtol=1e-6)
+
+
+def test_the_unet_trains_and_reconstructs(config, run_dir, tmp_path):  # on the samples of `run_dir`
+    run = tmp_path / "run"
+    train(config, [*UNET, "training.steps=2"], run)
+    results = json.loads((run / "evaluation.json").read_text(encoding="utf-8"))
+    assert len(results["by_depth"]["network"]["mae"]) == 4
+    calibration = CalibrationOverrides(
+        energy_ev=100e3, semiangle_mrad=15.0, scan_step_angstrom=(0.8, 0.8), pixel_mrad=(10.0, 10.0)
+    )
+    patterns = np.random.default_rng(0).random((10, 14, 4, 4)) / 16
+    result = reconstruct(patterns, str(run), calibration, beam_intensity=1.0)
+    assert result.density_by_depth.shape == (4, 10, 14)
+    np.testing.assert_allclose(result.density_by_depth.sum(axis=0), result.density, rtol=1e-4, atol=1e-4)
+    with pytest.raises(InputError, match="refocuses windows of 8×12"):
+        reconstruct(patterns[:8, :8], str(run), calibration, beam_intensity=1.0)
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("training.inputs.layout=scan", "gives no image of densities"),
+        ("target.depth_bins=1", "set target.depth_bins above 1"),
+        ("network.output_channels=4", "a voxel has one density: set it to 1"),
+        ("specimen.thickness_angstrom=[16, 20]", "give one specimen.thickness_angstrom"),
+        ("training.inputs.channels=virtual", "layout depth refocuses detector pixels"),
+        ("training.split.ways=2", "does not divide samples of training.inputs.layout depth"),
+        ("target.depth_bins=8", r"the data give \[16, 8, 8, 12\]"),
+    ],
+)
+def test_what_does_not_fit_a_volume_is_named(config, setting, message):
+    with pytest.raises(InputError, match=message):
+        load(config, [*UNET, setting])
