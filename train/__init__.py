@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from train.reconstruction.reconstruct import ReconstructionOptions as ReconstructionOptions
     from train.reconstruction.reconstruct import reconstruct as reconstruct
     from train.reconstruction.result import Reconstruction as Reconstruction
+    from train.reconstruction.segment import SegmentedScan as SegmentedScan
+    from train.reconstruction.segment import segment as segment
     from train.reconstruction.trust import KnownSpecimen as KnownSpecimen
 
 _MODULES = {
@@ -43,6 +45,7 @@ _MODULES = {
     "Model": "train.reconstruction.models",
     "Reconstruction": "train.reconstruction.result",
     "ReconstructionOptions": "train.reconstruction.reconstruct",
+    "SegmentedScan": "train.reconstruction.segment",
     "LiveUpdate": "train.reconstruction.live",
     "classify": "train.reconstruction.classify",
     "embed": "train.reconstruction.embed",
@@ -51,6 +54,7 @@ _MODULES = {
     "next_row": "train.reconstruction.live",
     "reconstruct": "train.reconstruction.reconstruct",
     "reconstruct_live": "train.reconstruction.live",
+    "segment": "train.reconstruction.segment",
 }
 __all__ = list(_MODULES)
 __all__ += ["__version__", "evaluate"]

@@ -34,8 +34,9 @@ class Inputs(Section):
         0.0,
         ge=0,
         le=0.9,
-        description="with layout 'pattern' and window [1, 1], fraction of each training sample's positions that "
-        "training never draws. Evaluation takes them as split 'images', which leaks: their neighbours were trained on",
+        description="with layout 'pattern', fraction of each training sample's positions that training never draws; "
+        "others of a window take their places. Evaluation takes them as split 'images', which leaks: their neighbours "
+        "were trained on",
     )
     channels: Literal["pixels", "binned", "polar", "virtual"] = Field(
         "pixels",
@@ -118,8 +119,6 @@ class Inputs(Section):
             raise ValueError("coordinates and held_out_positions are not for layout volume: unset them")
         if self.layout == "pattern" and (self.channels != "pixels" or self.guess != "none" or self.coordinates):
             raise ValueError("layout pattern has one channel: leave channels, guess and coordinates out")
-        if self.held_out_positions and self.window != (1, 1):
-            raise ValueError("held_out_positions are left out one by one: set window to [1, 1]")
         return self
 
     @model_validator(mode="after")

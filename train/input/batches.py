@@ -249,7 +249,7 @@ def read_batch(
         cache.buffers.empty((len(entries), 1, 1, 1), "float32"),
         cache.buffers.empty((len(entries), *target_shape), "float32"),
     )
-    if inputs.augment or changed or cut:
+    if inputs.augment or changed or cut or inputs.held_out_positions:
         margin = experiment.window_margin()
         for view, entry, *out in zip(views, entries, *batch, strict=True):
             _augment(view, inputs, entry.seed, epoch, Batch(*out), margin, cache.buffers.empty)
@@ -308,13 +308,13 @@ def _augment(
     """
     patterns, out.scale[:], density = view.patterns, view.scale, view.density
     scan, window = (patterns.shape[0], patterns.shape[1]), (out.patterns.shape[0], out.patterns.shape[1])
-    corner, drawn = (0, 0), None
+    corner, taken, drawn = (0, 0), None, None
+    if inputs.held_out_positions:
+        held_out = windows.held_out_positions(scan, inputs.held_out_positions, seed)
+        corner, taken = windows.draw_training_window(held_out, window, margin, seed, epoch)
+    elif scan != window:
+        corner = windows.draw_corner(scan, window, margin, seed, epoch)
     if scan != window:
-        if inputs.held_out_positions:
-            held_out = windows.held_out_positions(scan, inputs.held_out_positions, seed)
-            corner = windows.draw_position(held_out, margin, seed, epoch)
-        else:
-            corner = windows.draw_corner(scan, window, margin, seed, epoch)
         density = density[..., corner[0] : corner[0] + window[0], corner[1] : corner[1] + window[1]]
     if inputs.imperfections and view.geometry:
         drawn = imperfections.draw(inputs.imperfections, seed, epoch)
@@ -325,6 +325,8 @@ def _augment(
         patterns = imperfections.apply(around, drawn, view.geometry, place, window, empty)
     elif scan != window:
         patterns = np.ascontiguousarray(patterns[corner[0] :, corner[1] :][: window[0], : window[1]])
+    if taken is not None:
+        patterns, density = (_taken(array, taken) for array in (patterns, density))
     if inputs.dose_electrons_per_pattern:
         electrons = noise.draw_electrons(inputs.dose_electrons_per_pattern, seed, epoch)
         count = fast_noise.count_electrons if drawn else noise.count_electrons  # the exact one where it was used before
@@ -338,3 +340,8 @@ def _augment(
     else:
         np.copyto(out.patterns, patterns)
         np.copyto(out.density, density)
+
+
+def _taken(array: npt.NDArray[Any], taken: npt.NDArray[np.int64]) -> npt.NDArray[Any]:
+    """Returns an array over the positions of a window with others in their places, see `windows`."""
+    return array.reshape(-1, *array.shape[2:])[taken].reshape(array.shape)

@@ -33,19 +33,32 @@ def draw_corner(scan: Corner, window: Corner, margin: Corner, seed: int, epoch: 
     return y, x
 
 
-def draw_position(held_out: npt.NDArray[np.bool_], margin: Corner, seed: int, epoch: int) -> Corner:
-    """Returns the row and column of a position for training, all that are not held out being equally likely.
+def draw_training_window(
+    held_out: npt.NDArray[np.bool_], window: Corner, margin: Corner, seed: int, epoch: int
+) -> tuple[Corner, npt.NDArray[np.int64]]:
+    """Returns a window's first row and column, and which of its positions take the places of all of them.
+
+    All windows that leave the margin and are not held out as a whole are equally likely. A position that is held out is
+    replaced by one of the window that is not.
 
     Args:
         held_out: See `held_out_positions`.
+        window: See `draw_corner`.
         margin: See `draw_corner`.
         seed: Of the sample.
         epoch: Index of the epoch.
+
+    Returns:
+        The corner, and an index into the window's positions for each of them, `(window y · window x,)`.
     """
     y, x = (slice(m, n - m) for n, m in zip(held_out.shape, margin, strict=True))
-    free = np.argwhere(~held_out[y, x])
-    row, column = free[np.random.default_rng([seed, epoch, _PLACE]).integers(len(free))]
-    return margin[0] + int(row), margin[1] + int(column)
+    windows = np.lib.stride_tricks.sliding_window_view(~held_out[y, x], window)
+    corners = np.argwhere(windows.any(axis=(2, 3)))
+    rng = np.random.default_rng([seed, epoch, _PLACE])
+    row, column = corners[rng.integers(len(corners))]
+    free = windows[row, column].ravel()
+    taken = np.where(free, np.arange(free.size), rng.choice(np.flatnonzero(free), free.size))
+    return (margin[0] + int(row), margin[1] + int(column)), taken
 
 
 def held_out_positions(scan: Corner, fraction: float, seed: int) -> npt.NDArray[np.bool_]:

@@ -38,7 +38,6 @@ def test_a_sample_gives_as_many_images_as_its_window_has_positions(config):
         ("network.units=[1, 1, 1, 1, 1]", r"patterns of \[32, 48\] pixels are too small .* 64 pixels are the least"),
         ("network.input_shape=[1, 48, 48]", r"a pattern is \[1, 32, 48\]: set it"),
         ("training.inputs.window=[3, 1]", r"larger than scan.shape \[2, 3\]"),
-        ("training.inputs.held_out_positions=0.1", r"set window to \[1, 1\]"),
         ("training.classify.classes=[cubic, cubic]", "has a name twice"),
         ("training.classify.classes=[a, b, c]", "classes lists 3: set it to 3"),
         ("training.recompute=true", "recompute is for network.kind fcdensenet"),

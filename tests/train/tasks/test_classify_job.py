@@ -121,10 +121,18 @@ def test_a_resumed_job_validates_to_the_same_bits_and_stops_where_the_other_does
 
 
 def test_held_out_positions_are_never_trained_on(run_dir, config):
-    drawn = {windows.draw_position(windows.held_out_positions((2, 4), 0.25, 7), (0, 0), 7, e) for e in range(200)}
-    held_out = set(map(tuple, np.argwhere(windows.held_out_positions((2, 4), 0.25, 7)).tolist()))
+    mask = windows.held_out_positions((2, 4), 0.25, 7)
+    held_out = set(map(tuple, np.argwhere(mask).tolist()))
     assert len(held_out) == 2
-    assert drawn == {(y, x) for y in range(2) for x in range(4)} - held_out
+    for window in ((1, 1), (1, 3), (2, 4)):
+        drawn = set()
+        for epoch in range(200):
+            (y, x), taken = windows.draw_training_window(mask, window, (0, 0), 7, epoch)
+            places = np.argwhere(np.ones(window)) + np.array([y, x])
+            kept = ~mask[tuple(places.T)]
+            np.testing.assert_array_equal(taken[kept], np.flatnonzero(kept))  # the others' places stay their own
+            drawn |= set(map(tuple, places[taken].tolist()))
+        assert drawn == {(y, x) for y in range(2) for x in range(4)} - held_out
     experiment = load(run_dir / "config.yaml")
     task = task_of(experiment)
     with Dataset(experiment.data.directory) as dataset:
@@ -177,7 +185,7 @@ def test_each_position_has_the_cluster_of_the_potential_around_it(clustered):
             ((_, y),) = read
         for entry, cluster in zip(entries, y.numpy(), strict=True):
             held_out = windows.held_out_positions((2, 4), 0.25, entry.seed)
-            row, column = windows.draw_position(held_out, (0, 0), entry.seed, 3)
+            (row, column), _ = windows.draw_training_window(held_out, (1, 1), (0, 0), entry.seed, 3)
             assert cluster == clusters.nearest(dataset.read(entry.id))[4 * row + column]
     page = re.sub(r"\s+", " ", (clustered / "report.html").read_text(encoding="utf-8"))
     assert "finds the potential clusters with a balanced accuracy of" in page
