@@ -140,13 +140,13 @@ def test_labels_are_optional_and_have_a_version_of_their_own():
 def test_the_density_by_depth_is_optional_and_goes_with_labels():
     bins = np.stack([sample(seed).density for seed in (1, 2, 3, 4)])
     labels = np.zeros(sample().density.shape, np.uint8)
-    for given in ({"density_by_depth": bins}, {"density_by_depth": bins, "labels": labels}):
-        divided = encode(replace(sample(), **given))
+    for parts in ({"density_by_depth": bins}, {"density_by_depth": bins, "labels": labels}):
+        divided = encode(replace(sample(), **parts))
         assert divided[8] == 3
         record = decode(divided, check=True)
         for found in (record.density_by_depth, record.copy().density_by_depth, record.sample().density_by_depth):
             np.testing.assert_array_equal(found, bins)
-        assert (record.labels is None) == ("labels" not in given)
+        assert (record.labels is None) == ("labels" not in parts)
         depth, *plane = record.header["arrays"]["density_by_depth"]["axes"]
         assert depth == {"name": "depth", "units": "Å", "origin": 2.5, "sampling": 5.0}
         assert plane == record.header["arrays"]["density"]["axes"]

@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -13,6 +14,7 @@ from tiny import CONFIG, rows
 
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
+from namsa.dataset.strata import count_strata
 from namsa.errors import InputError, WorkError
 from namsa.io.calibration import CalibrationOverrides
 from train.experiment import symmetries
@@ -25,7 +27,9 @@ from train.measure.depth_metrics import depth_scores, summarise
 from train.optimization.losses import huber
 from train.reconstruction.reconstruct import ReconstructionOptions, reconstruct
 from train.reconstruction.trust import KnownSpecimen
+from train.reports.card import _limits
 from train.reports.depth_section import read_bins
+from train.reports.results import read_evaluation
 from train.tasks import task_of
 
 BINS, SCALE = 4, 10
@@ -89,6 +93,14 @@ def test_bins_are_scored_beside_projections(run_dir):
     assert f'alt="Density by depth of {next(iter(bins))}"' in page
     truth, prediction = next(iter(bins.values()))
     assert truth.shape == prediction.shape == (BINS, 8, 12)
+
+
+def test_the_card_tells_the_bins(run_dir):
+    evaluation = read_evaluation(run_dir / "evaluation.json")
+    facts = SimpleNamespace(evaluation=evaluation, strata=count_strata([]))
+    lines = list(_limits(load(run_dir / "config.yaml"), facts))
+    (line,) = [line for line in lines if "bins along the beam" in line]
+    assert f"R of {evaluation['by_depth']['network']['r_factor']:.3f} where equal parts" in line
 
 
 def test_validation_and_rows_are_those_of_a_density(run_dir):
