@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ from rich.table import Table
 import train
 from namsa.crystals.select import select_materials
 from namsa.dataset.entries import build_entries
-from namsa.dataset.entry import Entry
+from namsa.dataset.entry import Entry, material_of
 from namsa.dataset.labels import LABEL_NAMES
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.io.calibration import CalibrationOverrides
@@ -63,6 +64,7 @@ def main() -> int:
 def with_kind(path: Path, kind: str, side: float) -> Experiment:
     """Returns a network's configuration for specimens of one kind, on square cells that the scan fills once."""
     own = experiment.load(path)
+    assert own.scan.step_angstrom
     positions = int(side // max(own.scan.step_angstrom))
     return experiment.load(
         path,
@@ -92,15 +94,16 @@ def specimens(config: Experiment, kind: str, count: int, work: Path) -> Any:
 
 def simulate(config: Experiment, materials: dict[str, Any], entry: Entry, scan: Path, labels: Path) -> None:
     """Simulates a specimen, and writes its patterns and its labels."""
-    sample = simulate_entry(config, materials[entry.material], entry)
+    sample = simulate_entry(config, material_of(entry, materials), entry)
     assert sample.labels is not None
-    np.save(scan, sample.cbed.reshape(*config.scan.shape, *config.detector.shape).astype(np.float32))
+    np.save(scan, sample.cbed.reshape(config.pattern_shape()).astype(np.float32))
     np.save(labels, sample.labels)
     print(f"simulated {entry.id}", file=sys.stderr, flush=True)
 
 
 def calibration(config: Experiment) -> CalibrationOverrides:
     """Returns what a recording's file would say."""
+    assert config.detector
     return CalibrationOverrides(
         energy_ev=config.microscope.energy_ev,
         semiangle_mrad=config.microscope.semiangle_mrad,
@@ -109,7 +112,7 @@ def calibration(config: Experiment) -> CalibrationOverrides:
     )
 
 
-def show(results: dict[str, Any], classes: list[str]) -> None:
+def show(results: dict[str, Any], classes: Sequence[str]) -> None:
     """Prints the scores by kind of specimen."""
     table = Table("specimens", "scans", "mean IoU", *classes, "all matrix", box=None)
     for kind, found in results.items():

@@ -16,7 +16,7 @@ from namsa.io.calibration import CalibrationOverrides
 from namsa.pixels import PixelGrid
 from train.reconstruction.ensemble import build_loaded
 from train.reconstruction.models import Model, load_model
-from train.reconstruction.pattern_scans import open_pattern_scan
+from train.reconstruction.scans import Notes, open_scan
 from train.tasks.classify import forward
 from train.tasks.patterns import images
 
@@ -132,25 +132,24 @@ def classify(
         WorkError: If the file is damaged.
     """
     console = console or Console(quiet=True)
-    notes: list[str] = []
-
-    def note(line: str) -> None:
-        notes.append(line)
-        console.print(line, highlight=False, soft_wrap=True)
-
+    note = Notes(console)
     model = model if isinstance(model, Model) else load_model(model)
     training, detector = model.experiment.training, model.conditions.detector_shape
     if training.task != "classify":
         raise model.wrong_task("classify")
     logits_of = forward(build_loaded(model, model.experiment.network))
-    with open_pattern_scan(
-        data, model, calibration, beam_intensity=beam_intensity, layout=layout, console=console, note=note
-    ) as scan:
-        logits = [logits_of(images(model.experiment, band.reshape(-1, *detector))) for band in scan.bands]
-    probabilities = special.softmax(np.concatenate(logits), axis=1).T.reshape(-1, *scan.shape)
+    with (
+        open_scan(
+            data, model, calibration, note, beam_intensity=beam_intensity, layout=layout, keeps_positions=True
+        ) as scan,
+        scan.patterns(console) as bands,
+    ):
+        logits = [logits_of(images(model.experiment, band.reshape(-1, *detector))) for band in bands]
+    probabilities = special.softmax(np.concatenate(logits), axis=1).T.reshape(-1, *scan.plan.scan_shape)
     if not np.isfinite(probabilities).all():
         raise WorkError(f"the answer of {model.name} is not finite: nothing can be classified")
     label, classes, means = training.classify.label, training.classify.classes, probabilities.mean(axis=(1, 2))
     facts: dict[str, Any] = {"label": label, "classes": list(classes), "mean_probabilities": means.tolist()}
-    provenance = scan.provenance | facts | {"vote": classes[int(means.argmax())], "said": notes}
+    vote = {"vote": classes[int(means.argmax())], "said": note.lines}
+    provenance = scan.provenance | scan.beam | facts | vote
     return ClassifiedScan(probabilities.astype(np.float32), classes, label, scan.pixels, provenance)

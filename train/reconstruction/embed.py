@@ -23,7 +23,7 @@ from train.measure.clusters import cluster
 from train.networks.cvae import CVAEConfig
 from train.reconstruction.ensemble import build_loaded
 from train.reconstruction.models import Model, load_model
-from train.reconstruction.pattern_scans import open_pattern_scan
+from train.reconstruction.scans import Notes, open_scan
 from train.tasks.embed import autoencoder, decoder, rmse_of_each
 from train.tasks.patterns import images
 
@@ -148,20 +148,18 @@ def embed(
         WorkError: If the file is damaged.
     """
     console = console or Console(quiet=True)
-    notes: list[str] = []
-
-    def note(line: str) -> None:
-        notes.append(line)
-        console.print(line, highlight=False, soft_wrap=True)
-
+    note = Notes(console)
     model = model if isinstance(model, Model) else load_model(model)
     network = check_model(model)
     check_clusters(clusters)
     keras_model = build_loaded(model, network)
-    with open_pattern_scan(
-        data, model, calibration, beam_intensity=beam_intensity, layout=layout, console=console, note=note
-    ) as scan:
-        latents, rmse = _encode(scan.bands, model, keras_model)
+    with (
+        open_scan(
+            data, model, calibration, note, beam_intensity=beam_intensity, layout=layout, keeps_positions=True
+        ) as scan,
+        scan.patterns(console) as bands,
+    ):
+        latents, rmse = _encode(bands, model, keras_model)
     centres, labels = cluster(latents.reshape(-1, network.latent), clusters)
     if len(centres) < clusters:
         note(f"{plural(len(centres), 'cluster')} instead of {clusters}: patterns have the same latent numbers")
@@ -169,14 +167,14 @@ def embed(
     first = [(edge + 0.5) * size for edge, size in zip(model.conditions.first_edge, pixel, strict=True)]
     return EmbeddedScan(
         latents.astype(np.float32),
-        labels.reshape(scan.shape),
+        labels.reshape(scan.plan.scan_shape),
         centres,
         rmse.astype(np.float32),
         decoder(keras_model, model.experiment),
         scan.pixels,
         PixelGrid(pixel, first),
         model.conditions.detector_shape,
-        {**scan.provenance, "cluster_centres": centres.tolist(), "said": notes},
+        {**scan.provenance, **scan.beam, "cluster_centres": centres.tolist(), "said": note.lines},
     )
 
 

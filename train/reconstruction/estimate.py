@@ -4,10 +4,7 @@ The scan is brought onto the network's detector and step, and divided into windo
 and in its middle. Each window is estimated by itself.
 """
 
-import os
 from collections.abc import Mapping
-from contextlib import closing
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -17,19 +14,14 @@ from rich.console import Console
 
 from namsa.errors import InputError, WorkError
 from namsa.io.calibration import CalibrationOverrides
-from namsa.io.reading import open_patterns
 from namsa.pixels import PixelGrid
-from train.experiment.conditions import describe_unchecked
 from train.experiment.quantities import QUANTITIES
-from train.measure import telemetry
-from train.optimization import checkpoint
-from train.reconstruction import reading, resampling, tiles
+from train.reconstruction import tiles
 from train.reconstruction.calibrate_estimates import read_estimate_calibration
 from train.reconstruction.ensemble import build_loaded
 from train.reconstruction.estimated import EstimatedScan
 from train.reconstruction.models import Model, load_model
-from train.reconstruction.reconstruct import ReconstructionOptions, check_arguments
-from train.reconstruction.windows import add_intensity
+from train.reconstruction.scans import Notes, nonnegative_patterns, open_scan
 from train.tasks.estimate import Estimation, predictor
 
 Array = npt.NDArray[Any]
@@ -61,47 +53,27 @@ def estimate(
         InputError: If the network is of another task, the data do not fit it, or their calibration is not complete.
         WorkError: If the file is damaged.
     """
-    console, notes = console or Console(quiet=True), list[str]()
-
-    def note(line: str) -> None:
-        notes.append(line)
-        console.print(line, highlight=False, soft_wrap=True)
-
+    console = console or Console(quiet=True)
+    note = Notes(console)
     model = model if isinstance(model, Model) else load_model(model)
     training, trained = model.experiment.training, model.conditions
     if training.task != "estimate":
         raise InputError(f"{model.folder} is a network for training.task {training.task}, and estimates are asked for")
-    check_arguments(beam_intensity, None, ReconstructionOptions())
-    if isinstance(data, str | Path):
-        data, name, origin = Path(data), str(data), os.path.realpath(data)
-    else:
-        name = origin = "array"
     measured, ranges = read_estimate_calibration(model), Estimation(model.experiment).ranges
-    with open_patterns(data, calibration, **(layout or {})) as scan:
-        sy, sx, dy, dx = scan.shape
-        note(f"{name}: {sy}×{sx} patterns of {dy}×{dx} pixels, {scan.data.dtype}")
-        resampling.check_fit(scan, trained, name)
-        reading.check_memory(scan, trained, name)
-        pattern = reading.mean_pattern(scan, name)
-        centre = reading.optic_axis(scan, pattern, note)
-        scale = reading.intensity_scale(scan, pattern, beam_intensity, model, note)
-        plan = resampling.plan_resampling(scan, centre, trained, name)
-        varied = {QUANTITIES[each].varied for each in ranges}
-        for line in (*plan.notes, describe_unchecked(model.experiment, training.inputs, varied)):
-            note(line)
-        rows, columns = (_windows(n, w, name) for n, w in zip(plan.scan_shape, trained.scan_shape, strict=True))
+    varied = {QUANTITIES[each].varied for each in ranges}
+    with open_scan(
+        data, model, calibration, note, beam_intensity=beam_intensity, layout=layout, estimated=varied
+    ) as scan:
+        plan = scan.plan
+        rows, columns = (_windows(n, w, scan.name) for n, w in zip(plan.scan_shape, trained.scan_shape, strict=True))
         note(f"{model.name}: {len(rows)}×{len(columns)} windows of {'×'.join(map(str, trained.scan_shape))} positions")
         if measured is None:
             note(f"errors: not calibrated, for {model.name} has no calibration.json: run python -m train calibrate")
         predict = predictor(model.experiment, build_loaded(model, model.experiment.network))
         found, intensity = [], np.zeros(2)
-        with (
-            telemetry.counter(console, "scan rows") as count,
-            closing(reading.read_bands(scan, plan, scale, lambda row: count(row, sy))) as bands,
-        ):
+        with scan.bands(console) as bands:
             for strip in tiles.strips(bands, plan.along_y, rows):
-                add_intensity(intensity, strip)
-                patterns = np.maximum(strip, 0).reshape(*strip.shape[:2], *trained.detector_shape)
+                patterns = nonnegative_patterns(strip, trained.detector_shape, intensity)
                 found.append(predict(np.stack([patterns[:, column] for column in columns])))
         values, deviations = (np.stack(arrays) for arrays in zip(*found, strict=True))  # (ny, nx, quantities)
         if not (np.isfinite(values).all() and np.isfinite(deviations).all()):
@@ -113,7 +85,9 @@ def estimate(
         steps = [step * window for step, window in zip(plan.step_angstrom, trained.scan_shape, strict=True)]
         middles = [
             first + step * (windows[0].start + windows[0].stop - 1) / 2
-            for first, step, windows in zip(scan.scan_origin_angstrom, plan.step_angstrom, (rows, columns), strict=True)
+            for first, step, windows in zip(
+                scan.data.scan_origin_angstrom, plan.step_angstrom, (rows, columns), strict=True
+            )
         ]
         return EstimatedScan(
             {each: values[..., index] for index, each in enumerate(ranges)},
@@ -122,15 +96,10 @@ def estimate(
             {each: two for each, (_, two) in factors.items()},
             PixelGrid((steps[0], steps[1]), (middles[0], middles[1])),
             {
-                "data": origin,
-                "model": model.name,
-                "weights": str(model.weights.resolve()),
-                "weights_digest": checkpoint.read(model.weights)[0]["digest"],
-                "namsa": version("namsa"),
-                "energy_ev": trained.energy_ev,
-                "semiangle_mrad": trained.semiangle_mrad,
+                **scan.provenance,
+                **scan.beam,
                 "calibrated": measured is not None,
-                "said": notes,
+                "said": note.lines,
             },
         )
 

@@ -34,6 +34,7 @@ from train.reconstruction.reconstruct import (
 )
 from train.reconstruction.result import Reconstruction
 from train.reconstruction.row_sources import ArrayStream, GrowingFile, RowSource
+from train.reconstruction.scans import BEAM_INTENSITY, Notes, check_number, fit_scan
 from train.reconstruction.trust import KnownSpecimen
 from train.reconstruction.windows import note_findings
 
@@ -105,7 +106,8 @@ def reconstruct_live(
     console = console or Console(quiet=True)
     model = model if isinstance(model, Model) else load_model(model)
     check_layout(model)
-    check_arguments(beam_intensity, specimen, options)
+    check_number("beam_intensity", beam_intensity, BEAM_INTENSITY)
+    check_arguments(specimen, options)
     source: RowSource
     if isinstance(data, str | Path):
         in_file = {"dataset": calibration.dataset, **(layout or {})}
@@ -125,8 +127,8 @@ def reconstruct_live(
     }
     path = None if state is None else Path(state)
     kept = read_state(path, identity) if path is not None and path.exists() else None
-    session = _Session(scan, model, recording.name, beam_intensity, specimen, options, console)
-    for update, now in session.updates(source, origin, kept):
+    session = _Session(scan, model, recording.name, origin, beam_intensity, specimen, options, console)
+    for update, now in session.updates(source, kept):
         if path is not None and not update.is_last:
             write_state(path, identity, now)
         yield update
@@ -147,21 +149,22 @@ class _Session:
         scan: FourDData,
         model: Model,
         name: str,
+        origin: str,
         beam_intensity: float | None,
         specimen: KnownSpecimen | None,
         options: ReconstructionOptions,
         console: Console,
     ) -> None:
-        self._scan, self._model, self._name = scan, model, name
-        self._arguments, self._console = (beam_intensity, specimen, options), console
+        self._scan, self._model, self._name, self._origin = scan, model, name, origin
+        self._beam_intensity, self._specimen, self._options = beam_intensity, specimen, options
         self._survey = set(reading.survey_rows(scan))
         self._survey_sum: Array = np.zeros(scan.shape[2:])
         self._survey_rows = 0
         self._row = 0  # the next one that is read
         self._rows_read = 0
-        self._notes: list[str] = []
+        self._note = Notes(console)
 
-    def updates(self, source: RowSource, origin: str, kept: LiveState | None) -> Iterator[tuple[LiveUpdate, LiveState]]:
+    def updates(self, source: RowSource, kept: LiveState | None) -> Iterator[tuple[LiveUpdate, LiveState]]:
         """Yields an update, and the state to continue from, after each strip."""
         if kept is None:
             first, blocks = first_rows(source.rows(0), min(FIRST_ROWS, self._scan.shape[0]))
@@ -176,7 +179,7 @@ class _Session:
         if kept is not None:
             kept.restore(images)
             self._note(f"continued after {images.strips} of {len(images.rows)} strips, with row {self._row}")
-        along_y, rows = prepared.plan.along_y, images.rows
+        along_y, rows = prepared.scan.plan.along_y, images.rows
         bands = self._bands(blocks, prepared)
         for strip in tiles.strips(bands, along_y, rows[images.strips :], self._row):
             started = time.perf_counter()
@@ -185,7 +188,7 @@ class _Session:
             if is_last:
                 note_findings(images, self._note)
             mean = self._survey_sum / (max(1, self._survey_rows) * self._scan.shape[1])
-            result = assemble(prepared, images.blended(), mean, origin, self._notes)
+            result = assemble(prepared, images.blended(), mean, self._note.lines)
             seconds = time.perf_counter() - started
             next_row = 0 if is_last else tiles.source_rows(along_y, rows[images.strips]).start
             arrays = {**image_arrays(images), "pattern": pattern, "survey_sum": self._survey_sum}
@@ -193,17 +196,18 @@ class _Session:
             yield LiveUpdate(self._rows_read, images.rows_done, seconds, result, is_last), state
 
     def _prepare(self, pattern: Array) -> Prepared:
-        """Calibrates the scan by the mean pattern of the first rows and loads the network."""
+        """Fits the scan by the mean pattern of the first rows and loads the network."""
         sy, sx, dy, dx = self._scan.shape
         self._note(f"{self._name}: {sy}×{sx} patterns of {dy}×{dx} pixels, {self._scan.data.dtype}, as they come")
-        prepared = prepare(self._scan, self._model, pattern, self._name, *self._arguments, self._note)
-        if self._scan.centre_pixels is None or not (self._arguments[0] or self._scan.normalised):
+        scan = fit_scan(self._scan, self._model, pattern, self._name, self._origin, self._beam_intensity, self._note)
+        prepared = prepare(scan, self._specimen, self._options, self._note)
+        if self._scan.centre_pixels is None or not (self._beam_intensity or self._scan.normalised):
             self._note(f"the mean pattern of the above is that of the first {min(FIRST_ROWS, sy)} rows")
         return prepared
 
     def _bands(self, blocks: Iterator[Array], prepared: Prepared) -> Iterator[Array]:
         """Yields row by row on the network's detector; adds up the rows of the mean pattern on the way."""
-        binning = reading.scaled_binning(prepared.plan, prepared.scale)
+        binning = reading.scaled_binning(prepared.scan.plan, prepared.scan.scale)
         for block in blocks:
             for patterns in block:
                 number, self._row = self._row, self._row + 1
@@ -214,11 +218,7 @@ class _Session:
                 together = max(1, reading.PIECE_BYTES // max(1, patterns[0].nbytes))
                 pieces = [patterns[None, first : first + together] for first in range(0, len(patterns), together)]
                 binned = np.concatenate([reading.bin_patterns(piece, binning) for piece in pieces], axis=1)
-                yield reading.resampled_band(binned, prepared.plan, number)
-
-    def _note(self, line: str) -> None:
-        self._notes.append(line)
-        self._console.print(line, highlight=False, soft_wrap=True)
+                yield reading.resampled_band(binned, prepared.scan.plan, number)
 
 
 def first_rows(blocks: Iterator[Array], count: int) -> tuple[Array, Iterator[Array]]:

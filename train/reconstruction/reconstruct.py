@@ -5,11 +5,8 @@ network's detector, and images, are held. Everything that is done to the data or
 written with the result.
 """
 
-import os
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,19 +15,14 @@ import numpy.typing as npt
 from rich.console import Console
 
 from namsa.errors import InputError
-from namsa.io.calibration import CalibrationOverrides, FourDData
-from namsa.io.reading import open_patterns
+from namsa.io.calibration import CalibrationOverrides
 from namsa.pixels import PixelGrid
-from namsa.text import shorten
-from train.experiment.conditions import describe_unchecked
-from train.measure import telemetry
-from train.optimization import checkpoint
-from train.reconstruction import familiarity, reading, resampling, windows
+from train.reconstruction import familiarity, windows
 from train.reconstruction.estimated import Comparison, EstimatedScan, compare
 from train.reconstruction.models import Model, load_model
 from train.reconstruction.reading import AddNote
-from train.reconstruction.resampling import ResamplingPlan
 from train.reconstruction.result import Reconstruction
+from train.reconstruction.scans import FittedScan, Notes, check_number, open_scan
 from train.reconstruction.trust import KnownSpecimen, WindowSimulation, window_simulation
 from train.reconstruction.windows import BlendedImages, ScanImages, ScanNetwork
 
@@ -38,7 +30,6 @@ Array = npt.NDArray[Any]
 
 # The smallest and the largest number of each argument.
 LIMITS = {
-    "beam_intensity": (1e-15, 1e18),
     "thickness_angstrom": (0.1, 1e4),
     "passes": (0, 1000),
     "refine_steps": (0, 10_000),
@@ -95,40 +86,29 @@ def reconstruct(
         WorkError: If the file is damaged.
     """
     console = console or Console(quiet=True)
-    notes: list[str] = []
-
-    def note(line: str) -> None:
-        notes.append(line)
-        console.print(line, highlight=False, soft_wrap=True)
-
-    # ---- Data and network -------------------------------------------------------------------------------------------
-
+    note = Notes(console)
     model = model if isinstance(model, Model) else load_model(model)
     check_layout(model)
-    check_arguments(beam_intensity, specimen, options)
+    check_arguments(specimen, options)
     if options.refine_steps and model.experiment.bins_shape():
         raise InputError(
             f"refine_steps refines a projected density, and {model.name} predicts it by depth: set it to 0"
         )
-    if isinstance(data, str | Path):
-        data, name, origin = Path(data), str(data), os.path.realpath(data)
-    else:
-        name = origin = "array"
-    with open_patterns(data, calibration, **(layout or {})) as scan:
-        sy, sx, dy, dx = scan.shape
-        note(f"{name}: {sy}×{sx} patterns of {dy}×{dx} pixels, {scan.data.dtype}")
-        resampling.check_fit(scan, model.conditions, name)
-        reading.check_memory(scan, model.conditions, name)
-
-        pattern = reading.mean_pattern(scan, name)
-        compared = compare(estimated, model.experiment) if estimated else None
-        prepared = prepare(scan, model, pattern, name, beam_intensity, specimen, options, note, compared)
-        with (
-            telemetry.counter(console, "scan rows") as count,
-            closing(reading.read_bands(scan, prepared.plan, prepared.scale, lambda row: count(row, sy))) as bands,
-        ):
+    compared = compare(estimated, model.experiment) if estimated else None
+    with open_scan(
+        data,
+        model,
+        calibration,
+        note,
+        beam_intensity=beam_intensity,
+        layout=layout,
+        estimated=compared.checked if compared else (),
+        estimates=compared.said if compared else (),
+    ) as scan:
+        prepared = prepare(scan, specimen, options, note, compared)
+        with scan.bands(console) as bands:
             images = windows.predict_images(bands, prepared.images(), note)
-        return assemble(prepared, images, pattern, origin, notes)
+        return assemble(prepared, images, scan.pattern, note.lines)
 
 
 @dataclass(frozen=True)
@@ -137,22 +117,14 @@ class Prepared:
 
     Attributes:
         scan: The scan.
-        model: The trained network.
-        centre: Optic axis, (y, x), pixels.
-        scale: Factor from intensities to fractions of the beam.
-        plan: How the scan is resampled.
-        network: The network, loaded.
+        network: Its network, loaded.
         simulation: Simulation of a window, by which trust is measured. `None` measures none.
         refine_steps: Steps of refinement per window.
         compared: What was estimated of the scan, beside what the network has learnt. `None` if nothing was.
         thickness_angstrom: Of the specimen, Å. `None` if it is not known.
     """
 
-    scan: FourDData
-    model: Model
-    centre: tuple[float, float]
-    scale: float
-    plan: ResamplingPlan
+    scan: FittedScan
     network: ScanNetwork
     simulation: WindowSimulation | None
     refine_steps: int
@@ -161,28 +133,20 @@ class Prepared:
 
     def images(self) -> ScanImages:
         """Returns the images of the scan before the first strip is added."""
-        return ScanImages(self.plan, self.network, self.simulation, self.refine_steps)
+        return ScanImages(self.scan.plan, self.network, self.simulation, self.refine_steps)
 
 
 def prepare(
-    scan: FourDData,
-    model: Model,
-    pattern: Array,
-    name: str,
-    beam_intensity: float | None,
+    scan: FittedScan,
     specimen: KnownSpecimen | None,
     options: ReconstructionOptions,
     note: AddNote,
     compared: Comparison | None = None,
 ) -> Prepared:
-    """Calibrates a scan, plans its resampling and loads the network.
+    """Loads the network of a scan.
 
     Args:
         scan: The scan; its patterns are not read.
-        model: The trained network.
-        pattern: Mean pattern, `(dy, dx)`, from which the optic axis and the scale are taken where they are not known.
-        name: Name of the scan in error messages.
-        beam_intensity: As for `reconstruct`.
         specimen: As for `reconstruct`.
         options: As for `reconstruct`.
         note: Called with a line about each thing that is done or assumed.
@@ -191,13 +155,7 @@ def prepare(
     Raises:
         InputError: If the data do not fit the network.
     """
-    centre = reading.optic_axis(scan, pattern, note)
-    scale = reading.intensity_scale(scan, pattern, beam_intensity, model, note)
-    plan = resampling.plan_resampling(scan, centre, model.conditions, name)
-    checked, estimates = (compared.checked, compared.said) if compared else (frozenset[str](), [])
-    unchecked = describe_unchecked(model.experiment, model.experiment.training.inputs, checked)
-    for line in (*plan.notes, *estimates, unchecked):
-        note(line)
+    model, plan = scan.model, scan.plan
     network = windows.prepare_network(model, plan, options.passes, note)
     simulation = None
     if specimen and not network.whole_scan:
@@ -209,43 +167,35 @@ def prepare(
     if simulation and options.refine_steps:
         note(f"refined: {options.refine_steps} steps a window; the uncertainty is that of the network's own density")
     thickness = specimen.thickness_angstrom if specimen else None
-    return Prepared(scan, model, centre, scale, plan, network, simulation, options.refine_steps, compared, thickness)
+    return Prepared(scan, network, simulation, options.refine_steps, compared, thickness)
 
 
-def assemble(
-    prepared: Prepared, images: BlendedImages, pattern: Array, origin: str, notes: list[str]
-) -> Reconstruction:
+def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: list[str]) -> Reconstruction:
     """Returns images with their pixels and provenance.
 
     Args:
         prepared: The scan and the network.
         images: What was predicted.
         pattern: Mean pattern, `(dy, dx)`, in the data's units.
-        origin: The data, for the provenance.
         notes: Lines about what was done and assumed.
     """
-    scan, plan, model = prepared.scan, prepared.plan, prepared.model
-    uncertainty, measured = images.uncertainty, model.calibration
+    scan, pixel_mrad = prepared.scan, prepared.scan.data.pixel_mrad
+    uncertainty, measured = images.uncertainty, scan.model.calibration
     if uncertainty is not None:
         uncertainty = uncertainty * (measured.uncertainty_factor or 1)
-    detector = [-at * pixel for at, pixel in zip(prepared.centre, scan.pixel_mrad, strict=True)]
+    detector = [-at * pixel for at, pixel in zip(scan.centre, pixel_mrad, strict=True)]
     return Reconstruction(
         images.density.astype(np.float32),
         None if uncertainty is None else uncertainty.astype(np.float32),
         None if images.trust is None else images.trust.astype(np.float32),
         images.bright_field,
-        pattern * prepared.scale,
-        _density_pixels(scan, plan, model, images.density.shape),
-        PixelGrid(plan.step_angstrom, scan.scan_origin_angstrom),
-        PixelGrid(scan.pixel_mrad, detector),
+        pattern * scan.scale,
+        _density_pixels(scan, images.density.shape),
+        scan.pixels,
+        PixelGrid(pixel_mrad, detector),
         {
-            "data": origin,
-            "model": model.name,
-            "weights": str(model.weights.resolve()),
-            "weights_digest": checkpoint.read(model.weights)[0]["digest"],
-            "namsa": version("namsa"),
-            "energy_ev": model.conditions.energy_ev,
-            "semiangle_mrad": model.conditions.semiangle_mrad,
+            **scan.provenance,
+            **scan.beam,
             **({} if images.flagged is None else {"windows_not_familiar": images.flagged}),
             **({"estimated": prepared.compared.facts} if prepared.compared else {}),
             **({} if measured.two_sigma_factor is None else {"two_sigma_factor": measured.two_sigma_factor}),
@@ -261,7 +211,7 @@ def _known_thickness(prepared: Prepared) -> float | None:
     """Returns the thickness that the bins divide, Å: as given, or that of the whole training; `None` if it varied."""
     if prepared.thickness_angstrom:
         return prepared.thickness_angstrom
-    learnt = set(prepared.model.experiment.specimen.thickness_angstrom)
+    learnt = set(prepared.scan.model.experiment.specimen.thickness_angstrom)
     return learnt.pop() if len(learnt) == 1 else None
 
 
@@ -273,20 +223,15 @@ def check_layout(model: Model) -> None:
         raise InputError(f"{model.name} has layout scan and targets at the grid: use a network with target.at scan")
 
 
-def check_arguments(
-    beam_intensity: float | None, specimen: KnownSpecimen | None, options: ReconstructionOptions
-) -> None:
+def check_arguments(specimen: KnownSpecimen | None, options: ReconstructionOptions) -> None:
     """Checks that all numbers are finite and in their ranges, and that they go together."""
     arguments: dict[str, float | None] = {
-        "beam_intensity": beam_intensity,
         "thickness_angstrom": None if specimen is None else specimen.thickness_angstrom,
         "passes": options.passes,
         "refine_steps": options.refine_steps,
     }
     for name, value in arguments.items():
-        low, high = LIMITS[name]
-        if value is not None and not low <= value <= high:
-            raise InputError(f"{name} is {shorten(value)}: give a number from {low:g} to {high:g}")
+        check_number(name, value, LIMITS[name])
     if options.refine_steps and specimen is None:
         raise InputError(f"refine_steps is {options.refine_steps}: refinement needs the specimen's thickness, too")
 
@@ -313,11 +258,12 @@ def _uncertainty_note(network: ScanNetwork, model: Model) -> str:
     return f"uncertainty: {' and '.join(sources)}, {state}{beyond}"
 
 
-def _density_pixels(scan: FourDData, plan: ResamplingPlan, model: Model, shape: tuple[int, ...]) -> PixelGrid:
+def _density_pixels(scan: FittedScan, shape: tuple[int, ...]) -> PixelGrid:
     """Returns the pixels of the density, Å."""
-    if model.experiment.training.inputs.layout in ("scan", "depth"):
-        return PixelGrid(plan.step_angstrom, scan.scan_origin_angstrom)
-    extent = list(model.experiment.specimen.lateral_angstrom)
-    if model.experiment.scan.step_angstrom is None:
-        extent = [n * step for n, step in zip(scan.shape, plan.step_angstrom, strict=False)]
+    experiment = scan.model.experiment
+    if experiment.training.inputs.layout in ("scan", "depth"):
+        return scan.pixels
+    extent = list(experiment.specimen.lateral_angstrom)
+    if experiment.scan.step_angstrom is None:
+        extent = [n * step for n, step in zip(scan.data.shape, scan.plan.step_angstrom, strict=False)]
     return PixelGrid([length / n for length, n in zip(extent, shape, strict=True)], (0.0, 0.0))

@@ -4,11 +4,8 @@ The scan passes through in strips of rows. Windows overlap by half, and the prob
 reconstructed densities are (`train.reconstruction.tiles`). The label of a position is its most probable class.
 """
 
-import os
 from collections.abc import Mapping
-from contextlib import closing
 from dataclasses import dataclass
-from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,17 +16,13 @@ from rich.console import Console
 from fcdensenet.config import NetworkConfig
 from namsa.io import hdf5
 from namsa.io.calibration import CalibrationOverrides
-from namsa.io.reading import open_patterns
 from namsa.pixels import PixelGrid
-from train.experiment.conditions import describe_unchecked
-from train.measure import telemetry
 from train.networks.deeplabv3plus import STRIDE, DeepLabV3PlusConfig
-from train.optimization import checkpoint
-from train.reconstruction import reading, resampling, tiles
+from train.reconstruction import resampling, tiles
 from train.reconstruction.ensemble import load_network
 from train.reconstruction.models import Model, load_model
-from train.reconstruction.reconstruct import ReconstructionOptions, check_arguments
-from train.reconstruction.windows import BATCH_BYTES, MARGIN, add_intensity
+from train.reconstruction.scans import Notes, nonnegative_patterns, open_scan
+from train.reconstruction.windows import BATCH_BYTES, MARGIN
 from train.reports.figures import write_figure
 from train.tasks.segment import predictor
 from train.tasks.segment_pictures import segments_figure
@@ -100,35 +93,18 @@ def segment(
         InputError: If the network is of another task, the data do not fit it, or their calibration is not complete.
         WorkError: If the file is damaged.
     """
-    console, notes = console or Console(quiet=True), []
-
-    def note(line: str) -> None:
-        notes.append(line)
-        console.print(line, highlight=False, soft_wrap=True)
-
+    console = console or Console(quiet=True)
+    note = Notes(console)
     model = model if isinstance(model, Model) else load_model(model)
     config, multiple = _network(model)
-    check_arguments(beam_intensity, None, ReconstructionOptions())
-    with open_patterns(data, calibration, **(layout or {})) as scan:
-        sy, sx, dy, dx = scan.shape
-        note(f"{data}: {sy}×{sx} patterns of {dy}×{dx} pixels, {scan.data.dtype}")
-        resampling.check_fit(scan, model.conditions, str(data))
-        reading.check_memory(scan, model.conditions, str(data))
-        pattern = reading.mean_pattern(scan, str(data))
-        centre = reading.optic_axis(scan, pattern, note)
-        scale = reading.intensity_scale(scan, pattern, beam_intensity, model, note)
-        plan = resampling.plan_resampling(scan, centre, model.conditions, str(data))
-        for line in (*plan.notes, describe_unchecked(model.experiment, model.experiment.training.inputs)):
-            note(line)
+    with open_scan(data, model, calibration, note, beam_intensity=beam_intensity, layout=layout) as scan:
+        plan = scan.plan
         sides = zip(plan.scan_shape, model.conditions.scan_shape, strict=True)
         window = tuple(tiles.window_side(size, trained, multiple) for size, trained in sides)
         note(f"{model.name}: windows of {window[0]}×{window[1]} positions")
         predict = predictor(model.experiment, load_network(model, (window[0], window[1]), config))
         images = _SegmentImages(plan.scan_shape, (window[0], window[1]), multiple, model)
-        with (
-            telemetry.counter(console, "scan rows") as count,
-            closing(reading.read_bands(scan, plan, scale, lambda row: count(row, sy))) as bands,
-        ):
+        with scan.bands(console) as bands:
             for strip in tiles.strips(bands, plan.along_y, images.rows):
                 images.add(strip, predict)
         labels = images.labels()
@@ -140,16 +116,8 @@ def segment(
             labels,
             images.probabilities(),
             images.bright_field,
-            PixelGrid(plan.step_angstrom, scan.scan_origin_angstrom),
-            {
-                "data": os.path.realpath(data),
-                "model": model.name,
-                "weights": str(model.weights.resolve()),
-                "weights_digest": checkpoint.read(model.weights)[0]["digest"],
-                "namsa": version("namsa"),
-                "classes": list(images.classes),
-                "said": notes,
-            },
+            scan.pixels,
+            {**scan.provenance, "classes": list(images.classes), "said": note.lines},
         )
 
 
@@ -175,11 +143,10 @@ class _SegmentImages:
 
     def add(self, strip: Array, predict: Any) -> None:
         """Predicts the windows of the next strip, `(rows, positions along x, network's pixels)`."""
-        add_intensity(self._intensity, strip)
+        patterns = nonnegative_patterns(strip, self._model.conditions.detector_shape, self._intensity)
         row = self.rows[self._strips]
         self._strips += 1
         self.bright_field[row] = strip[..., self._disk].sum(axis=-1)
-        patterns = np.maximum(strip, 0).reshape(*strip.shape[:2], *self._model.conditions.detector_shape)
         size = max(1, BATCH_BYTES // patterns[:, self._columns[0]].nbytes)
         for first in range(0, len(self._columns), size):
             columns = self._columns[first : first + size]

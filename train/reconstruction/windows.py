@@ -22,12 +22,12 @@ from train.reconstruction.familiarity import (
 from train.reconstruction.models import Model
 from train.reconstruction.reading import AddNote
 from train.reconstruction.resampling import ResamplingPlan, in_bright_disk
+from train.reconstruction.scans import nonnegative_patterns
 from train.reconstruction.trust import WindowSimulation
 
 Array = npt.NDArray[Any]
 
 BATCH_BYTES = 128 * 2**20  # windows that the network is given at once
-NEGATIVE = 0.01  # fraction of the intensity that a subtracted dark level may leave negative
 MARGIN = 1 / 8  # of a window's side: the network sees most of the padding beyond the window's edge there
 
 
@@ -202,9 +202,8 @@ class ScanImages:
             InputError: If too much of the intensity is negative.
         """
         row, columns, simulation = self.rows[self.strips], self._columns, self._simulation
-        add_intensity(self.intensity, strip)
+        patterns = nonnegative_patterns(strip, self._network.conditions.detector_shape, self.intensity)
         self.bright_field[row] = strip[..., self._disk].sum(axis=-1)
-        patterns = np.maximum(strip, 0).reshape(*strip.shape[:2], *self._network.conditions.detector_shape)
         for x, window_patterns, prediction in _predictions(patterns, columns, self._network.predict):
             predictions = prediction.density
             whole = (slice(0, self._shape[0]), slice(0, self._shape[1]))
@@ -245,19 +244,6 @@ class ScanImages:
         bins = self.bins.mean() if self.bins else None
         field = self.bright_field.copy()
         return BlendedImages(self.densities.mean(), deviation, familiarity, flagged, trust, field, bins)
-
-
-def add_intensity(sums: Array, strip: Array) -> None:
-    """Adds the negative intensity of a strip, as a positive number, and all of it to `sums`, `(2,)`.
-
-    Raises:
-        InputError: If too much of the intensity is negative.
-    """
-    sums += -float(strip[strip < 0].sum(dtype=np.float64)), float(strip.sum(dtype=np.float64))
-    if sums[0] > NEGATIVE * sums[1]:
-        raise InputError(
-            f"more than {100 * NEGATIVE:g} % of the intensity is negative: subtract no more than the dark level"
-        )
 
 
 def predict_images(bands: Iterator[Array], images: ScanImages, note: AddNote) -> BlendedImages:
