@@ -115,6 +115,12 @@ def check_ranges(**quantities: float | tuple[float, float]) -> None:
             raise InputError(f"{name} is {value}; it must lie within {least:g} to {most:g}")
 
 
+def check_depth_bins(depth_bins: int) -> None:
+    """Raises InputError unless the number of depth bins is a whole number of 1 to 256."""
+    if not isinstance(depth_bins, int) or not 1 <= depth_bins <= 256:
+        raise InputError(f"depth_bins is {depth_bins}; it must be a whole number of 1 to 256")
+
+
 def check_engine(requested: str, shape: tuple[int, int], supported: bool) -> None:
     """Checks that the requested engine supports the grid.
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from namsa.provenance_values import LARGEST, fault, value
 
 UNITS = {"cbed": "fraction of the beam", "density": "e/Å²", "projected_potential": "V·Å"}
+OPTIONAL_UNITS = {"density_by_depth": "e/Å²"}  # of arrays that some samples have
 
 
 class ArrayAxis(NamedTuple):
@@ -154,11 +155,27 @@ def array_axes(provenance: Mapping[str, Any], shapes: Mapping[str, Sequence[int]
     if scan_shape:
         raster = _raster(provenance, scan_shape)
         scan = [ArrayAxis("y", "Å", raster[:, 0, 0]), ArrayAxis("x", "Å", raster[0, :, 1])]
-    return {
+    axes = {
         "cbed": scan + _image_axes(("ky", "kx"), "mrad", pattern_grid(provenance), shapes["cbed"][-2:]),
         "density": _image_axes(("y", "x"), "Å", density_grid(provenance), shapes["density"]),
         "projected_potential": _image_axes(("y", "x"), "Å", potential_grid(provenance), shapes["projected_potential"]),
     }
+    if "density_by_depth" in shapes:
+        bins, *image = shapes["density_by_depth"]
+        depth = depth_axis(bins, value(provenance, "thickness_angstrom"))
+        axes["density_by_depth"] = [depth, *_image_axes(("y", "x"), "Å", density_grid(provenance), image)]
+    return axes
+
+
+def depth_axis(bins: int, thickness_angstrom: float) -> ArrayAxis:
+    """Returns the middles of equal bins along the beam, from where it enters, Å."""
+    return ArrayAxis("depth", "Å", (np.arange(bins) + 0.5) * (thickness_angstrom / bins))
+
+
+def sample_arrays(sample: Any) -> dict[str, npt.NDArray[Any]]:
+    """Returns the arrays of a sample or a record by name: those of `UNITS`, and of `OPTIONAL_UNITS` if it has them."""
+    arrays = {name: getattr(sample, name) for name in UNITS | OPTIONAL_UNITS}
+    return {name: array for name, array in arrays.items() if array is not None}
 
 
 def _image_axes(names: tuple[str, str], units: str, grid: PixelGrid, shape: Sequence[int]) -> list[ArrayAxis]:

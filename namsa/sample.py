@@ -26,6 +26,8 @@ class Sample:
         provenance: Everything that is needed to simulate the sample again, in JSON types.
         labels: Part of the specimen that each pixel of the density belongs to, `(ty, tx)`, uint8: an index into
             `label_names` of the provenance. `None` if the specimen is of one part.
+        density_by_depth: Electron density of equal bins along the beam, `(n, ty, tx)`, e/Å², the first where the beam
+            enters. They add up to `density`. `None` if the density is not divided.
     """
 
     cbed: npt.NDArray[Any]
@@ -33,6 +35,7 @@ class Sample:
     projected_potential: npt.NDArray[Any]
     provenance: dict[str, Any]
     labels: npt.NDArray[np.uint8] | None = None
+    density_by_depth: npt.NDArray[Any] | None = None
 
     def bright_field(self) -> npt.NDArray[np.float64]:
         """Returns the bright-field image, from the disk of the aperture; shape as `annular`."""
@@ -95,7 +98,8 @@ class Sample:
         name = self.provenance.get("id") or self.provenance.get("formula") or "sample"
         shape = self.provenance.get("scan_shape") or self.cbed.shape[:1]
         scan, pattern, density = ("×".join(map(str, size)) for size in (shape, self.cbed.shape[1:], self.density.shape))
-        return f"<Sample {name}: {scan} patterns of {pattern} pixels, density of {density} pixels>"
+        bins = "" if self.density_by_depth is None else f", {len(self.density_by_depth)} depth bins"
+        return f"<Sample {name}: {scan} patterns of {pattern} pixels, density of {density} pixels{bins}>"
 
     def _repr_html_(self) -> str:
         """Returns the HTML that a notebook shows."""

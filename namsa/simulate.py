@@ -52,6 +52,7 @@ def simulate(
     focal_spread_angstrom: float = 0.0,
     focal_points: int | None = None,
     projection: specimen.Projection = "infinite",
+    depth_bins: int = 1,
     scan_shape: tuple[int, int] | None = None,
     sink: PatternSink | None = None,
     on_progress: ProgressCallback = lambda stage, done, total: None,
@@ -86,6 +87,7 @@ def simulate(
         focal_points: Probes that sample the focal spread. By default as many as the tolerance needs.
         projection: "infinite" puts an atom into the slice of its nucleus. "finite" shares it among the slices that it
             reaches; see `namsa.physics.finite`.
+        depth_bins: Number of equal bins along the beam for which the sample has the density too, if more than 1.
         scan_shape: Rows and columns (sy, sx) if the positions are a raster, x fastest.
         sink: Takes the patterns batch by batch, so that they need not fit into memory: a `namsa.StackFile`. A source
             that is averaged over the whole scan makes one batch of it. `None` returns the patterns.
@@ -94,6 +96,7 @@ def simulate(
     Returns:
         A `Sample` of patterns (n, dy, dx) as fractions of the beam, none if a sink has taken them, density (ny, nx) in
         e/Å², projected potential (ny, nx) in V·Å, and provenance, which names the engine and the method that were used.
+        With `depth_bins` it has the density by depth too, (depth_bins, ny, nx).
 
     Raises:
         InputError: Before any work, if the arguments cannot be simulated.
@@ -106,6 +109,9 @@ def simulate(
     positions = checks.check_positions(positions_angstrom, scan_shape)
     checks.check_choices(grid_shape, slice_thickness_angstrom, precision, projection, engine, method)
     checks.check_ranges(slice_thickness_angstrom=slice_thickness_angstrom)
+    checks.check_depth_bins(depth_bins)
+    if depth_bins == 1:
+        del arguments["depth_bins"]  # the provenance of a projected density is as it was before there were bins
     aberrations = arguments["aberrations"] = dict(aberrations or {})
     xp, real = resolve_backend(backend), np.dtype(precision)
     dtype = np.result_type(real, np.complex64)
@@ -155,6 +161,7 @@ def simulate(
     configurations = frozen_phonons.configurations if frozen_phonons else 1
     rng = np.random.default_rng(seed)
     density, projected = np.zeros(grid.shape), np.zeros(grid.shape)
+    by_depth = np.zeros((depth_bins, *grid.shape)) if depth_bins > 1 else None
     finish = partial(exposure.finish, configurations=configurations)
     for configuration in range(configurations):
         thermal = displace_atoms(atoms, frozen_phonons.displacement_angstrom(), rng) if frozen_phonons else atoms
@@ -167,6 +174,7 @@ def simulate(
             dtype,
             xp,
             projection=projection,
+            depth_bins=depth_bins,
             on_slice=partial(on_progress, "slices"),
         )
         on_part = dispatch.part_of(on_progress, configuration, configurations)
@@ -174,6 +182,8 @@ def simulate(
         dispatch.fill(sink, configuration, positions, setup, sliced.slices, reuse, finish if last else None, on_part)
         density += to_host(sliced.density)
         projected += to_host(sliced.projected_potential)
+        if by_depth is not None:
+            by_depth += to_host(sliced.density_by_depth) / configurations
     density, projected = density / configurations, projected / configurations
     described = provenance.describe(
         arguments,
@@ -185,4 +195,5 @@ def simulate(
         backend=xp.__name__,
         warnings=warnings,
     )
-    return Sample(sink.patterns(), density.astype(real), projected.astype(real), described)
+    binned = None if by_depth is None else by_depth.astype(real)
+    return Sample(sink.patterns(), density.astype(real), projected.astype(real), described, density_by_depth=binned)

@@ -224,7 +224,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
         shards.begin()
     del whole  # with shards, rank 0's memory is again that of its part
     if position.step:
-        log_line(_resumption_line(position, groups, bool(own) and not kept_moments))
+        log_line(checkpoint.resumption_line(position, groups, bool(own) and not kept_moments))
 
     # ---- Training ---------------------------------------------------------------------------------------------------
 
@@ -381,21 +381,6 @@ def _start_line(weights: Path, count: int, others: Sequence[str]) -> str:
     """Says how many variables start from another network's, and which do not."""
     left = f"; at random: {', '.join(others[:4])}{', ...' if len(others) > 4 else ''}" if others else ""
     return f"{count - len(others)} of {count} variables start from {weights}{left}"
-
-
-def _resumption_line(position: TrainingPosition, ranks: int, new_moments: bool = False) -> str:
-    """Returns one line about where a job continues, and what a different number of ranks changes."""
-    text = f"resumed after step {position.step}, {position.epoch} whole epochs"
-    if position.taken:
-        text += f" and {position.taken} samples of the next"
-    if position.ranks not in (0, ranks):
-        text += (
-            f"; a run of {position.ranks} rank{'s' * (position.ranks > 1)} goes on with {ranks}: weights, moments, "
-            "loss scale and the order of samples stay; a step's samples, dropout and the learning rate follow the ranks"
-        )
-    if new_moments:
-        text += "; every rank starts with the moments of rank 0, for the checkpoint has none of its own"
-    return text
 
 
 def _reduction_settings(config: Path, overrides: Sequence[str]) -> tuple[Reduction, int]:

@@ -73,6 +73,11 @@ Kind = Literal[
     "step",
     "amorphous_layer",
     "amorphous",
+    "stack",
+    "cap",
+    "buried_layer",
+    "doped_layer",
+    "vacuum",
 ]
 KINDS: tuple[Kind, ...] = get_args(Kind)  # of specimens: what is made of a crystal
 
@@ -301,4 +306,11 @@ class Target(Section):
         ge=1e-3,
         le=100,
         description="frequency at which the cosine window reaches zero, 1/Å; default 2·semiangle/wavelength",
+    )
+    depth_bins: int = Field(
+        1,
+        ge=1,
+        le=256,
+        description="number of equal bins along the beam over the specimen's thickness; of more than one, samples hold "
+        "the density of each bin too, which add up to the projected density",
     )

@@ -141,6 +141,11 @@ class SimulationConfig(Section):
                     f"variation gives thickness_angstrom up to {max(varied['thickness_angstrom']):g} Å, so give "
                     f"specimen.thickness_angstrom that value or a larger one, alone (now {list(thicknesses)})"
                 )
+        if scatters and self.target.depth_bins > 1:
+            raise ValueError(
+                f"target.depth_bins is {self.target.depth_bins}, which simulation.method scatter does not have: set "
+                "simulation.method to auto"
+            )
         several = [name for name in OF_SPECIMEN if scatters and len(varied.get(name, ())) > 1]
         if several and isinstance(self.variation, GridVariation):
             raise ValueError(

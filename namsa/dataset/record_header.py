@@ -16,7 +16,7 @@ _STORED_TYPES = {  # and the number of axes
     "projected_potential": (("<f4",), 2),
     "positions_angstrom": (("<f8",), 2),
 }
-_LABELS = {"labels": (("|u1",), 2)}  # of versions 2 and 3
+OPTIONAL_TYPES = {"labels": (("|u1",), 2), "density_by_depth": (("<f4",), 3)}
 _LONGEST_AXIS = 2**31
 
 
@@ -92,10 +92,10 @@ def parse_header(text: bytes) -> RecordHeader:
     except ValueError:
         raise WorkError("the record is damaged: its header is not JSON") from None
     arrays = header.get("arrays") if isinstance(header, dict) else None
-    if not isinstance(arrays, dict) or arrays.keys() - _LABELS.keys() != _STORED_TYPES.keys():
+    if not isinstance(arrays, dict) or arrays.keys() - OPTIONAL_TYPES.keys() != _STORED_TYPES.keys():
         raise WorkError(f"the record is damaged: its header has no arrays {', '.join(_STORED_TYPES)}")
     for name, array in arrays.items():
-        if problem := _problem(array, *(_STORED_TYPES | _LABELS)[name]):
+        if problem := _problem(array, *(_STORED_TYPES | OPTIONAL_TYPES)[name]):
             raise WorkError(f"the record is damaged: its header has {problem} of {name}")
     if problem := _tiles_problem(arrays):
         raise WorkError(f"the record is damaged: its header has {problem}")

@@ -11,9 +11,10 @@ version of any other in their message, and do not take the record for damaged.
 
     1    neither labels nor tiles
     2    labels
-    3    patterns in tiles (`namsa.dataset.tiles`), with labels or without. Each array has the digests of its tiles, or
-         of all of it, in the header. 16 bytes behind the header are the xxh3_128 digest of what stands before them,
+    3    patterns in tiles (`namsa.dataset.tiles`). Each array has the digests of its tiles, or of all of it, in the
+         header. 16 bytes behind the header are the xxh3_128 digest of what stands before them,
          without the record's digest. A slab is therefore verified without the rest; see `namsa.dataset.slabs`.
+    4    the density by depth and no tiles
 
 An array is read as a view, without a copy, but for patterns with tiles along other axes than scan y. A value is the
 stored number divided by `scale`. Coordinate i of an axis is origin + i · sampling.
@@ -34,15 +35,23 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from namsa.dataset.record_header import LARGEST_EXPONENT, RecordHeader, StoredArray, StoredAxis, parse_header, tiling_of
+from namsa.dataset.record_header import (
+    LARGEST_EXPONENT,
+    OPTIONAL_TYPES,
+    RecordHeader,
+    StoredArray,
+    StoredAxis,
+    parse_header,
+    tiling_of,
+)
 from namsa.dataset.tiles import DIGEST_DIGITS, Shape, Tiling, digests
 from namsa.errors import WorkError
 from namsa.pixels import raster_shape
 from namsa.sample import Sample
 
 Buffer = bytes | bytearray | memoryview
-PLAIN_VERSION, LABELLED_VERSION, TILED_VERSION = 1, 2, 3
-VERSION = TILED_VERSION
+PLAIN_VERSION, LABELLED_VERSION, TILED_VERSION, BINNED_VERSION = 1, 2, 3, 4
+VERSION = BINNED_VERSION
 _MAGIC = b"NAMSA4D\n"
 _PREFIX = struct.Struct("<8sII16s")
 _DIGEST_BYTES, PREFIX_BYTES = 16, _PREFIX.size
@@ -67,6 +76,8 @@ class Record:
         positions_angstrom: Probe positions (n, 2) as (y, x), float64, Å.
         labels: Part of the specimen at each pixel of the density (ty, tx), uint8, as of `namsa.sample.Sample`; `None`
             if the record has none.
+        density_by_depth: Electron density of equal bins along the beam (n, ty, tx), float32, e/Å², which add up to
+            `density`; `None` if the record has none.
     """
 
     header: RecordHeader
@@ -75,6 +86,7 @@ class Record:
     projected_potential: npt.NDArray[np.float32]
     positions_angstrom: npt.NDArray[np.float64]
     labels: npt.NDArray[np.uint8] | None = None
+    density_by_depth: npt.NDArray[np.float32] | None = None
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -94,11 +106,19 @@ class Record:
             self.projected_potential.copy(),
             self.positions_angstrom.copy(),
             None if self.labels is None else self.labels.copy(),
+            None if self.density_by_depth is None else self.density_by_depth.copy(),
         )
 
     def sample(self) -> Sample:
         """Returns the sample at the precision at which it was stored."""
-        return Sample(self.patterns(), self.density, self.projected_potential, self.provenance, self.labels)
+        return Sample(
+            self.patterns(),
+            self.density,
+            self.projected_potential,
+            self.provenance,
+            self.labels,
+            self.density_by_depth,
+        )
 
 
 def encode(sample: Sample, dtype: Literal["float16", "float32"] = "float16", tiles: Shape | None = None) -> bytearray:
@@ -121,8 +141,9 @@ def encode(sample: Sample, dtype: Literal["float16", "float32"] = "float16", til
         "projected_potential": sample.projected_potential,
         "positions_angstrom": positions,
     }
-    if sample.labels is not None:
-        arrays["labels"] = sample.labels
+    for name in OPTIONAL_TYPES:
+        if (optional := getattr(sample, name)) is not None:
+            arrays[name] = optional
     stored_arrays, arrays_length = _stored_arrays(sample, arrays, "<f2" if dtype == "float16" else "<f4")
     tiling = None
     if tiles:
@@ -134,7 +155,7 @@ def encode(sample: Sample, dtype: Literal["float16", "float32"] = "float16", til
             stored["digests"] = ["0" * DIGEST_DIGITS] * math.prod(stored.get("tiles", ()))
     content: RecordHeader = {"arrays": stored_arrays, "provenance": provenance}
     header = _header_bytes(content)
-    version = TILED_VERSION if tiling else PLAIN_VERSION if sample.labels is None else LABELLED_VERSION
+    version = TILED_VERSION if tiling else _untiled_version(sample)
     body = body_offset(version, len(header))
 
     record = bytearray(body + arrays_length)
@@ -159,13 +180,20 @@ def encode(sample: Sample, dtype: Literal["float16", "float32"] = "float16", til
     return record
 
 
+def _untiled_version(sample: Sample) -> int:
+    if sample.density_by_depth is not None:
+        return BINNED_VERSION
+    return PLAIN_VERSION if sample.labels is None else LABELLED_VERSION
+
+
 def _stored_arrays(
     sample: Sample, arrays: dict[str, npt.NDArray[Any]], pattern_dtype: str
 ) -> tuple[dict[str, StoredArray], int]:
     """Returns the header's part about the arrays, and the length of all arrays in bytes."""
     types = {"cbed": pattern_dtype, "density": "<f4", "projected_potential": "<f4", "positions_angstrom": "<f8"}
     units = {"cbed": "fraction of the beam", "density": "e/Å²", "projected_potential": "V·Å", "positions_angstrom": "Å"}
-    types, units = types | {"labels": "|u1"}, units | {"labels": ""}
+    types |= {"labels": "|u1", "density_by_depth": "<f4"}
+    units |= {"labels": "", "density_by_depth": "e/Å²"}
     axes = _axes(sample)
     stored: dict[str, StoredArray] = {}
     end = 0
@@ -275,7 +303,7 @@ def _length(view: memoryview) -> int:
 
 def body_offset(version: int, header_length: int) -> int:
     """Returns where the arrays of a record start."""
-    return aligned(_PREFIX.size + header_length + (_DIGEST_BYTES if version >= TILED_VERSION else 0))
+    return aligned(_PREFIX.size + header_length + (_DIGEST_BYTES if version == TILED_VERSION else 0))
 
 
 def _header_bytes(content: RecordHeader) -> bytes:
@@ -306,10 +334,15 @@ def _axes(sample: Sample) -> dict[str, list[StoredAxis]]:
         "scan_shape": p["scan_shape"],
     }
     density = _plane(("y", "x"), "Å", p["density_origin_angstrom"], p["density_sampling_angstrom"])
+    by_depth = list(density)
+    if sample.density_by_depth is not None:
+        thickness = p["thickness_angstrom"] / len(sample.density_by_depth)
+        by_depth.insert(0, {"name": "depth", "units": "Å", "origin": 0.5 * thickness, "sampling": thickness})
     return {
         "cbed": [position, *_plane(("ky", "kx"), "mrad", p["detector_origin_mrad"], p["detector_sampling_mrad"])],
         "density": density,
         "labels": density,
+        "density_by_depth": by_depth,
         "projected_potential": _plane(("y", "x"), "Å", [0.0, 0.0], pixel),
         "positions_angstrom": [position],
     }

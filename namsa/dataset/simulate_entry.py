@@ -135,6 +135,7 @@ def simulate_entry(
         frozen_phonons=setup.config.specimen.frozen_phonons,
         method=config.simulation.method,
         specimen_tilt_mrad=setup.config.microscope.specimen_tilt_mrad,
+        depth_bins=config.target.depth_bins,
         sink=sink,
         on_progress=on_progress,
         **_numerics(config.simulation),
@@ -148,7 +149,10 @@ def _complete(
 ) -> Sample:
     """Returns a sample with its density target, and provenance that names the entry and has `more`."""
     material = setup.material
-    density, target_provenance = _density_target(setup, sample)
+    target, target_provenance = _density_target(setup)
+    density, by_depth = target(sample.density), None
+    if sample.density_by_depth is not None:
+        by_depth = np.stack([target(part) for part in sample.density_by_depth])
     provenance = sample.provenance | {
         "id": entry.id,
         "material": entry.material,
@@ -175,7 +179,7 @@ def _complete(
     if entry.kind in LABEL_NAMES:
         labels = label_map(supercell.atoms, setup.grid, *_axes_of_density(setup))
         provenance["label_names"] = list(LABEL_NAMES[entry.kind])
-    return replace(sample, density=density.astype(sample.density.dtype), provenance=provenance, labels=labels)
+    return replace(sample, density=density, provenance=provenance, labels=labels, density_by_depth=by_depth)
 
 
 def _numerics(settings: Simulation) -> dict[str, Any]:
@@ -243,20 +247,26 @@ def _axes_of_density(setup: SampleSetup) -> tuple[npt.NDArray[np.float64], npt.N
     return y, x
 
 
-def _density_target(setup: SampleSetup, sample: Sample) -> tuple[npt.NDArray[np.float64], dict[str, Any]]:
-    """Returns the band-limited density, on the grid or at the scan's positions, and its part of the provenance."""
+def _density_target(setup: SampleSetup) -> tuple[Callable[[npt.NDArray[Any]], npt.NDArray[Any]], dict[str, Any]]:
+    """Returns what band-limits a density, on the grid or at the scan's positions, and its part of the provenance."""
     config, grid, axes = setup.config, setup.grid, setup.scan_axes
     microscope = config.microscope
     probe_limit = 2e-3 * microscope.semiangle_mrad / wavelength_angstrom(microscope.energy_ev)
     max_q = config.target.max_q_per_angstrom or probe_limit
-    coefficients = density_target.band_limited(sample.density.astype(np.float64), grid, max_q)
-    if config.target.at == "scan" and axes:
-        density = density_target.at_positions(coefficients, grid, *axes)
-        step = [float(axis[1] - axis[0]) if len(axis) > 1 else 0.0 for axis in axes]
-        origin = [float(axis[0]) for axis in axes]
+    at_scan = axes if config.target.at == "scan" else None
+    if at_scan:
+        step = [float(axis[1] - axis[0]) if len(axis) > 1 else 0.0 for axis in at_scan]
+        origin = [float(axis[0]) for axis in at_scan]
     else:
-        density, step, origin = density_target.on_grid(coefficients), list(grid.sampling_angstrom), [0.0, 0.0]
-    return density, {
+        step, origin = list(grid.sampling_angstrom), [0.0, 0.0]
+
+    def target(density: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        coefficients = density_target.band_limited(density.astype(np.float64), grid, max_q)
+        if at_scan:
+            return density_target.at_positions(coefficients, grid, *at_scan).astype(density.dtype)
+        return density_target.on_grid(coefficients).astype(density.dtype)
+
+    return target, {
         "density_sampling_angstrom": step,
         "density_origin_angstrom": origin,
         "density_max_q_per_angstrom": max_q,

@@ -12,7 +12,8 @@ import numpy as np
 
 from namsa.config.instrument import Kind, Specimen
 from namsa.crystals.kinds.draws import Draws
-from namsa.crystals.kinds.interface import AXES, MOST_MISFIT, MOST_MULTIPLE, fit_partner
+from namsa.crystals.kinds.interface import AXES, MOST_MISFIT, MOST_MULTIPLE, PartnerFit, fit_partner
+from namsa.crystals.kinds.layers import WITH_LAYER, fit_layer
 from namsa.crystals.kinds.specimen import cells_of_kind, check_size
 from namsa.crystals.material import Material
 from namsa.crystals.orient import CellFit, RectangularCells, fit_to_size
@@ -34,7 +35,7 @@ class PlannedSpecimen:
     Attributes:
         name: Its name, with kind and partner if the configuration gives kinds: what is made follows from it.
         kind: What is made of the crystal.
-        partner: The name of the second material of an interface or a precipitate.
+        partner: The name of the second material, of the kinds that have one.
         cells: The rectangles that it may have, or why there are none.
     """
 
@@ -98,8 +99,11 @@ def _plan(
             own = cells_of_kind(cells, material.atoms, kind, Draws(seed_of_kind(seed, named)))
             fits = _fits(own, specimen)
             check_size(fits[-1], kind, specimen.max_atoms)
-            if kind == "interface":
-                partner = _partner(specimen, own, fits, zone_axis, material, others, find_cells, rng)
+            if kind == "interface" or kind in WITH_LAYER:
+                beside = kind == "interface"
+                candidates = _matching_along(own, zone_axis, others) if beside else others
+                fitted = _fitted_beside if beside else _fitted_above
+                partner = _partner(specimen, own, fits, zone_axis, material, candidates, fitted, find_cells, rng)
                 named = f"{named}-{partner}"
             elif kind == "precipitate":
                 partner = _any_other(material, others, rng)
@@ -144,6 +148,28 @@ def _any_other(material: Material, others: Sequence[Material], rng: np.random.Ge
     return names[int(rng.integers(len(names)))]
 
 
+def _matching_along(cells: RectangularCells, zone_axis: ZoneAxis, others: Sequence[Material]) -> Sequence[Material]:
+    """Returns the materials whose period along the beam fits to that of the cells."""
+    zone = np.array(zone_axis) // np.gcd.reduce(zone_axis)
+    multiples = np.array([*range(1, MOST_MULTIPLE + 1), *(1 / n for n in range(2, MOST_MULTIPLE + 1))])
+    matching = []
+    for other in others:
+        period = float(np.linalg.norm(zone @ np.asarray(other.atoms.cell)))
+        if abs(cells.repeat_angstrom / (period * multiples) - 1).min() <= MOST_MISFIT:
+            matching.append(other)
+    return matching
+
+
+def _fitted_beside(size: CellFit, cells: RectangularCells) -> list[PartnerFit]:
+    """Returns how a partner fits beside the crystal, across either axis."""
+    return [fitted for axis in range(len(AXES)) if (fitted := fit_partner(size, axis, cells))]
+
+
+def _fitted_above(size: CellFit, cells: RectangularCells) -> list[PartnerFit]:
+    """Returns how a partner fits above or below the crystal."""
+    return [fitted] if (fitted := fit_layer(size, cells)) else []
+
+
 def _partner(
     specimen: Specimen,
     cells: RectangularCells,
@@ -151,31 +177,23 @@ def _partner(
     zone_axis: ZoneAxis,
     material: Material,
     others: Sequence[Material],
+    fits_of: Callable[[CellFit, RectangularCells], list[PartnerFit]],
     find_cells: FindCells,
     rng: np.random.Generator,
 ) -> str:
-    """Returns the name of a partner: one of those that fit best, among others whose period along the beam fits.
+    """Returns the name of a partner: one of those that fit best.
 
     Raises:
         InputError: If none fits.
     """
-    zone = np.array(zone_axis) // np.gcd.reduce(zone_axis)
-    multiples = np.array([*range(1, MOST_MULTIPLE + 1), *(1 / n for n in range(2, MOST_MULTIPLE + 1))])
-    matching = []
-    for other in sorted(others, key=lambda other: other.name):
-        period = float(np.linalg.norm(zone @ np.asarray(other.atoms.cell)))
-        strain = abs(cells.repeat_angstrom / (period * multiples) - 1).min()
-        if other.name != material.name and strain <= MOST_MISFIT:
-            matching.append(other)
+    matching = [other for other in sorted(others, key=lambda other: other.name) if other.name != material.name]
     found: list[tuple[float, str]] = []
     for index in rng.permutation(len(matching))[:_PARTNERS_TRIED].tolist():
         other = matching[index]
         rectangles = find_cells(other, zone_axis)
         if isinstance(rectangles, InputError):
             continue
-        fits = [
-            [fitted for axis in range(len(AXES)) if (fitted := fit_partner(size, axis, rectangles))] for size in sizes
-        ]
+        fits = [fits_of(size, rectangles) for size in sizes]
         if all(fits) and sizes[-1].atoms + max(each.fit.atoms for each in fits[-1]) <= specimen.max_atoms:
             found.append((min(each.misfit for each in fits[-1]), other.name))
     if not found:

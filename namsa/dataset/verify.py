@@ -119,7 +119,9 @@ def belongs(record: Record, sample_id: str, samples_hash: str) -> bool:
         return False
     try:
         provenance_values.check(provenance)
-        pixels.array_axes(record.provenance, {name: getattr(record, name).shape for name in pixels.UNITS})
+        pixels.array_axes(
+            record.provenance, {name: array.shape for name, array in pixels.sample_arrays(record).items()}
+        )
     except InputError:
         return False
     return provenance.get("config_hash") == samples_hash

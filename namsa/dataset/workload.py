@@ -56,6 +56,7 @@ class Workload:
         backend: The requested array module.
         pattern_shape: Pixels (dy, dx) of a pattern.
         density_shape: Pixels (ty, tx) of the density target.
+        depth_bins: Bins of the density by depth, which is not stored if there is one.
         stored_dtype: Type of the patterns in a record.
         requested_method: The method of the configuration.
         samples: Samples that are cut from the specimen, which share its plane waves; 1 if the specimen is the sample.
@@ -73,6 +74,7 @@ class Workload:
     backend: Literal["auto", "cpu", "cupy"]
     pattern_shape: tuple[int, int]
     density_shape: tuple[int, int]
+    depth_bins: int
     stored_dtype: Literal["float16", "float32"]
     requested_method: Literal["auto", "multislice", "prism", "scatter"]
     samples: int = 1
@@ -123,6 +125,7 @@ def count_workload(config: SimulationConfig, material: Material, entry: Entry) -
         backend=settings.backend,
         pattern_shape=(pattern_rows.count, pattern_columns.count),
         density_shape=scan_shape or grid.shape,
+        depth_bins=config.target.depth_bins,
         stored_dtype=config.data.dtype,
         requested_method=settings.method,
         samples=samples,
@@ -174,14 +177,19 @@ def record_bytes(workload: Workload) -> int:
     """Returns the size of a record in a shard: header, patterns, density, potential, positions, in whole pages."""
     (dy, dx), (ty, tx), (ny, nx) = workload.pattern_shape, workload.density_shape, workload.grid.shape
     pattern_bytes = {"float16": 2, "float32": 4}[workload.stored_dtype] * workload.work.probes * dy * dx
-    arrays = pattern_bytes + 4 * (ty * tx + ny * nx) + 16 * workload.work.probes
+    arrays = pattern_bytes + 4 * (_images(workload) * ty * tx + ny * nx) + 16 * workload.work.probes
     return -(-(_HEADER_BYTES + arrays) // _PAGE_BYTES) * _PAGE_BYTES
+
+
+def _images(workload: Workload) -> int:
+    """Returns the number of densities of a sample: the projected one, and those of more than one bin."""
+    return 1 + (workload.depth_bins if workload.depth_bins > 1 else 0)
 
 
 def hdf5_bytes(workload: Workload) -> int:
     """Returns the size of a sample as `namsa.io.hdf5` writes it: arrays in full precision, positions, provenance."""
     (dy, dx), (ty, tx), (ny, nx) = workload.pattern_shape, workload.density_shape, workload.grid.shape
-    numbers = workload.work.probes * dy * dx + ty * tx + ny * nx
+    numbers = workload.work.probes * dy * dx + _images(workload) * ty * tx + ny * nx
     return numbers * workload.dtype.itemsize // 2 + _HDF5_BYTES + _HDF5_POSITION_BYTES * workload.work.probes
 
 
@@ -204,7 +212,7 @@ def _elements(material: Material, entry: Entry) -> int:
     """Returns a number of elements that the specimen does not exceed: glass and substitution add some."""
     crystals = [material, *([material.partner] if material.partner else [])]
     numbers = {number for crystal in crystals for number in crystal.atoms.numbers.tolist()}
-    return len(numbers) + {"substitution": 1, "amorphous": 2, "amorphous_layer": 2}.get(entry.kind, 0)
+    return len(numbers) + {"substitution": 1, "doped_layer": 1, "amorphous": 2, "amorphous_layer": 2}.get(entry.kind, 0)
 
 
 def _coherent_probes(setup: SampleSetup, beams: npt.NDArray[np.bool_]) -> int:

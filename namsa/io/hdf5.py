@@ -1,6 +1,7 @@
 """Samples as HDF5 in the EMD 1.0 layout (emdatasets.com), which py4DSTEM and HyperSpy open with axes and units.
 
-A file holds one tree per sample, under the sample's name, with the arrays `cbed`, `density` and `projected_potential`.
+A file holds one tree per sample, under the sample's name, with the arrays `cbed`, `density` and `projected_potential`,
+and `density_by_depth` if the sample has it.
 Each array is a group of `data` and of dim0, dim1, ..., one per axis, with coordinates, name and units. EMD defines this
 and HyperSpy reads it. py4DSTEM needs two things more: a `calibration` of the tree, and the class DataCube for the
 patterns, whose pixels and scan steps are square. Patterns that are not square, or not on a raster, are stored as a
@@ -26,7 +27,7 @@ from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5Group, open_hdf5
 from namsa.io.unfailing_file import UnfailingFile
 from namsa.json_files import parse_json
 from namsa.names import check_name
-from namsa.pixels import UNITS, ArrayAxis, PixelGrid, array_axes
+from namsa.pixels import OPTIONAL_UNITS, UNITS, ArrayAxis, PixelGrid, array_axes, sample_arrays
 from namsa.sample import Sample
 from namsa.text import shorten
 
@@ -150,7 +151,8 @@ def write_sample(group: h5py.Group, sample: Sample, compression: Compression = "
         compression: Of the patterns.
     """
     group.attrs["provenance"] = json.dumps(sample.provenance)
-    shapes = {name: getattr(sample, name).shape for name in UNITS}
+    arrays = sample_arrays(sample)
+    shapes = {name: array.shape for name, array in arrays.items()}
     if "cbed/data" in group:
         shapes["cbed"] = group["cbed/data"].shape
     axes = array_axes(sample.provenance, shapes)
@@ -162,10 +164,10 @@ def write_sample(group: h5py.Group, sample: Sample, compression: Compression = "
     for name, array_axis in axes.items():
         array = create_group(group, name, "array", "DataCube" if name == "cbed" and calibration else "Array")
         if "data" not in array:
-            shape, values = [len(axis.coordinates) for axis in array_axis], getattr(sample, name)
+            shape, values = [len(axis.coordinates) for axis in array_axis], arrays[name]
             stored = storage(shape, values.itemsize, compression if name == "cbed" else "none")
             array.create_dataset("data", data=values.reshape(shape), **stored)
-        _describe_array(array, UNITS[name], array_axis)
+        _describe_array(array, (UNITS | OPTIONAL_UNITS)[name], array_axis)
     group["cbed"].create_dataset("positions_angstrom", data=sample.provenance["positions_angstrom"])
 
 
@@ -263,11 +265,13 @@ class StoredSample:
             InputError: If one is missing or cannot be what namsa writes.
         """
         found: dict[str, Hdf5Dataset] = {}
-        for name in UNITS:
+        for name in UNITS | OPTIONAL_UNITS:
             data = self.group.get(f"{name}/data")
+            if data is None and name in OPTIONAL_UNITS:
+                continue
             if not isinstance(data, Hdf5Dataset):
                 raise InputError(f"{self._place()} has no array {name}")
-            axes = (3, 4) if name == "cbed" else (2,)
+            axes = {"cbed": (3, 4), "density_by_depth": (3,)}.get(name, (2,))
             if not data.is_numeric or len(data.shape) not in axes or 0 in data.shape:
                 raise InputError(
                     f"{self._place()} has {name} of shape {data.shape} and type {data.dtype}: not a sample's"

@@ -21,6 +21,8 @@ from namsa.physics.potential import AtomList, Slices
 
 Projection = Literal["infinite", "finite"]
 
+_ATOMS_AT_ONCE = 8192  # whose phases are in memory
+
 
 @dataclass(frozen=True)
 class SlicedSpecimen:
@@ -30,11 +32,13 @@ class SlicedSpecimen:
         slices: Transmission functions.
         densities: Projected electron density (ny, nx) of the slices up to each depth, e/Å², float64, not band-limited.
         projected_potentials: Projected potential (ny, nx) up to each depth, V·Å, float64, not band-limited.
+        density_by_depth: `density_by_depth` of the whole specimen, if it was asked for.
     """
 
     slices: Slices
     densities: list[Array]
     projected_potentials: list[Array]
+    density_by_depth: Array | None = None
 
     @property
     def density(self) -> Array:
@@ -69,6 +73,7 @@ def build(
     *,
     projection: Projection = "infinite",
     depths: Sequence[int] | None = None,
+    depth_bins: int = 1,
     on_slice: Callable[[int, int], None] = lambda done, total: None,
 ) -> SlicedSpecimen:
     """Slices atoms along z and computes each distinct slice once.
@@ -84,6 +89,7 @@ def build(
         projection: Projection of atoms to slices, "infinite" or "finite" (see `finite`). It changes neither the density
             nor the projected potential.
         depths: Numbers of slices up to which density and potential are projected; by default all slices.
+        depth_bins: Number of bins of `density_by_depth`, which is computed for more than one.
         on_slice: Called as `on_slice(done, total)` after each distinct slice.
     """
     atom_arrays, depth = atom_list(atoms), float(atoms.cell.lengths()[2])
@@ -133,4 +139,37 @@ def build(
         Slices(transmissions, order, depth / n_slices),
         [potential.field(columns, electrons, grid, xp) for columns in column_sums],
         [potential.POTENTIAL_CONSTANT * potential.field(columns, factors, grid, xp) for columns in column_sums],
+        density_by_depth(atom_arrays, depth, grid, depth_bins, table, xp) if depth_bins > 1 else None,
     )
+
+
+def density_by_depth(
+    atoms: AtomList, depth_angstrom: float, grid: Grid, bins: int, table: Table, xp: Any = np
+) -> Array:
+    """Returns the electron density projected over each of equal bins along the beam.
+
+    An atom is in the bin of its nucleus with its whole density, as it is in one slice with projection "infinite". The
+    bins so add up to the projected density.
+
+    Args:
+        atoms: The specimen's atoms. Those above or below the cell wrap, as in its slices.
+        depth_angstrom: Thickness of the cell, Å.
+        grid: The sampling of the density.
+        bins: Number of bins.
+        table: Table of form factors.
+        xp: The array module, numpy or cupy.
+
+    Returns:
+        The densities (bins, ny, nx), e/Å², float64, not band-limited; the first bin is where the beam enters.
+    """
+    electrons = potential.element_factors(atoms.numbers, grid, table, xp, xray)
+    bin_of_atom = potential.slice_index(atoms.z, depth_angstrom, bins)
+    fields = []
+    for number in range(bins):
+        chosen = np.flatnonzero(bin_of_atom == number)
+        total = xp.zeros(grid.shape)
+        for start in range(0, len(chosen), _ATOMS_AT_ONCE):
+            sums = potential.structure_sums(atoms[chosen[start : start + _ATOMS_AT_ONCE]], grid, xp)
+            total += potential.field(sums, electrons, grid, xp)
+        fields.append(total)
+    return xp.stack(fields)

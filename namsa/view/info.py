@@ -12,7 +12,7 @@ from namsa.dataset import manifest, shards
 from namsa.dataset.failures import unresolved_failures
 from namsa.dataset.strata import Strata, count_strata
 from namsa.io import hdf5
-from namsa.pixels import UNITS, array_axes
+from namsa.pixels import OPTIONAL_UNITS, UNITS, array_axes, sample_arrays
 
 
 @dataclass(frozen=True)
@@ -185,7 +185,7 @@ def describe_sample(name: str, provenance: dict[str, Any], arrays: Mapping[str, 
         key: ArrayInfo(
             dtype=np.dtype(arrays[key].dtype).name,
             shape=[len(axis.coordinates) for axis in axes[key]],
-            units=UNITS[key],
+            units=(UNITS | OPTIONAL_UNITS)[key],
             axes=[
                 AxisInfo(name, units, float(along[0]), float(along[1] - along[0]) if len(along) > 1 else None)
                 for name, units, along in axes[key]
@@ -199,4 +199,4 @@ def describe_sample(name: str, provenance: dict[str, Any], arrays: Mapping[str, 
 def _describe_record(data: shards.Dataset, name: str) -> SampleInfo:
     with data.view(name) as record:
         provenance_values.check(record.header["provenance"] | {"id": name})  # so that messages name the sample
-        return describe_sample(name, record.provenance, {key: getattr(record, key) for key in UNITS})
+        return describe_sample(name, record.provenance, sample_arrays(record))

@@ -73,12 +73,21 @@ def _rows(sample: Sample) -> list[tuple[str, str]]:
         ("scan", positions),
         ("cbed", f"{_times(sample.cbed.shape)} {sample.cbed.dtype}, pixels of {pixel} mrad"),
         ("density", f"{_times(sample.density.shape)} {sample.density.dtype}, {UNITS['density']}"),
+        *_depth_rows(sample),
         (
             "projected_potential",
             f"{_times(sample.projected_potential.shape)} {sample.projected_potential.dtype}, "
             f"{UNITS['projected_potential']}",
         ),
     ]
+
+
+def _depth_rows(sample: Sample) -> list[tuple[str, str]]:
+    """Returns the row of the density by depth, if the sample has it."""
+    bins = sample.density_by_depth
+    if bins is None:
+        return []
+    return [("density_by_depth", f"{_times(bins.shape)} {bins.dtype}, {UNITS['density']}; the density is its sum")]
 
 
 def _times(numbers: Sequence[object]) -> str:

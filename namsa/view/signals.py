@@ -7,7 +7,7 @@ import numpy.typing as npt
 
 from namsa import provenance_values
 from namsa.physics import virtual_detectors
-from namsa.pixels import UNITS, PixelGrid, array_axes, pattern_grid
+from namsa.pixels import UNITS, PixelGrid, array_axes, pattern_grid, sample_arrays
 from namsa.sample import Sample
 
 Floats = npt.NDArray[np.float64]
@@ -33,7 +33,7 @@ def check_drawable(sample: Sample) -> None:
     """Raises InputError if the provenance does not describe the arrays, or if they hold numbers that are not finite."""
     provenance = sample.provenance
     provenance_values.check(provenance)
-    arrays = {name: getattr(sample, name) for name in UNITS}
+    arrays = sample_arrays(sample)
     array_axes(provenance, {name: array.shape for name, array in arrays.items()})
     for name, array in arrays.items():
         if not np.isfinite([array.min(), array.max()]).all():  # both are NaN if any number is

@@ -49,13 +49,13 @@ def main() -> int:
     for kind in sorted(kind for kind, names in LABEL_NAMES.items() if set(names) <= set(classes)):
         config = with_kind(model.folder / "config.yaml", kind, options.side)
         for entry, scan, labels in specimens(config, kind, options.per_kind, options.work):
-            found = train.segment(scan, model, calibration(config), beam_intensity=1.0)
+            segmented = train.segment(scan, model, calibration(config), beam_intensity=1.0)
             truth = np.array([classes.index(name) for name in LABEL_NAMES[entry.kind]])[labels]
-            tables.setdefault(kind, []).append(confusion(truth, found.labels, len(classes)))
+            tables.setdefault(kind, []).append(confusion(truth, segmented.labels, len(classes)))
     tables["all"] = [table for found in tables.values() for table in found]
-    results = {
-        kind: scores([{"confusion": table.tolist()} for table in found], classes) for kind, found in tables.items()
-    }
+    results = {}
+    for kind, found in tables.items():
+        results[kind] = scores([{"confusion": table.tolist(), "scans": 1} for table in found], classes)
     show(results, classes)
     if options.json:
         print(json.dumps({"mean_iou": results["all"]["mean_iou"], "kinds": results}))

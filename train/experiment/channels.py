@@ -15,7 +15,7 @@ The guess 'dpc' is one more channel: the phase whose gradient is the deflection
 images.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import pairwise, product
 from typing import Any, NamedTuple
 
@@ -26,6 +26,7 @@ from namsa.physics import virtual_detectors
 from namsa.physics.optics import wavelength_angstrom
 from train.experiment.conditions import Conditions
 from train.experiment.inputs import Inputs
+from train.experiment.refocus import Refocus, make_refocus
 
 Array = npt.NDArray[Any]
 
@@ -46,6 +47,7 @@ class Channels(NamedTuple):
         semiangle_mrad: Convergence semiangle of the probe, mrad.
         scan_step_angstrom: Distance of scan positions (y, x), Å.
         wavelength_angstrom: Of the electrons, Å.
+        refocus: How a volume is made of the channels in layout 'depth'; `None` in other layouts.
     """
 
     averages: Any
@@ -55,21 +57,26 @@ class Channels(NamedTuple):
     semiangle_mrad: float
     scan_step_angstrom: tuple[float, float]
     wavelength_angstrom: float
+    refocus: Refocus | None = None
 
 
-def make_channels(inputs: Inputs, trained: Conditions) -> Channels | None:
+def make_channels(
+    inputs: Inputs, trained: Conditions, depths_angstrom: Sequence[float] = (), focus_angstrom: float = 0.0
+) -> Channels | None:
     """Returns the channels of the section training.inputs, or `None` if these are all pixels and nothing else.
 
     Args:
         inputs: The section training.inputs.
         trained: Conditions of the samples.
+        depths_angstrom: Depths of the planes of layout 'depth', Å.
+        focus_angstrom: Depth of the probe's focus, Å.
 
     Raises:
         ValueError: If the channels do not fit the layout or the detector.
     """
-    if inputs.channels == "pixels" and inputs.guess == "none":
+    if inputs.channels == "pixels" and inputs.guess == "none" and inputs.layout != "depth":
         return None
-    if inputs.layout not in ("scan", "volume"):
+    if inputs.layout not in ("scan", "volume", "depth"):
         raise ValueError(
             f"training.inputs.channels {inputs.channels} with guess {inputs.guess} needs scan positions as the "
             "image: set training.inputs.layout=scan"
@@ -89,7 +96,8 @@ def make_channels(inputs: Inputs, trained: Conditions) -> Channels | None:
     deflection, phase = inputs.channels == "virtual", inputs.guess == "dpc"
     moments = np.stack([np.ones_like(y), y, x], axis=-1, dtype=np.float32) if deflection or phase else None
     step, wavelength = trained.scan_step_angstrom, wavelength_angstrom(trained.energy_ev)
-    return Channels(averages, moments, deflection, phase, trained.semiangle_mrad, step, wavelength)
+    refocus = make_refocus(averages, trained, depths_angstrom, focus_angstrom) if inputs.layout == "depth" else None
+    return Channels(averages, moments, deflection, phase, trained.semiangle_mrad, step, wavelength, refocus)
 
 
 def channel_count(channels: Channels | None, pixels: int) -> int:

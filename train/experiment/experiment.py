@@ -3,16 +3,17 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar, cast
+from typing import ClassVar
 
 from pydantic import model_validator
 
 from fcdensenet.config import NetworkConfig
 from namsa.config.loading import read_yaml, validate
 from namsa.config.simulation import SimulationConfig
+from namsa.pixels import depth_axis
 from train.experiment import task_rules
 from train.experiment.channels import Channels, channel_count, make_channels, volume_shape
-from train.experiment.conditions import Conditions, conditions
+from train.experiment.conditions import Conditions, conditions, defocus_angstrom
 from train.experiment.quantities import quantity_ranges
 from train.experiment.sections import Training
 from train.experiment.symmetries import broken_by
@@ -51,7 +52,13 @@ class Experiment(SimulationConfig):
             window = self.training.inputs.window or self.pattern_shape()[:2]
             return (*window, *self.pattern_shape()[2:]), window
         patterns, image = self.pattern_shape(), self._image()
-        return (*(image if self.training.inputs.layout == "scan" else patterns[:2]), *patterns[2:]), image
+        positions = patterns[:2] if self.training.inputs.layout == "detector" else image
+        return (*positions, *patterns[2:]), image
+
+    def bins_shape(self) -> tuple[int, ...]:
+        """Returns the leading axes of the target's densities: `(n,)` by depth, otherwise none."""
+        bins = self.target.depth_bins
+        return (bins,) if self.training.task == "density" and bins > 1 else ()
 
     def images_per_sample(self) -> int:
         """Returns how many images of the network a sample gives in an epoch."""
@@ -71,7 +78,17 @@ class Experiment(SimulationConfig):
         Raises:
             ValueError: If the channels do not fit the layout or the detector.
         """
-        return make_channels(self.training.inputs, self.conditions())
+        if self.training.inputs.layout != "depth":
+            return make_channels(self.training.inputs, self.conditions())
+        thickness, focus = set(self.specimen.thickness_angstrom), set(defocus_angstrom(self))
+        if len(thickness) > 1 or len(focus) > 1 or self.scan.step_angstrom is None:
+            raise ValueError(
+                "training.inputs.layout depth refocuses to known depths: give one specimen.thickness_angstrom, one "
+                "defocus and scan.step_angstrom"
+            )
+        (total,), bins = thickness, self.target.depth_bins
+        depths = depth_axis(bins, total).coordinates.tolist()
+        return make_channels(self.training.inputs, self.conditions(), depths, focus.pop())
 
     def conditions(self) -> Conditions:
         """Returns the conditions of the samples as the network sees them."""
@@ -113,6 +130,8 @@ class Experiment(SimulationConfig):
     @model_validator(mode="after")
     def _network_fits_the_task(self) -> "Experiment":
         task_rules.RULES[self.training.task](self.network, self.training)
+        if self.training.task == "density":
+            task_rules.check_bins(self.network, self.training, self.target.depth_bins)
         if self.training.task == "estimate":
             quantity_ranges(self, self.training.estimate.quantities)
         return self
@@ -152,16 +171,17 @@ class Experiment(SimulationConfig):
         planes, image = (scan, detector) if layout == "detector" else (detector, scan)
         channels = channel_count(self.channels(), planes[0] * planes[1]) + 2 * self.training.inputs.coordinates
         window = self._image()
-        if layout == "scan" and self.target.at == "scan" and all(w <= n for w, n in zip(window, image, strict=True)):
+        over_scan = layout != "detector"
+        if over_scan and self.target.at == "scan" and all(w <= n for w, n in zip(window, image, strict=True)):
             image = window
-        required = (channels, *image)
+        required = (channels, *([self.target.depth_bins] if layout == "depth" else []), *image)
         if self.network.input_shape != required:
             raise ValueError(
                 f"network.input_shape is {list(self.network.input_shape)}, but the data give {list(required)} "
                 f"({self.training.inputs.channel_summary()}, scan {list(scan)}, detector {list(detector)}): "
                 f"set it to {list(required)}"
             )
-        target = (image if layout == "scan" else scan) if self.target.at == "scan" else self.simulation.grid_shape
+        target = (image if over_scan else scan) if self.target.at == "scan" else self.simulation.grid_shape
         if target != image:
             raise ValueError(
                 f"the target's shape is {target and list(target)}, the network's image {list(image)}: "
@@ -171,7 +191,7 @@ class Experiment(SimulationConfig):
 
     def _image(self) -> tuple[int, int]:
         """Returns the network's image, of which `task_rules` has made sure that it has two axes."""
-        return cast(tuple[int, int], self.network.input_shape[1:])
+        return self.network.input_shape[-2:]
 
     def _patterns_fit(self, scan: tuple[int, int], detector: tuple[int, int]) -> "Experiment":
         inputs, window = self.training.inputs, self.window_shapes()[1]

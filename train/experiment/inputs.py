@@ -16,12 +16,14 @@ class Inputs(Section):
     whole beam were spread evenly over the detector.
     """
 
-    layout: Literal["detector", "scan", "pattern", "volume"] = Field(
+    layout: Literal["detector", "scan", "pattern", "volume", "depth"] = Field(
         "detector",
         description="'detector': patterns are the channels of an image over detector pixels (the paper); "
         "'scan': detector pixels are the channels of an image over scan positions; 'pattern': each pattern is an "
         "image of one channel, for tasks whose answer is about a pattern; 'volume': a volume of scan row and detector "
-        "y, x, with the scan's columns as channels, for tasks whose answer is a few numbers of a scan",
+        "y, x, with the scan's columns as channels, for tasks whose answer is a few numbers of a scan; 'depth': a "
+        "volume of depth and scan y, x, whose channels are the scan's images of detector pixels, refocused to the "
+        "middle of each of target.depth_bins, for network.kind unet3d",
     )
     window: tuple[Extent, Extent] | None = Field(
         None,
@@ -93,7 +95,7 @@ class Inputs(Section):
 
     @model_validator(mode="after")
     def _coordinates_fit_the_layout(self) -> "Inputs":
-        if self.coordinates and self.layout == "scan":
+        if self.coordinates and self.layout in ("scan", "depth"):
             raise ValueError(
                 "coordinates are for layout detector: a network over scan positions must not depend on where a scan "
                 "begins. Unset one of them"
@@ -109,6 +111,10 @@ class Inputs(Section):
             )
         if self.layout == "volume" and (self.channels not in ("pixels", "binned") or self.guess != "none"):
             raise ValueError("layout volume has detector pixels: set channels to pixels or binned, and guess to none")
+        if self.layout == "depth" and (self.channels == "virtual" or self.guess != "none"):
+            raise ValueError(
+                "layout depth refocuses detector pixels: set channels to pixels, binned or polar, and guess to none"
+            )
         if self.layout == "volume" and (self.coordinates or self.held_out_positions):
             raise ValueError("coordinates and held_out_positions are not for layout volume: unset them")
         if self.layout == "pattern" and (self.channels != "pixels" or self.guess != "none" or self.coordinates):

@@ -199,7 +199,7 @@ def apply(
         symmetry: Number of the symmetry.
         symmetries: Of the sample.
         patterns: `(sy, sx, dy, dx)`.
-        density: `(ty, tx)`.
+        density: `(ty, tx)`, or `(n, ty, tx)` by depth.
 
     Returns:
         Patterns and density under the symmetry.
@@ -224,9 +224,10 @@ def apply_into(
     y = symmetries.y if symmetry & 1 else None
     x = symmetries.x if symmetry & 2 else None
     if symmetry & 4:
-        patterns_out, density_out = patterns_out.transpose(1, 0, 3, 2), density_out.T
+        patterns_out, density_out = patterns_out.transpose(1, 0, 3, 2), density_out.swapaxes(-1, -2)
     _mirror(patterns, (y and y.scan, x and x.scan, y and y.detector, x and x.detector), patterns_out)
-    _mirror(density, (y and y.density, x and x.density), density_out)
+    bins = (None,) * (density.ndim - 2)
+    _mirror(density, (*bins, y and y.density, x and x.density), density_out)
 
 
 def _mirror(array: npt.NDArray[Any], mirrors: Sequence[npt.NDArray[np.intp] | None], out: npt.NDArray[Any]) -> None:

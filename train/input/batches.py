@@ -53,7 +53,7 @@ class SampleView(NamedTuple):
     Attributes:
         patterns: `(sy, sx, dy, dx)`, fractions of the beam times `scale`.
         scale: Factor of the stored patterns.
-        density: `(ty, tx)`, e/Å².
+        density: `(ty, tx)`, or `(bins, ty, tx)` by depth, e/Å².
         symmetries: The symmetries of a window that augmentation draws from; `None` without augmentation.
         geometry: Of the patterns; `None` without imperfections.
     """
@@ -92,7 +92,7 @@ class ReadCache:
 def mean_target(
     dataset: Readable, ids: Sequence[str], window: tuple[int, int] | None = None
 ) -> npt.NDArray[np.float64]:
-    """Returns the mean density over `ids`, `(h, w)`, e/Å²: the best answer of a network that sees nothing.
+    """Returns the mean density over `ids`, `(h, w)` or `(bins, h, w)`, e/Å²: the best answer without seeing anything.
 
     Args:
         dataset: The stored samples.
@@ -258,10 +258,11 @@ def read_batch(
     inputs, patterns_shape, image_shape = experiment.training.inputs, *experiment.window_shapes()
     cut = (patterns_shape, image_shape) != experiment.sample_shapes()
     changed = inputs.dose_electrons_per_pattern or inputs.imperfections
+    target_shape = (*experiment.bins_shape(), *image_shape)
     dtype = "float32" if changed else experiment.data.dtype
     find = partial(find_view, dataset, experiment, cache)
     views = [compose(entry, epoch, find) if compose else find(entry.id) for entry in entries]
-    shapes: Any = patterns_shape, image_shape
+    shapes: Any = patterns_shape, target_shape
     if not (inputs.augment or changed or cut):
         shapes = views[0].patterns.shape, views[0].density.shape  # of samples, or of parts of them
     batch = Batch(
@@ -294,12 +295,13 @@ def _own_view(own_part: OwnPart, experiment: Experiment, entry: Entry, epoch: in
 def _open(dataset: Readable, sample_id: str, experiment: Experiment, cache: ReadCache) -> SampleView:
     """Returns the view of a sample, after comparing its checksum and its shapes, and keeps it in `cache`."""
     inputs, patterns_shape, image_shape = experiment.training.inputs, *experiment.sample_shapes()
+    target_shape = (*experiment.bins_shape(), *image_shape)
     with dataset.view(sample_id, check=True) as record:
         stored_shape = (*raster_shape(record.header["provenance"], len(record.cbed)), *record.cbed.shape[1:])
-        if (stored_shape, record.density.shape) != (patterns_shape, image_shape):
+        if (stored_shape, record.density.shape) != (patterns_shape, target_shape):
             raise WorkError(
                 f"{sample_id} holds patterns {stored_shape} and density {record.density.shape}, where the "
-                f"configuration has {patterns_shape} and {image_shape}: give its samples another data.directory"
+                f"configuration has {patterns_shape} and {target_shape}: give its samples another data.directory"
             )
         if inputs.dose_electrons_per_pattern:
             noise.check_noiseless(record.header["provenance"])
@@ -342,7 +344,7 @@ def _augment(
     elif scan != window:
         corner = windows.draw_corner(scan, window, margin, seed, epoch)
     if scan != window:
-        density = density[corner[0] : corner[0] + window[0], corner[1] : corner[1] + window[1]]
+        density = density[..., corner[0] : corner[0] + window[0], corner[1] : corner[1] + window[1]]
     if inputs.imperfections and view.geometry:
         drawn = imperfections.draw(inputs.imperfections, seed, epoch)
         first = [0, 0] if view.geometry.periodic else [c - m for c, m in zip(corner, margin, strict=True)]

@@ -20,6 +20,7 @@ from namsa.pixels import raster_shape
 from train.experiment import symmetries
 from train.experiment.channels import Channels, image_coordinates, to_channels, volume_shape
 from train.experiment.inputs import Inputs
+from train.experiment.refocus import refocused
 from train.input.channels_graph import to_channels_graph
 
 Tensor = Any
@@ -33,7 +34,7 @@ class Batch(NamedTuple):
     Attributes:
         patterns: `(n, sy, sx, dy, dx)`, fractions of the beam times `scale`; float16 or float32.
         scale: `(n, 1, 1, 1)`, float32.
-        density: `(n, ty, tx)`, float32, e/Å².
+        density: `(n, ty, tx)`, or `(n, bins, ty, tx)` by depth, float32, e/Å².
     """
 
     patterns: Any
@@ -48,7 +49,7 @@ class Normalisation(NamedTuple):
         power: Exponent of intensities.
         gain: Factor of intensities.
         density_scale: Divisor of densities, e/Å².
-        layout: "detector", "scan", "pattern" or "volume".
+        layout: "detector", "scan", "pattern", "volume" or "depth".
         data_format: Order of axes of x and y.
         dtype: Of x.
         coordinates: Whether y and x of each pixel are the last two channels.
@@ -93,8 +94,10 @@ def normalise(
         channels: See `train.experiment.channels`; `None` if all pixels are channels.
 
     Returns:
-        x `(h, w, c)` and y `(h, w, 1)`, or `(c, h, w)` and `(1, h, w)` with channels first; float32. In layout
-        'pattern' x has a leading axis of the positions, in layout 'volume' it is `(sy, dy, dx, sx)`.
+        x `(h, w, c)` and y `(h, w, 1)`, or `(c, h, w)` and `(1, h, w)` with channels first; float32. The bins of a
+        density by depth are the channels of y. In layout
+        'pattern' x has a leading axis of the positions, in layout 'volume' it is `(sy, dy, dx, sx)`, in layout 'depth'
+        `(z, sy, sx, c)`, and y `(z, sy, sx, 1)`.
     """
     sy, sx = raster_shape(record.header["provenance"], len(record.cbed))
     dy, dx = record.cbed.shape[1:]
@@ -102,24 +105,29 @@ def normalise(
     if symmetry:
         patterns, density = symmetries.apply(symmetry, record_symmetries(record), patterns, density)
         sy, sx, dy, dx = patterns.shape
-    y = density / np.float32(inputs.density_scale_e_per_angstrom2)
+    y = (density if density.ndim == 3 else density[None]) / np.float32(inputs.density_scale_e_per_angstrom2)
     if inputs.layout == "pattern":
         x = inputs.gain * (patterns.reshape(-1, dy, dx) * (dy * dx)) ** inputs.power
-        return np.expand_dims(x, 1 if data_format == "channels_first" else -1), y[..., None]
+        return np.expand_dims(x, 1 if data_format == "channels_first" else -1), np.moveaxis(y, 0, -1)
     if channels:
         x = to_channels(patterns.reshape(sy, sx, dy * dx), channels, inputs.power, inputs.gain)
     else:
         x = inputs.gain * (patterns * (dy * dx)) ** inputs.power
         x = x.reshape((sy * sx, dy, dx) if inputs.layout == "detector" else (sy, sx, dy * dx))
+    if channels and channels.refocus:
+        volume = refocused(np.moveaxis(x, -1, 0)[None, :, None], channels.refocus)[0]
+        if data_format == "channels_first":
+            return volume, y[None]
+        return np.ascontiguousarray(np.moveaxis(volume, 0, -1)), y[..., None]
     if inputs.layout == "volume":
         x = np.moveaxis(x.reshape(sy, sx, *volume_shape((sy, sx, dy, dx), inputs)[2:]), 1, -1)
         channel_axis = 0 if data_format == "channels_first" else -1
-        return np.ascontiguousarray(np.moveaxis(x, -1, channel_axis)), np.expand_dims(y, channel_axis)
+        return np.ascontiguousarray(np.moveaxis(x, -1, channel_axis)), np.moveaxis(y, 0, channel_axis)
     if inputs.coordinates:
         x = np.concatenate([x, np.moveaxis(image_coordinates(dy, dx), -1, 0)])
     present_axis = 0 if inputs.layout == "detector" else -1
     channel_axis = 0 if data_format == "channels_first" else -1
-    return np.ascontiguousarray(np.moveaxis(x, present_axis, channel_axis)), np.expand_dims(y, channel_axis)
+    return np.ascontiguousarray(np.moveaxis(x, present_axis, channel_axis)), np.moveaxis(y, 0, channel_axis)
 
 
 def record_symmetries(record: Record, drawn: Collection[str] = ()) -> symmetries.Symmetries:
@@ -130,7 +138,7 @@ def record_symmetries(record: Record, drawn: Collection[str] = ()) -> symmetries
         drawn: As in `train.experiment.symmetries.sample_symmetries`.
     """
     provenance = record.header["provenance"] | {"positions_angstrom": record.positions_angstrom}
-    return symmetries.sample_symmetries(provenance, record.cbed.shape[1:], record.density.shape, drawn)
+    return symmetries.sample_symmetries(provenance, record.cbed.shape[1:], record.density.shape[-2:], drawn)
 
 
 @tf.function(autograph=False)
@@ -150,9 +158,14 @@ def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | 
     patterns, scale, density = batch
     _, sy, sx, dy, dx = patterns.shape
     detector = detector or (dy, dx)
-    y = tf.expand_dims(density / density_scale, 1 if data_format == "channels_first" else -1)
+    y = density / density_scale
+    if not (channels and channels.refocus):
+        y = _channels_at(y if len(y.shape) == 4 else y[:, None], data_format)
     if channels:
         x = to_channels_graph(tf.reshape(patterns, (-1, sy, sx, dy * dx)), scale, channels, power, gain)
+        if channels.refocus:
+            volume = refocused(tf.transpose(x, (0, 3, 1, 2))[:, :, None], channels.refocus)
+            return tf.cast(_channels_at(volume, data_format), dtype), _channels_at(y[:, None], data_format)
         if layout == "volume":
             x = _volume(tf.reshape(x, (-1, sy, sx, dy // side, dx // side)), data_format)
             return tf.cast(x, dtype), y
@@ -173,14 +186,26 @@ def normalise_graph(batch: Batch, settings: Normalisation, channels: Channels | 
     if gain != 1:
         x = gain * x
     if coordinates:
-        planes = image_coordinates(*detector)
-        if image_part:
-            axis, start, stop = image_part
-            planes = planes[(slice(None),) * axis + (slice(start, stop),)]
-        planes = planes.transpose(2, 0, 1) if data_format == "channels_first" else planes
-        planes = tf.broadcast_to(planes, (tf.shape(x)[0], *planes.shape))
-        x = tf.concat([x, planes], axis=1 if data_format == "channels_first" else -1)
+        x = _with_coordinates(x, image_coordinates(*detector), image_part, data_format)
     return tf.cast(x, dtype), y
+
+
+def _with_coordinates(
+    x: Tensor, planes: npt.NDArray[Any], part: tuple[int, int, int] | None, data_format: DataFormat
+) -> Tensor:
+    """Returns images with two more channels, the coordinates `(h, w, 2)` of their pixels, or of a part of an axis."""
+    if part:
+        axis, start, stop = part
+        planes = planes[(slice(None),) * axis + (slice(start, stop),)]
+    planes = planes.transpose(2, 0, 1) if data_format == "channels_first" else planes
+    planes = tf.broadcast_to(planes, (tf.shape(x)[0], *planes.shape))
+    return tf.concat([x, planes], axis=1 if data_format == "channels_first" else -1)
+
+
+def _channels_at(images: Tensor, data_format: DataFormat) -> Tensor:
+    """Returns images or volumes `(n, channels, ...)` with the channels where the format has them."""
+    axes = range(len(images.shape))
+    return images if data_format == "channels_first" else tf.transpose(images, (0, *axes[2:], 1))
 
 
 def _volume(patterns: Tensor, data_format: DataFormat) -> Tensor:

@@ -37,6 +37,7 @@ def whole_reason(experiment: Experiment) -> str | None:
         "inputs.imperfections": inputs.imperfections,
         "inputs.guess dpc": inputs.guess == "dpc",
         "inputs.redraw_epochs": inputs.redraw_epochs > 1,
+        "target.depth_bins": experiment.bins_shape(),
         "a window of the scan": experiment.window_shapes() != experiment.sample_shapes(),
     }
     return next((f"training has {name}" for name, applies in reasons.items() if applies), None)

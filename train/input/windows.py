@@ -107,6 +107,7 @@ def cut(record: Record, corner: Corner, window: Corner) -> Record:
         record,
         header={"arrays": record.header["arrays"], "provenance": kept},
         cbed=cbed.reshape(-1, *cbed.shape[2:]),
-        density=record.density[y, x],
+        density=record.density[..., y, x],
         positions_angstrom=positions.reshape(-1, 2),
+        density_by_depth=None if record.density_by_depth is None else record.density_by_depth[:, y, x],
     )

@@ -24,6 +24,16 @@ class UNet3DConfig(NetworkSection):
     output_channels: Maps = Field(3, description="number of classes or values per voxel")
     negative_slope: Slope = Field(0.01, description="of the leaky ReLU")
 
+    @property
+    def pools(self) -> int:
+        """How many times the grid is halved."""
+        return self.levels
+
+    @property
+    def dropout(self) -> float:
+        """The network has none."""
+        return 0.0
+
     @model_validator(mode="after")
     def _grid_fits(self) -> "UNet3DConfig":
         check_multiple(self.input_shape, 2**self.levels, f"which {self.levels} poolings need")

@@ -56,6 +56,21 @@ class TrainingPosition:
     ranks: int = 0
 
 
+def resumption_line(position: TrainingPosition, ranks: int, new_moments: bool = False) -> str:
+    """Returns one line about where a job continues, and what a different number of ranks changes."""
+    text = f"resumed after step {position.step}, {position.epoch} whole epochs"
+    if position.taken:
+        text += f" and {position.taken} samples of the next"
+    if position.ranks not in (0, ranks):
+        text += (
+            f"; a run of {position.ranks} rank{'s' * (position.ranks > 1)} goes on with {ranks}: weights, moments, "
+            "loss scale and the order of samples stay; a step's samples, dropout and the learning rate follow the ranks"
+        )
+    if new_moments:
+        text += "; every rank starts with the moments of rank 0, for the checkpoint has none of its own"
+    return text
+
+
 class CheckpointSchedule:
     """When a checkpoint is due. Times are of this process: only rank 0, which writes them, asks."""
 

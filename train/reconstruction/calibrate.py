@@ -169,7 +169,7 @@ def trained_ensemble(model: Model, passes: int | None = None, with_maps: bool = 
         with_maps: As in `train.reconstruction.ensemble.ensemble_predictor`.
     """
     views = choose_views(model, model.conditions.scan_shape, model.conditions.scan_step_angstrom, passes)
-    _, height, width = model.network.input_shape
+    *_, height, width = model.network.input_shape
     predict = ensemble_predictor(load_network(model, (height, width)), model, views, with_maps)
     return TrainedEnsemble(predict, views, model.predicts_its_error)
 

@@ -30,17 +30,26 @@ class Prediction(NamedTuple):
             without a likelihood.
         maps: Means and standard deviations over the window of the network's inner maps, in the mean over the members,
             `(n, 2·maps)`. `None` if they were not asked for.
+        by_depth: Density of each bin along the beam, `(members, n, bins, h, w)`, e/Å², which add up to `density`.
+            `None` if the network was trained on projected densities.
     """
 
     density: Array
     variance: Array | None = None
     maps: Array | None = None
+    by_depth: Array | None = None
 
     def of_each(self) -> Iterator["Prediction"]:
-        """Yields the prediction of each window. Density and variance are `(members, h, w)`, maps `(1, 2·maps)`."""
+        """Yields the prediction of each window.
+
+        Density and variance are `(members, h, w)`, maps `(1, 2·maps)`, and those by depth `(members, bins, h, w)`.
+        """
         for index in range(self.density.shape[1]):
-            variance = None if self.variance is None else self.variance[:, index]
-            yield Prediction(self.density[:, index], variance, None if self.maps is None else self.maps[index, None])
+            variance, by_depth = (
+                None if array is None else array[:, index] for array in (self.variance, self.by_depth)
+            )
+            maps = None if self.maps is None else self.maps[index, None]
+            yield Prediction(self.density[:, index], variance, maps, by_depth)
 
 
 Predict = Callable[[Array], Prediction]  # from windows (n, sy, sx, dy, dx), fractions of the beam
@@ -78,7 +87,7 @@ def load_network(model: Model, image_shape: tuple[int, int], config: Network | N
         InputError: If the weights cannot be read or do not fit the model's configuration.
     """
     config = config or model.network
-    return build_loaded(model, config.model_copy(update={"input_shape": (config.input_shape[0], *image_shape)}))
+    return build_loaded(model, config.model_copy(update={"input_shape": (*config.input_shape[:-2], *image_shape)}))
 
 
 def build_loaded(model: Model, config: Network) -> Any:
@@ -140,7 +149,7 @@ def choose_views(model: Model, window: Sequence[int], step_angstrom: Sequence[fl
         passes: Predictions with dropout per symmetry. `None` takes none if there are several symmetries, otherwise
             `PASSES` if the network has dropout.
     """
-    symmetric = model.conditions.symmetric and model.experiment.training.inputs.layout == "scan"
+    symmetric = model.conditions.symmetric and model.experiment.training.inputs.layout in ("scan", "depth")
     symmetries = valid_symmetries(symmetric, window, model.conditions.detector_shape, step_angstrom)
     if passes is None:
         passes = PASSES if len(symmetries) == 1 and model.network.dropout else 0
@@ -157,12 +166,12 @@ def mirrored(patterns: Array, symmetry: int) -> Array:
 
 
 def restored(images: Array, symmetry: int) -> Array:
-    """Returns the images `(n, sy, sx)` that were predicted from `mirrored` patterns in the original orientation."""
+    """Returns the images `(..., sy, sx)` that were predicted from `mirrored` patterns in the original orientation."""
     if symmetry & 4:
-        images = images.transpose(0, 2, 1)
+        images = images.swapaxes(-1, -2)
     if symmetry & 1:
-        images = images[:, ::-1]
-    return images[:, :, ::-1] if symmetry & 2 else images
+        images = images[..., ::-1, :]
+    return images[..., ::-1] if symmetry & 2 else images
 
 
 def ensemble_predictor(network: Any, model: Model, views: Views, with_maps: bool = False) -> Predict:
@@ -195,6 +204,7 @@ def ensemble_predictor(network: Any, model: Model, views: Views, with_maps: bool
     settings = Normalisation.of(inputs, config.data_format, "float32")
     channels = model.experiment.channels()
     first, density_scale = config.data_format == "channels_first", inputs.density_scale_e_per_angstrom2
+    divided = model.experiment.target.depth_bins > 1
     variance_of_scale = VARIANCES.get(model.experiment.training.loss.likelihood)
     if with_maps:
         network = keras.Model(network.inputs, [network.output, network.get_layer(inner_layer(config)).output])
@@ -202,22 +212,30 @@ def ensemble_predictor(network: Any, model: Model, views: Views, with_maps: bool
     @tf.function(autograph=False, reduce_retracing=True)
     def forward(patterns: Any) -> tuple[Any, ...]:
         # Scale 1, since the patterns are fractions of the beam already; the target is not used.
-        scale, target = tf.ones((1, 1, 1, 1)), tf.zeros((1, *config.input_shape[1:]))
+        scale, target = tf.ones((1, 1, 1, 1)), tf.zeros((1, *config.input_shape[-2:]))
         x, _ = normalise_graph(Batch(patterns, scale, target), settings, channels)
         outputs = network(x, training=views.passes > 0)
         y = outputs[0] if with_maps else outputs
-        results = [density_scale * (y[:, 0] if first else y[..., 0])]
+        if divided:
+            bins = (
+                y if first else tf.transpose(y, (0, 3, 1, 2)) if len(y.shape) == 4 else tf.transpose(y, (0, 4, 1, 2, 3))
+            )
+            bins = density_scale * (bins[:, 0] if len(y.shape) == 5 else bins)  # a volume of one channel
+            results = [tf.reduce_sum(bins, 1), bins]
+        else:
+            results = [density_scale * (y[:, 0] if first else y[..., 0])]
         if variance_of_scale:
             log_b = log_scale(y[:, 1] if first else y[..., 1])
             results.append(variance_of_scale * density_scale**2 * tf.exp(2 * log_b))
         if with_maps:
-            image = (2, 3) if first else (1, 2)
             maps = tf.cast(outputs[1], tf.float32)
+            axes = range(len(maps.shape))
+            image = tuple(axes[2:] if first else axes[1:-1])
             results.append(tf.concat([tf.reduce_mean(maps, image), tf.math.reduce_std(maps, image)], axis=-1))
         return tuple(results)
 
     def predict(patterns: Array) -> Prediction:
-        densities, variances, maps = [], [], []
+        densities, variances, maps, bins = [], [], [], []
         for symmetry in views.symmetries:
             view = np.ascontiguousarray(mirrored(patterns, symmetry), np.float32)
             for _ in range(max(1, views.passes)):
@@ -225,12 +243,15 @@ def ensemble_predictor(network: Any, model: Model, views: Views, with_maps: bool
                 densities.append(restored(density, symmetry))
                 if variance_of_scale:
                     variances.append(restored(others[0], symmetry))
+                if divided:
+                    bins.append(restored(others[0], symmetry))
                 if with_maps:
                     maps.append(others[-1])
         return Prediction(
             np.stack(densities),
             np.stack(variances) if variances else None,
             np.mean(maps, axis=0) if with_maps else None,
+            np.stack(bins) if divided else None,
         )
 
     return predict

@@ -28,6 +28,7 @@ from namsa.errors import InputError
 from namsa.files import open_atomic
 from namsa.numpy_files import read_npz
 from train.experiment.conditions import Conditions
+from train.networks.unet3d import UNet3DConfig
 
 Array = npt.NDArray[Any]
 
@@ -47,8 +48,10 @@ def is_outside(flagged: float) -> bool:
     return flagged > 0.5
 
 
-def inner_layer(config: NetworkConfig) -> str:
+def inner_layer(config: NetworkConfig | UNet3DConfig) -> str:
     """Returns the name of the layer whose maps describe a window: the first level, at full resolution."""
+    if isinstance(config, UNet3DConfig):
+        return "down1_relu2"
     return "down1" if config.pools else "stack"
 
 

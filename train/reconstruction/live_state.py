@@ -56,6 +56,8 @@ class LiveState:
 def image_arrays(images: ScanImages) -> dict[str, Array]:
     """Returns the arrays of images that grow, by the names of `LiveState.arrays`."""
     blends = {"densities": images.densities, "scores": images.scores, "familiar": images.familiar}
+    if images.bins:
+        blends["bins"] = images.bins
     sums = {f"{name}_{part}": getattr(blend, part) for name, blend in blends.items() for part in SUMS}
     return {**sums, "bright_field": images.bright_field, "intensity": images.intensity, "counts": images.counts}
 

@@ -20,6 +20,7 @@ from namsa.json_files import read_json
 from namsa.text import shorten
 from train.experiment.conditions import Conditions
 from train.experiment.experiment import Experiment, load
+from train.networks.unet3d import UNet3DConfig
 
 MODELS = Path(__file__).parents[1] / "models"
 LARGEST_FACTOR = 1e6  # that a calibration may hold
@@ -74,14 +75,14 @@ class Model:
     calibration: ModelCalibration
 
     @property
-    def network(self) -> NetworkConfig:
+    def network(self) -> NetworkConfig | UNet3DConfig:
         """The network of a density.
 
         Raises:
             InputError: If the network is for another task.
         """
         network = self.experiment.network
-        if self.experiment.training.task != "density" or not isinstance(network, NetworkConfig):
+        if self.experiment.training.task != "density" or not isinstance(network, NetworkConfig | UNet3DConfig):
             raise self.wrong_task("density")
         return network
 

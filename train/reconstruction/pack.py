@@ -136,7 +136,7 @@ def _read_run(run_dir: Path, model: Model) -> tuple[Evaluation, Calibration, flo
 
 def _write_weights(model: Model, out: Path, records: Sequence[Record]) -> WeightsFacts:
     """Writes weights.npz, in float16 if this changes the predictions by less than `HARM` of their error."""
-    _, height, width = model.network.input_shape
+    *_, height, width = model.network.input_shape
     variables = NetworkVariables.of(model, load_network(model, (height, width)))
     truth = np.stack([record.density for record in records]).astype(np.float64)
     original = mean_predictions(trained_ensemble(model).predict, records)

@@ -90,6 +90,10 @@ def reconstruct(
     model = model if isinstance(model, Model) else load_model(model)
     check_layout(model)
     check_arguments(specimen, options)
+    if options.refine_steps and model.experiment.bins_shape():
+        raise InputError(
+            f"refine_steps refines a projected density, and {model.name} predicts it by depth: set it to 0"
+        )
     compared = compare(estimated, model.experiment) if estimated else None
     with open_scan(
         data,
@@ -117,6 +121,7 @@ class Prepared:
         simulation: Simulation of a window, by which trust is measured. `None` measures none.
         refine_steps: Steps of refinement per window.
         compared: What was estimated of the scan, beside what the network has learnt. `None` if nothing was.
+        thickness_angstrom: Of the specimen, Å. `None` if it is not known.
     """
 
     scan: FittedScan
@@ -124,6 +129,7 @@ class Prepared:
     simulation: WindowSimulation | None
     refine_steps: int
     compared: Comparison | None = None
+    thickness_angstrom: float | None = None
 
     def images(self) -> ScanImages:
         """Returns the images of the scan before the first strip is added."""
@@ -160,7 +166,8 @@ def prepare(
     note(_trust_note(specimen, simulation))
     if simulation and options.refine_steps:
         note(f"refined: {options.refine_steps} steps a window; the uncertainty is that of the network's own density")
-    return Prepared(scan, network, simulation, options.refine_steps, compared)
+    thickness = specimen.thickness_angstrom if specimen else None
+    return Prepared(scan, network, simulation, options.refine_steps, compared, thickness)
 
 
 def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: list[str]) -> Reconstruction:
@@ -195,14 +202,24 @@ def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: l
             "said": [*notes],  # the key of the file format
         },
         familiarity=None if images.familiarity is None else images.familiarity.astype(np.float32),
+        density_by_depth=None if images.by_depth is None else images.by_depth.astype(np.float32),
+        depth_angstrom=None if images.by_depth is None else _known_thickness(prepared),
     )
+
+
+def _known_thickness(prepared: Prepared) -> float | None:
+    """Returns the thickness that the bins divide, Å: as given, or that of the whole training; `None` if it varied."""
+    if prepared.thickness_angstrom:
+        return prepared.thickness_angstrom
+    learnt = set(prepared.scan.model.experiment.specimen.thickness_angstrom)
+    return learnt.pop() if len(learnt) == 1 else None
 
 
 def check_layout(model: Model) -> None:
     """Checks that the network predicts a density, and that its target is on the positions that it predicts."""
     _ = model.network  # raises an error if it is of another task
     inputs, target = model.experiment.training.inputs, model.experiment.target
-    if inputs.layout == "scan" and target.at != "scan":
+    if inputs.layout in ("scan", "depth") and target.at != "scan":
         raise InputError(f"{model.name} has layout scan and targets at the grid: use a network with target.at scan")
 
 
@@ -244,7 +261,7 @@ def _uncertainty_note(network: ScanNetwork, model: Model) -> str:
 def _density_pixels(scan: FittedScan, shape: tuple[int, ...]) -> PixelGrid:
     """Returns the pixels of the density, Å."""
     experiment = scan.model.experiment
-    if experiment.training.inputs.layout == "scan":
+    if experiment.training.inputs.layout in ("scan", "depth"):
         return scan.pixels
     extent = list(experiment.specimen.lateral_angstrom)
     if experiment.scan.step_angstrom is None:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.io import hdf5
-from namsa.pixels import PixelGrid
+from namsa.pixels import ArrayAxis, PixelGrid, depth_axis
 from train.reconstruction.familiarity import UNFAMILIAR, is_outside
 
 if TYPE_CHECKING:
@@ -38,6 +38,9 @@ class Reconstruction:
         provenance: Data, network, and under "said" the notes; JSON types only.
         familiarity: Share of the windows of unseen crystals that are as far from the training data as this place, or
             farther, `(ny, nx)`, from 0 to 1 (`train.reconstruction.familiarity`). `None` if it was not measured.
+        density_by_depth: Electron density of equal bins along the beam, `(bins, ny, nx)`, e/Å², float32, the first
+            where the beam enters. They add up to `density`. `None` if the network predicts projected densities.
+        depth_angstrom: Thickness that the bins divide, Å. `None` if it is not known.
     """
 
     density: Array
@@ -50,6 +53,8 @@ class Reconstruction:
     detector_pixels: PixelGrid
     provenance: dict[str, Any]
     familiarity: Array | None = None
+    density_by_depth: Array | None = None
+    depth_angstrom: float | None = None
 
     @property
     def outside(self) -> bool:
@@ -83,16 +88,27 @@ class Reconstruction:
     def save(self, path: str | Path) -> None:
         """Writes density, uncertainty, familiarity and trust as HDF5 (EMD 1.0) with axes, units and provenance.
 
+        A density by depth is written too, as `density_by_depth` with an axis `depth` in Å, or without units, from 0 at
+        the entrance to 1 at the exit, where the thickness is not known.
+
         Args:
             path: The file; replaced if it exists.
 
         Raises:
             WorkError: If the file cannot be written.
         """
-        hdf5.write_images(Path(path), "reconstruction", self._images(), self.pixels, self.provenance)
+        large = {}
+        if (bins := self.density_by_depth) is not None:
+            depth = depth_axis(len(bins), self.depth_angstrom or 1.0)._replace(units="Å" if self.depth_angstrom else "")
+            y, x = self.axes_angstrom
+            axes = [depth, ArrayAxis("y", "Å", y), ArrayAxis("x", "Å", x)]
+            large["density_by_depth"] = hdf5.Bands("e/Å²", axes, iter([bins]))
+        hdf5.write_images(Path(path), "reconstruction", self._images(), self.pixels, self.provenance, large)
 
     def show(self, path: str | Path | None = None) -> "Figure":
         """Draws the mean pattern, the bright field and the images. Places that are not familiar are hatched.
+
+        The bins of a density by depth share one colour scale.
 
         Args:
             path: Where the picture is also written; the suffix names the format. `None` writes none.
@@ -109,6 +125,8 @@ class Reconstruction:
         drawn = {"Bright field": (self.bright_field, self.scan_pixels, "fraction of the beam", "gray")}
         for name, (image, units) in self._images().items():
             drawn[name.capitalize()] = (image, self.pixels, units, COLOUR_MAPS[name])
+        bins = {} if self.density_by_depth is None else dict(zip(self._bin_names(), self.density_by_depth, strict=True))
+        drawn |= {name: (image, self.pixels, "e/Å²", COLOUR_MAPS["density"]) for name, image in bins.items()}
         title = f"{Path(self.provenance['data']).name}  ·  {self.provenance['model']}"
         figure = reconstruction_figure(
             self.mean_pattern,
@@ -118,10 +136,18 @@ class Reconstruction:
             title,
             hatched=None if self.familiarity is None else (self.familiarity < UNFAMILIAR, self.pixels),
             warning="outside of what the network learnt" if self.outside else "",
+            one_scale=tuple(bins),
         )
         if path is not None:
             write_figure(figure, Path(path))
         return figure
+
+    def _bin_names(self) -> list[str]:
+        """Returns what each bin is called in the picture."""
+        assert self.density_by_depth is not None
+        count = len(self.density_by_depth)
+        length, units = (self.depth_angstrom, "Å") if self.depth_angstrom else (100.0, "%")
+        return [f"Depth {length * i / count:.3g}–{length * (i + 1) / count:.3g} {units}" for i in range(count)]
 
     def _images(self) -> dict[str, tuple[Array, str]]:
         """Returns the images that there are, with their units, by name."""

@@ -83,31 +83,32 @@ class Blend:
     Sums are float64, so that the order of windows does not matter.
     """
 
-    def __init__(self, shape: tuple[int, int], margin: int) -> None:
+    def __init__(self, shape: tuple[int, int], margin: int, bins: tuple[int, ...] = ()) -> None:
         """Starts with nothing added.
 
         Args:
             shape: Shape of the whole image.
             margin: Width of the margin of a window that gets no weight.
+            bins: Axes of an image before y and x: `(n,)` if there is one for each of n bins.
         """
         self.shape, self.margin = shape, margin
-        self.weights, self.first, self.second = (np.zeros(shape) for _ in range(3))
+        self.weights, self.first, self.second = np.zeros(shape), np.zeros((*bins, *shape)), np.zeros((*bins, *shape))
 
     def add(self, window: tuple[slice, slice], predictions: Array, variances: Array | None = None) -> None:
         """Adds the predictions of one window.
 
         Args:
             window: Where the window lies, (y, x).
-            predictions: `(members, h, w)`.
+            predictions: `(members, h, w)`, or `(members, n, h, w)` of n bins.
             variances: Variance of each prediction, in the same shape. `None` stands for 0.
         """
         y, x = (window_weights(along, size, self.margin) for along, size in zip(window, self.shape, strict=True))
         weights, members = y[:, None] * x, predictions.astype(np.float64)
         self.weights[window] += len(members) * weights
-        self.first[window] += weights * members.sum(axis=0)
-        self.second[window] += weights * (members**2).sum(axis=0)
+        self.first[..., *window] += weights * members.sum(axis=0)
+        self.second[..., *window] += weights * (members**2).sum(axis=0)
         if variances is not None:
-            self.second[window] += weights * variances.sum(axis=0, dtype=np.float64)
+            self.second[..., *window] += weights * variances.sum(axis=0, dtype=np.float64)
 
     def mean(self) -> npt.NDArray[np.float64]:
         """Returns the weighted mean of each pixel; NaN where nothing was added."""
@@ -118,7 +119,7 @@ class Blend:
         return np.sqrt(np.clip(self._over_weights(self.second) - self.mean() ** 2, 0, None))
 
     def _over_weights(self, sums: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        return np.divide(sums, self.weights, out=np.full(self.shape, np.nan), where=self.weights > 0)
+        return np.divide(sums, self.weights, out=np.full(sums.shape, np.nan), where=self.weights > 0)
 
 
 def source_rows(resampling: sparse.csr_array, window: slice) -> slice:

@@ -44,6 +44,7 @@ class BlendedImages:
         flagged: Fraction of the windows that are not familiar. `None` if not measured.
         trust: Trust (`train.reconstruction.trust`) in the window that a position lies in. `None` if not measured.
         bright_field: Fraction of the beam in the bright disk.
+        by_depth: Density of each bin along the beam, `(bins, ny, nx)`, e/Å². `None` of a projected density.
     """
 
     density: Array
@@ -52,6 +53,7 @@ class BlendedImages:
     flagged: float | None
     trust: Array | None
     bright_field: Array
+    by_depth: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -69,6 +71,7 @@ class ScanNetwork:
         multiple: Windows begin at multiples of this many positions.
         image_shape: Shape of a predicted image.
         whole_scan: Whether the only window is the whole scan and the image is not on its positions (layout detector).
+        bins_shape: `(n,)` if the network predicts n bins along the beam.
     """
 
     predict: ensemble.Predict
@@ -81,6 +84,7 @@ class ScanNetwork:
     multiple: int
     image_shape: tuple[int, int]
     whole_scan: bool
+    bins_shape: tuple[int, ...] = ()
 
 
 def prepare_network(model: Model, plan: ResamplingPlan, passes: int | None, note: AddNote) -> ScanNetwork:
@@ -118,6 +122,7 @@ def prepare_network(model: Model, plan: ResamplingPlan, passes: int | None, note
         multiple,
         image_shape,
         whole_scan,
+        model.experiment.bins_shape(),
     )
 
 
@@ -132,6 +137,11 @@ def _window(scan: tuple[int, int], model: Model, whole_scan: bool) -> tuple[tupl
             )
         return scan, 1
     multiple = 2**model.network.pools
+    if model.experiment.training.inputs.layout == "depth" and (scan[0] < trained[0] or scan[1] < trained[1]):
+        raise InputError(
+            f"{model.name} refocuses windows of {trained[0]}×{trained[1]} positions (layout depth), and the scan has "
+            f"{scan[0]}×{scan[1]}: use a network of layout scan"
+        )
     y, x = (tiles.window_side(n, size, multiple) for n, size in zip(scan, trained, strict=True))
     return (y, x), multiple
 
@@ -145,6 +155,7 @@ class ScanImages:
         rows: Rows of the network's positions of each strip of windows.
         strips: Number of strips that were added.
         densities: What was predicted.
+        bins: The densities by depth that were predicted; `None` of a projected density.
         scores: Trust of the windows.
         familiar: Familiarity of the windows.
         counts: Number of windows that are not familiar, and of all.
@@ -172,6 +183,8 @@ class ScanImages:
         self._shape = network.image_shape if network.whole_scan else scan
         self._margin = 0 if network.whole_scan else int(MARGIN * min(network.window))
         self.densities, self.scores = tiles.Blend(self._shape, self._margin), tiles.Blend(self._shape, 0)
+        bins = network.bins_shape
+        self.bins = tiles.Blend(self._shape, self._margin, bins) if bins else None
         self.familiar, self.counts = tiles.Blend(self._shape, self._margin), np.zeros(2)
         self._statistics = PatternStatistics.of(network.window, network.conditions) if network.familiarity else None
         self.bright_field = np.full(scan, np.nan, np.float32)
@@ -203,6 +216,8 @@ class ScanImages:
             self.densities.add(
                 place, predictions, None if variance is None else self._network.predicted_weight * variance
             )
+            if self.bins and prediction.by_depth is not None:
+                self.bins.add(place, prediction.by_depth)
             if self._network.familiarity and self._statistics:
                 features = window_features(self._statistics, window_patterns[None], prediction.maps)
                 (familiarity,) = self._network.familiarity.familiarity(features)
@@ -226,7 +241,9 @@ class ScanImages:
         familiarity = self.familiar.mean() if self._statistics else None
         flagged = float(self.counts[0] / self.counts[1]) if self.counts[1] else None
         trust = self.scores.mean() if self._simulation else None
-        return BlendedImages(self.densities.mean(), deviation, familiarity, flagged, trust, self.bright_field.copy())
+        bins = self.bins.mean() if self.bins else None
+        field = self.bright_field.copy()
+        return BlendedImages(self.densities.mean(), deviation, familiarity, flagged, trust, field, bins)
 
 
 def predict_images(bands: Iterator[Array], images: ScanImages, note: AddNote) -> BlendedImages:

@@ -191,6 +191,12 @@ def _limits(experiment: Experiment, facts: CardFacts) -> Iterator[str]:
         f"- The density is band-limited at {experiment.target.max_q_per_angstrom or 'the probe’s limit'} 1/Å and is "
         "that of independent atoms, without bonding and charge transfer."
     )
+    if by_depth := facts.evaluation.get("by_depth"):
+        yield (
+            f"- It is also given in {by_depth['bins']} equal bins along the beam, with an R of "
+            f"{number(by_depth['network']['r_factor'], 3)} where equal parts of the true projected density have "
+            f"{number(by_depth['true_projected']['r_factor'], 3)}; all other scores are those of the sum."
+        )
     yield from card_sections.unseen_elements(facts.strata)
     if ssim is not None and ssim < 0.8:
         yield (

@@ -23,12 +23,14 @@ from train.experiment.experiment import Experiment
 from train.experiment.inputs import Inputs
 from train.experiment.sections import Training
 from train.input import windows
+from train.measure import depth_metrics
 from train.measure.atomic_columns import column_metrics, specimen_columns
+from train.measure.depth_metrics import DepthScores
 from train.measure.groups import sample_facts
 from train.measure.metrics import image_metrics
 from train.measure.results import RunFacts
 from train.ranks.protocol import Ranks
-from train.reports import pictures
+from train.reports import depth_section, pictures
 from train.reports.results import Evaluation, SampleRow, Scores, write_json
 from train.reports.summary import choose, summarise
 
@@ -56,7 +58,7 @@ class HeldOut:
     Attributes:
         dataset: Where the samples are read.
         entries: The rank's manifest entries. Each held-out entry belongs to exactly one rank; a rank may have none.
-        mean_image: Mean of the training targets, (h, w), e/Å².
+        mean_image: Mean of the training targets, (h, w), or (bins, h, w) by depth, e/Å².
         atoms_of: Returns the specimen of an entry, or `None` if it is not known. If given, samples with a known
             specimen are also scored by `train.measure.atomic_columns`.
         is_reported: Whether this rank scores the samples. All ranks that divide a sample predict it, and one scores it.
@@ -75,6 +77,7 @@ def predictor(
     data_format: DataFormat = "channels_last",
     channels: Channels | None = None,
     split: "RankSplit | None" = None,
+    depth_bins: int = 1,
 ) -> Predict:
     """Returns a function from records to the densities that a network estimates.
 
@@ -84,9 +87,10 @@ def predictor(
         data_format: Position of the channel axis.
         channels: Channels of the input; see `train.experiment.channels`.
         split: What the ranks that divide a sample exchange. All of them call the function with the same records.
+        depth_bins: Bins of the densities along the beam.
 
     Returns:
-        Function from n records to densities, (n, h, w), e/Å².
+        Function from n records to densities, (n, h, w), or (n, bins, h, w) if there are several bins, e/Å².
     """
     import tensorflow as tf
 
@@ -103,7 +107,9 @@ def predictor(
     def predict(records: Sequence[Record]) -> Array:
         x = np.stack([normalise(record, inputs, data_format, channels=channels)[0] for record in records])
         y = forward(x).numpy().astype(np.float32)
-        density = y[:, 0] if data_format == "channels_first" else y[..., 0]
+        bins = y if data_format == "channels_first" else np.moveaxis(y, -1, 1)
+        bins = bins[:, 0] if bins.ndim == 5 else bins  # a volume of one channel
+        density = bins if depth_bins > 1 else bins[:, 0]
         return density * np.float32(inputs.density_scale_e_per_angstrom2)
 
     return predict
@@ -113,6 +119,8 @@ def evaluate(
     predict: Predict, experiment: Experiment, held_out: HeldOut, run_dir: Path, *, ranks: Ranks, run: RunFacts
 ) -> Evaluation:
     """Scores the held-out samples of all ranks; rank 0 writes `evaluation.json` and `predictions.npz`.
+
+    Of densities by depth it scores the projections, adds scores by depth, and writes `depth.npz`.
 
     All ranks must call this function.
 
@@ -141,25 +149,32 @@ def evaluate(
     with ranks.together():
         local_chosen = [entry for entry in held_out.entries if entry.id in chosen]
         row_of = {row["id"]: row for row in local_rows}
-        local_pictures = {
-            entry.id: pictures.to_json(pictures.picture(row_of[entry.id], record, prediction))
+        local_shown = {
+            entry.id: _shown(row_of[entry.id], record, prediction)
             for entry, record, prediction in predictions(predict, experiment, held_out.dataset, local_chosen)
             if held_out.is_reported
         }
-    picture_of = {id: picture for gathered in ranks.gather_json(local_pictures) for id, picture in gathered.items()}
+    shown_of = {id: shown for gathered in ranks.gather_json(local_shown) for id, shown in gathered.items()}
     evaluation: Evaluation = {**summarise(samples), "run": run, "samples": samples}
+    bins = len(held_out.mean_image) if held_out.mean_image.ndim == 3 else 0
+    if bins and samples:
+        reported = [row["by_depth"] for row in samples if row["split"] == evaluation["split"]]
+        evaluation["by_depth"] = depth_metrics.summarise(reported, bins)
     with ranks.together():
         if ranks.rank() == 0:
             write_json(run_dir / "evaluation.json", evaluation)
-            shown = [pictures.from_json(picture_of[id]) for id in chosen]
-            pictures.write_predictions(run_dir / "predictions.npz", shown, held_out.mean_image)
+            shown = [pictures.from_json(shown_of[id]["picture"]) for id in chosen]
+            pictures.write_predictions(run_dir / "predictions.npz", shown, projected(held_out.mean_image))
+            if bins:
+                decoded = {id: tuple(map(pictures.decode_array, shown_of[id]["bins"])) for id in chosen}
+                depth_section.write_bins(run_dir / depth_section.FILE_NAME, cast(depth_section.Bins, decoded))
     return evaluation
 
 
 def predictions(
     predict: Predict, experiment: Experiment, dataset: Readable, entries: Sequence[Entry]
 ) -> Iterator[tuple[Entry, Record, Array]]:
-    """Yields each entry with its record and its estimated density, (h, w), e/Å²."""
+    """Yields each entry with its record and its estimated density, (h, w) or (bins, h, w), e/Å²."""
     size, window = experiment.training.batch_size, experiment.window_shapes()[0][:2]
     for start in range(0, len(entries), size):
         batch = entries[start : start + size]
@@ -172,6 +187,9 @@ def _score(entry: Entry, record: Record, prediction: Array, held_out: HeldOut, t
     frame = density_grid(record.header["provenance"])
     atoms = held_out.atoms_of(entry) if held_out.atoms_of else None
     true_columns = specimen_columns(atoms, frame, record.density.shape) if atoms else None
+    by_depth: dict[str, DepthScores] = {}
+    if prediction.ndim == 3 and record.density_by_depth is not None:
+        by_depth["by_depth"] = depth_metrics.depth_scores(prediction, record.density_by_depth, held_out.mean_image)
 
     def scores(image: npt.NDArray[Any]) -> Scores:
         numbers = image_metrics(
@@ -193,6 +211,20 @@ def _score(entry: Entry, record: Record, prediction: Array, held_out: HeldOut, t
         "thickness_angstrom": value(record.header["provenance"], "thickness_angstrom"),
         "wanted_thickness_angstrom": entry.thickness_angstrom,
         "conditions": sample_facts(entry),
-        **scores(prediction),
-        "mean_predictor": scores(held_out.mean_image),
+        **scores(projected(prediction)),
+        "mean_predictor": scores(projected(held_out.mean_image)),
+        **cast(Any, by_depth),
     }
+
+
+def _shown(row: SampleRow, record: Record, prediction: Array) -> dict[str, Any]:
+    """Returns what the report shows of a sample, as JSON types."""
+    shown: dict[str, Any] = {"picture": pictures.to_json(pictures.picture(row, record, projected(prediction)))}
+    if prediction.ndim == 3 and record.density_by_depth is not None:
+        shown["bins"] = [pictures.encode_array(array) for array in (record.density_by_depth, prediction)]
+    return shown
+
+
+def projected(density: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Returns the projection (h, w) of a density by depth (bins, h, w), and of a projected density itself."""
+    return density.sum(axis=0) if density.ndim == 3 else density

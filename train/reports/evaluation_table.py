@@ -26,6 +26,11 @@ def evaluation_table(evaluation: Evaluation, run_dir: Path, report: Path | None)
     baseline = cast("dict[str, float | None]", evaluation["mean_predictor"])
     for name, score in cast("dict[str, float | None]", evaluation["mean"]).items():
         table.add_row(name, _format(score), _format(baseline[name]))
+    if by_depth := evaluation.get("by_depth"):
+        errors = by_depth["network"], by_depth["mean_predictor"]
+        table.add_row("by depth: r_factor", *(_format(each["r_factor"]) for each in errors))
+        table.add_row("true projected / n", _format(by_depth["true_projected"]["r_factor"]), "")
+        table.add_row("own projected / n", _format(by_depth["own_projected"]["r_factor"]), "")
     return table
 
 

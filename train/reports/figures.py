@@ -4,7 +4,7 @@ Every function returns a `Figure` of its own; Matplotlib's global state is not u
 """
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
@@ -67,6 +67,7 @@ def reconstruction_figure(
     title: str,
     hatched: tuple[npt.NDArray[np.bool_], PixelGrid] | None = None,
     warning: str = "",
+    one_scale: Sequence[str] = (),
 ) -> Figure:
     """Draws a reconstruction: the mean pattern, then images.
 
@@ -79,7 +80,10 @@ def reconstruction_figure(
         title: Title of the figure.
         hatched: Which places (h, w) are hatched in red, and their pixels in Å. `None` hatches none.
         warning: Words in red behind the title.
+        one_scale: Titles of images that share one colour scale.
     """
+    shared = [images[name][0] for name in one_scale]
+    scale = Normalize(min(map(np.nanmin, shared)), max(map(np.nanmax, shared))) if shared else None
     aspects = [pixels.aspect(image.shape) for image, pixels, _, _ in images.values()]
     figure, axes = panels(max(angles.aspect(pattern.shape), *aspects), columns=1 + len(images))
     figure.suptitle(title, fontsize=11, x=0.008, ha="left", parse_math=False)
@@ -87,7 +91,7 @@ def reconstruction_figure(
         figure.text(0.992, 0.99, warning, fontsize=11, color=RED, weight="bold", ha="right", va="top")
     pattern_panel(axes.flat[0], pattern, angles, "Mean pattern", semiangle_mrad=semiangle_mrad)
     for ax, (name, (image, pixels, units, colours)) in zip(axes.flat[1:], images.items(), strict=False):
-        norm = None if units else Normalize(0, 1)
+        norm = scale if name in one_scale else None if units else Normalize(0, 1)
         image_panel(ax, image, pixels, name, units, cmap=colours, norm=norm)
         if hatched is not None and hatched[0].any():
             places, grid = hatched

@@ -121,20 +121,22 @@ def picture(row: SampleRow, record: Record, prediction: Array) -> Picture:
 
 def to_json(picture: Picture) -> dict[str, Any]:
     """Returns a picture as JSON types, so that ranks can send it."""
-    return {"facts": picture.facts, **{name: _encode(array) for name, array in picture.arrays.items()}}
+    return {"facts": picture.facts, **{name: encode_array(array) for name, array in picture.arrays.items()}}
 
 
 def from_json(value: dict[str, Any]) -> Picture:
     """Returns the picture that `to_json` was given."""
-    return Picture(value["facts"], **{name: _decode(value[name]) for name in ARRAYS})
+    return Picture(value["facts"], **{name: decode_array(value[name]) for name in ARRAYS})
 
 
-def _encode(array: npt.NDArray[Any]) -> dict[str, Any]:
+def encode_array(array: npt.NDArray[Any]) -> dict[str, Any]:
+    """Returns an array as JSON types, in float32."""
     raw = np.ascontiguousarray(array, "<f4")
     return {"shape": raw.shape, "float32": base64.b64encode(raw.tobytes()).decode()}
 
 
-def _decode(value: dict[str, Any]) -> Array:
+def decode_array(value: dict[str, Any]) -> Array:
+    """Returns the array that `encode_array` was given."""
     return np.frombuffer(base64.b64decode(value["float32"]), "<f4").reshape(value["shape"])
 
 

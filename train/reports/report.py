@@ -16,7 +16,7 @@ from namsa.errors import InputError
 from namsa.files import read_text, write_text_atomic
 from namsa.text import shorten
 from train.measure import profile_results, validation_rows
-from train.reports import performance_section
+from train.reports import depth_section, performance_section
 from train.reports import report_sections as sections
 from train.reports.pictures import read_predictions
 from train.reports.report_tables import missing
@@ -110,7 +110,7 @@ def density_part(run_dir: Path) -> ResultPart:
     pictures = missing("No pictures: predictions.npz is missing.")
     if predictions:
         pictures = sections.reconstructions(*predictions, evaluation)
-    parts = (
+    parts: tuple[str, ...] = (
         sections.headline(evaluation) if evaluation else no_sample,
         sections.means(evaluation) if evaluation else "",
         "<h2>Reconstructions</h2>",
@@ -118,6 +118,10 @@ def density_part(run_dir: Path) -> ResultPart:
         "<h2>By condition and material</h2>",
         sections.groups(evaluation) if evaluation else no_sample,
     )
+    by_depth = evaluation.get("by_depth") if evaluation else None
+    bins = _read(run_dir / depth_section.FILE_NAME, depth_section.read_bins)
+    if by_depth:
+        parts = (*parts, depth_section.section(by_depth, predictions[0] if predictions else [], bins or {}))
     samples = sections.samples(evaluation["samples"]) if evaluation else missing("None.")
     kind, title = "Electron density from 4D-STEM: reconstruction report", "reconstruction report"
     terms, settings = {"huber": "its Huber term"}, {"delta": "Huber\ndelta"}

@@ -20,6 +20,7 @@ from namsa.errors import InputError
 from namsa.files import write_text_atomic
 from namsa.json_files import read_json
 from namsa.text import shorten
+from train.measure.depth_metrics import DepthScores, DepthSummary
 from train.measure.results import PerformanceSummary, RunFacts
 from train.reports.calibration_results import Calibration
 
@@ -93,6 +94,7 @@ class SampleRow(ComparedScores):
         consistency_r: R factor between the patterns and those simulated from the estimated density; see
             `namsa.inverse.consistency`. Written by `train calibrate`.
         consistency_empty_r: The same for no specimen.
+        by_depth: Scores of a density by depth; see `train.measure.depth_metrics`.
     """
 
     id: str
@@ -106,6 +108,7 @@ class SampleRow(ComparedScores):
     conditions: NotRequired[dict[str, str | float]]
     consistency_r: NotRequired[float]
     consistency_empty_r: NotRequired[float]
+    by_depth: NotRequired[DepthScores]
 
 
 class GroupRow(ComparedScores):
@@ -179,9 +182,11 @@ class HeldOutResults(Summary):
 
     Attributes:
         samples: One row per held-out sample, ordered by id.
+        by_depth: Of a network of densities by depth, means over the reported split.
     """
 
     samples: list[SampleRow]
+    by_depth: NotRequired[DepthSummary]
 
 
 class Evaluation(HeldOutResults):

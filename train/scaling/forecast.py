@@ -70,10 +70,10 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
         raise selection.too_few_samples(len(train_entries), groups, rank_samples)
     steps = steps_per_epoch * training.epochs
     steps = min(steps, training.steps or steps)
-    kept_bytes = stored_bytes(experiment, len(train_entries), ranks)
+    store_bytes = stored_bytes(experiment, len(train_entries), ranks)
     if experiment.data.keep == "memory":
         work = f"data.keep memory of {len(train_entries)} samples on {plural(ranks, 'rank')}, for one of them"
-        check_memory_for(kept_bytes, work, "use data.keep=disk, more ranks, or fewer training.samples")
+        check_memory_for(store_bytes, work, "use data.keep=disk, more ranks, or fewer training.samples")
     measured = _measure_step(experiment)
     network = count(experiment.network, training.recompute, split.ways, "yx".index(split.axis))
     images = experiment.images_per_sample()
@@ -95,7 +95,7 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
         "disk_bytes": training.checkpoints.keep * measured["checkpoint_bytes"] + LOG_BYTES * steps,
     }
     if experiment.data.keep == "memory":
-        result["store_bytes"] = kept_bytes
+        result["store_bytes"] = store_bytes
     if training.reduction.local and ranks > 1:
         result["synchronisations"] = synchronisations(training.reduction.synchronise, steps_per_epoch, steps)
         result["synchronised_bytes"] = 4 * training.averaged_values(network.parameters, network.trainable_parameters)

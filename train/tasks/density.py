@@ -1,25 +1,30 @@
 """The task density: the projected electron density, as Laanait et al. (2019) reconstruct it.
 
-The target is the density of the sample. The loss is Huber's, with a likelihood if the network predicts its own error.
+The target is the density of the sample, projected, or with `target.depth_bins` that of each bin along the beam. The
+loss is Huber's, with a likelihood if the network predicts its own error.
 The trivial baseline answers every sample with the mean of the training targets.
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import ase
+import numpy as np
+import numpy.typing as npt
 from rich.table import Table
 
 from namsa.crystals.select import select_materials
 from namsa.dataset.entry import Entry, material_of, materials_named
+from namsa.dataset.records import Record
 from namsa.dataset.sample_setup import build_supercell
 from namsa.dataset.shards import Dataset
-from namsa.errors import InputError
+from namsa.errors import InputError, WorkError
 from train.experiment.experiment import Experiment
 from train.input import batches
-from train.measure.metrics import image_metrics, mean_metrics
+from train.measure.metrics import Metrics, image_metrics, mean_metrics
 from train.measure.results import RunFacts
 from train.optimization.losses import DensityObjective
 from train.ranks.protocol import Ranks
@@ -57,7 +62,7 @@ class Density:
         return self.experiment
 
     def readable(self, dataset: batches.Readable) -> batches.Readable:
-        return dataset
+        return _BinsOf(dataset) if self.experiment.bins_shape() else dataset
 
     def usable(self, entries: Sequence[Entry]) -> list[Entry]:
         return list(entries)
@@ -66,28 +71,41 @@ class Density:
         return list(others)
 
     def statistic(self, dataset: batches.Readable, entries: Sequence[Entry]) -> Array:
-        return batches.mean_target(dataset, [entry.id for entry in entries], self.experiment.window_shapes()[0][:2])
+        window = self.experiment.window_shapes()[0][:2]
+        return batches.mean_target(self.readable(dataset), [entry.id for entry in entries], window)
 
     def composer(self, dataset: Dataset) -> None:
         return None
 
     def random_target(self, batch: tuple[Any, Any]) -> Any:
-        return batch[1]
+        if self.experiment.training.inputs.layout == "depth":  # a volume of one channel, as the batch's
+            return batch[1]
+        axis = 1 if self.experiment.network.data_format == "channels_first" else -1
+        return np.repeat(batch[1], self.experiment.target.depth_bins, axis)
 
     def scorer(self, model: Any, dataset: Dataset) -> Score:
         loss, inputs = self.experiment.training.loss, self.experiment.training.inputs
         predict = self._predictor(model)
 
-        def score(entries: Sequence[Entry]) -> list[Row]:
-            return [
-                {"id": entry.id}
-                | image_metrics(
-                    prediction,
-                    record.density,
+        def metrics(prediction: npt.NDArray[Any], record: Record) -> Metrics:
+            if record.density_by_depth is None or prediction.ndim == 2:
+                bins = [(prediction, record.density)]
+            else:
+                bins = list(zip(prediction, record.density_by_depth, strict=True))
+            return mean_metrics(
+                image_metrics(
+                    estimate,
+                    truth,
                     huber_delta=loss.huber_delta,
                     density_scale=inputs.density_scale_e_per_angstrom2,
                     limits=loss.contrast_limits(),
                 )
+                for estimate, truth in bins
+            )
+
+        def score(entries: Sequence[Entry]) -> list[Row]:
+            return [
+                {"id": entry.id} | metrics(prediction, record)
                 for entry, record, prediction in predictions(predict, self.experiment, dataset, entries)
                 if self._is_scored
             ]
@@ -110,11 +128,35 @@ class Density:
     def _predictor(self, model: Any) -> Any:
         experiment = self.experiment
         data_format, channels = experiment.network.data_format, experiment.channels()
-        return predictor(model, experiment.training.inputs, data_format, channels, self.split)
+        bins = experiment.target.depth_bins
+        return predictor(model, experiment.training.inputs, data_format, channels, self.split, bins)
 
     @property
     def _is_scored(self) -> bool:
         return self.split is None or self.split.part == 0
+
+
+@dataclass(frozen=True)
+class _BinsOf:
+    """Samples whose density is that of each bin along the beam.
+
+    Attributes:
+        dataset: The stored samples.
+    """
+
+    dataset: batches.Readable
+
+    @contextmanager
+    def view(self, sample_id: str, check: bool = False) -> Iterator[Record]:
+        """Opens a record as `train.input.batches.Readable` does.
+
+        Raises:
+            WorkError: If it has no density by depth.
+        """
+        with self.dataset.view(sample_id, check) as record:
+            if record.density_by_depth is None:
+                raise WorkError(f"{sample_id} has no density by depth: simulate it with target.depth_bins")
+            yield replace(record, density=record.density_by_depth)
 
 
 def _specimens(

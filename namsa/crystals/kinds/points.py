@@ -42,7 +42,12 @@ def substitution(crystal: ase.Atoms, atoms: ase.Atoms, draws: Draws) -> ase.Atom
     Parameters: `element` that is replaced, `arrangement` and `share` as for vacancies (drawn from 0.02 to 0.2), and
     `replacement`, one of the elements that `namsa.crystals.substitution.similar_elements` gives.
     """
-    element, arrangement, share = _parameters(atoms, draws, (0.02, 0.2), with_any=False)
+    return replace_sites(atoms, draws, (0.02, 0.2))
+
+
+def replace_sites(atoms: ase.Atoms, draws: Draws, shares: tuple[float, float]) -> ase.Atoms:
+    """Replaces a share of one element's sites, drawn from `shares`, with the parameters of `substitution`."""
+    element, arrangement, share = _parameters(atoms, draws, shares, with_any=False)
     replacement = draws.choice("replacement", similar_elements(element))
     atom_site = _group(atoms, 3)
     chosen = _choose(atoms, atom_site, _sites_of(atoms, atom_site, element), share, arrangement, draws.rng)

@@ -11,7 +11,7 @@ import ase
 import numpy as np
 
 from namsa.config.instrument import KINDS
-from namsa.crystals.kinds import amorphous, cuts, halves, inclusions, points
+from namsa.crystals.kinds import amorphous, cuts, halves, inclusions, layers, points
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.interface import interface
 from namsa.crystals.orient import CellFit, RectangularCells, find_rectangular_cells, fit_to_size
@@ -20,7 +20,7 @@ from namsa.crystals.supercell import Supercell, fill_cell
 from namsa.errors import InputError
 
 _OF_LOW_INDEX = ("twin", "boundary")
-WITH_PARTNER = ("interface", "precipitate")
+WITH_PARTNER = ("interface", "precipitate", *layers.WITH_LAYER)
 # What makes a kind of a crystal and the cell that it fills.
 _MAKE: dict[str, Callable[[ase.Atoms, ase.Atoms, Draws], ase.Atoms]] = {
     "vacancies": points.vacancies,
@@ -31,6 +31,8 @@ _MAKE: dict[str, Callable[[ase.Atoms, ase.Atoms, Draws], ase.Atoms]] = {
     "step": cuts.step,
     "amorphous_layer": amorphous.amorphous_layer,
     "amorphous": amorphous.amorphous,
+    "doped_layer": layers.doped_layer,
+    "vacuum": layers.vacuum,
 }
 
 
@@ -54,11 +56,12 @@ def make_specimen(
     Args:
         crystal: The crystal, in a periodic cell of any shape.
         kind: "crystal", "vacancies", "substitution", "interface", "twin", "boundary", "grain", "precipitate",
-            "surface", "step", "amorphous_layer" or "amorphous".
+            "surface", "step", "amorphous_layer", "amorphous", "stack", "cap", "buried_layer", "doped_layer" or
+            "vacuum".
         zone_axis: Direction [uvw] of the crystal that lies along the beam.
         lateral_angstrom: Smallest extent (y, x), Å.
         thickness_angstrom: Thickness along the beam, Å, rounded to whole periods of the crystal, one at least.
-        partner: The second crystal of an interface or a precipitate.
+        partner: The second crystal of the kinds of `WITH_PARTNER`.
         parameters: Values of the kind's parameters, by name, in place of drawn ones.
         seed: Seed of everything that is drawn.
         max_strain: Largest strain that making the cell right-angled may take.
@@ -131,14 +134,14 @@ def fill_specimen(
         zone_axis: Direction [uvw] along the beam.
         max_strain: Largest strain that making a partner's cell right-angled may take.
         draws: The parameters, of which none was drawn yet.
-        partner: The second crystal of an interface or a precipitate.
+        partner: The second crystal of the kinds of `WITH_PARTNER`.
 
     Raises:
         InputError: If the partner is missing or does not fit, or a parameter is meaningless.
     """
     filled = fill_cell(crystal, fit)
     if kind not in WITH_PARTNER and partner is not None:
-        raise InputError(f"a specimen of the kind {kind} has no partner; give one to an interface or precipitate only")
+        raise InputError(f"a specimen of the kind {kind} has no partner; only {', '.join(WITH_PARTNER)} have one")
     if kind in WITH_PARTNER and partner is None:
         raise InputError(f"a specimen of the kind {kind} needs a second crystal: give partner")
     if kind == "crystal":
@@ -152,6 +155,10 @@ def fill_specimen(
         assert partner is not None
         cells = find_rectangular_cells(partner, zone_axis, max_strain)
         atoms = interface(crystal, fit, filled.atoms, partner, cells, draws)
+    elif kind in layers.WITH_LAYER:
+        assert partner is not None
+        cells = find_rectangular_cells(partner, zone_axis, max_strain)
+        atoms = layers.with_layer(crystal, kind, fit, filled.atoms, partner, cells, draws)
     else:
         atoms = _MAKE[kind](crystal, filled.atoms, draws)
     draws.check_given()

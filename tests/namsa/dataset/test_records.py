@@ -117,11 +117,11 @@ def test_a_record_cut_short_is_noticed_without_its_checksum():
 
 def test_a_newer_version_says_what_to_do():
     newer = encode(sample())
-    struct.pack_into("<I", newer, 8, 4)
-    with pytest.raises(WorkError, match="version is 4, and there are 1 to 3"):  # one bit has changed
+    struct.pack_into("<I", newer, 8, 5)
+    with pytest.raises(WorkError, match="version is 5, and there are 1 to 4"):  # one bit has changed
         decode(newer)
     newer[16:32] = records._digest(memoryview(newer))
-    with pytest.raises(records.NewerVersionError, match="version 4.*update"):
+    with pytest.raises(records.NewerVersionError, match="version 5.*update"):
         decode(newer)
 
 
@@ -135,6 +135,23 @@ def test_labels_are_optional_and_have_a_version_of_their_own():
         np.testing.assert_array_equal(found, labels)
     np.testing.assert_array_equal(record.density, decode(plain).density)
     assert record.header["arrays"]["labels"]["axes"] == record.header["arrays"]["density"]["axes"]
+
+
+def test_the_density_by_depth_is_optional_and_goes_with_labels():
+    bins = np.stack([sample(seed).density for seed in (1, 2, 3, 4)])
+    labels = np.zeros(sample().density.shape, np.uint8)
+    for parts in ({"density_by_depth": bins}, {"density_by_depth": bins, "labels": labels}):
+        divided = encode(replace(sample(), **parts))
+        assert divided[8] == 4
+        record = decode(divided, check=True)
+        for found in (record.density_by_depth, record.copy().density_by_depth, record.sample().density_by_depth):
+            np.testing.assert_array_equal(found, bins)
+        assert (record.labels is None) == ("labels" not in parts)
+        depth, *plane = record.header["arrays"]["density_by_depth"]["axes"]
+        assert depth == {"name": "depth", "units": "Å", "origin": 2.5, "sampling": 5.0}
+        assert plane == record.header["arrays"]["density"]["axes"]
+    found = list(records.find_records(memoryview(b"lost" + divided), (b"lost" + divided).find))
+    assert [bytes(each) for each in found] == [bytes(divided)]
 
 
 def test_something_else_is_no_record():

@@ -1,0 +1,151 @@
+"""Specimens that vary along the beam: stacked crystals, caps, buried and doped layers, and vacuum above and below.
+
+A whole number of the partner's periods along x and along y is strained to the sides of the cell, `MOST_MISFIT` at most.
+Along the beam a partner keeps its own period and is cut where its layer ends. Nothing is relaxed. Atoms of the partner
+that overlap with those of the crystal are left out; the cell is periodic along the beam too, so that this holds for its
+first and last layer of atoms.
+
+All depths are parts of the thickness from where the beam enters, and are the planes at which atoms are cut. A sample
+that is cut off at a smaller depth (`simulation.method` scatter) has what lies above.
+"""
+
+import itertools
+
+import ase
+import numpy as np
+
+from namsa.crystals.kinds.draws import Draws
+from namsa.crystals.kinds.halves import joined
+from namsa.crystals.kinds.inclusions import PART
+from namsa.crystals.kinds.interface import MOST_MISFIT, PartnerFit
+from namsa.crystals.kinds.overlaps import pair_distances, wrapped
+from namsa.crystals.kinds.points import replace_sites
+from namsa.crystals.orient import CellFit, RectangularCells
+from namsa.crystals.supercell import fill_cell
+from namsa.errors import InputError
+
+WITH_LAYER = ("stack", "cap", "buried_layer")  # of a partner
+SIDES = ("entrance", "exit")
+
+
+def fit_layer(fit: CellFit, cells: RectangularCells) -> PartnerFit | None:
+    """Returns the smallest rectangle of a partner that fits across the beam within `MOST_MISFIT`, `None` if none does.
+
+    Args:
+        fit: The cell of the crystal, for whose whole thickness there are enough of the partner's periods.
+        cells: The rectangles of the partner along the same zone axis.
+    """
+    sides = np.array(fit.lengths_angstrom)
+    lengths = np.column_stack([cells.x_length, cells.y_length])
+    counts = np.maximum(1, np.floor(sides[:2] / lengths + 0.5).astype(np.int64))
+    worst = abs(sides[:2] / (counts * lengths) - 1).max(axis=1) + cells.strain
+    fits = np.flatnonzero(worst <= MOST_MISFIT)
+    if not len(fits):
+        return None
+    area = np.round(lengths[fits].prod(axis=1), 3)
+    best = fits[np.lexsort([np.round(worst[fits], 6), area])[0]]
+    periods = int(np.ceil(sides[2] / cells.repeat_angstrom - 1e-9)) + 1  # one more, of which a part is cut off
+    own = np.array([cells.x[best], cells.y[best], cells.zone])
+    repeats = np.array([*counts[best], periods])
+    atoms = int(cells.crystal_cells[best] * np.prod(repeats) * cells.atoms)
+    lengths_angstrom = (float(sides[0]), float(sides[1]), periods * cells.repeat_angstrom)
+    layer = CellFit(own * repeats[:, None], float(worst[best]), lengths_angstrom, atoms)
+    return PartnerFit(layer, 0.0, round(float(worst[best]), 6))
+
+
+def with_layer(
+    crystal: ase.Atoms,
+    kind: str,
+    fit: CellFit,
+    atoms: ase.Atoms,
+    partner: ase.Atoms,
+    cells: RectangularCells,
+    draws: Draws,
+) -> ase.Atoms:
+    """Replaces a layer of the crystal by a partner.
+
+    Of shifts of the partner by half a period along each axis that is taken which leaves the least volume free, then
+    that with the longest contacts.
+
+    Parameters: `side` ("entrance" or "exit") that the partner of a stack or a cap is on, and `part` of the thickness
+    that it has (a stack draws it from 0.25 to 0.75, a cap from 0.1 to 0.25, a buried layer from 0.15 to 0.4), or `top`
+    of a buried layer (drawn from 0.15 to 0.5) in place of the side.
+
+    Args:
+        crystal: The crystal.
+        kind: One of `WITH_LAYER`.
+        fit: Its cell.
+        atoms: The filled cell.
+        partner: The other crystal.
+        cells: Its rectangles along the same zone axis.
+        draws: The parameters.
+
+    Raises:
+        InputError: If the partner does not fit, or a layer has no atoms.
+    """
+    drawn = {"stack": (0.25, 0.75), "cap": (0.1, 0.25), "buried_layer": (0.15, 0.4)}[kind]
+    side = "buried" if kind == "buried_layer" else draws.choice("side", SIDES)
+    top = draws.uniform("top", (0.15, 0.5), (0.0, 1.0)) if side == "buried" else 0.0
+    part = draws.uniform("part", drawn, (0.0, 1.0))
+    top = 1 - part if side == "exit" else top
+    fitted = fit_layer(fit, cells)
+    if fitted is None:
+        raise InputError(f"{cells.name} does not fit to the cell within a strain of {MOST_MISFIT:g}: take another one")
+    sides = np.asarray(atoms.cell.lengths())
+    start, end = top * float(sides[2]), min(top + part, 1.0) * float(sides[2])
+    depth = wrapped(atoms.positions, sides)[:, 2]
+    first = atoms[(depth < start) | (depth >= end)]
+    filled = fill_cell(partner, fitted.fit).atoms
+    room = np.array(fitted.fit.lengths_angstrom)
+    period = room / np.gcd.reduce(fitted.fit.matrix, axis=1)
+    candidates = []
+    for halves in itertools.product((0.0, 0.5), repeat=3):
+        second = filled.copy()
+        second.positions = wrapped(filled.positions + period * halves, room)
+        second = second[second.positions[:, 2] < end - start]
+        second.positions[:, 2] += start
+        second.set_cell(sides)
+        second.set_array(PART, np.ones(len(second), np.int64))
+        candidates.append((first, second))
+    if not len(first) or not all(len(second) for _, second in candidates):
+        raise InputError(f"the {kind} has a layer without an atom: make the thickness larger")
+    draws.used |= {"misfit": fitted.misfit, "planes_angstrom": [round(start, 3), round(end, 3)]}
+    return joined(candidates, pair_distances([crystal, partner]))
+
+
+def doped_layer(crystal: ase.Atoms, atoms: ase.Atoms, draws: Draws) -> ase.Atoms:
+    """Replaces part of one element's atoms in a layer by another element, without relaxation.
+
+    Parameters: `top` of the layer (drawn from 0.05 to 0.6), `part` of the thickness that it has (drawn from 0.15 to
+    0.35), `element`, `replacement` and `share` of the element's sites in the layer (drawn from 0.3 to 1) as for
+    substitutions.
+    """
+    thickness = float(atoms.cell.lengths()[2])
+    top = draws.uniform("top", (0.05, 0.6), (0.0, 1.0))
+    part = draws.uniform("part", (0.15, 0.35), (0.0, 1.0))
+    start, end = top * thickness, min(top + part, 1.0) * thickness
+    depth = wrapped(atoms.positions, np.asarray(atoms.cell.lengths()))[:, 2]
+    inside = np.flatnonzero((depth >= start) & (depth < end))
+    if not len(inside):
+        raise InputError(f"no atom lies from {start:.4g} to {end:.4g} Å: make the doped layer thicker")
+    draws.used["planes_angstrom"] = [round(start, 3), round(end, 3)]
+    changed = atoms.copy()
+    changed.numbers[inside] = replace_sites(atoms[inside], draws, (0.3, 1.0)).numbers
+    return changed
+
+
+def vacuum(crystal: ase.Atoms, atoms: ase.Atoms, draws: Draws) -> ase.Atoms:
+    """Removes the atoms above one depth and below another: the crystal begins later and ends earlier.
+
+    Parameters: `above` and `below`, the parts of the thickness that are empty (each drawn from 0 to 0.4).
+    """
+    thickness = float(atoms.cell.lengths()[2])
+    above = draws.uniform("above", (0.0, 0.4), (0.0, 1.0))
+    below = draws.uniform("below", (0.0, 0.4), (0.0, 1.0))
+    start, end = above * thickness, (1 - below) * thickness
+    depth = wrapped(atoms.positions, np.asarray(atoms.cell.lengths()))[:, 2]
+    left = atoms[(depth >= start) & (depth < end)]
+    if not len(left):
+        raise InputError("the vacuum leaves no atom: make above or below smaller")
+    draws.used["planes_angstrom"] = [round(start, 3), round(end, 3)]
+    return left

@@ -1,0 +1,142 @@
+"""Scores of a density by depth, `(bins, h, w)`, beside estimates that know nothing of the depth.
+
+- network: the density of each bin as the network estimates it.
+- own_projected: the network's own projected density, in equal parts in all bins.
+- true_projected: the true projected density, in equal parts in all bins: what a perfect projection tells of the depth.
+- mean_predictor: the mean of the training targets.
+
+The errors of a sample are those of all voxels: r_factor is Σ|p − t| / Σ|t| and rmse the root of the mean square, e/Å².
+mae is the mean of |p − t| in each bin, e/Å². `explained` is 1 − Σ(p − t)² / Σ(q − t)², with q the true projected
+density in equal parts: the share of what varies along the beam that the network finds, 0 for true_projected. It is
+`None` where nothing varies. Where little does it is far below 0, so that a summary has its median.
+"""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
+
+PREDICTORS = ("network", "own_projected", "true_projected", "mean_predictor")
+
+
+class DepthErrors(TypedDict):
+    """Errors of one estimate; see the module.
+
+    Attributes:
+        r_factor: Σ|p − t| / Σ|t| of all voxels; `None` if t is zero everywhere.
+        rmse: Root mean square of all voxels, e/Å².
+        mae: Mean of |p − t| in each bin, e/Å².
+    """
+
+    r_factor: float | None
+    rmse: float
+    mae: list[float]
+
+
+class DepthScores(TypedDict):
+    """Scores of one sample, or their means over samples. The estimates are those of the module."""
+
+    network: DepthErrors
+    own_projected: DepthErrors
+    true_projected: DepthErrors
+    mean_predictor: DepthErrors
+    explained: float | None
+
+
+class DepthSummary(DepthScores):
+    """Means over samples; of `explained` the median.
+
+    Attributes:
+        bins: Number of bins.
+        samples: Number of samples.
+        factor_own_projected: The mean r_factor of own_projected over that of the network.
+        factor_true_projected: The mean r_factor of true_projected over that of the network.
+    """
+
+    bins: int
+    samples: int
+    factor_own_projected: float | None
+    factor_true_projected: float | None
+
+
+def depth_scores(prediction: npt.NDArray[Any], truth: npt.NDArray[Any], mean_target: npt.NDArray[Any]) -> DepthScores:
+    """Returns the scores of a sample.
+
+    Args:
+        prediction: The network's density, `(bins, h, w)`, e/Å².
+        truth: The true one.
+        mean_target: The mean of the training targets.
+    """
+    p, t, mean = (np.asarray(each, np.float64) for each in (prediction, truth, mean_target))
+    even = _even(t)
+    varying = float(((even - t) ** 2).sum())
+    return {
+        "network": _errors(p, t),
+        "own_projected": _errors(_even(p), t),
+        "true_projected": _errors(even, t),
+        "mean_predictor": _errors(mean, t),
+        "explained": 1 - float(((p - t) ** 2).sum()) / varying if varying > 1e-12 * float((t**2).sum()) else None,
+    }
+
+
+def summarise(scores: Sequence[DepthScores], bins: int) -> DepthSummary:
+    """Returns means over samples, of which there is one at least.
+
+    Args:
+        scores: Of each sample.
+        bins: Number of bins.
+    """
+    errors = {name: [score[name] for score in scores] for name in PREDICTORS}  # type: ignore[literal-required]
+    means: dict[str, Any] = {
+        name: {
+            "r_factor": _mean([row["r_factor"] for row in rows]),
+            "rmse": float(np.mean([row["rmse"] for row in rows])),
+            "mae": np.mean([row["mae"] for row in rows], axis=0).tolist(),
+        }
+        for name, rows in errors.items()
+    }
+    factors = {f"factor_{name}": _ratio(means[name], means["network"]) for name in ("own_projected", "true_projected")}
+    summary: dict[str, Any] = (
+        means
+        | factors
+        | {
+            "explained": _median([score["explained"] for score in scores]),
+            "bins": bins,
+            "samples": len(scores),
+        }
+    )
+    return cast(DepthSummary, summary)
+
+
+def _even(density: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Returns a density whose projection is in equal parts in all bins."""
+    return np.broadcast_to(density.mean(axis=0), density.shape)
+
+
+def _errors(p: npt.NDArray[np.float64], t: npt.NDArray[np.float64]) -> DepthErrors:
+    error = np.abs(p - t)
+    return {
+        "r_factor": float(error.sum() / np.abs(t).sum()) if t.any() else None,
+        "rmse": float(np.sqrt((error**2).mean())),
+        "mae": error.mean(axis=(1, 2)).tolist(),
+    }
+
+
+def _mean(values: Sequence[float | None]) -> float | None:
+    """Returns the mean of the values that are defined."""
+    defined = [value for value in values if value is not None]
+    return float(np.mean(defined)) if defined else None
+
+
+def _median(values: Sequence[float | None]) -> float | None:
+    """Returns the median of the values that are defined."""
+    defined = [value for value in values if value is not None]
+    return float(np.median(defined)) if defined else None
+
+
+def _ratio(projected: DepthErrors, network: DepthErrors) -> float | None:
+    """Returns how many times the error of an estimate is that of the network."""
+    one, other = projected["r_factor"], network["r_factor"]
+    return one / other if one is not None and other else None
