@@ -43,7 +43,7 @@ def test_a_profile_tells_where_a_step_goes(config, undisturbed, tmp_path):
 def test_without_samples_steps_on_random_data_are_profiled(config, tmp_path):
     elsewhere = load(config, [f"data.directory={tmp_path / 'none'}", "training.reduction.synchronise=epoch"])
     reduction.start(elsewhere.training.reduction)
-    found = profile(elsewhere, 1, "this machine")
+    found = profile(elsewhere, 1, "this machine", None)
     console = Console(file=io.StringIO(), width=100)
     show(found, console)
     text = console.file.getvalue()

@@ -23,11 +23,12 @@ def profile(options: argparse.Namespace) -> int:
         experiment = load(options.config, options.overrides)
         if rank_and_size()[1] > 1:
             os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # which Horovod reads when it starts; see reduction.timeline
-        reduction.start(experiment.training.reduction)
+        training = experiment.training
+        process_set = reduction.start(training.reduction, training.split.ways)
         machine = devices.claim(reduction.local_rank(), reduction.local_size())
         if "core" in machine:
             machine = f"{devices.processor_name()}, {machine}"
-        result = profile(experiment, options.steps, machine)
+        result = profile(experiment, options.steps, machine, process_set)
         with reduction.together():
             if reduction.rank() == 0:
                 written = output.write(result, options.out) if options.out else []

@@ -5,8 +5,9 @@ a GPU it names kernels, mostly of cuDNN, and beside each the operation that star
 first, because one operation may start kernels of several kinds: a convolution, for example, also transposes.
 
 The kinds are those of tables 1 and 2 of Laanait et al. (2019), and what lies between. A transposed convolution is
-counted by what it is for: its forward pass is the kernel of another convolution's gradient by input. Coordination is
-the time from a rank's request for a reduction until all ranks are ready.
+counted by what it is for: its forward pass is the kernel of another convolution's gradient by input. An exchange sends
+other data to each rank, as the borders of divided samples. Coordination is the time from a rank's request for a
+reduction or an exchange until all ranks are ready.
 """
 
 import re
@@ -17,11 +18,12 @@ FORWARD, BY_INPUT, BY_WEIGHTS = "convolution forward", "convolution by input", "
 CONVOLUTIONS = (FORWARD, BY_INPUT, BY_WEIGHTS)
 PRODUCT, POINTWISE, NORMALISATION, POOLING = "matrix product", "pointwise", "normalisation", "pooling"
 SUMS, RANDOM, OPTIMIZER, MEMORY = "sums and norms", "random", "optimizer", "memory"
-REDUCTION, COORDINATION, INPUT, OTHER, IDLE = "reduction", "coordination", "input", "other", "idle"
+REDUCTION, EXCHANGE, COORDINATION, INPUT = "reduction", "exchange", "coordination", "input"
+OTHER, IDLE = "other", "idle"
 KINDS = (
     *CONVOLUTIONS,
     *(PRODUCT, POINTWISE, NORMALISATION, POOLING, SUMS, RANDOM, OPTIMIZER),
-    *(MEMORY, REDUCTION, COORDINATION, INPUT, OTHER),
+    *(MEMORY, REDUCTION, EXCHANGE, COORDINATION, INPUT, OTHER),
 )
 
 _OPERATION = re.compile(r"(?:(?P<path>[\w.\-/]*):)?(?P<type>\w+)")
@@ -52,6 +54,7 @@ _TYPES = (
     (r"(Avg|Max)Pool\w*", POOLING),
     (r"(Sum|Mean|Max|Min|Prod|All|Any|L2Loss|BiasAddGrad|AddN|ArgM(ax|in)|Cumsum|EuclideanNorm)", SUMS),
     (r"(Stateless)?Random\w*|(Stateless)?TruncatedNormal\w*|Bernoulli", RANDOM),
+    (r"HorovodAlltoall\w*", EXCHANGE),
     (r"Horovod\w*|Nccl\w*|Collective\w*", REDUCTION),
     (r"Iterator\w*|\w*Dataset\w*", INPUT),
     (r"(Cast|Transpose|Concat(V2)?|Slice|StridedSlice(Grad)?|Pad(V2)?|Tile|Split(V)?|Pack|Unpack|Gather\w*)", MEMORY),
@@ -93,7 +96,7 @@ _PHASE_SCOPES = {"forward": FORWARD_PASS, "update": UPDATE, "synchronise": SYNCH
 def phase_of(name: str, category: str = "") -> str:
     """Returns the phase of a step, one of `PHASES`, to which a kernel or an operation belongs.
 
-    The phases are those of Yoginath et al. (2019), table II. Reductions of gradients and of weights are
+    The phases are those of Yoginath et al. (2019), table II. Reductions and exchanges are
     synchronisation; norms and moving averages are "other".
 
     Args:
@@ -102,7 +105,7 @@ def phase_of(name: str, category: str = "") -> str:
     """
     if category == INPUT:
         return INPUT
-    if category in (REDUCTION, COORDINATION) or kind_of(name, category) == REDUCTION:
+    if category in (REDUCTION, EXCHANGE, COORDINATION) or kind_of(name, category) in (REDUCTION, EXCHANGE):
         return SYNCHRONISATION
     path = (category or name).rpartition(":")[0]
     if _BACKWARD in f"{path}/":

@@ -62,6 +62,20 @@ class SynchronisationFacts(TypedDict):
     seconds: float
 
 
+class ExchangeFacts(TypedDict):
+    """The exchange of divided samples, mean per step.
+
+    Attributes:
+        calls: Number of exchanges.
+        seconds: Time in which at least one of them was asked for or under way, s.
+        hidden_s: The part of this time in which a convolution ran, s.
+    """
+
+    calls: float
+    seconds: float
+    hidden_s: float
+
+
 class AlgorithmRow(TypedDict):
     """An algorithm of the convolutions' kernels, as table 2 of Laanait et al. (2019)."""
 
@@ -120,6 +134,7 @@ class Profile(TypedDict):
         kinds: Time by kind, and idle.
         phases: Time by phase of the step.
         synchronisation: With local SGD.
+        exchange: With divided samples.
         algorithms: Of the convolutions, if the kernels' names tell.
         operations: Those that take the most time.
         timeline: One of the steps.
@@ -140,6 +155,7 @@ class Profile(TypedDict):
     kinds: list[KindRow]
     phases: NotRequired[list[PhaseRow]]
     synchronisation: NotRequired[SynchronisationFacts]
+    exchange: NotRequired[ExchangeFacts]
     algorithms: list[AlgorithmRow]
     operations: list[OperationRow]
     timeline: list[Bars]

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from train.measure.kinds import (
     CONVOLUTIONS,
     COORDINATION,
+    EXCHANGE,
     IDLE,
     INPUT,
     KINDS,
@@ -22,12 +23,12 @@ from train.measure.kinds import (
     phase_of,
     uses_tensor_cores,
 )
-from train.measure.profile_results import AlgorithmRow, Bars, KindRow, OperationRow, PhaseRow
+from train.measure.profile_results import AlgorithmRow, Bars, ExchangeFacts, KindRow, OperationRow, PhaseRow
 from train.measure.trace import COORDINATION_ROW, INPUT_ROW, REDUCTION_ROW, Event, Trace
 
 Times = npt.NDArray[np.float64]
 LONGEST_OPERATIONS = 15
-WAITS = (REDUCTION, COORDINATION, INPUT)  # kinds that do not follow from names
+WAITS = (REDUCTION, EXCHANGE, COORDINATION, INPUT)  # kinds that do not follow from names
 SHORTEST_GAP = 1 / 2000  # of a step: a shorter one between bars of one kind is not drawn
 
 
@@ -101,6 +102,26 @@ def convolutions_s(trace: Trace) -> float:
     """Returns the time in which at least one convolution runs, t_comp of the paper, mean per step, s."""
     busy = busy_seconds((each.start_s, each.end_s) for each in in_steps(trace) if event_kind(each) in CONVOLUTIONS)
     return busy / len(trace.steps)
+
+
+def exchange_facts(trace: Trace) -> ExchangeFacts:
+    """Returns how long divided samples exchange their borders, and how much of it convolutions hide.
+
+    Times are means per step. An exchange begins with the request of the rank. Operations that wait for the thread of
+    Horovod, whose own times are in its timeline, do not count.
+    """
+    exchanged = {event.name for event in trace.events if event.category == EXCHANGE}
+    events = in_steps(trace)
+    intervals = [
+        (event.start_s, event.end_s)
+        for event in events
+        if event.category in (EXCHANGE, COORDINATION) and event.name in exchanged
+    ]
+    computed = [(event.start_s, event.end_s) for event in events if event_kind(event) in CONVOLUTIONS]
+    both = busy_seconds(intervals) + busy_seconds(computed) - busy_seconds([*intervals, *computed])
+    calls = sum(event.category == EXCHANGE for event in events)
+    steps = len(trace.steps)
+    return {"calls": calls / steps, "seconds": busy_seconds(intervals) / steps, "hidden_s": both / steps}
 
 
 def algorithm_rows(trace: Trace) -> list[AlgorithmRow]:

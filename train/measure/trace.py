@@ -12,11 +12,16 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from train.measure.kinds import COORDINATION, INPUT, REDUCTION
+from train.measure.kinds import COORDINATION, EXCHANGE, INPUT, REDUCTION
 
 STEP_MARK, INPUT_MARK = "train_step", "wait_for_input"  # regions of the main thread that the profile marks
 REDUCTION_ROW, COORDINATION_ROW, INPUT_ROW = "reduction", "coordination", "input"  # the others are threads, streams
-_PHASES = {"ALLREDUCE": (REDUCTION, REDUCTION_ROW), "NEGOTIATE_ALLREDUCE": (COORDINATION, COORDINATION_ROW)}
+_PHASES = {
+    "ALLREDUCE": (REDUCTION, REDUCTION_ROW),
+    "NEGOTIATE_ALLREDUCE": (COORDINATION, COORDINATION_ROW),
+    "ALLTOALL": (EXCHANGE, REDUCTION_ROW),
+    "NEGOTIATE_ALLTOALL": (COORDINATION, COORDINATION_ROW),
+}
 _OPERATION = re.compile(r"[\w.\-/]*:[\w]+")
 # They contain other operations, or wait for them.
 _CONTAINERS = re.compile(r".*:(Stateful|Stateless)?(PartitionedCall|While|If|Case)\w*|.*:(NoOp|Const|_Arg|_Retval)")
@@ -124,14 +129,14 @@ def _stats(plane: Any, stats: Any) -> Mapping[str, Any]:
 
 
 def read_horovod_timeline(path: Path, began_s: float) -> list[Event]:
-    """Reads the reductions in a timeline of Horovod.
+    """Reads the reductions and exchanges in a timeline of Horovod.
 
     Args:
         path: The file, which Horovod writes on rank 0.
         began_s: Time since 1970 that the events' times count from, s.
 
     Returns:
-        For each tensor, its coordination, until all ranks are ready, and its reduction.
+        For each tensor, its coordination, until all ranks are ready, and its reduction or exchange.
     """
     text = path.read_text(encoding="utf-8").rstrip().rstrip(",")
     rows = json.loads(text if text.endswith("]") else text + "]")

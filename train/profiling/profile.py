@@ -18,7 +18,7 @@ import tensorflow as tf
 
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset, shard_paths
-from namsa.errors import InputError, WorkError
+from namsa.errors import WorkError
 from train.experiment.experiment import Experiment
 from train.input import batches, selection
 from train.input.random_batches import random_batch
@@ -31,6 +31,7 @@ from train.optimization import local_sgd
 from train.optimization.assembly import assemble
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.ranks import reduction
+from train.ranks.split import RankSplit, rank_split
 from train.tasks import task_of
 
 Batches = Iterator[tuple[Any, Any]]
@@ -40,30 +41,29 @@ NO_RATE = 1e-12  # learning rate: weights that stay as they are cannot diverge o
 TIMELINE_WAIT_S = 10.0  # for Horovod's thread to end its file
 
 
-def profile(experiment: Experiment, steps: int, machine: str) -> Profile:
+def profile(experiment: Experiment, steps: int, machine: str, process_set: Any) -> Profile:
     """Returns the profile of some training steps. Collective; `reduction.start` must have been called.
 
     Args:
         experiment: The configuration.
         steps: Number of steps to profile.
         machine: Name of this rank's device.
+        process_set: What `reduction.start` returned.
 
     Returns:
         This rank's tables, and the spread over the ranks.
 
     Raises:
         WorkError: If TensorFlow's profiler has recorded no operation.
-        InputError: If the configuration divides samples.
+        InputError: If the ranks do not form groups for divided samples.
     """
-    if experiment.training.split.ways > 1:
-        fault = "a profile is of whole samples: set training.split.ways=1, or network.input_shape to that of a part"
-        raise reduction.reported_once(InputError(fault))
+    split = rank_split(experiment.training.split, process_set)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
-        source, data = _batches(experiment, stack)
+        source, data = _batches(experiment, stack, split)
         configured = experiment.training.reduction.synchronise
         experiment = _within(experiment, steps)
-        rows = _steps(experiment, _marked(source), WARM_UP + 2 * steps + 1)
+        rows = _steps(experiment, _marked(source), WARM_UP + 2 * steps + 1, split)
         for _ in range(WARM_UP):
             next(rows)
         plain = [next(rows) for _ in range(steps)]
@@ -72,7 +72,8 @@ def profile(experiment: Experiment, steps: int, machine: str) -> Profile:
         raise reduction.reported_once(
             WorkError("TensorFlow's profiler recorded no operation: on a GPU it needs CUPTI (extras/CUPTI/lib64)")
         )
-    network = count_network(experiment.network)
+    ways, axis = (split.ways, split.axis) if split else (1, 0)
+    network = count_network(experiment.network, ways=ways, axis=axis)
     updates = experiment.training.batch_size * experiment.training.accumulate * experiment.images_per_sample()
     kinds = profile_tables.kind_rows(trace, updates * network.forward_flop)
     bars, timeline_s = profile_tables.timeline(trace, kinds)
@@ -97,6 +98,8 @@ def profile(experiment: Experiment, steps: int, machine: str) -> Profile:
         "timeline_s": timeline_s,
         "spread": _spread(plain, convolutions_s),
     }
+    if split:
+        result["exchange"] = profile_tables.exchange_facts(trace)
     if experiment.training.reduction.local:
         values = experiment.training.averaged_values(network.parameters, network.trainable_parameters)
         result["synchronisation"] = {
@@ -118,10 +121,11 @@ def _within(experiment: Experiment, steps: int) -> Experiment:
     return experiment.model_copy(update={"training": training.model_copy(update={"reduction": section})})
 
 
-def _batches(experiment: Experiment, stack: ExitStack) -> tuple[Batches, str]:
+def _batches(experiment: Experiment, stack: ExitStack, split: RankSplit | None) -> tuple[Batches, str]:
     """Returns endless batches of this rank's samples, or of random numbers if a rank has too few, and which it is."""
     training, directory, task = experiment.training, experiment.data.directory, task_of(experiment)
-    share, shares = reduction.rank(), reduction.size()
+    ways = split.ways if split else 1
+    share, shares = reduction.rank() // ways, reduction.size() // ways
     if experiment.data.node_local:
         share, shares = reduction.local_rank(), reduction.local_size()
     entries, dataset = [], None
@@ -136,12 +140,17 @@ def _batches(experiment: Experiment, stack: ExitStack) -> tuple[Batches, str]:
     samples = len(entries) // shares // training.batch_size * training.batch_size
     if not reduction.minimum(samples) or dataset is None:
         random = random_batch(experiment.network, training, experiment.images_per_sample())
-        return repeat((random[0], task.random_target(random))), "random"
+        x, y = random[0], task.random_target(random)
+        if split:
+            x, y = (split.take_part(each, experiment.network.data_format) for each in (x, y))
+        return repeat((x, y)), "random"
     readable, compose, cache = task.readable(dataset), task.composer(dataset), batches.ReadCache()
 
     def epoch(number: int) -> Batches:
         own = selection.epoch_share(entries, experiment.seed, number, share, shares, count=samples)
-        read = batches.batches(readable, own, experiment, number, cache, task.target, compose)
+        read = batches.batches(
+            readable, own, experiment, number, cache, task.target, compose, split.take_part if split else None
+        )
         return stack.enter_context(closing(read))
 
     return chain.from_iterable(map(epoch, count())), "samples"
@@ -155,15 +164,15 @@ def _marked(source: Batches) -> Batches:
         yield batch
 
 
-def _steps(experiment: Experiment, source: Batches, steps: int) -> Iterator[StepRow]:
+def _steps(experiment: Experiment, source: Batches, steps: int, split: RankSplit | None) -> Iterator[StepRow]:
     """Builds the network and its step as the job does, and yields a row after each step."""
-    training, objective = experiment.training, task_of(experiment).objective
+    training, objective = experiment.training, task_of(experiment, split).objective
     optimizer_settings = training.optimizer.model_copy(update={"learning_rate": NO_RATE})
     training = training.model_copy(update={"optimizer": optimizer_settings})
     with reduction.together():
         network, seed, ranks = experiment.network, experiment.seed, reduction.size()
         model, optimizer, buffers, accumulation, _, shards = assemble(
-            network, seed, training, ranks, objective, rank=reduction.rank()
+            network, seed, training, ranks, objective, split, reduction.rank()
         )
         step = make_step(model, optimizer, training, buffers, accumulation, objective, shards)
     reduction.broadcast_state(model, shards or optimizer, buffers)

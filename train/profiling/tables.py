@@ -86,6 +86,12 @@ def rates(profile: Profile) -> list[str]:
         )
     if "synchronisation" in profile:
         lines.append(synchronisation(profile["synchronisation"]))
+    if "exchange" in profile:
+        facts = profile["exchange"]
+        lines.append(
+            f"{facts['calls']:.3g} exchanges of divided samples: {1e3 * facts['seconds']:.3f} ms, of that "
+            f"{1e3 * facts['hidden_s']:.3f} ms while convolutions run"
+        )
     if profile["device"] == "CPU":
         lines.append("the trace of a CPU does not tell the convolutions' algorithms")
     return lines

@@ -23,6 +23,7 @@ COLOURS = {
     kinds.OPTIMIZER: "#6c6f7d",
     kinds.MEMORY: "#3a7d5c",
     kinds.REDUCTION: "#9e2a2b",
+    kinds.EXCHANGE: "#6b4c9a",
     kinds.COORDINATION: "#e5a3a3",
     kinds.INPUT: "#d65f8f",
     kinds.OTHER: "#9a9a9a",
