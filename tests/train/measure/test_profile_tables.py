@@ -165,6 +165,19 @@ def test_a_gpus_trace_is_its_kernels_with_the_operations_that_started_them():
     assert profile_tables.operation_rows(read)[0]["name"] == kernel
 
 
+def test_convolutions_hide_a_part_of_the_exchange_of_divided_samples():
+    made = trace(
+        ("halo", "coordination", "coordination", 0.0, 0.2),
+        ("halo", "exchange", "reduction", 0.2, 0.2),
+        ("forward/" + CONV, "", "a", 0.1, 0.2),
+        ("update/HorovodAlltoall:HorovodAlltoall", "", "a", 0.5, 0.3),  # waits for Horovod's thread
+        ("grad", "coordination", "coordination", 0.9, 0.05),
+        ("grad", "reduction", "reduction", 0.95, 0.05),
+    )
+    facts = profile_tables.exchange_facts(made)
+    assert facts == pytest.approx({"calls": 0.5, "seconds": 0.2, "hidden_s": 0.1})  # of two steps
+
+
 @pytest.mark.parametrize("end", ["]", ",\n"])
 def test_horovods_timeline_is_put_on_the_clock_of_the_trace(tmp_path, end):
     rows = [
@@ -177,10 +190,14 @@ def test_horovods_timeline_is_put_on_the_clock_of_the_trace(tmp_path, end):
         {"ph": "B", "name": "GLOO_ALLREDUCE", "ts": 250_100, "pid": 1},
         {"ph": "E", "ts": 300_000, "pid": 1},
         {"ph": "E", "ts": 350_000, "pid": 1, "args": {"dtype": "float32", "shape": "[3]"}},
+        {"name": "process_name", "ph": "M", "pid": 2, "args": {"name": "halo"}},
+        {"ph": "B", "name": "ALLTOALL", "ts": 400_000, "pid": 2},
+        {"ph": "E", "ts": 500_000, "pid": 2},
     ]
     path = tmp_path / "horovod.json"
     path.write_text("[\n" + ",\n".join(map(json.dumps, rows)) + end)
-    coordination, reduction = read_horovod_timeline(path, began_s=6.5)
+    coordination, reduction, exchange = read_horovod_timeline(path, began_s=6.5)
+    assert (exchange.name, exchange.category, exchange.row) == ("halo", "exchange", "reduction")
     assert (coordination.name, coordination.category) == ("grad_g0_1of2", "coordination")
     assert (coordination.start_s, coordination.seconds) == pytest.approx((0.5001, 0.0001))
     assert (reduction.name, reduction.category) == ("grad_g0_1of2", "reduction")
