@@ -14,6 +14,7 @@ from ase.build import bulk
 
 from namsa.cli.parser import main
 from namsa.dataset.failures import append_failure
+from namsa.dataset.records import VERSION
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, Shard, shard_path
 from namsa.errors import WorkError
@@ -125,7 +126,7 @@ def test_a_record_of_a_later_version(run, prepared, data, tmp_path, command):
     with Shard(shard_path(data, 0)) as shard:
         sample_id = shard.ids[0]
         record = bytearray(shard.read_bytes(sample_id))
-    record[8:12] = struct.pack("<I", 3)
+    record[8:12] = struct.pack("<I", VERSION + 1)
     digest = xxhash.xxh3_128(record[:16])
     digest.update(record[32:])
     record[16:32] = digest.digest()
@@ -135,7 +136,7 @@ def test_a_record_of_a_later_version(run, prepared, data, tmp_path, command):
     arguments = {"dataset": simulate(prepared, data), "export": ("export", data, "--out", tmp_path / "out.h5")}
     code, _, stderr = run(*arguments.get(command, (command, data)))
     assert code == 1
-    assert "version 3; this namsa reads up to 2: update it" in stderr
+    assert f"version {VERSION + 1}; this namsa reads up to {VERSION}: update it" in stderr
     assert not list(data.glob("quarantine*"))
 
 
