@@ -8,8 +8,8 @@ evaluation.json     Gets "consistency_r" and "consistency_empty_r" of held-out s
                     which the report shows.
 """
 
-from collections.abc import Callable
-from itertools import count
+from collections.abc import Callable, Iterable, Iterator
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -33,7 +33,7 @@ from train.input.windows import middle
 from train.reconstruction import familiarity
 from train.reconstruction.ensemble import Predict, Prediction, Views, choose_views, ensemble_predictor, load_network
 from train.reconstruction.familiarity import Familiarity, PatternStatistics, window_features
-from train.reconstruction.known_windows import known_windows
+from train.reconstruction.known_windows import KnownWindow, known_windows
 from train.reconstruction.models import Model, load_model
 from train.reconstruction.uncertainty import WindowError, calibrate_uncertainty, window_error
 from train.reports.calibration_results import Calibration
@@ -45,6 +45,7 @@ OnSample = Callable[[int, int], None]
 # A sample is read, and two windows of it are predicted in eight views: thousands would take many minutes.
 TRAINING_SAMPLES = 1000
 HELD_OUT_SAMPLES = 400  # of dev, and of test
+WINDOWS = 8  # that are predicted together, which takes less time than one by one
 
 
 class CalibratedRun(NamedTuple):
@@ -123,19 +124,18 @@ def calibrate(
         statistics = PatternStatistics.of(scan, model.conditions)
 
         features = []
-        for entry in trained_on:
-            for window in known_windows(dataset, [entry], experiment):
-                features.append(window_features(statistics, window.patterns, ensemble.predict(window.patterns).maps))
-            on_sample(next(counted), total)
+        for window, prediction in predicted(ensemble, known_windows(dataset, trained_on, experiment)):
+            features.append(window_features(statistics, window.patterns, prediction.maps))
+            if window.is_last:
+                on_sample(next(counted), total)
 
         rows: dict[str, list[WindowError]] = {"dev": [], "test": []}
         densities: dict[str, Array] = {}  # of held-out samples as they are stored, by id
-        for entry in dev_entries + test_entries:
-            for window in known_windows(dataset, [entry], experiment):
-                prediction = ensemble.predict(window.patterns)
-                rows[entry.split].append(window_error(window, prediction, statistics))
-                densities.setdefault(entry.id, mean_density(prediction))  # the first window is the one that is stored
-            on_sample(next(counted), total)
+        for window, prediction in predicted(ensemble, known_windows(dataset, dev_entries + test_entries, experiment)):
+            rows[window.entry.split].append(window_error(window, prediction, statistics))
+            densities.setdefault(window.entry.id, mean_density(prediction))  # the first is the one that is stored
+            if window.is_last:
+                on_sample(next(counted), total)
 
         dev, test = rows["dev"], rows["test"]
         learnt = Familiarity.fit(np.concatenate(features), np.stack([row.features for row in dev]))
@@ -150,7 +150,8 @@ def calibrate(
             record = middle(dataset.read(entry.id), scan)
             density = densities.get(entry.id)
             if density is None:
-                density = mean_density(ensemble.predict(record.patterns().reshape(1, *scan, *detector)))
+                (prediction,) = ensemble.predict(record.patterns().reshape(1, *scan, *detector)).of_each()
+                density = mean_density(prediction)
             scores[entry.id] = check_sample(density, record, entry, experiment, transfer)
             on_sample(next(counted), total)
     familiarity.write_familiarity(run_dir / familiarity.FILE, learnt)
@@ -174,9 +175,17 @@ def trained_ensemble(model: Model, passes: int | None = None, with_maps: bool = 
     return TrainedEnsemble(predict, views, model.predicts_its_error)
 
 
+def predicted(ensemble: TrainedEnsemble, windows: Iterable[KnownWindow]) -> Iterator[tuple[KnownWindow, Prediction]]:
+    """Yields windows and what is predicted of each, as `Prediction.of_each` gives it."""
+    remaining = iter(windows)
+    while group := list(islice(remaining, WINDOWS)):
+        predictions = ensemble.predict(np.concatenate([window.patterns for window in group]))
+        yield from zip(group, predictions.of_each(), strict=True)
+
+
 def mean_density(prediction: Prediction) -> Array:
     """Returns the density of a window in the mean over its views, `(h, w)`, e/Å²."""
-    density: Array = prediction.density[:, 0].mean(axis=0)
+    density: Array = prediction.density.mean(axis=0)
     return density
 
 

@@ -29,11 +29,15 @@ class KnownWindow(NamedTuple):
         patterns: `(1, sy, sx, dy, dx)`, fractions of the beam.
         density: `(h, w)`, e/Å².
         facts: What is known about specimen, microscope and detector, by name.
+        entry: The sample.
+        is_last: Whether it is the last window of its sample.
     """
 
     patterns: Array
     density: Array
     facts: Facts
+    entry: Entry
+    is_last: bool
 
 
 def known_windows(dataset: Dataset, entries: Iterable[Entry], experiment: Experiment) -> Iterator[KnownWindow]:
@@ -47,18 +51,18 @@ def known_windows(dataset: Dataset, entries: Iterable[Entry], experiment: Experi
     inputs = experiment.training.inputs.model_copy(update={"augment": False})  # the network is shown all mirrors anyway
     training = experiment.training.model_copy(update={"inputs": inputs})
     unmirrored = experiment.model_copy(update={"training": training})
+    training_differs = bool(inputs.dose_electrons_per_pattern or inputs.imperfections)
     (*scan, dy, dx), _ = experiment.window_shapes()
     for entry in entries:
         facts = sample_facts(entry)
         record = middle(dataset.read(entry.id), (scan[0], scan[1]))
-        yield KnownWindow(
-            record.patterns().reshape(1, *scan, dy, dx), record.density, facts | {"window": "as simulated"}
-        )
-        if inputs.dose_electrons_per_pattern or inputs.imperfections:
+        patterns, stored_facts = record.patterns().reshape(1, *scan, dy, dx), facts | {"window": "as simulated"}
+        yield KnownWindow(patterns, record.density, stored_facts, entry, not training_differs)
+        if training_differs:
             drawn = batches.read_batch(dataset, [entry], unmirrored, EPOCH, batches.ReadCache())
             patterns = np.asarray(drawn.patterns, np.float32) / np.asarray(drawn.scale)[..., None]
             drawn_facts = {"window": "as in training"} | _drawn_facts(experiment, entry)
-            yield KnownWindow(patterns, np.array(drawn.density[0]), facts | drawn_facts)
+            yield KnownWindow(patterns, np.array(drawn.density[0]), facts | drawn_facts, entry, True)
 
 
 def _drawn_facts(experiment: Experiment, entry: Entry) -> Facts:

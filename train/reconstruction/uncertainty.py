@@ -63,18 +63,18 @@ def window_error(window: KnownWindow, prediction: Prediction, statistics: Patter
 
     Args:
         window: The window.
-        prediction: What is predicted of it, with maps.
+        prediction: What is predicted of it, with maps, as `Prediction.of_each` gives it.
         statistics: Of the windows' shape.
     """
-    density = prediction.density[:, 0].mean(axis=0, dtype=np.float64)
+    density = prediction.density.mean(axis=0, dtype=np.float64)
     error, ssim = np.abs(density - window.density), image_metrics(density, window.density, huber_delta=1)["ssim"]
     (features,) = window_features(statistics, window.patterns, prediction.maps)
     spread, predicted = deviations(prediction)
-    return WindowError(error.ravel(), spread[0].ravel(), predicted[0].ravel(), features, window.facts, ssim)
+    return WindowError(error.ravel(), spread.ravel(), predicted.ravel(), features, window.facts, ssim)
 
 
 def deviations(prediction: Prediction) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Returns the spread of predictions and the standard deviation that they predict, `(n, h, w)` each, e/Å²."""
+    """Returns the spread of predictions and the standard deviation that they predict, `(..., h, w)`, e/Å²."""
     density, variance = prediction.density.astype(np.float64), prediction.variance
     spread = density.std(axis=0, ddof=1) if len(density) > 1 else np.zeros(density.shape[1:])
     predicted = np.zeros_like(spread) if variance is None else np.sqrt(variance.mean(axis=0, dtype=np.float64))
