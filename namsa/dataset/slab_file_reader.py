@@ -62,8 +62,9 @@ class SlabFile:
             os.posix_fadvise(self._file.id.get_vfd_handle(), 0, 0, os.POSIX_FADV_RANDOM)
         for array in (self._patterns, self._density, self._digests):
             if array.id.get_create_plist().get_nfilters():
+                fault = f"{path}: {array.name} is compressed, and parts are read as they are stored: {REMEDY}"
                 self.close()
-                raise InputError(f"{path}: {array.name} is compressed, and parts are read as they are stored: {REMEDY}")
+                raise InputError(fault)
 
     def __enter__(self) -> "SlabFile":
         return self
