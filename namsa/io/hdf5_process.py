@@ -277,9 +277,7 @@ class Reader:
 def _is_closed(path: str) -> bool:
     """Returns whether the file's first bytes say that its writer has closed it, so that it does not grow."""
     with open(path, "rb") as file:
-        start = file.read(
-            12
-        )  # signature, version of the superblock, two sizes, and from version 3 on the writer's flags
+        start = file.read(12)  # signature, version of the superblock, two sizes, flags (version 3: of the writer)
     return start[:8] == b"\x89HDF\r\n\x1a\n" and (start[8] < 3 or not start[11])
 
 
