@@ -81,7 +81,7 @@ def write_slab_file(path: Path, dataset: Dataset, on_sample: Callable[[], None] 
                     part = tuple(slice(at, at + size) for at, size in zip(start, tiling.tile, strict=True))
                     patterns.id.write_direct_chunk((number, *start), np.ascontiguousarray(whole[part]))
                 density[number] = record.density
-                stored_digests[number] = _digests(record.header, record.density)
+                stored_digests[number] = _digests(record.header)
             target.check()
             on_sample()
         header = SlabHeader(
@@ -123,9 +123,9 @@ def _common_layout(dataset: Dataset) -> SlabLayout:
     return first
 
 
-def _digests(header: RecordHeader, density: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
-    """Returns the digests of a sample's tiles, as its record has them, and of its density (tiles + 1, 16)."""
-    found = [*header["arrays"]["cbed"]["digests"], *digests(density)]
+def _digests(header: RecordHeader) -> npt.NDArray[np.uint8]:
+    """Returns the digests of a sample's tiles and of its density, as its record has them (tiles + 1, 16)."""
+    found = [*header["arrays"]["cbed"]["digests"], *header["arrays"]["density"]["digests"]]
     return np.frombuffer(bytes.fromhex("".join(found)), np.uint8).reshape(-1, DIGEST_BYTES)
 
 
