@@ -17,6 +17,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 MOST_WORKERS = 4
 STARTS_JOBS = (
     "scripts/test_batch.py",
+    "train/input/test_memory_job.py",
     "train/optimization/test_kills.py",
     "train/optimization/test_restarts.py",
     "train/ranks/test_faults.py",

@@ -137,6 +137,7 @@ def _add_simulation(parser: CommandParser) -> None:
         "a parameter file that is ready to run are written to a folder; zspy writes a .zspy store.",
         examples=(
             "namsa export data/quickstart --out quickstart.h5",
+            "namsa export data/tiled --tiles --out tiled.h5",
             "namsa export cell.h5 --to phaser --out phaser",
             "namsa export cell.h5 --to zspy --out cell.zspy",
             "namsa export scan.h5 --to ptyrad --out ptyrad --density density.h5 --formula SrTiO3 --slices 4 "
@@ -148,6 +149,11 @@ def _add_simulation(parser: CommandParser) -> None:
         "--out", type=Path, required=True, metavar="FILE|DIR", help="the HDF5 file; with --to, a folder"
     )
     _add_compression(command)
+    command.add_argument(
+        "--tiles",
+        action="store_true",
+        help="write the tiles of a dataset as chunks, which ranks of a divided job read (data.slabs_from)",
+    )
     command.add_argument(
         "--to", choices=("ptyrad", "phaser", "py4dstem", "zspy"), help="the program; zspy is for HyperSpy"
     )

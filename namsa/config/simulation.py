@@ -59,6 +59,11 @@ class Data(Section):
         "are stored one after the other, so that a rank of training.split reads its part alone; none: no tiles, which "
         "earlier versions of namsa read, too",
     )
+    slabs_from: Path | None = Field(
+        None,
+        description="an HDF5 file that `namsa export --tiles` has written, from which ranks of training.split read "
+        "their parts of training samples; none: from `directory`",
+    )
     samples_per_commit: int = Field(1, ge=1, le=10**6, description="samples per write transaction")
 
     @model_validator(mode="after")

@@ -42,6 +42,24 @@ class SampleSlab:
     density: npt.NDArray[np.float32]
 
 
+class SlabLayout(NamedTuple):
+    """What samples that lie in one file of slabs have in common.
+
+    Attributes:
+        tiling: Of the patterns.
+        dtype: NumPy's name of their type.
+        image: Shape (ty, tx) of the density.
+    """
+
+    tiling: Tiling
+    dtype: str
+    image: tuple[int, ...]
+
+    def __str__(self) -> str:
+        patterns, counts = list(self.tiling.patterns), list(self.tiling.counts)
+        return f"{self.dtype} patterns {patterns} in tiles {counts} and density {list(self.image)}"
+
+
 class _Stored(NamedTuple):
     """Where the arrays of a record with tiles are.
 
@@ -93,6 +111,12 @@ class SlabReader:
         """Returns whether a sample's record has tiles that make up a slab, so that it is read alone."""
         stored = self._stored(sample_id)
         return stored is not None and stored.tiling.has(slab)
+
+    def layout(self, sample_id: str) -> SlabLayout | None:
+        """Returns the layout of a sample's record; `None` if it has no tiles."""
+        if (stored := self._stored(sample_id)) is None:
+            return None
+        return SlabLayout(stored.tiling, stored.patterns["dtype"], tuple(stored.density["shape"]))
 
     def read(self, sample_id: str, slab: Slab, check: bool = True) -> SampleSlab:
         """Returns a slab of a sample.

@@ -56,7 +56,7 @@ def write_samples(path: Path | str, samples: Iterable[tuple[str, Sample]], compr
         WorkError: If the file cannot be written.
     """
     count = 0
-    with _write_file(Path(path)) as (file, target):
+    with write_file(Path(path)) as (file, target):
         for name, sample in samples:
             write_sample(create_group(file, name, "root", "Root"), sample, compression)
             target.check()
@@ -99,7 +99,7 @@ def write_images(
     Raises:
         WorkError: If the file cannot be written.
     """
-    with _write_file(path) as (file, target):
+    with write_file(path) as (file, target):
         group = create_group(file, name, "root", "Root")
         group.attrs["provenance"] = json.dumps(dict(provenance), ensure_ascii=False)
         for key, (image, units) in images.items():
@@ -121,16 +121,27 @@ def write_images(
 
 
 @contextmanager
-def _write_file(path: Path) -> Iterator[tuple[h5py.File, UnfailingFile]]:
-    """Yields an EMD file that takes the place of `path` when it is complete, and the file that it is written to."""
+def write_file(
+    path: Path, attributes: Mapping[str, Any] = FILE_ATTRIBUTES, libver: tuple[str, str] | None = None
+) -> Iterator[tuple[h5py.File, UnfailingFile]]:
+    """Yields a file that takes the place of `path` when it is complete, and the file that it is written to.
+
+    Args:
+        path: File to write; its folder is created if it is missing.
+        attributes: Of the root; by default those of an EMD file.
+        libver: Oldest and newest version of the HDF5 format, as of `h5py.File`; `None` for h5py's own choice.
+
+    Raises:
+        WorkError: If the file cannot be written.
+    """
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         try:
             with partial.open("w+b", buffering=0) as opened:
                 target = UnfailingFile(opened)
-                with h5py.File(target, "w") as file:
-                    file.attrs.update(FILE_ATTRIBUTES)
+                with h5py.File(target, "w", libver=libver) as file:
+                    file.attrs.update(attributes)
                     yield file, target
                 target.check()
                 os.fsync(opened.fileno())

@@ -79,7 +79,7 @@ class Reader:
         try:
             self._file = h5py.File(path, "r")
         except OSError:  # another program may be writing it, so that it can be read while it grows (SWMR)
-            if not h5py.is_hdf5(path):
+            if not h5py.is_hdf5(path) or _is_closed(path):
                 raise
             self._file = h5py.File(path, "r", swmr=True)
         self._others: dict[str, h5py.File] = {}
@@ -272,6 +272,13 @@ class Reader:
         if not isinstance(group, h5py.Group):
             raise Refused(f"{path} is no group")
         return group
+
+
+def _is_closed(path: str) -> bool:
+    """Returns whether the file's first bytes say that its writer has closed it, so that it does not grow."""
+    with open(path, "rb") as file:
+        start = file.read(12)  # signature, version of the superblock, two sizes, flags (version 3: of the writer)
+    return start[:8] == b"\x89HDF\r\n\x1a\n" and (start[8] < 3 or not start[11])
 
 
 def _parts(name: str) -> list[str]:

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -59,6 +60,16 @@ def sample(seed: int = 0, **provenance) -> Sample:
         rng.normal(100, 20, (8, 10)).astype(np.float32),
         geometry | provenance,
     )
+
+
+def raster_sample(raster: tuple[int, int, int, int], seed: int = 0) -> Sample:
+    """Returns patterns (sy, sx, dy, dx) with a density of the detector's shape."""
+    rng, small = np.random.default_rng(seed), sample(seed)
+    positions = rng.uniform(0, 9, (raster[0] * raster[1], 2)).tolist()
+    patterns = rng.exponential(1e-3, (raster[0] * raster[1], *raster[2:])).astype(np.float32)
+    density = rng.uniform(0, 4, raster[2:]).astype(np.float32)
+    provenance = small.provenance | {"scan_shape": list(raster[:2]), "positions_angstrom": positions}
+    return replace(small, cbed=patterns, density=density, provenance=provenance)
 
 
 def simulate(config: SimulationConfig, material: Material, entry: Entry) -> Sample:

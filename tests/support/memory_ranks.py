@@ -1,8 +1,9 @@
 """A job whose samples the ranks keep in memory, and the same from the disk: OUT/RANK.json; `test_memory_job.py`.
 
-    python tests/support/memory_ranks.py OUT WAYS [resumed]
+    python tests/support/memory_ranks.py OUT WAYS [resumed] [hdf5]
 
-With `resumed`, a third job from memory stops within its second epoch and goes on.
+With `resumed`, a third job from memory stops within its second epoch and goes on. With `hdf5`, one reads its parts of
+samples from an HDF5 file.
 After the first epoch of the job from memory, the training records on the disk are overwritten.
 """
 
@@ -17,7 +18,8 @@ from tiny import CONFIG, newest, numbers
 
 import train.main
 from namsa.dataset import lmdb_structure, manifest
-from namsa.dataset.shards import shard_paths
+from namsa.dataset.shards import Dataset, shard_paths
+from namsa.dataset.slab_file import write_slab_file
 from train.input.samples import TrainingSamples
 from train.ranks import reduction
 
@@ -51,6 +53,13 @@ def main(out, ways, others):
 
     run("disk")
     for name in others:
+        if name == "hdf5":
+            with reduction.together():
+                if reduction.rank() == 0:
+                    with Dataset(data) as dataset:
+                        write_slab_file(out / "slabs.h5", dataset)
+            run(name, f"data.slabs_from={out / 'slabs.h5'}")
+            continue
         run(name, memory, "training.steps=6")  # within the second epoch
         run(name, memory)
     counts = []

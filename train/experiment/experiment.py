@@ -149,6 +149,11 @@ class Experiment(SimulationConfig):
     @model_validator(mode="after")
     def _split_fits(self) -> "Experiment":
         split = self.training.split
+        if split.ways == 1 and self.data.slabs_from:
+            raise ValueError(
+                "data.slabs_from is read by ranks that divide samples, and training.split.ways is 1: raise it to 2 or "
+                "more, or unset data.slabs_from"
+            )
         if split.ways == 1:  # counting takes a while, and every command loads a configuration
             return self
         if self.data.node_local:

@@ -5,11 +5,13 @@ from contextlib import ExitStack, nullcontext
 
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
+from namsa.dataset.slab_file_reader import SlabFile
 from namsa.dataset.slabs import SlabReader
 from namsa.memory import check_memory_for
 from train.experiment.experiment import Experiment
 from train.input.batches import Readable, ReadCache
 from train.input.memory_store import MemoryStore, assign_owners, stored_bytes
+from train.input.slab_files import check_parts_are_read, own_part_of
 from train.input.slabs import Division, OwnPart, own_part
 from train.ranks.protocol import Ranks
 
@@ -32,7 +34,8 @@ class TrainingSamples:
         cache: What is kept between epochs.
 
     Raises:
-        InputError: If the memory of this node is too small for its ranks' samples.
+        InputError: If the memory of this node is too small for its ranks' samples, or if `data.slabs_from` does not
+            hold the samples of the job.
     """
 
     def __init__(
@@ -49,7 +52,13 @@ class TrainingSamples:
         self.own_part: OwnPart | None = None
         self.cache, self._stack = ReadCache(), ExitStack()
         self._store: MemoryStore | None = None
-        if first and split:
+        if first and split and (path := experiment.data.slabs_from):
+            with ranks.together():
+                check_parts_are_read(experiment)
+                file = self._stack.enter_context(SlabFile(path, ranks.size()))
+                self.own_part, line = own_part_of(file, experiment, split, entries, dataset)
+            log_line(line)
+        elif first and split:
             reader = self._stack.enter_context(SlabReader(dataset))
             self.own_part, line = own_part(reader, experiment, split, entries)
             log_line(line)

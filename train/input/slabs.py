@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
+import numpy.typing as npt
 
 from namsa.dataset.entry import Entry
 from namsa.dataset.slabs import SampleSlab, SlabReader
@@ -69,18 +70,34 @@ class OwnPart:
             WorkError: If a digest does not match, or the sample is not what the configuration says.
         """
         slab = self.source.read(entry.id, self.slab, entry.id not in self.checked)
-        shapes = experiment.sample_shapes()
-        if (slab.raster, slab.density.shape) != shapes:
-            raise WorkError(
-                f"{entry.id} holds patterns {slab.raster} and density {slab.density.shape}, where the configuration "
-                f"has {shapes[0]} and {shapes[1]}: give its samples another data.directory"
-            )
-        if not np.can_cast(slab.patterns.dtype, experiment.data.dtype):
-            raise WorkError(f"{entry.id} holds {slab.patterns.dtype} patterns: set data.dtype={slab.patterns.dtype}")
+        if fault := fault_of_sample(slab.raster, slab.density.shape, slab.patterns.dtype, experiment):
+            raise WorkError(f"{entry.id} {fault}")
         self.checked.add(entry.id)
         axis, start, stop = self.image
         density = slab.density[(slice(None),) * axis + (slice(start, stop),)]
         return SampleSlab(slab.raster, slab.scale, slab.patterns, density)
+
+
+def fault_of_sample(
+    raster: tuple[int, ...], image: tuple[int, ...], dtype: npt.DTypeLike, experiment: Experiment
+) -> str | None:
+    """Returns why stored samples are not those of a configuration; `None` if they are.
+
+    Args:
+        raster: Shape (sy, sx, dy, dx) of their patterns.
+        image: Shape (ty, tx) of their densities.
+        dtype: Type of the stored patterns.
+        experiment: The configuration.
+    """
+    shapes = experiment.sample_shapes()
+    if (raster, image) != shapes:
+        return (
+            f"holds patterns {raster} and density {image}, where the configuration has {shapes[0]} and {shapes[1]}: "
+            "give its samples another data.directory"
+        )
+    if not np.can_cast(dtype, experiment.data.dtype):
+        return f"holds {np.dtype(dtype)} patterns: set data.dtype={np.dtype(dtype)}"
+    return None
 
 
 class Division(Protocol):
@@ -121,8 +138,13 @@ def own_part(
     part = OwnPart(reader, slab_of(experiment, split))
     if reader.has(entries[0].id, part.slab):
         return part, f"every rank reads 1/{split.ways} of the patterns of a sample"
-    tiles = [split.ways if axis == part.slab.axis else 1 for axis in range(4)]
+    tiles = tiles_for(part.slab, split)
     return part, f"every rank reads whole samples, which lack tiles: simulate them with data.tiles={tiles}"
+
+
+def tiles_for(slab: Slab, split: Division) -> list[int]:
+    """Returns `data.tiles` with as many tiles along a slab's axis as there are parts."""
+    return [split.ways if axis == slab.axis else 1 for axis in range(4)]
 
 
 def slab_of(experiment: Experiment, split: Division) -> Slab:

@@ -15,6 +15,7 @@ from namsa.dataset import estimate, factory, manifest, shards, strata
 from namsa.dataset.failures import unresolved_failures
 from namsa.dataset.merge import merge as merge_datasets
 from namsa.dataset.sharing import RankLayout
+from namsa.dataset.slab_file import write_slab_file
 from namsa.errors import InputError
 from namsa.files import check_output, make_folder, write_text_atomic
 from namsa.io import hdf5
@@ -95,7 +96,9 @@ def merge(options: argparse.Namespace) -> None:
 
 
 def export(options: argparse.Namespace) -> None:
-    """Writes a dataset's samples, one group each, and names those whose simulation failed; with --to, writes a scan."""
+    """Writes a dataset's samples to a file, and names those whose simulation failed; with --to, writes a scan."""
+    if options.tiles and (options.to or options.compression != "none"):
+        raise InputError("--tiles writes a dataset uncompressed: leave out --to and --compression, or --tiles")
     if options.to:
         from namsa.cli.commands import exchange
 
@@ -115,6 +118,9 @@ def export(options: argparse.Namespace) -> None:
                 yield name, data.read_sample(name)
                 progress.advance(task)
 
-        count = hdf5.write_samples(options.out, samples(), options.compression)
+        if options.tiles:
+            count = write_slab_file(options.out, data, lambda: progress.advance(task))
+        else:
+            count = hdf5.write_samples(options.out, samples(), options.compression)
     print_line(f"{options.out}: {plural(count, 'sample')}, {len(failures)} failed")
     print_failures(failures)

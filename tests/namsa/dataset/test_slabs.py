@@ -1,7 +1,5 @@
 """Tiles: what is stored comes back, a slab is read and verified alone, and the kernel counts what it takes."""
 
-from dataclasses import replace
-
 import fake_samples
 import numpy as np
 import pytest
@@ -25,14 +23,8 @@ ALONG = {0: (4, 1, 1, 1), 1: (1, 4, 1, 1), 2: (1, 1, 4, 1), 3: (1, 1, 1, 4)}  # 
 GRIDS = [*ALONG.values(), (2, 4, 3, 5), (4, 4, 1, 1), (1, 1, 8, 8), (1, 1, 1, 1)]
 
 
-def sample(raster=RASTER, seed=0):
-    rng = np.random.default_rng(seed)
-    small = fake_samples.sample(seed)
-    positions = rng.uniform(0, 9, (raster[0] * raster[1], 2)).tolist()
-    patterns = rng.exponential(1e-3, (raster[0] * raster[1], *raster[2:])).astype(np.float32)
-    density = rng.uniform(0, 4, raster[2:]).astype(np.float32)
-    provenance = small.provenance | {"scan_shape": list(raster[:2]), "positions_angstrom": positions}
-    return replace(small, cbed=patterns, density=density, provenance=provenance)
+def sample():
+    return fake_samples.raster_sample(RASTER)
 
 
 @pytest.fixture(scope="module")

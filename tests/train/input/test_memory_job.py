@@ -1,4 +1,7 @@
-"""A job of two ranks from memory: the weights of that from the disk, of which later epochs need nothing."""
+"""A job of two ranks from memory, or with parts from HDF5: the weights of that from the disk.
+
+Later epochs from memory need nothing of the disk.
+"""
 
 import json
 
@@ -16,3 +19,11 @@ def test_a_job_from_memory_has_the_bits_of_one_from_the_disk(tmp_path):
     for rank in found:
         assert max(rank["asked"][:-1]) < 100  # bytes in the second and the third epoch; the counter itself is read
     assert found[0]["steps"] == 3 * 4
+
+
+@pytest.mark.slow
+def test_a_job_with_parts_from_hdf5_has_the_bits_of_one_with_parts_from_the_dataset(tmp_path):
+    ended = launch.horovodrun("tests/support/memory_ranks.py", tmp_path, 2, "hdf5")
+    assert ended.returncode == 0, ended.stdout[-3000:] + ended.stderr[-3000:]
+    assert "every rank reads 1/2 of the patterns of a sample from" in ended.stdout
+    assert json.loads((tmp_path / "0.json").read_text())["differ"] == []

@@ -10,6 +10,7 @@ from divided_samples import experiment, split, write
 
 from namsa.dataset.lmdb_structure import locations
 from namsa.dataset.shards import Dataset
+from namsa.dataset.slab_file import write_slab_file
 from namsa.errors import InputError, WorkError
 from train.experiment.sections import SampleSplit
 from train.input.batches import batches
@@ -113,6 +114,18 @@ def test_every_sample_is_read_once_and_batches_have_the_bits_of_the_disk(tmp_pat
         assert (sum(rank[2] for rank in found) > 0) == (ranks > (ways if slabs else 1))
         for _, _, _, stored in found:
             assert 0 < stored <= stored_bytes(kept(job), len(entries), ranks)
+
+
+def test_parts_from_an_hdf5_file_have_the_bits_of_those_from_the_dataset(tmp_path):
+    job = one_by_one(experiment("detector", "x", (1, 1, 2, 4)))
+    entries = write(tmp_path, job, (1, 1, 2, 4), count=5)
+    with Dataset(tmp_path) as dataset:
+        write_slab_file(tmp_path / "slabs.h5", dataset)
+    expected = trained(tmp_path, job, entries, 2, 2, "x")
+    for keep in ("disk", "memory"):
+        found = trained(tmp_path, kept(job, keep, slabs_from=tmp_path / "slabs.h5"), entries, 2, 2, "x")
+        same(found, expected)
+        assert [len(rank[1]) for rank in found] == ([5, 5] if keep == "memory" else [0, 0])
 
 
 def test_owners_are_those_that_take_a_sample_first():

@@ -1,0 +1,135 @@
+"""Reads slabs of samples from an HDF5 file of `namsa.dataset.slab_file`, and nothing else of it.
+
+The file is inspected first (`slab_file_inspection`). Then h5py reads tiles one by one. A tile is contiguous in the file
+and in memory.
+"""
+
+import importlib
+import math
+import os
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from namsa.dataset.slab_file_inspection import REMEDY, inspect
+from namsa.dataset.slabs import SampleSlab
+from namsa.dataset.tiles import Slab, digests
+from namsa.errors import InputError, WorkError
+from namsa.io.hdf5_process import HDF5_ERRORS
+from namsa.io.safe_hdf5 import DamagedFileError
+from namsa.text import shorten
+
+NAMES = ("patterns", "density", "digests")
+
+
+class SlabFile:
+    """Reads slabs of samples. Several threads may call it at once; h5py lets one of them read at a time.
+
+    Collective with MPI-IO (`driver_options`): all ranks open and close it.
+
+    Args:
+        path: The file.
+        ranks: Number of ranks of the job that opens it.
+
+    Attributes:
+        path: The file.
+        config_hash: Of the samples, as of `namsa.dataset.shards.Dataset`.
+        layout: Shapes, type and tiles of every sample.
+        scales: Factor of the stored patterns, by the sample's id.
+
+    Raises:
+        InputError: If it is no such file.
+    """
+
+    def __init__(self, path: Path, ranks: int = 1) -> None:
+        self.path = path
+        header, self.layout = inspect(path)
+        self.config_hash, self.scales = header["config_hash"], header["scales"]
+        self._numbers = {sample_id: number for number, sample_id in enumerate(self.scales)}
+        try:
+            self._file = h5py.File(path, "r", **driver_options(ranks))
+            self._patterns, self._density, self._digests = (self._file[name] for name in NAMES)
+        except HDF5_ERRORS as error:
+            raise DamagedFileError(path, shorten(str(error), 300)) from None
+        if self._file.driver == "sec2" and hasattr(os, "posix_fadvise"):  # no pages ahead, which belong to other parts
+            os.posix_fadvise(self._file.id.get_vfd_handle(), 0, 0, os.POSIX_FADV_RANDOM)
+        for array in (self._patterns, self._density, self._digests):
+            if array.id.get_create_plist().get_nfilters():
+                fault = f"{path}: {array.name} is compressed, and parts are read as they are stored: {REMEDY}"
+                self.close()
+                raise InputError(fault)
+
+    def __enter__(self) -> "SlabFile":
+        return self
+
+    def __exit__(self, *failure: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def has(self, sample_id: str, slab: Slab) -> bool:
+        """Returns whether a sample is there and has tiles that make up a slab."""
+        return sample_id in self._numbers and self.layout.tiling.has(slab)
+
+    def read(self, sample_id: str, slab: Slab, check: bool = True) -> SampleSlab:
+        """Returns a slab of a sample.
+
+        Args:
+            sample_id: The sample's id.
+            slab: A range of the patterns of whole tiles.
+            check: Whether to compare the digests of its tiles and of the density.
+
+        Raises:
+            InputError: If there is no such sample, or the slab does not consist of tiles.
+            WorkError: If a digest does not match, or the file cannot be read.
+        """
+        if not self.has(sample_id, slab):
+            raise InputError(f"{self.path} has no tiles of {shorten(sample_id)} from {slab.start} to {slab.stop}")
+        number, tiling = self._numbers[sample_id], self.layout.tiling
+        part, dtype = tiling.part(slab), np.dtype(self.layout.dtype)
+        tiles = np.empty((math.prod(part.counts), *tiling.tile), dtype)
+        wanted = np.empty(self._digests.shape[1:], np.uint8)
+        if check:
+            self._read(self._digests, wanted, number)
+        for first, count, place in tiling.runs(slab):
+            for step in range(count):
+                start = [int(at) for at in np.unravel_index(first + step, tiling.counts)]
+                index = (slice(at * size, (at + 1) * size) for at, size in zip(start, tiling.tile, strict=True))
+                self._read(self._patterns, tiles[place + step], number, *index)
+                if check:
+                    self._compare(sample_id, f"tile {first + step}", tiles[place + step], wanted[first + step])
+        density = np.empty(self.layout.image, np.float32)
+        self._read(self._density, density, number)
+        if check:
+            self._compare(sample_id, "its density", density, wanted[-1])
+        patterns = part.whole(tiles.reshape(-1)).reshape(part.patterns)
+        return SampleSlab(tiling.patterns, self.scales[sample_id], patterns, density)
+
+    def _read(self, array: h5py.Dataset, out: npt.NDArray[Any], *index: int | slice) -> None:
+        try:
+            array.read_direct(out, index)
+        except HDF5_ERRORS as error:
+            raise WorkError(f"cannot read {self.path}: {shorten(str(error), 300)}") from None
+
+    def _compare(self, sample_id: str, what: str, found: npt.NDArray[Any], digest: npt.NDArray[np.uint8]) -> None:
+        if digests(found) != [digest.tobytes().hex()]:
+            raise WorkError(
+                f"{shorten(sample_id)} in {self.path}: the file is damaged, the checksum of {what} is wrong: {REMEDY}"
+            )
+
+
+def driver_options(ranks: int) -> dict[str, Any]:
+    """Returns arguments of `h5py.File` for reading: MPI-IO where h5py has it and the job's ranks are those of MPI.
+
+    Threads read beside Horovod's, so that MPI must allow several at once. No chunk is cached: it is read once.
+    """
+    if ranks > 1 and h5py.get_config().mpi:
+        mpi = importlib.import_module("mpi4py.MPI")
+        if mpi.COMM_WORLD.Get_size() == ranks and mpi.Query_thread() == mpi.THREAD_MULTIPLE:
+            return {"rdcc_nbytes": 0, "driver": "mpio", "comm": mpi.COMM_WORLD}
+    return {"rdcc_nbytes": 0}

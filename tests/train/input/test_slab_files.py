@@ -1,0 +1,102 @@
+"""Jobs that `data.slabs_from` does not suit: each is refused when it starts, in one line with the remedy."""
+
+import pytest
+import thread_ranks
+import tiny
+from divided_samples import experiment, split, write
+from kernel_counts import read_counts
+
+from namsa.dataset.shards import Dataset
+from namsa.dataset.slab_file import write_slab_file
+from namsa.errors import InputError
+from train.experiment.experiment import Experiment
+from train.input.batches import ReadCache, batches
+from train.input.samples import TrainingSamples
+
+TILES = (1, 1, 2, 1)
+
+
+def exported(folder, job, count=3):
+    """The entries of `count` samples, and the job that reads its parts from a file of them."""
+    entries = write(folder, job, TILES, count)
+    with Dataset(folder) as dataset:
+        write_slab_file(folder / "slabs.h5", dataset)
+    return entries, with_data(job, slabs_from=folder / "slabs.h5")
+
+
+def with_data(job, **data):
+    return job.model_copy(update={"data": job.data.model_copy(update=data)})
+
+
+def opened(folder, job, entries, axis="y"):
+    lines = []
+
+    def on_rank(rank):
+        with Dataset(folder) as dataset:
+            samples = TrainingSamples(dataset, job, entries, split(axis, 1), rank, (0, 0), lines.append)
+            try:
+                for epoch in range(2):  # the first compares digests, and TensorFlow reads files of its own
+                    with read_counts() as counts:
+                        list(batches(dataset, entries, job, epoch, ReadCache(), own_part=samples.own_part))
+            finally:
+                samples.close()
+        return counts["asked"], lines
+
+    (found,) = thread_ranks.run([[0]], on_rank)
+    if isinstance(found, Exception):
+        raise found
+    return found
+
+
+def test_batches_of_parts_read_them_alone(tmp_path):
+    entries, job = exported(tmp_path, experiment("detector", "y", TILES), count=4)
+    asked, lines = opened(tmp_path, job, entries)
+    patterns, image = job.sample_shapes()
+    wanted = 4 * (2 * patterns[0] * patterns[1] * patterns[2] * patterns[3] + 4 * image[0] * image[1])
+    assert wanted <= asked < wanted + 64  # the counter itself is read, too
+    assert lines == [f"every rank reads 1/2 of the patterns of a sample from {tmp_path / 'slabs.h5'}"]
+
+
+def test_files_of_other_samples_are_refused(tmp_path):
+    entries, job = exported(tmp_path, experiment("detector", "y", TILES))
+    (tmp_path / "more").mkdir()
+    more = write(tmp_path / "more", job, TILES, 5)
+    with pytest.raises(InputError, match=r"slabs.h5 lacks 2 of 5 training samples, as sample-3: .*--tiles again"):
+        opened(tmp_path / "more", job, more)
+    with pytest.raises(InputError, match="slabs.h5 holds float32 patterns: set data.dtype=float32"):
+        opened(tmp_path, with_data(job, dtype="float16"), entries)
+    other = job.model_copy(update={"scan": job.scan.model_copy(update={"shape": (8, 4)})})
+    with pytest.raises(InputError, match=r"slabs.h5 holds patterns \(4, 8, 8, 12\) .* the configuration has \(8, 4, "):
+        opened(tmp_path, other, entries)
+    message = (
+        r"slabs.h5 has tiles \[1, 1, 2, 1\], which do not make up 2 parts along axis 3: .*data.tiles=\[1, 1, 1, 2\]"
+    )
+    with pytest.raises(InputError, match=message):
+        opened(tmp_path, job, entries, "x")
+    with pytest.raises(InputError, match="there is no file .*none.h5"):
+        opened(tmp_path, with_data(job, slabs_from=tmp_path / "none.h5"), entries)
+
+
+def test_files_of_another_configuration_are_refused(tmp_path):
+    entries, job = exported(tmp_path, experiment("detector", "y", TILES))
+
+    def on_rank(rank):
+        with Dataset(tmp_path) as dataset:
+            dataset.config_hash = "1"
+            return TrainingSamples(dataset, job, entries, split("y", 0), rank, (0, 0), str)
+
+    (error,) = thread_ranks.run([[0]], on_rank)
+    assert isinstance(error, InputError)
+    assert "slabs.h5 holds samples of another configuration than data.directory" in str(error)
+
+
+def test_jobs_that_need_whole_samples_are_refused(tmp_path):
+    job = experiment("detector", "y", TILES, augment=True)
+    entries, job = exported(tmp_path, job)
+    with pytest.raises(InputError, match="gives parts of samples, and training has inputs.augment, which needs whole"):
+        opened(tmp_path, job, entries)
+
+
+def test_jobs_that_do_not_divide_samples_are_refused():
+    with pytest.raises(ValueError, match="training.split.ways is 1: raise it to 2 or more, or unset data.slabs_from"):
+        Experiment.model_validate(tiny.CONFIG | {"data": {"slabs_from": "slabs.h5"}})
