@@ -28,7 +28,7 @@ from namsa.dataset.sharing import RankLayout
 from namsa.errors import InputError
 from namsa.files import make_folder, write_text_atomic
 from train.experiment.experiment import load
-from train.experiment.sections import Reduction
+from train.experiment.reduction import Reduction
 from train.input import batches, selection
 from train.input.samples import TrainingSamples
 from train.measure import telemetry, transfer_rows

@@ -30,7 +30,8 @@ from rich.console import Console
 from rich.table import Table
 
 from train.experiment.experiment import load
-from train.experiment.sections import Reduction, Training
+from train.experiment.reduction import Reduction
+from train.experiment.sections import Training
 from train.input.random_batches import random_batch
 from train.networks import Network
 from train.optimization import packing

@@ -34,7 +34,8 @@ from rich.table import Table
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import LayerCount, count
-from train.experiment.sections import Reduction, Training
+from train.experiment.reduction import Reduction
+from train.experiment.sections import Training
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
 from train.ranks import reduction

@@ -15,7 +15,7 @@ import numpy as np
 import tensorflow as tf
 from two_ranks import digest, training
 
-from train.experiment.sections import Reduction
+from train.experiment.reduction import Reduction
 from train.optimization import lag, local_sgd, own_moments
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.optimizers import LarsAdam

@@ -11,7 +11,8 @@ import tensorflow as tf
 from two_ranks import digest, pairs
 
 from fcdensenet.config import NetworkConfig
-from train.experiment.sections import Reduction, Training
+from train.experiment.reduction import Reduction
+from train.experiment.sections import Training
 from train.optimization import checkpoint, precision
 from train.optimization.loop import make_step
 from train.optimization.optimizers import make_optimizer

@@ -21,7 +21,8 @@ from fcdensenet import keras_layers
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
-from train.experiment.sections import Reduction, SampleSplit, Training
+from train.experiment.reduction import Reduction
+from train.experiment.sections import SampleSplit, Training
 from train.networks import build as build_network
 from train.networks import read_network
 from train.optimization import checkpoint

@@ -15,7 +15,8 @@ import tensorflow as tf
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError, WorkError
-from train.experiment.sections import Reduction, Training
+from train.experiment.reduction import Reduction
+from train.experiment.sections import Training
 from train.optimization import precision
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam

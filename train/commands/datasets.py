@@ -6,7 +6,7 @@ from typing import Any
 
 from namsa.launcher import rank_and_size
 from train.commands.common import as_rank, exit_code
-from train.experiment.sections import Reduction
+from train.experiment.reduction import Reduction
 
 
 def stage(options: argparse.Namespace) -> int:

@@ -12,7 +12,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from train.experiment.sections import Reduction
+from train.experiment.reduction import Reduction
 from train.ranks import reduction
 
 Tensor = Any

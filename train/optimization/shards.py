@@ -16,7 +16,7 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from namsa.errors import InputError
-from train.experiment.sections import Reduction
+from train.experiment.reduction import Reduction
 from train.optimization import packing
 from train.optimization.adaptive_precision import FLOAT_BITS, LayerStates, initial_states, next_states
 from train.optimization.gradients import time_after

@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from namsa.errors import InputError
-from train.experiment.sections import Reduction
+from train.experiment.reduction import Reduction
 
 Tensor = Any
 

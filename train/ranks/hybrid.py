@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from namsa.errors import InputError
-from train.experiment.sections import Hybrid, Reduction
+from train.experiment.reduction import Hybrid, Reduction
 
 Tensor = Any
 Members = tuple[int, ...]  # ranks, in order

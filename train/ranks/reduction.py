@@ -22,7 +22,7 @@ import tensorflow as tf
 
 from namsa.errors import InputError
 from namsa.launcher import rank_and_size
-from train.experiment.sections import Reduction
+from train.experiment.reduction import Reduction
 from train.ranks import hybrid, signals
 from train.ranks.wire import from_wire, to_wire
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from namsa.errors import InputError
-from train.experiment.sections import Reduction
+from train.experiment.reduction import Reduction
 from train.ranks import grouping
 from train.scaling.workload import Gradient
 

@@ -15,7 +15,8 @@ from answer_requests import answer_requests
 
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
-from train.experiment.sections import Reduction, Training
+from train.experiment.reduction import Reduction
+from train.experiment.sections import Training
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
 from train.ranks import reduction

@@ -47,7 +47,8 @@ from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
 from fcdensenet.reading import read_network
-from train.experiment.sections import Reduction, Training
+from train.experiment.reduction import Reduction
+from train.experiment.sections import Training
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
 from train.ranks import grouping, reduction

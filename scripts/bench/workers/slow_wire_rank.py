@@ -8,7 +8,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from train.experiment.experiment import load
-from train.experiment.sections import Reduction
+from train.experiment.reduction import Reduction
 from train.input.random_batches import random_batch
 from train.optimization.assembly import assemble
 from train.optimization.loop import make_step

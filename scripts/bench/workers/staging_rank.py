@@ -10,7 +10,7 @@ import sys
 import time
 from pathlib import Path
 
-from train.experiment.sections import Reduction
+from train.experiment.reduction import Reduction
 from train.ranks import reduction
 from train.staging.stage import stage
 

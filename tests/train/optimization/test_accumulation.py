@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from train.experiment.sections import Reduction, Training
+from train.experiment.reduction import Reduction
+from train.experiment.sections import Training
 from train.optimization import lag, precision
 from train.optimization.accumulation import Accumulation
 from train.optimization.loop import EpochPlan, make_step, train_epoch

@@ -24,7 +24,7 @@ def tf():
     module = pytest.importorskip("tensorflow")
     if not module.config.list_physical_devices("GPU"):
         pytest.skip("TensorFlow sees no GPU")
-    from train.experiment.sections import Reduction
+    from train.experiment.reduction import Reduction
     from train.ranks import reduction
 
     reduction.start(Reduction())
@@ -77,7 +77,7 @@ def test_float16_on_a_gpu_learns_with_a_finite_loss_scale(tf):
 NCCL = """
 import json, numpy as np, sys, tensorflow as tf
 import horovod.tensorflow as hvd
-from train.experiment.sections import Reduction
+from train.experiment.reduction import Reduction
 from train.ranks import devices, reduction
 reduction.start(Reduction())
 devices.claim(reduction.local_rank(), reduction.local_size())

@@ -6,7 +6,8 @@ import pytest
 import tensorflow as tf
 
 from namsa.errors import WorkError
-from train.experiment.sections import Optimizer, Reduction, Training
+from train.experiment.reduction import Reduction
+from train.experiment.sections import Optimizer, Training
 from train.optimization import local_sgd, precision
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.losses import kernels

@@ -9,7 +9,8 @@ import sharded_ranks
 from sharded_ranks import Job
 
 from namsa.errors import InputError
-from train.experiment.sections import Reduction, Training
+from train.experiment.reduction import Reduction
+from train.experiment.sections import Training
 from train.optimization import checkpoint
 from train.optimization.optimizers import make_optimizer
 from train.optimization.shards import Shards

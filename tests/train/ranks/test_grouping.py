@@ -1,7 +1,6 @@
 """Groups of gradients: by equal bytes, layer, block and list, in the order in which the backward graph is ready."""
 
-import time
-
+import keras
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -10,7 +9,7 @@ from scipy.stats import kendalltau
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError
-from train.experiment.sections import Reduction
+from train.experiment.reduction import Reduction
 from train.ranks import grouping
 
 NETWORK = NetworkConfig(
@@ -60,25 +59,34 @@ def test_readiness_is_the_longest_chain_before():
 
 @pytest.fixture(scope="module")
 def densenet():
-    """(paths, readiness, the order in which one thread did finish them) of a network with skips."""
+    """(paths, readiness, the order in which an eager backward pass finishes them) of a network with skips."""
     model = build(NETWORK, seed=0)
-    weights, order = model.trainable_variables, []
-
-    def clock(_):
-        return np.float64(time.perf_counter())
+    weights, order, executed = model.trainable_variables, [], []
+    x = tf.random.normal((1, 16, 24, 2), seed=0)
 
     @tf.function(autograph=False)
-    def finished(x):
+    def trace(x):
         with tf.GradientTape() as tape:
             loss = tf.reduce_mean(model(x, training=True) ** 2)
         gradients = tape.gradient(loss, [weight.value for weight in weights])
         order[:] = grouping.readiness(gradients)
-        # Not tf.timestamp: a stateful operation waits for the one made before it.
-        return [tf.numpy_function(clock, [tf.reshape(g, [-1])[:1]], tf.float64, stateful=False) for g in gradients]
 
-    x = tf.random.normal((1, 16, 24, 2), seed=0)
-    times = np.median([[float(t) for t in finished(x)] - np.float64(0) for _ in range(9)][2:], axis=0)
-    return [weight.path for weight in weights], order, np.argsort(times)
+    def noted(index):
+        """A weight that notes when its gradient is complete."""
+
+        @tf.custom_gradient
+        def same(value):
+            return tf.identity(value), lambda gradient: executed.append(index) or gradient
+
+        return same(weights[index].value)
+
+    trace.get_concrete_function(x)
+    with tf.GradientTape() as tape:  # not timed: threads of a busy machine finish in any order
+        tape.watch([weight.value for weight in weights])
+        with keras.StatelessScope([(weight, noted(index)) for index, weight in enumerate(weights)]):
+            loss = tf.reduce_mean(model(x, training=True) ** 2)
+    tape.gradient(loss, [weight.value for weight in weights])
+    return [weight.path for weight in weights], order, executed
 
 
 def test_readiness_of_a_densenet_goes_from_the_last_block_to_the_first(densenet):

@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 
 from namsa.errors import InputError
-from train.experiment.sections import Hybrid, Reduction, Training
+from train.experiment.reduction import Hybrid, Reduction
+from train.experiment.sections import Training
 from train.ranks import hybrid
 from train.ranks.hybrid import HybridPlan, between_nodes, hybrid_traffic, plan_hybrid, ring_traffic
 

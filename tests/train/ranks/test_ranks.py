@@ -9,7 +9,7 @@ import pytest
 import timelines
 import two_ranks
 
-from train.experiment.sections import Reduction
+from train.experiment.reduction import Reduction
 from train.ranks import reduction
 
 # ---- Two ranks, started once ----------------------------------------------------------------------------------------

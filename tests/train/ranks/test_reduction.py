@@ -12,7 +12,7 @@ import tensorflow as tf
 import timelines
 
 from namsa.errors import InputError
-from train.experiment.sections import Hybrid, Reduction
+from train.experiment.reduction import Hybrid, Reduction
 from train.optimization import lag, losses, precision
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam

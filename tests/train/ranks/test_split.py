@@ -9,7 +9,8 @@ import split_ranks
 import tiny
 
 from train.experiment.experiment import Experiment
-from train.experiment.sections import Reduction, SampleSplit, Training
+from train.experiment.reduction import Reduction
+from train.experiment.sections import SampleSplit, Training
 from train.ranks import reduction
 from train.ranks.split import rank_split
 

@@ -338,7 +338,7 @@ def test_the_process_ends_though_its_main_thread_hangs():
 STOPS = """
 import os, signal, sys, time
 import numpy as np
-from train.experiment.sections import Reduction
+from train.experiment.reduction import Reduction
 from train.ranks import reduction, stalls, watchdog
 
 reduction.start(Reduction())

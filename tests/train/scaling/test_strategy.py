@@ -7,7 +7,7 @@ from paths import CONFIGS
 
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError
-from train.experiment.sections import Hybrid, Reduction
+from train.experiment.reduction import Hybrid, Reduction
 from train.scaling import published
 from train.scaling.machine import Machine
 from train.scaling.model import estimate_step
