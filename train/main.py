@@ -231,6 +231,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     with reduction.together():
         step = make_step(model, optimizer, training, buffers, accumulation, task.objective, shards)
         score, compose = task.scorer(model, dataset), task.composer(dataset)
+        averaged = local_sgd.averaged(model, optimizer, training.reduction)
     validation = Validation(experiment, task, score, validated_entries[share::shares], run_dir, reduction, position)
     end = training.steps or math.inf  # step after which training ends within an epoch
     finished = evaluate_only or position.step >= end or validation.reached
@@ -303,7 +304,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
                     followed,
                     training,
                     plan,
-                    state=local_sgd.averaged(model, optimizer, training.reduction),
+                    averaged=averaged,
                     stop_request=stop_request,
                     accumulation=accumulation,
                     objective=task.objective,

@@ -41,6 +41,7 @@ TRAINED = {
     "lag": {"lag": 1},
     "local": {"synchronise": 2},
     "local_moments": {"synchronise": 2, "average_moments": True},
+    **{f"local_{bits}": {"synchronise": 2, "transfer": {"precision": bits}} for bits in (8, 16, 24)},
     "hybrid": {"groups": 3, "hybrid": TWO_NODES},
 }
 COUNTED = 400_001  # float64 values whose bytes are counted
@@ -78,9 +79,9 @@ def train(choice, seed, samples):
     waiting = lag.gradient_buffers(model.trainable_variables, config.reduction)
     reduction.broadcast_state(model, optimizer, waiting)
     step = make_step(model, optimizer, config, waiting)
-    state = local_sgd.averaged(model, optimizer, config.reduction)
+    averaged = local_sgd.averaged(model, optimizer, config.reduction)
     plan = EpochPlan(epoch=0, first_step=1, steps=STEPS, ranks=reduction.size())
-    rows = list(train_epoch(step, batches(samples), config, plan, state=state))
+    rows = list(train_epoch(step, batches(samples), config, plan, averaged=averaged))
     weights = [weight.numpy() for weight in model.trainable_variables]
     return weights, [row["huber"] for row in rows], optimizer, waiting
 

@@ -106,8 +106,21 @@ class Reduction(Section):
             raise ValueError("hybrid reduces buffers of groups in its own order: unset hierarchical, and groups 0")
         if self.average_moments and not self.local:
             raise ValueError("average_moments is for local SGD: set synchronise to a number of steps or epoch")
-        if self.weights == "resident" and self.transfer != Transfer():
-            raise ValueError("transfer is for weights that travel: set weights to sharded, or leave transfer out")
+        if self.weights == "resident" and not self.local and self.transfer != Transfer():
+            raise ValueError(
+                "transfer is for weights that travel: set weights to sharded, or synchronise to a number of steps or "
+                "epoch, or leave transfer out"
+            )
+        if self.local and self.transfer.precision == "adaptive":
+            raise ValueError(
+                "transfer.precision adaptive follows the norms of weights from step to step, and synchronise other "
+                "than step averages after several: set precision to 8, 16, 24 or 32"
+            )
+        if self.average_moments and self.transfer.precision != 32:
+            raise ValueError(
+                f"average_moments sends moments in 32 bits, and transfer.precision is {self.transfer.precision}: set "
+                "average_moments to false, or precision to 32"
+            )
         if self.weights == "sharded" and (
             self.local or self.lag or self.hierarchical or self.hybrid or self.contiguous
         ):

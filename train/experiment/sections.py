@@ -212,10 +212,6 @@ class Training(Section):
         None, gt=0, le=LONGEST_TIME_S, description="time limit for simulating missing samples, s; none: no limit"
     )
 
-    def averaged_values(self, parameters: int, trainable: int) -> int:
-        """Returns how many values of a network with so many parameters local SGD averages at once."""
-        return parameters + (self.optimizer.moments * trainable if self.reduction.average_moments else 0)
-
     @model_validator(mode="after")
     def _ranks_are_equal_at_checkpoints(self) -> "Training":
         within_epoch = self.checkpoints.every_steps or self.checkpoints.every_seconds

@@ -1,4 +1,4 @@
-"""Section training.reduction.transfer: in how many bits weights travel from the ranks that own them."""
+"""Section training.reduction.transfer: in how many bits weights travel between ranks."""
 
 from typing import Literal
 
@@ -8,12 +8,13 @@ from namsa.config.loading import Section
 
 
 class Transfer(Section):
-    """The number format of weights on the network, for training.reduction.weights sharded."""
+    """The number format of weights on the network: of sharded ones, and of those that local SGD averages."""
 
     precision: Literal["adaptive", 8, 16, 24, 32] = Field(
         32,
         description="bits of each weight that travel, of float32's the highest; the others are zero where it arrives. "
-        "'adaptive' raises them layer by layer (AWP). Biases and normalisations travel whole",
+        "'adaptive' raises them layer by layer (AWP). With local SGD a weight's change since the last average travels. "
+        "Biases and normalisations travel whole",
     )
     start_bits: int = Field(8, ge=1, le=32, description="with 'adaptive': bits of every layer in the first step")
     threshold: float | None = Field(

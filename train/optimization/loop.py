@@ -134,7 +134,7 @@ def train_epoch(
     training: Training,
     plan: EpochPlan,
     *,
-    state: Sequence[Any] = (),
+    averaged: local_sgd.Averaged = local_sgd.NOTHING,
     stop_request: StopRequest | None = None,
     accumulation: Accumulation | None = None,
     objective: Objective | None = None,
@@ -146,14 +146,14 @@ def train_epoch(
         batches: x and y of each batch; a step takes `training.accumulate` of them.
         training: The section training.
         plan: The steps to take.
-        state: What ranks average with local SGD; see `train.optimization.local_sgd.averaged`.
+        averaged: What ranks average with local SGD; see `train.optimization.local_sgd.averaged`.
         stop_request: A request of any rank ends the epoch after the next step in which the ranks agree on it.
         accumulation: That of `step`; needed if training.accumulate is above 1.
         objective: That of `step`.
 
     Yields:
         A row after each step. With local SGD (reduction.synchronise), the numbers are those of this rank, except
-        where the ranks average `state`: there they are the mean.
+        where the ranks average: there they are the mean.
 
     Raises:
         WorkError: On every rank at the same step, if training has diverged.
@@ -183,7 +183,7 @@ def train_epoch(
         agreed, sync = not training.reduction.local, {"sync_s": 0.0} if training.reduction.local else {}
         if local_sgd.due(training.reduction, number, index == steps_left - 1):
             asked, times = time.perf_counter(), {name: measured[name] for name in ("comm_s", "compute_s")}
-            means = local_sgd.synchronise(state, numbers)
+            means = local_sgd.synchronise(averaged, numbers)
             measured, agreed = dict(zip(names, means, strict=True)) | times, True
             sync["sync_s"] = time.perf_counter() - asked
         step_s = time.perf_counter() - started

@@ -101,11 +101,10 @@ def profile(experiment: Experiment, steps: int, machine: str, process_set: Any) 
     if split:
         result["exchange"] = profile_tables.exchange_facts(trace)
     if experiment.training.reduction.local:
-        values = experiment.training.averaged_values(network.parameters, network.trainable_parameters)
         result["synchronisation"] = {
             "configured": configured,
             "every": int(experiment.training.reduction.synchronise),
-            "sent_bytes": 4 * values if reduction.size() > 1 else 0,
+            "sent_bytes": local_sgd.averaged_bytes(network, experiment.training) if reduction.size() > 1 else 0,
             "seconds": statistics.median(row["sync_s"] for row in plain if row["sync_s"] > 0),
         }
     return result
@@ -178,9 +177,11 @@ def _steps(experiment: Experiment, source: Batches, steps: int, split: RankSplit
     reduction.broadcast_state(model, shards or optimizer, buffers)
     if shards:
         shards.begin()
-    state = local_sgd.averaged(model, optimizer, training.reduction)
+    averaged = local_sgd.averaged(model, optimizer, training.reduction)
     plan = EpochPlan(epoch=0, first_step=1, steps=steps, ranks=reduction.size())
-    yield from train_epoch(step, source, training, plan, state=state, accumulation=accumulation, objective=objective)
+    yield from train_epoch(
+        step, source, training, plan, averaged=averaged, accumulation=accumulation, objective=objective
+    )
 
 
 def _record(rows: Iterator[StepRow], steps: int, folder: Path) -> Trace:

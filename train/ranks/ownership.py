@@ -132,10 +132,7 @@ class Ownership:
 
     def to_all(self, message: Tensor, name: str) -> Tensor:
         """Returns the messages of all ranks, in their order. Call it inside a tf.function."""
-        if self.ranks == 1:
-            return message
-        splits = tf.repeat(tf.size(message), self.ranks)
-        return reduction.all_to_all(tf.concat([message] * self.ranks, 0), splits, name)
+        return message if self.ranks == 1 else reduction.to_all(message, name)
 
     def deliver(self, data: Bytes, source: int, destination: int) -> None:
         """Overwrites `data` on the rank `destination` with that of the rank `source`; on others it is not touched.

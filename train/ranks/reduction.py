@@ -280,6 +280,17 @@ def all_to_all(flat: Tensor, splits: Tensor, name: str, process_set: Any = hvd.g
     return hvd.alltoall(flat, splits=splits, name=name, ignore_name_scope=True, process_set=process_set)[0]
 
 
+def to_all(message: Tensor, name: str) -> Tensor:
+    """Returns the messages of all ranks, in their order. Call it inside a tf.function.
+
+    Args:
+        message: Of this rank, of any length.
+        name: As in `all_to_all`.
+    """
+    ranks = hvd.size()
+    return all_to_all(tf.concat([message] * ranks, 0), tf.repeat(tf.size(message), ranks), name)
+
+
 # ---- Gradients ------------------------------------------------------------------------------------------------------
 
 

@@ -36,6 +36,7 @@ from train.input.random_batches import random_batch
 from train.measure import performance
 from train.networks import Network, count
 from train.optimization.assembly import assemble
+from train.optimization.local_sgd import averaged_bytes
 from train.optimization.loop import make_step
 from train.scaling.results import Forecast, SimulationForecast, StepForecast
 from train.tasks import task_of
@@ -98,7 +99,7 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
         result["store_bytes"] = store_bytes
     if training.reduction.local and ranks > 1:
         result["synchronisations"] = synchronisations(training.reduction.synchronise, steps_per_epoch, steps)
-        result["synchronised_bytes"] = 4 * training.averaged_values(network.parameters, network.trainable_parameters)
+        result["synchronised_bytes"] = averaged_bytes(network, training)
     return result
 
 

@@ -107,7 +107,9 @@ def steps_between(strategy: Strategy, steps_per_epoch: float | None) -> float:
 
 def block_bytes(work: Workload, strategy: Strategy) -> int:
     """Returns the size of the block that a rank sends when local SGD synchronises."""
-    return strategy.averaged_per_weight * sum(gradient.size for gradient in work.gradients)
+    values = sum(gradient.size for gradient in work.gradients)
+    kernels = sum(gradient.size for gradient in work.gradients if gradient.path.endswith("/kernel"))
+    return strategy.averaged_per_weight * (values - kernels + kernels * strategy.kernel_bytes // 4)
 
 
 def _local_step(machine: Machine, work: Workload, strategy: Strategy, ranks: int, steps: float) -> StepEstimate:

@@ -33,6 +33,7 @@ class Strategy:
         synchronise: "step" averages gradients in every step. A number k or "epoch" is local SGD: the ranks average
             weights, as one block, after every k steps and at the end of each epoch.
         averaged_per_weight: Values that local SGD averages per weight: 1, and 1 more for each moment that it averages.
+        kernel_bytes: Bytes in which local SGD sends a value of a kernel.
     """
 
     coordination: Coordination
@@ -48,6 +49,7 @@ class Strategy:
     contiguous: bool = False
     synchronise: Literal["step", "epoch"] | int = "step"
     averaged_per_weight: int = 1
+    kernel_bytes: int = 4
 
 
 class Unit(NamedTuple):
@@ -93,6 +95,7 @@ def strategy_of(reduction: Reduction, gradients: Sequence[Gradient], moments: in
         contiguous=reduction.contiguous,
         synchronise=reduction.synchronise,
         averaged_per_weight=1 + moments if reduction.average_moments else 1,
+        kernel_bytes=-(-reduction.transfer.first_bits // 8),
     )
     names = sum(len(unit.sizes) for unit in units(gradients, strategy))
     if 0 < reduction.cache_capacity < names:
