@@ -79,7 +79,7 @@ def averaged_bytes(network: NetworkCount, training: Training) -> int:
         training: The section training.
     """
     moments = training.optimizer.moments if training.reduction.average_moments else 0
-    changed = sum(prod(layer.kernel_shape) for layer in network.layers)
+    changed = sum(prod(layer.kernel_shape) for layer in network.layers if layer.kernel_shape)
     size = packing.byte_count(training.reduction.transfer.first_bits)
     return size * changed + 4 * (network.parameters - changed + moments * network.trainable_parameters)
 

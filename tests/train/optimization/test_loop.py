@@ -5,6 +5,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from fcdensenet.build import build
+from fcdensenet.config import NetworkConfig
+from fcdensenet.count import count
 from namsa.errors import WorkError
 from train.experiment.reduction import Reduction
 from train.experiment.sections import Optimizer, Training
@@ -99,15 +102,39 @@ def test_a_step_reads_the_clock_before_it_uses_its_inputs():
 
 def test_what_local_sgd_averages_is_weights_statistics_and_moments_if_configured():
     model, optimizer, _ = job(training())
-    assert local_sgd.averaged(model, optimizer, Reduction()) == []
+    assert local_sgd.averaged(model, optimizer, Reduction()) == local_sgd.NOTHING
     assert local_sgd.own(optimizer, Reduction()) == []
     weights, moments = model.variables, [*optimizer.m, *optimizer.v]
     for choice, averaged, own in (
         (Reduction(synchronise=2), weights, moments),
         (Reduction(synchronise=2, average_moments=True), [*weights, *moments], []),
     ):
-        assert local_sgd.averaged(model, optimizer, choice) == averaged
+        assert local_sgd.averaged(model, optimizer, choice) == local_sgd.Averaged(averaged)
         assert local_sgd.own(optimizer, choice) == own
+
+
+@pytest.mark.parametrize(("bits", "size"), [(8, 1), (16, 2), (24, 3)])
+def test_changes_of_kernels_travel_in_fewer_bits_and_vectors_whole(bits, size):
+    model, optimizer, _ = job(training())
+    choice = Reduction.model_validate({"synchronise": 2, "transfer": {"precision": bits}})
+    found = local_sgd.averaged(model, optimizer, choice)
+    kernels = [variable for variable in model.variables if variable.name == "kernel"]
+    assert [id(variable) for variable in found.changed] == [id(variable) for variable in kernels]
+    assert len(found.whole) == len(model.variables) - len(kernels)
+    for variable, last in zip(kernels, found.last, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), last.numpy())
+    assert found.size == size
+
+
+@pytest.mark.parametrize(("bits", "size"), [(8, 1), (24, 3), (32, 4)])
+def test_the_counted_bytes_are_those_of_the_built_network(bits, size):
+    config = NetworkConfig(
+        input_shape=(2, 8, 12), layers=(1, 1, 1), growth=4, kernel=3, first_kernel=3, first_filters=4
+    )
+    model, sections = build(config, seed=0), training(reduction={"synchronise": 2, "transfer": {"precision": bits}})
+    found = local_sgd.averaged(model, None, sections.reduction)
+    values = [sum(variable.numpy().size for variable in part) for part in (found.whole, found.changed)]
+    assert local_sgd.averaged_bytes(count(config), sections) == 4 * values[0] + size * values[1]
 
 
 def test_the_numbers_are_those_of_the_formulas():

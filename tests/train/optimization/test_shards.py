@@ -118,7 +118,7 @@ def test_more_ranks_than_variables_are_refused():
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"reduction": {"transfer": {"precision": 16}}}, "set weights to sharded, or leave transfer out"),
+        ({"reduction": {"transfer": {"precision": 16}}}, "set weights to sharded, or synchronise to a number of steps"),
         (
             {"reduction": {"weights": "sharded", "lag": 1}},
             "leave out synchronise, lag, hierarchical, hybrid and contiguous",

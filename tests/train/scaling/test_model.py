@@ -131,6 +131,9 @@ def test_local_sgd_every_k_steps_sends_one_kth_of_a_block() -> None:
     assert every_step.operations == 1
     with_moments = estimate_step(QUIET, LOAD, replace(local(1), averaged_per_weight=3), 600)
     assert with_moments.reduced_bytes == 3 * gradients.reduced_bytes
+    kernels = sum(each.size for each in LOAD.gradients if each.path.endswith("/kernel"))
+    packed = block_bytes(LOAD, replace(local(1), kernel_bytes=1))
+    assert block_bytes(LOAD, local(1)) - packed == kernels * 3 // 4 > 0
     for k in (5, 50):
         step = estimate_step(QUIET, LOAD, local(k), 600)
         assert step.reduced_bytes == pytest.approx(every_step.reduced_bytes / k)
