@@ -106,6 +106,7 @@ def _train(  # noqa: PLR0912, PLR0915 - one story, told in one place
     device = devices.claim(reduction.local_rank(), reduction.local_size())
     with reduction.together():
         experiment = load(config, overrides)
+        devices.check_data_format(experiment.network.data_format)
     reduction.check_same(config_hash(experiment), "the configuration's hash")
     training = experiment.training
     hosts = reduction.nodes()

@@ -26,6 +26,8 @@ def profile(options: argparse.Namespace) -> int:
         training = experiment.training
         process_set = reduction.start(training.reduction, training.split.ways)
         machine = devices.claim(reduction.local_rank(), reduction.local_size())
+        with reduction.together():
+            devices.check_data_format(experiment.network.data_format)
         if "core" in machine:
             machine = f"{devices.processor_name()}, {machine}"
         result = profile(experiment, options.steps, machine, process_set)

@@ -94,10 +94,14 @@ def build_loaded(model: Model, config: Network) -> Any:
     """Builds the Keras network of a configuration and sets its variables to a model's weights.
 
     Raises:
-        InputError: If the weights cannot be read or do not fit the configuration.
+        InputError: If the weights cannot be read or do not fit the configuration, or if this machine does not compute
+            the network's order of axes.
     """
     import keras
 
+    from train.ranks.devices import check_data_format
+
+    check_data_format(config.data_format)
     keras.utils.clear_session()  # otherwise the variables' names depend on what this process has built before
     keras.config.set_dtype_policy("float32")
     network = build(config, seed=0)

@@ -52,7 +52,7 @@ def test_each_window_is_predicted_once_and_an_interrupted_calibration_changes_no
         ensemble = load_ensemble(*arguments, **settings)
 
         def predict(patterns):
-            predicted.append(patterns)
+            predicted.extend(patterns)
             if len(predicted) == interrupted_at:
                 raise KeyboardInterrupt
             return ensemble.predict(patterns)
