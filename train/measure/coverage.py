@@ -13,7 +13,7 @@ ONE_SIGMA, TWO_SIGMA = 0.6827, 0.9545
 
 
 def covering_factor(error: Array, deviation: Array, part: float = ONE_SIGMA) -> float:
-    """Returns the factor of the deviation within which a part of the errors lies.
+    """Returns the factor of the deviation within which at least a part of the errors lies, also after rounding.
 
     Args:
         error: Absolute errors, `(n,)`.
@@ -29,4 +29,4 @@ def covering_factor(error: Array, deviation: Array, part: float = ONE_SIGMA) -> 
         raise WorkError(
             f"the network's answers do not differ in {1 - part:.0%} of the pixels: their spread says nothing"
         )
-    return factor
+    return factor * (1 + 2 * float(np.finfo(np.result_type(error, deviation)).eps))

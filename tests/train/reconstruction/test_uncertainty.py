@@ -34,10 +34,17 @@ def test_factor_is_found_and_covers_what_it_was_not_chosen_on() -> None:
     assert covered["coverage_95"] == pytest.approx(0.954, abs=0.01)
 
 
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_rounding_leaves_no_error_out(dtype: type) -> None:
+    rng = np.random.default_rng(3)
+    for error, spread in rng.uniform(0.1, 9, (500, 2, 3)).astype(dtype):
+        assert np.mean(error <= covering_factor(error, spread) * spread) >= ONE_SIGMA
+
+
 def test_answers_that_agree_and_are_wrong_are_not_covered() -> None:
     error, spread = np.array([1.0] * 7 + [3.0]), np.array([1.0] * 7 + [0.0])
     factor = covering_factor(error, spread)
-    assert factor == 1
+    assert factor == pytest.approx(1)
     assert uncertainty.coverage(error, factor * spread)["coverage_68"] == 7 / 8
     with pytest.raises(WorkError, match="do not differ"):
         covering_factor(error, 0 * spread)
