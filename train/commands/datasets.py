@@ -39,8 +39,9 @@ def keep(options: argparse.Namespace) -> int:
     """Copies home what this rank has added to a dataset."""
 
     def work() -> None:
+        from namsa.cli.commands.output import print_json
         from train.staging.home_copies import keep_dataset
 
-        print(json.dumps(keep_dataset(options.source, options.target, rank_and_size()[0])))
+        print_json(keep_dataset(options.source, options.target, rank_and_size()[0]))
 
     return exit_code(work)

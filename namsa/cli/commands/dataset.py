@@ -8,7 +8,14 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
-from namsa.cli.commands.output import HDF5_SUFFIXES, print_estimate, print_failures, print_line, progress_bars
+from namsa.cli.commands.output import (
+    HDF5_SUFFIXES,
+    print_estimate,
+    print_failures,
+    print_json,
+    print_line,
+    progress_bars,
+)
 from namsa.config.simulation import SimulationConfig, load_config
 from namsa.crystals.select import select_materials
 from namsa.dataset import estimate, factory, manifest, shards, strata
@@ -49,7 +56,7 @@ def dataset(options: argparse.Namespace) -> None:
             limits,
             on_sample=lambda done, total: progress.update(task, completed=done, total=total),
         )
-    print(json.dumps(summary))
+    print_json(summary)
 
 
 def _write_manifest(config: SimulationConfig, directory: Path) -> None:
@@ -70,7 +77,7 @@ def _write_manifest(config: SimulationConfig, directory: Path) -> None:
         **samples,
         "seconds": round(time.monotonic() - start, 3),
     }
-    print(json.dumps(summary))
+    print_json(summary)
 
 
 def _number(text: str, option: str) -> int | None:
@@ -92,7 +99,7 @@ def merge(options: argparse.Namespace) -> None:
             options.out,
             lambda done, total: progress.update(task, completed=done, total=total),
         )
-    print(json.dumps(summary))
+    print_json(summary)
 
 
 def export(options: argparse.Namespace) -> None:

@@ -32,8 +32,8 @@ def print_line(line: str, file: TextIO | None = None) -> None:
 
 
 def print_json(value: object) -> None:
-    """Prints a value as one line of JSON."""
-    print(json.dumps(value, ensure_ascii=False))
+    """Prints a value as one line of JSON, in one write: lines of several ranks stay whole without Python's buffer."""
+    print(json.dumps(value, ensure_ascii=False) + "\n", end="")
 
 
 def print_table(rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> None:
