@@ -29,4 +29,7 @@ def covering_factor(error: Array, deviation: Array, part: float = ONE_SIGMA) -> 
         raise WorkError(
             f"the network's answers do not differ in {1 - part:.0%} of the pixels: their spread says nothing"
         )
-    return factor * (1 + 2 * float(np.finfo(np.result_type(error, deviation)).eps))
+    if np.mean(error <= factor * deviation) < part:  # rounding leaves out the error that the factor is made from
+        number = np.result_type(error, deviation).type
+        factor = float(np.nextafter(number(factor), number(np.inf)))
+    return factor
