@@ -17,7 +17,8 @@ from tiny import lines, numbers
 WAYS = {
     "lag": ["training.reduction.lag=1", "training.precision.initial_loss_scale=2e3"],  # it grows, then is halved
     # Ranks average weights after steps 4, 7, 8 and 12, and keep their own moments. A signal after 5 has to wait.
-    "local": [
+    "local": ["training.reduction.synchronise=7", "training.precision.compute=float32"],
+    "changes": [
         "training.reduction.synchronise=7",
         "training.reduction.transfer={precision: 8}",
         "training.precision.compute=float32",

@@ -15,7 +15,7 @@ def found(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("way", "stood"), [("lag", 6), ("local", 7), ("sharded", 6)])
+@pytest.mark.parametrize(("way", "stood"), [("lag", 6), ("local", 7), ("changes", 7), ("sharded", 6)])
 def test_stopped_after_an_epoch_and_within_one_two_ranks_give_the_same_bits(found, way, stood):
     assert found[way]["codes"] == [[0, 0], [130, 130], [0, 0]], found[way]["out"]
     assert "resumed after step 4, 1 whole epochs" in found[way]["out"][1]
