@@ -13,7 +13,7 @@ from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # older processors, too, test the order channels first by it
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "1")  # channels first, on older processors, too
 
 MOST_WORKERS = 4
 STARTS_JOBS = (
