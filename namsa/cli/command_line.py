@@ -232,8 +232,17 @@ def warn_in_one_line() -> None:
 
 def positive(text: str) -> int:
     """Returns an argument as a whole number of 1 or more."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a number of 1 or more")
+    return _whole(text, least=1)
+
+
+def not_negative(text: str) -> int:
+    """Returns an argument as a whole number of 0 or more."""
+    return _whole(text, least=0)
+
+
+def _whole(text: str, least: int) -> int:
+    if not text.isdecimal() or int(text) < least:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of {least} or more")
     return int(text)
 
 

@@ -68,7 +68,9 @@ def calibrate(options: argparse.Namespace) -> int:
                 if of_estimates:
                     lines = described(calibrate_estimates(options.run_dir, count))
                 else:
-                    calibration, scores = calibrate(options.run_dir, options.passes, options.simulated, count)
+                    calibration, scores = calibrate(
+                        options.run_dir, options.passes, options.simulated, count, options.outside
+                    )
         except KeyboardInterrupt:
             raise Stopped(f"interrupted; {options.run_dir} is calibrated as before") from None
         if of_estimates:

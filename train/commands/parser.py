@@ -4,7 +4,7 @@ import argparse
 from importlib.metadata import version
 from pathlib import Path
 
-from namsa.cli.command_line import COMPLETION, CommandParser, positive
+from namsa.cli.command_line import COMPLETION, CommandParser, not_negative, positive
 from train.commands.scan_parser import add_passes, add_scan_commands
 
 JOB = "run"  # the command that is meant if none is named: `python -m train CONFIG`
@@ -135,6 +135,13 @@ def _add_evaluation(parser: CommandParser) -> None:
     _add_run_dir(command)
     add_passes(command)
     command.add_argument("--simulated", type=positive, metavar="N", help="about so many held-out samples; default: all")
+    command.add_argument(
+        "--outside",
+        type=not_negative,
+        default=24,
+        metavar="N",
+        help="specimens to simulate beyond what was learnt, to know what lies outside; 0: none; default: 24",
+    )
 
     command = parser.add_command(
         "pack",

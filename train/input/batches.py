@@ -271,9 +271,11 @@ def read_batch(
         cache.buffers.empty((len(entries), *shapes[1]), "float32"),
     )
     if inputs.augment or changed or cut or inputs.held_out_positions:
-        margin = experiment.window_margin()
+        # A configuration's samples have room for its margin; larger imperfections see the scan's edge repeated.
+        sizes = zip(experiment.window_margin(), experiment.sample_shapes()[0], patterns_shape, strict=False)
+        margin_y, margin_x = (min(margin, (n - w) // 2) for margin, n, w in sizes)
         for view, entry, *out in zip(views, entries, *batch, strict=True):
-            _augment(view, inputs, entry.seed, epoch, Batch(*out), margin, cache.buffers.empty)
+            _augment(view, inputs, entry.seed, epoch, Batch(*out), (margin_y, margin_x), cache.buffers.empty)
     else:  # one call for many samples: between them it holds the interpreter's lock for less than a microsecond
         np.concatenate([view.patterns for view in views], out=batch.patterns.reshape(-1, *shapes[0][1:]))
         np.concatenate([view.density for view in views], out=batch.density.reshape(-1, *shapes[1][1:]))

@@ -35,7 +35,8 @@ from train.reconstruction.ensemble import Predict, Prediction, Views, choose_vie
 from train.reconstruction.familiarity import Familiarity, PatternStatistics, window_features
 from train.reconstruction.known_windows import KnownWindow, known_windows
 from train.reconstruction.models import Model, load_model
-from train.reconstruction.uncertainty import WindowError, calibrate_uncertainty, window_error
+from train.reconstruction.outside import outside_windows, plan_outside
+from train.reconstruction.uncertainty import WindowError, calibrate_uncertainty, told_apart, window_error
 from train.reports.calibration_results import Calibration
 from train.reports.results import read_evaluation, write_json
 
@@ -45,6 +46,7 @@ OnSample = Callable[[int, int], None]
 # A sample is read, and two windows of it are predicted in eight views: thousands would take many minutes.
 TRAINING_SAMPLES = 1000
 HELD_OUT_SAMPLES = 400  # of dev, and of test
+OUTSIDE_SPECIMENS = 24  # that are simulated under conditions that were not learnt
 WINDOWS = 8  # that are predicted together, which takes less time than one by one
 
 
@@ -86,6 +88,7 @@ def calibrate(
     passes: int | None = None,
     simulated: int | None = None,
     on_sample: OnSample = lambda done, total: None,
+    outside: int = OUTSIDE_SPECIMENS,
 ) -> CalibratedRun:
     """Measures the uncertainty and the consistency of a run and writes the files of this module.
 
@@ -99,6 +102,9 @@ def calibrate(
             takes all.
         on_sample: Called with the number of samples that are done and their total. Held-out samples count twice:
             once predicted, once with a consistency score.
+        outside: Number of training specimens that are simulated under conditions that were not learnt, to learn what
+            lies outside, and a third as many test specimens, to measure how well that is told apart. 0 uses no windows
+            outside, nor those that need no simulation.
 
     Raises:
         InputError: If the run has no checkpoint, the dataset has no dev sample, or the network gives only one
@@ -119,27 +125,36 @@ def calibrate(
         dev_entries, test_entries = (limit(splits[split], HELD_OUT_SAMPLES) for split in ("dev", "test"))
         held_out = splits["dev"] + splits["test"]
         scored = held_out if simulated is None else spread_over_thicknesses(held_out, simulated)
-        total = len(trained_on) + len(dev_entries) + len(test_entries) + len(scored)
-        counted = count(1)
+        to_learn = plan_outside(trained_on, experiment, outside)
+        to_test = plan_outside(test_entries, experiment, -(-outside // 3))
+        planned = (each.entries for each in (*to_learn, *to_test))
+        total, counted = sum(map(len, (trained_on, *planned, dev_entries, test_entries, scored))), count(1)
         statistics = PatternStatistics.of(scan, model.conditions)
 
-        features = []
-        for window, prediction in predicted(ensemble, known_windows(dataset, trained_on, experiment)):
-            features.append(window_features(statistics, window.patterns, prediction.maps))
-            if window.is_last:
-                on_sample(next(counted), total)
+        def done() -> None:
+            on_sample(next(counted), total)
 
+        features = describe_windows(ensemble, known_windows(dataset, trained_on, experiment), statistics, done)
         rows: dict[str, list[WindowError]] = {"dev": [], "test": []}
         densities: dict[str, Array] = {}  # of held-out samples as they are stored, by id
         for window, prediction in predicted(ensemble, known_windows(dataset, dev_entries + test_entries, experiment)):
             rows[window.entry.split].append(window_error(window, prediction, statistics))
             densities.setdefault(window.entry.id, mean_density(prediction))  # the first is the one that is stored
             if window.is_last:
-                on_sample(next(counted), total)
+                done()
 
+        of_outside, of_tested = (
+            describe_windows(ensemble, outside_windows(dataset, plan), statistics, done) for plan in (to_learn, to_test)
+        )
         dev, test = rows["dev"], rows["test"]
-        learnt = Familiarity.fit(np.concatenate(features), np.stack([row.features for row in dev]))
+        learnt = Familiarity.fit(
+            np.stack(features),
+            np.stack([row.features for row in dev]),
+            np.stack(of_outside) if of_outside else None,
+        )
         calibration = calibrate_uncertainty(dev, test, learnt, ensemble.method, ensemble.views.members)
+        if of_tested:
+            calibration["outside"] = told_apart(learnt, [row.features for row in test], of_tested)
         calibration["transmitted_fraction"] = float(
             np.mean([dataset.read(e.id).patterns().sum(axis=(1, 2)).mean() for e in trained_on])
         )
@@ -153,7 +168,7 @@ def calibrate(
                 (prediction,) = ensemble.predict(record.patterns().reshape(1, *scan, *detector)).of_each()
                 density = mean_density(prediction)
             scores[entry.id] = check_sample(density, record, entry, experiment, transfer)
-            on_sample(next(counted), total)
+            done()
     familiarity.write_familiarity(run_dir / familiarity.FILE, learnt)
     write_json(run_dir / "calibration.json", calibration)
     mott_bethe.write(transfer, run_dir / "transfer.json")
@@ -181,6 +196,28 @@ def predicted(ensemble: TrainedEnsemble, windows: Iterable[KnownWindow]) -> Iter
     while group := list(islice(remaining, WINDOWS)):
         predictions = ensemble.predict(np.concatenate([window.patterns for window in group]))
         yield from zip(group, predictions.of_each(), strict=True)
+
+
+def describe_windows(
+    ensemble: TrainedEnsemble,
+    windows: Iterable[KnownWindow],
+    statistics: PatternStatistics,
+    on_sample: Callable[[], None],
+) -> list[Array]:
+    """Returns the features of each window, `(k,)`, by which familiarity is measured.
+
+    Args:
+        ensemble: The predictions, with maps.
+        windows: The windows.
+        statistics: Of the windows' shape.
+        on_sample: Called after the last window of each sample.
+    """
+    features: list[Array] = []
+    for window, prediction in predicted(ensemble, windows):
+        features.extend(window_features(statistics, window.patterns, prediction.maps))
+        if window.is_last:
+            on_sample()
+    return features
 
 
 def mean_density(prediction: Prediction) -> Array:

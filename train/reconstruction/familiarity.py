@@ -11,8 +11,11 @@ A window is described by logarithms of
 
 Their distribution over windows of the training split is a Gaussian, whose covariance is shrunk towards a multiple of
 unity (Ledoit & Wolf, J. Multivariate Anal. 88, 365 (2004)). A window's distance is its Mahalanobis distance (Lee et
-al., NeurIPS 2018). Its familiarity is the share of the windows of the dev split, crystals that training never saw, that
-are as far or farther. Below `UNFAMILIAR` a window is flagged. What is needed for that is in `familiarity.npz`.
+al., NeurIPS 2018). Where windows are known that lie outside of what was learnt (`train.reconstruction.outside`), the
+distance counts the directions in which these vary more than those of training; new crystals vary in all directions.
+Examples help also against what is outside in another way (Hendrycks et al., ICLR 2019). A window's familiarity is the
+share of the windows of the dev split, crystals that training never saw, that are as far or farther. Below `UNFAMILIAR`
+a window is flagged. What is needed for that is in `familiarity.npz`.
 """
 
 from dataclasses import dataclass
@@ -40,6 +43,8 @@ ALONG, ACROSS = (0.2, 0.4, 0.6, 0.8), (0.35, 0.7)  # of the angle along and acro
 DARK = (1.05, 1.35)  # semiangles; beyond the first, parts of the detector are rings
 RINGS = (0.25, 0.5, 0.75, 0.95, 1.1, 1.3)  # of the mean pattern, semiangles
 _LEAST_SPREAD = 0.01  # of a logarithm over the training windows: a map that is always zero says nothing
+_LIMIT = 2.0  # distance of windows outside, in rms distances of training windows
+_LEAST_WEIGHT = 0.1
 _LEAST_POWER, _LEAST_INTENSITY, _LEAST_MAP = 1e-16, 1e-8, 1e-6  # added before the logarithm is taken
 
 
@@ -152,12 +157,14 @@ class Familiarity:
     distances: Array
 
     @classmethod
-    def fit(cls, training: Array, held_out: Array) -> "Familiarity":
+    def fit(cls, training: Array, held_out: Array, outside: Array | None = None) -> "Familiarity":
         """Fits the distribution.
 
         Args:
             training: Features of windows that training saw, `(n, k)`.
             held_out: Features of windows of the dev split, `(m, k)`.
+            outside: Features of windows that lie outside of what was learnt, `(l, k)`; `None` weighs all directions
+                alike.
         """
         mean, spread = training.mean(axis=0), training.std(axis=0)
         used = np.isfinite(mean) & (spread > _LEAST_SPREAD)
@@ -165,6 +172,8 @@ class Familiarity:
         scale = np.where(used, spread, 1)
         covariance = shrunk_covariance(np.where(used, (training - mean) / scale, 0)) + np.diag(1.0 * ~used)
         whitening = np.linalg.inv(np.linalg.cholesky(covariance)) / scale
+        if outside is not None:
+            whitening = telling_apart(np.nan_to_num(outside - mean, nan=0.0) @ whitening.T) @ whitening
         unranked = cls(mean.astype(np.float32), whitening.astype(np.float32), np.zeros(1, np.float32))
         quantiles = np.quantile(unranked.distance(held_out), np.linspace(0, 1, 201))
         return cls(unranked.mean, unranked.whitening, quantiles.astype(np.float32))
@@ -207,6 +216,24 @@ def shrunk_covariance(samples: Array) -> npt.NDArray[np.float64]:
     error = min(float(np.sum(squares.T @ squares / n - covariance**2)) / n, dispersion)
     shrinkage = error / dispersion if dispersion > 0 else 0.0
     return np.asarray(shrinkage * scale * np.eye(k) + (1 - shrinkage) * covariance)
+
+
+def telling_apart(outside: Array) -> npt.NDArray[np.float64]:
+    """Returns the matrix by which whitened features are weighted, so that windows outside are farther.
+
+    The squared distance becomes twice the logarithm of a likelihood ratio, but for a number: that of two Gaussians with
+    the same mean, of windows outside and of those of training, which are white. A direction in which windows outside
+    vary by λ has the weight 1 − 1/λ. Windows that are far outside count as if they were nearer, because those near the
+    border are hard to tell. No weight is below `_LEAST_WEIGHT`, because there are other ways to be outside.
+
+    Args:
+        outside: Whitened features of windows outside, `(n, k)`.
+    """
+    squares = (outside**2).sum(axis=1, keepdims=True)
+    limit = _LIMIT**2 * np.count_nonzero(outside.any(axis=0))  # in the mean, windows of training have the latter number
+    variances, directions = np.linalg.eigh(shrunk_covariance(outside * np.sqrt(np.minimum(1, limit / squares))))
+    weights = np.maximum(_LEAST_WEIGHT, 1 - 1 / np.maximum(variances, 1))
+    return np.asarray(np.sqrt(weights)[:, None] * directions.T)
 
 
 def write_familiarity(path: Path, familiarity: Familiarity) -> None:

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.dataset.entry import Entry
-from namsa.dataset.shards import Dataset
 from train.experiment.experiment import Experiment
 from train.input import batches, imperfections, noise
 from train.input.windows import middle
@@ -40,7 +39,7 @@ class KnownWindow(NamedTuple):
     is_last: bool
 
 
-def known_windows(dataset: Dataset, entries: Iterable[Entry], experiment: Experiment) -> Iterator[KnownWindow]:
+def known_windows(dataset: batches.Readable, entries: Iterable[Entry], experiment: Experiment) -> Iterator[KnownWindow]:
     """Yields the windows of samples: as they are stored, and as training would see them if that differs.
 
     Args:
@@ -55,9 +54,10 @@ def known_windows(dataset: Dataset, entries: Iterable[Entry], experiment: Experi
     (*scan, dy, dx), _ = experiment.window_shapes()
     for entry in entries:
         facts = sample_facts(entry)
-        record = middle(dataset.read(entry.id), (scan[0], scan[1]))
-        patterns, stored_facts = record.patterns().reshape(1, *scan, dy, dx), facts | {"window": "as simulated"}
-        yield KnownWindow(patterns, record.density, stored_facts, entry, not training_differs)
+        with dataset.view(entry.id, check=True) as view:
+            record = middle(view, (scan[0], scan[1]))
+            patterns, density = record.patterns().reshape(1, *scan, dy, dx), record.density.copy()
+        yield KnownWindow(patterns, density, facts | {"window": "as simulated"}, entry, not training_differs)
         if training_differs:
             drawn = batches.read_batch(dataset, [entry], unmirrored, EPOCH, batches.ReadCache())
             patterns = np.asarray(drawn.patterns, np.float32) / np.asarray(drawn.scale)[..., None]

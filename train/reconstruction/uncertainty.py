@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from scipy import stats
 
 from train.measure.coverage import TWO_SIGMA, covering_factor
 from train.measure.groups import Facts, groups
@@ -25,7 +26,7 @@ from train.measure.metrics import image_metrics
 from train.reconstruction.ensemble import Prediction
 from train.reconstruction.familiarity import UNFAMILIAR, Familiarity, PatternStatistics, window_features
 from train.reconstruction.known_windows import KnownWindow
-from train.reports.calibration_results import Calibration, Coverage, CoverageGroup
+from train.reports.calibration_results import Calibration, Coverage, CoverageGroup, ToldApart
 
 Array = npt.NDArray[Any]
 
@@ -171,3 +172,24 @@ def calibrate_uncertainty(
         flagged = familiarity.familiarity(np.stack([row.features for row in test])) < UNFAMILIAR
         calibration["test_flagged"] = float(np.mean(flagged))
     return calibration
+
+
+def told_apart(familiarity: Familiarity, inside: Sequence[Array], outside: Sequence[Array]) -> ToldApart:
+    """Returns how well familiarity tells windows outside from those inside, which it was not made from.
+
+    Args:
+        familiarity: What the network has learnt.
+        inside: Features of windows under conditions that were learnt, `(k,)` each.
+        outside: Features of windows outside, `(k,)` each.
+    """
+    rows = np.stack(inside), np.stack(outside)
+    distances = [familiarity.distance(features) for features in rows]
+    flagged = [float(np.mean(familiarity.familiarity(features) < UNFAMILIAR)) for features in rows]
+    larger = stats.mannwhitneyu(distances[1], distances[0]).statistic
+    return {
+        "windows_inside": len(inside),
+        "windows_outside": len(outside),
+        "auroc": float(larger) / (len(inside) * len(outside)),
+        "flagged_inside": flagged[0],
+        "flagged_outside": flagged[1],
+    }

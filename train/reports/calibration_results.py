@@ -36,6 +36,24 @@ class CoverageGroup(Coverage):
     least_ssim: NotRequired[float]
 
 
+class ToldApart(TypedDict):
+    """How well windows outside of what was learnt are told from windows inside.
+
+    Attributes:
+        windows_inside: Number of windows of the test split, under conditions that were learnt.
+        windows_outside: Number of windows of the test split with one quantity beyond its range.
+        auroc: Area under the curve: probability that a window outside is farther than one inside.
+        flagged_inside: Fraction of the windows inside that are flagged.
+        flagged_outside: Fraction of the windows outside that are flagged.
+    """
+
+    windows_inside: int
+    windows_outside: int
+    auroc: float
+    flagged_inside: float
+    flagged_outside: float
+
+
 class Calibration(Coverage):
     """Contents of `calibration.json`. The coverage is that of the dev split.
 
@@ -52,6 +70,7 @@ class Calibration(Coverage):
             files of earlier versions: 1.
         test: Coverage on the test split. Absent without test samples.
         test_flagged: Fraction of the windows of the test split that are not familiar. Absent without test samples.
+        outside: How well windows outside are told apart. Absent where there are none.
         groups: Coverage by groups of windows. Absent in files of earlier versions, as the following.
         groups_split: Split of these windows.
         transmitted_fraction: Mean fraction of the beam that the patterns hold.
@@ -67,6 +86,7 @@ class Calibration(Coverage):
     predicted_weight: NotRequired[float]
     test: NotRequired[Coverage]
     test_flagged: NotRequired[float]
+    outside: NotRequired[ToldApart]
     groups: NotRequired[list[CoverageGroup]]
     groups_split: NotRequired[str]
     transmitted_fraction: NotRequired[float]

@@ -181,6 +181,12 @@ def _uncertainty(calibration: Calibration) -> Iterator[str]:
             "Windows that do not look like the training data are flagged: 5% of those of the dev split by definition, "
             f"{flagged:.1%} of those of the test split."
         )
+    if outside := calibration.get("outside"):
+        yield (
+            f"Of {outside['windows_outside']} windows of the test split with one aberration, tilt, imperfection or "
+            f"dose beyond its range, {outside['flagged_outside']:.1%} are flagged. The area under the curve (AUROC) "
+            f"between these windows and those within all ranges is {outside['auroc']:.3f}."
+        )
 
 
 def _limits(experiment: Experiment, facts: CardFacts) -> Iterator[str]:

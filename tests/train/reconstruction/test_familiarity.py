@@ -86,6 +86,36 @@ def test_what_was_not_learnt_is_told_apart_though_no_such_case_was_used(learnt):
     assert flagged < 0.2  # about the 5 % of the dev split
 
 
+def test_examples_from_outside_show_what_is_near_the_border_and_hide_nothing_else(learnt):
+    rng = np.random.default_rng(9)
+    defoci = np.concatenate(
+        [features(1, 20 + n, defocus=rng.choice([-1, 1]) * rng.uniform(60, 160)) for n in range(50)]
+    )
+    far = features(10, 8, semiangle=0.022)  # many times as far away, and so many that they alone would decide
+    taught = Familiarity.fit(features(160, 1), features(60, 2), np.concatenate([defoci, far]))
+    inside, few = features(40, 3), 16
+    near = features(few, 4, defocus=-80.0)
+    before, after = (auroc(found.distance(inside), found.distance(near)) for found in (learnt, taught))
+    assert after > max(before, 0.98)
+    others = {"semiangle": 0.025}, {"step": 1.3 * STEP}, {"turn": np.pi / 4}, {"dose": 100.0}
+    distances = [taught.distance(features(few, 5, **optics)) for optics in others]
+    assert min(auroc(taught.distance(inside), each) for each in distances) >= 0.9
+
+
+def test_directions_count_by_how_much_more_varies_outside():
+    rng = np.random.default_rng(3)
+    spread = np.array([3.0, 3.0, 1.0, 1.0, 1.0, 0.0])
+    weighted = familiarity.telling_apart(rng.normal(size=(20_000, 6)) * np.sqrt(spread))
+    weights = np.linalg.norm(weighted, axis=0) ** 2
+    assert weights[:2] == pytest.approx(1 - 1 / 3, abs=0.1)
+    assert weights[2:] == pytest.approx(familiarity._LEAST_WEIGHT, abs=0.02)
+    # A few that are far away in a third direction leave the others their weights.
+    rows = rng.normal(size=(20_000, 6)) * np.sqrt(spread)
+    rows[:200] = [0, 0, 0, 0, 1e4, 0]
+    again = np.linalg.norm(familiarity.telling_apart(rows), axis=0) ** 2
+    assert again[:2] == pytest.approx(weights[:2], abs=0.05)
+
+
 def test_familiarity_is_the_share_of_the_dev_split_that_is_farther(learnt):
     dev = features(60, 2)
     share = learnt.familiarity(dev)
