@@ -11,9 +11,9 @@ myst_enable_extensions = ["colon_fence"]
 myst_heading_anchors = 3
 exclude_patterns = ["_build"]
 
-# Notebooks are stored without outputs and executed here, each in at most so many seconds; an error ends the build.
+# Notebooks are stored without outputs and executed here. An error ends the build, as does a cell of more seconds.
 nb_execution_mode = "force"
-nb_execution_timeout = 300
+nb_execution_timeout = 1800
 nb_execution_raise_on_error = True
 nb_merge_streams = True
 # Links to files of the repository that are no pages, such as configurations and model cards.
