@@ -138,9 +138,9 @@ def _add_evaluation(parser: CommandParser) -> None:
     command.add_argument(
         "--outside",
         type=not_negative,
-        default=24,
+        default=0,
         metavar="N",
-        help="specimens to simulate beyond what was learnt, to know what lies outside; 0: none; default: 24",
+        help="specimens to simulate beyond what was learnt, to learn what lies outside; default: none",
     )
 
     command = parser.add_command(

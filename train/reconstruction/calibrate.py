@@ -46,7 +46,6 @@ OnSample = Callable[[int, int], None]
 # A sample is read, and two windows of it are predicted in eight views: thousands would take many minutes.
 TRAINING_SAMPLES = 1000
 HELD_OUT_SAMPLES = 400  # of dev, and of test
-OUTSIDE_SPECIMENS = 24  # that are simulated under conditions that were not learnt
 WINDOWS = 8  # that are predicted together, which takes less time than one by one
 
 
@@ -88,7 +87,7 @@ def calibrate(
     passes: int | None = None,
     simulated: int | None = None,
     on_sample: OnSample = lambda done, total: None,
-    outside: int = OUTSIDE_SPECIMENS,
+    outside: int = 0,
 ) -> CalibratedRun:
     """Measures the uncertainty and the consistency of a run and writes the files of this module.
 
@@ -127,7 +126,7 @@ def calibrate(
         scored = held_out if simulated is None else spread_over_thicknesses(held_out, simulated)
         to_learn = plan_outside(trained_on, experiment, outside)
         to_test = plan_outside(test_entries, experiment, -(-outside // 3))
-        planned = (each.entries for each in (*to_learn, *to_test))
+        planned = [each.entries for each in (*to_learn, *to_test)]
         total, counted = sum(map(len, (trained_on, *planned, dev_entries, test_entries, scored))), count(1)
         statistics = PatternStatistics.of(scan, model.conditions)
 
@@ -147,14 +146,13 @@ def calibrate(
             describe_windows(ensemble, outside_windows(dataset, plan), statistics, done) for plan in (to_learn, to_test)
         )
         dev, test = rows["dev"], rows["test"]
-        learnt = Familiarity.fit(
-            np.stack(features),
-            np.stack([row.features for row in dev]),
-            np.stack(of_outside) if of_outside else None,
+        learnt, alike = (
+            Familiarity.fit(np.stack(features), np.stack([row.features for row in dev]), beyond)
+            for beyond in (np.stack(of_outside) if of_outside else None, None)
         )
         calibration = calibrate_uncertainty(dev, test, learnt, ensemble.method, ensemble.views.members)
         if of_tested:
-            calibration["outside"] = told_apart(learnt, [row.features for row in test], of_tested)
+            calibration["outside"] = told_apart(learnt, alike, [row.features for row in test], of_tested)
         calibration["transmitted_fraction"] = float(
             np.mean([dataset.read(e.id).patterns().sum(axis=(1, 2)).mean() for e in trained_on])
         )

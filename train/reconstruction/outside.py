@@ -12,6 +12,7 @@ Thickness, displacements and doses of the simulation stay as they are.
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -65,9 +66,9 @@ def plan_outside(entries: Sequence[Entry], experiment: Experiment, specimens: in
         experiment: The configuration that the network was trained with.
         specimens: Number of specimens to scatter again. 0 returns no samples of any kind.
     """
-    return (
-        [] if not specimens else [*_imperfect(entries, experiment), *_scattered_again(entries, experiment, specimens)]
-    )
+    if not specimens:
+        return []
+    return [*_imperfect(entries, experiment), *_scattered_again(entries, experiment, specimens)]
 
 
 def outside_windows(dataset: Readable, planned: Iterable[OutsideSamples]) -> Iterator[KnownWindow]:
@@ -135,13 +136,13 @@ def _scattered_again(entries: Sequence[Entry], experiment: Experiment, count: in
     if experiment.materials.generator:  # code, which runs only from a configuration on the command line
         return
     ranges = variation.quantities()
-    groups = [moved for number, group in enumerate(by_specimen(entries)) if (moved := _moved(group, ranges, number))]
-    groups = groups[:count]
+    moved = (_moved(group, ranges, number) for number, group in enumerate(by_specimen(entries)))
+    groups = list(islice(filter(None, moved), count))
     names = materials_named(entry for group in groups for entry in group)
     try:
         found = select_materials(experiment.materials, names=names) if groups else ()
     except InputError as error:
-        raise InputError(f"{error}; --outside 0 calibrates without crystals") from None
+        raise InputError(f"{error}; without --outside no crystals are needed") from None
     materials = {material.name: material for material in found}
     for group in groups:
         yield OutsideSamples(group, experiment, material_of(group[0], materials))

@@ -174,22 +174,26 @@ def calibrate_uncertainty(
     return calibration
 
 
-def told_apart(familiarity: Familiarity, inside: Sequence[Array], outside: Sequence[Array]) -> ToldApart:
+def told_apart(
+    familiarity: Familiarity, alike: Familiarity, inside: Sequence[Array], outside: Sequence[Array]
+) -> ToldApart:
     """Returns how well familiarity tells windows outside from those inside, which it was not made from.
 
     Args:
-        familiarity: What the network has learnt.
+        familiarity: What the network has learnt, and what lies outside of that.
+        alike: The same without windows outside, so that all features count alike.
         inside: Features of windows under conditions that were learnt, `(k,)` each.
         outside: Features of windows outside, `(k,)` each.
     """
-    rows = np.stack(inside), np.stack(outside)
-    distances = [familiarity.distance(features) for features in rows]
-    flagged = [float(np.mean(familiarity.familiarity(features) < UNFAMILIAR)) for features in rows]
-    larger = stats.mannwhitneyu(distances[1], distances[0]).statistic
+    near, far = np.stack(inside), np.stack(outside)
+    auroc, auroc_alike = (
+        float(stats.mannwhitneyu(each.distance(far), each.distance(near)).statistic) / (len(near) * len(far))
+        for each in (familiarity, alike)
+    )
     return {
-        "windows_inside": len(inside),
-        "windows_outside": len(outside),
-        "auroc": float(larger) / (len(inside) * len(outside)),
-        "flagged_inside": flagged[0],
-        "flagged_outside": flagged[1],
+        "windows_inside": len(near),
+        "windows_outside": len(far),
+        "auroc": auroc,
+        "auroc_alike": auroc_alike,
+        "flagged_outside": float(np.mean(familiarity.familiarity(far) < UNFAMILIAR)),
     }

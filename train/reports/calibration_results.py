@@ -43,14 +43,14 @@ class ToldApart(TypedDict):
         windows_inside: Number of windows of the test split, under conditions that were learnt.
         windows_outside: Number of windows of the test split with one quantity beyond its range.
         auroc: Area under the curve: probability that a window outside is farther than one inside.
-        flagged_inside: Fraction of the windows inside that are flagged.
+        auroc_alike: The same where all features count alike.
         flagged_outside: Fraction of the windows outside that are flagged.
     """
 
     windows_inside: int
     windows_outside: int
     auroc: float
-    flagged_inside: float
+    auroc_alike: float
     flagged_outside: float
 
 

@@ -185,7 +185,8 @@ def _uncertainty(calibration: Calibration) -> Iterator[str]:
         yield (
             f"Of {outside['windows_outside']} windows of the test split with one aberration, tilt, imperfection or "
             f"dose beyond its range, {outside['flagged_outside']:.1%} are flagged. The area under the curve (AUROC) "
-            f"between these windows and those within all ranges is {outside['auroc']:.3f}."
+            f"between these windows and those within all ranges is {outside['auroc']:.3f}; it would be "
+            f"{outside['auroc_alike']:.3f} if all features counted alike."
         )
 
 

@@ -169,7 +169,7 @@ def test_a_sample_with_its_own_values_is_that_of_the_dataset(samples):
 def test_crystals_that_are_not_at_hand_are_bad_input_with_a_remedy(samples):
     experiment, _, entries = samples
     gone = experiment.materials.model_copy(update={"builtin": ("No-1-cP1",)})
-    with pytest.raises(InputError, match="--outside 0 calibrates without"):
+    with pytest.raises(InputError, match="without --outside no crystals are needed"):
         plan_outside(entries, experiment.model_copy(update={"materials": gone}), 1)
 
 
@@ -180,7 +180,7 @@ def test_calibration_learns_from_them_and_measures_on_other_crystals(config, sam
     shutil.copytree(tmp_path / "run", tmp_path / "other")
     progress = []
     with_outside = calibrate(tmp_path / "run", 2, 1, lambda *counts: progress.append(counts), outside=2).calibration
-    without = calibrate(tmp_path / "other", 2, 1, outside=0).calibration
+    without = calibrate(tmp_path / "other", 2, 1).calibration
     assert [done for done, _ in progress] == list(range(1, progress[0][1] + 1))
     measured = with_outside.pop("outside")
     experiment, directory, _ = samples
@@ -191,6 +191,7 @@ def test_calibration_learns_from_them_and_measures_on_other_crystals(config, sam
     windows = sum(len(each.entries) * (2 if each.material else 1) for each in planned)
     assert (measured["windows_inside"], measured["windows_outside"]) == (2 * len(tested), windows)
     assert 0 <= measured["auroc"] <= 1
+    assert 0 <= measured["auroc_alike"] <= 1
     assert "outside" not in without
     assert with_outside["uncertainty_factor"] == without["uncertainty_factor"]
     learnt, plain = (familiarity.read_familiarity(tmp_path / name) for name in ("run", "other"))
