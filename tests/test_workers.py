@@ -6,8 +6,6 @@ import sys
 import tomllib
 from pathlib import Path
 
-from hangs import HANGS_S
-
 ROOT = Path(__file__).parents[1]
 CRASH = "import os\ndef test_crash(): os._exit(3)\ndef test_after(): pass\n"
 
@@ -20,7 +18,7 @@ def test_a_worker_that_crashes_fails_the_suite(tmp_path):
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["pytest"]["ini_options"]
     (tmp_path / "pytest.ini").write_text(f"[pytest]\naddopts = {settings['addopts']}\n")
     command = [sys.executable, "-m", "pytest", "-n", "2", "."]
-    ended = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=HANGS_S)
+    ended = subprocess.run(command, check=False, cwd=tmp_path, capture_output=True, text=True, timeout=300)
     assert ended.returncode == 1, ended.stdout
     assert "crashed while running" in ended.stdout
     assert "test_crash.py::test_crash" in ended.stdout

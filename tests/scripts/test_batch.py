@@ -12,7 +12,6 @@ from pathlib import Path
 
 import launch
 import pytest
-from hangs import HANGS_S
 from local_ranks import NODE_DISK
 from paths import ROOT
 
@@ -26,7 +25,7 @@ RECORDER = """#!/bin/bash
 who="$HOROVOD_RANK/$HOROVOD_SIZE local $HOROVOD_LOCAL_RANK/$HOROVOD_LOCAL_SIZE gpus $CUDA_VISIBLE_DEVICES"
 echo "$who: $*" >> "$LOG"
 if [ "$2 $3" = "${FAIL_PHASE:-}" ] && [ "$HOROVOD_RANK" = "$FAIL_RANK" ]; then exit 3; fi
-if [ "$2 $3" = "${HANG_PHASE:-}" ]; then echo $$ >> "$LOG.hung"; exec sleep 3600; fi
+if [ "$2 $3" = "${HANG_PHASE:-}" ]; then echo $$ >> "$LOG.hung"; exec sleep 60; fi
 """
 
 # Prints the files outside of a node's unpacked environment that Python has opened, and how many it looked at.
@@ -66,9 +65,7 @@ def _environment(tmp_path, nodes, ranks_per_node):
 
 
 def _run(command, environment):
-    return subprocess.run(
-        command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=HANGS_S, check=False
-    )
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=500, check=False)
 
 
 def _phases(job):
@@ -102,9 +99,11 @@ def test_looks_at_all_ranks_then_simulates_then_trains_with_a_rank_a_gpu(script,
 @pytest.mark.parametrize("script", SCRIPTS)
 @pytest.mark.parametrize("phase", ["train preflight", "namsa dataset"])
 def test_a_failed_rank_ends_all_others_and_the_job(script, phase, job):
+    start = time.monotonic()
     failing = {"FAIL_RANK": "1", "FAIL_PHASE": phase, "HANG_PHASE": phase}
     done = _run(["bash", script], job | failing)
     assert done.returncode == 128 + signal.SIGTERM  # of the ranks that were ended
+    assert time.monotonic() - start < 30
     assert f"-m {phase}" in _phases(job)[-1][0]
 
 
@@ -142,13 +141,13 @@ def test_the_warning_before_the_time_limit_ends_all_ranks(script, job):
     hanging = job | {"HANG_PHASE": "train some.yaml"}
     running = subprocess.Popen(["bash", script], cwd=ROOT, env=hanging, stderr=subprocess.PIPE, text=True)
     hung = Path(job["LOG"] + ".hung")
-    deadline = time.monotonic() + HANGS_S
+    deadline = time.monotonic() + 60
     while not (hung.exists() and len(hung.read_text().splitlines()) == 4):
         assert running.poll() is None
         assert time.monotonic() < deadline
         time.sleep(0.05)
     running.send_signal(signal.SIGTERM)
-    _, stderr = running.communicate(timeout=HANGS_S)
+    _, stderr = running.communicate(timeout=30)
     assert running.returncode == 130
     assert "submit again with RUN=" in stderr
     assert not any(Path(f"/proc/{pid}").exists() for pid in hung.read_text().split())

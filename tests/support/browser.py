@@ -4,8 +4,6 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from hangs import HANGS_S
-
 BROWSER = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 OPTIONS = "--headless --no-sandbox --disable-gpu --disable-background-networking --disable-component-update"
 
@@ -14,4 +12,4 @@ def rendered(address: str, folder: Path, milliseconds: int = 5000) -> str:
     """The HTML of a page after so much of its own time; the browser's profile is kept in `folder`."""
     command = [str(BROWSER), *OPTIONS.split(), "--disable-sync", f"--user-data-dir={folder / 'browser'}"]
     command += [f"--virtual-time-budget={milliseconds}", "--dump-dom", address]
-    return subprocess.run(command, capture_output=True, text=True, timeout=HANGS_S, check=True).stdout
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout

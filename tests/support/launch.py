@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 
-from hangs import HANGS_S
 from paths import ROOT
 
 Ended = subprocess.CompletedProcess[str]
@@ -35,14 +34,14 @@ def forked_python() -> str:
 _servers: list[subprocess.Popen[bytes]] = []  # each ends when its standard input is closed, with this process
 
 
-def run(*command: object, timeout: float = HANGS_S) -> Ended:
+def run(*command: object, timeout: float = 240) -> Ended:
     """Runs a command in the repository's root, where the packages are."""
     line = [*map(str, command)]
     return subprocess.run(line, cwd=ROOT, capture_output=True, text=True, timeout=timeout, check=False)
 
 
 def horovodrun(
-    *command: object, ranks: int = 2, timeout: float = HANGS_S, more: Sequence[str] = (), python: str | None = None
+    *command: object, ranks: int = 2, timeout: float = 240, more: Sequence[str] = (), python: str | None = None
 ) -> Ended:
     """Runs `python` with `command` on every rank; `more` are the launcher's own arguments."""
     launcher = Path(sys.executable).with_name("horovodrun")
@@ -52,6 +51,6 @@ def horovodrun(
 
 def script(name: str, *arguments: object) -> str:
     """Runs a script of this folder, which must end well. Returns what it prints."""
-    ended = run(forked_python(), SUPPORT / name, *arguments)
+    ended = run(forked_python(), SUPPORT / name, *arguments, timeout=400)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     return ended.stdout

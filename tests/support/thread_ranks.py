@@ -6,8 +6,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from hangs import HANGS_S
-
 if TYPE_CHECKING:
     from train.ranks.protocol import Ranks
 
@@ -22,7 +20,7 @@ class Group:
     def __init__(self, nodes):
         self.nodes = nodes
         self.size = sum(map(len, nodes))
-        self.barrier = threading.Barrier(self.size, timeout=HANGS_S)
+        self.barrier = threading.Barrier(self.size, timeout=30)
         self.values = [None] * self.size
 
     def gather(self, rank, value):

@@ -263,7 +263,7 @@ sys.exit(main([config, "--run-dir", sys.argv[1] + "." + missing]))
 def test_a_fault_of_one_rank_ends_the_job_with_one_message(config, tmp_path, fault, message, code):
     script = tmp_path / "job.py"
     script.write_text(RANK_1_FAILS)
-    ended = launch.horovodrun(script, config, fault)
+    ended = launch.horovodrun(script, config, fault, timeout=120)
     said = [line.partition("<stderr>:")[2] for line in ended.stderr.splitlines() if "<stderr>:" in line]
     said = [line for line in said if line != "Terminated"]  # the launcher's own
     assert len(said) == 1, ended.stderr
@@ -297,7 +297,7 @@ def test_some_samples_may_be_simulated_for_all(undisturbed, tmp_path):
 
 
 def test_a_run_is_told_before_it_begins(config, undisturbed):
-    ended = launch.run(launch.forked_python(), "-m", "train", config, "--dry-run", "--json")
+    ended = launch.run(launch.forked_python(), "-m", "train", config, "--dry-run", "--json", timeout=120)
     found = json.loads(ended.stdout.splitlines()[-1])
     done = json.loads((undisturbed / "evaluation.json").read_text(encoding="utf-8"))["run"]
     assert found["simulation"] is None

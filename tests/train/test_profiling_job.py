@@ -19,7 +19,7 @@ def test_a_profile_tells_where_a_step_goes(config, undisturbed, tmp_path):
     run_dir = tmp_path / "run"
     shutil.copytree(undisturbed, run_dir)
     options = ("--steps", "2", "--out", run_dir, "--json")
-    ended = launch.run(launch.forked_python(), "-m", "train", "profile", config, *options)
+    ended = launch.run(launch.forked_python(), "-m", "train", "profile", config, *options, timeout=120)
     assert ended.returncode == 0, ended.stderr
     found = json.loads(ended.stdout.splitlines()[-1])
     assert (found["data"], found["device"], found["steps"], found["ranks"]) == ("samples", "CPU", 2, 1)

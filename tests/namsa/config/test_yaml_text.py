@@ -64,13 +64,13 @@ def test_aliases_and_merges_are_expanded():
     ids=range(27),
 )
 def test_faults_are_one_short_line_with_their_place(text, message):
-    started = time.process_time()
+    started = time.monotonic()
     with pytest.raises(InputError, match=message) as caught:
         parse_yaml(text, "x.yaml")
     assert str(caught.value).startswith("x.yaml is not valid YAML: ")
     assert "\n" not in str(caught.value)
     assert len(str(caught.value)) < 300
-    assert time.process_time() - started < 10
+    assert time.monotonic() - started < 10
 
 
 def test_large_files_are_refused_before_they_are_parsed(tmp_path):

@@ -169,10 +169,10 @@ def test_a_chunk_that_unpacks_to_more_than_it_declares_is_refused(tmp_path):
         packer = zlib.compressobj(1)
         bomb = b"".join(packer.compress(bytes(2**20)) for _ in range(2**10)) + packer.flush()
         data.id.write_direct_chunk((0, 0, 0, 0), bomb)
-    started = time.process_time()
+    started = time.monotonic()
     with open_hdf5(tmp_path / "x.h5") as file, pytest.raises(DamagedFileError, match=r"x\.h5"):
         file.find("scan")[:]
-    assert time.process_time() - started < 30
+    assert time.monotonic() - started < 30
 
 
 def test_a_crash_of_the_library_is_one_line(path, monkeypatch):

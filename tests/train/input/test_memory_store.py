@@ -7,7 +7,6 @@ import pytest
 import synthetic
 import thread_ranks
 from divided_samples import experiment, split, write
-from hangs import HANGS_S
 
 from namsa.dataset.lmdb_structure import locations
 from namsa.dataset.shards import Dataset
@@ -37,7 +36,7 @@ def undivided(layout, **inputs):
 def trained(folder, job, entries, ranks, ways=1, axis="y", first=(0, 0)):
     """Of each rank, the batches of all epochs, the samples that it has read, and the bytes that it has received."""
     load = MemoryStore._load
-    reads, done, lines = [[] for _ in range(ranks)], threading.Barrier(ranks, timeout=HANGS_S), []
+    reads, done, lines = [[] for _ in range(ranks)], threading.Barrier(ranks, timeout=60), []
 
     def on_rank(rank):
         number, divided = rank.rank(), split(axis, rank.rank() % ways) if ways > 1 else None

@@ -20,7 +20,6 @@ from pathlib import Path
 import horovod.tensorflow as hvd
 import pytest
 import yaml
-from hangs import HANGS_S
 from kills import differences
 from paths import ROOT
 from tiny import CONFIG, lines
@@ -77,7 +76,7 @@ class Jobs:
 
     def run(self, *arguments) -> tuple[int, str]:
         with self.start(*arguments) as process:
-            out, errors = process.communicate(timeout=HANGS_S)
+            out, errors = process.communicate(timeout=400)
         return process.returncode, out + errors
 
 
@@ -116,7 +115,7 @@ def test_a_signal_to_the_supervisor_stops_all_ranks_with_a_checkpoint(jobs, undi
         while len(lines(run_dir)) < 2:
             time.sleep(0.005)
         process.send_signal(signal.SIGTERM)
-        said = "".join(process.communicate(timeout=HANGS_S))
+        said = "".join(process.communicate(timeout=400))
     assert process.returncode == 130, said
     assert "its checkpoint is written: run again to go on" in said
     assert (run_dir / "checkpoints" / f"step-{len(lines(run_dir)):09d}.npz").exists()

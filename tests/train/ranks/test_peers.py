@@ -8,7 +8,6 @@ from functools import partial
 import numpy as np
 import pytest
 import thread_ranks
-from hangs import HANGS_S
 
 from namsa.errors import WorkError
 from train.ranks import peers
@@ -20,7 +19,7 @@ def content(rank, name):
 
 def together(work, ranks=3, serve=content):
     """`work(peers, rank)` on every rank; connections end when all ranks are done."""
-    done = threading.Barrier(ranks, timeout=HANGS_S)
+    done = threading.Barrier(ranks, timeout=30)
 
     def on_rank(rank):
         connected = peers.Peers(rank, lambda name: serve(rank.rank(), name))
@@ -84,7 +83,7 @@ def test_strangers_get_no_answer():
     def work(connected, rank):
         if rank:
             return None
-        with socket.create_connection(("127.0.0.1", connected._peers[1]["port"]), timeout=HANGS_S) as stranger:
+        with socket.create_connection(("127.0.0.1", connected._peers[1]["port"]), timeout=5) as stranger:
             assert len(peers._receive(stranger, 32)) == 32
             stranger.sendall(bytes(32) + peers._NAME.pack(4) + b"name")
             with pytest.raises((EOFError, ConnectionError)):

@@ -342,7 +342,7 @@ def test_four_ranks_on_two_nodes(dataset, tmp_path):
         "(to / f'.{reduction.rank()}.json').write_text(json.dumps(staged))\nreduction.stop()\n"
     )
     hosts = ["-H", "localhost:2,127.0.0.1:2"]
-    done = launch.horovodrun("-c", worker, dataset, tmp_path / "to", ranks=4, more=hosts)
+    done = launch.horovodrun("-c", worker, dataset, tmp_path / "to", ranks=4, timeout=120, more=hosts)
     assert done.returncode == 0, done.stdout + done.stderr
     nodes = [tmp_path / "to" / name for name in ("localhost", "127.0.0.1")]
     assert [files(node) for node in nodes] == [files(dataset)] * 2
