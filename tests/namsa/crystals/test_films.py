@@ -13,7 +13,7 @@ from pymatgen.core import Composition
 from namsa.config.materials import Materials, Split
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals import layers
-from namsa.crystals.builtin import SHORTEST_BOND
+from namsa.crystals.builtin import SHORTEST_BOND, builtin_materials, standardize
 from namsa.crystals.layers import layer_materials
 from namsa.crystals.material import Material
 from namsa.crystals.orient import find_rectangular_cells, fit_to_size
@@ -88,6 +88,27 @@ def test_bonds_have_their_length(films: dict[str, Material], crystal: str) -> No
     one, other, length = BONDS[crystal]
     atoms = films[f"{crystal}-1L"].atoms
     assert neighbor_list("d", atoms, {(one, other): length + 0.5}).min() == pytest.approx(length, abs=0.02)
+
+
+def test_crystals_agree_with_those_of_aflow(films: dict[str, Material]) -> None:
+    table = yaml.safe_load(layers.files("namsa.crystals").joinpath("layers.yaml").read_text(encoding="utf-8"))
+    aflow = [material for material in builtin_materials() if material.source.startswith("AFLOW")]
+    compared = set()
+    for name, entry in table["crystals"].items():
+        bulk = standardize(films[f"{name}-{entry['layers']}L"].atoms, name)  # whole periods repeat as the bulk does
+        alike = [m.atoms for m in aflow if (m.formula, m.space_group) == (bulk.formula, bulk.space_group)]
+        if not alike:
+            continue
+        compared.add(name)
+        nearest = min(alike, key=lambda atoms: abs(atoms.cell.volume - bulk.atoms.cell.volume))  # of several carbons
+        assert bulk.atoms.cell.cellpar() == pytest.approx(nearest.cell.cellpar(), rel=0.006), name
+        reach = 1.3 * covalent_radii[nearest.numbers]
+        shortest, expected = (neighbor_list("d", atoms, reach).min() for atoms in (bulk.atoms, nearest))
+        assert shortest == pytest.approx(expected, rel=0.022), name
+    assert compared == {
+        *("BN-194", "BiI3-3R", "Bi2Te3-166", "C-graphite", "CdI2-1T", "GeS-62", "MoS2-2H", "P-black", "PbO-129"),
+        "SnS-62",
+    }
 
 
 def test_coordinates_that_follow_from_bonds_do_so(films: dict[str, Material]) -> None:
