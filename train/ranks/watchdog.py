@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from itertools import count
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from train.ranks.addresses import look_up, outgoing_address
 from train.ranks.datagrams import FAILED, KEY_BYTES, LARGEST_SIZE, LEFT, MOST_RELAYED, Codec, Datagram, Relayed
@@ -64,6 +64,7 @@ def watch(ranks: Ranks, warning_s: float, radix: int = 0) -> Iterator["Watchdog"
             warning_s,
             radix=radix,
         )
+        watchdog.start()
         try:
             yield watchdog
         except BaseException as error:
@@ -76,8 +77,18 @@ def watch(ranks: Ranks, warning_s: float, radix: int = 0) -> Iterator["Watchdog"
         watchdog.close(LEFT)
 
 
+class Clock(Protocol):
+    """What the module `time` has of this: tests simulate time."""
+
+    def monotonic(self) -> float:
+        """Returns the time, s."""
+
+    def sleep(self, seconds: float, /) -> None:
+        """Waits."""
+
+
 class Watchdog:
-    """The watchdog of one rank, which runs in a thread.
+    """The watchdog of one rank, which `start` runs in a thread.
 
     Attributes:
         state: Of this rank's main thread.
@@ -97,8 +108,9 @@ class Watchdog:
         end: Callable[[str], Any] | None = None,
         interval_s: float = 1.0,
         radix: int = 0,
+        clock: Clock = time,
     ) -> None:
-        """Starts the thread.
+        """Prepares a watchdog that sends nothing yet.
 
         Args:
             rank: Number of this rank.
@@ -110,6 +122,7 @@ class Watchdog:
             end: Called with the message that the job ends with; does not return. By default, it ends the process.
             interval_s: Time between two datagrams.
             radix: See `watch`.
+            clock: Tells the time.
         """
         self.rank, self.hosts, self.socket, self.server = rank, hosts, udp_socket, server
         self.codec = Codec(key, rank, len(hosts))
@@ -121,19 +134,24 @@ class Watchdog:
         # Rank 0 knows more, so it reports first. The others take turns, so that only one reports.
         turn_s = 2 * self.interval_s + min(rank, 10) if rank else 0.0
         self.warning_s, self.limit_s = warning_s, STALL_LIMIT * warning_s + turn_s
-        self.end = end or _end
-        now = time.monotonic()
+        self.end, self.clock = end or _end, clock
+        self.interval_ended = now = clock.monotonic()
         self.state, self.restarted = RankState(0, IDLE, now, now), now
         self.others: dict[int, RankState] = {}
         self.answering: Address | None = None  # that of `server` at which the parent was reached
         self.warned = self.failed = self.flooded = False
         self.closing = threading.Event()
+        self.thread: threading.Thread | None = None
+
+    def start(self) -> None:
+        """Starts the thread."""
+        self.interval_ended = self.clock.monotonic()
         self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
 
     def enter(self, step: int, phase: int) -> None:
         """Records that this rank's main thread enters `phase` of the job's step number `step`."""
-        now = time.monotonic()
+        now = self.clock.monotonic()
         self.state = RankState(step, phase, now, now)
 
     def follow(self, batches: Iterator[Any], first_step: int, per_step: int = 1) -> Iterator[Any]:
@@ -153,36 +171,39 @@ class Watchdog:
 
         It waits for a few intervals. `None` if no rank is silent.
         """
-        until = time.monotonic() + self.lost_s + 2 * self.interval_s
-        while (now := time.monotonic()) < until and not self.failed:
+        until = self.clock.monotonic() + self.lost_s + 2 * self.interval_s
+        while (now := self.clock.monotonic()) < until and not self.failed:
             known = self._known(now, self.lost_s)
             if any(now - state.heard > self.lost_s for state in known.values()):
                 return describe(known, self.hosts, now, self.lost_s, "died")
-            time.sleep(0.05)
+            self.clock.sleep(0.05)
         return None
 
     def close(self, farewell: int | None = None) -> None:
         """Ends the thread and sends the parent the `farewell`: `LEFT`, `FAILED` or none."""
         self.closing.set()
-        self.thread.join()
+        if self.thread:
+            self.thread.join()
         if farewell is not None:
             self._send(farewell)
 
     # ---- The thread -------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
-        """Sends, listens and judges, once per interval."""
-        last = time.monotonic()
         while not self.closing.is_set():
-            self._send(self.state.phase)
-            flooded = self._listen(last + self.interval_s)
-            now = time.monotonic()
-            if now - last > self.silent_s:  # this process was stopped itself, so no rank is late
-                self._restart_clocks(now)
-            elif flooded:
-                self._excuse_silence(now)
-            last = now
-            self._judge(now)
+            self.run_interval()
+
+    def run_interval(self) -> None:
+        """Sends, listens and judges: what the thread does in each interval."""
+        self._send(self.state.phase)
+        flooded = self._listen(self.interval_ended + self.interval_s)
+        now = self.clock.monotonic()
+        if now - self.interval_ended > self.silent_s:  # this process was stopped itself, so no rank is late
+            self._restart_clocks(now)
+        elif flooded:
+            self._excuse_silence(now)
+        self.interval_ended = now
+        self._judge(now)
 
     def _send(self, content: int) -> None:
         """Sends the parent the step with `content`, and what is known of ranks below."""
@@ -190,7 +211,7 @@ class Watchdog:
             return
         data = self.codec.encode(self.parent, self.state.step, content, self._relay())
         heard = self.others.get(self.parent)
-        if heard and time.monotonic() - heard.heard > self.silent_s:
+        if heard and self.clock.monotonic() - heard.heard > self.silent_s:
             self.answering = None  # an address that answers no more may not be the right one
         for address in [self.answering] if self.answering else self.server:
             with suppress(OSError):  # unknown or out of reach: the parent will find this rank silent
@@ -198,7 +219,7 @@ class Watchdog:
 
     def _relay(self) -> list[Relayed]:
         """Returns what is known of the ranks below; of many ranks, of those that say most about a stall."""
-        now = time.monotonic()
+        now = self.clock.monotonic()
         below = {rank: state for rank, state in self.others.items() if self.rank in self.tree.ancestors(rank)}
         told = most_telling(below, now, self.silent_s, MOST_RELAYED)
         return [_relayed(rank, below[rank], now) for rank in told]
@@ -206,7 +227,7 @@ class Watchdog:
     def _listen(self, until: float) -> bool:
         """Receives datagrams until the time `until`; returns whether there were too many to read them all."""
         for _ in range(SPARE_DATAGRAMS + 4 * len(self.hosts)):
-            remaining = until - time.monotonic()
+            remaining = until - self.clock.monotonic()
             if remaining <= 0 or self.closing.is_set():
                 return False
             self.socket.settimeout(min(remaining, 0.2))
@@ -214,12 +235,12 @@ class Watchdog:
                 data, sender = self.socket.recvfrom(LARGEST_SIZE + 1)
                 if datagram := self.codec.decode(data):
                     self._receive(datagram, sender)
-        self.closing.wait(max(0.0, until - time.monotonic()))
+        self.closing.wait(max(0.0, until - self.clock.monotonic()))
         return True
 
     def _receive(self, datagram: Datagram, sender: Address) -> None:
         """Records the states that a neighbour in the tree sends; a parent answers its children."""
-        now, rank = time.monotonic(), datagram.sender
+        now, rank = self.clock.monotonic(), datagram.sender
         if rank == self.parent:
             self.answering = sender if sender in self.server else None
         elif rank not in self.children:
