@@ -1,15 +1,19 @@
 """Specimens with defects under real conditions, reconstructed by trained networks: errors, coverage, familiarity.
 
-    scripts/uv run python scripts/bench/reality.py [--checkpoint NAME ...] [--cases NAME ...] [--work DIR] [--json]
+    scripts/uv run python scripts/bench/reality.py [--checkpoint NAME ...] [--cases NAME ... | --checks] [--work DIR]
+        [--json]
 
 `reality_cases.py` lists the cases and simulates them (once; the files stay in --work, for `reality_rivals.py` too).
 Every file goes to `train.reconstruct` as it is: the network is told the energy, the semiangle, the scan step and the
 pixels of the detector, and that intensities are fractions of the beam; nothing about defocus, aberrations, tilt, source
 or specimen. "SSIM" is against the true density at the positions, over the whole scan. "mean" is the mean of the
 reconstructed density over that of the truth. "1σ" and "2σ" are the shares of pixels whose error is within the stated
-uncertainty of one and two sigma. "unfamiliar" is the share of windows that do
-not look like the training data, with "outside" where the network says so of the scan. Cases named outside-* differ from
-everything that a network for these conditions has learnt.
+uncertainty of one and two sigma. "unfamiliar" is the share of windows that do not look like the training data,
+"contrast" the rms uncertainty over the standard deviation of the density, and "outside" stands where the network says
+so of the scan, by one or the other. Cases named outside-* differ from everything that a network for these conditions has
+learnt. AUROC is the area under the curve between the cases inside and these, by each of the two numbers and by the
+larger of the two over its limit. `--checks` takes other cases in place of those of the table: they were written down
+after the rules for the flags had been chosen, and none was looked at before.
 
 Every run writes a picture of all cases beside their truths (--work/CHECKPOINT.png). "ratio" is the worst SSIM of the
 cases inside over their mean, of the last checkpoint.
@@ -20,6 +24,7 @@ import json
 import os
 import statistics
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +32,22 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import h5py
 import numpy as np
-from reality_cases import CASES, Case, write_cases
+from reality_cases import CASES, CHECKS, Case, write_cases
 from rich.console import Console
 from rich.table import Table
+from scipy.stats import mannwhitneyu
 
 import train
 from namsa.errors import InputError
 from namsa.io.calibration import CalibrationOverrides
 from train.measure.metrics import image_metrics
+from train.reconstruction.contrast import UNRESOLVED
 
+SCORES: dict[str, Callable[[dict[str, Any]], float]] = {
+    "unfamiliar windows": lambda row: row["unfamiliar"],
+    "contrast": lambda row: row["contrast"],
+    "the larger over its limit": lambda row: max(row["unfamiliar"] / 0.5, row["contrast"] / UNRESOLVED),
+}
 LIMITS = {"energy_ev": 200e3, "semiangle_mrad": 20.0}  # what the files of other energies are taken for
 
 
@@ -43,10 +55,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", nargs="+", default=["200kv-20mrad"], metavar="NAME")
     parser.add_argument("--cases", nargs="+", metavar="NAME", help="some cases; by default all")
+    parser.add_argument("--checks", action="store_true", help="other cases, that no rule was chosen on")
     parser.add_argument("--work", type=Path, default=Path("data/reality-cases"))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    cases = [case for case in CASES if not options.cases or case.name in options.cases]
+    cases = [case for case in (CHECKS if options.checks else CASES) if not options.cases or case.name in options.cases]
     options.work.mkdir(parents=True, exist_ok=True)
     write_cases(cases, options.work, lambda name: print(f"simulated {name}", file=sys.stderr, flush=True))
     results = {}
@@ -77,24 +90,34 @@ def evaluate(case: Case, model: Any, folder: Path) -> tuple[dict[str, Any], tupl
             row[name] = float(np.mean(error <= factor * result.uncertainty))
     if result.familiarity is not None:
         row |= {"unfamiliar": result.provenance["windows_not_familiar"], "outside": result.outside}
+        row["contrast"] = result.provenance["error_over_contrast"]
     return row, (truth, result.density)
 
 
 def show(checkpoint: str, rows: Any) -> None:
     """Prints the table of one network."""
-    table = Table(
-        "case", "specimen", "SSIM", "Pearson", "mean", "MAE, e/Å²", "1σ", "2σ", "unfamiliar", box=None, title=checkpoint
-    )
+    columns = ("case", "specimen", "SSIM", "Pearson", "mean", "MAE, e/Å²", "1σ", "2σ", "contrast", "unfamiliar")
+    table = Table(*columns, box=None, title=checkpoint)
     for row in rows:
         numbers = [f"{row[name]:.3f}" for name in ("ssim", "pearson", "mean_ratio")] + [f"{row['mae']:.2f}"]
         cover = [f"{row[name]:.2f}" if name in row else "–" for name in ("cover_1", "cover_2")]
         flag = f"{row['unfamiliar']:.2f}{' outside' * row['outside']}" if "unfamiliar" in row else "–"
-        table.add_row(row["case"], row["specimen"], *numbers, *cover, flag)
+        contrast = f"{row['contrast']:.2f}" if "contrast" in row else "–"
+        table.add_row(row["case"], row["specimen"], *numbers, *cover, contrast, flag)
     inside = [row["ssim"] for row in rows if row["inside"]]
     if inside:
         table.add_row("inside, mean", "", f"{statistics.mean(inside):.3f}")
         table.add_row("inside, worst", "", f"{min(inside):.3f}")
     Console(width=140).print(table)
+    if len({row["inside"] for row in rows}) == 2 and all("unfamiliar" in row for row in rows):
+        areas = ", ".join(f"{auroc(rows, score):.3f} by {name}" for name, score in SCORES.items())
+        print(f"AUROC between inside and outside: {areas}")
+
+
+def auroc(rows: Any, score: Callable[[dict[str, Any]], float]) -> float:
+    """Returns the probability that a case outside has a higher score than one inside; equal scores count half."""
+    outside, inside = ([score(row) for row in rows if row["inside"] == side] for side in (False, True))
+    return float(mannwhitneyu(outside, inside).statistic) / (len(outside) * len(inside))
 
 
 def draw(pictures: Any, rows: Any, path: Path) -> None:

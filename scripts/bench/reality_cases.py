@@ -110,6 +110,27 @@ CASES = (
     Case("outside-tilt-40", "Au", 50, Condition(tilt=(24.0, 32.0)), inside=False),
     Case("outside-gold-400", "Au", 400, inside=False),
 )
+CHECKS = (  # specimens and conditions that are in no table, on which no rule and no setting was chosen
+    Case("check-caf2", "CaF2", 45),
+    Case("check-caf2-underfocus", "CaF2", 45, Condition(defocus=70)),
+    Case("check-caf2-noisy", "CaF2", 45, Condition(source=1.0, dose=5e4, astigmatism=10)),
+    Case("check-copper", "Cu", 40),
+    Case("check-copper-overfocus", "Cu", 40, Condition(defocus=-60, astigmatism=20)),
+    Case("check-copper-tilt", "Cu", 40, Condition(tilt=(-5.0, 5.0))),
+    Case("check-rutile", "TiO2", 70),
+    Case("check-rutile-coma", "TiO2", 70, Condition(coma=400)),
+    Case("check-inas", "InAs", 90),
+    Case("check-inas-noisy", "InAs", 90, Condition(defocus=25, source=0.5, dose=2e4)),
+    Case("check-amorphous-silicon", "amorphous Si", 40),
+    Case("check-outside-defocus-250", "CaF2", 45, Condition(defocus=-250), inside=False),
+    Case("check-outside-astigmatism-120", "CaF2", 45, Condition(astigmatism=120), inside=False),
+    Case("check-outside-energy-120", "CaF2", 45, Condition(energy_ev=120e3), inside=False),
+    Case("check-outside-source-2.5", "Cu", 40, Condition(source=2.5), inside=False),
+    Case("check-outside-semiangle-15", "TiO2", 70, Condition(semiangle_mrad=15), inside=False),
+    Case("check-outside-coma-4000", "TiO2", 70, Condition(coma=4000), inside=False),
+    Case("check-outside-defocus-200", "InAs", 90, Condition(defocus=200), inside=False),
+    Case("check-outside-tilt-30", "InAs", 90, Condition(tilt=(18.0, -24.0)), inside=False),
+)
 
 
 # ---- Specimens ------------------------------------------------------------------------------------------------------
@@ -198,6 +219,18 @@ def carbon_on_silicon(thickness: float) -> ase.Atoms:
     return ase.Atoms([*layer.numbers, *silicon.numbers], positions, cell=[lx, ly, lz + 20], pbc=True)
 
 
+def rutile(thickness: float) -> ase.Atoms:
+    """Returns TiO2 along [001]."""
+    cell = [4.594, 4.594, 2.959, 90, 90, 90]
+    return repeated(crystal(["Ti", "O"], [(0, 0, 0), (0.305, 0.305, 0)], spacegroup=136, cellpar=cell), thickness)
+
+
+def amorphous_silicon(thickness: float) -> ase.Atoms:
+    """Returns silicon at random places, no two closer than 2 Å, 50 per nm³ (2.3 g/cm³)."""
+    sides = np.array([LATERAL, LATERAL, thickness])
+    return _random_packing("Si", sides, round(0.05 * sides.prod()), 2.0, np.random.default_rng(4))
+
+
 SPECIMENS: dict[str, Callable[[float], ase.Atoms]] = {
     "SrTiO3": lambda thickness: repeated(perovskite("Sr"), thickness),
     "SrTiO3/BaTiO3": interface,
@@ -207,6 +240,11 @@ SPECIMENS: dict[str, Callable[[float], ase.Atoms]] = {
     "Au, Σ5 boundary": boundary,
     "amorphous carbon": amorphous_carbon,
     "amorphous carbon on Si": carbon_on_silicon,
+    "CaF2": lambda thickness: repeated(ase.build.bulk("CaF2", "fluorite", a=5.463, cubic=True), thickness),
+    "Cu": lambda thickness: repeated(ase.build.bulk("Cu", "fcc", a=3.615, cubic=True), thickness),
+    "TiO2": rutile,
+    "InAs": lambda thickness: repeated(ase.build.bulk("InAs", "zincblende", a=6.058, cubic=True), thickness),
+    "amorphous Si": amorphous_silicon,
 }
 
 

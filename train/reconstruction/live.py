@@ -184,11 +184,11 @@ class _Session:
         for strip in tiles.strips(bands, along_y, rows[images.strips :], self._row):
             started = time.perf_counter()
             images.add(strip)
-            is_last = images.strips == len(rows)
+            is_last, blended = images.strips == len(rows), images.blended()
             if is_last:
-                note_findings(images, self._note)
+                note_findings(images, blended, self._note)
             mean = self._survey_sum / (max(1, self._survey_rows) * self._scan.shape[1])
-            result = assemble(prepared, images.blended(), mean, self._note.lines)
+            result = assemble(prepared, blended, mean, self._note.lines)
             seconds = time.perf_counter() - started
             next_row = 0 if is_last else tiles.source_rows(along_y, rows[images.strips]).start
             arrays = {**image_arrays(images), "pattern": pattern, "survey_sum": self._survey_sum}

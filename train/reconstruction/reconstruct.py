@@ -181,8 +181,6 @@ def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: l
     """
     scan, pixel_mrad = prepared.scan, prepared.scan.data.pixel_mrad
     uncertainty, measured = images.uncertainty, scan.model.calibration
-    if uncertainty is not None:
-        uncertainty = uncertainty * (measured.uncertainty_factor or 1)
     detector = [-at * pixel for at, pixel in zip(scan.centre, pixel_mrad, strict=True)]
     return Reconstruction(
         images.density.astype(np.float32),
@@ -197,6 +195,7 @@ def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: l
             **scan.provenance,
             **scan.beam,
             **({} if images.flagged is None else {"windows_not_familiar": images.flagged}),
+            **({} if images.error_over_contrast is None else {"error_over_contrast": images.error_over_contrast}),
             **({"estimated": prepared.compared.facts} if prepared.compared else {}),
             **({} if measured.two_sigma_factor is None else {"two_sigma_factor": measured.two_sigma_factor}),
             "said": [*notes],  # the key of the file format

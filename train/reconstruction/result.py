@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from namsa.io import hdf5
 from namsa.pixels import ArrayAxis, PixelGrid, depth_axis
+from train.reconstruction.contrast import contrast_line
 from train.reconstruction.familiarity import UNFAMILIAR, is_outside
 
 if TYPE_CHECKING:
@@ -58,16 +59,20 @@ class Reconstruction:
 
     @property
     def outside(self) -> bool:
-        """Whether the scan lies outside of what the network learnt, by its familiarity or by what was estimated of it.
+        """Whether the scan lies outside of what the network learnt: by its familiarity, by what was estimated of it, or
+        because the stated error is as large as the density's contrast.
 
-        False if neither was measured.
+        False if none of these was measured.
         """
         return is_outside(self.provenance.get("windows_not_familiar", 0.0)) or bool(self.warnings)
 
     @property
     def warnings(self) -> list[str]:
-        """One line about each estimated quantity that lies outside of what the network learnt."""
-        return list(self.provenance.get("estimated", {}).get("outside", []))
+        """One line about each estimated quantity that lies outside of what the network learnt, and one about an error
+        that is as large as the contrast.
+        """
+        unresolved = contrast_line(self.provenance.get("error_over_contrast", 0.0))
+        return [*self.provenance.get("estimated", {}).get("outside", []), *([unresolved] if unresolved else [])]
 
     @property
     def notes(self) -> list[str]:
@@ -135,12 +140,22 @@ class Reconstruction:
             drawn,
             title,
             hatched=None if self.familiarity is None else (self.familiarity < UNFAMILIAR, self.pixels),
-            warning="outside of what the network learnt" if self.outside else "",
+            warning=self._headline(),
             one_scale=tuple(bins),
         )
         if path is not None:
             write_figure(figure, Path(path))
         return figure
+
+    def _headline(self) -> str:
+        """Returns what the picture says of a scan that the network cannot be relied on for; empty of other scans."""
+        if not self.outside:
+            return ""
+        unresolved = bool(contrast_line(self.provenance.get("error_over_contrast", 0.0)))
+        unfamiliar = is_outside(self.provenance.get("windows_not_familiar", 0.0))
+        if unresolved and not unfamiliar and len(self.warnings) == 1:
+            return "the stated error is as large as the contrast"
+        return "outside of what the network learnt"
 
     def _bin_names(self) -> list[str]:
         """Returns what each bin is called in the picture."""

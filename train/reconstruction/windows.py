@@ -11,6 +11,7 @@ from namsa.errors import InputError
 from namsa.text import plural
 from train.experiment.conditions import Conditions
 from train.reconstruction import ensemble, tiles
+from train.reconstruction.contrast import contrast_line, error_over_contrast
 from train.reconstruction.familiarity import (
     UNFAMILIAR,
     Familiarity,
@@ -37,8 +38,8 @@ class BlendedImages:
 
     Attributes:
         density: e/Å².
-        uncertainty: Standard deviation of the predictions with that of their predicted errors, e/Å². `None` if there is
-            one prediction per window and no predicted error.
+        uncertainty: Standard deviation of the predictions with that of their predicted errors, calibrated if the model
+            is, e/Å². `None` if there is one prediction per window and no predicted error.
         familiarity: Familiarity (`train.reconstruction.familiarity`) of the windows that a position lies in. `None` if
             not measured.
         flagged: Fraction of the windows that are not familiar. `None` if not measured.
@@ -55,6 +56,11 @@ class BlendedImages:
     bright_field: Array
     by_depth: Array | None = None
 
+    @property
+    def error_over_contrast(self) -> float | None:
+        """As in `train.reconstruction.contrast`; `None` without uncertainty or without contrast."""
+        return None if self.uncertainty is None else error_over_contrast(self.density, self.uncertainty)
+
 
 @dataclass(frozen=True)
 class ScanNetwork:
@@ -65,6 +71,7 @@ class ScanNetwork:
         members: Number of predictions per window.
         has_uncertainty: Whether predictions differ, or have errors of their own.
         predicted_weight: Weight of the variances that predictions have of their own.
+        uncertainty_factor: From the standard deviation to the uncertainty; 1 for a model that is not calibrated.
         familiarity: What the network has learnt. `None` if it was not measured.
         conditions: What the network was trained on.
         window: Positions of a window, (y, x).
@@ -78,6 +85,7 @@ class ScanNetwork:
     members: int
     has_uncertainty: bool
     predicted_weight: float
+    uncertainty_factor: float
     familiarity: Familiarity | None
     conditions: Conditions
     window: tuple[int, int]
@@ -116,6 +124,7 @@ def prepare_network(model: Model, plan: ResamplingPlan, passes: int | None, note
         views.members,
         views.members > 1 or model.predicts_its_error,
         model.calibration.predicted_weight or 1.0,
+        model.calibration.uncertainty_factor or 1.0,
         familiarity,
         model.conditions,
         window,
@@ -237,13 +246,14 @@ class ScanImages:
 
     def blended(self) -> BlendedImages:
         """Returns the images; NaN where nothing was predicted."""
-        deviation = self.densities.deviation() if self._network.has_uncertainty else None
+        network = self._network
+        uncertainty = network.uncertainty_factor * self.densities.deviation() if network.has_uncertainty else None
         familiarity = self.familiar.mean() if self._statistics else None
         flagged = float(self.counts[0] / self.counts[1]) if self.counts[1] else None
         trust = self.scores.mean() if self._simulation else None
         bins = self.bins.mean() if self.bins else None
         field = self.bright_field.copy()
-        return BlendedImages(self.densities.mean(), deviation, familiarity, flagged, trust, field, bins)
+        return BlendedImages(self.densities.mean(), uncertainty, familiarity, flagged, trust, field, bins)
 
 
 def predict_images(bands: Iterator[Array], images: ScanImages, note: AddNote) -> BlendedImages:
@@ -259,18 +269,27 @@ def predict_images(bands: Iterator[Array], images: ScanImages, note: AddNote) ->
     """
     for strip in tiles.strips(bands, images.plan.along_y, images.rows):
         images.add(strip)
-    note_findings(images, note)
-    return images.blended()
+    blended = images.blended()
+    note_findings(images, blended, note)
+    return blended
 
 
-def note_findings(images: ScanImages, note: AddNote) -> None:
-    """Adds a line about negative intensities, if there are any, and one about familiarity, if it was measured."""
+def note_findings(images: ScanImages, blended: BlendedImages, note: AddNote) -> None:
+    """Adds lines about negative intensities, familiarity, and an error as large as the contrast, where there is one.
+
+    Args:
+        images: The images, after all strips.
+        blended: What they are.
+        note: Called with each line.
+    """
     negative, total = images.intensity
     if negative:
         note(f"negative intensities, {100 * negative / total:.2g} % of all, counted as none")
     flagged, windows = images.counts
     if windows:
         note(familiarity_note(flagged / windows))
+    if unresolved := contrast_line(blended.error_over_contrast or 0.0):
+        note(unresolved)
 
 
 def familiarity_note(flagged: float) -> str:
