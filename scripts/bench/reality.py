@@ -10,13 +10,13 @@ or specimen. "SSIM" is against the true density at the positions, over the whole
 reconstructed density over that of the truth. "1σ" and "2σ" are the shares of pixels whose error is within the stated
 uncertainty of one and two sigma. "unfamiliar" is the share of windows that do not look like the training data,
 "contrast" the rms uncertainty over the standard deviation of the density, and "outside" stands where the network says
-so of the scan, by one or the other. Cases named outside-* differ from everything that a network for these conditions has
-learnt. AUROC is the area under the curve between the cases inside and these, by each of the two numbers and by the
+so of the scan, by one or the other. Cases named outside-* differ from everything that a network for these conditions
+has learnt. AUROC is the area under the curve between the cases inside and these, by each of the two numbers and by the
 larger of the two over its limit. `--checks` takes other cases in place of those of the table: they were written down
 after the rules for the flags had been chosen, and none was looked at before.
 
-Every run writes a picture of all cases beside their truths (--work/CHECKPOINT.png). "ratio" is the worst SSIM of the
-cases inside over their mean, of the last checkpoint.
+Every run writes a picture of all cases beside their truths (--work/CHECKPOINT.png, or CHECKPOINT-checks.png). "ratio"
+is the worst SSIM of the cases inside over their mean, of the last checkpoint.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def main() -> int:
         rows, pictures = zip(*(evaluate(case, model, options.work) for case in cases), strict=True)
         results[checkpoint] = list(rows)
         show(checkpoint, rows)
-        draw(pictures, rows, options.work / f"{Path(checkpoint).name}.png")
+        draw(pictures, rows, options.work / f"{Path(checkpoint).name}{'-checks' * options.checks}.png")
     if options.json:
         scores = [row["ssim"] for row in rows if row["inside"]]
         print(json.dumps({"ratio": min(scores) / statistics.mean(scores), "rows": results}))

@@ -26,9 +26,11 @@ from train.measure.metrics import image_metrics
 from train.reconstruction.ensemble import Prediction
 from train.reconstruction.familiarity import UNFAMILIAR, Familiarity, PatternStatistics, window_features
 from train.reconstruction.known_windows import KnownWindow
-from train.reports.calibration_results import Calibration, Coverage, CoverageGroup, ToldApart
+from train.reports.calibration_results import Calibration, Coverage, CoverageGroup, ToldApart, WrongWindows
 
 Array = npt.NDArray[Any]
+
+WRONG = 0.5  # mean absolute error, in standard deviations of the true density
 
 
 class WindowError(NamedTuple):
@@ -41,6 +43,7 @@ class WindowError(NamedTuple):
         features: What familiarity is measured by, `(k,)`.
         facts: Those of the window.
         ssim: Structural similarity of the mean prediction; `None` where it is not defined.
+        contrast: Standard deviations of the mean prediction and of the true density, e/Å².
     """
 
     error: Array
@@ -49,6 +52,7 @@ class WindowError(NamedTuple):
     features: Array
     facts: Facts
     ssim: float | None = None
+    contrast: tuple[float, float] = (0.0, 0.0)
 
     def deviation(self, predicted_weight: float) -> npt.NDArray[np.float64]:
         """Returns the standard deviation of the error before calibration, `(pixels,)`, e/Å².
@@ -71,7 +75,8 @@ def window_error(window: KnownWindow, prediction: Prediction, statistics: Patter
     error, ssim = np.abs(density - window.density), image_metrics(density, window.density, huber_delta=1)["ssim"]
     (features,) = window_features(statistics, window.patterns, prediction.maps)
     spread, predicted = deviations(prediction)
-    return WindowError(error.ravel(), spread.ravel(), predicted.ravel(), features, window.facts, ssim)
+    contrast = float(density.std()), float(window.density.std())
+    return WindowError(error.ravel(), spread.ravel(), predicted.ravel(), features, window.facts, ssim, contrast)
 
 
 def deviations(prediction: Prediction) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
@@ -171,7 +176,39 @@ def calibrate_uncertainty(
         calibration["test"] = {"coverage_68": one, "coverage_95": two}
         flagged = familiarity.familiarity(np.stack([row.features for row in test])) < UNFAMILIAR
         calibration["test_flagged"] = float(np.mean(flagged))
+        if (found := wrong_windows(test, familiarity, weight)) is not None:
+            calibration["wrong_windows"] = found
     return calibration
+
+
+def wrong_windows(
+    rows: Sequence[WindowError], familiarity: Familiarity, predicted_weight: float
+) -> WrongWindows | None:
+    """Returns how well windows whose density is wrong are told from others; `None` where none or all are wrong.
+
+    Args:
+        rows: The windows.
+        familiarity: What the network has learnt.
+        predicted_weight: Weight of the predicted variance.
+    """
+    rows = [row for row in rows if all(row.contrast)]
+    wrong = np.array([row.error.mean() > WRONG * row.contrast[1] for row in rows], bool)
+    if wrong.all() or not wrong.any():
+        return None
+    stated = [np.sqrt(np.mean(row.deviation(predicted_weight) ** 2)) / row.contrast[0] for row in rows]
+    distances = familiarity.distance(np.stack([row.features for row in rows]))
+    by_contrast, by_familiarity = (_auroc(scores[wrong], scores[~wrong]) for scores in (np.array(stated), distances))
+    return {
+        "windows": len(rows),
+        "wrong": int(wrong.sum()),
+        "auroc_contrast": by_contrast,
+        "auroc_familiarity": by_familiarity,
+    }
+
+
+def _auroc(high: Array, low: Array) -> float:
+    """Returns the probability that one of `high` is larger than one of `low`; equal ones count half."""
+    return float(stats.mannwhitneyu(high, low).statistic) / (len(high) * len(low))
 
 
 def told_apart(
@@ -186,10 +223,7 @@ def told_apart(
         outside: Features of windows outside, `(k,)` each.
     """
     near, far = np.stack(inside), np.stack(outside)
-    auroc, auroc_alike = (
-        float(stats.mannwhitneyu(each.distance(far), each.distance(near)).statistic) / (len(near) * len(far))
-        for each in (familiarity, alike)
-    )
+    auroc, auroc_alike = (_auroc(each.distance(far), each.distance(near)) for each in (familiarity, alike))
     return {
         "windows_inside": len(near),
         "windows_outside": len(far),

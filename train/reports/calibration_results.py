@@ -54,6 +54,24 @@ class ToldApart(TypedDict):
     flagged_outside: float
 
 
+class WrongWindows(TypedDict):
+    """How well windows whose density is wrong are told from others without knowing it.
+
+    Wrong: the mean absolute error is more than half of the standard deviation of the true density.
+
+    Attributes:
+        windows: Number of windows of the test split whose density has contrast.
+        wrong: Number of those that are wrong.
+        auroc_contrast: Area under the curve by the stated error over the contrast (`train.reconstruction.contrast`).
+        auroc_familiarity: The same by the distance that familiarity is made from.
+    """
+
+    windows: int
+    wrong: int
+    auroc_contrast: float
+    auroc_familiarity: float
+
+
 class Calibration(Coverage):
     """Contents of `calibration.json`. The coverage is that of the dev split.
 
@@ -70,6 +88,7 @@ class Calibration(Coverage):
             files of earlier versions: 1.
         test: Coverage on the test split. Absent without test samples.
         test_flagged: Fraction of the windows of the test split that are not familiar. Absent without test samples.
+        wrong_windows: How well wrong windows of the test split are told from others. Absent where all are alike.
         outside: How well windows outside are told apart. Absent where there are none.
         groups: Coverage by groups of windows. Absent in files of earlier versions, as the following.
         groups_split: Split of these windows.
@@ -86,6 +105,7 @@ class Calibration(Coverage):
     predicted_weight: NotRequired[float]
     test: NotRequired[Coverage]
     test_flagged: NotRequired[float]
+    wrong_windows: NotRequired[WrongWindows]
     outside: NotRequired[ToldApart]
     groups: NotRequired[list[CoverageGroup]]
     groups_split: NotRequired[str]

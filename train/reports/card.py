@@ -181,6 +181,12 @@ def _uncertainty(calibration: Calibration) -> Iterator[str]:
             "Windows that do not look like the training data are flagged: 5% of those of the dev split by definition, "
             f"{flagged:.1%} of those of the test split."
         )
+    if wrong := calibration.get("wrong_windows"):
+        yield (
+            f"Of {wrong['windows']} windows of the test split {wrong['wrong']} have a mean error above half of their "
+            f"contrast. The stated error over the contrast tells these from the others with an AUROC of "
+            f"{wrong['auroc_contrast']:.3f}, and the distance of familiarity with {wrong['auroc_familiarity']:.3f}."
+        )
     if outside := calibration.get("outside"):
         yield (
             f"Of {outside['windows_outside']} windows of the test split with one aberration, tilt, imperfection or "

@@ -124,6 +124,23 @@ def test_coverage_is_told_by_group_and_a_bad_group_does_not_hide_in_the_mean() -
     assert found["test_flagged"] == pytest.approx(rows["familiarity", "flagged"]["windows"] / 44)
 
 
+def test_wrong_windows_are_told_by_the_error_that_is_stated_over_their_contrast() -> None:
+    rng, rows = np.random.default_rng(10), []
+    for index in range(60):
+        contrast = 10.0 if index % 3 else 2.0  # errors are 2 in the mean, which is wrong of the latter
+        said = np.full(500, 2.0) if index else np.full(500, 0.1)  # one of the wrong windows does not know
+        rows.append(
+            WindowError(rng.exponential(2.0, 500), said, 0 * said, rng.normal(size=5), {}, None, (contrast, contrast))
+        )
+    learnt = Familiarity.fit(rng.normal(size=(300, 5)), rng.normal(size=(99, 5)))
+    found = uncertainty.wrong_windows([*rows, rows[0]._replace(contrast=(1.0, 0.0))], learnt, 1.0)
+    assert found is not None
+    assert (found["windows"], found["wrong"]) == (60, 20)
+    assert found["auroc_contrast"] == pytest.approx(19 / 20)
+    assert found["auroc_familiarity"] == pytest.approx(0.5, abs=0.2)
+    assert uncertainty.wrong_windows(rows[1:3], learnt, 1.0) is None
+
+
 def test_scores_are_added_to_the_evaluation(tmp_path) -> None:
     path = tmp_path / "evaluation.json"
     calibrate._add_scores(path, {})  # a run that was not evaluated
