@@ -1,10 +1,12 @@
 """Noiseless held-out samples of a frozen benchmark, reconstructed by trained networks as files are: SSIM by thickness.
 
-    scripts/uv run python scripts/bench/held_out.py [--checkpoint NAME ...] [--every 5] [--work DIR] [--json]
+    scripts/uv run python scripts/bench/held_out.py [--checkpoint NAME ...] [--every 5]
+        [--work DIR | --data DIR] [--json]
 
 Takes every fifth id of the test list in configs/benchmark.manifest.json, simulates it with configs/benchmark.yaml
 (once; the files stay in --work), and gives its patterns to `train.reconstruct` with the calibration of the simulation,
-and nothing about the specimen. "SSIM" is against the true density at the positions, over the whole scan. "1σ" is the
+and nothing about the specimen. With `--data` the samples are every fifth of the test split of that dataset, as they are
+stored there. "SSIM" is against the true density at the positions, over the whole scan. "1σ" is the
 share of pixels whose error is within the stated uncertainty. "ratio" is the mean SSIM of the last checkpoint over that
 of the first.
 """
@@ -14,8 +16,9 @@ import json
 import os
 import statistics
 import sys
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -26,12 +29,15 @@ from rich.table import Table
 import train
 from namsa.config.simulation import SimulationConfig, load_config
 from namsa.crystals.select import select_materials
+from namsa.dataset import manifest
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry
+from namsa.dataset.shards import Dataset
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.io.calibration import CalibrationOverrides
 from train.measure.metrics import image_metrics
 
+MOST_COLUMNS = 6  # of the table by thickness
 CONFIG = Path(__file__).resolve().parents[2] / "configs" / "benchmark.yaml"
 
 
@@ -40,14 +46,18 @@ def main() -> int:
     parser.add_argument("--checkpoint", nargs="+", default=["200kv-20mrad"], metavar="NAME")
     parser.add_argument("--every", type=int, default=5)
     parser.add_argument("--work", type=Path, default=Path("data/held-out"))
+    parser.add_argument("--data", type=Path, help="a dataset, in place of the frozen benchmark")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    config = load_config(CONFIG)
-    entries = write_samples(config, options.every, options.work)
+    if options.data:
+        config, samples = load_config(options.data / "config.yaml"), list(stored(options.data, options.every))
+    else:
+        config = load_config(CONFIG)
+        samples = list(written(write_samples(config, options.every, options.work), options.work))
     results = {}
     for checkpoint in options.checkpoint:
         model = train.load_model(checkpoint)
-        results[checkpoint] = [evaluate(entry, model, config, options.work) for entry in entries]
+        results[checkpoint] = [evaluate(sample, model, config) for sample in samples]
     show(results)
     if options.json:
         means = [statistics.mean(row["ssim"] for row in rows) for rows in results.values()]
@@ -73,7 +83,32 @@ def write_samples(config: SimulationConfig, every: int, folder: Path) -> list[En
     return entries
 
 
-def evaluate(entry: Entry, model: Any, config: SimulationConfig, folder: Path) -> dict[str, Any]:
+class HeldOut(NamedTuple):
+    """A sample: its entry, patterns (sy, sx, dy, dx) as fractions of the beam, and density (sy, sx), e/Å²."""
+
+    entry: Entry
+    patterns: np.ndarray
+    density: np.ndarray
+
+
+def written(entries: Iterable[Entry], folder: Path) -> Iterator[HeldOut]:
+    """Yields the samples of `write_samples`."""
+    for entry in entries:
+        with np.load(folder / f"{entry.id}.npz") as sample:
+            yield HeldOut(entry, sample["patterns"], sample["density"])
+
+
+def stored(directory: Path, every: int) -> Iterator[HeldOut]:
+    """Yields every `every`-th sample of the test split of a dataset."""
+    with Dataset(directory) as dataset:
+        present = manifest.present(directory, dataset.ids)
+        for entry in [entry for entry in present if entry.split == "test"][::every]:
+            record = dataset.read(entry.id)
+            patterns = record.patterns()
+            yield HeldOut(entry, patterns.reshape(*record.density.shape, *patterns.shape[1:]), record.density)
+
+
+def evaluate(sample: HeldOut, model: Any, config: SimulationConfig) -> dict[str, Any]:
     """Returns the numbers of a sample."""
     calibration = CalibrationOverrides(
         energy_ev=config.microscope.energy_ev,
@@ -81,8 +116,7 @@ def evaluate(entry: Entry, model: Any, config: SimulationConfig, folder: Path) -
         scan_step_angstrom=config.scan.step_angstrom,
         pixel_mrad=(config.detector.pixel_mrad,) * 2,
     )
-    with np.load(folder / f"{entry.id}.npz") as sample:
-        patterns, density = sample["patterns"], sample["density"]
+    entry, patterns, density = sample
     result = train.reconstruct(patterns, model, calibration, beam_intensity=1.0)
     row: dict[str, Any] = {"id": entry.id, "thickness_angstrom": entry.thickness_angstrom}
     row |= image_metrics(result.density, density, huber_delta=1.0)
@@ -94,7 +128,8 @@ def evaluate(entry: Entry, model: Any, config: SimulationConfig, folder: Path) -
 def show(results: dict[str, list[dict[str, Any]]]) -> None:
     """Prints the mean of every network by thickness, and its worst samples."""
     rows = next(iter(results.values()))
-    thicknesses = sorted({row["thickness_angstrom"] for row in rows})
+    found = sorted({row["thickness_angstrom"] for row in rows})
+    thicknesses = found if len(found) <= MOST_COLUMNS else []
     table = Table("network", "SSIM", *(f"{value:g} Å" for value in thicknesses), "worst", "1σ", box=None)
     for name, rows in results.items():
         means = [

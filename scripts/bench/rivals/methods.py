@@ -174,7 +174,8 @@ def reconstruct(method: str, stack: Stack, settings: Settings, options: argparse
     }
     bits = xxhash.xxh3_64_hexdigest(np.ascontiguousarray(stack.patterns).data)
     asked = json.dumps([PACKAGES[program], stack.id, bits, job])
-    answer = options.work / "answers" / f"{stack.id}-{program}-{hashlib.sha256(asked.encode()).hexdigest()[:12]}.json"
+    answers = (options.work / "answers").absolute()  # a worker may change its directory
+    answer = answers / f"{stack.id}-{program}-{hashlib.sha256(asked.encode()).hexdigest()[:12]}.json"
     result, iterations = answer.with_suffix(".npz"), options.iterations
     if not answer.exists() or not {*iterations} <= {*json.loads(answer.read_text())["iterations"]}:
         answer.parent.mkdir(parents=True, exist_ok=True)
@@ -185,7 +186,7 @@ def reconstruct(method: str, stack: Stack, settings: Settings, options: argparse
                 write_folder(program, stack, Path(folder), iterations=iterations[-1], **lens)
             else:
                 np.save(f"{folder}/patterns.npy", stack.patterns.reshape(*p["scan_shape"], *stack.patterns.shape[1:]))
-            places = {"folder": folder, "stack": f"{folder}/patterns.npy", "result": str(result.absolute())}
+            places = {"folder": folder, "stack": f"{folder}/patterns.npy", "result": str(result)}
             run = {"iterations": iterations, "threads": options.threads}
             said = options.programs.ask(program, json.dumps(job | places | run))
         answer.write_text(json.dumps(said | {"settings": given, "iterations": iterations}))

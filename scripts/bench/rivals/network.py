@@ -1,6 +1,7 @@
 """A trained network of ours among the rivals: its density of a stack, and the CPU time that it takes."""
 
 import time
+from typing import Any
 
 import numpy as np
 
@@ -22,18 +23,27 @@ class Network:
         model = load_model(checkpoint)
         if model.experiment.training.inputs.layout != "scan":
             raise InputError(f"{checkpoint} has layout {model.experiment.training.inputs.layout}, and this takes scan")
-        shape, image = model.experiment.window_shapes()
-        built = ensemble.load_network(model, image)
-        self.predict = {
-            name: ensemble.ensemble_predictor(built, model, ensemble.Views(symmetries, passes=0))
-            for name, symmetries in NETWORKS.items()
-        }
-        for predict in self.predict.values():
-            predict(np.zeros((1, *shape), np.float32))  # TensorFlow traces the network when it is first called
+        self.model = model
+        self.ready: dict[tuple[int, ...], dict[str, ensemble.Predict]] = {}  # by the shape of a stack
+
+    def predictors(self, shape: tuple[int, ...]) -> dict[str, Any]:
+        """The functions that predict whole stacks (sy, sx, dy, dx), called once: TensorFlow traces the network then."""
+        from train.reconstruction import ensemble
+
+        if shape not in self.ready:
+            built = ensemble.load_network(self.model, shape[:2])
+            self.ready[shape] = {
+                name: ensemble.ensemble_predictor(built, self.model, ensemble.Views(symmetries, passes=0))
+                for name, symmetries in NETWORKS.items()
+            }
+            for predict in self.ready[shape].values():
+                predict(np.zeros((1, *shape), np.float32))
+        return self.ready[shape]
 
     def density(self, method: str, stack: Stack) -> tuple[Image, float]:
         """(H, W) in e/Å², and the CPU seconds of all threads: to read the stack, and to make the density of it."""
+        shape = (*stack.provenance["scan_shape"], *stack.patterns.shape[1:])
+        predict = self.predictors(shape)[method]
         started = time.process_time()
-        patterns = stack.patterns.reshape(1, *stack.provenance["scan_shape"], *stack.patterns.shape[1:])
-        image = self.predict[method](patterns.astype(np.float32)).density.mean(axis=0)[0]
+        image = predict(stack.patterns.reshape(1, *shape).astype(np.float32)).density.mean(axis=0)[0]
         return image.astype(np.float64), stack.read_seconds + time.process_time() - started
