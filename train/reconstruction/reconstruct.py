@@ -180,7 +180,7 @@ def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: l
         notes: Lines about what was done and assumed.
     """
     scan, pixel_mrad = prepared.scan, prepared.scan.data.pixel_mrad
-    uncertainty, measured = images.uncertainty, scan.model.calibration
+    uncertainty, measured, ratio = images.uncertainty, scan.model.calibration, images.error_over_contrast
     detector = [-at * pixel for at, pixel in zip(scan.centre, pixel_mrad, strict=True)]
     return Reconstruction(
         images.density.astype(np.float32),
@@ -195,7 +195,7 @@ def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: l
             **scan.provenance,
             **scan.beam,
             **({} if images.flagged is None else {"windows_not_familiar": images.flagged}),
-            **({} if images.error_over_contrast is None else {"error_over_contrast": images.error_over_contrast}),
+            **({} if ratio is None else {"error_over_contrast": ratio}),
             **({"estimated": prepared.compared.facts} if prepared.compared else {}),
             **({} if measured.two_sigma_factor is None else {"two_sigma_factor": measured.two_sigma_factor}),
             "said": [*notes],  # the key of the file format

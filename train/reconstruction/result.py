@@ -64,15 +64,12 @@ class Reconstruction:
 
         False if none of these was measured.
         """
-        return is_outside(self.provenance.get("windows_not_familiar", 0.0)) or bool(self.warnings)
+        return bool(self._headline())
 
     @property
     def warnings(self) -> list[str]:
-        """One line about each estimated quantity that lies outside of what the network learnt, and one about an error
-        that is as large as the contrast.
-        """
-        unresolved = contrast_line(self.provenance.get("error_over_contrast", 0.0))
-        return [*self.provenance.get("estimated", {}).get("outside", []), *([unresolved] if unresolved else [])]
+        """One line about each estimated quantity that lies outside of what the network learnt."""
+        return list(self.provenance.get("estimated", {}).get("outside", []))
 
     @property
     def notes(self) -> list[str]:
@@ -149,13 +146,11 @@ class Reconstruction:
 
     def _headline(self) -> str:
         """Returns what the picture says of a scan that the network cannot be relied on for; empty of other scans."""
-        if not self.outside:
-            return ""
-        unresolved = bool(contrast_line(self.provenance.get("error_over_contrast", 0.0)))
-        unfamiliar = is_outside(self.provenance.get("windows_not_familiar", 0.0))
-        if unresolved and not unfamiliar and len(self.warnings) == 1:
+        if is_outside(self.provenance.get("windows_not_familiar", 0.0)) or self.warnings:
+            return "outside of what the network learnt"
+        if contrast_line(self.provenance.get("error_over_contrast", 0.0)):
             return "the stated error is as large as the contrast"
-        return "outside of what the network learnt"
+        return ""
 
     def _bin_names(self) -> list[str]:
         """Returns what each bin is called in the picture."""

@@ -66,10 +66,9 @@ def test_a_scan_whose_error_is_as_large_as_its_contrast_is_flagged(model_with):
     above = reconstruct(values, model_with(2 * UNRESOLVED / plain), BEAM, beam_intensity=1.0)
     assert below.provenance["error_over_contrast"] == pytest.approx(0.5 * UNRESOLVED)
     assert not below.outside
-    assert not below.warnings
     assert not any("stated error" in line for line in below.notes)
     assert above.outside
-    assert above.warnings == [above.notes[-1]]
+    assert not above.warnings  # nothing was estimated
     assert "the stated error is 1.41 of the density's contrast" in above.notes[-1]
     assert "the stated error is as large as the contrast" in [text.get_text() for text in above.show().texts]
     expected = error_over_contrast(above.density, above.uncertainty)
@@ -82,5 +81,5 @@ def test_a_live_reconstruction_says_it_once_at_the_end(model_with):
     whole = reconstruct(values, model, BEAM, beam_intensity=1.0)
     *before, last = reconstruct_live(iter(values), model, BEAM, scan_shape=(52, 36), beam_intensity=1.0)
     assert sum("of the density's contrast" in line for line in last.result.notes) == 1
-    assert last.result.warnings == whole.warnings
+    assert last.result.notes[-1] == whole.notes[-1]
     assert all(update.result.outside for update in before)
