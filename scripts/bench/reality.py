@@ -35,12 +35,12 @@ import numpy as np
 from reality_cases import CASES, CHECKS, Case, write_cases
 from rich.console import Console
 from rich.table import Table
-from scipy.stats import mannwhitneyu
 
 import train
 from namsa.errors import InputError
 from namsa.io.calibration import CalibrationOverrides
 from train.measure.metrics import image_metrics
+from train.measure.separation import auroc
 from train.reconstruction.contrast import UNRESOLVED
 
 SCORES: dict[str, Callable[[dict[str, Any]], float]] = {
@@ -88,9 +88,9 @@ def evaluate(case: Case, model: Any, folder: Path) -> tuple[dict[str, Any], tupl
     if result.uncertainty is not None:
         for name, factor in (("cover_1", 1.0), ("cover_2", result.provenance.get("two_sigma_factor", 2.0))):
             row[name] = float(np.mean(error <= factor * result.uncertainty))
+        row["contrast"] = result.provenance["error_over_contrast"]
     if result.familiarity is not None:
         row |= {"unfamiliar": result.provenance["windows_not_familiar"], "outside": result.outside}
-        row["contrast"] = result.provenance["error_over_contrast"]
     return row, (truth, result.density)
 
 
@@ -110,14 +110,14 @@ def show(checkpoint: str, rows: Any) -> None:
         table.add_row("inside, worst", "", f"{min(inside):.3f}")
     Console(width=140).print(table)
     if len({row["inside"] for row in rows}) == 2 and all("unfamiliar" in row for row in rows):
-        areas = ", ".join(f"{auroc(rows, score):.3f} by {name}" for name, score in SCORES.items())
+        areas = ", ".join(f"{area(rows, score):.3f} by {name}" for name, score in SCORES.items())
         print(f"AUROC between inside and outside: {areas}")
 
 
-def auroc(rows: Any, score: Callable[[dict[str, Any]], float]) -> float:
-    """Returns the probability that a case outside has a higher score than one inside; equal scores count half."""
+def area(rows: Any, score: Callable[[dict[str, Any]], float]) -> float:
+    """Returns the AUROC of a score between cases outside and inside."""
     outside, inside = ([score(row) for row in rows if row["inside"] == side] for side in (False, True))
-    return float(mannwhitneyu(outside, inside).statistic) / (len(outside) * len(inside))
+    return auroc(outside, inside)
 
 
 def draw(pictures: Any, rows: Any, path: Path) -> None:

@@ -28,13 +28,18 @@ def error_over_contrast(density: Array, uncertainty: Array) -> float | None:
     return float(np.sqrt(np.mean(uncertainty[known].astype(np.float64) ** 2))) / contrast
 
 
+def is_unresolved(ratio: float) -> bool:
+    """Returns whether at most half of what a density shows is the specimen, by `error_over_contrast`."""
+    return ratio >= UNRESOLVED
+
+
 def contrast_line(ratio: float) -> str:
     """Returns the line about an error that is as large as the contrast; empty if it is not.
 
     Args:
         ratio: From `error_over_contrast`.
     """
-    if ratio < UNRESOLVED:
+    if not is_unresolved(ratio):
         return ""
     return (
         f"the stated error is {ratio:.2f} of the density's contrast (rms; {UNRESOLVED:.2f} is the limit): at most half "

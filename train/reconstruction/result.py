@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from namsa.io import hdf5
 from namsa.pixels import ArrayAxis, PixelGrid, depth_axis
-from train.reconstruction.contrast import contrast_line
+from train.reconstruction.contrast import is_unresolved
 from train.reconstruction.familiarity import UNFAMILIAR, is_outside
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ class Reconstruction:
         """Returns what the picture says of a scan that the network cannot be relied on for; empty of other scans."""
         if is_outside(self.provenance.get("windows_not_familiar", 0.0)) or self.warnings:
             return "outside of what the network learnt"
-        if contrast_line(self.provenance.get("error_over_contrast", 0.0)):
+        if is_unresolved(self.provenance.get("error_over_contrast", 0.0)):
             return "the stated error is as large as the contrast"
         return ""
 

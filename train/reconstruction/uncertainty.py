@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from scipy import stats
 
 from train.measure.coverage import TWO_SIGMA, covering_factor
 from train.measure.groups import Facts, groups
 from train.measure.metrics import image_metrics
+from train.measure.separation import auroc
 from train.reconstruction.ensemble import Prediction
 from train.reconstruction.familiarity import UNFAMILIAR, Familiarity, PatternStatistics, window_features
 from train.reconstruction.known_windows import KnownWindow
@@ -197,18 +197,13 @@ def wrong_windows(
         return None
     stated = [np.sqrt(np.mean(row.deviation(predicted_weight) ** 2)) / row.contrast[0] for row in rows]
     distances = familiarity.distance(np.stack([row.features for row in rows]))
-    by_contrast, by_familiarity = (_auroc(scores[wrong], scores[~wrong]) for scores in (np.array(stated), distances))
+    by_contrast, by_familiarity = (auroc(scores[wrong], scores[~wrong]) for scores in (np.array(stated), distances))
     return {
         "windows": len(rows),
         "wrong": int(wrong.sum()),
         "auroc_contrast": by_contrast,
         "auroc_familiarity": by_familiarity,
     }
-
-
-def _auroc(high: Array, low: Array) -> float:
-    """Returns the probability that one of `high` is larger than one of `low`; equal ones count half."""
-    return float(stats.mannwhitneyu(high, low).statistic) / (len(high) * len(low))
 
 
 def told_apart(
@@ -223,11 +218,11 @@ def told_apart(
         outside: Features of windows outside, `(k,)` each.
     """
     near, far = np.stack(inside), np.stack(outside)
-    auroc, auroc_alike = (_auroc(each.distance(far), each.distance(near)) for each in (familiarity, alike))
+    by_weights, by_all_alike = (auroc(each.distance(far), each.distance(near)) for each in (familiarity, alike))
     return {
         "windows_inside": len(near),
         "windows_outside": len(far),
-        "auroc": auroc,
-        "auroc_alike": auroc_alike,
+        "auroc": by_weights,
+        "auroc_alike": by_all_alike,
         "flagged_outside": float(np.mean(familiarity.familiarity(far) < UNFAMILIAR)),
     }
