@@ -1,7 +1,7 @@
 """A learned rival: PtychoNN's kind of network, from one diffraction pattern to the patch of density under the probe.
 
     nice scripts/uv run python scripts/bench/learned_rival.py configs/CONFIG.yaml --out FILE.keras
-        [--set key=value ...] [--seconds 3600 | --epochs 20] [--rates 1e-4 3e-4 1e-3] [--positions 16] [--json]
+        [--set key=value ...] [--seconds 3600 | --epochs 20] [--rates 1e-4 3e-4 1e-3] [--positions 16] [--steps 1] [--json]
 
 Cherukara et al. (Applied Physics Letters 117, 044103, 2020): blocks of two 3 × 3 convolutions and a pool with 32, 64
 and 128 channels, decoded by blocks of two convolutions and an upsampling. Theirs has two decoders, for amplitude and
@@ -11,7 +11,7 @@ target's pixels, so that two pools are undone where theirs undoes three. Loss: m
 Everything else is that of our networks with the same configuration, whose samples it needs: its training split,
 windows, symmetries, imperfections and noise by `train.input.batches`, powers of intensities, and errors by the contrast
 of the sample where `training.loss.relative` is set. An epoch takes every sample once, and of each `--positions`
-patterns. The rate is the best of `--rates` on the development split, each tried for a tenth of the budget, and falls
+patterns in each of `--steps` steps. The rate is the best of `--rates` on the development split, each tried for a tenth of the budget, and falls
 with a cosine to nothing. Patches are averaged over the scan, as in the paper; how much of their middle is used is
 chosen on the development split. "ratio" is the mean SSIM there.
 """
@@ -40,6 +40,7 @@ from train.experiment.experiment import Experiment
 from train.experiment.experiment import load as load_experiment
 from train.input import batches, selection
 from train.measure.metrics import image_metrics
+from train.optimization import precision
 
 BLOCKS = (32, 64, 128)  # channels of the encoder's blocks; each ends in a pool
 HELD_OUT = 24  # development samples that rates and the patches' middle are chosen on
@@ -73,7 +74,7 @@ def build(detector: Sequence[int]) -> keras.Model:
         x = keras.layers.MaxPooling2D()(_twice(x, channels))
     for channels in BLOCKS[:0:-1]:
         x = keras.layers.UpSampling2D(interpolation="bilinear")(_twice(x, channels))
-    return keras.Model(inputs, keras.layers.Conv2D(1, 3, padding="same")(x))
+    return keras.Model(inputs, keras.layers.Conv2D(1, 3, padding="same", dtype="float32")(x))
 
 
 def _twice(x: Any, channels: int) -> Any:
@@ -145,10 +146,13 @@ def fit(
     rate: float,
     part: Callable[[int, float], float],
     positions: int,
+    steps: int,
 ) -> keras.Model:
-    """A network trained until part(samples, seconds) of the budget is 1."""
+    """A network trained until part(samples, seconds) of the budget is 1, in the precision of our networks."""
     keras.utils.set_random_seed(experiment.seed)
-    network = build(experiment.window_shapes()[0][2:])
+    detector = experiment.window_shapes()[0][2:]
+    with precision.policy(experiment.training.precision.compute):
+        network = build(detector)
     optimizer, size = keras.optimizers.Adam(rate), network.output_shape[1]
     rng = np.random.default_rng(experiment.seed)
 
@@ -166,11 +170,14 @@ def fit(
         for patterns, density in samples(dataset, share, experiment, epoch):
             progress = part(done, time.perf_counter() - started)
             if progress >= 1:
-                return network
+                trained = build(detector)  # float32, as ours are when they reconstruct
+                trained.set_weights(network.get_weights())
+                return trained
             optimizer.learning_rate = rate * 0.5 * (1 + math.cos(math.pi * progress))
-            drawn = [rng.integers(0, n, len(patterns) * positions) for n in density.shape[1:]]
-            chosen = np.stack([np.repeat(np.arange(len(patterns)), positions), *drawn], axis=1)
-            step(Patches(*map(tf.constant, patches(patterns, density, chosen, size, experiment))))
+            for _ in range(steps):
+                drawn = [rng.integers(0, n, len(patterns) * positions) for n in density.shape[1:]]
+                chosen = np.stack([np.repeat(np.arange(len(patterns)), positions), *drawn], axis=1)
+                step(Patches(*map(tf.constant, patches(patterns, density, chosen, size, experiment))))
             done += len(patterns)
         epoch += 1
 
@@ -235,7 +242,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, help="of training")
     parser.add_argument("--epochs", type=float, help="of training, in place of --seconds")
     parser.add_argument("--rates", type=float, nargs="+", default=[1e-4, 3e-4, 1e-3])
-    parser.add_argument("--positions", type=int, default=16, help="patterns of a sample that an epoch takes")
+    parser.add_argument("--positions", type=int, default=16, help="patterns of a sample that a step takes")
+    parser.add_argument("--steps", type=int, default=1, help="steps on a batch of samples, of other patterns each")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     options = parser.parse_args()
@@ -259,7 +267,7 @@ def main() -> None:
             return lambda done, _: done / (share * options.epochs * len(entries))
 
         def trained(rate: float, share: float) -> tuple[keras.Model, dict[int, float]]:
-            network = fit(dataset, entries, experiment, rate, budget(share), options.positions)
+            network = fit(dataset, entries, experiment, rate, budget(share), options.positions, options.steps)
             return network, judged(network, dataset, held_out, experiment)
 
         tried = {rate: max(trained(rate, 0.1)[1].values()) for rate in options.rates}

@@ -137,6 +137,12 @@ def test_labels_are_optional_and_have_a_version_of_their_own():
     assert record.header["arrays"]["labels"]["axes"] == record.header["arrays"]["density"]["axes"]
 
 
+@pytest.mark.filterwarnings("error")
+def test_labels_without_a_zero_are_stored_without_a_warning():
+    labels = np.full(sample().density.shape, 2, np.uint8)
+    assert (decode(encode(replace(sample(), labels=labels))).labels == 2).all()
+
+
 def test_the_density_by_depth_is_optional_and_goes_with_labels():
     bins = np.stack([sample(seed).density for seed in (1, 2, 3, 4)])
     labels = np.zeros(sample().density.shape, np.uint8)
