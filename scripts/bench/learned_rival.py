@@ -1,7 +1,8 @@
 """A learned rival: PtychoNN's kind of network, from one diffraction pattern to the patch of density under the probe.
 
     nice scripts/uv run python scripts/bench/learned_rival.py configs/CONFIG.yaml --out FILE.keras
-        [--set key=value ...] [--seconds 3600 | --epochs 20] [--rates 1e-4 3e-4 1e-3] [--positions 16] [--steps 1] [--json]
+        [--set key=value ...] [--seconds 3600 | --epochs 20] [--rates 1e-4 3e-4 1e-3] [--positions 16]
+        [--steps 1] [--json]
 
 Cherukara et al. (Applied Physics Letters 117, 044103, 2020): blocks of two 3 × 3 convolutions and a pool with 32, 64
 and 128 channels, decoded by blocks of two convolutions and an upsampling. Theirs has two decoders, for amplitude and
@@ -11,9 +12,9 @@ target's pixels, so that two pools are undone where theirs undoes three. Loss: m
 Everything else is that of our networks with the same configuration, whose samples it needs: its training split,
 windows, symmetries, imperfections and noise by `train.input.batches`, powers of intensities, and errors by the contrast
 of the sample where `training.loss.relative` is set. An epoch takes every sample once, and of each `--positions`
-patterns in each of `--steps` steps. The rate is the best of `--rates` on the development split, each tried for a tenth of the budget, and falls
-with a cosine to nothing. Patches are averaged over the scan, as in the paper; how much of their middle is used is
-chosen on the development split. "ratio" is the mean SSIM there.
+patterns in each of `--steps` steps. The rate is the best of `--rates` on the development split, each tried for a tenth
+of the budget, and falls with a cosine to nothing. Patches are averaged over the scan, as in the paper; how much of
+their middle is used is chosen on the development split. "ratio" is the mean SSIM there.
 """
 
 import argparse
