@@ -198,7 +198,7 @@ def _stored_arrays(
     stored: dict[str, StoredArray] = {}
     end = 0
     for name, array in arrays.items():
-        peak = float(np.maximum(float(array.max()), -float(array.min())))  # labels have no negative numbers
+        peak = float(np.maximum(float(array.max()), -float(array.min())))  # as float: labels are unsigned
         if not math.isfinite(peak):
             raise WorkError(f"the sample's {name} holds numbers that are not finite")
         stored[name] = {

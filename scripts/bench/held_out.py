@@ -6,9 +6,8 @@
 Takes every fifth id of the test list in configs/benchmark.manifest.json, simulates it with configs/benchmark.yaml
 (once; the files stay in --work), and gives its patterns to `train.reconstruct` with the calibration of the simulation,
 and nothing about the specimen. With `--data` the samples are every fifth of the test split of that dataset, as they are
-stored there. "SSIM" is against the true density at the positions, over the whole scan. "1σ" is the
-share of pixels whose error is within the stated uncertainty. "ratio" is the mean SSIM of the last checkpoint over that
-of the first.
+stored there. "SSIM" is against the true density at the positions, over the whole scan. "1σ" is the share of pixels
+whose error is within the stated uncertainty. "ratio" is the mean SSIM of the last checkpoint over that of the first.
 """
 
 import argparse

@@ -41,7 +41,6 @@ from train.experiment.experiment import Experiment
 from train.experiment.experiment import load as load_experiment
 from train.input import batches, selection
 from train.measure.metrics import image_metrics
-from train.optimization import precision
 
 BLOCKS = (32, 64, 128)  # channels of the encoder's blocks; each ends in a pool
 HELD_OUT = 24  # development samples that rates and the patches' middle are chosen on
@@ -75,7 +74,7 @@ def build(detector: Sequence[int]) -> keras.Model:
         x = keras.layers.MaxPooling2D()(_twice(x, channels))
     for channels in BLOCKS[:0:-1]:
         x = keras.layers.UpSampling2D(interpolation="bilinear")(_twice(x, channels))
-    return keras.Model(inputs, keras.layers.Conv2D(1, 3, padding="same", dtype="float32")(x))
+    return keras.Model(inputs, keras.layers.Conv2D(1, 3, padding="same")(x))
 
 
 def _twice(x: Any, channels: int) -> Any:
@@ -149,11 +148,9 @@ def fit(
     positions: int,
     steps: int,
 ) -> keras.Model:
-    """A network trained until part(samples, seconds) of the budget is 1, in the precision of our networks."""
+    """A network trained until part(samples, seconds) of the budget is 1."""
     keras.utils.set_random_seed(experiment.seed)
-    detector = experiment.window_shapes()[0][2:]
-    with precision.policy(experiment.training.precision.compute):
-        network = build(detector)
+    network = build(experiment.window_shapes()[0][2:])
     optimizer, size = keras.optimizers.Adam(rate), network.output_shape[1]
     rng = np.random.default_rng(experiment.seed)
 
@@ -171,9 +168,7 @@ def fit(
         for patterns, density in samples(dataset, share, experiment, epoch):
             progress = part(done, time.perf_counter() - started)
             if progress >= 1:
-                trained = build(detector)  # float32, as ours are when they reconstruct
-                trained.set_weights(network.get_weights())
-                return trained
+                return network
             optimizer.learning_rate = rate * 0.5 * (1 + math.cos(math.pi * progress))
             for _ in range(steps):
                 drawn = [rng.integers(0, n, len(patterns) * positions) for n in density.shape[1:]]
