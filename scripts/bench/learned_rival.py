@@ -1,20 +1,23 @@
 """A learned rival: PtychoNN's kind of network, from one diffraction pattern to the patch of density under the probe.
 
     nice scripts/uv run python scripts/bench/learned_rival.py configs/CONFIG.yaml --out FILE.keras
-        [--set key=value ...] [--seconds 3600 | --epochs 20] [--rates 1e-4 3e-4 1e-3] [--positions 16]
-        [--steps 1] [--json]
+        [--set key=value ...] [--seconds 3600 | --epochs 20] [--rates 3e-4 1e-3] [--patches 20 10] [--channels 16]
+        [--positions 16] [--steps 1] [--json]
 
-Cherukara et al. (Applied Physics Letters 117, 044103, 2020): blocks of two 3 × 3 convolutions and a pool with 32, 64
-and 128 channels, decoded by blocks of two convolutions and an upsampling. Theirs has two decoders, for amplitude and
-phase; this one has one, for the density. The patch is as wide as the probe's window, wavelength / pixel, on the
-target's pixels, so that two pools are undone where theirs undoes three. Loss: mean absolute error by Adam, as theirs.
+Cherukara et al. (Applied Physics Letters 117, 044103, 2020), as the authors' program builds it today
+(`ReconSmallModel`): blocks of two 3 × 3 convolutions with batch normalisation and a pool, with 16, 32 and 64 channels,
+decoded by blocks of two convolutions and an upsampling. Theirs gives amplitude and phase, this one the density. The
+patch is as wide as the probe's window, wavelength / pixel, on the target's pixels, so that two pools are undone where
+theirs undoes three. The last convolution is not normalised, since densities have no range. Loss: mean absolute error by
+Adam, as theirs.
 
 Everything else is that of our networks with the same configuration, whose samples it needs: its training split,
 windows, symmetries, imperfections and noise by `train.input.batches`, powers of intensities, and errors by the contrast
 of the sample where `training.loss.relative` is set. An epoch takes every sample once, and of each `--positions`
-patterns in each of `--steps` steps. The rate is the best of `--rates` on the development split, each tried for a tenth
-of the budget, and falls with a cosine to nothing. Patches are averaged over the scan, as in the paper; how much of
-their middle is used is chosen on the development split. "ratio" is the mean SSIM there.
+patterns in each of `--steps` steps. The rate falls with a cosine to nothing. It is the best of `--rates`, and with it
+the number of pixels in a patch's middle that are learnt the best of `--patches`, on the development split, each pair
+tried for a tenth of the budget. Patches are averaged over the scan, as in the paper; how much of their middle is used
+is chosen on the development split. The scores there are printed four times on the way. "ratio" is the mean SSIM there.
 """
 
 import argparse
@@ -42,7 +45,7 @@ from train.experiment.experiment import load as load_experiment
 from train.input import batches, selection
 from train.measure.metrics import image_metrics
 
-BLOCKS = (32, 64, 128)  # channels of the encoder's blocks; each ends in a pool
+BLOCKS = 3  # of the encoder; each ends in a pool, and has twice the channels of the one before
 HELD_OUT = 24  # development samples that rates and the patches' middle are chosen on
 TOLERANCE = 0.02  # of step and pixels, between what was learnt and what is reconstructed
 Floats = npt.NDArray[np.float32]
@@ -63,27 +66,46 @@ class Learned(NamedTuple):
 # ---- Network --------------------------------------------------------------------------------------------------------
 
 
-def build(detector: Sequence[int]) -> keras.Model:
-    """The network for patterns of `detector` pixels: (n, dy, dx, 1) to (n, patch, patch, 1), in density scales."""
-    factor = 2 ** len(BLOCKS)
-    sides = [factor * math.ceil(n / factor) for n in detector]
+def build(detector: Sequence[int], channels: int) -> keras.Model:
+    """The network for patterns of `detector` pixels: (n, dy, dx, 1) to (n, patch, patch, 1), in density scales.
+
+    Args:
+        detector: Pixels, (y, x).
+        channels: Of the first block.
+    """
+    widths = [channels * 2**level for level in range(BLOCKS)]
+    sides = [2**BLOCKS * math.ceil(n / 2**BLOCKS) for n in detector]
     pads = [((side - n) // 2, side - n - (side - n) // 2) for n, side in zip(detector, sides, strict=True)]
     x = inputs = keras.Input((*detector, 1))
     x = keras.layers.ZeroPadding2D(tuple(pads))(x)
-    for channels in BLOCKS:
-        x = keras.layers.MaxPooling2D()(_twice(x, channels))
-    for channels in BLOCKS[:0:-1]:
-        x = keras.layers.UpSampling2D(interpolation="bilinear")(_twice(x, channels))
+    for width in widths:
+        x = keras.layers.MaxPooling2D()(_twice(x, width))
+    for width in widths[:0:-1]:
+        x = keras.layers.UpSampling2D(interpolation="bilinear")(_twice(x, width))
     return keras.Model(inputs, keras.layers.Conv2D(1, 3, padding="same")(x))
 
 
 def _twice(x: Any, channels: int) -> Any:
     for _ in range(2):
-        x = keras.layers.Conv2D(channels, 3, padding="same", activation="relu")(x)
+        x = keras.layers.Conv2D(channels, 3, padding="same", use_bias=False)(x)
+        x = keras.layers.Activation("relu")(keras.layers.BatchNormalization(momentum=0.9)(x))
     return x
 
 
 # ---- Training -------------------------------------------------------------------------------------------------------
+
+
+class Settings(NamedTuple):
+    """How a network is trained; `patch`: pixels of a patch's middle that are learnt, `rate`: that of Adam at the start.
+
+    `positions` and `steps` are patterns of a sample in a step, and steps on a batch of samples.
+    """
+
+    rate: float
+    patch: int
+    channels: int
+    positions: int
+    steps: int
 
 
 class Patches(NamedTuple):
@@ -95,7 +117,12 @@ class Patches(NamedTuple):
 
 
 def patches(
-    patterns: Floats, density: Floats, positions: npt.NDArray[np.intp], size: int, experiment: Experiment
+    patterns: Floats,
+    density: Floats,
+    positions: npt.NDArray[np.intp],
+    size: int,
+    experiment: Experiment,
+    patch: int | None = None,
 ) -> Patches:
     """Of patterns (n, sy, sx, dy, dx), fractions of the beam, and densities (n, sy, sx): what is at `positions`.
 
@@ -105,6 +132,7 @@ def patches(
         positions: Sample, y and x of each pattern to take, (m, 3).
         size: Pixels of a patch.
         experiment: The configuration.
+        patch: Pixels of the middle that have a weight; by default all.
     """
     inputs, half = experiment.training.inputs, size // 2
     sample, y, x = positions.T
@@ -120,6 +148,8 @@ def patches(
         np.pad(np.ones_like(density), around)[at]
         * (inputs.density_scale_e_per_angstrom2 / units[sample])[:, None, None]
     )
+    learnt = middle(np.arange(size), size, patch or size)
+    weight *= learnt[:, None] & learnt
     chosen = normalised(patterns[sample, y, x], inputs.power, inputs.gain)
     return Patches(chosen, wanted[..., None].astype(np.float32), weight[..., None].astype(np.float32))
 
@@ -143,15 +173,23 @@ def fit(
     dataset: Dataset,
     entries: list[Entry],
     experiment: Experiment,
-    rate: float,
+    settings: Settings,
     part: Callable[[int, float], float],
-    positions: int,
-    steps: int,
+    judge: Callable[[keras.Model], Any] = lambda network: None,
 ) -> keras.Model:
-    """A network trained until part(samples, seconds) of the budget is 1."""
+    """A network trained until part(samples, seconds) of the budget is 1.
+
+    Args:
+        dataset: The samples.
+        entries: Those to learn.
+        experiment: The configuration.
+        settings: How it is trained.
+        part: The part of the budget that is used up.
+        judge: Called at a quarter, a half and three quarters of the budget. Its time does not count.
+    """
     keras.utils.set_random_seed(experiment.seed)
-    network = build(experiment.window_shapes()[0][2:])
-    optimizer, size = keras.optimizers.Adam(rate), network.output_shape[1]
+    network = build(experiment.window_shapes()[0][2:], settings.channels)
+    optimizer, size = keras.optimizers.Adam(settings.rate), network.output_shape[1]
     rng = np.random.default_rng(experiment.seed)
 
     @tf.function
@@ -162,23 +200,33 @@ def fit(
         optimizer.apply(tape.gradient(loss, network.trainable_variables), network.trainable_variables)
         return loss
 
-    done, epoch, started = 0, 0, time.perf_counter()
+    done, epoch, started, quarters = 0, 0, time.perf_counter(), 0
     while True:
         share = selection.epoch_share(entries, experiment.seed, epoch, 0, 1, len(entries))
         for patterns, density in samples(dataset, share, experiment, epoch):
             progress = part(done, time.perf_counter() - started)
             if progress >= 1:
                 return network
-            optimizer.learning_rate = rate * 0.5 * (1 + math.cos(math.pi * progress))
-            for _ in range(steps):
-                drawn = [rng.integers(0, n, len(patterns) * positions) for n in density.shape[1:]]
-                chosen = np.stack([np.repeat(np.arange(len(patterns)), positions), *drawn], axis=1)
-                step(Patches(*map(tf.constant, patches(patterns, density, chosen, size, experiment))))
+            if progress >= (quarters + 1) / 4:
+                paused, quarters = time.perf_counter(), quarters + 1
+                judge(network)
+                started += time.perf_counter() - paused
+            optimizer.learning_rate = settings.rate * 0.5 * (1 + math.cos(math.pi * progress))
+            for _ in range(settings.steps):
+                drawn = [rng.integers(0, n, len(patterns) * settings.positions) for n in density.shape[1:]]
+                chosen = np.stack([np.repeat(np.arange(len(patterns)), settings.positions), *drawn], axis=1)
+                step(Patches(*map(tf.constant, patches(patterns, density, chosen, size, experiment, settings.patch))))
             done += len(patterns)
         epoch += 1
 
 
 # ---- Reconstruction -------------------------------------------------------------------------------------------------
+
+
+def middle(index: npt.NDArray[np.intp], size: int, count: int) -> npt.NDArray[np.bool_]:
+    """Whether each pixel is one of the `count` in the middle of `size`; pixel size // 2 is the probe's."""
+    found: npt.NDArray[np.bool_] = (index >= size // 2 - count // 2) & (index < size // 2 - count // 2 + count)
+    return found
 
 
 def stitched(network: keras.Model, x: Floats, scan: Sequence[int], middles: Sequence[int]) -> list[Image]:
@@ -188,12 +236,12 @@ def stitched(network: keras.Model, x: Floats, scan: Sequence[int], middles: Sequ
     )
     size = found.shape[1]
     images = []
-    for middle in middles:
-        low = size // 2 - middle // 2
+    for pixels in middles:
+        chosen = np.flatnonzero(middle(np.arange(size), size, pixels))
         total, count = (np.zeros(np.add(scan, 2 * size)) for _ in range(2))
         grid = found.reshape(*scan, size, size)
-        for i in range(low, low + middle):
-            for j in range(low, low + middle):
+        for i in chosen:
+            for j in chosen:
                 at = slice(size // 2 + i, size // 2 + i + scan[0]), slice(size // 2 + j, size // 2 + j + scan[1])
                 total[at] += grid[:, :, i, j]
                 count[at] += 1
@@ -237,7 +285,9 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="where the network goes, NAME.keras")
     parser.add_argument("--seconds", type=float, help="of training")
     parser.add_argument("--epochs", type=float, help="of training, in place of --seconds")
-    parser.add_argument("--rates", type=float, nargs="+", default=[1e-4, 3e-4, 1e-3])
+    parser.add_argument("--rates", type=float, nargs="+", default=[3e-4, 1e-3])
+    parser.add_argument("--patches", type=int, nargs="+", help="pixels of a patch's middle that are learnt; all")
+    parser.add_argument("--channels", type=int, default=16, help="of the first block")
     parser.add_argument("--positions", type=int, default=16, help="patterns of a sample that a step takes")
     parser.add_argument("--steps", type=int, default=1, help="steps on a batch of samples, of other patterns each")
     parser.add_argument("--threads", type=int, default=2)
@@ -247,6 +297,12 @@ def main() -> None:
         parser.error("give --seconds or --epochs")
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     experiment = load_experiment(options.config, options.set)
+    size = build(experiment.window_shapes()[0][2:], options.channels).output_shape[1]
+    choices = [
+        Settings(rate, patch, options.channels, options.positions, options.steps)
+        for patch in options.patches or [size]
+        for rate in options.rates
+    ]
     with Dataset(experiment.data.directory) as dataset:
         selection.check_configuration(dataset, experiment)
         present = manifest.present(experiment.data.directory, dataset.ids)
@@ -262,37 +318,46 @@ def main() -> None:
                 return lambda _, seconds: seconds / (share * options.seconds)
             return lambda done, _: done / (share * options.epochs * len(entries))
 
-        def trained(rate: float, share: float) -> tuple[keras.Model, dict[int, float]]:
-            network = fit(dataset, entries, experiment, rate, budget(share), options.positions, options.steps)
-            return network, judged(network, dataset, held_out, experiment)
+        def judge(settings: Settings) -> Callable[[keras.Model], dict[int, float]]:
+            def judged_and_said(network: keras.Model) -> dict[int, float]:
+                found = judged(network, dataset, held_out, experiment, settings.patch)
+                print(json.dumps({**settings._asdict(), "dev_ssim_by_middle": found}), flush=True)
+                return found
 
-        tried = {rate: max(trained(rate, 0.1)[1].values()) for rate in options.rates}
-        rate = max(tried, key=lambda rate: tried[rate])
-        print(json.dumps({"dev_ssim_by_rate": tried}), flush=True)
-        network, by_middle = trained(rate, 1.0)
-    middle = max(by_middle, key=lambda size: by_middle[size])
-    write(options.out, network, experiment, middle, {"rate": rate, "dev_ssim_by_middle": by_middle})
-    print(f"{network.count_params():,} parameters, rate {rate:g}, middle {middle}: SSIM {by_middle[middle]:.3f} (dev)")
+            return judged_and_said
+
+        tried = {}
+        for settings in choices if len(choices) > 1 else []:
+            network = fit(dataset, entries, experiment, settings, budget(0.1))
+            tried[settings] = max(judge(settings)(network).values())
+        settings = max(tried, key=lambda each: tried[each], default=choices[0])
+        network = fit(dataset, entries, experiment, settings, budget(1.0), judge(settings))
+        by_middle = judge(settings)(network)
+    best = max(by_middle, key=lambda pixels: by_middle[pixels])
+    write(options.out, network, experiment, best, {**settings._asdict(), "dev_ssim_by_middle": by_middle})
+    print(f"{network.count_params():,} parameters, {settings}, middle {best}: SSIM {by_middle[best]:.3f} (dev)")
     if options.json:
-        print(json.dumps({"ratio": by_middle[middle], "rate": rate, "middle": middle, "by_rate": tried}))
+        print(json.dumps({"ratio": by_middle[best], **settings._asdict(), "middle": best}))
 
 
-def judged(network: keras.Model, dataset: Dataset, held_out: list[Entry], experiment: Experiment) -> dict[int, float]:
+def judged(
+    network: keras.Model, dataset: Dataset, held_out: list[Entry], experiment: Experiment, patch: int
+) -> dict[int, float]:
     """The mean SSIM of development samples, imperfect and noisy as those of training are, by the patches' middle."""
-    training, size = experiment.training.model_copy(update={"batch_size": 1}), network.output_shape[1]
+    training = experiment.training.model_copy(update={"batch_size": 1})
     inputs, single = training.inputs, experiment.model_copy(update={"training": training})
-    middles = sorted({2, size // 4 // 2 * 2, size // 2 // 2 * 2, size})
-    scores: dict[int, list[float]] = {middle: [] for middle in middles}
+    middles = sorted({min(2, patch), max(patch // 4 // 2 * 2, 2), max(patch // 2 // 2 * 2, 2), patch})
+    scores: dict[int, list[float]] = {pixels: [] for pixels in middles}
     for patterns, density in samples(dataset, held_out, single, epoch=0):
         for stack, truth in zip(patterns, density, strict=True):
             x = normalised(stack.reshape(-1, *stack.shape[2:]), inputs.power, inputs.gain)
-            for middle, image in zip(middles, stitched(network, x, truth.shape, middles), strict=True):
+            for pixels, image in zip(middles, stitched(network, x, truth.shape, middles), strict=True):
                 scaled = image * inputs.density_scale_e_per_angstrom2
-                scores[middle].append(image_metrics(scaled, truth, huber_delta=1.0)["ssim"] or 0.0)
-    return {middle: mean(values) for middle, values in scores.items()}
+                scores[pixels].append(image_metrics(scaled, truth, huber_delta=1.0)["ssim"] or 0.0)
+    return {pixels: mean(values) for pixels, values in scores.items()}
 
 
-def write(path: Path, network: keras.Model, experiment: Experiment, middle: int, chosen: dict[str, Any]) -> None:
+def write(path: Path, network: keras.Model, experiment: Experiment, pixels: int, chosen: dict[str, Any]) -> None:
     inputs, conditions = experiment.training.inputs, experiment.conditions()
     model = {
         "power": inputs.power,
@@ -300,7 +365,7 @@ def write(path: Path, network: keras.Model, experiment: Experiment, middle: int,
         "density_scale": inputs.density_scale_e_per_angstrom2,
         "step_angstrom": conditions.scan_step_angstrom,
         "pixel_mrad": conditions.pixel_mrad,
-        "middle": middle,
+        "middle": pixels,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     network.save(path)

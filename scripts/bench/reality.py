@@ -42,11 +42,12 @@ from namsa.io.calibration import CalibrationOverrides
 from train.measure.metrics import image_metrics
 from train.measure.separation import auroc
 from train.reconstruction.contrast import UNRESOLVED
+from train.reconstruction.familiarity import MOST_FLAGGED
 
 SCORES: dict[str, Callable[[dict[str, Any]], float]] = {
     "unfamiliar windows": lambda row: row["unfamiliar"],
     "contrast": lambda row: row["contrast"],
-    "the larger over its limit": lambda row: max(row["unfamiliar"] / 0.5, row["contrast"] / UNRESOLVED),
+    "the larger over its limit": lambda row: max(row["unfamiliar"] / MOST_FLAGGED, row["contrast"] / UNRESOLVED),
 }
 LIMITS = {"energy_ev": 200e3, "semiangle_mrad": 20.0}  # what the files of other energies are taken for
 

@@ -329,5 +329,8 @@ def test_patches_of_a_learned_rival_are_stitched_to_the_density():
     known = SimpleNamespace(numpy=lambda: found.density)
     for image in learned.stitched(lambda x, training: known, found.patterns, (9, 7), [2, 4]):
         assert np.allclose(10 * image, density[1], atol=1e-5)
-    network = learned.build((33, 33))
+    inner = learned.patches(patterns, density, everywhere, 4, experiment, patch=2)
+    assert np.array_equal(np.flatnonzero(inner.weight[30, ..., 0].any(axis=0)), [1, 2])
+    assert np.array_equal(inner.weight[30, 1:3, 1:3], found.weight[30, 1:3, 1:3])
+    network = learned.build((33, 33), channels=16)
     assert network.output_shape == (None, 20, 20, 1)

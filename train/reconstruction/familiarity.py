@@ -38,6 +38,7 @@ Array = npt.NDArray[Any]
 FILE = "familiarity.npz"
 LARGEST_BYTES = 2**26  # of the file's arrays
 UNFAMILIAR = 0.05  # share of the dev split's windows that are flagged
+MOST_FLAGGED = 0.5  # share of a scan's windows that may be flagged before the scan lies outside
 BANDS = np.linspace(0.12, 1, 6)  # of spatial frequency, in units of the scan's highest
 ALONG, ACROSS = (0.2, 0.4, 0.6, 0.8), (0.35, 0.7)  # of the angle along and across q, in semiangles
 DARK = (1.05, 1.35)  # semiangles; beyond the first, parts of the detector are rings
@@ -50,7 +51,7 @@ _LEAST_POWER, _LEAST_INTENSITY, _LEAST_MAP = 1e-16, 1e-8, 1e-6  # added before t
 
 def is_outside(flagged: float) -> bool:
     """Returns whether a scan lies outside of what was learnt, by the fraction of its windows that are flagged."""
-    return flagged > 0.5
+    return flagged > MOST_FLAGGED
 
 
 def inner_layer(config: NetworkConfig | UNet3DConfig) -> str:
