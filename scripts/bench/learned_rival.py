@@ -26,6 +26,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 from statistics import mean
 from typing import Any, NamedTuple
@@ -148,8 +149,9 @@ def patches(
         np.pad(np.ones_like(density), around)[at]
         * (inputs.density_scale_e_per_angstrom2 / units[sample])[:, None, None]
     )
-    learnt = middle(np.arange(size), size, patch or size)
-    weight *= learnt[:, None] & learnt
+    learnt = middle(size, patch or size)
+    weight[:, : learnt.start] = weight[:, learnt.stop :] = 0
+    weight[:, :, : learnt.start] = weight[:, :, learnt.stop :] = 0
     chosen = normalised(patterns[sample, y, x], inputs.power, inputs.gain)
     return Patches(chosen, wanted[..., None].astype(np.float32), weight[..., None].astype(np.float32))
 
@@ -223,10 +225,10 @@ def fit(
 # ---- Reconstruction -------------------------------------------------------------------------------------------------
 
 
-def middle(index: npt.NDArray[np.intp], size: int, count: int) -> npt.NDArray[np.bool_]:
-    """Whether each pixel is one of the `count` in the middle of `size`; pixel size // 2 is the probe's."""
-    found: npt.NDArray[np.bool_] = (index >= size // 2 - count // 2) & (index < size // 2 - count // 2 + count)
-    return found
+def middle(size: int, count: int) -> slice:
+    """The `count` pixels in the middle of `size`; pixel size // 2 is the probe's."""
+    first = size // 2 - count // 2
+    return slice(first, first + count)
 
 
 def stitched(network: keras.Model, x: Floats, scan: Sequence[int], middles: Sequence[int]) -> list[Image]:
@@ -237,7 +239,7 @@ def stitched(network: keras.Model, x: Floats, scan: Sequence[int], middles: Sequ
     size = found.shape[1]
     images = []
     for pixels in middles:
-        chosen = np.flatnonzero(middle(np.arange(size), size, pixels))
+        chosen = range(size)[middle(size, pixels)]
         total, count = (np.zeros(np.add(scan, 2 * size)) for _ in range(2))
         grid = found.reshape(*scan, size, size)
         for i in chosen:
@@ -298,6 +300,8 @@ def main() -> None:
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     experiment = load_experiment(options.config, options.set)
     size = build(experiment.window_shapes()[0][2:], options.channels).output_shape[1]
+    if bad := [patch for patch in options.patches or [] if not 2 <= patch <= size]:
+        parser.error(f"--patches {bad[0]}: a patch has {size} pixels, so give 2 to {size}")
     choices = [
         Settings(rate, patch, options.channels, options.positions, options.steps)
         for patch in options.patches or [size]
@@ -318,21 +322,18 @@ def main() -> None:
                 return lambda _, seconds: seconds / (share * options.seconds)
             return lambda done, _: done / (share * options.epochs * len(entries))
 
-        def judge(settings: Settings) -> Callable[[keras.Model], dict[int, float]]:
-            def judged_and_said(network: keras.Model) -> dict[int, float]:
-                found = judged(network, dataset, held_out, experiment, settings.patch)
-                print(json.dumps({**settings._asdict(), "dev_ssim_by_middle": found}), flush=True)
-                return found
-
-            return judged_and_said
+        def judge(settings: Settings, network: keras.Model) -> dict[int, float]:
+            found = judged(network, dataset, held_out, experiment, settings.patch)
+            print(json.dumps({**settings._asdict(), "dev_ssim_by_middle": found}), flush=True)
+            return found
 
         tried = {}
         for settings in choices if len(choices) > 1 else []:
             network = fit(dataset, entries, experiment, settings, budget(0.1))
-            tried[settings] = max(judge(settings)(network).values())
+            tried[settings] = max(judge(settings, network).values())
         settings = max(tried, key=lambda each: tried[each], default=choices[0])
-        network = fit(dataset, entries, experiment, settings, budget(1.0), judge(settings))
-        by_middle = judge(settings)(network)
+        network = fit(dataset, entries, experiment, settings, budget(1.0), partial(judge, settings))
+        by_middle = judge(settings, network)
     best = max(by_middle, key=lambda pixels: by_middle[pixels])
     write(options.out, network, experiment, best, {**settings._asdict(), "dev_ssim_by_middle": by_middle})
     print(f"{network.count_params():,} parameters, {settings}, middle {best}: SSIM {by_middle[best]:.3f} (dev)")
@@ -346,7 +347,7 @@ def judged(
     """The mean SSIM of development samples, imperfect and noisy as those of training are, by the patches' middle."""
     training = experiment.training.model_copy(update={"batch_size": 1})
     inputs, single = training.inputs, experiment.model_copy(update={"training": training})
-    middles = sorted({min(2, patch), max(patch // 4 // 2 * 2, 2), max(patch // 2 // 2 * 2, 2), patch})
+    middles = sorted({2, max(2, patch // 4 // 2 * 2), max(2, patch // 2 // 2 * 2), patch})
     scores: dict[int, list[float]] = {pixels: [] for pixels in middles}
     for patterns, density in samples(dataset, held_out, single, epoch=0):
         for stack, truth in zip(patterns, density, strict=True):
