@@ -22,7 +22,7 @@ from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
 from namsa.dataset import estimate, manifest
 from namsa.dataset.entries import build_entries
-from namsa.dataset.entry import Entry
+from namsa.dataset.entry import Entry, materials_named
 from namsa.dataset.shards import Dataset, shard_paths
 from namsa.errors import InputError
 from namsa.memory import check_memory_for
@@ -144,7 +144,7 @@ def _entries_and_materials(experiment: Experiment) -> tuple[Sequence[Entry], Seq
     for folder in (experiment.data.directory, experiment.data.manifest_from):
         listed = manifest.read_if_current(folder, experiment) if folder else None
         if listed is not None:
-            names = {entry.material for entry in estimate.sampled(listed)}
+            names = materials_named(estimate.sampled(listed))
             return listed, select_materials(experiment.materials, names=names)
     materials = select_materials(experiment.materials, run_generator=True)
     return build_entries(experiment, materials), materials

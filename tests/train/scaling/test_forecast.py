@@ -4,7 +4,11 @@ import pytest
 from paths import CONFIGS
 
 from fcdensenet.count import count
+from namsa.crystals.select import select_materials
+from namsa.dataset import manifest
 from train.experiment.experiment import load
+from train.ranks import reduction
+from train.scaling import forecast
 from train.scaling.forecast import MOST_FLOP, measurable, synchronisations
 
 
@@ -27,3 +31,15 @@ def test_synchronisations_of_a_job_are_those_of_its_steps():
 def test_a_small_network_is_measured_as_it_is(name):
     experiment = load(CONFIGS / f"{name}.yaml")
     assert measurable(experiment) == (experiment.network, 1)
+
+
+def test_interfaces_that_a_manifest_lists_are_told_with_their_partners(tmp_path):
+    few = ["materials.limit=12", "specimen.kinds={interface: 1}", "specimen.thickness_angstrom=[20]"]
+    experiment = load(
+        CONFIGS / "reality.yaml", [*few, "variation.thickness_angstrom=[15, 20]", f"data.directory={tmp_path}"]
+    )
+    listed = manifest.ensure(tmp_path, experiment, select_materials(experiment.materials))
+    reduction.start(experiment.training.reduction)
+    found = forecast.forecast(experiment)
+    assert any(entry.partner for entry in listed)
+    assert found["simulation"]["samples"] == sum(not entry.skipped for entry in listed)
