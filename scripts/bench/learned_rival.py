@@ -1,7 +1,7 @@
 """A learned rival: PtychoNN's kind of network, from one diffraction pattern to the patch of density under the probe.
 
     nice scripts/uv run python scripts/bench/learned_rival.py configs/CONFIG.yaml --out FILE.keras
-        [--set key=value ...] [--seconds 3600 | --epochs 20] [--rates 3e-4 1e-3] [--patches 20 10] [--channels 16]
+        [--set key=value] ... [--seconds 3600 | --epochs 20] [--rates 3e-4 1e-3] [--patches 20 10] [--channels 16]
         [--positions 16] [--steps 1] [--json]
 
 Cherukara et al. (Applied Physics Letters 117, 044103, 2020), as the authors' program builds it today
@@ -283,7 +283,7 @@ def load(path: Path) -> Learned:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("config", type=Path, help="the configuration of our network, with its dataset")
-    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="as for `python -m train`")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="as for `python -m train`")
     parser.add_argument("--out", type=Path, required=True, help="where the network goes, NAME.keras")
     parser.add_argument("--seconds", type=float, help="of training")
     parser.add_argument("--epochs", type=float, help="of training, in place of --seconds")
