@@ -5,7 +5,7 @@ from paths import CONFIGS
 
 from fcdensenet.count import count
 from namsa.crystals.select import select_materials
-from namsa.dataset import manifest
+from namsa.dataset import estimate, manifest
 from train.experiment.experiment import load
 from train.ranks import reduction
 from train.scaling import forecast
@@ -33,13 +33,19 @@ def test_a_small_network_is_measured_as_it_is(name):
     assert measurable(experiment) == (experiment.network, 1)
 
 
-def test_interfaces_that_a_manifest_lists_are_told_with_their_partners(tmp_path):
-    few = ["materials.limit=12", "specimen.kinds={interface: 1}", "specimen.thickness_angstrom=[20]"]
+def test_interfaces_that_a_manifest_lists_are_told_with_their_partners(tmp_path, monkeypatch):
+    few = [
+        "materials.limit=16",
+        "materials.substitute={limit: 4}",
+        "specimen.kinds={interface: 1}",
+        "specimen.thickness_angstrom=[20]",
+    ]
     experiment = load(
-        CONFIGS / "reality.yaml", [*few, "variation.thickness_angstrom=[15, 20]", f"data.directory={tmp_path}"]
+        CONFIGS / "reality_more.yaml", [*few, "variation.thickness_angstrom=[15, 20]", f"data.directory={tmp_path}"]
     )
     listed = manifest.ensure(tmp_path, experiment, select_materials(experiment.materials))
+    monkeypatch.setattr(estimate, "SAMPLED", 1)  # its partner is in no other sample that is looked at
     reduction.start(experiment.training.reduction)
     found = forecast.forecast(experiment)
-    assert any(entry.partner for entry in listed)
+    assert all(entry.partner for entry in estimate.sampled(listed))
     assert found["simulation"]["samples"] == sum(not entry.skipped for entry in listed)
