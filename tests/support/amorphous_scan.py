@@ -37,6 +37,14 @@ def simulate(c10: float, seed: int = 0, c12: float = 0.0, phi12: float = 0.0) ->
     return sample.cbed.reshape(*SCAN, SOURCE, SOURCE)
 
 
+def glass(size: tuple[float, float, float], seed: int) -> ase.Atoms:
+    """Returns carbon atoms in a cell of sides (x, y, z), Å, up to 1.1 Å off the points of a grid of about 2.5 Å."""
+    counts = [round(side / 2.5) for side in size]
+    points = np.stack(np.meshgrid(*map(np.arange, counts), indexing="ij"), axis=-1).reshape(-1, 3) * 2.5
+    places = points + np.random.default_rng(seed).uniform(-1.1, 1.1, points.shape)
+    return ase.Atoms(f"C{len(places)}", places * np.divide(size, np.multiply(counts, 2.5)), cell=size, pbc=True)
+
+
 def record(
     patterns: np.ndarray,
     *,

@@ -29,8 +29,8 @@ class LiveState:
         rows_read: Rows of the scan that were read.
         next_row: Row of the scan that the next strip begins with.
         survey_rows: Rows in the sum of the mean pattern.
-        arrays: Sums of the images (`densities_weights` and so on), `bright_field`, `intensity`, `counts`, `pattern`
-            (the mean of the first rows) and `survey_sum`.
+        arrays: Sums of the images (`densities_weights` and so on), `transforms` of the aberrations, `bright_field`,
+            `intensity`, `counts`, `pattern` (the mean of the first rows) and `survey_sum`.
     """
 
     strips: int
@@ -59,7 +59,8 @@ def image_arrays(images: ScanImages) -> dict[str, Array]:
     if images.bins:
         blends["bins"] = images.bins
     sums = {f"{name}_{part}": getattr(blend, part) for name, blend in blends.items() for part in SUMS}
-    return {**sums, "bright_field": images.bright_field, "intensity": images.intensity, "counts": images.counts}
+    names = ("bright_field", "intensity", "counts")
+    return {**sums, "transforms": images.aberrations.transforms, **{name: getattr(images, name) for name in names}}
 
 
 def write_state(path: Path, identity: Mapping[str, Any], state: LiveState) -> None:
@@ -94,7 +95,8 @@ def read_state(path: Path, identity: Mapping[str, Any] | None) -> LiveState:
         header = json.loads(arrays.pop("header").tobytes())
         stored, (strips, rows_read, next_row, survey_rows) = header["identity"], map(int, header["counts"])
         changed = [name for name in identity or {} if stored[name] != json.loads(json.dumps(identity))[name]]
-        missing = {"pattern", "survey_sum", "bright_field", "intensity", "counts", "familiar_first"} - set(arrays)
+        names = ("pattern", "survey_sum", "bright_field", "intensity", "counts", "familiar_first", "transforms")
+        missing = set(names) - set(arrays)
     except (KeyError, TypeError, ValueError):
         raise InputError(f"{path} is no state of a live reconstruction: remove it and begin again") from None
     if changed or missing:

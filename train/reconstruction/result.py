@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from namsa.io import hdf5
 from namsa.pixels import ArrayAxis, PixelGrid, depth_axis
+from train.reconstruction.aberrations import is_beyond
 from train.reconstruction.contrast import is_unresolved
 from train.reconstruction.familiarity import UNFAMILIAR, is_outside
 
@@ -59,8 +60,8 @@ class Reconstruction:
 
     @property
     def outside(self) -> bool:
-        """Whether the scan lies outside of what the network learnt: by its familiarity, by what was estimated of it, or
-        because the stated error is as large as the density's contrast.
+        """Whether the scan lies outside of what the network learnt: by its familiarity, by its aberrations, by what was
+        estimated of it, or because the stated error is as large as the density's contrast.
 
         False if none of these was measured.
         """
@@ -146,7 +147,8 @@ class Reconstruction:
 
     def _headline(self) -> str:
         """Returns what the picture says of a scan that the network cannot be relied on for; empty of other scans."""
-        if is_outside(self.provenance.get("windows_not_familiar", 0.0)) or self.warnings:
+        flagged, aberrations = self.provenance.get("windows_not_familiar", 0.0), self.provenance.get("aberrations")
+        if is_outside(flagged) or is_beyond(aberrations) or self.warnings:
             return "outside of what the network learnt"
         if is_unresolved(self.provenance.get("error_over_contrast", 0.0)):
             return "the stated error is as large as the contrast"

@@ -11,6 +11,7 @@ from namsa.errors import InputError
 from namsa.text import plural
 from train.experiment.conditions import Conditions
 from train.reconstruction import ensemble, tiles
+from train.reconstruction.aberrations import AberrationsOfScan, LearntAberrations
 from train.reconstruction.contrast import contrast_line, error_over_contrast
 from train.reconstruction.familiarity import (
     UNFAMILIAR,
@@ -46,6 +47,8 @@ class BlendedImages:
         trust: Trust (`train.reconstruction.trust`) in the window that a position lies in. `None` if not measured.
         bright_field: Fraction of the beam in the bright disk.
         by_depth: Density of each bin along the beam, `(bins, ny, nx)`, e/Å². `None` of a projected density.
+        aberrations: What the patterns of the whole scan show (`train.reconstruction.aberrations`).
+            `None` before the last strip, or if they show nothing.
     """
 
     density: Array
@@ -55,6 +58,7 @@ class BlendedImages:
     trust: Array | None
     bright_field: Array
     by_depth: Array | None = None
+    aberrations: dict[str, Any] | None = None
 
     @property
     def error_over_contrast(self) -> float | None:
@@ -77,6 +81,7 @@ class ScanNetwork:
         window: Positions of a window, (y, x).
         multiple: Windows begin at multiples of this many positions.
         image_shape: Shape of a predicted image.
+        learnt: Aberrations that the network has learnt.
         whole_scan: Whether the only window is the whole scan and the image is not on its positions (layout detector).
         bins_shape: `(n,)` if the network predicts n bins along the beam.
     """
@@ -91,6 +96,7 @@ class ScanNetwork:
     window: tuple[int, int]
     multiple: int
     image_shape: tuple[int, int]
+    learnt: LearntAberrations
     whole_scan: bool
     bins_shape: tuple[int, ...] = ()
 
@@ -130,6 +136,7 @@ def prepare_network(model: Model, plan: ResamplingPlan, passes: int | None, note
         window,
         multiple,
         image_shape,
+        LearntAberrations.of(model.experiment),
         whole_scan,
         model.experiment.bins_shape(),
     )
@@ -168,6 +175,7 @@ class ScanImages:
         scores: Trust of the windows.
         familiar: Familiarity of the windows.
         counts: Number of windows that are not familiar, and of all.
+        aberrations: What the patterns show of the probe's aberrations.
         bright_field: Fraction of the beam in the bright disk; NaN where no strip was added.
         intensity: Sums of the negative intensity, as a positive number, and of all.
     """
@@ -196,6 +204,9 @@ class ScanImages:
         self.bins = tiles.Blend(self._shape, self._margin, bins) if bins else None
         self.familiar, self.counts = tiles.Blend(self._shape, self._margin), np.zeros(2)
         self._statistics = PatternStatistics.of(network.window, network.conditions) if network.familiarity else None
+        self.aberrations = AberrationsOfScan(
+            network.learnt, network.conditions, network.window, self.rows, self._columns
+        )
         self.bright_field = np.full(scan, np.nan, np.float32)
         self.intensity = np.zeros(2)
         self.strips = 0
@@ -215,6 +226,7 @@ class ScanImages:
         self.bright_field[row] = strip[..., self._disk].sum(axis=-1)
         for x, window_patterns, prediction in _predictions(patterns, columns, self._network.predict):
             predictions = prediction.density
+            self.aberrations.add(self.strips, x, window_patterns)
             whole = (slice(0, self._shape[0]), slice(0, self._shape[1]))
             place = whole if self._network.whole_scan else (row, columns[x])
             if simulation and self._refine_steps:
@@ -253,7 +265,8 @@ class ScanImages:
         trust = self.scores.mean() if self._simulation else None
         bins = self.bins.mean() if self.bins else None
         field = self.bright_field.copy()
-        return BlendedImages(self.densities.mean(), uncertainty, familiarity, flagged, trust, field, bins)
+        facts = self.aberrations.facts() if self.strips == len(self.rows) else None
+        return BlendedImages(self.densities.mean(), uncertainty, familiarity, flagged, trust, field, bins, facts)
 
 
 def predict_images(bands: Iterator[Array], images: ScanImages, note: AddNote) -> BlendedImages:
@@ -275,7 +288,7 @@ def predict_images(bands: Iterator[Array], images: ScanImages, note: AddNote) ->
 
 
 def note_findings(images: ScanImages, blended: BlendedImages, note: AddNote) -> None:
-    """Adds lines about negative intensities, familiarity, and an error as large as the contrast, where there is one.
+    """Adds lines about negative intensities, aberrations, familiarity, and an error as large as the contrast.
 
     Args:
         images: The images, after all strips.
@@ -285,6 +298,7 @@ def note_findings(images: ScanImages, blended: BlendedImages, note: AddNote) -> 
     negative, total = images.intensity
     if negative:
         note(f"negative intensities, {100 * negative / total:.2g} % of all, counted as none")
+    note(images.aberrations.line(blended.aberrations))
     flagged, windows = images.counts
     if windows:
         note(familiarity_note(flagged / windows))

@@ -1,0 +1,152 @@
+"""Aberrations of the probe from how the patterns of the bright disk vary along a scan.
+
+The aberrations are those for which a weak phase object explains the largest share of the variation's power in the
+overlaps of the disks (`namsa.inspection.disk_overlaps`),
+
+    Σ_q (|Σ_k G B*|² / Σ_k |B|²) / Σ_q Σ_k |G|².
+
+Parts of a scan are added up. The phase of the object is free at every q, so that a shift of the probe is not told.
+Defoci of crystals repeat approximately: of aberrations that explain about as much, the smallest are taken.
+
+A thick specimen is not a weak phase object. C10 is that of its middle: C10 at the entrance plus half the thickness. A
+tilt of the specimen looks like coma.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy import optimize
+
+from namsa.inspection.disk_overlaps import DiskOverlaps, OverlapModel
+from namsa.physics.optics import aberration_phase
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+
+TERMS = ({"C10": 1.0}, {"C12": 1.0}, {"C12": 1.0, "phi12": np.pi / 4}, {"C21": 1.0}, {"C21": 1.0, "phi21": np.pi / 2})
+STARTS = np.array(  # of the fit: defocus, and defocus with astigmatism in eight directions, rad at the aperture's edge
+    [(focus, 0, 0, 0, 0) for focus in np.arange(-40.5, 41, 1.5)]
+    + [
+        (focus, 6 * np.cos(turn), 6 * np.sin(turn), 0, 0)
+        for focus in np.arange(-9, 10, 1.5)
+        for turn in np.arange(8) * np.pi / 4
+    ]
+)
+TRIED = 8  # of the starts
+ALIKE = 0.92  # aberrations that explain this share of what the best ones explain are as likely
+LEAST_EXPLAINED = 0.05
+LEAST_PIXELS = 20  # of the disk
+
+
+class MeasuredAberrations(NamedTuple):
+    """Aberrations of the probe that a scan shows.
+
+    Attributes:
+        coefficients: C10 of the middle of the specimen, C12 and C21 with their azimuths phi12 and phi21, Å and rad, as
+            in `namsa.physics.optics`.
+        explained: Share of the power of the patterns' variation that they explain, from 0 to 1. It is low for thick
+            specimens and with few electrons.
+        within: Share of that which aberrations within limits explain, from 0 to 1. `None` without limits.
+    """
+
+    coefficients: dict[str, float]
+    explained: float
+    within: float | None = None
+
+
+class AberrationLimits(NamedTuple):
+    """Limits of the aberrations, Å.
+
+    Attributes:
+        c10: Least and largest C10 of the middle of the specimen.
+        c12: Largest magnitude of each of the two components of C12.
+        c21: The same of C21.
+    """
+
+    c10: tuple[float, float]
+    c12: float
+    c21: float
+
+    def bounds(self) -> Floats:
+        """Returns the least and the largest coefficient of each of `TERMS`, `(terms, 2)`, Å."""
+        sides = [(-largest, largest) for largest in (self.c12, self.c12, self.c21, self.c21)]
+        return np.array([self.c10, *sides])
+
+
+def measure_aberrations(
+    overlaps: DiskOverlaps,
+    transforms: Array,
+    known: Mapping[str, float] | None = None,
+    limits: AberrationLimits | None = None,
+) -> MeasuredAberrations | None:
+    """Returns the aberrations that a scan shows.
+
+    Args:
+        overlaps: The bright disk, for parts of the scan.
+        transforms: Of the parts, `(parts, q, k)`, from `overlaps.transform`.
+        known: Aberrations that are not measured, such as C30, Å and rad.
+        limits: Limits that the aberrations are compared with.
+
+    Returns:
+        The aberrations. `None` if the disk has too few pixels, or if hardly anything of the variation is explained.
+    """
+    if overlaps.lit.sum() < LEAST_PIXELS or not np.any(transforms):
+        return None
+    units = np.array([1 / _edge_phase(term, overlaps) for term in TERMS])
+    terms = [
+        {name: value * (unit if name[0] == "C" else 1) for name, value in term.items()}
+        for term, unit in zip(TERMS, units, strict=True)
+    ]
+    model = OverlapModel.of(overlaps, transforms, known or {}, terms)
+    fits = _fits(model, STARTS)
+    most = max(explained for _, explained in fits)
+    if most < LEAST_EXPLAINED:
+        return None
+    alike = [(float(np.abs(found).sum()), found, explained) for found, explained in fits if explained >= ALIKE * most]
+    _, found, explained = min(alike, key=lambda each: each[0])
+    within = None
+    if limits is not None:
+        bounds = limits.bounds() / units[:, None]
+        starts = np.unique(np.clip(np.vstack([found, STARTS]), *bounds.T), axis=0)
+        within = min(1.0, max(explained for _, explained in _fits(model, starts, bounds)) / most)
+    return MeasuredAberrations(_polar(found * units), explained, within)
+
+
+def _fits(model: OverlapModel, starts: Floats, bounds: Floats | None = None) -> list[tuple[Floats, float]]:
+    """Returns aberrations that explain most near each of the best starts, and the shares that they explain.
+
+    Args:
+        model: What the aberrations are compared with.
+        starts: `(n, terms)`.
+        bounds: Least and largest coefficient of each term, `(terms, 2)`. `None` has no bounds.
+    """
+
+    def loss(coefficients: Floats) -> tuple[float, Floats]:
+        explained, slopes = model.explained(coefficients)
+        return -explained, -slopes
+
+    best = np.argsort([loss(start)[0] for start in starts], kind="stable")[:TRIED]
+    limits = [(-np.inf, np.inf)] * len(TERMS) if bounds is None else [(float(low), float(high)) for low, high in bounds]
+    found = [optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=limits) for start in starts[best]]
+    return [(each.x, -float(each.fun)) for each in found]
+
+
+def _edge_phase(term: Mapping[str, float], overlaps: DiskOverlaps) -> float:
+    """Returns the largest phase of a term at the aperture's edge, rad."""
+    azimuth = np.array([value for name, value in term.items() if name.startswith("phi")] or [0.0])
+    return float(aberration_phase(np.full(1, overlaps.radius), azimuth, overlaps.energy_ev, term)[0])
+
+
+def _polar(terms: Floats) -> dict[str, float]:
+    """Returns coefficients and azimuths, as `namsa.physics.optics` has them, from those of `TERMS`, Å."""
+    focus, *others = (float(term) for term in terms)
+    astigmatism, coma = complex(*others[:2]), complex(*others[2:])
+    return {
+        "C10": focus,
+        "C12": abs(astigmatism),
+        "phi12": float(np.angle(astigmatism)) / 2,
+        "C21": abs(coma),
+        "phi21": float(np.angle(coma)),
+    }

@@ -1,0 +1,162 @@
+"""How the patterns of the bright disk vary along a scan, and how they would for a weak phase object.
+
+A weak phase object of spatial frequency q scatters the beam by ±λq. In the transform of the patterns along the scan,
+the pixel at the angle k then has
+
+    G(k, q) ∝ B(k, q) = a*(k) a(k − λq) − a(k) a*(k + λq),    a(k) = A(k) exp(−iχ(k)),
+
+with the aperture A and the aberration phase χ (Rodenburg, McCallum & Nellist, Ultramicroscopy 48, 304 (1993)).
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from scipy import fft
+
+from namsa.physics.optics import aberration_phase, wavelength_angstrom
+from namsa.pixels import PixelGrid
+
+Array = npt.NDArray[Any]
+Floats = npt.NDArray[np.float64]
+
+SHIFTS = (0.15, 1.8)  # least and largest λq, semiangles: the disks overlap nearly everywhere, or hardly anywhere
+FREQUENCIES = 120  # that are compared: those with the most power
+_FLOOR = 1e-3  # added to |B|² of a pixel: where the overlaps cancel each other, B is zero
+
+
+@dataclass(frozen=True, eq=False)  # arrays have no single truth value
+class DiskOverlaps:
+    """The bright disk and its overlaps with itself, for parts of a scan of one shape and step.
+
+    Attributes:
+        lit: Pixels inside the disk, `(dy, dx)`.
+        angles: Of these pixels, (y, x), `(2, k)`, rad.
+        used: Frequencies at which disks overlap, `(sy, sx)`; one of each pair ±q.
+        shifts: Shifts λq of the disk at these frequencies, (y, x), `(2, q)`, rad.
+        energy_ev: Energy, eV.
+        radius: Convergence semiangle, rad.
+    """
+
+    lit: Array
+    angles: Floats
+    used: Array
+    shifts: Floats
+    energy_ev: float
+    radius: float
+
+    @classmethod
+    def of(
+        cls,
+        scan_shape: tuple[int, int],
+        step_angstrom: tuple[float, float],
+        detector_shape: tuple[int, int],
+        detector: PixelGrid,
+        energy_ev: float,
+        semiangle_mrad: float,
+    ) -> "DiskOverlaps":
+        """Prepares the overlaps.
+
+        Args:
+            scan_shape: Positions of a part of the scan, (y, x).
+            step_angstrom: Their distance, (y, x), Å.
+            detector_shape: Pixels of the detector, (y, x).
+            detector: The pixels, mrad from the optic axis, in the directions of the scan.
+            energy_ev: Energy, eV.
+            semiangle_mrad: Convergence semiangle, mrad.
+        """
+        radius, wavelength = 1e-3 * semiangle_mrad, wavelength_angstrom(energy_ev)
+        angles = np.stack(np.meshgrid(*(1e-3 * axis for axis in detector.coordinates(detector_shape)), indexing="ij"))
+        lit = np.hypot(*angles) < radius
+        frequencies = (fft.fftfreq(n, step) for n, step in zip(scan_shape, step_angstrom, strict=True))
+        qy, qx = np.meshgrid(*(wavelength * frequency for frequency in frequencies), indexing="ij")
+        shift = np.hypot(qy, qx) / radius
+        half = (qy > 0) | ((qy == 0) & (qx > 0))
+        used = half & (shift > SHIFTS[0]) & (shift < SHIFTS[1])
+        return cls(lit, angles[:, lit], used, np.stack([qy[used], qx[used]]), energy_ev, radius)
+
+    def transform(self, patterns: Array) -> npt.NDArray[np.complex64]:
+        """Returns G of a part of the scan, `(q, k)`.
+
+        Args:
+            patterns: `(sy, sx, dy, dx)`.
+        """
+        sy, sx = patterns.shape[:2]
+        taper = (np.hanning(sy + 2)[1:-1, None] * np.hanning(sx + 2)[1:-1])[..., None].astype(np.float32)
+        bright = patterns[..., self.lit].astype(np.float32)
+        waves = fft.fft2((bright - bright.mean(axis=(0, 1))) * taper, axes=(0, 1))
+        return np.asarray(waves[self.used], np.complex64)
+
+
+class OverlapModel(NamedTuple):
+    """What the patterns have in common with a weak phase object, in single precision.
+
+    Attributes:
+        transforms: G, `(q, parts, k)`.
+        inside: 1 where k − λq and −1 where k + λq is inside the disk, otherwise 0, `(2, q, k)`.
+        fixed: χ(k) − χ(k − λq) and χ(k + λq) − χ(k) of the known aberrations, `(2, q, k)`, rad.
+        terms: The same of each term that is measured, `(terms, 2, q, k)`.
+        power: Σ|G|² in the overlaps.
+    """
+
+    transforms: Array
+    inside: Array
+    fixed: Array
+    terms: Array
+    power: float
+
+    @classmethod
+    def of(
+        cls,
+        overlaps: DiskOverlaps,
+        transforms: Array,
+        known: Mapping[str, float],
+        terms: Sequence[Mapping[str, float]],
+    ) -> "OverlapModel":
+        """Prepares the comparison at the frequencies with the most power.
+
+        Args:
+            overlaps: The disk.
+            transforms: Of parts of the scan, `(parts, q, k)`.
+            known: Aberrations that are not measured, Å and rad.
+            terms: Aberrations with a coefficient of 1, Å and rad.
+        """
+        power = np.square(np.abs(transforms)).sum(axis=(0, 2), dtype=np.float64)
+        chosen = np.sort(np.argsort(power, kind="stable")[-FREQUENCIES:])
+        (ky, kx), (qy, qx) = overlaps.angles, overlaps.shifts[:, chosen, None]
+
+        def chi(y: Floats, x: Floats) -> Floats:
+            alpha, phi = np.hypot(y, x), np.arctan2(y, x)
+            return np.stack([aberration_phase(alpha, phi, overlaps.energy_ev, term) for term in (known, *terms)])
+
+        here, inside, phases = chi(ky, kx)[:, None], [], []
+        for sign in (1, -1):
+            beside = ky - sign * qy, kx - sign * qx
+            inside.append(sign * (np.hypot(*beside) < overlaps.radius))
+            phases.append(sign * (here - chi(*beside)))
+        compared = np.ascontiguousarray(transforms[:, chosen].swapaxes(0, 1))
+        lit = np.any(inside, axis=0)[:, None]
+        fixed, *others = np.stack(phases, axis=1).astype(np.float32)
+        power_inside = float(np.square(np.abs(compared * lit)).sum(dtype=np.float64))
+        return cls(compared, np.stack(inside).astype(np.float32), fixed, np.stack(others), power_inside)
+
+    def explained(self, coefficients: Floats) -> tuple[float, Floats]:
+        """Returns the share of the power that aberrations explain, and its derivatives by them.
+
+        Args:
+            coefficients: Of the terms.
+        """
+        phases = self.fixed + np.tensordot(coefficients.astype(np.float32), self.terms, axes=1)
+        scattered = np.empty(phases.shape, np.complex64)
+        scattered.real, scattered.imag = self.inside * np.cos(phases), self.inside * np.sin(phases)
+        model = scattered.sum(axis=0)  # B
+        norm = np.square(np.abs(model)).sum(axis=1) + _FLOOR * self.inside.any(axis=0).sum(axis=1)
+        overlap = (self.transforms @ model.conj()[..., None])[..., 0]
+        value = np.square(np.abs(overlap)).sum(axis=1) / norm
+        # dB/dc is i times `scattered` times the phase of the term, summed over the two disks.
+        residual = ((overlap.conj() / norm[:, None])[:, None] @ self.transforms)[:, 0]
+        residual -= (value / norm)[:, None] * model
+        slopes = self.terms.reshape(len(self.terms), -1) @ (2 * (residual * scattered.conj()).imag).ravel()
+        return float(value.sum(dtype=np.float64)) / self.power, slopes.astype(np.float64) / self.power

@@ -1,0 +1,117 @@
+"""Aberrations that the variation of patterns along a scan shows."""
+
+import numpy as np
+import pytest
+from amorphous_scan import glass
+
+import namsa
+from namsa.config.instrument import Detector
+from namsa.inspection.aberrations import ALIKE, TERMS, AberrationLimits, measure_aberrations
+from namsa.inspection.disk_overlaps import DiskOverlaps, OverlapModel
+from namsa.pixels import PixelGrid
+
+ENERGY_EV, SEMIANGLE_MRAD, PIXEL_MRAD = 200e3, 20.0, 2.5
+SCAN, STEP, DETECTOR, THICKNESS = (26, 30), (0.5, 0.4), (17, 19), 30.0
+LENS = {"C10": 60.0, "C12": 50.0, "phi12": 0.5, "C21": 4000.0, "phi21": -2.0}
+
+
+@pytest.fixture(scope="module")
+def scattering():
+    """A carbon film, larger than the scan."""
+    return namsa.scatter(
+        glass((18.0, 20.0, THICKNESS), seed=5),
+        energy_ev=ENERGY_EV,
+        max_angle_mrad=SEMIANGLE_MRAD,
+        max_detected_mrad=26,
+        grid_shape=(100, 90),
+        slice_thickness_angstrom=3.0,
+    )
+
+
+def patterns(scattering, lens, electrons=None):
+    y, x = (np.arange(n) * step + 2 for n, step in zip(SCAN, STEP, strict=True))
+    dose = {"electrons_per_pattern": electrons} if electrons else {}
+    sample = scattering.simulate(
+        semiangle_mrad=SEMIANGLE_MRAD,
+        positions_angstrom=np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2),
+        scan_shape=SCAN,
+        aberrations=lens,
+        detector=Detector(shape=DETECTOR, pixel_mrad=PIXEL_MRAD, **dose),
+    )
+    return sample.cbed.reshape(*SCAN, *DETECTOR)
+
+
+@pytest.fixture(scope="module")
+def overlaps():
+    middle = [-(n - 1) / 2 * PIXEL_MRAD for n in DETECTOR]
+    detector = PixelGrid((PIXEL_MRAD, PIXEL_MRAD), tuple(middle))
+    return DiskOverlaps.of(SCAN, STEP, DETECTOR, detector, ENERGY_EV, SEMIANGLE_MRAD)
+
+
+def measure(overlaps, scan, **options):
+    return measure_aberrations(overlaps, overlaps.transform(scan)[None], **options)
+
+
+def difference(found, truth, name, multiplicity):
+    """Returns the distance of two coefficients with azimuths, as vectors."""
+    vectors = [c[f"C{name}"] * np.exp(1j * multiplicity * c[f"phi{name}"]) for c in (found, truth)]
+    return abs(vectors[0] - vectors[1])
+
+
+def test_focus_astigmatism_and_coma_are_measured_with_their_directions(scattering, overlaps):
+    found = measure(overlaps, patterns(scattering, LENS)).coefficients
+    assert found["C10"] == pytest.approx(LENS["C10"] + THICKNESS / 2, abs=6)
+    assert difference(found, LENS, "12", 2) < 6
+    assert difference(found, LENS, "21", 1) < 400
+
+
+def test_an_ideal_lens_has_the_focus_of_the_middle_alone(scattering, overlaps):
+    found = measure(overlaps, patterns(scattering, {}))
+    assert found.coefficients["C10"] == pytest.approx(THICKNESS / 2, abs=4)
+    assert found.coefficients["C12"] < 4
+    assert found.coefficients["C21"] < 250
+    assert found.explained > 0.7
+
+
+def test_underfocus_is_negative_and_shot_noise_leaves_it(scattering, overlaps):
+    scan = patterns(scattering, {"C10": -150.0}, electrons=1e5)
+    found = measure(overlaps, scan)
+    assert found.coefficients["C10"] == pytest.approx(-150 + THICKNESS / 2, abs=6)
+    assert found.explained < measure(overlaps, patterns(scattering, {"C10": -150.0})).explained
+
+
+def test_known_aberrations_are_not_taken_for_others(scattering, overlaps):
+    scan = patterns(scattering, {"C30": 4e5})  # 4 rad at the edge
+    found = measure(overlaps, scan, known={"C30": 4e5})
+    assert found.coefficients["C10"] == pytest.approx(THICKNESS / 2, abs=4)
+    assert found.explained > measure(overlaps, scan).explained
+
+
+def test_limits_say_how_much_the_aberrations_within_explain(scattering, overlaps):
+    scan = patterns(scattering, LENS)
+    wide = AberrationLimits((-100, 200), 60, 4500)
+    assert measure(overlaps, scan).within is None
+    assert measure(overlaps, scan, limits=wide).within == pytest.approx(1, abs=1e-3)
+    for narrow in (wide._replace(c10=(-100, 30)), wide._replace(c12=20), wide._replace(c21=0)):
+        assert measure(overlaps, scan, limits=narrow).within < ALIKE
+
+
+def test_nothing_is_said_of_patterns_that_show_nothing(overlaps):
+    rng = np.random.default_rng(0)
+    assert measure(overlaps, rng.poisson(20, (*SCAN, *DETECTOR))) is None
+    assert measure(overlaps, np.ones((*SCAN, *DETECTOR))) is None
+
+
+def test_parts_of_a_scan_add_up(scattering, overlaps):
+    scans = [overlaps.transform(patterns(scattering, lens)) for lens in ({"C10": 60.0}, {"C10": 64.0})]
+    found = measure_aberrations(overlaps, np.stack(scans)).coefficients
+    assert found["C10"] == pytest.approx(62 + THICKNESS / 2, abs=6)
+
+
+def test_the_derivatives_are_those_of_the_share(scattering, overlaps):
+    transforms = overlaps.transform(patterns(scattering, LENS))[None]
+    model = OverlapModel.of(overlaps, transforms, {}, [{name: 20.0 * 75 ** (name == "C21")} for (name, *_) in TERMS])
+    at = np.array([0.8, 0.5, -0.7, 0.9, 0.3])
+    steps = 0.01 * np.eye(len(TERMS))
+    expected = [(model.explained(at + step)[0] - model.explained(at - step)[0]) / 0.02 for step in steps]
+    np.testing.assert_allclose(model.explained(at)[1], expected, atol=2e-3 * np.abs(expected).max())

@@ -1,0 +1,114 @@
+"""Aberrations of a scan beside those that a network has learnt."""
+
+import numpy as np
+import pytest
+from amorphous_scan import glass
+from small_network import experiment, write_run
+
+import namsa
+from namsa.config.instrument import Detector
+from namsa.io.calibration import CalibrationOverrides
+from train.experiment.experiment import Experiment
+from train.reconstruction.aberrations import LearntAberrations, is_beyond
+from train.reconstruction.live import next_row, reconstruct_live
+from train.reconstruction.models import load_model
+from train.reconstruction.reconstruct import reconstruct
+
+SCAN, DETECTOR, PIXEL_MRAD = (32, 40), (12, 12), 4.0
+BEAM = CalibrationOverrides(
+    energy_ev=200e3,
+    semiangle_mrad=20.0,
+    scan_step_angstrom=(0.4, 0.4),
+    pixel_mrad=(PIXEL_MRAD, PIXEL_MRAD),
+    centre_pixels=(5.5, 5.5),
+)
+
+
+def trained_with(**changes):
+    given = experiment().model_dump(mode="json", exclude_unset=True)
+    given["detector"] = {"shape": DETECTOR, "pixel_mrad": PIXEL_MRAD}
+    given["network"]["input_shape"] = (144, 24, 24)
+    return Experiment.model_validate(given | changes)
+
+
+def test_what_was_learnt_is_the_range_of_focus_about_the_middle_and_the_largest_magnitudes():
+    learnt = LearntAberrations.of(experiment())
+    assert learnt.limits == ((10, 10), 0, 0)  # 20 Å, in focus
+    fixed = LearntAberrations.of(
+        experiment(aberrations={"C10": -40, "C12": 12, "phi12": 0.3, "C21": 300, "C30": 2e4, "C23": 50, "phi23": 1})
+    )
+    assert fixed.limits == ((-30, -30), 12, 300)
+    assert fixed.known == {"C30": 2e4, "C23": 50, "phi23": 1}
+    ranges = {"defocus_angstrom": [-50, 80], "thickness_angstrom": [10, 30], "C12_angstrom": [0, 9]}
+    drawn = {"rule": "random", "configurations": 4, **ranges, "C21_angstrom": [0, 700], "C30_angstrom": [-2e4, 4e4]}
+    specimen = {"thickness_angstrom": [30]}
+    random = LearntAberrations.of(
+        trained_with(variation=drawn, specimen=specimen, simulation={"method": "scatter", "sampling_angstrom": 0.2})
+    )
+    assert random.limits == ((5 - 80, 15 + 50), 9, 700)
+    assert random.known == {"C30": 1e4}
+    grid = {"rule": "grid", "defocus_angstrom": [-50, 0, 20], "C21_angstrom": [[0, 0], [400, 1.0]]}
+    assert LearntAberrations.of(trained_with(variation=grid)).limits == ((10 - 20, 10 + 50), 0, 400)
+    assert str(random) == "C10 −75 … 65 Å, C12 up to 9 Å, C21 up to 700 Å"
+
+
+@pytest.fixture(scope="module")
+def scattering():
+    return namsa.scatter(
+        glass((20.0, 18.0, 20.0), seed=7),
+        energy_ev=200e3,
+        max_angle_mrad=20,
+        max_detected_mrad=35,
+        grid_shape=(90, 100),
+        slice_thickness_angstrom=4.0,
+    )
+
+
+def patterns(scattering, **lens):
+    y, x = (np.arange(n) * 0.4 + 1 for n in SCAN)
+    sample = scattering.simulate(
+        semiangle_mrad=20,
+        positions_angstrom=np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2),
+        scan_shape=SCAN,
+        aberrations=lens,
+        detector=Detector(shape=DETECTOR, pixel_mrad=PIXEL_MRAD),
+    )
+    return sample.cbed.reshape(*SCAN, *DETECTOR)
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("aberrations")
+    write_run(folder, trained_with())
+    return load_model(folder)
+
+
+def test_a_scan_with_coma_lies_outside_and_one_without_does_not(scattering, model):
+    plain, coma = (
+        reconstruct(patterns(scattering, **lens), model, BEAM, beam_intensity=1.0) for lens in ({}, {"C21": 4000.0})
+    )
+    assert not is_beyond(plain.provenance["aberrations"])  # by its error, a network of random weights says so anyway
+    assert "outside of what the network learnt" not in [text.get_text() for text in plain.show().texts]
+    assert plain.provenance["aberrations"]["within"] > 0.98
+    assert any(
+        line.endswith("; the network learnt C10 10 … 10 Å, C12 up to 0 Å, C21 up to 0 Å") for line in plain.notes
+    )
+    assert is_beyond(coma.provenance["aberrations"])
+    assert coma.outside
+    assert coma.provenance["aberrations"]["C21"] == pytest.approx(4000, rel=0.15)
+    assert any("Do not rely on the density: correct the lens" in line for line in coma.notes)
+    assert "outside of what the network learnt" in [text.get_text() for text in coma.show().texts]
+
+
+def test_a_live_reconstruction_says_the_same_at_the_end(scattering, model, tmp_path):
+    scan = patterns(scattering, C21=4000.0)
+    whole = reconstruct(scan, model, BEAM, beam_intensity=1.0)
+    state = tmp_path / "state.npz"
+    options = {"scan_shape": SCAN, "beam_intensity": 1.0, "state": state}
+    stream = reconstruct_live(iter(scan), model, BEAM, **options)
+    assert "aberrations" not in next(stream).result.provenance
+    stream.close()  # interrupted after a strip
+    row = next_row(state)
+    *_, last = reconstruct_live(iter(scan[row:]), model, BEAM, first_row=row, **options)
+    assert last.result.provenance["aberrations"] == whole.provenance["aberrations"]
+    assert sum("correct the lens" in line for line in last.result.notes) == 1

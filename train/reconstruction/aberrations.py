@@ -1,0 +1,142 @@
+"""Aberrations that a scan shows, beside those that a network has learnt.
+
+The scan's patterns say which aberrations the probe has (`namsa.inspection.aberrations`). A scan lies outside of what a
+network has learnt if aberrations within the ranges of its training explain less than `ALIKE` of what the best ones do.
+A limit for the coefficients themselves would be too strict for thick and tilted specimens, whose coefficients are
+uncertain.
+"""
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.config.simulation import SimulationConfig
+from namsa.config.variation import magnitude
+from namsa.inspection.aberrations import ALIKE, AberrationLimits, measure_aberrations
+from namsa.inspection.disk_overlaps import DiskOverlaps
+from train.experiment.conditions import Conditions, defocus_angstrom, thickness_angstrom
+
+Array = npt.NDArray[Any]
+
+PARTS = 4  # windows along each axis of the scan, at most, that are looked at
+LARGEST_BYTES = 2**26  # of what is kept of them
+
+
+class LearntAberrations(NamedTuple):
+    """What a network has learnt of aberrations.
+
+    Attributes:
+        limits: Of those that are measured.
+        known: The others, Å and rad: the middle of their range.
+    """
+
+    limits: AberrationLimits
+    known: dict[str, float]
+
+    @classmethod
+    def of(cls, config: SimulationConfig) -> "LearntAberrations":
+        """Returns the aberrations of the samples of a configuration."""
+        given, varied = config.microscope.aberrations, config.varied_quantities()
+        focus, thickness = defocus_angstrom(config), thickness_angstrom(config)
+        c10 = min(thickness) / 2 - max(focus), max(thickness) / 2 - min(focus)
+        largest = [
+            max(magnitude(name, value) for value in varied.get(name, (abs(given.get(name[:3], 0.0)),)))
+            for name in ("C12_angstrom", "C21_angstrom")
+        ]
+        known = {name: value for name, value in given.items() if name[-2:] not in ("10", "12", "21")}
+        if (c30 := varied.get("C30_angstrom")) is not None:
+            known["C30"] = (min(c30) + max(c30)) / 2
+        return cls(AberrationLimits(c10, *largest), known)
+
+    def __str__(self) -> str:
+        (low, high), c12, c21 = self.limits
+        return f"C10 {low:.0f} … {high:.0f} Å, C12 up to {c12:.0f} Å, C21 up to {c21:.0f} Å".replace("-", "−")
+
+
+class AberrationsOfScan:
+    """The aberrations of a scan, which is looked at in windows.
+
+    Attributes:
+        learnt: What they are compared with.
+        transforms: Of the windows, `(parts, q, k)`, complex64; zero of those that were not added.
+    """
+
+    def __init__(
+        self,
+        learnt: LearntAberrations,
+        conditions: Conditions,
+        window: tuple[int, int],
+        rows: Sequence[slice],
+        columns: Sequence[slice],
+    ) -> None:
+        """Starts without patterns.
+
+        Args:
+            learnt: What a network has learnt.
+            conditions: Scan step, detector, energy and semiangle of the patterns.
+            window: Positions of a window, (y, x).
+            rows: Of all windows along y.
+            columns: Of all windows along x.
+        """
+        self.learnt = learnt
+        self._overlaps = DiskOverlaps.of(
+            window,
+            conditions.scan_step_angstrom,
+            conditions.detector_shape,
+            conditions.detector_pixels,
+            conditions.energy_ev,
+            conditions.semiangle_mrad,
+        )
+        size = self._overlaps.shifts.shape[1], self._overlaps.angles.shape[1]
+        count = min(PARTS, max(1, math.isqrt(LARGEST_BYTES // max(1, 8 * size[0] * size[1]))))
+        chosen = [np.unique(np.linspace(0, len(each) - 1, count).round().astype(int)) for each in (rows, columns)]
+        places = itertools.product(*(each.tolist() for each in chosen))
+        self._numbers = {place: number for number, place in enumerate(places)}
+        self.transforms = np.zeros((len(self._numbers), *size), np.complex64)
+
+    def add(self, row: int, column: int, patterns: Array) -> None:
+        """Adds a window, if it is one of those that are looked at: `PARTS` along each axis, evenly spaced.
+
+        Args:
+            row: Number of the window along y.
+            column: Number of the window along x.
+            patterns: `(sy, sx, dy, dx)`.
+        """
+        if (number := self._numbers.get((row, column))) is not None:
+            self.transforms[number] = self._overlaps.transform(patterns)
+
+    def facts(self) -> dict[str, Any] | None:
+        """Returns the aberrations as a result's file holds them: Å and rad, and the shares of `MeasuredAberrations`.
+
+        `None` if the patterns show none.
+        """
+        measured = measure_aberrations(self._overlaps, self.transforms, self.learnt.known, self.learnt.limits)
+        if measured is None:
+            return None
+        return {**measured.coefficients, "explained": measured.explained, "within": measured.within}
+
+    def line(self, facts: Mapping[str, Any] | None) -> str:
+        """Returns the line about the aberrations.
+
+        Args:
+            facts: From `facts`.
+        """
+        if facts is None:
+            return "aberrations: not measured, for they explain hardly any of the patterns' variation along the scan"
+        c10, c12, c21 = (f"{facts[name] + 0.0:.0f} Å".replace("-", "−") for name in ("C10", "C12", "C21"))
+        text = f"aberrations: C10 {c10} of the specimen's middle, C12 {c12}, C21 {c21}"
+        if is_beyond(facts):
+            return (
+                f"{text}. This lies outside of what the network learnt ({self.learnt}), which explains "
+                f"{100 * facts['within']:.0f} % of what these explain. Do not rely on the density: correct the lens"
+            )
+        return f"{text}; the network learnt {self.learnt}"
+
+
+def is_beyond(facts: Mapping[str, Any] | None) -> bool:
+    """Returns whether a scan lies outside by its aberrations, as `AberrationsOfScan.facts` has them."""
+    return facts is not None and facts["within"] < ALIKE
