@@ -56,6 +56,7 @@ class DiskOverlaps:
         detector: PixelGrid,
         energy_ev: float,
         semiangle_mrad: float,
+        frame: Floats | None = None,
     ) -> "DiskOverlaps":
         """Prepares the overlaps.
 
@@ -63,12 +64,16 @@ class DiskOverlaps:
             scan_shape: Positions of a part of the scan, (y, x).
             step_angstrom: Their distance, (y, x), Å.
             detector_shape: Pixels of the detector, (y, x).
-            detector: The pixels, mrad from the optic axis, in the directions of the scan.
+            detector: The pixels, mrad from the optic axis.
             energy_ev: Energy, eV.
             semiangle_mrad: Convergence semiangle, mrad.
+            frame: Matrix from the angles on the detector to those in the directions of the scan, (y, x), `(2, 2)`.
+                `None` if they are the same.
         """
         radius, wavelength = 1e-3 * semiangle_mrad, wavelength_angstrom(energy_ev)
         angles = np.stack(np.meshgrid(*(1e-3 * axis for axis in detector.coordinates(detector_shape)), indexing="ij"))
+        if frame is not None:
+            angles = np.tensordot(frame, angles, axes=1)
         lit = np.hypot(*angles) < radius
         frequencies = (fft.fftfreq(n, step) for n, step in zip(scan_shape, step_angstrom, strict=True))
         qy, qx = np.meshgrid(*(wavelength * frequency for frequency in frequencies), indexing="ij")

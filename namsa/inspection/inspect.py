@@ -22,6 +22,7 @@ from namsa.inspection.curl import least_curl, rotated, sharpened, sign_by_dark_f
 from namsa.inspection.descan import Descan, fit_descan
 from namsa.inspection.disk import Disk, distances, fit_disk
 from namsa.inspection.lattice import StepFit, find_peaks, step_from_crystal, step_from_spacing
+from namsa.inspection.lens import lens_quantities
 from namsa.inspection.orientation import CERTAIN, Orientation, find_focus, find_orientation, other_branch
 from namsa.inspection.quantities import (
     disk_quantities,
@@ -204,7 +205,10 @@ def inspect_recording(
     else:
         orientation, phase = _choose_branch(orientation, recording, shifts, images, focus, known, notes)
         known |= orientation_quantities(orientation, recording)
-    known |= focus_quantities(shifts, orientation, known, notes)
+    focused = focus_quantities(shifts, orientation, known)
+    known |= focused | lens_quantities(corrected, known)
+    if "defocus_angstrom" not in known:
+        notes.append("defocus: it takes the detector's rotation, the scan's step and the detector's pixel")
 
     beam = (
         vacuum_intensity(images.bright + images.dark, images.bright, images.dark) if not recording.normalised else None

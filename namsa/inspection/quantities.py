@@ -89,12 +89,11 @@ def orientation_quantities(orientation: Orientation, recording: Recording) -> di
 
 
 def focus_quantities(
-    shifts: ShiftFit | None, orientation: Orientation | None, known: dict[str, Quantity], notes: list[str]
+    shifts: ShiftFit | None, orientation: Orientation | None, known: dict[str, Quantity]
 ) -> dict[str, Quantity]:
-    """Returns defocus and astigmatism, or notes why they are not known."""
+    """Returns defocus and astigmatism; none where what they take is not known."""
     step, pixel = value_of(known, "scan_step_angstrom"), value_of(known, "pixel_mrad")
     if shifts is None or orientation is None or step is None or pixel is None:
-        notes.append("defocus: it takes the detector's rotation, the scan's step and the detector's pixel")
         return {}
     focus: Focus = find_focus(shifts, orientation, step, float(np.sqrt(pixel[0] * pixel[1])))
     method = "shifts of tilted bright-field images, of the specimen's middle; positive is underfocus"

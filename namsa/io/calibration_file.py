@@ -38,6 +38,8 @@ QUANTITIES: dict[str, tuple[tuple[int, ...], float, float]] = {
     "defocus_angstrom": ((), -1e9, 1e9),
     "astigmatism_angstrom": ((), 0.0, 1e9),
     "astigmatism_axis_deg": ((), -180.0, 180.0),
+    "coma_angstrom": ((), 0.0, 1e10),
+    "coma_axis_deg": ((), -180.0, 180.0),
     "beam_intensity": ((), 1e-15, 1e18),
 }
 BOOLEANS = ("mirrored",)

@@ -1,7 +1,7 @@
 """Specimens with defects under real conditions, reconstructed by trained networks: errors, coverage, familiarity.
 
-    scripts/uv run python scripts/bench/reality.py [--checkpoint NAME ...] [--cases NAME ... | --checks] [--work DIR]
-        [--json]
+    scripts/uv run python scripts/bench/reality.py [--checkpoint NAME ...] [--cases NAME ...]
+        [--checks | --last-checks] [--work DIR] [--json]
 
 `reality_cases.py` lists the cases and simulates them (once; the files stay in --work, for `reality_rivals.py` too).
 Every file goes to `train.reconstruct` as it is: the network is told the energy, the semiangle, the scan step and the
@@ -9,14 +9,16 @@ pixels of the detector, and that intensities are fractions of the beam; nothing 
 or specimen. "SSIM" is against the true density at the positions, over the whole scan. "mean" is the mean of the
 reconstructed density over that of the truth. "1σ" and "2σ" are the shares of pixels whose error is within the stated
 uncertainty of one and two sigma. "unfamiliar" is the share of windows that do not look like the training data,
-"contrast" the rms uncertainty over the standard deviation of the density, and "outside" stands where the network says
-so of the scan, by one or the other. Cases named outside-* differ from everything that a network for these conditions
-has learnt. AUROC is the area under the curve between the cases inside and these, by each of the two numbers and by the
-larger of the two over its limit. `--checks` takes other cases in place of those of the table: they were written down
-after the rules for the flags had been chosen, and none was looked at before.
+"contrast" the rms uncertainty over the standard deviation of the density, "within" the share of the patterns' variation
+that aberrations within the ranges of the training explain, of what the best ones do, and "outside" stands where the
+network says so of the scan, by one of the three. Cases named outside-* differ from everything that a network for these
+conditions has learnt. AUROC is the area under the curve between the cases inside and these, by each of the three
+numbers and by the largest of the three over its limit. `--checks` and `--last-checks` take other cases in place of
+those of the table. The former were written down after the rules for familiarity and contrast had been chosen, the
+latter after that for aberrations, too, and none was looked at before.
 
-Every run writes a picture of all cases beside their truths (--work/CHECKPOINT.png, or CHECKPOINT-checks.png). "ratio"
-is the worst SSIM of the cases inside over their mean, of the last checkpoint.
+Every run writes a picture of all cases beside their truths (--work/CHECKPOINT.png, CHECKPOINT-checks.png or
+CHECKPOINT-last-checks.png). "ratio" is the worst SSIM of the cases inside over their mean, of the last checkpoint.
 """
 
 import argparse
@@ -32,22 +34,23 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import h5py
 import numpy as np
-from reality_cases import CASES, CHECKS, Case, write_cases
+from reality_cases import CASES, CHECKS, LAST_CHECKS, Case, write_cases
 from rich.console import Console
 from rich.table import Table
 
 import train
 from namsa.errors import InputError
+from namsa.inspection.aberrations import ALIKE
 from namsa.io.calibration import CalibrationOverrides
 from train.measure.metrics import image_metrics
 from train.measure.separation import auroc
 from train.reconstruction.contrast import UNRESOLVED
 from train.reconstruction.familiarity import MOST_FLAGGED
 
-SCORES: dict[str, Callable[[dict[str, Any]], float]] = {
-    "unfamiliar windows": lambda row: row["unfamiliar"],
-    "contrast": lambda row: row["contrast"],
-    "the larger over its limit": lambda row: max(row["unfamiliar"] / MOST_FLAGGED, row["contrast"] / UNRESOLVED),
+SCORES: dict[str, Callable[[dict[str, Any]], float]] = {  # each over its limit
+    "unfamiliar windows": lambda row: row["unfamiliar"] / MOST_FLAGGED,
+    "contrast": lambda row: row["contrast"] / UNRESOLVED,
+    "aberrations": lambda row: (1 - row["within"]) / (1 - ALIKE),
 }
 LIMITS = {"energy_ev": 200e3, "semiangle_mrad": 20.0}  # what the files of other energies are taken for
 
@@ -56,11 +59,13 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", nargs="+", default=["200kv-20mrad"], metavar="NAME")
     parser.add_argument("--cases", nargs="+", metavar="NAME", help="some cases; by default all")
-    parser.add_argument("--checks", action="store_true", help="other cases, that no rule was chosen on")
+    parser.add_argument("--checks", dest="listed", action="store_const", const="checks", help="other cases")
+    parser.add_argument("--last-checks", dest="listed", action="store_const", const="last-checks", help="others yet")
     parser.add_argument("--work", type=Path, default=Path("data/reality-cases"))
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    cases = [case for case in (CHECKS if options.checks else CASES) if not options.cases or case.name in options.cases]
+    listed = {None: CASES, "checks": CHECKS, "last-checks": LAST_CHECKS}[options.listed]
+    cases = [case for case in listed if not options.cases or case.name in options.cases]
     options.work.mkdir(parents=True, exist_ok=True)
     write_cases(cases, options.work, lambda name: print(f"simulated {name}", file=sys.stderr, flush=True))
     results = {}
@@ -69,7 +74,7 @@ def main() -> int:
         rows, pictures = zip(*(evaluate(case, model, options.work) for case in cases), strict=True)
         results[checkpoint] = list(rows)
         show(checkpoint, rows)
-        draw(pictures, rows, options.work / f"{Path(checkpoint).name}{'-checks' * options.checks}.png")
+        draw(pictures, rows, options.work / f"{'-'.join(filter(None, (Path(checkpoint).name, options.listed)))}.png")
     if options.json:
         scores = [row["ssim"] for row in rows if row["inside"]]
         print(json.dumps({"ratio": min(scores) / statistics.mean(scores), "rows": results}))
@@ -86,6 +91,7 @@ def evaluate(case: Case, model: Any, folder: Path) -> tuple[dict[str, Any], tupl
     row: dict[str, Any] = {"case": case.name, "specimen": case.specimen, "inside": case.inside}
     row |= image_metrics(result.density, truth, huber_delta=1.0)
     row["mean_ratio"] = float(result.density.mean() / truth.mean())
+    row["within"] = result.provenance.get("aberrations", {}).get("within", 1.0)
     if result.uncertainty is not None:
         for name, factor in (("cover_1", 1.0), ("cover_2", result.provenance.get("two_sigma_factor", 2.0))):
             row[name] = float(np.mean(error <= factor * result.uncertainty))
@@ -97,21 +103,34 @@ def evaluate(case: Case, model: Any, folder: Path) -> tuple[dict[str, Any], tupl
 
 def show(checkpoint: str, rows: Any) -> None:
     """Prints the table of one network."""
-    columns = ("case", "specimen", "SSIM", "Pearson", "mean", "MAE, e/Å²", "1σ", "2σ", "contrast", "unfamiliar")
+    columns = (
+        "case",
+        "specimen",
+        "SSIM",
+        "Pearson",
+        "mean",
+        "MAE, e/Å²",
+        "1σ",
+        "2σ",
+        "contrast",
+        "within",
+        "unfamiliar",
+    )
     table = Table(*columns, box=None, title=checkpoint)
     for row in rows:
         numbers = [f"{row[name]:.3f}" for name in ("ssim", "pearson", "mean_ratio")] + [f"{row['mae']:.2f}"]
         cover = [f"{row[name]:.2f}" if name in row else "–" for name in ("cover_1", "cover_2")]
         flag = f"{row['unfamiliar']:.2f}{' outside' * row['outside']}" if "unfamiliar" in row else "–"
         contrast = f"{row['contrast']:.2f}" if "contrast" in row else "–"
-        table.add_row(row["case"], row["specimen"], *numbers, *cover, contrast, flag)
+        table.add_row(row["case"], row["specimen"], *numbers, *cover, contrast, f"{row['within']:.2f}", flag)
     inside = [row["ssim"] for row in rows if row["inside"]]
     if inside:
         table.add_row("inside, mean", "", f"{statistics.mean(inside):.3f}")
         table.add_row("inside, worst", "", f"{min(inside):.3f}")
     Console(width=140).print(table)
     if len({row["inside"] for row in rows}) == 2 and all("unfamiliar" in row for row in rows):
-        areas = ", ".join(f"{area(rows, score):.3f} by {name}" for name, score in SCORES.items())
+        scores = SCORES | {"the largest over its limit": lambda row: max(score(row) for score in SCORES.values())}
+        areas = ", ".join(f"{area(rows, score):.3f} by {name}" for name, score in scores.items())
         print(f"AUROC between inside and outside: {areas}")
 
 

@@ -131,6 +131,30 @@ CHECKS = (  # specimens and conditions that are in no table, on which no rule an
     Case("check-outside-defocus-200", "InAs", 90, Condition(defocus=200), inside=False),
     Case("check-outside-tilt-30", "InAs", 90, Condition(tilt=(18.0, -24.0)), inside=False),
 )
+LAST_CHECKS = (  # written down after the rule for aberrations had been chosen
+    Case("last-mgo", "MgO", 60),
+    Case("last-mgo-noisy", "MgO", 60, Condition(source=0.6, dose=2e4, coma=300)),
+    Case("last-mgo-tilt", "MgO", 60, Condition(tilt=(4.0, -3.0))),
+    Case("last-germanium", "Ge [110]", 55),
+    Case("last-germanium-overfocus", "Ge [110]", 55, Condition(defocus=-70)),
+    Case("last-germanium-astigmatism", "Ge [110]", 55, Condition(astigmatism=25, defocus=20)),
+    Case("last-iron", "Fe", 45),
+    Case("last-iron-underfocus", "Fe", 45, Condition(defocus=60, coma=450)),
+    Case("last-iron-vibration", "Fe", 45, Condition(vibration=0.07, source=0.5)),
+    Case("last-halide", "CsPbBr3", 70),
+    Case("last-halide-noisy", "CsPbBr3", 70, Condition(source=0.7, dose=3e4, defocus=-30)),
+    Case("last-halide-tilt", "CsPbBr3", 70, Condition(tilt=(-2.0, 6.0))),
+    Case("last-outside-coma-3500", "MgO", 60, Condition(coma=3500), inside=False),
+    Case("last-outside-coma-5000", "Ge [110]", 55, Condition(coma=5000), inside=False),
+    Case("last-outside-defocus-220", "Ge [110]", 55, Condition(defocus=220), inside=False),
+    Case("last-outside-overfocus-350", "Fe", 45, Condition(defocus=-350), inside=False),
+    Case("last-outside-astigmatism-100", "MgO", 60, Condition(astigmatism=100), inside=False),
+    Case("last-outside-astigmatism-200", "CsPbBr3", 70, Condition(astigmatism=200), inside=False),
+    Case("last-outside-source-2.8", "MgO", 60, Condition(source=2.8), inside=False),
+    Case("last-outside-tilt-35", "CsPbBr3", 70, Condition(tilt=(30.0, 18.0)), inside=False),
+    Case("last-outside-energy-300", "Fe", 45, Condition(energy_ev=300e3), inside=False),
+    Case("last-outside-semiangle-26", "Ge [110]", 55, Condition(semiangle_mrad=26), inside=False),
+)
 
 
 # ---- Specimens ------------------------------------------------------------------------------------------------------
@@ -205,13 +229,17 @@ def amorphous_carbon(thickness: float) -> ase.Atoms:
     return _random_packing("C", sides, round(0.1 * sides.prod()), 1.3, np.random.default_rng(2))
 
 
-def carbon_on_silicon(thickness: float) -> ase.Atoms:
-    """Returns silicon along [110] under 20 Å of amorphous carbon on the side of the beam."""
-    unit = ase.build.bulk("Si", "diamond", a=5.431, cubic=True)
+def diamond_110(symbol: str, edge: float) -> ase.Atoms:
+    """Returns the right-angled cell of a crystal of diamond's structure along [110]."""
+    unit = ase.build.bulk(symbol, "diamond", a=edge, cubic=True)
     turned = ase.build.make_supercell(unit, [[0, 0, 1], [1, -1, 0], [1, 1, 0]])
     sides = turned.cell.lengths()
-    turned = ase.Atoms(turned.numbers, turned.get_scaled_positions() * sides, cell=sides, pbc=True)
-    silicon = repeated(turned, thickness - 20)
+    return ase.Atoms(turned.numbers, turned.get_scaled_positions() * sides, cell=sides, pbc=True)
+
+
+def carbon_on_silicon(thickness: float) -> ase.Atoms:
+    """Returns silicon along [110] under 20 Å of amorphous carbon on the side of the beam."""
+    silicon = repeated(diamond_110("Si", 5.431), thickness - 20)
     lx, ly, lz = silicon.cell.lengths()
     box = np.array([lx, ly, 18.0])  # 1 Å free on both sides
     layer = _random_packing("C", box, round(0.1 * box.prod()), 1.3, np.random.default_rng(3))
@@ -223,6 +251,13 @@ def rutile(thickness: float) -> ase.Atoms:
     """Returns TiO2 along [001]."""
     cell = [4.594, 4.594, 2.959, 90, 90, 90]
     return repeated(crystal(["Ti", "O"], [(0, 0, 0), (0.305, 0.305, 0)], spacegroup=136, cellpar=cell), thickness)
+
+
+def halide(thickness: float) -> ase.Atoms:
+    """Returns the cubic perovskite CsPbBr3 along [001]."""
+    places = [(0, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0)]
+    cell = crystal(["Cs", "Pb", "Br"], places, spacegroup=221, cellpar=[5.87, 5.87, 5.87, 90, 90, 90])
+    return repeated(cell, thickness)
 
 
 def amorphous_silicon(thickness: float) -> ase.Atoms:
@@ -245,6 +280,10 @@ SPECIMENS: dict[str, Callable[[float], ase.Atoms]] = {
     "TiO2": rutile,
     "InAs": lambda thickness: repeated(ase.build.bulk("InAs", "zincblende", a=6.058, cubic=True), thickness),
     "amorphous Si": amorphous_silicon,
+    "MgO": lambda thickness: repeated(ase.build.bulk("MgO", "rocksalt", a=4.212, cubic=True), thickness),
+    "Ge [110]": lambda thickness: repeated(diamond_110("Ge", 5.658), thickness),
+    "Fe": lambda thickness: repeated(ase.build.bulk("Fe", "bcc", a=2.866, cubic=True), thickness),
+    "CsPbBr3": halide,
 }
 
 

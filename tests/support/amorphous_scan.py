@@ -56,13 +56,17 @@ def record(
     electrons: float = 1e5,
     seed: int = 0,
 ) -> np.ndarray:
-    """Returns the counts `(sy, sx, *DETECTOR)` of a detector in another frame than the scan's."""
+    """Returns the counts `(sy, sx, *DETECTOR)` of patterns `(sy, sx, SOURCE, SOURCE)` on a detector in another frame.
+
+    The frame is that of the scan where nothing is given.
+    """
     matrix = frame_matrix(rotation_deg, flip) @ (np.eye(2) if ellipse is None else circle_from_ellipse(ellipse))
-    rng, counts = np.random.default_rng(seed), np.zeros((*SCAN, *DETECTOR), np.uint16)
-    for place in np.ndindex(*SCAN):
+    positions = patterns.shape[:2]
+    rng, counts = np.random.default_rng(seed), np.zeros((*positions, *DETECTOR), np.uint16)
+    for place in np.ndindex(*positions):
         centre = (np.array(DETECTOR) - 1) / 2 + shift
         if slope is not None:
-            centre = centre + slope @ (np.array(place) - (np.array(SCAN) - 1) / 2)
+            centre = centre + slope @ (np.array(place) - (np.array(positions) - 1) / 2)
         offset = (SOURCE - 1) / 2 - matrix @ centre
         seen = ndimage.affine_transform(patterns[place], matrix, offset, DETECTOR, order=1, mode="constant")
         counts[place] = rng.poisson(np.maximum(seen, 0) * electrons)

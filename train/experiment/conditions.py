@@ -97,13 +97,13 @@ def describe_unchecked(config: SimulationConfig, inputs: Inputs, checked: Collec
     electrons = describe_dose(inputs)
     noise = f"at {electrons} electrons per pattern" if electrons else "without noise"
     others = {name: value for name, value in config.microscope.aberrations.items() if name != "C10" and value}
-    lens = f", {others}" if others else ""
+    lens = f"{others}, " if others else ""
     ranges = describe_varied(config) | describe_imperfections(inputs)
     always = {
         "thickness_angstrom": f"thickness {describe_thickness(config)}, ",
-        "defocus_angstrom": f"defocus {format_range(defocus_angstrom(config))} Å{lens}, ",
+        "defocus_angstrom": f"defocus {format_range(defocus_angstrom(config))} Å, ",
     }
-    specimens = "".join(text for name, text in always.items() if name not in checked)
+    specimens = "".join(text for name, text in always.items() if name not in checked) + lens
     return f"not in the file, so not checked: trained {'for ' if specimens else ''}{specimens}{noise}" + "".join(
         f", {name.replace('_', ' ')} {limits}" for name, limits in ranges.items() if name not in checked
     )

@@ -22,6 +22,7 @@ from train.experiment.conditions import Conditions, defocus_angstrom, thickness_
 
 Array = npt.NDArray[Any]
 
+MEASURED = frozenset({"defocus_angstrom", "C12_angstrom", "C21_angstrom"})  # settings of what is measured
 PARTS = 4  # windows along each axis of the scan, at most, that are looked at
 LARGEST_BYTES = 2**26  # of what is kept of them
 

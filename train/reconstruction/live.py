@@ -22,6 +22,7 @@ from rich.console import Console
 
 from namsa.io.calibration import CalibrationOverrides, FourDData, calibrate
 from train.reconstruction import reading, resampling, tiles
+from train.reconstruction.aberrations import MEASURED
 from train.reconstruction.live_state import LiveState, image_arrays, read_state, write_state
 from train.reconstruction.models import Model, load_model
 from train.reconstruction.reconstruct import (
@@ -199,7 +200,8 @@ class _Session:
         """Fits the scan by the mean pattern of the first rows and loads the network."""
         sy, sx, dy, dx = self._scan.shape
         self._note(f"{self._name}: {sy}×{sx} patterns of {dy}×{dx} pixels, {self._scan.data.dtype}, as they come")
-        scan = fit_scan(self._scan, self._model, pattern, self._name, self._origin, self._beam_intensity, self._note)
+        described = self._name, self._origin, self._beam_intensity
+        scan = fit_scan(self._scan, self._model, pattern, *described, self._note, estimated=MEASURED)
         prepared = prepare(scan, self._specimen, self._options, self._note)
         if self._scan.centre_pixels is None or not (self._beam_intensity or self._scan.normalised):
             self._note(f"the mean pattern of the above is that of the first {min(FIRST_ROWS, sy)} rows")

@@ -18,6 +18,7 @@ from namsa.errors import InputError
 from namsa.io.calibration import CalibrationOverrides
 from namsa.pixels import PixelGrid
 from train.reconstruction import familiarity, windows
+from train.reconstruction.aberrations import MEASURED
 from train.reconstruction.estimated import Comparison, EstimatedScan, compare
 from train.reconstruction.models import Model, load_model
 from train.reconstruction.reading import AddNote
@@ -102,7 +103,7 @@ def reconstruct(
         note,
         beam_intensity=beam_intensity,
         layout=layout,
-        estimated=compared.checked if compared else (),
+        estimated=MEASURED | (compared.checked if compared else frozenset()),
         estimates=compared.said if compared else (),
     ) as scan:
         prepared = prepare(scan, specimen, options, note, compared)

@@ -9,6 +9,7 @@ from measured_files import MEASURED, needs_measured
 
 import namsa
 from namsa.cli.parser import main
+from namsa.config.instrument import Detector
 from namsa.io.calibration_file import read_calibration
 
 STATED = {"energy_ev": scan.ENERGY_EV, "scan_step_angstrom": scan.STEP, "pixel_mrad": scan.PIXEL_MRAD}
@@ -61,6 +62,40 @@ def test_the_defocus_has_its_sign_and_the_astigmatism_its_axis(underfocused, ove
     found = namsa.inspect(scan.record(overfocused), **STATED).as_json()
     assert found["rotation_deg"] == 0
     assert found["defocus_angstrom"] == pytest.approx(-OVER, rel=0.06)
+
+
+def near_focus(**lens):
+    """Returns patterns of a carbon film of 20 Å, `(sy, sx, SOURCE, SOURCE)`."""
+    scattering = namsa.scatter(
+        scan.glass((22.5, 20.5, 20.0), seed=3),
+        energy_ev=scan.ENERGY_EV,
+        max_angle_mrad=scan.SEMIANGLE_MRAD,
+        max_detected_mrad=scan.SOURCE / 2 * scan.PIXEL_MRAD * 1.45,
+        grid_shape=(136, 150),
+        slice_thickness_angstrom=4.0,
+    )
+    y, x = 1 + 0.5 * np.arange(22), 1 + 0.4 * np.arange(26)
+    sample = scattering.simulate(
+        semiangle_mrad=scan.SEMIANGLE_MRAD,
+        positions_angstrom=np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2),
+        scan_shape=scan.SCAN,
+        aberrations=lens,
+        detector=Detector(shape=(scan.SOURCE, scan.SOURCE), pixel_mrad=scan.PIXEL_MRAD),
+    )
+    return sample.cbed.reshape(*scan.SCAN, scan.SOURCE, scan.SOURCE)
+
+
+def test_near_focus_the_coma_is_measured_too_in_the_frame_of_the_scan():
+    patterns = near_focus(C10=80.0, C12=40.0, phi12=0.4, C21=3000.0, phi21=1.2)
+    counts = scan.record(patterns, rotation_deg=25.0, flip=True, electrons=3e5)
+    stated = STATED | {"scan_step_angstrom": (0.5, 0.4), "rotation_deg": 25.0, "flip": True}
+    found = namsa.inspect(counts, semiangle_mrad=scan.SEMIANGLE_MRAD, **stated).as_json()
+    assert found["mirrored"] is True
+    assert found["defocus_angstrom_method"].startswith("overlaps of the disks")
+    for name, truth in (("defocus_angstrom", -90.0), ("astigmatism_angstrom", 40.0), ("coma_angstrom", 3000.0)):
+        assert abs(found[name] - truth) < 2 * found[f"{name}_error"], (name, found[name])
+    assert distance(found["coma_axis_deg"], np.rad2deg(1.2)) < 10
+    assert distance(2 * found["astigmatism_axis_deg"], 2 * np.rad2deg(0.4)) < 20
 
 
 def test_a_perfect_scan_is_left_as_it_is(overfocused):
