@@ -1,6 +1,7 @@
 """Aberrations measured from patterns, beside those that samples were simulated with.
 
     scripts/uv run python scripts/bench/aberrations.py DATASET [--samples N] [--electrons N] [--json]
+    scripts/uv run python scripts/bench/aberrations.py --cases DIR [--json]
 
 The dev and test samples of a dataset whose defocus, C12 and C21 vary are looked at as a reconstruction does it
 (`train.reconstruction.aberrations`). The true C10 is that of the middle of the specimen. "C10", "C12" and "C21" are the
@@ -8,7 +9,10 @@ median and the 90th percentile of the errors, Å; of C12 and C21 with their dire
 share of the patterns' variation that the aberrations explain. "beyond" is the share of samples that are said to lie
 outside of the ranges of the dataset: none does. `--electrons` adds shot noise.
 
-"ratio" is the share of samples that are not said to lie outside.
+`--cases` takes the files of `reality.py` that lie inside, and what `namsa.inspect` measures of them, told energy and
+semiangle. "±" is the error that it states, "within" the share of files whose error is within that.
+
+"ratio" is the share of samples that are not said to lie outside, or of files whose focus is within its stated error.
 """
 
 import argparse
@@ -21,9 +25,11 @@ from typing import Any
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import numpy as np
+from reality_cases import CASES, CHECKS, LAST_CHECKS, write_cases
 from rich.console import Console
 from rich.table import Table
 
+import namsa
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
@@ -45,11 +51,16 @@ GROUPS = {
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("dataset", type=Path)
+    parser.add_argument("dataset", type=Path, nargs="?")
+    parser.add_argument("--cases", type=Path, metavar="DIR", help="files of reality.py, in place of a dataset")
     parser.add_argument("--samples", type=int, default=400, help="drawn at random; default: 400")
     parser.add_argument("--electrons", type=float, help="per pattern; default: no noise")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
+    if (options.dataset is None) == (options.cases is None):
+        parser.error("give a dataset or --cases")
+    if options.cases:
+        return show_cases(options.cases, options.json)
     rows = measure(options.dataset, options.samples, options.electrons)
     table = Table("samples", "number", "C10", "C12", "C21", "explained", "beyond", box=None)
     for name, belongs in GROUPS.items():
@@ -66,6 +77,32 @@ def main() -> int:
     print(f"no aberrations measured: {sum(not row['explained'] for row in rows)} samples")
     if options.json:
         print(json.dumps({"ratio": 1 - float(np.mean([row["beyond"] for row in rows])), "rows": rows}))
+    return 0
+
+
+def show_cases(directory: Path, as_json: bool) -> int:
+    """Prints what `namsa.inspect` measures of the files of `reality.py` that lie inside."""
+    cases = [case for case in (*CASES, *CHECKS, *LAST_CHECKS) if case.inside]
+    write_cases(cases, directory, lambda name: print(f"simulated {name}", file=sys.stderr, flush=True))
+    names = ("defocus_angstrom", "astigmatism_angstrom", "coma_angstrom")
+    table, rows = Table("case", *(f"{name}, true" for name in ("defocus", "C12", "C21")), box=None), []
+    for case in cases:
+        beam = {"energy_ev": case.condition.energy_ev, "semiangle_mrad": case.condition.semiangle_mrad}
+        found = namsa.inspect(directory / f"{case.name}.h5", **beam).as_json()
+        middle = case.condition.defocus - case.thickness / 2
+        truths = (middle, case.condition.astigmatism, case.condition.coma)
+        cells = [f"{found[n]:.0f} ± {found[f'{n}_error']:.0f}" if n in found else "–" for n in names]
+        table.add_row(case.name, *(f"{cell}, {truth:.0f}" for cell, truth in zip(cells, truths, strict=True)))
+        rows.append({n: (found[n] - t, found[f"{n}_error"]) for n, t in zip(names, truths, strict=True) if n in found})
+    Console(width=120).print(table)
+    for name in names:
+        errors = np.abs([row[name] for row in rows if name in row])
+        median, most = np.quantile(errors[:, 0], (0.5, 0.9))
+        within = float(np.mean(errors[:, 0] <= errors[:, 1]))
+        print(f"{name}: {len(errors)} files, error {median:.1f} (median), {most:.1f} (90 %), within {within:.2f}")
+    if as_json:
+        told = [abs(row[names[0]][0]) <= row[names[0]][1] for row in rows if names[0] in row]
+        print(json.dumps({"ratio": float(np.mean(told)), "rows": rows}))
     return 0
 
 
