@@ -85,14 +85,16 @@ def measure_aberrations(
 
     Args:
         overlaps: The bright disk, for parts of the scan.
-        transforms: Of the parts, `(parts, q, k)`, from `overlaps.transform`.
+        transforms: Of the parts, `(parts, q, k)`, from `overlaps.transform`. Parts with values that are not finite are
+            left out.
         known: Aberrations that are not measured, such as C30, Å and rad.
         limits: Limits that the aberrations are compared with.
 
     Returns:
         The aberrations. `None` if the disk has too few pixels, or if hardly anything of the variation is explained.
     """
-    if overlaps.lit.sum() < LEAST_PIXELS or not np.any(transforms):
+    transforms = transforms[np.isfinite(transforms).all(axis=(1, 2))]
+    if overlaps.lit.sum() < LEAST_PIXELS or not transforms.any():
         return None
     units = np.array([1 / _edge_phase(term, overlaps) for term in TERMS])
     terms = [

@@ -108,6 +108,15 @@ def test_parts_of_a_scan_add_up(scattering, overlaps):
     assert found["C10"] == pytest.approx(62 + THICKNESS / 2, abs=6)
 
 
+def test_parts_that_are_not_finite_are_left_out(scattering, overlaps):
+    scan = patterns(scattering, {"C10": 60.0})
+    broken = scan.copy()
+    broken[3, 4, 8, 9] = np.nan
+    both = np.stack([overlaps.transform(broken), overlaps.transform(scan)])
+    assert measure_aberrations(overlaps, both) == measure_aberrations(overlaps, both[1:])
+    assert measure_aberrations(overlaps, both[:1]) is None
+
+
 def test_the_derivatives_are_those_of_the_share(scattering, overlaps):
     transforms = overlaps.transform(patterns(scattering, LENS))[None]
     model = OverlapModel.of(overlaps, transforms, {}, [{name: 20.0 * 75 ** (name == "C21")} for (name, *_) in TERMS])
