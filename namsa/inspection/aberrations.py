@@ -37,7 +37,8 @@ STARTS = np.array(  # of the fit: defocus, and defocus with astigmatism in eight
 TRIED = 8  # of the starts
 ALIKE = 0.92  # aberrations that explain this share of what the best ones explain are as likely
 LEAST_EXPLAINED = 0.05
-LEAST_PIXELS = 20  # of the disk
+NOISE = 5.0  # over the pixels of the disk: more than what aberrations explain of noise, which is up to 3
+LEAST_PIXELS, LEAST_FREQUENCIES = 20, 20  # of the disk, and at which it overlaps with itself
 
 
 class MeasuredAberrations(NamedTuple):
@@ -91,20 +92,18 @@ def measure_aberrations(
         limits: Limits that the aberrations are compared with.
 
     Returns:
-        The aberrations. `None` if the disk has too few pixels, or if hardly anything of the variation is explained.
+        The aberrations. `None` if the disk has too few pixels or overlaps, or if hardly more of the variation is
+        explained than of noise.
     """
     transforms = transforms[np.isfinite(transforms).all(axis=(1, 2))]
-    if overlaps.lit.sum() < LEAST_PIXELS or not transforms.any():
+    pixels, frequencies = overlaps.angles.shape[1], overlaps.shifts.shape[1]
+    if pixels < LEAST_PIXELS or frequencies < LEAST_FREQUENCIES or not transforms.any():
         return None
     units = np.array([1 / _edge_phase(term, overlaps) for term in TERMS])
-    terms = [
-        {name: value * (unit if name[0] == "C" else 1) for name, value in term.items()}
-        for term, unit in zip(TERMS, units, strict=True)
-    ]
-    model = OverlapModel.of(overlaps, transforms, known or {}, terms)
+    model = OverlapModel.of(overlaps, transforms, known or {}, TERMS, units)
     fits = _fits(model, STARTS)
     most = max(explained for _, explained in fits)
-    if most < LEAST_EXPLAINED:
+    if most < max(LEAST_EXPLAINED, NOISE / pixels):
         return None
     alike = [(float(np.abs(found).sum()), found, explained) for found, explained in fits if explained >= ALIKE * most]
     _, found, explained = min(alike, key=lambda each: each[0])

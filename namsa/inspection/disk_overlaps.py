@@ -119,6 +119,7 @@ class OverlapModel(NamedTuple):
         transforms: Array,
         known: Mapping[str, float],
         terms: Sequence[Mapping[str, float]],
+        units: Floats,
     ) -> "OverlapModel":
         """Prepares the comparison at the frequencies with the most power.
 
@@ -126,7 +127,8 @@ class OverlapModel(NamedTuple):
             overlaps: The disk.
             transforms: Of parts of the scan, `(parts, q, k)`.
             known: Aberrations that are not measured, Å and rad.
-            terms: Aberrations with a coefficient of 1, Å and rad.
+            terms: Aberrations that are measured, with a coefficient of 1 Å.
+            units: Å that their coefficients are given in, `(terms,)`.
         """
         power = np.square(np.abs(transforms)).sum(axis=(0, 2), dtype=np.float64)
         chosen = np.sort(np.argsort(power, kind="stable")[-FREQUENCIES:])
@@ -143,9 +145,9 @@ class OverlapModel(NamedTuple):
             phases.append(sign * (here - chi(*beside)))
         compared = np.ascontiguousarray(transforms[:, chosen].swapaxes(0, 1))
         lit = np.any(inside, axis=0)[:, None]
-        fixed, *others = np.stack(phases, axis=1).astype(np.float32)
+        scaled = (np.stack(phases, axis=1) * np.array([1, *units])[:, None, None, None]).astype(np.float32)
         power_inside = float(np.square(np.abs(compared * lit)).sum(dtype=np.float64))
-        return cls(compared, np.stack(inside).astype(np.float32), fixed, np.stack(others), power_inside)
+        return cls(compared, np.stack(inside).astype(np.float32), scaled[0], scaled[1:], power_inside)
 
     def explained(self, coefficients: Floats) -> tuple[float, Floats]:
         """Returns the share of the power that aberrations explain, and its derivatives by them.

@@ -1,7 +1,7 @@
 """Focus, astigmatism and coma of a scan, from the overlaps of its disks (`namsa.inspection.aberrations`).
 
-Near focus they are what the shifts of tilted images (`namsa.inspection.tilted`) are not: those are shifts of rays, and
-there the images differ by more than that. Far from focus the shifts hold.
+Shifts of tilted images (`namsa.inspection.tilted`) are those of rays. Near focus, tilted images of a crystal differ by
+more than a shift, and the overlaps are more exact. Far from focus the shifts hold.
 """
 
 import itertools

@@ -108,6 +108,15 @@ def test_parts_of_a_scan_add_up(scattering, overlaps):
     assert found["C10"] == pytest.approx(62 + THICKNESS / 2, abs=6)
 
 
+@pytest.mark.parametrize(
+    ("semiangle_mrad", "pixel_mrad", "step"), [(20, 5.0, 0.4), (0.1, 0.02, 60.0), (0.1, 0.02, 20.0)]
+)
+def test_noise_shows_no_aberrations_in_a_small_disk_or_a_parallel_beam(semiangle_mrad, pixel_mrad, step):
+    detector = PixelGrid((pixel_mrad, pixel_mrad), (-8 * pixel_mrad, -8 * pixel_mrad))
+    beam = DiskOverlaps.of((16, 18), (step, step), (17, 17), detector, 80e3, semiangle_mrad)
+    assert measure(beam, np.random.default_rng(0).poisson(100, (16, 18, 17, 17))) is None
+
+
 def test_parts_that_are_not_finite_are_left_out(scattering, overlaps):
     scan = patterns(scattering, {"C10": 60.0})
     broken = scan.copy()
@@ -119,7 +128,7 @@ def test_parts_that_are_not_finite_are_left_out(scattering, overlaps):
 
 def test_the_derivatives_are_those_of_the_share(scattering, overlaps):
     transforms = overlaps.transform(patterns(scattering, LENS))[None]
-    model = OverlapModel.of(overlaps, transforms, {}, [{name: 20.0 * 75 ** (name == "C21")} for (name, *_) in TERMS])
+    model = OverlapModel.of(overlaps, transforms, {}, TERMS, np.array([20.0, 20.0, 20.0, 1500.0, 1500.0]))
     at = np.array([0.8, 0.5, -0.7, 0.9, 0.3])
     steps = 0.01 * np.eye(len(TERMS))
     expected = [(model.explained(at + step)[0] - model.explained(at - step)[0]) / 0.02 for step in steps]
