@@ -30,11 +30,11 @@ from rich.console import Console
 from rich.table import Table
 
 import namsa
+from namsa.config.simulation import load_config
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
 from train.experiment.conditions import conditions
-from train.experiment.experiment import load
 from train.reconstruction.aberrations import AberrationsOfScan, LearntAberrations, is_beyond
 from train.reconstruction.tiles import window_slices
 
@@ -108,17 +108,17 @@ def show_cases(directory: Path, as_json: bool) -> int:
 
 def measure(directory: Path, samples: int, electrons: float | None) -> list[dict[str, Any]]:
     """Returns the errors of each sample, and whether it is said to lie outside."""
-    experiment = load(directory / "config.yaml")
-    learnt, scan = LearntAberrations.of(experiment), conditions(experiment, (WINDOW, WINDOW))
+    config = load_config(directory / "config.yaml")
+    learnt, scan = LearntAberrations.of(config), conditions(config, (WINDOW, WINDOW))
     rng, rows = np.random.default_rng(0), []
     with Dataset(directory) as dataset:
         entries = [entry for entry in manifest.present(directory, dataset.ids) if entry.split != "train"]
         for number in rng.permutation(len(entries))[:samples]:
             entry = entries[number]
-            patterns = dataset.read(entry.id).patterns().reshape(*experiment.scan.shape, *scan.detector_shape)
+            patterns = dataset.read(entry.id).patterns().reshape(*config.scan.shape, *scan.detector_shape)
             if electrons:
                 patterns = rng.poisson(patterns * electrons) / electrons
-            windows = [window_slices(n, WINDOW, MULTIPLE) for n in experiment.scan.shape]
+            windows = [window_slices(n, WINDOW, MULTIPLE) for n in config.scan.shape]
             found = AberrationsOfScan(learnt, scan, (WINDOW, WINDOW), *windows)
             for y, rows_of in enumerate(windows[0]):
                 for x, columns in enumerate(windows[1]):
