@@ -36,6 +36,7 @@ STARTS = np.array(  # of the fit: defocus, and defocus with astigmatism in eight
 )
 TRIED = 8  # of the starts
 ALIKE = 0.92  # aberrations that explain this share of what the best ones explain are as likely
+FOCUS_ERROR_RAD = 1.0  # at the aperture's edge, by which the focus of crystals may be wrong: limits are wider by it
 LEAST_EXPLAINED = 0.05
 NOISE = 5.0  # over the pixels of the disk: more than what aberrations explain of noise, which is up to 3
 LEAST_PIXELS, LEAST_FREQUENCIES = 20, 20  # of the disk, and at which it overlaps with itself
@@ -89,7 +90,7 @@ def measure_aberrations(
         transforms: Of the parts, `(parts, q, k)`, from `overlaps.transform`. Parts with values that are not finite are
             left out.
         known: Aberrations that are not measured, such as C30, Å and rad.
-        limits: Limits that the aberrations are compared with.
+        limits: Limits that the aberrations are compared with; those of C10 are widened by `FOCUS_ERROR_RAD`.
 
     Returns:
         The aberrations. `None` if the disk has too few pixels or overlaps, or if hardly more of the variation is
@@ -110,6 +111,7 @@ def measure_aberrations(
     within = None
     if limits is not None:
         bounds = limits.bounds() / units[:, None]
+        bounds[0] += -FOCUS_ERROR_RAD, FOCUS_ERROR_RAD
         starts = np.unique(np.clip(np.vstack([found, STARTS]), *bounds.T), axis=0)
         within = min(1.0, max(explained for _, explained in _fits(model, starts, bounds)) / most)
     return MeasuredAberrations(_polar(found * units), explained, within)

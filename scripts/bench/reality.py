@@ -40,17 +40,17 @@ from rich.table import Table
 
 import train
 from namsa.errors import InputError
-from namsa.inspection.aberrations import ALIKE
 from namsa.io.calibration import CalibrationOverrides
 from train.measure.metrics import image_metrics
 from train.measure.separation import auroc
+from train.reconstruction.aberrations import aberrations_score
 from train.reconstruction.contrast import UNRESOLVED
 from train.reconstruction.familiarity import MOST_FLAGGED
 
 SCORES: dict[str, Callable[[dict[str, Any]], float]] = {  # each over its limit
     "unfamiliar windows": lambda row: row["unfamiliar"] / MOST_FLAGGED,
     "contrast": lambda row: row["contrast"] / UNRESOLVED,
-    "aberrations": lambda row: (1 - row["within"]) / (1 - ALIKE),
+    "aberrations": lambda row: row["aberrations"],
 }
 LIMITS = {"energy_ev": 200e3, "semiangle_mrad": 20.0}  # what the files of other energies are taken for
 
@@ -91,7 +91,8 @@ def evaluate(case: Case, model: Any, folder: Path) -> tuple[dict[str, Any], tupl
     row: dict[str, Any] = {"case": case.name, "specimen": case.specimen, "inside": case.inside}
     row |= image_metrics(result.density, truth, huber_delta=1.0)
     row["mean_ratio"] = float(result.density.mean() / truth.mean())
-    row["within"] = result.provenance.get("aberrations", {}).get("within", 1.0)
+    aberrations = result.provenance.get("aberrations")
+    row |= {"within": aberrations["within"] if aberrations else 1.0, "aberrations": aberrations_score(aberrations)}
     if result.uncertainty is not None:
         for name, factor in (("cover_1", 1.0), ("cover_2", result.provenance.get("two_sigma_factor", 2.0))):
             row[name] = float(np.mean(error <= factor * result.uncertainty))

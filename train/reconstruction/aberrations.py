@@ -1,9 +1,9 @@
 """Aberrations that a scan shows, beside those that a network has learnt.
 
 The scan's patterns say which aberrations the probe has (`namsa.inspection.aberrations`). A scan lies outside of what a
-network has learnt if aberrations within the ranges of its training explain less than `ALIKE` of what the best ones do.
-A limit for the coefficients themselves would be too strict for thick and tilted specimens, whose coefficients are
-uncertain.
+network has learnt if aberrations within the ranges of its training explain less than `ALIKE` of what the best ones do,
+and if the difference is at least `LEAST_GAIN` of the variation of the patterns. A limit for the coefficients themselves
+would be too strict for thick and tilted specimens, whose coefficients are uncertain.
 """
 
 import itertools
@@ -23,6 +23,7 @@ from train.experiment.conditions import Conditions, defocus_angstrom, thickness_
 Array = npt.NDArray[Any]
 
 MEASURED = frozenset({"defocus_angstrom", "C12_angstrom", "C21_angstrom"})  # settings of what is measured
+LEAST_GAIN = 0.03
 PARTS = 4  # windows along each axis of the scan, at most, that are looked at
 LARGEST_BYTES = 2**26  # of what is kept of them
 
@@ -140,4 +141,16 @@ class AberrationsOfScan:
 
 def is_beyond(facts: Mapping[str, Any] | None) -> bool:
     """Returns whether a scan lies outside by its aberrations, as `AberrationsOfScan.facts` has them."""
-    return facts is not None and facts["within"] < ALIKE
+    return aberrations_score(facts) > 1
+
+
+def aberrations_score(facts: Mapping[str, Any] | None) -> float:
+    """Returns a number that is above 1 if a scan lies outside by its aberrations.
+
+    Args:
+        facts: From `AberrationsOfScan.facts`.
+    """
+    if facts is None:
+        return 0.0
+    missing = 1.0 - float(facts["within"])
+    return min(missing / (1 - ALIKE), facts["explained"] * missing / LEAST_GAIN)
