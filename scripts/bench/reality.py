@@ -12,10 +12,10 @@ uncertainty of one and two sigma. "unfamiliar" is the share of windows that do n
 "contrast" the rms uncertainty over the standard deviation of the density, "within" the share of the patterns' variation
 that aberrations within the ranges of the training explain, of what the best ones do, and "outside" stands where the
 network says so of the scan, by one of the three. Cases named outside-* differ from everything that a network for these
-conditions has learnt. AUROC is the area under the curve between the cases inside and these, by each of the three
-numbers and by the largest of the three over its limit. `--checks` and `--last-checks` take other cases in place of
-those of the table. The former were written down after the rules for familiarity and contrast had been chosen, the
-latter after that for aberrations, too, and none was looked at before.
+conditions has learnt. AUROC is the area under the curve between the cases inside and these, by the limit of familiarity
+over its median, by the other two numbers over their limits, and by the largest of the three. `--checks` and
+`--last-checks` take other cases in place of those of the table. The former were written down after the rules for
+familiarity and contrast had been chosen, the latter after the first rule for aberrations, too.
 
 Every run writes a picture of all cases beside their truths (--work/CHECKPOINT.png, CHECKPOINT-checks.png or
 CHECKPOINT-last-checks.png). "ratio" is the worst SSIM of the cases inside over their mean, of the last checkpoint.
@@ -45,10 +45,10 @@ from train.measure.metrics import image_metrics
 from train.measure.separation import auroc
 from train.reconstruction.aberrations import aberrations_score
 from train.reconstruction.contrast import UNRESOLVED
-from train.reconstruction.familiarity import MOST_FLAGGED
+from train.reconstruction.familiarity import UNFAMILIAR
 
 SCORES: dict[str, Callable[[dict[str, Any]], float]] = {  # each over its limit
-    "unfamiliar windows": lambda row: row["unfamiliar"] / MOST_FLAGGED,
+    "familiarity": lambda row: UNFAMILIAR / max(row["familiarity"], 1e-3),
     "contrast": lambda row: row["contrast"] / UNRESOLVED,
     "aberrations": lambda row: row["aberrations"],
 }
@@ -99,6 +99,7 @@ def evaluate(case: Case, model: Any, folder: Path) -> tuple[dict[str, Any], tupl
         row["contrast"] = result.provenance["error_over_contrast"]
     if result.familiarity is not None:
         row |= {"unfamiliar": result.provenance["windows_not_familiar"], "outside": result.outside}
+        row["familiarity"] = float(np.median(result.familiarity))
     return row, (truth, result.density)
 
 
@@ -130,7 +131,7 @@ def show(checkpoint: str, rows: Any) -> None:
         table.add_row("inside, worst", "", f"{min(inside):.3f}")
     Console(width=140).print(table)
     if len({row["inside"] for row in rows}) == 2 and all("unfamiliar" in row for row in rows):
-        scores = SCORES | {"the largest over its limit": lambda row: max(score(row) for score in SCORES.values())}
+        scores = SCORES | {"the largest": lambda row: max(score(row) for score in SCORES.values())}
         areas = ", ".join(f"{area(rows, score):.3f} by {name}" for name, score in scores.items())
         print(f"AUROC between inside and outside: {areas}")
 
