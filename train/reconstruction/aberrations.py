@@ -23,7 +23,7 @@ from train.experiment.conditions import Conditions, defocus_angstrom, thickness_
 Array = npt.NDArray[Any]
 
 MEASURED = frozenset({"defocus_angstrom", "C12_angstrom", "C21_angstrom"})  # settings of what is measured
-LEAST_GAIN = 0.03
+LEAST_GAIN = 0.03  # of the power of the patterns' variation
 PARTS = 4  # windows along each axis of the scan, at most, that are looked at
 LARGEST_BYTES = 2**26  # of what is kept of them
 
@@ -129,7 +129,7 @@ class AberrationsOfScan:
         """
         if facts is None:
             return "aberrations: not measured, for they explain hardly any of the patterns' variation along the scan"
-        c10, c12, c21 = (f"{facts[name] + 0.0:.0f} Å".replace("-", "−") for name in ("C10", "C12", "C21"))
+        c10, c12, c21 = (f"{round(facts[name])} Å".replace("-", "−") for name in ("C10", "C12", "C21"))
         text = f"aberrations: C10 {c10} of the specimen's middle, C12 {c12}, C21 {c21}"
         if is_beyond(facts):
             return (
