@@ -61,6 +61,34 @@ class PixelGrid(NamedTuple):
         return np.hypot(y[:, None], x[None, :])
 
 
+def detector_grid(pixel_mrad: Sequence[float], centre: Sequence[float]) -> PixelGrid:
+    """Returns a detector's pixels, in mrad from the optic axis.
+
+    Args:
+        pixel_mrad: Size of a pixel, (y, x), mrad.
+        centre: Optic axis, (y, x), pixels.
+    """
+    return PixelGrid(pixel_mrad, [-at * size for at, size in zip(centre, pixel_mrad, strict=True)])
+
+
+def binned(patterns: npt.NDArray[Any], binning: int) -> npt.NDArray[np.float32]:
+    """Returns sums of `binning` × `binning` pixels of `(..., dy, dx)`; what does not fill one is left out."""
+    h, w = (length // binning for length in patterns.shape[-2:])
+    whole = patterns[..., : h * binning, : w * binning]
+    if binning == 1:
+        return np.asarray(whole, np.float32)
+    rows = whole.reshape(*whole.shape[:-2], h, binning, w * binning).sum(axis=-2, dtype=np.float32)
+    return np.asarray(rows.reshape(*rows.shape[:-1], w, binning).sum(axis=-1))
+
+
+def binned_grid(grid: PixelGrid, binning: int) -> PixelGrid:
+    """Returns the pixels of `binned` patterns."""
+    return PixelGrid(
+        [step * binning for step in grid.step],
+        [origin + step * (binning - 1) / 2 for origin, step in zip(grid.origin, grid.step, strict=True)],
+    )
+
+
 def pattern_grid(provenance: Mapping[str, Any]) -> PixelGrid:
     """Returns the detector's pixels, in mrad from the optic axis."""
     return PixelGrid(value(provenance, "detector_sampling_mrad"), value(provenance, "detector_origin_mrad"))

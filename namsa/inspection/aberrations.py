@@ -20,7 +20,7 @@ import numpy.typing as npt
 from scipy import optimize
 
 from namsa.inspection.disk_overlaps import DiskOverlaps, OverlapModel
-from namsa.physics.optics import aberration_phase
+from namsa.physics.optics import wavelength_angstrom
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -100,7 +100,7 @@ def measure_aberrations(
     pixels, frequencies = overlaps.angles.shape[1], overlaps.shifts.shape[1]
     if pixels < LEAST_PIXELS or frequencies < LEAST_FREQUENCIES or not transforms.any():
         return None
-    units = np.array([1 / _edge_phase(term, overlaps) for term in TERMS])
+    units = phase_units(overlaps)
     model = OverlapModel.of(overlaps, transforms, known or {}, TERMS, units)
     fits = _fits(model, STARTS)
     most = max(explained for _, explained in fits)
@@ -136,10 +136,10 @@ def _fits(model: OverlapModel, starts: Floats, bounds: Floats | None = None) -> 
     return [(each.x, -float(each.fun)) for each in found]
 
 
-def _edge_phase(term: Mapping[str, float], overlaps: DiskOverlaps) -> float:
-    """Returns the largest phase of a term at the aperture's edge, rad."""
-    azimuth = np.array([value for name, value in term.items() if name.startswith("phi")] or [0.0])
-    return float(aberration_phase(np.full(1, overlaps.radius), azimuth, overlaps.energy_ev, term)[0])
+def phase_units(overlaps: DiskOverlaps) -> Floats:
+    """Returns the coefficient of each of `TERMS` whose phase at the aperture's edge is 1 rad, `(terms,)`, Å."""
+    order = np.array([int(next(iter(term))[1]) + 1 for term in TERMS])
+    return np.asarray(wavelength_angstrom(overlaps.energy_ev) * order / (2 * np.pi * overlaps.radius**order))
 
 
 def _polar(terms: Floats) -> dict[str, float]:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import fft
 
+from namsa.inspection.spectra import hann_window
 from namsa.physics.optics import aberration_phase, wavelength_angstrom
 from namsa.pixels import PixelGrid
 
@@ -88,8 +89,7 @@ class DiskOverlaps:
         Args:
             patterns: `(sy, sx, dy, dx)`.
         """
-        sy, sx = patterns.shape[:2]
-        taper = (np.hanning(sy + 2)[1:-1, None] * np.hanning(sx + 2)[1:-1])[..., None].astype(np.float32)
+        taper = hann_window(patterns.shape[:2])[..., None].astype(np.float32)
         bright = patterns[..., self.lit].astype(np.float32)
         waves = fft.fft2((bright - bright.mean(axis=(0, 1))) * taper, axes=(0, 1))
         return np.asarray(waves[self.used], np.complex64)

@@ -9,7 +9,7 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from namsa.crystals.zone_axes import ZoneAxis, simplest_zone_axes
-from namsa.inspection.spectra import frequencies, windowed_transform
+from namsa.inspection.spectra import frequencies, hann_window, windowed_transform
 
 Floats = npt.NDArray[np.float64]
 
@@ -72,8 +72,7 @@ def find_peaks(images: npt.NDArray[np.float64]) -> Floats:
 def _refined(images: Floats, ky: float, kx: float) -> tuple[float, float]:
     """Returns the frequency of the largest power near (ky, kx), to a thousandth of 1/size."""
     _, sy, sx = images.shape
-    window = np.outer(np.hanning(sy + 2)[1:-1], np.hanning(sx + 2)[1:-1])
-    values = (images - images.mean(axis=(1, 2), keepdims=True)) * window
+    values = (images - images.mean(axis=(1, 2), keepdims=True)) * hann_window((sy, sx))
     reach = 1.0
     for _ in range(4):
         offsets = np.linspace(-reach, reach, 11)

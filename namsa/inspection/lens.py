@@ -5,20 +5,21 @@ more than a shift, and the overlaps are more exact. Far from focus the shifts ho
 """
 
 import itertools
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from namsa.inspection.aberrations import MeasuredAberrations, measure_aberrations
+from namsa.inspection.aberrations import MeasuredAberrations, measure_aberrations, phase_units
 from namsa.inspection.disk_overlaps import DiskOverlaps
 from namsa.inspection.orientation import frame_matrix
 from namsa.inspection.quantities import value_of
 from namsa.io.calibration import circle_from_ellipse
 from namsa.io.calibration_file import Quantity
 from namsa.io.recording import Recording
-from namsa.physics.optics import wavelength_angstrom
-from namsa.pixels import PixelGrid
+from namsa.pixels import binned, binned_grid, detector_grid
 
+Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 
 NEAR_RAD = 10.0  # phase of C10 at the aperture's edge, up to which the overlaps are better
@@ -46,7 +47,8 @@ def lens_quantities(recording: Recording, known: dict[str, Quantity]) -> dict[st
     sy, sx, dy, dx = recording.shape
     binning = max(1, int(value_of(known, "disk_radius_pixels") / LARGEST_RADIUS))
     shape, detector = (min(sy, SIDE), min(sx, SIDE)), (dy // binning, dx // binning)
-    step, pixels = value_of(known, "scan_step_angstrom"), _pixels(known, binning)
+    pixels = binned_grid(detector_grid(value_of(known, "pixel_mrad"), value_of(known, "centre_pixels")), binning)
+    step = value_of(known, "scan_step_angstrom")
     overlaps = DiskOverlaps.of(shape, step, detector, pixels, energy, semiangle, frame)
     rows, columns = (
         np.unique(np.linspace(0, n - side, PARTS).round().astype(int)) for n, side in zip((sy, sx), shape, strict=True)
@@ -54,7 +56,7 @@ def lens_quantities(recording: Recording, known: dict[str, Quantity]) -> dict[st
     parts = itertools.product(rows.tolist(), columns.tolist())
     transforms = np.stack([overlaps.transform(_read(recording, place, shape, binning)) for place in parts])
     found = measure_aberrations(overlaps, transforms)
-    units = [wavelength_angstrom(energy) * n / (2 * np.pi * (1e-3 * semiangle) ** n) for n in (2, 3)]
+    units = phase_units(overlaps)
     if found is None or abs(found.coefficients["C10"]) > NEAR_RAD * units[0]:
         return {}
     halves = [measure_aberrations(overlaps, transforms[first::2]) for first in range(min(2, len(transforms)))]
@@ -62,20 +64,20 @@ def lens_quantities(recording: Recording, known: dict[str, Quantity]) -> dict[st
 
 
 def _quantities(
-    found: MeasuredAberrations, halves: list[MeasuredAberrations | None], units: list[float]
+    found: MeasuredAberrations, halves: list[MeasuredAberrations | None], units: Floats
 ) -> dict[str, Quantity]:
     """Returns the quantities. Their errors are those of the model, and half of the difference between two halves.
 
     Args:
         found: The aberrations of the scan.
         halves: Those of each half of its parts.
-        units: Coefficients of first and second order with a phase of 1 rad at the aperture's edge, Å.
+        units: From `phase_units`.
     """
     told = [each.coefficients for each in halves if each is not None]
     c = found.coefficients
     errors = [
         float(np.hypot(model * unit, np.ptp([half[name] for half in told]) / 2 if told else 0.0))
-        for name, model, unit in zip(("C10", "C12", "C21"), MODEL_ERROR_RAD, (units[0], *units), strict=True)
+        for name, model, unit in zip(("C10", "C12", "C21"), MODEL_ERROR_RAD, units[[0, 1, 3]], strict=True)
     ]
     axes = [
         float(min(np.rad2deg(error / (m * max(c[name], 1e-9))), 180.0 / m))
@@ -92,23 +94,11 @@ def _quantities(
     }
 
 
-def _read(recording: Recording, place: tuple[int, int], shape: tuple[int, int], binning: int) -> Floats:
+def _read(recording: Recording, place: tuple[int, int], shape: tuple[int, int], binning: int) -> Array:
     """Returns the patterns of a part of a scan with their pixels added up, `(sy, sx, dy, dx)`, row by row."""
     (y, x), (sy, sx) = place, shape
-    rows = []
-    for row in range(y, y + sy):
-        patterns = recording.read(slice(row, row + 1), slice(x, x + sx)).astype(np.float64)
-        dy, dx = (n // binning for n in patterns.shape[2:])
-        cropped = patterns[0, :, : dy * binning, : dx * binning]
-        rows.append(cropped.reshape(sx, dy, binning, dx, binning).sum(axis=(2, 4)))
-    return np.stack(rows)
-
-
-def _pixels(known: dict[str, Quantity], binning: int) -> PixelGrid:
-    """Returns the pixels of the detector, of which `binning` along each axis are added up, mrad from the optic axis."""
-    pixel, centre = value_of(known, "pixel_mrad"), value_of(known, "centre_pixels")
-    y, x = (((binning - 1) / 2 - at) * size for at, size in zip(centre, pixel, strict=True))
-    return PixelGrid(tuple(binning * size for size in pixel), (y, x))
+    rows = (recording.read(slice(row, row + 1), slice(x, x + sx)) for row in range(y, y + sy))
+    return np.concatenate([binned(row, binning) for row in rows])
 
 
 def _frame(recording: Recording, known: dict[str, Quantity]) -> Floats | None:

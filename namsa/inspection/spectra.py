@@ -25,11 +25,15 @@ def detrended(images: npt.NDArray[Any]) -> Floats:
     return np.asarray(flat - (flat @ basis) @ basis.T).reshape(images.shape)
 
 
+def hann_window(shape: tuple[int, ...]) -> Floats:
+    """Returns a Hann window, `(ny, nx)`, that is zero nowhere."""
+    ny, nx = shape
+    return np.outer(np.hanning(ny + 2)[1:-1], np.hanning(nx + 2)[1:-1])
+
+
 def windowed_transform(images: npt.NDArray[Any]) -> npt.NDArray[np.complex128]:
     """Returns the Fourier transforms of images `(..., ny, nx)`, detrended and under a Hann window."""
-    *_, ny, nx = images.shape
-    window = np.outer(np.hanning(ny + 2)[1:-1], np.hanning(nx + 2)[1:-1])
-    return np.fft.fft2(detrended(images) * window)
+    return np.fft.fft2(detrended(images) * hann_window(images.shape[-2:]))
 
 
 def frequency_groups(shape: tuple[int, ...]) -> npt.NDArray[np.intp]:

@@ -17,7 +17,7 @@ from namsa.errors import WorkError
 from namsa.files import open_atomic, write_text_atomic
 from namsa.inspection.curl import rotated
 from namsa.inspection.inspect import Inspection
-from namsa.pixels import PixelGrid
+from namsa.pixels import PixelGrid, detector_grid
 from namsa.view.panels import VIRTUAL, image_panel, panels, pattern_panel, styled
 
 Image = npt.NDArray[Any]
@@ -123,7 +123,7 @@ def _figure(inspection: Inspection) -> Figure:
     pixel, step = known.value("pixel_mrad"), known.value("scan_step_angstrom")
     centre = known.value("centre_pixels") or [(n - 1) / 2 for n in inspection.pattern.shape]
     size = pixel or (1.0, 1.0)
-    angles = PixelGrid(size, [-at * each for at, each in zip(centre, size, strict=True)])
+    angles = detector_grid(pixel or (1.0, 1.0), centre)
     scan = PixelGrid(step or (1.0, 1.0), (0.0, 0.0))
     shape = inspection.recording.shape[:2]
     figure, (above, below) = panels(

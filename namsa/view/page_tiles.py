@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError
-from namsa.pixels import PixelGrid
+from namsa.pixels import PixelGrid, binned
 
 Image = npt.NDArray[Any]
 
@@ -130,24 +130,6 @@ def plan_tiles(
         else:
             every += 1
     return TilePlan(binning, every)
-
-
-def binned(patterns: Image, binning: int) -> npt.NDArray[np.float32]:
-    """Returns sums of `binning` × `binning` pixels of `(..., dy, dx)`; what does not fill one is left out."""
-    h, w = (length // binning for length in patterns.shape[-2:])
-    whole = patterns[..., : h * binning, : w * binning]
-    if binning == 1:
-        return np.asarray(whole, np.float32)
-    rows = whole.reshape(*whole.shape[:-2], h, binning, w * binning).sum(axis=-2, dtype=np.float32)
-    return np.asarray(rows.reshape(*rows.shape[:-1], w, binning).sum(axis=-1))
-
-
-def binned_grid(grid: PixelGrid, binning: int) -> PixelGrid:
-    """Returns the pixels of `binned` patterns."""
-    return PixelGrid(
-        [step * binning for step in grid.step],
-        [origin + step * (binning - 1) / 2 for origin, step in zip(grid.origin, grid.step, strict=True)],
-    )
 
 
 def thinned_grid(scan: PixelGrid, plan: TilePlan) -> PixelGrid:

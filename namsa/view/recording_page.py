@@ -10,7 +10,7 @@ from namsa.errors import InputError
 from namsa.io.calibration import check_limits
 from namsa.io.recording import Recording
 from namsa.physics import virtual_detectors
-from namsa.pixels import PixelGrid
+from namsa.pixels import PixelGrid, binned, binned_grid, detector_grid
 from namsa.text import plural
 from namsa.view.page import Page, PageContent, PageUnits, render
 from namsa.view.page_images import pattern_image
@@ -21,8 +21,6 @@ from namsa.view.page_tiles import (
     TilePlan,
     Tiles,
     as_halves,
-    binned,
-    binned_grid,
     incompressible,
     plan_tiles,
     reduction_note,
@@ -100,7 +98,7 @@ def _content(recording: Recording, name: str, overlay: Path | None, plan: TilePl
 
     centre, centre_note = _centre(recording, sums.mean)
     pixel = recording.pixel_mrad or (1.0, 1.0)
-    angles = PixelGrid(pixel, [-at * size for at, size in zip(centre, pixel, strict=True)])
+    angles = detector_grid(pixel, centre)
     step = recording.scan_step_angstrom
     scan = PixelGrid(step or (1.0, 1.0), recording.scan_origin_angstrom if step else (0.0, 0.0))
     units = PageUnits(

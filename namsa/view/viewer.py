@@ -9,7 +9,17 @@ import numpy.typing as npt
 
 from namsa.physics import virtual_detectors
 from namsa.physics.optics import wavelength_angstrom
-from namsa.pixels import UNITS, PixelGrid, density_grid, fills_cell, pattern_grid, potential_grid, scan_grid
+from namsa.pixels import (
+    UNITS,
+    PixelGrid,
+    binned,
+    binned_grid,
+    density_grid,
+    fills_cell,
+    pattern_grid,
+    potential_grid,
+    scan_grid,
+)
 from namsa.sample import Sample
 from namsa.text import plural
 from namsa.view.page import Page, PageContent, PageUnits, render
@@ -21,8 +31,6 @@ from namsa.view.page_tiles import (
     TilePlan,
     Tiles,
     as_halves,
-    binned,
-    binned_grid,
     plan_tiles,
     reduction_note,
     thinned_grid,

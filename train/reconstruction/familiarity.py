@@ -29,6 +29,7 @@ from scipy import fft
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError
 from namsa.files import open_atomic
+from namsa.inspection.spectra import hann_window
 from namsa.numpy_files import read_npz
 from train.experiment.conditions import Conditions
 from train.networks.unet3d import UNet3DConfig
@@ -108,8 +109,7 @@ class PatternStatistics:
         Args:
             patterns: `(n, sy, sx, dy, dx)`, fractions of the beam.
         """
-        sy, sx = patterns.shape[1:3]
-        taper = (np.hanning(sy + 2)[1:-1, None] * np.hanning(sx + 2)[1:-1])[..., None, None].astype(np.float32)
+        taper = hann_window(patterns.shape[1:3])[..., None, None].astype(np.float32)
         rows = []
         for window in patterns:
             mean = window.mean(axis=(0, 1), dtype=np.float64)

@@ -16,7 +16,7 @@ from rich.console import Console
 
 from namsa.errors import InputError
 from namsa.io.calibration import CalibrationOverrides
-from namsa.pixels import PixelGrid
+from namsa.pixels import PixelGrid, detector_grid
 from train.reconstruction import familiarity, windows
 from train.reconstruction.aberrations import MEASURED
 from train.reconstruction.estimated import Comparison, EstimatedScan, compare
@@ -180,9 +180,8 @@ def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: l
         pattern: Mean pattern, `(dy, dx)`, in the data's units.
         notes: Lines about what was done and assumed.
     """
-    scan, pixel_mrad = prepared.scan, prepared.scan.data.pixel_mrad
+    scan = prepared.scan
     uncertainty, measured, ratio = images.uncertainty, scan.model.calibration, images.error_over_contrast
-    detector = [-at * pixel for at, pixel in zip(scan.centre, pixel_mrad, strict=True)]
     return Reconstruction(
         images.density.astype(np.float32),
         None if uncertainty is None else uncertainty.astype(np.float32),
@@ -191,7 +190,7 @@ def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: l
         pattern * scan.scale,
         _density_pixels(scan, images.density.shape),
         scan.pixels,
-        PixelGrid(pixel_mrad, detector),
+        detector_grid(scan.data.pixel_mrad, scan.centre),
         {
             **scan.provenance,
             **scan.beam,
