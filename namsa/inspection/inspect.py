@@ -47,6 +47,7 @@ Floats = npt.NDArray[np.float64]
 OnProgress = Callable[[str, int, int], object]  # stage, scan rows done, all rows
 
 FOCUS = {"under": 1, "over": -1}
+REVERSED_RAD = 2.5  # phase of an overfocus at the aperture's edge, from which crystals look underfocused
 
 
 @dataclass(frozen=True)
@@ -301,7 +302,14 @@ def _choose_branch(
         sign, reason = (1 if abs(apart) < 90 else -1), "the rotation that the file or the caller states"
     else:
         reason = f"{reason} ({min(certainty, 99):.0f} standard errors)"
-        if certainty < CERTAIN:
+        phase_rad = _focus_phase(shifts, orientation, known)
+        if phase_rad > REVERSED_RAD:
+            notes.append(
+                "rotation: 180° more may be right, with the opposite sign of the defocus: crystals overfocused by more "
+                f"than {REVERSED_RAD:g} rad at the aperture's edge, here {phase_rad:.1f} rad, look underfocused: give "
+                "--focus under or over where it is known"
+            )
+        elif certainty < CERTAIN:
             notes.append(
                 "rotation: 180° more fits as well, with the opposite sign of the defocus, and neither the dark field "
                 f"nor peaks tell which ({certainty:.1f} standard errors): give --focus under or over where it is known"
@@ -314,9 +322,26 @@ def _choose_branch(
 
 def _sharpened(phase: Floats, shifts: ShiftFit | None, orientation: Orientation, known: dict[str, Quantity]) -> Floats:
     """Returns the integrated deflection without the probe's blur, as far as the probe is known."""
+    defocus = _defocus(shifts, orientation, known)
+    if defocus is None:
+        return phase
+    energy, semiangle, step = (value_of(known, name) for name in ("energy_ev", "semiangle_mrad", "scan_step_angstrom"))
+    return sharpened(phase, defocus, semiangle, step, wavelength_angstrom(energy))
+
+
+def _focus_phase(shifts: ShiftFit | None, orientation: Orientation, known: dict[str, Quantity]) -> float:
+    """Returns the phase of the defocus at the aperture's edge, rad; 0 where the probe is not known."""
+    defocus = _defocus(shifts, orientation, known)
+    if defocus is None:
+        return 0.0
+    energy, semiangle = value_of(known, "energy_ev"), value_of(known, "semiangle_mrad")
+    return float(np.pi / wavelength_angstrom(energy) * abs(defocus) * (1e-3 * semiangle) ** 2)
+
+
+def _defocus(shifts: ShiftFit | None, orientation: Orientation, known: dict[str, Quantity]) -> float | None:
+    """Returns the defocus by the shifts, Å; `None` where the probe is not known."""
     energy, semiangle = value_of(known, "energy_ev"), value_of(known, "semiangle_mrad")
     step, pixel = value_of(known, "scan_step_angstrom"), value_of(known, "pixel_mrad")
     if shifts is None or None in (energy, semiangle, step, pixel):
-        return phase
-    focus = find_focus(shifts, orientation, step, float(np.sqrt(pixel[0] * pixel[1])))
-    return sharpened(phase, focus.defocus_angstrom, semiangle, step, wavelength_angstrom(energy))
+        return None
+    return find_focus(shifts, orientation, step, float(np.sqrt(pixel[0] * pixel[1]))).defocus_angstrom

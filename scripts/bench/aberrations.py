@@ -10,7 +10,8 @@ share of the patterns' variation that the aberrations explain. "beyond" is the s
 outside of the ranges of the dataset: none does. `--electrons` adds shot noise.
 
 `--cases` takes the files of `reality.py` that lie inside, and what `namsa.inspect` measures of them, told energy and
-semiangle. "±" is the error that it states, "within" the share of files whose error is within that.
+semiangle. "±" is the error that it states, "within" the share of files whose error is within that. The rotation, which
+is none, is measured from the same patterns without a file that states it.
 
 "ratio" is the share of samples that are not said to lie outside, or of files whose focus is within its stated error.
 """
@@ -86,6 +87,7 @@ def show_cases(directory: Path, as_json: bool) -> int:
     write_cases(cases, directory, lambda name: print(f"simulated {name}", file=sys.stderr, flush=True))
     names = ("defocus_angstrom", "astigmatism_angstrom", "coma_angstrom")
     table, rows = Table("case", *(f"{name}, true" for name in ("defocus", "C12", "C21")), box=None), []
+    turns: list[tuple[float, float, bool]] = []
     for case in cases:
         beam = {"energy_ev": case.condition.energy_ev, "semiangle_mrad": case.condition.semiangle_mrad}
         found = namsa.inspect(directory / f"{case.name}.h5", **beam).as_json()
@@ -94,7 +96,21 @@ def show_cases(directory: Path, as_json: bool) -> int:
         cells = [f"{found[n]:.0f} ± {found[f'{n}_error']:.0f}" if n in found else "–" for n in names]
         table.add_row(case.name, *(f"{cell}, {truth:.0f}" for cell, truth in zip(cells, truths, strict=True)))
         rows.append({n: (found[n] - t, found[f"{n}_error"]) for n, t in zip(names, truths, strict=True) if n in found})
+        with namsa.read(directory / f"{case.name}.h5") as recording:
+            untold = {"scan_step_angstrom": recording.scan_step_angstrom, "pixel_mrad": recording.pixel_mrad}
+            patterns = recording.read(slice(None), slice(None))
+        found = namsa.inspect(patterns, **beam, **untold).as_json()
+        rotation = found.get("rotation_deg")
+        off = np.nan if rotation is None or found["mirrored"] else abs(rotation)
+        turns.append((middle, off, any("180°" in note for note in found["notes"])))
     Console(width=120).print(table)
+    middles, off, noted = np.array(turns).T
+    half = off > 90
+    print(
+        f"no rotation stated: {np.isnan(off).sum()} of {len(off)} files mirrored or without a rotation; {half.sum()} "
+        f"turned by 180°, with a defocus of {', '.join(f'{each:.0f}' for each in middles[half])} Å; 180° said to be "
+        f"unsure in {int(noted[half].sum())} of these, and in {int(noted[off <= 90].sum())} of the others"
+    )
     for name in names:
         errors = np.abs([row[name] for row in rows if name in row])
         median, most = np.quantile(errors[:, 0], (0.5, 0.9))

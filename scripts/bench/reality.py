@@ -8,14 +8,17 @@ Every file goes to `train.reconstruct` as it is: the network is told the energy,
 pixels of the detector, and that intensities are fractions of the beam; nothing about defocus, aberrations, tilt, source
 or specimen. "SSIM" is against the true density at the positions, over the whole scan. "mean" is the mean of the
 reconstructed density over that of the truth. "1σ" and "2σ" are the shares of pixels whose error is within the stated
-uncertainty of one and two sigma. "unfamiliar" is the share of windows that do not look like the training data,
-"contrast" the rms uncertainty over the standard deviation of the density, "within" the share of the patterns' variation
-that aberrations within the ranges of the training explain, of what the best ones do, and "outside" stands where the
-network says so of the scan, by one of the three. Cases named outside-* differ from everything that a network for these
-conditions has learnt. AUROC is the area under the curve between the cases inside and these, by the limit of familiarity
-over its median, by the other two numbers over their limits, and by the largest of the three. `--checks` and
-`--last-checks` take other cases in place of those of the table. The former were written down after the rules for
-familiarity and contrast had been chosen, the latter after the first rule for aberrations, too.
+uncertainty of one and two sigma. "chance" is how often the share of one sigma would be within 0.55 and 0.85 if the
+errors were random, exactly as large as stated, with the same power spectrum. "unfamiliar" is the share of windows that
+do not look like the training data, "contrast" the rms uncertainty over the standard deviation of the density, "within"
+the share of the patterns' variation that aberrations within the ranges of the training explain, of what the best ones
+do, and "outside" stands where the network says so of the scan, by one of the three. Cases named outside-* differ from
+everything that a network for these conditions has learnt. AUROC is the area under the curve between the cases inside
+and these, by the limit of familiarity over its median, by the other two numbers over their limits, and by the largest
+of the three. `--checks` and `--last-checks` take other cases in place of those of the table. The former were written
+down after the rules for familiarity and contrast had been chosen, the latter after the first rule for aberrations, too.
+
+With `--rotation-deg` or `--flip` the network is told a wrong orientation of the detector: all cases are outside then.
 
 Every run writes a picture of all cases beside their truths (--work/CHECKPOINT.png, CHECKPOINT-checks.png or
 CHECKPOINT-last-checks.png). "ratio" is the worst SSIM of the cases inside over their mean, of the last checkpoint.
@@ -52,6 +55,8 @@ SCORES: dict[str, Callable[[dict[str, Any]], float]] = {  # each over its limit
     "contrast": lambda row: row["contrast"] / UNRESOLVED,
     "aberrations": lambda row: row["aberrations"],
 }
+RIGHT = (0.55, 0.85)  # range of the coverage of one sigma
+DRAWS = 100  # of random errors
 LIMITS = {"energy_ev": 200e3, "semiangle_mrad": 20.0}  # what the files of other energies are taken for
 
 
@@ -62,16 +67,19 @@ def main() -> int:
     parser.add_argument("--checks", dest="listed", action="store_const", const="checks", help="other cases")
     parser.add_argument("--last-checks", dest="listed", action="store_const", const="last-checks", help="others yet")
     parser.add_argument("--work", type=Path, default=Path("data/reality-cases"))
+    parser.add_argument("--rotation-deg", type=float, help="wrong rotation of the detector that the network is told")
+    parser.add_argument("--flip", action="store_true", default=None, help="whether it is told a mirrored detector")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     listed = {None: CASES, "checks": CHECKS, "last-checks": LAST_CHECKS}[options.listed]
     cases = [case for case in listed if not options.cases or case.name in options.cases]
+    told = CalibrationOverrides(**LIMITS, rotation_deg=options.rotation_deg, flip=options.flip)
     options.work.mkdir(parents=True, exist_ok=True)
     write_cases(cases, options.work, lambda name: print(f"simulated {name}", file=sys.stderr, flush=True))
     results = {}
     for checkpoint in options.checkpoint:
         model = train.load_model(checkpoint)
-        rows, pictures = zip(*(evaluate(case, model, options.work) for case in cases), strict=True)
+        rows, pictures = zip(*(evaluate(case, model, options.work, told) for case in cases), strict=True)
         results[checkpoint] = list(rows)
         show(checkpoint, rows)
         draw(pictures, rows, options.work / f"{'-'.join(filter(None, (Path(checkpoint).name, options.listed)))}.png")
@@ -81,12 +89,14 @@ def main() -> int:
     return 0
 
 
-def evaluate(case: Case, model: Any, folder: Path) -> tuple[dict[str, Any], tuple[np.ndarray, np.ndarray]]:
+def evaluate(
+    case: Case, model: Any, folder: Path, told: CalibrationOverrides
+) -> tuple[dict[str, Any], tuple[np.ndarray, np.ndarray]]:
     """Returns the numbers of a case, and its true and its reconstructed density."""
     path = folder / f"{case.name}.h5"
     with h5py.File(path) as file:
         truth = file[f"{case.name}/density/data"][()]
-    result = train.reconstruct(path, model, CalibrationOverrides(**LIMITS), beam_intensity=1.0)
+    result = train.reconstruct(path, model, told, beam_intensity=1.0)
     error = np.abs(result.density - truth)
     row: dict[str, Any] = {"case": case.name, "specimen": case.specimen, "inside": case.inside}
     row |= image_metrics(result.density, truth, huber_delta=1.0)
@@ -97,10 +107,31 @@ def evaluate(case: Case, model: Any, folder: Path) -> tuple[dict[str, Any], tupl
         for name, factor in (("cover_1", 1.0), ("cover_2", result.provenance.get("two_sigma_factor", 2.0))):
             row[name] = float(np.mean(error <= factor * result.uncertainty))
         row["contrast"] = result.provenance["error_over_contrast"]
+        row["chance"] = chance((result.density - truth) / result.uncertainty)
     if result.familiarity is not None:
         row |= {"unfamiliar": result.provenance["windows_not_familiar"], "outside": result.outside}
         row["familiarity"] = float(np.median(result.familiarity))
     return row, (truth, result.density)
+
+
+def chance(errors: np.ndarray) -> float:
+    """Returns how often the coverage of random errors is within `RIGHT`, though they are as large as stated.
+
+    A map of few waves, as the errors of a crystal's repeated cell are, varies much in size from one draw to the next.
+
+    Args:
+        errors: Errors over their uncertainty, `(ny, nx)`. The random ones are Gaussian, with a variance of 1 and their
+            power spectrum.
+    """
+    amplitudes = np.abs(np.fft.fft2(errors / np.sqrt(np.mean(errors**2))))
+    noise = np.random.default_rng(0).standard_normal((DRAWS, *errors.shape))
+    drawn = np.fft.ifft2(amplitudes * np.fft.fft2(noise, norm="ortho")).real
+    return float(np.mean([is_right(np.mean(np.abs(each) <= 1)) for each in drawn]))
+
+
+def is_right(coverage: float) -> bool:
+    """Returns whether a coverage of one sigma is within `RIGHT`."""
+    return bool(RIGHT[0] <= coverage <= RIGHT[1])
 
 
 def show(checkpoint: str, rows: Any) -> None:
@@ -114,6 +145,7 @@ def show(checkpoint: str, rows: Any) -> None:
         "MAE, e/Å²",
         "1σ",
         "2σ",
+        "chance",
         "contrast",
         "within",
         "unfamiliar",
@@ -121,7 +153,7 @@ def show(checkpoint: str, rows: Any) -> None:
     table = Table(*columns, box=None, title=checkpoint)
     for row in rows:
         numbers = [f"{row[name]:.3f}" for name in ("ssim", "pearson", "mean_ratio")] + [f"{row['mae']:.2f}"]
-        cover = [f"{row[name]:.2f}" if name in row else "–" for name in ("cover_1", "cover_2")]
+        cover = [f"{row[name]:.2f}" if name in row else "–" for name in ("cover_1", "cover_2", "chance")]
         flag = f"{row['unfamiliar']:.2f}{' outside' * row['outside']}" if "unfamiliar" in row else "–"
         contrast = f"{row['contrast']:.2f}" if "contrast" in row else "–"
         table.add_row(row["case"], row["specimen"], *numbers, *cover, contrast, f"{row['within']:.2f}", flag)
@@ -129,7 +161,16 @@ def show(checkpoint: str, rows: Any) -> None:
     if inside:
         table.add_row("inside, mean", "", f"{statistics.mean(inside):.3f}")
         table.add_row("inside, worst", "", f"{min(inside):.3f}")
-    Console(width=140).print(table)
+    Console(width=148).print(table)
+    covered = [row for row in rows if row["inside"] and "cover_1" in row]
+    if covered:
+        right, by_chance = sum(is_right(row["cover_1"]) for row in covered), sum(row["chance"] for row in covered)
+        print(f"1σ within {RIGHT[0]} and {RIGHT[1]}: {right} of {len(covered)} cases inside, {by_chance:.1f} by chance")
+    called = {
+        side: [row["outside"] for row in rows if row["inside"] == side and "outside" in row] for side in (True, False)
+    }
+    counts = [f"{sum(flags)} of {len(flags)}" for flags in called.values()]
+    print(f"called outside: {counts[0]} cases inside, {counts[1]} outside")
     if len({row["inside"] for row in rows}) == 2 and all("unfamiliar" in row for row in rows):
         scores = SCORES | {"the largest": lambda row: max(score(row) for score in SCORES.values())}
         areas = ", ".join(f"{area(rows, score):.3f} by {name}" for name, score in scores.items())

@@ -6,7 +6,8 @@ In each sample one quantity is beyond the range that the network was trained for
   aberrations of a specimen. Without `simulation.method: scatter`, or of crystals from a generator, none are made.
 - an imperfection that training draws, or the dose, which is too low: samples of the dataset as training sees them.
 
-Thickness, displacements and doses of the simulation stay as they are.
+In others the detector is turned or mirrored, most often by half a turn, which patterns tell least. Thickness,
+displacements and doses of the simulation stay as they are.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -33,6 +34,7 @@ from train.reconstruction.known_windows import KnownWindow, known_windows
 BEYOND = (1.5, 4.0)  # times the largest magnitude that was learnt
 LEAST_DOSE = (1 / 30, 1 / 3)  # times the smallest dose that was learnt
 SAMPLES = 16  # of each imperfection
+ORIENTED = 48  # samples of which the detector is turned by 180 degrees, and as many in all other orientations
 TILTED = 4  # of so many specimens one is tilted, and the others have aberrations
 _LENS = ("defocus_angstrom", "beam_tilt_mrad", "C12_angstrom", "C21_angstrom", "C30_angstrom")
 _FRACTIONS = (
@@ -40,22 +42,26 @@ _FRACTIONS = (
     *("hot_pixels", "dead_pixels"),
 )
 _LARGEST_FRACTION = 0.2  # that is multiplied, so that fractions stay below 1
+_HALF_TURN = 3  # mirrored in y and in x
 _VALUES = 8  # stream of random numbers, beside those of `train.input`
 
 
 @dataclass(frozen=True)
 class OutsideSamples:
-    """Samples that lie outside in one quantity.
+    """Samples that lie outside in one way.
 
     Attributes:
         entries: The samples: of the dataset, or to be simulated.
         experiment: The configuration, with the range of an imperfection or of the dose beyond what was learnt.
         material: The crystal of the specimen that is simulated. `None`: the samples are those of the dataset.
+        orientation: Number of the symmetry (`train.experiment.symmetries`) by which the detector is mirrored, and not
+            the scan. 0 leaves it as it is.
     """
 
     entries: Sequence[Entry]
     experiment: Experiment
     material: Material | None = None
+    orientation: int = 0
 
 
 def plan_outside(entries: Sequence[Entry], experiment: Experiment, specimens: int) -> list[OutsideSamples]:
@@ -68,14 +74,18 @@ def plan_outside(entries: Sequence[Entry], experiment: Experiment, specimens: in
     """
     if not specimens:
         return []
-    return [*_imperfect(entries, experiment), *_scattered_again(entries, experiment, specimens)]
+    return [
+        *_imperfect(entries, experiment),
+        *_misoriented(entries, experiment),
+        *_scattered_again(entries, experiment, specimens),
+    ]
 
 
 def outside_windows(dataset: Readable, planned: Iterable[OutsideSamples]) -> Iterator[KnownWindow]:
     """Yields windows that lie outside.
 
-    A sample of the dataset gives one, with imperfections and dose. One that is simulated gives two where training has
-    imperfections or a dose: as it is, and as training would see it.
+    A sample of the dataset gives one, with imperfections and dose if training has them. One that is simulated gives two
+    where training has imperfections or a dose: as it is, and as training would see it.
 
     Args:
         dataset: The samples that are not simulated.
@@ -85,7 +95,7 @@ def outside_windows(dataset: Readable, planned: Iterable[OutsideSamples]) -> Ite
         experiment = samples.experiment
         if samples.material is None:
             windows = known_windows(dataset, samples.entries, experiment)
-            yield from (window for window in windows if window.is_last)
+            yield from (_oriented(window, samples.orientation) for window in windows if window.is_last)
             continue
         simulate = prepare_samples(experiment, samples.material, samples.entries)
         for entry in samples.entries:
@@ -124,6 +134,29 @@ def _imperfect(entries: Sequence[Entry], experiment: Experiment) -> Iterator[Out
         training = experiment.training.model_copy(update={"inputs": inputs.model_copy(update=change)})
         if chosen:
             yield OutsideSamples(chosen, experiment.model_copy(update={"training": training}))
+
+
+# ---- Orientations of the detector -----------------------------------------------------------------------------------
+
+
+def _misoriented(entries: Sequence[Entry], experiment: Experiment) -> Iterator[OutsideSamples]:
+    conditions = experiment.conditions()
+    (dy, dx), (y, x) = conditions.detector_shape, conditions.pixel_mrad
+    numbers = range(1, 8 if dy == dx and np.isclose(y, x) else 4)
+    for number in numbers:
+        count = ORIENTED if number == _HALF_TURN else ORIENTED // (len(numbers) - 1)
+        if chosen := entries[number :: len(numbers) + 1][:count]:
+            yield OutsideSamples(chosen, experiment, orientation=number)
+
+
+def _oriented(window: KnownWindow, orientation: int) -> KnownWindow:
+    """Returns a window whose patterns are mirrored in y by bit 1, in x by bit 2, and transposed by bit 4."""
+    patterns = window.patterns
+    if orientation & 1:
+        patterns = patterns[..., ::-1, :]
+    if orientation & 2:
+        patterns = patterns[..., ::-1]
+    return window._replace(patterns=patterns.swapaxes(-1, -2) if orientation & 4 else patterns)
 
 
 # ---- Aberrations and tilts ------------------------------------------------------------------------------------------

@@ -64,6 +64,12 @@ def test_the_defocus_has_its_sign_and_the_astigmatism_its_axis(underfocused, ove
     assert found["defocus_angstrom"] == pytest.approx(-OVER, rel=0.06)
 
 
+@pytest.mark.parametrize(("focus", "noted"), [(None, True), ("over", False)])
+def test_far_from_focus_it_is_noted_that_the_sign_may_be_wrong(overfocused, focus, noted):
+    found = namsa.inspect(scan.record(overfocused), semiangle_mrad=scan.SEMIANGLE_MRAD, focus=focus, **STATED).as_json()
+    assert any("rotation: 180° more may be right" in note for note in found["notes"]) is noted
+
+
 def near_focus(**lens):
     """Returns patterns of a carbon film of 20 Å, `(sy, sx, SOURCE, SOURCE)`."""
     scattering = namsa.scatter(

@@ -126,7 +126,7 @@ def test_values_are_beyond_both_sides_of_a_range():
 
 def test_imperfections_and_dose_are_beyond_what_is_drawn_in_training(samples):
     experiment, directory, entries = samples
-    planned = [each for each in plan_outside(entries, experiment, 1) if not each.material]
+    planned = [each for each in plan_outside(entries, experiment, 1) if not each.material and not each.orientation]
     assert len(planned) == 3
     ranges = [each.experiment.training.inputs for each in planned]
     source, scale = (inputs.imperfections.given() for inputs in ranges[:2])
@@ -144,6 +144,24 @@ def test_imperfections_and_dose_are_beyond_what_is_drawn_in_training(samples):
     assert few.facts["electrons_per_pattern"] == electrons
     drawn = imperfections.draw(ranges[0].imperfections, entry.seed, known_windows.EPOCH)
     assert drawn.source_size_angstrom > SOURCE
+
+
+def test_orientations_of_the_detector_are_all_but_the_right_one(samples):
+    experiment, directory, entries = samples
+    planned = [each for each in plan_outside(entries, experiment, 1) if each.orientation]
+    assert [each.orientation for each in planned] == [1, 2, 3]  # 6×8 pixels cannot be transposed
+    many = [each for each in plan_outside(entries * 50, experiment, 1) if each.orientation]
+    assert [len(each.entries) for each in many] == [outside.ORIENTED // 2] * 2 + [outside.ORIENTED]
+    with Dataset(directory) as dataset:
+        for each in planned:
+            drawn = [w for w in known_windows.known_windows(dataset, each.entries, experiment) if w.is_last]
+            found = list(outside_windows(dataset, [each]))
+            for window, right in zip(found, drawn, strict=True):
+                y, x = (slice(None, None, -1 if each.orientation & bit else 1) for bit in (1, 2))
+                np.testing.assert_array_equal(window.patterns, right.patterns[..., y, x])
+                np.testing.assert_array_equal(window.density, right.density)
+    square = experiment.model_copy(update={"detector": experiment.detector.model_copy(update={"shape": (8, 8)})})
+    assert [each.orientation for each in outside._misoriented(entries * 50, square)] == [1, 2, 3, 4, 5, 6, 7]
 
 
 def test_a_sample_with_its_own_values_is_that_of_the_dataset(samples):
