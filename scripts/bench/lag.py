@@ -1,7 +1,7 @@
 """What gradient lag saves in a training step, and what it costs in error.
 
     scripts/uv run python scripts/bench/lag.py [--config configs/quickstart.yaml] [--ranks 2] [--epochs 6] [--seeds 0 1]
-        [--set KEY=VALUE ...] [--json]
+        [--set KEY=VALUE] [--json]
 
 The samples of the configuration must be there. One job trains two networks, one without lag and one with it, from the
 same initial weights and with the same samples, an epoch of each in turn. The time of a step is the median of its epoch;
@@ -56,7 +56,7 @@ def parse() -> argparse.Namespace:
     parser.add_argument("--ranks", type=int, default=2)
     parser.add_argument("--epochs", type=int, default=6, help="of each network, at least 3")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1], help="of initial weights and orders of samples")
-    parser.add_argument("--set", nargs="+", default=[], metavar="KEY=VALUE", help="changes of the configuration")
+    parser.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="change of the configuration")
     parser.add_argument("--json", action="store_true", help="print one JSON object as the last line")
     options = parser.parse_args()
     if options.epochs < 3:
