@@ -86,6 +86,7 @@ class FourDData(PatternScan):
         normalised: Whether intensities are fractions of the incident beam.
         ellipse: Ratio of the bright disk's semiaxes, and the direction of the major one; `None` for a circle.
         corrections: What is corrected as patterns are read, one line each.
+        rotation_stated: Whether the rotation was known; otherwise it is taken as none.
     """
 
     data: PatternArray
@@ -100,6 +101,7 @@ class FourDData(PatternScan):
     normalised: bool
     ellipse: Pair | None = None
     corrections: tuple[str, ...] = ()
+    rotation_stated: bool = True
 
 
 def override(recording: Recording, overrides: CalibrationOverrides) -> Recording:
@@ -187,6 +189,7 @@ def calibrate(recording: Recording, overrides: CalibrationOverrides = Calibratio
         normalised=known.normalised,
         ellipse=known.ellipse,
         corrections=known.corrections,
+        rotation_stated=known.rotation_deg is not None,
     )
     check_limits(patterns, _place(recording))
     return patterns

@@ -156,6 +156,8 @@ def _binning(data: FourDData, centre: Pair, conditions: Conditions, name: str) -
     ]
     if data.rotation_deg or data.flip:
         notes.append(f"detector turned by {data.rotation_deg:g}°{' after exchanging y and x' * data.flip}")
+    elif not data.rotation_stated:
+        notes.append("detector's rotation: not stated, taken as none; namsa inspect measures it")
     if data.ellipse:
         ratio, axis_deg = data.ellipse
         notes.append(f"detector's ellipse, {ratio:.4f} along {axis_deg:.1f}°, made a circle")

@@ -46,6 +46,21 @@ def test_every_misfit_is_named_at_once():
     resampling.check_fit(replace(DATA, energy_ev=203e3, semiangle_mrad=19.2), TRAINED, NAME)
 
 
+@pytest.mark.parametrize(
+    ("known", "line"),
+    [
+        ({}, None),
+        ({"rotation_stated": False}, "detector's rotation: not stated, taken as none; namsa inspect measures it"),
+        ({"rotation_deg": 180.0, "flip": True}, "detector turned by 180° after exchanging y and x"),
+    ],
+)
+def test_the_rotation_is_noted_also_if_it_is_not_known(known, line):
+    notes = resampling.plan_resampling(replace(DATA, **known), CENTRE, TRAINED, NAME).notes
+    assert [note for note in notes if note.startswith("detector's rotation") or "turned" in note] == (
+        [line] * bool(line)
+    )
+
+
 def test_shared_out_pixels_lose_no_electron_that_lands_on_the_detector():
     binning = resampling.plan_resampling(DATA, CENTRE, TRAINED, NAME).binning
     assert binning.shape == (24, 33 * 49)
