@@ -160,13 +160,19 @@ def choose_views(model: Model, window: Sequence[int], step_angstrom: Sequence[fl
     return Views(symmetries, passes)
 
 
-def mirrored(patterns: Array, symmetry: int) -> Array:
-    """Returns patterns `(n, sy, sx, dy, dx)` under a symmetry: mirrored in y, in x, then y and x exchanged."""
+def mirrored_images(images: Array, symmetry: int) -> Array:
+    """Returns images `(..., y, x)` under a symmetry: mirrored in y, in x, then y and x exchanged."""
     if symmetry & 1:
-        patterns = patterns[:, ::-1, :, ::-1, :]
+        images = images[..., ::-1, :]
     if symmetry & 2:
-        patterns = patterns[:, :, ::-1, :, ::-1]
-    return patterns.transpose(0, 2, 1, 4, 3) if symmetry & 4 else patterns
+        images = images[..., ::-1]
+    return images.swapaxes(-1, -2) if symmetry & 4 else images
+
+
+def mirrored(patterns: Array, symmetry: int) -> Array:
+    """Returns patterns `(n, sy, sx, dy, dx)` under a symmetry of scan and detector alike; see `mirrored_images`."""
+    detector_first = mirrored_images(patterns, symmetry).transpose(0, 3, 4, 1, 2)
+    return mirrored_images(detector_first, symmetry).transpose(0, 3, 4, 1, 2)
 
 
 def restored(images: Array, symmetry: int) -> Array:

@@ -29,6 +29,7 @@ from namsa.errors import InputError
 from train.experiment.experiment import Experiment
 from train.experiment.imperfections import Imperfections
 from train.input.batches import Readable
+from train.reconstruction.ensemble import mirrored_images
 from train.reconstruction.known_windows import KnownWindow, known_windows
 
 BEYOND = (1.5, 4.0)  # times the largest magnitude that was learnt
@@ -54,8 +55,8 @@ class OutsideSamples:
         entries: The samples: of the dataset, or to be simulated.
         experiment: The configuration, with the range of an imperfection or of the dose beyond what was learnt.
         material: The crystal of the specimen that is simulated. `None`: the samples are those of the dataset.
-        orientation: Number of the symmetry (`train.experiment.symmetries`) by which the detector is mirrored, and not
-            the scan. 0 leaves it as it is.
+        orientation: Number of the symmetry (`train.experiment.symmetries`) under which the detector is, and not the
+            scan. 0 leaves it as it is.
     """
 
     entries: Sequence[Entry]
@@ -95,7 +96,9 @@ def outside_windows(dataset: Readable, planned: Iterable[OutsideSamples]) -> Ite
         experiment = samples.experiment
         if samples.material is None:
             windows = known_windows(dataset, samples.entries, experiment)
-            yield from (_oriented(window, samples.orientation) for window in windows if window.is_last)
+            for window in windows:
+                if window.is_last:
+                    yield window._replace(patterns=mirrored_images(window.patterns, samples.orientation))
             continue
         simulate = prepare_samples(experiment, samples.material, samples.entries)
         for entry in samples.entries:
@@ -147,16 +150,6 @@ def _misoriented(entries: Sequence[Entry], experiment: Experiment) -> Iterator[O
         count = ORIENTED if number == _HALF_TURN else ORIENTED // (len(numbers) - 1)
         if chosen := entries[number :: len(numbers) + 1][:count]:
             yield OutsideSamples(chosen, experiment, orientation=number)
-
-
-def _oriented(window: KnownWindow, orientation: int) -> KnownWindow:
-    """Returns a window whose patterns are mirrored in y by bit 1, in x by bit 2, and transposed by bit 4."""
-    patterns = window.patterns
-    if orientation & 1:
-        patterns = patterns[..., ::-1, :]
-    if orientation & 2:
-        patterns = patterns[..., ::-1]
-    return window._replace(patterns=patterns.swapaxes(-1, -2) if orientation & 4 else patterns)
 
 
 # ---- Aberrations and tilts ------------------------------------------------------------------------------------------
