@@ -40,7 +40,7 @@ from namsa.io.calibration_file import CalibrationFile, Quantity, write_calibrati
 from namsa.io.corrections import CorrectedPatterns, repair
 from namsa.io.reading import read
 from namsa.io.recording import Recording
-from namsa.physics.optics import wavelength_angstrom
+from namsa.physics.optics import aberration_phase, wavelength_angstrom
 from namsa.physics.virtual_detectors import integrated_centre_of_mass
 
 Floats = npt.NDArray[np.float64]
@@ -334,8 +334,8 @@ def _focus_phase(shifts: ShiftFit | None, orientation: Orientation, known: dict[
     defocus = _defocus(shifts, orientation, known)
     if defocus is None:
         return 0.0
-    energy, semiangle = value_of(known, "energy_ev"), value_of(known, "semiangle_mrad")
-    return float(np.pi / wavelength_angstrom(energy) * abs(defocus) * (1e-3 * semiangle) ** 2)
+    edge_rad = np.array(1e-3 * value_of(known, "semiangle_mrad"))
+    return float(abs(aberration_phase(edge_rad, np.array(0.0), value_of(known, "energy_ev"), {"C10": -defocus})))
 
 
 def _defocus(shifts: ShiftFit | None, orientation: Orientation, known: dict[str, Quantity]) -> float | None:
