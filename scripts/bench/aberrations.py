@@ -41,6 +41,7 @@ from train.reconstruction.tiles import window_slices
 
 WINDOW, MULTIPLE = 24, 8  # positions
 THICK_ANGSTROM = 100.0
+NEAR_DEG = 2.0  # errors of a rotation that is right
 GROUPS = {
     "all": lambda row: True,
     "up to 100 Å": lambda row: not row["thick"] and not row["tilted"],
@@ -107,9 +108,10 @@ def show_cases(directory: Path, as_json: bool) -> int:
     middles, off, noted = np.array(turns).T
     half = off > 90
     print(
-        f"no rotation stated: {np.isnan(off).sum()} of {len(off)} files mirrored or without a rotation; {half.sum()} "
-        f"turned by 180°, with a defocus of {', '.join(f'{each:.0f}' for each in middles[half])} Å; 180° said to be "
-        f"unsure in {int(noted[half].sum())} of these, and in {int(noted[off <= 90].sum())} of the others"
+        f"no rotation stated: of {len(off)} files {(off < NEAR_DEG).sum()} within {NEAR_DEG:g}°, {np.isnan(off).sum()} "
+        f"mirrored or without a rotation, and {half.sum()} turned by 180°, with a defocus of "
+        f"{', '.join(f'{each:.0f}' for each in middles[half])} Å; 180° said to be unsure in {int(noted[half].sum())} "
+        f"of these, and in {int(noted[off <= 90].sum())} of the others"
     )
     for name in names:
         errors = np.abs([row[name] for row in rows if name in row])

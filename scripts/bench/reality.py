@@ -15,8 +15,9 @@ the share of the patterns' variation that aberrations within the ranges of the t
 do, and "outside" stands where the network says so of the scan, by one of the three. Cases named outside-* differ from
 everything that a network for these conditions has learnt. AUROC is the area under the curve between the cases inside
 and these, by the limit of familiarity over its median, by the other two numbers over their limits, and by the largest
-of the three. `--checks` and `--last-checks` take other cases in place of those of the table. The former were written
-down after the rules for familiarity and contrast had been chosen, the latter after the first rule for aberrations, too.
+of the three; also with the share of unfamiliar windows over its limit in place of the first. `--checks` and `--last-
+checks` take other cases in place of those of the table. The former were written down after the rules for familiarity
+and contrast had been chosen, the latter after the first rule for aberrations, too.
 
 With `--rotation-deg` or `--flip` the network is told a wrong orientation of the detector: all cases are outside then.
 
@@ -48,7 +49,7 @@ from train.measure.metrics import image_metrics
 from train.measure.separation import auroc
 from train.reconstruction.aberrations import aberrations_score
 from train.reconstruction.contrast import UNRESOLVED
-from train.reconstruction.familiarity import UNFAMILIAR
+from train.reconstruction.familiarity import MOST_FLAGGED, UNFAMILIAR
 
 SCORES: dict[str, Callable[[dict[str, Any]], float]] = {  # each over its limit
     "familiarity": lambda row: UNFAMILIAR / max(row["familiarity"], 1e-3),
@@ -166,13 +167,15 @@ def show(checkpoint: str, rows: Any) -> None:
     if covered:
         right, by_chance = sum(is_right(row["cover_1"]) for row in covered), sum(row["chance"] for row in covered)
         print(f"1σ within {RIGHT[0]} and {RIGHT[1]}: {right} of {len(covered)} cases inside, {by_chance:.1f} by chance")
-    called = {
-        side: [row["outside"] for row in rows if row["inside"] == side and "outside" in row] for side in (True, False)
-    }
-    counts = [f"{sum(flags)} of {len(flags)}" for flags in called.values()]
-    print(f"called outside: {counts[0]} cases inside, {counts[1]} outside")
+    for name, side in (("inside", True), ("outside", False)):
+        flags = [row["outside"] for row in rows if row["inside"] == side and "outside" in row]
+        print(f"called outside: {sum(flags)} of {len(flags)} cases {name}")
     if len({row["inside"] for row in rows}) == 2 and all("unfamiliar" in row for row in rows):
-        scores = SCORES | {"the largest": lambda row: max(score(row) for score in SCORES.values())}
+        by_share = SCORES | {"familiarity": lambda row: row["unfamiliar"] / MOST_FLAGGED}
+        scores = SCORES | {
+            "the largest": lambda row: max(score(row) for score in SCORES.values()),
+            "the largest with the share of unfamiliar windows": lambda row: max(s(row) for s in by_share.values()),
+        }
         areas = ", ".join(f"{area(rows, score):.3f} by {name}" for name, score in scores.items())
         print(f"AUROC between inside and outside: {areas}")
 
