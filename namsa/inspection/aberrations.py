@@ -96,15 +96,11 @@ def measure_aberrations(
         The aberrations. `None` if the disk has too few pixels or overlaps, or if hardly more of the variation is
         explained than of noise.
     """
-    transforms = transforms[np.isfinite(transforms).all(axis=(1, 2))]
-    pixels, frequencies = overlaps.angles.shape[1], overlaps.shifts.shape[1]
-    if pixels < LEAST_PIXELS or frequencies < LEAST_FREQUENCIES or not transforms.any():
-        return None
     units = phase_units(overlaps)
-    model = OverlapModel.of(overlaps, transforms, known or {}, TERMS, units)
-    fits = _fits(model, STARTS)
-    most = max(explained for _, explained in fits)
-    if most < max(LEAST_EXPLAINED, NOISE / pixels):
+    model = _model(overlaps, transforms, known, units)
+    fits = [] if model is None else _fits(model, STARTS)
+    most = max((explained for _, explained in fits), default=0.0)
+    if model is None or most < _least_explained(overlaps):
         return None
     alike = [(float(np.abs(found).sum()), found, explained) for found, explained in fits if explained >= ALIKE * most]
     _, found, explained = min(alike, key=lambda each: each[0])
@@ -115,6 +111,32 @@ def measure_aberrations(
         starts = np.unique(np.clip(np.vstack([found, STARTS]), *bounds.T), axis=0)
         within = min(1.0, max(explained for _, explained in _fits(model, starts, bounds)) / most)
     return MeasuredAberrations(_polar(found * units), explained, within)
+
+
+def explained_share(overlaps: DiskOverlaps, transforms: Array, known: Mapping[str, float] | None = None) -> float:
+    """Returns the largest share of the power of a scan's variation that any aberrations explain, from 0 to 1.
+
+    It is 0 where `measure_aberrations` returns `None`. Arguments as there.
+    """
+    model = _model(overlaps, transforms, known, phase_units(overlaps))
+    most = 0.0 if model is None else max(explained for _, explained in _fits(model, STARTS))
+    return min(1.0, most) if most >= _least_explained(overlaps) else 0.0
+
+
+def _model(
+    overlaps: DiskOverlaps, transforms: Array, known: Mapping[str, float] | None, units: Floats
+) -> OverlapModel | None:
+    """Returns what the aberrations are compared with; `None` if the disk has too few pixels or overlaps."""
+    transforms = transforms[np.isfinite(transforms).all(axis=(1, 2))]
+    pixels, frequencies = overlaps.angles.shape[1], overlaps.shifts.shape[1]
+    if pixels < LEAST_PIXELS or frequencies < LEAST_FREQUENCIES or not transforms.any():
+        return None
+    return OverlapModel.of(overlaps, transforms, known or {}, TERMS, units)
+
+
+def _least_explained(overlaps: DiskOverlaps) -> float:
+    """Returns the share above which more of the variation is explained than of noise."""
+    return max(LEAST_EXPLAINED, NOISE / overlaps.angles.shape[1])
 
 
 def _fits(model: OverlapModel, starts: Floats, bounds: Floats | None = None) -> list[tuple[Floats, float]]:

@@ -7,7 +7,9 @@ The dev and test samples of a dataset whose defocus, C12 and C21 vary are looked
 (`train.reconstruction.aberrations`). The true C10 is that of the middle of the specimen. "C10", "C12" and "C21" are the
 median and the 90th percentile of the errors, Å; of C12 and C21 with their directions. "explained" is the median of the
 share of the patterns' variation that the aberrations explain. "beyond" is the share of samples that are said to lie
-outside of the ranges of the dataset: none does. `--electrons` adds shot noise.
+outside of the ranges of the dataset: none does. "as told", "quarter" and "mirrored" are the shares of samples of which
+the patterns are said to contradict the detector's orientation: as it is, turned by a quarter, and mirrored, in the mean
+over mirrors of y and of y with x. `--electrons` adds shot noise.
 
 `--cases` takes the files of `reality.py` that lie inside, and what `namsa.inspect` measures of them, told energy and
 semiangle. "±" is the error that it states, "within" the share of files whose error is within that. The rotation, which
@@ -37,6 +39,7 @@ from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
 from train.experiment.conditions import conditions
 from train.reconstruction.aberrations import AberrationsOfScan, LearntAberrations, is_beyond
+from train.reconstruction.orientation import is_contradicted, shares_by_orientation
 from train.reconstruction.tiles import window_slices
 
 WINDOW, MULTIPLE = 24, 8  # positions
@@ -64,7 +67,8 @@ def main() -> int:
     if options.cases:
         return show_cases(options.cases, options.json)
     rows = measure(options.dataset, options.samples, options.electrons)
-    table = Table("samples", "number", "C10", "C12", "C21", "explained", "beyond", box=None)
+    orientations = ("as told", "quarter", "mirrored")
+    table = Table("samples", "number", "C10", "C12", "C21", "explained", "beyond", *orientations, box=None)
     for name, belongs in GROUPS.items():
         group = [row for row in rows if belongs(row)]
         shown = [row for row in group if row["explained"]]
@@ -72,9 +76,9 @@ def main() -> int:
             errors = [np.quantile([row[key] for row in shown], (0.5, 0.9)) for key in ("C10", "C12", "C21")]
             numbers = [f"{median:.0f}, {most:.0f}" for median, most in errors]
             explained = f"{np.median([row['explained'] for row in shown]):.2f}"
-            table.add_row(
-                name, str(len(group)), *numbers, explained, f"{np.mean([row['beyond'] for row in group]):.3f}"
-            )
+            called = np.mean([[row["beyond"], *row["contradicted"]] for row in group], axis=0)
+            shares = (*called[:3], called[3:].mean())
+            table.add_row(name, str(len(group)), *numbers, explained, *(f"{share:.3f}" for share in shares))
     Console(width=120).print(table)
     print(f"no aberrations measured: {sum(not row['explained'] for row in rows)} samples")
     if options.json:
@@ -145,6 +149,11 @@ def measure(directory: Path, samples: int, electrons: float | None) -> list[dict
             tilt = float(np.hypot(*entry.varied.get("specimen_tilt_mrad", (0.0, 0.0))))
             row = {"id": entry.id, "thick": entry.thickness_angstrom > THICK_ANGSTROM, "tilted": tilt > 0}
             rows.append(row | {"explained": facts and facts["explained"], "beyond": is_beyond(facts)})
+            explained = shares_by_orientation(found.overlaps, found.transforms, learnt.known)
+            # Turned by any of them, the others are turned by the others, but for half a turn.
+            rows[-1]["contradicted"] = [
+                is_contradicted({"explained": told, "explained_otherwise": max(explained)}) for told in explained
+            ]
             if facts:
                 middle = entry.thickness_angstrom / 2 - entry.varied["defocus_angstrom"]
                 rows[-1] |= {"C10": abs(facts["C10"] - middle)} | {

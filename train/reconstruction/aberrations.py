@@ -64,6 +64,7 @@ class AberrationsOfScan:
 
     Attributes:
         learnt: What they are compared with.
+        overlaps: The bright disk, for a window.
         transforms: Of the windows, `(parts, q, k)`, complex64; zero of those that were not added.
     """
 
@@ -85,7 +86,7 @@ class AberrationsOfScan:
             columns: Of all windows along x.
         """
         self.learnt = learnt
-        self._overlaps = DiskOverlaps.of(
+        self.overlaps = DiskOverlaps.of(
             window,
             conditions.scan_step_angstrom,
             conditions.detector_shape,
@@ -93,7 +94,7 @@ class AberrationsOfScan:
             conditions.energy_ev,
             conditions.semiangle_mrad,
         )
-        size = self._overlaps.shifts.shape[1], self._overlaps.angles.shape[1]
+        size = self.overlaps.shifts.shape[1], self.overlaps.angles.shape[1]
         count = min(PARTS, max(1, math.isqrt(LARGEST_BYTES // max(1, 8 * size[0] * size[1]))))
         chosen = [np.unique(np.linspace(0, len(each) - 1, count).round().astype(int)) for each in (rows, columns)]
         places = itertools.product(*(each.tolist() for each in chosen))
@@ -109,14 +110,14 @@ class AberrationsOfScan:
             patterns: `(sy, sx, dy, dx)`.
         """
         if (number := self._numbers.get((row, column))) is not None:
-            self.transforms[number] = self._overlaps.transform(patterns)
+            self.transforms[number] = self.overlaps.transform(patterns)
 
     def facts(self) -> dict[str, Any] | None:
         """Returns the aberrations as a result's file holds them: Å and rad, and the shares of `MeasuredAberrations`.
 
         `None` if the patterns show none.
         """
-        measured = measure_aberrations(self._overlaps, self.transforms, self.learnt.known, self.learnt.limits)
+        measured = measure_aberrations(self.overlaps, self.transforms, self.learnt.known, self.learnt.limits)
         if measured is None:
             return None
         return {**measured.coefficients, "explained": measured.explained, "within": measured.within}

@@ -197,6 +197,7 @@ def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: l
             **({} if images.flagged is None else {"windows_not_familiar": images.flagged}),
             **({} if ratio is None else {"error_over_contrast": ratio}),
             **({} if images.aberrations is None else {"aberrations": images.aberrations}),
+            **({} if images.orientation is None else {"orientation": images.orientation}),
             **({"estimated": prepared.compared.facts} if prepared.compared else {}),
             **({} if measured.two_sigma_factor is None else {"two_sigma_factor": measured.two_sigma_factor}),
             "said": [*notes],  # the key of the file format

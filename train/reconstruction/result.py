@@ -13,6 +13,7 @@ from namsa.pixels import ArrayAxis, PixelGrid, depth_axis
 from train.reconstruction.aberrations import is_beyond
 from train.reconstruction.contrast import is_unresolved
 from train.reconstruction.familiarity import UNFAMILIAR, is_outside
+from train.reconstruction.orientation import is_contradicted
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -61,7 +62,8 @@ class Reconstruction:
     @property
     def outside(self) -> bool:
         """Whether the scan lies outside of what the network learnt: by its familiarity, by its aberrations, by what was
-        estimated of it, or because the stated error is as large as the density's contrast.
+        estimated of it, because the patterns contradict the detector's orientation, or because the stated error is as
+        large as the density's contrast.
 
         False if none of these was measured.
         """
@@ -150,6 +152,8 @@ class Reconstruction:
         flagged, aberrations = self.provenance.get("windows_not_familiar", 0.0), self.provenance.get("aberrations")
         if is_outside(flagged) or is_beyond(aberrations) or self.warnings:
             return "outside of what the network learnt"
+        if is_contradicted(self.provenance.get("orientation")):
+            return "the patterns contradict the detector's orientation"
         if is_unresolved(self.provenance.get("error_over_contrast", 0.0)):
             return "the stated error is as large as the contrast"
         return ""

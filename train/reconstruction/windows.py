@@ -1,7 +1,7 @@
 """From strips of patterns to images: predicts every window of the scan and blends the predictions."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from train.reconstruction.familiarity import (
     window_features,
 )
 from train.reconstruction.models import Model
+from train.reconstruction.orientation import orientation_facts, orientation_line
 from train.reconstruction.reading import AddNote
 from train.reconstruction.resampling import ResamplingPlan, in_bright_disk
 from train.reconstruction.scans import nonnegative_patterns
@@ -49,6 +50,8 @@ class BlendedImages:
         by_depth: Density of each bin along the beam, `(bins, ny, nx)`, e/Å². `None` of a projected density.
         aberrations: What the patterns of the whole scan show (`train.reconstruction.aberrations`).
             `None` before the last strip, or if they show nothing.
+        orientation: What the patterns of the whole scan say of the detector's orientation
+            (`train.reconstruction.orientation`). `None` before the last strip.
     """
 
     density: Array
@@ -59,6 +62,7 @@ class BlendedImages:
     bright_field: Array
     by_depth: Array | None = None
     aberrations: dict[str, Any] | None = None
+    orientation: dict[str, Any] | None = None
 
     @property
     def error_over_contrast(self) -> float | None:
@@ -264,9 +268,13 @@ class ScanImages:
         flagged = float(self.counts[0] / self.counts[1]) if self.counts[1] else None
         trust = self.scores.mean() if self._simulation else None
         bins = self.bins.mean() if self.bins else None
-        field = self.bright_field.copy()
-        facts = self.aberrations.facts() if self.strips == len(self.rows) else None
-        return BlendedImages(self.densities.mean(), uncertainty, familiarity, flagged, trust, field, bins, facts)
+        density = self.densities.mean()
+        images = BlendedImages(density, uncertainty, familiarity, flagged, trust, self.bright_field.copy(), bins)
+        if self.strips < len(self.rows):
+            return images
+        found = self.aberrations
+        orientation = orientation_facts(found.overlaps, found.transforms, found.learnt.known)
+        return replace(images, aberrations=found.facts(), orientation=orientation)
 
 
 def predict_images(bands: Iterator[Array], images: ScanImages, note: AddNote) -> BlendedImages:
@@ -288,7 +296,7 @@ def predict_images(bands: Iterator[Array], images: ScanImages, note: AddNote) ->
 
 
 def note_findings(images: ScanImages, blended: BlendedImages, note: AddNote) -> None:
-    """Adds lines about negative intensities, aberrations, familiarity, and an error as large as the contrast.
+    """Adds lines about negative intensities, aberrations, orientation, familiarity and contrast.
 
     Args:
         images: The images, after all strips.
@@ -299,6 +307,8 @@ def note_findings(images: ScanImages, blended: BlendedImages, note: AddNote) -> 
     if negative:
         note(f"negative intensities, {100 * negative / total:.2g} % of all, counted as none")
     note(images.aberrations.line(blended.aberrations))
+    if contradicted := orientation_line(blended.orientation):
+        note(contradicted)
     flagged, windows = images.counts
     if windows:
         note(familiarity_note(flagged / windows))

@@ -1,4 +1,6 @@
-"""Aberrations of a scan beside those that a network has learnt."""
+"""Aberrations of a scan beside those that a network has learnt, and the orientation of the detector."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -12,6 +14,7 @@ from train.experiment.experiment import Experiment
 from train.reconstruction.aberrations import LearntAberrations, is_beyond
 from train.reconstruction.live import next_row, reconstruct_live
 from train.reconstruction.models import load_model
+from train.reconstruction.orientation import is_contradicted
 from train.reconstruction.reconstruct import reconstruct
 
 SCAN, DETECTOR, PIXEL_MRAD = (32, 40), (12, 12), 4.0
@@ -100,15 +103,43 @@ def test_a_scan_with_coma_lies_outside_and_one_without_does_not(scattering, mode
     assert "outside of what the network learnt" in [text.get_text() for text in coma.show().texts]
 
 
+@pytest.mark.parametrize(
+    ("rotation_deg", "flip", "otherwise"), [(0, True, "mirrored"), (90, False, "turned by a quarter")]
+)
+def test_the_patterns_contradict_a_wrong_orientation(scattering, model, rotation_deg, flip, otherwise):
+    right, wrong = (
+        reconstruct(patterns(scattering, C10=-30.0), model, told, beam_intensity=1.0)
+        for told in (BEAM, replace(BEAM, rotation_deg=rotation_deg, flip=flip))
+    )
+    assert not is_contradicted(right.provenance["orientation"])
+    assert not any(line.startswith("orientation") for line in right.notes)
+    facts = wrong.provenance["orientation"]
+    assert facts["otherwise"] == otherwise
+    assert facts["explained_otherwise"] == pytest.approx(right.provenance["orientation"]["explained"], rel=0.02)
+    assert is_contradicted(facts)
+    assert wrong.outside
+    assert any("the patterns contradict it" in line and otherwise in line for line in wrong.notes)
+
+
+def test_half_a_turn_and_small_differences_contradict_nothing(scattering, model):
+    turned = reconstruct(patterns(scattering), model, replace(BEAM, rotation_deg=180), beam_intensity=1.0)
+    assert not is_contradicted(turned.provenance["orientation"])
+    assert not is_contradicted(None)
+    for told, otherwise in ((0.5, 0.54), (0.1, 0.12)):
+        assert not is_contradicted({"explained": told, "explained_otherwise": otherwise})
+    assert is_contradicted({"explained": 0.1, "explained_otherwise": 0.14})
+
+
 def test_a_live_reconstruction_says_the_same_at_the_end(scattering, model, tmp_path):
     scan = patterns(scattering, C21=4000.0)
     whole = reconstruct(scan, model, BEAM, beam_intensity=1.0)
     state = tmp_path / "state.npz"
     options = {"scan_shape": SCAN, "beam_intensity": 1.0, "state": state}
     stream = reconstruct_live(iter(scan), model, BEAM, **options)
-    assert "aberrations" not in next(stream).result.provenance
+    assert not {"aberrations", "orientation"} & next(stream).result.provenance.keys()
     stream.close()  # interrupted after a strip
     row = next_row(state)
     *_, last = reconstruct_live(iter(scan[row:]), model, BEAM, first_row=row, **options)
-    assert last.result.provenance["aberrations"] == whole.provenance["aberrations"]
+    for name in ("aberrations", "orientation"):
+        assert last.result.provenance[name] == whole.provenance[name]
     assert sum("correct the lens" in line for line in last.result.notes) == 1
