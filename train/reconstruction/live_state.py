@@ -18,6 +18,8 @@ Array = npt.NDArray[Any]
 
 LARGEST_BYTES = 2**33
 SUMS = ("weights", "first", "second")  # of a blend
+IMAGES = ("bright_field", "intensity", "counts", "distances")
+NEEDED = ("pattern", "survey_sum", "familiar_first", "transforms", *IMAGES)  # arrays that every state has
 
 
 @dataclass(frozen=True, eq=False)
@@ -30,7 +32,7 @@ class LiveState:
         next_row: Row of the scan that the next strip begins with.
         survey_rows: Rows in the sum of the mean pattern.
         arrays: Sums of the images (`densities_weights` and so on), `transforms` of the aberrations, `bright_field`,
-            `intensity`, `counts`, `pattern` (the mean of the first rows) and `survey_sum`.
+            `intensity`, `counts`, `distances`, `pattern` (the mean of the first rows) and `survey_sum`.
     """
 
     strips: int
@@ -59,8 +61,7 @@ def image_arrays(images: ScanImages) -> dict[str, Array]:
     if images.bins:
         blends["bins"] = images.bins
     sums = {f"{name}_{part}": getattr(blend, part) for name, blend in blends.items() for part in SUMS}
-    names = ("bright_field", "intensity", "counts")
-    return {**sums, "transforms": images.aberrations.transforms, **{name: getattr(images, name) for name in names}}
+    return {**sums, "transforms": images.aberrations.transforms, **{name: getattr(images, name) for name in IMAGES}}
 
 
 def write_state(path: Path, identity: Mapping[str, Any], state: LiveState) -> None:
@@ -95,8 +96,7 @@ def read_state(path: Path, identity: Mapping[str, Any] | None) -> LiveState:
         header = json.loads(arrays.pop("header").tobytes())
         stored, (strips, rows_read, next_row, survey_rows) = header["identity"], map(int, header["counts"])
         changed = [name for name in identity or {} if stored[name] != json.loads(json.dumps(identity))[name]]
-        names = ("pattern", "survey_sum", "bright_field", "intensity", "counts", "familiar_first", "transforms")
-        missing = set(names) - set(arrays)
+        missing = set(NEEDED) - set(arrays)
     except (KeyError, TypeError, ValueError):
         raise InputError(f"{path} is no state of a live reconstruction: remove it and begin again") from None
     if changed or missing:

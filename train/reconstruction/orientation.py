@@ -5,8 +5,11 @@ With a mirrored detector, or one that is turned by a quarter, aberrations explai
 the scan. The orientation is contradicted if aberrations explain less than `ALIKE` of what they explain in another
 orientation, and if the difference is at least `LEAST_GAIN` of the variation of the patterns.
 
-Half a turn cannot be told this way: it explains as much, with the opposite focus. Nor are other angles looked for,
-because the overlaps of crystals are alike at some of them.
+Half a turn cannot be told this way: it explains as much, with the opposite focus. It is told by familiarity: some
+windows are predicted with the detector turned, too. The orientation is contradicted if they are nearer to the training
+data then, by a factor of `LEAST_RATIO` in the median.
+
+Other angles are not looked for, because the overlaps of crystals are alike at some of them.
 """
 
 from collections.abc import Mapping
@@ -19,9 +22,12 @@ import numpy.typing as npt
 from namsa.inspection.aberrations import ALIKE, explained_share
 from namsa.inspection.disk_overlaps import DiskOverlaps
 from train.reconstruction.aberrations import LEAST_GAIN
+from train.reconstruction.ensemble import mirrored_images
 
 Array = npt.NDArray[Any]
 
+HALF_TURN = 3  # number of the symmetry that mirrors y and x
+LEAST_RATIO = 1.05  # of the distances from the training data
 ORIENTATIONS = (  # what the detector is then; matrices of (y, x)
     ("as told", ((1, 0), (0, 1))),
     ("turned by a quarter", ((0, 1), (-1, 0))),
@@ -30,21 +36,32 @@ ORIENTATIONS = (  # what the detector is then; matrices of (y, x)
 )
 
 
-def orientation_facts(overlaps: DiskOverlaps, transforms: Array, known: Mapping[str, float]) -> dict[str, Any]:
-    """Returns what aberrations explain of a scan, with the detector as it was told and otherwise.
+def turned_by_half(patterns: Array) -> Array:
+    """Returns patterns `(..., dy, dx)` as a detector that is turned by half a turn would have them."""
+    return mirrored_images(patterns, HALF_TURN)
+
+
+def orientation_facts(
+    overlaps: DiskOverlaps, transforms: Array, known: Mapping[str, float], distances: Array
+) -> dict[str, Any]:
+    """Returns how well a scan goes with the detector as it was told and otherwise.
 
     Args:
         overlaps: The bright disk, for parts of the scan.
         transforms: Of the parts, `(parts, q, k)`.
         known: Aberrations that are not measured, such as C30, Å and rad.
+        distances: Of windows from the training data, as told and with the detector turned by half a turn, `(n, 2)`.
+            There may be none.
 
     Returns:
         Shares of the variation's power by name, from 0 to 1: "explained" as told, "explained_otherwise" in the other
-        orientation that explains most, and "otherwise", which says what that is.
+        orientation that explains most, and "otherwise", which says what that is. "half_turn" is the median ratio of the
+        distances, turned over as told; it is missing if there are none.
     """
     told, *others = shares_by_orientation(overlaps, transforms, known)
     best = int(np.argmax(others))
-    return {"explained": told, "explained_otherwise": others[best], "otherwise": ORIENTATIONS[1 + best][0]}
+    facts = {"explained": told, "explained_otherwise": others[best], "otherwise": ORIENTATIONS[1 + best][0]}
+    return facts | ({"half_turn": float(np.median(distances[:, 1] / distances[:, 0]))} if len(distances) else {})
 
 
 def shares_by_orientation(overlaps: DiskOverlaps, transforms: Array, known: Mapping[str, float]) -> list[float]:
@@ -59,10 +76,7 @@ def shares_by_orientation(overlaps: DiskOverlaps, transforms: Array, known: Mapp
 
 def is_contradicted(facts: Mapping[str, Any] | None) -> bool:
     """Returns whether the patterns contradict the orientation, by `orientation_facts`. False for `None`."""
-    if facts is None:
-        return False
-    told, otherwise = facts["explained"], facts["explained_otherwise"]
-    return bool(told < ALIKE * otherwise and otherwise - told >= LEAST_GAIN)
+    return bool(orientation_line(facts))
 
 
 def orientation_line(facts: Mapping[str, Any] | None) -> str:
@@ -71,10 +85,22 @@ def orientation_line(facts: Mapping[str, Any] | None) -> str:
     Args:
         facts: From `orientation_facts`; `None` if they were not measured.
     """
-    if facts is None or not is_contradicted(facts):
+    if facts is None:
+        return ""
+    told, otherwise, ratio = facts["explained"], facts["explained_otherwise"], facts.get("half_turn", 1.0)
+    if told < ALIKE * otherwise and otherwise - told >= LEAST_GAIN:
+        reason = (
+            f"Aberrations explain {100 * told:.0f} % of how they vary along the scan, and {100 * otherwise:.0f} % with "
+            f"a detector that is {facts['otherwise']}"
+        )
+    elif LEAST_RATIO * ratio < 1:
+        reason = (
+            "With the detector turned by 180° they are nearer to what the network learnt: the distance is "
+            f"{ratio:.2f} of that as told"
+        )
+    else:
         return ""
     return (
-        f"orientation: the patterns contradict it. Aberrations explain {100 * facts['explained']:.0f} % of how they "
-        f"vary along the scan, and {100 * facts['explained_otherwise']:.0f} % with a detector that is "
-        f"{facts['otherwise']}. Do not rely on the density: measure rotation and mirror with namsa inspect"
+        f"orientation: the patterns contradict it. {reason}. Do not rely on the density: check rotation and mirror, "
+        "which namsa inspect measures"
     )

@@ -1,5 +1,6 @@
 """From strips of patterns to images: predicts every window of the scan and blends the predictions."""
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,7 +23,7 @@ from train.reconstruction.familiarity import (
     window_features,
 )
 from train.reconstruction.models import Model
-from train.reconstruction.orientation import orientation_facts, orientation_line
+from train.reconstruction.orientation import HALF_TURN, orientation_facts, orientation_line, turned_by_half
 from train.reconstruction.reading import AddNote
 from train.reconstruction.resampling import ResamplingPlan, in_bright_disk
 from train.reconstruction.scans import nonnegative_patterns
@@ -31,6 +32,7 @@ from train.reconstruction.trust import WindowSimulation
 Array = npt.NDArray[Any]
 
 BATCH_BYTES = 128 * 2**20  # windows that the network is given at once
+TURNED = 4  # windows along each axis of the scan, at most and no more than half, that are predicted twice
 MARGIN = 1 / 8  # of a window's side: the network sees most of the padding beyond the window's edge there
 
 
@@ -86,6 +88,7 @@ class ScanNetwork:
         multiple: Windows begin at multiples of this many positions.
         image_shape: Shape of a predicted image.
         learnt: Aberrations that the network has learnt.
+        half_turn_valid: Whether the detector turned by half a turn has the same pixels.
         whole_scan: Whether the only window is the whole scan and the image is not on its positions (layout detector).
         bins_shape: `(n,)` if the network predicts n bins along the beam.
     """
@@ -101,6 +104,7 @@ class ScanNetwork:
     multiple: int
     image_shape: tuple[int, int]
     learnt: LearntAberrations
+    half_turn_valid: bool
     whole_scan: bool
     bins_shape: tuple[int, ...] = ()
 
@@ -141,6 +145,7 @@ def prepare_network(model: Model, plan: ResamplingPlan, passes: int | None, note
         multiple,
         image_shape,
         LearntAberrations.of(model.experiment),
+        HALF_TURN in views.symmetries,
         whole_scan,
         model.experiment.bins_shape(),
     )
@@ -179,6 +184,8 @@ class ScanImages:
         scores: Trust of the windows.
         familiar: Familiarity of the windows.
         counts: Number of windows that are not familiar, and of all.
+        distances: Of some windows from the training data, as told and with the detector turned by half a turn,
+            `(n, 2)`; NaN of those that were not added.
         aberrations: What the patterns show of the probe's aberrations.
         bright_field: Fraction of the beam in the bright disk; NaN where no strip was added.
         intensity: Sums of the negative intensity, as a positive number, and of all.
@@ -208,6 +215,8 @@ class ScanImages:
         self.bins = tiles.Blend(self._shape, self._margin, bins) if bins else None
         self.familiar, self.counts = tiles.Blend(self._shape, self._margin), np.zeros(2)
         self._statistics = PatternStatistics.of(network.window, network.conditions) if network.familiarity else None
+        self._turned = _turned_windows(len(self.rows), len(self._columns)) if network.half_turn_valid else {}
+        self.distances = np.full((len(self._turned) if self._statistics else 0, 2), np.nan)
         self.aberrations = AberrationsOfScan(
             network.learnt, network.conditions, network.window, self.rows, self._columns
         )
@@ -246,6 +255,11 @@ class ScanImages:
             if self._network.familiarity and self._statistics:
                 features = window_features(self._statistics, window_patterns[None], prediction.maps)
                 (familiarity,) = self._network.familiarity.familiarity(features)
+                if (number := self._turned.get((self.strips, x))) is not None:
+                    turned = turned_by_half(window_patterns[None])
+                    of_turned = window_features(self._statistics, turned, self._network.predict(turned).maps)
+                    both = np.concatenate([features, of_turned])
+                    self.distances[number] = self._network.familiarity.distance(both)
                 self.familiar.add(place, np.full(predictions.shape[1:], familiarity)[None])
                 self.counts += familiarity < UNFAMILIAR, 1
             if simulation and (self.strips, x) in self._scored:
@@ -273,8 +287,20 @@ class ScanImages:
         if self.strips < len(self.rows):
             return images
         found = self.aberrations
-        orientation = orientation_facts(found.overlaps, found.transforms, found.learnt.known)
+        orientation = orientation_facts(found.overlaps, found.transforms, found.learnt.known, self.distances)
         return replace(images, aberrations=found.facts(), orientation=orientation)
+
+
+def _turned_windows(rows: int, columns: int) -> dict[tuple[int, int], int]:
+    """Returns the windows that are predicted with the detector turned, too, with a number each.
+
+    Args:
+        rows: Windows along y.
+        columns: Windows along x.
+    """
+    counts = (min(TURNED, max(1, n // 2)) for n in (rows, columns))
+    chosen = [[(2 * i + 1) * n // (2 * k) for i in range(k)] for n, k in zip((rows, columns), counts, strict=True)]
+    return {(y, x): number for number, (y, x) in enumerate(itertools.product(*chosen))}
 
 
 def predict_images(bands: Iterator[Array], images: ScanImages, note: AddNote) -> BlendedImages:

@@ -14,7 +14,7 @@ from train.experiment.experiment import Experiment
 from train.reconstruction.aberrations import LearntAberrations, is_beyond
 from train.reconstruction.live import next_row, reconstruct_live
 from train.reconstruction.models import load_model
-from train.reconstruction.orientation import is_contradicted
+from train.reconstruction.orientation import is_contradicted, orientation_line
 from train.reconstruction.reconstruct import reconstruct
 
 SCAN, DETECTOR, PIXEL_MRAD = (32, 40), (12, 12), 4.0
@@ -121,13 +121,23 @@ def test_the_patterns_contradict_a_wrong_orientation(scattering, model, rotation
     assert any("the patterns contradict it" in line and otherwise in line for line in wrong.notes)
 
 
-def test_half_a_turn_and_small_differences_contradict_nothing(scattering, model):
-    turned = reconstruct(patterns(scattering), model, replace(BEAM, rotation_deg=180), beam_intensity=1.0)
-    assert not is_contradicted(turned.provenance["orientation"])
+def test_half_a_turn_explains_as_much_and_is_not_told_without_familiarity(scattering, model):
+    scan = patterns(scattering, C10=-30.0)
+    right, turned = (
+        reconstruct(scan, model, replace(BEAM, rotation_deg=turn), beam_intensity=1.0).provenance["orientation"]
+        for turn in (0, 180)
+    )
+    assert turned["explained"] == pytest.approx(right["explained"], rel=1e-3)
+    assert "half_turn" not in turned
+    assert not is_contradicted(turned)
+
+
+def test_small_differences_contradict_no_orientation():
     assert not is_contradicted(None)
     for told, otherwise in ((0.5, 0.54), (0.1, 0.12)):
-        assert not is_contradicted({"explained": told, "explained_otherwise": otherwise})
-    assert is_contradicted({"explained": 0.1, "explained_otherwise": 0.14})
+        assert not is_contradicted({"explained": told, "explained_otherwise": otherwise, "half_turn": 0.97})
+    assert is_contradicted({"explained": 0.1, "explained_otherwise": 0.14, "otherwise": "mirrored"})
+    assert "turned by 180°" in orientation_line({"explained": 0.5, "explained_otherwise": 0.2, "half_turn": 0.9})
 
 
 def test_a_live_reconstruction_says_the_same_at_the_end(scattering, model, tmp_path):

@@ -1,6 +1,7 @@
 """The networks that come with the package: whole, described, and of use on a crystal of their microscope."""
 
 import hashlib
+from functools import cache
 
 import pytest
 from paths import DATA
@@ -11,16 +12,20 @@ from namsa.dataset import records
 from namsa.dataset.entries import build_entries
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.dataset.splits import assign
+from namsa.io.calibration import CalibrationOverrides
 from train.experiment.conditions import has_films_alone
 from train.measure.metrics import image_metrics
 from train.reconstruction.calibrate import trained_ensemble
 from train.reconstruction.models import COMMANDS, shipped
+from train.reconstruction.orientation import is_contradicted
 from train.reconstruction.pack import mean_predictions
+from train.reconstruction.reconstruct import reconstruct
 
 CRYSTAL = DATA / "mixed_perovskite.cif"  # in no library
 THICKNESS = 50  # Å, or that of a network nearest to it
 MODELS = {model.name: model for model in shipped()}
 DENSITIES = [name for name, model in MODELS.items() if model.experiment.training.task == "density"]
+FAMILIAR = [name for name in DENSITIES if (MODELS[name].folder / "familiarity.npz").is_file()]
 
 
 @pytest.mark.parametrize("name", MODELS)
@@ -41,15 +46,39 @@ def test_the_uncertainty_of_a_density_is_calibrated(name):
 
 @pytest.mark.parametrize("name", DENSITIES)
 def test_a_crystal_that_training_never_saw_comes_out(name):
-    model = MODELS[name]
-    config, crystal = ideal(model)
-    entry, *_ = build_entries(config, [crystal])
-    sample = simulate_entry(config, crystal, entry)
-    record = records.decode(records.encode(sample, "float16"))
+    model, record = MODELS[name], window(name)
     (density,) = mean_predictions(trained_ensemble(model).predict, [record])
     scores = image_metrics(density, record.density, huber_delta=10.0)
     assert scores["ssim"] > 0.9
     assert scores["pearson"] > 0.95
+
+
+@pytest.mark.parametrize("name", FAMILIAR)
+def test_half_a_turn_of_the_detector_is_told(name):
+    model = MODELS[name]
+    scan, detector = model.conditions.scan_shape, model.conditions.detector_shape
+    patterns = window(name).patterns().reshape(*scan, *detector)
+    told = CalibrationOverrides(
+        energy_ev=model.conditions.energy_ev,
+        semiangle_mrad=model.conditions.semiangle_mrad,
+        scan_step_angstrom=model.conditions.scan_step_angstrom,
+        pixel_mrad=model.conditions.pixel_mrad,
+        rotation_deg=0.0,
+    )
+    right = reconstruct(patterns, model, told, beam_intensity=1.0).provenance["orientation"]
+    turned = reconstruct(patterns[..., ::-1, ::-1], model, told, beam_intensity=1.0)
+    assert right["half_turn"] > 1
+    assert turned.provenance["orientation"]["half_turn"] == pytest.approx(1 / right["half_turn"], rel=0.01)
+    assert is_contradicted(turned.provenance["orientation"])
+    assert turned.outside
+
+
+@cache
+def window(name):
+    """The record of a window of one perfect specimen in focus."""
+    config, crystal = ideal(MODELS[name])
+    entry, *_ = build_entries(config, [crystal])
+    return records.decode(records.encode(simulate_entry(config, crystal, entry), "float16"))
 
 
 def ideal(model):
