@@ -27,7 +27,7 @@ from train.reconstruction.ensemble import mirrored_images
 Array = npt.NDArray[Any]
 
 HALF_TURN = 3  # number of the symmetry that mirrors y and x
-LEAST_RATIO = 1.05  # of the distances from the training data
+LEAST_RATIO = 1.1  # of the distances from the training data
 ORIENTATIONS = (  # what the detector is then; matrices of (y, x)
     ("as told", ((1, 0), (0, 1))),
     ("turned by a quarter", ((0, 1), (-1, 0))),

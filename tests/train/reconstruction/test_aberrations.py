@@ -135,7 +135,7 @@ def test_half_a_turn_explains_as_much_and_is_not_told_without_familiarity(scatte
 def test_small_differences_contradict_no_orientation():
     assert not is_contradicted(None)
     for told, otherwise in ((0.5, 0.54), (0.1, 0.12)):
-        assert not is_contradicted({"explained": told, "explained_otherwise": otherwise, "half_turn": 0.97})
+        assert not is_contradicted({"explained": told, "explained_otherwise": otherwise, "half_turn": 0.92})
     assert is_contradicted({"explained": 0.1, "explained_otherwise": 0.14, "otherwise": "mirrored"})
     assert "turned by 180°" in orientation_line({"explained": 0.5, "explained_otherwise": 0.2, "half_turn": 0.9})
 

@@ -15,7 +15,7 @@ from train.experiment.conditions import Conditions
 from train.reconstruction import familiarity
 from train.reconstruction.ensemble import Views, ensemble_predictor, load_network
 from train.reconstruction.familiarity import Familiarity, PatternStatistics, shrunk_covariance, window_features
-from train.reconstruction.live import reconstruct_live
+from train.reconstruction.live import next_row, reconstruct_live
 from train.reconstruction.models import load_model
 from train.reconstruction.reconstruct import reconstruct
 
@@ -238,10 +238,17 @@ def test_a_scan_is_inside_or_outside_by_most_of_its_windows(model):
     assert "outside of what the network learnt" in [text.get_text() for text in outside.show().texts]
 
 
-def test_a_live_reconstruction_says_the_same(model):
-    values = scan((52, 36), seed=102)
+def test_a_live_reconstruction_says_the_same_though_it_was_interrupted(model, tmp_path):
+    values, state = scan((52, 36), seed=102), tmp_path / "state.npz"
     whole = reconstruct(values, model, BEAM, beam_intensity=1.0)
-    *_, last = reconstruct_live(iter(values), model, BEAM, scan_shape=(52, 36), beam_intensity=1.0)
+    options = {"scan_shape": (52, 36), "beam_intensity": 1.0, "state": state}
+    stream = reconstruct_live(iter(values), model, BEAM, **options)
+    next(stream)
+    stream.close()
+    row = next_row(state)
+    *_, last = reconstruct_live(iter(values[row:]), model, BEAM, first_row=row, **options)
+    assert whole.provenance["orientation"]["half_turn"] == pytest.approx(1, abs=0.05)  # of noise
+    assert last.result.provenance["orientation"] == whole.provenance["orientation"]
     np.testing.assert_array_equal(last.result.familiarity, whole.familiarity)
     np.testing.assert_array_equal(last.result.uncertainty, whole.uncertainty)
     assert last.result.provenance["windows_not_familiar"] == whole.provenance["windows_not_familiar"]
