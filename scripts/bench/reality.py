@@ -19,7 +19,8 @@ of the three; also with the share of unfamiliar windows over its limit in place 
 checks` take other cases in place of those of the table. The former were written down after the rules for familiarity
 and contrast had been chosen, the latter after the first rule for aberrations, too.
 
-With `--rotation-deg` or `--flip` the network is told a wrong orientation of the detector: all cases are outside then.
+"outside" stands there too if the patterns contradict the orientation of the detector; the last lines say how often they
+do. With `--rotation-deg` or `--flip` the network is told a wrong orientation: all cases are outside then.
 
 Every run writes a picture of all cases beside their truths (--work/CHECKPOINT.png, CHECKPOINT-checks.png or
 CHECKPOINT-last-checks.png). "ratio" is the worst SSIM of the cases inside over their mean, of the last checkpoint.
@@ -50,6 +51,7 @@ from train.measure.separation import auroc
 from train.reconstruction.aberrations import aberrations_score
 from train.reconstruction.contrast import UNRESOLVED
 from train.reconstruction.familiarity import MOST_FLAGGED, UNFAMILIAR
+from train.reconstruction.orientation import is_contradicted
 
 SCORES: dict[str, Callable[[dict[str, Any]], float]] = {  # each over its limit
     "familiarity": lambda row: UNFAMILIAR / max(row["familiarity"], 1e-3),
@@ -104,6 +106,7 @@ def evaluate(
     row["mean_ratio"] = float(result.density.mean() / truth.mean())
     aberrations = result.provenance.get("aberrations")
     row |= {"within": aberrations["within"] if aberrations else 1.0, "aberrations": aberrations_score(aberrations)}
+    row["contradicted"] = is_contradicted(result.provenance.get("orientation"))
     if result.uncertainty is not None:
         for name, factor in (("cover_1", 1.0), ("cover_2", result.provenance.get("two_sigma_factor", 2.0))):
             row[name] = float(np.mean(error <= factor * result.uncertainty))
@@ -169,7 +172,8 @@ def show(checkpoint: str, rows: Any) -> None:
         print(f"1σ within {RIGHT[0]} and {RIGHT[1]}: {right} of {len(covered)} cases inside, {by_chance:.1f} by chance")
     for name, side in (("inside", True), ("outside", False)):
         flags = [row["outside"] for row in rows if row["inside"] == side and "outside" in row]
-        print(f"called outside: {sum(flags)} of {len(flags)} cases {name}")
+        contradicted = sum(row["contradicted"] for row in rows if row["inside"] == side)
+        print(f"called outside: {sum(flags)} of {len(flags)} cases {name}; orientation contradicted: {contradicted}")
     if len({row["inside"] for row in rows}) == 2 and all("unfamiliar" in row for row in rows):
         by_share = SCORES | {"familiarity": lambda row: row["unfamiliar"] / MOST_FLAGGED}
         scores = SCORES | {
