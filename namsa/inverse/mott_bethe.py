@@ -24,7 +24,6 @@ from ase.data import atomic_numbers
 from namsa.dataset.records import Record
 from namsa.errors import InputError, WorkError
 from namsa.files import write_text_atomic
-from namsa.inspection.spectra import hann_window
 from namsa.json_files import read_json
 from namsa.physics import density_target
 from namsa.physics.form_factors import Table, electron, xray
@@ -255,7 +254,7 @@ def _spectra(record: Record) -> _SampleSpectra:
         record.density.astype(np.float64),
     )
     # Jumps at the window's edges and the mean would leak to neighbouring frequencies.
-    taper = hann_window(shape)
+    taper = np.outer(*(np.hanning(n + 2)[1:-1] for n in shape))
     v, rho = (np.fft.fft2(taper * (field - np.average(field, weights=taper))).ravel() for field in fields)
     y, x = (n * step for n, step in zip(shape, frame.step, strict=True))
     q = np.sqrt(Grid((shape[0], shape[1]), (y, x)).squared_frequency()).ravel()
