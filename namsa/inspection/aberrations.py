@@ -98,9 +98,11 @@ def measure_aberrations(
     """
     units = phase_units(overlaps)
     model = _model(overlaps, transforms, known, units)
-    fits = [] if model is None else _fits(model, STARTS)
-    most = max((explained for _, explained in fits), default=0.0)
-    if model is None or most < _least_explained(overlaps):
+    if model is None:
+        return None
+    fits = _fits(model, STARTS)
+    most = max(explained for _, explained in fits)
+    if most < _least_explained(overlaps):
         return None
     alike = [(float(np.abs(found).sum()), found, explained) for found, explained in fits if explained >= ALIKE * most]
     _, found, explained = min(alike, key=lambda each: each[0])

@@ -152,8 +152,7 @@ def measure(directory: Path, samples: int, electrons: float | None) -> list[dict
             explained = shares_by_orientation(found.overlaps, found.transforms, learnt.known)
             # Turned by any of them, the others are turned by the others, but for half a turn.
             rows[-1]["contradicted"] = [
-                is_contradicted({"explained": told, "explained_otherwise": max(explained), "otherwise": ""})
-                for told in explained
+                is_contradicted({"explained": told, "explained_otherwise": max(explained)}) for told in explained
             ]
             if facts:
                 middle = entry.thickness_angstrom / 2 - entry.varied["defocus_angstrom"]

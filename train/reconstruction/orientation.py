@@ -76,7 +76,16 @@ def shares_by_orientation(overlaps: DiskOverlaps, transforms: Array, known: Mapp
 
 def is_contradicted(facts: Mapping[str, Any] | None) -> bool:
     """Returns whether the patterns contradict the orientation, by `orientation_facts`. False for `None`."""
-    return bool(orientation_line(facts))
+    return facts is not None and (_overlaps_contradict(facts) or _familiarity_contradicts(facts))
+
+
+def _overlaps_contradict(facts: Mapping[str, Any]) -> bool:
+    told, otherwise = facts["explained"], facts["explained_otherwise"]
+    return bool(told < ALIKE * otherwise and otherwise - told >= LEAST_GAIN)
+
+
+def _familiarity_contradicts(facts: Mapping[str, Any]) -> bool:
+    return bool(LEAST_RATIO * facts.get("half_turn", 1.0) < 1)
 
 
 def orientation_line(facts: Mapping[str, Any] | None) -> str:
@@ -85,21 +94,18 @@ def orientation_line(facts: Mapping[str, Any] | None) -> str:
     Args:
         facts: From `orientation_facts`; `None` if they were not measured.
     """
-    if facts is None:
+    if facts is None or not is_contradicted(facts):
         return ""
-    told, otherwise, ratio = facts["explained"], facts["explained_otherwise"], facts.get("half_turn", 1.0)
-    if told < ALIKE * otherwise and otherwise - told >= LEAST_GAIN:
+    if _overlaps_contradict(facts):
         reason = (
-            f"Aberrations explain {100 * told:.0f} % of how they vary along the scan, and {100 * otherwise:.0f} % with "
-            f"a detector that is {facts['otherwise']}"
-        )
-    elif LEAST_RATIO * ratio < 1:
-        reason = (
-            "With the detector turned by 180° they are nearer to what the network learnt: the distance is "
-            f"{ratio:.2f} of that as told"
+            f"Aberrations explain {100 * facts['explained']:.0f} % of how they vary along the scan, and "
+            f"{100 * facts['explained_otherwise']:.0f} % with a detector that is {facts['otherwise']}"
         )
     else:
-        return ""
+        reason = (
+            "With the detector turned by 180° they are nearer to what the network learnt: the distance is "
+            f"{facts['half_turn']:.2f} of that as told"
+        )
     return (
         f"orientation: the patterns contradict it. {reason}. Do not rely on the density: check rotation and mirror, "
         "which namsa inspect measures"
