@@ -51,11 +51,13 @@ class MeasuredAberrations(NamedTuple):
         explained: Share of the power of the patterns' variation that they explain, from 0 to 1. It is low for thick
             specimens and with few electrons.
         within: Share of that which aberrations within limits explain, from 0 to 1. `None` without limits.
+        most: Largest share that any aberrations explain, from 0 to 1: `explained_share`.
     """
 
     coefficients: dict[str, float]
     explained: float
     within: float | None = None
+    most: float = 0.0
 
 
 class AberrationLimits(NamedTuple):
@@ -112,7 +114,7 @@ def measure_aberrations(
         bounds[0] += -FOCUS_ERROR_RAD, FOCUS_ERROR_RAD
         starts = np.unique(np.clip(np.vstack([found, STARTS]), *bounds.T), axis=0)
         within = min(1.0, max(explained for _, explained in _fits(model, starts, bounds)) / most)
-    return MeasuredAberrations(_polar(found * units), explained, within)
+    return MeasuredAberrations(_polar(found * units), explained, within, min(1.0, most))
 
 
 def explained_share(overlaps: DiskOverlaps, transforms: Array, known: Mapping[str, float] | None = None) -> float:

@@ -39,7 +39,7 @@ from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
 from train.experiment.conditions import conditions
 from train.reconstruction.aberrations import AberrationsOfScan, LearntAberrations, is_beyond
-from train.reconstruction.orientation import is_contradicted, shares_by_orientation
+from train.reconstruction.orientation import is_contradicted, other_shares
 from train.reconstruction.tiles import window_slices
 
 WINDOW, MULTIPLE = 24, 8  # positions
@@ -145,11 +145,13 @@ def measure(directory: Path, samples: int, electrons: float | None) -> list[dict
             for y, rows_of in enumerate(windows[0]):
                 for x, columns in enumerate(windows[1]):
                     found.add(y, x, patterns[rows_of, columns])
-            facts = found.facts()
+            measured = found.measure()
+            facts = found.facts(measured)
             tilt = float(np.hypot(*entry.varied.get("specimen_tilt_mrad", (0.0, 0.0))))
             row = {"id": entry.id, "thick": entry.thickness_angstrom > THICK_ANGSTROM, "tilted": tilt > 0}
             rows.append(row | {"explained": facts and facts["explained"], "beyond": is_beyond(facts)})
-            explained = shares_by_orientation(found.overlaps, found.transforms, learnt.known)
+            others = other_shares(found.overlaps, found.transforms, learnt.known)
+            explained = [measured.most if measured else 0.0, *others]
             # Turned by any of them, the others are turned by the others, but for half a turn.
             rows[-1]["contradicted"] = [
                 is_contradicted({"explained": told, "explained_otherwise": max(explained)}) for told in explained

@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from namsa.config.simulation import SimulationConfig
 from namsa.config.variation import magnitude
-from namsa.inspection.aberrations import ALIKE, AberrationLimits, measure_aberrations
+from namsa.inspection.aberrations import ALIKE, AberrationLimits, MeasuredAberrations, measure_aberrations
 from namsa.inspection.disk_overlaps import DiskOverlaps
 from train.experiment.conditions import Conditions, defocus_angstrom, thickness_angstrom
 
@@ -112,12 +112,17 @@ class AberrationsOfScan:
         if (number := self._numbers.get((row, column))) is not None:
             self.transforms[number] = self.overlaps.transform(patterns)
 
-    def facts(self) -> dict[str, Any] | None:
-        """Returns the aberrations as a result's file holds them: Å and rad, and the shares of `MeasuredAberrations`.
+    def measure(self) -> MeasuredAberrations | None:
+        """Returns the aberrations of the windows that were added; `None` if their patterns show none."""
+        return measure_aberrations(self.overlaps, self.transforms, self.learnt.known, self.learnt.limits)
 
-        `None` if the patterns show none.
+    @staticmethod
+    def facts(measured: MeasuredAberrations | None) -> dict[str, Any] | None:
+        """Returns aberrations as a result's file holds them: Å and rad, and two shares of `MeasuredAberrations`.
+
+        Args:
+            measured: From `measure`.
         """
-        measured = measure_aberrations(self.overlaps, self.transforms, self.learnt.known, self.learnt.limits)
         if measured is None:
             return None
         return {**measured.coefficients, "explained": measured.explained, "within": measured.within}

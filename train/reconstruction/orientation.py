@@ -28,8 +28,7 @@ Array = npt.NDArray[Any]
 
 HALF_TURN = 3  # number of the symmetry that mirrors y and x
 LEAST_RATIO = 1.1  # of the distances from the training data
-ORIENTATIONS = (  # what the detector is then; matrices of (y, x)
-    ("as told", ((1, 0), (0, 1))),
+OTHERS = (  # orientations: what the detector is then; matrices of (y, x)
     ("turned by a quarter", ((0, 1), (-1, 0))),
     ("mirrored", ((-1, 0), (0, 1))),
     ("mirrored", ((0, 1), (1, 0))),  # y and x exchanged
@@ -42,7 +41,7 @@ def turned_by_half(patterns: Array) -> Array:
 
 
 def orientation_facts(
-    overlaps: DiskOverlaps, transforms: Array, known: Mapping[str, float], distances: Array
+    overlaps: DiskOverlaps, transforms: Array, known: Mapping[str, float], told: float, distances: Array
 ) -> dict[str, Any]:
     """Returns how well a scan goes with the detector as it was told and otherwise.
 
@@ -50,6 +49,7 @@ def orientation_facts(
         overlaps: The bright disk, for parts of the scan.
         transforms: Of the parts, `(parts, q, k)`.
         known: Aberrations that are not measured, such as C30, Å and rad.
+        told: Share that aberrations explain with the detector as it was told: `MeasuredAberrations.most`.
         distances: Of windows from the training data, as told and with the detector turned by half a turn, `(n, 2)`.
             There may be none.
 
@@ -58,19 +58,19 @@ def orientation_facts(
         orientation that explains most, and "otherwise", which says what that is. "half_turn" is the median ratio of the
         distances, turned over as told; it is missing if there are none.
     """
-    told, *others = shares_by_orientation(overlaps, transforms, known)
+    others = other_shares(overlaps, transforms, known)
     best = int(np.argmax(others))
-    facts = {"explained": told, "explained_otherwise": others[best], "otherwise": ORIENTATIONS[1 + best][0]}
+    facts = {"explained": told, "explained_otherwise": others[best], "otherwise": OTHERS[best][0]}
     return facts | ({"half_turn": float(np.median(distances[:, 1] / distances[:, 0]))} if len(distances) else {})
 
 
-def shares_by_orientation(overlaps: DiskOverlaps, transforms: Array, known: Mapping[str, float]) -> list[float]:
-    """Returns the share of the variation's power that aberrations explain, in each of `ORIENTATIONS`.
+def other_shares(overlaps: DiskOverlaps, transforms: Array, known: Mapping[str, float]) -> list[float]:
+    """Returns the share of the variation's power that aberrations explain, in each of `OTHERS`.
 
     Arguments as for `orientation_facts`.
     """
     # Turning the scan is turning the detector, but for the frame in which aberrations are given.
-    turned = (replace(overlaps, shifts=np.array(turn) @ overlaps.shifts) for _, turn in ORIENTATIONS)
+    turned = (replace(overlaps, shifts=np.array(turn) @ overlaps.shifts) for _, turn in OTHERS)
     return [explained_share(each, transforms, known) for each in turned]
 
 

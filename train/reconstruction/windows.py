@@ -287,8 +287,10 @@ class ScanImages:
         if self.strips < len(self.rows):
             return images
         found = self.aberrations
-        orientation = orientation_facts(found.overlaps, found.transforms, found.learnt.known, self.distances)
-        return replace(images, aberrations=found.facts(), orientation=orientation)
+        measured = found.measure()
+        told = measured.most if measured else 0.0
+        orientation = orientation_facts(found.overlaps, found.transforms, found.learnt.known, told, self.distances)
+        return replace(images, aberrations=found.facts(measured), orientation=orientation)
 
 
 def _turned_windows(rows: int, columns: int) -> dict[tuple[int, int], int]:
