@@ -66,10 +66,12 @@ def calibrate(options: argparse.Namespace) -> int:
         try:
             with telemetry.counter(Console(stderr=True), "samples") as count:
                 if of_estimates:
+                    if options.data:
+                        raise InputError("--data is for networks of the density: leave it out")
                     lines = described(calibrate_estimates(options.run_dir, count))
                 else:
                     calibration, scores = calibrate(
-                        options.run_dir, options.passes, options.simulated, count, options.outside
+                        options.run_dir, options.passes, options.simulated, count, options.outside, options.data
                     )
         except KeyboardInterrupt:
             raise Stopped(f"interrupted; {options.run_dir} is calibrated as before") from None

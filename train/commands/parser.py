@@ -130,10 +130,17 @@ def _add_evaluation(parser: CommandParser) -> None:
         examples=(
             "python -m train calibrate runs/quickstart",
             "python -m train calibrate runs/quickstart --simulated 10",
+            "python -m train calibrate runs/quickstart --data data/other",
         ),
     )
     _add_run_dir(command)
     add_passes(command)
+    command.add_argument(
+        "--data",
+        type=Path,
+        metavar="DIR",
+        help="a dataset whose splits are used, of the network's microscope, scan and detector; default: the run's",
+    )
     command.add_argument("--simulated", type=positive, metavar="N", help="about so many held-out samples; default: all")
     command.add_argument(
         "--outside",

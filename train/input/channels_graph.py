@@ -24,11 +24,16 @@ def to_channels_graph(patterns: Tensor, scale: Tensor, channels: Channels, power
         `(n, sy, sx, c)`, float32.
     """
     patterns = tf.cast(patterns, tf.float32)
-    averages = patterns if channels.averages is None else patterns @ channels.averages
+    matrices = [matrix for matrix in (channels.averages, channels.moments) if matrix is not None]
+    products = []
+    if matrices:  # one product reads the patterns once
+        both = patterns @ tf.concat(matrices, axis=1)
+        products = tf.split(both, [matrix.shape[1] for matrix in matrices], axis=-1)
+    averages = patterns if channels.averages is None else products[0]
     fractions = averages * (patterns.shape[-1] / scale)
     parts = [gain * (tf.sqrt(fractions) if power == 0.5 else fractions**power)]
     if channels.moments is not None:
-        total, y, x = tf.unstack(patterns @ channels.moments, axis=-1)
+        total, y, x = tf.unstack(products[-1], axis=-1)
         deflection = tf.math.divide_no_nan(tf.stack([y, x], axis=-1), total[..., None])
         if channels.deflection:
             parts.append(TENTHS / channels.semiangle_mrad * deflection)

@@ -16,6 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from namsa.config.loading import validate
+from namsa.config.simulation import load_config
 from namsa.dataset import manifest
 from namsa.dataset.entries import spread_over_thicknesses
 from namsa.dataset.entry import Entry
@@ -88,6 +90,7 @@ def calibrate(
     simulated: int | None = None,
     on_sample: OnSample = lambda done, total: None,
     outside: int = 0,
+    data: Path | None = None,
 ) -> CalibratedRun:
     """Measures the uncertainty and the consistency of a run and writes the files of this module.
 
@@ -104,17 +107,18 @@ def calibrate(
         outside: Number of training specimens that are simulated under conditions that were not learnt, to learn what
             lies outside, and a third as many test specimens, to measure how well that is told apart. 0 uses no windows
             outside, nor those that need no simulation.
+        data: Dataset whose splits are used. `None` takes the run's.
 
     Raises:
-        InputError: If the run has no checkpoint, the dataset has no dev sample, or the network gives only one
-            prediction and no error of it.
+        InputError: If the run has no checkpoint, the dataset has no dev sample or other conditions than the network,
+            or the network gives only one prediction and no error of it.
     """
     model = load_model(run_dir)
     ensemble = trained_ensemble(model, passes, with_maps=True)
     if ensemble.views.members < 2 and not model.predicts_its_error:
         raise InputError(f"{run_dir}: its network has one answer alone, without symmetry and without dropout")
-    experiment, directory = model.experiment, model.experiment.data.directory
-    scan, detector = model.conditions.scan_shape, model.conditions.detector_shape
+    experiment = model.experiment if data is None else on_dataset(model, data)
+    directory, scan = experiment.data.directory, model.conditions.scan_shape
     with Dataset(directory) as dataset:
         present = manifest.present(directory, dataset.ids)
         splits = {split: [e for e in present if e.split == split] for split in ("train", "dev", "test")}
@@ -126,8 +130,8 @@ def calibrate(
         scored = held_out if simulated is None else spread_over_thicknesses(held_out, simulated)
         to_learn = plan_outside(trained_on, experiment, outside)
         to_test = plan_outside(test_entries, experiment, -(-outside // 3))
-        planned = [each.entries for each in (*to_learn, *to_test)]
-        total, counted = sum(map(len, (trained_on, *planned, dev_entries, test_entries, scored))), count(1)
+        planned = sum(len(each.entries) for each in (*to_learn, *to_test))
+        total, counted = planned + sum(map(len, (trained_on, dev_entries, test_entries, scored))), count(1)
         statistics = PatternStatistics.of(scan, model.conditions)
 
         def done() -> None:
@@ -153,6 +157,7 @@ def calibrate(
         calibration = calibrate_uncertainty(dev, test, learnt, ensemble.method, ensemble.views.members)
         if of_tested:
             calibration["outside"] = told_apart(learnt, alike, [row.features for row in test], of_tested)
+        calibration.update({"data": str(data)} if data else {})
         calibration["transmitted_fraction"] = float(
             np.mean([dataset.read(e.id).patterns().sum(axis=(1, 2)).mean() for e in trained_on])
         )
@@ -161,10 +166,9 @@ def calibrate(
         scores = {}
         for entry in scored:
             record = middle(dataset.read(entry.id), scan)
-            density = densities.get(entry.id)
-            if density is None:
-                (prediction,) = ensemble.predict(record.patterns().reshape(1, *scan, *detector)).of_each()
-                density = mean_density(prediction)
+            if (density := densities.get(entry.id)) is None:
+                patterns = record.patterns().reshape(1, *scan, *record.cbed.shape[1:])
+                density = mean_density(ensemble.predict(patterns))
             scores[entry.id] = check_sample(density, record, entry, experiment, transfer)
             done()
     familiarity.write_familiarity(run_dir / familiarity.FILE, learnt)
@@ -172,6 +176,30 @@ def calibrate(
     mott_bethe.write(transfer, run_dir / "transfer.json")
     _add_scores(run_dir / "evaluation.json", scores)
     return CalibratedRun(calibration, [consistency.score for consistency in scores.values()])
+
+
+def on_dataset(model: Model, directory: Path) -> Experiment:
+    """Returns a network's experiment with the samples of another dataset; the ranges of `variation` stay.
+
+    Args:
+        model: The trained network.
+        directory: The dataset's folder.
+
+    Raises:
+        InputError: If there is no dataset, or if its samples have other conditions than the network.
+    """
+    path = directory / "config.yaml"
+    samples = load_config(path)
+    tree = model.experiment.model_dump(mode="json") | samples.model_dump(mode="json", exclude={"variation"})
+    tree["data"]["directory"] = str(directory)
+    experiment = validate(Experiment, tree, str(path))
+    if (found := experiment.conditions()) != model.conditions:
+        differ = [name for name, value in vars(found).items() if value != getattr(model.conditions, name)]
+        raise InputError(
+            f"{directory} has another {' and '.join(differ)} than {model.name}: give a dataset of the network's "
+            "microscope, scan and detector"
+        )
+    return experiment
 
 
 def trained_ensemble(model: Model, passes: int | None = None, with_maps: bool = False) -> TrainedEnsemble:
@@ -219,8 +247,8 @@ def describe_windows(
 
 
 def mean_density(prediction: Prediction) -> Array:
-    """Returns the density of a window in the mean over its views, `(h, w)`, e/Å²."""
-    density: Array = prediction.density.mean(axis=0)
+    """Returns the density of one window in the mean over its views, `(h, w)`, e/Å²."""
+    density: Array = prediction.density.mean(axis=0).reshape(prediction.density.shape[-2:])
     return density
 
 

@@ -16,6 +16,7 @@ from namsa.errors import InputError
 from train.networks import Network, build
 from train.optimization import checkpoint
 from train.reconstruction.familiarity import inner_layer
+from train.reconstruction.mirrors import ChannelMirror, restored
 from train.reconstruction.models import Model
 
 Array = npt.NDArray[Any]
@@ -160,30 +161,6 @@ def choose_views(model: Model, window: Sequence[int], step_angstrom: Sequence[fl
     return Views(symmetries, passes)
 
 
-def mirrored_images(images: Array, symmetry: int) -> Array:
-    """Returns images `(..., y, x)` under a symmetry: mirrored in y, in x, then y and x exchanged."""
-    if symmetry & 1:
-        images = images[..., ::-1, :]
-    if symmetry & 2:
-        images = images[..., ::-1]
-    return images.swapaxes(-1, -2) if symmetry & 4 else images
-
-
-def mirrored(patterns: Array, symmetry: int) -> Array:
-    """Returns patterns `(n, sy, sx, dy, dx)` under a symmetry of scan and detector alike; see `mirrored_images`."""
-    detector_first = mirrored_images(patterns, symmetry).transpose(0, 3, 4, 1, 2)
-    return mirrored_images(detector_first, symmetry).transpose(0, 3, 4, 1, 2)
-
-
-def restored(images: Array, symmetry: int) -> Array:
-    """Returns the images `(..., sy, sx)` that were predicted from `mirrored` patterns in the original orientation."""
-    if symmetry & 4:
-        images = images.swapaxes(-1, -2)
-    if symmetry & 1:
-        images = images[..., ::-1, :]
-    return images[..., ::-1] if symmetry & 2 else images
-
-
 def ensemble_predictor(network: Any, model: Model, views: Views, with_maps: bool = False) -> Predict:
     """Returns the function that predicts densities from windows.
 
@@ -214,16 +191,14 @@ def ensemble_predictor(network: Any, model: Model, views: Views, with_maps: bool
     settings = Normalisation.of(inputs, config.data_format, "float32")
     channels = model.experiment.channels()
     first, density_scale = config.data_format == "channels_first", inputs.density_scale_e_per_angstrom2
+    mirrors = [ChannelMirror.of(symmetry, channels, model.conditions.detector_shape) for symmetry in views.symmetries]
     divided = model.experiment.target.depth_bins > 1
     variance_of_scale = VARIANCES.get(model.experiment.training.loss.likelihood)
     if with_maps:
         network = keras.Model(network.inputs, [network.output, network.get_layer(inner_layer(config)).output])
 
     @tf.function(autograph=False, reduce_retracing=True)
-    def forward(patterns: Any) -> tuple[Any, ...]:
-        # Scale 1, since the patterns are fractions of the beam already; the target is not used.
-        scale, target = tf.ones((1, 1, 1, 1)), tf.zeros((1, *config.input_shape[-2:]))
-        x, _ = normalise_graph(Batch(patterns, scale, target), settings, channels)
+    def forward(x: Any) -> tuple[Any, ...]:
         outputs = network(x, training=views.passes > 0)
         y = outputs[0] if with_maps else outputs
         if divided:
@@ -246,8 +221,12 @@ def ensemble_predictor(network: Any, model: Model, views: Views, with_maps: bool
 
     def predict(patterns: Array) -> Prediction:
         densities, variances, maps, bins = [], [], [], []
-        for symmetry in views.symmetries:
-            view = np.ascontiguousarray(mirrored(patterns, symmetry), np.float32)
+        # Scale 1, since the patterns are fractions of the beam already; the target is not used.
+        scale, target = tf.ones((1, 1, 1, 1)), tf.zeros((1, *config.input_shape[-2:]))
+        batch = Batch(tf.constant(patterns, tf.float32), scale, target)
+        x = normalise_graph(batch, settings, channels)[0].numpy()
+        for mirror in mirrors:
+            symmetry, view = mirror.symmetry, mirror.inputs(x, 1 if first else -1)
             for _ in range(max(1, views.passes)):
                 density, *others = (result.numpy() for result in forward(view))
                 densities.append(restored(density, symmetry))

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from namsa.inspection.aberrations import ALIKE, explained_share
 from namsa.inspection.disk_overlaps import DiskOverlaps
 from train.reconstruction.aberrations import LEAST_GAIN
-from train.reconstruction.ensemble import mirrored_images
+from train.reconstruction.mirrors import mirrored_images
 
 Array = npt.NDArray[Any]
 

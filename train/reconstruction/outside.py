@@ -29,8 +29,8 @@ from namsa.errors import InputError
 from train.experiment.experiment import Experiment
 from train.experiment.imperfections import Imperfections
 from train.input.batches import Readable
-from train.reconstruction.ensemble import mirrored_images
 from train.reconstruction.known_windows import KnownWindow, known_windows
+from train.reconstruction.mirrors import mirrored_images
 
 BEYOND = (1.5, 4.0)  # times the largest magnitude that was learnt
 LEAST_DOSE = (1 / 30, 1 / 3)  # times the smallest dose that was learnt

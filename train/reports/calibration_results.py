@@ -92,6 +92,7 @@ class Calibration(Coverage):
         outside: How well windows outside are told apart. Absent where there are none.
         groups: Coverage by groups of windows. Absent in files of earlier versions, as the following.
         groups_split: Split of these windows.
+        data: Folder of the dataset, if it is not the run's.
         transmitted_fraction: Mean fraction of the beam that the patterns hold.
     """
 
@@ -109,6 +110,7 @@ class Calibration(Coverage):
     outside: NotRequired[ToldApart]
     groups: NotRequired[list[CoverageGroup]]
     groups_split: NotRequired[str]
+    data: NotRequired[str]
     transmitted_fraction: NotRequired[float]
 
 

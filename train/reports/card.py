@@ -140,10 +140,11 @@ def _uncertainty(calibration: Calibration) -> Iterator[str]:
     """How the uncertainty was calibrated, and what it covers."""
     yield "## Uncertainty"
     yield ""
+    source = f" of {plain(calibration['data'])}" if "data" in calibration else ""
     text = (
         f"One standard deviation is {calibration['scale']:.3g} times the spread of {plain(calibration['method'])}. "
-        f"The factor was chosen on {plural(calibration['samples'], 'window')} of the dev split, so that the errors of "
-        f"{calibration['coverage_68']:.1%} of the pixels are within one standard deviation; "
+        f"The factor was chosen on {plural(calibration['samples'], 'window')} of the dev split{source}, so that the "
+        f"errors of {calibration['coverage_68']:.1%} of the pixels are within one standard deviation; "
         f"{calibration['coverage_95']:.1%} are within two"
     )
     if test := calibration.get("test"):

@@ -216,3 +216,24 @@ def test_calibration_learns_from_them_and_measures_on_other_crystals(config, sam
     assert learnt.whitening.shape == plain.whitening.shape
     assert not np.array_equal(learnt.whitening, plain.whitening)
     assert json.loads((tmp_path / "run/calibration.json").read_text())["outside"] == measured
+
+
+def test_calibration_on_another_dataset_uses_its_crystals(config, samples, tmp_path):
+    _, directory, _ = samples
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("train.main.write_report", lambda run_dir: None)
+        train(config, run_dir=tmp_path / "run")
+    shutil.copytree(tmp_path / "run", tmp_path / "moved")
+    expected = calibrate(tmp_path / "run", 2, 1, outside=2).calibration
+    moved = tmp_path / "moved/config.yaml"
+    moved.write_text(moved.read_text().replace(str(directory), str(tmp_path / "nothing")))
+    found = calibrate(tmp_path / "moved", 2, 1, outside=2, data=directory).calibration
+    assert found.pop("data") == str(directory)
+    assert found == expected
+
+    narrow = yaml.safe_load((directory / "config.yaml").read_text())
+    narrow["microscope"]["semiangle_mrad"] = 12.0
+    (tmp_path / "narrow").mkdir()
+    (tmp_path / "narrow/config.yaml").write_text(yaml.safe_dump(narrow))
+    with pytest.raises(InputError, match=r"narrow has another semiangle_mrad than moved: give a dataset"):
+        calibrate(tmp_path / "moved", 2, 1, data=tmp_path / "narrow")

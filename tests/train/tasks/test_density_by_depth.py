@@ -241,6 +241,8 @@ def test_the_unet_trains_and_reconstructs(config, run_dir, tmp_path):  # on the 
     result = reconstruct(patterns, str(run), calibration, beam_intensity=1.0)
     assert result.density_by_depth.shape == (4, 10, 14)
     np.testing.assert_allclose(result.density_by_depth.sum(axis=0), result.density, rtol=1e-4, atol=1e-4)
+    mirrored = reconstruct(patterns[::-1, :, ::-1], str(run), calibration, beam_intensity=1.0)
+    np.testing.assert_allclose(mirrored.density_by_depth, result.density_by_depth[:, ::-1], rtol=1e-4, atol=1e-4)
     with pytest.raises(InputError, match="refocuses windows of 8×12"):
         reconstruct(patterns[:8, :8], str(run), calibration, beam_intensity=1.0)
 
