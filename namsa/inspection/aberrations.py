@@ -153,10 +153,10 @@ def _fits(model: OverlapModel, starts: Floats, bounds: Floats | None = None) -> 
     """
 
     def loss(coefficients: Floats) -> tuple[float, Floats]:
-        explained, slopes = model.explained(coefficients)
+        explained, slopes = model.explained_with_slopes(coefficients)
         return -explained, -slopes
 
-    best = np.argsort([loss(start)[0] for start in starts], kind="stable")[:TRIED]
+    best = np.argsort([-model.explained(start) for start in starts], kind="stable")[:TRIED]
     limits = [(-np.inf, np.inf)] * len(TERMS) if bounds is None else [(float(low), float(high)) for low, high in bounds]
     found = [optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=limits) for start in starts[best]]
     return [(each.x, -float(each.fun)) for each in found]

@@ -149,21 +149,52 @@ class OverlapModel(NamedTuple):
         power_inside = float(np.square(np.abs(compared * lit)).sum(dtype=np.float64))
         return cls(compared, np.stack(inside).astype(np.float32), scaled[0], scaled[1:], power_inside)
 
-    def explained(self, coefficients: Floats) -> tuple[float, Floats]:
+    def explained(self, coefficients: Floats) -> float:
+        """Returns the share of the power that aberrations explain.
+
+        Args:
+            coefficients: Of the terms.
+        """
+        return self._compare(coefficients).share
+
+    def explained_with_slopes(self, coefficients: Floats) -> tuple[float, Floats]:
         """Returns the share of the power that aberrations explain, and its derivatives by them.
 
         Args:
             coefficients: Of the terms.
         """
-        phases = self.fixed + np.tensordot(coefficients.astype(np.float32), self.terms, axes=1)
-        scattered = np.empty(phases.shape, np.complex64)
-        scattered.real, scattered.imag = self.inside * np.cos(phases), self.inside * np.sin(phases)
-        model = scattered.sum(axis=0)  # B
-        norm = np.square(np.abs(model)).sum(axis=1) + _FLOOR * self.inside.any(axis=0).sum(axis=1)
-        overlap = (self.transforms @ model.conj()[..., None])[..., 0]
+        scattered, model, norm, overlap, share = self._compare(coefficients)
         value = np.square(np.abs(overlap)).sum(axis=1) / norm
         # dB/dc is i times `scattered` times the phase of the term, summed over the two disks.
         residual = ((overlap.conj() / norm[:, None])[:, None] @ self.transforms)[:, 0]
         residual -= (value / norm)[:, None] * model
         slopes = self.terms.reshape(len(self.terms), -1) @ (2 * (residual * scattered.conj()).imag).ravel()
-        return float(value.sum(dtype=np.float64)) / self.power, slopes.astype(np.float64) / self.power
+        return share, slopes.astype(np.float64) / self.power
+
+    def _compare(self, coefficients: Floats) -> "_Compared":
+        phases = self.fixed + np.tensordot(coefficients.astype(np.float32), self.terms, axes=1)
+        scattered = np.empty(phases.shape, np.complex64)
+        scattered.real, scattered.imag = self.inside * np.cos(phases), self.inside * np.sin(phases)
+        model = scattered.sum(axis=0)
+        norm = np.square(np.abs(model)).sum(axis=1) + _FLOOR * self.inside.any(axis=0).sum(axis=1)
+        overlap = (self.transforms @ model.conj()[..., None])[..., 0]
+        value = np.square(np.abs(overlap)).sum(axis=1) / norm
+        return _Compared(scattered, model, norm, overlap, float(value.sum(dtype=np.float64)) / self.power)
+
+
+class _Compared(NamedTuple):
+    """Aberrations and what they explain.
+
+    Attributes:
+        scattered: The two parts of B, `(2, q, k)`.
+        model: B, `(q, k)`.
+        norm: Σ|B|², `(q,)`.
+        overlap: Σ G B*, `(q, parts)`.
+        share: Share of the power.
+    """
+
+    scattered: Array
+    model: Array
+    norm: Array
+    overlap: Array
+    share: float

@@ -164,18 +164,20 @@ def test_a_missing_module_is_named(place: str) -> None:
 
 def test_the_lattice_of_a_substituted_crystal_is_near_the_measured_one(library: dict[str, Material]) -> None:
     """Against the handbook's lattice parameters of crystals that exist and were left out of the prototypes."""
-    for prototype, name, measured in (
-        ("NaCl-225-cF8", "NaBr-from-NaCl-225-cF8", 5.973),
-        ("ZnS-216-cF8", "ZnSe-from-ZnS-216-cF8", 5.668),
-        ("CaF2-225-cF12", "SrF2-from-CaF2-225-cF12", 5.800),
-        ("CaTiO3-221-cP5", "SrTiO3-from-CaTiO3-221-cP5", 3.905),
-    ):
-        materials = {m.name: m for m in substitute_ions(Substitution(limit=10_000), [library[prototype]], 103)}
-        assert materials[name].atoms.cell.lengths() == pytest.approx([measured] * 3, rel=0.03), name
+    measured = {
+        "NaBr-from-NaCl-225-cF8": 5.973,
+        "ZnSe-from-ZnS-216-cF8": 5.668,
+        "SrF2-from-CaF2-225-cF12": 5.800,
+        "SrTiO3-from-CaTiO3-221-cP5": 3.905,
+    }
+    prototypes = [library[name.split("-from-")[1]] for name in measured]
+    materials = {m.name: m for m in substitute_ions(Substitution(limit=10_000), prototypes, 103)}
+    for name, length in measured.items():
+        assert materials[name].atoms.cell.lengths() == pytest.approx([length] * 3, rel=0.03), name
 
 
 def test_substituted_crystals_are_neutral_ordered_and_labelled(library: dict[str, Material]) -> None:
-    prototypes = list(library.values())
+    prototypes = list(library.values())[::3]
     known = {(m.formula, m.space_group) for m in prototypes}
     materials = substitute_ions(Substitution(limit=60), prototypes, 83)
     assert len(materials) == len({m.name for m in materials}) == 60

@@ -2,6 +2,7 @@
 
 import json
 import time
+from pathlib import Path
 
 import pytest
 from paths import ROOT
@@ -179,7 +180,7 @@ def test_this_machine_has_no_gpu_and_says_so_in_one_line(monkeypatch, tmp_path, 
     """With the real probes: TensorFlow, Horovod and CuPy are imported, in processes of their own."""
     for name in ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CONTROLLER", "HOSTNAME"):
         monkeypatch.delenv(f"HOROVOD_{name}", raising=False)
-    if doctor.report(gpu=True).ok:
+    if Path("/dev/nvidiactl").exists():
         pytest.skip("this machine has a GPU")
     monkeypatch.setattr(preflight, "bind_to_share", lambda *local: "")
     assert main(["preflight", str(CONFIG), "--gpu", "--set", f"data.directory={tmp_path}"]) == 2
