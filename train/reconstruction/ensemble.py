@@ -55,6 +55,7 @@ class Prediction(NamedTuple):
 
 Predict = Callable[[Array], Prediction]  # from windows (n, sy, sx, dy, dx), fractions of the beam
 
+IMAGES = 32  # that the network is given at once, where windows are few: several views of them
 PASSES = 8  # with dropout, where no symmetry makes an ensemble
 VARIANCES = {"laplace": 2.0, "gaussian": 1.0}  # of a distribution of scale 1
 
@@ -176,71 +177,116 @@ def ensemble_predictor(network: Any, model: Model, views: Views, with_maps: bool
     Raises:
         InputError: If there are passes with dropout and the network has no dropout.
     """
-    import keras
-    import tensorflow as tf
-
-    from train.input.normalisation import Batch, Normalisation, normalise_graph
-    from train.optimization.losses import log_scale
-
-    inputs, config = model.experiment.training.inputs, model.network
+    config = model.network
     if views.passes and not config.dropout:
         raise InputError("--passes needs a network with dropout, and this one was trained without: leave it out")
     for layer in network.layers:  # dropout needs training mode, but normalisation keeps its learned mean and spread
         if type(layer).__name__ == "BatchNormalization":
             layer.trainable = False
-    settings = Normalisation.of(inputs, config.data_format, "float32")
-    channels = model.experiment.channels()
-    first, density_scale = config.data_format == "channels_first", inputs.density_scale_e_per_angstrom2
+    channels, channel_axis = model.experiment.channels(), 1 if config.data_format == "channels_first" else -1
     mirrors = [ChannelMirror.of(symmetry, channels, model.conditions.detector_shape) for symmetry in views.symmetries]
-    divided = model.experiment.target.depth_bins > 1
+    to_inputs = _inputs_function(network, model)
+    forward = _forward_function(network, model, views.passes > 0, with_maps)
+
+    def predict(patterns: Array) -> Prediction:
+        x, found = to_inputs(patterns), list[_Outputs]()
+        at_once = max(1, IMAGES // len(x))
+        for group in (mirrors[start : start + at_once] for start in range(0, len(mirrors), at_once)):
+            images = np.concatenate([mirror.inputs(x, channel_axis) for mirror in group])
+            for _ in range(max(1, views.passes)):
+                of_mirrors = forward(images).split(len(group))
+                found += [outputs.restored(each.symmetry) for each, outputs in zip(group, of_mirrors, strict=True)]
+        density, variance, bins, maps = (
+            None if parts[0] is None else np.stack(parts) for parts in zip(*found, strict=True)
+        )
+        assert density is not None
+        return Prediction(density, variance, None if maps is None else maps.mean(axis=0), bins)
+
+    return predict
+
+
+class _Outputs(NamedTuple):
+    """What a network predicts from images, each `(n, ...)`; `None` as in `Prediction`."""
+
+    density: Array
+    variance: Array | None
+    by_depth: Array | None
+    maps: Array | None
+
+    def split(self, count: int) -> Iterator["_Outputs"]:
+        """Yields the parts of `count` equal groups of images."""
+        parts = [[None] * count if array is None else np.split(array, count) for array in self]
+        return (_Outputs._make(each) for each in zip(*parts, strict=True))
+
+    def restored(self, symmetry: int) -> "_Outputs":
+        """Returns the images in the original orientation."""
+        images = [None if array is None else restored(array, symmetry) for array in self[:3]]
+        return _Outputs._make([*images, self.maps])
+
+
+def _inputs_function(network: Any, model: Model) -> Callable[[Array], Array]:
+    """Returns the function from windows `(n, sy, sx, dy, dx)`, fractions of the beam, to a network's inputs."""
+    import tensorflow as tf
+
+    from train.input.normalisation import Batch, Normalisation, normalise_graph
+
+    inputs, config = model.experiment.training.inputs, model.network
+    settings, channels = Normalisation.of(inputs, config.data_format, "float32"), model.experiment.channels()
+    images = network.inputs[0].shape[2:] if config.data_format == "channels_first" else network.inputs[0].shape[1:-1]
+    scan = model.conditions.scan_shape if inputs.layout == "detector" else images[-2:]
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec((None, *scan, *model.conditions.detector_shape))])
+    def to_inputs(patterns: Any) -> Any:
+        # Scale 1, since the patterns are fractions of the beam already; the target is not used.
+        scale, target = tf.ones((1, 1, 1, 1)), tf.zeros((1, *config.input_shape[-2:]))
+        return normalise_graph(Batch(patterns, scale, target), settings, channels)[0]
+
+    traced = to_inputs.get_concrete_function()
+    return lambda patterns: np.asarray(traced(tf.constant(patterns, tf.float32)).numpy())
+
+
+def _forward_function(network: Any, model: Model, dropout: bool, with_maps: bool) -> Callable[[Array], _Outputs]:
+    """Returns the function from a network's inputs to what it predicts.
+
+    Args:
+        network: The Keras network.
+        model: The trained network that it belongs to.
+        dropout: Whether dropout is active.
+        with_maps: As in `ensemble_predictor`.
+    """
+    import keras
+    import tensorflow as tf
+
+    from train.optimization.losses import log_scale
+
+    config, density_scale = model.network, model.experiment.training.inputs.density_scale_e_per_angstrom2
+    first, divided = config.data_format == "channels_first", model.experiment.target.depth_bins > 1
     variance_of_scale = VARIANCES.get(model.experiment.training.loss.likelihood)
     if with_maps:
         network = keras.Model(network.inputs, [network.output, network.get_layer(inner_layer(config)).output])
 
-    @tf.function(autograph=False, reduce_retracing=True)
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec(network.inputs[0].shape)])
     def forward(x: Any) -> tuple[Any, ...]:
-        outputs = network(x, training=views.passes > 0)
+        outputs = network(x, training=dropout)
         y = outputs[0] if with_maps else outputs
+        bins = variance = described = None
         if divided:
             bins = (
                 y if first else tf.transpose(y, (0, 3, 1, 2)) if len(y.shape) == 4 else tf.transpose(y, (0, 4, 1, 2, 3))
             )
             bins = density_scale * (bins[:, 0] if len(y.shape) == 5 else bins)  # a volume of one channel
-            results = [tf.reduce_sum(bins, 1), bins]
+            density = tf.reduce_sum(bins, 1)
         else:
-            results = [density_scale * (y[:, 0] if first else y[..., 0])]
+            density = density_scale * (y[:, 0] if first else y[..., 0])
         if variance_of_scale:
             log_b = log_scale(y[:, 1] if first else y[..., 1])
-            results.append(variance_of_scale * density_scale**2 * tf.exp(2 * log_b))
+            variance = variance_of_scale * density_scale**2 * tf.exp(2 * log_b)
         if with_maps:
             maps = tf.cast(outputs[1], tf.float32)
             axes = range(len(maps.shape))
             image = tuple(axes[2:] if first else axes[1:-1])
-            results.append(tf.concat([tf.reduce_mean(maps, image), tf.math.reduce_std(maps, image)], axis=-1))
-        return tuple(results)
+            described = tf.concat([tf.reduce_mean(maps, image), tf.math.reduce_std(maps, image)], axis=-1)
+        return density, variance, bins, described
 
-    def predict(patterns: Array) -> Prediction:
-        densities, variances, maps, bins = [], [], [], []
-        # Scale 1, since the patterns are fractions of the beam already; the target is not used.
-        scale, target = tf.ones((1, 1, 1, 1)), tf.zeros((1, *config.input_shape[-2:]))
-        batch = Batch(tf.constant(patterns, tf.float32), scale, target)
-        x = normalise_graph(batch, settings, channels)[0].numpy()
-        for mirror in mirrors:
-            symmetry, view = mirror.symmetry, mirror.inputs(x, 1 if first else -1)
-            for _ in range(max(1, views.passes)):
-                density, *others = (result.numpy() for result in forward(view))
-                densities.append(restored(density, symmetry))
-                if variance_of_scale:
-                    variances.append(restored(others[0], symmetry))
-                if divided:
-                    bins.append(restored(others[0], symmetry))
-                if with_maps:
-                    maps.append(others[-1])
-        return Prediction(
-            np.stack(densities),
-            np.stack(variances) if variances else None,
-            np.mean(maps, axis=0) if with_maps else None,
-            np.stack(bins) if divided else None,
-        )
-
-    return predict
+    traced = forward.get_concrete_function()
+    return lambda x: _Outputs._make(None if each is None else each.numpy() for each in traced(tf.constant(x)))
