@@ -141,7 +141,7 @@ def measure(directory: Path, samples: int, electrons: float | None) -> list[dict
             if electrons:
                 patterns = rng.poisson(patterns * electrons) / electrons
             windows = [window_slices(n, WINDOW, MULTIPLE) for n in config.scan.shape]
-            found = AberrationsOfScan(learnt, scan, (WINDOW, WINDOW), *windows)
+            found = AberrationsOfScan(learnt, scan, (WINDOW, WINDOW), (len(windows[0]), len(windows[1])))
             for y, rows_of in enumerate(windows[0]):
                 for x, columns in enumerate(windows[1]):
                     found.add(y, x, patterns[rows_of, columns])

@@ -6,9 +6,8 @@ and if the difference is at least `LEAST_GAIN` of the variation of the patterns.
 would be too strict for thick and tilted specimens, whose coefficients are uncertain.
 """
 
-import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,6 +18,7 @@ from namsa.config.variation import magnitude
 from namsa.inspection.aberrations import ALIKE, AberrationLimits, MeasuredAberrations, measure_aberrations
 from namsa.inspection.disk_overlaps import DiskOverlaps
 from train.experiment.conditions import Conditions, defocus_angstrom, thickness_angstrom
+from train.reconstruction.tiles import spread_windows
 
 Array = npt.NDArray[Any]
 
@@ -73,8 +73,7 @@ class AberrationsOfScan:
         learnt: LearntAberrations,
         conditions: Conditions,
         window: tuple[int, int],
-        rows: Sequence[slice],
-        columns: Sequence[slice],
+        windows: tuple[int, int],
     ) -> None:
         """Starts without patterns.
 
@@ -82,8 +81,7 @@ class AberrationsOfScan:
             learnt: What a network has learnt.
             conditions: Scan step, detector, energy and semiangle of the patterns.
             window: Positions of a window, (y, x).
-            rows: Of all windows along y.
-            columns: Of all windows along x.
+            windows: Number of windows along (y, x).
         """
         self.learnt = learnt
         self.overlaps = DiskOverlaps.of(
@@ -96,9 +94,7 @@ class AberrationsOfScan:
         )
         size = self.overlaps.shifts.shape[1], self.overlaps.angles.shape[1]
         count = min(PARTS, max(1, math.isqrt(LARGEST_BYTES // max(1, 8 * size[0] * size[1]))))
-        chosen = [np.unique(np.linspace(0, len(each) - 1, count).round().astype(int)) for each in (rows, columns)]
-        places = itertools.product(*(each.tolist() for each in chosen))
-        self._numbers = {place: number for number, place in enumerate(places)}
+        self._numbers = spread_windows(windows, (count, count))
         self.transforms = np.zeros((len(self._numbers), *size), np.complex64)
 
     def add(self, row: int, column: int, patterns: Array) -> None:

@@ -1,6 +1,5 @@
 """From strips of patterns to images: predicts every window of the scan and blends the predictions."""
 
-import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -215,11 +214,11 @@ class ScanImages:
         self.bins = tiles.Blend(self._shape, self._margin, bins) if bins else None
         self.familiar, self.counts = tiles.Blend(self._shape, self._margin), np.zeros(2)
         self._statistics = PatternStatistics.of(network.window, network.conditions) if network.familiarity else None
-        self._turned = _turned_windows(len(self.rows), len(self._columns)) if network.half_turn_valid else {}
+        windows = len(self.rows), len(self._columns)
+        most = min(TURNED, max(1, windows[0] // 2)), min(TURNED, max(1, windows[1] // 2))
+        self._turned = tiles.spread_windows(windows, most) if network.half_turn_valid else {}
         self.distances = np.full((len(self._turned) if self._statistics else 0, 2), np.nan)
-        self.aberrations = AberrationsOfScan(
-            network.learnt, network.conditions, network.window, self.rows, self._columns
-        )
+        self.aberrations = AberrationsOfScan(network.learnt, network.conditions, network.window, windows)
         self.bright_field = np.full(scan, np.nan, np.float32)
         self.intensity = np.zeros(2)
         self.strips = 0
@@ -291,18 +290,6 @@ class ScanImages:
         told = measured.most if measured else 0.0
         orientation = orientation_facts(found.overlaps, found.transforms, found.learnt.known, told, self.distances)
         return replace(images, aberrations=found.facts(measured), orientation=orientation)
-
-
-def _turned_windows(rows: int, columns: int) -> dict[tuple[int, int], int]:
-    """Returns the windows that are predicted with the detector turned, too, with a number each.
-
-    Args:
-        rows: Windows along y.
-        columns: Windows along x.
-    """
-    counts = (min(TURNED, max(1, n // 2)) for n in (rows, columns))
-    chosen = [[(2 * i + 1) * n // (2 * k) for i in range(k)] for n, k in zip((rows, columns), counts, strict=True)]
-    return {(y, x): number for number, (y, x) in enumerate(itertools.product(*chosen))}
 
 
 def predict_images(bands: Iterator[Array], images: ScanImages, note: AddNote) -> BlendedImages:

@@ -68,3 +68,9 @@ def test_strips_are_the_rows_of_the_whole_product(step, height):
         np.testing.assert_allclose(strip, whole[window], rtol=1e-6)
         needed = int(sparse.find(resampling[window.start : window.stop])[1].max()) + 1
         assert read[-1] < needed + height  # nothing is read ahead of its strip
+
+
+def test_chosen_windows_are_evenly_spaced_and_at_most_all():
+    assert list(tiles.spread_windows((3, 9), (4, 3))) == [(y, x) for y in (0, 1, 2) for x in (1, 4, 7)]
+    assert list(tiles.spread_windows((1, 2), (1, 1)).items()) == [((0, 1), 0)]
+    assert list(tiles.spread_windows((2, 2), (2, 2)).values()) == [0, 1, 2, 3]
