@@ -100,6 +100,7 @@ def test_pieces_of_a_scan_make_the_whole(tmp_path, run, monkeypatch):
     at_once = density(tmp_path, values, run)
     monkeypatch.setattr(reading, "PIECE_BYTES", 1000)
     monkeypatch.setattr(windows, "BATCH_BYTES", 1)
+    monkeypatch.setattr(ensemble, "IMAGES", 1)
     in_pieces = density(tmp_path, values, run, name="pieces", chunks=(3, 5, 4, 4), compression="gzip")
     np.testing.assert_allclose(in_pieces, at_once, rtol=1e-5)
 
