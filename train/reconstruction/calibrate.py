@@ -29,6 +29,7 @@ from namsa.inverse import mott_bethe
 from namsa.inverse.consistency import Consistency, check, scan_simulation
 from namsa.pixels import scan_positions
 from namsa.provenance_values import value
+from train.experiment.conditions import conditions
 from train.experiment.experiment import Experiment
 from train.input.selection import limit
 from train.input.windows import middle
@@ -188,18 +189,17 @@ def on_dataset(model: Model, directory: Path) -> Experiment:
     Raises:
         InputError: If there is no dataset, or if its samples have other conditions than the network.
     """
-    path = directory / "config.yaml"
-    samples = load_config(path)
-    tree = model.experiment.model_dump(mode="json") | samples.model_dump(mode="json", exclude={"variation"})
-    tree["data"]["directory"] = str(directory)
-    experiment = validate(Experiment, tree, str(path))
-    if (found := experiment.conditions()) != model.conditions:
-        differ = [name for name, value in vars(found).items() if value != getattr(model.conditions, name)]
+    path, own = directory / "config.yaml", model.experiment
+    samples = load_config(path).model_copy(update={"variation": own.variation})
+    found = conditions(samples, own.window_shapes()[0][:2])
+    if differ := [name for name, value in vars(found).items() if value != getattr(model.conditions, name)]:
         raise InputError(
             f"{directory} has another {' and '.join(differ)} than {model.name}: give a dataset of the network's "
             "microscope, scan and detector"
         )
-    return experiment
+    tree = own.model_dump(mode="json") | samples.model_dump(mode="json")
+    tree["data"]["directory"] = str(directory)
+    return validate(Experiment, tree, str(path))
 
 
 def trained_ensemble(model: Model, passes: int | None = None, with_maps: bool = False) -> TrainedEnsemble:
