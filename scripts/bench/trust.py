@@ -41,7 +41,7 @@ from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from namsa.inverse import consistency, mott_bethe
 from train.measure.metrics import image_metrics
-from train.reconstruction import ensemble, refine
+from train.reconstruction import ensemble, refine, weights
 from train.reconstruction.models import load_model
 
 WRONG_PLACE = ("shifted", "mirrored", "another")
@@ -75,7 +75,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     model = load_model(options.run_dir)
     experiment = model.experiment
     scan = experiment.scan.shape
-    predict = ensemble.ensemble_predictor(ensemble.load_network(model, scan), model, ensemble.Views([0], 0))
+    predict = ensemble.ensemble_predictor(weights.load_network(model, scan), model, ensemble.Views([0], 0))
     with Dataset(experiment.data.directory) as dataset:
         present = manifest.present(experiment.data.directory, dataset.ids)
         transfer = mott_bethe.fit(dataset.read(entry.id) for entry in present if entry.split == "train")

@@ -32,8 +32,8 @@ from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from train.experiment.experiment import Experiment, load
 from train.input import windows
-from train.reconstruction.ensemble import load_network
 from train.reconstruction.models import load_model
+from train.reconstruction.weights import load_network
 from train.reports.evaluate import Predict, predictor
 
 Array = npt.NDArray[Any]

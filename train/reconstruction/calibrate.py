@@ -34,12 +34,13 @@ from train.experiment.experiment import Experiment
 from train.input.selection import limit
 from train.input.windows import middle
 from train.reconstruction import familiarity
-from train.reconstruction.ensemble import Predict, Prediction, Views, choose_views, ensemble_predictor, load_network
+from train.reconstruction.ensemble import Predict, Prediction, Views, choose_views, ensemble_predictor
 from train.reconstruction.familiarity import Familiarity, PatternStatistics, window_features
 from train.reconstruction.known_windows import KnownWindow, known_windows
 from train.reconstruction.models import Model, load_model
 from train.reconstruction.outside import outside_windows, plan_outside
 from train.reconstruction.uncertainty import WindowError, calibrate_uncertainty, told_apart, window_error
+from train.reconstruction.weights import load_network
 from train.reports.calibration_results import Calibration
 from train.reports.results import read_evaluation, write_json
 

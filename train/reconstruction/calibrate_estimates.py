@@ -18,9 +18,9 @@ from namsa.dataset.shards import Dataset
 from namsa.dataset.typed_values import read_typed
 from namsa.errors import InputError
 from train.experiment.quantities import QUANTITIES, sample_value
-from train.reconstruction.ensemble import build_loaded
 from train.reconstruction.known_windows import known_windows
 from train.reconstruction.models import LARGEST_FACTOR, Model, load_model
+from train.reconstruction.weights import build_loaded
 from train.reports.results import write_json
 from train.tasks.estimate import Predict, predictor
 from train.tasks.estimate_scores import QuantityCalibration, QuantityCoverage, calibrate, coverage

@@ -14,9 +14,9 @@ from namsa.errors import WorkError
 from namsa.io import hdf5
 from namsa.io.calibration import CalibrationOverrides
 from namsa.pixels import PixelGrid
-from train.reconstruction.ensemble import build_loaded
 from train.reconstruction.models import Model, load_model
 from train.reconstruction.scans import Notes, open_scan
+from train.reconstruction.weights import build_loaded
 from train.tasks.classify import forward
 from train.tasks.labels import in_words
 from train.tasks.patterns import images

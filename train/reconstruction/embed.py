@@ -21,9 +21,9 @@ from namsa.pixels import ArrayAxis, PixelGrid
 from namsa.text import plural, shorten
 from train.measure.clusters import cluster
 from train.networks.cvae import CVAEConfig
-from train.reconstruction.ensemble import build_loaded
 from train.reconstruction.models import Model, load_model
 from train.reconstruction.scans import Notes, open_scan
+from train.reconstruction.weights import build_loaded
 from train.tasks.embed import autoencoder, decoder, rmse_of_each
 from train.tasks.patterns import images
 

@@ -18,10 +18,10 @@ from namsa.pixels import PixelGrid
 from train.experiment.quantities import QUANTITIES
 from train.reconstruction import tiles
 from train.reconstruction.calibrate_estimates import read_estimate_calibration
-from train.reconstruction.ensemble import build_loaded
 from train.reconstruction.estimated import EstimatedScan
 from train.reconstruction.models import Model, load_model
 from train.reconstruction.scans import Notes, nonnegative_patterns, open_scan
+from train.reconstruction.weights import build_loaded
 from train.tasks.estimate import Estimation, predictor
 
 Array = npt.NDArray[Any]

@@ -35,10 +35,11 @@ from train.measure.metrics import image_metrics, mean_metrics
 from train.optimization import checkpoint
 from train.reconstruction import familiarity
 from train.reconstruction.calibrate import trained_ensemble
-from train.reconstruction.ensemble import Predict, load_network
+from train.reconstruction.ensemble import Predict
 from train.reconstruction.models import Model, load_model
 from train.reconstruction.pack_tasks import pack_task
 from train.reconstruction.packing import DTYPES, HARM, SAMPLES, NetworkVariables, model_folder, write_config
+from train.reconstruction.weights import load_network
 from train.reports.calibration_results import Calibration, read_calibration
 from train.reports.card import card
 from train.reports.results import (

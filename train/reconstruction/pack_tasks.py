@@ -28,9 +28,9 @@ from train.measure import validation_rows
 from train.measure.results import RunFacts
 from train.optimization import checkpoint
 from train.ranks.alone import Alone
-from train.reconstruction.ensemble import build_loaded
 from train.reconstruction.models import Model, load_model
 from train.reconstruction.packing import DTYPES, HARM, SAMPLES, NetworkVariables, model_folder, write_config
+from train.reconstruction.weights import build_loaded
 from train.reports.results import WeightsFile, check_facts, write_json
 from train.reports.runs import read_steps
 from train.tasks import task_of

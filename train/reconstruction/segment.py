@@ -19,9 +19,9 @@ from namsa.io.calibration import CalibrationOverrides
 from namsa.pixels import PixelGrid
 from train.networks.deeplabv3plus import STRIDE, DeepLabV3PlusConfig
 from train.reconstruction import resampling, tiles
-from train.reconstruction.ensemble import load_network
 from train.reconstruction.models import Model, load_model
 from train.reconstruction.scans import Notes, nonnegative_patterns, open_scan
+from train.reconstruction.weights import load_network
 from train.reconstruction.windows import BATCH_BYTES, MARGIN
 from train.reports.figures import write_figure
 from train.tasks.segment import predictor

@@ -10,7 +10,7 @@ import numpy.typing as npt
 from namsa.errors import InputError
 from namsa.text import plural
 from train.experiment.conditions import Conditions
-from train.reconstruction import ensemble, tiles
+from train.reconstruction import ensemble, tiles, weights
 from train.reconstruction.aberrations import AberrationsOfScan, LearntAberrations
 from train.reconstruction.contrast import contrast_line, error_over_contrast
 from train.reconstruction.familiarity import (
@@ -125,7 +125,7 @@ def prepare_network(model: Model, plan: ResamplingPlan, passes: int | None, note
     image_shape = model.conditions.detector_shape if whole_scan else window
     views = ensemble.choose_views(model, window, plan.step_angstrom, passes)
     familiarity = read_familiarity(model.folder)
-    network = ensemble.load_network(model, image_shape)
+    network = weights.load_network(model, image_shape)
     predict = ensemble.ensemble_predictor(network, model, views, with_maps=familiarity is not None)
     note(
         f"{model.name}: windows of {window[0]}×{window[1]} positions, {plural(views.members, 'prediction')} of each: "

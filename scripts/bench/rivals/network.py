@@ -28,10 +28,10 @@ class Network:
 
     def predictors(self, shape: tuple[int, ...]) -> dict[str, Any]:
         """The functions that predict whole stacks (sy, sx, dy, dx), called once: TensorFlow traces the network then."""
-        from train.reconstruction import ensemble
+        from train.reconstruction import ensemble, weights
 
         if shape not in self.ready:
-            built = ensemble.load_network(self.model, shape[:2])
+            built = weights.load_network(self.model, shape[:2])
             self.ready[shape] = {
                 name: ensemble.ensemble_predictor(built, self.model, ensemble.Views(symmetries, passes=0))
                 for name, symmetries in NETWORKS.items()

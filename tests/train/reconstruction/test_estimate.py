@@ -11,11 +11,11 @@ from small_network import BEAM, DETECTOR, experiment, write_run
 from namsa.pixels import PixelGrid
 from train.__main__ import main
 from train.experiment.experiment import Experiment
-from train.reconstruction.ensemble import build_loaded
 from train.reconstruction.estimate import estimate
 from train.reconstruction.estimated import EstimatedScan, Quantity, compare
 from train.reconstruction.models import load_model
 from train.reconstruction.result import Reconstruction
+from train.reconstruction.weights import build_loaded
 from train.reports.results import write_json
 
 OPTIONS = "--energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.4 0.4 --pixel-mrad 8 --beam-intensity 1"

@@ -13,11 +13,12 @@ from small_network import BEAM, DETECTOR, WINDOW, experiment, write_run
 from namsa import InputError
 from train.experiment.conditions import Conditions
 from train.reconstruction import familiarity
-from train.reconstruction.ensemble import Views, ensemble_predictor, load_network
+from train.reconstruction.ensemble import Views, ensemble_predictor
 from train.reconstruction.familiarity import Familiarity, PatternStatistics, shrunk_covariance, window_features
 from train.reconstruction.live import next_row, reconstruct_live
 from train.reconstruction.models import load_model
 from train.reconstruction.reconstruct import reconstruct
+from train.reconstruction.weights import load_network
 
 WAVELENGTH, SEMIANGLE, STEP, SCAN = 0.025, 0.020, 0.4, (8, 10)  # Å, rad, Å, positions (y, x)
 GRID, SAMPLING, PIXELS = 32, 0.4, 20

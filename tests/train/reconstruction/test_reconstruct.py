@@ -15,7 +15,7 @@ from namsa import InputError
 from train.__main__ import main
 from train.experiment.conditions import conditions
 from train.optimization import checkpoint
-from train.reconstruction import ensemble, reading, reconstruct, windows
+from train.reconstruction import ensemble, reading, reconstruct, weights, windows
 from train.reconstruction.ensemble import Views
 from train.reconstruction.models import load_model
 from train.reconstruction.trust import KnownSpecimen
@@ -69,7 +69,7 @@ def test_the_file_has_axes_units_and_provenance(tmp_path, run):
 def test_one_window_gives_the_prediction_of_the_network_itself(tmp_path, run):
     values = patterns(WINDOW)
     model = load_model(run)
-    network = ensemble.load_network(model, WINDOW)
+    network = weights.load_network(model, WINDOW)
     x = np.sqrt(16 * values.reshape(1, *WINDOW, 16))  # the configuration's power and the number of pixels
     direct = 10 * np.asarray(network(x, training=False))[0, ..., 0]
     predicted = ensemble.ensemble_predictor(network, model, Views([0], passes=0))(values[None]).density[0, 0]
@@ -110,7 +110,7 @@ def test_a_scan_in_windows_is_the_scan_in_one(tmp_path, run, monkeypatch):
     values = patterns((48, 60))
     monkeypatch.setattr(windows, "MARGIN", 1 / 4)
     model = load_model(run)
-    network = ensemble.load_network(model, (48, 60))
+    network = weights.load_network(model, (48, 60))
     predict = ensemble.ensemble_predictor(network, model, Views(range(4), passes=0))
     in_one = predict(values[None]).density[:, 0].mean(axis=0)
     # Exchanging y and x is no symmetry of the whole scan, so windows get the other four symmetries only.

@@ -9,9 +9,9 @@ from small_network import BEAM, DETECTOR, WINDOW, experiment, write_run
 
 from train.__main__ import main
 from train.experiment.experiment import Experiment
-from train.reconstruction.ensemble import load_network
 from train.reconstruction.models import load_model
 from train.reconstruction.segment import segment
+from train.reconstruction.weights import load_network
 
 OPTIONS = "--energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.4 0.4 --pixel-mrad 8 --beam-intensity 1"
 DEEPLAB = {
