@@ -138,7 +138,9 @@ def test_a_symmetry_exchanges_channels(kind, guess, detector, symmetry):
         rows = np.ascontiguousarray(stack).reshape(1, *scan, -1)
         return to_channels_graph(tf.constant(rows), one, channels, 1.0, 1.0).numpy()
 
-    exchanged = ChannelMirror.of(symmetry, channels, detector).inputs(computed(patterns), -1)
+    straight, mirror = computed(patterns), ChannelMirror.of(symmetry, channels, detector)
+    assert sorted(mirror.order) == list(range(straight.shape[-1]))
+    exchanged = mirror.inputs(straight, -1)
     np.testing.assert_allclose(exchanged, computed(mirrored), rtol=1e-5, atol=1e-4)
 
 
