@@ -155,7 +155,7 @@ class OverlapModel(NamedTuple):
         Args:
             coefficients: Of the terms.
         """
-        return self._compare(coefficients).share
+        return self._share(self._compare(coefficients).value)
 
     def explained_with_slopes(self, coefficients: Floats) -> tuple[float, Floats]:
         """Returns the share of the power that aberrations explain, and its derivatives by them.
@@ -163,13 +163,15 @@ class OverlapModel(NamedTuple):
         Args:
             coefficients: Of the terms.
         """
-        scattered, model, norm, overlap, share = self._compare(coefficients)
-        value = np.square(np.abs(overlap)).sum(axis=1) / norm
+        scattered, model, norm, overlap, value = self._compare(coefficients)
         # dB/dc is i times `scattered` times the phase of the term, summed over the two disks.
         residual = ((overlap.conj() / norm[:, None])[:, None] @ self.transforms)[:, 0]
         residual -= (value / norm)[:, None] * model
         slopes = self.terms.reshape(len(self.terms), -1) @ (2 * (residual * scattered.conj()).imag).ravel()
-        return share, slopes.astype(np.float64) / self.power
+        return self._share(value), slopes.astype(np.float64) / self.power
+
+    def _share(self, value: Array) -> float:
+        return float(value.sum(dtype=np.float64)) / self.power
 
     def _compare(self, coefficients: Floats) -> "_Compared":
         phases = self.fixed + np.tensordot(coefficients.astype(np.float32), self.terms, axes=1)
@@ -178,8 +180,7 @@ class OverlapModel(NamedTuple):
         model = scattered.sum(axis=0)
         norm = np.square(np.abs(model)).sum(axis=1) + _FLOOR * self.inside.any(axis=0).sum(axis=1)
         overlap = (self.transforms @ model.conj()[..., None])[..., 0]
-        value = np.square(np.abs(overlap)).sum(axis=1) / norm
-        return _Compared(scattered, model, norm, overlap, float(value.sum(dtype=np.float64)) / self.power)
+        return _Compared(scattered, model, norm, overlap, np.square(np.abs(overlap)).sum(axis=1) / norm)
 
 
 class _Compared(NamedTuple):
@@ -190,11 +191,11 @@ class _Compared(NamedTuple):
         model: B, `(q, k)`.
         norm: Σ|B|², `(q,)`.
         overlap: Σ G B*, `(q, parts)`.
-        share: Share of the power.
+        value: What they explain of the power, `(q,)`.
     """
 
     scattered: Array
     model: Array
     norm: Array
     overlap: Array
-    share: float
+    value: Array

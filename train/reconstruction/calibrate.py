@@ -170,7 +170,7 @@ def calibrate(
             record = middle(dataset.read(entry.id), scan)
             if (density := densities.get(entry.id)) is None:
                 patterns = record.patterns().reshape(1, *scan, *record.cbed.shape[1:])
-                density = mean_density(ensemble.predict(patterns))
+                density = mean_density(next(ensemble.predict(patterns).of_each()))
             scores[entry.id] = check_sample(density, record, entry, experiment, transfer)
             done()
     familiarity.write_familiarity(run_dir / familiarity.FILE, learnt)
@@ -248,8 +248,8 @@ def describe_windows(
 
 
 def mean_density(prediction: Prediction) -> Array:
-    """Returns the density of one window in the mean over its views, `(h, w)`, e/Å²."""
-    density: Array = prediction.density.mean(axis=0).reshape(prediction.density.shape[-2:])
+    """Returns the density of a window in the mean over its views, `(h, w)`, e/Å²."""
+    density: Array = prediction.density.mean(axis=0)
     return density
 
 

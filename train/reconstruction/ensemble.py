@@ -6,6 +6,7 @@ spread measures what the network does not know. Predictions with dropout serve t
 Dropout as a Bayesian approximation, 2016).
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -13,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError
+from train.experiment.channels import Channels
 from train.reconstruction.familiarity import inner_layer
 from train.reconstruction.mirrors import ChannelMirror, restored
 from train.reconstruction.models import Model
@@ -136,53 +138,32 @@ def ensemble_predictor(network: Any, model: Model, views: Views, with_maps: bool
             layer.trainable = False
     channels, channel_axis = model.experiment.channels(), 1 if config.data_format == "channels_first" else -1
     mirrors = [ChannelMirror.of(symmetry, channels, model.conditions.detector_shape) for symmetry in views.symmetries]
-    to_inputs = _inputs_function(network, model)
+    to_inputs = _inputs_function(network, model, channels)
     forward = _forward_function(network, model, views.passes > 0, with_maps)
 
     def predict(patterns: Array) -> Prediction:
-        x, found = to_inputs(patterns), list[_Outputs]()
+        x, found = to_inputs(patterns), defaultdict[str, list[Array]](list)
         at_once = max(1, IMAGES // len(x))
         for group in (mirrors[start : start + at_once] for start in range(0, len(mirrors), at_once)):
             images = np.concatenate([mirror.inputs(x, channel_axis) for mirror in group])
             for _ in range(max(1, views.passes)):
-                of_mirrors = forward(images).split(len(group))
-                found += [outputs.restored(each.symmetry) for each, outputs in zip(group, of_mirrors, strict=True)]
-        density, variance, bins, maps = (
-            None if parts[0] is None else np.stack(parts) for parts in zip(*found, strict=True)
-        )
-        assert density is not None
-        return Prediction(density, variance, None if maps is None else maps.mean(axis=0), bins)
+                for name, array in forward(images).items():
+                    for mirror, part in zip(group, np.split(array, len(group)), strict=True):
+                        found[name].append(part if name == "maps" else restored(part, mirror.symmetry))
+        arrays = {name: np.stack(parts) for name, parts in found.items()}
+        return Prediction(**arrays | ({"maps": arrays["maps"].mean(axis=0)} if with_maps else {}))
 
     return predict
 
 
-class _Outputs(NamedTuple):
-    """What a network predicts from images, each `(n, ...)`; `None` as in `Prediction`."""
-
-    density: Array
-    variance: Array | None
-    by_depth: Array | None
-    maps: Array | None
-
-    def split(self, count: int) -> Iterator["_Outputs"]:
-        """Yields the parts of `count` equal groups of images."""
-        parts = [[None] * count if array is None else np.split(array, count) for array in self]
-        return (_Outputs._make(each) for each in zip(*parts, strict=True))
-
-    def restored(self, symmetry: int) -> "_Outputs":
-        """Returns the images in the original orientation."""
-        images = [None if array is None else restored(array, symmetry) for array in self[:3]]
-        return _Outputs._make([*images, self.maps])
-
-
-def _inputs_function(network: Any, model: Model) -> Callable[[Array], Array]:
+def _inputs_function(network: Any, model: Model, channels: Channels | None) -> Callable[[Array], Array]:
     """Returns the function from windows `(n, sy, sx, dy, dx)`, fractions of the beam, to a network's inputs."""
     import tensorflow as tf
 
     from train.input.normalisation import Batch, Normalisation, normalise_graph
 
     inputs, config = model.experiment.training.inputs, model.network
-    settings, channels = Normalisation.of(inputs, config.data_format, "float32"), model.experiment.channels()
+    settings = Normalisation.of(inputs, config.data_format, "float32")
     images = network.inputs[0].shape[2:] if config.data_format == "channels_first" else network.inputs[0].shape[1:-1]
     scan = model.conditions.scan_shape if inputs.layout == "detector" else images[-2:]
 
@@ -193,11 +174,13 @@ def _inputs_function(network: Any, model: Model) -> Callable[[Array], Array]:
         return normalise_graph(Batch(patterns, scale, target), settings, channels)[0]
 
     traced = to_inputs.get_concrete_function()
-    return lambda patterns: np.asarray(traced(tf.constant(patterns, tf.float32)).numpy())
+    return lambda patterns: traced(tf.constant(patterns, tf.float32)).numpy()
 
 
-def _forward_function(network: Any, model: Model, dropout: bool, with_maps: bool) -> Callable[[Array], _Outputs]:
-    """Returns the function from a network's inputs to what it predicts.
+def _forward_function(
+    network: Any, model: Model, dropout: bool, with_maps: bool
+) -> Callable[[Array], dict[str, Array]]:
+    """Returns the function from a network's inputs to what it predicts of each, by the names of `Prediction`.
 
     Args:
         network: The Keras network.
@@ -217,27 +200,27 @@ def _forward_function(network: Any, model: Model, dropout: bool, with_maps: bool
         network = keras.Model(network.inputs, [network.output, network.get_layer(inner_layer(config)).output])
 
     @tf.function(autograph=False, input_signature=[tf.TensorSpec(network.inputs[0].shape)])
-    def forward(x: Any) -> tuple[Any, ...]:
+    def forward(x: Any) -> dict[str, Any]:
         outputs = network(x, training=dropout)
         y = outputs[0] if with_maps else outputs
-        bins = variance = described = None
+        found: dict[str, Any] = {}
         if divided:
             bins = (
                 y if first else tf.transpose(y, (0, 3, 1, 2)) if len(y.shape) == 4 else tf.transpose(y, (0, 4, 1, 2, 3))
             )
             bins = density_scale * (bins[:, 0] if len(y.shape) == 5 else bins)  # a volume of one channel
-            density = tf.reduce_sum(bins, 1)
+            found |= {"density": tf.reduce_sum(bins, 1), "by_depth": bins}
         else:
-            density = density_scale * (y[:, 0] if first else y[..., 0])
+            found["density"] = density_scale * (y[:, 0] if first else y[..., 0])
         if variance_of_scale:
             log_b = log_scale(y[:, 1] if first else y[..., 1])
-            variance = variance_of_scale * density_scale**2 * tf.exp(2 * log_b)
+            found["variance"] = variance_of_scale * density_scale**2 * tf.exp(2 * log_b)
         if with_maps:
             maps = tf.cast(outputs[1], tf.float32)
             axes = range(len(maps.shape))
             image = tuple(axes[2:] if first else axes[1:-1])
-            described = tf.concat([tf.reduce_mean(maps, image), tf.math.reduce_std(maps, image)], axis=-1)
-        return density, variance, bins, described
+            found["maps"] = tf.concat([tf.reduce_mean(maps, image), tf.math.reduce_std(maps, image)], axis=-1)
+        return found
 
     traced = forward.get_concrete_function()
-    return lambda x: _Outputs._make(None if each is None else each.numpy() for each in traced(tf.constant(x)))
+    return lambda x: {name: array.numpy() for name, array in traced(tf.constant(x)).items()}
