@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy import fft
 
-from namsa.inspection.spectra import hann_window
+from namsa.physics.grid import hann_window
 from namsa.physics.optics import aberration_phase, wavelength_angstrom
 from namsa.pixels import PixelGrid
 
@@ -103,6 +103,7 @@ class OverlapModel(NamedTuple):
         inside: 1 where k − λq and −1 where k + λq is inside the disk, otherwise 0, `(2, q, k)`.
         fixed: χ(k) − χ(k − λq) and χ(k + λq) − χ(k) of the known aberrations, `(2, q, k)`, rad.
         terms: The same of each term that is measured, `(terms, 2, q, k)`.
+        floor: What is added to Σ|B|², `(q,)`.
         power: Σ|G|² in the overlaps.
     """
 
@@ -110,6 +111,7 @@ class OverlapModel(NamedTuple):
     inside: Array
     fixed: Array
     terms: Array
+    floor: Array
     power: float
 
     @classmethod
@@ -144,10 +146,11 @@ class OverlapModel(NamedTuple):
             inside.append(sign * (np.hypot(*beside) < overlaps.radius))
             phases.append(sign * (here - chi(*beside)))
         compared = np.ascontiguousarray(transforms[:, chosen].swapaxes(0, 1))
-        lit = np.any(inside, axis=0)[:, None]
+        lit = np.any(inside, axis=0)
         scaled = (np.stack(phases, axis=1) * np.array([1, *units])[:, None, None, None]).astype(np.float32)
-        power_inside = float(np.square(np.abs(compared * lit)).sum(dtype=np.float64))
-        return cls(compared, np.stack(inside).astype(np.float32), scaled[0], scaled[1:], power_inside)
+        power_inside = float(np.square(np.abs(compared * lit[:, None])).sum(dtype=np.float64))
+        floor = (_FLOOR * lit.sum(axis=1)).astype(np.float32)
+        return cls(compared, np.stack(inside).astype(np.float32), scaled[0], scaled[1:], floor, power_inside)
 
     def explained(self, coefficients: Floats) -> float:
         """Returns the share of the power that aberrations explain.
@@ -178,7 +181,7 @@ class OverlapModel(NamedTuple):
         scattered = np.empty(phases.shape, np.complex64)
         scattered.real, scattered.imag = self.inside * np.cos(phases), self.inside * np.sin(phases)
         model = scattered.sum(axis=0)
-        norm = np.square(np.abs(model)).sum(axis=1) + _FLOOR * self.inside.any(axis=0).sum(axis=1)
+        norm = np.square(np.abs(model)).sum(axis=1) + self.floor
         overlap = (self.transforms @ model.conj()[..., None])[..., 0]
         return _Compared(scattered, model, norm, overlap, np.square(np.abs(overlap)).sum(axis=1) / norm)
 

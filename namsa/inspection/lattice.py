@@ -9,7 +9,8 @@ import numpy.typing as npt
 from scipy import ndimage
 
 from namsa.crystals.zone_axes import ZoneAxis, simplest_zone_axes
-from namsa.inspection.spectra import frequencies, hann_window, windowed_transform
+from namsa.inspection.spectra import frequencies, windowed_transform
+from namsa.physics.grid import hann_window
 
 Floats = npt.NDArray[np.float64]
 

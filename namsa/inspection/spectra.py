@@ -5,6 +5,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.physics.grid import hann_window
+
 Floats = npt.NDArray[np.float64]
 
 GROUPS = 24  # of frequencies, from whose scatter the errors follow
@@ -23,12 +25,6 @@ def detrended(images: npt.NDArray[Any]) -> Floats:
     basis, _ = np.linalg.qr(terms)
     flat = images.reshape(-1, ny * nx).astype(np.float64)
     return np.asarray(flat - (flat @ basis) @ basis.T).reshape(images.shape)
-
-
-def hann_window(shape: tuple[int, ...]) -> Floats:
-    """Returns a Hann window, `(ny, nx)`, that is zero nowhere."""
-    ny, nx = shape
-    return np.outer(np.hanning(ny + 2)[1:-1], np.hanning(nx + 2)[1:-1])
 
 
 def windowed_transform(images: npt.NDArray[Any]) -> npt.NDArray[np.complex128]:

@@ -27,7 +27,7 @@ from namsa.files import write_text_atomic
 from namsa.json_files import read_json
 from namsa.physics import density_target
 from namsa.physics.form_factors import Table, electron, xray
-from namsa.physics.grid import Grid
+from namsa.physics.grid import Grid, hann_window
 from namsa.physics.potential import POTENTIAL_CONSTANT
 from namsa.pixels import density_grid
 from namsa.provenance_values import fault, value
@@ -254,7 +254,7 @@ def _spectra(record: Record) -> _SampleSpectra:
         record.density.astype(np.float64),
     )
     # Jumps at the window's edges and the mean would leak to neighbouring frequencies.
-    taper = np.outer(*(np.hanning(n + 2)[1:-1] for n in shape))
+    taper = hann_window(shape)
     v, rho = (np.fft.fft2(taper * (field - np.average(field, weights=taper))).ravel() for field in fields)
     y, x = (n * step for n, step in zip(shape, frame.step, strict=True))
     q = np.sqrt(Grid((shape[0], shape[1]), (y, x)).squared_frequency()).ravel()

@@ -70,6 +70,12 @@ def fast_shape(extent_angstrom: tuple[float, float], sampling_angstrom: float) -
     return ny, nx
 
 
+def hann_window(shape: tuple[int, ...]) -> npt.NDArray[np.float64]:
+    """Returns a Hann window, `(ny, nx)`, that is zero nowhere."""
+    ny, nx = shape
+    return np.outer(np.hanning(ny + 2)[1:-1], np.hanning(nx + 2)[1:-1])
+
+
 def _even_smooth(least: int) -> int:
     """Returns the smallest even number from `least` on without prime factors beyond 7."""
     n = least + least % 2

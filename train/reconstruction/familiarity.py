@@ -29,8 +29,8 @@ from scipy import fft
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError
 from namsa.files import open_atomic
-from namsa.inspection.spectra import hann_window
 from namsa.numpy_files import read_npz
+from namsa.physics.grid import hann_window
 from train.experiment.conditions import Conditions
 from train.networks.unet3d import UNet3DConfig
 
