@@ -21,7 +21,6 @@ from namsa.config.simulation import load_config
 from namsa.dataset import manifest
 from namsa.dataset.entries import spread_over_thicknesses
 from namsa.dataset.entry import Entry
-from namsa.dataset.records import Record
 from namsa.dataset.sample_setup import with_varied_values
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
@@ -120,7 +119,7 @@ def calibrate(
     if ensemble.views.members < 2 and not model.predicts_its_error:
         raise InputError(f"{run_dir}: its network has one answer alone, without symmetry and without dropout")
     experiment = model.experiment if data is None else on_dataset(model, data)
-    directory, scan = experiment.data.directory, model.conditions.scan_shape
+    directory = experiment.data.directory
     with Dataset(directory) as dataset:
         present = manifest.present(directory, dataset.ids)
         splits = {split: [e for e in present if e.split == split] for split in ("train", "dev", "test")}
@@ -134,7 +133,7 @@ def calibrate(
         to_test = plan_outside(test_entries, experiment, -(-outside // 3))
         planned = sum(len(each.entries) for each in (*to_learn, *to_test))
         total, counted = planned + sum(map(len, (trained_on, dev_entries, test_entries, scored))), count(1)
-        statistics = PatternStatistics.of(scan, model.conditions)
+        statistics = PatternStatistics.of(model.conditions.scan_shape, model.conditions)
 
         def done() -> None:
             on_sample(next(counted), total)
@@ -159,7 +158,8 @@ def calibrate(
         calibration = calibrate_uncertainty(dev, test, learnt, ensemble.method, ensemble.views.members)
         if of_tested:
             calibration["outside"] = told_apart(learnt, alike, [row.features for row in test], of_tested)
-        calibration.update({"data": str(data)} if data else {})
+        if data is not None:
+            calibration["data"] = str(data)
         calibration["transmitted_fraction"] = float(
             np.mean([dataset.read(e.id).patterns().sum(axis=(1, 2)).mean() for e in trained_on])
         )
@@ -167,11 +167,7 @@ def calibrate(
 
         scores = {}
         for entry in scored:
-            record = middle(dataset.read(entry.id), scan)
-            if (density := densities.get(entry.id)) is None:
-                patterns = record.patterns().reshape(1, *scan, *record.cbed.shape[1:])
-                density = mean_density(next(ensemble.predict(patterns).of_each()))
-            scores[entry.id] = check_sample(density, record, entry, experiment, transfer)
+            scores[entry.id] = score_sample(dataset, entry, densities.get(entry.id), ensemble, experiment, transfer)
             done()
     familiarity.write_familiarity(run_dir / familiarity.FILE, learnt)
     write_json(run_dir / "calibration.json", calibration)
@@ -253,18 +249,28 @@ def mean_density(prediction: Prediction) -> Array:
     return density
 
 
-def check_sample(
-    density: Array, record: Record, entry: Entry, experiment: Experiment, transfer: mott_bethe.DensityToPotential
+def score_sample(
+    dataset: Dataset,
+    entry: Entry,
+    density: Array | None,
+    ensemble: TrainedEnsemble,
+    experiment: Experiment,
+    transfer: mott_bethe.DensityToPotential,
 ) -> Consistency:
-    """Scores a predicted density of a simulated sample in the sample's own cell; see `namsa.inverse.consistency`.
+    """Scores the density of a sample's middle window in the sample's own cell; see `namsa.inverse.consistency`.
 
     Args:
-        density: The prediction, e/Å².
-        record: The sample.
-        entry: Its manifest entry.
-        experiment: The configuration of its dataset.
+        dataset: The samples.
+        entry: The sample.
+        density: The prediction, e/Å². `None` predicts it.
+        ensemble: The predictions.
+        experiment: The configuration of the dataset.
         transfer: Conversion from density to potential.
     """
+    (*scan, dy, dx), _ = experiment.window_shapes()
+    record = middle(dataset.read(entry.id), (scan[0], scan[1]))
+    if density is None:
+        density = mean_density(next(ensemble.predict(record.patterns().reshape(1, *scan, dy, dx)).of_each()))
     provenance, config = record.provenance, with_varied_values(experiment, entry)
     if config.target.at == "scan" and density.shape != config.scan.shape:  # a window of the scan
         window = {"shape": density.shape, "step_angstrom": tuple(value(provenance, "density_sampling_angstrom"))}
