@@ -28,6 +28,7 @@ CHECKPOINT-last-checks.png). "ratio" is the worst SSIM of the cases inside over 
 
 import argparse
 import json
+import math
 import os
 import statistics
 import sys
@@ -168,8 +169,11 @@ def show(checkpoint: str, rows: Any) -> None:
     Console(width=148).print(table)
     covered = [row for row in rows if row["inside"] and "cover_1" in row]
     if covered:
-        right, by_chance = sum(is_right(row["cover_1"]) for row in covered), sum(row["chance"] for row in covered)
-        print(f"1σ within {RIGHT[0]} and {RIGHT[1]}: {right} of {len(covered)} cases inside, {by_chance:.1f} by chance")
+        right, chances = sum(is_right(row["cover_1"]) for row in covered), [row["chance"] for row in covered]
+        print(
+            f"1σ within {RIGHT[0]} and {RIGHT[1]}: {right} of {len(covered)} cases inside; random errors as large as "
+            f"stated would have {sum(chances):.1f}, and all with a probability of {math.prod(chances):.2f}"
+        )
     for name, side in (("inside", True), ("outside", False)):
         flags = [row["outside"] for row in rows if row["inside"] == side and "outside" in row]
         contradicted = sum(row["contradicted"] for row in rows if row["inside"] == side)
