@@ -51,7 +51,7 @@ class MeasuredAberrations(NamedTuple):
         explained: Share of the power of the patterns' variation that they explain, from 0 to 1. It is low for thick
             specimens and with few electrons.
         within: Share of that which aberrations within limits explain, from 0 to 1. `None` without limits.
-        most: Largest share that any aberrations explain, from 0 to 1: `explained_share`.
+        most: Largest share that any aberrations explain, from 0 to 1.
     """
 
     coefficients: dict[str, float]
@@ -77,6 +77,11 @@ class AberrationLimits(NamedTuple):
         """Returns the least and the largest coefficient of each of `TERMS`, `(terms, 2)`, Å."""
         sides = [(-largest, largest) for largest in (self.c12, self.c12, self.c21, self.c21)]
         return np.array([self.c10, *sides])
+
+    def of_either_sign(self) -> "AberrationLimits":
+        """Returns limits that hold for a detector turned by half a turn, too, which changes the signs."""
+        largest = max(map(abs, self.c10))
+        return self._replace(c10=(-largest, largest))
 
 
 def measure_aberrations(
@@ -110,20 +115,20 @@ def measure_aberrations(
     _, found, explained = min(alike, key=lambda each: each[0])
     within = None
     if limits is not None:
-        bounds = limits.bounds() / units[:, None]
-        bounds[0] += -FOCUS_ERROR_RAD, FOCUS_ERROR_RAD
-        starts = np.unique(np.clip(np.vstack([found, STARTS]), *bounds.T), axis=0)
-        within = min(1.0, max(explained for _, explained in _fits(model, starts, bounds)) / most)
+        within = min(1.0, _most_within(model, limits, units, np.vstack([found, STARTS])) / most)
     return MeasuredAberrations(_polar(found * units), explained, within, min(1.0, most))
 
 
-def explained_share(overlaps: DiskOverlaps, transforms: Array, known: Mapping[str, float] | None = None) -> float:
-    """Returns the largest share of the power of a scan's variation that any aberrations explain, from 0 to 1.
+def explained_within(
+    overlaps: DiskOverlaps, transforms: Array, known: Mapping[str, float], limits: AberrationLimits
+) -> float:
+    """Returns the largest share of the power of a scan's variation that aberrations within limits explain, from 0 to 1.
 
-    It is 0 where `measure_aberrations` returns `None`. Arguments as there.
+    It is 0 if that is hardly more than of noise. Arguments as for `measure_aberrations`.
     """
-    model = _model(overlaps, transforms, known, phase_units(overlaps))
-    most = 0.0 if model is None else max(explained for _, explained in _fits(model, STARTS))
+    units = phase_units(overlaps)
+    model = _model(overlaps, transforms, known, units)
+    most = 0.0 if model is None else _most_within(model, limits, units, STARTS)
     return min(1.0, most) if most >= _least_explained(overlaps) else 0.0
 
 
@@ -160,6 +165,21 @@ def _fits(model: OverlapModel, starts: Floats, bounds: Floats | None = None) -> 
     limits = [(-np.inf, np.inf)] * len(TERMS) if bounds is None else [(float(low), float(high)) for low, high in bounds]
     found = [optimize.minimize(loss, start, jac=True, method="L-BFGS-B", bounds=limits) for start in starts[best]]
     return [(each.x, -float(each.fun)) for each in found]
+
+
+def _most_within(model: OverlapModel, limits: AberrationLimits, units: Floats, starts: Floats) -> float:
+    """Returns the largest share that aberrations within limits explain, those of C10 widened by `FOCUS_ERROR_RAD`.
+
+    Args:
+        model: What the aberrations are compared with.
+        limits: The limits, Å.
+        units: Å that the model's coefficients are given in, `(terms,)`.
+        starts: Of the fits, `(n, terms)`; those beyond the limits are moved to them.
+    """
+    bounds = limits.bounds() / units[:, None]
+    bounds[0] += -FOCUS_ERROR_RAD, FOCUS_ERROR_RAD
+    within = np.unique(np.clip(starts, *bounds.T), axis=0)
+    return max(explained for _, explained in _fits(model, within, bounds))
 
 
 def phase_units(overlaps: DiskOverlaps) -> Floats:

@@ -39,7 +39,7 @@ from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
 from train.experiment.conditions import conditions
 from train.reconstruction.aberrations import AberrationsOfScan, LearntAberrations, is_beyond
-from train.reconstruction.orientation import is_contradicted, other_shares
+from train.reconstruction.orientation import explained_shares, is_contradicted
 from train.reconstruction.tiles import window_slices
 
 WINDOW, MULTIPLE = 24, 8  # positions
@@ -150,8 +150,7 @@ def measure(directory: Path, samples: int, electrons: float | None) -> list[dict
             tilt = float(np.hypot(*entry.varied.get("specimen_tilt_mrad", (0.0, 0.0))))
             row = {"id": entry.id, "thick": entry.thickness_angstrom > THICK_ANGSTROM, "tilted": tilt > 0}
             rows.append(row | {"explained": facts and facts["explained"], "beyond": is_beyond(facts)})
-            others = other_shares(found.overlaps, found.transforms, learnt.known)
-            explained = [measured.most if measured else 0.0, *others]
+            explained = explained_shares(found.overlaps, found.transforms, learnt)
             # Turned by any of them, the others are turned by the others, but for half a turn.
             rows[-1]["contradicted"] = [
                 is_contradicted({"explained": told, "explained_otherwise": max(explained)}) for told in explained

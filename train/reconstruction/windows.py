@@ -287,8 +287,7 @@ class ScanImages:
             return images
         found = self.aberrations
         measured = found.measure()
-        told = measured.most if measured else 0.0
-        orientation = orientation_facts(found.overlaps, found.transforms, found.learnt.known, told, self.distances)
+        orientation = orientation_facts(found.overlaps, found.transforms, found.learnt, measured, self.distances)
         return replace(images, aberrations=found.facts(measured), orientation=orientation)
 
 

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import ase.build
 import numpy as np
 import pytest
 from amorphous_scan import glass
@@ -9,12 +10,15 @@ from small_network import experiment, write_run
 
 import namsa
 from namsa.config.instrument import Detector
+from namsa.inspection.aberrations import AberrationLimits, measure_aberrations
+from namsa.inspection.disk_overlaps import DiskOverlaps
 from namsa.io.calibration import CalibrationOverrides
+from namsa.pixels import PixelGrid
 from train.experiment.experiment import Experiment
 from train.reconstruction.aberrations import LearntAberrations, is_beyond
 from train.reconstruction.live import next_row, reconstruct_live
 from train.reconstruction.models import load_model
-from train.reconstruction.orientation import is_contradicted, orientation_line
+from train.reconstruction.orientation import is_contradicted, orientation_facts, orientation_line
 from train.reconstruction.reconstruct import reconstruct
 
 SCAN, DETECTOR, PIXEL_MRAD = (32, 40), (12, 12), 4.0
@@ -86,6 +90,17 @@ def model(tmp_path_factory):
     return load_model(folder)
 
 
+@pytest.fixture(scope="module")
+def underfocused(tmp_path_factory):
+    """A network that learnt an underfocus of 30 Å."""
+    folder = tmp_path_factory.mktemp("underfocused")
+    write_run(
+        folder,
+        trained_with(microscope={"energy_ev": 200e3, "semiangle_mrad": 20.0, "aberrations": {"C10": -30.0}}),
+    )
+    return load_model(folder)
+
+
 def test_a_scan_with_coma_lies_outside_and_one_without_does_not(scattering, model):
     plain, coma = (
         reconstruct(patterns(scattering, **lens), model, BEAM, beam_intensity=1.0) for lens in ({}, {"C21": 4000.0})
@@ -106,9 +121,9 @@ def test_a_scan_with_coma_lies_outside_and_one_without_does_not(scattering, mode
 @pytest.mark.parametrize(
     ("rotation_deg", "flip", "otherwise"), [(0, True, "mirrored"), (90, False, "turned by a quarter")]
 )
-def test_the_patterns_contradict_a_wrong_orientation(scattering, model, rotation_deg, flip, otherwise):
+def test_the_patterns_contradict_a_wrong_orientation(scattering, underfocused, rotation_deg, flip, otherwise):
     right, wrong = (
-        reconstruct(patterns(scattering, C10=-30.0), model, told, beam_intensity=1.0)
+        reconstruct(patterns(scattering, C10=-30.0), underfocused, told, beam_intensity=1.0)
         for told in (BEAM, replace(BEAM, rotation_deg=rotation_deg, flip=flip))
     )
     assert not is_contradicted(right.provenance["orientation"])
@@ -121,15 +136,55 @@ def test_the_patterns_contradict_a_wrong_orientation(scattering, model, rotation
     assert any("the patterns contradict it" in line and otherwise in line for line in wrong.notes)
 
 
-def test_half_a_turn_explains_as_much_and_is_not_told_without_familiarity(scattering, model):
+def test_half_a_turn_explains_as_much_and_is_not_told_without_familiarity(scattering, underfocused):
     scan = patterns(scattering, C10=-30.0)
     right, turned = (
-        reconstruct(scan, model, replace(BEAM, rotation_deg=turn), beam_intensity=1.0).provenance["orientation"]
+        reconstruct(scan, underfocused, replace(BEAM, rotation_deg=turn), beam_intensity=1.0).provenance["orientation"]
         for turn in (0, 180)
     )
-    assert turned["explained"] == pytest.approx(right["explained"], rel=1e-3)
+    assert turned["explained_by_any"] == pytest.approx(right["explained_by_any"], rel=1e-3)
+    assert right["explained"] == pytest.approx(right["explained_by_any"], rel=1e-3)
     assert "half_turn" not in turned
     assert not is_contradicted(turned)
+
+
+def test_astigmatism_that_a_focus_would_be_in_the_mirror_contradicts_no_orientation():
+    """Of aluminium nitride, overfocused, it explains more than the focus does."""
+    nitride = ase.build.bulk("AlN", "wurtzite", a=3.112, c=4.982, u=0.382, orthorhombic=True).repeat((5, 3, 11))
+    scan = namsa.scatter(
+        nitride,
+        energy_ev=200e3,
+        max_angle_mrad=20,
+        max_detected_mrad=26,
+        grid_shape=(112, 108),
+        slice_thickness_angstrom=2.5,
+    )
+    pixels, middle = (17, 19), (-20.0, -22.5)
+    overlaps = DiskOverlaps.of((26, 24), (0.5, 0.4), pixels, PixelGrid((2.5, 2.5), middle), 200e3, 20)
+    y, x = (np.arange(n) * step + 1 for n, step in zip((26, 24), (0.5, 0.4), strict=True))
+    sample = scan.simulate(
+        semiangle_mrad=20,
+        positions_angstrom=np.stack(np.meshgrid(y, x, indexing="ij"), axis=-1).reshape(-1, 2),
+        scan_shape=(26, 24),
+        aberrations={"C10": 40.0},
+        detector=Detector(shape=pixels, pixel_mrad=2.5),
+    )
+    transforms = overlaps.transform(sample.cbed.reshape(26, 24, *pixels))[None]
+    facts = []
+    for c12 in (30, 100):
+        learnt = LearntAberrations(AberrationLimits((-60, 100), c12, 500), {})
+        measured = measure_aberrations(overlaps, transforms, learnt.known, learnt.limits)
+        facts.append(orientation_facts(overlaps, transforms, learnt, measured, np.empty((0, 2))))
+    assert [is_contradicted(each) for each in facts] == [False, True]
+    assert facts[0]["explained"] == pytest.approx(facts[1]["explained"], rel=1e-3)
+    assert facts[1]["otherwise"] == "mirrored"
+
+
+def test_where_stronger_aberrations_explain_as_much_the_lens_may_be_wrong():
+    facts = {"explained": 0.2, "explained_by_any": 0.5, "explained_otherwise": 0.52, "otherwise": "mirrored"}
+    assert "it or the lens is wrong" in orientation_line(facts)
+    assert "other aberrations explain 50 % as told" in orientation_line(facts)
+    assert "it or the lens" not in orientation_line(facts | {"explained_by_any": 0.25})
 
 
 def test_small_differences_contradict_no_orientation():
