@@ -1,7 +1,7 @@
 """Specimens with defects under real conditions, reconstructed by trained networks: errors, coverage, familiarity.
 
     scripts/uv run python scripts/bench/reality.py [--checkpoint NAME ...] [--cases NAME ...]
-        [--checks | --last-checks] [--work DIR] [--json]
+        [--checks | --last-checks | --fresh-checks] [--work DIR] [--json]
 
 `reality_cases.py` lists the cases and simulates them (once; the files stay in --work, for `reality_rivals.py` too).
 Every file goes to `train.reconstruct` as it is: the network is told the energy, the semiangle, the scan step and the
@@ -9,21 +9,26 @@ pixels of the detector, and that intensities are fractions of the beam; nothing 
 or specimen. "SSIM" is against the true density at the positions, over the whole scan. "mean" is the mean of the
 reconstructed density over that of the truth. "1σ" and "2σ" are the shares of pixels whose error is within the stated
 uncertainty of one and two sigma. "chance" is how often the share of one sigma would be within 0.55 and 0.85 if the
-errors were random, exactly as large as stated, with the same power spectrum. "unfamiliar" is the share of windows that
-do not look like the training data, "contrast" the rms uncertainty over the standard deviation of the density, "within"
-the share of the patterns' variation that aberrations within the ranges of the training explain, of what the best ones
-do, and "outside" stands where the network says so of the scan, by one of the three. Cases named outside-* differ from
-everything that a network for these conditions has learnt. AUROC is the area under the curve between the cases inside
-and these, by the limit of familiarity over its median, by the other two numbers over their limits, and by the largest
-of the three; also with the share of unfamiliar windows over its limit in place of the first. `--checks` and `--last-
-checks` take other cases in place of those of the table. The former were written down after the rules for familiarity
-and contrast had been chosen, the latter after the first rule for aberrations, too.
+errors were random, exactly as large as stated, with the same power spectrum. A line below says how often it would be so
+with one uncertainty for all pixels, the geometric mean of the stated ones, and how many of the errors on columns of
+atoms, the tenth of the pixels with the most density, each of both covers. "unfamiliar" is the share of windows that do
+not look like the training data, "contrast" the rms uncertainty over the standard deviation of the density, "within" the
+share of the patterns' variation that aberrations within the ranges of the training explain, of what the best ones do,
+and "outside" stands where the network says so of the scan: by one of these three, or because the patterns contradict
+the orientation of the detector. Cases named *outside-* differ from everything that a network for these
+conditions has learnt. AUROC is the area under the curve between the cases inside and these, by the limit of familiarity
+over its median, by the other three numbers over their limits, and by the largest of the four; also with the share of
+unfamiliar windows over its limit in place of the first.
 
-"outside" stands there too if the patterns contradict the orientation of the detector; the last lines say how often they
-do. With `--rotation-deg` or `--flip` the network is told a wrong orientation: all cases are outside then.
+`--checks`, `--last-checks` and `--fresh-checks` take other cases in place of those of the table. The first were written
+down after the rules for familiarity and contrast had been chosen, the second after the first rule for aberrations, too,
+the third after all but the present rule for the orientation.
 
-Every run writes a picture of all cases beside their truths (--work/CHECKPOINT.png, CHECKPOINT-checks.png or
-CHECKPOINT-last-checks.png). "ratio" is the worst SSIM of the cases inside over their mean, of the last checkpoint.
+With `--rotation-deg` or `--flip` the network is told a wrong orientation: all cases are outside then. The last lines
+say how often the patterns contradict it.
+
+Every run writes a picture of all cases beside their truths (--work/CHECKPOINT.png, or CHECKPOINT-LIST.png). "ratio" is
+the worst SSIM of the cases inside over their mean, of the last checkpoint.
 """
 
 import argparse
@@ -40,7 +45,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
 import h5py
 import numpy as np
-from reality_cases import CASES, CHECKS, LAST_CHECKS, Case, write_cases
+from reality_cases import LISTS, Case, write_cases
 from rich.console import Console
 from rich.table import Table
 
@@ -52,15 +57,17 @@ from train.measure.separation import auroc
 from train.reconstruction.aberrations import aberrations_score
 from train.reconstruction.contrast import UNRESOLVED
 from train.reconstruction.familiarity import MOST_FLAGGED, UNFAMILIAR
-from train.reconstruction.orientation import is_contradicted
+from train.reconstruction.orientation import orientation_score
 
 SCORES: dict[str, Callable[[dict[str, Any]], float]] = {  # each over its limit
     "familiarity": lambda row: UNFAMILIAR / max(row["familiarity"], 1e-3),
     "contrast": lambda row: row["contrast"] / UNRESOLVED,
     "aberrations": lambda row: row["aberrations"],
+    "orientation": lambda row: row["orientation"],
 }
 RIGHT = (0.55, 0.85)  # range of the coverage of one sigma
 DRAWS = 100  # of random errors
+COLUMNS = 0.9  # pixels above this quantile of the true density are on columns of atoms
 LIMITS = {"energy_ev": 200e3, "semiangle_mrad": 20.0}  # what the files of other energies are taken for
 
 
@@ -68,15 +75,14 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--checkpoint", nargs="+", default=["200kv-20mrad"], metavar="NAME")
     parser.add_argument("--cases", nargs="+", metavar="NAME", help="some cases; by default all")
-    parser.add_argument("--checks", dest="listed", action="store_const", const="checks", help="other cases")
-    parser.add_argument("--last-checks", dest="listed", action="store_const", const="last-checks", help="others yet")
+    for name in list(LISTS)[1:]:
+        parser.add_argument(f"--{name}", dest="listed", action="store_const", const=name, help="another list of cases")
     parser.add_argument("--work", type=Path, default=Path("data/reality-cases"))
     parser.add_argument("--rotation-deg", type=float, help="wrong rotation of the detector that the network is told")
     parser.add_argument("--flip", action="store_true", default=None, help="whether it is told a mirrored detector")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
-    listed = {None: CASES, "checks": CHECKS, "last-checks": LAST_CHECKS}[options.listed]
-    cases = [case for case in listed if not options.cases or case.name in options.cases]
+    cases = [case for case in LISTS[options.listed or "cases"] if not options.cases or case.name in options.cases]
     told = CalibrationOverrides(**LIMITS, rotation_deg=options.rotation_deg, flip=options.flip)
     options.work.mkdir(parents=True, exist_ok=True)
     write_cases(cases, options.work, lambda name: print(f"simulated {name}", file=sys.stderr, flush=True))
@@ -107,12 +113,18 @@ def evaluate(
     row["mean_ratio"] = float(result.density.mean() / truth.mean())
     aberrations = result.provenance.get("aberrations")
     row |= {"within": aberrations["within"] if aberrations else 1.0, "aberrations": aberrations_score(aberrations)}
-    row["contradicted"] = is_contradicted(result.provenance.get("orientation"))
+    row["orientation"] = orientation_score(result.provenance.get("orientation"))
     if result.uncertainty is not None:
         for name, factor in (("cover_1", 1.0), ("cover_2", result.provenance.get("two_sigma_factor", 2.0))):
             row[name] = float(np.mean(error <= factor * result.uncertainty))
         row["contrast"] = result.provenance["error_over_contrast"]
         row["chance"] = chance((result.density - truth) / result.uncertainty)
+        uniform = np.full_like(result.uncertainty, np.exp(np.mean(np.log(result.uncertainty))))
+        row["cover_uniform"] = float(np.mean(error <= uniform))
+        columns = truth >= np.quantile(truth, COLUMNS)
+        row["columns"], row["columns_uniform"] = (
+            float(np.mean((error <= each)[columns])) for each in (result.uncertainty, uniform)
+        )
     if result.familiarity is not None:
         row |= {"unfamiliar": result.provenance["windows_not_familiar"], "outside": result.outside}
         row["familiarity"] = float(np.median(result.familiarity))
@@ -174,9 +186,15 @@ def show(checkpoint: str, rows: Any) -> None:
             f"1σ within {RIGHT[0]} and {RIGHT[1]}: {right} of {len(covered)} cases inside; random errors as large as "
             f"stated would have {sum(chances):.1f}, and all with a probability of {math.prod(chances):.2f}"
         )
+        right = sum(is_right(row["cover_uniform"]) for row in covered)
+        on_columns = (statistics.mean(row[name] for row in covered) for name in ("columns", "columns_uniform"))
+        print(
+            f"one uncertainty for all pixels: {right} of {len(covered)}; 1σ on columns: "
+            "{:.2f} as stated, {:.2f} with one for all".format(*on_columns)
+        )
     for name, side in (("inside", True), ("outside", False)):
         flags = [row["outside"] for row in rows if row["inside"] == side and "outside" in row]
-        contradicted = sum(row["contradicted"] for row in rows if row["inside"] == side)
+        contradicted = sum(row["orientation"] > 1 for row in rows if row["inside"] == side)
         print(f"called outside: {sum(flags)} of {len(flags)} cases {name}; orientation contradicted: {contradicted}")
     if len({row["inside"] for row in rows}) == 2 and all("unfamiliar" in row for row in rows):
         by_share = SCORES | {"familiarity": lambda row: row["unfamiliar"] / MOST_FLAGGED}

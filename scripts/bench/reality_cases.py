@@ -1,6 +1,6 @@
-"""The specimens and conditions of `reality.py`, made with ase and simulated with the public functions of namsa.
+"""The cases of `reality.py`, in lists, simulated with the public functions of namsa.
 
-None of the specimens is made by the code that makes training data. A case is a specimen at a thickness under a
+A case is a specimen at a thickness under a
 condition; its file holds the patterns of 48 × 48 positions, what a microscope's file says about them, and as density
 the true one at the positions, band-limited as a network's target is.
 """
@@ -10,10 +10,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import ase
-import ase.build
 import numpy as np
-from ase.spacegroup import crystal
+from reality_specimens import SPECIMENS
 
 import namsa
 from namsa.config.instrument import Detector, FrozenPhonons
@@ -25,9 +23,7 @@ DETECTOR = {"shape": (33, 33), "pixel_mrad": 3.0}
 MAX_Q = 1.25  # 1/Å, of the target
 ORIGIN = 2.0  # Å, of the scan in the cell
 SAMPLING, SLICE = 0.115, 2.0  # Å
-LATERAL = 25.0  # Å, at least; the scan takes 18.8 Å
 MAX_DETECTED_MRAD = 33 / 2 * 3 + 0.7  # half a pixel of the reciprocal grid more than the detector
-BOND = 1.5  # Å; atoms that a boundary brings closer are one
 
 
 @dataclass(frozen=True)
@@ -63,7 +59,7 @@ class Case:
 
     Attributes:
         name: Its name, of letters, digits and hyphens.
-        specimen: Key of `SPECIMENS`.
+        specimen: Key of `reality_specimens.SPECIMENS`.
         thickness: Å.
         condition: How it is looked at.
         inside: Whether a network for reality should know such data. The others are to be flagged.
@@ -155,169 +151,30 @@ LAST_CHECKS = (  # written down after the rule for aberrations had been chosen
     Case("last-outside-energy-300", "Fe", 45, Condition(energy_ev=300e3), inside=False),
     Case("last-outside-semiangle-26", "Ge [110]", 55, Condition(semiangle_mrad=26), inside=False),
 )
-
-
-# ---- Specimens ------------------------------------------------------------------------------------------------------
-
-
-def perovskite(a: str, edge: float = 3.905) -> ase.Atoms:
-    """Returns the cubic perovskite of element `a` and TiO3."""
-    half = 0.5
-    return crystal(
-        [a, "Ti", "O"], [(0, 0, 0), (half,) * 3, (half, half, 0)], spacegroup=221, cellpar=[edge] * 3 + [90] * 3
-    )
-
-
-def repeated(cell: ase.Atoms, thickness: float, lateral: float = LATERAL) -> ase.Atoms:
-    """Returns a right-angled cell repeated to at least `lateral` and about `thickness`, Å."""
-    lx, ly, lz = cell.cell.lengths()
-    return cell.repeat((int(np.ceil(lateral / lx)), int(np.ceil(lateral / ly)), max(1, round(thickness / lz))))
-
-
-def interface(thickness: float) -> ase.Atoms:
-    """Returns SrTiO3 beside BaTiO3 on the same lattice, whose titanium is off the centre, in half of the cell each."""
-    atoms = repeated(perovskite("Sr"), thickness)
-    right = atoms.positions[:, 0] >= atoms.cell.lengths()[0] / 2 - 0.1
-    symbols = np.array(atoms.get_chemical_symbols())
-    atoms.positions[right & (symbols == "Ti"), 1] += 0.08
-    symbols[right & (symbols == "Sr")] = "Ba"
-    return ase.Atoms(symbols, atoms.positions, cell=atoms.cell, pbc=True)
-
-
-def vacancies(thickness: float) -> ase.Atoms:
-    """Returns SrTiO3 in which some columns of strontium have vacancies, and some have lanthanum."""
-    atoms = repeated(perovskite("Sr"), thickness)
-    rng = np.random.default_rng(1)
-    symbols = np.array(atoms.get_chemical_symbols())
-    columns = np.round(atoms.positions[:, :2] / 3.905).astype(int) @ [1, 100]
-    of_sr = rng.permutation(np.unique(columns[symbols == "Sr"]))
-    some = rng.random(len(atoms))
-    symbols[(symbols == "Sr") & np.isin(columns, of_sr[:8]) & (some < 0.6)] = "La"
-    keep = ~((symbols == "Sr") & np.isin(columns, of_sr[8:16]) & (some < 0.4))
-    return ase.Atoms(symbols[keep], atoms.positions[keep], cell=atoms.cell, pbc=True)
-
-
-def zincblende(thickness: float) -> ase.Atoms:
-    """Returns GaAs along [001]."""
-    return repeated(ase.build.bulk("GaAs", "zincblende", a=5.653, cubic=True), thickness)
-
-
-def gold(thickness: float) -> ase.Atoms:
-    """Returns gold along [001]."""
-    return repeated(ase.build.bulk("Au", "fcc", a=4.078, cubic=True), thickness)
-
-
-def boundary(thickness: float) -> ase.Atoms:
-    """Returns two grains of gold with Σ5 (310) tilt boundaries, the beam along the common [001]."""
-    unit = ase.build.bulk("Au", "fcc", a=4.078, cubic=True)
-    rotated = ase.build.make_supercell(unit, [[3, 1, 0], [-1, 3, 0], [0, 0, 1]])
-    rotated.rotate(-np.degrees(np.arctan2(1, 3)), "z", rotate_cell=True)
-    rotated.set_cell(rotated.cell.lengths(), scale_atoms=False)
-    rotated.wrap()
-    atoms = repeated(rotated, thickness, LATERAL)
-    length = atoms.cell.lengths()[0]
-    left = atoms[(atoms.positions[:, 0] > 0.3) & (atoms.positions[:, 0] < length / 2 - 0.3)]
-    right = left.copy()
-    right.positions[:, 0] = length - right.positions[:, 0]
-    on_planes = atoms[(atoms.positions[:, 0] <= 0.3) | (abs(atoms.positions[:, 0] - length / 2) <= 0.3)]
-    return _without_overlaps(left + on_planes + right, BOND)
-
-
-def amorphous_carbon(thickness: float) -> ase.Atoms:
-    """Returns carbon at random places, no two closer than 1.3 Å, 100 per nm³ (2.0 g/cm³)."""
-    sides = np.array([LATERAL, LATERAL, thickness])
-    return _random_packing("C", sides, round(0.1 * sides.prod()), 1.3, np.random.default_rng(2))
-
-
-def diamond_110(symbol: str, edge: float) -> ase.Atoms:
-    """Returns the right-angled cell of a crystal of diamond's structure along [110]."""
-    unit = ase.build.bulk(symbol, "diamond", a=edge, cubic=True)
-    turned = ase.build.make_supercell(unit, [[0, 0, 1], [1, -1, 0], [1, 1, 0]])
-    sides = turned.cell.lengths()
-    return ase.Atoms(turned.numbers, turned.get_scaled_positions() * sides, cell=sides, pbc=True)
-
-
-def carbon_on_silicon(thickness: float) -> ase.Atoms:
-    """Returns silicon along [110] under 20 Å of amorphous carbon on the side of the beam."""
-    silicon = repeated(diamond_110("Si", 5.431), thickness - 20)
-    lx, ly, lz = silicon.cell.lengths()
-    box = np.array([lx, ly, 18.0])  # 1 Å free on both sides
-    layer = _random_packing("C", box, round(0.1 * box.prod()), 1.3, np.random.default_rng(3))
-    positions = np.concatenate([layer.positions + np.array([0, 0, 1]), silicon.positions + np.array([0, 0, 20])])
-    return ase.Atoms([*layer.numbers, *silicon.numbers], positions, cell=[lx, ly, lz + 20], pbc=True)
-
-
-def rutile(thickness: float) -> ase.Atoms:
-    """Returns TiO2 along [001]."""
-    cell = [4.594, 4.594, 2.959, 90, 90, 90]
-    return repeated(crystal(["Ti", "O"], [(0, 0, 0), (0.305, 0.305, 0)], spacegroup=136, cellpar=cell), thickness)
-
-
-def halide(thickness: float) -> ase.Atoms:
-    """Returns the cubic perovskite CsPbBr3 along [001]."""
-    places = [(0, 0, 0), (0.5, 0.5, 0.5), (0.5, 0.5, 0)]
-    cell = crystal(["Cs", "Pb", "Br"], places, spacegroup=221, cellpar=[5.87, 5.87, 5.87, 90, 90, 90])
-    return repeated(cell, thickness)
-
-
-def amorphous_silicon(thickness: float) -> ase.Atoms:
-    """Returns silicon at random places, no two closer than 2 Å, 50 per nm³ (2.3 g/cm³)."""
-    sides = np.array([LATERAL, LATERAL, thickness])
-    return _random_packing("Si", sides, round(0.05 * sides.prod()), 2.0, np.random.default_rng(4))
-
-
-SPECIMENS: dict[str, Callable[[float], ase.Atoms]] = {
-    "SrTiO3": lambda thickness: repeated(perovskite("Sr"), thickness),
-    "SrTiO3/BaTiO3": interface,
-    "SrTiO3, vacancies and La": vacancies,
-    "GaAs": zincblende,
-    "Au": gold,
-    "Au, Σ5 boundary": boundary,
-    "amorphous carbon": amorphous_carbon,
-    "amorphous carbon on Si": carbon_on_silicon,
-    "CaF2": lambda thickness: repeated(ase.build.bulk("CaF2", "fluorite", a=5.463, cubic=True), thickness),
-    "Cu": lambda thickness: repeated(ase.build.bulk("Cu", "fcc", a=3.615, cubic=True), thickness),
-    "TiO2": rutile,
-    "InAs": lambda thickness: repeated(ase.build.bulk("InAs", "zincblende", a=6.058, cubic=True), thickness),
-    "amorphous Si": amorphous_silicon,
-    "MgO": lambda thickness: repeated(ase.build.bulk("MgO", "rocksalt", a=4.212, cubic=True), thickness),
-    "Ge [110]": lambda thickness: repeated(diamond_110("Ge", 5.658), thickness),
-    "Fe": lambda thickness: repeated(ase.build.bulk("Fe", "bcc", a=2.866, cubic=True), thickness),
-    "CsPbBr3": halide,
-}
-
-
-def _random_packing(symbol: str, sides: np.ndarray, count: int, closest: float, rng: np.random.Generator) -> ase.Atoms:
-    """Returns `count` atoms at random places in a periodic box, no two closer than `closest`, Å."""
-    cells = np.floor(sides / closest).astype(int)  # an atom's neighbours lie in its own and the next cells
-    grid: dict[tuple[int, ...], list[np.ndarray]] = {}
-    placed: list[np.ndarray] = []
-    offsets = np.stack(np.meshgrid(*[[-1, 0, 1]] * 3, indexing="ij"), -1).reshape(-1, 3)
-    while len(placed) < count:
-        position = rng.random(3) * sides
-        home = np.minimum((position / sides * cells).astype(int), cells - 1)
-        near = [other for offset in offsets for other in grid.get(tuple((home + offset) % cells), ())]
-        apart = np.array(near).reshape(-1, 3) - position
-        apart -= sides * np.round(apart / sides)
-        if not near or (apart**2).sum(axis=1).min() >= closest**2:
-            grid.setdefault(tuple(home), []).append(position)
-            placed.append(position)
-    return ase.Atoms([symbol] * count, np.array(placed), cell=sides, pbc=True)
-
-
-def _without_overlaps(atoms: ase.Atoms, closest: float) -> ase.Atoms:
-    """Returns the atoms without the second of each pair that is closer than `closest`, Å."""
-    from ase.neighborlist import neighbor_list
-
-    first, second = neighbor_list("ij", atoms, closest)
-    dropped: set[int] = set()
-    for i, j in sorted(zip(first.tolist(), second.tolist(), strict=True)):
-        if i < j and i not in dropped:
-            dropped.add(j)
-    return atoms[[index for index in range(len(atoms)) if index not in dropped]]
-
-
-# ---- Simulation -----------------------------------------------------------------------------------------------------
+FRESH_CHECKS = (  # written down after all rules had been chosen, but for that of the orientation
+    Case("fresh-aluminate", "LaAlO3", 60),
+    Case("fresh-aluminate-noisy", "LaAlO3", 60, Condition(**VIBRATION, source=0.7, dose=2e4, defocus=40)),
+    Case("fresh-aluminate-tilt", "LaAlO3", 60, Condition(tilt=(-4.0, 3.0))),
+    Case("fresh-edge", "LaAlO3, edge", 40),
+    Case("fresh-telluride", "PbTe", 80),
+    Case("fresh-telluride-lens", "PbTe", 80, Condition(defocus=-50, astigmatism=15)),
+    Case("fresh-tungsten", "W", 40),
+    Case("fresh-tungsten-tilt", "W", 40, Condition(tilt=(3.0, 5.0))),
+    Case("fresh-nitride", "AlN", 55),
+    Case("fresh-nitride-overfocus", "AlN", 55, Condition(defocus=-40, source=0.5)),
+    Case("fresh-carbide", "SiC", 50),
+    Case("fresh-carbide-noisy", "SiC", 50, Condition(dose=1e4)),
+    Case("fresh-salt-coma", "NaCl", 70, Condition(coma=350, source=0.4)),
+    Case("fresh-silicon-vacancies", "Si [110], vacancies", 65),
+    Case("fresh-outside-defocus-280", "LaAlO3", 60, Condition(defocus=280), inside=False),
+    Case("fresh-outside-source-2.6", "PbTe", 80, Condition(source=2.6), inside=False),
+    Case("fresh-outside-energy-160", "NaCl", 70, Condition(energy_ev=160e3), inside=False),
+    Case("fresh-outside-semiangle-24", "AlN", 55, Condition(semiangle_mrad=24), inside=False),
+    Case("fresh-outside-tilt-32", "W", 40, Condition(tilt=(25.0, -20.0)), inside=False),
+    Case("fresh-outside-coma-3800", "SiC", 50, Condition(coma=3800), inside=False),
+    Case("fresh-outside-astigmatism-130", "Si [110], vacancies", 65, Condition(astigmatism=130), inside=False),
+)
+LISTS = {"cases": CASES, "checks": CHECKS, "last-checks": LAST_CHECKS, "fresh-checks": FRESH_CHECKS}
 
 
 def write_cases(cases: Iterable[Case], folder: Path, on_case: Callable[[str], None]) -> None:

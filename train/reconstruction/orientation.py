@@ -4,7 +4,7 @@ Where the bright disk overlaps with itself depends on the detector's orientation
 With a mirrored detector, or one that is turned by a quarter, aberrations explain less of how the patterns vary along
 the scan, if they are within the ranges that the network has learnt: a focus looks like strong astigmatism in the
 mirror. The orientation is contradicted if such aberrations explain less than `ALIKE` of what they explain in another
-orientation, and if the difference is at least `LEAST_GAIN` of the variation of the patterns. If other aberrations
+orientation, and if the difference is more than `LEAST_GAIN` of the variation of the patterns. If other aberrations
 explain as much in the orientation that was told, either it or the lens is wrong.
 
 Half a turn cannot be told this way: it explains as much, with the opposite focus. It is told by familiarity: some
@@ -88,18 +88,23 @@ def explained_shares(overlaps: DiskOverlaps, transforms: Array, learnt: LearntAb
     return [explained_within(each, transforms, learnt.known, limits) for each in (overlaps, *turned)]
 
 
+def orientation_score(facts: Mapping[str, Any] | None) -> float:
+    """Returns a number that is above 1 if the patterns contradict the orientation.
+
+    Args:
+        facts: From `orientation_facts`; `None` if they were not measured.
+    """
+    return max(_overlaps_score(facts), 1 / (LEAST_RATIO * facts.get("half_turn", 1.0))) if facts else 0.0
+
+
 def is_contradicted(facts: Mapping[str, Any] | None) -> bool:
     """Returns whether the patterns contradict the orientation, by `orientation_facts`. False for `None`."""
-    return facts is not None and (_overlaps_contradict(facts) or _familiarity_contradicts(facts))
+    return orientation_score(facts) > 1
 
 
-def _overlaps_contradict(facts: Mapping[str, Any]) -> bool:
-    told, otherwise = facts["explained"], facts["explained_otherwise"]
-    return bool(told < ALIKE * otherwise and otherwise - told >= LEAST_GAIN)
-
-
-def _familiarity_contradicts(facts: Mapping[str, Any]) -> bool:
-    return bool(LEAST_RATIO * facts.get("half_turn", 1.0) < 1)
+def _overlaps_score(facts: Mapping[str, Any]) -> float:
+    told, otherwise = float(facts["explained"]), float(facts["explained_otherwise"])
+    return min(ALIKE * otherwise / max(told, 1e-6), (otherwise - told) / LEAST_GAIN)
 
 
 def orientation_line(facts: Mapping[str, Any] | None) -> str:
@@ -111,7 +116,7 @@ def orientation_line(facts: Mapping[str, Any] | None) -> str:
     if facts is None or not is_contradicted(facts):
         return ""
     verdict, advice = "the patterns contradict it", "check rotation and mirror, which namsa inspect measures"
-    if _overlaps_contradict(facts):
+    if _overlaps_score(facts) > 1:
         reason = (
             f"Aberrations that the network learnt explain {100 * facts['explained']:.0f} % of how the patterns vary "
             f"along the scan, and {100 * facts['explained_otherwise']:.0f} % with a detector that is "

@@ -10,7 +10,8 @@ The uncertainty is the root of the sum times one factor. The factor is chosen on
 as training would see them (`train.reconstruction.known_windows`), so that 68.27 % of the pixels have an error within
 the uncertainty. Errors have heavier tails than a Gaussian: a second number says within how many uncertainties 95.45 %
 of them are. The coverage that both have on the test split is measured and stored with them, also by groups of windows.
-It holds in the mean over the pixels of a group: the coverage of a single pixel is not known.
+It holds in the mean over the pixels of a group. The coverage of a single pixel is not known. That of a window varies,
+because its errors have a common size, which is known roughly; the range of two thirds of the windows is stored, too.
 """
 
 from collections.abc import Sequence
@@ -30,6 +31,7 @@ from train.reports.calibration_results import Calibration, Coverage, CoverageGro
 
 Array = npt.NDArray[Any]
 
+MIDDLE = (1 / 6, 5 / 6)  # quantiles between which two thirds of the windows are
 WRONG = 0.5  # mean absolute error, in standard deviations of the true density
 
 
@@ -170,6 +172,7 @@ def calibrate_uncertainty(
         **coverage(error, factor * deviation, two_sigma_factor),
         "groups": coverage_by_group(rows, familiarity, covered),
         "groups_split": "test" if test else "dev",
+        "windows_68": np.quantile([row["coverage_68"] for row in covered], MIDDLE).tolist(),
     }
     if test:
         one, two = (float(np.mean([row[key] for row in covered])) for key in ("coverage_68", "coverage_95"))

@@ -92,6 +92,8 @@ class Calibration(Coverage):
         outside: How well windows outside are told apart. Absent where there are none.
         groups: Coverage by groups of windows. Absent in files of earlier versions, as the following.
         groups_split: Split of these windows.
+        windows_68: The middle two thirds of these windows have coverages within one standard deviation between these
+            two. Absent in files of earlier versions.
         data: Folder of the dataset, if it is not the run's.
         transmitted_fraction: Mean fraction of the beam that the patterns hold.
     """
@@ -110,6 +112,7 @@ class Calibration(Coverage):
     outside: NotRequired[ToldApart]
     groups: NotRequired[list[CoverageGroup]]
     groups_split: NotRequired[str]
+    windows_68: NotRequired[list[float]]
     data: NotRequired[str]
     transmitted_fraction: NotRequired[float]
 

@@ -150,6 +150,8 @@ def _uncertainty(calibration: Calibration) -> Iterator[str]:
     if test := calibration.get("test"):
         text += f". On the test split, the fractions are {test['coverage_68']:.1%} and {test['coverage_95']:.1%}"
     yield text + ". These are means over pixels: the coverage of a single pixel is not known."
+    if windows := calibration.get("windows_68"):
+        yield "In two of three windows, between {:.0%} and {:.0%} of the errors are within one.".format(*windows)
     if factor := calibration.get("two_sigma_factor"):
         yield (
             f"Two standard deviations stand for {factor:.3g} times the uncertainty: within that are 95.45% of the "

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-import ase.build
-from reality_cases import SPECIMENS, Case, Condition, repeated, write_cases
+from reality_cases import Case, Condition, write_cases
 
 NOISY = Condition(vibration=0.06, source=0.6, dose=2e4, defocus=-20)
 DEVELOPMENT = (Case("dev-inp", "InP", 65), Case("dev-inp-noisy", "InP", 65, NOISY), Case("dev-mgo", "MgO", 40))
@@ -11,8 +10,4 @@ DEVELOPMENT = (Case("dev-inp", "InP", 65), Case("dev-inp-noisy", "InP", 65, NOIS
 
 def write_development(folder: Path) -> None:
     """Simulates those of `DEVELOPMENT` whose files do not exist yet."""
-    indium_phosphide = ase.build.bulk("InP", "zincblende", a=5.869, cubic=True)
-    magnesia = ase.build.bulk("MgO", "rocksalt", a=4.212, cubic=True)
-    SPECIMENS["InP"] = lambda thickness: repeated(indium_phosphide, thickness)
-    SPECIMENS["MgO"] = lambda thickness: repeated(magnesia, thickness)
     write_cases(DEVELOPMENT, folder, lambda name: print(f"simulated {name}", flush=True))

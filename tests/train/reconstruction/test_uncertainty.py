@@ -124,6 +124,19 @@ def test_coverage_is_told_by_group_and_a_bad_group_does_not_hide_in_the_mean() -
     assert found["test_flagged"] == pytest.approx(rows["familiarity", "flagged"]["windows"] / 44)
 
 
+def test_how_much_the_coverage_differs_between_windows_is_told() -> None:
+    rng, said = np.random.default_rng(11), np.ones(4000)
+
+    def errors_of(size: float) -> WindowError:
+        return WindowError(abs(size * rng.normal(size=said.size)), said, 0 * said, rng.normal(size=5), {})
+
+    learnt = Familiarity.fit(rng.normal(size=(300, 5)), rng.normal(size=(99, 5)))
+    test = [errors_of(size) for size in np.linspace(0.5, 2.0, 61)]
+    found = calibrate_uncertainty([errors_of(1.0) for _ in range(20)], test, learnt, "", 8)
+    of_sizes = [float(2 * stats.norm.cdf(1 / size) - 1) for size in (1.75, 0.75)]
+    assert found["windows_68"] == pytest.approx(of_sizes, abs=0.01)
+
+
 def test_wrong_windows_are_told_by_the_error_that_is_stated_over_their_contrast() -> None:
     rng, rows = np.random.default_rng(10), []
     for index in range(60):
