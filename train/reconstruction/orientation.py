@@ -14,6 +14,7 @@ data then, by a factor of `LEAST_RATIO` in the median.
 Other angles are not looked for, because the overlaps of crystals are alike at some of them.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -89,12 +90,15 @@ def explained_shares(overlaps: DiskOverlaps, transforms: Array, learnt: LearntAb
 
 
 def orientation_score(facts: Mapping[str, Any] | None) -> float:
-    """Returns a number that is above 1 if the patterns contradict the orientation.
+    """Returns a number that is above 1 if the patterns contradict the orientation, and 0 if no other one fits better.
 
     Args:
         facts: From `orientation_facts`; `None` if they were not measured.
     """
-    return max(_overlaps_score(facts), 1 / (LEAST_RATIO * facts.get("half_turn", 1.0))) if facts else 0.0
+    if facts is None:
+        return 0.0
+    half_turn = -math.log(max(facts.get("half_turn", 1.0), 1e-6)) / math.log(LEAST_RATIO)
+    return max(0.0, _overlaps_score(facts), half_turn)
 
 
 def is_contradicted(facts: Mapping[str, Any] | None) -> bool:
@@ -104,7 +108,8 @@ def is_contradicted(facts: Mapping[str, Any] | None) -> bool:
 
 def _overlaps_score(facts: Mapping[str, Any]) -> float:
     told, otherwise = float(facts["explained"]), float(facts["explained_otherwise"])
-    return min(ALIKE * otherwise / max(told, 1e-6), (otherwise - told) / LEAST_GAIN)
+    gain = max(0.0, otherwise - told)
+    return min(gain / max(otherwise, 1e-6) / (1 - ALIKE), gain / LEAST_GAIN)
 
 
 def orientation_line(facts: Mapping[str, Any] | None) -> str:
