@@ -88,7 +88,7 @@ def main() -> int:
 
 def show_cases(directory: Path, as_json: bool) -> int:
     """Prints what `namsa.inspect` measures of the files of `reality.py` that lie inside."""
-    cases = [case for cases in LISTS.values() for case in cases if case.inside]
+    cases = [case for listed in LISTS.values() for case in listed if case.inside]
     write_cases(cases, directory, lambda name: print(f"simulated {name}", file=sys.stderr, flush=True))
     names = ("defocus_angstrom", "astigmatism_angstrom", "coma_angstrom")
     table, rows = Table("case", *(f"{name}, true" for name in ("defocus", "C12", "C21")), box=None), []

@@ -15,10 +15,10 @@ atoms, the tenth of the pixels with the most density, each of both covers. "unfa
 not look like the training data, "contrast" the rms uncertainty over the standard deviation of the density, "within" the
 share of the patterns' variation that aberrations within the ranges of the training explain, of what the best ones do,
 and "outside" stands where the network says so of the scan: by one of these three, or because the patterns contradict
-the orientation of the detector. Cases named *outside-* differ from everything that a network for these
-conditions has learnt. AUROC is the area under the curve between the cases inside and these, by the limit of familiarity
-over its median, by the other three numbers over their limits, and by the largest of the four; also with the share of
-unfamiliar windows over its limit in place of the first.
+the orientation of the detector. Cases named *outside-* differ from everything that a network for these conditions has
+learnt. AUROC is the area under the curve between the cases inside and these, by the limit of familiarity over its
+median, by the other three numbers over their limits, and by the largest of the four; also with the share of unfamiliar
+windows over its limit in place of the first.
 
 `--checks`, `--last-checks` and `--fresh-checks` take other cases in place of those of the table. The first were written
 down after the rules for familiarity and contrast had been chosen, the second after the first rule for aberrations, too,

@@ -152,7 +152,15 @@ def aberrations_score(facts: Mapping[str, Any] | None) -> float:
     Args:
         facts: From `AberrationsOfScan.facts`.
     """
-    if facts is None:
-        return 0.0
-    missing = 1.0 - float(facts["within"])
-    return min(missing / (1 - ALIKE), facts["explained"] * missing / LEAST_GAIN)
+    return 0.0 if facts is None else shortfall_score(float(facts["within"]), float(facts["explained"]))
+
+
+def shortfall_score(share: float, explained: float) -> float:
+    """Returns a number that is above 1 if some aberrations explain clearly less than others: by both limits.
+
+    Args:
+        share: What the former explain of what the others do, from 0 to 1.
+        explained: Share of the power of the patterns' variation that the others explain, from 0 to 1.
+    """
+    missing = 1.0 - share
+    return min(missing / (1 - ALIKE), explained * missing / LEAST_GAIN)

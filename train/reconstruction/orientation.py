@@ -4,8 +4,8 @@ Where the bright disk overlaps with itself depends on the detector's orientation
 With a mirrored detector, or one that is turned by a quarter, aberrations explain less of how the patterns vary along
 the scan, if they are within the ranges that the network has learnt: a focus looks like strong astigmatism in the
 mirror. The orientation is contradicted if such aberrations explain less than `ALIKE` of what they explain in another
-orientation, and if the difference is more than `LEAST_GAIN` of the variation of the patterns. If other aberrations
-explain as much in the orientation that was told, either it or the lens is wrong.
+orientation, and if the difference is more than `aberrations.LEAST_GAIN` of the variation of the patterns. If other
+aberrations explain as much in the orientation that was told, either it or the lens is wrong.
 
 Half a turn cannot be told this way: it explains as much, with the opposite focus. It is told by familiarity: some
 windows are predicted with the detector turned, too. The orientation is contradicted if they are nearer to the training
@@ -24,7 +24,7 @@ import numpy.typing as npt
 
 from namsa.inspection.aberrations import ALIKE, MeasuredAberrations, explained_within
 from namsa.inspection.disk_overlaps import DiskOverlaps
-from train.reconstruction.aberrations import LEAST_GAIN, LearntAberrations
+from train.reconstruction.aberrations import LearntAberrations, shortfall_score
 from train.reconstruction.mirrors import mirrored_images
 
 Array = npt.NDArray[Any]
@@ -108,8 +108,7 @@ def is_contradicted(facts: Mapping[str, Any] | None) -> bool:
 
 def _overlaps_score(facts: Mapping[str, Any]) -> float:
     told, otherwise = float(facts["explained"]), float(facts["explained_otherwise"])
-    gain = max(0.0, otherwise - told)
-    return min(gain / max(otherwise, 1e-6) / (1 - ALIKE), gain / LEAST_GAIN)
+    return shortfall_score(told / otherwise, otherwise) if told < otherwise else 0.0
 
 
 def orientation_line(facts: Mapping[str, Any] | None) -> str:
