@@ -27,7 +27,7 @@ def imported(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
-            yield node.module
+            yield str(node.module)
 
 
 def test_no_file_of_a_wheel_imports_or_names_train(installed_text):
@@ -45,7 +45,7 @@ def test_no_file_of_a_wheel_imports_or_names_train(installed_text):
     [
         ("from train.main import train", "from namsa_train.main import train"),
         ("        from train import main", "        from namsa_train import main"),
-        ('    "Model": "train.reconstruction.models",', '    "Model": "namsa_train.reconstruction.models",'),
+        ('    "Model": "train.apply.models",', '    "Model": "namsa_train.apply.models",'),
         ('[sys.executable, "-m", "train"]', '[sys.executable, "-m", "namsa_train"]'),
         ("`python -m train CONFIG`", "`python -m namsa_train CONFIG`"),
         ('splits["train"], entry.split == "train"', 'splits["train"], entry.split == "train"'),

@@ -18,43 +18,44 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from namsa.io.calibration import CalibrationOverrides as CalibrationOverrides
-    from train.reconstruction.classify import ClassifiedScan as ClassifiedScan
-    from train.reconstruction.classify import classify as classify
-    from train.reconstruction.embed import EmbeddedScan as EmbeddedScan
-    from train.reconstruction.embed import embed as embed
-    from train.reconstruction.estimate import estimate as estimate
-    from train.reconstruction.estimated import EstimatedScan as EstimatedScan
-    from train.reconstruction.live import LiveUpdate as LiveUpdate
-    from train.reconstruction.live import next_row as next_row
-    from train.reconstruction.live import reconstruct_live as reconstruct_live
-    from train.reconstruction.models import Model as Model
-    from train.reconstruction.models import load_model as load_model
-    from train.reconstruction.reconstruct import ReconstructionOptions as ReconstructionOptions
-    from train.reconstruction.reconstruct import reconstruct as reconstruct
-    from train.reconstruction.result import Reconstruction as Reconstruction
-    from train.reconstruction.segment import SegmentedScan as SegmentedScan
-    from train.reconstruction.segment import segment as segment
-    from train.reconstruction.trust import KnownSpecimen as KnownSpecimen
+
+    from .apply.classify import ClassifiedScan as ClassifiedScan
+    from .apply.classify import classify as classify
+    from .apply.embed import EmbeddedScan as EmbeddedScan
+    from .apply.embed import embed as embed
+    from .apply.estimate import estimate as estimate
+    from .apply.estimated import EstimatedScan as EstimatedScan
+    from .apply.live import LiveUpdate as LiveUpdate
+    from .apply.live import next_row as next_row
+    from .apply.live import reconstruct_live as reconstruct_live
+    from .apply.models import Model as Model
+    from .apply.models import load_model as load_model
+    from .apply.reconstruct import ReconstructionOptions as ReconstructionOptions
+    from .apply.reconstruct import reconstruct as reconstruct
+    from .apply.result import Reconstruction as Reconstruction
+    from .apply.segment import SegmentedScan as SegmentedScan
+    from .apply.segment import segment as segment
+    from .apply.trust import KnownSpecimen as KnownSpecimen
 
 _MODULES = {
     "CalibrationOverrides": "namsa.io.calibration",
-    "ClassifiedScan": "train.reconstruction.classify",
-    "EmbeddedScan": "train.reconstruction.embed",
-    "EstimatedScan": "train.reconstruction.estimated",
-    "KnownSpecimen": "train.reconstruction.trust",
-    "Model": "train.reconstruction.models",
-    "Reconstruction": "train.reconstruction.result",
-    "ReconstructionOptions": "train.reconstruction.reconstruct",
-    "SegmentedScan": "train.reconstruction.segment",
-    "LiveUpdate": "train.reconstruction.live",
-    "classify": "train.reconstruction.classify",
-    "embed": "train.reconstruction.embed",
-    "estimate": "train.reconstruction.estimate",
-    "load_model": "train.reconstruction.models",
-    "next_row": "train.reconstruction.live",
-    "reconstruct": "train.reconstruction.reconstruct",
-    "reconstruct_live": "train.reconstruction.live",
-    "segment": "train.reconstruction.segment",
+    "ClassifiedScan": ".apply.classify",
+    "EmbeddedScan": ".apply.embed",
+    "EstimatedScan": ".apply.estimated",
+    "KnownSpecimen": ".apply.trust",
+    "Model": ".apply.models",
+    "Reconstruction": ".apply.result",
+    "ReconstructionOptions": ".apply.reconstruct",
+    "SegmentedScan": ".apply.segment",
+    "LiveUpdate": ".apply.live",
+    "classify": ".apply.classify",
+    "embed": ".apply.embed",
+    "estimate": ".apply.estimate",
+    "load_model": ".apply.models",
+    "next_row": ".apply.live",
+    "reconstruct": ".apply.reconstruct",
+    "reconstruct_live": ".apply.live",
+    "segment": ".apply.segment",
 }
 __all__ = list(_MODULES)
 __all__ += ["__version__", "evaluate"]
@@ -77,8 +78,8 @@ def evaluate(run_dir: str | Path) -> Mapping[str, Any]:
     Raises:
         InputError: If the run has no valid configuration.
     """
-    from train.main import train
-    from train.tasks.reporting import read_results
+    from .main import train
+    from .tasks.reporting import read_results
 
     run_dir = Path(run_dir)
     train(run_dir / "config.yaml", run_dir=run_dir, evaluate_only=True)
@@ -89,7 +90,7 @@ def __getattr__(name: str) -> Any:
     """Imports a public name from its module."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_MODULES[name]), name)
+    value = getattr(importlib.import_module(_MODULES[name], __package__), name)
     globals()[name] = value
     return value
 

@@ -9,7 +9,8 @@ import sys
 from collections.abc import Sequence
 
 from namsa.cli.command_line import CommandParser, command_function, exit_code, parse, warn_in_one_line
-from train.commands.parser import JOB, build_parser
+
+from .commands.parser import JOB, build_parser
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -27,30 +27,31 @@ from namsa.dataset.shards import Dataset
 from namsa.dataset.sharing import RankLayout
 from namsa.errors import InputError
 from namsa.files import make_folder, write_text_atomic
-from train.experiment.experiment import load
-from train.experiment.reduction import Reduction
-from train.input import batches, selection
-from train.input.samples import TrainingSamples
-from train.measure import telemetry, transfer_rows
-from train.measure.energy import energy_meter
-from train.measure.performance import PerformanceAccount
-from train.measure.results import RunFacts
-from train.networks import count
-from train.optimization import checkpoint, local_sgd, own_moments
-from train.optimization.assembly import assemble
-from train.optimization.checkpoint import CheckpointSchedule, TrainingPosition
-from train.optimization.initial_weights import take_weights
-from train.optimization.loop import EpochPlan, make_step, train_epoch
-from train.ranks import devices, hybrid, reduction, signals, stalls
-from train.ranks.signals import Stopped
-from train.ranks.split import rank_split
-from train.ranks.watchdog import watch
-from train.reconstruction.models import load_model
-from train.staging import checkpoint_delivery, drawn_samples, home_copies, stage
-from train.tasks import task_of
-from train.tasks.reporting import facts_of_steps, write_report
-from train.tasks.task import Answers
-from train.tasks.validation import Validation
+
+from .apply.models import load_model
+from .experiment.experiment import load
+from .experiment.reduction import Reduction
+from .input import batches, selection
+from .input.samples import TrainingSamples
+from .measure import telemetry, transfer_rows
+from .measure.energy import energy_meter
+from .measure.performance import PerformanceAccount
+from .measure.results import RunFacts
+from .networks import count
+from .optimization import checkpoint, local_sgd, own_moments
+from .optimization.assembly import assemble
+from .optimization.checkpoint import CheckpointSchedule, TrainingPosition
+from .optimization.initial_weights import take_weights
+from .optimization.loop import EpochPlan, make_step, train_epoch
+from .ranks import devices, hybrid, reduction, signals, stalls
+from .ranks.signals import Stopped
+from .ranks.split import rank_split
+from .ranks.watchdog import watch
+from .staging import checkpoint_delivery, drawn_samples, home_copies, stage
+from .tasks import task_of
+from .tasks.reporting import facts_of_steps, write_report
+from .tasks.task import Answers
+from .tasks.validation import Validation
 
 ONE_JOB = "wait for that job to end, or give this one another --run-dir"
 

@@ -4,7 +4,7 @@
     scripts/uv run python scripts/bench/aberrations.py --cases DIR [--json]
 
 The dev and test samples of a dataset whose defocus, C12 and C21 vary are looked at as a reconstruction does it
-(`train.reconstruction.aberrations`). The true C10 is that of the middle of the specimen. "C10", "C12" and "C21" are the
+(`train.apply.aberrations`). The true C10 is that of the middle of the specimen. "C10", "C12" and "C21" are the
 median and the 90th percentile of the errors, Å; of C12 and C21 with their directions. "explained" is the median of the
 share of the patterns' variation that the aberrations explain. "beyond" is the share of samples that are said to lie
 outside of the ranges of the dataset: none does. "as told", "quarter" and "mirrored" are the shares of samples of which
@@ -37,10 +37,10 @@ from namsa.config.simulation import load_config
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
+from train.apply.aberrations import AberrationsOfScan, LearntAberrations, is_beyond
+from train.apply.orientation import explained_shares, is_contradicted
+from train.apply.tiles import window_slices
 from train.experiment.conditions import conditions
-from train.reconstruction.aberrations import AberrationsOfScan, LearntAberrations, is_beyond
-from train.reconstruction.orientation import explained_shares, is_contradicted
-from train.reconstruction.tiles import window_slices
 
 WINDOW, MULTIPLE = 24, 8  # positions
 THICK_ANGSTROM = 100.0

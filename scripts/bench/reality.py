@@ -52,12 +52,12 @@ from rich.table import Table
 import train
 from namsa.errors import InputError
 from namsa.io.calibration import CalibrationOverrides
+from train.apply.aberrations import aberrations_score
+from train.apply.contrast import UNRESOLVED
+from train.apply.familiarity import MOST_FLAGGED, UNFAMILIAR
+from train.apply.orientation import orientation_score
 from train.measure.metrics import image_metrics
 from train.measure.separation import auroc
-from train.reconstruction.aberrations import aberrations_score
-from train.reconstruction.contrast import UNRESOLVED
-from train.reconstruction.familiarity import MOST_FLAGGED, UNFAMILIAR
-from train.reconstruction.orientation import orientation_score
 
 SCORES: dict[str, Callable[[dict[str, Any]], float]] = {  # each over its limit
     "familiarity": lambda row: UNFAMILIAR / max(row["familiarity"], 1e-3),

@@ -40,9 +40,9 @@ from scipy.stats import spearmanr
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from namsa.inverse import consistency, mott_bethe
+from train.apply import ensemble, refine, weights
+from train.apply.models import load_model
 from train.measure.metrics import image_metrics
-from train.reconstruction import ensemble, refine, weights
-from train.reconstruction.models import load_model
 
 WRONG_PLACE = ("shifted", "mirrored", "another")
 WRONG_SIZE = ("stronger", "weaker", "sharper")

@@ -30,10 +30,10 @@ from rich.table import Table
 
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
+from train.apply.models import load_model
+from train.apply.weights import load_network
 from train.experiment.experiment import Experiment, load
 from train.input import windows
-from train.reconstruction.models import load_model
-from train.reconstruction.weights import load_network
 from train.reports.evaluate import Predict, predictor
 
 Array = npt.NDArray[Any]

@@ -49,7 +49,7 @@ PROGRAMS = {
     "train": (
         "train.__main__",
         "train.commands.models",
-        "train.reconstruction.reconstruct",
+        "train.apply.reconstruct",
         "train.reports.report",
         "train.reports.runs",
         "train.scaling.report",

@@ -6,9 +6,9 @@ from pathlib import Path
 import numpy as np
 
 from train.__main__ import main
+from train.apply.models import Model, load_model
 from train.measure import validation_rows
 from train.optimization import checkpoint
-from train.reconstruction.models import Model, load_model
 
 
 def pack_run(run_dir: Path, out: Path, error: str) -> tuple[Model, str, Path]:

@@ -122,7 +122,7 @@ def test_a_run_that_does_not_exist_is_not_evaluated(tmp_path):
 def test_importing_the_package_does_not_import_tensorflow():
     code = (
         "import sys, train\n"
-        "import train.reconstruction.trust, train.tasks.reporting\n"  # the report of a run of any task, too
+        "import train.apply.trust, train.tasks.reporting\n"  # the report of a run of any task, too
         "model = train.load_model('200kv-20mrad')\n"
         "assert {'reconstruct', 'load_model', 'evaluate', 'Reconstruction'} <= set(dir(train))\n"
         "print(train.__version__, 'tensorflow' in sys.modules)\n"

@@ -3,11 +3,11 @@
 import argparse
 from typing import TYPE_CHECKING
 
-from train.commands.common import exit_code
-from train.commands.models import write_result
+from .common import exit_code
+from .models import write_result
 
 if TYPE_CHECKING:
-    from train.reconstruction.classify import ClassifiedScan
+    from ..apply.classify import ClassifiedScan
 
 MOST_NAMED = 3  # classes that are printed
 
@@ -16,7 +16,7 @@ def classify(options: argparse.Namespace) -> int:
     """Classifies the patterns of a 4D-STEM file."""
 
     def work() -> None:
-        from train.reconstruction.classify import classify
+        from ..apply.classify import classify
 
         write_result(options, classify, _vote)
 
@@ -25,7 +25,7 @@ def classify(options: argparse.Namespace) -> int:
 
 def _vote(result: "ClassifiedScan") -> tuple[str]:
     """Returns a line about the class of the scan and the most probable ones."""
-    from train.tasks.labels import in_words
+    from ..tasks.labels import in_words
 
     means = result.mean_probabilities
     order = sorted(range(len(means)), key=lambda index: -means[index])[:MOST_NAMED]

@@ -8,8 +8,9 @@ from typing import Any
 from namsa.cli import command_line
 from namsa.errors import InputError, WorkError
 from namsa.launcher import rank_and_size
-from train.ranks import supervise
-from train.ranks.signals import Stopped
+
+from ..ranks import supervise
+from ..ranks.signals import Stopped
 
 
 def exit_code(work: Callable[[], None], exit_code_file: Path | None = None) -> int:
@@ -44,7 +45,7 @@ def as_rank(work: Callable[[Any], None], exit_code_file: Path | None = None) -> 
     """
 
     def ranked() -> None:
-        from train.ranks import reduction
+        from ..ranks import reduction
 
         # After the fault's line is printed: MPI waits for the other ranks there, and they may end the job.
         at_end.callback(reduction.stop)

@@ -5,8 +5,9 @@ import json
 from typing import Any
 
 from namsa.launcher import rank_and_size
-from train.commands.common import as_rank, exit_code
-from train.experiment.reduction import Reduction
+
+from ..experiment.reduction import Reduction
+from .common import as_rank, exit_code
 
 
 def stage(options: argparse.Namespace) -> int:
@@ -15,8 +16,8 @@ def stage(options: argparse.Namespace) -> int:
     def work(reduction: Any) -> None:
         from rich.console import Console
 
-        from train.measure import telemetry
-        from train.staging.stage import stage, summary
+        from ..measure import telemetry
+        from ..staging.stage import stage, summary
 
         reduction.start(Reduction())
         console = Console(quiet=reduction.rank() != 0, stderr=True)
@@ -40,7 +41,8 @@ def keep(options: argparse.Namespace) -> int:
 
     def work() -> None:
         from namsa.cli.commands.output import print_json
-        from train.staging.home_copies import keep_dataset
+
+        from ..staging.home_copies import keep_dataset
 
         print_json(keep_dataset(options.source, options.target, rank_and_size()[0]))
 

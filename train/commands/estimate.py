@@ -2,15 +2,15 @@
 
 import argparse
 
-from train.commands.common import exit_code
-from train.commands.models import write_result
+from .common import exit_code
+from .models import write_result
 
 
 def estimate(options: argparse.Namespace) -> int:
     """Estimates the quantities of a 4D-STEM file."""
 
     def work() -> None:
-        from train.reconstruction.estimate import estimate
+        from ..apply.estimate import estimate
 
         write_result(options, estimate, lambda result: result.lines)
 

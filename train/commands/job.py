@@ -10,9 +10,10 @@ from typing import Any
 from namsa import locks
 from namsa.errors import InputError
 from namsa.launcher import rank_and_size
-from train.commands.common import as_rank, exit_code
-from train.experiment.experiment import load
-from train.ranks import supervise
+
+from ..experiment.experiment import load
+from ..ranks import supervise
+from .common import as_rank, exit_code
 
 # A file server that has lost a node keeps its locks for a while (NFS: 90 s), and a supervisor has restarted the job.
 SUPERVISED_LOCK_WAIT_S = 300.0
@@ -62,7 +63,7 @@ def _train(
             load(config, overrides)  # a single process reports a fault before it loads TensorFlow
 
     def work(_: Any) -> None:
-        from train import main
+        from .. import main
 
         wait_s = SUPERVISED_LOCK_WAIT_S if exit_code_file else locks.WAIT_S
         main.train(config, overrides, run_dir, evaluate_only, home, wait_s, force)
@@ -79,7 +80,7 @@ def _dry_run(options: argparse.Namespace) -> int:
 
         experiment = load(options.config, options.overrides)
         reduction.start(experiment.training.reduction)
-        from train.scaling import forecast
+        from ..scaling import forecast
 
         estimate = forecast.forecast(experiment, options.ranks or reduction.size())
         if reduction.rank() == 0 and options.json:

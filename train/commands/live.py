@@ -8,9 +8,10 @@ from namsa.cli.layout_options import layout
 from namsa.errors import InputError
 from namsa.files import check_output
 from namsa.text import printable
-from train.commands.common import exit_code
-from train.commands.models import beam_intensity, known_specimen, picture_beside
-from train.ranks.signals import Stopped
+
+from ..ranks.signals import Stopped
+from .common import exit_code
+from .models import beam_intensity, known_specimen, picture_beside
 
 
 def live(options: argparse.Namespace) -> int:
@@ -20,8 +21,9 @@ def live(options: argparse.Namespace) -> int:
         from rich.console import Console
 
         from namsa.io.read_options import read_options
-        from train.reconstruction.live import reconstruct_live
-        from train.reconstruction.reconstruct import ReconstructionOptions
+
+        from ..apply.live import reconstruct_live
+        from ..apply.reconstruct import ReconstructionOptions
 
         inputs = (options.data, Path(options.checkpoint))
         console, picture = Console(markup=False), picture_beside(options.out, inputs)

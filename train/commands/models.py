@@ -13,10 +13,11 @@ from namsa.files import check_output
 from namsa.io.calibration import CalibrationOverrides
 from namsa.io.calibration_file import with_calibration_file
 from namsa.text import printable
-from train.commands.common import exit_code
-from train.ranks.signals import Stopped
-from train.reconstruction.trust import KnownSpecimen
-from train.reports.markdown import pair, times
+
+from ..apply.trust import KnownSpecimen
+from ..ranks.signals import Stopped
+from ..reports.markdown import pair, times
+from .common import exit_code
 
 LIST_WIDTH = 120  # columns of the list of models, also on a narrow terminal
 
@@ -28,7 +29,7 @@ def models(options: argparse.Namespace) -> int:
         from rich.console import Console
         from rich.table import Table
 
-        from train.reconstruction.models import COMMANDS, shipped
+        from ..apply.models import COMMANDS, shipped
 
         table = Table(box=None)
         for heading in ("name", "task", "used by", "energy", "semiangle", "scan step", "detector", "size"):
@@ -56,11 +57,11 @@ def calibrate(options: argparse.Namespace) -> int:
     def work() -> None:
         from rich.console import Console
 
-        from train.measure import telemetry
-        from train.reconstruction.calibrate import calibrate
-        from train.reconstruction.calibrate_estimates import calibrate_estimates, described
-        from train.reconstruction.models import load_model
-        from train.tasks.reporting import write_report
+        from ..apply.calibrate import calibrate
+        from ..apply.calibrate_estimates import calibrate_estimates, described
+        from ..apply.models import load_model
+        from ..measure import telemetry
+        from ..tasks.reporting import write_report
 
         of_estimates = load_model(options.run_dir).experiment.training.task == "estimate"
         try:
@@ -95,8 +96,8 @@ def pack(options: argparse.Namespace) -> int:
     def work() -> None:
         from rich.console import Console
 
-        from train.measure import telemetry
-        from train.reconstruction.pack import pack
+        from ..apply.pack import pack
+        from ..measure import telemetry
 
         # Networks of other tasks than the density count nothing.
         with telemetry.counter(Console(stderr=True), "doses and thicknesses") as count:
@@ -112,7 +113,7 @@ def reconstruct(options: argparse.Namespace) -> int:
     """Reconstructs the density in a microscope's 4D-STEM file."""
 
     def work() -> None:
-        from train.reconstruction.reconstruct import ReconstructionOptions, reconstruct
+        from ..apply.reconstruct import ReconstructionOptions, reconstruct
 
         if options.refine_steps and options.thickness_angstrom is None:
             raise InputError("--refine-steps simulates the specimen, which takes --thickness-angstrom, too")
@@ -125,7 +126,7 @@ def reconstruct(options: argparse.Namespace) -> int:
 
 def estimate_first(options: argparse.Namespace) -> Any:
     """Returns what the network of `--estimator` says about the scan, before the scan is read for its density."""
-    from train.reconstruction.estimate import estimate
+    from ..apply.estimate import estimate
 
     return estimate(
         options.data,

@@ -4,9 +4,10 @@ import argparse
 import json
 
 from namsa.config.loading import read_yaml
-from train.commands.common import exit_code
-from train.networks import count, read_network
-from train.networks.describe import describe as size
+
+from ..networks import count, read_network
+from ..networks.describe import describe as size
+from .common import exit_code
 
 
 def describe(options: argparse.Namespace) -> int:

@@ -5,7 +5,8 @@ from importlib.metadata import version
 from pathlib import Path
 
 from namsa.cli.command_line import COMPLETION, CommandParser, not_negative, positive
-from train.commands.scan_parser import add_passes, add_scan_commands
+
+from .scan_parser import add_passes, add_scan_commands
 
 JOB = "run"  # the command that is meant if none is named: `python -m train CONFIG`
 

@@ -27,10 +27,11 @@ from namsa.files import make_folder, write_text_atomic
 from namsa.json_files import read_json
 from namsa.launcher import bind_to_share, local_rank_and_size, rank_and_size
 from namsa.text import plural
-from train.commands.common import exit_code
-from train.commands.preflight_verdict import Fault, RankReport, verdict
-from train.experiment.experiment import Experiment, load
-from train.networks import count
+
+from ..experiment.experiment import Experiment, load
+from ..networks import count
+from .common import exit_code
+from .preflight_verdict import Fault, RankReport, verdict
 
 WAIT_S = 55.0  # for all ranks, so that the job ends in its first minute
 PROBE_S = 45.0  # for a rank's libraries

@@ -6,8 +6,9 @@ import os
 from typing import Any
 
 from namsa.launcher import rank_and_size
-from train.commands.common import as_rank
-from train.experiment.experiment import load
+
+from ..experiment.experiment import load
+from .common import as_rank
 
 
 def profile(options: argparse.Namespace) -> int:
@@ -16,9 +17,9 @@ def profile(options: argparse.Namespace) -> int:
     def work(reduction: Any) -> None:
         from rich.console import Console
 
-        from train.profiling import output, tables
-        from train.profiling.profile import profile
-        from train.ranks import devices
+        from ..profiling import output, tables
+        from ..profiling.profile import profile
+        from ..ranks import devices
 
         experiment = load(options.config, options.overrides)
         if rank_and_size()[1] > 1:

@@ -6,7 +6,8 @@ from dataclasses import asdict
 
 from namsa.errors import InputError
 from namsa.files import open_atomic
-from train.commands.common import exit_code
+
+from .common import exit_code
 
 PICTURES = (".png", ".svg", ".pdf")
 
@@ -15,7 +16,7 @@ def report(options: argparse.Namespace) -> int:
     """Writes a run's report.html again."""
 
     def work() -> None:
-        from train.tasks.reporting import write_report
+        from ..tasks.reporting import write_report
 
         print(write_report(options.run_dir))
 
@@ -26,10 +27,10 @@ def threshold(options: argparse.Namespace) -> int:
     """Prints the threshold of adaptive transfers that a run gives."""
 
     def work() -> None:
-        from train.experiment.experiment import load
-        from train.measure import transfer_rows, validation_rows
-        from train.optimization import adaptive_precision
-        from train.tasks import task_of
+        from ..experiment.experiment import load
+        from ..measure import transfer_rows, validation_rows
+        from ..optimization import adaptive_precision
+        from ..tasks import task_of
 
         run_dir = options.run_dir
         transfers = transfer_rows.read(run_dir / transfer_rows.FILE_NAME)
@@ -61,7 +62,7 @@ def _compare(options: argparse.Namespace) -> None:
     """Prints the speed-ups of finished runs."""
     from rich.console import Console
 
-    from train.reports import runs
+    from ..reports import runs
 
     comparison = runs.compare([runs.read_run(run_dir) for run_dir in options.compare])
     if options.json:
@@ -74,9 +75,9 @@ def _predict(options: argparse.Namespace) -> None:
     """Prints how efficient the job would be on many ranks."""
     from rich.console import Console
 
-    from train.scaling.figure import scaling_figure
-    from train.scaling.report import report
-    from train.scaling.tables import show
+    from ..scaling.figure import scaling_figure
+    from ..scaling.report import report
+    from ..scaling.tables import show
 
     if options.out and options.out.suffix not in PICTURES:
         raise InputError(f"--out {options.out} is for a picture: end it in {', '.join(PICTURES)}")

@@ -24,9 +24,10 @@ import numpy.typing as npt
 
 from namsa.physics import virtual_detectors
 from namsa.physics.optics import wavelength_angstrom
-from train.experiment.conditions import Conditions
-from train.experiment.inputs import Inputs
-from train.experiment.refocus import Refocus, make_refocus
+
+from .conditions import Conditions
+from .inputs import Inputs
+from .refocus import Refocus, make_refocus
 
 Array = npt.NDArray[Any]
 

@@ -7,8 +7,9 @@ from namsa.config.simulation import SimulationConfig
 from namsa.config.variation import magnitude
 from namsa.physics.optics import wavelength_angstrom
 from namsa.pixels import PixelGrid
-from train.experiment.inputs import Inputs
-from train.experiment.symmetries import broken_by
+
+from .inputs import Inputs
+from .symmetries import broken_by
 
 Pair = tuple[float, float]
 

@@ -11,13 +11,14 @@ from fcdensenet.config import NetworkConfig
 from namsa.config.loading import read_yaml, validate
 from namsa.config.simulation import SimulationConfig
 from namsa.pixels import depth_axis
-from train.experiment import task_rules
-from train.experiment.channels import Channels, channel_count, make_channels, volume_shape
-from train.experiment.conditions import Conditions, conditions, defocus_angstrom
-from train.experiment.quantities import quantity_ranges
-from train.experiment.sections import Training
-from train.experiment.symmetries import broken_by
-from train.networks.registry import KINDS, NetworkSections, count
+
+from ..networks.registry import KINDS, NetworkSections, count
+from . import task_rules
+from .channels import Channels, channel_count, make_channels, volume_shape
+from .conditions import Conditions, conditions, defocus_angstrom
+from .quantities import quantity_ranges
+from .sections import Training
+from .symmetries import broken_by
 
 
 class Experiment(SimulationConfig):

@@ -6,7 +6,8 @@ from pydantic import Field, model_validator
 
 from namsa.config.bounds import Dose, Extent
 from namsa.config.loading import Section
-from train.experiment.imperfections import Imperfections
+
+from .imperfections import Imperfections
 
 
 class Inputs(Section):

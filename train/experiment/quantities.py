@@ -5,7 +5,8 @@ from typing import Any, NamedTuple
 
 from namsa.config.simulation import SimulationConfig
 from namsa.dataset.entry import Entry
-from train.experiment.conditions import defocus_angstrom, thickness_angstrom
+
+from .conditions import defocus_angstrom, thickness_angstrom
 
 Range = tuple[float, float]
 

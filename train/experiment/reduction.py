@@ -5,7 +5,8 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from namsa.config.loading import Section
-from train.experiment.transfer import Transfer
+
+from .transfer import Transfer
 
 LARGEST_COUNT = 10**9  # of samples and steps
 Count = Annotated[int, Field(ge=1, le=LARGEST_COUNT)]

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from train.experiment.conditions import Conditions
+from .conditions import Conditions
 
 Array = npt.NDArray[Any]
 

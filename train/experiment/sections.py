@@ -5,9 +5,10 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from namsa.config.loading import Section
-from train.experiment.inputs import Inputs
-from train.experiment.reduction import Count, Reduction
-from train.experiment.task_sections import Classify, Embed, Estimate, Segment
+
+from .inputs import Inputs
+from .reduction import Count, Reduction
+from .task_sections import Classify, Embed, Estimate, Segment
 
 LONGEST_TIME_S = 1e9  # 30 years
 Contrast = Annotated[float, Field(ge=0, le=1e6)]

@@ -4,13 +4,14 @@ import math
 from collections.abc import Callable
 
 from fcdensenet.config import NetworkConfig
-from train.experiment.sections import Training
-from train.networks.cosmoflow import CosmoFlowConfig
-from train.networks.cvae import CVAEConfig
-from train.networks.deeplabv3plus import DeepLabV3PlusConfig
-from train.networks.registry import Network
-from train.networks.resnet50 import ResNet50Config
-from train.networks.unet3d import UNet3DConfig
+
+from ..networks.cosmoflow import CosmoFlowConfig
+from ..networks.cvae import CVAEConfig
+from ..networks.deeplabv3plus import DeepLabV3PlusConfig
+from ..networks.registry import Network
+from ..networks.resnet50 import ResNet50Config
+from ..networks.unet3d import UNet3DConfig
+from .sections import Training
 
 
 def _density(network: Network, training: Training) -> None:

@@ -24,13 +24,14 @@ from namsa.dataset.records import Record
 from namsa.errors import WorkError
 from namsa.physics.backend import available_cores
 from namsa.pixels import raster_shape
-from train.experiment import symmetries
-from train.experiment.experiment import Experiment
-from train.experiment.inputs import Inputs
-from train.input import fast_noise, imperfections, noise, windows
-from train.input.normalisation import Batch, Normalisation, normalise_graph, record_symmetries
-from train.input.readahead import Buffers, ahead, as_tensor
-from train.input.slabs import OwnPart
+
+from ..experiment import symmetries
+from ..experiment.experiment import Experiment
+from ..experiment.inputs import Inputs
+from . import fast_noise, imperfections, noise, windows
+from .normalisation import Batch, Normalisation, normalise_graph, record_symmetries
+from .readahead import Buffers, ahead, as_tensor
+from .slabs import OwnPart
 
 Tensor = Any
 Result = TypeVar("Result")

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from train.experiment.channels import TENTHS, Channels
+from ..experiment.channels import TENTHS, Channels
 
 Tensor = Any
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from train.experiment.task_sections import Inclusion
-from train.input.batches import SampleView
+from ..experiment.task_sections import Inclusion
+from .batches import SampleView
 
 Labels = npt.NDArray[np.uint8]
 Floats = npt.NDArray[np.float64]

@@ -27,8 +27,9 @@ from namsa.physics.coherence import FWHM
 from namsa.physics.optics import wavelength_angstrom
 from namsa.pixels import PixelGrid, fills_cell, pattern_grid, scan_grid
 from namsa.provenance_values import value
-from train.experiment.imperfections import QUANTITIES, Imperfections
-from train.input import interpolation
+
+from ..experiment.imperfections import QUANTITIES, Imperfections
+from . import interpolation
 
 Array = npt.NDArray[Any]
 Pair = tuple[float, float]

@@ -25,10 +25,11 @@ from namsa.dataset.shards import Dataset
 from namsa.dataset.slabs import SampleSlab
 from namsa.dataset.tiles import Slab
 from namsa.errors import InputError, WorkError
-from train.experiment.experiment import Experiment
-from train.input.slabs import SlabSource, whole_reason
-from train.ranks.peers import Peers
-from train.ranks.protocol import Ranks
+
+from ..experiment.experiment import Experiment
+from ..ranks.peers import Peers
+from ..ranks.protocol import Ranks
+from .slabs import SlabSource, whole_reason
 
 Buffer = bytes | bytearray | memoryview
 

@@ -17,11 +17,12 @@ import tensorflow as tf
 
 from namsa.dataset.records import Record
 from namsa.pixels import raster_shape
-from train.experiment import symmetries
-from train.experiment.channels import Channels, image_coordinates, to_channels, volume_shape
-from train.experiment.inputs import Inputs
-from train.experiment.refocus import refocused
-from train.input.channels_graph import to_channels_graph
+
+from ..experiment import symmetries
+from ..experiment.channels import Channels, image_coordinates, to_channels, volume_shape
+from ..experiment.inputs import Inputs
+from ..experiment.refocus import refocused
+from .channels_graph import to_channels_graph
 
 Tensor = Any
 Image = npt.NDArray[np.float32]

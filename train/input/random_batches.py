@@ -5,8 +5,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from train.experiment.sections import Training
-from train.networks import Network
+from ..experiment.sections import Training
+from ..networks import Network
 
 
 def random_batch(network: Network, training: Training, images_per_sample: int = 1) -> tuple[Any, Any]:

@@ -8,12 +8,13 @@ from namsa.dataset.shards import Dataset
 from namsa.dataset.slab_file_reader import SlabFile
 from namsa.dataset.slabs import SlabReader
 from namsa.memory import check_memory_for
-from train.experiment.experiment import Experiment
-from train.input.batches import Readable, ReadCache
-from train.input.memory_store import MemoryStore, assign_owners, stored_bytes
-from train.input.slab_files import check_parts_are_read, own_part_of
-from train.input.slabs import Division, OwnPart, own_part
-from train.ranks.protocol import Ranks
+
+from ..experiment.experiment import Experiment
+from ..ranks.protocol import Ranks
+from .batches import Readable, ReadCache
+from .memory_store import MemoryStore, assign_owners, stored_bytes
+from .slab_files import check_parts_are_read, own_part_of
+from .slabs import Division, OwnPart, own_part
 
 
 class TrainingSamples:

@@ -11,7 +11,8 @@ import xxhash
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
-from train.experiment.experiment import Experiment
+
+from ..experiment.experiment import Experiment
 
 
 def check_configuration(dataset: Dataset, experiment: Experiment) -> None:

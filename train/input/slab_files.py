@@ -7,8 +7,9 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.slab_file_reader import SlabFile
 from namsa.errors import InputError
 from namsa.text import shorten
-from train.experiment.experiment import Experiment
-from train.input.slabs import Division, OwnPart, fault_of_sample, slab_of, tiles_for, whole_reason
+
+from ..experiment.experiment import Experiment
+from .slabs import Division, OwnPart, fault_of_sample, slab_of, tiles_for, whole_reason
 
 
 class Hashed(Protocol):

@@ -16,7 +16,8 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.slabs import SampleSlab, SlabReader
 from namsa.dataset.tiles import Slab
 from namsa.errors import WorkError
-from train.experiment.experiment import Experiment
+
+from ..experiment.experiment import Experiment
 
 
 class SlabSource(Protocol):

@@ -24,9 +24,9 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from train.measure.energy import Energy
-from train.measure.results import Moments, PerformanceSummary, Spread, StepRow
-from train.ranks.protocol import Ranks
+from ..ranks.protocol import Ranks
+from .energy import Energy
+from .results import Moments, PerformanceSummary, Spread, StepRow
 
 PAPER_STEPS = 1000  # over which Laanait et al. (2019) average
 # Keys of a row that differ between two equal runs because they are measured with clocks and meters.

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 import numpy.typing as npt
 
-from train.measure.kinds import (
+from .kinds import (
     CONVOLUTIONS,
     COORDINATION,
     EXCHANGE,
@@ -23,8 +23,8 @@ from train.measure.kinds import (
     phase_of,
     uses_tensor_cores,
 )
-from train.measure.profile_results import AlgorithmRow, Bars, ExchangeFacts, KindRow, OperationRow, PhaseRow
-from train.measure.trace import COORDINATION_ROW, INPUT_ROW, REDUCTION_ROW, Event, Trace
+from .profile_results import AlgorithmRow, Bars, ExchangeFacts, KindRow, OperationRow, PhaseRow
+from .trace import COORDINATION_ROW, INPUT_ROW, REDUCTION_ROW, Event, Trace
 
 Times = npt.NDArray[np.float64]
 LONGEST_OPERATIONS = 15

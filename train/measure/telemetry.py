@@ -20,8 +20,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from namsa.errors import InputError
 from namsa.files import read_text, write_text_atomic
 from namsa.json_files import parse_json
-from train.measure.results import LARGEST_METRICS_BYTES, StepRow
-from train.measure.validation_rows import PLACE, ValidationRow
+
+from .results import LARGEST_METRICS_BYTES, StepRow
+from .validation_rows import PLACE, ValidationRow
 
 if TYPE_CHECKING:  # the simulator is not needed to write metrics
     from namsa.dataset.factory import ProductionSummary

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from train.measure.kinds import COORDINATION, EXCHANGE, INPUT, REDUCTION
+from .kinds import COORDINATION, EXCHANGE, INPUT, REDUCTION
 
 STEP_MARK, INPUT_MARK = "train_step", "wait_for_input"  # regions of the main thread that the profile marks
 REDUCTION_ROW, COORDINATION_ROW, INPUT_ROW = "reduction", "coordination", "input"  # the others are threads, streams

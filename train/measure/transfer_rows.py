@@ -17,7 +17,8 @@ from namsa.errors import InputError
 from namsa.files import read_text
 from namsa.json_files import parse_json
 from namsa.text import shorten
-from train.measure.results import LARGEST_METRICS_BYTES
+
+from .results import LARGEST_METRICS_BYTES
 
 FILE_NAME = "transfer.jsonl"
 

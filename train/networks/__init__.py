@@ -13,6 +13,6 @@ layers. `build` makes the Keras model of a section, `count` its parameters, FLOP
 | unet3d | 3-D U-Net for values of voxels (Oyama et al. 2020) |
 """
 
-from train.networks.registry import Network, build, count, read_network
+from .registry import Network, build, count, read_network
 
 __all__ = ["Network", "build", "count", "read_network"]

@@ -9,8 +9,9 @@ from typing import Literal
 from pydantic import Field, model_validator
 
 from fcdensenet.blocks import Pooling, Tensor
-from train.networks.config import Dropout, Maps, NetworkSection, Slope, Volume
-from train.networks.layers import NetworkLayers
+
+from .config import Dropout, Maps, NetworkSection, Slope, Volume
+from .layers import NetworkLayers
 
 SMALLEST_POOLED = 4  # extent
 

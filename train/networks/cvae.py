@@ -10,8 +10,9 @@ from pydantic import Field
 
 from fcdensenet.blocks import Tensor
 from fcdensenet.config import Kernel
-from train.networks.config import Image, Maps, NetworkSection
-from train.networks.layers import NetworkLayers
+
+from .config import Image, Maps, NetworkSection
+from .layers import NetworkLayers
 
 if TYPE_CHECKING:
     import keras

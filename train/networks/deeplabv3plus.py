@@ -15,8 +15,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from fcdensenet.blocks import Tensor
-from train.networks.config import Image, Maps, NetworkSection, check_multiple
-from train.networks.layers import NetworkLayers
+
+from .config import Image, Maps, NetworkSection, check_multiple
+from .layers import NetworkLayers
 
 EPSILON = 1e-5  # of the normalisation
 HALF = 0.5  # what replaces a normalisation: without it, sums over residual units leave the range of float16

@@ -5,7 +5,8 @@ from typing import TypedDict
 
 from fcdensenet.count import BYTES_PER_VALUE, NetworkCount
 from fcdensenet.describe import LayerDescription, describe_layers
-from train.networks.registry import Network, count
+
+from .registry import Network, count
 
 
 class NetworkSize(TypedDict):

@@ -8,8 +8,9 @@ from keras import KerasTensor, ops
 
 from fcdensenet.divided_layers import DividedKerasLayers
 from fcdensenet.split import Split, check_rows, reach
-from train.networks.keras_layers import KerasNetworkLayers
-from train.networks.layers import Padding
+
+from .keras_layers import KerasNetworkLayers
+from .layers import Padding
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -8,7 +8,8 @@ import keras
 from keras import KerasTensor, ops
 
 from fcdensenet.keras_layers import MOVING_AVERAGE, BatchNormalization, KerasLayers, layer_seed
-from train.networks.layers import Padding
+
+from .layers import Padding
 
 
 @dataclass(frozen=True)

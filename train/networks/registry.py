@@ -12,13 +12,14 @@ from fcdensenet.split import Split, part_shape
 from namsa.config.loading import validate
 from namsa.errors import InputError
 from namsa.text import shorten
-from train.networks import cosmoflow, cvae, deeplabv3plus, resnet50, unet3d
-from train.networks.cosmoflow import CosmoFlowConfig
-from train.networks.cvae import CVAEConfig
-from train.networks.deeplabv3plus import DeepLabV3PlusConfig
-from train.networks.resnet50 import ResNet50Config
-from train.networks.shape_layers import ShapeNetworkLayers
-from train.networks.unet3d import UNet3DConfig
+
+from . import cosmoflow, cvae, deeplabv3plus, resnet50, unet3d
+from .cosmoflow import CosmoFlowConfig
+from .cvae import CVAEConfig
+from .deeplabv3plus import DeepLabV3PlusConfig
+from .resnet50 import ResNet50Config
+from .shape_layers import ShapeNetworkLayers
+from .unet3d import UNet3DConfig
 
 if TYPE_CHECKING:
     import keras
@@ -102,13 +103,13 @@ def build(config: Network, seed: int, recompute: bool = False, split: Split | No
         raise InputError(f"recompute is for network.kind fcdensenet, not {config.kind}: set it to false")
     import keras
 
-    from train.networks.keras_layers import KerasNetworkLayers
+    from .keras_layers import KerasNetworkLayers
 
     layers: Any = None
     if split is None:
         layers = KerasNetworkLayers(config.input_shape, config.data_format, seed)
     else:
-        from train.networks.divided_layers import DividedNetworkLayers
+        from .divided_layers import DividedNetworkLayers
 
         count(config, ways=split.ways, axis=split.axis)  # names a number of ways that is possible, if this one is not
         shape = part_shape(config.input_shape, split.ways, split.axis)

@@ -10,8 +10,9 @@ from typing import Literal
 from pydantic import Field
 
 from fcdensenet.blocks import Tensor
-from train.networks.config import Image, Maps, NetworkSection
-from train.networks.layers import NetworkLayers
+
+from .config import Image, Maps, NetworkSection
+from .layers import NetworkLayers
 
 EPSILON = 1.001e-5  # of the normalisation, as in keras.applications
 

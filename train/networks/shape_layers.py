@@ -6,7 +6,8 @@ from math import prod
 
 from fcdensenet.count import BYTES_PER_VALUE, LayerCount, ShapeLayers
 from fcdensenet.split import reach
-from train.networks.layers import Padding
+
+from .layers import Padding
 
 
 @dataclass(frozen=True)

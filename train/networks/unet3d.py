@@ -10,8 +10,9 @@ from typing import Annotated, Literal
 from pydantic import Field, model_validator
 
 from fcdensenet.blocks import Tensor
-from train.networks.config import Maps, NetworkSection, Slope, Volume, check_multiple
-from train.networks.layers import NetworkLayers
+
+from .config import Maps, NetworkSection, Slope, Volume, check_multiple
+from .layers import NetworkLayers
 
 
 class UNet3DConfig(NetworkSection):

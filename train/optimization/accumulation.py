@@ -10,10 +10,10 @@ from typing import Any, cast
 import keras
 import tensorflow as tf
 
-from train.experiment.sections import Training
-from train.optimization import losses, precision
-from train.optimization.gradients import Differentiated, differentiate, time_after, time_before
-from train.optimization.objective import Objective
+from ..experiment.sections import Training
+from . import losses, precision
+from .gradients import Differentiated, differentiate, time_after, time_before
+from .objective import Objective
 
 Tensor = Any
 

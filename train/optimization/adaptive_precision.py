@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import tensorflow as tf
 
-from train.experiment.transfer import Transfer
+from ..experiment.transfer import Transfer
 
 Tensor = Any
 

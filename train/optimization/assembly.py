@@ -5,13 +5,14 @@ from typing import Any, NamedTuple
 import keras
 
 from fcdensenet.split import Split
-from train.experiment.sections import Training
-from train.networks import Network, build
-from train.optimization import lag, precision
-from train.optimization.accumulation import Accumulation
-from train.optimization.objective import Objective
-from train.optimization.optimizers import make_optimizer
-from train.optimization.shards import Shards
+
+from ..experiment.sections import Training
+from ..networks import Network, build
+from . import lag, precision
+from .accumulation import Accumulation
+from .objective import Objective
+from .optimizers import make_optimizer
+from .shards import Shards
 
 
 class Assembly(NamedTuple):

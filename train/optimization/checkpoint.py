@@ -25,8 +25,9 @@ from namsa.files import make_folder, open_atomic
 from namsa.json_files import parse_json
 from namsa.numpy_files import read_npz
 from namsa.text import shorten
-from train.experiment.sections import Checkpoints
-from train.networks import Network
+
+from ..experiment.sections import Checkpoints
+from ..networks import Network
 
 FORMAT = "train-checkpoint-2"
 READABLE = ("train-checkpoint-1", FORMAT)  # the first knew whole epochs only

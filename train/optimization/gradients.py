@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import keras
 import tensorflow as tf
 
-from train.experiment.sections import Training
-from train.optimization import losses
-from train.optimization.objective import Objective
+from ..experiment.sections import Training
+from . import losses
+from .objective import Objective
 
 Tensor = Any
 

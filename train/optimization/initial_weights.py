@@ -7,7 +7,8 @@ import keras
 import numpy as np
 
 from namsa.errors import InputError
-from train.optimization import checkpoint
+
+from . import checkpoint
 
 
 def take_weights(path: Path, variables: Sequence[keras.Variable]) -> list[str]:

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import tensorflow as tf
 
-from train.experiment.reduction import Reduction
+from ..experiment.reduction import Reduction
 
 Tensor = Any
 

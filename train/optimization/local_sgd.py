@@ -20,10 +20,11 @@ import keras
 import tensorflow as tf
 
 from fcdensenet.count import NetworkCount
-from train.experiment.reduction import Reduction
-from train.experiment.sections import Training
-from train.optimization import packing
-from train.ranks import reduction
+
+from ..experiment.reduction import Reduction
+from ..experiment.sections import Training
+from ..ranks import reduction
+from . import packing
 
 Tensor = Any
 

@@ -10,16 +10,17 @@ import keras
 import tensorflow as tf
 
 from namsa.errors import WorkError
-from train.experiment.sections import Training
-from train.measure.results import StepRow
-from train.optimization import lag, local_sgd, losses, precision
-from train.optimization.accumulation import Accumulation
-from train.optimization.gradients import differentiate, time_after, time_before
-from train.optimization.objective import Objective
-from train.optimization.schedules import learning_rate
-from train.optimization.shards import Shards
-from train.ranks import grouping, reduction
-from train.ranks.signals import StopRequest
+
+from ..experiment.sections import Training
+from ..measure.results import StepRow
+from ..ranks import grouping, reduction
+from ..ranks.signals import StopRequest
+from . import lag, local_sgd, losses, precision
+from .accumulation import Accumulation
+from .gradients import differentiate, time_after, time_before
+from .objective import Objective
+from .schedules import learning_rate
+from .shards import Shards
 
 Tensor = Any
 Step = Callable[..., Tensor]

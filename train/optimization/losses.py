@@ -23,7 +23,8 @@ import keras
 import tensorflow as tf
 
 from fcdensenet.split import Split
-from train.experiment.sections import Loss
+
+from ..experiment.sections import Loss
 
 Tensor = Any
 ContrastLimits = tuple[float, float]

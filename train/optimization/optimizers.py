@@ -18,7 +18,7 @@ from typing import Any
 import keras
 import tensorflow as tf
 
-from train.experiment.sections import Optimizer
+from ..experiment.sections import Optimizer
 
 Tensor = Any
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from train.ranks import reduction
+from ..ranks import reduction
 
 Moments = npt.NDArray[np.float32]
 

@@ -13,8 +13,8 @@ from typing import Any
 import keras
 from keras import ops
 
-from train.experiment.sections import Training
-from train.ranks.wire import wire_divisors
+from ..experiment.sections import Training
+from ..ranks.wire import wire_divisors
 
 Tensor = Any
 

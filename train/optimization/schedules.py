@@ -2,7 +2,7 @@
 
 import math
 
-from train.experiment.sections import Schedule
+from ..experiment.sections import Schedule
 
 
 def learning_rate(schedule: Schedule, base: float, ranks: int, epochs: float) -> float:

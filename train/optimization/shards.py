@@ -16,11 +16,12 @@ import numpy.typing as npt
 import tensorflow as tf
 
 from namsa.errors import InputError
-from train.experiment.reduction import Reduction
-from train.optimization import packing
-from train.optimization.adaptive_precision import FLOAT_BITS, LayerStates, initial_states, next_states
-from train.optimization.gradients import time_after
-from train.ranks.ownership import Ownership, balanced_owners, wire_bytes
+
+from ..experiment.reduction import Reduction
+from ..ranks.ownership import Ownership, balanced_owners, wire_bytes
+from . import packing
+from .adaptive_precision import FLOAT_BITS, LayerStates, initial_states, next_states
+from .gradients import time_after
 
 Tensor = Any
 

@@ -4,9 +4,10 @@ import json
 from pathlib import Path
 
 from namsa.files import make_folder, write_text_atomic
-from train.measure.profile_results import FILE_NAME, Profile
-from train.reports.timeline_figure import timeline_figure
-from train.tasks.reporting import write_report
+
+from ..measure.profile_results import FILE_NAME, Profile
+from ..reports.timeline_figure import timeline_figure
+from ..tasks.reporting import write_report
 
 
 def write(profile: Profile, folder: Path) -> list[Path]:

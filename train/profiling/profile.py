@@ -19,20 +19,21 @@ import tensorflow as tf
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset, shard_paths
 from namsa.errors import WorkError
-from train.experiment.experiment import Experiment
-from train.input import batches, selection
-from train.input.random_batches import random_batch
-from train.measure import profile_tables
-from train.measure.profile_results import Profile, RankSpread
-from train.measure.results import StepRow
-from train.measure.trace import INPUT_MARK, STEP_MARK, Trace, read_horovod_timeline, read_trace
-from train.networks import count as count_network
-from train.optimization import local_sgd
-from train.optimization.assembly import assemble
-from train.optimization.loop import EpochPlan, make_step, train_epoch
-from train.ranks import reduction
-from train.ranks.split import RankSplit, rank_split
-from train.tasks import task_of
+
+from ..experiment.experiment import Experiment
+from ..input import batches, selection
+from ..input.random_batches import random_batch
+from ..measure import profile_tables
+from ..measure.profile_results import Profile, RankSpread
+from ..measure.results import StepRow
+from ..measure.trace import INPUT_MARK, STEP_MARK, Trace, read_horovod_timeline, read_trace
+from ..networks import count as count_network
+from ..optimization import local_sgd
+from ..optimization.assembly import assemble
+from ..optimization.loop import EpochPlan, make_step, train_epoch
+from ..ranks import reduction
+from ..ranks.split import RankSplit, rank_split
+from ..tasks import task_of
 
 Batches = Iterator[tuple[Any, Any]]
 

@@ -7,8 +7,9 @@ from rich.console import Console
 from rich.table import Table
 
 from namsa.text import plural, shorten
-from train.measure.performance import sustained_and_peak
-from train.measure.profile_results import Profile, SynchronisationFacts
+
+from ..measure.performance import sustained_and_peak
+from ..measure.profile_results import Profile, SynchronisationFacts
 
 
 def show(profile: Profile, console: Console) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from train.ranks.protocol import Bytes
+from .protocol import Bytes
 
 
 class Alone:

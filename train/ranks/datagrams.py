@@ -11,7 +11,7 @@ import struct
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from train.ranks.stalls import IDLE
+from .stalls import IDLE
 
 LEFT, FAILED = IDLE + 1, IDLE + 2  # contents beside the phases of a step
 KEY_BYTES = 32

@@ -11,7 +11,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from namsa.errors import InputError
-from train.experiment.reduction import Reduction
+
+from ..experiment.reduction import Reduction
 
 Tensor = Any
 

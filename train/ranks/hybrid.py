@@ -16,7 +16,8 @@ from typing import Any, NamedTuple
 import tensorflow as tf
 
 from namsa.errors import InputError
-from train.experiment.reduction import Hybrid, Reduction
+
+from ..experiment.reduction import Hybrid, Reduction
 
 Tensor = Any
 Members = tuple[int, ...]  # ranks, in order

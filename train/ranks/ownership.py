@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from train.ranks import reduction
+from . import reduction
 
 Tensor = Any
 Bytes = npt.NDArray[np.uint8]

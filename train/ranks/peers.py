@@ -20,8 +20,9 @@ from contextlib import suppress
 import xxhash
 
 from namsa.errors import InputError, WorkError
-from train.ranks.addresses import look_up, outgoing_address
-from train.ranks.protocol import Ranks
+
+from .addresses import look_up, outgoing_address
+from .protocol import Ranks
 
 Buffer = bytes | bytearray | memoryview
 

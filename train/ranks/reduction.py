@@ -22,9 +22,10 @@ import tensorflow as tf
 
 from namsa.errors import InputError
 from namsa.launcher import rank_and_size
-from train.experiment.reduction import Reduction
-from train.ranks import hybrid, signals
-from train.ranks.wire import from_wire, to_wire
+
+from ..experiment.reduction import Reduction
+from . import hybrid, signals
+from .wire import from_wire, to_wire
 
 Tensor = Any
 _process_sets: dict[hybrid.Members, Any] = {}  # of the hybrid reduction, as `start` declared them to Horovod

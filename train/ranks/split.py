@@ -15,8 +15,9 @@ from typing import Any
 import tensorflow as tf
 
 from namsa.errors import InputError
-from train.experiment.sections import SampleSplit
-from train.ranks import reduction
+
+from ..experiment.sections import SampleSplit
+from . import reduction
 
 Tensor = Any
 

@@ -20,7 +20,8 @@ from pathlib import Path
 
 from namsa.errors import InputError, WorkError
 from namsa.json_files import read_json
-from train.ranks.signals import STOPPING
+
+from .signals import STOPPING
 
 FINAL_CODES = (0, 2, 130)  # done, wrong input, interrupted: another start would end alike
 

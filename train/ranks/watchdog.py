@@ -23,11 +23,11 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, NoReturn, Protocol
 
-from train.ranks.addresses import look_up, outgoing_address
-from train.ranks.datagrams import FAILED, KEY_BYTES, LARGEST_SIZE, LEFT, MOST_RELAYED, Codec, Datagram, Relayed
-from train.ranks.protocol import Ranks
-from train.ranks.stalls import IDLE, READING, STEPPING, RankState, describe, most_telling
-from train.ranks.tree import watch_tree
+from .addresses import look_up, outgoing_address
+from .datagrams import FAILED, KEY_BYTES, LARGEST_SIZE, LEFT, MOST_RELAYED, Codec, Datagram, Relayed
+from .protocol import Ranks
+from .stalls import IDLE, READING, STEPPING, RankState, describe, most_telling
+from .tree import watch_tree
 
 Address = tuple[str, int]  # host, port
 

@@ -62,7 +62,7 @@ class WrongWindows(TypedDict):
     Attributes:
         windows: Number of windows of the test split whose density has contrast.
         wrong: Number of those that are wrong.
-        auroc_contrast: Area under the curve by the stated error over the contrast (`train.reconstruction.contrast`).
+        auroc_contrast: Area under the curve by the stated error over the contrast (`train.apply.contrast`).
         auroc_familiarity: The same by the distance that familiarity is made from.
     """
 

@@ -7,14 +7,15 @@ so that they are neither Markdown nor HTML.
 from collections.abc import Iterator
 
 from namsa.text import plural
-from train.experiment.conditions import has_films_alone
-from train.experiment.experiment import Experiment
-from train.measure.groups import measured, title
-from train.reports import card_sections
-from train.reports.calibration_results import Calibration
-from train.reports.card_sections import Usage
-from train.reports.markdown import number, plain, table
-from train.reports.results import (
+
+from ..experiment.conditions import has_films_alone
+from ..experiment.experiment import Experiment
+from ..measure.groups import measured, title
+from . import card_sections
+from .calibration_results import Calibration
+from .card_sections import Usage
+from .markdown import number, plain, table
+from .results import (
     CardFacts,
     ComparedScores,
     Evaluation,
@@ -22,7 +23,7 @@ from train.reports.results import (
     SampleRow,
     WeightsFacts,
 )
-from train.reports.summary import by_condition, sample_conditions, worst_first
+from .summary import by_condition, sample_conditions, worst_first
 
 WORST = 5  # samples that are listed
 USAGE = Usage(

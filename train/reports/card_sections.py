@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from namsa.config.instrument import KINDS
 from namsa.dataset.strata import Strata
 from namsa.text import duration, plural
-from train.experiment.conditions import (
+
+from ..experiment.conditions import (
     defocus_angstrom,
     describe_dose,
     describe_imperfections,
@@ -15,11 +16,11 @@ from train.experiment.conditions import (
     format_range,
     has_films_alone,
 )
-from train.experiment.experiment import Experiment
-from train.measure.groups import measured, title
-from train.measure.results import RunFacts
-from train.reports.markdown import pair, plain, table, times, zones
-from train.reports.results import WeightsFile
+from ..experiment.experiment import Experiment
+from ..measure.groups import measured, title
+from ..measure.results import RunFacts
+from .markdown import pair, plain, table, times, zones
+from .results import WeightsFile
 
 NETWORKS = {
     "fcdensenet": "FC-DenseNet",

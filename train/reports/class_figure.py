@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 from namsa.pixels import PixelGrid
 from namsa.view.panels import MAX_ASPECT, image_panel, styled
-from train.reports.figures import BLUE
+
+from .figures import BLUE
 
 NAMED = 12  # classes at most that the figure tells apart by name and colour
 CLASSES, PROBABILITY, OTHERS = "tab20", "cividis", "#bbbbbb"

@@ -16,11 +16,12 @@ from namsa.numpy_files import read_npz
 from namsa.pixels import PixelGrid
 from namsa.text import shorten
 from namsa.view.panels import image_panel, panels, styled
-from train.measure.depth_metrics import DepthErrors, DepthSummary
-from train.reports import figures
-from train.reports.pictures import LARGEST_FILE_BYTES, Picture
-from train.reports.report_tables import number, table
-from train.reports.results import EVALUATE_AGAIN
+
+from ..measure.depth_metrics import DepthErrors, DepthSummary
+from . import figures
+from .pictures import LARGEST_FILE_BYTES, Picture
+from .report_tables import number, table
+from .results import EVALUATE_AGAIN
 
 FILE_NAME = "depth.npz"
 

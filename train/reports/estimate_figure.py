@@ -8,7 +8,8 @@ import numpy.typing as npt
 from matplotlib.figure import Figure
 
 from namsa.view.panels import styled
-from train.reports.figures import BLUE, INK
+
+from .figures import BLUE, INK
 
 
 class EstimatePanel(NamedTuple):

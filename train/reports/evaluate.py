@@ -18,24 +18,25 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.pixels import density_grid
 from namsa.provenance_values import value
-from train.experiment.channels import Channels
-from train.experiment.experiment import Experiment
-from train.experiment.inputs import Inputs
-from train.experiment.sections import Training
-from train.input import windows
-from train.measure import depth_metrics
-from train.measure.atomic_columns import column_metrics, specimen_columns
-from train.measure.depth_metrics import DepthScores
-from train.measure.groups import sample_facts
-from train.measure.metrics import image_metrics
-from train.measure.results import RunFacts
-from train.ranks.protocol import Ranks
-from train.reports import depth_section, pictures
-from train.reports.results import Evaluation, SampleRow, Scores, write_json
-from train.reports.summary import choose, summarise
+
+from ..experiment.channels import Channels
+from ..experiment.experiment import Experiment
+from ..experiment.inputs import Inputs
+from ..experiment.sections import Training
+from ..input import windows
+from ..measure import depth_metrics
+from ..measure.atomic_columns import column_metrics, specimen_columns
+from ..measure.depth_metrics import DepthScores
+from ..measure.groups import sample_facts
+from ..measure.metrics import image_metrics
+from ..measure.results import RunFacts
+from ..ranks.protocol import Ranks
+from . import depth_section, pictures
+from .results import Evaluation, SampleRow, Scores, write_json
+from .summary import choose, summarise
 
 if TYPE_CHECKING:  # it needs Horovod, which the evaluation of a run does not
-    from train.ranks.split import RankSplit
+    from ..ranks.split import RankSplit
 
 Array = npt.NDArray[np.float32]
 Predict = Callable[[Sequence[Record]], Array]
@@ -94,7 +95,7 @@ def predictor(
     """
     import tensorflow as tf
 
-    from train.input.normalisation import normalise
+    from ..input.normalisation import normalise
 
     def whole(x: Any) -> Any:
         if split is None:

@@ -5,8 +5,8 @@ from typing import cast
 
 from rich.table import Table
 
-from train.measure.results import PerformanceSummary
-from train.reports.results import Evaluation
+from ..measure.results import PerformanceSummary
+from .results import Evaluation
 
 
 def evaluation_table(evaluation: Evaluation, run_dir: Path, report: Path | None) -> Table:

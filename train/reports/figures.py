@@ -19,8 +19,9 @@ from namsa.errors import InputError
 from namsa.files import open_atomic
 from namsa.pixels import PixelGrid
 from namsa.view.panels import MARKS, image_panel, mark_probes, panels, pattern_panel, styled
-from train.reports.pictures import Picture
-from train.reports.runs import Numbers, Steps
+
+from .pictures import Picture
+from .runs import Numbers, Steps
 
 Reduce = Callable[[Numbers], Any]
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import numpy as np
 
-from train.measure.performance import PAPER_STEPS, sustained_and_peak
-from train.measure.profile_results import Profile
-from train.measure.results import PerformanceSummary, Spread
-from train.reports import figures
-from train.reports.power_figure import power, power_figure
-from train.reports.report_tables import missing, plain, table
-from train.reports.runs import Steps
-from train.reports.timeline_figure import timeline_figure
+from ..measure.performance import PAPER_STEPS, sustained_and_peak
+from ..measure.profile_results import Profile
+from ..measure.results import PerformanceSummary, Spread
+from . import figures
+from .power_figure import power, power_figure
+from .report_tables import missing, plain, table
+from .runs import Steps
+from .timeline_figure import timeline_figure
 
 NOT_MEASURED = "not measured (run python -m train profile CONFIG --out RUN_DIR)"
 

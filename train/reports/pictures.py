@@ -22,7 +22,8 @@ from namsa.pixels import density_grid, pattern_grid, scan_positions
 from namsa.provenance_values import value
 from namsa.text import shorten
 from namsa.view.signals import example_probes
-from train.reports.results import EVALUATE_AGAIN, SampleRow
+
+from .results import EVALUATE_AGAIN, SampleRow
 
 Array = npt.NDArray[np.float32]
 Pair = Annotated[Sequence[float], Field(min_length=2, max_length=2)]

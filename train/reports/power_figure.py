@@ -6,8 +6,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from namsa.view.panels import styled
-from train.reports.figures import BLUE, GOLD, INK, RED, binned
-from train.reports.runs import Numbers, Steps
+
+from .figures import BLUE, GOLD, INK, RED, binned
+from .runs import Numbers, Steps
 
 BINS = 400
 

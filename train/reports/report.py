@@ -15,13 +15,14 @@ from namsa.config.loading import LARGEST_FILE_BYTES, read_yaml
 from namsa.errors import InputError
 from namsa.files import read_text, write_text_atomic
 from namsa.text import shorten
-from train.measure import profile_results, validation_rows
-from train.reports import depth_section, performance_section
-from train.reports import report_sections as sections
-from train.reports.pictures import read_predictions
-from train.reports.report_tables import missing
-from train.reports.results import read_evaluation
-from train.reports.runs import read_steps
+
+from ..measure import profile_results, validation_rows
+from . import depth_section, performance_section
+from . import report_sections as sections
+from .pictures import read_predictions
+from .report_tables import missing
+from .results import read_evaluation
+from .runs import read_steps
 
 FILES = ("config.yaml", "metrics.jsonl", "evaluation.json", "predictions.npz")
 STEP_COLUMNS = ("step", "epoch", "loss", "lr", "step_s", "data_s", "comm_s")

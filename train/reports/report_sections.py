@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from train.measure.groups import title
-from train.measure.profile_results import Profile
-from train.measure.validation_rows import PLACE
-from train.reports import figures, summary
-from train.reports.performance_section import performance
-from train.reports.pictures import Picture
-from train.reports.report_tables import (
+from ..measure.groups import title
+from ..measure.profile_results import Profile
+from ..measure.validation_rows import PLACE
+from . import figures, summary
+from .performance_section import performance
+from .pictures import Picture
+from .report_tables import (
     COMPARED_HEAD,
     HUBER,
     MAE,
@@ -33,9 +33,9 @@ from train.reports.report_tables import (
     table,
     zone_axis,
 )
-from train.reports.results import Evaluation, SampleRow
-from train.reports.runs import Steps
-from train.reports.summary import sample_conditions, worst_first
+from .results import Evaluation, SampleRow
+from .runs import Steps
+from .summary import sample_conditions, worst_first
 
 WORST_ROWS = 10  # of the table of the worst samples
 

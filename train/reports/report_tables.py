@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from html import escape
 from typing import Any, NamedTuple
 
-from train.measure.groups import measured
-from train.reports.results import ComparedScores, MetricName, Scores
+from ..measure.groups import measured
+from .results import ComparedScores, MetricName, Scores
 
 
 class Metric(NamedTuple):

@@ -20,9 +20,10 @@ from namsa.errors import InputError
 from namsa.files import write_text_atomic
 from namsa.json_files import read_json
 from namsa.text import shorten
-from train.measure.depth_metrics import DepthScores, DepthSummary
-from train.measure.results import PerformanceSummary, RunFacts
-from train.reports.calibration_results import Calibration
+
+from ..measure.depth_metrics import DepthScores, DepthSummary
+from ..measure.results import PerformanceSummary, RunFacts
+from .calibration_results import Calibration
 
 T = TypeVar("T")
 # Of the summary of a run's performance; later versions added others.

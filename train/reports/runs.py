@@ -14,8 +14,9 @@ from namsa.errors import InputError
 from namsa.files import read_text
 from namsa.json_files import parse_json
 from namsa.text import shorten
-from train.measure.results import LARGEST_METRICS_BYTES
-from train.reports.results import ComparedRun, EpochTimes, RunComparison
+
+from ..measure.results import LARGEST_METRICS_BYTES
+from .results import ComparedRun, EpochTimes, RunComparison
 
 Numbers = npt.NDArray[np.float64]
 Steps = Mapping[str, Numbers]  # columns of metrics.jsonl by name, each of shape (steps,)

@@ -5,10 +5,10 @@ from typing import Any, cast
 
 import numpy as np
 
-from train.measure.atomic_columns import mean_column_metrics
-from train.measure.groups import MOST_VALUES, Facts, groups
-from train.measure.metrics import mean_metrics
-from train.reports.results import (
+from ..measure.atomic_columns import mean_column_metrics
+from ..measure.groups import MOST_VALUES, Facts, groups
+from ..measure.metrics import mean_metrics
+from .results import (
     ConditionRow,
     HeldOutResults,
     MaterialRow,

@@ -6,9 +6,10 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from namsa.view.panels import styled
-from train.measure import kinds
-from train.measure.profile_results import Profile
-from train.measure.trace import COORDINATION_ROW, INPUT_ROW, REDUCTION_ROW
+
+from ..measure import kinds
+from ..measure.profile_results import Profile
+from ..measure.trace import COORDINATION_ROW, INPUT_ROW, REDUCTION_ROW
 
 COLOURS = {
     kinds.FORWARD: "#174a6b",

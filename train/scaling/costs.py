@@ -2,9 +2,9 @@
 
 import math
 
-from train.scaling.machine import Machine
-from train.scaling.strategy import Allreduce, Strategy
-from train.scaling.workload import WireType
+from .machine import Machine
+from .strategy import Allreduce, Strategy
+from .workload import WireType
 
 
 def straggler_delay_s(machine: Machine, ranks: int, compute_s: float, time_s: float, steps: float = 1) -> float:

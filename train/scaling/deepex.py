@@ -15,13 +15,13 @@ communication equal to computation at four times as many GPUs, while the paper s
 not what its small images take.
 """
 
-from train.networks import count
-from train.networks.resnet50 import ResNet50Config
-from train.scaling.costs import allreduce_s
-from train.scaling.machine import SUMMIT
-from train.scaling.model import block_bytes, estimate_step
-from train.scaling.strategy import Strategy
-from train.scaling.workload import workload
+from ..networks import count
+from ..networks.resnet50 import ResNet50Config
+from .costs import allreduce_s
+from .machine import SUMMIT
+from .model import block_bytes, estimate_step
+from .strategy import Strategy
+from .workload import workload
 
 NETWORK = ResNet50Config(input_shape=(1, 120, 85), classes=27, conv_bias=False)
 IMAGES = 656_100

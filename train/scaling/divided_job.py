@@ -5,14 +5,15 @@ from dataclasses import dataclass
 
 from fcdensenet.count import NetworkCount
 from namsa.errors import InputError
-from train.experiment.sections import Training
-from train.networks import Network, count
-from train.scaling.division import DividedStep, Division, divided_step
-from train.scaling.machine import Machine
-from train.scaling.model import estimate_step
-from train.scaling.results import DivisionRow
-from train.scaling.strategy import Strategy
-from train.scaling.workload import WireType
+
+from ..experiment.sections import Training
+from ..networks import Network, count
+from .division import DividedStep, Division, divided_step
+from .machine import Machine
+from .model import estimate_step
+from .results import DivisionRow
+from .strategy import Strategy
+from .workload import WireType
 
 
 @dataclass(frozen=True)

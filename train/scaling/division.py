@@ -21,11 +21,12 @@ from dataclasses import dataclass
 from typing import Literal
 
 from fcdensenet.count import BYTES_PER_VALUE, LayerCount
-from train.networks import Network, count
-from train.scaling.costs import allreduce_s, coordination_s
-from train.scaling.machine import Machine
-from train.scaling.strategy import Strategy
-from train.scaling.workload import FORWARD_SHARE, LayerTime, WireType, Workload, workload_of
+
+from ..networks import Network, count
+from .costs import allreduce_s, coordination_s
+from .machine import Machine
+from .strategy import Strategy
+from .workload import FORWARD_SHARE, LayerTime, WireType, Workload, workload_of
 
 
 @dataclass(frozen=True)

@@ -6,10 +6,11 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from namsa.view.panels import styled
-from train.reports.figures import BLUE, GOLD, INK, RED
-from train.scaling.machine import SUMMIT
-from train.scaling.published import PUBLISHED_FLOP_PER_S, PublishedResult
-from train.scaling.results import ScalingReport
+
+from ..reports.figures import BLUE, GOLD, INK, RED
+from .machine import SUMMIT
+from .published import PUBLISHED_FLOP_PER_S, PublishedResult
+from .results import ScalingReport
 
 PURPLE, GREEN = "#7b5ea7", "#5b8e3e"
 COLOURS = (RED, INK, GOLD, BLUE, GREEN)  # of the strategies, as in figure 1, and gold for groups alone

@@ -14,7 +14,8 @@ from scipy.optimize import nnls
 from namsa.errors import InputError
 from namsa.files import read_text
 from namsa.json_files import LARGEST_FILE_BYTES, parse_json
-from train.scaling.results import CostFit, CostFitRow
+
+from .results import CostFit, CostFitRow
 
 SMALL_GRADIENTS = 200  # of the benchmark's workload "small"
 

@@ -27,19 +27,20 @@ from namsa.dataset.shards import Dataset, shard_paths
 from namsa.errors import InputError
 from namsa.memory import check_memory_for
 from namsa.text import duration, plural
-from train.experiment.experiment import Experiment
-from train.experiment.sections import Training
-from train.input import selection
-from train.input.batches import kept_window_bytes
-from train.input.memory_store import stored_bytes
-from train.input.random_batches import random_batch
-from train.measure import performance
-from train.networks import Network, count
-from train.optimization.assembly import assemble
-from train.optimization.local_sgd import averaged_bytes
-from train.optimization.loop import make_step
-from train.scaling.results import Forecast, SimulationForecast, StepForecast
-from train.tasks import task_of
+
+from ..experiment.experiment import Experiment
+from ..experiment.sections import Training
+from ..input import selection
+from ..input.batches import kept_window_bytes
+from ..input.memory_store import stored_bytes
+from ..input.random_batches import random_batch
+from ..measure import performance
+from ..networks import Network, count
+from ..optimization.assembly import assemble
+from ..optimization.local_sgd import averaged_bytes
+from ..optimization.loop import make_step
+from ..tasks import task_of
+from .results import Forecast, SimulationForecast, StepForecast
 
 MIN_STEPS, MIN_SECONDS = 3, 2.0  # measured after the first step: at least as many, and at least as long
 MOST_FLOP = 2e11  # of a step that is measured: a second on a processor

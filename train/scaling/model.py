@@ -29,10 +29,10 @@ Reductions (Thakur et al. 2005; Jeaugey 2019 for double binary trees), of B byte
 import math
 from dataclasses import dataclass
 
-from train.scaling.costs import allreduce_s, coordination_s, straggler_delay_s
-from train.scaling.machine import Machine
-from train.scaling.strategy import Strategy, Unit, fused, units
-from train.scaling.workload import Workload
+from .costs import allreduce_s, coordination_s, straggler_delay_s
+from .machine import Machine
+from .strategy import Strategy, Unit, fused, units
+from .workload import Workload
 
 
 @dataclass(frozen=True)

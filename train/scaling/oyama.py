@@ -13,14 +13,14 @@ exchanged. Where the rest of the time goes, the text does not say. Maps with few
 of the ranks, a row each.
 """
 
-from train.networks import count
-from train.networks.cosmoflow import CosmoFlowConfig
-from train.networks.registry import Network
-from train.networks.unet3d import UNet3DConfig
-from train.scaling.division import DividedStep, Division, divided_step
-from train.scaling.machine import SUMMIT
-from train.scaling.model import estimate_step
-from train.scaling.strategy import Strategy
+from ..networks import count
+from ..networks.cosmoflow import CosmoFlowConfig
+from ..networks.registry import Network
+from ..networks.unet3d import UNet3DConfig
+from .division import DividedStep, Division, divided_step
+from .machine import SUMMIT
+from .model import estimate_step
+from .strategy import Strategy
 
 COSMOFLOW = CosmoFlowConfig(input_shape=(4, 512, 512, 512))
 UNET = UNet3DConfig(input_shape=(1, 256, 256, 256))

@@ -37,12 +37,13 @@ from typing import Literal
 
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
-from train.scaling import deepex, oyama
-from train.scaling.costs import allreduce_s
-from train.scaling.machine import SUMMIT, Machine
-from train.scaling.model import efficiency
-from train.scaling.strategy import Strategy, fused, units
-from train.scaling.workload import Gradient, Workload, workload
+
+from . import deepex, oyama
+from .costs import allreduce_s
+from .machine import SUMMIT, Machine
+from .model import efficiency
+from .strategy import Strategy, fused, units
+from .workload import Gradient, Workload, workload
 
 CACHE_AND_GROUPS = Strategy("bitvector", groups=8, allreduce="tree")
 # Horovod without both techniques: its cycles of 5 ms and 64 MB, which made up for the missing groups.

@@ -14,19 +14,20 @@ import numpy as np
 from namsa.config.loading import read_yaml, validate
 from namsa.dataset import manifest
 from namsa.errors import InputError
-from train.experiment.experiment import Experiment, load
-from train.experiment.sections import Training
-from train.measure.performance import sustained_and_peak
-from train.networks import Network, count, read_network
-from train.reports.runs import read_steps
-from train.scaling import fit
-from train.scaling.divided_job import DividedJob
-from train.scaling.machine import SUMMIT, Machine
-from train.scaling.model import block_bytes, efficiency, estimate_step, steps_between
-from train.scaling.published import STRATEGIES, published_results
-from train.scaling.results import CurveRow, ScalingReport, Synchronisation
-from train.scaling.strategy import Strategy, strategy_of
-from train.scaling.workload import WireType, Workload, workload
+
+from ..experiment.experiment import Experiment, load
+from ..experiment.sections import Training
+from ..measure.performance import sustained_and_peak
+from ..networks import Network, count, read_network
+from ..reports.runs import read_steps
+from . import fit
+from .divided_job import DividedJob
+from .machine import SUMMIT, Machine
+from .model import block_bytes, efficiency, estimate_step, steps_between
+from .published import STRATEGIES, published_results
+from .results import CurveRow, ScalingReport, Synchronisation
+from .strategy import Strategy, strategy_of
+from .workload import WireType, Workload, workload
 
 
 @dataclass(frozen=True)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal, NotRequired, TypedDict
 
-from train.scaling.published import PublishedResult
-from train.scaling.strategy import Strategy
+from .published import PublishedResult
+from .strategy import Strategy
 
 
 class CurveRow(TypedDict):

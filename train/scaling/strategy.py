@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from namsa.errors import InputError
-from train.experiment.reduction import Reduction
-from train.ranks import grouping
-from train.scaling.workload import Gradient
+
+from ..experiment.reduction import Reduction
+from ..ranks import grouping
+from .workload import Gradient
 
 Coordination = Literal["master-worker", "tree", "bitvector", "none"]
 Allreduce = Literal["ring", "tree", "hierarchical"]

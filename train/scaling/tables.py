@@ -8,8 +8,9 @@ from rich.console import Console
 from rich.table import Table
 
 from namsa.text import plural
-from train.scaling.published import PublishedResult
-from train.scaling.results import CostFit, DivisionRow, ScalingReport, Synchronisation
+
+from .published import PublishedResult
+from .results import CostFit, DivisionRow, ScalingReport, Synchronisation
 
 
 def show(report: ScalingReport, console: Console) -> None:

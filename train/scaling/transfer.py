@@ -19,7 +19,7 @@ leaves; the paper says "close to 3".
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from train.scaling.published import TOLERANCE, PublishedResult
+from .published import TOLERANCE, PublishedResult
 
 VGG_WEIGHTS = 9_217_728 + 120_356_864  # of 8 convolutions and 3 fully connected layers, without biases
 FLOAT_BYTES = 4

@@ -6,7 +6,8 @@ from math import prod
 from typing import Literal, NamedTuple
 
 from fcdensenet.count import BYTES_PER_VALUE, LayerCount
-from train.networks import Network, count
+
+from ..networks import Network, count
 
 FORWARD_SHARE = 1 / 3  # of a step's computation: backward makes two gradients, by input and by weights
 

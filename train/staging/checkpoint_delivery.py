@@ -14,11 +14,12 @@ from pathlib import Path
 from namsa.errors import InputError, WorkError
 from namsa.files import read_text, write_text_atomic
 from namsa.json_files import LARGEST_FILE_BYTES
-from train.measure import transfer_rows, validation_rows
-from train.measure.results import LARGEST_METRICS_BYTES
-from train.optimization import checkpoint
-from train.staging import copies
-from train.tasks.validation import BEST
+
+from ..measure import transfer_rows, validation_rows
+from ..measure.results import LARGEST_METRICS_BYTES
+from ..optimization import checkpoint
+from ..tasks.validation import BEST
+from . import copies
 
 
 @contextmanager

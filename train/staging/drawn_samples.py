@@ -20,11 +20,12 @@ from namsa.dataset import lmdb_structure, manifest, other_nodes, records
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import Dataset, shard_path, shard_paths
 from namsa.errors import InputError, WorkError
-from train.ranks.protocol import Ranks
-from train.staging import copies
-from train.staging.copies import FileState
-from train.staging.pieces import OnProgress, plan_staging, transfer
-from train.staging.stage import THREADS, StagedDataset, list_files, make_room, needing_nodes
+
+from ..ranks.protocol import Ranks
+from . import copies
+from .copies import FileState
+from .pieces import OnProgress, plan_staging, transfer
+from .stage import THREADS, StagedDataset, list_files, make_room, needing_nodes
 
 _PER_COMMIT = 16  # records
 

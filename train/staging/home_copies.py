@@ -5,7 +5,8 @@ from typing import TypedDict
 
 from namsa.dataset.shards import shard_path
 from namsa.errors import WorkError
-from train.staging.copies import FileState, copy_file, read_note
+
+from .copies import FileState, copy_file, read_note
 
 
 class KeptFiles(TypedDict):

@@ -17,9 +17,10 @@ import numpy as np
 import xxhash
 
 from namsa.errors import WorkError
-from train.ranks.protocol import Bytes, Ranks
-from train.staging import copies
-from train.staging.copies import FileState
+
+from ..ranks.protocol import Bytes, Ranks
+from . import copies
+from .copies import FileState
 
 _LARGEST_PIECE, _SMALLEST_PIECE = 2**25, 2**16
 _ROUND_BYTES = 2**27  # that a rank sends per round, and about as many that it receives

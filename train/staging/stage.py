@@ -20,10 +20,11 @@ from namsa.dataset import manifest, other_nodes
 from namsa.dataset.shards import Shard, shard_paths
 from namsa.errors import InputError, WorkError
 from namsa.text import plural
-from train.ranks.protocol import Ranks
-from train.staging import copies
-from train.staging.copies import FileState
-from train.staging.pieces import Nodes, OnProgress, plan_staging, transfer
+
+from ..ranks.protocol import Ranks
+from . import copies
+from .copies import FileState
+from .pieces import Nodes, OnProgress, plan_staging, transfer
 
 THREADS = 8  # Kurth et al.: 6.7 times the bandwidth of one
 

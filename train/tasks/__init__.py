@@ -15,11 +15,11 @@ compared with, and what of it the report shows. The rules by which a configurati
 
 from typing import TYPE_CHECKING
 
-from train.experiment.experiment import Experiment
+from ..experiment.experiment import Experiment
 
 if TYPE_CHECKING:
-    from train.ranks.split import RankSplit  # it needs Horovod, which the evaluation of a run does not
-    from train.tasks.task import Task  # it needs TensorFlow, which reports do not
+    from ..ranks.split import RankSplit  # it needs Horovod, which the evaluation of a run does not
+    from .task import Task  # it needs TensorFlow, which reports do not
 
 
 def task_of(experiment: Experiment, split: "RankSplit | None" = None) -> "Task":
@@ -29,11 +29,11 @@ def task_of(experiment: Experiment, split: "RankSplit | None" = None) -> "Task":
         experiment: The configuration. It divides samples for the task density alone.
         split: What the ranks that divide samples exchange.
     """
-    from train.tasks.classify import Classification
-    from train.tasks.density import Density
-    from train.tasks.embed import Embedding
-    from train.tasks.estimate import Estimation
-    from train.tasks.segment import Segmentation
+    from .classify import Classification
+    from .density import Density
+    from .embed import Embedding
+    from .estimate import Estimation
+    from .segment import Segmentation
 
     if split:
         return Density(experiment, split)

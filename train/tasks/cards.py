@@ -1,8 +1,9 @@
 """The model cards of the tasks other than the density, whose card is `train.reports.card`."""
 
 from namsa.errors import InputError
-from train.tasks import class_card, embed_card, segment_card
-from train.tasks.task_card import TaskCard
+
+from . import class_card, embed_card, segment_card
+from .task_card import TaskCard
 
 CARDS: dict[str, TaskCard] = {
     "classify": class_card.CARD,

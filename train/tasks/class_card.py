@@ -8,15 +8,16 @@ import numpy.typing as npt
 
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
-from train.experiment.experiment import Experiment
-from train.reports.card_sections import Usage
-from train.reports.markdown import number, plain, table
-from train.tasks.class_report import MEANINGS
-from train.tasks.class_scores import SPLITS
-from train.tasks.classify import forward
-from train.tasks.labels import in_words
-from train.tasks.patterns import patterns
-from train.tasks.task_card import Evaluation, Rounding, TaskCard, share_that_differs
+
+from ..experiment.experiment import Experiment
+from ..reports.card_sections import Usage
+from ..reports.markdown import number, plain, table
+from .class_report import MEANINGS
+from .class_scores import SPLITS
+from .classify import forward
+from .labels import in_words
+from .patterns import patterns
+from .task_card import Evaluation, Rounding, TaskCard, share_that_differs
 
 MOST_CLASSES = 12  # that are named, or are rows of a table
 

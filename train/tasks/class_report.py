@@ -10,10 +10,11 @@ from pydantic import TypeAdapter
 from rich.table import Table
 
 from namsa.dataset.typed_values import read_typed
-from train.reports.report import ResultPart
-from train.reports.report_tables import count, missing, number, table
-from train.reports.results import EVALUATE_AGAIN
-from train.tasks.class_scores import SPLITS, ClassEvaluation, ClassRow, ClassScores
+
+from ..reports.report import ResultPart
+from ..reports.report_tables import count, missing, number, table
+from ..reports.results import EVALUATE_AGAIN
+from .class_scores import SPLITS, ClassEvaluation, ClassRow, ClassScores
 
 KIND = "Classes of 4D-STEM patterns: classification report"
 TITLE = "classification report"

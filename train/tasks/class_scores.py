@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-from train.measure.results import RunFacts
+from ..measure.results import RunFacts
 
 SPLITS = ("images", "dev", "test")
 

@@ -25,20 +25,21 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
 from namsa.errors import WorkError
-from train.experiment.experiment import Experiment
-from train.experiment.task_sections import Classify
-from train.input.batches import Readable, Target
-from train.measure.results import RunFacts
-from train.networks.resnet50 import ResNet50Config
-from train.ranks.protocol import Ranks
-from train.reports.results import write_json
-from train.tasks import labels, potential_clusters
-from train.tasks.class_report import class_table
-from train.tasks.class_scores import ClassEvaluation, ClassRow, counts, scores, summarise
-from train.tasks.patterns import PATTERNS_AT_ONCE, chosen, patterns
-from train.tasks.potential_clusters import ClusteredSamples, Clusters
-from train.tasks.radial_profiles import centroids, nearest, ring_averages
-from train.tasks.task import Answers, Array, Row, Score
+
+from ..experiment.experiment import Experiment
+from ..experiment.task_sections import Classify
+from ..input.batches import Readable, Target
+from ..measure.results import RunFacts
+from ..networks.resnet50 import ResNet50Config
+from ..ranks.protocol import Ranks
+from ..reports.results import write_json
+from . import labels, potential_clusters
+from .class_report import class_table
+from .class_scores import ClassEvaluation, ClassRow, counts, scores, summarise
+from .patterns import PATTERNS_AT_ONCE, chosen, patterns
+from .potential_clusters import ClusteredSamples, Clusters
+from .radial_profiles import centroids, nearest, ring_averages
+from .task import Answers, Array, Row, Score
 
 Tensor = Any
 Classes = npt.NDArray[np.int64]

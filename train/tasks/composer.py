@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from namsa.dataset.entry import Entry
-from train.experiment.task_sections import Segment
-from train.input.batches import SampleView
-from train.input.composites import SHAPES, composite, draw_labels
+
+from ..experiment.task_sections import Segment
+from ..input.batches import SampleView
+from ..input.composites import SHAPES, composite, draw_labels
 
 _COMPOSITE = 7  # stream of random numbers, beside those of `train.input`
 

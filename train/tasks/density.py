@@ -22,19 +22,20 @@ from namsa.dataset.records import Record
 from namsa.dataset.sample_setup import build_supercell
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError, WorkError
-from train.experiment.experiment import Experiment
-from train.input import batches
-from train.measure.metrics import Metrics, image_metrics, mean_metrics
-from train.measure.results import RunFacts
-from train.optimization.losses import DensityObjective
-from train.ranks.protocol import Ranks
-from train.reports.evaluate import AtomsOf, HeldOut, evaluate, predictions, predictor
-from train.reports.evaluation_table import evaluation_table
-from train.reports.results import Evaluation
-from train.tasks.task import Answers, Array, Row, Score
+
+from ..experiment.experiment import Experiment
+from ..input import batches
+from ..measure.metrics import Metrics, image_metrics, mean_metrics
+from ..measure.results import RunFacts
+from ..optimization.losses import DensityObjective
+from ..ranks.protocol import Ranks
+from ..reports.evaluate import AtomsOf, HeldOut, evaluate, predictions, predictor
+from ..reports.evaluation_table import evaluation_table
+from ..reports.results import Evaluation
+from .task import Answers, Array, Row, Score
 
 if TYPE_CHECKING:  # it needs Horovod, which the evaluation of a run does not
-    from train.ranks.split import RankSplit
+    from ..ranks.split import RankSplit
 
 
 @dataclass(frozen=True)

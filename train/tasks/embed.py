@@ -23,21 +23,22 @@ from rich.table import Table
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 from namsa.errors import WorkError
-from train.experiment.experiment import Experiment
-from train.input.batches import Readable, Target
-from train.measure.results import RunFacts
-from train.networks import cvae
-from train.networks.cvae import CVAEConfig
-from train.ranks.protocol import Ranks
-from train.reports.figures import write_figure
-from train.reports.latent_figure import latent_space_figure
-from train.reports.results import write_json
-from train.tasks import principal_components
-from train.tasks.embed_report import PICTURE, embed_table
-from train.tasks.embed_scores import EmbedEvaluation, EmbedRow, choose_composites, means, score_composites, summarise
-from train.tasks.patterns import PATTERNS_AT_ONCE, intensities, patterns
-from train.tasks.principal_components import PrincipalComponents
-from train.tasks.task import Answers, Array, Row, Score
+
+from ..experiment.experiment import Experiment
+from ..input.batches import Readable, Target
+from ..measure.results import RunFacts
+from ..networks import cvae
+from ..networks.cvae import CVAEConfig
+from ..ranks.protocol import Ranks
+from ..reports.figures import write_figure
+from ..reports.latent_figure import latent_space_figure
+from ..reports.results import write_json
+from . import principal_components
+from .embed_report import PICTURE, embed_table
+from .embed_scores import EmbedEvaluation, EmbedRow, choose_composites, means, score_composites, summarise
+from .patterns import PATTERNS_AT_ONCE, intensities, patterns
+from .principal_components import PrincipalComponents
+from .task import Answers, Array, Row, Score
 
 Tensor = Any
 Images = npt.NDArray[np.float32]

@@ -9,15 +9,16 @@ import numpy.typing as npt
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 from namsa.text import plural
-from train.experiment.experiment import Experiment
-from train.networks.cvae import CVAEConfig
-from train.reports.card_sections import Usage
-from train.reports.markdown import number, plain, table
-from train.tasks.embed import autoencoder
-from train.tasks.embed_report import MEANINGS
-from train.tasks.embed_scores import SPLITS
-from train.tasks.patterns import patterns
-from train.tasks.task_card import Evaluation, Rounding, TaskCard
+
+from ..experiment.experiment import Experiment
+from ..networks.cvae import CVAEConfig
+from ..reports.card_sections import Usage
+from ..reports.markdown import number, plain, table
+from .embed import autoencoder
+from .embed_report import MEANINGS
+from .embed_scores import SPLITS
+from .patterns import patterns
+from .task_card import Evaluation, Rounding, TaskCard
 
 
 def usage(experiment: Experiment) -> Usage:

@@ -12,10 +12,11 @@ from rich.table import Table
 
 from namsa.dataset.typed_values import read_typed
 from namsa.errors import InputError
-from train.reports.report import ResultPart
-from train.reports.report_tables import count, missing, number, table
-from train.reports.results import EVALUATE_AGAIN
-from train.tasks.embed_scores import SPLITS, EmbedEvaluation, EmbedScores
+
+from ..reports.report import ResultPart
+from ..reports.report_tables import count, missing, number, table
+from ..reports.results import EVALUATE_AGAIN
+from .embed_scores import SPLITS, EmbedEvaluation, EmbedScores
 
 KIND = "Latent space of 4D-STEM patterns: embedding report"
 TITLE = "embedding report"

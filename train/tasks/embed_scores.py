@@ -12,8 +12,8 @@ import numpy as np
 import xxhash
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-from train.measure.clusters import cluster, normalised_mutual_information
-from train.measure.results import RunFacts
+from ..measure.clusters import cluster, normalised_mutual_information
+from ..measure.results import RunFacts
 
 SPLITS = ("images", "dev", "test")
 MOST_COMPOSITES = 64  # of a split

@@ -29,19 +29,20 @@ from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
 from namsa.errors import WorkError
 from namsa.pixels import raster_shape
-from train.experiment.experiment import Experiment
-from train.experiment.quantities import QUANTITIES, Range, quantity_ranges, sample_value
-from train.experiment.sections import Loss
-from train.input.batches import Readable, Target
-from train.input.normalisation import Batch, Normalisation, normalise_graph
-from train.input.windows import middle
-from train.measure.results import RunFacts
-from train.optimization.losses import LIKELIHOOD_WEIGHT, log_scale, negative_log_likelihood, split_output
-from train.ranks.protocol import Ranks
-from train.reports.results import write_json
-from train.tasks.estimate_report import estimate_table
-from train.tasks.estimate_scores import EstimateEvaluation, EstimateRow, errors, summarise
-from train.tasks.task import Answers, Array, Row, Score
+
+from ..experiment.experiment import Experiment
+from ..experiment.quantities import QUANTITIES, Range, quantity_ranges, sample_value
+from ..experiment.sections import Loss
+from ..input.batches import Readable, Target
+from ..input.normalisation import Batch, Normalisation, normalise_graph
+from ..input.windows import middle
+from ..measure.results import RunFacts
+from ..optimization.losses import LIKELIHOOD_WEIGHT, log_scale, negative_log_likelihood, split_output
+from ..ranks.protocol import Ranks
+from ..reports.results import write_json
+from .estimate_report import estimate_table
+from .estimate_scores import EstimateEvaluation, EstimateRow, errors, summarise
+from .task import Answers, Array, Row, Score
 
 Tensor = Any
 Predict = Callable[[npt.NDArray[np.float32]], tuple[Array, Array]]

@@ -11,11 +11,12 @@ from rich.table import Table
 
 from namsa.dataset.typed_values import read_typed
 from namsa.errors import InputError
-from train.experiment.quantities import QUANTITIES
-from train.reports.report import ResultPart
-from train.reports.report_tables import count, missing, number, table
-from train.reports.results import EVALUATE_AGAIN
-from train.tasks.estimate_scores import EstimateEvaluation
+
+from ..experiment.quantities import QUANTITIES
+from ..reports.report import ResultPart
+from ..reports.report_tables import count, missing, number, table
+from ..reports.results import EVALUATE_AGAIN
+from .estimate_scores import EstimateEvaluation
 
 KIND = "Thickness, defocus and tilt from 4D-STEM: estimation report"
 TITLE = "estimation report"

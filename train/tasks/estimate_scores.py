@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-from train.measure.coverage import TWO_SIGMA, covering_factor
-from train.measure.results import RunFacts
+from ..measure.coverage import TWO_SIGMA, covering_factor
+from ..measure.results import RunFacts
 
 Array = npt.NDArray[np.float64]
 

@@ -8,7 +8,8 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.strata import CRYSTAL_SYSTEMS, crystal_systems
 from namsa.errors import InputError
 from namsa.text import shorten
-from train.experiment.task_sections import Classify
+
+from ..experiment.task_sections import Classify
 
 MOST_NAMED = 12  # classes in a message
 UNKNOWN = "unknown"  # crystal system of a space group that spglib does not know

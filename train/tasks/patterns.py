@@ -6,9 +6,10 @@ import numpy.typing as npt
 from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.pixels import raster_shape
-from train.experiment.experiment import Experiment
-from train.input import windows
-from train.input.normalisation import normalise
+
+from ..experiment.experiment import Experiment
+from ..input import windows
+from ..input.normalisation import normalise
 
 PATTERNS_AT_ONCE = 256  # in the forward pass of an evaluation
 

@@ -20,9 +20,10 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.records import Record
 from namsa.errors import InputError
 from namsa.pixels import potential_grid, raster_shape
-from train.experiment.task_sections import Classify
-from train.input import selection
-from train.input.batches import Readable
+
+from ..experiment.task_sections import Classify
+from ..input import selection
+from ..input.batches import Readable
 
 Array = npt.NDArray[np.float64]
 

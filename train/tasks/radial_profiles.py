@@ -7,7 +7,7 @@ no free parameter, and knows neither angles within a ring nor more than one mean
 import numpy as np
 import numpy.typing as npt
 
-from train.experiment.conditions import Conditions
+from ..experiment.conditions import Conditions
 
 Array = npt.NDArray[np.float64]
 

@@ -6,13 +6,14 @@ from typing import Any
 
 from namsa.config.loading import read_yaml
 from namsa.errors import InputError
-from train.reports import report
-from train.reports.report import ResultPart
-from train.reports.results import read_evaluation
-from train.tasks.class_report import class_part, read_classes
-from train.tasks.embed_report import embed_part, read_embedding
-from train.tasks.estimate_report import estimate_part, read_estimates
-from train.tasks.segment_report import read_segments, segment_part
+
+from ..reports import report
+from ..reports.report import ResultPart
+from ..reports.results import read_evaluation
+from .class_report import class_part, read_classes
+from .embed_report import embed_part, read_embedding
+from .estimate_report import estimate_part, read_estimates
+from .segment_report import read_segments, segment_part
 
 PARTS: dict[str, Callable[[Path], ResultPart]] = {
     "density": report.density_part,

@@ -27,19 +27,20 @@ from namsa.dataset.labels import LABEL_NAMES
 from namsa.dataset.records import Record
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError, WorkError
-from train.experiment.experiment import Experiment
-from train.experiment.task_sections import Segment
-from train.input.batches import Readable, ReadCache, SampleView, Target, find_view
-from train.input.composites import LARGEST_DIAMETER
-from train.input.normalisation import Batch, Normalisation, normalise_graph
-from train.measure.results import RunFacts
-from train.ranks.protocol import Ranks
-from train.reports.results import write_json
-from train.tasks.composer import Composer, composers
-from train.tasks.segment_pictures import FILE_NAME, Examples, write_examples
-from train.tasks.segment_report import segment_table
-from train.tasks.segment_scores import SegmentEvaluation, SegmentRow, confusion, scores, summarise
-from train.tasks.task import Answers, Array, Row, Score
+
+from ..experiment.experiment import Experiment
+from ..experiment.task_sections import Segment
+from ..input.batches import Readable, ReadCache, SampleView, Target, find_view
+from ..input.composites import LARGEST_DIAMETER
+from ..input.normalisation import Batch, Normalisation, normalise_graph
+from ..measure.results import RunFacts
+from ..ranks.protocol import Ranks
+from ..reports.results import write_json
+from .composer import Composer, composers
+from .segment_pictures import FILE_NAME, Examples, write_examples
+from .segment_report import segment_table
+from .segment_scores import SegmentEvaluation, SegmentRow, confusion, scores, summarise
+from .task import Answers, Array, Row, Score
 
 Tensor = Any
 Predict = Callable[[npt.NDArray[Any], float], npt.NDArray[np.float32]]

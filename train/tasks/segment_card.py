@@ -8,13 +8,14 @@ import numpy.typing as npt
 
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
-from train.experiment.experiment import Experiment
-from train.reports.card_sections import Usage
-from train.reports.markdown import number, plain, table
-from train.tasks.segment import Segmentation, predictor
-from train.tasks.segment_report import MEANINGS
-from train.tasks.segment_scores import SegmentScores
-from train.tasks.task_card import Evaluation, Rounding, TaskCard, share_that_differs
+
+from ..experiment.experiment import Experiment
+from ..reports.card_sections import Usage
+from ..reports.markdown import number, plain, table
+from .segment import Segmentation, predictor
+from .segment_report import MEANINGS
+from .segment_scores import SegmentScores
+from .task_card import Evaluation, Rounding, TaskCard, share_that_differs
 
 WORDS = {
     "matrix": "matrix",

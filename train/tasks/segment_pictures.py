@@ -16,7 +16,8 @@ from namsa.files import open_atomic
 from namsa.numpy_files import read_npz
 from namsa.pixels import PixelGrid
 from namsa.view.panels import VIRTUAL, image_panel, panels, styled
-from train.reports.results import EVALUATE_AGAIN
+
+from ..reports.results import EVALUATE_AGAIN
 
 FILE_NAME = "segments.npz"
 LARGEST_FILE_BYTES = 2**28  # of all arrays, unpacked

@@ -10,12 +10,13 @@ from pydantic import TypeAdapter
 from rich.table import Table
 
 from namsa.dataset.typed_values import read_typed
-from train.reports.figures import data_uri
-from train.reports.report import ResultPart
-from train.reports.report_tables import count, missing, number, table
-from train.reports.results import EVALUATE_AGAIN
-from train.tasks.segment_pictures import FILE_NAME, examples_figure, read_examples
-from train.tasks.segment_scores import SegmentEvaluation, SegmentScores
+
+from ..reports.figures import data_uri
+from ..reports.report import ResultPart
+from ..reports.report_tables import count, missing, number, table
+from ..reports.results import EVALUATE_AGAIN
+from .segment_pictures import FILE_NAME, examples_figure, read_examples
+from .segment_scores import SegmentEvaluation, SegmentScores
 
 KIND = "Parts of 4D-STEM scans: segmentation report"
 TITLE = "segmentation report"

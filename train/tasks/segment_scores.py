@@ -7,8 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-from train.experiment.task_sections import Segment
-from train.measure.results import RunFacts
+from ..experiment.task_sections import Segment
+from ..measure.results import RunFacts
 
 Confusion = npt.NDArray[np.int64]  # positions of each class (rows) that are given to each class (columns)
 

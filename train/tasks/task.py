@@ -11,11 +11,12 @@ from rich.table import Table
 
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
-from train.experiment.experiment import Experiment
-from train.input.batches import Compose, Readable, Target
-from train.measure.results import RunFacts
-from train.optimization.objective import Objective
-from train.ranks.protocol import Ranks
+
+from ..experiment.experiment import Experiment
+from ..input.batches import Compose, Readable, Target
+from ..measure.results import RunFacts
+from ..optimization.objective import Objective
+from ..ranks.protocol import Ranks
 
 Array = npt.NDArray[np.float64]
 Row = dict[str, Any]  # of JSON types

@@ -14,10 +14,11 @@ import numpy.typing as npt
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 from namsa.dataset.strata import Strata
-from train.experiment.experiment import Experiment
-from train.reports import card_sections
-from train.reports.card_sections import Usage
-from train.reports.results import WeightsFile
+
+from ..experiment.experiment import Experiment
+from ..reports import card_sections
+from ..reports.card_sections import Usage
+from ..reports.results import WeightsFile
 
 Evaluation = Mapping[str, Any]  # contents of `evaluation.json`
 

@@ -10,13 +10,14 @@ from pathlib import Path
 from typing import Any
 
 from namsa.dataset.entry import Entry
-from train.experiment.experiment import Experiment
-from train.measure import telemetry, validation_rows
-from train.measure.validation_rows import ValidationRow
-from train.optimization import checkpoint
-from train.optimization.checkpoint import TrainingPosition
-from train.ranks.protocol import Ranks
-from train.tasks.task import Score, Task
+
+from ..experiment.experiment import Experiment
+from ..measure import telemetry, validation_rows
+from ..measure.validation_rows import ValidationRow
+from ..optimization import checkpoint
+from ..optimization.checkpoint import TrainingPosition
+from ..ranks.protocol import Ranks
+from .task import Score, Task
 
 BEST = "best.npz"  # in the format of a checkpoint, beside the folder of the checkpoints
 

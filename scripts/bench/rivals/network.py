@@ -15,8 +15,8 @@ class Network:
     def __init__(self, checkpoint: str, threads: int) -> None:
         import tensorflow as tf  # which takes a while, as do those on top of it
 
-        from train.reconstruction import ensemble
-        from train.reconstruction.models import load_model
+        from train.apply import ensemble
+        from train.apply.models import load_model
 
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(threads)
@@ -28,7 +28,7 @@ class Network:
 
     def predictors(self, shape: tuple[int, ...]) -> dict[str, Any]:
         """The functions that predict whole stacks (sy, sx, dy, dx), called once: TensorFlow traces the network then."""
-        from train.reconstruction import ensemble, weights
+        from train.apply import ensemble, weights
 
         if shape not in self.ready:
             built = weights.load_network(self.model, shape[:2])

@@ -9,11 +9,11 @@ from namsa import InputError
 from namsa.physics import virtual_detectors as virtual
 from namsa.physics.optics import wavelength_angstrom
 from namsa.pixels import PixelGrid
+from train.apply.mirrors import ChannelMirror, mirrored_images
 from train.experiment.channels import channel_count, to_channels
 from train.experiment.experiment import load
 from train.input.channels_graph import to_channels_graph
 from train.input.normalisation import Batch, Normalisation, normalise_graph
-from train.reconstruction.mirrors import ChannelMirror, mirrored_images
 
 QUICKSTART = CONFIGS / "quickstart.yaml"
 KINDS = [("binned", "none"), ("polar", "none"), ("virtual", "none"), ("pixels", "dpc"), ("polar", "dpc")]

@@ -12,8 +12,8 @@ from tiny import CONFIG
 
 from namsa.pixels import PixelGrid
 from namsa.view import viewer
+from train.apply.result import Reconstruction
 from train.experiment.experiment import Experiment
-from train.reconstruction.result import Reconstruction
 from train.reports.card import card
 from train.reports.pictures import ARRAYS, Picture, write_predictions
 from train.reports.report import write_report

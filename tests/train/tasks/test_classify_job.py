@@ -18,12 +18,12 @@ from namsa.io.calibration import CalibrationOverrides
 from namsa.io.hdf5 import write_samples
 from namsa.pixels import PixelGrid
 from train.__main__ import main as command
+from train.apply.classify import classify
 from train.experiment.experiment import load
 from train.input import batches, windows
 from train.main import train
 from train.optimization import checkpoint
 from train.ranks import reduction
-from train.reconstruction.classify import classify
 from train.reports.class_figure import class_figure
 from train.scaling import forecast
 from train.tasks import class_card, task_of

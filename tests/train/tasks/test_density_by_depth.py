@@ -17,6 +17,8 @@ from namsa.dataset.shards import Dataset
 from namsa.dataset.strata import count_strata
 from namsa.errors import InputError, WorkError
 from namsa.io.calibration import CalibrationOverrides
+from train.apply.reconstruct import ReconstructionOptions, reconstruct
+from train.apply.trust import KnownSpecimen
 from train.experiment import symmetries
 from train.experiment.experiment import load
 from train.input import batches
@@ -25,8 +27,6 @@ from train.input.windows import middle
 from train.main import train
 from train.measure.depth_metrics import depth_scores, summarise
 from train.optimization.losses import huber
-from train.reconstruction.reconstruct import ReconstructionOptions, reconstruct
-from train.reconstruction.trust import KnownSpecimen
 from train.reports.card import _limits
 from train.reports.depth_section import read_bins
 from train.reports.results import read_evaluation

@@ -14,10 +14,10 @@ from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from namsa.io.calibration import CalibrationOverrides
 from train.__main__ import main as command
+from train.apply.embed import embed
 from train.experiment.experiment import load
 from train.main import train
 from train.ranks import reduction
-from train.reconstruction.embed import embed
 from train.scaling import forecast
 from train.tasks import embed_card
 from train.tasks.embed import rmse_of_each

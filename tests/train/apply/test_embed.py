@@ -1,0 +1,144 @@
+"""Embedding of files with an autoencoder of random weights."""
+
+import json
+
+import h5py
+import keras
+import numpy as np
+import pytest
+
+from namsa import InputError
+from namsa.config.loading import dump_yaml
+from namsa.io.calibration import CalibrationOverrides
+from train.__main__ import main
+from train.apply import embed as module
+from train.apply.embed import embed
+from train.experiment.experiment import Experiment
+from train.networks import build
+from train.networks.cvae import decoder, encoder
+from train.optimization import checkpoint
+from train.optimization.checkpoint import TrainingPosition
+
+SCAN, DETECTOR = (5, 7), (4, 6)
+BEAM = CalibrationOverrides(
+    energy_ev=200e3,
+    semiangle_mrad=20.0,
+    scan_step_angstrom=(0.7, 1.3),
+    pixel_mrad=(8.0, 8.0),
+    centre_pixels=(1.5, 2.5),
+)
+OPTIONS = (
+    "--energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.7 1.3 --pixel-mrad 8 --centre-pixels 1.5 2.5 "
+    "--beam-intensity 1"
+)
+
+
+def experiment(**training):
+    return Experiment.model_validate(
+        {
+            "name": "small",
+            "microscope": {"energy_ev": 200e3, "semiangle_mrad": 20.0},
+            "scan": {"shape": (6, 6), "step_angstrom": (0.4, 0.4)},
+            "simulation": {"sampling_angstrom": 0.2},
+            "detector": {"shape": DETECTOR, "pixel_mrad": 8.0},
+            "target": {"at": "scan"},
+            "network": {"kind": "cvae", "input_shape": (1, *DETECTOR), "filters": (3,), "hidden": 8, "latent": 3},
+            "training": {"task": "embed", "epochs": 1, "inputs": {"layout": "pattern"}},
+        }
+    )
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    folder, found = tmp_path_factory.mktemp("autoencoder"), experiment()
+    keras.utils.clear_session()
+    model = build(found.network, seed=3)
+    checkpoint.save(folder / "checkpoints", TrainingPosition(step=7), model.variables, found.network, keep=1)
+    (folder / "config.yaml").write_text(dump_yaml(found))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def patterns():
+    return np.random.default_rng(0).uniform(0.2, 1.8, (*SCAN, *DETECTOR)).astype(np.float32) / 24
+
+
+@pytest.fixture(scope="module")
+def scan(tmp_path_factory, patterns):
+    path = tmp_path_factory.mktemp("scan") / "scan.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("scan", data=patterns)
+    return path
+
+
+def test_the_file_has_maps_clusters_and_decoded_patterns(tmp_path, run, scan, patterns, monkeypatch):
+    monkeypatch.setattr(module, "BAND_BYTES", 4 * 7 * 24 * 2)  # two rows at once, of five
+    out = tmp_path / "new" / "out.h5"
+    words = ["embed", str(scan), "--checkpoint", str(run), "--out", str(out), "--clusters", "3", *OPTIONS.split()]
+    assert main(words) == 0
+    assert out.with_suffix(".png").stat().st_size > 10_000
+    model = build(experiment().network, seed=3)
+    x = np.sqrt(patterns.reshape(-1, *DETECTOR, 1) * 24)
+    latents = np.asarray(encoder(model)(x)[0])
+    made = np.asarray(decoder(model)(latents))
+    with h5py.File(out) as file:
+        group = file["embedding"]
+        provenance = json.loads(group.attrs["provenance"])
+        for number in range(3):
+            np.testing.assert_allclose(
+                group[f"latent_{number + 1}/data"][()].ravel(), latents[:, number], rtol=1e-4, atol=1e-5
+            )
+        np.testing.assert_allclose(group["latent_1/dim0"][()], 0.7 * np.arange(5))
+        np.testing.assert_allclose(group["latent_1/dim1"][()], 1.3 * np.arange(7))
+        labels = group["cluster/data"][()].ravel()
+        centres = np.array(provenance["cluster_centres"])
+        assert centres.shape == (3, 3)
+        for number, centre in enumerate(centres):
+            np.testing.assert_allclose(latents[labels == number].mean(axis=0), centre, atol=1e-3)
+        error = np.sqrt(((x - made) ** 2).mean(axis=(1, 2, 3)))
+        np.testing.assert_allclose(group["rmse/data"][()].ravel(), error, rtol=1e-4)
+        decoded = group["decoded/data"]
+        assert decoded.shape == (*SCAN, *DETECTOR)
+        assert decoded.attrs["units"] == "fraction of the beam"
+        expected = np.maximum(made, 0).reshape(*SCAN, *DETECTOR) ** 2 / 24
+        np.testing.assert_allclose(decoded[()], expected, rtol=1e-3, atol=1e-6)
+        np.testing.assert_allclose(group["decoded/dim2"][()], [-12, -4, 4, 12])
+        np.testing.assert_allclose(group["decoded/dim3"][()], [-20, -12, -4, 4, 12, 20])
+
+
+def test_patterns_that_are_all_the_same_have_one_cluster(run, tmp_path):
+    result = embed(np.full((3, 4, *DETECTOR), 1 / 24, np.float32), run, BEAM, clusters=3, beam_intensity=1.0)
+    assert len(result.centres) == 1
+    assert not result.clusters.any()
+    assert any("1 cluster instead of 3" in line for line in result.notes)
+    assert repr(result) == "<EmbeddedScan: 3 latent numbers of 3 × 4 patterns, 1 cluster>"
+    result.show(tmp_path / "same.png")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--clusters", "300"], "clusters is 300: give a number from 1 to 256"),
+        (["--beam-intensity", "-1"], "beam_intensity is -1"),
+        (["--semiangle-mrad", "30"], "does not fit the network: semiangle 30 mrad, trained for 20"),
+        (["--pixel-mrad", "1"], "its detector reaches"),
+        (["--out", "{data}"], "would replace"),
+    ],
+)
+def test_what_does_not_fit_is_one_line(run, scan, tmp_path, capsys, options, message):
+    words = ["embed", str(scan), "--checkpoint", str(run), "--out", str(tmp_path / "out.h5"), *OPTIONS.split()]
+    assert main([*words, *(option.format(data=scan) for option in options)]) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith("error: ")
+    assert message in line
+    assert not (tmp_path / "out.h5").exists()
+
+
+def test_a_network_of_densities_embeds_nothing():
+    with pytest.raises(InputError, match="network for training.task density, and latent numbers are asked for"):
+        embed(np.ones((2, 2, 4, 6)), "200kv-20mrad", BEAM)
+
+
+def test_negative_intensities_are_refused(run, patterns):
+    with pytest.raises(InputError, match="intensity is negative"):
+        embed(np.where(np.arange(6) % 2, -patterns, patterns), run, BEAM, beam_intensity=1.0)

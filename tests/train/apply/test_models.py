@@ -1,0 +1,67 @@
+"""Models are found by path and by name, with their conditions and calibration."""
+
+import json
+
+import pytest
+from paths import CONFIGS
+
+from namsa import InputError
+from namsa.config.loading import dump_yaml
+from train.__main__ import main
+from train.apply import models
+from train.apply.models import ModelCalibration, load_model
+from train.experiment.conditions import conditions
+from train.experiment.experiment import load
+
+EXPERIMENT = load(CONFIGS / "quickstart.yaml")
+
+
+@pytest.fixture
+def run(tmp_path):
+    """A run directory with two checkpoints. Their content is read when the network is built."""
+    checkpoints = tmp_path / "run/checkpoints"
+    checkpoints.mkdir(parents=True)
+    for step in (7, 12):
+        (checkpoints / f"step-{step:09d}.npz").touch()
+    (tmp_path / "run/config.yaml").write_text(dump_yaml(EXPERIMENT))
+    return tmp_path / "run"
+
+
+def test_models_are_found_by_path_and_by_name(tmp_path, run, monkeypatch, capsys):
+    older, newer = sorted((run / "checkpoints").glob("*.npz"))
+    assert load_model(run).weights == load_model(str(run)).weights == newer
+    assert load_model(older).weights == older
+    assert load_model(str(older)).experiment == EXPERIMENT
+    shipped = tmp_path / "models/gold"
+    shipped.mkdir(parents=True)
+    (shipped / "config.yaml").write_text((run / "config.yaml").read_text())
+    (shipped / "weights.npz").touch()
+    (shipped / "predictions.npz").touch()
+    monkeypatch.setattr(models, "MODELS", tmp_path / "models")
+    assert load_model("gold").weights == shipped / "weights.npz"
+    assert main(["reconstruct", "a.h5", "--checkpoint", "silver", "--out", str(tmp_path / "o.h5")]) == 2
+    error = capsys.readouterr().err
+    assert "silver is neither a run directory, nor a checkpoint, nor a model" in error
+    assert "(gold for density)" in error
+    assert main(["models"]) == 0
+    head, line = capsys.readouterr().out.splitlines()
+    assert head.split()[:4] == ["name", "task", "used", "by"]
+    assert line.split()[:4] == ["gold", "density", "train", "reconstruct"]
+    assert main(["reconstruct", "a.h5", "--checkpoint", "gold", "--out", str(tmp_path / "o.h5")]) == 2
+    assert capsys.readouterr().err == "error: there is no file a.h5\n"
+
+
+def test_a_model_carries_its_conditions_and_its_calibration(run):
+    assert load_model(run).conditions == conditions(EXPERIMENT)
+    assert load_model(run).calibration == ModelCalibration(None, None)
+    measured = {"scale": 2.5, "uncertainty_factor": 2.5, "transmitted_fraction": 0.9}
+    (run / "calibration.json").write_text(json.dumps(measured))
+    assert load_model(run).calibration == ModelCalibration(uncertainty_factor=2.5, transmitted_fraction=0.9)
+
+
+def test_a_folder_that_is_no_model_is_refused(tmp_path, run):
+    (run / "config.yaml").unlink()
+    with pytest.raises(InputError, match=r"has no config\.yaml"):
+        load_model(run)
+    with pytest.raises(InputError, match="neither checkpoints"):
+        load_model(tmp_path)

@@ -1,0 +1,171 @@
+"""A run becomes a folder that answers as the run does, and a card with its numbers."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from tiny import CONFIG
+
+from namsa import InputError
+from namsa.dataset import manifest
+from namsa.dataset.shards import Dataset
+from train.__main__ import main as command
+from train.apply import calibrate
+from train.apply.calibrate import trained_ensemble
+from train.apply.models import load_model
+from train.apply.pack import pack
+from train.apply.packing import NetworkVariables
+from train.main import train
+from train.optimization import checkpoint
+from train.reports import report
+from train.tasks.cards import card_of
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """A finished run of the tiny job, with its dataset."""
+    directory = tmp_path_factory.mktemp("pack")
+    path = directory / "tiny.yaml"
+    path.write_text(yaml.safe_dump(CONFIG | {"data": {"directory": str(directory / "data")}}))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("train.main.write_report", lambda run_dir: None)
+        train(path, run_dir=directory / "run")
+    return directory / "run"
+
+
+@pytest.fixture(scope="module")
+def calibrated(run):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "write_report", lambda run_dir, result_part: None)
+        assert command(["calibrate", str(run), "--passes", "2"]) == 0
+    return run
+
+
+def test_each_window_is_predicted_once_and_an_interrupted_calibration_changes_nothing(calibrated, monkeypatch, capsys):
+    predicted, interrupted_at = [], 0
+    load_ensemble = calibrate.trained_ensemble
+
+    def counting_ensemble(*arguments, **settings):
+        ensemble = load_ensemble(*arguments, **settings)
+
+        def predict(patterns):
+            predicted.extend(patterns)
+            if len(predicted) == interrupted_at:
+                raise KeyboardInterrupt
+            return ensemble.predict(patterns)
+
+        return ensemble._replace(predict=predict)
+
+    monkeypatch.setattr(calibrate, "trained_ensemble", counting_ensemble)
+    progress = []
+    calibrate.calibrate(calibrated, 2, None, lambda *counts: progress.append(counts))
+    directory = load_model(calibrated).experiment.data.directory
+    with Dataset(directory) as dataset:
+        splits = [entry.split for entry in manifest.present(directory, dataset.ids)]
+    held_out = len(splits) - splits.count("train")
+    assert len(predicted) == len(splits)  # without noise, a sample has one window
+    assert progress == [(done, len(splits) + held_out) for done in range(1, len(splits) + held_out + 1)]
+
+    files = [calibrated / name for name in ("calibration.json", "familiarity.npz", "transfer.json", "evaluation.json")]
+    before = [path.read_bytes() for path in files]
+    predicted, interrupted_at = [], len(splits)
+    assert command(["calibrate", str(calibrated), "--passes", "2"]) == 130
+    assert f"{calibrated} is calibrated as before" in capsys.readouterr().err
+    assert [path.read_bytes() for path in files] == before
+
+
+def test_what_is_not_measured_cannot_be_packed(run, tmp_path):
+    bare = tmp_path / "bare"
+    shutil.copytree(run, bare, ignore=shutil.ignore_patterns("calibration.json", "transfer.json"))
+    with pytest.raises(InputError, match="has no calibration.json: run python -m train calibrate"):
+        pack(bare, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_packed_run_answers_as_the_run(calibrated, tmp_path, capsys):
+    out = tmp_path / "100kv-15mrad"
+    assert command(["pack", str(calibrated), "--out", str(out)]) == 0
+    assert f"{out}/CARD.md" in capsys.readouterr().out
+    assert sorted(path.name for path in out.iterdir()) == [
+        "CARD.md",
+        "calibration.json",
+        "config.yaml",
+        "familiarity.npz",
+        "transfer.json",
+        "weights.npz",
+    ]
+    packed, whole = load_model(out), load_model(calibrated)
+    assert str(calibrated.parent) not in (out / "config.yaml").read_text(encoding="utf-8")
+    assert packed.experiment == whole.experiment.model_copy(update={"data": packed.experiment.data})
+    assert packed.calibration == whole.calibration
+    assert packed.weights.stat().st_size < 0.5 * whole.weights.stat().st_size  # neither moments nor 32 bits
+
+    patterns = np.random.default_rng(0).exponential(1 / 1536, (1, 2, 3, 32, 48)).astype(np.float32)
+    before, after = (trained_ensemble(model, passes=0).predict(patterns).density for model in (whole, packed))
+    assert not np.array_equal(before, after)
+    assert np.sqrt(np.mean((before - after) ** 2)) < 5e-3 * before.std()
+
+
+def test_the_card_says_what_was_measured(calibrated, tmp_path):
+    facts = pack(calibrated, tmp_path / "small")
+    card = (tmp_path / "small/CARD.md").read_text(encoding="utf-8")
+    evaluation = json.loads((calibrated / "evaluation.json").read_text(encoding="utf-8"))
+    mean, rival = evaluation["mean"], evaluation["mean_predictor"]
+    assert f"| all | {len([r for r in evaluation['samples'] if r['split'] == evaluation['split']])} |" in card
+    assert f"{mean['ssim']:.3f} ({rival['ssim']:.3f})" in card
+    assert f"{mean['mae']:.2f} ({rival['mae']:.2f})" in card
+    for part in ("100 keV", "15 mrad", "thermal vibration", "[0 0 1]", facts.weights["sha256"]):
+        assert part in card
+    assert checkpoint.read(tmp_path / "small/weights.npz")[0]["digest"] in card
+    thickness = facts.doses[0]["thickness_angstrom"]
+    noisy = {row["electrons"]: row["mae"] for row in facts.doses if row["thickness_angstrom"] == thickness}
+    assert list(noisy) == [None, 1e5, 1e4, 1e3]
+    assert noisy[1e5] != noisy[None] != noisy[1e3]
+
+
+def test_weights_that_overflow_in_16_bits_stay_in_32(calibrated, tmp_path):
+    large = tmp_path / "large"
+    shutil.copytree(calibrated, large)
+    path = load_model(large).weights
+    header, arrays = checkpoint.read(path)
+    arrays = [
+        array * np.float32(1e5) if name == "last/kernel" else array
+        for name, array in zip(header["variables"], arrays, strict=True)
+    ]
+    assert any(name == "last/kernel" for name in header["variables"])
+    with path.open("wb") as file:
+        facts = {key: value for key, value in header.items() if key not in ("format", "variables", "digest")}
+        checkpoint.write(file, facts, header["variables"], arrays)
+    assert pack(large, tmp_path / "out").weights["dtype"] == "float32"
+
+
+def test_nothing_is_written_over_and_no_step_mixed_up(calibrated, tmp_path):
+    full = tmp_path / "full"
+    full.mkdir()
+    (full / "mine").touch()
+    with pytest.raises(InputError, match="is there already"):
+        pack(calibrated, full)
+    other = tmp_path / "other"
+    shutil.copytree(calibrated, other)
+    path = other / "evaluation.json"
+    evaluation = json.loads(path.read_text(encoding="utf-8"))
+    evaluation["run"]["steps"] += 1
+    path.write_text(json.dumps(evaluation))
+    with pytest.raises(InputError, match="train evaluate"):
+        pack(other, tmp_path / "out")
+    assert command(["pack", str(tmp_path / "nowhere"), "--out", str(tmp_path / "out")]) == 2
+    assert not Path(tmp_path / "out").exists()
+
+
+def test_kernels_that_overflow_are_not_rounded():
+    variables = NetworkVariables({}, ["kernel", "bias"], [np.full((2, 2), 1e3), np.full(2, 1e6)])
+    assert variables.fit("float16")
+    assert not NetworkVariables({}, ["kernel"], [np.full((2, 2), 1e6)]).fit("float16")
+
+
+def test_a_task_without_a_card_is_named():
+    with pytest.raises(InputError, match="training.task other cannot be packed: those of density, classify"):
+        card_of("other")

@@ -1,0 +1,231 @@
+"""Reconstruction of files with a small network of random weights, which responds to every change of its input."""
+
+import json
+import tracemalloc
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import h5py
+import numpy as np
+import pytest
+from small_network import BEAM, DETECTOR, WINDOW, experiment, write_run
+
+from namsa import InputError
+from train.__main__ import main
+from train.apply import ensemble, reading, reconstruct, weights, windows
+from train.apply.ensemble import Views
+from train.apply.models import load_model
+from train.apply.trust import KnownSpecimen
+from train.experiment.conditions import conditions
+from train.optimization import checkpoint
+
+SCAN = (28, 36)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    return write_run(tmp_path_factory.mktemp("small"), experiment())
+
+
+def patterns(scan=SCAN, seed=0):
+    return np.random.default_rng(seed).uniform(0.2, 1.8, (*scan, *DETECTOR)).astype(np.float32) / 16
+
+
+def stored(path, values, **options):
+    with h5py.File(path, "w") as file:
+        file.create_dataset("scan", data=values, **options)
+    return path
+
+
+def density(folder, values, run, calibration=BEAM, name="out", beam=1.0, **options):
+    out = folder / f"{name}.h5"
+    data = stored(folder / f"{name}-in.h5", values, **options)
+    reconstruct.reconstruct(data, run, calibration, beam_intensity=beam).save(out)
+    with h5py.File(out) as file:
+        return file["reconstruction/density/data"][()]
+
+
+def test_the_file_has_axes_units_and_provenance(tmp_path, run):
+    data = stored(tmp_path / "scan.h5", patterns())
+    options = "--energy-ev 200e3 --semiangle-mrad 20.5 --scan-step-angstrom 0.4 0.405 --pixel-mrad 8 --beam-intensity 1"
+    out = tmp_path / "new" / "out.h5"
+    assert main(["reconstruct", str(data), "--checkpoint", run, "--out", str(out), *options.split()]) == 0
+    assert out.with_suffix(".png").stat().st_size > 10_000
+    with h5py.File(out) as file:
+        group = file["reconstruction"]
+        for name in ("density", "uncertainty"):
+            assert group[name]["data"].shape == SCAN
+            assert group[name]["data"].attrs["units"] == "e/Å²"
+            assert np.isfinite(group[name]["data"][()]).all()
+            np.testing.assert_allclose(group[name]["dim1"], 0.405 * np.arange(36))
+            assert dict(group[name]["dim0"].attrs) == {"name": "y", "units": "Å"}
+        assert group["uncertainty"]["data"][()].min() > 0
+        provenance = json.loads(group.attrs["provenance"])
+    assert provenance["weights_digest"] == checkpoint.read(Path(provenance["weights"]))[0]["digest"]
+    assert any("not in the file, so not checked: trained for thickness 20 Å" in line for line in provenance["said"])
+
+
+def test_one_window_gives_the_prediction_of_the_network_itself(tmp_path, run):
+    values = patterns(WINDOW)
+    model = load_model(run)
+    network = weights.load_network(model, WINDOW)
+    x = np.sqrt(16 * values.reshape(1, *WINDOW, 16))  # the configuration's power and the number of pixels
+    direct = 10 * np.asarray(network(x, training=False))[0, ..., 0]
+    predicted = ensemble.ensemble_predictor(network, model, Views([0], passes=0))(values[None]).density[0, 0]
+    np.testing.assert_allclose(predicted, direct, rtol=1e-4)
+
+
+def test_a_mirrored_scan_has_the_mirrored_density(tmp_path, run):
+    values = patterns((36, 36))
+    straight = density(tmp_path, values, run)
+    mirrored = density(tmp_path, values[::-1, :, ::-1], run, name="mirrored")
+    exchanged = density(tmp_path, values.transpose(1, 0, 3, 2), run, name="exchanged")
+    assert np.abs(straight - straight[::-1]).max() > 0.1 * np.ptp(straight)  # the density itself is not symmetric
+    np.testing.assert_allclose(mirrored, straight[::-1], rtol=1e-4)
+    np.testing.assert_allclose(exchanged, straight.T, rtol=1e-4)
+
+
+def test_a_lens_that_is_not_round_makes_no_mirrors(tmp_path):
+    assert conditions(experiment()).symmetric
+    assert conditions(experiment(aberrations={"C10": -50.0, "C30": 1e4})).symmetric
+    assert not conditions(experiment(aberrations={"C12": 10.0, "phi12": 0.1})).symmetric
+    assert not conditions(experiment(specimen_tilt_mrad=(0, 5))).symmetric
+    assert ensemble.valid_symmetries(True, (16, 16), (4, 6), (0.4, 0.4)) == [0, 1, 2, 3]
+    assert ensemble.valid_symmetries(False, (16, 16), (4, 4), (0.4, 0.4)) == [0]
+
+
+def test_pieces_of_a_scan_make_the_whole(tmp_path, run, monkeypatch):
+    values = patterns()
+    at_once = density(tmp_path, values, run)
+    monkeypatch.setattr(reading, "PIECE_BYTES", 1000)
+    monkeypatch.setattr(windows, "BATCH_BYTES", 1)
+    monkeypatch.setattr(ensemble, "IMAGES", 1)
+    in_pieces = density(tmp_path, values, run, name="pieces", chunks=(3, 5, 4, 4), compression="gzip")
+    np.testing.assert_allclose(in_pieces, at_once, rtol=1e-5)
+
+
+def test_a_scan_in_windows_is_the_scan_in_one(tmp_path, run, monkeypatch):
+    """With a margin as wide as the network's receptive field, six positions here, no window's edge has an influence."""
+    values = patterns((48, 60))
+    monkeypatch.setattr(windows, "MARGIN", 1 / 4)
+    model = load_model(run)
+    network = weights.load_network(model, (48, 60))
+    predict = ensemble.ensemble_predictor(network, model, Views(range(4), passes=0))
+    in_one = predict(values[None]).density[:, 0].mean(axis=0)
+    # Exchanging y and x is no symmetry of the whole scan, so windows get the other four symmetries only.
+    monkeypatch.setattr(ensemble, "valid_symmetries", lambda *_: list(range(4)))
+    in_windows = density(tmp_path, values, run)
+    np.testing.assert_allclose(in_windows, in_one, atol=1e-4 * np.ptp(in_one))
+    monkeypatch.setattr(windows, "MARGIN", 0)
+    assert np.abs(density(tmp_path, values, run) - in_one).max() > 1e-3 * np.ptp(in_one)
+
+
+def test_memory_does_not_grow_with_the_scan(tmp_path, run, monkeypatch):
+    monkeypatch.setattr(reading, "PIECE_BYTES", 2**20)
+    scan = (320, 32)  # 168 MB of patterns
+    with h5py.File(tmp_path / "long.h5", "w") as file:
+        file.create_dataset("scan", (*scan, 64, 64), "f4", chunks=(8, 8, 64, 64), compression="gzip", fillvalue=1.0)
+    calibration = replace(BEAM, pixel_mrad=(0.5, 0.5), centre_pixels=(31.5, 31.5))
+
+    def run_once():
+        result = reconstruct.reconstruct(tmp_path / "long.h5", run, calibration)
+        result.save(tmp_path / "out.h5")
+        result.show(tmp_path / "out.png")
+
+    run_once()  # TensorFlow and Matplotlib keep what they allocate first
+    tracemalloc.start()
+    run_once()
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 40e6  # a quarter of the patterns
+
+
+def test_finer_pixels_other_counts_and_a_turned_detector_change_nothing(tmp_path, run):
+    values = patterns()
+    expected = density(tmp_path, values, run)
+    finer = values.repeat(2, axis=2).repeat(2, axis=3) / 4
+    np.testing.assert_allclose(
+        density(tmp_path, finer, run, replace(BEAM, pixel_mrad=(4, 4), centre_pixels=(3.5, 3.5)), "fine"),
+        expected,
+        rtol=1e-4,
+    )
+    counts = np.round(values * 1e6).astype(np.uint32)
+    np.testing.assert_allclose(density(tmp_path, counts, run, name="counts", beam=1e6), expected, rtol=1e-3)
+    turned = values[..., ::-1, :].swapaxes(-1, -2)  # its y is the scan's x, its x the scan's −y
+    calibration = replace(BEAM, rotation_deg=90.0)
+    np.testing.assert_allclose(density(tmp_path, turned, run, calibration, "turned"), expected, rtol=1e-4)
+
+
+def test_without_the_beams_intensity_the_mean_pattern_stands_for_it(tmp_path, run):
+    values = patterns((16, 24))  # sixteen rows: the survey sees them all
+    expected = density(tmp_path, values, run, beam=float(values.sum(dtype=np.float64) / (16 * 24)))
+    np.testing.assert_allclose(density(tmp_path, 7 * values, run, name="assumed", beam=None), expected, rtol=1e-4)
+
+
+def test_trust_is_measured_once_at_every_position(tmp_path, run, monkeypatch):
+    calls = []
+
+    def trust(density, patterns):
+        calls.append((density.copy(), patterns.copy()))
+        return 0.1 * len(calls)
+
+    monkeypatch.setattr(reconstruct, "window_simulation", lambda *_: SimpleNamespace(trust=trust))
+    values = patterns((28, 60))  # windows at 0 and 4, and at 0, 12, 24 and 36
+    data = stored(tmp_path / "scan.h5", values)
+    specimen = KnownSpecimen(20.0, "Au")
+    reconstruct.reconstruct(data, run, BEAM, beam_intensity=1, specimen=specimen).save(tmp_path / "out.h5")
+    np.testing.assert_allclose(
+        [patterns for _, patterns in calls[:2]], [values[:24, :24], values[:24, 24:48]], rtol=1e-5
+    )
+    assert len(calls) == 6
+    with h5py.File(tmp_path / "out.h5") as file:
+        trust_map, density_map = (file[f"reconstruction/{name}/data"][()] for name in ("trust", "density"))
+    assert trust_map[0, 0] == pytest.approx(0.1)
+    assert trust_map[0, 30] == pytest.approx(0.2)
+    assert trust_map[27, 59] == pytest.approx(0.6)
+    np.testing.assert_allclose(calls[0][0][:4, :8], density_map[:4, :8], rtol=1e-4)  # no other window has weight there
+
+
+def test_dropout_makes_an_ensemble_where_symmetries_do_not(tmp_path):
+    run = write_run(tmp_path / "astigmatic", experiment(aberrations={"C12": 10.0}))
+    data = stored(tmp_path / "scan.h5", patterns())
+    reconstruct.reconstruct(data, run, BEAM).save(tmp_path / "out.h5")
+    with h5py.File(tmp_path / "out.h5") as file:
+        assert (
+            "8 predictions of each: 1 by symmetry, times 8 with dropout" in file["reconstruction"].attrs["provenance"]
+        )
+        assert file["reconstruction/uncertainty/data"][()].min() > 0
+
+
+def test_a_network_of_layout_detector_takes_its_own_scan_only(tmp_path):
+    run = write_run(tmp_path / "paper", experiment("detector"))
+    calibration = replace(BEAM, scan_step_angstrom=(4.0, 4.0))
+    assert density(tmp_path, patterns((4, 4)), run, calibration).shape == DETECTOR
+    with pytest.raises(InputError, match="takes exactly 4×4 positions at once .* not 4×5"):
+        density(tmp_path, patterns((4, 5)), run, calibration)
+
+
+def test_a_calibrated_model_scales_its_uncertainty_and_knows_the_beam(tmp_path, run):
+    folder = tmp_path / "calibrated"
+    write_run(folder, experiment())
+    (folder / "calibration.json").write_text('{"uncertainty_factor": 2.5, "transmitted_fraction": 0.9}')
+    data = stored(tmp_path / "scan.h5", patterns())
+    reconstruct.reconstruct(data, folder, BEAM).save(tmp_path / "out.h5")
+    with h5py.File(tmp_path / "out.h5") as file:
+        said = file["reconstruction"].attrs["provenance"]
+    assert "times 2.5, as calibrated" in said
+    assert "is 0.9 of the beam" in said
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        (np.full((16, 16, 4, 4), np.nan), "not finite"),
+        (np.where(np.arange(4) == 0, -0.1, np.ones((16, 16, 4, 4))), "more than 1 % of the intensity is negative"),
+    ],
+)
+def test_patterns_that_cannot_be_intensities_are_refused(tmp_path, run, values, message):
+    with pytest.raises(InputError, match=message):
+        density(tmp_path, values, run)
+    assert not (tmp_path / "out.h5").exists()

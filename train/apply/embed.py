@@ -1,0 +1,217 @@
+"""Embeds the patterns of a scan: latent numbers, clusters, and the patterns that are decoded from them.
+
+Patterns are brought onto the network's detector as for a reconstruction. Each is embedded by itself, so that the scan
+keeps its positions, whatever its step. Only latent numbers are held of the whole scan; decoded patterns are made again
+from them as they are written.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+
+from namsa.errors import InputError, WorkError
+from namsa.io import hdf5
+from namsa.io.calibration import CalibrationOverrides
+from namsa.pixels import ArrayAxis, PixelGrid
+from namsa.text import plural, shorten
+
+from ..measure.clusters import cluster
+from ..networks.cvae import CVAEConfig
+from ..tasks.embed import autoencoder, decoder, rmse_of_each
+from ..tasks.patterns import images
+from .models import Model, load_model
+from .scans import Notes, open_scan
+from .weights import build_loaded
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Array = npt.NDArray[Any]
+
+MOST_CLUSTERS = 256
+CLUSTERS = 4
+BAND_BYTES = 2**26  # of decoded patterns that are written at once
+
+
+@dataclass(frozen=True, eq=False, repr=False)  # arrays have no single truth value and long representations
+class EmbeddedScan:
+    """The latent numbers of the patterns of a scan.
+
+    Attributes:
+        latents: Mean of each latent number, `(sy, sx, latent)`, float32.
+        clusters: Cluster of each pattern, `(sy, sx)`, from 0, the largest.
+        centres: Latent numbers of the clusters' centres, `(clusters, latent)`.
+        rmse: Root mean square error of the decoded patterns, `(sy, sx)`, in units of the network's input.
+        decode: Function from latent numbers `(n, latent)` to patterns `(n, dy, dx)`, fractions of the beam.
+        pixels: Pixels of the scan, Å.
+        detector_pixels: Pixels of the decoded patterns, mrad from the optic axis.
+        detector_shape: Number of these pixels, (y, x).
+        provenance: Data, network, and under "said" the notes; JSON types only.
+    """
+
+    latents: Array
+    clusters: Array
+    centres: Array
+    rmse: Array
+    decode: Callable[[Array], Array]
+    pixels: PixelGrid
+    detector_pixels: PixelGrid
+    detector_shape: tuple[int, int]
+    provenance: dict[str, Any]
+
+    @property
+    def notes(self) -> list[str]:
+        """One line about each thing that was done to the data or assumed about them."""
+        return list(self.provenance["said"])
+
+    def decoded(self) -> Iterator[Array]:
+        """Yields the decoded patterns in bands of rows, `(rows, sx, dy, dx)`, fractions of the beam, float32."""
+        sy, sx, latent = self.latents.shape
+        rows = max(1, BAND_BYTES // (4 * sx * self.detector_shape[0] * self.detector_shape[1]))
+        for first in range(0, sy, rows):
+            band = self.latents[first : first + rows]
+            yield self.decode(band.reshape(-1, latent)).reshape(*band.shape[:2], *self.detector_shape)
+
+    def save(self, path: str | Path) -> None:
+        """Writes maps of the latent numbers, clusters and errors, and the decoded patterns, as HDF5 (EMD 1.0).
+
+        Args:
+            path: The file; replaced if it exists.
+
+        Raises:
+            WorkError: If the file cannot be written.
+        """
+        maps = {f"latent_{number + 1}": (self.latents[..., number], "") for number in range(self.latents.shape[-1])}
+        maps |= {"cluster": (self.clusters.astype(np.int32), ""), "rmse": (self.rmse, "")}
+        scan = zip(("y", "x"), self.pixels.coordinates(self.clusters.shape), strict=True)
+        detector = zip(("ky", "kx"), self.detector_pixels.coordinates(self.detector_shape), strict=True)
+        axes = [ArrayAxis(name, "Å", along) for name, along in scan]
+        axes += [ArrayAxis(name, "mrad", along) for name, along in detector]
+        decoded = hdf5.Bands("fraction of the beam", axes, self.decoded())
+        hdf5.write_images(Path(path), "embedding", maps, self.pixels, self.provenance, {"decoded": decoded})
+
+    def show(self, path: str | Path | None = None) -> "Figure":
+        """Draws the clusters, the latent numbers that vary most, the error, and the latent space with patterns.
+
+        Args:
+            path: Where the picture is also written; the suffix names the format. `None` writes none.
+
+        Returns:
+            The Matplotlib figure.
+
+        Raises:
+            InputError: If Matplotlib does not know the format.
+            WorkError: If the file cannot be written.
+        """
+        from ..reports.figures import write_figure
+        from ..reports.latent_figure import embedding_figure
+
+        title = f"{Path(self.provenance['data']).name}  ·  {self.provenance['model']}"
+        figure = embedding_figure(self.latents, self.clusters, self.rmse, self.pixels, self.decode, title)
+        if path is not None:
+            write_figure(figure, Path(path))
+        return figure
+
+    def __repr__(self) -> str:
+        sy, sx, latent = self.latents.shape
+        clusters = plural(len(self.centres), "cluster")
+        return f"<EmbeddedScan: {plural(latent, 'latent number')} of {sy} × {sx} patterns, {clusters}>"
+
+
+def embed(
+    data: str | Path | npt.ArrayLike,
+    model: Model | str | Path,
+    calibration: CalibrationOverrides = CalibrationOverrides(),  # noqa: B008 - frozen
+    *,
+    clusters: int = CLUSTERS,
+    beam_intensity: float | None = None,
+    layout: Mapping[str, Any] | None = None,
+    console: Console | None = None,
+) -> EmbeddedScan:
+    """Embeds the patterns of a scan with a trained autoencoder.
+
+    Args:
+        data: Path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`, in any units of intensity.
+        model: The network, or what `train.load_model` finds it by.
+        calibration: What the file does not say, or says wrongly; see `train.reconstruct`.
+        clusters: Number of clusters of the patterns.
+        beam_intensity: Sum of a pattern without a specimen, in the data's units; see `train.reconstruct`.
+        layout: How the patterns lie in a file that does not say it, as `namsa.read` takes it.
+        console: Where notes and progress are printed. `None` prints nothing; the notes are in the result.
+
+    Raises:
+        InputError: If the network is no autoencoder, the data do not fit it, or their calibration is not complete.
+        WorkError: If the file is damaged.
+    """
+    console = console or Console(quiet=True)
+    note = Notes(console)
+    model = model if isinstance(model, Model) else load_model(model)
+    network = check_model(model)
+    check_clusters(clusters)
+    keras_model = build_loaded(model, network)
+    with (
+        open_scan(
+            data, model, calibration, note, beam_intensity=beam_intensity, layout=layout, keeps_positions=True
+        ) as scan,
+        scan.patterns(console) as bands,
+    ):
+        latents, rmse = _encode(bands, model, keras_model)
+    centres, labels = cluster(latents.reshape(-1, network.latent), clusters)
+    if len(centres) < clusters:
+        note(f"{plural(len(centres), 'cluster')} instead of {clusters}: patterns have the same latent numbers")
+    pixel = model.conditions.pixel_mrad
+    first = [(edge + 0.5) * size for edge, size in zip(model.conditions.first_edge, pixel, strict=True)]
+    return EmbeddedScan(
+        latents.astype(np.float32),
+        labels.reshape(scan.plan.scan_shape),
+        centres,
+        rmse.astype(np.float32),
+        decoder(keras_model, model.experiment),
+        scan.pixels,
+        PixelGrid(pixel, first),
+        model.conditions.detector_shape,
+        {**scan.provenance, **scan.beam, "cluster_centres": centres.tolist(), "said": note.lines},
+    )
+
+
+def check_model(model: Model) -> CVAEConfig:
+    """Returns the section network of an autoencoder.
+
+    Raises:
+        InputError: If the network is for another task.
+    """
+    if model.experiment.training.task != "embed" or not isinstance(model.experiment.network, CVAEConfig):
+        raise model.wrong_task("embed")
+    return model.experiment.network
+
+
+def check_clusters(clusters: int) -> None:
+    """Raises InputError unless patterns can be divided into so many clusters."""
+    if not 1 <= clusters <= MOST_CLUSTERS:
+        raise InputError(f"clusters is {shorten(clusters)}: give a number from 1 to {MOST_CLUSTERS}")
+
+
+def _encode(bands: Iterator[Array], model: Model, keras_model: Any) -> tuple[Array, Array]:
+    """Returns latent numbers `(sy, sx, latent)` and errors `(sy, sx)` of the rows of a scan.
+
+    Args:
+        bands: Patterns in bands of rows, `(rows, sx, dy, dx)`, fractions of the beam.
+        model: The model.
+        keras_model: Its network.
+    """
+    autoencode, detector = autoencoder(keras_model), model.conditions.detector_shape
+    latents, errors = [], []
+    for band in bands:
+        x = images(model.experiment, band.reshape(-1, *detector))
+        decoded, mean, _ = autoencode(x)
+        latents.append(mean.reshape(*band.shape[:2], -1))
+        errors.append(rmse_of_each(x, decoded).reshape(band.shape[:2]))
+    found = np.concatenate(latents), np.concatenate(errors)
+    if not all(np.isfinite(values).all() for values in found):
+        raise WorkError(f"the answer of {model.name} is not finite: nothing can be embedded")
+    return found

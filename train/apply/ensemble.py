@@ -1,0 +1,227 @@
+"""Predictions of a network for several views of one window: mirrored, transposed, and with dropout.
+
+Where the lens is round and both axes have the same sampling, a mirrored window is as valid an input as the window
+itself (`train.experiment.symmetries`). The predictions should then differ by the same mirror only; their remaining
+spread measures what the network does not know. Predictions with dropout serve the same purpose (Gal & Ghahramani,
+Dropout as a Bayesian approximation, 2016).
+"""
+
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.errors import InputError
+
+from ..experiment.channels import Channels
+from .familiarity import inner_layer
+from .mirrors import ChannelMirror, restored
+from .models import Model
+
+Array = npt.NDArray[Any]
+
+
+class Prediction(NamedTuple):
+    """What a network predicts from n windows, in all their views.
+
+    Attributes:
+        density: `(members, n, h, w)`, e/Å².
+        variance: Variance of the density's error, `(members, n, h, w)`, (e/Å²)². `None` if the network was trained
+            without a likelihood.
+        maps: Means and standard deviations over the window of the network's inner maps, in the mean over the members,
+            `(n, 2·maps)`. `None` if they were not asked for.
+        by_depth: Density of each bin along the beam, `(members, n, bins, h, w)`, e/Å², which add up to `density`.
+            `None` if the network was trained on projected densities.
+    """
+
+    density: Array
+    variance: Array | None = None
+    maps: Array | None = None
+    by_depth: Array | None = None
+
+    def of_each(self) -> Iterator["Prediction"]:
+        """Yields the prediction of each window.
+
+        Density and variance are `(members, h, w)`, maps `(1, 2·maps)`, and those by depth `(members, bins, h, w)`.
+        """
+        for index in range(self.density.shape[1]):
+            variance, by_depth = (
+                None if array is None else array[:, index] for array in (self.variance, self.by_depth)
+            )
+            maps = None if self.maps is None else self.maps[index, None]
+            yield Prediction(self.density[:, index], variance, maps, by_depth)
+
+
+Predict = Callable[[Array], Prediction]  # from windows (n, sy, sx, dy, dx), fractions of the beam
+
+IMAGES = 32  # that the network is given at once, where windows are few: several views of them
+PASSES = 8  # with dropout, where no symmetry makes an ensemble
+VARIANCES = {"laplace": 2.0, "gaussian": 1.0}  # of a distribution of scale 1
+
+
+class Views(NamedTuple):
+    """The views of a window that a network predicts from.
+
+    Attributes:
+        symmetries: Numbers of the symmetries, as in `train.experiment.symmetries`.
+        passes: Predictions with dropout per symmetry. 0 is one prediction without dropout.
+    """
+
+    symmetries: Sequence[int]
+    passes: int
+
+    @property
+    def members(self) -> int:
+        """Number of predictions per window."""
+        return len(self.symmetries) * max(1, self.passes)
+
+
+def valid_symmetries(
+    symmetric: bool, scan_shape: Sequence[int], detector_shape: Sequence[int], step_angstrom: Sequence[float]
+) -> list[int]:
+    """Returns the numbers of the symmetries that map a window to a valid window.
+
+    Args:
+        symmetric: Whether the lens is round and the detector centred.
+        scan_shape: Positions of the window, (y, x).
+        detector_shape: Pixels of the detector, (y, x).
+        step_angstrom: Scan step, (y, x), Å.
+    """
+    if not symmetric:
+        return [0]
+    transposable = (
+        scan_shape[0] == scan_shape[1]
+        and detector_shape[0] == detector_shape[1]
+        and bool(np.isclose(step_angstrom[0], step_angstrom[1]))
+    )
+    return list(range(8 if transposable else 4))
+
+
+def choose_views(model: Model, window: Sequence[int], step_angstrom: Sequence[float], passes: int | None) -> Views:
+    """Returns the views in which a network is shown a window.
+
+    Args:
+        model: The trained network.
+        window: Positions of the window, (y, x).
+        step_angstrom: Scan step, (y, x), Å.
+        passes: Predictions with dropout per symmetry. `None` takes none if there are several symmetries, otherwise
+            `PASSES` if the network has dropout.
+    """
+    symmetric = model.conditions.symmetric and model.experiment.training.inputs.layout in ("scan", "depth")
+    symmetries = valid_symmetries(symmetric, window, model.conditions.detector_shape, step_angstrom)
+    if passes is None:
+        passes = PASSES if len(symmetries) == 1 and model.network.dropout else 0
+    return Views(symmetries, passes)
+
+
+def ensemble_predictor(network: Any, model: Model, views: Views, with_maps: bool = False) -> Predict:
+    """Returns the function that predicts densities from windows.
+
+    Args:
+        network: The Keras network, from `train.apply.weights.load_network`.
+        model: The trained network that it belongs to.
+        views: The views of a window.
+        with_maps: Whether the maps of `train.apply.familiarity.inner_layer` are described, too.
+
+    Returns:
+        Function from windows `(n, sy, sx, dy, dx)`, fractions of the beam, to predictions.
+
+    Raises:
+        InputError: If there are passes with dropout and the network has no dropout.
+    """
+    config = model.network
+    if views.passes and not config.dropout:
+        raise InputError("--passes needs a network with dropout, and this one was trained without: leave it out")
+    for layer in network.layers:  # dropout needs training mode, but normalisation keeps its learned mean and spread
+        if type(layer).__name__ == "BatchNormalization":
+            layer.trainable = False
+    channels, channel_axis = model.experiment.channels(), 1 if config.data_format == "channels_first" else -1
+    mirrors = [ChannelMirror.of(symmetry, channels, model.conditions.detector_shape) for symmetry in views.symmetries]
+    to_inputs = _inputs_function(network, model, channels)
+    forward = _forward_function(network, model, views.passes > 0, with_maps)
+
+    def predict(patterns: Array) -> Prediction:
+        x, found = to_inputs(patterns), defaultdict[str, list[Array]](list)
+        at_once = max(1, IMAGES // len(x))
+        for group in (mirrors[start : start + at_once] for start in range(0, len(mirrors), at_once)):
+            images = np.concatenate([mirror.inputs(x, channel_axis) for mirror in group])
+            for _ in range(max(1, views.passes)):
+                for name, array in forward(images).items():
+                    for mirror, part in zip(group, np.split(array, len(group)), strict=True):
+                        found[name].append(part if name == "maps" else restored(part, mirror.symmetry))
+        arrays = {name: np.stack(parts) for name, parts in found.items()}
+        return Prediction(**arrays | ({"maps": arrays["maps"].mean(axis=0)} if with_maps else {}))
+
+    return predict
+
+
+def _inputs_function(network: Any, model: Model, channels: Channels | None) -> Callable[[Array], Array]:
+    """Returns the function from windows `(n, sy, sx, dy, dx)`, fractions of the beam, to a network's inputs."""
+    import tensorflow as tf
+
+    from ..input.normalisation import Batch, Normalisation, normalise_graph
+
+    inputs, config = model.experiment.training.inputs, model.network
+    settings = Normalisation.of(inputs, config.data_format, "float32")
+    images = network.inputs[0].shape[2:] if config.data_format == "channels_first" else network.inputs[0].shape[1:-1]
+    scan = model.conditions.scan_shape if inputs.layout == "detector" else images[-2:]
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec((None, *scan, *model.conditions.detector_shape))])
+    def to_inputs(patterns: Any) -> Any:
+        # Scale 1, since the patterns are fractions of the beam already; the target is not used.
+        scale, target = tf.ones((1, 1, 1, 1)), tf.zeros((1, *config.input_shape[-2:]))
+        return normalise_graph(Batch(patterns, scale, target), settings, channels)[0]
+
+    traced = to_inputs.get_concrete_function()
+    return lambda patterns: traced(tf.constant(patterns, tf.float32)).numpy()
+
+
+def _forward_function(
+    network: Any, model: Model, dropout: bool, with_maps: bool
+) -> Callable[[Array], dict[str, Array]]:
+    """Returns the function from a network's inputs to what it predicts of each, by the names of `Prediction`.
+
+    Args:
+        network: The Keras network.
+        model: The trained network that it belongs to.
+        dropout: Whether dropout is active.
+        with_maps: As in `ensemble_predictor`.
+    """
+    import keras
+    import tensorflow as tf
+
+    from ..optimization.losses import log_scale
+
+    config, density_scale = model.network, model.experiment.training.inputs.density_scale_e_per_angstrom2
+    first, divided = config.data_format == "channels_first", model.experiment.target.depth_bins > 1
+    variance_of_scale = VARIANCES.get(model.experiment.training.loss.likelihood)
+    if with_maps:
+        network = keras.Model(network.inputs, [network.output, network.get_layer(inner_layer(config)).output])
+
+    @tf.function(autograph=False, input_signature=[tf.TensorSpec(network.inputs[0].shape)])
+    def forward(x: Any) -> dict[str, Any]:
+        outputs = network(x, training=dropout)
+        y = outputs[0] if with_maps else outputs
+        found: dict[str, Any] = {}
+        if divided:
+            bins = (
+                y if first else tf.transpose(y, (0, 3, 1, 2)) if len(y.shape) == 4 else tf.transpose(y, (0, 4, 1, 2, 3))
+            )
+            bins = density_scale * (bins[:, 0] if len(y.shape) == 5 else bins)  # a volume of one channel
+            found |= {"density": tf.reduce_sum(bins, 1), "by_depth": bins}
+        else:
+            found["density"] = density_scale * (y[:, 0] if first else y[..., 0])
+        if variance_of_scale:
+            log_b = log_scale(y[:, 1] if first else y[..., 1])
+            found["variance"] = variance_of_scale * density_scale**2 * tf.exp(2 * log_b)
+        if with_maps:
+            maps = tf.cast(outputs[1], tf.float32)
+            axes = range(len(maps.shape))
+            image = tuple(axes[2:] if first else axes[1:-1])
+            found["maps"] = tf.concat([tf.reduce_mean(maps, image), tf.math.reduce_std(maps, image)], axis=-1)
+        return found
+
+    traced = forward.get_concrete_function()
+    return lambda x: {name: array.numpy() for name, array in traced(tf.constant(x)).items()}

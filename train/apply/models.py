@@ -1,0 +1,155 @@
+"""Trained networks: finds them by name or path and loads what they were trained for.
+
+A path is one of:
+
+- a run directory, with `config.yaml` and `checkpoints/`;
+- one of its checkpoints;
+- the folder of a model: `config.yaml` and one file of weights (.npz, in the format of a checkpoint), optionally with
+  `calibration.json` and `transfer.json` (`train.apply.trust`).
+
+A name is that of a model that comes with the package, in `train/models/`.
+"""
+
+import os
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from fcdensenet.config import NetworkConfig
+from namsa.errors import InputError
+from namsa.json_files import read_json
+from namsa.text import shorten
+
+from ..experiment.conditions import Conditions
+from ..experiment.experiment import Experiment, load
+from ..networks.unet3d import UNet3DConfig
+
+MODELS = Path(__file__).parents[1] / "models"
+LARGEST_FACTOR = 1e6  # that a calibration may hold
+
+ASKED = {  # of a network, by its task
+    "density": "a density is",
+    "classify": "classes are",
+    "segment": "classes of positions are",
+    "embed": "latent numbers are",
+}
+COMMANDS = {"density": "reconstruct"}  # that apply networks; those of the other tasks have the tasks' names
+
+
+@dataclass(frozen=True)
+class ModelCalibration:
+    """What `python -m train calibrate` measured about a network and reconstruction uses.
+
+    Attributes:
+        uncertainty_factor: Factor from the standard deviation of the network's predictions to their error. `None` if
+            it was not measured.
+        two_sigma_factor: The multiple of the uncertainty within which 95.45 % of the errors lie. `None` if it was not
+            measured.
+        predicted_weight: Weight of the variance that the network predicts, beside that between its predictions. `None`
+            stands for 1.
+        transmitted_fraction: Fraction of the beam in the mean training pattern. `None` if it was not measured.
+    """
+
+    uncertainty_factor: float | None = None
+    two_sigma_factor: float | None = None
+    predicted_weight: float | None = None
+    transmitted_fraction: float | None = None
+
+
+@dataclass(frozen=True)
+class Model:
+    """A trained network.
+
+    Attributes:
+        name: Name of the model's folder.
+        folder: The model's folder.
+        weights: File with the network's variables.
+        experiment: The configuration that the network was trained with.
+        conditions: What the training data were, and so what the network's input must be.
+        calibration: What was measured about the network.
+    """
+
+    name: str
+    folder: Path
+    weights: Path
+    experiment: Experiment
+    conditions: Conditions
+    calibration: ModelCalibration
+
+    @property
+    def network(self) -> NetworkConfig | UNet3DConfig:
+        """The network of a density.
+
+        Raises:
+            InputError: If the network is for another task.
+        """
+        network = self.experiment.network
+        if self.experiment.training.task != "density" or not isinstance(network, NetworkConfig | UNet3DConfig):
+            raise self.wrong_task("density")
+        return network
+
+    def wrong_task(self, asked: str) -> InputError:
+        """Returns the error that the network is for another task than the one asked for."""
+        task = self.experiment.training.task
+        return InputError(
+            f"{self.folder} is a network for training.task {task}, and {ASKED[asked]} asked for: give another "
+            f"--checkpoint, or use python -m train {COMMANDS.get(task, task)}"
+        )
+
+    @property
+    def predicts_its_error(self) -> bool:
+        """Whether the network was trained with a likelihood, and so predicts the scale of its own error."""
+        return self.experiment.training.loss.likelihood != "none"
+
+
+def load_model(name: str | Path) -> Model:
+    """Finds a trained network and loads its configuration and calibration. The weights are read when they are used.
+
+    Args:
+        name: Name of a model that comes with the package, or path of a run directory, checkpoint or model folder.
+
+    Raises:
+        InputError: If there is no such model, or if its folder has no configuration or no weights.
+    """
+    path = next((path for path in (Path(name), MODELS / name) if os.path.exists(path)), None)
+    if path is None:
+        known = (f"{model.name} for {model.experiment.training.task}" for model in shipped())
+        raise InputError(
+            f"{shorten(name)} is neither a run directory, nor a checkpoint, nor a model that comes with the package "
+            f"({', '.join(known) or 'none'})"
+        )
+    folder = path if path.is_dir() else path.parent.parent if path.parent.name == "checkpoints" else path.parent
+    weights = _newest_weights(path) if path.is_dir() else path
+    if not (folder / "config.yaml").is_file():
+        raise InputError(f"{folder} has no config.yaml, which says what the network was trained for")
+    experiment = load(folder / "config.yaml")
+    return Model(folder.name, folder, weights, experiment, experiment.conditions(), _calibration(folder))
+
+
+def shipped() -> list[Model]:
+    """Returns the models that come with the package, in the order of their names."""
+    return [load_model(path.parent.name) for path in sorted(MODELS.glob("*/config.yaml"))]
+
+
+def _newest_weights(folder: Path) -> Path:
+    """Returns the newest checkpoint of a run, or the file of weights of a model's folder."""
+    candidates = sorted((folder / "checkpoints").glob("step-*.npz")) or sorted(folder.glob("*.npz"))
+    weights = [path for path in candidates if path.name != "predictions.npz"]
+    if not weights:
+        raise InputError(f"{folder} has neither checkpoints/step-*.npz nor a file of weights (.npz)")
+    return weights[-1]
+
+
+def _calibration(folder: Path) -> ModelCalibration:
+    """Reads a model's `calibration.json`, if it has one."""
+    path = folder / "calibration.json"
+    values = read_json(path) if path.is_file() else {}
+    if not isinstance(values, dict):
+        raise InputError(f"{path} holds {shorten(values)}, no JSON object: run python -m train calibrate again")
+    measured = {field.name: values.get(field.name) for field in fields(ModelCalibration)}
+    for name, value in measured.items():
+        if value is not None and not (isinstance(value, int | float) and 0 < value <= LARGEST_FACTOR):
+            raise InputError(
+                f"{path}: {name} is {shorten(value)}, not a positive number up to {LARGEST_FACTOR:g}: "
+                "run python -m train calibrate again"
+            )
+    return ModelCalibration(**measured)

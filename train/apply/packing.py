@@ -1,0 +1,92 @@
+"""The parts of a model folder that do not depend on the task: the folder itself, config.yaml and weights.npz."""
+
+import hashlib
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.config.loading import dump_yaml
+from namsa.config.simulation import Data
+from namsa.errors import InputError
+from namsa.files import open_atomic, write_text_atomic
+
+from ..experiment.experiment import Experiment
+from ..optimization import checkpoint
+from ..reports.results import WeightsFile
+from .models import Model
+
+HARM = 0.01  # of the network's error: accepted change of its answers by rounding the weights
+SAMPLES = 48  # held-out samples on which this is measured
+DTYPES = ("float16", "float32")  # of kernels, in the order in which they are tried
+
+
+@contextmanager
+def model_folder(out: Path) -> Iterator[Path]:
+    """Yields a folder that becomes `out` when it is complete.
+
+    Raises:
+        InputError: If `out` is not empty.
+    """
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out} is there already: remove it, or choose another --out")
+    partial = out.with_name(f".{out.name}.partial")
+    shutil.rmtree(partial, ignore_errors=True)  # left by an interrupted run
+    partial.mkdir(parents=True)
+    yield partial
+    if out.exists():
+        out.rmdir()
+    partial.rename(out)
+
+
+def write_config(experiment: Experiment, folder: Path) -> None:
+    """Writes config.yaml, without the place of the samples and the limit of their simulation time."""
+    training = experiment.training.model_copy(update={"simulate_seconds": None})
+    shipped = experiment.model_copy(update={"data": Data(), "training": training})
+    write_text_atomic(folder / "config.yaml", dump_yaml(shipped))
+
+
+@dataclass(frozen=True)
+class NetworkVariables:
+    """The variables of a network without those of its optimizer.
+
+    Attributes:
+        facts: Of the checkpoint: step, epoch and network.
+        names: Names of the variables.
+        arrays: Their values, float32.
+    """
+
+    facts: dict[str, Any]
+    names: Sequence[str]
+    arrays: Sequence[npt.NDArray[Any]]
+
+    @classmethod
+    def of(cls, model: Model, network: Any) -> "NetworkVariables":
+        """Returns the variables in a model's weights that its Keras network has."""
+        header, arrays = checkpoint.read(model.weights)
+        own = {variable.path for variable in network.variables}
+        kept = [(name, array) for name, array in zip(header["variables"], arrays, strict=True) if name in own]
+        facts = {key: header[key] for key in ("step", "epoch", "network")}
+        return cls(facts, [name for name, _ in kept], [array for _, array in kept])
+
+    def fit(self, dtype: str) -> bool:
+        """Whether no kernel overflows when it is rounded."""
+        with np.errstate(over="ignore"):
+            return all(np.isfinite(array.astype(dtype)).all() for array in self.arrays if array.ndim > 1)
+
+    def write(self, path: Path, dtype: str) -> WeightsFile:
+        """Writes the variables, kernels in another type, and returns facts about the file."""
+        with open_atomic(path) as file, np.errstate(over="ignore"):
+            rounded = [array.astype(dtype) if array.ndim > 1 else array for array in self.arrays]
+            checkpoint.write(file, self.facts, self.names, rounded)
+        return {
+            "dtype": dtype,
+            "bytes": path.stat().st_size,
+            "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
+            "digest": checkpoint.read(path)[0]["digest"],
+        }

@@ -1,0 +1,228 @@
+"""Reads a scan: measures its mean pattern, optic axis and scale, and streams its rows."""
+
+import math
+from collections.abc import Callable, Generator
+from contextlib import closing
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from namsa.checks import available_memory_bytes
+from namsa.errors import InputError
+from namsa.io.calibration import FourDData
+from namsa.physics.backend import available_cores
+
+from ..experiment.conditions import Conditions
+from ..input.readahead import ahead
+from .models import Model
+from .resampling import ResamplingPlan
+
+Array = npt.NDArray[Any]
+AddNote = Callable[[str], None]  # takes a line about something that was done or assumed
+
+PIECE_BYTES = 16 * 2**20  # patterns that a thread reads at once; processing takes three times as much memory
+READERS = 4  # threads; HDF5 decompresses in one at a time
+BAND_ROWS = 8  # scan rows that are read together, or more if the file's chunks hold more
+SURVEY_ROWS = 16  # scan rows that the mean pattern is computed from
+
+# Bytes that are held for each pixel of the detector, if it is turned for each of its parts, and for each position.
+PIXEL_BYTES, TURNED_PIXEL_BYTES, POSITION_BYTES = 64, 2048, 128
+LEAST_BYTES = 2**30  # so much is tried on any machine
+
+
+def check_memory(data: FourDData, conditions: Conditions, name: str) -> None:
+    """Checks that what is held of a scan at once fits into memory, before anything is read.
+
+    Args:
+        data: The scan.
+        conditions: What the network was trained on.
+        name: Name of the scan in error messages.
+
+    Raises:
+        InputError: If it does not.
+    """
+    sy, sx, dy, dx = data.shape
+    height, width = _band_height(data), data.chunk[1]
+    piece = max(PIECE_BYTES, height * width * dy * dx * data.data.dtype.itemsize)
+    pixel_bytes = TURNED_PIXEL_BYTES if data.rotation_deg or data.flip or data.ellipse else PIXEL_BYTES
+    band = height * sx * math.prod(conditions.detector_shape) * 4
+    needed = dy * dx * pixel_bytes + sy * sx * POSITION_BYTES + 3 * READERS * piece + 3 * band
+    available = available_memory_bytes()
+    if needed > max(available, LEAST_BYTES):
+        raise InputError(
+            f"{name}: {sy}×{sx} patterns of {dy}×{dx} pixels, stored in pieces of {'×'.join(map(str, data.chunk))} "
+            f"patterns, take {needed / 1e9:.1f} GB of memory, and {available / 1e9:.1f} GB are available: store them "
+            "in smaller pieces (h5repack -l), or crop or bin them"
+        )
+
+
+# ---- Calibration ----------------------------------------------------------------------------------------------------
+
+
+def mean_pattern(data: FourDData, name: str) -> Array:
+    """Computes the mean pattern of evenly spaced rows of a scan.
+
+    Args:
+        data: The scan.
+        name: Name of the scan in error messages.
+
+    Returns:
+        Mean pattern, `(dy, dx)`, float64, in the data's units.
+
+    Raises:
+        InputError: If patterns are not finite, or if their sum is not positive.
+    """
+    rows, total = survey_rows(data), np.zeros(data.shape[2:])
+    for row in rows:
+        for columns in _column_pieces(data, 1):
+            total += data.read(slice(row, row + 1), columns).sum(axis=(0, 1), dtype=np.float64)
+    check_pattern(total, name)
+    return total / (len(rows) * data.shape[1])
+
+
+def survey_rows(data: FourDData) -> list[int]:
+    """Returns the evenly spaced rows that the mean pattern is computed from."""
+    rows: list[int] = np.unique(np.linspace(0, data.shape[0] - 1, SURVEY_ROWS).round().astype(int)).tolist()
+    return rows
+
+
+def check_pattern(total: Array, name: str) -> None:
+    """Raises InputError if a sum of patterns is not finite or not positive."""
+    if not np.isfinite(total).all() or total.sum() <= 0:
+        raise InputError(f"{name} holds patterns that are not finite or sum to nothing: mask its bad pixels")
+
+
+def optic_axis(data: FourDData, pattern: Array, note: AddNote) -> tuple[float, float]:
+    """Returns the optic axis as the data say, or else the centre of mass of the mean pattern.
+
+    Args:
+        data: The scan.
+        pattern: Its mean pattern, `(dy, dx)`.
+        note: Called with a line about the result.
+
+    Returns:
+        Optic axis, (y, x), pixels.
+    """
+    if data.centre_pixels is not None:
+        y, x = data.centre_pixels
+        note(f"optic axis at pixel ({y:.2f}, {x:.2f}), as the file or the command says")
+    else:
+        y, x = (
+            float(pattern.sum(axis=1 - axis) @ np.arange(n)) / pattern.sum() for axis, n in enumerate(pattern.shape)
+        )
+        note(f"optic axis taken at pixel ({y:.2f}, {x:.2f}), the mean pattern's centre of mass")
+    return y, x
+
+
+def intensity_scale(
+    data: FourDData, pattern: Array, beam_intensity: float | None, model: Model, note: AddNote
+) -> float:
+    """Returns the factor from the data's intensities to fractions of the incident beam.
+
+    If neither the caller nor the data say it, the mean pattern is assumed to hold the same fraction of the beam as the
+    mean training pattern.
+
+    Args:
+        data: The scan.
+        pattern: Its mean pattern, `(dy, dx)`.
+        beam_intensity: Sum of a pattern without a specimen, in the data's units. `None` if it is not known.
+        model: The network.
+        note: Called with a line about the result.
+    """
+    if beam_intensity is not None:
+        fraction = pattern.sum() / beam_intensity
+        note(f"intensities over the given {beam_intensity:g}: the mean pattern is {fraction:.3f} of the beam")
+        return 1 / beam_intensity
+    if data.normalised:
+        note(f"intensities are fractions of the beam: {pattern.sum():.3f} of it in the mean pattern")
+        return 1.0
+    trained = model.calibration.transmitted_fraction
+    fraction = 1.0 if trained is None else trained
+    note(
+        f"assumed: the mean pattern, {pattern.sum():.4g} in the file's units, is {fraction:g} of the beam; "
+        "where the beam's own sum is known, give --beam-intensity"
+    )
+    return fraction / float(pattern.sum())
+
+
+# ---- Rows -----------------------------------------------------------------------------------------------------------
+
+
+def read_bands(
+    data: FourDData, plan: ResamplingPlan, scale: float, on_row: Callable[[int], None]
+) -> Generator[Array, None, None]:
+    """Yields the scan in bands of rows, on the network's detector and, along x, at the network's positions.
+
+    Threads read and bin ahead of the network. The generator must be closed before the file.
+
+    Args:
+        data: The scan.
+        plan: How it is resampled.
+        scale: Factor from intensities to fractions of the beam.
+        on_row: Called with the number of rows done.
+
+    Yields:
+        `(rows, positions along x, network's pixels)`, float32.
+
+    Raises:
+        InputError: If patterns are not finite.
+    """
+    binning = scaled_binning(plan, scale)
+    height = _band_height(data)
+    bands = [slice(first, min(first + height, data.shape[0])) for first in range(0, data.shape[0], height)]
+    pieces = _column_pieces(data, height)
+
+    def binned(piece: tuple[slice, slice]) -> Array:
+        return bin_patterns(data.read(*piece), binning)
+
+    threads = min(READERS, available_cores())
+    tasks = [(rows, columns) for rows in bands for columns in pieces]
+    with closing(ahead(binned, tasks, threads, 2 * threads)) as ready:
+        for rows in bands:
+            yield resampled_band(np.concatenate([next(ready) for _ in pieces], axis=1), plan, rows.start)
+            on_row(rows.stop)
+
+
+def scaled_binning(plan: ResamplingPlan, scale: float) -> sparse.csr_array:
+    """Returns the matrix from the data's pixels to fractions of the beam on the network's."""
+    return plan.binning * np.float32(scale)
+
+
+def bin_patterns(patterns: Array, binning: sparse.csr_array) -> Array:
+    """Returns patterns `(rows, columns, dy, dx)` on the network's detector, `(rows, columns, network's pixels)`."""
+    flat = patterns.reshape(-1, patterns.shape[2] * patterns.shape[3]).astype(np.float32)
+    binned: Array = (binning @ flat.T).T
+    return binned.reshape(*patterns.shape[:2], -1)
+
+
+def resampled_band(band: Array, plan: ResamplingPlan, first_row: int) -> Array:
+    """Returns whole rows, `(rows, columns, network's pixels)`, at the network's positions along x.
+
+    Args:
+        band: The rows.
+        plan: How the scan is resampled.
+        first_row: The first of the rows in the scan, for the message.
+
+    Raises:
+        InputError: If patterns are not finite.
+    """
+    if not np.isfinite(band).all():
+        last = first_row + len(band) - 1
+        raise InputError(f"patterns in scan rows {first_row} to {last} are not finite: mask bad pixels")
+    unchanged = plan.along_x.shape[0] == plan.along_x.shape[1] == plan.along_x.nnz
+    return band if unchanged else np.stack([plan.along_x @ row for row in band])
+
+
+def _band_height(data: FourDData) -> int:
+    """Returns the number of scan rows that are read together: whole chunks, at least `BAND_ROWS`."""
+    return data.chunk[0] * -(-BAND_ROWS // data.chunk[0])
+
+
+def _column_pieces(data: FourDData, rows: int) -> list[slice]:
+    """Divides the scan's columns into pieces of at most `PIECE_BYTES` and of whole chunks of the file."""
+    _, sx, dy, dx = data.shape
+    width = data.chunk[1]
+    size = max(1, PIECE_BYTES // (rows * width * dy * dx * data.data.dtype.itemsize)) * width
+    return [slice(first, min(first + size, sx)) for first in range(0, sx, size)]

@@ -1,0 +1,265 @@
+"""Checks whether a scan fits a network and resamples it to what the network was trained on.
+
+Energy and semiangle cannot be changed. The intensity of a detector pixel is divided among the network's pixels by area,
+so that no electron that lands on them is lost. Scan positions are interpolated linearly; if the scan is much finer than
+the network's, neighbours within half a step of the network's are averaged, which reduces noise and blurs little
+compared with the step.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+from scipy import sparse
+
+from namsa.errors import InputError
+from namsa.io.calibration import FourDData, circle_from_ellipse
+
+from ..experiment.conditions import Conditions
+
+Pair = tuple[float, float]
+
+# Relative deviations: accepted ones of energy and semiangle, and the one below which sampling counts as the same.
+ENERGY, SEMIANGLE, SAME = 0.02, 0.05, 0.02
+COARSEST = 2.0  # in steps or pixels of the network: coarser data hold too little information
+_PARTS = 4  # a pixel of a rotated detector is divided into 4×4 parts
+
+
+@dataclass(frozen=True)
+class ResamplingPlan:
+    """What is done to a scan before the network sees it.
+
+    Attributes:
+        binning: Fraction of each pixel of the data that falls on each pixel of the network,
+            `(network's pixels, data's pixels)`.
+        along_y: Weights of the scan's rows in the network's rows, `(network's rows, data's rows)`; rows sum to 1.
+        along_x: The same for columns.
+        step_angstrom: Distance between the network's positions, (y, x), Å.
+        notes: One line per observation or operation.
+    """
+
+    binning: sparse.csr_array
+    along_y: sparse.csr_array
+    along_x: sparse.csr_array
+    step_angstrom: Pair
+    notes: tuple[str, ...]
+
+    @property
+    def scan_shape(self) -> tuple[int, int]:
+        """Number of the network's positions, (y, x)."""
+        return self.along_y.shape[0], self.along_x.shape[0]
+
+
+def check_fit(data: FourDData, conditions: Conditions, name: str) -> None:
+    """Checks what no resampling can change.
+
+    Args:
+        data: The scan.
+        conditions: What the network was trained on.
+        name: Name of the scan in error messages.
+
+    Raises:
+        InputError: If the scan does not fit; the message names everything that does not.
+    """
+    faults = []
+    for quantity, unit, value, trained, tolerance in (
+        ("energy", "keV", data.energy_ev / 1e3, conditions.energy_ev / 1e3, ENERGY),
+        ("semiangle", "mrad", data.semiangle_mrad, conditions.semiangle_mrad, SEMIANGLE),
+    ):
+        if abs(value / trained - 1) > tolerance:
+            faults.append(f"{quantity} {value:g} {unit}, trained for {trained:g} ± {100 * tolerance:g} %")
+    for quantity, unit, pair, trained_pair in (
+        ("scan step", "Å", data.scan_step_angstrom, conditions.scan_step_angstrom),
+        ("detector pixel", "mrad", data.pixel_mrad, conditions.pixel_mrad),
+    ):
+        limits = [COARSEST * trained for trained in trained_pair]
+        if any(value > limit for value, limit in zip(pair, limits, strict=True)):
+            faults.append(f"{quantity} {_pair(pair)} {unit}, at most {_pair(limits)}")
+    if faults:
+        raise InputError(f"{name} does not fit the network: {'; '.join(faults)}: use one trained for it")
+
+
+def plan_resampling(data: FourDData, centre: Pair, conditions: Conditions, name: str) -> ResamplingPlan:
+    """Plans how a scan is resampled for a network.
+
+    Args:
+        data: The scan.
+        centre: The optic axis, (y, x), pixels.
+        conditions: What the network was trained on.
+        name: Name of the scan in error messages.
+
+    Raises:
+        InputError: As `check_fit`, or if the detector does not reach as far as the network's.
+    """
+    check_fit(data, conditions, name)
+    binning, notes = _binning(data, centre, conditions, name)
+    (along_y, y), (along_x, x) = (
+        hat_weights(size, step, trained)
+        for size, step, trained in zip(data.shape, data.scan_step_angstrom, conditions.scan_step_angstrom, strict=False)
+    )
+    lines = [
+        f"energy {data.energy_ev / 1e3:g} keV and semiangle {data.semiangle_mrad:g} mrad fit "
+        f"({conditions.energy_ev / 1e3:g}, {conditions.semiangle_mrad:g})",
+        *notes,
+    ]
+    if (y, x) == data.scan_step_angstrom:
+        lines.append(f"scan step {_pair((y, x))} Å fits ({_pair(conditions.scan_step_angstrom)})")
+    else:
+        lines.append(
+            f"scan resampled from steps of {_pair(data.scan_step_angstrom)} Å to {_pair((y, x))} Å: "
+            f"{along_y.shape[0]}×{along_x.shape[0]} positions"
+        )
+    return ResamplingPlan(binning, along_y, along_x, (y, x), tuple(lines))
+
+
+def hat_weights(size: int, step: float, trained: float) -> tuple[sparse.csr_array, float]:
+    """Returns the weights that resample one axis of a scan.
+
+    The weights are a hat about each new position, whose half width is the old step or half the new one, whichever is
+    larger. Positions stay as they are if the steps are the same to `SAME`.
+
+    Args:
+        size: Number of positions.
+        step: Their distance, Å.
+        trained: The distance that the network was trained with, Å.
+
+    Returns:
+        Weights `(new positions, size)`, and the distance of the new positions, Å.
+    """
+    ratio = trained / step
+    if abs(ratio - 1) <= SAME:
+        return sparse.eye_array(size, dtype=np.float32, format="csr"), step
+    positions = np.arange(int((size - 1) / ratio + 1e-9) + 1) * ratio
+    width = max(1.0, ratio / 2)
+    weights = np.clip(1 - np.abs(np.arange(size) - positions[:, None]) / width, 0, None)
+    return sparse.csr_array((weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)), trained
+
+
+def _binning(data: FourDData, centre: Pair, conditions: Conditions, name: str) -> tuple[sparse.csr_array, list[str]]:
+    """Returns the matrix of the detector's pixels, as in `ResamplingPlan`, and notes about it."""
+    if data.rotation_deg or data.flip or data.ellipse:
+        matrix = rotated_overlap(
+            data.shape[2:], data.pixel_mrad, centre, data.rotation_deg, data.flip, conditions, data.ellipse
+        )
+    else:
+        axes = zip(
+            data.shape[2:], data.pixel_mrad, centre, conditions.detector_shape, conditions.pixel_mrad, strict=True
+        )
+        y, x = (
+            overlap(n, pixel, at, count, size, edge)
+            for (n, pixel, at, count, size), edge in zip(axes, conditions.first_edge, strict=True)
+        )
+        matrix = sparse.csr_array(sparse.kron(y, x, format="csr"))
+    notes = [
+        *data.corrections,
+        f"detector pixels of {_pair(data.pixel_mrad)} mrad shared out among the network's "
+        f"{'×'.join(map(str, conditions.detector_shape))} of {_pair(conditions.pixel_mrad)} mrad",
+    ]
+    if data.rotation_deg or data.flip:
+        notes.append(f"detector turned by {data.rotation_deg:g}°{' after exchanging y and x' * data.flip}")
+    elif not data.rotation_stated:
+        notes.append("detector's rotation: not stated, taken as none; namsa inspect measures it")
+    if data.ellipse:
+        ratio, axis_deg = data.ellipse
+        notes.append(f"detector's ellipse, {ratio:.4f} along {axis_deg:.1f}°, made a circle")
+    covered = matrix.sum(axis=1) * np.prod(data.pixel_mrad) / np.prod(conditions.pixel_mrad)
+    missing = covered < 0.5
+    if (missing & (_scattering_angles(conditions) < conditions.reach_mrad).ravel()).any():
+        reach = min(
+            min(at + 0.5, n - 0.5 - at) * pixel
+            for n, at, pixel in zip(data.shape[2:], centre, data.pixel_mrad, strict=True)
+        )
+        raise InputError(
+            f"{name} does not fit the network: its detector reaches {reach:.1f} mrad from the optic axis at pixel "
+            f"({centre[0]:.1f}, {centre[1]:.1f}), the network's {conditions.reach_mrad:.1f} mrad: use a network with a "
+            "smaller detector, or give --centre-pixels where that is not the axis"
+        )
+    if missing.any():
+        notes.append(f"{missing.sum()} of {missing.size} network pixels, in the corners, get nothing and count as dark")
+    return matrix, notes
+
+
+def _scattering_angles(conditions: Conditions) -> npt.NDArray[np.float64]:
+    """Returns the angle of each of the network's pixels, mrad."""
+    axes = zip(conditions.detector_shape, conditions.first_edge, conditions.pixel_mrad, strict=True)
+    y, x = ((np.arange(count) + first + 0.5) * pixel for count, first, pixel in axes)
+    return np.hypot(y[:, None], x)
+
+
+def in_bright_disk(conditions: Conditions) -> npt.NDArray[np.bool_]:
+    """Returns whether each of the network's pixels lies in the bright disk, `(pixels,)`."""
+    return (_scattering_angles(conditions) < conditions.semiangle_mrad).ravel()
+
+
+def overlap(n: int, pixel: float, centre: float, count: int, size: float, edge: float) -> npt.NDArray[np.float32]:
+    """Returns the fraction of each pixel of one axis that falls on each pixel of another.
+
+    Args:
+        n: Number of pixels to be divided.
+        pixel: Their size, mrad.
+        centre: The optic axis in these pixels.
+        count: Number of pixels that they fall on.
+        size: Their size, mrad.
+        edge: Outer edge of the first of them, in pixels from the optic axis.
+
+    Returns:
+        Fractions, `(count, n)`.
+    """
+    low = (np.arange(n) - 0.5 - centre) * pixel
+    edges = (np.arange(count + 1) + edge) * size
+    shared = np.minimum(low + pixel, edges[1:, None]) - np.maximum(low, edges[:-1, None])
+    return (np.clip(shared, 0, None) / pixel).astype(np.float32)
+
+
+def rotated_overlap(
+    shape: tuple[int, ...],
+    pixel_mrad: Pair,
+    centre: Pair,
+    rotation_deg: float,
+    flip: bool,
+    conditions: Conditions,
+    ellipse: Pair | None = None,
+) -> sparse.csr_array:
+    """Returns the fractions of `overlap` for both axes of a rotated detector.
+
+    Args:
+        shape: Pixels of the detector, (y, x).
+        pixel_mrad: Their size, (y, x), mrad.
+        centre: The optic axis, (y, x), pixels.
+        rotation_deg: Rotation from the detector's frame to the scan's, degrees; see `namsa.io.calibration`.
+        flip: Whether y and x are exchanged first.
+        conditions: What the network was trained on.
+        ellipse: The bright disk's, which is made a circle before; see `namsa.io.calibration`.
+
+    Returns:
+        Fractions, `(network's pixels, detector's pixels)`.
+    """
+    fine = [
+        ((np.arange(n * _PARTS) + 0.5) / _PARTS - 0.5 - at) * size
+        for n, at, size in zip(shape, centre, pixel_mrad, strict=True)
+    ]
+    y, x = np.meshgrid(*fine, indexing="ij")
+    if ellipse:
+        y, x = np.tensordot(circle_from_ellipse(ellipse), np.stack([y, x]), 1)
+    if flip:
+        y, x = x, y
+    angle = np.deg2rad(rotation_deg)
+    y, x = y * np.cos(angle) - x * np.sin(angle), y * np.sin(angle) + x * np.cos(angle)
+    row, column = (
+        np.floor(along / size - first).astype(np.intp).ravel()
+        for along, size, first in zip((y, x), conditions.pixel_mrad, conditions.first_edge, strict=True)
+    )
+    rows, columns = conditions.detector_shape
+    inside = (row >= 0) & (row < rows) & (column >= 0) & (column < columns)
+    pixels = np.arange(shape[0] * shape[1]).reshape(shape[0], shape[1])
+    source = np.repeat(np.repeat(pixels, _PARTS, axis=0), _PARTS, axis=1).ravel()
+    parts = np.full(int(inside.sum()), 1 / _PARTS**2, np.float32)
+    target = (row * columns + column)[inside]
+    matrix = sparse.coo_array((parts, (target, source[inside])), shape=(rows * columns, pixels.size))
+    return sparse.csr_array(matrix)
+
+
+def _pair(values: npt.ArrayLike) -> str:
+    """Formats two numbers, or one if they are the same."""
+    y, x = np.asarray(values, float)
+    return f"{y:.3g}" if np.isclose(y, x) else f"{y:.3g} and {x:.3g}"

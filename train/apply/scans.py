@@ -1,0 +1,252 @@
+"""Opens a scan for a network, the same for every task.
+
+The scan is checked and measured, and it is planned how it is brought onto the network's detector and positions.
+`open_scan` takes a file or an array. `fit_scan` is its part that reads no patterns, for a scan that is recorded.
+"""
+
+import os
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+
+from namsa.errors import InputError
+from namsa.io.calibration import CalibrationOverrides, FourDData
+from namsa.io.reading import open_patterns
+from namsa.pixels import PixelGrid
+from namsa.text import shorten
+
+from ..experiment.conditions import Conditions, describe_unchecked
+from ..measure import telemetry
+from ..optimization import checkpoint
+from . import reading, resampling
+from .models import Model
+from .reading import AddNote
+from .resampling import ResamplingPlan
+
+Array = npt.NDArray[Any]
+Limits = tuple[float, float]
+
+BEAM_INTENSITY: Limits = (1e-15, 1e18)
+NEGATIVE = 0.01  # fraction of the intensity that a subtracted dark level may leave negative
+
+
+class Notes:
+    """Collects lines about what was done to the data or assumed about them, and prints them.
+
+    Attributes:
+        lines: The lines.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.lines: list[str] = []
+        self._console = console
+
+    def __call__(self, line: str) -> None:
+        """Adds a line."""
+        self.lines.append(line)
+        self._console.print(line, highlight=False, soft_wrap=True)
+
+
+@dataclass(frozen=True, eq=False)  # arrays have no single truth value
+class FittedScan:
+    """A scan and how it is brought onto a network's detector and positions.
+
+    Attributes:
+        data: The scan.
+        model: The network.
+        name: Name of the scan in error messages.
+        origin: Where the data are from, for the provenance.
+        pattern: Mean pattern, `(dy, dx)`, in the data's units.
+        centre: Optic axis, (y, x), pixels of the data.
+        scale: Factor from intensities to fractions of the beam.
+        plan: How the scan is resampled.
+    """
+
+    data: FourDData
+    model: Model
+    name: str
+    origin: str
+    pattern: Array
+    centre: tuple[float, float]
+    scale: float
+    plan: ResamplingPlan
+
+    @property
+    def pixels(self) -> PixelGrid:
+        """Pixels of the network's positions, Å."""
+        return PixelGrid(self.plan.step_angstrom, self.data.scan_origin_angstrom)
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """The data and the network, as a result's file holds them; JSON types only."""
+        return {
+            "data": self.origin,
+            "model": self.model.name,
+            "weights": str(self.model.weights.resolve()),
+            "weights_digest": checkpoint.read(self.model.weights)[0]["digest"],
+            "namsa": version("namsa"),
+        }
+
+    @property
+    def beam(self) -> dict[str, float]:
+        """The network's beam, as a result's file holds it."""
+        return {name: getattr(self.model.conditions, name) for name in ("energy_ev", "semiangle_mrad")}
+
+    @contextmanager
+    def bands(self, console: Console) -> Iterator[Iterator[Array]]:
+        """Yields the bands of `train.apply.reading.read_bands`, and prints how many rows were read."""
+        rows = self.data.shape[0]
+        with (
+            telemetry.counter(console, "scan rows") as count,
+            closing(reading.read_bands(self.data, self.plan, self.scale, lambda row: count(row, rows))) as bands,
+        ):
+            yield bands
+
+    @contextmanager
+    def patterns(self, console: Console) -> Iterator[Iterator[Array]]:
+        """Yields `bands` as patterns, `(rows, positions along x, dy, dx)`; see `nonnegative_patterns`."""
+        detector, intensity = self.model.conditions.detector_shape, np.zeros(2)
+        with self.bands(console) as bands:
+            yield (nonnegative_patterns(band, detector, intensity) for band in bands)
+
+
+def nonnegative_patterns(band: Array, detector: tuple[int, int], intensity: Array) -> Array:
+    """Returns rows of a scan as patterns. Negative values, which a subtracted dark level may leave, become zero.
+
+    Args:
+        band: `(rows, positions along x, network's pixels)`, fractions of the beam.
+        detector: Pixels of the network's detector, (y, x).
+        intensity: Sums over the scan of the negative intensity, as a positive number, and of all, `(2,)`. Those of the
+            band are added.
+
+    Returns:
+        `(rows, positions along x, dy, dx)`.
+
+    Raises:
+        InputError: If too much of the intensity is negative.
+    """
+    intensity += -float(band[band < 0].sum(dtype=np.float64)), float(band.sum(dtype=np.float64))
+    if intensity[0] > NEGATIVE * intensity[1]:
+        raise InputError(
+            f"more than {100 * NEGATIVE:g} % of the intensity is negative: subtract no more than the dark level"
+        )
+    return np.maximum(band, 0).reshape(*band.shape[:2], *detector)
+
+
+@contextmanager
+def open_scan(
+    data: str | Path | npt.ArrayLike,
+    model: Model,
+    calibration: CalibrationOverrides,
+    note: AddNote,
+    *,
+    beam_intensity: float | None = None,
+    layout: Mapping[str, Any] | None = None,
+    keeps_positions: bool = False,
+    estimated: Collection[str] = (),
+    estimates: Sequence[str] = (),
+) -> Iterator[FittedScan]:
+    """Opens a scan for a network.
+
+    Args:
+        data: Path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`.
+        model: The network.
+        calibration: What the file does not say, or says wrongly.
+        note: Called with a line about each thing that is done or assumed.
+        beam_intensity: Sum of a pattern without a specimen, in the data's units; `None` if it is not known.
+        layout: How the patterns lie in a file that does not say it, as `namsa.read` takes it.
+        keeps_positions: As for `fit_scan`.
+        estimated: As for `fit_scan`.
+        estimates: As for `fit_scan`.
+
+    Yields:
+        The scan. It is valid until the `with` statement ends.
+
+    Raises:
+        InputError: If the data do not fit the network, or if their calibration is not complete.
+        WorkError: If the file is damaged.
+    """
+    check_number("beam_intensity", beam_intensity, BEAM_INTENSITY)
+    if isinstance(data, str | Path):
+        data, name, origin = Path(data), str(data), os.path.realpath(data)
+    else:
+        name = origin = "array"
+    with open_patterns(data, calibration, **(layout or {})) as scan:
+        sy, sx, dy, dx = scan.shape
+        note(f"{name}: {sy}×{sx} patterns of {dy}×{dx} pixels, {scan.data.dtype}")
+        conditions = _conditions(scan, model, keeps_positions)
+        resampling.check_fit(scan, conditions, name)
+        reading.check_memory(scan, conditions, name)
+        pattern = reading.mean_pattern(scan, name)
+        yield fit_scan(
+            scan,
+            model,
+            pattern,
+            name,
+            origin,
+            beam_intensity,
+            note,
+            keeps_positions=keeps_positions,
+            estimated=estimated,
+            estimates=estimates,
+        )
+
+
+def fit_scan(
+    scan: FourDData,
+    model: Model,
+    pattern: Array,
+    name: str,
+    origin: str,
+    beam_intensity: float | None,
+    note: AddNote,
+    *,
+    keeps_positions: bool = False,
+    estimated: Collection[str] = (),
+    estimates: Sequence[str] = (),
+) -> FittedScan:
+    """Finds the optic axis and the scale of a scan, and plans how it is resampled.
+
+    Args:
+        scan: The scan; its patterns are not read.
+        model: The network.
+        pattern: Mean pattern, `(dy, dx)`, from which the optic axis and the scale are taken where they are not known.
+        name: Name of the scan in error messages.
+        origin: Where the data are from, for the provenance.
+        beam_intensity: Sum of a pattern without a specimen, in the data's units; `None` if it is not known.
+        note: Called with a line about each thing that is done or assumed.
+        keeps_positions: Whether the network sees one pattern at a time, so that the scan may have any step.
+        estimated: Settings that are estimated from the data.
+        estimates: Lines about what was estimated.
+
+    Raises:
+        InputError: If the data do not fit the network.
+    """
+    centre = reading.optic_axis(scan, pattern, note)
+    scale = reading.intensity_scale(scan, pattern, beam_intensity, model, note)
+    plan = resampling.plan_resampling(scan, centre, _conditions(scan, model, keeps_positions), name)
+    lines = plan.notes[:-1] if keeps_positions else plan.notes  # the last one is about the step
+    for line in (*lines, *estimates, describe_unchecked(model.experiment, model.experiment.training.inputs, estimated)):
+        note(line)
+    return FittedScan(scan, model, name, origin, pattern, centre, scale, plan)
+
+
+def check_number(name: str, value: float | None, limits: Limits) -> None:
+    """Raises InputError if an argument is given and not within its limits."""
+    low, high = limits
+    if value is not None and not low <= value <= high:
+        raise InputError(f"{name} is {shorten(value)}: give a number from {low:g} to {high:g}")
+
+
+def _conditions(scan: FourDData, model: Model, keeps_positions: bool) -> Conditions:
+    """Returns what the scan is brought to: what the network was trained on, and the scan's own step if it keeps it."""
+    return (
+        replace(model.conditions, scan_step_angstrom=scan.scan_step_angstrom) if keeps_positions else model.conditions
+    )

@@ -1,0 +1,128 @@
+"""Measures whether a reconstruction can be trusted: simulates it and compares with the measured patterns.
+
+Trust is 1 − R/R₀, where R is the misfit of the simulated patterns (`namsa.inverse.consistency`) and R₀ that of an empty
+specimen. It is 1 for a density that explains its patterns completely and 0 for one that explains no more than an empty
+specimen. It needs two things that no data file holds: the specimen's thickness, and the conversion from density to
+potential. The latter comes from the specimen's elements, or from `transfer.json` in the model's folder, which was
+fitted to the training data (`namsa.inverse.mott_bethe`). Trust stays below 1 for a true density, too, because a
+projection does not determine the patterns completely.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from ase.formula import Formula
+
+from namsa.errors import InputError
+from namsa.inverse import consistency, mott_bethe
+from namsa.inverse.consistency import ScanSimulation
+from namsa.inverse.mott_bethe import DensityToPotential
+from namsa.physics.optics import wavelength_angstrom
+from namsa.text import shorten
+
+from .models import Model
+
+Array = npt.NDArray[Any]
+
+MOST_ATOMS = 100_000  # of an element in a formula
+
+
+@dataclass(frozen=True)
+class KnownSpecimen:
+    """What is known about the specimen.
+
+    Attributes:
+        thickness_angstrom: Thickness, Å.
+        formula: Chemical formula, as "SrTiO3". `None` if it is not known.
+    """
+
+    thickness_angstrom: float
+    formula: str | None = None
+
+
+@dataclass(frozen=True)
+class WindowSimulation:
+    """The simulation of one window of a scan, by which its density is scored and refined.
+
+    Attributes:
+        simulation: Experiment, thickness and geometry of the window.
+        transfer: Conversion from density to potential.
+    """
+
+    simulation: ScanSimulation
+    transfer: DensityToPotential
+
+    def trust(self, density: Array, patterns: Array) -> float:
+        """Returns the trust in a density.
+
+        Args:
+            density: `(sy, sx)`, e/Å².
+            patterns: `(sy, sx, dy, dx)`, fractions of the beam.
+
+        Returns:
+            Trust, between 0 and 1.
+        """
+        result = consistency.check(density, patterns, self.simulation, self.transfer)
+        return float(np.clip(1 - result.score / result.empty, 0, 1)) if result.empty > 0 else 1.0
+
+    def refined(self, density: Array, patterns: Array, steps: int) -> Array:
+        """Returns the density after steps of `train.apply.refine`.
+
+        Args:
+            density: `(sy, sx)`, e/Å².
+            patterns: `(sy, sx, dy, dx)`, fractions of the beam.
+            steps: Number of steps.
+
+        Returns:
+            Density, `(sy, sx)`, e/Å².
+        """
+        from .refine import refine
+
+        return refine(density, patterns, self.simulation, self.transfer, steps=steps).density
+
+
+def window_simulation(
+    specimen: KnownSpecimen, model: Model, window: tuple[int, int], step_angstrom: tuple[float, float]
+) -> WindowSimulation:
+    """Prepares the simulation of a window.
+
+    Args:
+        specimen: What is known about the specimen.
+        model: The network; its configuration says what else is simulated.
+        window: Positions of the window, (y, x).
+        step_angstrom: Distance between positions, (y, x), Å.
+
+    Raises:
+        InputError: If the specimen's formula is not valid, or if it is not known and the model has no transfer.json.
+    """
+    config = model.experiment
+    scan = config.scan.model_copy(
+        update={"shape": window, "step_angstrom": step_angstrom, "origin_angstrom": (0.0, 0.0)}
+    )
+    experiment = config.model_copy(update={"scan": scan})
+    simulation = consistency.scan_simulation(experiment, specimen.thickness_angstrom, window)
+    return WindowSimulation(simulation, _transfer(specimen, model))
+
+
+def _transfer(specimen: KnownSpecimen, model: Model) -> DensityToPotential:
+    """Returns the conversion of the specimen's elements, or the one that was fitted to the training data."""
+    microscope, target = model.experiment.microscope, model.experiment.target
+    fitted = model.folder / "transfer.json"
+    if specimen.formula is None:
+        if not fitted.is_file():
+            raise InputError(f"{model.folder} has no transfer.json: give --formula, or no --thickness-angstrom")
+        return mott_bethe.read(fitted)
+    try:
+        elements = Formula(specimen.formula).count()
+    except ValueError:
+        raise InputError(f"--formula {shorten(specimen.formula)} is no chemical formula: give one as SrTiO3") from None
+    if not elements or not all(0 < count <= MOST_ATOMS for count in elements.values()):
+        raise InputError(
+            f"--formula {shorten(specimen.formula)}: give 1 to {MOST_ATOMS} atoms of each element, as in SrTiO3"
+        )
+    probe_limit = 2e-3 * microscope.semiangle_mrad / wavelength_angstrom(microscope.energy_ev)
+    return mott_bethe.from_elements(
+        elements, target.max_q_per_angstrom or probe_limit, model.experiment.simulation.form_factors
+    )

@@ -1,0 +1,231 @@
+"""Calibrates what a network says about its error, on crystals that it was not trained on.
+
+A window is predicted in all views that keep it valid (`train.apply.ensemble`): mirrored, and otherwise with
+dropout. The variance of an error is estimated as s² + w p². s² is the variance of the predictions between the views,
+and p² the mean over the views of the variances that the network predicts, if it was trained with a likelihood.
+Predicted errors are those of crystals that were learnt, the spread says what is not known of others. The weight w makes
+them equal: it is the squared ratio of the factors by which p alone and s alone would cover 68.27 % of the errors.
+
+The uncertainty is the root of the sum times one factor. The factor is chosen on windows of the dev split, as stored and
+as training would see them (`train.apply.known_windows`), so that 68.27 % of the pixels have an error within
+the uncertainty. Errors have heavier tails than a Gaussian: a second number says within how many uncertainties 95.45 %
+of them are. The coverage that both have on the test split is measured and stored with them, also by groups of windows.
+It holds in the mean over the pixels of a group. The coverage of a single pixel is not known. That of a window varies,
+because its errors have a common size, which is known roughly; the range of two thirds of the windows is stored, too.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from ..measure.coverage import TWO_SIGMA, covering_factor
+from ..measure.groups import Facts, groups
+from ..measure.metrics import image_metrics
+from ..measure.separation import auroc
+from ..reports.calibration_results import Calibration, Coverage, CoverageGroup, ToldApart, WrongWindows
+from .ensemble import Prediction
+from .familiarity import UNFAMILIAR, Familiarity, PatternStatistics, window_features
+from .known_windows import KnownWindow
+
+Array = npt.NDArray[Any]
+
+MIDDLE = (1 / 6, 5 / 6)  # quantiles between which two thirds of the windows are
+WRONG = 0.5  # mean absolute error, in standard deviations of the true density
+
+
+class WindowError(NamedTuple):
+    """The error of a window and what the network says about it.
+
+    Attributes:
+        error: Absolute error of the mean prediction, `(pixels,)`, e/Å².
+        spread: Standard deviation of the predictions, `(pixels,)`, e/Å². Zero for one prediction.
+        predicted: Standard deviation of the error as the network predicts it, `(pixels,)`, e/Å². Zero if it does not.
+        features: What familiarity is measured by, `(k,)`.
+        facts: Those of the window.
+        ssim: Structural similarity of the mean prediction; `None` where it is not defined.
+        contrast: Standard deviations of the mean prediction and of the true density, e/Å².
+    """
+
+    error: Array
+    spread: Array
+    predicted: Array
+    features: Array
+    facts: Facts
+    ssim: float | None = None
+    contrast: tuple[float, float] = (0.0, 0.0)
+
+    def deviation(self, predicted_weight: float) -> npt.NDArray[np.float64]:
+        """Returns the standard deviation of the error before calibration, `(pixels,)`, e/Å².
+
+        Args:
+            predicted_weight: Weight of the predicted variance, w.
+        """
+        return np.asarray(np.sqrt(self.spread**2 + predicted_weight * self.predicted**2))
+
+
+def window_error(window: KnownWindow, prediction: Prediction, statistics: PatternStatistics) -> WindowError:
+    """Compares what is predicted of a window with its density.
+
+    Args:
+        window: The window.
+        prediction: What is predicted of it, with maps, as `Prediction.of_each` gives it.
+        statistics: Of the windows' shape.
+    """
+    density = prediction.density.mean(axis=0, dtype=np.float64)
+    error, ssim = np.abs(density - window.density), image_metrics(density, window.density, huber_delta=1)["ssim"]
+    (features,) = window_features(statistics, window.patterns, prediction.maps)
+    spread, predicted = deviations(prediction)
+    contrast = float(density.std()), float(window.density.std())
+    return WindowError(error.ravel(), spread.ravel(), predicted.ravel(), features, window.facts, ssim, contrast)
+
+
+def deviations(prediction: Prediction) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """Returns the spread of predictions and the standard deviation that they predict, `(..., h, w)`, e/Å²."""
+    density, variance = prediction.density.astype(np.float64), prediction.variance
+    spread = density.std(axis=0, ddof=1) if len(density) > 1 else np.zeros(density.shape[1:])
+    predicted = np.zeros_like(spread) if variance is None else np.sqrt(variance.mean(axis=0, dtype=np.float64))
+    return spread, predicted
+
+
+def equalising_weight(rows: Sequence[WindowError]) -> float:
+    """Returns the weight of the predicted variance with which it counts as much as that of the predictions.
+
+    It is 1 where there is only one of them.
+
+    Args:
+        rows: The windows.
+    """
+    error, spread, predicted = (np.concatenate(parts) for parts in zip(*(row[:3] for row in rows), strict=True))
+    if not spread.any() or not predicted.any():
+        return 1.0
+    return (covering_factor(error, predicted) / covering_factor(error, spread)) ** 2
+
+
+def coverage(error: Array, uncertainty: Array, two_sigma_factor: float = 2.0) -> Coverage:
+    """Returns the fractions of the errors within one and two standard deviations; 0.683 and 0.954 for a Gaussian.
+
+    Args:
+        error: Absolute errors, `(n,)`.
+        uncertainty: Standard deviations, `(n,)`.
+        two_sigma_factor: The multiple of them that stands for two.
+    """
+    within_one, within_two = (float(np.mean(error <= k * uncertainty)) for k in (1, two_sigma_factor))
+    return {"coverage_68": within_one, "coverage_95": within_two}
+
+
+def coverage_by_group(
+    rows: Sequence[WindowError], familiarity: Familiarity, covered: Sequence[Coverage]
+) -> list[CoverageGroup]:
+    """Returns the coverage by kind of specimen, by each quantity that differs, and by familiarity.
+
+    Args:
+        rows: The windows.
+        familiarity: What the network has learnt.
+        covered: Their coverage.
+    """
+    scores = familiarity.familiarity(np.stack([row.features for row in rows]))
+    looks = ["flagged" if score < UNFAMILIAR else "as learnt" for score in scores]
+    facts = [row.facts | {"familiarity": look} for row, look in zip(rows, looks, strict=True)]
+    found: list[CoverageGroup] = []
+    for name, label, indices in groups(facts):
+        one, two = ([covered[index][key] for index in indices] for key in ("coverage_68", "coverage_95"))
+        mean: Coverage = {"coverage_68": float(np.mean(one)), "coverage_95": float(np.mean(two))}
+        group: CoverageGroup = {"by": name, "group": label, "windows": len(indices), "least_68": min(one), **mean}
+        if ssims := [ssim for index in indices if (ssim := rows[index].ssim) is not None]:
+            group["ssim"], group["least_ssim"] = float(np.mean(ssims)), min(ssims)
+        found.append(group)
+    return found
+
+
+def calibrate_uncertainty(
+    dev: Sequence[WindowError], test: Sequence[WindowError], familiarity: Familiarity, method: str, members: int
+) -> Calibration:
+    """Chooses the factors on dev windows and measures their coverage on dev and test windows.
+
+    Args:
+        dev: Windows that the factors are chosen on.
+        test: Windows that the coverage is measured on; may be none.
+        familiarity: What the network has learnt.
+        method: How the predictions are made, in words.
+        members: Number of predictions per sample.
+    """
+    weight = equalising_weight(dev)
+    error, deviation = (
+        np.concatenate([row.error for row in dev]),
+        np.concatenate([row.deviation(weight) for row in dev]),
+    )
+    factor = covering_factor(error, deviation)
+    two_sigma_factor = covering_factor(error, factor * deviation, TWO_SIGMA)
+    rows = test or dev
+    covered = [coverage(row.error, factor * row.deviation(weight), two_sigma_factor) for row in rows]
+    calibration: Calibration = {
+        "scale": factor,
+        "uncertainty_factor": factor,
+        "two_sigma_factor": two_sigma_factor,
+        "predicted_weight": weight,
+        "method": method,
+        "members": members,
+        "split": "dev",
+        "samples": len(dev),
+        **coverage(error, factor * deviation, two_sigma_factor),
+        "groups": coverage_by_group(rows, familiarity, covered),
+        "groups_split": "test" if test else "dev",
+        "windows_68": np.quantile([row["coverage_68"] for row in covered], MIDDLE).tolist(),
+    }
+    if test:
+        one, two = (float(np.mean([row[key] for row in covered])) for key in ("coverage_68", "coverage_95"))
+        calibration["test"] = {"coverage_68": one, "coverage_95": two}
+        flagged = familiarity.familiarity(np.stack([row.features for row in test])) < UNFAMILIAR
+        calibration["test_flagged"] = float(np.mean(flagged))
+        if (found := wrong_windows(test, familiarity, weight)) is not None:
+            calibration["wrong_windows"] = found
+    return calibration
+
+
+def wrong_windows(
+    rows: Sequence[WindowError], familiarity: Familiarity, predicted_weight: float
+) -> WrongWindows | None:
+    """Returns how well windows whose density is wrong are told from others; `None` where none or all are wrong.
+
+    Args:
+        rows: The windows.
+        familiarity: What the network has learnt.
+        predicted_weight: Weight of the predicted variance.
+    """
+    rows = [row for row in rows if all(row.contrast)]
+    wrong = np.array([row.error.mean() > WRONG * row.contrast[1] for row in rows], bool)
+    if wrong.all() or not wrong.any():
+        return None
+    stated = [np.sqrt(np.mean(row.deviation(predicted_weight) ** 2)) / row.contrast[0] for row in rows]
+    distances = familiarity.distance(np.stack([row.features for row in rows]))
+    by_contrast, by_familiarity = (auroc(scores[wrong], scores[~wrong]) for scores in (np.array(stated), distances))
+    return {
+        "windows": len(rows),
+        "wrong": int(wrong.sum()),
+        "auroc_contrast": by_contrast,
+        "auroc_familiarity": by_familiarity,
+    }
+
+
+def told_apart(
+    familiarity: Familiarity, alike: Familiarity, inside: Sequence[Array], outside: Sequence[Array]
+) -> ToldApart:
+    """Returns how well familiarity tells windows outside from those inside, which it was not made from.
+
+    Args:
+        familiarity: What the network has learnt, and what lies outside of that.
+        alike: The same without windows outside, so that all features count alike.
+        inside: Features of windows under conditions that were learnt, `(k,)` each.
+        outside: Features of windows outside, `(k,)` each.
+    """
+    near, far = np.stack(inside), np.stack(outside)
+    by_weights, by_all_alike = (auroc(each.distance(far), each.distance(near)) for each in (familiarity, alike))
+    return {
+        "windows_inside": len(near),
+        "windows_outside": len(far),
+        "auroc": by_weights,
+        "auroc_alike": by_all_alike,
+        "flagged_outside": float(np.mean(familiarity.familiarity(far) < UNFAMILIAR)),
+    }

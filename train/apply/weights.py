@@ -1,0 +1,56 @@
+"""The Keras network of a trained model, with its weights."""
+
+from typing import Any
+
+from namsa.errors import InputError
+
+from ..networks import Network, build
+from ..optimization import checkpoint
+from .models import Model
+
+
+def load_network(model: Model, image_shape: tuple[int, int], config: Network | None = None) -> Any:
+    """Builds a model's Keras network and loads its weights.
+
+    Args:
+        model: The trained network.
+        image_shape: Height and width of the network's images.
+        config: The model's network; `None` if it is that of a density.
+
+    Raises:
+        InputError: If the weights cannot be read or do not fit the model's configuration.
+    """
+    config = config or model.network
+    return build_loaded(model, config.model_copy(update={"input_shape": (*config.input_shape[:-2], *image_shape)}))
+
+
+def build_loaded(model: Model, config: Network) -> Any:
+    """Builds the Keras network of a configuration and sets its variables to a model's weights.
+
+    Raises:
+        InputError: If the weights cannot be read or do not fit the configuration, or if this machine does not compute
+            the network's order of axes.
+    """
+    import keras
+
+    from ..ranks.devices import check_data_format
+
+    check_data_format(config.data_format)
+    keras.utils.clear_session()  # otherwise the variables' names depend on what this process has built before
+    keras.config.set_dtype_policy("float32")
+    network = build(config, seed=0)
+    try:
+        header, arrays = checkpoint.read(model.weights)
+    except checkpoint.BROKEN as error:
+        raise InputError(f"cannot read the weights {model.weights}: {error}") from None
+    stored = dict(zip(header["variables"], arrays, strict=True))
+    for variable in network.variables:
+        array = stored.get(variable.path)
+        if array is None or array.shape != tuple(variable.shape):
+            content = "nothing" if array is None else f"{list(array.shape)}"
+            raise InputError(
+                f"{model.weights} holds {content} for {variable.path} {list(variable.shape)}: it does not belong to "
+                "config.yaml"
+            )
+        variable.assign(array)
+    return network
