@@ -1,4 +1,4 @@
-"""Compiles namsa/engines/fused.c for a wheel or an editable installation, and gives `train` its name in a wheel.
+"""Compiles namsa/engines/fused.c for a wheel or an editable installation, and names `train` in a wheel.
 
 The library goes beside the package, not into the source tree: it then always is the one of the installed build, whose
 files uv caches. It is loaded with ctypes and knows nothing of Python, so any C compiler and any Python will do. Where
@@ -9,7 +9,6 @@ In a wheel the package `train` is `namsa_train`: `train` is the name of many peo
 """
 
 import os
-import re
 import shlex
 import shutil
 import subprocess
@@ -24,20 +23,6 @@ LIBRARY = "_namsa_fused.so"
 # The source picks instruction sets at run time: a build runs on every processor of its kind.
 FLAGS = ("-std=gnu11", "-O3", "-fPIC", "-shared", "-Wno-psabi")
 
-INSTALLED_NAME = "namsa_train"
-_TEXT = {".py", ".html", ".md"}
-# `train` where it is the package: before the name of a part, after -m, and in imports of the whole.
-_PACKAGE = re.compile(
-    r"""(?<![\w./])train(?=\.[a-z_]) | (?<=-m\ )train\b | (?<="-m",\ ")train(?=")
-    | (?<=from\ )train(?=\ import) | (?<=\ \ import\ )train$ | (?<=`import\ )train(?=`)""",
-    re.MULTILINE | re.VERBOSE,
-)
-
-
-def installed_text(text: str) -> str:
-    """Returns the text of a file of `train` as a wheel has it."""
-    return _PACKAGE.sub(INSTALLED_NAME, text)
-
 
 class NamsaBuildHook(BuildHookInterface):
     """Hatchling finds it by [tool.hatch.build.targets.wheel.hooks.custom]."""
@@ -47,8 +32,7 @@ class NamsaBuildHook(BuildHookInterface):
         self._built.mkdir(parents=True, exist_ok=True)
         included = build_data["force_include_editable" if version == "editable" else "force_include"]
         if version != "editable":
-            self._rename_train()
-            included[str(self._built / INSTALLED_NAME)] = INSTALLED_NAME
+            included["train"] = "namsa_train"
         if self._compile():
             included[str(self._built / LIBRARY)] = LIBRARY
             build_data["pure_python"] = False
@@ -56,13 +40,6 @@ class NamsaBuildHook(BuildHookInterface):
 
     def finalize(self, version: str, build_data: dict[str, Any], artifact_path: str) -> None:
         shutil.rmtree(self._built, ignore_errors=True)  # the wheel has it
-
-    def _rename_train(self) -> None:
-        source, target = Path(self.root) / "train", self._built / INSTALLED_NAME
-        shutil.copytree(source, target, ignore=shutil.ignore_patterns("__pycache__"), dirs_exist_ok=True)
-        for path in target.rglob("*"):
-            if path.suffix in _TEXT:
-                path.write_text(installed_text(path.read_text(encoding="utf-8")), encoding="utf-8")
 
     def _compile(self) -> bool:
         """Compiles the library; returns whether there is one."""

@@ -42,6 +42,7 @@ LAYERS = {
         ("__main__",),
     ),
     "train": (
+        ("program",),
         ("networks",),
         ("experiment",),
         ("ranks",),

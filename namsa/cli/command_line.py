@@ -30,7 +30,7 @@ LIBRARIES = ("namsa", "numpy", "scipy", "h5py", "lmdb", "pydantic", "tensorflow"
 EXTRAS = {"tensorflow": "reconstruct", "keras": "reconstruct", "horovod": "train"}  # what brings a package
 COMPLETION = (
     'Bash and zsh complete commands and options after `eval "$(register-python-argcomplete namsa)"`; for\n'
-    "`python -m train` too after `activate-global-python-argcomplete`."
+    "`python -m ...` too after `activate-global-python-argcomplete`."
 )
 
 
@@ -38,7 +38,7 @@ class CommandParser(argparse.ArgumentParser):
     """An argument parser for one command, or for a program of several commands.
 
     Args:
-        examples: Command lines that the help shows.
+        examples: Command lines that the help shows; `%(prog)s` is the program with the command.
         notes: Text below the examples.
         default_command: The command that is meant if the first argument names none.
         settings: Further arguments of `argparse.ArgumentParser`.
@@ -47,10 +47,10 @@ class CommandParser(argparse.ArgumentParser):
     def __init__(
         self, *, examples: Sequence[str] = (), notes: str = "", default_command: str | None = None, **settings: Any
     ) -> None:
-        shown = "examples:\n" + "\n".join(f"  {line}" for line in examples) if examples else ""
-        epilog = "\n\n".join(part for part in (shown, notes) if part) or None
-        super().__init__(epilog=epilog, formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
-        self.examples = tuple(examples)
+        super().__init__(formatter_class=argparse.RawDescriptionHelpFormatter, **settings)
+        self.examples = tuple(line.replace("%(prog)s", self.prog) for line in examples)
+        shown = "examples:\n" + "\n".join(f"  {line}" for line in self.examples) if examples else ""
+        self.epilog = "\n\n".join(part for part in (shown, notes) if part) or None
         self.commands: dict[str, CommandParser] = {}
         self._default_command = default_command
         self._subparsers_action: Any = None

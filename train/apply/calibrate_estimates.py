@@ -19,6 +19,7 @@ from namsa.dataset.typed_values import read_typed
 from namsa.errors import InputError
 
 from ..experiment.quantities import QUANTITIES, sample_value
+from ..program import PROGRAM
 from ..reports.results import write_json
 from ..tasks.estimate import Predict, predictor
 from ..tasks.estimate_scores import QuantityCalibration, QuantityCoverage, calibrate, coverage
@@ -27,7 +28,7 @@ from .models import LARGEST_FACTOR, Model, load_model
 from .weights import build_loaded
 
 FILE = "calibration.json"
-AGAIN = "run python -m train calibrate again"
+AGAIN = f"run {PROGRAM} calibrate again"
 
 
 class EstimateCalibration(TypedDict):

@@ -17,6 +17,7 @@ from namsa.io.calibration import CalibrationOverrides
 from namsa.pixels import PixelGrid
 
 from ..experiment.quantities import QUANTITIES
+from ..program import PROGRAM
 from ..tasks.estimate import Estimation, predictor
 from . import tiles
 from .calibrate_estimates import read_estimate_calibration
@@ -69,7 +70,7 @@ def estimate(
         rows, columns = (_windows(n, w, scan.name) for n, w in zip(plan.scan_shape, trained.scan_shape, strict=True))
         note(f"{model.name}: {len(rows)}×{len(columns)} windows of {'×'.join(map(str, trained.scan_shape))} positions")
         if measured is None:
-            note(f"errors: not calibrated, for {model.name} has no calibration.json: run python -m train calibrate")
+            note(f"errors: not calibrated, for {model.name} has no calibration.json: run {PROGRAM} calibrate")
         predict = predictor(model.experiment, build_loaded(model, model.experiment.network))
         found, intensity = [], np.zeros(2)
         with scan.bands(console) as bands:

@@ -34,6 +34,7 @@ from namsa.physics.grid import hann_window
 
 from ..experiment.conditions import Conditions
 from ..networks.unet3d import UNet3DConfig
+from ..program import PROGRAM
 
 Array = npt.NDArray[Any]
 
@@ -261,9 +262,9 @@ def read_familiarity(folder: Path) -> Familiarity | None:
     try:
         found = Familiarity(*(arrays[name] for name in ("mean", "whitening", "distances")))
     except KeyError as error:
-        raise InputError(f"{path} has no {error.args[0]}: run python -m train calibrate again") from None
+        raise InputError(f"{path} has no {error.args[0]}: run {PROGRAM} calibrate again") from None
     if not _is_valid(found):
-        raise InputError(f"{path}: its arrays do not fit together: run python -m train calibrate again")
+        raise InputError(f"{path}: its arrays do not fit together: run {PROGRAM} calibrate again")
     return found
 
 

@@ -22,6 +22,7 @@ from namsa.text import shorten
 from ..experiment.conditions import Conditions
 from ..experiment.experiment import Experiment, load
 from ..networks.unet3d import UNet3DConfig
+from ..program import PROGRAM
 
 MODELS = Path(__file__).parents[1] / "models"
 LARGEST_FACTOR = 1e6  # that a calibration may hold
@@ -92,7 +93,7 @@ class Model:
         task = self.experiment.training.task
         return InputError(
             f"{self.folder} is a network for training.task {task}, and {ASKED[asked]} asked for: give another "
-            f"--checkpoint, or use python -m train {COMMANDS.get(task, task)}"
+            f"--checkpoint, or use {PROGRAM} {COMMANDS.get(task, task)}"
         )
 
     @property
@@ -144,12 +145,12 @@ def _calibration(folder: Path) -> ModelCalibration:
     path = folder / "calibration.json"
     values = read_json(path) if path.is_file() else {}
     if not isinstance(values, dict):
-        raise InputError(f"{path} holds {shorten(values)}, no JSON object: run python -m train calibrate again")
+        raise InputError(f"{path} holds {shorten(values)}, no JSON object: run {PROGRAM} calibrate again")
     measured = {field.name: values.get(field.name) for field in fields(ModelCalibration)}
     for name, value in measured.items():
         if value is not None and not (isinstance(value, int | float) and 0 < value <= LARGEST_FACTOR):
             raise InputError(
                 f"{path}: {name} is {shorten(value)}, not a positive number up to {LARGEST_FACTOR:g}: "
-                "run python -m train calibrate again"
+                f"run {PROGRAM} calibrate again"
             )
     return ModelCalibration(**measured)

@@ -34,6 +34,7 @@ from ..input.windows import middle
 from ..measure.groups import group_labels
 from ..measure.metrics import image_metrics, mean_metrics
 from ..optimization import checkpoint
+from ..program import PROGRAM
 from ..reports.calibration_results import Calibration, read_calibration
 from ..reports.card import card
 from ..reports.results import (
@@ -114,7 +115,7 @@ def _read_run(run_dir: Path, model: Model) -> tuple[Evaluation, Calibration, flo
     """Returns the evaluation and the calibration of a run, and the time of its training steps, s."""
     for name, command in (("evaluation.json", "evaluate"), *((name, "calibrate") for name in COPIED)):
         if not (run_dir / name).is_file():
-            raise InputError(f"{run_dir} has no {name}: run python -m train {command} {run_dir} first")
+            raise InputError(f"{run_dir} has no {name}: run {PROGRAM} {command} {run_dir} first")
     evaluation = read_evaluation(run_dir / "evaluation.json")
     calibration = read_calibration(run_dir / "calibration.json")
     try:
@@ -124,8 +125,8 @@ def _read_run(run_dir: Path, model: Model) -> tuple[Evaluation, Calibration, flo
     evaluated = check_facts(run_dir / "evaluation.json", evaluation)["steps"]
     if step != evaluated:
         raise InputError(
-            f"{run_dir}: evaluation.json is of step {evaluated}, the newest checkpoint of step {step}: run python -m "
-            f"train evaluate {run_dir} and calibrate first"
+            f"{run_dir}: evaluation.json is of step {evaluated}, the newest checkpoint of step {step}: run "
+            f"{PROGRAM} evaluate {run_dir} and calibrate first"
         )
     if not evaluation["samples"]:
         raise InputError(f"{run_dir} was evaluated on no sample: a card has nothing to say of it")

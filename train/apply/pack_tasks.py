@@ -28,6 +28,7 @@ from ..input.selection import limit
 from ..measure import validation_rows
 from ..measure.results import RunFacts
 from ..optimization import checkpoint
+from ..program import PROGRAM
 from ..ranks.alone import Alone
 from ..reports.results import WeightsFile, check_facts, write_json
 from ..reports.runs import read_steps
@@ -59,13 +60,13 @@ def pack_task(newest: Model, out: Path) -> TaskFacts:
     """
     run_dir, task_card = newest.folder, card_of(newest.experiment.training.task)
     if not (run_dir / "evaluation.json").is_file():
-        raise InputError(f"{run_dir} has no evaluation.json: run python -m train evaluate {run_dir} first")
+        raise InputError(f"{run_dir} has no evaluation.json: run {PROGRAM} evaluate {run_dir} first")
     evaluation = read_results(run_dir)
     run, step = check_facts(run_dir / "evaluation.json", evaluation), _header(newest.weights)["step"]
     if run["steps"] != step:
         raise InputError(
-            f"{run_dir}: evaluation.json is of step {run['steps']}, the newest checkpoint of step {step}: run python "
-            f"-m train evaluate {run_dir} first"
+            f"{run_dir}: evaluation.json is of step {run['steps']}, the newest checkpoint of step {step}: run "
+            f"{PROGRAM} evaluate {run_dir} first"
         )
     model, chosen = _chosen(newest, task_card.dev_error(evaluation))
     header = _header(model.weights)

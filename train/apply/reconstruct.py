@@ -18,6 +18,7 @@ from namsa.errors import InputError
 from namsa.io.calibration import CalibrationOverrides
 from namsa.pixels import PixelGrid, detector_grid
 
+from ..program import PROGRAM
 from . import familiarity, windows
 from .aberrations import MEASURED
 from .estimated import Comparison, EstimatedScan, compare
@@ -164,7 +165,7 @@ def prepare(
         simulation = window_simulation(specimen, model, network.window, plan.step_angstrom)
     note(_uncertainty_note(network, model))
     if network.familiarity is None:
-        note(f"familiarity: not measured, for {model.name} has no {familiarity.FILE}: run python -m train calibrate")
+        note(f"familiarity: not measured, for {model.name} has no {familiarity.FILE}: run {PROGRAM} calibrate")
     note(_trust_note(specimen, simulation))
     if simulation and options.refine_steps:
         note(f"refined: {options.refine_steps} steps a window; the uncertainty is that of the network's own density")

@@ -12,6 +12,7 @@ from namsa.errors import InputError
 from namsa.launcher import rank_and_size
 
 from ..experiment.experiment import load
+from ..program import PACKAGE
 from ..ranks import supervise
 from .common import as_rank, exit_code
 
@@ -99,7 +100,7 @@ def _supervise(options: argparse.Namespace) -> None:
     experiment = load(options.config, options.overrides)
     run_dir = options.run_dir or Path("runs") / experiment.name
     exit_code_file = (options.home or run_dir) / ".ended.json"
-    job = [sys.executable, "-m", "train", str(options.config), "--run-dir", str(run_dir), "--ended"]
+    job = [sys.executable, "-m", PACKAGE, str(options.config), "--run-dir", str(run_dir), "--ended"]
     job += [str(exit_code_file), *(f"--set={override}" for override in options.overrides)]
     job += ["--home", str(options.home)] if options.home else []
     job += ["--force"] if options.force else []

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from namsa.cli.command_line import COMPLETION, CommandParser, not_negative, positive
 
+from ..program import PROGRAM
 from .scan_parser import add_passes, add_scan_commands
 
 JOB = "run"  # the command that is meant if none is named: `python -m train CONFIG`
@@ -14,14 +15,14 @@ JOB = "run"  # the command that is meant if none is named: `python -m train CONF
 def build_parser() -> CommandParser:
     """Returns the parser of the job and of all commands."""
     parser = CommandParser(
-        prog="python -m train",
-        usage="python -m train CONFIG [options]\n       python -m train COMMAND ...",
-        description="The training job, and what is done with a run directory. `python -m train CONFIG --help` lists\n"
+        prog=PROGRAM,
+        usage="%(prog)s CONFIG [options]\n       %(prog)s COMMAND ...",
+        description="The training job, and what is done with a run directory. `%(prog)s CONFIG --help` lists\n"
         "the options of the job; under horovodrun, mpirun, jsrun or srun each process is a rank of one job.",
         examples=(
-            "python -m train configs/quickstart.yaml",
-            "horovodrun -np 2 python -m train configs/quickstart.yaml --run-dir runs/two",
-            "python -m train reconstruct data.h5 --checkpoint 200kv-20mrad --out density.h5",
+            "%(prog)s configs/quickstart.yaml",
+            "horovodrun -np 2 %(prog)s configs/quickstart.yaml --run-dir runs/two",
+            "%(prog)s reconstruct data.h5 --checkpoint 200kv-20mrad --out density.h5",
         ),
         notes=COMPLETION,
         default_command=JOB,
@@ -40,15 +41,15 @@ def build_parser() -> CommandParser:
 def _add_job(parser: CommandParser) -> None:
     command = parser.add_command(
         JOB,
-        "train.commands.job:run",
+        f"{__package__}.job:run",
         summary="simulate what is missing, train, evaluate and report",
-        description="`python -m train CONFIG` means this command. Run it again to continue from the newest checkpoint.",
-        prog="python -m train",
-        usage="python -m train CONFIG [options] [-- LAUNCHER ...]",
+        description="`%(prog)s CONFIG` means this command. Run it again to continue from the newest checkpoint.",
+        prog=PROGRAM,
+        usage="%(prog)s CONFIG [options] [-- LAUNCHER ...]",
         examples=(
-            "horovodrun -np 2 python -m train configs/quickstart.yaml --set training.epochs=40",
-            "python -m train configs/paper.yaml --dry-run --ranks 27600",
-            "python -m train own.yaml --supervise --ranks 8 --min-ranks 6 -- horovodrun -np {ranks}",
+            "horovodrun -np 2 %(prog)s configs/quickstart.yaml --set training.epochs=40",
+            "%(prog)s configs/paper.yaml --dry-run --ranks 27600",
+            "%(prog)s own.yaml --supervise --ranks 8 --min-ranks 6 -- horovodrun -np {ranks}",
         ),
     )
     _add_config(command)
@@ -78,12 +79,12 @@ def _add_job(parser: CommandParser) -> None:
 def _add_describe(parser: CommandParser) -> None:
     command = parser.add_command(
         "describe",
-        "train.commands.networks:describe",
+        f"{__package__}.networks:describe",
         summary="print parameters, FLOP and memory of a network of any kind, by layer and in total",
         description="Only the section network is read. The numbers are for one sample.",
         examples=(
-            "python -m train describe configs/quickstart.yaml",
-            "python -m train describe configs/neighbours/cosmoflow.yaml --set network.norm=true --json",
+            "%(prog)s configs/quickstart.yaml",
+            "%(prog)s configs/neighbours/cosmoflow.yaml --set network.norm=true --json",
         ),
     )
     _add_config(command)
@@ -93,13 +94,13 @@ def _add_describe(parser: CommandParser) -> None:
 def _add_preflight(parser: CommandParser) -> None:
     command = parser.add_command(
         "preflight",
-        "train.commands.preflight:preflight",
+        f"{__package__}.preflight:preflight",
         summary="check that every rank has what the job needs; exit code 2 if one does not",
         description="Looks at libraries, the GPU, the disk, the clock and the list of samples of each rank. It needs\n"
         "neither MPI nor Horovod to work: the ranks exchange files.",
         examples=(
-            "python -m train preflight configs/quickstart.yaml",
-            "srun -n 8 --gpus-per-task=1 python -m train preflight configs/summit.yaml --gpu --exchange runs/preflight",
+            "%(prog)s configs/quickstart.yaml",
+            "srun -n 8 --gpus-per-task=1 %(prog)s configs/summit.yaml --gpu --exchange runs/preflight",
         ),
     )
     _add_config(command)
@@ -113,25 +114,25 @@ def _add_preflight(parser: CommandParser) -> None:
 def _add_evaluation(parser: CommandParser) -> None:
     command = parser.add_command(
         "evaluate",
-        "train.commands.job:evaluate",
+        f"{__package__}.job:evaluate",
         summary="evaluate the newest checkpoint on the held-out materials, and report",
         examples=(
-            "python -m train evaluate runs/quickstart",
-            "horovodrun -np 2 python -m train evaluate runs/quickstart",
+            "%(prog)s runs/quickstart",
+            "horovodrun -np 2 %(prog)s runs/quickstart",
         ),
     )
     _add_run_dir(command)
 
     command = parser.add_command(
         "calibrate",
-        "train.commands.models:calibrate",
+        f"{__package__}.models:calibrate",
         summary="calibrate the network's uncertainty and its consistency with the patterns",
         description="Measures on held-out samples how often the error lies within the uncertainty, and how well\n"
         "patterns that are simulated from the network's densities agree with its input.",
         examples=(
-            "python -m train calibrate runs/quickstart",
-            "python -m train calibrate runs/quickstart --simulated 10",
-            "python -m train calibrate runs/quickstart --data data/other",
+            "%(prog)s runs/quickstart",
+            "%(prog)s runs/quickstart --simulated 10",
+            "%(prog)s runs/quickstart --data data/other",
         ),
     )
     _add_run_dir(command)
@@ -153,13 +154,13 @@ def _add_evaluation(parser: CommandParser) -> None:
 
     command = parser.add_command(
         "pack",
-        "train.commands.models:pack",
+        f"{__package__}.models:pack",
         summary="pack a finished, calibrated run as a model: configuration, weights, calibration and card",
         description="Takes runs of every task. Those of other tasks than the density need no calibration, and their\n"
         "weights are those of best.npz, if the last ones have a larger error on the dev split.",
         examples=(
-            "python -m train pack runs/quickstart --out models/quickstart",
-            "python -m train pack runs/classify --out models/classify",
+            "%(prog)s runs/quickstart --out models/quickstart",
+            "%(prog)s runs/classify --out models/classify",
         ),
     )
     _add_run_dir(command)
@@ -169,20 +170,20 @@ def _add_evaluation(parser: CommandParser) -> None:
 
     parser.add_command(
         "models",
-        "train.commands.models:models",
+        f"{__package__}.models:models",
         summary="list the models that come with the package, with their tasks",
-        examples=("python -m train models",),
+        examples=("%(prog)s",),
     )
 
 
 def _add_staging(parser: CommandParser) -> None:
     command = parser.add_command(
         "stage",
-        "train.commands.datasets:stage",
+        f"{__package__}.datasets:stage",
         summary="copy a dataset from a shared file system to every node's own disk; run it again to continue",
         examples=(
-            "horovodrun -np 2 python -m train stage data/quickstart /tmp/quickstart",
-            "horovodrun -np 2 python -m train stage data/quickstart /tmp/quickstart --partition --threads 4",
+            "horovodrun -np 2 %(prog)s data/quickstart /tmp/quickstart",
+            "horovodrun -np 2 %(prog)s data/quickstart /tmp/quickstart --partition --threads 4",
         ),
     )
     command.add_argument("source", type=Path, metavar="FROM", help="a dataset on a file system that all nodes share")
@@ -192,9 +193,9 @@ def _add_staging(parser: CommandParser) -> None:
 
     command = parser.add_command(
         "keep",
-        "train.commands.datasets:keep",
+        f"{__package__}.datasets:keep",
         summary="copy home what this rank has added to a dataset on its node's own disk",
-        examples=("horovodrun -np 2 python -m train keep /tmp/quickstart data/home",),
+        examples=("horovodrun -np 2 %(prog)s /tmp/quickstart data/home",),
     )
     command.add_argument("source", type=Path, metavar="FROM", help="the dataset's folder on this node's own disk")
     command.add_argument("target", type=Path, metavar="TO", help="where the dataset is kept")
@@ -203,21 +204,21 @@ def _add_staging(parser: CommandParser) -> None:
 def _add_reports(parser: CommandParser) -> None:
     command = parser.add_command(
         "report",
-        "train.commands.reports:report",
+        f"{__package__}.reports:report",
         summary="write a run's report.html again",
-        examples=("python -m train report runs/quickstart",),
+        examples=("%(prog)s runs/quickstart",),
     )
     _add_run_dir(command)
 
     command = parser.add_command(
         "profile",
-        "train.commands.profiling:profile",
+        f"{__package__}.profiling:profile",
         summary="measure where the time of a training step goes, by kind of operation",
         description="Takes some steps of the job, on its samples or, where there are none, on random data, under\n"
         "TensorFlow's profiler. Nothing is trained. Under a launcher every rank profiles itself.",
         examples=(
-            "python -m train profile configs/quickstart.yaml",
-            "python -m train profile configs/quickstart.yaml --steps 10 --out runs/quickstart",
+            "%(prog)s configs/quickstart.yaml",
+            "%(prog)s configs/quickstart.yaml --steps 10 --out runs/quickstart",
         ),
     )
     _add_config(command)
@@ -229,23 +230,23 @@ def _add_reports(parser: CommandParser) -> None:
 
     command = parser.add_command(
         "threshold",
-        "train.commands.reports:threshold",
+        f"{__package__}.reports:threshold",
         summary="print the threshold of adaptive transfers that a run gives",
         description="Of a run with sharded weights and validations: the mean relative change of the norm of a layer's\n"
         "weights in a step, up to the first epoch whose validation error is lower than the one before.",
-        examples=("python -m train threshold runs/quickstart",),
+        examples=("%(prog)s runs/quickstart",),
     )
     _add_run_dir(command)
 
     command = parser.add_command(
         "scaling",
-        "train.commands.reports:scaling",
+        f"{__package__}.reports:scaling",
         summary="predict the job's efficiency on many ranks, or compare finished runs",
         examples=(
-            "python -m train scaling configs/paper.yaml --ranks 1..27600 --out scaling.png",
-            "python -m train scaling configs/summit.yaml --samples 12153 --json",
-            "python -m train scaling configs/neighbours/unet3d.yaml --ways 1,2,4,8 --groups 16",
-            "python -m train scaling --compare runs/one-rank runs/two-ranks",
+            "%(prog)s configs/paper.yaml --ranks 1..27600 --out scaling.png",
+            "%(prog)s configs/summit.yaml --samples 12153 --json",
+            "%(prog)s configs/neighbours/unet3d.yaml --ways 1,2,4,8 --groups 16",
+            "%(prog)s --compare runs/one-rank runs/two-ranks",
         ),
     )
     command.add_argument("config", type=Path, nargs="?", metavar="CONFIG", help="an experiment's YAML file")

@@ -25,14 +25,12 @@ def add_passes(command: CommandParser) -> None:
 def _add_reconstruct(parser: CommandParser) -> None:
     command = parser.add_command(
         "reconstruct",
-        "train.commands.models:reconstruct",
+        f"{__package__}.models:reconstruct",
         summary="reconstruct the electron density in a 4D-STEM file with a trained network",
         examples=(
-            "python -m train reconstruct data.h5 --checkpoint 200kv-20mrad --out density.h5",
-            "python -m train reconstruct data.h5 --checkpoint runs/own --out density.h5 --energy-ev 200e3 "
-            "--semiangle-mrad 20",
-            "python -m train reconstruct data.h5 --checkpoint 200kv-20mrad --out density.h5 --thickness-angstrom 80 "
-            "--formula SrTiO3",
+            "%(prog)s data.h5 --checkpoint 200kv-20mrad --out density.h5",
+            "%(prog)s data.h5 --checkpoint runs/own --out density.h5 --energy-ev 200e3 --semiangle-mrad 20",
+            "%(prog)s data.h5 --checkpoint 200kv-20mrad --out density.h5 --thickness-angstrom 80 --formula SrTiO3",
         ),
     )
     _add_scan(command)
@@ -59,13 +57,13 @@ def _add_reconstruct(parser: CommandParser) -> None:
 def _add_classify(parser: CommandParser) -> None:
     command = parser.add_command(
         "classify",
-        "train.commands.classify:classify",
+        f"{__package__}.classify:classify",
         summary="classify the patterns of a 4D-STEM file, and the scan by their vote",
         description="Takes a network of training.task classify. Writes the probability of each class and a map of the\n"
         "most probable one, and a picture beside them.",
         examples=(
-            "python -m train classify data.h5 --checkpoint runs/classify --out classes.h5",
-            "python -m train classify data.h5 --checkpoint runs/classify/best.npz --out classes.h5 --energy-ev 200e3 "
+            "%(prog)s data.h5 --checkpoint runs/classify --out classes.h5",
+            "%(prog)s data.h5 --checkpoint runs/classify/best.npz --out classes.h5 --energy-ev 200e3 "
             "--semiangle-mrad 5",
         ),
     )
@@ -77,12 +75,11 @@ def _add_classify(parser: CommandParser) -> None:
 def _add_segment(parser: CommandParser) -> None:
     command = parser.add_command(
         "segment",
-        "train.commands.segment:segment",
+        f"{__package__}.segment:segment",
         summary="label the positions of a 4D-STEM file as matrix, grain or phase with a trained network",
         examples=(
-            "python -m train segment data.h5 --checkpoint runs/segment --out labels.h5",
-            "python -m train segment data.h5 --checkpoint runs/segment --out labels.h5 --energy-ev 200e3 "
-            "--semiangle-mrad 5",
+            "%(prog)s data.h5 --checkpoint runs/segment --out labels.h5",
+            "%(prog)s data.h5 --checkpoint runs/segment --out labels.h5 --energy-ev 200e3 --semiangle-mrad 5",
         ),
     )
     _add_scan(command)
@@ -93,13 +90,13 @@ def _add_segment(parser: CommandParser) -> None:
 def _add_embed(parser: CommandParser) -> None:
     command = parser.add_command(
         "embed",
-        "train.commands.embed:embed",
+        f"{__package__}.embed:embed",
         summary="embed the patterns of a 4D-STEM file: latent numbers, clusters and decoded patterns",
         description="Takes a network of training.task embed. Writes maps of the latent numbers, of clusters and of\n"
         "the error, the decoded patterns, and a picture of the latent space beside them.",
         examples=(
-            "python -m train embed data.h5 --checkpoint runs/embed --out latents.h5",
-            "python -m train embed data.h5 --checkpoint runs/embed --out latents.h5 --clusters 6 --energy-ev 200e3 "
+            "%(prog)s data.h5 --checkpoint runs/embed --out latents.h5",
+            "%(prog)s data.h5 --checkpoint runs/embed --out latents.h5 --clusters 6 --energy-ev 200e3 "
             "--semiangle-mrad 5",
         ),
     )
@@ -112,13 +109,13 @@ def _add_embed(parser: CommandParser) -> None:
 def _add_estimate(parser: CommandParser) -> None:
     command = parser.add_command(
         "estimate",
-        "train.commands.estimate:estimate",
+        f"{__package__}.estimate:estimate",
         summary="estimate thickness, defocus and tilt of a 4D-STEM file with a trained network",
         description="Takes a network of training.task estimate. Prints each quantity with its error, and writes maps\n"
         "over the scan's windows and a picture beside them.",
         examples=(
-            "python -m train estimate data.h5 --checkpoint runs/estimate --out estimates.h5",
-            "python -m train estimate data.h5 --checkpoint runs/estimate/best.npz --out estimates.h5 --energy-ev 200e3 "
+            "%(prog)s data.h5 --checkpoint runs/estimate --out estimates.h5",
+            "%(prog)s data.h5 --checkpoint runs/estimate/best.npz --out estimates.h5 --energy-ev 200e3 "
             "--semiangle-mrad 20",
         ),
     )
@@ -130,12 +127,12 @@ def _add_estimate(parser: CommandParser) -> None:
 def _add_live(parser: CommandParser) -> None:
     command = parser.add_command(
         "live",
-        "train.commands.live:live",
+        f"{__package__}.live:live",
         summary="reconstruct a scan while its file is written",
         description="Follows a file that grows: Merlin, raw, or HDF5 in SWMR mode. The density is written after each\n"
         "strip of windows. Run it again to continue an interrupted one.",
         examples=(
-            "python -m train live scan.mib --checkpoint 200kv-20mrad --out density.h5 --scan-shape 256x256 "
+            "%(prog)s scan.mib --checkpoint 200kv-20mrad --out density.h5 --scan-shape 256x256 "
             "--energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.4 --pixel-mrad 1.1",
         ),
     )

@@ -6,6 +6,8 @@ from pydantic import Field, model_validator
 
 from namsa.config.loading import Section
 
+from ..program import PROGRAM
+
 
 class Transfer(Section):
     """The number format of weights on the network: of sharded ones, and of those that local SGD averages."""
@@ -22,7 +24,7 @@ class Transfer(Section):
         ge=-1,
         le=1,
         description="with 'adaptive': relative change of the norm of a layer's weights in a step below which the step "
-        "counts; python -m train threshold RUN_DIR gives it",
+        f"counts; {PROGRAM} threshold RUN_DIR gives it",
     )
     interval: int = Field(
         4000, ge=1, le=10**9, description="with 'adaptive': steps that count after which a layer gets more bits"
@@ -34,7 +36,7 @@ class Transfer(Section):
         if self.precision == "adaptive" and self.threshold is None:
             raise ValueError(
                 "precision adaptive needs threshold: train with precision 32 until the validation error first drops, "
-                "and take the number that python -m train threshold RUN_DIR prints"
+                f"and take the number that {PROGRAM} threshold RUN_DIR prints"
             )
         return self
 

@@ -9,6 +9,8 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from namsa.dataset.typed_values import read_typed
 
+from ..program import PROGRAM
+
 FILE_NAME = "profile.json"
 
 
@@ -169,7 +171,7 @@ def read_profile(path: Path) -> Profile:
     Raises:
         InputError: If the file cannot be read, or is no profile.
     """
-    return read_typed(_adapter(), path, "run python -m train profile again, or delete the file")
+    return read_typed(_adapter(), path, f"run {PROGRAM} profile again, or delete the file")
 
 
 @cache

@@ -8,6 +8,8 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from namsa.dataset.typed_values import read_typed
 
+from ..program import PROGRAM
+
 
 class Coverage(TypedDict):
     """Fractions of the pixels whose error is within one and two standard deviations."""
@@ -123,4 +125,4 @@ def read_calibration(path: Path) -> Calibration:
     Raises:
         InputError: If the file cannot be read or holds something else.
     """
-    return read_typed(TypeAdapter(Calibration), path, "run python -m train calibrate again")
+    return read_typed(TypeAdapter(Calibration), path, f"run {PROGRAM} calibrate again")

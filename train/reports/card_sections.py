@@ -19,6 +19,7 @@ from ..experiment.conditions import (
 from ..experiment.experiment import Experiment
 from ..measure.groups import measured, title
 from ..measure.results import RunFacts
+from ..program import PROGRAM
 from .markdown import pair, plain, table, times, zones
 from .results import WeightsFile
 
@@ -63,7 +64,7 @@ def purpose(name: str, experiment: Experiment, usage: Usage) -> Iterator[str]:
     yield ""
     yield usage.answer
     yield ""
-    yield f"    python -m train {usage.command} DATA.h5 --checkpoint {name} --out {usage.out}"
+    yield f"    {PROGRAM} {usage.command} DATA.h5 --checkpoint {name} --out {usage.out}"
     yield ""
     yield from table(
         ("", "trained for", f"`{usage.command}` accepts"),

@@ -9,13 +9,14 @@ import numpy as np
 from ..measure.performance import PAPER_STEPS, sustained_and_peak
 from ..measure.profile_results import Profile
 from ..measure.results import PerformanceSummary, Spread
+from ..program import PROGRAM
 from . import figures
 from .power_figure import power, power_figure
 from .report_tables import missing, plain, table
 from .runs import Steps
 from .timeline_figure import timeline_figure
 
-NOT_MEASURED = "not measured (run python -m train profile CONFIG --out RUN_DIR)"
+NOT_MEASURED = f"not measured (run {PROGRAM} profile CONFIG --out RUN_DIR)"
 
 
 def performance(run: Mapping[str, Any], profile: Profile | None) -> dict[str, str]:
@@ -88,7 +89,7 @@ def _peak(measured: PerformanceSummary, ranks: int, profile: Profile | None) -> 
 def profiled(profile: Profile | None) -> str:
     """Returns the time of a step by kind of operation, and the timeline of one step."""
     if profile is None:
-        return missing("No profile. <code>python -m train profile CONFIG --out RUN_DIR</code> makes one.")
+        return missing(f"No profile. <code>{PROGRAM} profile CONFIG --out RUN_DIR</code> makes one.")
     rows = [
         (
             escape(row["kind"]),

@@ -23,6 +23,7 @@ from namsa.text import shorten
 
 from ..measure.depth_metrics import DepthScores, DepthSummary
 from ..measure.results import PerformanceSummary, RunFacts
+from ..program import PROGRAM
 from .calibration_results import Calibration
 
 T = TypeVar("T")
@@ -31,7 +32,7 @@ PERFORMANCE_KEYS = (
     *("t_comp_s", "t_comm_s", "t_misc_s", "waiting_for_data_s", "samples_per_s", "step_s"),
     *("sustained_flop_per_s", "memory_mib_per_rank"),
 )
-EVALUATE_AGAIN = "run python -m train evaluate again"
+EVALUATE_AGAIN = f"run {PROGRAM} evaluate again"
 
 MetricName = Literal["huber", "mae", "psnr", "ssim", "pearson", "r_factor"]
 
