@@ -51,6 +51,7 @@ LAYERS = {
         ("reports",),
         ("tasks",),
         ("staging", "scaling", "apply", "profiling"),
+        ("phases",),
         ("main",),
         ("commands",),
         ("__init__", "__main__"),

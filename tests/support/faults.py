@@ -14,7 +14,9 @@ import yaml
 from kills import CONFIG, Job
 from tiny import lines, rows
 
-import train.main
+from namsa.dataset import manifest
+from train.optimization import checkpoint
+from train.phases import connect, training
 
 
 def job(out: Path, name: str, *overrides: str, ranks: int = 2, run_dir: Path | None = None, prepare=lambda rank: None):
@@ -25,22 +27,22 @@ def job(out: Path, name: str, *overrides: str, ranks: int = 2, run_dir: Path | N
 
 
 def other_configuration(rank):
-    whole = train.main.load
-    train.main.load = lambda path, overrides=(): whole(path, [*overrides, f"seed={3 + rank}"])
+    whole = connect.load
+    connect.load = lambda path, overrides=(): whole(path, [*overrides, f"seed={3 + rank}"])
 
 
 def other_samples(rank):
-    whole = train.main.manifest.present
+    whole = manifest.present
 
     def present(directory, ids):
         entries = whole(directory, ids)
         return [replace(entries[0], id=entries[1].id), *entries[1:]] if rank else entries
 
-    train.main.manifest.present = present
+    manifest.present = present
 
 
 def no_space(rank):
-    whole, count = train.main.checkpoint.np.savez, [0]
+    whole, count = checkpoint.np.savez, [0]
 
     def savez(file, **arrays):
         count[0] += 1
@@ -49,11 +51,11 @@ def no_space(rank):
             raise OSError(28, "No space left on device")
         whole(file, **arrays)
 
-    train.main.checkpoint.np.savez = savez
+    checkpoint.np.savez = savez
 
 
 def signal_rank_1(rank, number=signal.SIGUSR1):
-    whole = train.main.train_epoch
+    whole = training.train_epoch
 
     def train_epoch(*arguments, **named):
         for row in whole(*arguments, **named):
@@ -61,17 +63,17 @@ def signal_rank_1(rank, number=signal.SIGUSR1):
             if (rank, row["step"]) == (1, 5):
                 os.kill(os.getpid(), number)
 
-    train.main.train_epoch = train_epoch
+    training.train_epoch = train_epoch
 
 
 def not_finite_on_rank_1(rank):
-    whole = train.main.train_epoch
+    whole = training.train_epoch
 
     def train_epoch(step, batches, *rest, **named):
         poisoned = ((x * float("nan") if rank else x, y) for x, y in batches)
         yield from whole(step, poisoned, *rest, **named)
 
-    train.main.train_epoch = train_epoch
+    training.train_epoch = train_epoch
 
 
 def main(out: Path) -> None:

@@ -352,6 +352,6 @@ def test_a_simulation_beyond_the_machine_is_refused_unless_it_is_forced(config, 
     def produce(experiment, directory, layout, limits, **_):
         raise WorkError(f"the memory is {limits.memory_bytes}")
 
-    monkeypatch.setattr("train.main.factory.produce", produce)
+    monkeypatch.setattr("namsa.dataset.factory.produce", produce)
     with pytest.raises(WorkError, match="the memory is None"):
         train(config, overrides, run_dir, force=True)

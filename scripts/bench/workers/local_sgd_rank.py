@@ -32,7 +32,7 @@ def main(out: Path, config: Path, variants: dict[str, list[str]], profiled: int,
     def end(*_: Any) -> None:
         raise Trained
 
-    train.main.Answers = end  # type: ignore[assignment, misc]
+    train.main.evaluate = end  # type: ignore[assignment]
     for name, overrides in variants.items():
         try:
             train.main.train(config, [*common, *overrides], run_dir=out / name)

@@ -1,0 +1,1 @@
+"""The phases of the job, one module each, in the order in which `train.main` calls them."""

@@ -1,0 +1,100 @@
+"""Ranks: they connect, agree on the configuration, and form groups that divide samples."""
+
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from namsa.config.loading import config_hash
+from namsa.errors import InputError
+
+from ..experiment.experiment import Experiment, load
+from ..experiment.reduction import Reduction
+from ..ranks import devices, hybrid, reduction, signals
+from ..ranks.signals import StopRequest
+from ..ranks.split import RankSplit, rank_split
+from ..ranks.watchdog import Watchdog, watch
+
+
+@dataclass(frozen=True)
+class Job:
+    """A job as one of its ranks sees it.
+
+    Attributes:
+        experiment: The configuration.
+        evaluate_only: Whether samples and weights are used as they are.
+        rank: Number of this rank.
+        ranks: Number of ranks.
+        device: This rank's share of its node, in words.
+        split: What the parts of a divided sample exchange; `None` for whole samples.
+        stop_request: The signal that asks the job to stop.
+        watchdog: Finds a rank that stalls.
+        started: Time at the start, s, of `time.perf_counter`.
+    """
+
+    experiment: Experiment
+    evaluate_only: bool
+    rank: int
+    ranks: int
+    device: str
+    split: RankSplit | None
+    stop_request: StopRequest
+    watchdog: Watchdog
+    started: float
+
+    @property
+    def ways(self) -> int:
+        """Ranks that divide a sample. Where samples and rates are shared out, such a group counts as one rank."""
+        return self.split.ways if self.split else 1
+
+    @property
+    def group(self) -> int:
+        """Number of this rank's group."""
+        return self.rank // self.ways
+
+    @property
+    def groups(self) -> int:
+        """Number of groups."""
+        return self.ranks // self.ways
+
+
+@contextmanager
+def connect(config: Path, overrides: Sequence[str], evaluate_only: bool) -> Iterator[Job]:
+    """Yields the job, whose ranks are watched until the context ends. Collective.
+
+    The ranks connect before anything can fail, so that one whose configuration is not valid can end the others.
+
+    Args:
+        config: The experiment's YAML file.
+        overrides: Applied to the file's values.
+        evaluate_only: Whether samples and weights are used as they are.
+
+    Raises:
+        InputError: If the configuration is not valid, differs between the ranks, or does not fit their number.
+    """
+    started = time.perf_counter()
+    with signals.listen() as stop_request:
+        process_set = reduction.start(*_start_settings(config, overrides))
+        rank, ranks = reduction.rank(), reduction.size()
+        device = devices.claim(reduction.local_rank(), reduction.local_size())
+        with reduction.together():
+            experiment = load(config, overrides)
+            devices.check_data_format(experiment.network.data_format)
+        reduction.check_same(config_hash(experiment), "the configuration's hash")
+        training, hosts = experiment.training, reduction.nodes()
+        with reduction.together():
+            hybrid.check_hosts(training.reduction, hosts)
+        # Evaluation keeps no maps for a backward pass: one process evaluates whole samples.
+        split = None if evaluate_only and ranks == 1 else rank_split(training.split, process_set)
+        with watch(reduction, training.reduction.stall_warning_s, training.reduction.watchdog_radix) as watchdog:
+            yield Job(experiment, evaluate_only, rank, ranks, device, split, stop_request, watchdog, started)
+
+
+def _start_settings(config: Path, overrides: Sequence[str]) -> tuple[Reduction, int]:
+    """Returns what Horovod needs to start. A configuration that is not valid is reported afterwards."""
+    try:
+        training = load(config, overrides).training
+    except InputError:
+        return Reduction(), 1
+    return training.reduction, training.split.ways

@@ -1,0 +1,73 @@
+"""Plan: the training step, where it reads its samples, and the epochs that are left."""
+
+import math
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+
+from ..input.batches import Compose
+from ..input.samples import TrainingSamples
+from ..measure.energy import energy_meter
+from ..measure.performance import PerformanceAccount
+from ..networks import count
+from ..optimization import local_sgd
+from ..optimization.loop import Step, make_step
+from ..ranks import reduction
+from ..tasks.validation import Validation
+from .connect import Job
+from .restore import TrainingState
+from .run_directory import RunDirectory
+from .share import Data
+
+
+@dataclass(frozen=True)
+class TrainingPlan:
+    """What the epochs of a job have in common.
+
+    Attributes:
+        step: The training step.
+        averaged: What ranks average with local SGD.
+        compose: Makes the scans that an epoch takes; see `train.tasks.task.Task.composer`.
+        samples: Where training samples are read.
+        validation: The validations.
+        epochs: The epochs that are left.
+        end: Step after which training ends within an epoch.
+        account: What the steps of this rank cost.
+    """
+
+    step: Step
+    averaged: local_sgd.Averaged
+    compose: Compose | None
+    samples: TrainingSamples
+    validation: Validation
+    epochs: range
+    end: float
+    account: PerformanceAccount
+
+
+@contextmanager
+def plan_training(job: Job, run: RunDirectory, data: Data, state: TrainingState) -> Iterator[TrainingPlan]:
+    """Yields the plan, whose samples are closed at the end of the context. Collective."""
+    experiment, training, position = data.experiment, data.experiment.training, state.position
+    model, optimizer, buffers, accumulation, _, shards = state.assembly
+    with reduction.together():
+        step = make_step(model, optimizer, training, buffers, accumulation, data.task.objective, shards)
+        score, compose = data.task.scorer(model, data.dataset), data.task.composer(data.dataset)
+        averaged = local_sgd.averaged(model, optimizer, training.reduction)
+    validation = Validation(experiment, data.task, score, data.validated, run.path, reduction, position)
+    end = training.steps or math.inf
+    finished = job.evaluate_only or position.step >= end or validation.reached
+    epochs = range(position.epoch, position.epoch if finished else training.epochs)
+    left = f"epochs {epochs.start + 1} to {epochs.stop}, {data.steps} steps each"
+    until = f", until step {training.steps}" if training.steps else ""
+    run.log_line(f"{model.count_params():,} parameters; {left if epochs else 'no epoch left to train'}{until}")
+    images, axis = data.rank_samples * experiment.images_per_sample(), job.split.axis if job.split else 0
+    account = PerformanceAccount(
+        images * count(experiment.network, ways=job.ways, axis=axis).step_flop,
+        data.rank_samples / job.ways,
+        energy_meter(reduction.local_rank(), reduction.local_size()),
+    )
+    first = (position.epoch, position.taken) if epochs else None
+    samples = TrainingSamples(data.dataset, experiment, data.training, job.split, reduction, first, run.log_line)
+    with closing(samples):
+        yield TrainingPlan(step, averaged, compose, samples, validation, epochs, end, account)

@@ -1,0 +1,119 @@
+"""Data: each rank's share of the training and of the held-out samples."""
+
+from collections.abc import Iterator, Sequence, Set
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+
+import numpy as np
+
+from namsa.config.loading import config_hash
+from namsa.dataset import manifest
+from namsa.dataset.entry import Entry
+from namsa.dataset.shards import Dataset
+
+from ..experiment.experiment import Experiment
+from ..input import selection
+from ..ranks import reduction
+from ..tasks import task_of
+from ..tasks.task import Array, Task
+from .connect import Job
+
+
+@dataclass(frozen=True)
+class Data:
+    """The samples of a job, and what this rank has of them.
+
+    Attributes:
+        experiment: The configuration, with what follows from the samples.
+        task: Its task.
+        dataset: Where the samples are read.
+        training: The samples that are trained on, of all ranks.
+        held_out: This rank's share of the samples for the evaluation.
+        validated: This rank's share of the samples for validations.
+        share: Number of this rank's share of `training`.
+        shares: Number of shares.
+        steps: Steps per epoch.
+        samples: Number of training samples of the whole job, which nodes with different samples add to.
+        baseline: Mean of the task's statistic over them.
+    """
+
+    experiment: Experiment
+    task: Task
+    dataset: Dataset
+    training: Sequence[Entry]
+    held_out: Sequence[Entry]
+    validated: Sequence[Entry]
+    share: int
+    shares: int
+    steps: int
+    samples: int
+    baseline: Array
+
+    @property
+    def rank_samples(self) -> int:
+        """Samples of one rank in one step."""
+        return self.experiment.training.batch_size * self.experiment.training.accumulate
+
+    @property
+    def step_samples(self) -> int:
+        """Samples that a step takes of the common order."""
+        return self.shares * self.rank_samples
+
+
+@contextmanager
+def share_out(job: Job, own_ids: Set[str] | None) -> Iterator[Data]:
+    """Yields the samples, which can be read inside the context. Collective.
+
+    Args:
+        job: The job.
+        own_ids: The ids of the samples to use; `None` for all.
+
+    Raises:
+        InputError: If the samples are of another configuration, differ between the ranks or are too few.
+    """
+    experiment = job.experiment
+    directory, node_local = experiment.data.directory, experiment.data.node_local
+    share, shares = job.group, job.groups
+    if node_local:  # a node's ranks share the samples of the node
+        share, shares = reduction.local_rank(), reduction.local_size()
+    with ExitStack() as stack:
+        with reduction.together():
+            dataset = stack.enter_context(Dataset(directory))
+            selection.check_configuration(dataset, experiment)
+            present = manifest.present(directory, dataset.ids if own_ids is None else own_ids)
+            experiment = task_of(experiment).resolve(present, dataset)
+            task, training = task_of(experiment, job.split), experiment.training
+            usable = task.usable(present)
+            training_entries = selection.limit([entry for entry in usable if entry.split == "train"], training.samples)
+            held_out = task.held_out(training_entries, [entry for entry in usable if entry.split != "train"])
+            dev_entries = [entry for entry in usable if entry.split == "dev"]
+            validated = selection.limit(dev_entries, training.validation.samples)
+        reduction.check_same(
+            config_hash(experiment), "what the configuration takes from the samples, as names of classes"
+        )
+        if not node_local:
+            reduction.check_same(len(present), "the number of samples")
+            reduction.check_same(selection.digest_ids(present), "the digest of the samples' ids")
+        rank_samples = training.batch_size * training.accumulate
+        steps = reduction.minimum(len(training_entries) // shares // rank_samples)
+        if not steps:
+            fault = selection.too_few_samples(len(training_entries), shares, rank_samples)
+            raise reduction.reported_once(fault)
+        with reduction.together():
+            own_training = training_entries[share::shares]
+            own_statistic = task.statistic(dataset, own_training)
+        counted = len(own_training) if job.rank % job.ways == 0 else 0  # once per group
+        samples = reduction.total(np.array(float(counted)))
+        yield Data(
+            experiment=experiment,
+            task=task,
+            dataset=dataset,
+            training=training_entries,
+            held_out=held_out[share::shares],
+            validated=validated[share::shares],
+            share=share,
+            shares=shares,
+            steps=steps,
+            samples=int(samples),
+            baseline=reduction.total(own_statistic * counted) / samples,
+        )

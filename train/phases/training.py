@@ -1,0 +1,178 @@
+"""Training: epochs of steps, with validations and checkpoints between them."""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, nullcontext
+
+from ..input import batches, selection
+from ..measure import telemetry, transfer_rows
+from ..measure.results import StepRow
+from ..optimization import checkpoint, own_moments
+from ..optimization.checkpoint import CheckpointSchedule, TrainingPosition
+from ..optimization.loop import EpochPlan, train_epoch
+from ..ranks import reduction, stalls
+from ..ranks.signals import Stopped
+from ..staging import checkpoint_delivery
+from .connect import Job
+from .plan import TrainingPlan
+from .restore import TrainingState
+from .run_directory import RunDirectory
+from .share import Data
+
+
+def train_network(job: Job, run: RunDirectory, data: Data, state: TrainingState, plan: TrainingPlan) -> None:
+    """Trains until the last epoch or step, or until a validation or a signal ends the training. Collective.
+
+    Raises:
+        WorkError: If training diverges or a file cannot be written.
+        Stopped: If a signal has stopped the job, after its checkpoint is written.
+    """
+    with _Training(job, run, data, state, plan) as training:
+        for epoch in plan.epochs:
+            training.take_steps(epoch)
+            if training.end_epoch(epoch):
+                break
+    plan.account.end()
+    with reduction.together():
+        job.stop_request.check()
+    if job.stop_request.agreed:
+        by = job.stop_request.signal_name or "a signal to another rank"
+        why = f"stopped by {by} after step {state.position.step}"
+        raise reduction.reported_once(Stopped(f"{why}, its checkpoint is written: run again to go on"))
+
+
+class _Training(ExitStack):
+    """The epochs of a job, and the files that they write. All ranks call the methods."""
+
+    def __init__(self, job: Job, run: RunDirectory, data: Data, state: TrainingState, plan: TrainingPlan) -> None:
+        super().__init__()
+        self.job, self.run, self.data, self.state, self.plan = job, run, data, state, plan
+        self.config = data.experiment.training
+        self.schedule = CheckpointSchedule(self.config.checkpoints)
+
+    def __enter__(self) -> "_Training":
+        """Opens the files. Signals wait for the end of a step from now on."""
+        super().__enter__()
+        job, run, step = self.job, self.run, self.state.position.step
+        writes = job.rank == 0 and self.plan.epochs
+        self.enter_context(job.stop_request.deferred())
+        self.record = self.enter_context(telemetry.recorder(run.path, step) if writes else nullcontext(None))
+        if self.record:
+            telemetry.drop_rows_after(run.path / transfer_rows.FILE_NAME, step)
+        terms = self.data.task.objective.terms
+        self.show = self.enter_context(telemetry.epoch_display(run.console, self.config.epochs, self.data.steps, terms))
+        home = run.home if job.rank == 0 else None
+        self.deliver = self.enter_context(
+            checkpoint_delivery.background_delivery(run.path, home, self.config.checkpoints.keep)
+        )
+        self.callback(lambda: job.watchdog.enter(self.state.position.step, stalls.IDLE))
+        return self
+
+    def take_steps(self, epoch: int) -> None:
+        """Takes the steps of an epoch, or those that are left of it, and writes checkpoints that are due within it."""
+        state, taken_per_step = self.state, self.data.step_samples
+        left = reduction.minimum((len(self.data.training) - state.position.taken) // taken_per_step)
+        epoch_end = state.position.step + left
+        last_step = int(min(epoch_end, self.plan.end))
+        for row in self._rows(epoch, last_step - state.position.step):
+            taken = state.position.taken + taken_per_step
+            state.position = TrainingPosition(row["step"], epoch, taken, self.job.groups)
+            measured, last = self.plan.account.add(row), row["step"] == last_step
+            if self.record:
+                self.record(measured)
+            self.show(measured, last)
+            if self.schedule.due_within_epoch(state.position) and not (last or self.job.stop_request.agreed):
+                self.save()
+        if state.position.step == epoch_end:
+            state.position = TrainingPosition(epoch_end, epoch + 1, 0, self.job.groups)
+
+    def _rows(self, epoch: int, steps: int) -> Iterator[StepRow]:
+        """Reads this rank's batches of so many steps of an epoch, and takes the steps."""
+        data, plan, position, split = self.data, self.plan, self.state.position, self.job.split
+        own_entries = selection.epoch_share(
+            data.training,
+            data.experiment.seed,
+            epoch,
+            data.share,
+            data.shares,
+            count=steps * data.rank_samples,
+            taken=position.taken,
+        )
+        read = batches.batches(
+            data.task.readable(plan.samples.readable),
+            own_entries,
+            data.experiment,
+            epoch,
+            cache=plan.samples.cache,
+            target=data.task.target,
+            compose=plan.compose,
+            take_part=split.take_part if split else None,
+            own_part=plan.samples.own_part,
+        )
+        epoch_plan = EpochPlan(
+            epoch=epoch,
+            first_step=position.step + 1,
+            steps=data.steps,
+            ranks=self.job.groups,
+            steps_done=position.taken / data.step_samples,
+            steps_left=steps,
+        )
+        with closing(read):
+            yield from train_epoch(
+                plan.step,
+                self.job.watchdog.follow(read, position.step + 1, self.config.accumulate),
+                self.config,
+                epoch_plan,
+                averaged=plan.averaged,
+                stop_request=self.job.stop_request,
+                accumulation=self.state.assembly.accumulation,
+                objective=data.task.objective,
+            )
+
+    def end_epoch(self, epoch: int) -> bool:
+        """Validates and writes a checkpoint, if they are due. Returns whether training ends here."""
+        state, plan, shards = self.state, self.plan, self.state.assembly.shards
+        # All state but their own moments is the same on all ranks at the end of an epoch, and where they agree on a
+        # request.
+        reduction.average(state.assembly.buffers)
+        plan.samples.end_epoch(reduction)
+        if shards and not state.position.taken:
+            transfers = shards.end_epoch(state.position.step, epoch)
+            if self.job.rank == 0:
+                transfer_rows.append(self.run.path, transfers)
+        if plan.validation.due(state.position):
+            self.validate()
+        ended = self.job.stop_request.agreed or state.position.step >= plan.end or plan.validation.reached
+        last = state.position.epoch == plan.epochs.stop
+        if ended or last or self.schedule.due_after_epoch(state.position):
+            self.save()
+        return ended
+
+    def validate(self) -> None:
+        """Scores the dev split."""
+        self.job.watchdog.enter(self.state.position.step, stalls.IDLE)
+        shards = self.state.assembly.shards
+        variables = shards.gather() if shards else self.state.assembly.state
+        validated = self.plan.validation.run(self.state.position, variables)
+        if validated and self.record:
+            self.record.validated(validated)
+        if validated:
+            self.run.log_line(telemetry.validation_line(validated))
+
+    def save(self) -> None:
+        """Writes a checkpoint."""
+        shards, step = self.state.assembly.shards, self.state.position.step
+        moments_of_others = own_moments.gather(self.state.own)
+        variables = shards.gather() if shards else self.state.assembly.state
+        if self.job.rank == 0:
+            self.job.watchdog.enter(step, stalls.WRITING)
+            telemetry.sync_metrics(self.run.path)
+            path = checkpoint.save(
+                self.run.checkpoints,
+                self.state.position,
+                variables,
+                self.data.experiment.network,
+                self.config.checkpoints.keep,
+                moments_of_others,
+            )
+            self.deliver(path)
+            self.schedule.record_written()
