@@ -14,7 +14,6 @@ from pymatgen.symmetry.analyzer import SpacegroupAnalyzer
 from namsa.crystals.cif import SYMPREC, to_structure
 
 LARGEST_INDEX = 4
-MOST_AXES = 20  # a cubic crystal has 21 different ones with indices up to 4
 
 ZoneAxis = tuple[int, int, int]
 
@@ -24,7 +23,7 @@ def simplest_zone_axes(atoms: ase.Atoms, count: int) -> tuple[ZoneAxis, ...]:
 
     Args:
         atoms: The crystal, to whose cell the indices refer.
-        count: Number of axes, `MOST_AXES` at most.
+        count: Number of axes, at most 20: a cubic crystal has 21 different ones with indices up to 4.
     """
     rotations = SpacegroupAnalyzer(to_structure(atoms), SYMPREC).get_symmetry_dataset().rotations
     axes: list[ZoneAxis] = []

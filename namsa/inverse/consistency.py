@@ -208,31 +208,6 @@ def fit_scale(
     return float(np.exp(fitted.x))
 
 
-def estimate_thickness(
-    density: npt.NDArray[Any],
-    patterns: npt.ArrayLike,
-    experiment: SimulationConfig,
-    candidates_angstrom: npt.ArrayLike,
-    transfer: DensityToPotential,
-) -> tuple[float, Array]:
-    """Chooses the thickness with the lowest score.
-
-    Args:
-        density: As in `residual`.
-        patterns: As in `residual`.
-        experiment: As in `residual`.
-        candidates_angstrom: Thicknesses to try, Å.
-        transfer: Conversion from density to potential.
-
-    Returns:
-        The chosen thickness, Å, and the score of each candidate.
-    """
-    scores = np.array(
-        [residual(density, patterns, experiment, float(t), transfer)[0] for t in np.atleast_1d(candidates_angstrom)]
-    )
-    return float(np.atleast_1d(candidates_angstrom)[int(scores.argmin())]), scores
-
-
 def scan_simulation(
     experiment: SimulationConfig,
     thickness_angstrom: float,

@@ -111,15 +111,6 @@ def _pair(pair: Pair | None, units: str) -> str | None:
     return f"{y} {units}" if y == x else f"{y} × {x} {units} (y, x)"
 
 
-def _is_plain(value: Any) -> bool:
-    """Returns whether a line of text shows a value; `--json` prints all."""
-    return (
-        value not in (None, "", [])
-        and not isinstance(value, dict)
-        and not (isinstance(value, list) and any(isinstance(inner, list | dict) for inner in value))
-    )
-
-
 def _text(value: Any) -> str:
     if isinstance(value, list):
         return ", ".join(map(_text, value))

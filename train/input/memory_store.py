@@ -78,11 +78,6 @@ class MemoryStore:
         for future in list(self._own.values()):
             future.result()
 
-    @property
-    def own_bytes(self) -> int:
-        """Bytes of the samples in this rank's memory."""
-        return sum(len(future.result()) for future in list(self._own.values()) if future.done())
-
     @contextmanager
     def view(self, sample_id: str, check: bool = False) -> Iterator[records.Record]:
         """Yields a whole sample. Its owner has compared its checksum."""

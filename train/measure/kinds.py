@@ -11,8 +11,6 @@ reduction or an exchange until all ranks are ready.
 """
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
 
 FORWARD, BY_INPUT, BY_WEIGHTS = "convolution forward", "convolution by input", "convolution by weights"
 CONVOLUTIONS = (FORWARD, BY_INPUT, BY_WEIGHTS)
@@ -113,19 +111,6 @@ def phase_of(name: str, category: str = "") -> str:
     return _PHASE_SCOPES.get(re.sub(r"_\d+$", "", path.partition("/")[0]), OTHER)
 
 
-@dataclass
-class Tally:
-    """What the operations of one kind add up to.
-
-    Attributes:
-        calls: Number of operations.
-        seconds: Sum of their durations, s.
-    """
-
-    calls: int = 0
-    seconds: float = 0.0
-
-
 def kind_of(name: str, category: str = "") -> str:
     """Returns the kind, one of `KINDS`, of a kernel or an operation.
 
@@ -170,20 +155,3 @@ def algorithm_of(name: str) -> str | None:
 def uses_tensor_cores(name: str) -> bool:
     """Returns whether the name of a kernel says that it computes with tensor cores."""
     return bool(_TENSOR_CORES.search(name.lower()))
-
-
-def tally(rows: Iterable[tuple[str, float, str]]) -> dict[str, Tally]:
-    """Sums up operations by kind.
-
-    Args:
-        rows: Name, duration in s and category of each; see `kind_of`.
-
-    Returns:
-        The kinds that occur, in the order of `KINDS`.
-    """
-    sums = {kind: Tally() for kind in KINDS}
-    for name, seconds, category in rows:
-        each = sums[kind_of(name, category)]
-        each.calls += 1
-        each.seconds += seconds
-    return {kind: each for kind, each in sums.items() if each.calls}

@@ -29,23 +29,6 @@ from .energy import Energy
 from .results import Moments, PerformanceSummary, Spread, StepRow
 
 PAPER_STEPS = 1000  # over which Laanait et al. (2019) average
-# Keys of a row that differ between two equal runs because they are measured with clocks and meters.
-NOT_REPRODUCIBLE = frozenset(
-    (
-        "step_s",
-        "compute_s",
-        "comm_s",
-        "sync_s",
-        "misc_s",
-        "data_s",
-        "wall_s",
-        "samples_per_s",
-        "flop_per_s",
-        "memory_mib",
-        "energy_j",
-        "energy_gpu_j",
-    )
-)
 
 
 class FlopRates(NamedTuple):

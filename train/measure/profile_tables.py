@@ -7,7 +7,6 @@ the sum of the kernels' durations. Operations of several threads that run at the
 from collections.abc import Iterable, Sequence
 
 import numpy as np
-import numpy.typing as npt
 
 from .kinds import (
     CONVOLUTIONS,
@@ -26,7 +25,6 @@ from .kinds import (
 from .profile_results import AlgorithmRow, Bars, ExchangeFacts, KindRow, OperationRow, PhaseRow
 from .trace import COORDINATION_ROW, INPUT_ROW, REDUCTION_ROW, Event, Trace
 
-Times = npt.NDArray[np.float64]
 LONGEST_OPERATIONS = 15
 WAITS = (REDUCTION, EXCHANGE, COORDINATION, INPUT)  # kinds that do not follow from names
 SHORTEST_GAP = 1 / 2000  # of a step: a shorter one between bars of one kind is not drawn

@@ -73,13 +73,6 @@ def _values(config: CVAEConfig) -> int:
     return config.filters[-1] * height * width
 
 
-def encoder(model: "keras.Model") -> "keras.Model":
-    """Returns the encoder of a built network: from images to mean and logarithm of the variance, `(n, latent)`."""
-    import keras
-
-    return keras.Model(model.input, model.output[1:], name="encoder")
-
-
 def decoder(model: "keras.Model") -> "keras.Model":
     """Returns the decoder of a built network: from latent numbers, `(n, latent)`, to images."""
     import keras

@@ -8,8 +8,7 @@ The paper reduces within the node by an allreduce, and ends with broadcasts. Her
 move half the bytes of an allreduce within the node and are kept in Horovod's response cache; its broadcasts never are.
 """
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -147,45 +146,3 @@ def reduce_sum(flat: Tensor, plan: HybridPlan, rank: int, name: str, collectives
         led = received[:1]  # no constant: TensorFlow computes what depends on constants alone while it traces
     returned = collectives.all_to_all(members, led, [own or to for to in to_itself], f"{name}_out")
     return tf.ensure_shape(returned[: flat.shape[0]], flat.shape)
-
-
-# ---- What travels ---------------------------------------------------------------------------------------------------
-
-
-Traffic = Counter[tuple[int, int]]  # values sent, by sender and receiver
-
-
-def ring_traffic(members: Members, length: int) -> Traffic:
-    """Returns what a ring allreduce sends: each rank passes on all parts but one of the buffer, twice."""
-    count = len(members)
-    base, longer = divmod(length, count)
-    parts = [base + (number < longer) for number in range(count)]
-    sent: Traffic = Counter()
-    for place, member in enumerate(members):
-        following = members[(place + 1) % count]
-        for kept in (place + 1, place + 2):  # in the reduction the part that it completes, then the one that it has
-            sent[member, following] += sum(parts) - parts[kept % count]
-    return sent
-
-
-def hybrid_traffic(plan: HybridPlan, length: int) -> Traffic:
-    """Returns what the hybrid reduction of `length` values sends, less the values that ranks send themselves."""
-    sent: Traffic = Counter()
-    shares = plan.shares(length)
-    for members in plan.nodes:
-        for leader, share in zip(members, shares, strict=True):
-            for other in members:
-                sent[other, leader] += share
-                sent[leader, other] += share
-    for leader, share in zip(plan.nodes[0], shares, strict=True):
-        if share:
-            sent += ring_traffic(plan.counterparts(leader), share)
-    return Counter({(sender, receiver): count for (sender, receiver), count in sent.items() if sender != receiver})
-
-
-def between_nodes(traffic: Traffic, nodes: Iterable[Members]) -> list[int]:
-    """Returns how many values of `traffic` leave each of the `nodes`."""
-    return [
-        sum(count for (sender, receiver), count in traffic.items() if sender in members and receiver not in members)
-        for members in nodes
-    ]

@@ -149,15 +149,6 @@ def test_map_shows_where_the_density_is_false(silicon: tuple[Sample, np.ndarray]
     assert abs(worse[:, :5]).max() < 0.1 * worse.max()
 
 
-def test_thickness_is_found_among_candidates() -> None:
-    atoms = crystal("Cu") * (1, 1, 4)
-    simulated, density = sample(atoms)
-    transfer = mott_bethe.from_elements({"Cu": 1}, MAX_Q)
-    best, scores = consistency.estimate_thickness(density, simulated.cbed, EXPERIMENT, [16.0, 48.0, 96.0], transfer)
-    assert best == 48.0
-    assert scores.shape == (3,)
-
-
 def test_data_that_do_not_fit_are_refused(silicon: tuple[Sample, np.ndarray]) -> None:
     simulated, density = silicon
     transfer = mott_bethe.from_elements({"Si": 1}, MAX_Q)

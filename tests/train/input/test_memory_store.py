@@ -53,7 +53,7 @@ def trained(folder, job, entries, ranks, ways=1, axis="y", first=(0, 0)):
             taken = 0
         assert len(reads[number]) == after_first  # no epoch but the first reads
         received = samples._store.peers.received_bytes if samples._store else 0
-        stored = samples._store.own_bytes if samples._store else 0
+        stored = sum(len(content.result()) for content in samples._store._own.values()) if samples._store else 0
         done.wait()
         samples.close()
         return epoch_batches, reads[number], received, stored

@@ -7,7 +7,7 @@ from scipy.integrate import quad
 from scipy.stats import norm
 
 from train.networks import build
-from train.networks.cvae import CVAEConfig, decoder, encoder, losses
+from train.networks.cvae import CVAEConfig, decoder, losses
 
 CONFIG = CVAEConfig(input_shape=(1, 6, 9), filters=(4, 5), hidden=8, latent=3)
 
@@ -22,17 +22,15 @@ def model():
     return build(CONFIG, seed=1)
 
 
-def test_encoder_and_decoder_apart_are_the_whole(model, images):
-    decoded, mean, log_variance = model(images)
-    np.testing.assert_allclose(encoder(model)(images)[0], mean, rtol=1e-6)
-    np.testing.assert_allclose(encoder(model)(images)[1], log_variance, rtol=1e-6)
+def test_the_decoder_apart_decodes_as_the_whole(model, images):
+    decoded, mean, _ = model(images)
     np.testing.assert_allclose(decoder(model)(mean), decoded, rtol=1e-5, atol=1e-6)
     assert decoder(model)(np.zeros((2, 3), np.float32)).shape == (2, 6, 9, 1)
 
 
-def test_parts_share_their_weights_with_the_whole(model):
-    shared = {id(variable) for part in (encoder(model), decoder(model)) for variable in part.trainable_variables}
-    assert shared == {id(variable) for variable in model.trainable_variables}
+def test_the_decoder_shares_its_weights_with_the_whole(model):
+    decoding = {id(variable) for variable in decoder(model).trainable_variables}
+    assert decoding < {id(variable) for variable in model.trainable_variables}
 
 
 def test_draws_follow_from_the_seed(images):

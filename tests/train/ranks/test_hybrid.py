@@ -6,12 +6,13 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from traffic import between_nodes, hybrid_traffic, ring_traffic
 
 from namsa.errors import InputError
 from train.experiment.reduction import Hybrid, Reduction
 from train.experiment.sections import Training
 from train.ranks import hybrid
-from train.ranks.hybrid import HybridPlan, between_nodes, hybrid_traffic, plan_hybrid, ring_traffic
+from train.ranks.hybrid import HybridPlan, plan_hybrid
 
 CASES = [
     (4, 2, 1),

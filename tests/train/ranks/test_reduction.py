@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import timelines
+from traffic import between_nodes, hybrid_traffic, ring_traffic
 
 from namsa.errors import InputError
 from train.experiment.reduction import Hybrid, Reduction
@@ -17,7 +18,7 @@ from train.optimization import lag, losses, precision
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
 from train.ranks import reduction, wire
-from train.ranks.hybrid import between_nodes, hybrid_traffic, plan_hybrid, ring_traffic
+from train.ranks.hybrid import plan_hybrid
 
 
 @pytest.fixture(scope="module")
