@@ -160,7 +160,7 @@ def warn(
     Returns:
         The texts of the warnings.
     """
-    wavelength = optics.wavelength_angstrom(beam.energy_ev)
+    wavelength = beam.wavelength
     _, first_pixel_mrad = sampling_and_origin(grid, wavelength, detector)
     recorded_mrad = min(np.abs(first_pixel_mrad).max(), grid.band_limit * wavelength * 1e3)
     texts = [
@@ -175,7 +175,7 @@ def warn(
 
 def _probe_size(grid: Grid, beam: optics.BeamSettings, thickness_angstrom: float) -> Iterator[str]:
     """Yields a warning if the probe is wider than the cell."""
-    diameter = optics.probe_diameter_angstrom(beam.energy_ev, beam.semiangle_mrad, beam.aberrations, thickness_angstrom)
+    diameter = optics.probe_diameter_angstrom(beam, thickness_angstrom)
     width = min(grid.extent_angstrom)
     if diameter > width:
         yield (

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -10,15 +10,30 @@ import numpy.typing as npt
 from namsa import checks
 from namsa.config.instrument import Detector
 from namsa.engines import dispatch
-from namsa.engines.dispatch import EngineName
 from namsa.physics import coherence, optics
 from namsa.physics import detector as detectors
-from namsa.physics.grid import Grid
+from namsa.slicing import Slicing
+
+
+@dataclass(frozen=True)
+class ExposureSettings:
+    """What decides a stack of patterns besides the specimen, by the names of the arguments of `namsa.simulate`."""
+
+    semiangle_mrad: float
+    aberrations: Mapping[str, float]
+    beam_tilt_mrad: tuple[float, float]
+    source_size_angstrom: float
+    source_points: int | None
+    focal_spread_angstrom: float
+    focal_points: int | None
+    detector: Detector | None
+    scan_shape: tuple[int, int] | None
+    seed: int
 
 
 @dataclass(frozen=True)
 class Exposure:
-    """What decides a stack of patterns besides the specimen.
+    """What prepares and finishes a stack of patterns.
 
     Attributes:
         positions: Probe positions (n, 2) as (y, x), Å.
@@ -59,66 +74,57 @@ class Exposure:
         return detectors.add_poisson_noise(patterns, self.electrons, self.seed, first)
 
 
-def expose(
-    grid: Grid,
-    slice_thickness_angstrom: float,
-    positions: npt.NDArray[np.float64],
-    *,
-    energy_ev: float,
-    semiangle_mrad: float,
-    aberrations: Mapping[str, float],
-    beam_tilt_mrad: tuple[float, float],
-    specimen_tilt_mrad: tuple[float, float],
-    source_size_angstrom: float,
-    source_points: int | None,
-    focal_spread_angstrom: float,
-    focal_points: int | None,
-    detector: Detector | None,
-    scan_shape: tuple[int, int] | None,
-    precision: Literal["float32", "float64"],
-    xp: Any,
-    engine: EngineName,
-    seed: int,
-) -> Exposure:
+def expose(slicing: Slicing, positions: npt.NDArray[np.float64], settings: ExposureSettings) -> Exposure:
     """Prepares a stack of patterns.
 
     Args:
-        grid: The sampling of the waves.
-        slice_thickness_angstrom: Thickness of each slice, Å.
+        slicing: How the specimen is sliced.
         positions: Probe positions (n, 2) as (y, x), Å.
-        energy_ev: As the other arguments from here on, that of `namsa.simulate`.
+        settings: Lens, source, detector and noise.
 
     Raises:
-        InputError: If an argument is out of its range, the engine does not support the grid, or beam, detector and grid
+        InputError: If a setting is out of its range, the engine does not support the grid, or beam, detector and grid
             do not fit.
     """
     checks.check_ranges(
-        semiangle_mrad=semiangle_mrad,
-        beam_tilt_mrad=beam_tilt_mrad,
-        source_size_angstrom=source_size_angstrom,
-        focal_spread_angstrom=focal_spread_angstrom,
+        semiangle_mrad=settings.semiangle_mrad,
+        beam_tilt_mrad=settings.beam_tilt_mrad,
+        source_size_angstrom=settings.source_size_angstrom,
+        focal_spread_angstrom=settings.focal_spread_angstrom,
     )
-    optics.check_aberrations(aberrations)
-    wavelength = optics.wavelength_angstrom(energy_ev)
+    optics.check_aberrations(settings.aberrations)
+    grid, semiangle, detector, own = slicing.grid, settings.semiangle_mrad, settings.detector, slicing.settings
+    tilts = settings.beam_tilt_mrad, own.specimen_tilt_mrad
+    beam = optics.BeamSettings(own.energy_ev, semiangle, settings.aberrations, *tilts)
     # If the scan resolves how patterns change with position, they are averaged over the source afterwards.
-    resolved = coherence.resolved_scan_shape(scan_shape, positions, grid, wavelength, semiangle_mrad)
-    resolved = resolved if source_points is None else None
-    points = 1 if resolved else source_points
+    resolved = coherence.resolved_scan_shape(settings.scan_shape, positions, grid, beam.wavelength, semiangle)
+    resolved = resolved if settings.source_points is None else None
     modes = coherence.modes(
-        wavelength, semiangle_mrad, source_size_angstrom, points, focal_spread_angstrom, focal_points
+        beam.wavelength,
+        semiangle,
+        settings.source_size_angstrom,
+        1 if resolved else settings.source_points,
+        settings.focal_spread_angstrom,
+        settings.focal_points,
     )
-    beam = optics.BeamSettings(energy_ev, semiangle_mrad, dict(aberrations), beam_tilt_mrad, specimen_tilt_mrad)
     setup = dispatch.optical_setup(
-        grid, beam, modes, slice_thickness_angstrom, detector, precision=precision, xp=xp, engine=engine
+        grid,
+        beam,
+        modes,
+        slicing.slice_thickness_angstrom,
+        detector,
+        precision=own.precision,
+        xp=slicing.xp,
+        engine=own.engine,
     )
-    rows, columns = detectors.pixels(grid, wavelength, detector)
+    rows, columns = detectors.pixels(grid, beam.wavelength, detector)
     return Exposure(
         positions=positions,
         setup=setup,
-        beams=optics.aperture(grid, energy_ev, semiangle_mrad, beam_tilt_mrad) != 0,
-        averaged_scan=resolved if source_size_angstrom else None,
-        source_size_angstrom=source_size_angstrom,
-        electrons=detectors.electrons_per_pattern(detector, positions, scan_shape),
+        beams=optics.aperture(grid, beam) != 0,
+        averaged_scan=resolved if settings.source_size_angstrom else None,
+        source_size_angstrom=settings.source_size_angstrom,
+        electrons=detectors.electrons_per_pattern(detector, positions, settings.scan_shape),
         pattern_shape=(rows.count, columns.count),
-        seed=seed,
+        seed=settings.seed,
     )

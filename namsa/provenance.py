@@ -14,16 +14,16 @@ from pydantic import BaseModel
 from namsa.crystals.sites import occupancies
 from namsa.physics.detector import sampling_and_origin
 from namsa.physics.grid import Grid
-from namsa.physics.optics import wavelength_angstrom
 
 _SOFTWARE = {name: version(name) for name in ("namsa", "numpy", "scipy")}
-_DESCRIBED_SEPARATELY = ("atoms", "positions_angstrom", "backend", "sink", "on_progress")
 
 
 def describe(
-    arguments: Mapping[str, Any],
+    settings: Mapping[str, Any],
     grid: Grid,
     *,
+    wavelength: float,
+    atoms: int,
     positions: npt.NDArray[np.float64],
     thickness_angstrom: float,
     slices: int,
@@ -34,8 +34,11 @@ def describe(
     """Returns the provenance of a sample.
 
     Args:
-        arguments: The arguments of `namsa.simulate` by name, with the engine and method that were chosen.
+        settings: The settings by the names of the arguments of `namsa.simulate`, with the engine and method that were
+            chosen. Samples have them in this order.
         grid: The sampling of the waves.
+        wavelength: Electron wavelength, Å.
+        atoms: Number of atoms.
         positions: Probe positions (n, 2) as (y, x), Å.
         thickness_angstrom: Thickness of the specimen, Å.
         slices: Number of slices.
@@ -43,15 +46,14 @@ def describe(
         backend: Name of the array module.
         warnings: The texts of the warnings.
     """
-    wavelength = wavelength_angstrom(arguments["energy_ev"])
-    pitch, origin = sampling_and_origin(grid, wavelength, arguments["detector"])
-    return _settings(arguments) | {
+    pitch, origin = sampling_and_origin(grid, wavelength, settings["detector"])
+    return _plain(settings) | {
         "grid_shape": list(grid.shape),
         "extent_angstrom": list(grid.extent_angstrom),
         "thickness_angstrom": thickness_angstrom,
         "slice_thickness_angstrom": thickness_angstrom / slices,
         "slices": slices,
-        "atoms": len(arguments["atoms"]),
+        "atoms": atoms,
         "coherent_probes": coherent_probes,
         "positions_angstrom": positions.tolist(),
         "detector_sampling_mrad": list(pitch),
@@ -64,25 +66,20 @@ def describe(
     }
 
 
-def fingerprint(arguments: Mapping[str, Any], positions: npt.NDArray[np.float64], backend: str) -> str:
+def fingerprint(settings: Mapping[str, Any], atoms: ase.Atoms, positions: npt.NDArray[np.float64], backend: str) -> str:
     """Returns a digest of everything that the bits of a simulation's patterns depend on.
 
     Args:
-        arguments: The arguments of `namsa.simulate` by name, with the engine and method that were chosen.
+        settings: As in `describe`.
+        atoms: The specimen.
         positions: Probe positions (n, 2) as (y, x), Å.
         backend: Name of the array module.
     """
-    atoms: ase.Atoms = arguments["atoms"]
-    text = json.dumps([_settings(arguments), backend, _SOFTWARE], sort_keys=True)
+    text = json.dumps([_plain(settings), backend, _SOFTWARE], sort_keys=True)
     digest = hashlib.sha256(text.encode())
     for array in (positions, np.asarray(atoms.cell), atoms.positions, atoms.numbers, occupancies(atoms)):
         digest.update(repr(array.shape).encode() + np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
-
-
-def _settings(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the arguments that a provenance lists as they are, as JSON types."""
-    return {name: _plain(value) for name, value in arguments.items() if name not in _DESCRIBED_SEPARATELY}
 
 
 def _plain(value: Any) -> Any:

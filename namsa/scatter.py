@@ -11,7 +11,7 @@ What changes the waves inside of the specimen needs a scattering of its own: its
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -22,21 +22,21 @@ from threadpoolctl import threadpool_limits
 
 from namsa import checks, provenance
 from namsa.config.instrument import Detector, FrozenPhonons
-from namsa.crystals.sites import check_atoms, displace_atoms
 from namsa.engines import dispatch, prism, raster
 from namsa.engines.dispatch import EngineName
 from namsa.engines.interface import ProgressCallback
 from namsa.engines.prism import ScatteringMatrix
 from namsa.errors import InputError
-from namsa.exposure import expose
+from namsa.exposure import ExposureSettings, expose
 from namsa.memory import check_memory_for
-from namsa.physics import optics, potential, specimen
-from namsa.physics.backend import Backend, resolve_backend, to_host
+from namsa.physics import optics
+from namsa.physics.backend import Backend, to_host
 from namsa.physics.form_factors import Table
 from namsa.physics.grid import Grid
+from namsa.physics.potential import Slices
+from namsa.physics.specimen import Projection
 from namsa.sample import Sample
-
-Image = npt.NDArray[np.floating[Any]]
+from namsa.slicing import Image, Slicing, SlicingSettings, plan_slices
 
 
 @dataclass(frozen=True)
@@ -44,29 +44,32 @@ class Scattering:
     """How a specimen scatters plane waves, up to each of its depths. Made by `scatter`.
 
     Attributes:
-        arguments: The arguments of `scatter`, by name.
-        grid: The sampling of the waves.
-        slice_thickness_angstrom: Thickness of each slice, Å.
+        slicing: The specimen, how it is sliced and the engine that scattered it.
+        max_angle_mrad: Largest angle of a plane wave with the axis, mrad.
+        max_detected_mrad: Largest angle along y and x that detectors may record, mrad; `None`: the band limit.
         depths: Number of slices up to each depth.
         matrices: For every thermal configuration, the scattering matrix of each depth.
-        densities: Projected electron density (ny, nx) up to each depth, e/Å².
-        projected_potentials: Projected potential (ny, nx) up to each depth, V·Å.
-        xp: The array module, numpy or cupy.
+        densities: Projected electron density up to each depth, (depths, ny, nx), e/Å².
+        projected_potentials: Projected potential up to each depth, (depths, ny, nx), V·Å.
     """
 
-    arguments: Mapping[str, Any]
-    grid: Grid
-    slice_thickness_angstrom: float
+    slicing: Slicing
+    max_angle_mrad: float
+    max_detected_mrad: float | None
     depths: tuple[int, ...]
     matrices: tuple[tuple[ScatteringMatrix, ...], ...]
-    densities: tuple[Image, ...]
-    projected_potentials: tuple[Image, ...]
-    xp: Any
+    densities: Image
+    projected_potentials: Image
+
+    @property
+    def grid(self) -> Grid:
+        """The sampling of the waves."""
+        return self.slicing.grid
 
     @property
     def thicknesses_angstrom(self) -> tuple[float, ...]:
         """The thickness of the specimen up to each depth, Å."""
-        return tuple(depth * self.slice_thickness_angstrom for depth in self.depths)
+        return tuple(depth * self.slicing.slice_thickness_angstrom for depth in self.depths)
 
     @threadpool_limits.wrap(limits=1, user_api="blas")  # as in `namsa.simulate`
     def simulate(
@@ -99,72 +102,84 @@ class Scattering:
         Raises:
             InputError: If the probe has plane waves, or the detector pixels, beyond those of the scattering.
         """
-        settings = {name: value for name, value in locals().items() if name not in _NOT_OF_EXPOSURES}
-        settings["aberrations"] = dict(aberrations or {})
-        shared = {name: value for name, value in self.arguments.items() if name not in _NOT_OF_SAMPLES}
-        kept = {name: shared[name] for name in ("energy_ev", "specimen_tilt_mrad", "precision", "engine")}
+        settings = ExposureSettings(
+            semiangle_mrad=semiangle_mrad,
+            aberrations=dict(aberrations or {}),
+            beam_tilt_mrad=beam_tilt_mrad,
+            source_size_angstrom=source_size_angstrom,
+            source_points=source_points,
+            focal_spread_angstrom=focal_spread_angstrom,
+            focal_points=focal_points,
+            detector=detector,
+            scan_shape=scan_shape,
+            seed=seed,
+        )
         positions = checks.check_positions(positions_angstrom, scan_shape)
         axes = raster.axes(positions, scan_shape) if detector else None
         average = self._source_average(axes, settings)
-        prepared = settings | ({"source_points": 1} if average else {})
-        exposure = expose(self.grid, self.slice_thickness_angstrom, positions, xp=self.xp, **kept, **prepared)
+        prepared = replace(settings, source_points=1) if average else settings
+        exposure = expose(self.slicing, positions, prepared)
         setup, slices = exposure.setup, self.depths[depth]
         modes = len(setup.modes)
         reuse = prism.choose("prism", slices, positions, modes, exposure.beams, setup.fresnel, setup.binning)
         assert reuse
         self._check_covers(reuse)
 
-        thickness = slices * self.slice_thickness_angstrom
-        warnings = checks.warn(self.grid, setup.beam, thickness, self.slice_thickness_angstrom, detector, positions)
-        checks.check_memory(len(positions), exposure.pattern_shape, np.dtype(shared["precision"]).itemsize)
+        thickness, slice_thickness = self.thicknesses_angstrom[depth], self.slicing.slice_thickness_angstrom
+        warnings = checks.warn(self.grid, setup.beam, thickness, slice_thickness, detector, positions)
+        precision = np.dtype(self.slicing.settings.precision)
+        checks.check_memory(len(positions), exposure.pattern_shape, precision.itemsize)
         own = [matrices[depth] for matrices in self.matrices]
         if axes and setup.binning:
             patterns = _raster_patterns(own, setup, axes, average, on_progress)
         else:
-            patterns = np.zeros((len(positions), *exposure.pattern_shape), shared["precision"])
+            patterns = np.zeros((len(positions), *exposure.pattern_shape), precision)
             for number, matrix in enumerate(own):
                 engine = prism.PrismEngine(self.grid, matrix.part(reuse.beams, reuse.pixels), reuse.batch)
                 on_part = dispatch.part_of(on_progress, number, len(own))
                 dispatch.add_patterns(patterns, positions, setup, engine, on_part)
         described = provenance.describe(
-            shared | settings | {"engine": setup.implementation.name, "method": "prism"},
+            vars(self.slicing.settings) | vars(settings) | {"method": "prism"},
             self.grid,
+            wavelength=setup.beam.wavelength,
+            atoms=len(self.slicing.atoms),
             positions=positions,
             thickness_angstrom=thickness,
             slices=slices,
             coherent_probes=modes,
-            backend=self.xp.__name__,
+            backend=self.slicing.xp.__name__,
             warnings=warnings,
         )
         finished = exposure.finish(patterns, configurations=len(self.matrices))
         return Sample(finished, self.densities[depth], self.projected_potentials[depth], described)
 
     def _source_average(
-        self, axes: tuple[raster.Floats, raster.Floats] | None, settings: Mapping[str, Any]
+        self, axes: tuple[raster.Floats, raster.Floats] | None, settings: ExposureSettings
     ) -> raster.SourceAverage | None:
         """Returns the average over the source if an even raster takes fewer probes than the source's own points."""
-        size = settings["source_size_angstrom"]
-        if not (axes and size and np.isfinite(size) and settings["source_points"] is None):
+        size = settings.source_size_angstrom
+        if not (axes and size and np.isfinite(size) and settings.source_points is None):
             return None
-        tilt, semiangle = settings["beam_tilt_mrad"], settings["semiangle_mrad"]
-        beams = optics.aperture(self.grid, self.arguments["energy_ev"], semiangle, tilt) != 0
+        energy_ev = self.slicing.settings.energy_ev
+        beam = optics.BeamSettings(energy_ev, settings.semiangle_mrad, {}, settings.beam_tilt_mrad)
+        beams = optics.aperture(self.grid, beam) != 0
         return raster.source_average(self.grid, beams, *axes, size)
 
     def _check_covers(self, reuse: prism.PlaneWaveReuse) -> None:
         """Raises InputError if a plane wave or a pixel is not in the matrices."""
         matrix = self.matrices[0][0]
-        for name, needed, own in (
-            ("max_angle_mrad", reuse.beams, matrix.beams),
-            ("max_detected_mrad", reuse.pixels, matrix.pixels),
+        for name, limit, needed, own in (
+            ("max_angle_mrad", self.max_angle_mrad, reuse.beams, matrix.beams),
+            ("max_detected_mrad", self.max_detected_mrad, reuse.pixels, matrix.pixels),
         ):
             missing = np.setdiff1d(np.flatnonzero(needed), own)
             if len(missing):
                 ky, kx = self.grid.frequencies()
                 y, x = np.unravel_index(missing, self.grid.shape)
-                wavelength = optics.wavelength_angstrom(self.arguments["energy_ev"])
+                wavelength = optics.wavelength_angstrom(self.slicing.settings.energy_ev)
                 angle = 1e3 * wavelength * float(np.hypot(ky[y, 0], kx[0, x]).max())
                 raise InputError(
-                    f"{name} is {self.arguments[name]}, and these patterns need waves up to {angle:.4g} mrad: scatter "
+                    f"{name} is {limit}, and these patterns need waves up to {angle:.4g} mrad: scatter "
                     "with a larger one"
                 )
 
@@ -187,11 +202,6 @@ def _raster_patterns(
     return to_host(raster.at_scan(total, average))
 
 
-_NOT_OF_EXPOSURES = ("self", "depth", "positions_angstrom", "on_progress")
-# Arguments of `scatter` that are none of a sample; a sample's seed is that of its noise.
-_NOT_OF_SAMPLES = ("max_angle_mrad", "max_detected_mrad", "thicknesses_angstrom", "on_progress", "seed")
-
-
 @threadpool_limits.wrap(limits=1, user_api="blas")  # as in `namsa.simulate`
 def scatter(
     atoms: ase.Atoms,
@@ -209,7 +219,7 @@ def scatter(
     engine: EngineName = "auto",
     seed: int = 0,
     specimen_tilt_mrad: tuple[float, float] = (0.0, 0.0),
-    projection: specimen.Projection = "infinite",
+    projection: Projection = "infinite",
     on_progress: ProgressCallback = lambda stage, done, total: None,
 ) -> Scattering:
     """Propagates the plane waves within an angle through a specimen, once for all its thicknesses and all lenses.
@@ -230,65 +240,54 @@ def scatter(
         InputError: Before any work, if the arguments cannot be simulated.
         OutOfMemoryError: If the matrices do not fit into memory.
     """
-    arguments = dict(locals())  # before any other variable exists
-    check_atoms(atoms)
-    checks.check_choices(grid_shape, slice_thickness_angstrom, precision, projection, engine, "prism")
-    checks.check_ranges(semiangle_mrad=max_angle_mrad, slice_thickness_angstrom=slice_thickness_angstrom)
-    xp = resolve_backend(backend)
-    dtype = np.result_type(precision, np.complex64)
-    lx, ly, lz = (float(length) for length in atoms.cell.lengths())
-    grid = Grid((int(grid_shape[0]), int(grid_shape[1])), (ly, lx))
-    n_slices = potential.slice_count(lz, slice_thickness_angstrom)
-    depths = _depths(thicknesses_angstrom, lz, n_slices)
+    settings = SlicingSettings(
+        energy_ev=energy_ev,
+        grid_shape=grid_shape,
+        slice_thickness_angstrom=slice_thickness_angstrom,
+        form_factors=form_factors,
+        frozen_phonons=frozen_phonons,
+        precision=precision,
+        engine=engine,
+        specimen_tilt_mrad=specimen_tilt_mrad,
+        projection=projection,
+    )
+    slicing = plan_slices(atoms, settings, seed, backend, "prism")
+    checks.check_ranges(semiangle_mrad=max_angle_mrad)
+    grid, thickness = slicing.grid, slicing.slice_thickness_angstrom
+    depths = _depths(thicknesses_angstrom, slicing.thickness_angstrom, slicing.slices)
     beam = optics.BeamSettings(energy_ev, max_angle_mrad, {}, (0.0, 0.0), specimen_tilt_mrad)
-    setup = dispatch.optical_setup(grid, beam, [], lz / n_slices, None, precision=precision, xp=xp, engine=engine)
+    setup = dispatch.optical_setup(grid, beam, [], thickness, None, precision=precision, xp=slicing.xp, engine=engine)
     pixels = prism.detected_pixels(setup.fresnel)
     if max_detected_mrad is not None:
-        limit = 1e-3 * max_detected_mrad / optics.wavelength_angstrom(energy_ev)
+        limit = 1e-3 * max_detected_mrad / beam.wavelength
         ky, kx = (np.abs(k) <= limit for k in grid.frequencies())
         pixels &= ky & kx
-    beams = optics.aperture(grid, energy_ev, max_angle_mrad) != 0
+    beams = optics.aperture(grid, beam) != 0
     reuse = prism.PlaneWaveReuse(beams, pixels, 1)
-    configurations = frozen_phonons.configurations if frozen_phonons else 1
     count, size = int(beams.sum()), int(pixels.sum())
     check_memory_for(
-        float(count * size * dtype.itemsize) * len(depths) * configurations,
-        f"{count} plane waves at {size} pixels, {len(depths)} depths and {configurations} thermal configurations",
+        float(count * size * slicing.dtype.itemsize) * len(depths) * slicing.configurations,
+        f"{count} plane waves at {size} pixels, {len(depths)} depths and {slicing.configurations} thermal "
+        "configurations",
         "use a smaller max_detected_mrad, fewer thicknesses or fewer configurations",
     )
 
-    rng, sigma = np.random.default_rng(seed), optics.interaction_constant(energy_ev)
     matrices = []
-    densities, potentials = (np.zeros((len(depths), *grid.shape)) for _ in range(2))
-    for configuration in range(configurations):
-        thermal = displace_atoms(atoms, frozen_phonons.displacement_angstrom(), rng) if frozen_phonons else atoms
-        on_part = dispatch.part_of(on_progress, configuration, configurations)
-        sliced = specimen.build(
-            thermal,
-            grid,
-            slice_thickness_angstrom,
-            sigma,
-            form_factors,
-            dtype,
-            xp,
-            projection=projection,
-            depths=depths,
-            on_slice=partial(on_part, "slices"),
-        )
-        plane_waves = setup.implementation.plane_waves(grid, sliced.slices, setup.fresnel)
+
+    def propagate(configuration: int, slices: Slices, on_part: ProgressCallback) -> None:
+        plane_waves = setup.implementation.plane_waves(grid, slices, setup.fresnel)
         on_beams = partial(on_part, "plane waves")
         matrices.append(tuple(prism.scattering_matrices(plane_waves, setup.fresnel, reuse, depths, on_beams)))
-        densities += [to_host(density) for density in sliced.densities]
-        potentials += [to_host(projected) for projected in sliced.projected_potentials]
+
+    fields = slicing.average(propagate, on_progress, depths=depths)
     return Scattering(
-        arguments=arguments | {"engine": setup.implementation.name},
-        grid=grid,
-        slice_thickness_angstrom=lz / n_slices,
+        slicing=replace(slicing, settings=replace(settings, engine=setup.implementation.name)),
+        max_angle_mrad=max_angle_mrad,
+        max_detected_mrad=max_detected_mrad,
         depths=depths,
         matrices=tuple(matrices),
-        densities=tuple((densities / configurations).astype(precision)),
-        projected_potentials=tuple((potentials / configurations).astype(precision)),
-        xp=xp,
+        densities=fields.densities,
+        projected_potentials=fields.projected_potentials,
     )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from functools import partial
+from inspect import signature
 from typing import Literal
 
 import ase
@@ -11,18 +12,18 @@ from threadpoolctl import threadpool_limits
 
 from namsa import checks, provenance
 from namsa.config.instrument import Detector, FrozenPhonons
-from namsa.crystals.sites import check_atoms, displace_atoms
 from namsa.engines import dispatch, prism
 from namsa.engines.dispatch import EngineName
 from namsa.engines.interface import ProgressCallback
 from namsa.engines.pattern_sink import MemorySink, PatternSink
 from namsa.engines.prism import MethodName
-from namsa.exposure import expose
-from namsa.physics import optics, potential, specimen
-from namsa.physics.backend import Backend, resolve_backend, to_host
+from namsa.exposure import ExposureSettings, expose
+from namsa.physics.backend import Backend
 from namsa.physics.form_factors import Table
-from namsa.physics.grid import Grid
+from namsa.physics.potential import Slices
+from namsa.physics.specimen import Projection
 from namsa.sample import Sample
+from namsa.slicing import SlicingSettings, plan_slices
 
 
 # Threads compute slices and probes. More threads inside a product of small matrices would be slower, and the last bits
@@ -51,7 +52,7 @@ def simulate(
     source_points: int | None = None,
     focal_spread_angstrom: float = 0.0,
     focal_points: int | None = None,
-    projection: specimen.Projection = "infinite",
+    projection: Projection = "infinite",
     depth_bins: int = 1,
     scan_shape: tuple[int, int] | None = None,
     sink: PatternSink | None = None,
@@ -104,96 +105,74 @@ def simulate(
     Warns:
         SimulationWarning: If the result may mislead; see `namsa.checks`.
     """
-    arguments = dict(locals())  # before any other variable exists: the provenance holds all arguments by name
-    check_atoms(atoms)
     positions = checks.check_positions(positions_angstrom, scan_shape)
-    checks.check_choices(grid_shape, slice_thickness_angstrom, precision, projection, engine, method)
-    checks.check_ranges(slice_thickness_angstrom=slice_thickness_angstrom)
     checks.check_depth_bins(depth_bins)
-    if depth_bins == 1:
-        del arguments["depth_bins"]  # the provenance of a projected density is as it was before there were bins
-    aberrations = arguments["aberrations"] = dict(aberrations or {})
-    xp, real = resolve_backend(backend), np.dtype(precision)
-    dtype = np.result_type(real, np.complex64)
 
     # ---- Geometry: the grid across the beam, the slices along it ----------------------------------------------------
-    lx, ly, lz = (float(length) for length in atoms.cell.lengths())
-    grid = Grid((int(grid_shape[0]), int(grid_shape[1])), (ly, lx))
-    n_slices = potential.slice_count(lz, slice_thickness_angstrom)
-    sigma = optics.interaction_constant(energy_ev)
+    own = SlicingSettings(
+        energy_ev=energy_ev,
+        grid_shape=grid_shape,
+        slice_thickness_angstrom=slice_thickness_angstrom,
+        form_factors=form_factors,
+        frozen_phonons=frozen_phonons,
+        precision=precision,
+        engine=engine,
+        specimen_tilt_mrad=specimen_tilt_mrad,
+        projection=projection,
+    )
+    slicing = plan_slices(atoms, own, seed, backend, method)
 
     # ---- Optics: coherent probes, the propagator, the detector ------------------------------------------------------
-    exposure = expose(
-        grid,
-        lz / n_slices,
-        positions,
-        energy_ev=energy_ev,
+    lighting = ExposureSettings(
         semiangle_mrad=semiangle_mrad,
-        aberrations=aberrations,
+        aberrations=dict(aberrations or {}),
         beam_tilt_mrad=beam_tilt_mrad,
-        specimen_tilt_mrad=specimen_tilt_mrad,
         source_size_angstrom=source_size_angstrom,
         source_points=source_points,
         focal_spread_angstrom=focal_spread_angstrom,
         focal_points=focal_points,
         detector=detector,
         scan_shape=scan_shape,
-        precision=precision,
-        xp=xp,
-        engine=engine,
         seed=seed,
     )
-    setup = exposure.setup
-    modes = len(setup.modes)
-    reuse = prism.choose(method, n_slices, positions, modes, exposure.beams, setup.fresnel, setup.binning)
-    arguments |= {"engine": setup.implementation.name, "method": "prism" if reuse else "multislice"}
-    warnings = checks.warn(grid, setup.beam, lz, lz / n_slices, detector, positions)
+    exposure = expose(slicing, positions, lighting)
+    setup, modes = exposure.setup, len(exposure.setup.modes)
+    reuse = prism.choose(method, slicing.slices, positions, modes, exposure.beams, setup.fresnel, setup.binning)
+    thickness, slice_thickness = slicing.thickness_angstrom, slicing.slice_thickness_angstrom
+    warnings = checks.warn(slicing.grid, setup.beam, thickness, slice_thickness, detector, positions)
+    settings = vars(own) | vars(lighting)
+    settings |= {"engine": setup.implementation.name, "method": "prism" if reuse else "multislice"}
+    if depth_bins > 1:
+        settings["depth_bins"] = depth_bins
+    settings = {name: settings[name] for name in signature(simulate).parameters if name in settings}
 
     # ---- The patterns' place: an array, or a file that takes them batch by batch ------------------------------------
     sink = sink or MemorySink()
     multiple = len(positions) if exposure.averaged_scan else dispatch.batch_multiple(setup, reuse)
-    identity = provenance.fingerprint(arguments, positions, xp.__name__)
-    shape = (len(positions), *exposure.pattern_shape)
+    identity = provenance.fingerprint(settings, atoms, positions, slicing.xp.__name__)
+    shape, real = (len(positions), *exposure.pattern_shape), np.dtype(precision)
     batch = sink.begin(shape, real, scan_shape, multiple, identity)
     checks.check_memory(batch, exposure.pattern_shape, real.itemsize)
 
     # ---- For every thermal configuration: the specimen's slices, and the patterns of all probes ---------------------
-    configurations = frozen_phonons.configurations if frozen_phonons else 1
-    rng = np.random.default_rng(seed)
-    density, projected = np.zeros(grid.shape), np.zeros(grid.shape)
-    by_depth = np.zeros((depth_bins, *grid.shape)) if depth_bins > 1 else None
-    finish = partial(exposure.finish, configurations=configurations)
-    for configuration in range(configurations):
-        thermal = displace_atoms(atoms, frozen_phonons.displacement_angstrom(), rng) if frozen_phonons else atoms
-        sliced = specimen.build(
-            thermal,
-            grid,
-            slice_thickness_angstrom,
-            sigma,
-            form_factors,
-            dtype,
-            xp,
-            projection=projection,
-            depth_bins=depth_bins,
-            on_slice=partial(on_progress, "slices"),
-        )
-        on_part = dispatch.part_of(on_progress, configuration, configurations)
-        last = configuration == configurations - 1
-        dispatch.fill(sink, configuration, positions, setup, sliced.slices, reuse, finish if last else None, on_part)
-        density += to_host(sliced.density)
-        projected += to_host(sliced.projected_potential)
-        if by_depth is not None:
-            by_depth += to_host(sliced.density_by_depth) / configurations
-    density, projected = density / configurations, projected / configurations
+    finish = partial(exposure.finish, configurations=slicing.configurations)
+
+    def scatter(configuration: int, slices: Slices, on_part: ProgressCallback) -> None:
+        last = configuration == slicing.configurations - 1
+        dispatch.fill(sink, configuration, positions, setup, slices, reuse, finish if last else None, on_part)
+
+    fields = slicing.average(scatter, on_progress, depth_bins=depth_bins)
     described = provenance.describe(
-        arguments,
-        grid,
+        settings,
+        slicing.grid,
+        wavelength=setup.beam.wavelength,
+        atoms=len(atoms),
         positions=positions,
-        thickness_angstrom=lz,
-        slices=n_slices,
+        thickness_angstrom=thickness,
+        slices=slicing.slices,
         coherent_probes=modes,
-        backend=xp.__name__,
+        backend=slicing.xp.__name__,
         warnings=warnings,
     )
-    binned = None if by_depth is None else by_depth.astype(real)
-    return Sample(sink.patterns(), density.astype(real), projected.astype(real), described, density_by_depth=binned)
+    density, projected = fields.densities[-1], fields.projected_potentials[-1]
+    return Sample(sink.patterns(), density, projected, described, density_by_depth=fields.density_by_depth)

@@ -21,6 +21,7 @@ LAYERS = {
         ("crystals", "physics"),
         ("io", "checks", "provenance"),
         ("engines",),
+        ("slicing",),
         ("exposure",),
         ("simulate", "scatter"),
         ("dataset",),

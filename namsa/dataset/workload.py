@@ -196,13 +196,13 @@ def hdf5_bytes(workload: Workload) -> int:
 def _count_work(setup: SampleSetup) -> prism.Work:
     """Counts slices, probes, coherent modes and plane waves."""
     config, grid, microscope = setup.config, setup.grid, setup.config.microscope
-    wavelength = optics.wavelength_angstrom(microscope.energy_ev)
     if config.simulation.method == "scatter":  # the plane waves of all samples
-        beams = optics.aperture(grid, microscope.energy_ev, largest_angle_mrad(config)) != 0
+        beam = optics.BeamSettings(microscope.energy_ev, largest_angle_mrad(config), {})
     else:
-        beams = optics.aperture(grid, microscope.energy_ev, microscope.semiangle_mrad, microscope.beam_tilt_mrad) != 0
+        beam = optics.BeamSettings(microscope.energy_ev, microscope.semiangle_mrad, {}, microscope.beam_tilt_mrad)
+    beams = optics.aperture(grid, beam) != 0
     coherent = _coherent_probes(setup, beams)
-    binning = detectors.bin_matrices(grid, wavelength, config.detector) if config.detector else None
+    binning = detectors.bin_matrices(grid, beam.wavelength, config.detector) if config.detector else None
     n_slices = potential.slice_count(setup.fit.lengths_angstrom[2], config.simulation.slice_thickness_angstrom)
     pixels = prism.detected_pixels(grid.antialias(), binning)
     return prism.count_work(n_slices, setup.positions_angstrom, coherent, beams, pixels)

@@ -31,7 +31,7 @@ class Implementation(NamedTuple):
         plane_waves: Makes plane waves of (grid, slices, propagator).
     """
 
-    name: str
+    name: Literal["plain", "fused"]
     engine: Callable[[Grid, Slices, Array], Engine]
     plane_waves: Callable[[Grid, Slices, Array], PlaneWaves]
 
@@ -85,9 +85,7 @@ class OpticalSetup:
 
     def lens(self, mode: Mode) -> Array:
         """Returns the lens of a mode with the mode's share of the beam, (ny, nx) complex, zero frequency first."""
-        beam = self.beam
-        defocused = {**beam.aberrations, "C10": beam.aberrations.get("C10", 0.0) + mode.c10}
-        wave = optics.lens(self.grid, beam.energy_ev, beam.semiangle_mrad, defocused, beam.beam_tilt_mrad)
+        wave = optics.lens(self.grid, self.beam, mode.c10)
         return self.xp.asarray((np.sqrt(mode.share) * wave).astype(self.fresnel.dtype))
 
 
@@ -118,7 +116,7 @@ def optical_setup(
         InputError: If the engine does not support the grid, or beam, detector and grid do not fit.
     """
     real, dtype = np.dtype(precision), np.result_type(precision, np.complex64)
-    wavelength = optics.wavelength_angstrom(beam.energy_ev)
+    wavelength = beam.wavelength
     tilt = optics.specimen_tilt(grid, beam.specimen_tilt_mrad, slice_thickness_angstrom)
     propagator = multislice.propagator(grid, wavelength, slice_thickness_angstrom)
     fresnel = xp.asarray((propagator * tilt).astype(dtype))

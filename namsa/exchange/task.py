@@ -126,7 +126,7 @@ class PtychographyTask:
         y, x = np.meshgrid(*angles, indexing="ij")
         alpha = np.hypot(y, x)
         inside = np.clip((self.scan.semiangle_mrad - 1e3 * alpha) / self.pixel_mrad + 0.5, 0, 1)
-        phase = optics.aberration_phase(alpha, np.arctan2(y, x), self.scan.energy_ev, self._turned_aberrations())
+        phase = optics.aberration_phase(alpha, np.arctan2(y, x), self.wavelength, self._turned_aberrations())
         wave = np.fft.fftshift(np.fft.ifft2(np.fft.ifftshift(inside * np.exp(-1j * phase))))
         return (wave / np.linalg.norm(wave)).astype(np.complex64)
 

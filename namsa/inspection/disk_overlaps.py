@@ -135,10 +135,11 @@ class OverlapModel(NamedTuple):
         power = np.square(np.abs(transforms)).sum(axis=(0, 2), dtype=np.float64)
         chosen = np.sort(np.argsort(power, kind="stable")[-FREQUENCIES:])
         (ky, kx), (qy, qx) = overlaps.angles, overlaps.shifts[:, chosen, None]
+        wavelength = wavelength_angstrom(overlaps.energy_ev)
 
         def chi(y: Floats, x: Floats) -> Floats:
             alpha, phi = np.hypot(y, x), np.arctan2(y, x)
-            return np.stack([aberration_phase(alpha, phi, overlaps.energy_ev, term) for term in (known, *terms)])
+            return np.stack([aberration_phase(alpha, phi, wavelength, term) for term in (known, *terms)])
 
         here, inside, phases = chi(ky, kx)[:, None], [], []
         for sign in (1, -1):

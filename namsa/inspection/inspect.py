@@ -335,7 +335,8 @@ def _focus_phase(shifts: ShiftFit | None, orientation: Orientation, known: dict[
     if defocus is None:
         return 0.0
     edge_rad = np.array(1e-3 * value_of(known, "semiangle_mrad"))
-    return float(abs(aberration_phase(edge_rad, np.array(0.0), value_of(known, "energy_ev"), {"C10": -defocus})))
+    wavelength = wavelength_angstrom(value_of(known, "energy_ev"))
+    return float(abs(aberration_phase(edge_rad, np.array(0.0), wavelength, {"C10": -defocus})))
 
 
 def _defocus(shifts: ShiftFit | None, orientation: Orientation, known: dict[str, Quantity]) -> float | None:

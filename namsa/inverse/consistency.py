@@ -236,7 +236,8 @@ def scan_simulation(
     if density_shape != shape:
         raise InputError(f"the density has shape {density_shape}, the scan {shape}: give a density at its positions")
     m, wavelength = experiment.microscope, optics.wavelength_angstrom(experiment.microscope.energy_ev)
-    reach = optics.probe_diameter_angstrom(m.energy_ev, m.semiangle_mrad, m.aberrations, thickness_angstrom) / 2
+    beam = optics.BeamSettings(m.energy_ev, m.semiangle_mrad, m.aberrations)
+    reach = optics.probe_diameter_angstrom(beam, thickness_angstrom) / 2
     window = [n * step for n, step in zip(shape, steps, strict=True)]
     extent = extent_angstrom
     if extent is None or any(whole < part for whole, part in zip(extent, window, strict=True)):

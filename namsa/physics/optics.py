@@ -12,6 +12,7 @@ Ultramicroscopy 78 (1999) 1; Kirkland, Advanced Computing in Electron Microscopy
 import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import numpy.typing as npt
@@ -45,6 +46,11 @@ class BeamSettings:
     aberrations: Mapping[str, float]
     beam_tilt_mrad: tuple[float, float] = (0.0, 0.0)
     specimen_tilt_mrad: tuple[float, float] = (0.0, 0.0)
+
+    @cached_property
+    def wavelength(self) -> float:
+        """Wavelength, Å."""
+        return wavelength_angstrom(self.energy_ev)
 
 
 def wavelength_angstrom(energy_ev: float) -> float:
@@ -94,14 +100,14 @@ def check_aberrations(aberrations: Mapping[str, float]) -> None:
 
 
 def aberration_phase(
-    alpha: npt.NDArray[np.float64], phi: npt.NDArray[np.float64], energy_ev: float, aberrations: Mapping[str, float]
+    alpha: npt.NDArray[np.float64], phi: npt.NDArray[np.float64], wavelength: float, aberrations: Mapping[str, float]
 ) -> npt.NDArray[np.float64]:
     """Returns the aberration phase χ.
 
     Args:
         alpha: Angles from the optic axis, rad.
         phi: Azimuths from +x towards +y, rad.
-        energy_ev: Electron energy, eV.
+        wavelength: Electron wavelength, Å.
         aberrations: Krivanek coefficients, Å and rad.
 
     Returns:
@@ -115,19 +121,15 @@ def aberration_phase(
     for n, m in _ORDERS:
         if coefficient := aberrations.get(f"C{n}{m}", 0.0):
             path += coefficient * alpha ** (n + 1) / (n + 1) * np.cos(m * (phi - aberrations.get(f"phi{n}{m}", 0.0)))
-    return 2 * np.pi / wavelength_angstrom(energy_ev) * path
+    return 2 * np.pi / wavelength * path
 
 
-def aperture(
-    grid: Grid, energy_ev: float, semiangle_mrad: float, beam_tilt_mrad: tuple[float, float] = (0.0, 0.0)
-) -> npt.NDArray[np.float64]:
+def aperture(grid: Grid, beam: BeamSettings) -> npt.NDArray[np.float64]:
     """Returns the aperture A(k): 1 inside, 0 outside, with an edge one reciprocal pixel wide.
 
     Args:
         grid: The sampling of the waves.
-        energy_ev: Electron energy, eV.
-        semiangle_mrad: Semi-angle of convergence, mrad.
-        beam_tilt_mrad: Tilt (y, x) of the beam, mrad; it moves the aperture by tilt/λ.
+        beam: The electron beam. Its tilt moves the aperture by tilt/λ.
 
     Returns:
         A(k), (ny, nx), zero frequency first.
@@ -135,27 +137,21 @@ def aperture(
     Raises:
         InputError: If the grid's band limit cuts the aperture, or the aperture is smaller than a reciprocal pixel.
     """
-    wavelength = wavelength_angstrom(energy_ev)
-    _check_aperture(grid, wavelength, semiangle_mrad, beam_tilt_mrad)
-    ky, kx = _frequencies_from_beam(grid, wavelength, beam_tilt_mrad)
+    _check_aperture(grid, beam)
+    wavelength, semiangle = beam.wavelength, beam.semiangle_mrad * 1e-3
+    ky, kx = _frequencies_from_beam(grid, beam)
     k = np.hypot(ky, kx)
     # The size of a pixel along k lies between its sizes along y and x: only pixels this near can be inside.
     pitch_y, pitch_x = (wavelength / extent for extent in grid.extent_angstrom)
-    near = np.nonzero(wavelength * k < semiangle_mrad * 1e-3 + max(pitch_y, pitch_x))
+    near = np.nonzero(wavelength * k < semiangle + max(pitch_y, pitch_x))
     phi = np.arctan2(ky[near[0], 0], kx[0, near[1]])
     pixel = np.hypot(np.sin(phi) * pitch_y, np.cos(phi) * pitch_x)
     through = np.zeros(grid.shape)
-    through[near] = np.clip((semiangle_mrad * 1e-3 - wavelength * k[near]) / pixel + 0.5, 0, 1)
+    through[near] = np.clip((semiangle - wavelength * k[near]) / pixel + 0.5, 0, 1)
     return through
 
 
-def lens(
-    grid: Grid,
-    energy_ev: float,
-    semiangle_mrad: float,
-    aberrations: Mapping[str, float],
-    beam_tilt_mrad: tuple[float, float] = (0.0, 0.0),
-) -> npt.NDArray[np.complex128]:
+def lens(grid: Grid, beam: BeamSettings, c10_angstrom: float = 0.0) -> npt.NDArray[np.complex128]:
     """Returns the probe at the cell's origin in reciprocal space, A(k) exp(−iχ(k)) with Σ|ψ|² = 1.
 
     A beam tilt turns the whole cone with its aberrations: A and χ are functions of k − tilt/λ. The probe keeps its
@@ -163,10 +159,8 @@ def lens(
 
     Args:
         grid: The sampling of the waves.
-        energy_ev: Electron energy, eV.
-        semiangle_mrad: Semi-angle of convergence, mrad.
-        aberrations: Krivanek coefficients, Å and rad.
-        beam_tilt_mrad: Tilt (y, x) of the beam, mrad.
+        beam: The electron beam and its lens.
+        c10_angstrom: Change of its C10, Å.
 
     Returns:
         The probe, (ny, nx), zero frequency first.
@@ -174,26 +168,28 @@ def lens(
     Raises:
         InputError: If the aperture does not fit the grid, or an aberration is unknown or not finite.
     """
-    through, wavelength = aperture(grid, energy_ev, semiangle_mrad, beam_tilt_mrad), wavelength_angstrom(energy_ev)
-    ky, kx = _frequencies_from_beam(grid, wavelength, beam_tilt_mrad)
+    through = aperture(grid, beam)
+    ky, kx = _frequencies_from_beam(grid, beam)
     lit = np.nonzero(through)
     ky, kx = ky[lit[0], 0], kx[0, lit[1]]
-    phase = aberration_phase(wavelength * np.hypot(ky, kx), np.arctan2(ky, kx), energy_ev, aberrations)
+    alpha, aberrations = beam.wavelength * np.hypot(ky, kx), dict(beam.aberrations)
+    aberrations["C10"] = aberrations.get("C10", 0.0) + c10_angstrom
+    phase = aberration_phase(alpha, np.arctan2(ky, kx), beam.wavelength, aberrations)
     wave = np.zeros(grid.shape, np.complex128)
     wave[lit] = through[lit] * np.exp(-1j * phase)
     return wave / np.linalg.norm(wave)
 
 
-def _frequencies_from_beam(
-    grid: Grid, wavelength: float, beam_tilt_mrad: tuple[float, float]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _frequencies_from_beam(grid: Grid, beam: BeamSettings) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Returns (ky, kx) relative to the tilted beam, shapes (ny, 1) and (1, nx), 1/Å."""
-    ky, kx = (k - tilt * 1e-3 / wavelength for k, tilt in zip(grid.frequencies(), beam_tilt_mrad, strict=True))
+    tilts = (tilt * 1e-3 / beam.wavelength for tilt in beam.beam_tilt_mrad)
+    ky, kx = (k - tilt for k, tilt in zip(grid.frequencies(), tilts, strict=True))
     return ky, kx
 
 
-def _check_aperture(grid: Grid, wavelength: float, semiangle_mrad: float, beam_tilt_mrad: tuple[float, float]) -> None:
+def _check_aperture(grid: Grid, beam: BeamSettings) -> None:
     """Raises InputError if the aperture does not fit the grid."""
+    wavelength, semiangle_mrad, beam_tilt_mrad = beam.wavelength, beam.semiangle_mrad, beam.beam_tilt_mrad
     if not (np.isfinite(semiangle_mrad) and semiangle_mrad > 0):
         raise InputError(f"semiangle_mrad is {semiangle_mrad}; it must be a positive number of mrad")
     if not np.all(np.isfinite(beam_tilt_mrad)):
@@ -248,24 +244,21 @@ def specimen_tilt(
     return along_y * along_x
 
 
-def probe_diameter_angstrom(
-    energy_ev: float, semiangle_mrad: float, aberrations: Mapping[str, float], thickness_angstrom: float
-) -> float:
+def probe_diameter_angstrom(beam: BeamSettings, thickness_angstrom: float) -> float:
     """Returns the largest diameter of the probe over the specimen's depth, in vacuum.
 
     It is the diameter of the rays' positions, enlarged by the Airy disc. A ray at angle α arrives at ∇χ·λ/2π; a depth
     z adds αz, as C10 does.
 
     Args:
-        energy_ev: Electron energy, eV.
-        semiangle_mrad: Semi-angle of convergence, mrad.
-        aberrations: Krivanek coefficients, Å and rad.
+        beam: The electron beam and its lens.
         thickness_angstrom: Thickness of the specimen, Å.
 
     Returns:
         The diameter, Å.
     """
-    alpha = np.linspace(0, semiangle_mrad * 1e-3, 65)[1:, None]
+    aberrations, semiangle = beam.aberrations, beam.semiangle_mrad * 1e-3
+    alpha = np.linspace(0, semiangle, 65)[1:, None]
     phi = np.linspace(0, 2 * np.pi, 72, endpoint=False)
     radius = 0.0
     for depth in (0.0, thickness_angstrom):
@@ -275,7 +268,7 @@ def probe_diameter_angstrom(
             outward = outward + coefficient * alpha**n * np.cos(m * turn)
             across = across - coefficient * alpha**n * m / (n + 1) * np.sin(m * turn)
         radius = max(radius, float(np.hypot(outward, across).max()))
-    return 2 * (radius + 0.61 * wavelength_angstrom(energy_ev) / (semiangle_mrad * 1e-3))
+    return 2 * (radius + 0.61 * beam.wavelength / semiangle)
 
 
 def probes(lens_wave: Array, grid: Grid, positions: Array) -> Array:

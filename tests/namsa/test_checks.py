@@ -56,12 +56,12 @@ def test_the_probes_diameter_is_where_its_intensity_is():
     y, x = (np.fft.fftfreq(n) * extent for n, extent in zip(grid.shape, grid.extent_angstrom, strict=True))
     r = np.hypot(y[:, None], x[None, :])
     for aberrations in ({"C10": -300.0}, {"C30": 1.5e6}, {"C12": 250.0, "phi12": 0.3}, {"C23": 1e4, "C21": 2e4}):
-        wave = np.fft.ifft2(optics.lens(grid, 200e3, 20.0, aberrations))
+        wave = np.fft.ifft2(optics.lens(grid, optics.BeamSettings(200e3, 20.0, aberrations)))
         intensity = np.abs(wave) ** 2 / (np.abs(wave) ** 2).sum()
-        diameter = optics.probe_diameter_angstrom(200e3, 20.0, aberrations, 0.0)
+        diameter = optics.probe_diameter_angstrom(optics.BeamSettings(200e3, 20.0, aberrations), 0.0)
         assert intensity[r < diameter / 2].sum() > 0.93
         assert intensity[r < diameter / 4].sum() < 0.85
-    thick = optics.probe_diameter_angstrom(200e3, 20.0, {"C10": -100.0}, 400.0)
+    thick = optics.probe_diameter_angstrom(optics.BeamSettings(200e3, 20.0, {"C10": -100.0}), 400.0)
     assert thick == pytest.approx(2 * (300 * 0.02 + 0.61 * 0.0250793 / 0.02), rel=1e-3)
 
 

@@ -31,7 +31,7 @@ def slices():
 
 
 def reuse(setup):
-    beams = optics.aperture(GRID, BEAM.energy_ev, BEAM.semiangle_mrad) != 0
+    beams = optics.aperture(GRID, BEAM) != 0
     return prism.PlaneWaveReuse(beams, prism.detected_pixels(setup.fresnel), batch=2)
 
 
@@ -92,7 +92,9 @@ def test_modes_add_up_with_their_share_defocus_and_shift(by_prism):
     engine = dispatch.make_engine(setup, slices(), reuse(setup) if by_prism else None, on_progress)
     dispatch.add_patterns(cbed, POSITIONS, setup, engine, on_progress)
     for mode in MODES:
-        defocused = optics.lens(GRID, BEAM.energy_ev, BEAM.semiangle_mrad, {"C10": -50.0 + mode.c10})
+        defocused = optics.lens(
+            GRID, optics.BeamSettings(BEAM.energy_ev, BEAM.semiangle_mrad, {"C10": -50.0 + mode.c10})
+        )
         probes = setup.implementation.engine(GRID, slices(), setup.fresnel).prepare(defocused)
         expected += mode.share * detector.bin_patterns(probes.patterns(POSITIONS + mode.shift), setup.binning)
     np.testing.assert_allclose(cbed, expected, rtol=0, atol=1e-14)

@@ -33,11 +33,11 @@ def peak(waves):
 def test_an_underfocused_probe_comes_to_focus_below_the_entrance():
     """Underfocus weakens the lens: the crossover moves down the beam, and C10 = −defocus."""
     depth = 60.0
-    sharp = peak(optics.lens(GRID, ENERGY, 20.0, {}))
+    sharp = peak(optics.lens(GRID, optics.BeamSettings(ENERGY, 20.0, {})))
     fresnel = multislice.propagator(GRID, WAVELENGTH, depth / 6)
     peaks = {}
     for c10 in (-depth, 0.0, depth):
-        waves = optics.lens(GRID, ENERGY, 20.0, {"C10": c10})[None].copy()
+        waves = optics.lens(GRID, optics.BeamSettings(ENERGY, 20.0, {"C10": c10}))[None].copy()
         peaks[c10] = peak(multislice.exit_waves(waves, vacuum(6, depth / 6), fresnel))
     assert peaks[-depth] == pytest.approx(sharp, rel=1e-9)
     assert peaks[0.0] < 0.8 * sharp
@@ -47,7 +47,7 @@ def test_an_underfocused_probe_comes_to_focus_below_the_entrance():
 def test_atoms_attract_electrons():
     """A column of positive potential channels a probe onto itself: it pins the sign of t against that of P."""
     atoms = gold_column()
-    lens = optics.lens(GRID, ENERGY, 10.0, {})
+    lens = optics.lens(GRID, optics.BeamSettings(ENERGY, 10.0, {}))
     sigma = optics.interaction_constant(ENERGY)
     waves = optics.probes(lens, GRID, np.array([[5.2, 7.7]]))
     slices = specimen.build(atoms, GRID, 2.0, sigma, "lobato", np.complex128, np).slices
@@ -57,7 +57,7 @@ def test_atoms_attract_electrons():
 
 
 def test_vacuum_conserves_the_beam_and_the_pattern():
-    lens = optics.lens(GRID, ENERGY, 20.0, {"C10": -100.0, "C30": 1e6})
+    lens = optics.lens(GRID, optics.BeamSettings(ENERGY, 20.0, {"C10": -100.0, "C30": 1e6}))
     waves = optics.probes(lens, GRID, np.array([[1.0, 2.0], [20.0, -3.0]]))
     before = multislice.intensity(waves)
     after = multislice.intensity(

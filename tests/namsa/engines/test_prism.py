@@ -29,7 +29,7 @@ def strong(request):
 
 
 def lens(grid, dtype, tilt=(0.0, 0.0), **changes):
-    return optics.lens(grid, ENERGY, SEMIANGLE, ABERRATIONS | changes, tilt).astype(dtype)
+    return optics.lens(grid, optics.BeamSettings(ENERGY, SEMIANGLE, ABERRATIONS | changes, tilt)).astype(dtype)
 
 
 def by_multislice(strong, wave, positions):

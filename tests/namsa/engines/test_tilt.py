@@ -45,8 +45,8 @@ def difference(a, b):
 def test_beam_tilt_shifts_the_pattern_in_vacuum():
     pixels = np.array([5, -7])
     aberrations = {"C10": -200.0, "C12": 50.0, "phi12": 0.4}
-    upright = optics.lens(GRID, ENERGY, 12.0, aberrations)
-    tilted = optics.lens(GRID, ENERGY, 12.0, aberrations, tuple(pixels * PIXEL_MRAD))
+    upright = optics.lens(GRID, optics.BeamSettings(ENERGY, 12.0, aberrations))
+    tilted = optics.lens(GRID, optics.BeamSettings(ENERGY, 12.0, aberrations, tuple(pixels * PIXEL_MRAD)))
     np.testing.assert_allclose(tilted, np.roll(upright, pixels, axis=(0, 1)), atol=1e-12)
 
     tilt = np.array([6.3, -9.1])  # between pixels
@@ -58,20 +58,19 @@ def test_beam_tilt_shifts_the_pattern_in_vacuum():
 
 def test_a_tilted_probe_enters_where_an_upright_one_does():
     at = np.array([[6.0, 8.1]])
-    upright, tilted = (
-        np.abs(np.fft.ifft2(optics.probes(optics.lens(GRID, ENERGY, 12.0, {"C10": -300.0}, t), GRID, at))[0])
-        for t in ((0.0, 0.0), tuple(np.array([4, -3]) * PIXEL_MRAD))
-    )
+    tilts = ((0.0, 0.0), tuple(np.array([4, -3]) * PIXEL_MRAD))
+    lenses = (optics.lens(GRID, optics.BeamSettings(ENERGY, 12.0, {"C10": -300.0}, tilt)) for tilt in tilts)
+    upright, tilted = (np.abs(np.fft.ifft2(optics.probes(lens, GRID, at))[0]) for lens in lenses)
     np.testing.assert_allclose(tilted, upright, atol=1e-12)
 
 
 def test_a_tilted_aperture_must_fit_the_band_limit():
     limit = GRID.band_limit * WAVELENGTH * 1e3
-    optics.lens(GRID, ENERGY, 20.0, {}, (0.0, limit - 23))
+    optics.lens(GRID, optics.BeamSettings(ENERGY, 20.0, {}, (0.0, limit - 23)))
     with pytest.raises(InputError, match=r"semiangle_mrad 20 with a beam tilt of .* mrad does not fit"):
-        optics.lens(GRID, ENERGY, 20.0, {}, (0.0, limit - 19))
+        optics.lens(GRID, optics.BeamSettings(ENERGY, 20.0, {}, (0.0, limit - 19)))
     with pytest.raises(InputError, match="beam_tilt_mrad"):
-        optics.lens(GRID, ENERGY, 20.0, {}, (0.0, float("nan")))
+        optics.lens(GRID, optics.BeamSettings(ENERGY, 20.0, {}, (0.0, float("nan"))))
 
 
 def test_specimen_tilt_shears_the_atoms():

@@ -8,6 +8,7 @@ from namsa.physics import optics
 from namsa.physics.grid import Grid
 
 GRID = Grid((96, 120), (14.4, 16.2))
+WAVELENGTH = optics.wavelength_angstrom(200e3)
 
 
 @pytest.mark.parametrize(
@@ -27,15 +28,15 @@ def test_energy_in_the_wrong_unit_is_refused(energy_ev):
 
 def test_probe_is_normalised_and_centred_where_asked():
     at = np.array([[3.0, 5.4], [10.5, 1.35]])
-    waves = np.fft.ifft2(optics.probes(optics.lens(GRID, 200e3, 25.0, {}), GRID, at))
+    waves = np.fft.ifft2(optics.probes(optics.lens(GRID, optics.BeamSettings(200e3, 25.0, {})), GRID, at))
     for (y, x), wave in zip(at, waves, strict=True):
         row, column = np.unravel_index(np.abs(wave).argmax(), GRID.shape)
         assert (row * GRID.sampling_angstrom[0], column * GRID.sampling_angstrom[1]) == pytest.approx((y, x))
-    assert np.sum(np.abs(optics.lens(GRID, 200e3, 25.0, {"C30": 1e5})) ** 2) == pytest.approx(1)
+    assert np.sum(np.abs(optics.lens(GRID, optics.BeamSettings(200e3, 25.0, {"C30": 1e5}))) ** 2) == pytest.approx(1)
 
 
 def test_aperture_is_a_disc_of_the_semiangle():
-    lens = optics.lens(GRID, 200e3, 22.0, {})
+    lens = optics.lens(GRID, optics.BeamSettings(200e3, 22.0, {}))
     alpha = optics.wavelength_angstrom(200e3) * np.sqrt(GRID.squared_frequency()) * 1e3
     pixel = optics.wavelength_angstrom(200e3) / min(GRID.extent_angstrom) * 1e3
     weight = np.abs(lens) / np.abs(lens[0, 0])
@@ -48,12 +49,14 @@ def test_aberrations_have_their_symmetry_and_order():
     for name, m in (("C12", 2), ("C21", 1), ("C34", 4), ("C45", 5), ("C56", 6)):
         n = int(name[1])
         turn = 2 * np.pi / m
-        chi = optics.aberration_phase(alpha, phi, 200e3, {name: 1e4, f"phi{name[1:]}": 0.1})
+        chi = optics.aberration_phase(alpha, phi, WAVELENGTH, {name: 1e4, f"phi{name[1:]}": 0.1})
         np.testing.assert_allclose(
-            optics.aberration_phase(alpha, phi + turn, 200e3, {name: 1e4, f"phi{name[1:]}": 0.1}), chi, rtol=1e-9
+            optics.aberration_phase(alpha, phi + turn, WAVELENGTH, {name: 1e4, f"phi{name[1:]}": 0.1}),
+            chi,
+            rtol=1e-9,
         )
         np.testing.assert_allclose(chi[1] / chi[0], 2 ** (n + 1), rtol=1e-9)
-    chi = optics.aberration_phase(alpha, phi, 200e3, {"C10": 100.0})
+    chi = optics.aberration_phase(alpha, phi, WAVELENGTH, {"C10": 100.0})
     np.testing.assert_allclose(chi, np.pi / optics.wavelength_angstrom(200e3) * 100.0 * alpha**2)
 
 
@@ -92,7 +95,7 @@ def test_aberrations_equal_haiders_in_complex_notation():
         coefficient = 1e4 * np.exp(1j * int(name[2]) * turn)
         aberrations = {name: 1e4 * times} | ({f"phi{name[1:]}": turn} if turn else {})
         expected = 2 * np.pi / optics.wavelength_angstrom(200e3) * np.real(coefficient * polynomial)
-        np.testing.assert_allclose(optics.aberration_phase(alpha, phi, 200e3, aberrations), expected, atol=1e-12)
+        np.testing.assert_allclose(optics.aberration_phase(alpha, phi, WAVELENGTH, aberrations), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize(
@@ -100,14 +103,15 @@ def test_aberrations_equal_haiders_in_complex_notation():
 )
 def test_bad_aberrations_are_named(aberrations, message):
     with pytest.raises(InputError, match=message):
-        optics.lens(GRID, 200e3, 20.0, aberrations)
+        optics.lens(GRID, optics.BeamSettings(200e3, 20.0, aberrations))
 
 
 def test_apertures_that_do_not_fit_are_refused_with_the_remedy():
     with pytest.raises(InputError, match="pixels of .* Å or less"):
-        optics.lens(GRID, 200e3, 60.0, {})
+        optics.lens(GRID, optics.BeamSettings(200e3, 60.0, {}))
     with pytest.raises(InputError, match="cell of .* Å or more"):
-        optics.lens(GRID, 200e3, 1.0, {})
+        optics.lens(GRID, optics.BeamSettings(200e3, 1.0, {}))
     with pytest.raises(InputError, match="positive"):
-        optics.lens(GRID, 200e3, -3.0, {})
-    optics.lens(Grid((120, 96), (14.4, 10.0)), 200e3, 50.0, {})  # what the first message promises: finer pixels fit
+        optics.lens(GRID, optics.BeamSettings(200e3, -3.0, {}))
+    finer = Grid((120, 96), (14.4, 10.0))
+    optics.lens(finer, optics.BeamSettings(200e3, 50.0, {}))  # what the first message promises: finer pixels fit

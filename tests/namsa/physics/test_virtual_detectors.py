@@ -7,7 +7,7 @@ import pytest
 from namsa import Detector, InputError, simulate
 from namsa.physics import virtual_detectors
 from namsa.physics.grid import Grid
-from namsa.physics.optics import interaction_constant, lens, wavelength_angstrom
+from namsa.physics.optics import BeamSettings, interaction_constant, lens, wavelength_angstrom
 from namsa.pixels import PixelGrid, pattern_grid, scan_grid
 
 ENERGY, SEMIANGLE, EXTENT = 200e3, 20.0, (9.0, 10.0)
@@ -66,7 +66,8 @@ def test_icom_of_a_thin_object_is_its_potential_as_the_probe_blurs_it(thin):
     deflection = virtual_detectors.centre_of_mass(thin.cbed, pattern_grid(thin.provenance)).reshape(*SCAN, 2)
     scan = scan_grid(thin.provenance | {"scan_shape": SCAN})
     phase = virtual_detectors.integrated_centre_of_mass(deflection, scan.step, wavelength_angstrom(ENERGY))
-    probe = np.abs(np.fft.ifft2(lens(Grid((96, 108), EXTENT), ENERGY, SEMIANGLE, {}))) ** 2  # around the origin
+    wave = lens(Grid((96, 108), EXTENT), BeamSettings(ENERGY, SEMIANGLE, {}))
+    probe = np.abs(np.fft.ifft2(wave)) ** 2  # around the origin
     blurred = np.fft.ifft2(np.fft.fft2(thin.projected_potential) * np.fft.fft2(probe / probe.sum())).real[::3, ::3]
     potential = phase / interaction_constant(ENERGY)
     assert np.corrcoef(potential.ravel(), blurred.ravel())[0, 1] > 0.99

@@ -43,7 +43,7 @@ def test_tensorflow_simulates_what_namsa_does() -> None:
     order = np.repeat(np.arange(3), 2)
     wavelength = optics.wavelength_angstrom(200e3)
     fresnel = multislice.propagator(GRID, wavelength, 2.0)
-    lens = optics.lens(GRID, 200e3, 20, {"C10": -40.0})
+    lens = optics.lens(GRID, optics.BeamSettings(200e3, 20, {"C10": -40.0}))
     engine = multislice.PlainEngine(GRID, potential.Slices(slices, order, 2.0), fresnel)
     patterns = engine.prepare(lens).patterns(POSITIONS)
     expected = detectors.bin_patterns(patterns, detectors.bin_matrices(GRID, wavelength, EXPERIMENT.detector))

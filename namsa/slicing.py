@@ -1,0 +1,168 @@
+"""From atoms to slices, one thermal configuration after the other: what `simulate` and `scatter` have in common."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Literal
+
+import ase
+import numpy as np
+import numpy.typing as npt
+
+from namsa import checks
+from namsa.config.instrument import FrozenPhonons
+from namsa.crystals.sites import check_atoms, displace_atoms
+from namsa.engines import dispatch
+from namsa.engines.dispatch import EngineName
+from namsa.engines.interface import ProgressCallback
+from namsa.physics import optics, potential, specimen
+from namsa.physics.backend import Backend, resolve_backend, to_host
+from namsa.physics.form_factors import Table
+from namsa.physics.grid import Grid
+from namsa.physics.potential import Slices
+
+Image = npt.NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class SlicingSettings:
+    """What decides how atoms scatter the beam, by the names of the arguments of `namsa.simulate`."""
+
+    energy_ev: float
+    grid_shape: tuple[int, int]
+    slice_thickness_angstrom: float
+    form_factors: Table
+    frozen_phonons: FrozenPhonons | None
+    precision: Literal["float32", "float64"]
+    engine: EngineName
+    specimen_tilt_mrad: tuple[float, float]
+    projection: specimen.Projection
+
+
+@dataclass(frozen=True)
+class SpecimenFields:
+    """The mean density and potential of a specimen's configurations, in its precision, on the host.
+
+    Attributes:
+        densities: Projected electron density up to each depth, (depths, ny, nx), e/Å².
+        projected_potentials: Projected potential up to each depth, (depths, ny, nx), V·Å.
+        density_by_depth: Density of each bin along the beam, (bins, ny, nx), e/Å²; `None` if it is not divided.
+    """
+
+    densities: Image
+    projected_potentials: Image
+    density_by_depth: Image | None
+
+
+@dataclass(frozen=True)
+class Slicing:
+    """A specimen and how it is sliced.
+
+    Attributes:
+        atoms: The specimen at rest.
+        settings: How it is sliced.
+        seed: Seed of the thermal displacements.
+        grid: The sampling of the waves.
+        slices: Number of slices.
+        xp: The array module, numpy or cupy.
+    """
+
+    atoms: ase.Atoms
+    settings: SlicingSettings
+    seed: int
+    grid: Grid
+    slices: int
+    xp: Any
+
+    @property
+    def thickness_angstrom(self) -> float:
+        """Thickness of the specimen, Å."""
+        return float(self.atoms.cell.lengths()[2])
+
+    @property
+    def slice_thickness_angstrom(self) -> float:
+        """Thickness of each slice, Å."""
+        return self.thickness_angstrom / self.slices
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """Complex type of the waves."""
+        return np.result_type(self.settings.precision, np.complex64)
+
+    @property
+    def configurations(self) -> int:
+        """Number of thermal configurations."""
+        return self.settings.frozen_phonons.configurations if self.settings.frozen_phonons else 1
+
+    def average(
+        self,
+        scatter: Callable[[int, Slices, ProgressCallback], None],
+        on_progress: ProgressCallback,
+        *,
+        depths: Sequence[int] | None = None,
+        depth_bins: int = 1,
+    ) -> SpecimenFields:
+        """Slices one thermal configuration after the other.
+
+        Args:
+            scatter: Called as `scatter(configuration, slices, on_progress)`, with the number of the configuration.
+            on_progress: Called as `on_progress(stage, done, total)`.
+            depths: Numbers of slices up to which density and potential are projected; by default all slices.
+            depth_bins: Number of bins along the beam.
+
+        Returns:
+            The mean of the configurations' densities and potentials.
+        """
+        settings, count, phonons = self.settings, self.configurations, self.settings.frozen_phonons
+        rng, sigma = np.random.default_rng(self.seed), optics.interaction_constant(settings.energy_ev)
+        shape = (len(depths) if depths else 1, *self.grid.shape)
+        densities, potentials, by_depth = np.zeros(shape), np.zeros(shape), np.zeros((depth_bins, *self.grid.shape))
+        for configuration in range(count):
+            atoms = displace_atoms(self.atoms, phonons.displacement_angstrom(), rng) if phonons else self.atoms
+            on_part = dispatch.part_of(on_progress, configuration, count)
+            sliced = specimen.build(
+                atoms,
+                self.grid,
+                settings.slice_thickness_angstrom,
+                sigma,
+                settings.form_factors,
+                self.dtype,
+                self.xp,
+                projection=settings.projection,
+                depths=depths,
+                depth_bins=depth_bins,
+                on_slice=partial(on_part, "slices"),
+            )
+            scatter(configuration, sliced.slices, on_part)
+            densities += [to_host(density) for density in sliced.densities]
+            potentials += [to_host(projected) for projected in sliced.projected_potentials]
+            if sliced.density_by_depth is not None:
+                by_depth += to_host(sliced.density_by_depth) / count
+        real = np.dtype(settings.precision)
+        return SpecimenFields(
+            (densities / count).astype(real),
+            (potentials / count).astype(real),
+            by_depth.astype(real) if depth_bins > 1 else None,
+        )
+
+
+def plan_slices(atoms: ase.Atoms, settings: SlicingSettings, seed: int, backend: Backend, method: str) -> Slicing:
+    """Checks a specimen and how it is sliced, and finds its grid.
+
+    Args:
+        atoms: The specimen; as the other arguments, that of `namsa.simulate`.
+        settings: How it is sliced.
+        seed: Seed of the thermal displacements.
+        backend: Where the simulation runs.
+        method: "auto", "multislice" or "prism".
+
+    Raises:
+        InputError: If the specimen cannot be simulated, or a setting is not allowed.
+    """
+    check_atoms(atoms)
+    thickness, shape = settings.slice_thickness_angstrom, settings.grid_shape
+    checks.check_choices(shape, thickness, settings.precision, settings.projection, settings.engine, method)
+    checks.check_ranges(slice_thickness_angstrom=thickness)
+    lx, ly, lz = (float(length) for length in atoms.cell.lengths())
+    grid = Grid((int(shape[0]), int(shape[1])), (ly, lx))
+    return Slicing(atoms, settings, seed, grid, potential.slice_count(lz, thickness), resolve_backend(backend))
