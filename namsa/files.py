@@ -2,6 +2,7 @@
 
 import errno
 import os
+import shutil
 import stat
 import uuid
 from collections.abc import Iterable, Iterator
@@ -13,6 +14,11 @@ from namsa.errors import InputError, WorkError
 from namsa.text import shorten
 
 LONGEST_OUTPUT_NAME = 200  # bytes; with what marks an unfinished file it fits the 255 of file systems
+# What a file system answers that has no hard links, or does not flush folders (FAT, some of FUSE and of networks).
+NOT_OFFERED = {
+    getattr(errno, name)
+    for name in ("EPERM", "EINVAL", "ENOSYS", "ENOTSUP", "EOPNOTSUPP", "ENOTTY", "EMLINK", "EBADF", "EACCES")
+}
 # Opening does not wait for a pipe's other end. Windows has neither pipes nor terminals among files, but a text mode.
 _READ = os.O_RDONLY | sum(getattr(os, name, 0) for name in ("O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
 
@@ -84,6 +90,19 @@ def open_regular(path: Path, kind: str = "") -> BinaryIO:
     raise InputError(f"cannot read {name}: it is a pipe or a device: write its contents to a file, and name that")
 
 
+def check_outputs(folder: Path, names: Iterable[str], inputs: Iterable[Path], option: str = "--out") -> None:
+    """Refuses a folder whose files of these names would replace an input; arguments as `check_output`.
+
+    Raises:
+        InputError: If it does, if `folder` is a file, or if a folder has one of the names.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise InputError(f"{option} {shorten(str(folder), 300)} is a file: name a folder")
+    inputs = list(inputs)
+    for name in names:
+        check_output(folder / name, inputs, f"{option} {shorten(str(folder), 300)}:")
+
+
 def check_output(path: Path, inputs: Iterable[Path] = (), option: str = "--out") -> None:
     """Refuses a place to write to before the work, if no file can be written there or if it would replace an input.
 
@@ -106,42 +125,147 @@ def check_output(path: Path, inputs: Iterable[Path] = (), option: str = "--out")
 
 
 @contextmanager
-def open_atomic(path: Path, replace: bool = True) -> Iterator[BinaryIO]:
-    """Opens a temporary file for writing and moves it to `path` when the `with` block ends without an error.
+def open_atomic(path: Path, replace: bool = True, buffering: int = -1) -> Iterator[BinaryIO]:
+    """Opens a hidden file of a new name beside `path`, which takes the place of `path` when the `with` block has ended.
+
+    Every output of a command is written here or in `new_folder` and `open_folder`. If the block ends by an exception,
+    a signal's included, nothing is left of the hidden file, and what was at `path` is as before.
 
     Args:
-        path: The file to write.
+        path: The file to write; its folder is created if it is missing.
         replace: If false, a file that exists at `path` is kept and the new one is discarded.
+        buffering: Of the file, as of `open`.
 
     Yields:
-        The temporary file, open for binary writing.
+        The hidden file, open for binary writing and reading.
 
     Raises:
         WorkError: If the file cannot be written.
     """
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    temporary = _hidden(path)
     try:
-        with temporary.open("xb") as file:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with temporary.open("x+b", buffering=buffering) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         if replace:
             temporary.replace(path)
         else:
-            with suppress(FileExistsError):
-                path.hardlink_to(temporary)
+            _name_if_new(temporary, path)
         sync_folder(path.parent)
     except OSError as error:
-        raise WorkError(f"cannot write {path}: {error.strerror}") from None
+        raise WorkError(f"cannot write {path}: {error.strerror or error}") from None
     finally:
         with suppress(OSError):  # in a folder that cannot be written there is no file to remove
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def new_folder(path: Path) -> Iterator[Path]:
+    """Yields a hidden folder of a new name beside `path`, which becomes `path` when the `with` block has ended.
+
+    Args:
+        path: The folder to make.
+
+    Raises:
+        InputError: If there is something at `path` other than an empty folder.
+        WorkError: If the folder cannot be written.
+    """
+    if os.path.lexists(path) and (path.is_symlink() or not path.is_dir() or any(path.iterdir())):
+        raise InputError(f"{path} is there already: remove it, or name another with --out")
+    temporary = _hidden(path)
+    try:
+        make_folder(path.parent)
+        temporary.mkdir()
+        yield temporary
+        with suppress(FileNotFoundError):
+            path.rmdir()
+        temporary.rename(path)
+        sync_folder(path.parent)
+    except OSError as error:
+        raise WorkError(f"cannot write {path}: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+@contextmanager
+def open_folder(path: Path) -> Iterator[Path]:
+    """Yields a hidden folder within `path`, whose files take their places in `path` when the `with` block has ended.
+
+    Args:
+        path: The folder; created if it is missing. Files of other names stay.
+
+    Raises:
+        WorkError: If a file cannot be written.
+    """
+    make_folder(path)
+    temporary = _hidden(path / "new")
+    try:
+        temporary.mkdir()
+        yield temporary
+        files = sorted(temporary.iterdir())
+        for file in files:
+            with file.open("rb") as written:
+                os.fsync(written.fileno())
+        for file in files:
+            file.replace(path / file.name)
+        sync_folder(path)
+    except OSError as error:
+        raise WorkError(f"cannot write to {path}: {error.strerror or error}") from None
+    finally:
+        shutil.rmtree(temporary, ignore_errors=True)
+
+
+def _hidden(path: Path) -> Path:
+    """Returns the name of a file that nobody can have made or linked before, in the folder of `path`."""
+    return path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+
+
+def _name_if_new(temporary: Path, path: Path) -> None:
+    """Gives a file its name unless there is one of that name."""
+    try:
+        path.hardlink_to(temporary)
+    except FileExistsError:
+        return
+    except OSError as error:  # no hard links: two processes may replace each other's file at the same instant
+        if error.errno not in NOT_OFFERED:
+            raise
+        if not os.path.lexists(path):
+            temporary.replace(path)
 
 
 def write_text_atomic(path: Path, text: str, replace: bool = True) -> None:
     """Writes a text file as `open_atomic` does, in UTF-8."""
     with open_atomic(path, replace) as file:
         file.write(text.encode())
+
+
+def open_in_place(path: Path) -> int:
+    """Returns the descriptor of a file that is written under its own name, open for reading and writing.
+
+    A link that somebody has planted there is not followed, because another file would be written.
+
+    Args:
+        path: The file; created if it is missing.
+
+    Raises:
+        OSError: If it cannot be opened.
+        WorkError: If it is a link, another file's second name, a pipe or a device.
+    """
+    flags = os.O_RDWR | os.O_CREAT | sum(getattr(os, name, 0) for name in ("O_NOFOLLOW", "O_NONBLOCK", "O_BINARY"))
+    try:
+        descriptor = os.open(path, flags, 0o644)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENXIO):  # a link; a pipe that nobody reads
+            raise
+        status = None
+    else:
+        status = os.fstat(descriptor)
+        if stat.S_ISREG(status.st_mode) and status.st_nlink == 1:
+            return descriptor
+        os.close(descriptor)
+    raise WorkError(f"cannot write {path}: it is a link or no regular file: remove it")
 
 
 def append_line(path: Path, line: str) -> None:
@@ -185,12 +309,15 @@ def make_folder(path: Path) -> None:
 def sync_folder(path: Path) -> None:
     """Flushes the file names in a folder to the disk. Flushing a file alone does not make its name durable.
 
-    Windows does not open folders: it keeps names with the journal of the file system.
+    Windows does not open folders, and some file systems do not flush them: they keep names with their own journal.
     """
     if os.name == "nt":
         return
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno not in NOT_OFFERED:
+            raise
     finally:
         os.close(descriptor)

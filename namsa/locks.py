@@ -8,7 +8,6 @@ without locks, the work goes on with a warning. Windows locks a byte of the file
 import errno
 import os
 import platform
-import stat
 import time
 import warnings
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from namsa.errors import InputError, WorkError
+from namsa.files import open_in_place
 from namsa.text import shorten
 
 try:
@@ -59,13 +59,9 @@ def exclusive(path: Path, place: Path, remedy: str, wait_s: float | None = None)
 def _try_lock(path: Path, place: Path) -> int | None:
     """Returns the descriptor of the locked file. `None` if another process holds the lock."""
     try:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o644)
+        descriptor = open_in_place(path)
     except OSError as error:
         raise WorkError(f"cannot write {path}: {error.strerror}") from None
-    status = os.fstat(descriptor)
-    if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:  # what is written to it would change another file
-        os.close(descriptor)
-        raise WorkError(f"cannot lock {place}: {path} is no file of its own: remove it")
     try:
         _lock(descriptor)
     except BlockingIOError:

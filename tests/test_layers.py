@@ -15,8 +15,8 @@ from paths import ROOT
 LAYERS = {
     "namsa": (
         ("errors", "text"),
-        ("files", "memory", "locks", "names", "provenance_values"),
-        ("json_files", "numpy_files", "pixels", "sample"),
+        ("files", "memory", "names", "provenance_values"),
+        ("locks", "json_files", "numpy_files", "pixels", "sample"),
         ("config", "launcher"),
         ("crystals", "physics"),
         ("io", "checks", "provenance"),

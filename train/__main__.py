@@ -8,6 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from namsa.cli import start  # noqa: F401 - before anything that takes time to import
 from namsa.cli.command_line import CommandParser, command_function, exit_code, parse, warn_in_one_line
 
 from .commands.parser import JOB, build_parser

@@ -11,17 +11,20 @@ import argparse
 import importlib
 import os
 import platform
-import select
 import shlex
+import signal
 import sys
 import tempfile
+import threading
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
+from namsa.cli.start import ENDING, INTERRUPTED
 from namsa.errors import InputError, WorkError
 from namsa.text import printable, shorten
 
@@ -125,21 +128,82 @@ def command_function(reference: str) -> Callable[[argparse.Namespace], int | Non
 def exit_code(work: Callable[[], int | None], interrupted: str | None = "interrupted") -> int:
     """Runs `work` and returns its exit code; a fault becomes one line on stderr.
 
+    SIGTERM, and SIGHUP if it is not ignored, interrupt the work as Ctrl-C does. The work goes on if a program that
+    reads its output ends, as `head` does: what it writes to files is wanted all the same.
+
     Args:
         work: Returns an exit code, or None for 0.
         interrupted: The line for a `KeyboardInterrupt` that has no message of its own. None prints no line.
     """
+    with _signals_interrupt(), _outputs_without_reader():
+        return _exit_code(work, interrupted)
+
+
+@contextmanager
+def _signals_interrupt() -> Iterator[None]:
+    """Makes signals that end a process raise KeyboardInterrupt, so that unfinished files are removed."""
+    in_main = threading.current_thread() is threading.main_thread()
+    numbers = [each for each in ENDING if in_main and signal.getsignal(each) is not signal.SIG_IGN]
+    previous = [(number, signal.signal(number, signal.default_int_handler)) for number in numbers]
+    try:
+        yield
+    finally:
+        for number, handler in previous:
+            signal.signal(number, handler)
+
+
+@contextmanager
+def _outputs_without_reader() -> Iterator[None]:
+    """Lets stdout and stderr go nowhere from the moment that the program which reads them has ended."""
+    outputs = sys.stdout, sys.stderr
+    sys.stdout, sys.stderr = (_Output(stream) for stream in outputs)  # type: ignore[assignment]
+    try:
+        yield
+    finally:
+        sys.stdout, sys.stderr = outputs
+
+
+class _Output:
+    """A text stream that may lose its reader.
+
+    Args:
+        stream: The stream, which has a descriptor if it can lose a reader.
+    """
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        """Writes text."""
+        return self._call(lambda: self._stream.write(text))
+
+    def flush(self) -> None:
+        """Flushes what was written."""
+        self._call(lambda: self._stream.flush() or 0)
+
+    def _call(self, work: Callable[[], int]) -> int:
+        try:
+            return work()
+        except BrokenPipeError:  # what is in the buffer goes nowhere, too
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, self._stream.fileno())
+            os.close(nowhere)
+            return 0
+
+    def __getattr__(self, name: str) -> Any:
+        """Returns what else the stream has."""
+        return getattr(self._stream, name)
+
+
+def _exit_code(work: Callable[[], int | None], interrupted: str | None) -> int:
     fault: BaseException
     try:
         code = int(work() or 0)
-        sys.stdout.flush()  # a full disk or a closed pipe shows here, not when Python ends
+        sys.stdout.flush()  # a full disk shows here, not when Python ends
         return code
     except (InputError, WorkError) as error:
         line, fault = f"error: {error}", error
     except OSError as error:
-        if isinstance(error, BrokenPipeError) and _reader_left():
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes stdout once more at its end
-            return 0
         line, fault = f"error: {error.filename or 'the system'}: {error.strerror or error}", error
     except KeyboardInterrupt as error:
         line, fault = str(error) or interrupted or "", error
@@ -159,7 +223,7 @@ def exit_code(work: Callable[[], int | None], interrupted: str | None = "interru
 def fault_code(fault: BaseException) -> int:
     """Returns the exit code for a fault: 2 for bad input, 130 for an interrupt, 1 for all others."""
     if isinstance(fault, KeyboardInterrupt):
-        return 130
+        return INTERRUPTED
     return 2 if isinstance(fault, InputError) else 1
 
 
@@ -244,12 +308,3 @@ def _whole(text: str, least: int) -> int:
     if not text.isdecimal() or int(text) < least:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of {least} or more")
     return int(text)
-
-
-def _reader_left() -> bool:
-    """Returns whether the program that reads stdout has ended, as `head` does when it has read enough."""
-    if not hasattr(select, "poll"):  # Windows
-        return True
-    poll = select.poll()
-    poll.register(sys.stdout.fileno(), 0)
-    return any(event & select.POLLERR for _, event in poll.poll(0))

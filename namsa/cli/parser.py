@@ -1,7 +1,6 @@
 # PYTHON_ARGCOMPLETE_OK
 """The `namsa` command: its arguments. What the commands do is in `namsa.cli.commands`."""
 
-import signal
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -29,8 +28,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
         arguments: The command's words; by default those of this process.
     """
     warn_in_one_line()
-    # A batch system ends a job with SIGTERM: what is being written is finished as after Ctrl-C.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     options = parse(build_parser(), arguments)
     return exit_code(lambda: command_function(options.run)(options), INTERRUPTED)
 

@@ -16,7 +16,7 @@ import lmdb
 
 from namsa.dataset import lmdb_structure, records
 from namsa.errors import WorkError
-from namsa.files import sync_folder
+from namsa.files import open_in_place, sync_folder
 from namsa.locks import exclusive
 
 BATCH_BYTES = 2**26  # records per commit of `ShardWriter.put_many`
@@ -128,7 +128,7 @@ def _create(path: Path) -> None:
 
 def _reserve_lock(path: Path) -> None:
     """Reserves the lock's space. LMDB writes to it through memory; on a full disk that would end in SIGBUS."""
-    lock = os.open(f"{path}-lock", os.O_RDWR | os.O_CREAT, 0o644)
+    lock = open_in_place(path.with_name(f"{path.name}-lock"))
     try:
         if hasattr(os, "posix_fallocate"):  # macOS and Windows have none: a full disk is not guarded against there
             os.posix_fallocate(lock, 0, _LOCK_BYTES)

@@ -1,30 +1,30 @@
 """Writes a scan, and a density as first object, in the form that programs for ptychography start from."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Literal
 
 import h5py
 import numpy as np
 
-from namsa.errors import InputError, WorkError
+from namsa.errors import InputError
 from namsa.exchange import phaser, ptyrad, py4dstem
 from namsa.exchange.first_object import PhaseImage, conversion, phase_image, read_density
 from namsa.exchange.task import SIMULATED_ELECTRONS, PtychographyTask
-from namsa.files import make_folder
+from namsa.files import check_outputs, make_folder, open_folder
 from namsa.io import hdf5
 from namsa.io.calibration import CalibrationOverrides, FourDData
 from namsa.io.reading import open_patterns
+from namsa.locks import exclusive
 from namsa.pixels import PixelGrid
 from namsa.provenance_values import value
 
 Program = Literal["ptyrad", "phaser", "py4dstem"]
-WRITERS: dict[Program, Callable[[PtychographyTask, Path, PhaseImage | None], list[str]]] = {
-    "ptyrad": ptyrad.write,
-    "phaser": phaser.write,
-    "py4dstem": py4dstem.write,
-}
+# Each has COMMAND, which starts the program in the folder, FILES, and `write(task, folder, phase)`, which writes them.
+WRITERS: dict[Program, ModuleType] = {"ptyrad": ptyrad, "phaser": phaser, "py4dstem": py4dstem}
+PATTERNS = "patterns.h5"
 READ_BYTES = 2**26  # of patterns at once
 
 
@@ -41,13 +41,14 @@ def export_ptychography(
     iterations: int = 50,
     density: Path | str | None = None,
     formula: str | None = None,
+    inputs: Sequence[Path] = (),
 ) -> list[str]:
     """Writes a scan for a program, with a parameter file that is ready to run.
 
     Args:
         data: A file that `namsa.read` opens. Of a simulated one, aberrations and thickness are known.
         program: "ptyrad", "phaser" or "py4dstem".
-        folder: Where to write; created if it is missing, its files of the same names are replaced.
+        folder: Where to write; created if it is missing. Its files of the same names are replaced when all are written.
         overrides: What the caller knows better than the file.
         layout: How the patterns lie in a file that does not say it, as arguments of `namsa.read`.
         defocus_angstrom: Underfocus at the entrance face, Å, in place of all aberrations of the file.
@@ -56,12 +57,14 @@ def export_ptychography(
         iterations: Iterations that the parameter file asks for.
         density: A file of `reconstruct`, or a simulated one, whose density becomes the first object.
         formula: The specimen's formula, as SrTiO3, which the density's conversion needs.
+        inputs: Other files that were read, which must not be replaced.
 
     Returns:
         The command to run in the folder, and the names of the files.
 
     Raises:
-        InputError: If the data cannot be read, lack a number, or do not suit the program.
+        InputError: If the data cannot be read, lack a number, or do not suit the program, if a file that is read would
+            be replaced, or another process writes to the folder.
         WorkError: If a file cannot be written.
     """
     data, folder = Path(data), Path(folder)
@@ -72,6 +75,8 @@ def export_ptychography(
     for name, number in (("slices", slices), ("iterations", iterations)):
         if number < 1:
             raise InputError(f"{name} is {number}: give 1 or more")
+    writer = WRITERS[program]
+    check_outputs(folder, [PATTERNS, *writer.FILES], [data, *([Path(density)] if density else []), *inputs])
     with open_patterns(data, overrides, **(layout or {})) as scan:
         known = _simulated(data)
         aberrations = dict(value(known, "aberrations", {})) if known else {}
@@ -83,12 +88,14 @@ def export_ptychography(
         task = PtychographyTask(scan, name, aberrations, thickness, slices, iterations, electrons)
         phase = None if density is None or formula is None else _first_phase(task, Path(density), formula)
         make_folder(folder)
-        try:
-            _write_patterns(scan, folder / "patterns.h5")
-            command, *files = WRITERS[program](task, folder, phase)
-        except OSError as error:
-            raise WorkError(f"cannot write to {folder}: {error.strerror or error}") from None
-    return [command, "patterns.h5", *files]
+        with (
+            exclusive(folder / ".lock", folder, "wait until it ends, or name another folder"),
+            open_folder(folder) as new,
+        ):
+            _write_patterns(scan, new / PATTERNS)
+            writer.write(task, new, phase)
+            files = sorted(file.name for file in new.iterdir())
+    return [writer.COMMAND, *files]
 
 
 def _simulated(path: Path) -> dict[str, object] | None:

@@ -16,18 +16,16 @@ from namsa.exchange.task import PtychographyTask
 
 PADDING = 5  # pixels of the object around what the probes cover
 GROUP = 32  # patterns at once
+COMMAND, FILES = "phaser run phaser.yaml", ("first.h5", "phaser.yaml")
 
 
-def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> list[str]:
+def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> None:
     """Writes what phaser starts from, beside patterns.h5.
 
     Args:
         task: The reconstruction.
         folder: Where to write.
         phase: The first object. `None` leaves phaser's own.
-
-    Returns:
-        The command that starts it, and names of the files.
     """
     with h5py.File(folder / "first.h5", "w") as file:
         text = h5py.string_dtype("utf-8")
@@ -38,7 +36,6 @@ def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> lis
         if phase is not None:
             _write_object(file.create_group("object"), task, phase)
     write_yaml(folder / "phaser.yaml", "phaser 0.3: run `phaser run phaser.yaml` in this folder", _plan(task))
-    return ["phaser run phaser.yaml", "first.h5", "phaser.yaml"]
 
 
 def _extent(task: PtychographyTask) -> float:

@@ -16,18 +16,16 @@ from namsa.exchange.task import PtychographyTask
 
 MARGIN = 0.1  # of the object's side, around what the probes cover, as PtyRAD has it
 BATCH = 32
+COMMAND, FILES = "ptyrad run ptyrad.yaml", ("first.h5", "ptyrad.yaml")
 
 
-def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> list[str]:
+def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> None:
     """Writes what PtyRAD starts from, beside patterns.h5.
 
     Args:
         task: The reconstruction.
         folder: Where to write.
         phase: The first object. `None` leaves PtyRAD's own.
-
-    Returns:
-        The command that starts it, and names of the files.
 
     Raises:
         InputError: If patterns are not square.
@@ -52,7 +50,6 @@ def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> lis
             slices = np.repeat(phase.at(at)[None, None] / task.slices, task.slices, axis=1).astype(np.float32)
             file["optimizable_tensors/objp"], file["optimizable_tensors/obja"] = slices, np.ones_like(slices)
     write_yaml(folder / "ptyrad.yaml", "PtyRAD 1.0: run `ptyrad run ptyrad.yaml` in this folder", _params(task, phase))
-    return ["ptyrad run ptyrad.yaml", "first.h5", "ptyrad.yaml"]
 
 
 def _params(task: PtychographyTask, phase: PhaseImage | None) -> dict[str, Any]:

@@ -10,23 +10,19 @@ import numpy as np
 
 from namsa.exchange.first_object import PhaseImage
 from namsa.exchange.task import PtychographyTask
-from namsa.files import write_text_atomic
 
+COMMAND, FILES = "python reconstruct.py", ("parameters.json", "reconstruct.py", "first_phase.npz")
 SCRIPT = Path(__file__).with_name("py4dstem_script.txt")
 
 
-def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> list[str]:
+def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> None:
     """Writes what py4DSTEM starts from, beside patterns.h5.
 
     Args:
         task: The reconstruction.
         folder: Where to write.
         phase: The first object. `None` leaves an empty one.
-
-    Returns:
-        The command that starts it, and names of the files.
     """
-    files = ["parameters.json", "reconstruct.py"]
     parameters = {
         "energy_ev": task.scan.energy_ev,
         "semiangle_mrad": task.scan.semiangle_mrad,
@@ -41,9 +37,10 @@ def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> lis
         "iterations": task.iterations,
         "step_size": 0.5,
         "batch": 64,
+        "first_phase": phase is not None,  # a file of an earlier export may be there
     }
-    write_text_atomic(folder / "parameters.json", json.dumps(parameters, indent=1) + "\n")
-    write_text_atomic(folder / "reconstruct.py", SCRIPT.read_text(encoding="utf-8"))
+    (folder / "parameters.json").write_text(json.dumps(parameters, indent=1) + "\n", encoding="utf-8")
+    (folder / "reconstruct.py").write_text(SCRIPT.read_text(encoding="utf-8"), encoding="utf-8")
     if phase is not None:
         np.savez(
             folder / "first_phase.npz",
@@ -51,5 +48,3 @@ def write(task: PtychographyTask, folder: Path, phase: PhaseImage | None) -> lis
             step=np.asarray(phase.pixels.step),
             origin=np.asarray(phase.pixels.origin),
         )
-        files.append("first_phase.npz")
-    return ["python reconstruct.py", *files]

@@ -4,13 +4,11 @@ HyperSpy counts the first axes of an array as navigation, the last two as signal
 """
 
 import importlib.util
-import os
-import shutil
-import uuid
 from pathlib import Path
 from typing import Any
 
-from namsa.errors import InputError, WorkError
+from namsa.errors import InputError
+from namsa.files import new_folder
 from namsa.io.calibration import FourDData
 from namsa.io.compression import chunk_shape
 from namsa.pixels import UNITS
@@ -27,23 +25,15 @@ def write_zspy(scan: FourDData, path: Path) -> None:
         path: The folder to write, which ends in .zspy.
 
     Raises:
-        InputError: If the name has another ending or is taken, or the package zarr is missing.
+        InputError: If the name has another ending or is taken by more than an empty folder, or zarr is missing.
         WorkError: If the store cannot be written.
     """
     if path.suffix != ".zspy":
         raise InputError(f"--out {path}: end it in .zspy")
-    if os.path.lexists(path):
-        raise InputError(f"--out {path} exists already: remove it, or name another")
     if not importlib.util.find_spec("zarr"):
         raise InputError("a .zspy store needs the package zarr: pip install namsa[formats]")
-    partial = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
+    with new_folder(path) as partial:
         _write(scan, partial, path.stem)
-        partial.rename(path)
-    except OSError as error:
-        raise WorkError(f"cannot write {path}: {error.strerror or error}") from None
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _write(scan: FourDData, folder: Path, title: str) -> None:

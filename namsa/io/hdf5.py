@@ -10,9 +10,8 @@ plain EMD array with the axes that they have.
 
 import json
 import math
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -21,7 +20,8 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from namsa.errors import InputError, WorkError
+from namsa.errors import InputError
+from namsa.files import open_atomic
 from namsa.io.compression import Compression, storage
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5Group, open_hdf5
 from namsa.io.unfailing_file import UnfailingFile
@@ -134,23 +134,12 @@ def write_file(
     Raises:
         WorkError: If the file cannot be written.
     """
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with partial.open("w+b", buffering=0) as opened:
-                target = UnfailingFile(opened)
-                with h5py.File(target, "w", libver=libver) as file:
-                    file.attrs.update(attributes)
-                    yield file, target
-                target.check()
-                os.fsync(opened.fileno())
-            os.replace(partial, path)
-        finally:
-            with suppress(OSError):  # in a folder that cannot be written there is no file to remove
-                partial.unlink(missing_ok=True)
-    except OSError as error:
-        raise WorkError(f"cannot write {path}: {error.strerror}") from None
+    with open_atomic(path, buffering=0) as opened:
+        target = UnfailingFile(opened)
+        with h5py.File(target, "w", libver=libver) as file:
+            file.attrs.update(attributes)
+            yield file, target
+        target.check()
 
 
 def write_sample(group: h5py.Group, sample: Sample, compression: Compression = "none") -> None:

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError, WorkError
-from namsa.files import make_folder, sync_folder
+from namsa.files import make_folder, open_in_place, sync_folder
 from namsa.io.compression import Compression, storage
 from namsa.io.hdf5 import FILE_ATTRIBUTES, create_group, write_sample
 from namsa.io.safe_hdf5 import DamagedFileError, Hdf5Dataset, Hdf5Group, open_hdf5
@@ -129,7 +129,9 @@ class StackFile:
         self._layout = _Layout(shape, stored, dtype, self._patterns_per_batch(shape, dtype, scan_shape, multiple))
         found = self._find(fingerprint) if self.unfinished.exists() else None
         try:
-            file = self.unfinished.open("w+b" if found is None else "r+b", buffering=0)
+            file = os.fdopen(open_in_place(self.unfinished), "r+b", buffering=0)
+            if found is None:
+                file.truncate()
             self._target = UnfailingFile(file)
             self._hdf5 = h5py.File(self._target, "w" if found is None else "r+")
             self._file = file
@@ -196,6 +198,10 @@ class StackFile:
         del self._hdf5[JOURNAL]
         self._flush()
         self._close()
+        self._take_place()
+
+    def _take_place(self) -> None:
+        """Gives the complete file its name."""
         try:
             os.replace(self.unfinished, self._path)
             sync_folder(self._path.parent)
@@ -258,7 +264,7 @@ class StackFile:
                 journal, data = file.find(f"/{JOURNAL}"), file.find(f"{sample.name}/cbed/data")
                 if not isinstance(journal, Hdf5Group) or not isinstance(data, Hdf5Dataset):
                     if data is not None and sample.attribute("provenance"):
-                        raise InputError(f"{self.unfinished} is complete: rename it to {self._path}")
+                        self._take_place()  # of a simulation that was stopped between its last two steps
                     return None
                 if [journal.attribute(key) for key in ("fingerprint", "compression")] != described:
                     raise InputError(

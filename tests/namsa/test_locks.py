@@ -110,12 +110,12 @@ def test_a_file_that_is_linked_to_the_lock_is_kept(paths):
     other = paths[1] / "results.txt"
     other.write_text("numbers")
     paths[0].hardlink_to(other)
-    with pytest.raises(WorkError, match="is no file of its own"), exclusive(*paths, "wait for it"):
+    with pytest.raises(WorkError, match="is a link or no regular file"), exclusive(*paths, "wait for it"):
         pass
     assert other.read_text() == "numbers"
 
 
 def test_a_pipe_in_place_of_the_lock_is_refused(paths):
     os.mkfifo(paths[0])
-    with pytest.raises(WorkError, match="is no file of its own"), exclusive(*paths, "wait for it"):
+    with pytest.raises(WorkError, match="is a link or no regular file"), exclusive(*paths, "wait for it"):
         pass

@@ -18,8 +18,10 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 from rich.console import Console
 
+from namsa.errors import InputError
 from namsa.io.calibration import CalibrationOverrides, FourDData, calibrate
 
 from . import reading, resampling, tiles
@@ -162,6 +164,7 @@ class _Session:
         self._survey = set(reading.survey_rows(scan))
         self._survey_sum: Array = np.zeros(scan.shape[2:])
         self._survey_rows = 0
+        self._digests = np.zeros(scan.shape[0], np.uint64)  # of the rows that were read
         self._row = 0  # the next one that is read
         self._rows_read = 0
         self._note = Notes(console)
@@ -173,9 +176,12 @@ class _Session:
             pattern = first.sum(axis=(0, 1), dtype=np.float64) / (len(first) * self._scan.shape[1])
             reading.check_pattern(pattern, self._name)
         else:
+            self._digests, self._rows_read = kept.arrays["digests"].copy(), kept.rows_read
+            if isinstance(source, GrowingFile):
+                self._check_row(0, first_rows(source.rows(0), 1)[0][0])
             blocks = source.rows(kept.next_row)
             pattern, self._survey_sum = kept.arrays["pattern"], kept.arrays["survey_sum"]
-            self._row, self._rows_read, self._survey_rows = kept.next_row, kept.rows_read, kept.survey_rows
+            self._row, self._survey_rows = kept.next_row, kept.survey_rows
         prepared = self._prepare(pattern)
         images = prepared.images()
         if kept is not None:
@@ -194,6 +200,7 @@ class _Session:
             seconds = time.perf_counter() - started
             next_row = 0 if is_last else tiles.source_rows(along_y, rows[images.strips]).start
             arrays = {**image_arrays(images), "pattern": pattern, "survey_sum": self._survey_sum}
+            arrays |= {"digests": self._digests.copy()}
             state = LiveState(images.strips, self._rows_read, next_row, self._survey_rows, arrays)
             yield LiveUpdate(self._rows_read, images.rows_done, seconds, result, is_last), state
 
@@ -214,6 +221,7 @@ class _Session:
         for block in blocks:
             for patterns in block:
                 number, self._row = self._row, self._row + 1
+                self._check_row(number, patterns)
                 if number in self._survey and number >= self._rows_read:  # others were added before the interruption
                     self._survey_sum = self._survey_sum + patterns.sum(axis=0, dtype=np.float64)
                     self._survey_rows += 1
@@ -222,6 +230,21 @@ class _Session:
                 pieces = [patterns[None, first : first + together] for first in range(0, len(patterns), together)]
                 binned = np.concatenate([reading.bin_patterns(piece, binning) for piece in pieces], axis=1)
                 yield reading.resampled_band(binned, prepared.scan.plan, number)
+
+    def _check_row(self, number: int, patterns: Array) -> None:
+        """Keeps the digest of a row that is read for the first time, and compares it when the row is read again.
+
+        Raises:
+            InputError: If the row is another one than before.
+        """
+        digest = np.uint64(xxhash.xxh3_64_intdigest(np.ascontiguousarray(patterns)))
+        if number >= self._rows_read:
+            self._digests[number] = digest
+        elif self._digests[number] != digest:
+            raise InputError(
+                f"row {number} of {self._name} is another one than when this reconstruction began: another scan has "
+                "taken its place: remove the kept state to begin again"
+            )
 
 
 def first_rows(blocks: Iterator[Array], count: int) -> tuple[Array, Iterator[Array]]:

@@ -20,7 +20,7 @@ Array = npt.NDArray[Any]
 LARGEST_BYTES = 2**33
 SUMS = ("weights", "first", "second")  # of a blend
 IMAGES = ("bright_field", "intensity", "counts", "distances")
-NEEDED = ("pattern", "survey_sum", "familiar_first", "transforms", *IMAGES)  # arrays that every state has
+NEEDED = ("pattern", "survey_sum", "digests", "familiar_first", "transforms", *IMAGES)  # arrays that every state has
 
 
 @dataclass(frozen=True, eq=False)
@@ -33,7 +33,8 @@ class LiveState:
         next_row: Row of the scan that the next strip begins with.
         survey_rows: Rows in the sum of the mean pattern.
         arrays: Sums of the images (`densities_weights` and so on), `transforms` of the aberrations, `bright_field`,
-            `intensity`, `counts`, `distances`, `pattern` (the mean of the first rows) and `survey_sum`.
+            `intensity`, `counts`, `distances`, `pattern` (the mean of the first rows), `survey_sum` and `digests` (of
+            the rows that were read: another scan may have taken the file's place).
     """
 
     strips: int
@@ -49,7 +50,7 @@ class LiveState:
             InputError: If they are of another shape.
         """
         targets = image_arrays(images)
-        if any(self.arrays[name].shape != target.shape for name, target in targets.items()):
+        if any(getattr(self.arrays.get(name), "shape", None) != target.shape for name, target in targets.items()):
             raise InputError("the kept state is of images of another shape: remove it and begin again")
         for name, target in targets.items():
             target[...] = self.arrays[name]

@@ -1,4 +1,4 @@
-"""Signals that ask a job to stop: Ctrl-C, a batch system's SIGTERM, and its warnings SIGUSR1 and SIGUSR2.
+"""Signals that ask a job to stop: Ctrl-C, a batch system's SIGTERM, its warnings SIGUSR1 and SIGUSR2, and SIGHUP.
 
 While a job trains, a signal is kept as a request. It may reach ranks at different times, or some of them only, so the
 ranks agree on it with the numbers of the next step. All stop after the same step, with a checkpoint. Outside of
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-_NAMES = ("SIGINT", "SIGTERM", "SIGUSR1", "SIGUSR2")  # Windows has the first two
+_NAMES = ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1", "SIGUSR2")  # Windows has the first two
 STOPPING = tuple(signal.Signals[name] for name in _NAMES if hasattr(signal, name))
 
 
@@ -55,7 +55,9 @@ class StopRequest:
 def listen() -> Iterator[StopRequest]:
     """Yields the request that signals set inside the context. Call it in the main thread."""
     request = StopRequest()
-    previous = {number: signal.signal(number, request.receive) for number in STOPPING}
+    hang_up = getattr(signal, "SIGHUP", None)
+    ignored = {hang_up} if hang_up and signal.getsignal(hang_up) is signal.SIG_IGN else set()  # nohup
+    previous = {number: signal.signal(number, request.receive) for number in STOPPING if number not in ignored}
     try:
         yield request
     finally:

@@ -36,6 +36,7 @@ def export(options: argparse.Namespace) -> None:
         iterations=options.iterations,
         density=options.density,
         formula=options.formula,
+        inputs=[options.calibration] if options.calibration else [],
     )
     print_line(f"{options.out}: {', '.join(files)}")
     print_line(f"cd {options.out} && {command}")

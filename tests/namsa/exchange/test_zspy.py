@@ -32,8 +32,9 @@ def test_a_store_is_read_as_it_was_written(tmp_path, monkeypatch):
 
 def test_nothing_is_replaced(tmp_path):
     (tmp_path / "scan.zspy").mkdir()
+    (tmp_path / "scan.zspy" / "mine.txt").touch()
     with open_patterns(STACK, KNOWN) as scan:
-        with pytest.raises(InputError, match="exists already"):
+        with pytest.raises(InputError, match="is there already"):
             write_zspy(scan, tmp_path / "scan.zspy")
         with pytest.raises(InputError, match=r"end it in \.zspy"):
             write_zspy(scan, tmp_path / "scan.zarr")

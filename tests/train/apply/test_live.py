@@ -140,6 +140,22 @@ def test_a_state_of_other_data_or_arguments_is_refused(model, tmp_path):
         next(reconstruct_live(iter(counts()), model, BEAM, scan_shape=SCAN, state=state, **KNOWN))
 
 
+def test_another_scan_in_the_place_of_an_interrupted_one_is_refused(model, tmp_path):
+    state, path = tmp_path / "state.npz", tmp_path / "scan.raw"
+    given = {"scan_shape": SCAN, "state": state, "layout": raw_options(), "wait_s": 0.0, **KNOWN}
+    path.write_bytes(counts().tobytes())
+    next(reconstruct_live(path, model, BEAM, **given))
+    for row in (0, 14):  # the first one, and one of those that are read again
+        other = counts()
+        other[row] += 1
+        path.write_bytes(other.tobytes())
+        with pytest.raises(InputError, match=f"row {row} of .* is another one than when this reconstruction began"):
+            next(reconstruct_live(path, model, BEAM, **given))
+    path.write_bytes(counts().tobytes())
+    *_, last = reconstruct_live(path, model, BEAM, **given)
+    assert last.is_last
+
+
 # ---- Files that grow ------------------------------------------------------------------------------------------------
 
 
