@@ -156,7 +156,7 @@ def _signals_interrupt() -> Iterator[None]:
 def _outputs_without_reader() -> Iterator[None]:
     """Lets stdout and stderr go nowhere from the moment that the program which reads them has ended."""
     outputs = sys.stdout, sys.stderr
-    sys.stdout, sys.stderr = (_Output(stream) for stream in outputs)  # type: ignore[assignment]
+    sys.stdout, sys.stderr = (_Output(stream) for stream in outputs)
     try:
         yield
     finally:

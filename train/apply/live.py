@@ -237,7 +237,7 @@ class _Session:
         Raises:
             InputError: If the row is another one than before.
         """
-        digest = np.uint64(xxhash.xxh3_64_intdigest(np.ascontiguousarray(patterns)))
+        digest = np.uint64(xxhash.xxh3_64_intdigest(np.ascontiguousarray(patterns).data))
         if number >= self._rows_read:
             self._digests[number] = digest
         elif self._digests[number] != digest:
