@@ -48,7 +48,8 @@ each_node=(srun --nodes="$NODES" --ntasks="$NODES" --ntasks-per-node=1 --cpus-pe
 # Samples and Python, in each node; results, in the first. Not every site empties its local
 # disks: what this script names, it removes.
 if [ -z "${BB:-}" ]; then
-    BB=${TMPDIR:-/tmp}/namsa-${SLURM_JOB_ID:-$$}
+    # A name that nobody else on the node can have taken before.
+    BB=${TMPDIR:-/tmp}/namsa-${SLURM_JOB_ID:-$$}-$(od -An -N8 -tx8 /dev/urandom | tr -d ' ')
     trap '"${each_node[@]}" rm -rf "$BB" "$BB-run" "$BB-env"' EXIT
 fi
 

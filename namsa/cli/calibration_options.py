@@ -2,10 +2,12 @@
 
 import argparse
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from namsa.cli.command_line import CommandParser
+from namsa.cli.layout_options import NAMES as LAYOUT
 from namsa.errors import InputError
 from namsa.text import shorten
 
@@ -38,16 +40,30 @@ def add_calibration(command: CommandParser) -> "argparse._ArgumentGroup":
     return group
 
 
+def refuse_stated(options: argparse.Namespace, path: Path) -> None:
+    """Raises InputError if an option says of a file of samples what the samples say themselves."""
+    names = (*(field.name for field in fields(_overrides_type())), "calibration", *LAYOUT)
+    given = [name for name in names if getattr(options, name, None) not in (None, 0, (), [])]
+    if given:
+        flags = ", ".join(f"--{name.replace('_', '-')}" for name in given)
+        raise InputError(f"{path} holds samples of namsa, which say how they were made: leave out {flags}")
+
+
+def _overrides_type() -> "type[CalibrationOverrides]":
+    from namsa.io.calibration import CalibrationOverrides
+
+    return CalibrationOverrides
+
+
 def calibration_overrides(options: argparse.Namespace) -> "CalibrationOverrides":
     """Returns what the options say; they win over the calibration file.
 
     Raises:
         InputError: If a pair is not one or two positive numbers, or the calibration file is wrong.
     """
-    from namsa.io.calibration import CalibrationOverrides
     from namsa.io.calibration_file import with_calibration_file
 
-    given = CalibrationOverrides(
+    given = _overrides_type()(
         dataset=options.dataset,
         scan_step_angstrom=pair(options.scan_step_angstrom, "--scan-step-angstrom"),
         pixel_mrad=pair(options.pixel_mrad, "--pixel-mrad"),

@@ -158,10 +158,10 @@ def produce(
         "rank": layout.rank,
         "size": layout.size,
         "written": len(run.record_bytes),
-        "present": sum(entry.id in present for entry in feasible),
+        "present": sum(entry.id in present for entry in feasible) + len(run.stored_meanwhile),
         "skipped": len(entries) - len(feasible),
         "failed": sum(entry.id in failed for entry in feasible) + len(run.failed),
-        "remaining": len(missing) - len(run.record_bytes) - len(run.failed),
+        "remaining": len(missing) - len(run.record_bytes) - len(run.failed) - len(run.stored_meanwhile),
         "seconds": round(time.monotonic() - start, 3),
         "bytes": sum(run.record_bytes),
         "time_limit_reached": run.time_limit_reached,
@@ -183,6 +183,7 @@ class _Run:
     prepare: Prepare
     record_bytes: list[int] = field(default_factory=list)
     failed: list[str] = field(default_factory=list)
+    stored_meanwhile: frozenset[str] = frozenset()  # by another job of this rank, which ended before this one began
     time_limit_reached: bool = False
 
     def simulate_entries(self, entries: Sequence[Entry], specimens: Sequence[Sequence[Entry]]) -> None:
@@ -201,6 +202,8 @@ class _Run:
         # One sample is stored while the next is simulated. A second finished sample waits, so that memory is bounded.
         wanted, done = {entry.id for entry in entries}, 0
         with ShardWriter(path, per_commit, 2 * expected_bytes) as writer, ThreadPoolExecutor(1) as pool:
+            self.stored_meanwhile = writer.ids & wanted
+            wanted -= writer.ids
             stored: Future[None] | None = None
             for entry, sample in self._samples(specimens, wanted):
                 if stored and sample:
@@ -208,7 +211,7 @@ class _Run:
                 if sample:
                     stored = pool.submit(self._store, writer, entry, sample)
                 done += 1
-                self.on_sample(done, len(entries))
+                self.on_sample(done, len(wanted))
             if stored:
                 stored.result()
 

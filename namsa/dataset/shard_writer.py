@@ -35,6 +35,9 @@ class ShardWriter:
         samples_per_commit: Records per commit.
         map_size: Address space beyond the file's size, in bytes. If it is enough for all records, it never has to grow.
 
+    Attributes:
+        ids: The records that were in the shard when it was opened.
+
     Raises:
         InputError: If another process writes to the shard.
         WorkError: If the shard is damaged or cannot be written. Committed records are kept.
@@ -48,7 +51,7 @@ class ShardWriter:
             try:
                 if not path.exists() or not path.stat().st_size:
                     _create(path)
-                lmdb_structure.keys(path)
+                self.ids = frozenset(lmdb_structure.keys(path))
                 _reserve_lock(path)
                 self._env = lmdb.open(str(path), subdir=False, map_size=path.stat().st_size + max(map_size, 2**16))
             except (lmdb.Error, OSError) as error:

@@ -1,6 +1,7 @@
 """`namsa inspect`: the calibration of a scan, measured from its own patterns."""
 
 import argparse
+import os
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +23,9 @@ def inspect(options: argparse.Namespace) -> None:
     """Prints what a scan's patterns say of its calibration, and writes it to the files that are asked for."""
     outputs = {"--out": options.out, "--png": options.png, "--html": options.html}
     inputs = [path for path in (options.data, options.crystal) if path is not None]
+    places = [os.path.realpath(path) for path in outputs.values() if path is not None]
+    if len(set(places)) < len(places):
+        raise InputError(f"{', '.join(outputs)} name one file twice: name another for each")
     for option, path in outputs.items():
         if path is not None:
             check_output(path, inputs, option)

@@ -33,7 +33,9 @@ def print_line(line: str, file: TextIO | None = None) -> None:
 
 def print_json(value: object) -> None:
     """Prints a value as one line of JSON, in one write: lines of several ranks stay whole without Python's buffer."""
-    print(json.dumps(value, ensure_ascii=False) + "\n", end="")
+    text = json.dumps(value, ensure_ascii=False)
+    # JSON allows most characters that a terminal would act on, as those which turn the direction of writing.
+    print("".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text) + "\n", end="")
 
 
 def print_table(rows: Iterable[Sequence[str]], columns: Sequence[str] = ()) -> None:

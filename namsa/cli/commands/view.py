@@ -4,7 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
-from namsa.cli.calibration_options import calibration_overrides
+from namsa.cli.calibration_options import calibration_overrides, refuse_stated
 from namsa.cli.commands.output import print_json, print_line
 from namsa.cli.layout_options import layout
 from namsa.dataset import shards
@@ -30,6 +30,7 @@ def info(options: argparse.Namespace) -> None:
         with read(options.path, dataset=options.dataset, **layout(options)) as recording:
             described = describe_recording(recording, options.path)
     else:
+        refuse_stated(options, options.path)
         described = describe_dataset(options.path) if options.path.is_dir() else describe_file(options.path)
     if options.ids and isinstance(described, RecordingInfo):
         raise InputError(f"--ids lists the samples of a dataset or of a file of namsa, which {options.path} is not")
@@ -60,6 +61,7 @@ def show(options: argparse.Namespace) -> None:
     if zarr_store.recognises(options.sample, b"") or (is_file and not holds_samples(options.sample)):
         _show_recording(options)
         return
+    refuse_stated(options, options.sample)
     name, sample = find_sample(options.sample)
     out = options.out or Path(check_name(name, "the sample", "name the picture with --out") + ".png")
     page = out.with_suffix(".html")

@@ -1,6 +1,7 @@
 """Two processes on one shard: the second is refused, and what the first wrote is whole."""
 
 import multiprocessing
+import threading
 
 import fake_samples
 import pytest
@@ -56,6 +57,16 @@ def test_a_second_command_on_a_shard_is_refused_in_one_line(dataset, tmp_path, c
         assert len(written.ids) == 2
         assert all(written.read(sample_id) for sample_id in written.ids)
     assert not list(directory.glob(".*"))
+
+
+def test_a_second_command_that_waits_simulates_nothing_again(dataset, monkeypatch):
+    directory, go_on, process = dataset
+    monkeypatch.setattr(locks, "WAIT_S", 60.0)
+    threading.Timer(0.5, go_on.set).start()
+    simulated = []
+    summary = fake_samples.produce(directory, settings=fake_samples.config(**SETTINGS), simulate=simulated.append)
+    process.join(60)
+    assert (summary["written"], summary["present"], summary["remaining"], simulated) == (0, 2, 0, [])
 
 
 def test_after_a_writer_was_killed_the_next_goes_on(dataset):

@@ -149,6 +149,7 @@ def test_the_command_writes_calibration_picture_and_page(tmp_path, overfocused, 
         (["--pixel-mrad", "1", "2", "3"], "two, y and x"),
         (["--lattice-angstrom", "-3"], "lattice_angstrom is -3"),
         (["--out", "scan.npy"], "would replace"),
+        (["--png", "c.png", "--html", "c.png"], "name one file twice"),
     ],
 )
 def test_bad_options_are_one_line_and_exit_code_2(tmp_path, monkeypatch, capsys, options, message):

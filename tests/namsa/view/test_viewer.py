@@ -144,6 +144,16 @@ def test_command_writes_the_page_alone_or_beside_the_picture(tmp_path, monkeypat
     assert capsys.readouterr().out.split() == ["page.html", "s.png", "s.html"]
 
 
+@pytest.mark.parametrize("option", [["--calibration", "broken.json"], ["--scan-shape", "2x3"], ["--energy-ev", "1e5"]])
+def test_options_for_files_of_patterns_are_refused_of_samples(tmp_path, monkeypatch, capsys, option):
+    sample(id="s").save(tmp_path / "x.h5")
+    monkeypatch.chdir(tmp_path)
+    assert main(["show", "x.h5", *option]) == 2
+    assert capsys.readouterr().err == (
+        f"error: x.h5 holds samples of namsa, which say how they were made: leave out {option[0]}\n"
+    )
+
+
 SCRIPT = """
 <script>
 ready.then(() => {
