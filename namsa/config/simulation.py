@@ -56,8 +56,7 @@ class Data(Section):
     tiles: tuple[Extent, Extent, Extent, Extent] | None = Field(
         None,
         description="number of tiles of a new sample's patterns along scan y, scan x, detector y and detector x. Tiles "
-        "are stored one after the other, so that a rank of training.split reads its part alone; none: no tiles, which "
-        "earlier versions of namsa read, too",
+        "are stored one after the other, so that a rank of training.split reads its part alone; none: no tiles",
     )
     slabs_from: Path | None = Field(
         None,

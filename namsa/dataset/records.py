@@ -6,15 +6,10 @@ A record consists of three parts. Every number is little-endian.
     header    JSON: arrays {name: dtype, shape, offset, scale, units, axes}, and the provenance
     arrays    raw buffers, each at a multiple of 64 bytes from the record's start (offset counts from the first)
 
-A record has the lowest version that can hold it, so that earlier versions of namsa read what they can. They name the
-version of any other in their message, and do not take the record for damaged.
-
-    1    neither labels nor tiles
-    2    labels
-    3    patterns in tiles (`namsa.dataset.tiles`). Each array has the digests of its tiles, or of all of it, in the
-         header. 16 bytes behind the header are the xxh3_128 digest of what stands before them,
-         without the record's digest. A slab is therefore verified without the rest; see `namsa.dataset.slabs`.
-    4    the density by depth and no tiles
+Labels and the density by depth are arrays that some records have. Patterns may be in tiles (`namsa.dataset.tiles`).
+Each array then has the digests of its tiles, or of all of it, in the header, and 16 bytes behind the header are the
+xxh3_128 digest of what stands before them, without the record's digest. A slab is therefore verified without the rest;
+see `namsa.dataset.slabs`.
 
 An array is read as a view, without a copy, but for patterns with tiles along other axes than scan y. A value is the
 stored number divided by `scale`. Coordinate i of an axis is origin + i · sampling.
@@ -28,6 +23,7 @@ import json
 import math
 import struct
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -50,8 +46,7 @@ from namsa.pixels import raster_shape
 from namsa.sample import Sample
 
 Buffer = bytes | bytearray | memoryview
-PLAIN_VERSION, LABELLED_VERSION, TILED_VERSION, BINNED_VERSION = 1, 2, 3, 4
-VERSION = BINNED_VERSION
+VERSION = 1
 _MAGIC = b"NAMSA4D\n"
 _PREFIX = struct.Struct("<8sII16s")
 _DIGEST_BYTES, PREFIX_BYTES = 16, _PREFIX.size
@@ -155,8 +150,7 @@ def encode(sample: Sample, dtype: Literal["float16", "float32"] = "float16", til
             stored["digests"] = ["0" * DIGEST_DIGITS] * math.prod(stored.get("tiles", ()))
     content: RecordHeader = {"arrays": stored_arrays, "provenance": provenance}
     header = _header_bytes(content)
-    version = TILED_VERSION if tiling else _untiled_version(sample)
-    body = body_offset(version, len(header))
+    body = _body_offset(len(header), tiled=tiling is not None)
 
     record = bytearray(body + arrays_length)
     for name, array in arrays.items():
@@ -171,19 +165,13 @@ def encode(sample: Sample, dtype: Literal["float16", "float32"] = "float16", til
             view[...] = array
         if tiling:
             stored["digests"] = digests(view, len(stored["digests"]))
-    _PREFIX.pack_into(record, 0, _MAGIC, version, len(header), bytes(_DIGEST_BYTES))
+    _PREFIX.pack_into(record, 0, _MAGIC, VERSION, len(header), bytes(_DIGEST_BYTES))
     record[_PREFIX.size : _PREFIX.size + len(header)] = _header_bytes(content)
     if tiling:
         end = _PREFIX.size + len(header)
         record[end : end + _DIGEST_BYTES] = _digest(memoryview(record)[:end])
     record[_DIGESTED : _PREFIX.size] = _digest(memoryview(record))
     return record
-
-
-def _untiled_version(sample: Sample) -> int:
-    if sample.density_by_depth is not None:
-        return BINNED_VERSION
-    return PLAIN_VERSION if sample.labels is None else LABELLED_VERSION
 
 
 def _stored_arrays(
@@ -231,24 +219,25 @@ def decode(buffer: Buffer, check: bool = False) -> Record:
     if magic != _MAGIC:
         raise WorkError(f"no record: it starts with {bytes(magic)!r} instead of {_MAGIC!r}")
     if version > VERSION and _digest(view) == digest:  # not a damaged version number
-        raise NewerVersionError(f"a record of format version {version}; this namsa reads up to {VERSION}: update it")
-    if not PLAIN_VERSION <= version <= VERSION:
-        raise WorkError(f"no record: its format version is {version}, and there are 1 to {VERSION}")
+        raise NewerVersionError(f"a record of format version {version}; this namsa reads version {VERSION}: update it")
+    if version != VERSION:
+        raise WorkError(f"no record: its format version is {version} instead of {VERSION}")
     if check and _digest(view) != digest:
         raise WorkError("the record's checksum does not match: its bytes have changed since they were written")
     try:
         header = parse_header(bytes(view[_PREFIX.size : _PREFIX.size + header_length]))
-        body = body_offset(version, header_length)
+        tiling = tiling_of(header)
+        body = _body_offset(header_length, tiled=tiling is not None)
         arrays = {name: _view(view, body, array) for name, array in header["arrays"].items()}
-        if tiling := tiling_of(header):
+        if tiling:
             arrays["cbed"] = tiling.whole(arrays["cbed"].reshape(-1))
         return Record(header, **arrays)
     except ValueError:  # an array lies beyond the record's end
         raise WorkError("the record is damaged: its header does not fit its bytes") from None
 
 
-def decode_header(buffer: Buffer) -> RecordHeader:
-    """Returns the header of a record with tiles, after comparing its digest.
+def decode_header(buffer: Buffer) -> RecordHeader | None:
+    """Returns the header of a record with tiles, after comparing its digest; `None` if the record has no tiles.
 
     Args:
         buffer: The record's first bytes, `header_bytes` of them.
@@ -257,13 +246,16 @@ def decode_header(buffer: Buffer) -> RecordHeader:
         WorkError: If it is damaged.
     """
     view, end = memoryview(buffer), len(buffer) - _DIGEST_BYTES
-    if _digest(view[:end]) != view[end:]:
-        raise WorkError("the checksum of the record's header does not match: it has changed since it was written")
-    return parse_header(bytes(view[_PREFIX.size : end]))
+    intact = _digest(view[:end]) == view[end:]
+    with suppress(WorkError):
+        header = parse_header(bytes(view[_PREFIX.size : end]))
+        if intact or tiling_of(header) is None:
+            return header if intact else None
+    raise WorkError("the checksum of the record's header does not match: it has changed since it was written")
 
 
 def header_bytes(buffer: Buffer) -> int | None:
-    """Returns how many bytes `decode_header` needs; `None` if a record has no tiles.
+    """Returns how many bytes `decode_header` needs; `None` if they are not those of a record.
 
     Args:
         buffer: The record's first `PREFIX_BYTES` bytes, or fewer if it is shorter.
@@ -271,7 +263,7 @@ def header_bytes(buffer: Buffer) -> int | None:
     if len(buffer) < PREFIX_BYTES:
         return None
     magic, version, length, _ = _PREFIX.unpack(buffer)
-    return PREFIX_BYTES + length + _DIGEST_BYTES if (magic, version) == (_MAGIC, TILED_VERSION) else None
+    return PREFIX_BYTES + length + _DIGEST_BYTES if (magic, version) == (_MAGIC, VERSION) else None
 
 
 def find_records(buffer: memoryview, find: Callable[[bytes, int], int]) -> Iterator[memoryview]:
@@ -295,15 +287,16 @@ def find_records(buffer: memoryview, find: Callable[[bytes, int], int]) -> Itera
 
 def _length(view: memoryview) -> int:
     """Returns the length of the record that `view` begins with, by its header, which may be damaged."""
-    _, version, header_length, _ = _PREFIX.unpack_from(view)
-    arrays = parse_header(bytes(view[_PREFIX.size : _PREFIX.size + header_length]))["arrays"].values()
+    _, _, header_length, _ = _PREFIX.unpack_from(view)
+    header = parse_header(bytes(view[_PREFIX.size : _PREFIX.size + header_length]))
+    arrays = header["arrays"].values()
     ends = (array["offset"] + math.prod(array["shape"]) * np.dtype(array["dtype"]).itemsize for array in arrays)
-    return body_offset(version, header_length) + aligned(max(ends))
+    return _body_offset(header_length, tiled=tiling_of(header) is not None) + aligned(max(ends))
 
 
-def body_offset(version: int, header_length: int) -> int:
+def _body_offset(header_length: int, tiled: bool) -> int:
     """Returns where the arrays of a record start."""
-    return aligned(_PREFIX.size + header_length + (_DIGEST_BYTES if version == TILED_VERSION else 0))
+    return aligned(_PREFIX.size + header_length + (_DIGEST_BYTES if tiled else 0))
 
 
 def _header_bytes(content: RecordHeader) -> bytes:

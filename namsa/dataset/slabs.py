@@ -172,9 +172,10 @@ class SlabReader:
             header = records.decode_header(text.tobytes())
         except WorkError as error:
             raise self._damaged(sample_id, str(error)) from None
-        arrays, tiling = header["arrays"], tiling_of(header)
-        if tiling is None:
+        tiling = header and tiling_of(header)
+        if header is None or tiling is None:
             return None
+        arrays = header["arrays"]
         return _Stored(arrays["cbed"], arrays["density"], tiling, records.aligned(length))
 
     def _read_array(self, sample_id: str, offset: int, out: Array) -> None:

@@ -30,7 +30,6 @@ from ..experiment.sections import Checkpoints
 from ..networks import Network
 
 FORMAT = "train-checkpoint-2"
-READABLE = ("train-checkpoint-1", FORMAT)  # the first knew whole epochs only
 
 LARGEST_COUNT = 2**53  # of steps, epochs, samples and ranks
 
@@ -235,7 +234,7 @@ def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
 
 def _checked_header(header: Any) -> dict[str, Any]:
     """Returns a header whose values have the types that the job relies on; raises ValueError if they have not."""
-    if not isinstance(header, dict) or header.get("format") not in READABLE:
+    if not isinstance(header, dict) or header.get("format") != FORMAT:
         stated = header.get("format") if isinstance(header, dict) else header
         raise ValueError(f"its format is {shorten(stated)}, not {FORMAT}")
     names = header.get("variables")

@@ -342,9 +342,7 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_evaluation(path: Path) -> Evaluation:
-    """Returns the contents of an `evaluation.json`. Keys of files written before version 0.1 are renamed.
-
-    Values have their types. Of the facts about the run, those that earlier versions did not write are absent.
+    """Returns the contents of an `evaluation.json`, whose values have their types.
 
     Args:
         path: The file.
@@ -357,8 +355,6 @@ def read_evaluation(path: Path) -> Evaluation:
     if not isinstance(run, dict):
         raise InputError(f"{path} has no results of a run: {EVALUATE_AGAIN}")
     performance = run.get("performance") or {}
-    if isinstance(performance, dict) and "memory_mib_of_a_rank" in performance:
-        performance["memory_mib_per_rank"] = performance.pop("memory_mib_of_a_rank")
     parse_typed(_adapter(HeldOutResults), json.dumps(evaluation), str(path), EVALUATE_AGAIN)
     parse_typed(_adapter(PerformanceSummary), json.dumps(performance), f"{path}: run.performance", EVALUATE_AGAIN)
     absent = [key for key in PERFORMANCE_KEYS if key not in performance] if performance else []

@@ -218,7 +218,7 @@ class Segmentation:
     def _labels(self, record: Record, entry: Entry) -> npt.NDArray[np.float32]:
         """Returns the class of each position of a specimen that was simulated as a whole."""
         if record.labels is None:
-            raise InputError(f"{entry.id} has no labels, which earlier versions of namsa did not write: simulate again")
+            raise InputError(f"{entry.id} has no labels")
         classes = [self._segment.classes.index(name) for name in LABEL_NAMES[entry.kind]]
         return np.asarray(classes, np.float32)[record.labels]
 

@@ -136,7 +136,7 @@ def test_a_record_of_a_later_version(run, prepared, data, tmp_path, command):
     arguments = {"dataset": simulate(prepared, data), "export": ("export", data, "--out", tmp_path / "out.h5")}
     code, _, stderr = run(*arguments.get(command, (command, data)))
     assert code == 1
-    assert f"version {VERSION + 1}; this namsa reads up to {VERSION}: update it" in stderr
+    assert f"version {VERSION + 1}; this namsa reads version {VERSION}: update it" in stderr
     assert not list(data.glob("quarantine*"))
 
 

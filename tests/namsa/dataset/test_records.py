@@ -118,17 +118,16 @@ def test_a_record_cut_short_is_noticed_without_its_checksum():
 def test_a_newer_version_says_what_to_do():
     newer = encode(sample())
     struct.pack_into("<I", newer, 8, 5)
-    with pytest.raises(WorkError, match="version is 5, and there are 1 to 4"):  # one bit has changed
+    with pytest.raises(WorkError, match="version is 5 instead of 1"):  # one bit has changed
         decode(newer)
     newer[16:32] = records._digest(memoryview(newer))
     with pytest.raises(records.NewerVersionError, match="version 5.*update"):
         decode(newer)
 
 
-def test_labels_are_optional_and_have_a_version_of_their_own():
+def test_labels_are_optional():
     labels = np.arange(sample().density.size, dtype=np.uint8).reshape(sample().density.shape)
     plain, labelled = encode(sample()), encode(replace(sample(), labels=labels))
-    assert (plain[8], labelled[8]) == (1, 2)
     assert decode(plain, check=True).labels is None
     record = decode(labelled, check=True)
     for found in (record.labels, record.copy().labels, record.sample().labels):
@@ -148,7 +147,6 @@ def test_the_density_by_depth_is_optional_and_goes_with_labels():
     labels = np.zeros(sample().density.shape, np.uint8)
     for parts in ({"density_by_depth": bins}, {"density_by_depth": bins, "labels": labels}):
         divided = encode(replace(sample(), **parts))
-        assert divided[8] == 4
         record = decode(divided, check=True)
         for found in (record.density_by_depth, record.copy().density_by_depth, record.sample().density_by_depth):
             np.testing.assert_array_equal(found, bins)

@@ -7,7 +7,7 @@ import pytest
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError, WorkError
 from train.experiment.sections import Checkpoints
-from train.optimization.checkpoint import CheckpointSchedule, TrainingPosition, restore, save
+from train.optimization.checkpoint import CheckpointSchedule, TrainingPosition, read, restore, save
 
 NETWORK = NetworkConfig(input_shape=(2, 8, 8), layers=(1, 1, 1))
 
@@ -127,15 +127,15 @@ def test_a_position_within_an_epoch_comes_back(tmp_path):
     assert restore([tmp_path], variables(), NETWORK) == TrainingPosition(7, 1, 12, 4)
 
 
-def test_a_checkpoint_of_the_first_format_is_of_whole_epochs(tmp_path):
+def test_a_checkpoint_of_another_format_is_refused_by_name(tmp_path):
     path = save(tmp_path, TrainingPosition(5, 1), variables(1), NETWORK, keep=3)
     with np.load(path) as file:
         arrays = dict(file)
     header = json.loads(arrays["header"].tobytes()) | {"format": "train-checkpoint-1"}
-    del header["taken"], header["ranks"]
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
     np.savez(path, **arrays)
-    assert restore([tmp_path], variables(), NETWORK) == TrainingPosition(5, 1, 0, 0)
+    with pytest.raises(ValueError, match="its format is 'train-checkpoint-1', not train-checkpoint-2"):
+        read(path)
 
 
 def test_the_newest_whole_one_of_two_places(tmp_path):

@@ -166,11 +166,10 @@ def test_densities_share_the_truths_scale_and_the_difference_is_symmetric():
     assert len(patterns) == 2
 
 
-def test_the_memory_per_rank_is_read_under_its_former_key(run_dir):
+def test_the_memory_per_rank_is_reported(run_dir):
     spread = {"median": 2.0, "low": 1.0, "high": 3.0}
     times = dict.fromkeys(("t_comp_s", "t_comm_s", "t_misc_s", "waiting_for_data_s"), 0.5)
     rates = {"sustained_flop_per_s": 1e9, "peak_flop_per_s": 2e9, "samples_per_s": spread, "step_s": spread}
-    for key in ("memory_mib_of_a_rank", "memory_mib_per_rank"):
-        run = {"ranks": 4, "performance": times | rates | {key: 1234.0}}
-        write_json(run_dir / "evaluation.json", evaluation() | {"run": run})
-        assert "1,234 MiB" in Page(write_report(run_dir)).text
+    run = {"ranks": 4, "performance": times | rates | {"memory_mib_per_rank": 1234.0}}
+    write_json(run_dir / "evaluation.json", evaluation() | {"run": run})
+    assert "1,234 MiB" in Page(write_report(run_dir)).text
