@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from namsa.crystals.layers import layer_materials as layer_materials
     from namsa.crystals.material import Material as Material
     from namsa.crystals.structure_files import read_crystal as read_crystal
+    from namsa.crystals.sites import random_occupations as random_occupations
     from namsa.crystals.supercell import make_supercell as make_supercell
     from namsa.crystals.twisted import TwistedBilayer as TwistedBilayer
     from namsa.crystals.twisted import make_twisted_bilayer as make_twisted_bilayer
@@ -97,6 +98,7 @@ _MODULES = {
     "builtin_materials": "namsa.crystals.builtin",
     "layer_materials": "namsa.crystals.layers",
     "make_supercell": "namsa.crystals.supercell",
+    "random_occupations": "namsa.crystals.sites",
     "make_specimen": "namsa.crystals.kinds.specimen",
     "make_twisted_bilayer": "namsa.crystals.twisted",
     "TwistedBilayer": "namsa.crystals.twisted",

@@ -23,7 +23,7 @@ def describe(
     grid: Grid,
     *,
     wavelength: float,
-    atoms: int,
+    atoms: Mapping[str, int],
     positions: npt.NDArray[np.float64],
     thickness_angstrom: float,
     slices: int,
@@ -38,7 +38,7 @@ def describe(
             chosen. Samples have them in this order.
         grid: The sampling of the waves.
         wavelength: Electron wavelength, Å.
-        atoms: Number of atoms.
+        atoms: Number of atoms, and of snapshots if there are several, by name.
         positions: Probe positions (n, 2) as (y, x), Å.
         thickness_angstrom: Thickness of the specimen, Å.
         slices: Number of slices.
@@ -53,7 +53,7 @@ def describe(
         "thickness_angstrom": thickness_angstrom,
         "slice_thickness_angstrom": thickness_angstrom / slices,
         "slices": slices,
-        "atoms": atoms,
+        **atoms,
         "coherent_probes": coherent_probes,
         "positions_angstrom": positions.tolist(),
         "detector_sampling_mrad": list(pitch),
@@ -66,18 +66,23 @@ def describe(
     }
 
 
-def fingerprint(settings: Mapping[str, Any], atoms: ase.Atoms, positions: npt.NDArray[np.float64], backend: str) -> str:
+def fingerprint(
+    settings: Mapping[str, Any], snapshots: Sequence[ase.Atoms], positions: npt.NDArray[np.float64], backend: str
+) -> str:
     """Returns a digest of everything that the bits of a simulation's patterns depend on.
 
     Args:
         settings: As in `describe`.
-        atoms: The specimen.
+        snapshots: The specimen.
         positions: Probe positions (n, 2) as (y, x), Å.
         backend: Name of the array module.
     """
     text = json.dumps([_plain(settings), backend, _SOFTWARE], sort_keys=True)
     digest = hashlib.sha256(text.encode())
-    for array in (positions, np.asarray(atoms.cell), atoms.positions, atoms.numbers, occupancies(atoms)):
+    arrays = [positions]
+    for atoms in snapshots:
+        arrays += [np.asarray(atoms.cell), atoms.positions, atoms.numbers, occupancies(atoms)]
+    for array in arrays:
         digest.update(repr(array.shape).encode() + np.ascontiguousarray(array).tobytes())
     return digest.hexdigest()
 

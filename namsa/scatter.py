@@ -48,7 +48,7 @@ class Scattering:
         max_angle_mrad: Largest angle of a plane wave with the axis, mrad.
         max_detected_mrad: Largest angle along y and x that detectors may record, mrad; `None`: the band limit.
         depths: Number of slices up to each depth.
-        matrices: For every thermal configuration, the scattering matrix of each depth.
+        matrices: For every configuration of the atoms, the scattering matrix of each depth.
         densities: Projected electron density up to each depth, (depths, ny, nx), e/Å².
         projected_potentials: Projected potential up to each depth, (depths, ny, nx), V·Å.
     """
@@ -142,7 +142,7 @@ class Scattering:
             vars(self.slicing.settings) | vars(settings) | {"method": "prism"},
             self.grid,
             wavelength=setup.beam.wavelength,
-            atoms=len(self.slicing.atoms),
+            atoms=self.slicing.description,
             positions=positions,
             thickness_angstrom=thickness,
             slices=slices,
@@ -204,7 +204,7 @@ def _raster_patterns(
 
 @threadpool_limits.wrap(limits=1, user_api="blas")  # as in `namsa.simulate`
 def scatter(
-    atoms: ase.Atoms,
+    atoms: ase.Atoms | Sequence[ase.Atoms],
     *,
     energy_ev: float,
     max_angle_mrad: float,
@@ -267,8 +267,7 @@ def scatter(
     count, size = int(beams.sum()), int(pixels.sum())
     check_memory_for(
         float(count * size * slicing.dtype.itemsize) * len(depths) * slicing.configurations,
-        f"{count} plane waves at {size} pixels, {len(depths)} depths and {slicing.configurations} thermal "
-        "configurations",
+        f"{count} plane waves at {size} pixels, {len(depths)} depths and {slicing.configurations} configurations",
         "use a smaller max_detected_mrad, fewer thicknesses or fewer configurations",
     )
 

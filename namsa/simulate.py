@@ -1,6 +1,6 @@
 """`simulate`: from atoms to a stack of diffraction patterns and the specimen's projected electron density."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from inspect import signature
 from typing import Literal
@@ -30,7 +30,7 @@ from namsa.slicing import SlicingSettings, plan_slices
 # of the product would depend on their number.
 @threadpool_limits.wrap(limits=1, user_api="blas")
 def simulate(
-    atoms: ase.Atoms,
+    atoms: ase.Atoms | Sequence[ase.Atoms],
     *,
     energy_ev: float,
     semiangle_mrad: float,
@@ -61,8 +61,9 @@ def simulate(
     """Simulates 4D-STEM patterns by multislice, with the specimen's projected density and potential.
 
     Args:
-        atoms: The specimen: an orthogonal periodic cell, with the beam along +z. `atoms.arrays["occupancy"]` holds
-            occupancies, if there are any.
+        atoms: The specimen: an orthogonal cell that is periodic across the beam, which comes along +z. Atoms outside of
+            it along z wrap if `atoms.pbc[2]`; else they stay, up to 1 Å. `atoms.arrays["occupancy"]` holds occupancies,
+            if there are any. Of a sequence of snapshots of one cell, patterns, density and potential are averaged.
         energy_ev: Electron energy, eV.
         semiangle_mrad: Semi-angle of convergence, mrad.
         grid_shape: Pixels (ny, nx) over the cell.
@@ -71,7 +72,7 @@ def simulate(
         aberrations: Krivanek coefficients, Å and rad; C10 = −defocus.
         form_factors: Table of atomic form factors, "lobato" or "kirkland".
         frozen_phonons: Thermal displacements, drawn from `seed`. Patterns, density and potential are averaged over its
-            configurations. `None` leaves the atoms at rest.
+            configurations of each snapshot. `None` leaves the atoms where they are.
         precision: "float32" or "float64" for waves and results.
         backend: "cpu", "cupy", or "auto" for a GPU if CuPy finds one.
         engine: "plain" supports every grid, "fused" those without prime factors beyond 7; they agree to rounding.
@@ -149,12 +150,12 @@ def simulate(
     # ---- The patterns' place: an array, or a file that takes them batch by batch ------------------------------------
     sink = sink or MemorySink()
     multiple = len(positions) if exposure.averaged_scan else dispatch.batch_multiple(setup, reuse)
-    identity = provenance.fingerprint(settings, atoms, positions, slicing.xp.__name__)
+    identity = provenance.fingerprint(settings, slicing.snapshots, positions, slicing.xp.__name__)
     shape, real = (len(positions), *exposure.pattern_shape), np.dtype(precision)
     batch = sink.begin(shape, real, scan_shape, multiple, identity)
     checks.check_memory(batch, exposure.pattern_shape, real.itemsize)
 
-    # ---- For every thermal configuration: the specimen's slices, and the patterns of all probes ---------------------
+    # ---- For every configuration of the atoms: the specimen's slices, and the patterns of all probes -----------------
     finish = partial(exposure.finish, configurations=slicing.configurations)
 
     def scatter(configuration: int, slices: Slices, on_part: ProgressCallback) -> None:
@@ -166,7 +167,7 @@ def simulate(
         settings,
         slicing.grid,
         wavelength=setup.beam.wavelength,
-        atoms=len(atoms),
+        atoms=slicing.description,
         positions=positions,
         thickness_angstrom=thickness,
         slices=slicing.slices,

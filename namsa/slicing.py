@@ -1,4 +1,7 @@
-"""From atoms to slices, one thermal configuration after the other: what `simulate` and `scatter` have in common."""
+"""From atoms to slices, one configuration of them after the other: what `simulate` and `scatter` have in common.
+
+The configurations are the snapshots that are given, each displaced thermally as often as is asked.
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,10 +14,11 @@ import numpy.typing as npt
 
 from namsa import checks
 from namsa.config.instrument import FrozenPhonons
-from namsa.crystals.sites import check_atoms, displace_atoms
+from namsa.crystals.sites import check_atoms, displace_atoms, wrap_along_beam
 from namsa.engines import dispatch
 from namsa.engines.dispatch import EngineName
 from namsa.engines.interface import ProgressCallback
+from namsa.errors import InputError
 from namsa.physics import optics, potential, specimen
 from namsa.physics.backend import Backend, resolve_backend, to_host
 from namsa.physics.form_factors import Table
@@ -22,6 +26,8 @@ from namsa.physics.grid import Grid
 from namsa.physics.potential import Slices
 
 Image = npt.NDArray[np.floating[Any]]
+Snapshots = ase.Atoms | Sequence[ase.Atoms]
+_SAME_CELL = 1e-4  # Å; files of trajectories have about as many digits
 
 
 @dataclass(frozen=True)
@@ -59,7 +65,7 @@ class Slicing:
     """A specimen and how it is sliced.
 
     Attributes:
-        atoms: The specimen at rest.
+        snapshots: The specimen without thermal displacements, once or in several states of the same cell.
         settings: How it is sliced.
         seed: Seed of the thermal displacements.
         grid: The sampling of the waves.
@@ -67,7 +73,7 @@ class Slicing:
         xp: The array module, numpy or cupy.
     """
 
-    atoms: ase.Atoms
+    snapshots: tuple[ase.Atoms, ...]
     settings: SlicingSettings
     seed: int
     grid: Grid
@@ -77,7 +83,7 @@ class Slicing:
     @property
     def thickness_angstrom(self) -> float:
         """Thickness of the specimen, Å."""
-        return float(self.atoms.cell.lengths()[2])
+        return float(self.snapshots[0].cell.lengths()[2])
 
     @property
     def slice_thickness_angstrom(self) -> float:
@@ -91,8 +97,15 @@ class Slicing:
 
     @property
     def configurations(self) -> int:
-        """Number of thermal configurations."""
-        return self.settings.frozen_phonons.configurations if self.settings.frozen_phonons else 1
+        """Number of configurations of the atoms."""
+        phonons = self.settings.frozen_phonons
+        return len(self.snapshots) * (phonons.configurations if phonons else 1)
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What the provenance says of the atoms: how many they are, and of how many snapshots, if of several."""
+        several = {"snapshots": len(self.snapshots)} if len(self.snapshots) > 1 else {}
+        return {"atoms": len(self.snapshots[0]), **several}
 
     def average(
         self,
@@ -102,7 +115,7 @@ class Slicing:
         depths: Sequence[int] | None = None,
         depth_bins: int = 1,
     ) -> SpecimenFields:
-        """Slices one thermal configuration after the other.
+        """Slices one configuration of the atoms after the other.
 
         Args:
             scatter: Called as `scatter(configuration, slices, on_progress)`, with the number of the configuration.
@@ -118,7 +131,9 @@ class Slicing:
         shape = (len(depths) if depths else 1, *self.grid.shape)
         densities, potentials, by_depth = np.zeros(shape), np.zeros(shape), np.zeros((depth_bins, *self.grid.shape))
         for configuration in range(count):
-            atoms = displace_atoms(self.atoms, phonons.displacement_angstrom(), rng) if phonons else self.atoms
+            atoms = self.snapshots[configuration * len(self.snapshots) // count]
+            if phonons:
+                atoms = displace_atoms(atoms, phonons.displacement_angstrom(), rng)
             on_part = dispatch.part_of(on_progress, configuration, count)
             sliced = specimen.build(
                 atoms,
@@ -146,7 +161,7 @@ class Slicing:
         )
 
 
-def plan_slices(atoms: ase.Atoms, settings: SlicingSettings, seed: int, backend: Backend, method: str) -> Slicing:
+def plan_slices(atoms: Snapshots, settings: SlicingSettings, seed: int, backend: Backend, method: str) -> Slicing:
     """Checks a specimen and how it is sliced, and finds its grid.
 
     Args:
@@ -159,10 +174,38 @@ def plan_slices(atoms: ase.Atoms, settings: SlicingSettings, seed: int, backend:
     Raises:
         InputError: If the specimen cannot be simulated, or a setting is not allowed.
     """
-    check_atoms(atoms)
+    snapshots = _snapshots(atoms)
     thickness, shape = settings.slice_thickness_angstrom, settings.grid_shape
     checks.check_choices(shape, thickness, settings.precision, settings.projection, settings.engine, method)
     checks.check_ranges(slice_thickness_angstrom=thickness)
-    lx, ly, lz = (float(length) for length in atoms.cell.lengths())
+    lx, ly, lz = (float(length) for length in snapshots[0].cell.lengths())
     grid = Grid((int(shape[0]), int(shape[1])), (ly, lx))
-    return Slicing(atoms, settings, seed, grid, potential.slice_count(lz, thickness), resolve_backend(backend))
+    return Slicing(snapshots, settings, seed, grid, potential.slice_count(lz, thickness), resolve_backend(backend))
+
+
+def _snapshots(atoms: Snapshots) -> tuple[ase.Atoms, ...]:
+    """Returns the snapshots of a specimen, checked.
+
+    Raises:
+        InputError: If there is none, one cannot be simulated, or their cells differ. It says which.
+    """
+    if isinstance(atoms, ase.Atoms):
+        check_atoms(atoms)
+        return (wrap_along_beam(atoms),)
+    snapshots = []
+    for number, snapshot in enumerate(atoms):
+        try:
+            check_atoms(snapshot)
+            snapshots.append(wrap_along_beam(snapshot))
+        except InputError as error:
+            raise InputError(f"snapshot {number}: {error}") from None
+        own, first = snapshot.cell.lengths(), snapshots[0].cell.lengths()
+        if abs(own - first).max() > _SAME_CELL:
+            raise InputError(
+                f"snapshot {number} has a cell of {own.round(4).tolist()} Å, the first {first.round(4).tolist()} Å: "
+                "patterns of different cells have no common pixels; take snapshots at constant volume, or scale their "
+                "cells to the mean"
+            )
+    if not snapshots:
+        raise InputError("there are no snapshots to average: give one or more")
+    return tuple(snapshots)

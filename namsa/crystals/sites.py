@@ -22,6 +22,8 @@ Integers = npt.NDArray[np.int64]
 SITE_ARRAYS = ("occupancy", "rms_displacement_angstrom")
 
 ROUNDING = 1e-4  # occupancies and coordinates are printed with about four digits
+EDGE = 1e-9  # Å; an atom this close below the cell is at its entrance face
+LARGEST_OVERHANG = 1.0  # Å; that a thermal displacement reaches
 SAME_SITE = 1e-3  # Å; atoms within this distance belong to one mixed site
 TOO_CLOSE = 0.3  # Å; less than half the shortest bond: two whole atoms within this distance are a mistake
 SHORTEST_SIDE = 0.99  # Å; the simulation needs 1 Å, and no crystal's atoms are nearer to their own copies
@@ -47,7 +49,7 @@ def displace_atoms(
         rng: Source of the deviates.
 
     Returns:
-        A copy with displaced positions, wrapped into the cell.
+        A copy with displaced positions, which wrap across the beam. Along the beam atoms may leave the cell.
 
     Raises:
         InputError: If an element has no value, or a value is not a length.
@@ -74,8 +76,84 @@ def displace_atoms(
     mean_square = np.bincount(site, weight * rms**2) / np.bincount(site, weight)
     displacements = rng.standard_normal((len(mean_square), 3)) * np.sqrt(mean_square)[:, None]
     displaced = atoms.copy()
-    displaced.positions = _wrap(atoms.positions + displacements[site], _box_lengths(atoms))
+    displaced.positions += displacements[site]
+    displaced.positions[:, :2] = _wrap(displaced.positions[:, :2], _box_lengths(atoms)[:2])
     return displaced
+
+
+def random_occupations(atoms: ase.Atoms, count: int, seed: int = 0) -> list[ase.Atoms]:
+    """Draws who occupies the mixed and partly occupied sites of a specimen, several times.
+
+    `namsa.simulate` averages over the result. Without this it takes the virtual crystal, in which every site scatters
+    as the mean of its atoms: the Bragg reflections are the same, and the diffuse scattering between them is missing.
+
+    Args:
+        atoms: The specimen with its occupancies, as `make_supercell` returns it.
+        count: Number of snapshots.
+        seed: Seed of the draws.
+
+    Returns:
+        Snapshots in which each site holds one atom or none.
+
+    Raises:
+        InputError: If `count` is below 1, or a snapshot has no atom.
+    """
+    if count < 1:
+        raise InputError(f"count is {count}; draw one snapshot or more")
+    rng = np.random.default_rng(seed)
+    return [occupy_sites(atoms, rng) for _ in range(count)]
+
+
+def occupy_sites(atoms: ase.Atoms, rng: np.random.Generator) -> ase.Atoms:
+    """Draws who occupies each site: one of its atoms, each with the probability of its occupancy, or none.
+
+    Sites are independent of each other: there is no short-range order.
+
+    Args:
+        atoms: Atoms in a right-angled periodic cell, with their occupancies.
+        rng: Source of the deviates, one for each site.
+
+    Returns:
+        The atoms that are there, without occupancies.
+
+    Raises:
+        InputError: If no site is occupied.
+    """
+    site, share = _clusters(len(atoms), _pairs_within(atoms, SAME_SITE)), occupancies(atoms)
+    order = np.argsort(site, kind="stable")
+    ends, total = np.cumsum(share[order]), np.bincount(site, share)
+    ends -= (np.cumsum(total) - total)[site[order]]  # within each site
+    deviates = rng.random(len(total)) * np.where(total > 1 - ROUNDING, total, 1.0)  # a full site is never empty
+    deviate = deviates[site[order]]
+    present = np.sort(order[(ends - share[order] <= deviate) & (deviate < ends)])
+    if not len(present):
+        raise InputError(f"none of {len(total)} sites is occupied: use a larger cell, or another seed")
+    occupied = atoms[present]
+    occupied.arrays.pop("occupancy", None)
+    return occupied
+
+
+def wrap_along_beam(atoms: ase.Atoms) -> ase.Atoms:
+    """Returns atoms whose heights lie in the cell, if it is periodic along the beam.
+
+    Raises:
+        InputError: If the cell is not periodic along the beam, and an atom lies farther than `LARGEST_OVERHANG` outside
+            of it.
+    """
+    height, z = float(_box_lengths(atoms)[2]), atoms.positions[:, 2]
+    outside = (z < -EDGE) | (z >= height - EDGE)
+    if atoms.pbc[2] and outside.any():
+        wrapped = atoms.copy()
+        wrapped.positions[outside, 2] = (z[outside] + EDGE) % height - EDGE
+        return wrapped
+    overhang = np.maximum(-z, z - height)
+    if overhang.max() > LARGEST_OVERHANG:
+        raise InputError(
+            f"{_label(atoms, int(np.argmax(overhang)))} is {overhang.max():.3g} Å outside of its cell, {height:.4g} Å "
+            "high and not periodic along the beam: make the cell higher and centre the atoms in it, as "
+            "atoms.center(vacuum=1, axis=2) does, or set atoms.pbc[2] to wrap them"
+        )
+    return atoms
 
 
 def check_atoms(atoms: ase.Atoms) -> None:
@@ -175,8 +253,10 @@ def _check_sites(atoms: ase.Atoms, close_pairs: Integers) -> None:
 
 
 def _pairs_within(atoms: ase.Atoms, distance_angstrom: float) -> Integers:
-    """Pairs of atoms, (m, 2), within a distance of each other in the periodic right-angled cell."""
+    """Pairs of atoms, (m, 2), within a distance of each other in the right-angled cell, periodic across the beam."""
     box = _box_lengths(atoms)
+    if not atoms.pbc[2]:
+        box = box * (1, 1, 0)  # 0: not periodic
     # Atoms are evenly distributed, so an unbalanced tree is as good, and is built and searched faster.
     tree = KDTree(_wrap(atoms.positions, box), boxsize=box, balanced_tree=False, compact_nodes=False)
     return tree.query_pairs(distance_angstrom, output_type="ndarray")
@@ -203,9 +283,9 @@ def _box_lengths(atoms: ase.Atoms) -> npt.NDArray[np.float64]:
 
 
 def _wrap(positions: npt.NDArray[np.float64], box: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-    """Positions in [0, side): the remainder alone can round up to the side itself."""
-    wrapped = positions % box
-    return np.where(wrapped < box, wrapped, 0.0)
+    """Positions in [0, side) of sides above 0: the remainder alone can round up to the side itself."""
+    wrapped = np.where(box > 0, positions % np.where(box > 0, box, 1), positions)
+    return np.where((box > 0) & (wrapped >= box), 0.0, wrapped)
 
 
 def _label(atoms: ase.Atoms, index: int) -> str:

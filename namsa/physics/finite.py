@@ -76,11 +76,10 @@ def faces(
     """
     reach = {int(number): reach_angstrom(int(number), table) for number in np.unique(atoms.numbers)}
     of_atom = np.array([reach[int(number)] for number in atoms.numbers])
-    edge, thickness = potential.EDGE_ANGSTROM, depth_angstrom / n_slices
-    z = (atoms.z + edge) % depth_angstrom - edge
+    thickness = depth_angstrom / n_slices
     lists = [atoms[:0]]
     for i in range(1, n_slices):
-        from_face = z - i * thickness
+        from_face = atoms.z - i * thickness
         near = np.abs(from_face) < of_atom
         lists.append(AtomList(atoms.numbers[near], atoms.yx[near], from_face[near], atoms.occupancies[near]))
     return potential.find_distinct([*lists, atoms[:0]])

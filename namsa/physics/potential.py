@@ -85,8 +85,9 @@ def slice_count(depth_angstrom: float, slice_thickness_angstrom: float) -> int:
 
 
 def slice_index(z: npt.NDArray[np.float64], depth_angstrom: float, n_slices: int) -> npt.NDArray[np.int64]:
-    """Returns the index of the slice that each height `z` (n,) lies in."""
-    return np.floor((z + EDGE_ANGSTROM) / (depth_angstrom / n_slices)).astype(np.int64) % n_slices
+    """Returns the index of the slice that each height `z` (n,) lies in: above the cell the first, below it the last."""
+    index = np.floor((z + EDGE_ANGSTROM) / (depth_angstrom / n_slices)).astype(np.int64)
+    return np.clip(index, 0, n_slices - 1)
 
 
 def distinct_slices(
@@ -94,8 +95,8 @@ def distinct_slices(
 ) -> tuple[list[AtomList], npt.NDArray[np.int64]]:
     """Returns the slices that differ in elements, (x, y) or mark, and the index of each slice among them.
 
-    Slice i holds the atoms with i·dz <= z < (i + 1)·dz. Atoms above or below the cell wrap, because thermal
-    displacement can move them across its faces.
+    Slice i holds the atoms with i·dz <= z < (i + 1)·dz. Atoms that thermal displacement moves across the faces of the
+    cell stay in its first and last slice: the beam comes from vacuum and leaves into it.
 
     Args:
         atoms: The specimen's atoms.

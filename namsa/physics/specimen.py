@@ -152,7 +152,7 @@ def density_by_depth(
     bins so add up to the projected density.
 
     Args:
-        atoms: The specimen's atoms. Those above or below the cell wrap, as in its slices.
+        atoms: The specimen's atoms. Those above or below the cell are in the first or last bin, as in its slices.
         depth_angstrom: Thickness of the cell, Å.
         grid: The sampling of the density.
         bins: Number of bins.

@@ -146,13 +146,13 @@ def test_repeated_slices_are_computed_once_and_counted_fully():
     np.testing.assert_allclose(column.density, 4 * single.density)
 
 
-def test_slices_hold_their_lower_edge_and_wrap():
+def test_slices_hold_their_lower_edge_and_what_has_left_the_cell():
     numbers = np.array([1, 2, 3, 4, 5])
     z = np.array([2.0, 2.0 - 5e-10, 2.0 - 1e-6, -0.1, 8.0])
     atoms = potential.AtomList(numbers, np.zeros((5, 2)), z, np.ones(5))
     distinct, order = potential.distinct_slices(atoms, 8.0, 4)
     members = [sorted(distinct[i].numbers.tolist()) for i in order]
-    assert members == [[3, 5], [1, 2], [], [4]]
+    assert members == [[3, 4], [1, 2], [], [5]]
     assert potential.slice_count(8.0, 2.0) == 4
     assert potential.slice_count(8.1, 2.0) == 5
     assert potential.slice_count(0.3 * 7, 0.3) == 7
