@@ -38,8 +38,8 @@ if TYPE_CHECKING:
     from namsa.crystals.kinds.specimen import make_specimen as make_specimen
     from namsa.crystals.layers import layer_materials as layer_materials
     from namsa.crystals.material import Material as Material
-    from namsa.crystals.structure_files import read_crystal as read_crystal
     from namsa.crystals.sites import random_occupations as random_occupations
+    from namsa.crystals.structure_files import read_crystal as read_crystal
     from namsa.crystals.supercell import make_supercell as make_supercell
     from namsa.crystals.twisted import TwistedBilayer as TwistedBilayer
     from namsa.crystals.twisted import make_twisted_bilayer as make_twisted_bilayer
