@@ -119,6 +119,14 @@ class Specimen(Section):
         200_000, ge=1, le=10**9, description="largest number of atoms; a larger supercell is an error"
     )
     frozen_phonons: FrozenPhonons | None = Field(None, description="thermal displacements of the atoms")
+    random_occupations: int | None = Field(
+        None,
+        ge=1,
+        le=10_000,
+        description="number of snapshots in which each mixed or partly occupied site holds one atom or none, drawn by "
+        "the occupancies; their patterns are averaged; none: the virtual crystal, whose sites scatter as the mean of "
+        "their atoms",
+    )
 
 
 class Microscope(Section):

@@ -22,6 +22,7 @@ class Material:
         kind: The kind of source. A "substituted" crystal was derived from a prototype and need not exist.
         merged: Names and sources of the duplicates that were left out in favour of this crystal.
         prototype: Of a "substituted" crystal, the name of the one whose structure it has, in another size; else "".
+        snapshots: Of a trajectory, the states of the specimen whose patterns are averaged; `atoms` is the first.
         partner: The second crystal, for a specimen that is an interface of two; else `None`.
     """
 
@@ -34,3 +35,4 @@ class Material:
     merged: tuple[str, ...] = ()
     prototype: str = ""
     partner: "Material | None" = None
+    snapshots: tuple[ase.Atoms, ...] = ()

@@ -19,6 +19,7 @@ import numpy as np
 from namsa.crystals.cif import read_cif, reduced_formula, space_group, to_structure
 from namsa.crystals.material import Material
 from namsa.crystals.sites import MOST_ATOMS, check_cell, check_crystal
+from namsa.crystals.trajectories import is_trajectory, read_trajectory
 from namsa.errors import InputError
 from namsa.files import read_text
 from namsa.text import shorten
@@ -52,10 +53,11 @@ PARSER_ERRORS = (
 
 
 def read_crystal(path: Path | str) -> Material:
-    """Reads the one crystal in a file.
+    """Reads the one crystal in a file, or the snapshots of a trajectory.
 
     Args:
-        path: A CIF, or a file of one of `FORMATS`, whose name becomes the material's name.
+        path: A CIF, or a file of one of `FORMATS`, whose name becomes the material's name. A dump of LAMMPS, and
+            extended XYZ of several frames, give the material of a trajectory, with `snapshots`.
 
     Raises:
         InputError: If the format is not known, or the file cannot be read or is too large, holds several structures or
@@ -64,6 +66,8 @@ def read_crystal(path: Path | str) -> Material:
     path = Path(path)
     if path.suffix.lower() == ".cif":
         return read_cif(path)
+    if is_trajectory(path):
+        return read_trajectory(path)
     name = format_of(path)
     text = read_text(path, largest_bytes=LARGEST_FILE_BYTES, kind="the crystal", errors="replace")
     try:

@@ -299,6 +299,7 @@ def _atoms_hash(material: Material, amplitudes: bool) -> str:
     rounded = [(np.round(values, 5) + 0.0).tolist() for values in (lengths, occupancies)]
     if amplitudes and "rms_displacement_angstrom" in atoms.arrays:
         rounded.append(np.nan_to_num(np.round(atoms.arrays["rms_displacement_angstrom"], 5), nan=-1.0).tolist())
+    rounded += [(np.round(frame.positions, 5) + 0.0).tolist() for frame in material.snapshots]
     return _sha256(json.dumps([atoms.numbers.tolist(), rounded]))
 
 

@@ -7,6 +7,7 @@ ranks share a dataset (`entries`) follow from the same supercell, grid, position
 import math
 from dataclasses import dataclass, replace
 
+import ase
 import numpy as np
 import numpy.typing as npt
 
@@ -18,6 +19,7 @@ from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.specimen import cells_of_kind, fill_specimen
 from namsa.crystals.material import Material
 from namsa.crystals.orient import CellFit, RectangularCells, find_rectangular_cells, fit_to_size
+from namsa.crystals.sites import occupancies, random_occupations
 from namsa.crystals.supercell import Supercell, fill_cell
 from namsa.dataset import scan
 from namsa.dataset.entry import Entry, seed_of_kind
@@ -36,6 +38,7 @@ _LENS_BYTES = 64  # per pixel of the grid: complex and real arrays in double pre
 _MATRIX_BYTES = 32  # per element of a matrix from the grid to a detector that is as large, with its factors
 _POSITION_BYTES = 100  # per position, with its copies
 
+_OCCUPATIONS = 4  # index of the random stream among those of a seed
 _DOSES = ("electrons_per_pattern", "dose_electrons_per_angstrom2")
 
 
@@ -71,6 +74,19 @@ class SampleSetup:
         """Returns the supercell with its atoms, without thermal displacements."""
         return _fill(self.config, self.material, self.entry, self.fit)
 
+    def snapshots(self, supercell: Supercell, seed: int) -> list[ase.Atoms]:
+        """Returns the states of the specimen whose patterns are averaged; one if there is nothing to average.
+
+        Args:
+            supercell: That of the specimen.
+            seed: Seed of the random occupations.
+        """
+        frames = [fill_cell(frame, self.fit).atoms for frame in self.material.snapshots] or [supercell.atoms]
+        if not snapshots_per_frame(self.config, self.material):
+            return frames
+        count, seeds = self.config.specimen.random_occupations or 1, np.random.default_rng([seed, _OCCUPATIONS])
+        return [each for frame in frames for each in random_occupations(frame, count, int(seeds.integers(2**63)))]
+
     def coherent_modes(self) -> list[Mode]:
         """Returns the coherent probes of each position, as `namsa.simulate` derives them."""
         microscope, wavelength = self.config.microscope, wavelength_angstrom(self.config.microscope.energy_ev)
@@ -81,6 +97,13 @@ class SampleSetup:
         ):
             source_points = 1
         return coherent_modes(microscope, source_points)
+
+
+def snapshots_per_frame(config: SimulationConfig, material: Material) -> int:
+    """Returns how many random occupations are drawn; 0 for none, as of a crystal whose sites are all full."""
+    crystals = [material, *([material.partner] if material.partner else [])]
+    mixed = any(occupancies(crystal.atoms).min() < 1 for crystal in crystals)
+    return (config.specimen.random_occupations or 0) if mixed else 0
 
 
 def make_sample_setup(
@@ -98,6 +121,11 @@ def make_sample_setup(
         InputError: If no supercell can be built, the file with the scan's positions cannot be read, or optics,
             detector and positions need more memory than is available.
     """
+    if material.snapshots and entry.kind != "crystal":
+        raise InputError(
+            f"{material.source} is a trajectory, whose snapshots are simulated as they are: leave specimen.kinds "
+            f"{entry.kind} out"
+        )
     fit = fit or fit_supercell(config, material, entry)
     slices, thickness = slices_of_sample(config, fit, entry.thickness_angstrom)
     grid = simulation_grid(config.simulation, fit.lengths_angstrom)

@@ -73,7 +73,7 @@ def prepare_samples(
     thickness_of = dict(slices_of_sample(config, fit, entry.thickness_angstrom) for entry in entries)
     depths = sorted(thickness_of)
     scattering = scatter(
-        supercell.atoms,
+        setup.snapshots(supercell, seed),
         energy_ev=setup.config.microscope.energy_ev,
         max_angle_mrad=_largest_angle_mrad(config, entries, setup.grid),
         max_detected_mrad=_reach_mrad(setup),
@@ -129,7 +129,7 @@ def simulate_entry(
     setup = make_sample_setup(config, material, entry)
     supercell = setup.supercell()
     sample = simulate(
-        supercell.atoms,
+        setup.snapshots(supercell, entry.seed),
         energy_ev=setup.config.microscope.energy_ev,
         grid_shape=setup.grid.shape,
         frozen_phonons=setup.config.specimen.frozen_phonons,

@@ -22,6 +22,7 @@ from namsa.dataset.sample_setup import (
     largest_angle_mrad,
     make_sample_setup,
     samples_per_specimen,
+    snapshots_per_frame,
 )
 from namsa.engines import prism, raster
 from namsa.memory import check_memory_for
@@ -111,14 +112,15 @@ def count_workload(config: SimulationConfig, material: Material, entry: Entry) -
     )
     work = _count_work(setup)
     phonons = config.specimen.frozen_phonons
+    snapshots = max(1, len(material.snapshots)) * max(1, snapshots_per_frame(config, material))
     samples = samples_per_specimen(config)
     scan_shape = config.scan.shape if config.target.at == "scan" else None
     return Workload(
         id=entry.id,
         grid=grid,
         work=work,
-        configurations=phonons.configurations if phonons else 1,
-        distinct_slices=_distinct_slices(config, material, entry, work.slices),
+        configurations=snapshots * (phonons.configurations if phonons else 1),
+        distinct_slices=work.slices if snapshots > 1 else _distinct_slices(config, material, entry, work.slices),
         atoms=most_atoms(setup.fit, entry.kind),
         elements=_elements(material, entry),
         precision=settings.precision,

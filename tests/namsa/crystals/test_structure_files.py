@@ -92,7 +92,7 @@ def test_a_configuration_takes_files(tmp_path):
         ("a.xyz", "1\nno cell\nAu 0 0 0\n", "no cell that is periodic"),
         ("a.xyz", '1\nLattice="4 0 0 0 4 0 0 0 4" pbc="T T F"\nAu 0 0 0\n', "no cell that is periodic"),
         ("a.xyz", '1\nLattice="4 0 0 0 4 0 0 0 4"\nAu 0 0 nan\n', "not finite"),
-        ("a.xyz", '1\nLattice="4 0 0 0 4 0 0 0 4"\nAu 0 0 0\n' * 2, "2 structures"),
+        ("a.xyz", '1\nLattice="4 0 0 0 4 0 0 0 4"\nAu 0 0 0\n' + "1\nno cell\nAu 0 0 0\n", "frame 1: it gives no cell"),
         ("a.xyz", '2\nLattice="4 0 0 0 4 0 0 0 4"\nAu 0 0 0\nAu 0 0 0.1\n', "overlap"),
         ("a.xyz", '1\nLattice="4 0 0 0 4 0 0 0 4"\nX 0 0 0\n', "atomic number 0"),
         ("a.xyz", '1\nLattice="0.1 0 0 0 4 0 0 0 4"\nAu 0 0 0\n', "its sides must lie within"),
