@@ -18,7 +18,6 @@ from namsa.dataset.slab_file_inspection import REMEDY, inspect
 from namsa.dataset.slabs import SampleSlab
 from namsa.dataset.tiles import Slab, digests
 from namsa.errors import InputError, WorkError
-from namsa.io.hdf5_process import HDF5_ERRORS
 from namsa.io.safe_hdf5 import DamagedFileError
 from namsa.text import shorten
 
@@ -52,7 +51,7 @@ class SlabFile:
         try:
             self._file = h5py.File(path, "r", **driver_options(ranks))
             self._patterns, self._density, self._digests = (self._file[name] for name in NAMES)
-        except HDF5_ERRORS as error:
+        except Exception as error:  # what h5py raises for a file that it cannot read
             raise DamagedFileError(path, shorten(str(error), 300)) from None
         if self._file.driver == "sec2" and hasattr(os, "posix_fadvise"):  # no pages ahead, which belong to other parts
             os.posix_fadvise(self._file.id.get_vfd_handle(), 0, 0, os.POSIX_FADV_RANDOM)
@@ -113,7 +112,7 @@ class SlabFile:
     def _read(self, array: h5py.Dataset, out: npt.NDArray[Any], *index: int | slice) -> None:
         try:
             array.read_direct(out, index)
-        except HDF5_ERRORS as error:
+        except Exception as error:  # what h5py raises for a file that it cannot read
             raise WorkError(f"cannot read {self.path}: {shorten(str(error), 300)}") from None
 
     def _compare(self, sample_id: str, what: str, found: npt.NDArray[Any], digest: npt.NDArray[np.uint8]) -> None:

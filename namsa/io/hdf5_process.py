@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -44,20 +44,6 @@ COMPRESSION = 4096  # largest ratio of declared to stored bytes; gzip reaches 10
 MEMORY_BYTES = 2**29  # beyond what the process has at its start, and beyond the chunks that it unpacks
 CPU_SECONDS = 4  # of a request, and more for many bytes
 BYTES_PER_SECOND = 5e6  # that the slowest filter unpacks
-
-# What h5py raises for a file that it cannot read.
-HDF5_ERRORS = (
-    OSError,
-    RuntimeError,
-    ValueError,
-    TypeError,
-    LookupError,
-    ArithmeticError,
-    AttributeError,
-    NotImplementedError,
-    MemoryError,
-    SystemError,
-)
 
 
 class Refused(Exception):
@@ -341,8 +327,13 @@ def _load_filters(created: h5py.h5p.PropDCID) -> None:
     _limit("NOFILE", 0)
 
 
-def main() -> None:
-    """Opens the file that the arguments name and answers requests until stdin ends."""
+def main(open_reader: Callable[[str, mmap.mmap], Any] = Reader, open_files: int | None = 0) -> None:
+    """Opens the file that the arguments name and answers requests until stdin ends.
+
+    Args:
+        open_reader: Returns an object whose methods answer the requests, from the file and the shared memory.
+        open_files: How many files it may have open once it is made; `None` for as many as the system allows.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent says what an interrupt means
     _limit("CORE", 0)
     path, memory, length = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -350,18 +341,18 @@ def main() -> None:
     start_bytes: int | None = None
     with suppress(FileNotFoundError), open("/proc/self/statm", encoding="ascii") as file:
         start_bytes = int(file.read().split()[0]) * mmap.PAGESIZE
-    reader: Reader | None = None
+    reader: Any = None
     for line in sys.stdin:
         request = json.loads(line)
         try:
             with _limits(start_bytes, request.pop("unpacked")):
                 if reader is None:
-                    reader = Reader(path, shared)
-                _limit("NOFILE", 0)
+                    reader = open_reader(path, shared)
+                _limit("NOFILE", open_files)
                 reply = {"reply": getattr(reader, request.pop("do"))(**request)}
         except Refused as fault:
             reply = {"refused": str(fault)}
-        except HDF5_ERRORS as error:
+        except Exception as error:  # what libraries raise for a file that they cannot read
             reply = {"damaged": " ".join(str(error.args[-1] if error.args else type(error).__name__).split())}
         print(json.dumps(reply), flush=True)
 

@@ -46,8 +46,8 @@ class DamagedFileError(InputError):
         reason: What the library says, or how it ended.
     """
 
-    def __init__(self, path: Path, reason: str) -> None:
-        super().__init__(f"cannot read {path} as HDF5: {reason}")
+    def __init__(self, path: Path, reason: str, kind: str = "HDF5") -> None:
+        super().__init__(f"cannot read {path} as {kind}: {reason}")
         self.path, self.reason = path, reason
 
 
@@ -139,6 +139,8 @@ class Hdf5File:
         path: The file.
     """
 
+    SCRIPT, KIND, LIBRARY = hdf5_process.__file__, "HDF5", "the HDF5 library"
+
     def __init__(self, path: Path) -> None:
         self.path = path
         self._lock = threading.Lock()
@@ -147,14 +149,16 @@ class Hdf5File:
         try:
             os.ftruncate(memory, SHARED_BYTES)
             self._shared = mmap.mmap(memory, SHARED_BYTES)
-            script, length = hdf5_process.__file__, str(SHARED_BYTES)
+            shared = self._memory or str(memory), str(SHARED_BYTES)
             self._process = subprocess.Popen(
-                [sys.executable, "-P", "-S", script, os.fspath(path), self._memory or str(memory), length],
+                [sys.executable, "-P", "-S", self.SCRIPT, os.fspath(path), *shared],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.DEVNULL,
                 pass_fds=() if self._memory else (memory,),
-                env=os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OPENBLAS_NUM_THREADS": "1"},
+                env=os.environ
+                | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+                | {"OPENBLAS_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"},
             )
         finally:
             os.close(memory)
@@ -242,9 +246,9 @@ class Hdf5File:
         if "refused" in reply:
             raise InputError(f"{self.path}: {shorten(reply['refused'], 300)}")
         if "damaged" in reply:
-            raise DamagedFileError(self.path, shorten(reply["damaged"], 300))
+            raise DamagedFileError(self.path, shorten(reply["damaged"], 300), self.KIND)
         if "reply" not in reply:
-            raise DamagedFileError(self.path, f"{self._end()}: the file is damaged or malicious")
+            raise DamagedFileError(self.path, f"{self._end()}: the file is damaged or malicious", self.KIND)
         return reply["reply"]
 
     def _receive(self, seconds: float) -> bytes:
@@ -270,10 +274,10 @@ class Hdf5File:
         code = self._process.wait()
         name = signal.Signals(-code).name if code < 0 else ""
         if name == "SIGXCPU":
-            return f"the HDF5 library ran longer than {hdf5_process.CPU_SECONDS} s"
+            return f"{self.LIBRARY} ran longer than {hdf5_process.CPU_SECONDS} s"
         if name == "SIGKILL":
-            return f"the HDF5 library did not answer within {SECONDS:g} s"
-        return f"the HDF5 library crashed ({name})" if name else "the HDF5 library ended"
+            return f"{self.LIBRARY} did not answer within {SECONDS:g} s"
+        return f"{self.LIBRARY} crashed ({name})" if name else f"{self.LIBRARY} ended"
 
 
 def _create_memory() -> tuple[str, int]:

@@ -2,7 +2,9 @@
 
 The package zarr reads the chunks; it comes with `pip install namsa[formats]`. Before it sees a store, the metadata of
 the array are read here: objects of Python and codecs that are not in a list are refused, for some of them run code.
-Blosc reads beyond a chunk that is cut short, and returns what it finds there: the lengths are compared here.
+Blosc reads beyond a chunk that is cut short, and returns what it finds there: the lengths are compared here. Links that
+leave the store, pipes and devices are refused. Other codecs may unpack a few bytes to all memory: the package runs in a
+process of its own, with the limits of `namsa.io.hdf5_process`.
 """
 
 import importlib.util
@@ -21,10 +23,12 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError, WorkError
-from namsa.files import read_bytes
+from namsa.files import open_regular, read_bytes
 from namsa.io.frames import scan_of_frames
+from namsa.io.hdf5_process import COMPRESSION, UNWRITTEN_BYTES
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import PatternArray, Recording
+from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5File
 from namsa.io.stored_calibration import StoredAxis, calibration_of_axes, origin_angstrom
 from namsa.json_files import parse_json
 from namsa.pixels import UNITS
@@ -35,6 +39,7 @@ SUFFIXES = (".zarr", ".zspy", ".zip")
 
 ROOTS = ("zarr.json", ".zgroup", ".zarray")
 ARRAYS = ("zarr.json", ".zarray")
+METADATA = (*ROOTS, ".zattrs", ".zmetadata")
 JSON_BYTES = 2**22
 OBJECTS = 10_000  # folders that are visited, or members of an archive with metadata
 MEMBERS = 10**6
@@ -71,14 +76,15 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     files: _Folder | _Archive
     if path.is_dir():
         files = _Folder(path)
-        yield _describe(files, path, options)
+        with _ZarrFile.open(path) as process:
+            yield _describe(files, process, options)
         return
     try:
         archive = zipfile.ZipFile(path)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise InputError(f"cannot read {path} as an archive: {shorten(error, 200)}") from None
-    with archive:
-        yield _describe(_Archive(path, archive), path, options)
+    with archive, _ZarrFile.open(path) as process:
+        yield _describe(_Archive(path, archive), process, options)
 
 
 # ---- Folders and archives -------------------------------------------------------------------------------------------
@@ -104,23 +110,34 @@ class _Folder:
     def json(self, name: str) -> dict[str, Any]:
         """Returns a metadata file; empty if there is none."""
         path = self.path / name
-        if not path.is_file():
+        if not os.path.lexists(path):
             return {}
-        return _parsed(read_bytes(path, largest_bytes=JSON_BYTES), str(path))
+        return _parsed(read_bytes(self._inside(path), largest_bytes=JSON_BYTES), str(path))
 
     def start(self, name: str) -> tuple[bytes, int] | None:
         """Returns the first bytes of a chunk, and its size; `None` if there is none."""
         path = self.path / name
-        if not path.is_file():
+        if not os.path.lexists(path):
             return None
-        with path.open("rb") as file:
+        with open_regular(self._inside(path)) as file:
             return file.read(BLOSC_HEADER.size), os.fstat(file.fileno()).st_size
 
-    def store(self) -> Any:
-        """Returns what the package zarr opens."""
-        from zarr.storage import LocalStore
+    def stored_bytes(self, array: str, enough: int) -> int:
+        """Returns the size of an array's files, which are counted until it is enough."""
+        total, number = 0, 0
+        for folder, _, files in os.walk(self.path / array):
+            for name in files:
+                total, number = total + os.lstat(os.path.join(folder, name)).st_size, number + 1
+                if total >= enough or number > MEMBERS:
+                    return total
+        return total
 
-        return LocalStore(self.path, read_only=True)
+    def _inside(self, path: Path) -> Path:
+        """Returns the path. Raises InputError if it is a link that leads out of the store."""
+        real = Path(os.path.realpath(path))
+        if not real.is_relative_to(os.path.realpath(self.path)):
+            raise InputError(f"{path} is a link to {real}, out of the store: copy that file into it")
+        return path
 
 
 @dataclass(frozen=True)
@@ -161,11 +178,10 @@ class _Archive:
         except KeyError:
             return None
 
-    def store(self) -> Any:
-        """Returns what the package zarr opens."""
-        from zarr.storage import ZipStore
-
-        return ZipStore(self.path, mode="r")
+    def stored_bytes(self, array: str, enough: int) -> int:
+        """Returns the size of an array's members."""
+        prefix = f"{array}/" if array else ""
+        return sum(member.file_size for member in self.archive.infolist() if member.filename.startswith(prefix))
 
 
 def _parsed(data: bytes, name: str) -> dict[str, Any]:
@@ -181,38 +197,54 @@ def _parsed(data: bytes, name: str) -> dict[str, Any]:
 # ---- Arrays ---------------------------------------------------------------------------------------------------------
 
 
+class _ZarrFile(Hdf5File):
+    """A store that is open in a process of its own."""
+
+    SCRIPT, KIND, LIBRARY = str(Path(__file__).with_name("zarr_process.py")), "Zarr", "the package zarr"
+
+    @classmethod
+    @contextmanager
+    def open(cls, path: Path) -> Iterator["_ZarrFile"]:
+        """Opens a store."""
+        file = cls(path)
+        try:
+            yield file
+        finally:
+            file.close()
+
+
 @dataclass(frozen=True)
 class _ZarrPatterns:
-    """An array of the package zarr, whose faults are errors of this package."""
+    """An array of a store."""
 
-    path: Path
-    array: Any
+    array: Hdf5Dataset
     files: "_Folder | _Archive"
     chunk_name: Callable[[tuple[int, ...]], str]
     packed_by_blosc: bool
 
     @property
     def shape(self) -> tuple[int, ...]:
-        return tuple(self.array.shape)
+        return self.array.shape
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        return np.dtype(self.array.dtype)
+        return self.array.dtype
 
     @property
-    def chunks(self) -> tuple[int, ...] | None:
-        return tuple(self.array.shards or self.array.chunks)
+    def chunks(self) -> tuple[int, ...]:
+        assert self.array.chunks is not None
+        return self.array.chunks
 
     def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
         try:
             self._check_chunks(index)
-            return np.asarray(self.array[index])
-        except Exception as error:  # zarr raises what its codecs raise
-            raise WorkError(f"cannot read {self.path}, it is damaged: {shorten(error, 200)}") from None
+            return self.array[index]
+        except (InputError, ValueError) as error:
+            raise WorkError(f"cannot read {self.files.path}, it is damaged: {shorten(error, 200)}") from None
 
     def _check_chunks(self, index: tuple[slice, ...]) -> None:
         """Checks that chunks are not larger than what they hold, and that those of Blosc are as long as they say."""
-        shape = self.array.shards or self.array.chunks
+        shape = self.chunks
         unpacked = math.prod(shape) * self.dtype.itemsize
         slices = (*index, *(slice(None),) * (len(self.shape) - len(index)))
         touched = []
@@ -235,12 +267,13 @@ class _ZarrPatterns:
                     raise ValueError(f"{name} has {size} bytes, and declares {packed} of {declared}")
 
 
-def _describe(files: "_Folder | _Archive", path: Path, options: ReadOptions) -> Recording:
+def _describe(files: "_Folder | _Archive", process: _ZarrFile, options: ReadOptions) -> Recording:
     """Returns the scan with what the store says of it."""
+    path = files.path
     name = _find(files, path, options.dataset)
     metadata = _checked(files, path, name)
     axes = [_axis(files, name, number) for number in range(len(metadata["shape"]))]
-    array = _opened(files, path, name)
+    array = _opened(files, process, name)
     if list(array.shape) != list(metadata["shape"]):
         raise InputError(f"{path} is damaged: {name or 'its array'} has two shapes")
     data: PatternArray = array
@@ -320,6 +353,10 @@ def _checked(files: "_Folder | _Archive", path: Path, name: str) -> dict[str, An
         raise InputError(f"{place} has chunks of the shape {shorten(chunks)}")
     if math.prod(chunks) * dtype.itemsize > CHUNK_BYTES:
         raise InputError(f"{place} has chunks of {math.prod(chunks) * dtype.itemsize} bytes, at most {CHUNK_BYTES}")
+    declared, reach = math.prod(shape) * dtype.itemsize, COMPRESSION
+    stored = files.stored_bytes(name, declared // reach)
+    if declared > UNWRITTEN_BYTES + reach * stored:
+        raise InputError(f"{place} declares {declared} bytes, of which the store holds {stored}")
     return metadata
 
 
@@ -334,17 +371,15 @@ def _codecs(metadata: dict[str, Any]) -> Iterator[str]:
                 yield from _codecs(inner)
 
 
-def _opened(files: "_Folder | _Archive", path: Path, name: str) -> _ZarrPatterns:
-    import zarr
-
-    try:
-        array = zarr.open_array(files.store(), path=name, mode="r")
-        metadata = _array_json(files, name)
-        return _ZarrPatterns(path, array, files, _chunk_name(metadata, name), _packed_by_blosc(metadata, path))
-    except InputError:
-        raise
-    except Exception as error:  # zarr raises what its parsers raise
-        raise InputError(f"cannot read {path} as Zarr: {shorten(error, 200)}") from None
+def _opened(files: "_Folder | _Archive", process: _ZarrFile, name: str) -> _ZarrPatterns:
+    for each in METADATA:  # what the package reads
+        start = files.start(f"{name}/{each}".lstrip("/"))
+        if start and start[1] > JSON_BYTES:
+            raise InputError(f"{files.path}: {shorten(name)}/{each} has more than {JSON_BYTES} bytes")
+    found = process.request("describe", path=name)
+    array = Hdf5Dataset(process, name, tuple(found["shape"]), np.dtype(found["dtype"]), tuple(found["chunks"]))
+    metadata = _array_json(files, name)
+    return _ZarrPatterns(array, files, _chunk_name(metadata, name), _packed_by_blosc(metadata, files.path))
 
 
 def _chunk_name(metadata: dict[str, Any], array: str) -> Callable[[tuple[int, ...]], str]:

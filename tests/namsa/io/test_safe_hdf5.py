@@ -136,7 +136,7 @@ def test_a_dataset_without_values_is_refused(tmp_path):
 
 def test_no_file_but_the_one_can_be_opened(path, monkeypatch):
     """The limit on open files holds where a check would not."""
-    monkeypatch.setattr(safe_hdf5.hdf5_process, "__file__", str(path.with_name("leaky.py")))
+    monkeypatch.setattr(safe_hdf5.Hdf5File, "SCRIPT", str(path.with_name("leaky.py")))
     source = (safe_hdf5.Path(hdf5_process.__spec__.origin)).read_text()
     call = '\n    def children(self, path):\n        return [open("/etc/passwd").read()]\n\n    def _open('
     path.with_name("leaky.py").write_text(source.replace("\n    def _open(", call, 1))
@@ -185,7 +185,7 @@ def test_a_crash_of_the_library_is_one_line(path, monkeypatch):
     ):
         script = path.with_name("script.py")
         script.write_text(f"import os, resource, sys\nsys.stdin.readline()\n{body}\nsys.stdin.read()")
-        monkeypatch.setattr(safe_hdf5.hdf5_process, "__file__", str(script))
+        monkeypatch.setattr(safe_hdf5.Hdf5File, "SCRIPT", str(script))
         with pytest.raises(DamagedFileError, match=message), open_hdf5(path):
             pass
 
@@ -193,7 +193,7 @@ def test_a_crash_of_the_library_is_one_line(path, monkeypatch):
 def test_a_process_that_says_nothing_is_ended(path, monkeypatch):
     script = path.with_name("script.py")
     script.write_text("import sys\nsys.stdin.read()")
-    monkeypatch.setattr(safe_hdf5.hdf5_process, "__file__", str(script))
+    monkeypatch.setattr(safe_hdf5.Hdf5File, "SCRIPT", str(script))
     monkeypatch.setattr(safe_hdf5, "SECONDS", 0.5)
     with pytest.raises(DamagedFileError, match=r"did not answer within 0\.5 s"), open_hdf5(path):
         pass

@@ -1,8 +1,12 @@
 """Zarr 2 and 3 and HyperSpy's zspy: what they hold, and what of their metadata is refused before Zarr sees it."""
 
+import bz2
 import json
+import os
 import shutil
+import zlib
 
+import numcodecs
 import numpy as np
 import pytest
 import zarr
@@ -157,4 +161,59 @@ def test_without_the_package_the_line_names_what_brings_it(tmp_path, monkeypatch
     write(str(tmp_path / "a.zarr"), 3)
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(InputError, match=r"needs the package zarr: pip install namsa\[formats\]"):
+        namsa.read(tmp_path / "a.zarr").__enter__()
+
+
+# ---- Hostile stores -------------------------------------------------------------------------------------------------
+
+
+def array_folder(tmp_path, version=2, **options):
+    """Returns the folder of an array, whose chunks and metadata may be changed."""
+    write(str(tmp_path / "a.zarr"), version, **options)
+    return tmp_path / "a.zarr" / "a" / "data"
+
+
+@pytest.mark.parametrize(
+    ("codec", "bomb"),
+    [
+        (numcodecs.BZ2(), lambda: bz2.compress(bytes(2**24)) * 64),  # a gigabyte from 3 kB
+        (numcodecs.Zstd(), lambda: numcodecs.Zstd().encode(np.zeros(2**30, np.uint8))),
+        (numcodecs.Zlib(), lambda: zlib.compress(bytes(2**27))),
+    ],
+    ids=["bz2", "zstd", "zlib"],
+)
+def test_a_chunk_that_unpacks_to_all_memory_is_one_line(tmp_path, codec, bomb):
+    (array_folder(tmp_path, compressors=codec) / "1.0.0.0").write_bytes(bomb())
+    with namsa.read(tmp_path / "a.zarr") as recording:
+        np.testing.assert_array_equal(recording.read(slice(0, 1), slice(0, 4)), patterns()[:1])
+        with pytest.raises(WorkError, match="it is damaged"):
+            recording.read(*WHOLE)
+
+
+@pytest.mark.parametrize("name", ["1.0.0.0", ".zattrs", ".zarray"])
+def test_pipes_and_links_out_of_the_store_are_refused(tmp_path, name):
+    folder = array_folder(tmp_path)
+    outside = tmp_path / "outside"
+    outside.write_text("{}")
+
+    def read():
+        with namsa.read(tmp_path / "a.zarr", dataset="a/data") as recording:
+            recording.read(*WHOLE)
+
+    (folder / name).unlink()
+    os.mkfifo(folder / name)
+    with pytest.raises((InputError, WorkError), match="it is a pipe or a device"):
+        read()
+    (folder / name).unlink()
+    (folder / name).symlink_to(outside)
+    with pytest.raises((InputError, WorkError), match="out of the store"):
+        read()
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_an_extent_that_the_store_cannot_hold_is_refused(tmp_path, version):
+    folder = array_folder(tmp_path, version)
+    path = folder / (".zarray" if version == 2 else "zarr.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"shape": [10**6, 10**6, 6, 8]}))
+    with pytest.raises(InputError, match="declares 96000000000000 bytes, of which the store holds"):
         namsa.read(tmp_path / "a.zarr").__enter__()
