@@ -134,7 +134,7 @@ def test_a_checkpoint_of_another_format_is_refused_by_name(tmp_path):
     header = json.loads(arrays["header"].tobytes()) | {"format": "train-checkpoint-1"}
     arrays["header"] = np.frombuffer(json.dumps(header).encode(), np.uint8)
     np.savez(path, **arrays)
-    with pytest.raises(ValueError, match="its format is 'train-checkpoint-1', not train-checkpoint-2"):
+    with pytest.raises(ValueError, match="its format is train-checkpoint-1, not train-checkpoint-2"):
         read(path)
 
 
