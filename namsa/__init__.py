@@ -48,14 +48,13 @@ if TYPE_CHECKING:
     from namsa.errors import InputError as InputError
     from namsa.errors import WorkError as WorkError
     from namsa.exchange.export import export_ptychography as export_ptychography
+    from namsa.figures.sample_figure import show as show
     from namsa.inspection.inspect import Inspection as Inspection
     from namsa.inspection.inspect import inspect as inspect
     from namsa.io.calibration import CalibrationOverrides as CalibrationOverrides
     from namsa.io.calibration import FourDData as FourDData
     from namsa.io.charge_density import ChargeDensity as ChargeDensity
     from namsa.io.charge_density import read_charge_density as read_charge_density
-    from namsa.io.hdf5 import read_sample as read_sample
-    from namsa.io.hdf5 import read_samples as read_samples
     from namsa.io.hdf5 import write_samples as write_samples
     from namsa.io.reading import open_patterns as open_patterns
     from namsa.io.reading import read as read
@@ -67,13 +66,14 @@ if TYPE_CHECKING:
     from namsa.physics.virtual_detectors import integrated_centre_of_mass as integrated_centre_of_mass
     from namsa.pixels import PixelGrid as PixelGrid
     from namsa.sample import Sample as Sample
+    from namsa.sample_file import read_sample as read_sample
+    from namsa.sample_file import read_samples as read_samples
     from namsa.scatter import Scattering as Scattering
     from namsa.scatter import scatter as scatter
     from namsa.simulate import simulate as simulate
     from namsa.view.browse import browse as browse
     from namsa.view.inspection_figure import draw_inspection as draw_inspection
     from namsa.view.page import Page as Page
-    from namsa.view.sample_figure import show as show
 
 # The modules of the public names.
 _MODULES = {
@@ -106,8 +106,8 @@ _MODULES = {
     "Dataset": "namsa.dataset.shards",
     "Record": "namsa.dataset.records",
     # Files
-    "read_sample": "namsa.io.hdf5",
-    "read_samples": "namsa.io.hdf5",
+    "read_sample": "namsa.sample_file",
+    "read_samples": "namsa.sample_file",
     "write_samples": "namsa.io.hdf5",
     "StackFile": "namsa.io.stack_file",
     "read_charge_density": "namsa.io.charge_density",
@@ -119,7 +119,7 @@ _MODULES = {
     "FourDData": "namsa.io.calibration",
     "CalibrationOverrides": "namsa.io.calibration",
     # Images
-    "show": "namsa.view.sample_figure",
+    "show": "namsa.figures.sample_figure",
     "browse": "namsa.view.browse",
     "Page": "namsa.view.page",
     "PixelGrid": "namsa.pixels",

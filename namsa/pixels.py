@@ -5,7 +5,7 @@ Pairs are (y, x). Images are in Å from the cell's origin, patterns in mrad from
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,6 +14,21 @@ from namsa.provenance_values import LARGEST, fault, value
 
 UNITS = {"cbed": "fraction of the beam", "density": "e/Å²", "projected_potential": "V·Å"}
 OPTIONAL_UNITS = {"density_by_depth": "e/Å²"}  # of arrays that some samples have
+
+
+class SampleArrays(Protocol):
+    """What a sample holds, as `namsa.sample.Sample` describes it."""
+
+    @property
+    def cbed(self) -> npt.NDArray[Any]: ...
+    @property
+    def density(self) -> npt.NDArray[Any]: ...
+    @property
+    def projected_potential(self) -> npt.NDArray[Any]: ...
+    @property
+    def provenance(self) -> dict[str, Any]: ...
+    @property
+    def density_by_depth(self) -> npt.NDArray[Any] | None: ...
 
 
 class ArrayAxis(NamedTuple):
@@ -200,7 +215,7 @@ def depth_axis(bins: int, thickness_angstrom: float) -> ArrayAxis:
     return ArrayAxis("depth", "Å", (np.arange(bins) + 0.5) * (thickness_angstrom / bins))
 
 
-def sample_arrays(sample: Any) -> dict[str, npt.NDArray[Any]]:
+def sample_arrays(sample: SampleArrays) -> dict[str, npt.NDArray[Any]]:
     """Returns the arrays of a sample or a record by name: those of `UNITS`, and of `OPTIONAL_UNITS` if it has them."""
     arrays = {name: getattr(sample, name) for name in UNITS | OPTIONAL_UNITS}
     return {name: array for name, array in arrays.items() if array is not None}

@@ -1,8 +1,4 @@
-"""A sample: diffraction patterns, the density and potential of their specimen, and their provenance.
-
-The methods are short forms of functions in layers above. They import these when they are called, so that the data type
-itself stands on nothing but NumPy.
-"""
+"""A sample: diffraction patterns, the density and potential of their specimen, and their provenance."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+
+from namsa.io import hdf5
+from namsa.names import check_name
+from namsa.physics import virtual_detectors
+from namsa.pixels import pattern_grid
+from namsa.provenance_values import fault, value
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -39,8 +41,6 @@ class Sample:
 
     def bright_field(self) -> npt.NDArray[np.float64]:
         """Returns the bright-field image, from the disk of the aperture; shape as `annular`."""
-        from namsa.provenance_values import value
-
         return self.annular(0.0, value(self.provenance, "semiangle_mrad"))
 
     def annular(self, inner_mrad: float, outer_mrad: float = np.inf) -> npt.NDArray[np.float64]:
@@ -56,16 +56,10 @@ class Sample:
         Raises:
             InputError: If no detector pixel lies in the ring.
         """
-        from namsa.physics import virtual_detectors
-        from namsa.pixels import pattern_grid
-
         return self._image(virtual_detectors.annular(self.cbed, pattern_grid(self.provenance), inner_mrad, outer_mrad))
 
     def centre_of_mass(self) -> npt.NDArray[np.float64]:
         """Returns the mean deflection (y, x) in mrad, `(sy, sx, 2)` for a raster scan, otherwise `(n, 2)`."""
-        from namsa.physics import virtual_detectors
-        from namsa.pixels import pattern_grid
-
         return self._image(virtual_detectors.centre_of_mass(self.cbed, pattern_grid(self.provenance)))
 
     def save(self, path: Path | str) -> None:
@@ -75,13 +69,10 @@ class Sample:
             InputError: If its provenance lacks what the file needs.
             WorkError: If the file cannot be written.
         """
-        from namsa.io import hdf5
-        from namsa.names import check_name
-
         hdf5.write_samples(Path(path), [(check_name(self.provenance.get("id", "sample"), "the sample"), self)])
 
     def show(self, path: Path | str | None = None) -> "Figure":
-        """Draws the patterns, the specimen and virtual images, see `namsa.view.sample_figure`.
+        """Draws the patterns, the specimen and virtual images, see `namsa.figures.sample_figure`.
 
         Args:
             path: Where to write the picture; its ending names the format (.png, .pdf, .svg). Default: nowhere.
@@ -89,7 +80,7 @@ class Sample:
         Raises:
             WorkError: If the file cannot be written.
         """
-        from namsa.view.sample_figure import show
+        from namsa.figures.sample_figure import show  # Matplotlib is loaded where it is needed
 
         return show(self, path)
 
@@ -103,14 +94,12 @@ class Sample:
 
     def _repr_html_(self) -> str:
         """Returns the HTML that a notebook shows."""
-        from namsa.view.notebook import sample_html
+        from namsa.figures.notebook import sample_html
 
         return sample_html(self)
 
     def _image(self, values: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         """Returns one value, or one vector, per position in the shape of the scan."""
-        from namsa.provenance_values import fault, value
-
         raster = value(self.provenance, "scan_shape", None)
         if raster and raster[0] * raster[1] != len(values):
             raise fault(self.provenance, f"has scan_shape {raster} for {len(values)} patterns")

@@ -19,7 +19,9 @@ LAYERS = {
         ("locks", "json_files", "numpy_files", "pixels", "sample"),
         ("config", "launcher"),
         ("crystals", "physics"),
-        ("io", "checks", "provenance"),
+        ("io", "checks", "provenance", "figures"),
+        ("sample",),
+        ("sample_file",),
         ("engines",),
         ("slicing",),
         ("exposure",),
@@ -58,16 +60,6 @@ LAYERS = {
         ("__init__", "__main__"),
     ),
 }
-# Methods of a sample are short forms of functions in layers above, which they import when they are called.
-SHORT_FORMS = {
-    "namsa.sample": {
-        "namsa.io.hdf5",
-        "namsa.physics.virtual_detectors",
-        "namsa.pixels",
-        "namsa.view.notebook",
-        "namsa.view.sample_figure",
-    }
-}
 BELOW = {"namsa": (), "fcdensenet": (), "train": ("namsa", "fcdensenet")}  # the packages that a package stands on
 
 
@@ -102,7 +94,7 @@ def imports(path: Path) -> Iterator[str]:
 
 
 KNOWN = modules()
-IMPORTS = {name: sorted(set(imports(path)) - SHORT_FORMS.get(name, set())) for name, path in KNOWN.items()}
+IMPORTS = {name: sorted(set(imports(path))) for name, path in KNOWN.items()}
 FLOOR = {
     (package, name): floor for package, layers in LAYERS.items() for floor, names in enumerate(layers) for name in names
 }
@@ -127,14 +119,6 @@ def test_a_module_imports_from_its_own_part_and_from_layers_below(module):
         if not allowed:
             upward.append(imported)
     assert not upward
-
-
-@pytest.mark.parametrize("module", SHORT_FORMS)
-def test_short_forms_import_only_when_they_are_called(module):
-    body = ast.parse(KNOWN[module].read_text(encoding="utf-8")).body
-    at_top = {node.module for node in body if isinstance(node, ast.ImportFrom)}
-    assert not any(str(name).startswith("namsa") for name in at_top)
-    assert SHORT_FORMS[module] <= set(imports(KNOWN[module]))  # none is listed that is not used
 
 
 def test_no_import_is_circular():

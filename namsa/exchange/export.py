@@ -9,12 +9,12 @@ from typing import Any, Literal
 import h5py
 import numpy as np
 
+from namsa import sample_file
 from namsa.errors import InputError
 from namsa.exchange import phaser, ptyrad, py4dstem
 from namsa.exchange.first_object import PhaseImage, conversion, phase_image, read_density
 from namsa.exchange.task import SIMULATED_ELECTRONS, PtychographyTask
 from namsa.files import check_outputs, make_folder, open_folder
-from namsa.io import hdf5
 from namsa.io.calibration import CalibrationOverrides, FourDData
 from namsa.io.reading import open_patterns
 from namsa.locks import exclusive
@@ -101,7 +101,7 @@ def export_ptychography(
 def _simulated(path: Path) -> dict[str, object] | None:
     """Returns the provenance of the one sample in a file of namsa; `None` for other files."""
     try:
-        with hdf5.open_samples(path) as samples:
+        with sample_file.open_samples(path) as samples:
             return next(iter(samples.values())).provenance() if len(samples) == 1 else None
     except InputError:
         return None

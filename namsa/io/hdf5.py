@@ -9,10 +9,8 @@ plain EMD array with the axes that they have.
 """
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,25 +18,17 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 
-from namsa.errors import InputError
 from namsa.files import open_atomic
 from namsa.io.compression import Compression, storage
-from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5Group, open_hdf5
 from namsa.io.unfailing_file import UnfailingFile
-from namsa.json_files import parse_json
-from namsa.names import check_name
-from namsa.pixels import OPTIONAL_UNITS, UNITS, ArrayAxis, PixelGrid, array_axes, sample_arrays
-from namsa.sample import Sample
-from namsa.text import shorten
+from namsa.pixels import OPTIONAL_UNITS, UNITS, ArrayAxis, PixelGrid, SampleArrays, array_axes, sample_arrays
 
-# A sample may declare as many bytes, and as many times the bytes of its file; gzip reaches 1032.
-SMALL_BYTES, COMPRESSION = 2**26, 1032
 FILE_ATTRIBUTES = {"emd_group_type": "file", "version_major": 1, "version_minor": 0, "authoring_program": "namsa"}
 
-# ---- Writing --------------------------------------------------------------------------------------------------------
 
-
-def write_samples(path: Path | str, samples: Iterable[tuple[str, Sample]], compression: Compression = "none") -> int:
+def write_samples(
+    path: Path | str, samples: Iterable[tuple[str, SampleArrays]], compression: Compression = "none"
+) -> int:
     """Writes samples to a file, which appears only when it is complete.
 
     Patterns of a raster scan are stored as (sy, sx, dy, dx), others as (n, dy, dx).
@@ -142,7 +132,7 @@ def write_file(
         target.check()
 
 
-def write_sample(group: h5py.Group, sample: Sample, compression: Compression = "none") -> None:
+def write_sample(group: h5py.Group, sample: SampleArrays, compression: Compression = "none") -> None:
     """Writes the arrays of a sample with their axes, the provenance and, if there is one, py4DSTEM's calibration.
 
     Args:
@@ -227,120 +217,3 @@ def _py4dstem_calibration(provenance: dict[str, Any], scan: list[npt.NDArray[np.
         "_target_paths": ["/cbed"],  # what py4DSTEM calibrates with these numbers when it opens the file
         "_root_treepath": "",
     }
-
-
-# ---- Reading --------------------------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class StoredSample:
-    """A sample in an open file.
-
-    Attributes:
-        group: The group that holds it.
-        name: Its name.
-    """
-
-    group: Hdf5Group
-    name: str
-
-    def provenance(self) -> dict[str, Any]:
-        """Reads the provenance, whose values are checked where they are used.
-
-        Raises:
-            InputError: If it is no JSON object.
-        """
-        stored = self.group.attribute("provenance")
-        if not isinstance(stored, str):
-            raise InputError(f"{self._place()} has a provenance that is no text: {shorten(stored)}")
-        provenance = parse_json(stored, f"{self._place()}, its provenance,")
-        if not isinstance(provenance, dict):
-            raise InputError(f"{self._place()} has a provenance that is no JSON object: {shorten(provenance)}")
-        return provenance
-
-    def arrays(self) -> dict[str, Hdf5Dataset]:
-        """Returns the arrays by name, without their data.
-
-        Raises:
-            InputError: If one is missing or cannot be what namsa writes.
-        """
-        found: dict[str, Hdf5Dataset] = {}
-        for name in UNITS | OPTIONAL_UNITS:
-            data = self.group.get(f"{name}/data")
-            if data is None and name in OPTIONAL_UNITS:
-                continue
-            if not isinstance(data, Hdf5Dataset):
-                raise InputError(f"{self._place()} has no array {name}")
-            axes = {"cbed": (3, 4), "density_by_depth": (3,)}.get(name, (2,))
-            if not data.is_numeric or len(data.shape) not in axes or 0 in data.shape:
-                raise InputError(
-                    f"{self._place()} has {name} of shape {data.shape} and type {data.dtype}: not a sample's"
-                )
-            found[name] = data
-        declared = sum(math.prod(data.shape) * data.dtype.itemsize for data in found.values())
-        largest = SMALL_BYTES + COMPRESSION * self.group.file.path.stat().st_size
-        if declared > largest:
-            raise InputError(f"{self._place()} declares {declared} bytes, more than its file can hold ({largest})")
-        return found
-
-    def read(self) -> Sample:
-        """Reads the sample; patterns become one stack `(n, dy, dx)`.
-
-        Raises:
-            InputError: If it is not what namsa writes, or damaged.
-        """
-        provenance, stored = self.provenance(), self.arrays()
-        array_axes(provenance, {name: data.shape for name, data in stored.items()})  # they fit the provenance
-        arrays = {name: data[:] for name, data in stored.items()}
-        cbed = arrays.pop("cbed")
-        return Sample(cbed=cbed.reshape(-1, *cbed.shape[-2:]), **arrays, provenance=provenance)
-
-    def _place(self) -> str:
-        """Returns the sample's name and file for messages."""
-        return f"{self.group.file.path}: {shorten(self.name)}"
-
-
-def read_sample(path: Path | str, name: str | None = None) -> Sample:
-    """Reads one sample of a file that `write_samples` wrote.
-
-    Args:
-        path: The file.
-        name: The sample's name. Default: the first sample of the file.
-
-    Raises:
-        InputError: If the file holds no such sample.
-    """
-    with open_samples(path) as samples:
-        if name is None:
-            name = next(iter(samples))
-        if name not in samples:
-            raise InputError(f"{path} has no sample {shorten(name)}: it holds {shorten(', '.join(samples), 400)}")
-        return samples[name].read()
-
-
-def read_samples(path: Path | str) -> Iterator[tuple[str, Sample]]:
-    """Yields the name and the sample of each sample that `write_samples` wrote.
-
-    Raises:
-        InputError: If `path` is no such file.
-    """
-    with open_samples(path) as samples:
-        for name, sample in samples.items():
-            yield name, sample.read()
-
-
-@contextmanager
-def open_samples(path: Path | str) -> Iterator[dict[str, StoredSample]]:
-    """Opens a file that `write_samples` wrote, and yields its samples by name.
-
-    Raises:
-        InputError: If `path` is no such file.
-    """
-    with open_hdf5(Path(path)) as file:
-        root = Hdf5Group(file, "/")
-        names = root.groups_with("provenance")
-        if not names:
-            raise InputError(f"{path} holds no sample that namsa wrote")
-        for name in names:
-            check_name(name, f"a sample of {path}")
-        yield {name: StoredSample(Hdf5Group(file, f"/{name}"), name) for name in names}

@@ -27,7 +27,7 @@ from namsa.io.safe_hdf5 import DamagedFileError, Hdf5Dataset, Hdf5Group, open_hd
 from namsa.io.unfailing_file import UnfailingFile
 from namsa.locks import exclusive
 from namsa.names import check_name
-from namsa.sample import Sample
+from namsa.pixels import SampleArrays
 
 BATCH_BYTES = 2**28  # of patterns in memory: large enough that what is done once per batch takes no time
 JOURNAL = "unfinished"
@@ -178,7 +178,7 @@ class StackFile:
 
     # ---- The end ----------------------------------------------------------------------------------------------------
 
-    def complete(self, sample: Sample) -> None:
+    def complete(self, sample: SampleArrays) -> None:
         """Writes the rest of the sample, and gives the file its name.
 
         Args:

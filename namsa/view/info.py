@@ -7,11 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from namsa import provenance_values
+from namsa import provenance_values, sample_file
 from namsa.dataset import manifest, shards
 from namsa.dataset.failures import unresolved_failures
 from namsa.dataset.strata import Strata, count_strata
-from namsa.io import hdf5
 from namsa.pixels import OPTIONAL_UNITS, UNITS, array_axes, sample_arrays
 
 
@@ -167,7 +166,7 @@ def describe_file(path: Path) -> FileInfo:
     Raises:
         InputError: If it is no such file.
     """
-    with hdf5.open_samples(path) as samples:
+    with sample_file.open_samples(path) as samples:
         described = [describe_sample(name, sample.provenance(), sample.arrays()) for name, sample in samples.items()]
     return FileInfo(str(path), path.stat().st_size, len(described), described)
 

@@ -14,11 +14,11 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Ellipse
 
 from namsa.errors import WorkError
+from namsa.figures.panels import VIRTUAL, image_panel, panels, pattern_panel, styled
 from namsa.files import open_atomic, write_text_atomic
 from namsa.inspection.curl import rotated
 from namsa.inspection.inspect import Inspection
 from namsa.pixels import PixelGrid, detector_grid
-from namsa.view.panels import VIRTUAL, image_panel, panels, pattern_panel, styled
 
 Image = npt.NDArray[Any]
 

@@ -18,13 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import WorkError
+from namsa.figures.page_images import PageImage, colour_bar, image_url, palette, view_box
+from namsa.figures.panels import PATTERN, PATTERN_POWER, VIRTUAL
+from namsa.figures.signals import Signal
 from namsa.files import write_text_atomic
 from namsa.pixels import PixelGrid
-from namsa.view.page_images import PageImage, colour_bar, image_url, palette, view_box
 from namsa.view.page_overlay import Overlay
 from namsa.view.page_tiles import Tiles
-from namsa.view.panels import PATTERN, PATTERN_POWER, VIRTUAL
-from namsa.view.signals import Signal
 
 IFRAME_HEIGHT = 820  # CSS pixels
 

@@ -12,10 +12,10 @@ import numpy.typing as npt
 from scipy.ndimage import map_coordinates
 
 from namsa.errors import InputError
+from namsa.figures.page_images import PageImage
+from namsa.figures.signals import Signal
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5Group, open_hdf5
 from namsa.pixels import PixelGrid
-from namsa.view.page_images import PageImage
-from namsa.view.signals import Signal
 
 COLOURS = {"density": "viridis", "uncertainty": "cividis", "trust": "RdYlGn", "estimate": "viridis"}
 MAX_PIXELS = 2**24

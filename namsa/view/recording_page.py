@@ -7,13 +7,14 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.errors import InputError
+from namsa.figures.page_images import pattern_image
+from namsa.figures.signals import DARK_FIELD_FROM, Signal, dark_field_title
 from namsa.io.calibration import check_limits
 from namsa.io.recording import Recording
 from namsa.physics import virtual_detectors
 from namsa.pixels import PixelGrid, binned, binned_grid, detector_grid
 from namsa.text import plural
 from namsa.view.page import Page, PageContent, PageUnits, render
-from namsa.view.page_images import pattern_image
 from namsa.view.page_overlay import read_images, read_overlays
 from namsa.view.page_tiles import (
     MAX_PAGE_BYTES,
@@ -27,7 +28,6 @@ from namsa.view.page_tiles import (
     sampled_pixel_bytes,
     thinned_grid,
 )
-from namsa.view.signals import DARK_FIELD_FROM, Signal, dark_field_title
 from namsa.view.viewer import SCALE_NOTE, signal_maps
 
 PIECE_BYTES = 16 * 2**20  # patterns that are read at once; a page of a compressed file needs at least one chunk

@@ -7,6 +7,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.figures.page_images import PageImage, limits, pattern_image
+from namsa.figures.panels import PATTERN_POWER, VIRTUAL
+from namsa.figures.sample_figure import caption
+from namsa.figures.signals import Signal, check_drawable, sample_signals
 from namsa.physics import virtual_detectors
 from namsa.physics.optics import wavelength_angstrom
 from namsa.pixels import (
@@ -23,7 +27,6 @@ from namsa.pixels import (
 from namsa.sample import Sample
 from namsa.text import plural
 from namsa.view.page import Page, PageContent, PageUnits, render
-from namsa.view.page_images import PageImage, limits, pattern_image
 from namsa.view.page_overlay import read_overlays
 from namsa.view.page_tiles import (
     MAX_PAGE_BYTES,
@@ -35,9 +38,6 @@ from namsa.view.page_tiles import (
     reduction_note,
     thinned_grid,
 )
-from namsa.view.panels import PATTERN_POWER, VIRTUAL
-from namsa.view.sample_figure import caption
-from namsa.view.signals import Signal, check_drawable, sample_signals
 
 DEFLECTION = "RdBu_r"
 SCALE_NOTE = f"Patterns are shown as intensity to the power {PATTERN_POWER:g}, all on one scale."

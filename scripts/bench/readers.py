@@ -27,6 +27,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from namsa import sample_file
 from namsa.io import hdf5
 from namsa.physics import virtual_detectors as virtual
 from namsa.physics.optics import wavelength_angstrom
@@ -88,7 +89,7 @@ def files(folder: Path) -> Iterator[Path]:
         command = [sys.executable, "-m", "namsa", "simulate", CONFIG, *settings, "--out", path]
         subprocess.run(command, check=True, stdout=sys.stderr)
         yield path
-    ((_, sample),) = hdf5.read_samples(folder / "raster.emd")
+    ((_, sample),) = sample_file.read_samples(folder / "raster.emd")
     several = folder / "several.emd"
     hdf5.write_samples(several, [("C-diamond", sample), ("SiC-diamond", replace(sample, cbed=sample.cbed[::-1]))])
     yield several
@@ -96,7 +97,7 @@ def files(folder: Path) -> Iterator[Path]:
 
 def compare(path: Path, answer: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """A row for each array that each reader should have found in `path`."""
-    for tree, sample in hdf5.read_samples(path):
+    for tree, sample in sample_file.read_samples(path):
         shapes = {name: getattr(sample, name).shape for name in UNITS}
         for reader, found in answer.items():
             for name, written in array_axes(sample.provenance, shapes).items():
@@ -138,7 +139,7 @@ def faults(sample: Sample, written: list[ArrayAxis], seen: dict[str, Any]) -> It
 
 def images(path: Path, theirs: Any) -> Iterator[dict[str, Any]]:
     """What py4DSTEM made of the calibrated file against what `namsa.physics.virtual_detectors` makes of the sample."""
-    ((tree, sample),) = hdf5.read_samples(path)
+    ((tree, sample),) = sample_file.read_samples(path)
     provenance = sample.provenance
     angles, scan, shape = pattern_grid(provenance), scan_grid(provenance), provenance["scan_shape"]
     assert scan is not None

@@ -9,8 +9,8 @@ from matplotlib import colormaps
 from matplotlib.colors import BoundaryNorm, ListedColormap, Normalize
 from matplotlib.figure import Figure
 
+from namsa.figures.panels import MAX_ASPECT, image_panel, styled
 from namsa.pixels import PixelGrid
-from namsa.view.panels import MAX_ASPECT, image_panel, styled
 
 from .figures import BLUE
 

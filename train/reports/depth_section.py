@@ -11,11 +11,11 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from namsa.errors import InputError
+from namsa.figures.panels import image_panel, panels, styled
 from namsa.files import open_atomic
 from namsa.numpy_files import read_npz
 from namsa.pixels import PixelGrid
 from namsa.text import shorten
-from namsa.view.panels import image_panel, panels, styled
 
 from ..measure.depth_metrics import DepthErrors, DepthSummary
 from . import figures

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib.figure import Figure
 
-from namsa.view.panels import styled
+from namsa.figures.panels import styled
 
 from .figures import BLUE, INK
 

@@ -16,9 +16,9 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from namsa.errors import InputError
+from namsa.figures.panels import MARKS, image_panel, mark_probes, panels, pattern_panel, styled
 from namsa.files import open_atomic
 from namsa.pixels import PixelGrid
-from namsa.view.panels import MARKS, image_panel, mark_probes, panels, pattern_panel, styled
 
 from .pictures import Picture
 from .runs import Numbers, Steps

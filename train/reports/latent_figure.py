@@ -12,8 +12,8 @@ from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
+from namsa.figures.panels import PATTERN, PATTERN_POWER, image_panel, styled
 from namsa.pixels import PixelGrid
-from namsa.view.panels import PATTERN, PATTERN_POWER, image_panel, styled
 
 Array = npt.NDArray[Any]
 Decode = Callable[[Array], Array]  # from latent numbers (n, latent) to patterns (n, dy, dx)

@@ -15,13 +15,13 @@ from pydantic import AfterValidator, Field, TypeAdapter
 from namsa.dataset.records import Record
 from namsa.dataset.typed_values import parse_typed
 from namsa.errors import InputError
+from namsa.figures.signals import example_probes
 from namsa.files import open_atomic
 from namsa.json_files import parse_json
 from namsa.numpy_files import read_npz
 from namsa.pixels import density_grid, pattern_grid, scan_positions
 from namsa.provenance_values import value
 from namsa.text import shorten
-from namsa.view.signals import example_probes
 
 from .results import EVALUATE_AGAIN, SampleRow
 

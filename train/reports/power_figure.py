@@ -5,7 +5,7 @@ from typing import NamedTuple
 import numpy as np
 from matplotlib.figure import Figure
 
-from namsa.view.panels import styled
+from namsa.figures.panels import styled
 
 from .figures import BLUE, GOLD, INK, RED, binned
 from .runs import Numbers, Steps

@@ -5,7 +5,7 @@ from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from namsa.view.panels import styled
+from namsa.figures.panels import styled
 
 from ..measure import kinds
 from ..measure.profile_results import Profile

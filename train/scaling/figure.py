@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from namsa.view.panels import styled
+from namsa.figures.panels import styled
 
 from ..reports.figures import BLUE, GOLD, INK, RED
 from .machine import SUMMIT

@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from namsa.errors import InputError
+from namsa.figures.panels import VIRTUAL, image_panel, panels, styled
 from namsa.files import open_atomic
 from namsa.numpy_files import read_npz
 from namsa.pixels import PixelGrid
-from namsa.view.panels import VIRTUAL, image_panel, panels, styled
 
 from ..reports.results import EVALUATE_AGAIN
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 from rich.progress import TaskID
 
+from namsa import sample_file
 from namsa.cli.commands.output import HDF5_SUFFIXES, print_estimate, print_line, progress_bars
 from namsa.config.simulation import SimulationConfig, load_config
 from namsa.crystals.material import Material
@@ -18,13 +19,12 @@ from namsa.dataset.machine_limits import check_machine
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.dataset.workload import count_workload, hdf5_bytes
 from namsa.errors import InputError
+from namsa.figures.sample_figure import show
 from namsa.files import check_output
-from namsa.io import hdf5
 from namsa.io.stack_file import BATCH_BYTES, StackFile
 from namsa.memory import available_memory_bytes
 from namsa.sample import Sample
 from namsa.text import plural
-from namsa.view.sample_figure import show
 
 _MORE_ROOM = "make room, name another folder with --out, or use fewer positions or a smaller detector"
 
@@ -59,7 +59,7 @@ def simulate(options: argparse.Namespace) -> None:
         print_line(f"{path}  (larger than memory: no preview)")
         return
     preview = path.with_suffix(".png")
-    show(hdf5.read_sample(path), preview)
+    show(sample_file.read_sample(path), preview)
     print_line(f"{path}  {preview}")
 
 

@@ -4,13 +4,14 @@ import argparse
 import os
 from pathlib import Path
 
+from namsa import sample_file
 from namsa.cli.calibration_options import calibration_overrides, refuse_stated
 from namsa.cli.commands.output import print_json, print_line
 from namsa.cli.layout_options import layout
 from namsa.dataset import shards
 from namsa.errors import InputError
+from namsa.figures.sample_figure import show as show_sample
 from namsa.files import check_output
-from namsa.io import hdf5
 from namsa.io.formats import zarr_store
 from namsa.io.reading import read
 from namsa.names import check_name
@@ -20,7 +21,6 @@ from namsa.view import info_text
 from namsa.view.browse import browse
 from namsa.view.info import DatasetInfo, FileInfo, describe_dataset, describe_file
 from namsa.view.recording_info import RecordingInfo, describe_recording
-from namsa.view.sample_figure import show as show_sample
 
 
 def info(options: argparse.Namespace) -> None:
@@ -45,7 +45,7 @@ def info(options: argparse.Namespace) -> None:
 def _has_samples(path: Path) -> bool:
     """Returns whether namsa wrote the file's samples or images."""
     try:
-        with hdf5.open_samples(path):
+        with sample_file.open_samples(path):
             return True
     except InputError:
         return False
@@ -99,7 +99,7 @@ def _show_recording(options: argparse.Namespace) -> None:
 def holds_samples(path: Path) -> bool:
     """Returns whether namsa wrote the file's samples, with their patterns; other files hold patterns alone."""
     try:
-        with hdf5.open_samples(path) as samples:
+        with sample_file.open_samples(path) as samples:
             return any(sample.group.get("cbed") for sample in samples.values())
     except InputError:
         return False
@@ -112,7 +112,7 @@ def find_sample(path: Path) -> tuple[str, Sample]:
         InputError: If there is no such sample.
     """
     if os.path.isfile(path):  # false for what cannot be a path, too
-        return next(hdf5.read_samples(path))
+        return next(sample_file.read_samples(path))
     directory, requested = (path, None) if os.path.isdir(path) else (path.parent, path.name)
     with shards.Dataset(directory) as data:
         if not data.ids:

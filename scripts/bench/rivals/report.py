@@ -9,8 +9,8 @@ from matplotlib.colors import Normalize
 from rich.console import Console
 from rich.table import Table
 
+from namsa.figures.panels import image_panel, panels, styled
 from namsa.pixels import PixelGrid
-from namsa.view.panels import image_panel, panels, styled
 from rivals.methods import SEARCH
 from rivals.network import NETWORKS
 from rivals.search import QUALITY, interior

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa import sample_file
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.select import select_materials
 from namsa.dataset import manifest
@@ -98,7 +99,7 @@ class Samples:
         path = self.directory / f"{entry.id}.h5"
         if not path.exists():
             hdf5.write_samples(path, [(entry.id, simulate_entry(self.config, self.materials[entry.material], entry))])
-        ((_, sample),) = hdf5.read_samples(path)
+        ((_, sample),) = sample_file.read_samples(path)
         return sample
 
 
@@ -123,7 +124,7 @@ def case(path: Path, told: tuple[str, ...] = TOLD) -> Stack:
         told: The names in the provenance that methods are told.
     """
     started = time.thread_time()
-    ((name, sample),) = hdf5.read_samples(path)
+    ((name, sample),) = sample_file.read_samples(path)
     p, frame = sample.provenance, density_grid(sample.provenance)
     known = {key: p[key] for key in told}
     truth, max_q = {"density": sample.density.astype(np.float64)}, p["density_max_q_per_angstrom"]

@@ -7,7 +7,7 @@ import h5py
 import numpy as np
 import pytest
 
-from namsa import InputError, WorkError
+from namsa import InputError, WorkError, sample_file
 from namsa.io import hdf5
 from namsa.pixels import UNITS
 
@@ -27,7 +27,7 @@ def sample(**provenance):
 def test_what_is_read_is_what_was_written(tmp_path):
     written = {"a": sample(), "b": replace(sample(), cbed=2 * sample().cbed), "loose": sample(scan_shape=None)}
     assert hdf5.write_samples(tmp_path / "new" / "file.h5", written.items()) == 3
-    found = dict(hdf5.read_samples(tmp_path / "new" / "file.h5"))
+    found = dict(sample_file.read_samples(tmp_path / "new" / "file.h5"))
     assert list(found) == list(written)
     for name, expected in written.items():
         for array in UNITS:
@@ -39,9 +39,9 @@ def test_one_sample_is_read_by_name_or_the_first(tmp_path):
     written = {"a": sample(), "b": replace(sample(), cbed=2 * sample().cbed)}
     hdf5.write_samples(tmp_path / "file.h5", written.items())
     for name, expected in ((None, written["a"]), ("b", written["b"])):
-        np.testing.assert_array_equal(hdf5.read_sample(tmp_path / "file.h5", name).cbed, expected.cbed)
+        np.testing.assert_array_equal(sample_file.read_sample(tmp_path / "file.h5", name).cbed, expected.cbed)
     with pytest.raises(InputError, match=r"has no sample c: it holds a, b$"):
-        hdf5.read_sample(tmp_path / "file.h5", "c")
+        sample_file.read_sample(tmp_path / "file.h5", "c")
 
 
 def test_every_array_has_its_axes_and_units(tmp_path):
@@ -113,7 +113,7 @@ def test_many_positions_fit_into_the_provenance(tmp_path):
     many = sample(scan_shape=None, positions_angstrom=np.random.default_rng(0).uniform(0, 9, (20_000, 2)).tolist())
     many = replace(many, cbed=np.ones((20_000, 1, 1), np.float32))
     hdf5.write_samples(tmp_path / "file.h5", [("a", many)])
-    ((_, found),) = hdf5.read_samples(tmp_path / "file.h5")
+    ((_, found),) = sample_file.read_samples(tmp_path / "file.h5")
     assert found.provenance == many.provenance
 
 
@@ -130,11 +130,11 @@ def test_a_file_is_whole_or_not_there(tmp_path):
 def test_files_that_cannot_be_read_or_written_are_named(tmp_path):
     (tmp_path / "text.h5").write_text("no HDF5")
     with pytest.raises(InputError, match="text.h5"):
-        list(hdf5.read_samples(tmp_path / "text.h5"))
+        list(sample_file.read_samples(tmp_path / "text.h5"))
     with h5py.File(tmp_path / "other.h5", "w") as file:
         file["x"] = 1
     with pytest.raises(InputError, match="no sample"):
-        list(hdf5.read_samples(tmp_path / "other.h5"))
+        list(sample_file.read_samples(tmp_path / "other.h5"))
     with pytest.raises(WorkError, match="cannot write"):
         hdf5.write_samples(tmp_path / "text.h5" / "file.h5", [("a", sample())])
 
@@ -158,7 +158,7 @@ def test_odd_samples_are_refused(tmp_path, damage, message):
     with h5py.File(tmp_path / "file.h5", "r+") as file:
         damage(file["a"])
     with pytest.raises(InputError, match=message):
-        hdf5.read_sample(tmp_path / "file.h5")
+        sample_file.read_sample(tmp_path / "file.h5")
 
 
 def test_a_sample_may_not_declare_more_than_its_file_can_hold(tmp_path):
@@ -167,10 +167,10 @@ def test_a_sample_may_not_declare_more_than_its_file_can_hold(tmp_path):
         del file["a/density/data"]
         file["a/density"].create_dataset("data", (10**4, 10**4), "f8", chunks=(100, 100), fillvalue=1.0)
     with pytest.raises(InputError, match="declares 800000000 bytes"):
-        hdf5.read_sample(tmp_path / "file.h5")
+        sample_file.read_sample(tmp_path / "file.h5")
 
 
 def test_names_that_lead_out_of_a_folder_are_refused(tmp_path):
     hdf5.write_samples(tmp_path / "file.h5", [("..", sample())])
     with pytest.raises(InputError, match=r"a sample of .*file\.h5 is named '\.\.'"):
-        hdf5.read_sample(tmp_path / "file.h5")
+        sample_file.read_sample(tmp_path / "file.h5")

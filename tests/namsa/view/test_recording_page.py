@@ -14,11 +14,11 @@ from paths import ROOT
 import namsa
 from namsa.cli.parser import main
 from namsa.errors import InputError
+from namsa.figures.page_images import PageImage
 from namsa.io.hdf5 import write_images
 from namsa.io.recording import ArrayPatterns, Recording
 from namsa.pixels import PixelGrid
 from namsa.view import page_overlay, page_tiles, recording_page
-from namsa.view.page_images import PageImage
 
 SCAN, DETECTOR = (5, 7), (12, 16)
 CALIBRATION = {"energy_ev": 200e3, "semiangle_mrad": 8.0, "scan_step_angstrom": (0.5, 0.4), "pixel_mrad": (2.0, 2.5)}
@@ -169,7 +169,7 @@ def test_overlay_of_another_scan_or_without_a_step_is_refused(tmp_path):
 
 def test_unknown_pixels_of_an_image_are_transparent():
     grid = PixelGrid((1, 1), (0, 0))
-    from namsa.view.page_images import image_url
+    from namsa.figures.page_images import image_url
 
     known = image_url(PageImage("", "", np.array([[0.0, 1.0]]), grid))
     unknown = image_url(PageImage("", "", np.array([[np.nan, 1.0]]), grid))

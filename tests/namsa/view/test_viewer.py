@@ -14,10 +14,10 @@ from browser import BROWSER, rendered
 from namsa import Sample
 from namsa.cli.parser import main
 from namsa.errors import WorkError
+from namsa.figures.panels import PATTERN, PATTERN_POWER
+from namsa.figures.signals import sample_signals
 from namsa.pixels import PixelGrid, pattern_grid
 from namsa.view import page_tiles, viewer
-from namsa.view.panels import PATTERN, PATTERN_POWER
-from namsa.view.signals import sample_signals
 
 SCAN, DETECTOR, CELL = (4, 6), (10, 14), (8.0, 15.0)
 

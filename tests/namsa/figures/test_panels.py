@@ -8,10 +8,10 @@ import pytest
 
 from namsa import Sample
 from namsa.errors import WorkError
+from namsa.figures.panels import image_panel, mark_probes, panels
+from namsa.figures.sample_figure import sample_figure, show
+from namsa.figures.signals import dark_field, example_probes
 from namsa.pixels import PixelGrid, pattern_grid
-from namsa.view.panels import image_panel, mark_probes, panels
-from namsa.view.sample_figure import sample_figure, show
-from namsa.view.signals import dark_field, example_probes
 
 
 def sample(scan=(3, 4), detector=(16, 20), grid=(24, 40), extent=(6.0, 10.0)):

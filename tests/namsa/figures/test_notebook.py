@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from namsa.io import hdf5
-from namsa.view.notebook import sample_html
+from namsa import sample_file
+from namsa.figures.notebook import sample_html
 
 BEAM = {"energy_ev": 200e3, "semiangle_mrad": 4.0, "thickness_angstrom": 20.0, "grid_shape": [8, 10]}
 
@@ -77,7 +77,7 @@ def test_a_saved_sample_is_read_again(tmp_path, provenance, name):
     s.save(tmp_path / "file.h5")
     with h5py.File(tmp_path / "file.h5") as file:
         assert list(file) == [name]
-    found = hdf5.read_sample(tmp_path / "file.h5")
+    found = sample_file.read_sample(tmp_path / "file.h5")
     np.testing.assert_array_equal(found.cbed, s.cbed)
     assert found.provenance == s.provenance
 

@@ -5,18 +5,17 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from namsa.pixels import UNITS, density_grid, pattern_grid
-from namsa.sample import Sample
+from namsa.figures.page_images import PageImage, image_url, limits_text, pattern_image
+from namsa.figures.panels import MAX_ASPECT
+from namsa.figures.sample_figure import caption
+from namsa.figures.signals import check_drawable
+from namsa.pixels import UNITS, SampleArrays, density_grid, pattern_grid
 from namsa.text import plural
-from namsa.view.page_images import PageImage, image_url, limits_text, pattern_image
-from namsa.view.panels import MAX_ASPECT
-from namsa.view.sample_figure import caption
-from namsa.view.signals import check_drawable
 
 IMAGE_HEIGHT = 160  # CSS pixels
 
 
-def sample_html(sample: Sample) -> str:
+def sample_html(sample: SampleArrays) -> str:
     """Returns the HTML of a sample, which loads nothing and inherits the notebook's font and colours."""
     check_drawable(sample)
     provenance = sample.provenance
@@ -58,7 +57,7 @@ def _figure(image: PageImage, length_units: str) -> str:
     )
 
 
-def _rows(sample: Sample) -> list[tuple[str, str]]:
+def _rows(sample: SampleArrays) -> list[tuple[str, str]]:
     """Returns the rows of the table: name and value with units."""
     p = sample.provenance
     raster = p.get("scan_shape")
@@ -82,7 +81,7 @@ def _rows(sample: Sample) -> list[tuple[str, str]]:
     ]
 
 
-def _depth_rows(sample: Sample) -> list[tuple[str, str]]:
+def _depth_rows(sample: SampleArrays) -> list[tuple[str, str]]:
     """Returns the row of the density by depth, if the sample has it."""
     bins = sample.density_by_depth
     if bins is None:

@@ -7,8 +7,7 @@ import numpy.typing as npt
 
 from namsa import provenance_values
 from namsa.physics import virtual_detectors
-from namsa.pixels import UNITS, PixelGrid, array_axes, pattern_grid, sample_arrays
-from namsa.sample import Sample
+from namsa.pixels import UNITS, PixelGrid, SampleArrays, array_axes, pattern_grid, sample_arrays
 
 Floats = npt.NDArray[np.float64]
 
@@ -29,7 +28,7 @@ class Signal(NamedTuple):
     values: Floats
 
 
-def check_drawable(sample: Sample) -> None:
+def check_drawable(sample: SampleArrays) -> None:
     """Raises InputError if the provenance does not describe the arrays, or if they hold numbers that are not finite."""
     provenance = sample.provenance
     provenance_values.check(provenance)
@@ -40,7 +39,7 @@ def check_drawable(sample: Sample) -> None:
             raise provenance_values.fault(provenance, f"belongs to {name} with numbers that are not finite")
 
 
-def sample_signals(sample: Sample) -> list[Signal]:
+def sample_signals(sample: SampleArrays) -> list[Signal]:
     """Returns the dark field, the bright field and the deflection along y and x, in this order.
 
     The dark field is missing if the detector ends before it.

@@ -9,18 +9,17 @@ from matplotlib.colors import PowerNorm
 from matplotlib.figure import Figure
 
 from namsa.errors import WorkError
+from namsa.figures.panels import MARKS, VIRTUAL, image_panel, mark_probes, panels, pattern_panel, styled
+from namsa.figures.signals import DARK_FIELD_FROM, check_drawable, dark_field, example_probes
 from namsa.files import open_atomic
 from namsa.names import LONGEST
 from namsa.physics import virtual_detectors
-from namsa.pixels import density_grid, pattern_grid, potential_grid, scan_grid
-from namsa.sample import Sample
+from namsa.pixels import SampleArrays, density_grid, pattern_grid, potential_grid, scan_grid
 from namsa.text import plural, shorten
-from namsa.view.panels import MARKS, VIRTUAL, image_panel, mark_probes, panels, pattern_panel, styled
-from namsa.view.signals import DARK_FIELD_FROM, check_drawable, dark_field, example_probes
 
 
 @styled
-def show(sample: Sample, path: Path | str | None = None) -> Figure:
+def show(sample: SampleArrays, path: Path | str | None = None) -> Figure:
     """Draws a sample.
 
     Args:
@@ -51,7 +50,7 @@ def _save(figure: Figure, path: Path) -> None:
 
 
 @styled
-def sample_figure(sample: Sample) -> Figure:
+def sample_figure(sample: SampleArrays) -> Figure:
     """Returns a figure with patterns above, and the specimen below: potential, density and virtual images.
 
     Virtual images are drawn only of a raster scan.

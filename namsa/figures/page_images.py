@@ -10,8 +10,8 @@ import matplotlib
 import numpy as np
 import numpy.typing as npt
 
+from namsa.figures.panels import PATTERN, PATTERN_POWER, REAL_SPACE
 from namsa.pixels import UNITS, PixelGrid
-from namsa.view.panels import PATTERN, PATTERN_POWER, REAL_SPACE
 
 Image = npt.NDArray[Any]
 

@@ -1,0 +1,1 @@
+"""Figures of samples: signals, panels, and what a notebook shows."""
