@@ -61,7 +61,7 @@ def measure_rates(workload: Workload) -> Rates:
     operations = prism.propagation_operations(workload.work._replace(slices=_MEASURED_SLICES), waves)
 
     def slices(count: int) -> Slices:
-        return Slices([fresnel], np.zeros(count, dtype=np.int64), 1.0)
+        return Slices.equally_thick([fresnel], np.zeros(count, dtype=np.int64), 1.0)
 
     with ThreadPoolExecutor(workers) as pool:
 

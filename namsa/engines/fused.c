@@ -36,7 +36,9 @@ typedef struct {
     const int *row_of;                /* the row of a pattern for each place in a transformed column */
     const int *order;                 /* the index of each slice's transmission */
     const void *const *transmissions; /* (padded_y / lanes, nx) waves each, conjugated */
-    const void *lens, *fresnel;       /* (groups, ny) waves */
+    const int *distance;              /* the index of each slice's propagator */
+    const void *const *fresnel;       /* propagators, (groups, ny) waves each */
+    const void *lens;                 /* (groups, ny) waves */
 } Plan;
 
 /* Perfect shuffles of the lower and upper halves of two vectors; compilers have two names for them. */

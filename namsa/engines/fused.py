@@ -64,8 +64,9 @@ class _FusedPlan(ctypes.Structure):
         ("row_of", ctypes.c_void_p),
         ("order", ctypes.c_void_p),
         ("transmissions", ctypes.c_void_p),
-        ("lens", ctypes.c_void_p),
+        ("distance", ctypes.c_void_p),
         ("fresnel", ctypes.c_void_p),
+        ("lens", ctypes.c_void_p),
     )
 
 
@@ -126,7 +127,8 @@ class FusedEngine:
     Args:
         grid: The sampling of the waves.
         slices: The specimen's transmission functions.
-        fresnel: The propagator over one slice, (ny, nx) complex, zero frequency first. Patterns have its precision.
+        fresnel: The propagator over one slice, (ny, nx) complex, zero frequency first, or those of slices of several
+            thicknesses, (m, ny, nx), which are zero at the same frequencies. Patterns have their precision.
         vectors: Width of the processor's vectors in bytes, at most `vector_bytes()`, which is the default.
 
     Raises:
@@ -140,13 +142,14 @@ class FusedEngine:
             raise InputError(f"grid_shape {grid.shape} has prime factors beyond 7: use the plain engine")
         self.library = _library
         self.grid = grid
-        self.fresnel = fresnel
+        self.fresnel = fresnel.reshape(-1, *grid.shape)
         self.real = fresnel.real.dtype
         self.lanes = (vectors or vector_bytes()) // self.real.itemsize
         self.padded_y, self.padded_x = (-(-n // self.lanes) * self.lanes for n in grid.shape)
         self.order_y, order_x = (digit_reversed(n) for n in grid.shape)
         self.twiddles = [_twiddles(n, fresnel.dtype) for n in grid.shape]
         self.slice_order = np.asarray(slices.order, dtype=np.intc)
+        self.slice_distances = np.asarray(slices.propagators, dtype=np.intc)
         # One large array: NumPy asks the system for large pages.
         layout = (len(slices.transmissions), self.padded_y // self.lanes, grid.shape[1], 2, self.lanes)
         self.transmissions = _aligned(layout, self.real)
@@ -165,12 +168,13 @@ class FusedProbes(BatchedProbes):
         super().__init__(waves_per_batch(lens), on_host=True)
         (ny, nx), lanes, order_y = engine.grid.shape, engine.lanes, engine.order_y
         used = np.zeros(engine.padded_x, dtype=bool)
-        used[:nx] = ((lens != 0) | (engine.fresnel != 0)).any(axis=0)
+        used[:nx] = ((lens != 0) | (engine.fresnel[0] != 0)).any(axis=0)
         kept = used.reshape(-1, lanes).any(axis=1)
         group = np.flatnonzero(kept).astype(np.intc)
         # Which values of y's last level pass the propagator, (radix, nx), and which x's first level reads, (radix,).
-        passed = (engine.fresnel[order_y] != 0).reshape(-1, radices(ny)[-1], nx).any(axis=0)
+        passed = (engine.fresnel[0][order_y] != 0).reshape(-1, radices(ny)[-1], nx).any(axis=0)
         read = used[:nx].reshape(radices(nx)[0], -1).any(axis=1)
+        propagators = [_waves(p[order_y] / (ny * nx), lanes, engine.real, group) for p in engine.fresnel]
         arrays: tuple[npt.NDArray[Any], ...] = (
             np.array(
                 [_central_zeros(passed[:, g * lanes : (g + 1) * lanes].any(axis=1)) for g in group], dtype=np.intc
@@ -180,12 +184,13 @@ class FusedProbes(BatchedProbes):
             ((order_y + ny // 2) % ny).astype(np.intc),
             engine.slice_order,
             np.array([t.ctypes.data for t in engine.transmissions], dtype=np.uintp),
+            engine.slice_distances,
+            np.array([p.ctypes.data for p in propagators], dtype=np.uintp),
             _waves(lens[order_y], lanes, engine.real, group),
-            _waves(engine.fresnel[order_y] / (ny * nx), lanes, engine.real, group),
         )
         self._engine = engine
         self._group = group
-        self._arrays = arrays  # kept alive: the plan only holds their addresses
+        self._arrays = (*arrays, *propagators)  # kept alive: the plan only holds their addresses
         self._plan = _FusedPlan(
             *(_transform(n, w) for n, w in zip(engine.grid.shape, engine.twiddles, strict=True)),
             engine.real.itemsize,
@@ -253,11 +258,11 @@ class FusedProbes(BatchedProbes):
         """
         part = copy.copy(self)
         part._plan = _FusedPlan.from_buffer_copy(self._plan)
-        order = self._engine.slice_order[start:stop]
-        part._plan.slices, part._plan.order = len(order), order.ctypes.data
+        order, distances = self._engine.slice_order[start:stop], self._engine.slice_distances[start:stop]
+        part._plan.slices, part._plan.order, part._plan.distance = len(order), order.ctypes.data, distances.ctypes.data
         if lens is not None:
             part._plan.lens = lens.ctypes.data
-        part._arrays = (*self._arrays, order, *([] if lens is None else [lens]))
+        part._arrays = (*self._arrays, order, distances, *([] if lens is None else [lens]))
         return part
 
     def places(self, pixels: Integers) -> Integers:
@@ -288,7 +293,7 @@ class FusedPlaneWaves:
         self._shape = grid.shape
         self._dtype = fresnel.dtype
         engine = FusedEngine(grid, slices, fresnel, vectors=vectors)
-        self._probes = engine.prepare((fresnel != 0).astype(fresnel.dtype))
+        self._probes = engine.prepare((engine.fresnel[0] != 0).astype(fresnel.dtype))
 
     def exit_waves(
         self, indices: npt.NDArray[np.int64], depths: Sequence[int], pixels: npt.NDArray[np.int64]

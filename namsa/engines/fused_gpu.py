@@ -53,20 +53,20 @@ class Operands:
 
     Attributes:
         lens: The probe at the origin, (ny, pitch).
-        propagator: The propagator, (ny, pitch), with the normalisation of the inverse transforms.
+        propagators: The propagators, (m, ny, pitch), with the normalisation of the inverse transforms.
         roots_y: Roots of unity along y, (2, ny); see `roots`.
         roots_x: Roots of unity along x, (2, nx); see `roots`.
     """
 
     lens: Array
-    propagator: Array
+    propagators: Array
     roots_y: Array
     roots_x: Array
 
 
 def operands(plan: KernelPlan, lens: Array, fresnel: Array, xp: Any) -> Operands:
-    """Returns lens and propagator in the kernels' layout; the propagator includes the inverse transforms' 1/(ny nx)."""
-    scaled = fresnel * fresnel.dtype.type(1 / (plan.y.n * plan.x.n))
+    """Returns lens and propagators in the kernels' layout; propagators include the inverse transforms' 1/(ny nx)."""
+    scaled = fresnel.reshape(-1, *lens.shape) * fresnel.dtype.type(1 / (plan.y.n * plan.x.n))
     tables = (xp.asarray(roots(axis)) for axis in (plan.y, plan.x))
     return Operands(_stored(plan, lens, xp), _stored(plan, scaled, xp), *tables)
 
@@ -108,7 +108,7 @@ def propagate(
 
     Args:
         launch: Enqueues a kernel.
-        shared: Lens, propagator and roots of unity.
+        shared: Lens, propagators and roots of unity.
         slices: The specimen's transmission functions, contiguous complex64.
         ramp: The `ramps` of the positions.
         waves: Scratch memory (n, ny, pitch) complex64.
@@ -117,11 +117,11 @@ def propagate(
     """
     probes = len(ramp[0])
     launch("enter", probes, waves, shared.lens, *ramp, shared.roots_y)
-    for index in slices.order[:-1]:
+    for index, distance in zip(slices.order[:-1], slices.propagators[:-1], strict=True):
         launch("rows", probes, waves, slices.transmissions[index], shared.roots_x)
-        launch("columns", probes, waves, shared.propagator, shared.roots_y)
+        launch("columns", probes, waves, shared.propagators[distance], shared.roots_y)
     launch("rows", probes, waves, slices.transmissions[slices.order[-1]], shared.roots_x)
-    launch("leave", probes, waves, shared.propagator, shared.roots_y, patterns)
+    launch("leave", probes, waves, shared.propagators[slices.propagators[-1]], shared.roots_y, patterns)
 
 
 def device_plan(lens: Array, fresnel: Array) -> KernelPlan | None:
@@ -157,7 +157,8 @@ class FusedGpuEngine:
     Args:
         grid: The sampling of the waves.
         slices: The specimen's transmission functions, on the device.
-        fresnel: The propagator over one slice, (ny, nx) complex64 on the device, zero frequency first.
+        fresnel: The propagator over one slice, (ny, nx) complex64 on the device, zero frequency first, or those of
+            slices of several thicknesses, (m, ny, nx).
         batch: Probes per batch; by default as many as `batch_size` chooses.
     """
 
@@ -165,7 +166,7 @@ class FusedGpuEngine:
         import cupy
 
         self.grid = grid
-        self.fresnel = fresnel
+        self.fresnel = fresnel.reshape(-1, *grid.shape)
         self.batch = batch
         # The kernels take layout and type for granted. Nothing is copied where these are right.
         contiguous = [cupy.ascontiguousarray(t, np.complex64) for t in slices.transmissions]
@@ -186,7 +187,7 @@ class FusedGpuProbes:
     def __init__(self, engine: FusedGpuEngine, lens: Array) -> None:
         import cupy
 
-        plan = device_plan(lens, engine.fresnel)
+        plan = device_plan(lens, engine.fresnel[0])
         if plan is None:
             raise InputError(
                 f"this GPU has too little shared memory for a grid of {engine.grid.shape}: use engine 'plain'"

@@ -371,7 +371,8 @@ TARGET static void patterns(const Plan *plan, int probes, const void *ramps_y, c
         for (int slice = 0; slice < plan->slices; slice++) {
             const int last = slice == plan->slices - 1; /* patterns are measured in reciprocal space: no transform back */
             row_pass(plan, columns, row, plan->transmissions[plan->order[slice]]);
-            column_pass(plan, columns, plan->fresnel, plan->zeros_y, last ? FORWARD : FORWARD | INVERSE);
+            column_pass(plan, columns, plan->fresnel[plan->distance[slice]], plan->zeros_y,
+                        last ? FORWARD : FORWARD | INVERSE);
         }
         store_pattern(plan, columns, (REAL *)out + (long)n * ny * nx);
     }

@@ -24,7 +24,8 @@ class PlainEngine:
     Args:
         grid: The sampling of the waves.
         slices: The specimen's transmission functions.
-        fresnel: The propagator over one slice, (ny, nx) complex, zero frequency first.
+        fresnel: The propagator over one slice, (ny, nx) complex, zero frequency first, or those of slices of several
+            thicknesses, (m, ny, nx).
     """
 
     def __init__(self, grid: Grid, slices: Slices, fresnel: Array) -> None:
@@ -62,7 +63,7 @@ class PlainPlaneWaves:
     def exit_waves(self, indices: npt.NDArray[np.int64], depths: Sequence[int], pixels: npt.NDArray[np.int64]) -> Array:
         """Returns waves (m, n, p); see `namsa.engines.interface.PlaneWaves.exit_waves`."""
         xp = array_module(self.fresnel)
-        waves = xp.zeros((len(indices), self.fresnel.size), self.fresnel.dtype)
+        waves = xp.zeros((len(indices), self.grid.shape[0] * self.grid.shape[1]), self.fresnel.dtype)
         waves[xp.arange(len(indices)), xp.asarray(indices)] = 1
         waves, pixels = waves.reshape(-1, *self.grid.shape), xp.asarray(pixels)
         out = xp.empty((len(depths), len(indices), len(pixels)), waves.dtype)
@@ -95,14 +96,14 @@ def exit_waves(waves: Array, slices: Slices, fresnel: Array) -> Array:
     Args:
         waves: Waves at the entrance, (n, ny, nx) in reciprocal space, zero frequency first; overwritten.
         slices: The specimen's transmission functions.
-        fresnel: The propagator over one slice, (ny, nx).
+        fresnel: The propagator over one slice, (ny, nx), or those of slices of several thicknesses, (m, ny, nx).
     """
-    fft = fft_module(waves)
-    for index in slices.order:
+    fft, propagators = fft_module(waves), fresnel.reshape(-1, *fresnel.shape[-2:])
+    for index, distance in zip(slices.order, slices.propagators, strict=True):
         waves = fft.ifft2(waves, overwrite_x=True)
         waves *= slices.transmissions[index]
         waves = fft.fft2(waves, overwrite_x=True)
-        waves *= fresnel
+        waves *= propagators[distance]
     return waves
 
 

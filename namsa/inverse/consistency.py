@@ -275,7 +275,7 @@ def simulate(projected_potential: Array, simulation: ScanSimulation) -> npt.NDAr
     setup = optical_setup(experiment, grid, slice_thickness)
     sigma = optics.interaction_constant(experiment.microscope.energy_ev)
     t = potential.transmission(projected_potential / count, sigma, grid.antialias(), np.complex64)
-    slices = potential.Slices([t], np.zeros(count, np.int64), slice_thickness)
+    slices = potential.Slices.equally_thick([t], np.zeros(count, np.int64), slice_thickness)
     wavelength = optics.wavelength_angstrom(experiment.microscope.energy_ev)
     shape = tuple(row.count for row in detectors.pixels(grid, wavelength, experiment.detector))
     cbed = np.zeros((len(simulation.positions), *shape), np.float32)

@@ -24,6 +24,7 @@ from namsa.physics import potential
 from namsa.physics.form_factors import Table, electron, electron_beyond
 from namsa.physics.grid import Array, Grid
 from namsa.physics.potential import AtomList
+from namsa.physics.slice_plan import EDGE_ANGSTROM
 
 REMAINDER = 1e-3
 TOLERANCE = 1e-5
@@ -133,7 +134,7 @@ def moved_across_face(atoms: AtomList, expansions: list[Shell], grid: Grid, dtyp
     """
     hy, hx = (n // 2 + 1 for n in grid.shape)
     total = xp.zeros((2, hy, 2, hx), dtype)
-    signed_occupancies = np.where(atoms.z < -potential.EDGE_ANGSTROM, -1.0, 1.0) * atoms.occupancies
+    signed_occupancies = np.where(atoms.z < -EDGE_ANGSTROM, -1.0, 1.0) * atoms.occupancies
     distance = np.abs(atoms.z)
     for shell in expansions:
         in_shell = (atoms.numbers == shell.number) & (shell.nearest <= distance) & (distance < shell.farthest)

@@ -14,15 +14,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy import constants
 
-from namsa.errors import InputError
 from namsa.physics.backend import array_module, fft_module
 from namsa.physics.form_factors import Table, electron
 from namsa.physics.grid import Array, Grid
+from namsa.physics.slice_plan import SlicePlan
 
 # h²/(2πm₀e) in V·Å². The relativistic mass is part of σ.
 POTENTIAL_CONSTANT = constants.h**2 / (2 * np.pi * constants.m_e * constants.e) * 1e20
-MOST_SLICES = 100_000
-EDGE_ANGSTROM = 1e-9  # an atom this close below the edge of a slice belongs to the next slice
 
 
 @dataclass(frozen=True)
@@ -52,12 +50,21 @@ class Slices:
     Attributes:
         transmissions: Transmission functions of the distinct slices, each (ny, nx) complex, band-limited.
         order: The index of each slice's transmission function, (n_slices,), from the entrance down.
-        thickness_angstrom: Thickness of one slice, Å.
+        thicknesses_angstrom: The distinct thicknesses of slices, (m,), Å.
+        propagators: The index of each slice's thickness, and so of its propagator, (n_slices,).
     """
 
     transmissions: Sequence[Array]
     order: npt.NDArray[np.int64]
-    thickness_angstrom: float
+    thicknesses_angstrom: npt.NDArray[np.float64]
+    propagators: npt.NDArray[np.int64]
+
+    @classmethod
+    def equally_thick(
+        cls, transmissions: Sequence[Array], order: npt.NDArray[np.int64], thickness_angstrom: float
+    ) -> "Slices":
+        """Returns slices that share one propagator."""
+        return cls(transmissions, order, np.array([thickness_angstrom]), np.zeros_like(order))
 
     def parts(self, depths: Sequence[int]) -> Iterator["Slices"]:
         """Yields the slices between one depth and the next, from the entrance to the last depth.
@@ -66,52 +73,26 @@ class Slices:
             depths: Numbers of slices, increasing.
         """
         for start, stop in itertools.pairwise((0, *depths)):
-            yield replace(self, order=self.order[start:stop])
-
-
-def slice_count(depth_angstrom: float, slice_thickness_angstrom: float) -> int:
-    """Returns how many equal slices, none thicker than `slice_thickness_angstrom`, fill the cell.
-
-    Raises:
-        InputError: If they are more than `MOST_SLICES`.
-    """
-    count = max(1, int(np.ceil(depth_angstrom / slice_thickness_angstrom - EDGE_ANGSTROM)))
-    if count > MOST_SLICES:
-        raise InputError(
-            f"slice_thickness_angstrom {slice_thickness_angstrom:g} divides {depth_angstrom:g} Å into {count} slices; "
-            f"use {depth_angstrom / MOST_SLICES:.2g} Å or more, for {MOST_SLICES} or fewer"
-        )
-    return count
-
-
-def slice_index(z: npt.NDArray[np.float64], depth_angstrom: float, n_slices: int) -> npt.NDArray[np.int64]:
-    """Returns the index of the slice that each height `z` (n,) lies in: above the cell the first, below it the last."""
-    index = np.floor((z + EDGE_ANGSTROM) / (depth_angstrom / n_slices)).astype(np.int64)
-    return np.clip(index, 0, n_slices - 1)
+            yield replace(self, order=self.order[start:stop], propagators=self.propagators[start:stop])
 
 
 def distinct_slices(
-    atoms: AtomList, depth_angstrom: float, n_slices: int, marks: Sequence[Any] | None = None
+    atoms: AtomList, plan: SlicePlan, marks: Sequence[Any] | None = None
 ) -> tuple[list[AtomList], npt.NDArray[np.int64]]:
     """Returns the slices that differ in elements, (x, y) or mark, and the index of each slice among them.
 
-    Slice i holds the atoms with i·dz <= z < (i + 1)·dz. Atoms that thermal displacement moves across the faces of the
-    cell stay in its first and last slice: the beam comes from vacuum and leaves into it.
-
     Args:
         atoms: The specimen's atoms.
-        depth_angstrom: Thickness of the cell, Å.
-        n_slices: Number of slices.
+        plan: The slice of each atom.
         marks: Values (n_slices,) by which slices differ besides their atoms.
 
     Returns:
         The distinct slices, with z = 0, and indices (n_slices,).
     """
-    index = slice_index(atoms.z, depth_angstrom, n_slices)
     flat = AtomList(atoms.numbers, atoms.yx, np.zeros_like(atoms.z), atoms.occupancies)
-    by_slice = np.argsort(index, kind="stable")  # keeps the order of the atoms within a slice
-    ends = np.searchsorted(index[by_slice], np.arange(n_slices + 1))
-    return find_distinct([flat[by_slice[ends[i] : ends[i + 1]]] for i in range(n_slices)], marks)
+    by_slice = np.argsort(plan.slice_of_atom, kind="stable")  # keeps the order of the atoms within a slice
+    ends = np.searchsorted(plan.slice_of_atom[by_slice], np.arange(plan.count + 1))
+    return find_distinct([flat[by_slice[ends[i] : ends[i + 1]]] for i in range(plan.count)], marks)
 
 
 def find_distinct(

@@ -18,6 +18,7 @@ from namsa.physics.backend import available_cores
 from namsa.physics.form_factors import Table, xray
 from namsa.physics.grid import Array, Grid
 from namsa.physics.potential import AtomList, Slices
+from namsa.physics.slice_plan import SlicePlan, slice_index
 
 Projection = Literal["infinite", "finite"]
 
@@ -65,7 +66,7 @@ def atom_list(atoms: ase.Atoms) -> AtomList:
 def build(
     atoms: ase.Atoms,
     grid: Grid,
-    slice_thickness_angstrom: float,
+    plan: SlicePlan,
     sigma: float,
     table: Table,
     dtype: Any,
@@ -81,26 +82,25 @@ def build(
     Args:
         atoms: Atoms in an orthogonal cell.
         grid: The sampling of the waves.
-        slice_thickness_angstrom: Largest thickness of a slice, Å.
+        plan: Where the specimen is cut.
         sigma: Interaction constant, rad/(V·Å).
         table: Table of form factors, "lobato" or "kirkland".
         dtype: Complex type of the transmission functions.
         xp: The array module, numpy or cupy.
-        projection: Projection of atoms to slices, "infinite" or "finite" (see `finite`). It changes neither the density
-            nor the projected potential.
+        projection: Projection of atoms to slices, "infinite", or "finite" for equally thick ones (see `finite`). It changes
+            neither the density nor the projected potential.
         depths: Numbers of slices up to which density and potential are projected; by default all slices.
         depth_bins: Number of bins of `density_by_depth`, which is computed for more than one.
         on_slice: Called as `on_slice(done, total)` after each distinct slice.
     """
-    atom_arrays, depth = atom_list(atoms), float(atoms.cell.lengths()[2])
-    n_slices = potential.slice_count(depth, slice_thickness_angstrom)
+    atom_arrays, depth, n_slices = atom_list(atoms), plan.depth_angstrom, plan.count
     faces, face_of = (
         finite.faces(atom_arrays, depth, n_slices, table)
         if projection == "finite"
         else ([], np.zeros(n_slices + 1, dtype=np.int64))
     )
     between = list(itertools.pairwise(face_of.tolist()))
-    distinct, order = potential.distinct_slices(atom_arrays, depth, n_slices, between)
+    distinct, order = potential.distinct_slices(atom_arrays, plan, between)
     factors = potential.element_factors(atom_arrays.numbers, grid, table, xp)
     antialias, real = xp.asarray(grid.antialias()), np.finfo(dtype).dtype
     transmissions: list[Array] = []
@@ -136,7 +136,7 @@ def build(
             on_slice(index + 1, len(distinct))
     electrons = potential.element_factors(atom_arrays.numbers, grid, table, xp, xray)
     return SlicedSpecimen(
-        Slices(transmissions, order, depth / n_slices),
+        Slices(transmissions, order, *plan.distinct_thicknesses()),
         [potential.field(columns, electrons, grid, xp) for columns in column_sums],
         [potential.POTENTIAL_CONSTANT * potential.field(columns, factors, grid, xp) for columns in column_sums],
         density_by_depth(atom_arrays, depth, grid, depth_bins, table, xp) if depth_bins > 1 else None,
@@ -163,7 +163,7 @@ def density_by_depth(
         The densities (bins, ny, nx), e/Å², float64, not band-limited; the first bin is where the beam enters.
     """
     electrons = potential.element_factors(atoms.numbers, grid, table, xp, xray)
-    bin_of_atom = potential.slice_index(atoms.z, depth_angstrom, bins)
+    bin_of_atom = slice_index(atoms.z, depth_angstrom, bins)
     fields = []
     for number in range(bins):
         chosen = np.flatnonzero(bin_of_atom == number)

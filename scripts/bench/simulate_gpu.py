@@ -130,7 +130,7 @@ def on_device(atoms: ase.Atoms, grid: Grid, cupy: Any) -> tuple[Array, Slices, A
     """Lens, slices and propagator."""
     sigma = optics.interaction_constant(ENERGY_EV)
     slices = specimen.build(atoms, grid, SLICE_ANGSTROM, sigma, "lobato", np.complex64, cupy).slices
-    fresnel = multislice.propagator(grid, optics.wavelength_angstrom(ENERGY_EV), slices.thickness_angstrom)
+    fresnel = multislice.propagator(grid, optics.wavelength_angstrom(ENERGY_EV), slices.thicknesses_angstrom[0])
     lens = optics.lens(grid, optics.BeamSettings(ENERGY_EV, SEMIANGLE_MRAD, {}))
     waves = tuple(cupy.asarray(wave.astype(np.complex64)) for wave in (lens, fresnel))
     cupy.cuda.Device().synchronize()

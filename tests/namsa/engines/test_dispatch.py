@@ -27,7 +27,7 @@ def optical_setup(engine="plain", camera=None, modes=MODES):
 
 def slices():
     rng = np.random.default_rng(4)
-    return Slices([np.exp(1j * rng.normal(size=GRID.shape)) for _ in range(2)], np.array([0, 1, 1]), 2.0)
+    return Slices.equally_thick([np.exp(1j * rng.normal(size=GRID.shape)) for _ in range(2)], np.array([0, 1, 1]), 2.0)
 
 
 def reuse(setup):

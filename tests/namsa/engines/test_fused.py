@@ -33,7 +33,7 @@ def specimen(shape, dtype, n_slices=7):
     lens = inside * noise()
     fresnel = inside * np.exp(1j * rng.uniform(0, 2 * np.pi, shape))
     transmissions = [scipy.fft.ifft2(inside * scipy.fft.fft2(np.exp(1j * rng.normal(size=shape)))) for _ in range(3)]
-    slices = Slices([t.astype(dtype) for t in transmissions], rng.integers(0, 3, n_slices), 2.0)
+    slices = Slices.equally_thick([t.astype(dtype) for t in transmissions], rng.integers(0, 3, n_slices), 2.0)
     return (grid, slices, fresnel.astype(dtype)), (lens / np.linalg.norm(lens)).astype(dtype)
 
 

@@ -38,14 +38,14 @@ def problem(shape, reach, probes=3, slices=3, seed=0):
     lens, fresnel = inside * noise(), inside * np.exp(1j * np.angle(noise()))
     lens /= np.linalg.norm(lens)
     order = np.arange(slices) * 2 % 3 % 2  # 0, 0, 1, ...
-    stack = Slices([t.astype(np.complex64) for t in phases], order, 2.0)
+    stack = Slices.equally_thick([t.astype(np.complex64) for t in phases], order, 2.0)
     positions = rng.uniform(-9, 9, (probes, 2))
     return grid, lens.astype(np.complex64), stack, fresnel.astype(np.complex64), positions
 
 
 def plain(grid, lens, slices, fresnel, positions):
     """The twin in double precision, from the same numbers."""
-    double = Slices([t.astype(complex) for t in slices.transmissions], slices.order, slices.thickness_angstrom)
+    double = Slices.equally_thick([t.astype(complex) for t in slices.transmissions], slices.order, slices.thicknesses_angstrom[0])
     waves = optics.probes(lens.astype(complex), grid, positions)
     return multislice.intensity(multislice.exit_waves(waves, double, fresnel.astype(complex)))
 

@@ -23,7 +23,7 @@ def gold_column(n_atoms=10, spacing=2.0, yx=(5.2, 7.7)):
 
 
 def vacuum(n_slices, thickness):
-    return potential.Slices([np.ones(GRID.shape)], np.zeros(n_slices, dtype=int), thickness)
+    return potential.Slices.equally_thick([np.ones(GRID.shape)], np.zeros(n_slices, dtype=int), thickness)
 
 
 def peak(waves):
@@ -51,8 +51,8 @@ def test_atoms_attract_electrons():
     sigma = optics.interaction_constant(ENERGY)
     waves = optics.probes(lens, GRID, np.array([[5.2, 7.7]]))
     slices = specimen.build(atoms, GRID, 2.0, sigma, "lobato", np.complex128, np).slices
-    first = potential.Slices(slices.transmissions, slices.order[:3], slices.thickness_angstrom)
-    fresnel = multislice.propagator(GRID, WAVELENGTH, slices.thickness_angstrom)
+    first = potential.Slices.equally_thick(slices.transmissions, slices.order[:3], slices.thicknesses_angstrom[0])
+    fresnel = multislice.propagator(GRID, WAVELENGTH, slices.thicknesses_angstrom[0])
     assert peak(multislice.exit_waves(waves.copy(), first, fresnel)) > 1.3 * peak(waves)
 
 

@@ -23,7 +23,7 @@ def diffract(grid, slices, beam=(0, 0)):
     """Amplitudes behind `slices` of the plane wave with grid frequency `beam` (rows, columns)."""
     wave = np.zeros((1, *grid.shape), dtype=complex)
     wave[0, beam[0], beam[1]] = 1
-    return multislice.exit_waves(wave, slices, multislice.propagator(grid, WAVELENGTH, slices.thickness_angstrom))[0]
+    return multislice.exit_waves(wave, slices, multislice.propagator(grid, WAVELENGTH, slices.thicknesses_angstrom[0]))[0]
 
 
 def gaas_110(depth=None):
@@ -56,7 +56,7 @@ def test_thickness_fringes_agree_with_bloch_waves():
 
     def multislice_intensities(thickness, thin):
         transmission = potential.transmission(mean_potential * thin, SIGMA, grid.antialias(), np.complex128)
-        slices = potential.Slices([transmission], np.zeros(round(thickness / thin), dtype=int), thin)
+        slices = potential.Slices.equally_thick([transmission], np.zeros(round(thickness / thin), dtype=int), thin)
         return np.abs(diffract(grid, slices)[inside]) ** 2
 
     for thickness in (40.0, 120.0):
@@ -72,7 +72,7 @@ def test_source_and_detector_can_be_exchanged():
     cell, grid = gaas_110(depth=40.0)
     cell.positions += np.random.default_rng(1).normal(0, 0.1, cell.positions.shape)
     slices = sliced(cell, grid, 2.0).slices
-    turned = potential.Slices(slices.transmissions, slices.order[::-1], slices.thickness_angstrom)
+    turned = potential.Slices.equally_thick(slices.transmissions, slices.order[::-1], slices.thicknesses_angstrom[0])
     for source, detector in (((0, 0), (2, 3)), ((1, -2), (-4, 5)), ((3, 1), (3, -1))):
         forward = diffract(grid, slices, source)[detector]
         backward = diffract(grid, turned, tuple(-k for k in detector))[tuple(-k for k in source)]
@@ -90,7 +90,7 @@ def test_friedels_law_holds_where_thin_and_breaks_where_thick():
     """A real potential scatters ±g alike once; many times, it tells GaAs from its inversion."""
     cell, grid = gaas_110(depth=100.0)
     slices = sliced(cell, grid, 2.0).slices
-    one = potential.Slices(slices.transmissions, slices.order[:1], slices.thickness_angstrom)
+    one = potential.Slices.equally_thick(slices.transmissions, slices.order[:1], slices.thicknesses_angstrom[0])
     assert asymmetry(diffract(grid, one)) < 0.02
     assert asymmetry(diffract(grid, slices)) > 0.1
 

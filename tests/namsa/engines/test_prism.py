@@ -24,7 +24,7 @@ def strong(request):
     atoms = ase.build.bulk("Au", cubic=True) * (4, 3, 15)
     grid = Grid((72, 100), tuple(atoms.cell.lengths()[[1, 0]]))
     slices = specimen.build(atoms, grid, 2.04, optics.interaction_constant(ENERGY), "lobato", dtype, np).slices
-    fresnel = multislice.propagator(grid, optics.wavelength_angstrom(ENERGY), slices.thickness_angstrom)
+    fresnel = multislice.propagator(grid, optics.wavelength_angstrom(ENERGY), slices.thicknesses_angstrom[0])
     return grid, slices, fresnel.astype(dtype)
 
 
