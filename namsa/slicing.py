@@ -19,7 +19,7 @@ from namsa.engines import dispatch
 from namsa.engines.dispatch import EngineName
 from namsa.engines.interface import ProgressCallback
 from namsa.errors import InputError
-from namsa.physics import optics, potential, specimen
+from namsa.physics import optics, slice_plan, specimen
 from namsa.physics.backend import Backend, resolve_backend, to_host
 from namsa.physics.form_factors import Table
 from namsa.physics.grid import Grid
@@ -180,7 +180,7 @@ def plan_slices(atoms: Snapshots, settings: SlicingSettings, seed: int, backend:
     checks.check_ranges(slice_thickness_angstrom=thickness)
     lx, ly, lz = (float(length) for length in snapshots[0].cell.lengths())
     grid = Grid((int(shape[0]), int(shape[1])), (ly, lx))
-    return Slicing(snapshots, settings, seed, grid, potential.slice_count(lz, thickness), resolve_backend(backend))
+    return Slicing(snapshots, settings, seed, grid, slice_plan.slice_count(lz, thickness), resolve_backend(backend))
 
 
 def _snapshots(atoms: Snapshots) -> tuple[ase.Atoms, ...]:

@@ -20,7 +20,7 @@ from namsa.dataset.splits import SPLITS, SplitName, assign
 from namsa.errors import InputError
 from namsa.names import check_name, is_name
 from namsa.physics.optics import wavelength_angstrom
-from namsa.physics.potential import slice_count
+from namsa.physics.slice_plan import slice_count
 
 _RENAME = "rename the crystal, that is its file or its info['name']"
 

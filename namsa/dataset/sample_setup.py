@@ -29,7 +29,7 @@ from namsa.physics import coherence
 from namsa.physics.coherence import Mode
 from namsa.physics.grid import Grid, fast_shape
 from namsa.physics.optics import wavelength_angstrom
-from namsa.physics.potential import slice_count, slice_index
+from namsa.physics.slice_plan import slice_count, slice_index
 from namsa.text import plural
 
 Floats = npt.NDArray[np.float64]

@@ -27,7 +27,7 @@ from namsa.dataset.sample_setup import (
 from namsa.engines import prism, raster
 from namsa.memory import check_memory_for
 from namsa.physics import detector as detectors
-from namsa.physics import optics, potential
+from namsa.physics import optics, potential, slice_plan
 from namsa.physics.backend import available_cores
 from namsa.physics.grid import Grid
 from namsa.physics.specimen import atom_list
@@ -205,7 +205,7 @@ def _count_work(setup: SampleSetup) -> prism.Work:
     beams = optics.aperture(grid, beam) != 0
     coherent = _coherent_probes(setup, beams)
     binning = detectors.bin_matrices(grid, beam.wavelength, config.detector) if config.detector else None
-    n_slices = potential.slice_count(setup.fit.lengths_angstrom[2], config.simulation.slice_thickness_angstrom)
+    n_slices = slice_plan.slice_count(setup.fit.lengths_angstrom[2], config.simulation.slice_thickness_angstrom)
     pixels = prism.detected_pixels(grid.antialias(), binning)
     return prism.count_work(n_slices, setup.positions_angstrom, coherent, beams, pixels)
 
@@ -236,5 +236,6 @@ def _distinct_slices(config: SimulationConfig, material: Material, entry: Entry,
         return n_slices
     specimen = config.specimen.model_copy(update={"lateral_angstrom": (1e-3, 1e-3)})
     fit = fit_supercell(config.model_copy(update={"specimen": specimen}), material, entry)
-    atoms = atom_list(fill_cell(material.atoms, fit).atoms)
-    return len(potential.distinct_slices(atoms, fit.lengths_angstrom[2], n_slices)[0])
+    atoms, depth = atom_list(fill_cell(material.atoms, fit).atoms), fit.lengths_angstrom[2]
+    plan = slice_plan.equal_slices(atoms.z, depth, depth / n_slices)
+    return len(potential.distinct_slices(atoms, plan)[0])

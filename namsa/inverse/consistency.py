@@ -26,7 +26,7 @@ from namsa.dataset.sample_setup import coherent_modes
 from namsa.engines import dispatch
 from namsa.errors import InputError
 from namsa.inverse.mott_bethe import DensityToPotential
-from namsa.physics import density_target, optics, potential
+from namsa.physics import density_target, optics, potential, slice_plan
 from namsa.physics import detector as detectors
 from namsa.physics.grid import Grid, fast_shape
 
@@ -61,7 +61,7 @@ class ScanSimulation:
     @property
     def slice_count(self) -> int:
         """Number of equal slices."""
-        return potential.slice_count(self.thickness_angstrom, self.experiment.simulation.slice_thickness_angstrom)
+        return slice_plan.slice_count(self.thickness_angstrom, self.experiment.simulation.slice_thickness_angstrom)
 
     def on_grid(self, density: npt.NDArray[Any]) -> Array:
         """Returns a density on the grid.

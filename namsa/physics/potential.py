@@ -178,6 +178,12 @@ def sum_products(along_y: Array, along_x: Array) -> Array:
     return (rows.T @ columns).reshape(shape)
 
 
+def coarse_sums(sums: dict[int, Array], grid: Grid) -> dict[int, Array]:
+    """Returns those of `structure_sums` on finer pixels that a grid has frequencies for."""
+    hy, hx = (n // 2 + 1 for n in grid.shape)
+    return {number: merge_nyquist(total[:, :hy, :, :hx].copy(), grid) for number, total in sums.items()}
+
+
 def merge_nyquist(total: Array, grid: Grid) -> Array:
     """Sets to zero, in place, the products that vanish because k and −k coincide at the Nyquist frequency."""
     even_y, even_x = (n % 2 == 0 for n in grid.shape)
@@ -259,7 +265,7 @@ def transmission(potential: Array, sigma: float, antialias: Array, dtype: Any) -
     """Returns the band-limited transmission function t = exp(iσv_z) of a slice.
 
     Args:
-        potential: Projected potential (ny, nx), V·Å.
+        potential: Projected potential, V·Å, (ny, nx) or on pixels that are smaller by a whole factor.
         sigma: Interaction constant, rad/(V·Å).
         antialias: Antialias aperture (ny, nx), zero frequency first.
         dtype: Complex type of the result.
@@ -271,4 +277,8 @@ def transmission(potential: Array, sigma: float, antialias: Array, dtype: Any) -
     t = xp.empty(potential.shape, dtype)
     phase = (sigma * potential).astype(t.real.dtype, copy=False)
     t.real, t.imag = xp.cos(phase), xp.sin(phase)
-    return fft.ifft2(fft.fft2(t, overwrite_x=True) * antialias.astype(phase.dtype, copy=False), overwrite_x=True)
+    spectrum = fft.fft2(t, overwrite_x=True)
+    if spectrum.shape != antialias.shape:
+        rows, columns = (np.fft.fftfreq(n, 1 / n).astype(int) for n in antialias.shape)
+        spectrum = spectrum[xp.asarray(rows)[:, None], xp.asarray(columns)] * (antialias.size / spectrum.size)
+    return fft.ifft2((spectrum * antialias).astype(dtype, copy=False), overwrite_x=True)

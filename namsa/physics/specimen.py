@@ -18,7 +18,7 @@ from namsa.physics.backend import available_cores
 from namsa.physics.form_factors import Table, xray
 from namsa.physics.grid import Array, Grid
 from namsa.physics.potential import AtomList, Slices
-from namsa.physics.slice_plan import SlicePlan, slice_index
+from namsa.physics.slice_plan import SlicePlan, equal_slices, slice_index
 
 Projection = Literal["infinite", "finite"]
 
@@ -66,7 +66,7 @@ def atom_list(atoms: ase.Atoms) -> AtomList:
 def build(
     atoms: ase.Atoms,
     grid: Grid,
-    plan: SlicePlan,
+    plan: SlicePlan | float,
     sigma: float,
     table: Table,
     dtype: Any,
@@ -82,18 +82,20 @@ def build(
     Args:
         atoms: Atoms in an orthogonal cell.
         grid: The sampling of the waves.
-        plan: Where the specimen is cut.
+        plan: Where the specimen is cut, or the largest thickness of equal slices, Å.
         sigma: Interaction constant, rad/(V·Å).
         table: Table of form factors, "lobato" or "kirkland".
         dtype: Complex type of the transmission functions.
         xp: The array module, numpy or cupy.
-        projection: Projection of atoms to slices, "infinite", or "finite" for equally thick ones (see `finite`). It changes
-            neither the density nor the projected potential.
+        projection: Projection of atoms to slices, "infinite", or "finite" for equally thick ones (see `finite`). It
+            changes neither the density nor the projected potential.
         depths: Numbers of slices up to which density and potential are projected; by default all slices.
         depth_bins: Number of bins of `density_by_depth`, which is computed for more than one.
         on_slice: Called as `on_slice(done, total)` after each distinct slice.
     """
-    atom_arrays, depth, n_slices = atom_list(atoms), plan.depth_angstrom, plan.count
+    atom_arrays, depth = atom_list(atoms), float(atoms.cell.lengths()[2])
+    plan = plan if isinstance(plan, SlicePlan) else equal_slices(atom_arrays.z, depth, plan)
+    n_slices = plan.count
     faces, face_of = (
         finite.faces(atom_arrays, depth, n_slices, table)
         if projection == "finite"
@@ -101,7 +103,8 @@ def build(
     )
     between = list(itertools.pairwise(face_of.tolist()))
     distinct, order = potential.distinct_slices(atom_arrays, plan, between)
-    factors = potential.element_factors(atom_arrays.numbers, grid, table, xp)
+    fine = grid.refined()
+    factors = potential.element_factors(atom_arrays.numbers, fine, table, xp)
     antialias, real = xp.asarray(grid.antialias()), np.finfo(dtype).dtype
     transmissions: list[Array] = []
     hy, hx = (n // 2 + 1 for n in grid.shape)
@@ -109,23 +112,24 @@ def build(
     column_sums = [{number: xp.zeros((2, hy, 2, hx)) for number in factors} for _ in depths]
 
     with ThreadPoolExecutor(available_cores() if xp is np else 1) as pool:
-        expansions = [pool.submit(finite.shells, number, grid, table, real, xp) for number in factors if faces]
+        expansions = [pool.submit(finite.shells, number, fine, table, real, xp) for number in factors if faces]
 
         def move(face: AtomList) -> Array:
             shells = [shell for expansion in expansions for shell in expansion.result()]
-            return finite.moved_across_face(face, shells, grid, real, xp)
+            return finite.moved_across_face(face, shells, fine, real, xp)
 
         # Faces are submitted before the slices that wait for them, and run first: there is no deadlock.
         moved = [pool.submit(move, face) for face in faces]
 
         def project(index: int) -> tuple[dict[int, Array], Array]:
-            sums = potential.structure_sums(distinct[index], grid, xp, real)
-            transform = potential.weighted_sum(sums, factors, grid, xp)
+            sums = potential.structure_sums(distinct[index], fine, xp, real)
+            transform = potential.weighted_sum(sums, factors, fine, xp)
             if moved:
                 begins, ends = between[int(np.argmax(order == index))]
                 transform += moved[ends].result() - moved[begins].result()
-            v = potential.POTENTIAL_CONSTANT * potential.real_field(transform, grid)
-            return sums, potential.transmission(v, sigma, antialias, dtype)
+            v = potential.POTENTIAL_CONSTANT * potential.real_field(transform, fine)
+            t = potential.transmission(v, sigma, antialias, dtype)
+            return sums if fine is grid else potential.coarse_sums(sums, grid), t
 
         for index, (sums, t) in enumerate(pool.map(project, range(len(distinct)))):
             transmissions.append(t)
@@ -135,6 +139,7 @@ def build(
                         columns[number] += count * total
             on_slice(index + 1, len(distinct))
     electrons = potential.element_factors(atom_arrays.numbers, grid, table, xp, xray)
+    factors = potential.element_factors(atom_arrays.numbers, grid, table, xp)
     return SlicedSpecimen(
         Slices(transmissions, order, *plan.distinct_thicknesses()),
         [potential.field(columns, electrons, grid, xp) for columns in column_sums],

@@ -39,6 +39,7 @@ import namsa
 from namsa.physics import potential, specimen
 from namsa.physics.grid import Grid
 from namsa.physics.optics import interaction_constant
+from namsa.physics.slice_plan import equal_slices
 
 sys.path.insert(0, str(HERE.parents[1] / "tests/support"))
 import reference_cases
@@ -121,8 +122,9 @@ def potential_slices(atoms: ase.Atoms, arguments: dict[str, Any]) -> npt.NDArray
     """namsa's, in V·Å and not band-limited, (n_slices, ny, nx)."""
     lx, ly, depth = (float(length) for length in atoms.cell.lengths())
     grid = Grid(tuple(arguments["grid_shape"]), (ly, lx))
-    count = potential.slice_count(depth, arguments["slice_thickness_angstrom"])
-    distinct, order = potential.distinct_slices(specimen.atom_list(atoms), depth, count)
+    listed = specimen.atom_list(atoms)
+    plan = equal_slices(listed.z, depth, arguments["slice_thickness_angstrom"])
+    distinct, order = potential.distinct_slices(listed, plan)
     factors = potential.element_factors(atoms.numbers, grid, "lobato", np)
     fields = [potential.field(potential.structure_sums(members, grid, np), factors, grid, np) for members in distinct]
     return potential.POTENTIAL_CONSTANT * np.stack(fields)[order]

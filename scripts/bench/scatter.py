@@ -30,7 +30,7 @@ import namsa
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry
 from namsa.dataset.sample_setup import SampleSetup, make_sample_setup
-from namsa.physics.potential import slice_count
+from namsa.physics.slice_plan import slice_count
 
 CONFIG = Path(__file__).parents[2] / "configs/benchmark.yaml"
 MATERIALS = 60  # of which specimens are drawn

@@ -22,7 +22,7 @@ TOLERANCE = {np.complex64: 1e-5, np.complex128: 1e-13}
 
 
 def specimen(shape, dtype, n_slices=7):
-    """(grid, slices, propagator), lens, with nothing symmetric about them but the band limit."""
+    """(grid, slices, two propagators), lens, with nothing symmetric about them but the band limit."""
     rng = np.random.default_rng(shape)
     grid = Grid(shape, (0.11 * shape[0], 0.09 * shape[1]))
     inside = grid.antialias()
@@ -31,9 +31,10 @@ def specimen(shape, dtype, n_slices=7):
         return rng.normal(size=shape) + 1j * rng.normal(size=shape)
 
     lens = inside * noise()
-    fresnel = inside * np.exp(1j * rng.uniform(0, 2 * np.pi, shape))
+    fresnel = inside * np.exp(1j * rng.uniform(0, 2 * np.pi, (2, *shape)))
     transmissions = [scipy.fft.ifft2(inside * scipy.fft.fft2(np.exp(1j * rng.normal(size=shape)))) for _ in range(3)]
-    slices = Slices.equally_thick([t.astype(dtype) for t in transmissions], rng.integers(0, 3, n_slices), 2.0)
+    order, propagators = rng.integers(0, 3, n_slices), rng.integers(0, 2, n_slices)
+    slices = Slices([t.astype(dtype) for t in transmissions], order, np.array([1.5, 2.0]), propagators)
     return (grid, slices, fresnel.astype(dtype)), (lens / np.linalg.norm(lens)).astype(dtype)
 
 

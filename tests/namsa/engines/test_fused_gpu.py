@@ -24,7 +24,7 @@ needs_compiler = pytest.mark.skipif(cuda_on_cpu.COMPILER is None, reason="no g++
 
 
 def problem(shape, reach, probes=3, slices=3, seed=0):
-    """Random lens, slices and propagator; the latter and the lens reach `reach` frequencies along (y, x)."""
+    """Random lens, slices and two propagators; the latter and the lens reach `reach` frequencies along (y, x)."""
     rng = np.random.default_rng(seed)
     grid = Grid(shape, (0.1 * shape[0], 0.12 * shape[1]))
 
@@ -35,17 +35,17 @@ def problem(shape, reach, probes=3, slices=3, seed=0):
         *(abs(np.fft.fftfreq(n, 1 / n)) < far + 0.5 for n, far in zip(shape, reach, strict=True))
     )
     phases = np.exp(1j * np.angle(noise(2)))
-    lens, fresnel = inside * noise(), inside * np.exp(1j * np.angle(noise()))
+    lens, fresnel = inside * noise(), inside * np.exp(1j * np.angle(noise(2)))
     lens /= np.linalg.norm(lens)
     order = np.arange(slices) * 2 % 3 % 2  # 0, 0, 1, ...
-    stack = Slices.equally_thick([t.astype(np.complex64) for t in phases], order, 2.0)
+    stack = Slices([t.astype(np.complex64) for t in phases], order, np.array([1.5, 2.0]), np.arange(slices) % 2)
     positions = rng.uniform(-9, 9, (probes, 2))
     return grid, lens.astype(np.complex64), stack, fresnel.astype(np.complex64), positions
 
 
 def plain(grid, lens, slices, fresnel, positions):
     """The twin in double precision, from the same numbers."""
-    double = Slices.equally_thick([t.astype(complex) for t in slices.transmissions], slices.order, slices.thicknesses_angstrom[0])
+    double = dataclasses.replace(slices, transmissions=[t.astype(complex) for t in slices.transmissions])
     waves = optics.probes(lens.astype(complex), grid, positions)
     return multislice.intensity(multislice.exit_waves(waves, double, fresnel.astype(complex)))
 
@@ -80,7 +80,7 @@ CASES = {
 def test_the_kernels_agree_with_the_plain_engine(case, tmp_path):
     shape, reach, radices_y, radices_x = CASES[case]
     inputs = problem(shape, reach, probes=2 if max(shape) > 400 else 5)
-    plan = kernel_plan.make_plan(inputs[1], inputs[3], V100_SHARED)
+    plan = kernel_plan.make_plan(inputs[1], inputs[3][0], V100_SHARED)
     assert (plan.y.radices, plan.x.radices) == (radices_y, radices_x)
     assert plan.x.kept == min(2 * reach[1] + 1, shape[1])
     launch = cuda_on_cpu.build(plan, tmp_path)
@@ -94,7 +94,7 @@ def test_the_kernels_agree_with_the_plain_engine(case, tmp_path):
 @pytest.mark.parametrize("missing", [0, 1])
 def test_a_missing_barrier_would_be_seen(missing, tmp_path, monkeypatch):
     inputs = problem((32, 18), (9, 4))
-    plan = kernel_plan.make_plan(inputs[1], inputs[3], V100_SHARED)
+    plan = kernel_plan.make_plan(inputs[1], inputs[3][0], V100_SHARED)
     text = fused_gpu.source(plan)
     at = [match.start() for match in re.finditer("__syncthreads", text)][missing]
     monkeypatch.setattr(fused_gpu, "source", lambda plan: text[:at] + "//" + text[at:])
@@ -107,7 +107,7 @@ def test_a_missing_barrier_would_be_seen(missing, tmp_path, monkeypatch):
 @needs_compiler
 def test_rounding_does_not_drift_over_slices(tmp_path):
     inputs = problem((70, 108), (23, 20), probes=1, slices=40)
-    plan = kernel_plan.make_plan(inputs[1], inputs[3], V100_SHARED)
+    plan = kernel_plan.make_plan(inputs[1], inputs[3][0], V100_SHARED)
     patterns = fused(plan, cuda_on_cpu.build(plan, tmp_path), *inputs)
     expected = plain(*inputs)
     single = multislice.intensity(
@@ -126,7 +126,7 @@ def test_batches_reach_their_rows_and_the_detector(binned, tmp_path, monkeypatch
     pixel_mrad = 1.5 * wavelength / min(grid.extent_angstrom) * 1e3
     camera = Detector(shape=(4, 3), pixel_mrad=pixel_mrad)
     matrices = tuple(m.astype(np.float32) for m in detector.bin_matrices(grid, wavelength, camera)) if binned else None
-    plan = kernel_plan.make_plan(lens, fresnel, V100_SHARED)
+    plan = kernel_plan.make_plan(lens, fresnel[0], V100_SHARED)
     launch, progress = cuda_on_cpu.build(plan, tmp_path), []
     cupy, cupyx = cuda_on_cpu.fake_cupy(free_bytes=2**24)
     monkeypatch.setitem(sys.modules, "cupy", cupy)

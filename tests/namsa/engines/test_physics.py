@@ -23,7 +23,9 @@ def diffract(grid, slices, beam=(0, 0)):
     """Amplitudes behind `slices` of the plane wave with grid frequency `beam` (rows, columns)."""
     wave = np.zeros((1, *grid.shape), dtype=complex)
     wave[0, beam[0], beam[1]] = 1
-    return multislice.exit_waves(wave, slices, multislice.propagator(grid, WAVELENGTH, slices.thicknesses_angstrom[0]))[0]
+    return multislice.exit_waves(wave, slices, multislice.propagator(grid, WAVELENGTH, slices.thicknesses_angstrom[0]))[
+        0
+    ]
 
 
 def gaas_110(depth=None):

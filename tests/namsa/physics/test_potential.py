@@ -6,7 +6,7 @@ import pytest
 from scipy import constants
 
 from namsa import InputError
-from namsa.physics import form_factors, potential, specimen
+from namsa.physics import form_factors, potential, slice_plan, specimen
 from namsa.physics.grid import Grid
 
 GRID = Grid((60, 84), (9.0, 10.5))
@@ -150,14 +150,6 @@ def test_slices_hold_their_lower_edge_and_what_has_left_the_cell():
     numbers = np.array([1, 2, 3, 4, 5])
     z = np.array([2.0, 2.0 - 5e-10, 2.0 - 1e-6, -0.1, 8.0])
     atoms = potential.AtomList(numbers, np.zeros((5, 2)), z, np.ones(5))
-    distinct, order = potential.distinct_slices(atoms, 8.0, 4)
+    distinct, order = potential.distinct_slices(atoms, slice_plan.equal_slices(z, 8.0, 2.0))
     members = [sorted(distinct[i].numbers.tolist()) for i in order]
     assert members == [[3, 4], [1, 2], [], [5]]
-    assert potential.slice_count(8.0, 2.0) == 4
-    assert potential.slice_count(8.1, 2.0) == 5
-    assert potential.slice_count(0.3 * 7, 0.3) == 7
-
-
-def test_too_many_slices_are_refused():
-    with pytest.raises(InputError, match=r"into 10000000 slices; use 1 Å or more"):
-        potential.slice_count(1e5, 0.01)
