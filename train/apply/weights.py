@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import numpy as np
+
 from namsa.errors import InputError
 
 from ..networks import Network, build
@@ -28,8 +30,8 @@ def build_loaded(model: Model, config: Network) -> Any:
     """Builds the Keras network of a configuration and sets its variables to a model's weights.
 
     Raises:
-        InputError: If the weights cannot be read or do not fit the configuration, or if this machine does not compute
-            the network's order of axes.
+        InputError: If the weights cannot be read, are not finite or do not fit the configuration, or if this machine
+            does not compute the network's order of axes.
     """
     import keras
 
@@ -51,6 +53,12 @@ def build_loaded(model: Model, config: Network) -> Any:
             raise InputError(
                 f"{model.weights} holds {content} for {variable.path} {list(variable.shape)}: it does not belong to "
                 "config.yaml"
+            )
+        if not np.isfinite(array).all():
+            count = int(np.sum(~np.isfinite(array)))
+            raise InputError(
+                f"{model.weights}: {count} of {array.size} values of {variable.path} are not finite, and so would be "
+                "every answer: take an earlier checkpoint, or train again"
             )
         variable.assign(array)
     return network

@@ -2,16 +2,20 @@
 
 import json
 
+import numpy as np
 import pytest
 from paths import CONFIGS
+from small_network import experiment, write_run
 
 from namsa import InputError
 from namsa.config.loading import dump_yaml
 from train.__main__ import main
 from train.apply import models
 from train.apply.models import ModelCalibration, load_model
+from train.apply.weights import load_network
 from train.experiment.conditions import conditions
 from train.experiment.experiment import load
+from train.optimization import checkpoint
 
 EXPERIMENT = load(CONFIGS / "quickstart.yaml")
 
@@ -65,3 +69,13 @@ def test_a_folder_that_is_no_model_is_refused(tmp_path, run):
         load_model(run)
     with pytest.raises(InputError, match="neither checkpoints"):
         load_model(tmp_path)
+
+
+def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, monkeypatch):
+    model = load_model(write_run(tmp_path, experiment()))
+    header, arrays = checkpoint.read(model.weights)
+    number = next(number for number, array in enumerate(arrays) if array.ndim == 4)
+    arrays[number].flat[:2] = np.nan, np.inf
+    monkeypatch.setattr(checkpoint, "read", lambda path: (header, arrays))
+    with pytest.raises(InputError, match=f"2 of {arrays[number].size} values of .*kernel are not finite"):
+        load_network(model, (24, 24))
