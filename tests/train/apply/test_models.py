@@ -75,6 +75,7 @@ def test_weights_that_are_not_finite_are_refused_by_name(tmp_path, monkeypatch):
     model = load_model(write_run(tmp_path, experiment()))
     header, arrays = checkpoint.read(model.weights)
     number = next(number for number, array in enumerate(arrays) if array.ndim == 4)
+    arrays[number] = arrays[number].copy()
     arrays[number].flat[:2] = np.nan, np.inf
     monkeypatch.setattr(checkpoint, "read", lambda path: (header, arrays))
     with pytest.raises(InputError, match=f"2 of {arrays[number].size} values of .*kernel are not finite"):
