@@ -11,9 +11,6 @@ from pydantic import Field
 SMALLEST_SEMIANGLE_MRAD = 1e-3  # of the convergence; the probe of a smaller one is wider than any cell
 LARGEST_ANGLE_MRAD = 200.0  # of the convergence and of tilts: the paraxial optics ends before
 LARGEST_LENGTH_ANGSTROM = 1e6  # of defocus and of positions
-# Order n of an aberration Cnm, and its largest value, Å: 0.1 mm, 1 mm, 100 mm, 100 mm, 1 m.
-LARGEST_ABERRATION_ANGSTROM = {1: 1e6, 2: 1e7, 3: 1e9, 4: 1e9, 5: 1e10}
-LARGEST_AZIMUTH_RAD = 6.2832  # a turn, 2π, as people round it
 LARGEST_SEED = 2**63 - 1
 
 LARGEST_EXTENT = 2**15
@@ -28,20 +25,3 @@ TiltMagnitude = Annotated[float, Field(ge=0, le=LARGEST_ANGLE_MRAD)]  # mrad
 Dose = Annotated[float, Field(ge=1e-6, le=1e12)]  # electrons per pattern, or per Å²
 Index = Annotated[int, Field(ge=-1000, le=1000)]  # of a direction [uvw]
 Word = Annotated[str, Field(min_length=1, max_length=200)]  # a name, a formula, an identifier
-
-
-def aberration_fault(name: str, value: float) -> str | None:
-    """Returns what is wrong with the value of an aberration coefficient, None if nothing is.
-
-    Args:
-        name: The coefficient in Krivanek's notation, as C10 or phi12. Other names have no range.
-        value: The coefficient, Å, or rad for phi.
-    """
-    if name.startswith("phi"):
-        unit, limit = "rad", LARGEST_AZIMUTH_RAD
-    else:
-        order = int(name[1]) if name[:1] == "C" and name[1:2] in tuple("12345") else 0
-        unit, limit = "Å", LARGEST_ABERRATION_ANGSTROM.get(order, float("inf"))
-    return (
-        None if abs(value) <= limit else f"aberration {name} is {value:g} {unit}; it must be within ±{limit:g} {unit}"
-    )

@@ -6,6 +6,7 @@ from typing import Annotated, Any, ClassVar, Literal, get_args
 import numpy as np
 from pydantic import Field, field_validator, model_validator
 
+from namsa.config.aberrations import aberration_fault
 from namsa.config.bounds import (
     LARGEST_ANGLE_MRAD,
     SMALLEST_SEMIANGLE_MRAD,
@@ -18,7 +19,6 @@ from namsa.config.bounds import (
     Step,
     Thickness,
     Tilt,
-    aberration_fault,
 )
 from namsa.config.loading import Section
 
@@ -133,7 +133,9 @@ class Microscope(Section):
     """The illumination: energy, aperture, aberrations, tilts and partial coherence."""
 
     key_hints: ClassVar[dict[str, str]] = {
-        "defocus": "give aberrations.C10 in Å, which is −defocus (underfocus is C10 < 0)"
+        "defocus": "give aberrations.C10 in Å, which is −defocus (underfocus is C10 < 0)",
+        "spherical": "give aberrations.C30 in Å: 1 mm is 1e7 Å",
+        "astigmatism": "give aberrations.C12 in Å, and phi12 in rad",
     }
     energy_ev: float = Field(200e3, ge=10e3, le=1e6, description="electron energy, 10 keV to 1 MeV, in eV")
     semiangle_mrad: float = Field(

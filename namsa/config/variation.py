@@ -13,9 +13,8 @@ from typing import Annotated, Any, Literal
 import numpy as np
 from pydantic import AfterValidator, Field, model_validator
 
+from namsa.config.aberrations import LARGEST_ABERRATION_ANGSTROM, LARGEST_AZIMUTH_RAD
 from namsa.config.bounds import (
-    LARGEST_ABERRATION_ANGSTROM,
-    LARGEST_AZIMUTH_RAD,
     Dose,
     Position,
     Thickness,

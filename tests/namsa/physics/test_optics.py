@@ -63,7 +63,7 @@ def test_aberrations_have_their_symmetry_and_order():
 def test_the_aberrations_are_all_those_to_fifth_order():
     coefficients = ["C10", "C12", "C21", "C23", "C30", "C32", "C34", "C41", "C43", "C45", "C50", "C52", "C54", "C56"]
     angles = [f"phi{name[1:]}" for name in coefficients if not name.endswith("0")]
-    assert sorted(optics.ABERRATIONS) == sorted(coefficients + angles)
+    assert sorted(ABERRATIONS) == sorted(coefficients + angles)
 
 
 def test_aberrations_equal_haiders_in_complex_notation():
@@ -104,6 +104,35 @@ def test_aberrations_equal_haiders_in_complex_notation():
 def test_bad_aberrations_are_named(aberrations, message):
     with pytest.raises(InputError, match=message):
         optics.lens(GRID, optics.BeamSettings(200e3, 20.0, aberrations))
+
+
+@pytest.mark.parametrize(
+    ("name", "advice"),
+    [
+        ("Cs", r"did you mean C30 \(Å; 1 mm is 1e7 Å\)\?"),
+        ("C3", "did you mean C30"),
+        ("spherical_aberration", "did you mean C30"),
+        ("defocus", r"did you mean C10 = -defocus \(Å; underfocus is C10 < 0\)\?"),
+        ("Defocus_angstrom", "did you mean C10 = -defocus"),
+        ("C1", "did you mean C10"),
+        ("A1", "did you mean C12"),
+        ("astigmatism", "did you mean C12 .*phi12"),
+        ("astigmatisim", "did you mean C12"),
+        ("B2", "did you mean C21 = 3·B2"),
+        ("coma", "did you mean C21 = 3·B2"),
+        ("A2", "did you mean C23"),
+        ("S3", "did you mean C32 = 4·S3"),
+        ("D4", "did you mean C43 = 5·D4"),
+        ("C5", "did you mean C50"),
+        ("Cc", "did you mean microscope.chromatic_aberration_mm with energy_spread_ev"),
+        ("c3,0", "did you mean C30"),
+        ("Phi12", "did you mean phi12"),
+        ("C13", "did you mean C1"),
+    ],
+)
+def test_the_names_of_other_notations_are_translated(name, advice):
+    with pytest.raises(InputError, match=f"unknown aberration '{name}'; {advice}"):
+        optics.check_aberrations({name: 1.0})
 
 
 def test_apertures_that_do_not_fit_are_refused_with_the_remedy():
