@@ -6,6 +6,7 @@ where the former has the factor 1/(n + 1), and Krivanek's are n + 1 times as lar
 """
 
 import difflib
+import math
 
 _ORDERS = tuple((n, m) for n in range(1, 6) for m in range((n + 1) % 2, n + 2, 2))
 ABERRATIONS = tuple(f"C{n}{m}" for n, m in _ORDERS) + tuple(f"phi{n}{m}" for n, m in _ORDERS if m)
@@ -13,6 +14,7 @@ ABERRATIONS = tuple(f"C{n}{m}" for n, m in _ORDERS) + tuple(f"phi{n}{m}" for n, 
 LARGEST_ABERRATION_ANGSTROM = {1: 1e6, 2: 1e7, 3: 1e9, 4: 1e9, 5: 1e10}
 LARGEST_AZIMUTH_RAD = 6.2832  # a turn, 2π, as people round it
 
+_LONGEST_SYMBOL = 3
 _DEFOCUS = "C10 = -defocus (Å; underfocus is C10 < 0)"
 _SPHERICAL = "C30 (Å; 1 mm is 1e7 Å)"
 _ASTIGMATISM = "C12 (Å), with its azimuth phi12 (rad)"
@@ -51,8 +53,10 @@ def aberration_fault(name: str, value: float) -> str | None:
     unit, limit = "rad", LARGEST_AZIMUTH_RAD
     if not name.startswith("phi"):
         unit, limit = "Å", LARGEST_ABERRATION_ANGSTROM[int(name[1])]
-    if not abs(value) <= limit:
-        return f"aberration {name} is {value:g} {unit}; it must be a finite number within ±{limit:g} {unit}"
+    if not math.isfinite(value):
+        return f"aberration {name} is {value}; give a finite number ({unit})"
+    if abs(value) > limit:
+        return f"aberration {name} is {value:g} {unit}; it must be within ±{limit:g} {unit}"
     return None
 
 
@@ -61,7 +65,8 @@ def _advice(name: str) -> str:
     plain = "".join(letter for letter in name.lower() if letter.isalnum())
     if plain in _OTHER_NAMES:
         return _OTHER_NAMES[plain]
-    if close := difflib.get_close_matches(plain, _OTHER_NAMES, n=1, cutoff=0.8):
+    words = [other for other in _OTHER_NAMES if len(other) > _LONGEST_SYMBOL]
+    if close := difflib.get_close_matches(plain, words, n=1, cutoff=0.8):
         return _OTHER_NAMES[close[0]]
     by_case = {known.lower(): known for known in ABERRATIONS}
     return by_case[difflib.get_close_matches(plain, by_case, n=1, cutoff=0.0)[0]]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from namsa import InputError
+from namsa.config.aberrations import ABERRATIONS
 from namsa.physics import optics
 from namsa.physics.grid import Grid
 
@@ -127,7 +128,7 @@ def test_bad_aberrations_are_named(aberrations, message):
         ("Cc", "did you mean microscope.chromatic_aberration_mm with energy_spread_ev"),
         ("c3,0", "did you mean C30"),
         ("Phi12", "did you mean phi12"),
-        ("C13", "did you mean C1"),
+        ("C13", "did you mean C[1-5][0-6]\\?"),
     ],
 )
 def test_the_names_of_other_notations_are_translated(name, advice):
