@@ -6,7 +6,7 @@ from pathlib import Path
 
 from namsa.cli.commands.output import print_line
 from namsa.errors import InputError
-from namsa.files import make_folder, write_text_atomic
+from namsa.files import new_folder
 
 NAMES = ("README.md", "SrTiO3.cif", "starter.yaml", "first_hour.ipynb")
 
@@ -18,10 +18,9 @@ def init(options: argparse.Namespace) -> None:
         raise InputError(f"{folder} is a file: name a new folder")
     if folder.exists() and any(folder.iterdir()):
         raise InputError(f"{folder} is not empty: name a new folder, or empty this one")
-    make_folder(folder)
-    for name in NAMES:
-        text = files("namsa.cli").joinpath("starter", name).read_text(encoding="utf-8")
-        write_text_atomic(folder / name, text, replace=False)
+    with new_folder(folder) as new:
+        for name in NAMES:
+            (new / name).write_bytes(files("namsa.cli").joinpath("starter", name).read_bytes())
     print_line(f"{folder}: {', '.join(NAMES)}")
     if not options.simulate:
         return
