@@ -59,4 +59,5 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _temporary_files(tmp_path_factory: pytest.TempPathFactory) -> None:
     """What is left by a process that a test kills goes with pytest's own folders."""
     os.environ["TMPDIR"] = str(tmp_path_factory.mktemp("tmp"))
+    os.environ["XDG_DATA_HOME"] = str(tmp_path_factory.mktemp("data"))  # the key of seals
     tempfile.tempdir = None

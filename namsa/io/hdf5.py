@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.files import open_atomic
+from namsa.io import seal
 from namsa.io.compression import Compression, storage
 from namsa.io.unfailing_file import UnfailingFile
 from namsa.pixels import OPTIONAL_UNITS, UNITS, ArrayAxis, PixelGrid, SampleArrays, array_axes, sample_arrays
@@ -129,7 +130,9 @@ def write_file(
         with h5py.File(target, "w", libver=libver) as file:
             file.attrs.update(attributes)
             yield file, target
+            spans = seal.data_spans(file)
         target.check()
+        seal.append(opened, spans)
 
 
 def write_sample(group: h5py.Group, sample: SampleArrays, compression: Compression = "none") -> None:

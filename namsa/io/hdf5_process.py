@@ -16,7 +16,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -57,10 +57,10 @@ class Reader:
 
     Args:
         path: The file.
-        shared: Memory that arrays are read into.
+        shared: Memory that `read` reads arrays into.
     """
 
-    def __init__(self, path: str, shared: mmap.mmap) -> None:
+    def __init__(self, path: str, shared: mmap.mmap | None = None) -> None:
         self._folder = os.path.dirname(os.path.realpath(path))
         try:
             self._file = h5py.File(path, "r")
@@ -109,12 +109,15 @@ class Reader:
 
     def read(self, path: str, selection: list[list[int]]) -> None:
         """Reads a part of a dataset, [start, stop] per axis, into the shared memory."""
+        shape = tuple(stop - start for start, stop in selection)
+        self.read_into(np.ndarray(shape, self._object(path).dtype, self._shared), path, selection)
+
+    def read_into(self, array: np.ndarray[Any, Any], path: str, selection: Sequence[Sequence[int]]) -> None:
+        """Reads a part of a dataset, [start, stop] per axis, into an array of its type."""
         dataset = self._object(path)
         if dataset.dtype.kind not in NUMBERS:
             raise Refused(f"{path} holds no plain numbers")
-        shape = tuple(stop - start for start, stop in selection)
-        array: np.ndarray[Any, Any] = np.ndarray(shape, dataset.dtype, self._shared)
-        if shape:
+        if array.ndim:
             dataset.read_direct(array, tuple(slice(start, stop) for start, stop in selection))
         else:
             array[()] = dataset[()]
@@ -192,11 +195,8 @@ class Reader:
         if name not in self._others:
             if len(self._others) >= FILES:
                 raise Refused(f"its external links lead to more than {FILES} files")
-            _limit("NOFILE", None)  # no data are read meanwhile
-            try:
+            with self._may_open():
                 self._others[name] = h5py.File(path, "r")
-            finally:
-                _limit("NOFILE", 0)
 
     def _describe(self, path: str) -> dict[str, Any]:
         """Describes a group, a dataset, or what else there is."""
@@ -213,7 +213,7 @@ class Reader:
             return {**empty, "refused": "has its data in other files (h5repack copies them)"}
         if item.get_space().get_simple_extent_type() == h5py.h5s.NULL:
             return {**empty, "refused": "is empty: it has no shape and no values"}
-        _load_filters(created)
+        self._load_filters(created)
         shape, dtype = item.shape, item.dtype
         described = {
             **empty,
@@ -235,6 +235,23 @@ class Reader:
         if declared > UNWRITTEN_BYTES + (COMPRESSION if chunks else 1) * stored:
             return f"declares {declared} bytes, of which the file holds {stored}"
         return ""
+
+    def _load_filters(self, created: h5py.h5p.PropDCID) -> None:
+        """Loads the filters of a dataset that are plugins of HDF5 or of the package hdf5plugin, if it is installed."""
+        filters = [created.get_filter(number)[0] for number in range(created.get_nfilters())]
+        with self._may_open():
+            if not all(map(h5py.h5z.filter_avail, filters)) and importlib.util.find_spec("hdf5plugin"):
+                importlib.import_module("hdf5plugin")
+
+    @contextmanager
+    def _may_open(self) -> Iterator[None]:
+        """Lets the process open files, if something keeps it from that. No data are read meanwhile."""
+        yield
+
+    def close(self) -> None:
+        """Closes the file and those beside it."""
+        for file in (self._file, *self._others.values()):
+            file.close()
 
     def _open(self, path: str) -> Any:
         """Opens the object at a path without links."""
@@ -298,6 +315,11 @@ def _json_value(value: Any) -> Any:
     return float(value) if isinstance(value, float | np.floating) else None
 
 
+def reason(error: BaseException) -> str:
+    """Returns what the HDF5 library says, in one line."""
+    return " ".join(str(error.args[-1] if error.args else type(error).__name__).split())
+
+
 @contextmanager
 def _limits(start_bytes: int | None, unpacked: int) -> Iterator[None]:
     """Limits memory and processor time; a process that takes more is ended or gets an error."""
@@ -318,16 +340,19 @@ def _limit(kind: str, value: int | None) -> None:
     resource.setrlimit(number, (soft, hard))
 
 
-def _load_filters(created: h5py.h5p.PropDCID) -> None:
-    """Loads the filters of a dataset that are plugins of HDF5 or of the package hdf5plugin, if it is installed."""
-    filters = [created.get_filter(number)[0] for number in range(created.get_nfilters())]
-    _limit("NOFILE", None)  # no data are read meanwhile
-    if not all(map(h5py.h5z.filter_avail, filters)) and importlib.util.find_spec("hdf5plugin"):
-        importlib.import_module("hdf5plugin")
-    _limit("NOFILE", 0)
+class ConfinedReader(Reader):
+    """A reader in the process with limits, which can open no file while it reads data."""
+
+    @contextmanager
+    def _may_open(self) -> Iterator[None]:
+        _limit("NOFILE", None)
+        try:
+            yield
+        finally:
+            _limit("NOFILE", 0)
 
 
-def main(open_reader: Callable[[str, mmap.mmap], Any] = Reader, open_files: int | None = 0) -> None:
+def main(open_reader: Callable[[str, mmap.mmap], Any] = ConfinedReader, open_files: int | None = 0) -> None:
     """Opens the file that the arguments name and answers requests until stdin ends.
 
     Args:
@@ -353,7 +378,7 @@ def main(open_reader: Callable[[str, mmap.mmap], Any] = Reader, open_files: int 
         except Refused as fault:
             reply = {"refused": str(fault)}
         except Exception as error:  # what libraries raise for a file that they cannot read
-            reply = {"damaged": " ".join(str(error.args[-1] if error.args else type(error).__name__).split())}
+            reply = {"damaged": reason(error)}
         print(json.dumps(reply), flush=True)
 
 

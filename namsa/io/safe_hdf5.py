@@ -1,5 +1,7 @@
 """Reads HDF5 files that may be damaged or malicious: the HDF5 library runs in a process of its own.
 
+A file with this user's seal (`namsa.io.seal`) is as namsa wrote it, and the library reads it in place.
+
 `namsa.io.hdf5_process` says what that process does and refuses. Its crash, its endless loop or its lack of memory is
 here one `InputError`. Objects are named by their path in the file. Soft links inside the file are followed, and
 external links to files beside it; other external links, external storage and virtual datasets are refused by name, so
@@ -28,6 +30,7 @@ import numpy.typing as npt
 from namsa.errors import InputError
 from namsa.files import open_regular
 from namsa.io import hdf5_process
+from namsa.io.seal import is_sealed
 from namsa.text import shorten
 
 SIGNATURE = b"\x89HDF\r\n\x1a\n"
@@ -280,6 +283,46 @@ class Hdf5File:
         return f"{self.LIBRARY} crashed ({name})" if name else f"{self.LIBRARY} ended"
 
 
+class SealedHdf5File(Hdf5File):
+    """A file with this user's seal, which is open in this process.
+
+    Args:
+        path: The file.
+
+    Raises:
+        DamagedFileError: If HDF5 cannot open it.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        with self._faults():
+            self._reader = hdf5_process.Reader(os.fspath(path))
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._reader.close()
+
+    def request(self, what: str, **arguments: Any) -> Any:
+        """As `Hdf5File.request`."""
+        with self._faults():
+            return getattr(self._reader, what)(**arguments)
+
+    def read_into(self, array: npt.NDArray[Any], dataset: Hdf5Dataset, ranges: Sequence[tuple[int, int]]) -> None:
+        """Reads a part of a dataset into an array."""
+        with self._faults():
+            self._reader.read_into(array, dataset.name, ranges)
+
+    @contextmanager
+    def _faults(self) -> Iterator[None]:
+        """Raises the errors of `Hdf5File.request` in place of the reader's."""
+        try:
+            yield
+        except hdf5_process.Refused as fault:
+            raise InputError(f"{self.path}: {shorten(str(fault), 300)}") from None
+        except Exception as error:  # what h5py raises for a file that it cannot read
+            raise DamagedFileError(self.path, shorten(hdf5_process.reason(error), 300)) from None
+
+
 def _create_memory() -> tuple[str, int]:
     """Returns the name and the descriptor of memory to share; it has no name on Linux and is a file elsewhere."""
     if hasattr(os, "memfd_create"):
@@ -299,7 +342,7 @@ def open_hdf5(path: Path) -> Iterator[Hdf5File]:
         raise InputError(f"there is no file {shorten(path)}")
     if not _has_signature(path):  # no process is needed to say so
         raise DamagedFileError(path, "file signature not found")
-    file = Hdf5File(path)
+    file = SealedHdf5File(path) if is_sealed(path) else Hdf5File(path)
     try:
         file.find("/")
         yield file

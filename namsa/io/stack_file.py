@@ -21,6 +21,7 @@ import numpy.typing as npt
 
 from namsa.errors import InputError, WorkError
 from namsa.files import make_folder, open_in_place, sync_folder
+from namsa.io import seal
 from namsa.io.compression import Compression, storage
 from namsa.io.hdf5 import FILE_ATTRIBUTES, create_group, write_sample
 from namsa.io.safe_hdf5 import DamagedFileError, Hdf5Dataset, Hdf5Group, open_hdf5
@@ -197,12 +198,19 @@ class StackFile:
         write_sample(group, sample)
         del self._hdf5[JOURNAL]
         self._flush()
-        self._close()
         self._take_place()
 
     def _take_place(self) -> None:
-        """Gives the complete file its name."""
+        """Seals the complete file, and gives it its name."""
+        spans = seal.data_spans(self._hdf5)
+        self._hdf5.close()
         try:
+            self._target.check()
+            with self.unfinished.open("r+b") as file:
+                seal.append(file, spans)
+                file.flush()
+                os.fsync(file.fileno())
+            self._close()
             os.replace(self.unfinished, self._path)
             sync_folder(self._path.parent)
         except OSError as error:
