@@ -200,7 +200,7 @@ def file_frames(
         frame_bytes: Bytes of a frame, if they are others than those of its numbers.
 
     Raises:
-        InputError: If there is no frame, if frames are too large, or if one reaches beyond the end of the file.
+        InputError: If there is no frame, or if frames are too large, reach beyond the end of the file, or overlap.
     """
     height, width = frame_shape
     native = stored.newbyteorder("=")
@@ -213,6 +213,8 @@ def file_frames(
     low, high = (offsets[0], offsets[-1]) if isinstance(offsets, range) else (min(offsets), max(offsets))
     if low < 0 or high + size > length:
         raise InputError(f"{path} is cut short: it declares {len(offsets)} frames to byte {high + size}, has {length}")
+    if len(offsets) * size > length:
+        raise InputError(f"{path} is damaged: {len(offsets)} frames of {size} bytes overlap in its {length} bytes")
 
     def plain(data: npt.NDArray[np.uint8]) -> Array:
         return np.ascontiguousarray(data).view(stored).reshape(-1, height, width)

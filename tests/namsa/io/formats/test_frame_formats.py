@@ -170,6 +170,22 @@ def test_a_series_of_tia_has_its_scan_and_its_step(tmp_path, version):
         namsa.read(path).__enter__()
 
 
+def test_images_of_a_series_that_overlap_are_refused(tmp_path):
+    """A small file would declare terabytes."""
+    path, frames = tmp_path / "a.ser", patterns().reshape(-1, 6, 8)
+    write_ser(path, patterns())
+    offsets, data = 8 * len(frames), path.read_bytes()
+    (first,) = struct.unpack_from("<q", data, len(data) - offsets)
+    path.write_bytes(data[:-offsets] + struct.pack("<q", first) * len(frames))
+    with namsa.read(path) as recording:  # the same image again and again, within the file's size
+        assert recording.shape == (3, 4, 6, 8)
+    many = bytearray(data[:-offsets] + struct.pack("<q", first) * 10**4)
+    struct.pack_into("<2i", many, 14, 10**4, 10**4)
+    path.write_bytes(bytes(many))
+    with pytest.raises(InputError, match="10000 frames of 146 bytes overlap"):
+        namsa.read(path, scan_shape=(100, 100)).__enter__()
+
+
 def test_a_series_that_is_damaged_is_one_line(tmp_path):
     path = tmp_path / "a_1.ser"
     write_ser(path, patterns())
