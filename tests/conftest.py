@@ -20,13 +20,17 @@ STARTS_JOBS = (
     "scripts/test_batch.py",
     "train/input/test_memory_job.py",
     "train/optimization/test_kills.py",
-    "train/optimization/test_restarts.py",
     "train/ranks/test_faults.py",
     "train/ranks/test_mpi.py",
     "train/ranks/test_ranks.py",
     "train/ranks/test_reduction.py",
     "train/ranks/test_watchdog.py",
     "train/staging/test_stage.py",
+    "train/strategies/exchange/hybrid/test_hybrid.py",
+    "train/strategies/exchange/lag/test_lag.py",
+    "train/strategies/exchange/local_sgd/test_local_sgd.py",
+    "train/strategies/exchange/sharded/test_sharded.py",
+    "train/strategies/exchange/test_restarts.py",
     "train/test_main.py",
 )
 

@@ -53,7 +53,7 @@ LAYERS = {
         ("optimization",),
         ("reports",),
         ("tasks",),
-        ("staging", "scaling", "apply", "profiling"),
+        ("staging", "scaling", "apply", "profiling", "strategies"),
         ("phases",),
         ("main",),
         ("commands",),

@@ -26,11 +26,13 @@ class Section(BaseModel):
 
     Attributes:
         key_hints: For words that users may expect in the section's keys, what to write instead.
-        hidden_tags: Kinds of a section that messages leave out of the path of a key.
+        moved_keys: For former keys, and for the keys that they had as sections, what to write instead.
+        variants: The sections that may stand in for this one, by their key `kind`.
     """
 
     key_hints: ClassVar[dict[str, str]] = {}
-    hidden_tags: ClassVar[frozenset[str]] = frozenset()
+    moved_keys: ClassVar[dict[str, str]] = {}
+    variants: ClassVar[dict[str, Any]] = {}
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False, validate_default=True)
 
 
@@ -109,11 +111,9 @@ def _faults_message(model: type[BaseModel], error: ValidationError) -> str:
 
 def _fault_message(model: type[BaseModel], fault: Any) -> str:
     """One fault that pydantic found, with the value and the meaning of its key."""
-    tagged = [shorten(part, 60) for part in fault["loc"]]
-    section = _section_at(model, tagged[:-1])
-    location = [part for part in tagged if part not in getattr(model, "hidden_tags", ())]
+    section, location = _section_at(model, [shorten(part, 60) for part in fault["loc"]])
     if fault["type"] == "extra_forbidden":
-        return _unknown_key_message(section, location)
+        return _unknown_key_message(section, location, fault["input"])
     message = shorten(fault["msg"].removeprefix("Value error, "), 400)
     value = "" if isinstance(fault["input"], dict) else f" (given {_quoted(fault['input'])})"
     field = section.model_fields.get(location[-1]) if location else None
@@ -126,7 +126,12 @@ def _quoted(value: Any) -> str:
     return f"'{shorten(value)}'" if isinstance(value, str) else shorten(value)
 
 
-def _unknown_key_message(section: type[BaseModel], location: list[str]) -> str:
+def _unknown_key_message(section: type[BaseModel], location: list[str], value: Any) -> str:
+    moved, key = getattr(section, "moved_keys", {}), location[-1]
+    if key in moved:
+        former = [f"{key}.{part}" for part in value] if isinstance(value, dict) else []
+        told = [moved[name] for name in former if name in moved]
+        return f"{'.'.join(location)} has moved: {'; '.join(told) or moved[key]}"
     for word, hint in getattr(section, "key_hints", {}).items():
         if word in location[-1].lower():
             return f"unknown key {'.'.join(location)}; {hint}"
@@ -135,20 +140,26 @@ def _unknown_key_message(section: type[BaseModel], location: list[str]) -> str:
     return f"unknown key {'.'.join(location)}{suggestion}"
 
 
-def _section_at(model: type[BaseModel], location: list[str]) -> type[BaseModel]:
-    """The section's class at a location in the tree of `model`."""
+def _section_at(model: type[BaseModel], location: list[str]) -> tuple[type[BaseModel], list[str]]:
+    """The class of the section that has the last key of a location, and the location without kinds of sections."""
     union: dict[str, type[BaseModel]] = {}  # the classes of the last section by the tags of a union
+    section, shown = model, []
     for part in location:
         field = model.model_fields.get(part)
-        if field is None:  # an index or a union's tag
-            model = union.get(part, model)
+        if field is None and part in union:
+            model, union = union[part], {}
+            continue
+        section = model
+        shown.append(part)
+        if field is None:  # an index
             continue
         members = (field.annotation, *getattr(field.annotation, "__args__", ()))
         classes = [getattr(member, "__origin__", member) for member in members]
         sections = [each for each in classes if isinstance(each, type) and issubclass(each, BaseModel)]
         union = {str(each.model_fields["kind"].default): each for each in sections if "kind" in each.model_fields}
+        union |= getattr(sections[0], "variants", {}) if sections else {}
         model = sections[0] if sections else model
-    return model
+    return section, shown
 
 
 def dump_yaml(model: BaseModel) -> str:

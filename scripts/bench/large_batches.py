@@ -72,7 +72,7 @@ Images = tuple[Any, Any]  # inputs and targets
 def main() -> None:
     options = parse()
     experiment = load(options.config, [*SMALL, *options.set])
-    reduction.start(experiment.training.reduction)
+    reduction.start(experiment.training)
     tf.config.threading.set_intra_op_parallelism_threads(options.threads)
     factory.produce(experiment, experiment.data.directory)
     with Dataset(experiment.data.directory) as dataset:

@@ -30,14 +30,19 @@ SMALL = (
     *("network.layers=[1,1,1]", "network.growth=8", "network.first_filters=16", "network.dropout=0"),
     *("training.schedule.rule=constant", "training.validation.every_epochs=1", "training.validation.keep_best=false"),
 )
-REDUCTION = "training.reduction"
-LOCAL = ("training.schedule.scale_with_ranks=false",)
+
+
+def local(choice: str) -> tuple[str, str]:
+    """Overrides for local SGD with some keys of its section."""
+    return "training.schedule.scale_with_ranks=false", f"training.exchange={{kind: local_sgd, {choice}}}"
+
+
 VARIANTS = {
     "step": (),
-    "8 steps": (*LOCAL, f"{REDUCTION}.synchronise=8"),
-    "8 steps, moments": (*LOCAL, f"{REDUCTION}.synchronise=8", f"{REDUCTION}.average_moments=true"),
-    "epoch": (*LOCAL, f"{REDUCTION}.synchronise=epoch"),
-    "epoch, moments": (*LOCAL, f"{REDUCTION}.synchronise=epoch", f"{REDUCTION}.average_moments=true"),
+    "8 steps": local("synchronise: 8"),
+    "8 steps, moments": local("synchronise: 8, average_moments: true"),
+    "epoch": local("synchronise: epoch"),
+    "epoch, moments": local("synchronise: epoch, average_moments: true"),
 }
 
 

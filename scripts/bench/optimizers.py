@@ -49,7 +49,7 @@ ARMS: dict[str, dict[str, Any]] = {
 def main() -> None:
     options = parse()
     experiment = load(options.config, options.set)
-    reduction.start(experiment.training.reduction)
+    reduction.start(experiment.training)
     directory = experiment.data.directory
     factory.produce(experiment, directory)
     table = Table(title=f"Huber on dev materials after {options.samples} samples", box=None)

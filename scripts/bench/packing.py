@@ -5,7 +5,7 @@
 Times are of the processor, summed over threads, which other work on the machine disturbs less than the clock's; the
 lowest of all rounds.
 
-shifts      `train.optimization.packing`
+shifts      `train.strategies.exchange.packing`
 slices      the same bytes by tf.bitcast to bytes, slicing, and padding with zeros on the way back
 norm        tf.norm of the same values
 step        one step of the configuration's network on a random batch, one rank: with resident weights, and with sharded
@@ -30,18 +30,17 @@ from rich.console import Console
 from rich.table import Table
 
 from train.experiment.experiment import load
-from train.experiment.reduction import Reduction
 from train.experiment.sections import Training
 from train.input.random_batches import random_batch
 from train.networks import Network
-from train.optimization import packing
 from train.optimization.assembly import assemble
 from train.optimization.loop import make_step
 from train.ranks import reduction
+from train.strategies.exchange import packing
 
 CONFIG = Path(__file__).parents[2] / "configs/quickstart.yaml"
 STEPS = 5  # in a round
-SHARDED = {"weights": "sharded", "transfer": {"precision": 16}}
+SHARDED = {"kind": "sharded", "transfer": {"precision": 16}}
 
 
 def main() -> int:
@@ -56,12 +55,11 @@ def main() -> int:
     norm_ns = cpu_s(tf.function(tf.norm, autograph=False), values, options.rounds) * 1e9 / options.values
     ratio = min(sum(per_value[f"slices, {size}"]) / sum(per_value[f"shifts, {size}"]) for size in (1, 2, 3))
     experiment = load(options.config)
-    reduction.start(experiment.training.reduction)
+    reduction.start(experiment.training)
     images = experiment.images_per_sample()
     steps = {}
     for name, section in (("resident", {}), ("sharded", SHARDED)):
-        changes = {"reduction": Reduction.model_validate(section)}
-        training = experiment.training.model_copy(update=changes)
+        training = Training.model_validate(experiment.training.model_dump() | {"exchange": section})
         steps[name] = step_s(experiment.network, training, images, options.rounds)
     console = Console(markup=False)
     console.print(table)
@@ -114,9 +112,8 @@ def cpu_s(function: Callable[[Any], Any], argument: Any, rounds: int) -> float:
 def step_s(network: Network, training: Training, images: int, rounds: int) -> float:
     """The lowest mean processor time of `STEPS` steps, s."""
     parts = assemble(network, 1, training)
-    step = make_step(parts.model, parts.optimizer, training, parts.buffers, None, None, parts.shards)
-    if parts.shards:
-        parts.shards.begin()
+    step = make_step(parts.model, parts.optimizer, training, parts.exchange)
+    parts.exchange.restore(parts.exchange.blank_state(), [], resumed=False)
     batch = random_batch(network, training, images)
     rate, setting = tf.constant(0.0), tf.constant(1.0)
 

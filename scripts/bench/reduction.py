@@ -98,10 +98,8 @@ def measure(python: Path, shim: Path, workload: str, ranks: int, options: argpar
         for name in options.arms:
             cache, groups, fused = ARMS[name]
             settings = {
-                "cache_capacity": 4096 * cache,
-                "groups": options.groups * groups,
-                "fuse_groups": bool(fused),
-                "cycle_time_ms": options.cycle_ms,
+                "exchange": {"groups": options.groups * groups, "fuse_groups": bool(fused)},
+                "ranks": {"cache_capacity": 4096 * cache, "cycle_time_ms": options.cycle_ms},
             }
             numbers = launch(python, shim, ranks, job | {"settings": settings})
             numbers["control_calls"] = sum(numbers[f"{kind}_calls"] for kind in ("bitvector", "gather", "broadcast"))

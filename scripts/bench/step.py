@@ -34,7 +34,6 @@ from rich.table import Table
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import LayerCount, count
-from train.experiment.reduction import Reduction
 from train.experiment.sections import Training
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
@@ -95,7 +94,7 @@ def main() -> None:
 
 def training_step(network: NetworkConfig) -> Callable[[], Any]:
     """One update by the training job's own step on fixed tensors."""
-    reduction.start(Reduction())
+    reduction.start()
     training = Training.model_validate({"epochs": 1})
     model = build(network, seed=1)
     optimizer = LarsAdam(training.optimizer)

@@ -124,7 +124,7 @@ def predict(config: Path, steps: dict[int, float], exchanges: dict[int, float]) 
     tree = read_yaml(config)
     network, training = read_network(tree, str(config)), validate(Training, tree["training"], str(config))
     gradients = workload(network, "float32", 1.0).gradients
-    strategy = strategy_of(training.reduction, gradients, training.optimizer.moments)
+    strategy = strategy_of(training, gradients)
     sizes = np.array(list(exchanges))
     per_byte, start_s = np.polyfit(sizes, list(exchanges.values()), 1)
     # An exchange of two ranks: half a cycle, two hops of the agreement and back, and two of the halos.

@@ -2,7 +2,7 @@
 
     scripts/uv run python scripts/bench/weak_scaling.py [--ranks 1 2 4] [--rounds 5] [--set KEY=VALUE] [--json]
 
-The network and `training.reduction` are those of a configuration (the quickstart's); the data are random. With weak
+The network and `training.exchange` are those of a configuration (the quickstart's); the data are random. With weak
 scaling, the number of samples per rank is the same. All jobs are alive at once and take turns: each runs a block of
 steps while the others are stopped. The efficiency is the median over the rounds of the step time of one rank divided by
 that of N ranks. A step time is the median of a block, of the slowest rank. "Machine" is the same for N independent

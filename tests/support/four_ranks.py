@@ -1,4 +1,4 @@
-"""What four ranks find out about the choices of `training.reduction`, into OUT; `test_reduction.py` starts it."""
+"""What four ranks find out about the kinds of `training.exchange`, into OUT; `tests/train/conftest.py` starts it."""
 
 import json
 import os
@@ -16,11 +16,12 @@ import numpy as np
 import tensorflow as tf
 from two_ranks import digest, training
 
-from train.experiment.reduction import Reduction
-from train.optimization import lag, local_sgd, own_moments
+from train.experiment.registry import kinds, strategy
+from train.optimization import losses
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.optimizers import LarsAdam
-from train.ranks import grouping, reduction
+from train.ranks import reduction
+from train.ranks.exchange import make_exchange
 
 RANKS, STEPS, RATE = 4, 5, 1e-2
 
@@ -32,19 +33,30 @@ GROUPED = {
     "list": {"grouping": "list", "group_list": [["*/bias"], ["*down*/kernel", "*last/kernel"], ["*up*/kernel"]]},
     "contiguous": {"groups": 3, "contiguous": True},
 }
-TWO_NODES = {"node_ranks": 2, "leaders": 2}
-HYBRID = {  # two nodes of two ranks; Horovod has process sets for all of them, with two leaders
-    "one leader": {"groups": 2, "hybrid": TWO_NODES | {"leaders": 1}},
-    "two leaders": {"groups": 2, "hybrid": TWO_NODES},
-}
-TRAINED = {
-    "groups": {"groups": 3},
-    "lag": {"lag": 1},
-    "local": {"synchronise": 2},
-    "local_moments": {"synchronise": 2, "average_moments": True},
-    **{f"local_{bits}": {"synchronise": 2, "transfer": {"precision": bits}} for bits in (8, 16, 24)},
-    "hybrid": {"groups": 3, "hybrid": TWO_NODES},
-}
+
+
+def known(choices):
+    """Those whose kind is there."""
+    there = {"allreduce", *kinds("exchange")}
+    return {name: choice for name, choice in choices.items() if choice.get("kind", "allreduce") in there}
+
+
+TWO_NODES = {"kind": "hybrid", "node_ranks": 2, "leaders": 2}
+HYBRID = known(  # two nodes of two ranks; Horovod has process sets for all of them, with two leaders
+    {"one leader": TWO_NODES | {"groups": 2, "leaders": 1}, "two leaders": TWO_NODES | {"groups": 2}}
+)
+LOCAL = {"kind": "local_sgd", "synchronise": 2}
+TRAINED = known(
+    {
+        "groups": {"groups": 3},
+        "lag": {"kind": "lag"},
+        "local": LOCAL,
+        "local_moments": LOCAL | {"average_moments": True},
+        **{f"local_{bits}": LOCAL | {"precision": bits} for bits in (8, 16, 24)},
+        "hybrid": TWO_NODES | {"groups": 3},
+        "lag of hybrid": {"kind": "lag", "of": TWO_NODES} if known({"": TWO_NODES}) else {"kind": "lag"},
+    }
+)
 COUNTED = 400_001  # float64 values whose bytes are counted
 REPEATS = 5  # of which the least bytes count: the longer a reduction takes, the more messages agree on it
 BLOCKS = (2, 4, 4)  # variables of each block of `small_model`, the last one first
@@ -70,33 +82,63 @@ def batches(samples=slice(None)):
 def configured(choice):
     """A constant rate, and float32 throughout."""
     schedule = {"scale_with_ranks": False, "warmup_epochs": 0}
-    return training(optimizer={"learning_rate": RATE}, schedule=schedule, reduction=choice)
+    return training(optimizer={"learning_rate": RATE}, schedule=schedule, exchange=choice)
 
 
 def train(choice, seed, samples):
-    """(weights, losses, the optimizer and the waiting variables) after STEPS steps."""
+    """(weights, losses, the optimizer and the exchange) after STEPS steps."""
     config, model = configured(choice), small_model(seed)
     optimizer = LarsAdam(config.optimizer)
-    optimizer.build(model.trainable_variables)
-    waiting = lag.gradient_buffers(model.trainable_variables, config.reduction)
-    reduction.broadcast_state(model, optimizer, waiting)
-    step = make_step(model, optimizer, config, waiting)
-    averaged = local_sgd.averaged(model, optimizer, config.reduction)
+    exchange = make_exchange(config.exchange, reduction.rank(), reduction.size())
+    exchange.begin(model, optimizer)
+    exchange.restore(exchange.blank_state(), [], resumed=False)
+    step = make_step(model, optimizer, config, exchange)
     plan = EpochPlan(epoch=0, first_step=1, steps=STEPS, ranks=reduction.size())
-    rows = list(train_epoch(step, batches(samples), config, plan, averaged=averaged))
+    rows = list(train_epoch(step, batches(samples), config, plan, exchange=exchange))
     weights = [weight.numpy() for weight in model.trainable_variables]
-    return weights, [row["huber"] for row in rows], optimizer, waiting
+    return weights, [row["huber"] for row in rows], optimizer, exchange
+
+
+class Alone:
+    """One process that trains with nothing of `train.ranks` or `make_step`."""
+
+    def __init__(self):
+        self.training = configured({})
+        self.model = small_model(seed=0)
+        self.weights = self.model.trainable_variables
+        self.optimizer = LarsAdam(self.training.optimizer)
+        self.optimizer.build(self.weights)
+
+    def gradients(self, x, y):
+        """Those of the loss; `huber` is its part that depends on the samples."""
+        with tf.GradientTape() as tape:
+            huber = losses.huber(self.model(x, training=True), y, losses.huber_delta(self.training.loss, 0))
+            loss = huber + losses.l2(losses.kernels(self.weights), self.training.loss.l2)
+        self.huber = float(huber)
+        return tape.gradient(loss, [weight.value for weight in self.weights])
+
+
+def assert_close(out, name, weights, tolerance=2e-6):
+    """The weights of TRAINED[name] are `weights`."""
+    with np.load(out / f"{name}.npz") as file:
+        for found, wanted in zip(file.values(), weights, strict=True):
+            np.testing.assert_allclose(found, wanted, atol=tolerance)
+
+
+def exchange_of(choice):
+    return make_exchange(configured(choice).exchange, reduction.rank(), reduction.size())
 
 
 def exact_means(choice, rank):
     """How far averages of whole numbers, which no order of summation rounds, are from right: 0 if none is misplaced."""
     names, shapes = [f"{block}_{n}/kernel" for block in "ab" for n in range(3)], [(n, 3) for n in range(1, 7)]
-    config = Reduction.model_validate(choice | {"group_list": [["a*"], ["b*"]]} if "group_list" in choice else choice)
+    exchange = exchange_of(choice | {"group_list": [["a*"], ["b*"]]} if "group_list" in choice else choice)
+    exchange.paths = names
 
     @tf.function(autograph=False)
     def averages(start):
         tensors = [tf.reshape(tf.range(n * m, dtype=tf.float32), (n, m)) * 8 + start + n for n, m in shapes]
-        return reduction.average_gradients(tensors, grouping.groups(tensors, names, config), config)
+        return exchange.average(tensors, exchange.groups(tensors))
 
     wanted = [np.arange(n * m).reshape(n, m) * 8 + n + 4 * sum(range(RANKS)) / RANKS for n, m in shapes]
     found = averages(tf.constant(4.0 * rank))
@@ -105,14 +147,14 @@ def exact_means(choice, rank):
 
 def float64_sums(choice, rank):
     """Largest error of sums of float64 values, by the numbers of values of two tensors in one group."""
-    config = Reduction.model_validate(choice)
+    exchange = exchange_of(choice)
     errors = {}
     for lengths in ((1, 0), (3, 2), (7, 16)):
         drawn = [[np.random.default_rng([r, n]).normal(size=n) for n in lengths] for r in range(RANKS)]
 
         @tf.function(autograph=False)
-        def sums(*own, config=config):
-            return reduction.reduce_groups(own, [[0, 1]], config)
+        def sums(*own):
+            return exchange.reduce(own, [[0, 1]])
 
         found = sums(*(tf.constant(values) for values in drawn[rank]))
         wanted = [sum(values) for values in zip(*drawn, strict=True)]
@@ -124,11 +166,11 @@ def float64_sums(choice, rank):
 
 def bytes_received(choice):
     """What this rank gets from each other rank for one reduction of COUNTED values, as the kernel counts it."""
-    config = Reduction.model_validate(choice)
+    exchange = exchange_of(choice)
 
     @tf.function(autograph=False)
     def sums(own):
-        return reduction.reduce_groups([own], [[0]], config)
+        return exchange.reduce([own], [[0]])
 
     own = tf.ones(COUNTED, tf.float64)
     sums(own)
@@ -164,9 +206,9 @@ def sockets():
     return found
 
 
-def moments_again(optimizer):
+def moments_again(moments):
     """Whether moments that differ from rank to rank come back after they are lost, and only to as many ranks."""
-    moments = local_sgd.own(optimizer, Reduction(synchronise=2))
+    own_moments = strategy("exchange", "local_sgd", "moments")
     before = [variable.numpy() for variable in moments]
     own_moments.PIECE_BYTES = 1000  # so that several pieces travel
     stored = own_moments.gather(moments)
@@ -204,25 +246,26 @@ def timeline(choice, path):
 
 def main(out):
     os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
-    reduction.start(Reduction(fuse_groups=False, hybrid=TWO_NODES))  # the two ranks fuse groups
+    reduction.start(configured((TWO_NODES if HYBRID else {}) | {"fuse_groups": False}))  # the two ranks fuse groups
     rank = reduction.rank()
     timeline(GROUPED["block"], out / "timeline.json")
-    synchronisations(out / "synchronisations.json")
+    if "local_moments" in TRAINED:
+        synchronisations(out / "synchronisations.json")
     found = {"exact": {name: exact_means(choice, rank) for name, choice in GROUPED.items()}}
     found["exact"] |= {name: exact_means(choice, rank) for name, choice in HYBRID.items()}
     found |= {"digest": {}, "huber": {}, "moments": {}}
     found["float64"] = {name: float64_sums(choice, rank) for name, choice in HYBRID.items()}
     found["received"] = {name: bytes_received(choice) for name, choice in ({"flat": {"groups": 1}} | HYBRID).items()}
     for name, choice in TRAINED.items():
-        weights, found["huber"][name], optimizer, waiting = train(choice, rank, slice(rank, rank + 1))
+        weights, found["huber"][name], optimizer, exchange = train(choice, rank, slice(rank, rank + 1))
         found["digest"][name] = digest(weights)
         found["moments"][name] = digest(variable.numpy() for variable in optimizer.moments)
         if name == "local":
-            found["moments_again"] = moments_again(optimizer)
+            found["moments_again"] = moments_again(exchange.own)
         if name == "lag":
-            found["waiting"] = [digest(variable.numpy() for variable in waiting)]
-            reduction.average(waiting)
-            found["waiting"].append(digest(variable.numpy() for variable in waiting))
+            found["waiting"] = [digest(variable.numpy() for variable in exchange.waiting)]
+            exchange.end_epoch(STEPS, 0, whole=True)
+            found["waiting"].append(digest(variable.numpy() for variable in exchange.waiting))
         if rank == 0:
             np.savez(out / f"{name}.npz", *weights)
     (out / f"{rank}.json").write_text(json.dumps(found))

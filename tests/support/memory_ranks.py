@@ -37,7 +37,7 @@ def overwrite_training_records(folder):
 def main(out, ways, others):
     data, found = out / "data", {"asked": [], "differ": []}
     # One group of gradients: the fusion of several depends on time, and more than two ranks sum in another order then.
-    sections = {"epochs": 3, "inputs": {}, "split": {"ways": ways}, "checkpoints": {}, "reduction": {"groups": 1}}
+    sections = {"epochs": 3, "inputs": {}, "split": {"ways": ways}, "checkpoints": {}, "exchange": {"groups": 1}}
     tree = CONFIG | {
         "data": {"directory": str(data)} | ({"tiles": [1, 1, ways, 1]} if ways > 1 else {}),
         "training": CONFIG["training"] | sections,

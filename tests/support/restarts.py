@@ -15,18 +15,16 @@ from kills import CONFIG, differences
 from tiny import lines, numbers
 
 WAYS = {
-    "lag": ["training.reduction.lag=1", "training.precision.initial_loss_scale=2e3"],  # it grows, then is halved
+    "lag": ["training.exchange={kind: lag}", "training.precision.initial_loss_scale=2e3"],  # it grows, then is halved
     # Ranks average weights after steps 4, 7, 8 and 12, and keep their own moments. A signal after 5 has to wait.
-    "local": ["training.reduction.synchronise=7", "training.precision.compute=float32"],
+    "local": ["training.exchange={kind: local_sgd, synchronise: 7}", "training.precision.compute=float32"],
     "changes": [
-        "training.reduction.synchronise=7",
-        "training.reduction.transfer={precision: 8}",
+        "training.exchange={kind: local_sgd, synchronise: 7, precision: 8}",
         "training.precision.compute=float32",
     ],
     # Every step counts, so that layers switch to two, three and four bytes after steps 3, 6 and 9.
     "sharded": [
-        "training.reduction.weights=sharded",
-        "training.reduction.transfer={precision: adaptive, threshold: 1.0, interval: 3}",
+        "training.exchange={kind: sharded, transfer: {precision: adaptive, threshold: 1.0, interval: 3}}",
         "training.validation.every_epochs=1",
         "training.precision.compute=float32",
     ],

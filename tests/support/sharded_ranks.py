@@ -11,28 +11,27 @@ import tensorflow as tf
 from two_ranks import digest, pairs
 
 from fcdensenet.config import NetworkConfig
-from train.experiment.reduction import Reduction
 from train.experiment.sections import Training
 from train.optimization import checkpoint, precision
 from train.optimization.loop import make_step
 from train.optimization.optimizers import make_optimizer
-from train.optimization.shards import Shards
 from train.ranks import reduction
+from train.ranks.exchange import make_exchange
 
 STOP = 3
 NETWORK = NetworkConfig(input_shape=(2, 8, 8), layers=(1, 1, 1))  # for the headers of checkpoints
-SHARDED = {"weights": "sharded", "groups": 2}
+SHARDED = {"kind": "sharded", "groups": 2}
 # All steps count, the first has no rate: two bytes after step 3, three after step 5.
 ADAPTIVE = {"precision": "adaptive", "threshold": 1.0, "interval": 2}
 CASES = {
-    "adam": ({}, {"reduction": {"groups": 2}}),
-    "adam, sharded": ({}, {"reduction": SHARDED}),
+    "adam": ({}, {"exchange": {"groups": 2}}),
+    "adam, sharded": ({}, {"exchange": SHARDED}),
     # Each gradient is a group of its own, of which one rank owns nothing.
-    "adaptive": ({}, {"reduction": SHARDED | {"groups": 0, "transfer": ADAPTIVE}}),
+    "adaptive": ({}, {"exchange": SHARDED | {"groups": 0, "transfer": ADAPTIVE}}),
     "float16": (
         {"kind": "momentum"},
         {
-            "reduction": SHARDED | {"compression": "fp16", "transfer": {"precision": 16}},
+            "exchange": SHARDED | {"compression": "fp16", "transfer": {"precision": 16}},
             "precision": {"compute": "mixed_float16", "initial_loss_scale": 1024.0},
         },
     ),
@@ -57,27 +56,19 @@ class Job:
         with precision.policy(self.training.precision.compute):
             self.model = plain_model()
             self.optimizer = precision.with_loss_scale(make_optimizer(self.training.optimizer), self.training)
-            rank, ranks = reduction.rank(), reduction.size()
-            config, self.shards = self.training.reduction, None
-            if config.weights == "sharded":
-                self.shards = Shards(self.model, self.optimizer, config, rank, ranks)
-            else:
-                self.optimizer.build(self.model.trainable_variables)
-        self.step = make_step(self.model, self.optimizer, self.training, shards=self.shards)
+            self.exchange = make_exchange(self.training.exchange, reduction.rank(), reduction.size())
+            self.exchange.begin(self.model, self.optimizer)
+        self.step = make_step(self.model, self.optimizer, self.training, self.exchange)
 
     def start(self, folder=None):
         """Begins, or goes on from the checkpoint in `folder`; returns the steps that were taken before."""
-        whole = self.shards.blank() if self.shards else []
-        done = checkpoint.restore([folder], whole, NETWORK).step if folder else 0
-        reduction.broadcast_state(self.model, self.shards or self.optimizer)
-        if self.shards and done:
-            self.shards.hand_out(whole)
-        elif self.shards:
-            self.shards.begin()
+        state = self.exchange.blank_state()
+        done = checkpoint.restore([folder], state, NETWORK).step if folder else 0
+        self.exchange.restore(state, [], resumed=done > 0)
         return done
 
     def save(self, folder, step):
-        whole = self.shards.gather()
+        whole = self.exchange.state()
         if reduction.rank() == 0:
             checkpoint.save(folder, checkpoint.TrainingPosition(step=step), whole, NETWORK, keep=9)
 
@@ -91,7 +82,7 @@ def train(name, sent, poison=None, folder=None):
     done = job.start(folder)
     for index, (x, y) in islice(enumerate(pairs()), done, None):
         factor = np.inf if (index, rank) == (poison, 1) else 1
-        bits = job.shards.states.bits.numpy().tolist() if job.shards else []
+        bits = job.exchange.states.bits.numpy().tolist() if hasattr(job.exchange, "states") else []
         sent.clear()
         both = (tf.constant(each[rank : rank + 1]) for each in (factor * x, y))
         rows.append(job.step(*both, tf.constant(1e-2), tf.constant(2.0)).numpy().tolist())
@@ -117,7 +108,7 @@ def metered(sent):
 
 
 def main(out):
-    reduction.start(Reduction())
+    reduction.start()
     rank, sent, found = reduction.rank(), [], {}
     reduction.all_to_all = metered(sent)
     for name, folder, poison in (
@@ -129,8 +120,8 @@ def main(out):
     ):
         job, rows, moved = train(name, sent, poison, folder)
         held = sum(each.value.shape.num_elements() for each in job.optimizer.variables if len(each.shape))
-        held += sum(each.value.shape.num_elements() for each in job.shards.masters) if job.shards else 0
-        row = job.shards.end_epoch(5, 0) if job.shards else None
+        held += sum(each.value.shape.num_elements() for each in getattr(job.exchange, "masters", ()))
+        row = job.exchange.end_epoch(5, 0, whole=True)
         said = {"digest": digest(job.arrays()), "rows": rows, "moved": moved, "held": held, "epoch": row}
         found[name + ", again" * (name in found)] = said
         if rank == 0:

@@ -21,7 +21,6 @@ from fcdensenet import keras_layers
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
-from train.experiment.reduction import Reduction
 from train.experiment.sections import SampleSplit, Training
 from train.networks import build as build_network
 from train.networks import read_network
@@ -82,7 +81,7 @@ def configured(name, ways, groups):
         "epochs": 1,
         "optimizer": {"learning_rate": 5e-4},
         "schedule": {"scale_with_ranks": False, "warmup_epochs": 0},
-        "reduction": {"groups": 1},
+        "exchange": {"groups": 1},
         **training,
         "accumulate": training.get("accumulate", 1) * groups,
         "split": {"ways": ways, "axis": training.get("split", "y")},
@@ -113,8 +112,8 @@ def train(name, ways, groups, split=None, folder=None):
     parts = assemble(network, 1, training, reduction.size(), objective, split)
     state = [*parts.model.variables, *parts.optimizer.variables]
     done = checkpoint.restore([folder], state, network).step if folder else 0
-    step = make_step(parts.model, parts.optimizer, training, parts.buffers, parts.accumulation, objective)
-    reduction.broadcast_state(parts.model, parts.optimizer)
+    step = make_step(parts.model, parts.optimizer, training, parts.exchange, parts.accumulation, objective)
+    reduction.broadcast_state(parts.model, parts.optimizer.variables)
     read = batches(network, groups, split.group if split else None)
     if training.precision.compute == "mixed_float16":
         read = ((tf.cast(x, tf.float16), y) for x, y in read)
@@ -240,7 +239,8 @@ def metered(sent, names, part):
 
 
 def main(out, ways, cases):
-    process_set = reduction.start(Reduction(groups=1), ways)
+    sections = {"epochs": 1, "exchange": {"groups": 1}, "split": {"ways": ways}}
+    process_set = reduction.start(Training.model_validate(sections))
     rank, groups, all_to_all = reduction.rank(), reduction.size() // ways, reduction.all_to_all
     first, sent, names, started = cases[0], [], [], time.perf_counter()
     found = {"digests": {}, "rows": {}, "seconds": {}}

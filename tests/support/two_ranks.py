@@ -15,12 +15,13 @@ import tensorflow as tf
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError, WorkError
-from train.experiment.reduction import Reduction
+from train.experiment.exchange import Allreduce
 from train.experiment.sections import Training
 from train.optimization import precision
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
 from train.ranks import reduction, wire
+from train.ranks.exchange import make_exchange
 
 STEPS, GROUPS = 5, 6
 
@@ -54,7 +55,7 @@ def train(config, model, batches):
     """(weights, rows of numbers, optimizer) after all `batches`."""
     optimizer = precision.with_loss_scale(LarsAdam(config.optimizer), config)
     optimizer.build(model.trainable_variables)
-    reduction.broadcast_state(model, optimizer)
+    reduction.broadcast_state(model, optimizer.variables)
     step = make_step(model, optimizer, config)
     numbers = [step(tf.constant(x), tf.constant(y), tf.constant(1e-2), tf.constant(2.0)).numpy() for x, y in batches]
     return [weight.numpy() for weight in model.trainable_variables], numbers, optimizer
@@ -82,7 +83,7 @@ def groups_at_once(path):
 
     @tf.function(autograph=False)
     def means(start):
-        return reduction.average_gradients([start + n for n in range(2 * GROUPS)], members, Reduction())
+        return make_exchange(Allreduce()).average([start + n for n in range(2 * GROUPS)], members)
 
     hvd.start_timeline(str(path))
     time.sleep(0.2)  # it begins at a cycle of its own
@@ -100,19 +101,19 @@ def failing(on, rank):
 
 def overflowing(ranks):
     """What the mean of float16 messages is if no gradient, but the sum of all of them is beyond float16."""
-    config = Reduction(groups=1, compression="fp16")
+    exchange = make_exchange(Allreduce(groups=1, compression="fp16"))
     largest = 60000.0 * wire.wire_divisors(ranks)[0]
 
     @tf.function(autograph=False)
     def means(gradient):
-        return reduction.average_gradients([gradient, 0 * gradient], [[0, 1]], config)
+        return exchange.average([gradient, 0 * gradient], [[0, 1]])
 
     return [mean.numpy().tolist() for mean in means(tf.constant([largest, 1.0]))]
 
 
 def main(out):
     os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"
-    reduction.start(Reduction(cycle_time_ms=0.5))
+    reduction.start()
     rank = reduction.rank()
     groups_at_once(out / "timeline.json")
     found = {
@@ -136,7 +137,7 @@ def main(out):
         "fp16": {"groups": 3, "compression": "fp16"},
     }
     for name, choice in choices.items():
-        config = training(reduction=choice)
+        config = training(exchange=choice)
         weights, numbers, _ = train(config, plain_model(seed=rank), mine(rank))  # rank 1 starts from other weights
         averaged[name] = [float(number[0]) for number in numbers]
         found[f"{name} digest"] = digest(weights)

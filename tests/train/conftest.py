@@ -1,5 +1,9 @@
 """A small job, which each module of tests runs once."""
 
+import json
+
+import four_ranks
+import launch
 import pytest
 import yaml
 from tiny import CONFIG
@@ -26,3 +30,12 @@ def undisturbed(config):
 def no_report(monkeypatch):
     """Pictures take longer than all the rest of this job."""
     monkeypatch.setattr("train.main.write_report", lambda run_dir: None)
+
+
+@pytest.fixture(scope="session")
+def together(tmp_path_factory):
+    """(folder, what each of four ranks has found); see `four_ranks`. The tests that take it run on one worker."""
+    out = tmp_path_factory.mktemp("four_ranks")
+    ended = launch.horovodrun("tests/support/four_ranks.py", out, ranks=four_ranks.RANKS)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    return out, [json.loads((out / f"{rank}.json").read_text()) for rank in range(four_ranks.RANKS)]

@@ -111,23 +111,9 @@ def test_a_node_that_draws_its_samples_draws_them_again_after_it_is_lost(config)
     assert numbers(config.parent / "drawn_again") == numbers(config.parent / "drawn")
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_report", "undisturbed")
-def test_gradients_that_wait_are_part_of_a_checkpoint(config):
-    late = ["training.reduction.lag=1", "training.epochs=2"]
-    whole, resumed = config.parent / "late", config.parent / "late_resumed"
-    train(config, late, whole)
-    train(config, [*late[:1], "training.epochs=1"], resumed)
-    train(config, late, resumed)
-    assert numbers(resumed) == numbers(whole)
-    assert numbers(whole)[0]["grad_norm"] == 0
-    for ours, theirs in zip(newest(resumed)[1].values(), newest(whole)[1].values(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
-
-
 @pytest.mark.usefixtures("undisturbed")
 def test_a_list_of_groups_that_misses_a_variable_is_an_input_error(config, tmp_path):
-    groups = ["training.reduction.grouping=list", "training.reduction.group_list=[['up*', 'last/*']]"]
+    groups = ["training.exchange.grouping=list", "training.exchange.group_list=[['up*', 'last/*']]"]
     with pytest.raises(InputError, match="variable first/kernel in no group"):
         train(config, groups, tmp_path)
 
@@ -311,7 +297,7 @@ def test_a_run_is_told_before_it_begins(config, undisturbed):
 def test_missing_samples_are_part_of_what_is_told(config, undisturbed, tmp_path, monkeypatch):
     shorter = ["training.accumulate=2", "training.steps=5", "data.keep=memory"]
     elsewhere = load(config, [f"data.directory={tmp_path / 'elsewhere'}", *shorter])
-    reduction.start(elsewhere.training.reduction)
+    reduction.start(elsewhere.training)
     found = forecast.forecast(elsewhere, ranks=2)
     assert found["simulation"]["samples"] == found["train_samples"] + found["held_out_samples"]
     an_epoch = found["train_samples"] // 2 // 2

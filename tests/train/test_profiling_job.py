@@ -5,6 +5,7 @@ import json
 import shutil
 
 import launch
+from needs_kind import needs
 from rich.console import Console
 
 from fcdensenet.count import count
@@ -40,9 +41,11 @@ def test_a_profile_tells_where_a_step_goes(config, undisturbed, tmp_path):
     assert (run_dir / "timeline.png").stat().st_size > 5000
 
 
+@needs("local_sgd")
 def test_without_samples_steps_on_random_data_are_profiled(config, tmp_path):
-    elsewhere = load(config, [f"data.directory={tmp_path / 'none'}", "training.reduction.synchronise=epoch"])
-    reduction.start(elsewhere.training.reduction)
+    local = "training.exchange={kind: local_sgd, synchronise: epoch}"
+    elsewhere = load(config, [f"data.directory={tmp_path / 'none'}", local])
+    reduction.start(elsewhere.training)
     found = profile(elsewhere, 1, "this machine", None)
     console = Console(file=io.StringIO(), width=100)
     show(found, console)

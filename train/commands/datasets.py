@@ -6,7 +6,6 @@ from typing import Any
 
 from namsa.launcher import rank_and_size
 
-from ..experiment.reduction import Reduction
 from .common import as_rank, exit_code
 
 
@@ -19,7 +18,7 @@ def stage(options: argparse.Namespace) -> int:
         from ..measure import telemetry
         from ..staging.stage import stage, summary
 
-        reduction.start(Reduction())
+        reduction.start()
         console = Console(quiet=reduction.rank() != 0, stderr=True)
         with telemetry.counter(console, "rank 0 stages, MiB") as count:
             staged = stage(

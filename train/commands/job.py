@@ -80,7 +80,7 @@ def _dry_run(options: argparse.Namespace) -> int:
         from rich.table import Table
 
         experiment = load(options.config, options.overrides)
-        reduction.start(experiment.training.reduction)
+        reduction.start(experiment.training)
         from ..scaling import forecast
 
         estimate = forecast.forecast(experiment, options.ranks or reduction.size())

@@ -24,8 +24,7 @@ def profile(options: argparse.Namespace) -> int:
         experiment = load(options.config, options.overrides)
         if rank_and_size()[1] > 1:
             os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # which Horovod reads when it starts; see reduction.timeline
-        training = experiment.training
-        process_set = reduction.start(training.reduction, training.split.ways)
+        process_set = reduction.start(experiment.training)
         machine = devices.claim(reduction.local_rank(), reduction.local_size())
         with reduction.together():
             devices.check_data_format(experiment.network.data_format)

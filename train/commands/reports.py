@@ -28,16 +28,16 @@ def threshold(options: argparse.Namespace) -> int:
 
     def work() -> None:
         from ..experiment.experiment import load
+        from ..experiment.registry import strategy
         from ..measure import transfer_rows, validation_rows
-        from ..optimization import adaptive_precision
         from ..tasks import task_of
 
-        run_dir = options.run_dir
+        run_dir, precision = options.run_dir, strategy("exchange", "sharded", "precision")
         transfers = transfer_rows.read(run_dir / transfer_rows.FILE_NAME)
         validations = validation_rows.read(run_dir / validation_rows.FILE_NAME)
         error = task_of(load(run_dir / "config.yaml")).error
         try:
-            print(f"{adaptive_precision.threshold(transfers, validations, error):.4g}")
+            print(f"{precision.threshold(transfers, validations, error):.4g}")
         except ValueError as fault:
             raise InputError(f"{run_dir}: {fault}") from None
 

@@ -3,7 +3,6 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import ClassVar
 
 from pydantic import model_validator
 
@@ -12,7 +11,7 @@ from namsa.config.loading import read_yaml, validate
 from namsa.config.simulation import SimulationConfig
 from namsa.pixels import depth_axis
 
-from ..networks.registry import KINDS, NetworkSections, count
+from ..networks.registry import NetworkSections, count
 from . import task_rules
 from .channels import Channels, channel_count, make_channels, volume_shape
 from .conditions import Conditions, conditions, defocus_angstrom
@@ -28,8 +27,6 @@ class Experiment(SimulationConfig):
         network: Section network.
         training: Section training.
     """
-
-    hidden_tags: ClassVar[frozenset[str]] = frozenset(KINDS)
 
     network: NetworkSections
     training: Training

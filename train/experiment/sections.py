@@ -1,13 +1,14 @@
 """Sections of a configuration that describe how a network is trained."""
 
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from namsa.config.loading import Section
 
+from .exchange import Allreduce, Count, Exchange
 from .inputs import Inputs
-from .reduction import Count, Reduction
+from .ranks import RankSettings
 from .task_sections import Classify, Embed, Estimate, Segment
 
 LONGEST_TIME_S = 1e9  # 30 years
@@ -161,8 +162,24 @@ class Validation(Section):
         return self
 
 
+OF_EXCHANGE = ("groups", "grouping", "group_list", "fuse_groups", "contiguous", "hierarchical", "compression")
+REDUCTION = {
+    "reduction": "its keys are in training.exchange and training.ranks",
+    **{f"reduction.{key}": f"{key} is training.exchange.{key}" for key in OF_EXCHANGE},
+    **{f"reduction.{key}": f"{key} is training.ranks.{key}" for key in RankSettings.model_fields},
+    "reduction.lag": "lag 1 is training.exchange {kind: lag}",
+    "reduction.hybrid": "hybrid is training.exchange {kind: hybrid, ...}",
+    "reduction.synchronise": "synchronise is training.exchange {kind: local_sgd, synchronise: ...}",
+    "reduction.average_moments": "average_moments is a key of training.exchange of kind local_sgd",
+    "reduction.weights": "weights sharded is training.exchange {kind: sharded}",
+    "reduction.transfer": "transfer is a key of training.exchange of kind sharded, its precision one of kind local_sgd",
+}
+
+
 class Training(Section):
     """How a network is trained."""
+
+    moved_keys: ClassVar[dict[str, str]] = REDUCTION
 
     task: Literal["density", "classify", "segment", "embed", "estimate"] = Field(
         "density",
@@ -202,7 +219,10 @@ class Training(Section):
     optimizer: Optimizer = Optimizer()
     schedule: Schedule = Schedule()
     precision: Precision = Precision()
-    reduction: Reduction = Reduction()
+    exchange: Exchange = Field(
+        Allreduce(), description="what happens to gradients and weights between the ranks, by its key kind"
+    )
+    ranks: RankSettings = RankSettings()
     split: SampleSplit = SampleSplit()
     checkpoints: Checkpoints = Checkpoints()
     recompute: bool = Field(
@@ -214,59 +234,16 @@ class Training(Section):
     )
 
     @model_validator(mode="after")
-    def _ranks_are_equal_at_checkpoints(self) -> "Training":
-        within_epoch = self.checkpoints.every_steps or self.checkpoints.every_seconds
-        if within_epoch and (self.reduction.local or self.reduction.lag):
-            raise ValueError(
-                "checkpoints.every_steps and every_seconds need ranks that are alike after every step, which "
-                "reduction.lag and synchronise other than step leave to the ends of epochs: use every_epochs"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _divided_samples_are_alike(self) -> "Training":
-        if self.split.ways > 1 and self.reduction.hybrid:
-            raise ValueError(
-                "split.ways and reduction.hybrid each divide the ranks into groups of their own: unset one"
-            )
-        if self.split.ways > 1 and (self.reduction.local or self.reduction.lag):
-            raise ValueError(
-                f"split.ways {self.split.ways} needs weights that are the same on all parts of a sample and gradients "
-                "of the same step: set reduction.synchronise to step and reduction.lag to 0, or split.ways to 1"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _accumulated_gradients_are_averaged(self) -> "Training":
-        if self.accumulate > 1 and self.reduction.local:
-            raise ValueError(
-                "accumulate averages gradients before they are reduced, which reduction.synchronise other than step "
-                "never does: set accumulate to 1, or synchronise to step"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _ranks_share_a_loss_scale(self) -> "Training":
-        if self.reduction.local and self.precision.compute == "mixed_float16":
-            raise ValueError(
-                "reduction.synchronise other than step lets each rank skip steps by itself, so that their loss scales "
-                "and moments part: set precision.compute to float32 or mixed_bfloat16"
-            )
-        return self
-
-    @model_validator(mode="after")
-    def _owners_agree(self) -> "Training":
-        if self.reduction.weights == "resident":
-            return self
-        scaled = self.precision.compute == "mixed_float16" or self.reduction.compression == "fp16"
-        if scaled and self.precision.loss_scaling == "logmax":
-            raise ValueError(
-                "precision.loss_scaling logmax takes the largest gradient, of which reduction.weights sharded leaves "
-                "each rank its own: set loss_scaling to backoff, or weights to resident"
-            )
-        if self.checkpoints.every_seconds:
-            raise ValueError(
-                "checkpoints.every_seconds is up to the clock of one rank, and with reduction.weights sharded all "
-                "ranks give their part of a checkpoint: use every_steps"
-            )
+    def _exchange_goes_with_the_rest(self) -> "Training":
+        for entry, reason in self.exchange.excludes.items():
+            key, _, excluded = entry.partition(" ")
+            *path, name = key.split(".")
+            section = getattr(self, path[0]) if path else self
+            value, default = getattr(section, name), type(section).model_fields[name].default
+            if value == excluded if excluded else value != default:
+                kind = self.exchange.model_dump()["kind"]
+                raise ValueError(
+                    f"{key} {value} does not go with exchange.kind {kind}, {reason}: set {key} to {default}, its "
+                    "default, or take another kind"
+                )
         return self

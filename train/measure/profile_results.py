@@ -52,7 +52,7 @@ class SynchronisationFacts(TypedDict):
     """What local SGD averages, and how long it takes without the profiler.
 
     Attributes:
-        configured: `training.reduction.synchronise`: a number of steps, or "epoch".
+        configured: `training.exchange.synchronise`: a number of steps, or "epoch".
         every: Steps from one to the next in the profile, which takes fewer than an epoch.
         sent_bytes: Size of the block that a rank sends.
         seconds: Median time of one, with the wait for the slowest rank, s.

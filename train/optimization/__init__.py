@@ -1,1 +1,1 @@
-"""Training step and loop, losses, optimizers, schedules, loss scaling, gradient lag and checkpoints."""
+"""Training step and loop, losses, optimizers, schedules, loss scaling and checkpoints."""

@@ -1,6 +1,6 @@
 """What a job trains: the network, its optimizer, and what a step keeps between steps."""
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import keras
 
@@ -8,11 +8,11 @@ from fcdensenet.split import Split
 
 from ..experiment.sections import Training
 from ..networks import Network, build
-from . import lag, precision
+from ..ranks.exchange import Exchange, make_exchange
+from . import precision
 from .accumulation import Accumulation
 from .objective import Objective
 from .optimizers import make_optimizer
-from .shards import Shards
 
 
 class Assembly(NamedTuple):
@@ -21,18 +21,14 @@ class Assembly(NamedTuple):
     Attributes:
         model: The network, with the initial weights of its seed.
         optimizer: Its optimizer, built, with a loss scale if there is one.
-        buffers: See `train.optimization.lag.gradient_buffers`.
+        exchange: What happens to gradients and weights between the ranks.
         accumulation: `None` if a step takes one batch.
-        state: All variables that a checkpoint holds; with `shards`, this rank's.
-        shards: `None` if every rank keeps all weights and moments.
     """
 
     model: keras.Model
     optimizer: keras.optimizers.Optimizer
-    buffers: list[keras.Variable]
+    exchange: Exchange
     accumulation: Accumulation | None
-    state: list[Any]
-    shards: Shards | None
 
 
 def assemble(
@@ -53,20 +49,16 @@ def assemble(
         ranks: Number of ranks of the job.
         objective: The task's loss; `None` for that of a density.
         split: What the parts of a divided sample exchange; the network is then that of a part.
-        rank: Number of this rank, which decides what it owns if weights are sharded.
+        rank: Number of this rank.
 
     Raises:
-        InputError: If weights are sharded, and there are more ranks than variables.
+        InputError: If the section training.exchange does not fit the network.
     """
-    sharded = training.reduction.weights == "sharded"
     keras.utils.clear_session()
     with precision.policy(training.precision.compute):
         model = build(network, seed, training.recompute, split)
         optimizer = precision.with_loss_scale(make_optimizer(training.optimizer), training, ranks)
-        shards = Shards(model, optimizer, training.reduction, rank, ranks) if sharded else None
-        if not shards:
-            optimizer.build(model.trainable_variables)
-        buffers = lag.gradient_buffers(model.trainable_variables, training.reduction)
+        exchange = make_exchange(training.exchange, rank, ranks)
+        exchange.begin(model, optimizer)
         accumulation = Accumulation(model, optimizer, training, objective) if training.accumulate > 1 else None
-    state = [*model.variables, *optimizer.variables, *buffers, *(shards.masters if shards else ())]
-    return Assembly(model, optimizer, buffers, accumulation, state, shards)
+    return Assembly(model, optimizer, exchange, accumulation)

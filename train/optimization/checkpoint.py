@@ -1,11 +1,11 @@
 """Checkpoints: the state of a training job in one file of arrays, written completely or not at all.
 
 `checkpoints/step-000001234.npz` holds every variable of the network and of the optimizer (moments, counters, loss
-scale, the seeds of dropout), in order, behind them the moments of further ranks that have their own (see
-`train.optimization.own_moments`), and a JSON header: format, step, epoch (the next to train or to continue),
-samples taken of that epoch, the number of ranks, the network's configuration, the variables' names and an xxh3 digest
-of the arrays. Rates, deltas, orders and symmetries follow from these. There are no pickles. Files are renamed to their
-name after their bytes are on disk.
+scale, the seeds of dropout), in order, behind them what further ranks keep for themselves (see
+`train.ranks.exchange.Exchange.state_of_ranks`), and a JSON header: format, step, epoch (the next to train or to
+continue), samples taken of that epoch, the number of ranks, the network's configuration, the variables' names and an
+xxh3 digest of the arrays. Rates, deltas, orders and symmetries follow from these. There are no pickles. Files are
+renamed to their name after their bytes are on disk.
 """
 
 import json
@@ -56,8 +56,14 @@ class TrainingPosition:
     ranks: int = 0
 
 
-def resumption_line(position: TrainingPosition, ranks: int, new_moments: bool = False) -> str:
-    """Returns one line about where a job continues, and what a different number of ranks changes."""
+def resumption_line(position: TrainingPosition, ranks: int, lost: str = "") -> str:
+    """Returns one line about where a job continues, and what a different number of ranks changes.
+
+    Args:
+        position: Where it continues.
+        ranks: Number of its ranks.
+        lost: What the exchange of the ranks has lost; see `train.ranks.exchange.Exchange.restore`.
+    """
     text = f"resumed after step {position.step}, {position.epoch} whole epochs"
     if position.taken:
         text += f" and {position.taken} samples of the next"
@@ -66,9 +72,7 @@ def resumption_line(position: TrainingPosition, ranks: int, new_moments: bool = 
             f"; a run of {position.ranks} rank{'s' * (position.ranks > 1)} goes on with {ranks}: weights, moments, "
             "loss scale and the order of samples stay; a step's samples, dropout and the learning rate follow the ranks"
         )
-    if new_moments:
-        text += "; every rank starts with the moments of rank 0, for the checkpoint has none of its own"
-    return text
+    return f"{text}; {lost}" if lost else text
 
 
 class CheckpointSchedule:

@@ -2,7 +2,7 @@
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -13,14 +13,14 @@ from namsa.errors import WorkError
 
 from ..experiment.sections import Training
 from ..measure.results import StepRow
-from ..ranks import grouping, reduction
+from ..ranks import reduction
+from ..ranks.exchange import Exchange, make_exchange
 from ..ranks.signals import StopRequest
-from . import lag, local_sgd, losses, precision
+from . import losses, precision
 from .accumulation import Accumulation
 from .gradients import differentiate, time_after, time_before
 from .objective import Objective
 from .schedules import learning_rate
-from .shards import Shards
 
 Tensor = Any
 Step = Callable[..., Tensor]
@@ -33,10 +33,9 @@ def make_step(
     model: keras.Model,
     optimizer: keras.optimizers.Optimizer,
     training: Training,
-    buffers: Sequence[Any] = (),
+    exchange: Exchange | None = None,
     accumulation: Accumulation | None = None,
     objective: Objective | None = None,
-    shards: Shards | None = None,
 ) -> Step:
     """Builds the training step, a tf.function step(x, y, rate, setting, stop) that updates `model` once on all ranks.
 
@@ -48,24 +47,22 @@ def make_step(
         model: The network.
         optimizer: Its optimizer, built.
         training: The section training.
-        buffers: See `train.optimization.lag.gradient_buffers`. With buffers, the update is by the gradients of the
-            step before.
+        exchange: What has taken `model` and `optimizer`; `None` for that of `training`, which then takes them here.
         accumulation: With it, the step takes the last batch of an update; see `train.optimization.accumulation`.
         objective: The task's loss; `None` for that of a density.
-        shards: With them, `optimizer` is built for this rank's part of the weights.
 
     Returns:
         The step. It returns what is written at `STEP_NUMBERS` as one tensor, which is one copy from the device.
 
     Raises:
-        InputError: If reduction.group_list does not fit the network.
+        InputError: If the section training.exchange does not fit the network.
         ValueError: If `accumulation` is missing where training.accumulate is above 1, or there where it is 1.
     """
     if (accumulation is None) != (training.accumulate == 1):
         raise ValueError(f"training.accumulate is {training.accumulate}: above 1 needs an accumulation, 1 has none")
-    weights = model.trainable_variables
-    paths = [weight.path for weight in weights]
-    grouping.colours(paths, training.reduction)
+    if exchange is None:
+        exchange = make_exchange(training.exchange, reduction.rank(), reduction.size())
+        exchange.begin(model, optimizer)
     statistics = model.non_trainable_weights
     objective = objective or losses.DensityObjective(training.loss)
 
@@ -77,30 +74,22 @@ def make_step(
         batch = differentiate(model, training, x, y, setting, scale, objective)
         means = accumulation.mean_with(batch) if accumulation else batch
         terms, l2, own_loss, new_statistics, gradients = means
-        if not training.reduction.local:
-            shared = [*terms, tf.convert_to_tensor(stop), *new_statistics]
-            averages = reduction.average_in_one_message(shared, "numbers")
-            terms, stop, new_statistics = averages[: len(terms)], averages[len(terms)], averages[len(terms) + 1 :]
+        averages = exchange.mean_numbers([*terms, tf.convert_to_tensor(stop), *new_statistics])
+        terms, stop, new_statistics = averages[: len(terms)], averages[len(terms)], averages[len(terms) + 1 :]
         computed = time_after(gradients)
-        groups = grouping.groups(gradients, paths, training.reduction)
-        applied = lag.swap_gradients(gradients, scale, buffers) if buffers else gradients
-        if shards:
-            averaged, norm = shards.mean_gradients(applied, groups)
-        else:
-            averaged = reduction.average_gradients(applied, groups, training.reduction)
-            norm = tf.linalg.global_norm(averaged)
+        averaged, norm = exchange.mean(gradients, scale)
         communicated = time_after(averaged)
         grad_norm = norm / scale
         optimizer.learning_rate.assign(rate)
         with tf.name_scope("update"):  # tells these operations from the others in a profile
             # With a loss scale, gradients that are not finite only lower the scale.
-            optimizer.apply(averaged, shards.masters if shards else weights)
+            optimizer.apply(averaged, exchange.updated)
         # Moving averages would never forget an infinity.
         finite = tf.math.is_finite(grad_norm) & tf.math.is_finite(tf.linalg.global_norm(new_statistics or [0.0]))
         for statistic, old, new in zip(statistics, old_statistics, new_statistics, strict=True):
             statistic.assign(tf.where(finite, new, old))
-        sending = shards.send_weights(tf.math.is_finite(grad_norm)) if shards else 0.0
-        # With buffers, the averages may be there before the gradients.
+        sending = exchange.after_update(tf.math.is_finite(grad_norm))
+        # With lag, the averages may be there before the gradients.
         exposed = sending + tf.maximum(communicated - computed, 0)
         times = [tf.cast(seconds, tf.float32) for seconds in (exposed, computed - started)]
         return tf.stack([terms[0], l2, scale, grad_norm, *times, stop, *terms[1:], own_loss])
@@ -135,7 +124,7 @@ def train_epoch(
     training: Training,
     plan: EpochPlan,
     *,
-    averaged: local_sgd.Averaged = local_sgd.NOTHING,
+    exchange: Exchange | None = None,
     stop_request: StopRequest | None = None,
     accumulation: Accumulation | None = None,
     objective: Objective | None = None,
@@ -147,14 +136,14 @@ def train_epoch(
         batches: x and y of each batch; a step takes `training.accumulate` of them.
         training: The section training.
         plan: The steps to take.
-        averaged: What ranks average with local SGD; see `train.optimization.local_sgd.averaged`.
+        exchange: That of `step`; needed if it does more than to average gradients in every step.
         stop_request: A request of any rank ends the epoch after the next step in which the ranks agree on it.
         accumulation: That of `step`; needed if training.accumulate is above 1.
         objective: That of `step`.
 
     Yields:
-        A row after each step. With local SGD (reduction.synchronise), the numbers are those of this rank, except
-        where the ranks average: there they are the mean.
+        A row after each step. If ranks exchange after some steps only, as with local SGD, the numbers are those of this
+        rank, except where they do: there they are the mean.
 
     Raises:
         WorkError: On every rank at the same step, if training has diverged.
@@ -181,12 +170,12 @@ def train_epoch(
         scalars = [tf.constant(value, tf.float32) for value in (rate, setting, stop)]
         *numbers, own_loss = step(x, y, *scalars).numpy().tolist()
         measured = dict(zip(names, numbers, strict=True))
-        agreed, sync = not training.reduction.local, {"sync_s": 0.0} if training.reduction.local else {}
-        if local_sgd.due(training.reduction, number, index == steps_left - 1):
-            asked, times = time.perf_counter(), {name: measured[name] for name in ("comm_s", "compute_s")}
-            means = local_sgd.synchronise(averaged, numbers)
-            measured, agreed = dict(zip(names, means, strict=True)) | times, True
-            sync["sync_s"] = time.perf_counter() - asked
+        agreed, sync, asked = True, {}, time.perf_counter()
+        if exchange and not exchange.averages_in_step:
+            times = {name: measured[name] for name in ("comm_s", "compute_s")}
+            means = exchange.after_step(number, index == steps_left - 1, numbers)
+            agreed, sync = means is not None, {"sync_s": time.perf_counter() - asked if means else 0.0}
+            measured = dict(zip(names, means or numbers, strict=True)) | times
         step_s = time.perf_counter() - started
         compute_s = earlier_s + measured["compute_s"]
         terms = {name: measured[name] for name in objective.terms}

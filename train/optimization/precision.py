@@ -48,7 +48,7 @@ def with_loss_scale(
         ranks: Number of ranks, whose sum of messages is larger than their mean gradient.
     """
     config = training.precision
-    if config.compute != "mixed_float16" and training.reduction.compression != "fp16":
+    if config.compute != "mixed_float16" and not training.exchange.sends_float16:
         return optimizer
     settings = {
         "initial_scale": config.initial_loss_scale,
@@ -57,7 +57,7 @@ def with_loss_scale(
     }
     if config.loss_scaling == "backoff":
         return keras.optimizers.LossScaleOptimizer(optimizer, **settings)
-    after = wire_divisors(ranks)[1] if training.reduction.compression == "fp16" else 1.0
+    after = wire_divisors(ranks)[1] if training.exchange.sends_float16 else 1.0
     return LogMaxOptimizer(optimizer, log_max=LOG_MAX - math.log2(after), **settings)
 
 

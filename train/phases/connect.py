@@ -10,8 +10,8 @@ from namsa.config.loading import config_hash
 from namsa.errors import InputError
 
 from ..experiment.experiment import Experiment, load
-from ..experiment.reduction import Reduction
-from ..ranks import devices, hybrid, reduction, signals
+from ..experiment.sections import Training
+from ..ranks import devices, reduction, signals
 from ..ranks.signals import StopRequest
 from ..ranks.split import RankSplit, rank_split
 from ..ranks.watchdog import Watchdog, watch
@@ -75,7 +75,7 @@ def connect(config: Path, overrides: Sequence[str], evaluate_only: bool) -> Iter
     """
     started = time.perf_counter()
     with signals.listen() as stop_request:
-        process_set = reduction.start(*_start_settings(config, overrides))
+        process_set = reduction.start(_start_settings(config, overrides))
         rank, ranks = reduction.rank(), reduction.size()
         device = devices.claim(reduction.local_rank(), reduction.local_size())
         with reduction.together():
@@ -84,17 +84,16 @@ def connect(config: Path, overrides: Sequence[str], evaluate_only: bool) -> Iter
         reduction.check_same(config_hash(experiment), "the configuration's hash")
         training, hosts = experiment.training, reduction.nodes()
         with reduction.together():
-            hybrid.check_hosts(training.reduction, hosts)
+            training.exchange.check_hosts(hosts)
         # Evaluation keeps no maps for a backward pass: one process evaluates whole samples.
         split = None if evaluate_only and ranks == 1 else rank_split(training.split, process_set)
-        with watch(reduction, training.reduction.stall_warning_s, training.reduction.watchdog_radix) as watchdog:
+        with watch(reduction, training.ranks.stall_warning_s, training.ranks.watchdog_radix) as watchdog:
             yield Job(experiment, evaluate_only, rank, ranks, device, split, stop_request, watchdog, started)
 
 
-def _start_settings(config: Path, overrides: Sequence[str]) -> tuple[Reduction, int]:
+def _start_settings(config: Path, overrides: Sequence[str]) -> Training | None:
     """Returns what Horovod needs to start. A configuration that is not valid is reported afterwards."""
     try:
-        training = load(config, overrides).training
+        return load(config, overrides).training
     except InputError:
-        return Reduction(), 1
-    return training.reduction, training.split.ways
+        return None

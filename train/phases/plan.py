@@ -10,7 +10,6 @@ from ..input.samples import TrainingSamples
 from ..measure.energy import energy_meter
 from ..measure.performance import PerformanceAccount
 from ..networks import count
-from ..optimization import local_sgd
 from ..optimization.loop import Step, make_step
 from ..ranks import reduction
 from ..tasks.validation import Validation
@@ -26,7 +25,6 @@ class TrainingPlan:
 
     Attributes:
         step: The training step.
-        averaged: What ranks average with local SGD.
         compose: Makes the scans that an epoch takes; see `train.tasks.task.Task.composer`.
         samples: Where training samples are read.
         validation: The validations.
@@ -36,7 +34,6 @@ class TrainingPlan:
     """
 
     step: Step
-    averaged: local_sgd.Averaged
     compose: Compose | None
     samples: TrainingSamples
     validation: Validation
@@ -49,11 +46,10 @@ class TrainingPlan:
 def plan_training(job: Job, run: RunDirectory, data: Data, state: TrainingState) -> Iterator[TrainingPlan]:
     """Yields the plan, whose samples are closed at the end of the context. Collective."""
     experiment, training, position = data.experiment, data.experiment.training, state.position
-    model, optimizer, buffers, accumulation, _, shards = state.assembly
+    model, optimizer, exchange, accumulation = state.assembly
     with reduction.together():
-        step = make_step(model, optimizer, training, buffers, accumulation, data.task.objective, shards)
+        step = make_step(model, optimizer, training, exchange, accumulation, data.task.objective)
         score, compose = data.task.scorer(model, data.dataset), data.task.composer(data.dataset)
-        averaged = local_sgd.averaged(model, optimizer, training.reduction)
     validation = Validation(experiment, data.task, score, data.validated, run.path, reduction, position)
     end = training.steps or math.inf
     finished = job.evaluate_only or position.step >= end or validation.reached
@@ -70,4 +66,4 @@ def plan_training(job: Job, run: RunDirectory, data: Data, state: TrainingState)
     first = (position.epoch, position.taken) if epochs else None
     samples = TrainingSamples(data.dataset, experiment, data.training, job.split, reduction, first, run.log_line)
     with closing(samples):
-        yield TrainingPlan(step, averaged, compose, samples, validation, epochs, end, account)
+        yield TrainingPlan(step, compose, samples, validation, epochs, end, account)

@@ -11,7 +11,7 @@ from namsa.errors import InputError
 from namsa.files import write_text_atomic
 
 from ..apply.models import load_model
-from ..optimization import checkpoint, local_sgd, own_moments
+from ..optimization import checkpoint
 from ..optimization.assembly import Assembly, assemble
 from ..optimization.checkpoint import TrainingPosition
 from ..optimization.initial_weights import take_weights
@@ -27,12 +27,10 @@ class TrainingState:
 
     Attributes:
         assembly: The network, its optimizer and what a step keeps.
-        own: Moments that this rank keeps for itself.
         position: How far the job has come.
     """
 
     assembly: Assembly
-    own: Sequence[object]
     position: TrainingPosition
 
 
@@ -41,7 +39,7 @@ def restore(job: Job, run: RunDirectory, data: Data) -> TrainingState:
 
     1. Rank 0 reads the newest checkpoint of this run directory or of its home that is not broken.
     2. Without a checkpoint, the state is the initial weights of the configuration's seed, or of another network.
-    3. Every rank takes rank 0's state, but draws its own dropout, and with local SGD may have its own moments.
+    3. Every rank takes rank 0's state, but draws its own dropout. What an exchange leaves each rank for itself returns.
 
     Raises:
         InputError: If a checkpoint is of another network, or if there is none to evaluate.
@@ -51,14 +49,13 @@ def restore(job: Job, run: RunDirectory, data: Data) -> TrainingState:
         assembly = assemble(
             experiment.network, experiment.seed, training, job.ranks, data.task.objective, job.split, job.rank
         )
-    model, optimizer, buffers, _, state, shards = assembly
-    own = local_sgd.own(optimizer, training.reduction)
-    moments_of_others: list[np.ndarray] = []  # on rank 0, those of the ranks after it
-    whole, position = shards.blank() if shards else state, TrainingPosition()
+    model, exchange = assembly.model, assembly.exchange
+    state, position = exchange.blank_state(), TrainingPosition()
+    of_ranks: list[np.ndarray] = []  # on rank 0, what the ranks after it keep for themselves
     with reduction.together():
         if job.rank == 0:
             directories = [run.checkpoints, *([run.home / "checkpoints"] if run.home else [])]
-            position = checkpoint.restore(directories, whole, experiment.network, moments_of_others)
+            position = checkpoint.restore(directories, state, experiment.network, of_ranks)
             if job.evaluate_only and not position.step:
                 raise InputError(f"{run.checkpoints} holds no checkpoint to evaluate: train first")
             if training.start_from and not position.step:
@@ -67,15 +64,10 @@ def restore(job: Job, run: RunDirectory, data: Data) -> TrainingState:
                 run.log_line(_start_line(initial.weights, len(model.variables), others))
             write_text_atomic(run.path / "config.yaml", dump_yaml(experiment))  # only now: the checkpoint fits it
     position = TrainingPosition(**reduction.gather_json(asdict(position))[0])
-    reduction.broadcast_state(model, shards or optimizer, buffers)
-    kept_moments = own_moments.distribute(own, moments_of_others)
-    if shards and position.step:
-        shards.hand_out(whole)
-    elif shards:
-        shards.begin()
+    lost = exchange.restore(state, of_ranks, position.step > 0)
     if position.step:
-        run.log_line(checkpoint.resumption_line(position, job.groups, bool(own) and not kept_moments))
-    return TrainingState(assembly, own, position)
+        run.log_line(checkpoint.resumption_line(position, job.groups, lost))
+    return TrainingState(assembly, position)
 
 
 def _start_line(weights: Path, count: int, others: Sequence[str]) -> str:

@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing, nullcontext
 from ..input import batches, selection
 from ..measure import telemetry, transfer_rows
 from ..measure.results import StepRow
-from ..optimization import checkpoint, own_moments
+from ..optimization import checkpoint
 from ..optimization.checkpoint import CheckpointSchedule, TrainingPosition
 from ..optimization.loop import EpochPlan, train_epoch
 from ..ranks import reduction, stalls
@@ -122,7 +122,7 @@ class _Training(ExitStack):
                 self.job.watchdog.follow(read, position.step + 1, self.config.accumulate),
                 self.config,
                 epoch_plan,
-                averaged=plan.averaged,
+                exchange=self.state.assembly.exchange,
                 stop_request=self.job.stop_request,
                 accumulation=self.state.assembly.accumulation,
                 objective=data.task.objective,
@@ -130,15 +130,11 @@ class _Training(ExitStack):
 
     def end_epoch(self, epoch: int) -> bool:
         """Validates and writes a checkpoint, if they are due. Returns whether training ends here."""
-        state, plan, shards = self.state, self.plan, self.state.assembly.shards
-        # All state but their own moments is the same on all ranks at the end of an epoch, and where they agree on a
-        # request.
-        reduction.average(state.assembly.buffers)
+        state, plan = self.state, self.plan
+        transfers = state.assembly.exchange.end_epoch(state.position.step, epoch, whole=not state.position.taken)
+        if transfers and self.job.rank == 0:
+            transfer_rows.append(self.run.path, transfers)
         plan.samples.end_epoch(reduction)
-        if shards and not state.position.taken:
-            transfers = shards.end_epoch(state.position.step, epoch)
-            if self.job.rank == 0:
-                transfer_rows.append(self.run.path, transfers)
         if plan.validation.due(state.position):
             self.validate()
         ended = self.job.stop_request.agreed or state.position.step >= plan.end or plan.validation.reached
@@ -150,9 +146,7 @@ class _Training(ExitStack):
     def validate(self) -> None:
         """Scores the dev split."""
         self.job.watchdog.enter(self.state.position.step, stalls.IDLE)
-        shards = self.state.assembly.shards
-        variables = shards.gather() if shards else self.state.assembly.state
-        validated = self.plan.validation.run(self.state.position, variables)
+        validated = self.plan.validation.run(self.state.position, self.state.assembly.exchange.state())
         if validated and self.record:
             self.record.validated(validated)
         if validated:
@@ -160,11 +154,10 @@ class _Training(ExitStack):
 
     def save(self) -> None:
         """Writes a checkpoint."""
-        shards, step = self.state.assembly.shards, self.state.position.step
-        moments_of_others = own_moments.gather(self.state.own)
-        variables = shards.gather() if shards else self.state.assembly.state
+        exchange = self.state.assembly.exchange
+        of_ranks, variables = exchange.state_of_ranks(), exchange.state()
         if self.job.rank == 0:
-            self.job.watchdog.enter(step, stalls.WRITING)
+            self.job.watchdog.enter(self.state.position.step, stalls.WRITING)
             telemetry.sync_metrics(self.run.path)
             path = checkpoint.save(
                 self.run.checkpoints,
@@ -172,7 +165,7 @@ class _Training(ExitStack):
                 variables,
                 self.data.experiment.network,
                 self.config.checkpoints.keep,
-                moments_of_others,
+                of_ranks,
             )
             self.deliver(path)
             self.schedule.record_written()

@@ -28,7 +28,6 @@ from ..measure.profile_results import Profile, RankSpread
 from ..measure.results import StepRow
 from ..measure.trace import INPUT_MARK, STEP_MARK, Trace, read_horovod_timeline, read_trace
 from ..networks import count as count_network
-from ..optimization import local_sgd
 from ..optimization.assembly import assemble
 from ..optimization.loop import EpochPlan, make_step, train_epoch
 from ..ranks import reduction
@@ -62,8 +61,10 @@ def profile(experiment: Experiment, steps: int, machine: str, process_set: Any) 
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         source, data = _batches(experiment, stack, split)
-        configured = experiment.training.reduction.synchronise
-        experiment = _within(experiment, steps)
+        configured = experiment.training
+        exchange = configured.exchange.within(steps)
+        training = configured.model_copy(update={"exchange": exchange})
+        experiment = experiment.model_copy(update={"training": training})
         rows = _steps(experiment, _marked(source), WARM_UP + 2 * steps + 1, split)
         for _ in range(WARM_UP):
             next(rows)
@@ -79,7 +80,9 @@ def profile(experiment: Experiment, steps: int, machine: str, process_set: Any) 
     kinds = profile_tables.kind_rows(trace, updates * network.forward_flop)
     bars, timeline_s = profile_tables.timeline(trace, kinds)
     convolutions_s = profile_tables.convolutions_s(trace)
-    middle = statistics.fmean if experiment.training.reduction.local else statistics.median
+    moments = experiment.training.optimizer.moments
+    synchronised = exchange.synchronisations(network, moments)
+    middle = statistics.fmean if synchronised else statistics.median
     result: Profile = {
         "name": experiment.name,
         "data": data,
@@ -101,24 +104,14 @@ def profile(experiment: Experiment, steps: int, machine: str, process_set: Any) 
     }
     if split:
         result["exchange"] = profile_tables.exchange_facts(trace)
-    if experiment.training.reduction.local:
+    if synchronised and (asked := configured.exchange.synchronisations(network, moments)):
         result["synchronisation"] = {
-            "configured": configured,
-            "every": int(experiment.training.reduction.synchronise),
-            "sent_bytes": local_sgd.averaged_bytes(network, experiment.training) if reduction.size() > 1 else 0,
+            "configured": asked.every,
+            "every": int(synchronised.every),
+            "sent_bytes": synchronised.bytes if reduction.size() > 1 else 0,
             "seconds": statistics.median(row["sync_s"] for row in plain if row["sync_s"] > 0),
         }
     return result
-
-
-def _within(experiment: Experiment, steps: int) -> Experiment:
-    """Returns a configuration whose local SGD synchronises at least once in so many steps."""
-    training = experiment.training
-    every = training.reduction.synchronise
-    if every == "step" or (isinstance(every, int) and every <= steps):
-        return experiment
-    section = training.reduction.model_copy(update={"synchronise": steps})
-    return experiment.model_copy(update={"training": training.model_copy(update={"reduction": section})})
 
 
 def _batches(experiment: Experiment, stack: ExitStack, split: RankSplit | None) -> tuple[Batches, str]:
@@ -171,17 +164,14 @@ def _steps(experiment: Experiment, source: Batches, steps: int, split: RankSplit
     training = training.model_copy(update={"optimizer": optimizer_settings})
     with reduction.together():
         network, seed, ranks = experiment.network, experiment.seed, reduction.size()
-        model, optimizer, buffers, accumulation, _, shards = assemble(
+        model, optimizer, exchange, accumulation = assemble(
             network, seed, training, ranks, objective, split, reduction.rank()
         )
-        step = make_step(model, optimizer, training, buffers, accumulation, objective, shards)
-    reduction.broadcast_state(model, shards or optimizer, buffers)
-    if shards:
-        shards.begin()
-    averaged = local_sgd.averaged(model, optimizer, training.reduction)
+        step = make_step(model, optimizer, training, exchange, accumulation, objective)
+    exchange.restore(exchange.blank_state(), [], resumed=False)
     plan = EpochPlan(epoch=0, first_step=1, steps=steps, ranks=reduction.size())
     yield from train_epoch(
-        step, source, training, plan, averaged=averaged, accumulation=accumulation, objective=objective
+        step, source, training, plan, exchange=exchange, accumulation=accumulation, objective=objective
     )
 
 

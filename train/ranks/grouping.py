@@ -12,18 +12,18 @@ from typing import Any
 
 from namsa.errors import InputError
 
-from ..experiment.reduction import Reduction
+from ..experiment.exchange import GradientGroups
 
 Tensor = Any
 
 
-def groups(gradients: Sequence[Tensor], paths: Sequence[str], config: Reduction) -> list[list[int]]:
+def groups(gradients: Sequence[Tensor], paths: Sequence[str], config: GradientGroups) -> list[list[int]]:
     """Groups gradients. Call it where the tf.function that computes the gradients is traced.
 
     Args:
         gradients: Symbolic tensors of the backward graph.
         paths: Path of each gradient's variable.
-        config: The section training.reduction.
+        config: The section training.exchange.
 
     Returns:
         Indices of `gradients` in each group, each index once. The group that is ready first comes first.
@@ -80,12 +80,12 @@ def by_colour(colour: Sequence[str], order: Sequence[int]) -> list[list[int]]:
     return sorted(members.values(), key=lambda group: position[group[-1]])
 
 
-def colours(paths: Sequence[str], config: Reduction) -> list[str]:
+def colours(paths: Sequence[str], config: GradientGroups) -> list[str]:
     """Assigns a colour to each variable: its layer, its block or transition, or its group in the configured list.
 
     Args:
         paths: Paths of variables, as `down1_conv2/kernel`: layer `down1_conv2`, block `down1`.
-        config: The section training.reduction.
+        config: The section training.exchange.
 
     Returns:
         The colour of each variable.
@@ -104,8 +104,8 @@ def colours(paths: Sequence[str], config: Reduction) -> list[str]:
 
 
 def _listed_colours(paths: Sequence[str], patterns: Sequence[Sequence[str]]) -> list[str]:
-    """Returns the number of each variable's group in training.reduction.group_list, as text."""
-    key = "training.reduction.group_list"
+    """Returns the number of each variable's group in training.exchange.group_list, as text."""
+    key = "training.exchange.group_list"
     numbers = []
     for path in paths:
         fitting = [n for n, group in enumerate(patterns) if any(fnmatchcase(path, pattern) for pattern in group)]

@@ -1,4 +1,4 @@
-"""The only module that imports Horovod: ranks, collectives and the reduction of gradients.
+"""The only module that imports Horovod: ranks and collectives.
 
 Every rank must call the same collectives in the same order, so no collective is under a condition that depends on the
 rank. Objects are sent as JSON, never as pickles. This module satisfies `train.ranks.protocol.Ranks`.
@@ -8,9 +8,8 @@ import json
 import os
 import platform
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,12 +22,12 @@ import tensorflow as tf
 from namsa.errors import InputError
 from namsa.launcher import rank_and_size
 
-from ..experiment.reduction import Reduction
-from . import hybrid, signals
-from .wire import from_wire, to_wire
+from ..experiment.sections import Training
+from . import signals
 
 Tensor = Any
-_process_sets: dict[hybrid.Members, Any] = {}  # of the hybrid reduction, as `start` declared them to Horovod
+Members = tuple[int, ...]  # ranks, in order
+_process_sets: dict[Members, Any] = {}  # of some of the ranks, as `start` declared them to Horovod
 
 
 def rank() -> int:
@@ -56,7 +55,7 @@ def stop() -> None:
     hvd.shutdown()
 
 
-def start(config: Reduction, ways: int = 1) -> Any:
+def start(training: Training | None = None) -> Any:
     """Connects the ranks that the launcher started. A process without a launcher is rank 0 of 1.
 
     Horovod reads its settings here, once. Autotuning stays off because it would change the groups of a running job.
@@ -64,23 +63,22 @@ def start(config: Reduction, ways: int = 1) -> Any:
     `train.ranks.watchdog`.
 
     Args:
-        config: The section training.reduction.
-        ways: Number of ranks that divide a sample.
+        training: The section training; `None` for its defaults.
 
     Returns:
-        The process set of the ranks that divide the same samples, this one among them; that of all ranks for `ways` 1.
+        The process set of the ranks that divide the same samples, this one among them; that of all ranks if none do.
 
     Raises:
         InputError: If this build of Horovod does not support the launcher, or hierarchical reduction.
     """
+    training = training or Training(epochs=1)
+    config, exchange, ways = training.ranks, training.exchange, training.split.ways
     settings = {
         "CACHE_CAPACITY": config.cache_capacity,
         "FUSION_THRESHOLD": config.fusion_threshold_mib * 2**20,
         "CYCLE_TIME": config.cycle_time_ms,
-        # With one group there is nothing to gain, and sums keep a fixed order.
-        "DISABLE_GROUP_FUSION": int(not config.fuse_groups or config.groups == 1),
-        "HIERARCHICAL_ALLREDUCE": int(config.hierarchical),
         "STALL_CHECK_TIME_SECONDS": config.stall_warning_s,
+        **exchange.horovod_settings(),
     }
     os.environ.update({f"HOROVOD_{name}": str(value) for name, value in settings.items()})
     launched_rank, launched = rank_and_size()
@@ -88,7 +86,7 @@ def start(config: Reduction, ways: int = 1) -> Any:
     firsts = range(0, launched, ways) if 1 < ways < launched and launched % ways == 0 else ()
     process_sets = [hvd.ProcessSet(list(range(first, first + ways))) for first in firsts]
     _process_sets.clear()
-    _process_sets.update({members: hvd.ProcessSet(list(members)) for members in hybrid.groups_of(config, launched)})
+    _process_sets.update({members: hvd.ProcessSet(list(members)) for members in exchange.process_sets(launched)})
     hvd.init(process_sets=[*process_sets, *_process_sets.values()])
     if hvd.size() != launched:  # every process would train alone, all of them into one run directory
         fault = InputError(
@@ -96,10 +94,11 @@ def start(config: Reduction, ways: int = 1) -> Any:
             "jsrun, srun and mpirun need; use horovodrun, or build it again with mpicxx on PATH (see namsa doctor)"
         )
         raise fault if launched_rank == 0 else silent_exit(_exit_code(fault))
-    if config.hierarchical and hvd.size() > 1 and not (hvd.nccl_built() and hvd.mpi_enabled()):  # Horovod ignores it
+    hierarchical = settings["HIERARCHICAL_ALLREDUCE"] and hvd.size() > 1
+    if hierarchical and not (hvd.nccl_built() and hvd.mpi_enabled()):  # Horovod ignores it
         raise reported_once(
             InputError(
-                "training.reduction.hierarchical needs Horovod built with NCCL and started by MPI (see namsa doctor): "
+                "training.exchange.hierarchical needs Horovod built with NCCL and started by MPI (see namsa doctor): "
                 "leave it out"
             )
         )
@@ -205,18 +204,17 @@ def total(array: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
         return hvd.allreduce(tf.constant(array), op=hvd.Sum, name="total").numpy()
 
 
-def broadcast_state(model: keras.Model, optimizer: Any, buffers: Sequence[keras.Variable] = ()) -> None:
-    """Copies rank 0's weights, moments, counters, loss scale and buffered gradients to every rank.
+def broadcast_state(model: keras.Model, others: Sequence[Any]) -> None:
+    """Copies rank 0's weights and other variables to every rank.
 
     The seeds of dropout are copied, too, and then made different on each rank: with equal seeds, all ranks would drop
     the same feature maps.
 
     Args:
         model: The network.
-        optimizer: Its optimizer, built; or what has the `variables` of it that are to be the same on all ranks.
-        buffers: See `train.optimization.lag`.
+        others: Keras variables beside it: moments, counters, the loss scale.
     """
-    state = [*model.variables, *optimizer.variables, *buffers]
+    state = [*model.variables, *others]
     if size() > 1:
         _broadcast([variable.value for variable in state])
     for variable in model.variables:
@@ -266,19 +264,19 @@ def exchange(outgoing: Sequence[npt.NDArray[np.uint8]]) -> list[npt.NDArray[np.u
     return np.split(joined.numpy(), np.cumsum(received.numpy())[:-1])
 
 
-def all_to_all(flat: Tensor, splits: Tensor, name: str, process_set: Any = hvd.global_process_set) -> Tensor:
+def all_to_all(flat: Tensor, splits: Tensor, name: str, among: Any = hvd.global_process_set) -> Tensor:
     """Sends numbers from every rank of a process set to every other. Call it inside a tf.function.
 
     Args:
         flat: What this rank sends, in the order of ranks.
         splits: Number of values for each rank, int32.
         name: The same on all ranks, and unique in a step.
-        process_set: Of `start`; all ranks without it.
+        among: A process set of `start`; all ranks without it.
 
     Returns:
         What each rank sends to this one, in the order of ranks.
     """
-    return hvd.alltoall(flat, splits=splits, name=name, ignore_name_scope=True, process_set=process_set)[0]
+    return hvd.alltoall(flat, splits=splits, name=name, ignore_name_scope=True, process_set=among)[0]
 
 
 def to_all(message: Tensor, name: str) -> Tensor:
@@ -292,90 +290,46 @@ def to_all(message: Tensor, name: str) -> Tensor:
     return all_to_all(tf.concat([message] * ranks, 0), tf.repeat(tf.size(message), ranks), name)
 
 
-# ---- Gradients ------------------------------------------------------------------------------------------------------
+# ---- Sums and means in a step ---------------------------------------------------------------------------------------
 
 
-def average_gradients(gradients: Sequence[Tensor], groups: Sequence[Sequence[int]], config: Reduction) -> list[Tensor]:
-    """Averages gradients over the ranks, group by group. Call it inside a tf.function.
+def reduce(tensors: Sequence[Tensor], name: str, average: bool = False, members: Members = ()) -> list[Tensor]:
+    """Returns the sums or means of a group of tensors over ranks. Call it inside a tf.function.
 
-    Names are short and fixed because requests contain them, and thousands of ranks send requests to one.
-
-    Args:
-        gradients: float32.
-        groups: Indices of `gradients` in each group, see `train.ranks.grouping`.
-        config: The section training.reduction.
-
-    Returns:
-        The mean of each gradient, float32.
-    """
-    ranks = hvd.size()
-    if ranks == 1 or config.local:
-        return list(gradients)
-    if config.compression == "none":
-        return reduce_groups(gradients, groups, config, hvd.Average)
-    sums = reduce_groups([to_wire(gradient, ranks) for gradient in gradients], groups, config)
-    return [from_wire(total, ranks) for total in sums]
-
-
-def reduce_groups(
-    tensors: Sequence[Tensor], groups: Sequence[Sequence[int]], config: Reduction, op: Any = hvd.Sum
-) -> list[Tensor]:
-    """Reduces tensors over the ranks, group by group. Call it inside a tf.function.
+    Horovod waits until all of them are ready on all these ranks. A group may have one tensor: if groups are not fused,
+    Horovod fuses all tensors that are in no group.
 
     Args:
-        tensors: Those of a group have the same type.
-        groups: Indices of `tensors` in each group, see `train.ranks.grouping`.
-        config: The section training.reduction.
-        op: Horovod's Sum or Average.
-
-    Returns:
-        The reduced tensors.
+        tensors: Of the same type.
+        name: As in `all_to_all`.
+        average: Whether to return means.
+        members: The ranks; all without it.
     """
-    reduced = list(tensors)
-    reduce = _as_one_buffer if config.contiguous else _as_a_group
-    if config.hybrid:
-        reduce = partial(_as_one_buffer, plan=hybrid.plan_hybrid(config.hybrid, hvd.size()))
-    for number, group in enumerate(groups):
-        results = reduce([tensors[index] for index in group], op, f"grad_g{number}")
-        for index, result in zip(group, results, strict=True):
-            reduced[index] = result
-    return reduced
-
-
-def _as_a_group(tensors: Sequence[Tensor], op: Any, name: str, members: hybrid.Members = ()) -> list[Tensor]:
-    """Reduces `tensors` as one group: Horovod waits until all of them are ready on all ranks, or on `members`.
-
-    A group may have one tensor: without `fuse_groups`, Horovod fuses all tensors that are in no group.
-    """
+    op = hvd.Average if average else hvd.Sum
     return hvd.grouped_allreduce(
-        list(tensors), op=op, name=name, ignore_name_scope=True, process_set=_process_set(members)
+        list(tensors), op=op, name=name, ignore_name_scope=True, process_set=process_set(members)
     )
 
 
-def _as_one_buffer(
-    tensors: Sequence[Tensor], op: Any, name: str, plan: hybrid.HybridPlan | None = None
-) -> list[Tensor]:
-    """Reduces `tensors` with one request and one message, at the cost of a copy into the buffer and one out of it."""
-    flat = tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0)
-    if plan:
-        flat = hybrid.reduce_sum(flat, plan, hvd.rank(), name, _COLLECTIVES)
-        flat = flat / hvd.size() if op == hvd.Average else flat
-    else:
-        (flat,) = _as_a_group([flat], op, name)
+def in_one_buffer(tensors: Sequence[Tensor], work: Callable[[Tensor], Tensor]) -> list[Tensor]:
+    """Joins tensors, at the cost of a copy, and returns the parts of what `work` makes of them, at that of another.
+
+    Args:
+        tensors: Of the same type.
+        work: Takes and returns one axis of values.
+    """
+    flat = work(tf.concat([tf.reshape(tensor, [-1]) for tensor in tensors], axis=0))
     parts = tf.split(flat, [tensor.shape.num_elements() for tensor in tensors])
     return [tf.reshape(part, tensor.shape) for part, tensor in zip(parts, tensors, strict=True)]
 
 
 def average_in_one_message(tensors: Sequence[Tensor], name: str) -> list[Tensor]:
     """Returns the mean over the ranks of float32 `tensors`. Call it inside a tf.function."""
-    return list(tensors) if hvd.size() == 1 else _as_one_buffer(tensors, hvd.Average, name)
+    if hvd.size() == 1:
+        return list(tensors)
+    return in_one_buffer(tensors, lambda flat: reduce([flat], name, average=True)[0])
 
 
-def _process_set(members: hybrid.Members) -> Any:
+def process_set(members: Members) -> Any:
+    """Returns some of the ranks, or for none of them all, as Horovod knows them since `start`."""
     return hvd.global_process_set if len(members) in (0, hvd.size()) else _process_sets[members]
-
-
-_COLLECTIVES = hybrid.Collectives(
-    lambda members, flat, splits, name: all_to_all(flat, tf.constant(splits), name, _process_set(members)),
-    lambda members, flat, name: _as_a_group([flat], hvd.Sum, name, members)[0],
-)

@@ -48,5 +48,5 @@ class Tree:
 
 
 def watch_tree(ranks: int, radix: int) -> Tree:
-    """Returns the tree of training.reduction.watchdog_radix, in which `radix` 0 makes all ranks children of rank 0."""
+    """Returns the tree of training.ranks.watchdog_radix, in which `radix` 0 makes all ranks children of rank 0."""
     return Tree(ranks, radix or max(1, ranks - 1))

@@ -304,7 +304,7 @@ class Watchdog:
             return
         text = describe(known | {self.rank: own}, self.hosts, now, self.silent_s)
         if waited_s > self.limit_s:
-            self.end(f"error: {text}: the job ends (the limit is {STALL_LIMIT} × training.reduction.stall_warning_s)")
+            self.end(f"error: {text}: the job ends (the limit is {STALL_LIMIT} × training.ranks.stall_warning_s)")
         elif self.rank == 0 and not self.warned:
             self.warned = True
             print(f"warning: {text}", file=sys.stderr, flush=True)

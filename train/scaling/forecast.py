@@ -37,7 +37,6 @@ from ..input.random_batches import random_batch
 from ..measure import performance
 from ..networks import Network, count
 from ..optimization.assembly import assemble
-from ..optimization.local_sgd import averaged_bytes
 from ..optimization.loop import make_step
 from ..tasks import task_of
 from .results import Forecast, SimulationForecast, StepForecast
@@ -98,9 +97,10 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
     }
     if experiment.data.keep == "memory":
         result["store_bytes"] = store_bytes
-    if training.reduction.local and ranks > 1:
-        result["synchronisations"] = synchronisations(training.reduction.synchronise, steps_per_epoch, steps)
-        result["synchronised_bytes"] = averaged_bytes(network, training)
+    synchronised = training.exchange.synchronisations(network, training.optimizer.moments)
+    if synchronised and ranks > 1:
+        result["synchronisations"] = synchronisations(synchronised.every, steps_per_epoch, steps)
+        result["synchronised_bytes"] = synchronised.bytes
     return result
 
 
@@ -155,10 +155,8 @@ def _measure_step(experiment: Experiment) -> StepForecast:
     """Times of steps, peak memory and the size of a checkpoint."""
     training, task, images = experiment.training, task_of(experiment), experiment.images_per_sample()
     network, area = measurable(experiment)
-    model, optimizer, buffers, accumulation, state, shards = assemble(
-        network, experiment.seed, training, objective=task.objective
-    )
-    step = make_step(model, optimizer, training, buffers, accumulation, task.objective, shards)
+    model, optimizer, exchange, accumulation = assemble(network, experiment.seed, training, objective=task.objective)
+    step = make_step(model, optimizer, training, exchange, accumulation, task.objective)
     random = random_batch(network, training, images)
     batch = random[0], task.random_target(random)
     first_setting = next(iter(task.objective.setting(0).values()), 0.0)
@@ -175,7 +173,7 @@ def _measure_step(experiment: Experiment) -> StepForecast:
         "first_step_s": area * first_s,
         "step_s": area * step_s,
         "memory_mib": performance.peak_memory_mib() + (area - 1) * activations / 2**20,
-        "checkpoint_bytes": sum(np.asarray(variable).nbytes for variable in state),
+        "checkpoint_bytes": sum(np.asarray(variable).nbytes for variable in exchange.state()),
         "measured_image": cast(tuple[int, int], network.input_shape[1:]),
     }
 

@@ -100,11 +100,11 @@ def report(
     hardware = validate(Machine, read_yaml(machine), str(machine)) if machine else SUMMIT
     whole_flop = training.batch_size * training.accumulate * count(network).step_flop
     compute_s = measured_compute_s(run_dir) if run_dir else whole_flop / hardware.sustained_flop_per_s
-    wire_type: WireType = "float16" if training.reduction.compression == "fp16" else "float32"
+    wire_type: WireType = "float16" if training.exchange.sends_float16 else "float32"
     work = workload(network, wire_type, compute_s, training.accumulate)
     summits_peak = machine is None and run_dir is not None  # Summit's convolutions are not those of the run
     peak = None if summits_peak else hardware.convolution_flop_per_s
-    strategy = strategy_of(training.reduction, work.gradients, training.optimizer.moments)
+    strategy = strategy_of(training, work.gradients)
     parts = DividedJob(network, wire_type, compute_s, hardware, strategy, training)
     step_flop, split = whole_flop, training.split
     if split.ways > 1:
@@ -121,7 +121,7 @@ def report(
     )
     if job.strategy.synchronise == "epoch" and job.samples is None:
         raise InputError(
-            "training.reduction.synchronise epoch: the steps between two synchronisations follow from the number of "
+            "training.exchange.synchronise epoch: the steps between two synchronisations follow from the number of "
             "training samples, which is not known; give --samples, or a number of steps instead of epoch"
         )
     numbers = [number for number in rank_counts(ranks, hardware) if number % job.ways == 0]

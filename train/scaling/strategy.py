@@ -6,7 +6,8 @@ from typing import Literal, NamedTuple
 
 from namsa.errors import InputError
 
-from ..experiment.reduction import Reduction
+from ..experiment import exchange
+from ..experiment.sections import Training
 from ..ranks import grouping
 from .workload import Gradient
 
@@ -28,7 +29,7 @@ class Strategy:
         fusion_bytes: Largest size of a fused operation, bytes.
         fuse_groups: Whether groups, or tensors without groups, that are ready in the same cycle are fused. Otherwise
             each is an operation of its own.
-        grouping: Contents of a group, as `training.reduction.grouping`. All but "bytes" overrule `groups`.
+        grouping: Contents of a group, as `training.exchange.grouping`. All but "bytes" overrule `groups`.
         group_list: Patterns of the variables of each group, for the grouping "list".
         contiguous: Whether a group is announced and sent as one tensor.
         synchronise: "step" averages gradients in every step. A number k or "epoch" is local SGD: the ranks average
@@ -65,43 +66,27 @@ class Unit(NamedTuple):
     sizes: tuple[int, ...]
 
 
-def strategy_of(reduction: Reduction, gradients: Sequence[Gradient], moments: int = 2) -> Strategy:
-    """Returns the model's strategy of a configuration. Reductions that are not hierarchical are NCCL's trees.
+def strategy_of(training: Training, gradients: Sequence[Gradient]) -> Strategy:
+    """Returns the model's strategy of a configuration.
 
     Args:
-        reduction: The section training.reduction.
+        training: The section training.
         gradients: The gradients of the network.
-        moments: Moments per weight that the optimizer has.
 
     Raises:
         InputError: If the model does not know the configured strategy, or group_list does not fit the gradients.
     """
-    if reduction.hybrid:
-        raise InputError("train scaling does not model training.reduction.hybrid: leave it out")
-    if reduction.weights == "sharded":
-        raise InputError(
-            "training.reduction.weights sharded sends gradients to their owners and weights back, which train scaling "
-            "does not model: set weights to resident"
-        )
+    ranks = training.ranks
     strategy = Strategy(
-        "bitvector" if reduction.cache_capacity else "master-worker",
-        reduction.groups,
-        "hierarchical" if reduction.hierarchical else "tree",
-        bool(reduction.lag),
-        cycle_s=reduction.cycle_time_ms / 1e3,
-        fusion_bytes=reduction.fusion_threshold_mib * 2**20,
-        fuse_groups=reduction.fuse_groups,
-        grouping=reduction.grouping,
-        group_list=reduction.group_list,
-        contiguous=reduction.contiguous,
-        synchronise=reduction.synchronise,
-        averaged_per_weight=1 + moments if reduction.average_moments else 1,
-        kernel_bytes=-(-reduction.transfer.first_bits // 8),
+        "bitvector" if ranks.cache_capacity else "master-worker",
+        **training.exchange.modelled(training.optimizer.moments),
+        cycle_s=ranks.cycle_time_ms / 1e3,
+        fusion_bytes=ranks.fusion_threshold_mib * 2**20,
     )
     names = sum(len(unit.sizes) for unit in units(gradients, strategy))
-    if 0 < reduction.cache_capacity < names:
+    if 0 < ranks.cache_capacity < names:
         raise InputError(
-            f"training.reduction.cache_capacity {reduction.cache_capacity} holds some of the {names} names that ranks "
+            f"training.ranks.cache_capacity {ranks.cache_capacity} holds some of the {names} names that ranks "
             f"announce, which train scaling does not model: set it to {names} or more, or to 0"
         )
     return strategy
@@ -119,7 +104,7 @@ def units(gradients: Sequence[Gradient], strategy: Strategy) -> list[Unit]:
     """
     order = range(len(gradients))
     if strategy.grouping != "bytes":
-        section = Reduction(grouping=strategy.grouping, group_list=strategy.group_list)
+        section = exchange.Allreduce(grouping=strategy.grouping, group_list=strategy.group_list)
         groups = grouping.by_colour(grouping.colours([gradient.path for gradient in gradients], section), order)
     elif strategy.groups:
         groups = grouping.equal_runs([gradient.size for gradient in gradients], order, strategy.groups)

@@ -23,9 +23,11 @@ LAGS = (0, 1)
 
 def main() -> None:
     config, epochs, overrides = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[4:]
-    experiments = [load(config, [*overrides, f"training.reduction.lag={lag}"]) for lag in LAGS]
-    reduction.start(experiments[0].training.reduction)
-    with Dataset(experiments[0].data.directory) as dataset:
+    plain = load(config, overrides)
+    of = plain.training.exchange.model_dump(mode="json")
+    experiments = [plain, load(config, [*overrides, f"training.exchange={json.dumps({'kind': 'lag', 'of': of})}"])]
+    reduction.start(plain.training)
+    with Dataset(plain.data.directory) as dataset:
         for seed in map(int, sys.argv[3].split(",")):
             networks = [Trained(experiment, dataset, seed) for experiment in experiments]
             for epoch in range(epochs):
@@ -47,10 +49,10 @@ class Trained:
         self.task, self.training = task_of(experiment), experiment.training
         self.entries = manifest.present(experiment.data.directory, dataset.ids)
         made = assemble(experiment.network, seed, self.training, reduction.size(), self.task.objective)
-        reduction.broadcast_state(made.model, made.optimizer, made.buffers)
-        self.state = made.state
+        self.exchange, self.accumulation = made.exchange, made.accumulation
+        self.exchange.restore(self.exchange.blank_state(), [], resumed=False)
         self.step = make_step(
-            made.model, made.optimizer, self.training, made.buffers, made.accumulation, self.task.objective
+            made.model, made.optimizer, self.training, self.exchange, self.accumulation, self.task.objective
         )
         self.scores, self.cache = self.task.scorer(made.model, dataset), batches.ReadCache()
 
@@ -67,7 +69,15 @@ class Trained:
         reduction.minimum(0)  # all ranks begin together
         with closing(read):
             rows = list(
-                train_epoch(self.step, read, self.training, plan, state=self.state, objective=self.task.objective)
+                train_epoch(
+                    self.step,
+                    read,
+                    self.training,
+                    plan,
+                    exchange=self.exchange,
+                    accumulation=self.accumulation,
+                    objective=self.task.objective,
+                )
             )
         return {name: statistics.median(row[name] for row in rows) for name in ("step_s", "comm_s")}
 

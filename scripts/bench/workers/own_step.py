@@ -15,7 +15,6 @@ from answer_requests import answer_requests
 
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
-from train.experiment.reduction import Reduction
 from train.experiment.sections import Training
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
@@ -55,5 +54,5 @@ class Job:
 
 
 if __name__ == "__main__":
-    reduction.start(Reduction())
+    reduction.start()
     answer_requests(tf.__version__, Job)

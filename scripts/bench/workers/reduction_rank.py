@@ -27,7 +27,7 @@
 # ///
 """One rank of `reduction.py`: trains with one setting and counts the calls of Horovod to MPI.
 
-argv: a JSON object with workload, step_ms, settings (of `training.reduction`), warm_up, steps and fraction. Rank 0
+argv: a JSON object with workload, step_ms, settings (of `training`), warm_up, steps and fraction. Rank 0
 prints one.
 There is one process per setting, because a Horovod that is started again keeps some settings of the first start.
 """
@@ -47,11 +47,11 @@ from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
 from fcdensenet.reading import read_network
-from train.experiment.reduction import Reduction
 from train.experiment.sections import Training
 from train.optimization.loop import make_step
 from train.optimization.optimizers import LarsAdam
-from train.ranks import grouping, reduction
+from train.ranks import reduction
+from train.ranks.exchange import AllreduceExchange
 
 TENSORS = 200  # of the small workload
 PAPER = Path(__file__).parents[3] / "configs/paper.yaml"
@@ -66,12 +66,12 @@ def main() -> None:
     waits = job["workload"] != "network"  # in one thread, while another hands gradients over
     tf.config.threading.set_inter_op_parallelism_threads(1 + waits)
     tf.config.threading.set_intra_op_parallelism_threads(1)
-    config = Reduction.model_validate(job["settings"])
-    reduction.start(config)
+    training = Training.model_validate({"epochs": 1} | job["settings"])
+    reduction.start(training)
     if job["workload"] == "small":
-        step = small(config, job["step_ms"])
+        step = small(training, job["step_ms"])
     else:
-        step = paper(config, job["step_ms"], job["fraction"]) if waits else network(config)
+        step = paper(training, job["step_ms"], job["fraction"]) if waits else network(training)
     first = counted(step, job["warm_up"])
     found = counted(step, job["steps"]) | {"warm_up_gather_bytes": first["gather_bytes"]}
     if reduction.rank() == 0:
@@ -122,11 +122,18 @@ class Device:
         return tf.ensure_shape(tf.numpy_function(wait, [before], tf.float32), ())
 
 
-def small(config: Reduction, step_ms: float) -> Step:
+def of_paths(training: Training, paths: list[str]) -> AllreduceExchange:
+    """The averages of gradients of variables without a network."""
+    exchange = AllreduceExchange(training.exchange)
+    exchange.paths = paths
+    return exchange
+
+
+def small(training: Training, step_ms: float) -> Step:
     """TENSORS gradients of 16 × 16 numbers, ready one after the other."""
     weights = [tf.Variable(tf.eye(16)) for _ in range(TENSORS)]
     paths = [f"layer{number}/kernel" for number in range(TENSORS)]
-    device = Device(step_ms)
+    device, exchange = Device(step_ms), of_paths(training, paths)
 
     @tf.function(autograph=False)
     def step() -> Any:
@@ -134,7 +141,7 @@ def small(config: Reduction, step_ms: float) -> Step:
         for number, weight in enumerate(weights, start=1):
             ready = device.ready(ready, number / TENSORS)
             gradients.append(weight + ready)
-        means = reduction.average_gradients(gradients, grouping.groups(gradients, paths, config), config)
+        means = exchange.average(gradients, exchange.groups(gradients))
         for weight, mean in zip(weights, means, strict=True):
             weight.assign_sub(1e-3 * mean)
         return ready
@@ -142,13 +149,13 @@ def small(config: Reduction, step_ms: float) -> Step:
     return device.timed(step)
 
 
-def paper(config: Reduction, step_ms: float, fraction: float) -> Step:
+def paper(training: Training, step_ms: float, fraction: float) -> Step:
     """Gradients in the sizes of the paper's network, float16, ready from the last layer to the first.
 
     Nothing is computed but their sums. A layer takes a part of the backward pass in proportion to its FLOP.
 
     Args:
-        config: The section training.reduction.
+        training: The section training.
         step_ms: Length of a step on the pretended device.
         fraction: Of each tensor's size.
     """
@@ -163,6 +170,7 @@ def paper(config: Reduction, step_ms: float, fraction: float) -> Step:
             tensors.append(tf.Variable(tf.ones(max(1, round(fraction * size)), tf.float16)))
             paths.append(f"{layer.name}/{number}")
             parts.append(done / flop)
+    exchange = of_paths(training, paths)
 
     @tf.function(autograph=False)
     def step() -> Any:
@@ -171,13 +179,13 @@ def paper(config: Reduction, step_ms: float, fraction: float) -> Step:
             ready = device.ready(ready, part)
             with tf.control_dependencies([ready]):
                 gradients.append(tf.identity(tensor.value()))
-        sums = reduction.reduce_groups(gradients, grouping.groups(gradients, paths, config), config)
+        sums = exchange.reduce(gradients, exchange.groups(gradients))
         return tf.add_n([total[0] for total in sums])  # TensorFlow leaves out sums whose values nobody uses
 
     return device.timed(step)
 
 
-def network(config: Reduction) -> Step:
+def network(training: Training) -> Step:
     """The training step of an FC-DenseNet with 73 trainable variables, 24 × 24 pixels, one sample."""
     layers = (4, 4, 4, 4, 4, 4, 4)
     model = build(
@@ -186,7 +194,6 @@ def network(config: Reduction) -> Step:
         ),
         seed=0,
     )
-    training = Training(epochs=1, reduction=config)
     optimizer = LarsAdam(training.optimizer)
     optimizer.build(model.trainable_variables)
     step = make_step(model, optimizer, training)

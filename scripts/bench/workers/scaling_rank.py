@@ -34,11 +34,11 @@ tf.config.threading.set_inter_op_parallelism_threads(1)
 tf.config.threading.set_intra_op_parallelism_threads(1)
 experiment = load(Path(config), sys.argv[6:])
 training = experiment.training
-reduction.start(training.reduction)
+reduction.start(training)
 model = build(experiment.network.model_copy(update={"dropout": 0.0}), seed=0)
 optimizer = LarsAdam(training.optimizer)
 optimizer.build(model.trainable_variables)
-reduction.broadcast_state(model, optimizer)
+reduction.broadcast_state(model, optimizer.variables)
 step = make_step(model, optimizer, training)
 
 rng = np.random.default_rng(0)

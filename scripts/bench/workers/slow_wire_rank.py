@@ -8,7 +8,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from train.experiment.experiment import load
-from train.experiment.reduction import Reduction
+from train.experiment.sections import Training
 from train.input.random_batches import random_batch
 from train.optimization.assembly import assemble
 from train.optimization.loop import make_step
@@ -16,18 +16,19 @@ from train.ranks import reduction
 
 out, config, bits, steps = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3]), int(sys.argv[4])
 experiment = load(config)
-section = Reduction.model_validate({"weights": "sharded", "transfer": {"precision": bits}, "groups": 1})
-training = experiment.training.model_copy(update={"reduction": section})
-reduction.start(section)
+section = {"kind": "sharded", "transfer": {"precision": bits}, "groups": 1}
+training = Training.model_validate(experiment.training.model_dump() | {"exchange": section})
+reduction.start(training)
 parts = assemble(experiment.network, 1, training, reduction.size(), rank=reduction.rank())
-step = make_step(parts.model, parts.optimizer, training, parts.buffers, None, None, parts.shards)
-parts.shards.begin()
+exchange = parts.exchange
+step = make_step(parts.model, parts.optimizer, training, exchange)
+exchange.restore(exchange.blank_state(), [], resumed=False)
 batch = random_batch(experiment.network, training, experiment.images_per_sample())
 times = []
 for _ in range(steps + 1):
     started = time.perf_counter()
     step(*batch, tf.constant(0.0), tf.constant(1.0)).numpy()
     times.append(time.perf_counter() - started)
-sent = parts.shards.sent_bytes([bits] * len(parts.shards.layers))
+sent = exchange.sent_bytes([bits] * len(exchange.layers))
 (out / f"{reduction.rank()}.json").write_text(json.dumps({"steps": times[1:], "bytes": sent}))
 reduction.stop()

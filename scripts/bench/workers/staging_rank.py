@@ -10,14 +10,13 @@ import sys
 import time
 from pathlib import Path
 
-from train.experiment.reduction import Reduction
 from train.ranks import reduction
 from train.staging.stage import stage
 
 
 def main() -> None:
     how, source, target, per_node, out = sys.argv[1], *map(Path, sys.argv[2:4]), int(sys.argv[4]), Path(sys.argv[5])
-    reduction.start(Reduction())
+    reduction.start()
     node, local = divmod(reduction.rank(), per_node)
     os.environ["HOROVOD_HOSTNAME"] = f"node{node}"  # by which `reduction.nodes` tells nodes apart
     folder = target / f"node{node}"

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from train.experiment.reduction import Reduction
 from train.experiment.sections import Training
-from train.optimization import lag, precision
+from train.optimization import precision
 from train.optimization.accumulation import Accumulation
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.optimizers import LarsAdam
@@ -19,7 +18,7 @@ PARTS = four_ranks.RANKS
 
 @pytest.fixture(scope="module", autouse=True)
 def alone():
-    reduction.start(Reduction())
+    reduction.start()
 
 
 def single_samples():
@@ -28,8 +27,8 @@ def single_samples():
         yield from zip(tf.split(x, PARTS), tf.split(y, PARTS), strict=True)
 
 
-def configured(choice=None, **sections):
-    tree = four_ranks.configured(choice or {}).model_dump()
+def configured(**sections):
+    tree = four_ranks.configured({}).model_dump()
     return Training.model_validate(tree | sections)
 
 
@@ -37,9 +36,8 @@ def trained(config, model, batches, steps=four_ranks.STEPS):
     """(rows, optimizer) after `steps` updates of `model`."""
     optimizer = precision.with_loss_scale(LarsAdam(config.optimizer), config)
     optimizer.build(model.trainable_variables)
-    waiting = lag.gradient_buffers(model.trainable_variables, config.reduction)
     accumulation = Accumulation(model, optimizer, config) if config.accumulate > 1 else None
-    step = make_step(model, optimizer, config, waiting, accumulation)
+    step = make_step(model, optimizer, config, accumulation=accumulation)
     plan = EpochPlan(epoch=0, first_step=1, steps=steps, ranks=1)
     return list(train_epoch(step, batches, config, plan, accumulation=accumulation)), optimizer
 
@@ -49,12 +47,11 @@ def assert_same_weights(one, other, tolerance=2e-6):
         np.testing.assert_allclose(ours.numpy(), theirs.numpy(), atol=tolerance)
 
 
-@pytest.mark.parametrize("choice", [{}, {"lag": 1}])
-def test_four_batches_of_one_are_a_batch_of_four(choice):
+def test_four_batches_of_one_are_a_batch_of_four():
     """And so four ranks of one batch each, which `test_reduction` compares with a batch of four."""
     parts, whole = four_ranks.small_model(seed=0), four_ranks.small_model(seed=0)
-    rows, _ = trained(configured(choice, accumulate=PARTS), parts, single_samples())
-    wanted, _ = trained(configured(choice), whole, four_ranks.batches())
+    rows, _ = trained(configured(accumulate=PARTS), parts, single_samples())
+    wanted, _ = trained(configured(), whole, four_ranks.batches())
     assert_same_weights(parts, whole)
     for key in ("huber", "l2", "grad_norm"):
         np.testing.assert_allclose([row[key] for row in rows], [row[key] for row in wanted], rtol=1e-5)
@@ -110,8 +107,3 @@ def test_a_batch_that_is_not_finite_skips_the_whole_update_and_no_other():
     assert [row["loss_scale"] for row in rows] == [1024, 1024, 512, 512, 512]
     assert int(optimizer.iterations) == four_ranks.STEPS - 1
     assert_same_weights(model, wanted, tolerance=1e-7)
-
-
-def test_local_steps_reduce_no_gradient_to_accumulate():
-    with pytest.raises(ValueError, match="set accumulate to 1"):
-        configured({"synchronise": 2}, accumulate=2)

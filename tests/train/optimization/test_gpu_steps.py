@@ -24,10 +24,9 @@ def tf():
     module = pytest.importorskip("tensorflow")
     if not module.config.list_physical_devices("GPU"):
         pytest.skip("TensorFlow sees no GPU")
-    from train.experiment.reduction import Reduction
     from train.ranks import reduction
 
-    reduction.start(Reduction())
+    reduction.start()
     yield module
     reduction.stop()
 
@@ -77,16 +76,17 @@ def test_float16_on_a_gpu_learns_with_a_finite_loss_scale(tf):
 NCCL = """
 import json, numpy as np, sys, tensorflow as tf
 import horovod.tensorflow as hvd
-from train.experiment.reduction import Reduction
+from train.experiment.exchange import Allreduce
 from train.ranks import devices, reduction
-reduction.start(Reduction())
+from train.ranks.exchange import make_exchange
+reduction.start()
 devices.claim(reduction.local_rank(), reduction.local_size())
 found = {}
 for compression in ("none", "fp16"):
-    config = Reduction.model_validate({"compression": compression})
+    exchange = make_exchange(Allreduce(compression=compression))
     with tf.device("/GPU:0"):
         gradients = [tf.fill([1000 + n], float(reduction.rank() + n)) for n in range(4)]
-        mean = tf.function(lambda: reduction.average_gradients(gradients, [[0, 1], [2, 3]], config))()
+        mean = tf.function(lambda: exchange.average(gradients, [[0, 1], [2, 3]]))()
     found[compression] = [sorted(set(m.numpy().tolist())) for m in mean]
     found["device"] = mean[0].device
 found["nccl"] = bool(hvd.nccl_built())

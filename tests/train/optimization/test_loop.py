@@ -1,17 +1,11 @@
-import time
-
 import keras
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from fcdensenet.build import build
-from fcdensenet.config import NetworkConfig
-from fcdensenet.count import count
 from namsa.errors import WorkError
-from train.experiment.reduction import Reduction
 from train.experiment.sections import Optimizer, Training
-from train.optimization import local_sgd, precision
+from train.optimization import precision
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.losses import kernels
 from train.optimization.optimizers import LarsAdam
@@ -22,7 +16,7 @@ KEYS = "step epoch loss huber l2 delta lr loss_scale grad_norm step_s data_s com
 
 @pytest.fixture(scope="module", autouse=True)
 def alone():
-    reduction.start(Reduction())
+    reduction.start()
 
 
 def training(**sections):
@@ -76,20 +70,6 @@ def test_a_row_has_what_the_file_promises_and_adds_up():
         assert row["samples_per_s"] == pytest.approx(2 / row["step_s"])
 
 
-def test_with_local_sgd_the_time_of_a_synchronisation_is_not_in_the_rest(monkeypatch):
-    def slow(variables, numbers):
-        time.sleep(0.2)
-        return numbers
-
-    monkeypatch.setattr(local_sgd, "synchronise", slow)
-    rows, *_ = run(training(reduction={"synchronise": 2}), 5)
-    assert list(rows[0]) == KEYS.replace("misc_s", "sync_s misc_s").split()
-    for row, due in zip(rows, (False, True, False, True, True), strict=True):  # every second, and the epoch's last
-        assert (row["sync_s"] >= 0.2) if due else row["sync_s"] == 0
-        parts = row["compute_s"] + row["comm_s"] + row["sync_s"] + row["misc_s"]
-        assert parts == pytest.approx(row["step_s"], rel=1e-3)
-
-
 def test_a_step_reads_the_clock_before_it_uses_its_inputs():
     _, _, step = job(training())
     x, y = next(batches(1))
@@ -98,43 +78,6 @@ def test_a_step_reads_the_clock_before_it_uses_its_inputs():
     clock = next(operation for operation in operations if operation.type == "Timestamp")
     (used,) = [operation for operation in operations if inputs in [tensor.name for tensor in operation.inputs]]
     assert [operation.name for operation in used.control_inputs] == [clock.name]
-
-
-def test_what_local_sgd_averages_is_weights_statistics_and_moments_if_configured():
-    model, optimizer, _ = job(training())
-    assert local_sgd.averaged(model, optimizer, Reduction()) == local_sgd.NOTHING
-    assert local_sgd.own(optimizer, Reduction()) == []
-    weights, moments = model.variables, [*optimizer.m, *optimizer.v]
-    for choice, averaged, own in (
-        (Reduction(synchronise=2), weights, moments),
-        (Reduction(synchronise=2, average_moments=True), [*weights, *moments], []),
-    ):
-        assert local_sgd.averaged(model, optimizer, choice) == local_sgd.Averaged(averaged)
-        assert local_sgd.own(optimizer, choice) == own
-
-
-@pytest.mark.parametrize(("bits", "size"), [(8, 1), (16, 2), (24, 3)])
-def test_changes_of_kernels_travel_in_fewer_bits_and_vectors_whole(bits, size):
-    model, optimizer, _ = job(training())
-    choice = Reduction.model_validate({"synchronise": 2, "transfer": {"precision": bits}})
-    found = local_sgd.averaged(model, optimizer, choice)
-    kernels = [variable for variable in model.variables if variable.name == "kernel"]
-    assert [id(variable) for variable in found.changed] == [id(variable) for variable in kernels]
-    assert len(found.whole) == len(model.variables) - len(kernels)
-    for variable, last in zip(kernels, found.last, strict=True):
-        np.testing.assert_array_equal(variable.numpy(), last.numpy())
-    assert found.size == size
-
-
-@pytest.mark.parametrize(("bits", "size"), [(8, 1), (24, 3), (32, 4)])
-def test_the_counted_bytes_are_those_of_the_built_network(bits, size):
-    config = NetworkConfig(
-        input_shape=(2, 8, 12), layers=(1, 1, 1), growth=4, kernel=3, first_kernel=3, first_filters=4
-    )
-    model, sections = build(config, seed=0), training(reduction={"synchronise": 2, "transfer": {"precision": bits}})
-    found = local_sgd.averaged(model, None, sections.reduction)
-    values = [sum(variable.numpy().size for variable in part) for part in (found.whole, found.changed)]
-    assert local_sgd.averaged_bytes(count(config), sections) == 4 * values[0] + size * values[1]
 
 
 def test_the_numbers_are_those_of_the_formulas():
@@ -222,5 +165,5 @@ def test_a_policy_ends_with_its_context():
 def test_float16_on_the_wire_needs_a_loss_scale_too():
     plain = LarsAdam(Optimizer())
     assert precision.with_loss_scale(plain, training()) is plain
-    wired = precision.with_loss_scale(plain, training(reduction={"compression": "fp16"}))
+    wired = precision.with_loss_scale(plain, training(exchange={"compression": "fp16"}))
     assert isinstance(wired, keras.optimizers.LossScaleOptimizer)

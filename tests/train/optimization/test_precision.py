@@ -86,7 +86,7 @@ def test_logmax_learns_nothing_from_a_gradient_of_zeros():
 
 def test_logmax_leaves_room_for_the_sum_of_many_ranks():
     training = Training.model_validate(
-        {"epochs": 1, "precision": {"loss_scaling": "logmax"}, "reduction": {"compression": "fp16"}}
+        {"epochs": 1, "precision": {"loss_scaling": "logmax"}, "exchange": {"compression": "fp16"}}
     )
     for ranks, log_max in ((1, 16), (2, 15), (4, 15), (27_600, 16 - np.log2(27_600 / 128))):
         optimizer = precision.with_loss_scale(LarsAdam(training.optimizer), training, ranks)

@@ -9,7 +9,7 @@ from scipy.stats import kendalltau
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError
-from train.experiment.reduction import Reduction
+from train.experiment.exchange import Allreduce
 from train.ranks import grouping
 
 NETWORK = NetworkConfig(
@@ -91,7 +91,7 @@ def densenet():
 
 def test_readiness_of_a_densenet_goes_from_the_last_block_to_the_first(densenet):
     paths, order, _ = densenet
-    blocks = list(dict.fromkeys(grouping.colours([paths[index] for index in order], Reduction(grouping="block"))))
+    blocks = list(dict.fromkeys(grouping.colours([paths[index] for index in order], Allreduce(grouping="block"))))
     assert blocks == ["last", "up1", "tu1", "up2", "tu2", "bottom", "td2", "down2", "td1", "down1", "first"]
     kernels = [paths[index] for index in order if paths[index].startswith("down1_conv") and "kernel" in paths[index]]
     assert kernels == ["down1_conv2/kernel", "down1_conv1/kernel"]
@@ -99,23 +99,23 @@ def test_readiness_of_a_densenet_goes_from_the_last_block_to_the_first(densenet)
 
 def test_blocks_are_groups_in_that_order(densenet):
     paths, order, _ = densenet
-    result = grouping.by_colour(grouping.colours(paths, Reduction(grouping="block")), order)
+    result = grouping.by_colour(grouping.colours(paths, Allreduce(grouping="block")), order)
     assert sorted(index for group in result for index in group) == list(range(len(paths)))
     assert [{paths[i].split("_")[0].split("/")[0] for i in group} for group in result][:3] == [
         {"last"},
         {"up1"},
         {"tu1"},
     ]
-    layers = grouping.by_colour(grouping.colours(paths, Reduction(grouping="layer")), order)
+    layers = grouping.by_colour(grouping.colours(paths, Allreduce(grouping="layer")), order)
     assert {paths[index] for index in layers[0]} == {"last/kernel", "last/bias"}
 
 
 def test_layers_blocks_and_lists_by_path():
     paths = ["first/kernel", "down1_conv2/kernel", "down1_conv2/bias", "model/td1_norm/gamma"]
     layers = ["first", "down1_conv2", "down1_conv2", "model/td1_norm"]
-    assert grouping.colours(paths, Reduction(grouping="layer")) == layers
-    assert grouping.colours(paths, Reduction(grouping="block")) == ["first", "down1", "down1", "td1"]
-    listed = Reduction(grouping="list", group_list=(("*norm*", "first/*"), ("down1_*",)))
+    assert grouping.colours(paths, Allreduce(grouping="layer")) == layers
+    assert grouping.colours(paths, Allreduce(grouping="block")) == ["first", "down1", "down1", "td1"]
+    listed = Allreduce(grouping="list", group_list=(("*norm*", "first/*"), ("down1_*",)))
     assert grouping.colours(paths, listed) == ["0", "1", "1", "0"]
 
 
@@ -128,7 +128,7 @@ def test_layers_blocks_and_lists_by_path():
     ],
 )
 def test_a_list_has_every_variable_once(patterns, message):
-    config = Reduction.model_validate({"grouping": "list", "group_list": patterns})
+    config = Allreduce.model_validate({"grouping": "list", "group_list": patterns})
     with pytest.raises(InputError, match=message):
         grouping.colours(["a/kernel", "a/bias", "b/kernel"], config)
 

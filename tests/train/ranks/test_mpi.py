@@ -102,7 +102,7 @@ def test_a_rank_that_is_killed_is_named_and_the_job_goes_on_to_the_same_bits(job
 
 
 def test_a_rank_that_is_stopped_is_named_and_the_job_goes_on_to_the_same_bits(jobs, undisturbed):
-    code, said = jobs.run("stopped", signal.SIGSTOP, "training.reduction.stall_warning_s=4")
+    code, said = jobs.run("stopped", signal.SIGSTOP, "training.ranks.stall_warning_s=4")
     assert code == 0, said
     assert f"error: stalled: rank 1 on {socket.gethostname()} (silent since " in said
     assert "the job ended with exit code 1; starting it again" in said

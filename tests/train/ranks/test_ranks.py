@@ -9,7 +9,6 @@ import pytest
 import timelines
 import two_ranks
 
-from train.experiment.reduction import Reduction
 from train.ranks import reduction
 
 # ---- Two ranks, started once ----------------------------------------------------------------------------------------
@@ -50,7 +49,7 @@ def test_two_ranks_are_one_with_twice_the_batch(together, name, tolerance):
     out, (first, second) = together
     assert first[f"{name} digest"] == second[f"{name} digest"]
     assert first["huber"] == second["huber"]
-    reduction.start(Reduction())
+    reduction.start()
     alone, numbers, _ = two_ranks.train(two_ranks.training(), two_ranks.plain_model(seed=0), two_ranks.pairs())
     with np.load(out / f"{name}.npz") as file:
         for weight, wanted in zip(file.values(), alone, strict=True):

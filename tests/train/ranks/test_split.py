@@ -9,7 +9,6 @@ import split_ranks
 import tiny
 
 from train.experiment.experiment import Experiment
-from train.experiment.reduction import Reduction
 from train.experiment.sections import SampleSplit, Training
 from train.ranks import reduction
 from train.ranks.split import rank_split
@@ -36,7 +35,7 @@ def differences(file, wanted):
 @pytest.mark.slow
 def test_parts_train_as_whole_samples(job):
     name, groups, out, found = job
-    reduction.start(Reduction())
+    reduction.start()
     wanted, rows, _ = split_ranks.train(name, 2, groups)
     found_differences = differences(out / f"{name}.npz", wanted)
     # Adam divides a gradient by its own size: where it nearly cancels, rounding moves the weight by a part of the rate.
@@ -49,7 +48,7 @@ def test_parts_train_as_whole_samples(job):
 @pytest.mark.slow
 def test_parts_train_as_whole_samples_to_rounding_of_float64(job):
     _, groups, out, _ = job
-    reduction.start(Reduction())
+    reduction.start()
     assert differences(out / "float64.npz", split_ranks.in_float64(2, groups)).max() < 1e-12
 
 
@@ -71,15 +70,9 @@ def test_messages_have_the_bytes_that_the_count_states(job):
 
 
 def test_ranks_that_do_not_form_groups_are_refused():
-    process_set = reduction.start(Reduction(), ways=2)
+    process_set = reduction.start(Training(epochs=1, split=SampleSplit(ways=2)))
     with pytest.raises(Exception, match=r"split.ways is 2, and 1 rank do not form groups.*start a multiple of 2 ranks"):
         rank_split(SampleSplit(ways=2), process_set)
-
-
-@pytest.mark.parametrize("choice", [{"lag": 1}, {"synchronise": 4}])
-def test_a_split_needs_gradients_of_the_same_step(choice):
-    with pytest.raises(ValueError, match="split.ways 2 needs weights that are the same on all parts"):
-        Training.model_validate({"epochs": 1, "reduction": choice, "split": {"ways": 2}})
 
 
 @pytest.mark.parametrize(

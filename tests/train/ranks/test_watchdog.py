@@ -359,10 +359,9 @@ def test_the_process_ends_though_its_main_thread_hangs():
 STOPS = """
 import os, signal, sys, time
 import numpy as np
-from train.experiment.reduction import Reduction
 from train.ranks import reduction, stalls, watchdog
 
-reduction.start(Reduction())
+reduction.start()
 with watchdog.watch(reduction, 0.6) as own:
     for step in range(1, 100):
         own.enter(step, stalls.READING)

@@ -45,7 +45,7 @@ def test_interfaces_that_a_manifest_lists_are_told_with_their_partners(tmp_path,
     )
     listed = manifest.ensure(tmp_path, experiment, select_materials(experiment.materials))
     monkeypatch.setattr(estimate, "SAMPLED", 1)  # its partner is in no other sample that is looked at
-    reduction.start(experiment.training.reduction)
+    reduction.start(experiment.training)
     found = forecast.forecast(experiment)
     assert all(entry.partner for entry in estimate.sampled(listed))
     assert found["simulation"]["samples"] == sum(not entry.skipped for entry in listed)

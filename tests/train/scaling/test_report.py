@@ -4,6 +4,7 @@ import json
 from pathlib import Path
 
 import pytest
+from needs_kind import needs
 from paths import CONFIGS
 
 from fcdensenet.count import count
@@ -75,8 +76,9 @@ def test_accumulation_takes_more_samples_and_more_time_per_step() -> None:
     assert four["steps_per_epoch"] == 200_000 // (4 * 6144)
 
 
+@needs("local_sgd")
 def test_local_sgd_is_shown_with_its_block_and_its_time(capsys: pytest.CaptureFixture[str]) -> None:
-    every = ["training.reduction.synchronise=8", "training.reduction.average_moments=true"]
+    every = ["training.exchange={kind: local_sgd, synchronise: 8, average_moments: true}"]
     quickstart = CONFIGS / "quickstart.yaml"
     result = report(quickstart, every, ranks="1,12", samples=1200)
     assert result.synchronisation is not None

@@ -3,11 +3,12 @@
 from dataclasses import replace
 
 import pytest
+from needs_kind import needs
 from paths import CONFIGS
 
 from fcdensenet.config import NetworkConfig
 from namsa.errors import InputError
-from train.experiment.reduction import Hybrid, Reduction
+from train.experiment.sections import Training
 from train.scaling import published
 from train.scaling.machine import Machine
 from train.scaling.model import estimate_step
@@ -22,33 +23,47 @@ QUIET = Machine(jitter=0, late_rate=0)
 PAPER = CONFIGS / "paper.yaml"
 
 
+def of(exchange: dict[str, object], **sections: object) -> Strategy:
+    return strategy_of(Training.model_validate({"epochs": 1, "exchange": exchange} | sections), GRADIENTS)
+
+
 def test_every_key_of_the_section_reaches_the_model() -> None:
-    section = Reduction(
-        groups=3, contiguous=True, fuse_groups=False, hierarchical=True, lag=1, cycle_time_ms=2, fusion_threshold_mib=7
+    allreduce = {"groups": 3, "contiguous": True, "fuse_groups": False, "hierarchical": True}
+    ranks = {"cycle_time_ms": 2, "fusion_threshold_mib": 7}
+    wanted = Strategy(
+        "bitvector", 3, "hierarchical", cycle_s=2e-3, fusion_bytes=7 * 2**20, fuse_groups=False, contiguous=True
     )
-    assert strategy_of(section, GRADIENTS) == Strategy(
-        "bitvector", 3, "hierarchical", True, cycle_s=2e-3, fusion_bytes=7 * 2**20, fuse_groups=False, contiguous=True
-    )
-    assert strategy_of(Reduction(cache_capacity=0), GRADIENTS).coordination == "master-worker"
-    local = Reduction(synchronise=7)
-    assert strategy_of(local, GRADIENTS) == replace(strategy_of(Reduction(), GRADIENTS), synchronise=7)
-    with_moments = Reduction(synchronise=7, average_moments=True)
-    assert [strategy_of(with_moments, GRADIENTS, moments).averaged_per_weight for moments in (1, 2)] == [2, 3]
+    assert of(allreduce, ranks=ranks) == wanted
+    assert of({}, ranks={"cache_capacity": 0}).coordination == "master-worker"
+
+
+@needs("lag")
+def test_lag_reaches_the_model() -> None:
+    assert of({"kind": "lag", "of": {"groups": 3}}) == replace(of({"groups": 3}), lag=True)
+
+
+@needs("local_sgd")
+def test_local_sgd_reaches_the_model() -> None:
+    local = {"kind": "local_sgd", "synchronise": 7}
+    assert of(local) == replace(of({}), synchronise=7)
+    assert of(local | {"precision": 16}).kernel_bytes == 2
+    momentum, adam = ({"optimizer": {"kind": kind}} for kind in ("momentum", "adam"))
+    assert [of(local | {"average_moments": True}, **each).averaged_per_weight for each in (momentum, adam)] == [2, 3]
 
 
 @pytest.mark.parametrize(
     ("section", "number"),
     [
-        (Reduction(groups=0), 16),
-        (Reduction(groups=4), 4),
-        (Reduction(grouping="layer"), 9),
-        (Reduction(grouping="block"), 7),
-        (Reduction(grouping="list", group_list=(("down*", "first*"), ("up*", "td*", "tu*", "bottom*", "last*"))), 2),
+        ({"groups": 0}, 16),
+        ({"groups": 4}, 4),
+        ({"grouping": "layer"}, 9),
+        ({"grouping": "block"}, 7),
+        ({"grouping": "list", "group_list": [["down*", "first*"], ["up*", "td*", "tu*", "bottom*", "last*"]]}, 2),
     ],
     ids=("none", "bytes", "layer", "block", "list"),
 )
-def test_groups_are_those_of_the_job(section: Reduction, number: int) -> None:
-    made = units(GRADIENTS, strategy_of(section, GRADIENTS))
+def test_groups_are_those_of_the_job(section: dict[str, object], number: int) -> None:
+    made = units(GRADIENTS, of(section))
     assert len(made) == number
     assert sum(len(unit.sizes) for unit in made) == len(GRADIENTS)
     assert sum(sum(unit.sizes) for unit in made) == sum(gradient.size for gradient in GRADIENTS)
@@ -81,15 +96,29 @@ def test_fusing_makes_fewer_operations_of_groups_that_complete_together() -> Non
 
 
 def test_what_the_model_does_not_know_is_refused_with_the_key_and_the_remedy() -> None:
-    with pytest.raises(InputError, match=r"training\.reduction\.cache_capacity 3 .* 16 or more, or to 0"):
-        strategy_of(Reduction(cache_capacity=3), GRADIENTS)
-    assert strategy_of(Reduction(cache_capacity=3, groups=3, contiguous=True), GRADIENTS).coordination == "bitvector"
-    with pytest.raises(InputError, match=r"training\.reduction\.hybrid: leave it out"):
-        strategy_of(Reduction(hybrid=Hybrid(node_ranks=6, leaders=4)), GRADIENTS)
-    with pytest.raises(InputError, match=r"training\.reduction\.group_list"):
-        strategy_of(Reduction(grouping="list", group_list=(("down*",),)), GRADIENTS)
-    epoch = ["training.reduction.synchronise=epoch", "training.reduction.compression=none"]
-    local = [*epoch, "training.precision.compute=float32"]
-    with pytest.raises(InputError, match=r"training\.reduction\.synchronise epoch.*--samples"):
+    few = {"cache_capacity": 3}
+    with pytest.raises(InputError, match=r"training\.ranks\.cache_capacity 3 .* 16 or more, or to 0"):
+        of({}, ranks=few)
+    assert of({"groups": 3, "contiguous": True}, ranks=few).coordination == "bitvector"
+    with pytest.raises(InputError, match=r"training\.exchange\.group_list"):
+        of({"grouping": "list", "group_list": [["down*"]]})
+
+
+@pytest.mark.parametrize(
+    "section",
+    [
+        pytest.param({"kind": "hybrid", "node_ranks": 6, "leaders": 4}, marks=needs("hybrid")),
+        pytest.param({"kind": "sharded"}, marks=needs("sharded")),
+    ],
+)
+def test_a_kind_that_the_model_does_not_know_is_refused(section: dict[str, object]) -> None:
+    with pytest.raises(InputError, match=rf"does not model training\.exchange\.kind {section['kind']}: take kind all"):
+        of(section)
+
+
+@needs("local_sgd")
+def test_averages_once_an_epoch_need_the_number_of_samples() -> None:
+    local = ["training.exchange={kind: local_sgd, synchronise: epoch}", "training.precision.compute=float32"]
+    with pytest.raises(InputError, match=r"training\.exchange\.synchronise epoch.*--samples"):
         report(PAPER, local, ranks="6")
     assert report(PAPER, local, ranks="6", samples=60).curve[0]["operations"] > 0

@@ -335,8 +335,7 @@ def test_four_ranks_on_two_nodes(dataset, tmp_path):
     worker = (
         "import os, sys, json\nfrom pathlib import Path\n"
         "from train.ranks import reduction\nfrom train.staging.stage import stage\n"
-        "from train.experiment.sections import Reduction\n"
-        "reduction.start(Reduction())\n"
+        "reduction.start()\n"
         "to = Path(sys.argv[2]) / os.environ['HOROVOD_HOSTNAME']\n"
         "staged = stage(Path(sys.argv[1]), to, reduction)\n"
         "(to / f'.{reduction.rank()}.json').write_text(json.dumps(staged))\nreduction.stop()\n"

@@ -169,7 +169,7 @@ def test_classes_that_do_not_fit_are_named_before_anything_is_simulated(config, 
 
 @pytest.mark.usefixtures("run_dir")
 def test_a_job_of_classes_is_told_before_it_begins(config):
-    reduction.start(load(config).training.reduction)
+    reduction.start(load(config).training)
     found = forecast.forecast(load(config))
     assert (found["steps"], found["train_samples"]) == (8, 8)
 

@@ -135,7 +135,7 @@ def test_a_resumed_job_ends_with_the_same_bits(run_dir, config, monkeypatch):
 
 @pytest.mark.usefixtures("run_dir")
 def test_a_job_of_embeddings_is_told_before_it_begins(config):
-    reduction.start(load(config).training.reduction)
+    reduction.start(load(config).training)
     found = forecast.forecast(load(config))
     assert (found["steps"], found["train_samples"]) == (8, 8)
 

@@ -189,7 +189,7 @@ def test_an_evaluation_whose_quantities_do_not_fit_together_is_refused(evaluatio
 
 @pytest.mark.usefixtures("run_dir")
 def test_a_job_of_estimates_is_told_before_it_begins(config):
-    reduction.start(load(config).training.reduction)
+    reduction.start(load(config).training)
     assert forecast.forecast(load(config))["train_samples"] > 0
 
 

@@ -2,7 +2,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from train.optimization.packing import byte_count, pack, truncated, unpack
+from train.strategies.exchange.packing import byte_count, pack, truncated, unpack
 
 VALUES = np.array([[0.0, -0.0, 1.0, -0.3, 1e-40], [3e38, np.inf, -np.inf, np.pi, 65504.0]], np.float32)
 

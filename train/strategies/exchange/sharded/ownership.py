@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import tensorflow as tf
 
-from . import reduction
+from ....ranks import reduction
 
 Tensor = Any
 Bytes = npt.NDArray[np.uint8]

@@ -9,13 +9,13 @@ import sharded_ranks
 from sharded_ranks import Job
 
 from namsa.errors import InputError
-from train.experiment.reduction import Reduction
 from train.experiment.sections import Training
 from train.optimization import checkpoint
 from train.optimization.optimizers import make_optimizer
-from train.optimization.shards import Shards
 from train.ranks import reduction
+from train.ranks.exchange import make_exchange
 
+SHARDED = {"kind": "sharded"}
 KERNELS, VECTORS = [3 * 3 * 2 * 5, 3 * 3 * 5 * 4, 3 * 3 * 4 * 3, 3], [5, 4, 3, 3, 3, 1]  # 3 + 3 of the normalisation
 VALUES = sum(KERNELS) + sum(VECTORS)
 
@@ -96,7 +96,7 @@ def test_a_loss_scale_skips_a_step_on_all_ranks(together):
 
 @pytest.mark.slow
 def test_a_checkpoint_of_two_ranks_is_one_of_one_rank(together, tmp_path):
-    reduction.start(Reduction())
+    reduction.start()
     folder = together[0] / "checkpoints"
     job = Job("adaptive")
     assert job.start(folder) == sharded_ranks.STOP
@@ -110,33 +110,27 @@ def test_a_checkpoint_of_two_ranks_is_one_of_one_rank(together, tmp_path):
 
 
 def test_more_ranks_than_variables_are_refused():
-    optimizer = make_optimizer(Training(epochs=1).optimizer)
+    training = Training.model_validate({"epochs": 1, "exchange": SHARDED})
     with pytest.raises(InputError, match=r"11 ranks are more than the network's 10: start fewer ranks"):
-        Shards(sharded_ranks.plain_model(), optimizer, Reduction(weights="sharded"), 0, 11)
+        make_exchange(training.exchange, 0, 11).begin(sharded_ranks.plain_model(), make_optimizer(training.optimizer))
 
 
 @pytest.mark.parametrize(
     ("sections", "message"),
     [
-        ({"reduction": {"transfer": {"precision": 16}}}, "set weights to sharded, or synchronise to a number of steps"),
+        ({"exchange": SHARDED | {"lag": 1}}, "Extra inputs"),
+        ({"exchange": SHARDED | {"hierarchical": True}}, "Extra inputs"),
+        ({"exchange": SHARDED | {"contiguous": True}}, "Extra inputs"),
+        ({"exchange": SHARDED | {"transfer": {"precision": "adaptive"}}}, "needs threshold"),
+        ({"exchange": SHARDED | {"transfer": {"precision": 12}}}, "'adaptive', 8, 16, 24 or 32"),
+        ({"exchange": SHARDED | {"transfer": {"bits": 8}}}, "Extra inputs"),
         (
-            {"reduction": {"weights": "sharded", "lag": 1}},
-            "leave out synchronise, lag, hierarchical, hybrid and contiguous",
+            {"precision": {"compute": "mixed_float16", "loss_scaling": "logmax"}},
+            "precision.loss_scaling logmax .* set precision.loss_scaling to backoff",
         ),
-        ({"reduction": {"weights": "sharded", "synchronise": 4}}, "leave out synchronise"),
-        ({"reduction": {"weights": "sharded", "transfer": {"precision": "adaptive"}}}, "needs threshold"),
-        ({"reduction": {"weights": "sharded", "transfer": {"precision": 12}}}, "'adaptive', 8, 16, 24 or 32"),
-        ({"reduction": {"weights": "sharded", "transfer": {"bits": 8}}}, "Extra inputs"),
-        (
-            {
-                "reduction": {"weights": "sharded"},
-                "precision": {"compute": "mixed_float16", "loss_scaling": "logmax"},
-            },
-            "set loss_scaling to backoff, or weights to resident",
-        ),
-        ({"reduction": {"weights": "sharded"}, "checkpoints": {"every_seconds": 9}}, "use every_steps"),
+        ({"checkpoints": {"every_seconds": 9}}, "every_seconds 9.0 .* no clock in common"),
     ],
 )
 def test_what_does_not_go_with_sharded_weights_is_refused(sections, message):
     with pytest.raises(ValueError, match=message):
-        Training.model_validate({"epochs": 1} | sections)
+        Training.model_validate({"epochs": 1, "exchange": SHARDED} | sections)

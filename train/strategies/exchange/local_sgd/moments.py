@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from ..ranks import reduction
+from ....ranks import reduction
 
 Moments = npt.NDArray[np.float32]
 
@@ -22,7 +22,7 @@ def gather(moments: Sequence[Any]) -> list[Moments]:
     """Returns the moments of each rank but the first on rank 0, flat; an empty list on the others. Collective.
 
     Args:
-        moments: This rank's; see `train.optimization.local_sgd.own`.
+        moments: This rank's; see `LocalSGDExchange.own`.
     """
     if not moments or reduction.size() == 1:
         return []

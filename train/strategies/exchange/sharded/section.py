@@ -1,22 +1,23 @@
-"""Section training.reduction.transfer: in how many bits weights travel between ranks."""
+"""Section training.exchange of kind sharded."""
 
-from typing import Literal
+from collections.abc import Mapping
+from typing import ClassVar, Literal
 
 from pydantic import Field, model_validator
 
 from namsa.config.loading import Section
 
-from ..program import PROGRAM
+from ....experiment.exchange import GradientGroups
+from ....program import PROGRAM
 
 
 class Transfer(Section):
-    """The number format of weights on the network: of sharded ones, and of those that local SGD averages."""
+    """The number format of weights on the network."""
 
     precision: Literal["adaptive", 8, 16, 24, 32] = Field(
         32,
         description="bits of each weight that travel, of float32's the highest; the others are zero where it arrives. "
-        "'adaptive' raises them layer by layer (AWP). With local SGD a weight's change since the last average travels. "
-        "Biases and normalisations travel whole",
+        "'adaptive' raises them layer by layer (AWP). Biases and normalisations travel whole",
     )
     start_bits: int = Field(8, ge=1, le=32, description="with 'adaptive': bits of every layer in the first step")
     threshold: float | None = Field(
@@ -44,3 +45,15 @@ class Transfer(Section):
     def first_bits(self) -> int:
         """Bits of every layer in the first step."""
         return self.start_bits if self.precision == "adaptive" else self.precision
+
+
+class Sharded(GradientGroups):
+    """Each weight is updated by the rank that owns it, which takes its gradients and sends it to the others."""
+
+    excludes: ClassVar[Mapping[str, str]] = {
+        "checkpoints.every_seconds": "with which all ranks give a part of a checkpoint, and have no clock in common",
+        "precision.loss_scaling logmax": "which leaves each rank its own largest gradient",
+    }
+
+    kind: Literal["sharded"] = "sharded"
+    transfer: Transfer = Transfer()

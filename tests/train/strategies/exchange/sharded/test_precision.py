@@ -2,8 +2,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from train.experiment.transfer import Transfer
-from train.optimization.adaptive_precision import initial_states, next_states, threshold
+from train.strategies.exchange.sharded.precision import initial_states, next_states, threshold
+from train.strategies.exchange.sharded.section import Transfer
 
 CONFIG = Transfer(precision="adaptive", threshold=0.01, interval=2)
 

@@ -1,18 +1,19 @@
-"""The hybrid reduction by nodes and leaders: plans, what they send, and numbers, with ranks that are only pretended.
+"""The reduction by nodes and leaders: plans, what they send, and numbers, with pretended ranks and with Horovod's."""
 
-`test_reduction.py` has the same with Horovod's ranks.
-"""
+from collections import Counter
 
+import four_ranks
 import numpy as np
 import pytest
 import tensorflow as tf
+from four_ranks import assert_close
 from traffic import between_nodes, hybrid_traffic, ring_traffic
 
 from namsa.errors import InputError
-from train.experiment.reduction import Hybrid, Reduction
 from train.experiment.sections import Training
-from train.ranks import hybrid
-from train.ranks.hybrid import HybridPlan, plan_hybrid
+from train.strategies.exchange.hybrid.exchange import Collectives, reduce_sum
+from train.strategies.exchange.hybrid.plan import HybridPlan
+from train.strategies.exchange.hybrid.section import Hybrid
 
 CASES = [
     (4, 2, 1),
@@ -27,16 +28,15 @@ CASES = [
 
 
 def plan_of(ranks, node_ranks, leaders):
-    return plan_hybrid(Hybrid(node_ranks=node_ranks, leaders=leaders), ranks)
+    return Hybrid(node_ranks=node_ranks, leaders=leaders).plan(ranks)
 
 
 def test_nodes_leaders_and_their_counterparts():
     plan = plan_of(6, 3, 2)
     assert plan == HybridPlan(((0, 1, 2), (3, 4, 5)), 2)
     assert plan.groups() == [(0, 1, 2), (3, 4, 5), (0, 3), (1, 4)]
-    assert hybrid.groups_of(Reduction(hybrid=Hybrid(node_ranks=3, leaders=2)), 6) == plan.groups()
-    assert hybrid.groups_of(Reduction(hybrid=Hybrid(node_ranks=6, leaders=2)), 6) == []  # what all ranks have anyway
-    assert hybrid.groups_of(Reduction(), 6) == []
+    assert Hybrid(node_ranks=3, leaders=2).process_sets(6) == plan.groups()
+    assert Hybrid(node_ranks=6, leaders=2).process_sets(6) == []  # what all ranks have anyway
 
 
 @pytest.mark.parametrize("length", [1, 2, 3, 4, 7, 1000])
@@ -77,7 +77,7 @@ class Lockstep:
             self.sent.setdefault((name, members), {})[rank] = flat
             return tf.add_n(self.complete(name, members))
 
-        return hybrid.Collectives(all_to_all, add_up)
+        return Collectives(all_to_all, add_up)
 
     def complete(self, name, members):
         found = self.sent[name, members]
@@ -92,7 +92,7 @@ def reduced(plan, buffers):
     for _ in range(4):  # three exchanges at most
         for rank, buffer in enumerate(buffers):
             try:
-                results[rank] = hybrid.reduce_sum(tf.constant(buffer), plan, rank, "g", lockstep.of(rank)).numpy()
+                results[rank] = reduce_sum(tf.constant(buffer), plan, rank, "g", lockstep.of(rank)).numpy()
             except Lockstep.Waits:
                 continue
     return [results[rank] for rank in range(len(buffers))]
@@ -145,21 +145,57 @@ def test_bytes_between_nodes_are_those_of_the_formula_and_fewer_than_the_flat_ri
 
 
 def test_nodes_with_different_numbers_of_ranks_are_refused():
-    config = Reduction(hybrid=Hybrid(node_ranks=4, leaders=2))
+    config = Hybrid(node_ranks=4, leaders=2)
     with pytest.raises(InputError, match=r"node_ranks is 4, and 6 ranks would leave 2 on the last node"):
-        hybrid.check_hosts(config, [[0, 1, 2, 3], [4, 5]])
-    assert hybrid.groups_of(config, 6) == []  # so that all ranks start, and report it
+        config.check_hosts([[0, 1, 2, 3], [4, 5]])
+    assert config.process_sets(6) == []  # so that all ranks start, and report it
     with pytest.raises(InputError, match=r"ranks 0 to 3 are on more than one host \(hosts have 3, 5 ranks\)"):
-        hybrid.check_hosts(config, [[0, 1, 2], [3, 4, 5, 6, 7]])
+        config.check_hosts([[0, 1, 2], [3, 4, 5, 6, 7]])
     with pytest.raises(InputError, match="on more than one host"):  # ranks that go round the hosts
-        hybrid.check_hosts(config, [[0, 2, 4, 6], [1, 3, 5, 7]])
-    hybrid.check_hosts(config, [[0, 1, 2, 3], [4, 5, 6, 7]])
-    hybrid.check_hosts(config, [[0, 1, 2, 3, 4, 5, 6, 7]])  # one host as two nodes
-    hybrid.check_hosts(config, [[0]])
-    hybrid.check_hosts(Reduction(), [[0, 1], [2]])
+        config.check_hosts([[0, 2, 4, 6], [1, 3, 5, 7]])
+    config.check_hosts([[0, 1, 2, 3], [4, 5, 6, 7]])
+    config.check_hosts([[0, 1, 2, 3, 4, 5, 6, 7]])  # one host as two nodes
+    config.check_hosts([[0]])
 
 
-def test_hybrid_and_split_are_refused_together():
-    sections = {"epochs": 1, "split": {"ways": 2}, "reduction": {"hybrid": {"node_ranks": 2, "leaders": 1}}}
-    with pytest.raises(ValueError, match=r"split\.ways and reduction\.hybrid .* unset one"):
-        Training.model_validate(sections)
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"split": {"ways": 2}}, r"split\.ways 2 does not go with exchange\.kind hybrid, .* groups of its own"),
+        ({"exchange": four_ranks.TWO_NODES | {"leaders": 3}}, "leaders 3 is more than the 2 ranks of a node"),
+        ({"exchange": four_ranks.TWO_NODES | {"hierarchical": True}}, "Extra inputs"),
+        ({"exchange": four_ranks.TWO_NODES | {"groups": 0}}, "greater than or equal to 1"),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused(sections, message):
+    with pytest.raises(ValueError, match=message):
+        Training.model_validate({"epochs": 1, "exchange": four_ranks.TWO_NODES} | sections)
+
+
+# ---- Horovod's ranks ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_by_nodes_and_leaders_the_sums_are_those_of_all_ranks(together):
+    """Two nodes of two ranks, one and two leaders, lengths that do not divide."""
+    for found in together[1]:
+        for name in four_ranks.HYBRID:
+            assert max(found["float64"][name].values()) < 1e-12, name
+    assert_close(together[0], "hybrid", np.load(together[0] / "groups.npz").values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["flat", *four_ranks.HYBRID])
+def test_between_nodes_travel_the_bytes_of_the_plan(together, name):
+    """By the sockets' own counts. Horovod's agreements come on top."""
+    nodes = ((0, 1), (2, 3))
+    if name == "flat":
+        planned = ring_traffic((0, 1, 2, 3), four_ranks.COUNTED)
+    else:
+        plan = four_ranks.configured(four_ranks.HYBRID[name]).exchange.plan(4)
+        planned = hybrid_traffic(plan, four_ranks.COUNTED)
+    sent = Counter(
+        {(int(by), rank): n for rank, found in enumerate(together[1]) for by, n in found["received"][name].items()}
+    )
+    for measured, values in zip(between_nodes(sent, nodes), between_nodes(planned, nodes), strict=True):
+        assert 8 * values <= measured < 8 * values * 1.02

@@ -1,6 +1,6 @@
 import pytest
 
-from train.ranks.ownership import balanced_owners, joined_groups, wire_bytes
+from train.strategies.exchange.sharded.ownership import balanced_owners, joined_groups, wire_bytes
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 8])

@@ -1,7 +1,7 @@
 """Sharded masters: each rank keeps and updates the float32 weights and moments of its own variables.
 
 A step sends each gradient to the owner of its variable. The owner updates its master, and sends as many bytes of it as
-`training.reduction.transfer` says to all ranks, itself among them: all networks are equal, and compute with what
+`transfer` says to all ranks, itself among them: all networks are equal, and compute with what
 arrived. What a checkpoint holds is gathered by rank 0. It is the same for any number of ranks: the network's weights
 as they arrived, which are the network that was trained, then the masters and moments of all variables.
 """
@@ -17,11 +17,13 @@ import tensorflow as tf
 
 from namsa.errors import InputError
 
-from ..experiment.reduction import Reduction
-from ..ranks.ownership import Ownership, balanced_owners, wire_bytes
-from . import packing
-from .adaptive_precision import FLOAT_BITS, LayerStates, initial_states, next_states
-from .gradients import time_after
+from ....optimization.gradients import time_after
+from ....ranks import grouping, reduction
+from ....ranks.exchange import Exchange
+from .. import packing
+from .ownership import Ownership, balanced_owners, wire_bytes
+from .precision import FLOAT_BITS, LayerStates, initial_states, next_states
+from .section import Sharded
 
 Tensor = Any
 
@@ -53,65 +55,55 @@ class HostVariable:
         return np.array(self.array, dtype, copy=copy)
 
 
-class Shards:
-    """This rank's masters and moments, and what moves between the ranks. All ranks call the methods, in one order.
+class ShardedExchange(Exchange):
+    """This rank's masters and moments, and what moves between the ranks.
 
     Attributes:
         masters: The float32 weights of this rank's variables.
+        states: What is known of the layers; see `train.strategies.exchange.sharded.precision`.
     """
 
-    def __init__(
-        self,
-        model: keras.Model,
-        optimizer: keras.optimizers.Optimizer,
-        config: Reduction,
-        rank: int = 0,
-        ranks: int = 1,
-    ) -> None:
+    config: Sharded
+
+    def begin(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
         """Creates the masters, and builds the optimizer for them.
 
-        Args:
-            model: The network.
-            optimizer: Its optimizer, not built.
-            config: The section training.reduction.
-            rank: Number of this rank.
-            ranks: Number of ranks.
-
         Raises:
-            InputError: If there are more ranks than variables.
+            InputError: If there are more ranks than variables, or group_list does not fit the network.
         """
-        self.model, self.weights, self.config = model, model.trainable_variables, config
+        self.weights, ranks = model.trainable_variables, self.ranks
         if ranks > len(self.weights):
             raise InputError(
-                f"training.reduction.weights sharded gives each rank whole variables, and {ranks} ranks are more than "
-                f"the network's {len(self.weights)}: start fewer ranks, or set weights to resident"
+                f"training.exchange.kind sharded gives each rank whole variables, and {ranks} ranks are more than the "
+                f"network's {len(self.weights)}: start fewer ranks, or take kind allreduce"
             )
+        self.paths = [weight.path for weight in self.weights]
+        grouping.colours(self.paths, self.config)
         self.sizes = [weight.shape.num_elements() for weight in (each.value for each in self.weights)]
-        self.ownership = Ownership(balanced_owners(self.sizes, ranks), rank, ranks)
+        self.ownership = Ownership(balanced_owners(self.sizes, ranks), self.rank, ranks)
         self.masters = [_variable(MASTER, self.weights[index].value, index) for index in self.ownership.own]
-        optimizer.build(self.masters)
+        super().begin(model, optimizer)
         kept = getattr(optimizer, "inner_optimizer", optimizer)
         self._owned = {MASTER: self.masters} | {slot: getattr(kept, slot) for slot in kept.SLOTS}
         slots = {id(variable) for variables in self._owned.values() for variable in variables}
         # Vectors (biases, normalisations) are few values and travel whole.
         self.layers = [index for index, weight in enumerate(self.weights) if len(weight.shape) > 1]
-        states = initial_states(len(self.layers), config.transfer)
+        states = initial_states(len(self.layers), self.config.transfer)
         self.states = LayerStates(*(_variable("layer", value, name) for name, value in states._asdict().items()))
         alike = [variable for variable in optimizer.variables if id(variable) not in slots]
-        self.variables = [*alike, *self.states]  # that are the same on all ranks
+        self.alike = [*alike, *self.states]  # variables that are the same on all ranks
+
+    @property
+    def updated(self) -> Sequence[Any]:
+        """See `train.ranks.exchange.Exchange`: the masters."""
+        return self.masters
 
     # ---- A step, inside a tf.function -------------------------------------------------------------------------------
 
-    def mean_gradients(self, gradients: Sequence[Tensor], groups: Sequence[Sequence[int]]) -> tuple[list[Tensor], Any]:
-        """Returns the mean gradients of this rank's variables, and the norm of those of all ranks.
-
-        If any rank's are not finite, all are made so: the loss scale of every rank skips the step.
-
-        Args:
-            gradients: Of all variables.
-            groups: Indices of `gradients` in each message, see `train.ranks.grouping`.
-        """
-        dtype = tf.float16 if self.config.compression == "fp16" else tf.float32
+    def mean(self, gradients: Sequence[Tensor], scale: Tensor) -> tuple[list[Tensor], Tensor]:
+        """See `train.ranks.exchange.Exchange`. Each gradient goes to the rank that owns its variable."""
+        groups = grouping.groups(gradients, self.paths, self.config)
+        dtype = tf.float16 if self.config.sends_float16 else tf.float32
         means = self.ownership.mean_of_own(gradients, groups, dtype)
         norm = tf.linalg.global_norm(means)
         if self.ownership.ranks > 1:
@@ -119,13 +111,10 @@ class Shards:
         factor = tf.where(tf.math.is_finite(norm), 1.0, np.nan)
         return [factor * mean for mean in means], norm
 
-    def send_weights(self, updated: Tensor) -> Tensor:
-        """Sets the network's weights of all ranks from the masters, and returns the time that this took, s.
+    def after_update(self, changed: Tensor) -> Tensor:
+        """See `train.ranks.exchange.Exchange`. Sets the network's weights of all ranks from the masters.
 
         The norms of layers travel with the weights, so that their bits change with the next step, on all ranks.
-
-        Args:
-            updated: Whether the step has changed the masters.
         """
         masters = [tf.identity(master.value) for master in self.masters]
         began = time_after(masters)
@@ -147,7 +136,7 @@ class Shards:
             norms_by_layer |= zip(layers, tf.unstack(packing.unpack(next(parts), 4), len(layers)), strict=True)
         new_norms = tf.stack([norms_by_layer[index] for index in self.layers])
         states = LayerStates(*(tf.identity(variable.value) for variable in self.states))
-        new_states = next_states(states, new_norms, self.config.transfer, updated)
+        new_states = next_states(states, new_norms, self.config.transfer, changed)
         for variable, value in zip(self.states, new_states, strict=True):
             variable.assign(value)
         return time_after([weight.value for weight in self.weights]) - began
@@ -171,24 +160,24 @@ class Shards:
             lengths.append(4 * sum(index in self.layers for index in owned))
         return tf.stack(lengths)
 
-    # ---- Between steps ----------------------------------------------------------------------------------------------
+    # ---- Checkpoints ------------------------------------------------------------------------------------------------
 
-    def begin(self) -> None:
+    def _take_masters(self) -> None:
         """Takes the masters from the network, and sets the network to what arrives of them. Without messages."""
         for index, master in zip(self.ownership.own, self.masters, strict=True):
             master.assign(self.weights[index].value)
         for weight, size in zip(self.weights, self._byte_counts(), strict=True):
             weight.assign(packing.truncated(weight.value, size))
 
-    def blank(self) -> list[Any]:
-        """Returns the variables of a checkpoint; those of which each rank has a part are zero."""
+    def blank_state(self) -> list[Any]:
+        """See `train.ranks.exchange.Exchange`. Variables of which each rank has a part are zero."""
         kinds = [(weight, kind) for weight in self.weights for kind in self._owned]
         split = [HostVariable(f"{weight.path}/{kind}", np.zeros(weight.shape, np.float32)) for weight, kind in kinds]
-        return [*self.model.variables, *self.variables, *split]
+        return [*self.model.variables, *self.alike, *split]
 
-    def gather(self) -> list[Any]:
-        """Returns the variables of a checkpoint, as `blank`, whole on rank 0."""
-        whole = self.blank()
+    def state(self) -> list[Any]:
+        """See `train.ranks.exchange.Exchange`. Rank 0 gathers the parts."""
+        whole = self.blank_state()
         for index, parts in self._by_weight(whole):
             own = self._values(index)
             data = np.stack([np.asarray(each) for each in own or parts])
@@ -197,13 +186,18 @@ class Shards:
                 part.assign(array)
         return whole
 
-    def hand_out(self, whole: Sequence[Any]) -> None:
-        """Sets all ranks' masters and moments from rank 0's `whole`, as of `blank`."""
-        for index, parts in self._by_weight(whole):
+    def restore(self, state: Sequence[Any], of_ranks: Sequence[npt.NDArray[np.float32]], resumed: bool) -> str:
+        """See `train.ranks.exchange.Exchange`. Each rank takes its masters and moments from those of rank 0."""
+        reduction.broadcast_state(self.model, self.alike)
+        if not resumed:
+            self._take_masters()
+            return ""
+        for index, parts in self._by_weight(state):
             data = np.stack([part.array for part in parts])
             self.ownership.deliver(data.reshape(-1).view(np.uint8), 0, self.ownership.owners[index])
             for variable, array in zip(self._values(index), data, strict=False):
                 variable.assign(array)
+        return ""
 
     def _by_weight(self, whole: Sequence[Any]) -> list[tuple[int, Sequence[HostVariable]]]:
         split, kinds = [each for each in whole if isinstance(each, HostVariable)], len(self._owned)
@@ -214,8 +208,12 @@ class Shards:
         own = self.ownership.own
         return [variables[own.index(index)] for variables in self._owned.values()] if index in own else []
 
-    def end_epoch(self, step: int, epoch: int) -> dict[str, Any]:
-        """Returns the row of an epoch for `train.measure.transfer_rows`, and begins the next one's sums."""
+    # ---- Between epochs ---------------------------------------------------------------------------------------------
+
+    def end_epoch(self, step: int, epoch: int, whole: bool) -> dict[str, Any] | None:
+        """See `train.ranks.exchange.Exchange`. Begins the sums of the next epoch."""
+        if not whole:
+            return None
         steps, rates = (np.asarray(value) for value in (self.states.steps, self.states.rates))
         bits = np.asarray(self.states.bits).tolist()
         paths = [self.weights[index].path for index in self.layers]
@@ -235,10 +233,13 @@ class Shards:
         """Returns the bytes of gradients and weights that all ranks send in a step with these bits of the layers."""
         by_layer = dict(zip(self.layers, bits, strict=True))
         sizes = [packing.byte_count(by_layer.get(index, FLOAT_BITS)) for index in range(len(self.weights))]
-        gradient_bytes = 2 if self.config.compression == "fp16" else 4
+        gradient_bytes = 2 if self.config.sends_float16 else 4
         return wire_bytes(self.sizes, sizes, self.ownership.ranks, gradient_bytes)
 
 
 def _variable(kind: str, value: Tensor, name: Any) -> keras.Variable:
     """A variable whose name is the same for any number of ranks."""
     return keras.Variable(value, dtype=value.dtype.name, trainable=kind == MASTER, name=f"{kind}_{name}")
+
+
+EXCHANGE = ShardedExchange

@@ -1,0 +1,169 @@
+"""Weights that are averaged after some steps: among ranks, in fewer bits, and what each rank keeps for itself."""
+
+import time
+
+import four_ranks
+import numpy as np
+import pytest
+import timelines
+from four_ranks import Alone, assert_close
+
+from fcdensenet.build import build
+from fcdensenet.config import NetworkConfig
+from fcdensenet.count import count
+from train.experiment.sections import Training
+from train.optimization.loop import EpochPlan, make_step, train_epoch
+from train.optimization.optimizers import LarsAdam
+from train.ranks import reduction
+from train.ranks.exchange import make_exchange
+from train.strategies.exchange.local_sgd.exchange import LocalSGDExchange
+
+LOCAL = {"kind": "local_sgd", "synchronise": 2}
+NETWORK = NetworkConfig(input_shape=(2, 8, 12), layers=(1, 1, 1), growth=4, kernel=3, first_kernel=3, first_filters=4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["local", "local_moments"])
+def test_local_steps_then_the_mean_of_weights_and_of_moments_if_wanted(together, name):
+    out, found = together
+    ranks = [Alone() for _ in range(four_ranks.RANKS)]
+    for number, (x, y) in enumerate(four_ranks.batches(), start=1):
+        for rank, alone in enumerate(ranks):
+            alone.optimizer.apply(alone.gradients(x[rank : rank + 1], y[rank : rank + 1]), alone.weights)
+        if number in (2, 4, four_ranks.STEPS):  # every second step, and the epoch's last
+            moments = name == "local_moments"
+            averaged = ([*alone.weights, *(alone.optimizer.moments if moments else [])] for alone in ranks)
+            for same in zip(*averaged, strict=True):
+                mean = np.mean([variable.numpy() for variable in same], axis=0)
+                for variable in same:
+                    variable.assign(mean)
+    assert_close(out, name, ranks[0].weights)
+    assert len({rank["moments"][name] for rank in found}) == (1 if name == "local_moments" else four_ranks.RANKS)
+    losses_of_ranks = [rank["huber"][name] for rank in found]
+    assert len({row[0] for row in losses_of_ranks}) == four_ranks.RANKS  # between, each rank's own
+    assert len({row[1] for row in losses_of_ranks}) == 1
+
+
+def cut(values, size):
+    """The highest bytes of float32 values, by NumPy."""
+    words = np.asarray(values, np.float32).view(np.uint32)
+    return (words & np.uint32(0xFFFFFFFF << (32 - 8 * size) & 0xFFFFFFFF)).view(np.float32)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bits", [8, 16, 24])
+def test_changes_since_the_last_average_travel_in_fewer_bits(together, bits):
+    """By the rule: the mean of changes that are cut off, itself cut off, is added to the last average."""
+    ranks = [Alone() for _ in range(four_ranks.RANKS)]
+    last = [weight.numpy() for weight in ranks[0].weights]
+    for number, (x, y) in enumerate(four_ranks.batches(), start=1):
+        for rank, alone in enumerate(ranks):
+            alone.optimizer.apply(alone.gradients(x[rank : rank + 1], y[rank : rank + 1]), alone.weights)
+        if number in (2, 4, four_ranks.STEPS):
+            for index, same in enumerate(zip(*(alone.weights for alone in ranks), strict=True)):
+                values = np.stack([variable.numpy() for variable in same])
+                if values.ndim > 2:  # kernels
+                    mean = cut(np.mean([cut(each - last[index], bits // 8) for each in values], axis=0), bits // 8)
+                    last[index] = last[index] + mean
+                else:
+                    last[index] = values.mean(axis=0)
+                for variable in same:
+                    variable.assign(last[index])
+    with np.load(together[0] / f"local_{bits}.npz") as file:
+        found = list(file.values())
+    differences = np.concatenate([np.abs(a - b).ravel() for a, b in zip(found, last, strict=True)])
+    assert np.mean(differences > 2e-6) < 0.02  # rounding may bring a change over the edge where it is cut off
+
+
+@pytest.mark.slow
+def test_own_moments_return_to_their_ranks_from_the_arrays_of_a_checkpoint(together):
+    assert [found["moments_again"] for found in together[1]] == [[True] * 4] * four_ranks.RANKS
+
+
+@pytest.mark.slow
+def test_local_sgd_sends_one_block_when_it_synchronises_and_nothing_else(together):
+    operations = timelines.data_operations(*timelines.read(together[0] / "synchronisations.json"))
+    assert operations == [{"average_1of1"}] * 3  # after steps 2, 4 and the epoch's last, 5
+
+
+# ---- One process ----------------------------------------------------------------------------------------------------
+
+
+def begun(**choice):
+    """(the network, its optimizer, its exchange)."""
+    training = Training.model_validate({"epochs": 1, "exchange": LOCAL | choice})
+    model, optimizer, exchange = build(NETWORK, seed=0), LarsAdam(training.optimizer), make_exchange(training.exchange)
+    exchange.begin(model, optimizer)
+    return model, optimizer, exchange
+
+
+def test_with_local_sgd_the_time_of_a_synchronisation_is_not_in_the_rest(monkeypatch):
+    def slow(self, numbers):
+        time.sleep(0.2)
+        return numbers
+
+    reduction.start()
+    monkeypatch.setattr(LocalSGDExchange, "synchronise", slow)
+    config, model = four_ranks.configured(LOCAL), four_ranks.small_model()
+    optimizer, exchange = LarsAdam(config.optimizer), make_exchange(config.exchange)
+    exchange.begin(model, optimizer)
+    step = make_step(model, optimizer, config, exchange)
+    rows = list(train_epoch(step, four_ranks.batches(), config, EpochPlan(0, 1, 5, 1), exchange=exchange))
+    keys = list(rows[0])
+    assert keys[keys.index("compute_s") :] == ["compute_s", "sync_s", "misc_s", "samples_per_s"]
+    for row, due in zip(rows, (False, True, False, True, True), strict=True):  # every second, and the epoch's last
+        assert (row["sync_s"] >= 0.2) if due else row["sync_s"] == 0
+        parts = row["compute_s"] + row["comm_s"] + row["sync_s"] + row["misc_s"]
+        assert parts == pytest.approx(row["step_s"], rel=1e-3)
+
+
+def test_what_is_averaged_is_weights_statistics_and_moments_if_configured():
+    for moments_too in (False, True):
+        model, optimizer, exchange = begun(average_moments=moments_too)
+        weights = [variable for variable in model.variables if "float" in variable.dtype]
+        moments = [*optimizer.m, *optimizer.v]
+        averaged, own = ([*weights, *moments], []) if moments_too else (weights, moments)
+        assert [id(variable) for variable in exchange.whole] == [id(variable) for variable in averaged]
+        assert [id(variable) for variable in exchange.own] == [id(variable) for variable in own]
+        assert exchange.changed == exchange.last == []
+
+
+@pytest.mark.parametrize(("bits", "size"), [(8, 1), (16, 2), (24, 3)])
+def test_changes_of_kernels_travel_in_fewer_bits_and_vectors_whole(bits, size):
+    model, _, exchange = begun(precision=bits)
+    kernels = [variable for variable in model.variables if variable.name == "kernel"]
+    assert [id(variable) for variable in exchange.changed] == [id(variable) for variable in kernels]
+    assert len(exchange.whole) == sum("float" in variable.dtype for variable in model.variables) - len(kernels)
+    for variable, last in zip(kernels, exchange.last, strict=True):
+        np.testing.assert_array_equal(variable.numpy(), last.numpy())
+    assert exchange.config.value_bytes == size
+
+
+@pytest.mark.parametrize("choice", [{"precision": 8}, {"precision": 24}, {}, {"average_moments": True}])
+def test_the_counted_bytes_are_those_of_the_built_network(choice):
+    _, _, exchange = begun(**choice)
+    values = [sum(variable.numpy().size for variable in part) for part in (exchange.whole, exchange.changed)]
+    told = exchange.config.synchronisations(count(NETWORK), moments=2)
+    assert told == (2, 4 * values[0] + exchange.config.value_bytes * values[1])
+
+
+@pytest.mark.parametrize(
+    ("sections", "message"),
+    [
+        ({"accumulate": 2}, "accumulate 2 does not go with exchange.kind local_sgd.* set accumulate to 1"),
+        ({"precision": {"compute": "mixed_float16"}}, "precision.compute mixed_float16 .* loss scales"),
+        ({"split": {"ways": 2}}, "split.ways 2 .* different weights"),
+        ({"checkpoints": {"every_steps": 2}}, "checkpoints.every_steps 2"),
+        ({"exchange": LOCAL | {"average_moments": True, "precision": 16}}, "precision is 16"),
+        ({"exchange": LOCAL | {"precision": "adaptive"}}, "8, 16, 24 or 32"),
+        ({"exchange": LOCAL | {"compression": "fp16"}}, "Extra inputs"),
+        ({"exchange": {"kind": "local_sgd"}}, "Field required"),
+    ],
+)
+def test_what_does_not_go_with_local_steps_is_refused(sections, message):
+    with pytest.raises(ValueError, match=message):
+        Training.model_validate({"epochs": 1, "exchange": LOCAL} | sections)
+
+
+def test_local_steps_go_with_bfloat16_which_needs_no_loss_scale():
+    Training.model_validate({"epochs": 1, "exchange": LOCAL, "precision": {"compute": "mixed_bfloat16"}})

@@ -1,0 +1,213 @@
+"""What happens to gradients and weights between the ranks: in a step, after it, and for a checkpoint.
+
+`Exchange` is the seam. `AllreduceExchange` is the default, which is the paper's: gradients are averaged in groups,
+which are fused, and whose names are in Horovod's response cache. `make_exchange` also finds the strategies, by the kind
+of the section training.exchange.
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any
+
+import keras
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from ..experiment.exchange import Allreduce, ExchangeSection, GradientGroups
+from ..experiment.registry import strategy
+from . import grouping, reduction
+from .wire import from_wire, to_wire
+
+Tensor = Any
+
+
+class Exchange(ABC):
+    """The exchange of a job. All ranks call its methods, in the same order. A method's default is to exchange nothing.
+
+    Args:
+        config: The section training.exchange.
+        rank: Number of this rank.
+        ranks: Number of ranks.
+
+    Attributes:
+        averages_in_step: Whether the numbers of every step are means over the ranks, and their weights the same.
+        kept: Variables that are part of a checkpoint beside those of the network and the optimizer.
+    """
+
+    averages_in_step = True
+
+    def __init__(self, config: ExchangeSection, rank: int = 0, ranks: int = 1) -> None:
+        self.config, self.rank, self.ranks = config, rank, ranks
+        self.kept: Sequence[Any] = ()
+
+    def begin(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
+        """Takes the network, and builds its optimizer if it is not built.
+
+        Raises:
+            InputError: If the section does not fit the network.
+        """
+        self.model, self.optimizer = model, optimizer
+        if not optimizer.built:
+            optimizer.build(self.updated)
+
+    @property
+    def updated(self) -> Sequence[Any]:
+        """The variables that this rank's optimizer updates: by default, the network's."""
+        return self.model.trainable_variables
+
+    # ---- A step, inside a tf.function -------------------------------------------------------------------------------
+
+    @abstractmethod
+    def mean(self, gradients: Sequence[Tensor], scale: Tensor) -> tuple[list[Tensor], Tensor]:
+        """Returns the gradients that the optimizer takes, one for each of `updated`, and the norm of them all.
+
+        If any rank's are not finite, neither are those of any other, so that loss scales skip the step together.
+
+        Args:
+            gradients: Of the network's variables on this rank, float32, times the loss scale.
+            scale: The loss scale.
+        """
+
+    def mean_numbers(self, numbers: Sequence[Tensor]) -> list[Tensor]:
+        """Returns the means of float32 tensors over the ranks: losses, and moving averages of normalisations."""
+        return reduction.average_in_one_message(numbers, "numbers")
+
+    def after_update(self, changed: Tensor) -> Tensor | float:
+        """Exchanges weights after the update. Returns the time that it took, s.
+
+        Args:
+            changed: Whether the step has changed weights.
+        """
+        return 0.0
+
+    # ---- Between steps ----------------------------------------------------------------------------------------------
+
+    def after_step(self, step: int, last: bool, numbers: Sequence[float]) -> list[float] | None:
+        """Synchronises the ranks, if that is due.
+
+        Args:
+            step: Number of the step in the job.
+            last: Whether it is the last step of its epoch.
+            numbers: Numbers of this rank's step.
+
+        Returns:
+            The means of `numbers` over the ranks; `None` if nothing was exchanged.
+        """
+        return None
+
+    def end_epoch(self, step: int, epoch: int, whole: bool) -> dict[str, Any] | None:
+        """Makes the state the same on all ranks, but what `state_of_ranks` keeps.
+
+        Args:
+            step: Number of the last step in the job.
+            epoch: Index of the epoch.
+            whole: Whether the epoch is at its end.
+
+        Returns:
+            A row for `train.measure.transfer_rows`; `None` if there is none.
+        """
+        return None
+
+    # ---- Checkpoints ------------------------------------------------------------------------------------------------
+
+    def state(self) -> list[Any]:
+        """Returns the variables of a checkpoint, which are whole on rank 0. Collective."""
+        return [*self.model.variables, *self.optimizer.variables, *self.kept]
+
+    def state_of_ranks(self) -> list[npt.NDArray[np.float32]]:
+        """Returns, on rank 0, what each further rank keeps for itself; empty if they keep nothing. Collective."""
+        return []
+
+    def blank_state(self) -> list[Any]:
+        """Returns variables to be set from a checkpoint on rank 0, as of `state`. Without messages."""
+        return self.state()
+
+    def restore(self, state: Sequence[Any], of_ranks: Sequence[npt.NDArray[np.float32]], resumed: bool) -> str:
+        """Takes the state of rank 0 on all ranks. Collective.
+
+        Args:
+            state: That of `blank_state`, set on rank 0.
+            of_ranks: On rank 0, what `state_of_ranks` returned there.
+            resumed: Whether they are from a checkpoint.
+
+        Returns:
+            What is not as it was, for the line about a job that goes on; empty if all is.
+        """
+        reduction.broadcast_state(self.model, [*self.optimizer.variables, *self.kept])
+        return ""
+
+
+class AllreduceExchange(Exchange):
+    """Averages gradients over all ranks in every step, group by group.
+
+    Names are short and fixed because requests contain them, and thousands of ranks send requests to one.
+    """
+
+    config: GradientGroups
+
+    def begin(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
+        """See `Exchange`. Raises InputError if group_list does not fit the network."""
+        super().begin(model, optimizer)
+        self.paths = [weight.path for weight in model.trainable_variables]
+        grouping.colours(self.paths, self.config)
+
+    def mean(self, gradients: Sequence[Tensor], scale: Tensor) -> tuple[list[Tensor], Tensor]:
+        """See `Exchange`."""
+        means = self.average(gradients, self.groups(gradients))
+        return means, tf.linalg.global_norm(means)
+
+    def groups(self, gradients: Sequence[Tensor]) -> list[list[int]]:
+        """Returns the indices of the gradients of each group, from the graph that computes them."""
+        return grouping.groups(gradients, self.paths, self.config)
+
+    def average(self, gradients: Sequence[Tensor], groups: Sequence[Sequence[int]]) -> list[Tensor]:
+        """Returns the mean of each gradient over the ranks, float32. Call it inside a tf.function.
+
+        Args:
+            gradients: float32.
+            groups: Of `groups`.
+        """
+        ranks = reduction.size()
+        if ranks == 1:
+            return list(gradients)
+        if not self.config.sends_float16:
+            return self.reduce(gradients, groups, average=True)
+        sums = self.reduce([to_wire(gradient, ranks) for gradient in gradients], groups)
+        return [from_wire(total, ranks) for total in sums]
+
+    def reduce(self, tensors: Sequence[Tensor], groups: Sequence[Sequence[int]], average: bool = False) -> list[Tensor]:
+        """Returns sums or means over the ranks, group by group. Call it inside a tf.function.
+
+        Args:
+            tensors: Those of a group have the same type.
+            groups: Of `groups`.
+            average: Whether to return means.
+        """
+        reduced = list(tensors)
+        for number, group in enumerate(groups):
+            results = self.reduce_group([tensors[index] for index in group], f"grad_g{number}", average)
+            for index, result in zip(group, results, strict=True):
+                reduced[index] = result
+        return reduced
+
+    def reduce_group(self, tensors: Sequence[Tensor], name: str, average: bool) -> list[Tensor]:
+        """Returns sums or means of the tensors of one group, which are sent as a list or as one buffer."""
+        if isinstance(self.config, Allreduce) and self.config.contiguous:
+            return reduction.in_one_buffer(tensors, lambda flat: reduction.reduce([flat], name, average)[0])
+        return reduction.reduce(tensors, name, average)
+
+
+def make_exchange(config: ExchangeSection, rank: int = 0, ranks: int = 1) -> Exchange:
+    """Returns the exchange of a section. Imports its strategy if it is none of this package.
+
+    Args:
+        config: The section training.exchange.
+        rank: Number of this rank.
+        ranks: Number of ranks.
+    """
+    if isinstance(config, Allreduce):
+        return AllreduceExchange(config, rank, ranks)
+    kind = str(config.model_dump()["kind"])
+    made: Exchange = strategy("exchange", kind, "exchange").EXCHANGE(config, rank, ranks)
+    return made

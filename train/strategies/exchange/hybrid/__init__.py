@@ -1,0 +1,1 @@
+"""Reduction within nodes, between leaders of the nodes, and within nodes again."""

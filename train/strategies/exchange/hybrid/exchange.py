@@ -1,0 +1,87 @@
+"""The hybrid reduction of Kurth et al. (2018), section V-A3: within a node, between leaders, within the node again.
+
+The first k ranks of each node lead. Every rank sends each leader of its node a k-th of its buffer, and the leader adds
+them. The leaders of the same number, one of each node, reduce their k-th. Each leader then sends the sum to the ranks
+of its node. So k streams run between nodes, each a ring of as many ranks as there are nodes.
+
+The paper reduces within the node by an allreduce, and ends with broadcasts. Here both are all-to-all exchanges, which
+move half the bytes of an allreduce within the node and are kept in Horovod's response cache; its broadcasts never are.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import tensorflow as tf
+
+from ....ranks import reduction
+from ....ranks.exchange import AllreduceExchange
+from .plan import HybridPlan, Members
+from .section import Hybrid
+
+Tensor = Any
+
+
+class HybridExchange(AllreduceExchange):
+    """Averages gradients over all ranks in every step, each group as one buffer by way of the nodes' leaders."""
+
+    config: Hybrid
+
+    def reduce_group(self, tensors: Sequence[Tensor], name: str, average: bool) -> list[Tensor]:
+        """See `train.ranks.exchange.AllreduceExchange`."""
+        rank, ranks = reduction.rank(), reduction.size()
+
+        def work(flat: Tensor) -> Tensor:
+            total = reduce_sum(flat, self.config.plan(ranks), rank, name, COLLECTIVES)
+            return total / ranks if average else total
+
+        return reduction.in_one_buffer(tensors, work)
+
+
+class Collectives(NamedTuple):
+    """The collectives among some of the ranks. Each takes the ranks first and the name of the message last.
+
+    Attributes:
+        all_to_all: Sends values to each rank, with their numbers; returns what the ranks send to this one, in order.
+        sum: Returns the sum of the values over the ranks.
+    """
+
+    all_to_all: Callable[[Members, Tensor, Sequence[int], str], Tensor]
+    sum: Callable[[Members, Tensor, str], Tensor]
+
+
+def reduce_sum(flat: Tensor, plan: HybridPlan, rank: int, name: str, collectives: Collectives) -> Tensor:
+    """Returns the sum of `flat` over all ranks, the same bits on all of them. Call it inside a tf.function.
+
+    Args:
+        flat: One axis of known length, at least 1.
+        plan: Which ranks reduce together.
+        rank: This rank.
+        name: The same on all ranks, and unique in a step.
+        collectives: `train.ranks.reduction`.
+    """
+    members, shares = plan.node_of(rank), plan.shares(flat.shape[0])
+    if len(members) == 1:
+        return collectives.sum(plan.counterparts(rank), flat, name)
+    own = shares[members.index(rank)]
+    # Horovod fails where a rank receives nothing, so one without a share sends itself a value, behind all shares.
+    to_itself = [int(not own and member == rank) for member in members]
+    outgoing = flat if own else tf.concat([flat, flat[:1]], 0)
+    splits = [share + extra for share, extra in zip(shares, to_itself, strict=True)]
+    received = collectives.all_to_all(members, outgoing, splits, f"{name}_in")
+    if own:
+        led = tf.reduce_sum(tf.reshape(received, [len(members), own]), 0)
+        led = collectives.sum(plan.counterparts(rank), led, f"{name}_between") if len(plan.nodes) > 1 else led
+        led = tf.tile(led, [len(members)])
+    else:
+        led = received[:1]  # no constant: TensorFlow computes what depends on constants alone while it traces
+    returned = collectives.all_to_all(members, led, [own or to for to in to_itself], f"{name}_out")
+    return tf.ensure_shape(returned[: flat.shape[0]], flat.shape)
+
+
+COLLECTIVES = Collectives(
+    lambda members, flat, splits, name: reduction.all_to_all(
+        flat, tf.constant(splits), name, reduction.process_set(members)
+    ),
+    lambda members, flat, name: reduction.reduce([flat], name, members=members)[0],
+)
+EXCHANGE = HybridExchange

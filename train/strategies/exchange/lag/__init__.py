@@ -1,0 +1,1 @@
+"""Gradient lag: a step updates with the gradients of the step before."""

@@ -1,0 +1,1 @@
+"""Local SGD: ranks update by their own gradients, and average their weights after some steps."""

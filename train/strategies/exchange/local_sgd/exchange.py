@@ -1,0 +1,138 @@
+"""Local SGD: ranks update by their own gradients, and average their weights after some steps (Lin et al. 2020).
+
+Yoginath et al. (2019) average the weights alone, once an epoch, as one contiguous block. So does this module: what the
+ranks average travels as one buffer, with one request and one message, at the cost of a copy into the buffer and one out
+of it. The moments of the optimizer are averaged with the weights (Yu et al. 2019) if `average_moments` says so.
+Otherwise each rank keeps its own; `moments.py` says what becomes of them in a checkpoint.
+
+With `precision` below 32 the highest bits of changes travel in place of weights: of the change since the last average,
+which is the same on all ranks. Changes are small, and so is what is lost of them. Each rank averages an equal part of
+the values, and sends its mean, cut off as the changes, to all. What is cut off is lost.
+"""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import keras
+import tensorflow as tf
+
+from ....ranks import reduction
+from ....ranks.exchange import Exchange
+from .. import packing
+from . import moments
+from .section import LocalSGD
+
+Tensor = Any
+
+
+class LocalSGDExchange(Exchange):
+    """Averages weights and moving averages of normalisations after some steps, and moments if configured.
+
+    Counters and the seeds of dropout are not among them.
+
+    Attributes:
+        own: Variables that each rank keeps for itself: the moments, if they are not averaged.
+        whole: Variables that travel in float32.
+        changed: Weights of which changes travel. Vectors (biases, normalisations) are few values and travel whole.
+        last: The last average of each of `changed`, the same on all ranks.
+    """
+
+    averages_in_step = False
+    config: LocalSGD
+
+    def begin(self, model: keras.Model, optimizer: keras.optimizers.Optimizer) -> None:
+        """See `train.ranks.exchange.Exchange`."""
+        super().begin(model, optimizer)
+        averaged = self.config.average_moments
+        self.own = [] if averaged else list(optimizer.moments)
+        weights = [variable for variable in model.variables if "float" in variable.dtype]
+        in_parts = self.config.precision < 32
+        self.changed = [variable for variable in weights if in_parts and len(variable.shape) > 1]
+        self.whole = [variable for variable in weights if not in_parts or len(variable.shape) <= 1]
+        self.whole += list(optimizer.moments) if averaged else []
+        self.last = [tf.Variable(variable.value, trainable=False) for variable in self.changed]
+
+    def mean(self, gradients: Sequence[Tensor], scale: Tensor) -> tuple[list[Tensor], Tensor]:
+        """See `train.ranks.exchange.Exchange`. Gradients stay those of the rank."""
+        return list(gradients), tf.linalg.global_norm(gradients)
+
+    def mean_numbers(self, numbers: Sequence[Tensor]) -> list[Tensor]:
+        """See `train.ranks.exchange.Exchange`. Numbers stay those of the rank until the next average."""
+        return list(numbers)
+
+    def restore(self, state: Sequence[Any], of_ranks: Sequence[moments.Moments], resumed: bool) -> str:
+        """See `train.ranks.exchange.Exchange`."""
+        super().restore(state, of_ranks, resumed)
+        for last, variable in zip(self.last, self.changed, strict=True):
+            last.assign(variable.value)
+        taken = moments.distribute(self.own, of_ranks)
+        new = resumed and self.own and not taken
+        return "every rank starts with the moments of rank 0, for the checkpoint has none of its own" if new else ""
+
+    def after_step(self, step: int, last: bool, numbers: Sequence[float]) -> list[float] | None:
+        """See `train.ranks.exchange.Exchange`."""
+        every = self.config.synchronise
+        if not last and (every == "epoch" or step % every):
+            return None
+        return self.synchronise(numbers)
+
+    def synchronise(self, numbers: Sequence[float]) -> list[float]:
+        """Sets every rank's variables to their mean over the ranks. Collective.
+
+        Args:
+            numbers: Numbers of this rank's step, which travel with what travels whole.
+
+        Returns:
+            The mean of `numbers` over the ranks.
+        """
+        if reduction.size() == 1:
+            return list(numbers)
+        if self.changed:
+            _average_changes([variable.value for variable in self.changed], self.last, self.config.value_bytes)
+        return _average([variable.value for variable in self.whole], tf.constant(numbers, tf.float32)).numpy().tolist()
+
+    def state_of_ranks(self) -> list[moments.Moments]:
+        """See `train.ranks.exchange.Exchange`."""
+        return moments.gather(self.own)
+
+
+@tf.function(autograph=False)
+def _average(variables: Sequence[tf.Variable], numbers: Tensor) -> Tensor:
+    """Averages `variables` in place and returns the mean of `numbers`. All are float32."""
+    with tf.name_scope("synchronise"):  # tells these operations from a step's in a profile
+        tensors = [tf.convert_to_tensor(variable) for variable in variables]
+        *means, numbers = reduction.average_in_one_message([*tensors, numbers], "average")
+        for variable, mean in zip(variables, means, strict=True):
+            variable.assign(mean)
+    return numbers
+
+
+@tf.function(autograph=False)
+def _average_changes(variables: Sequence[tf.Variable], last: Sequence[tf.Variable], size: int) -> None:
+    """Adds to `last` the mean change of `variables` since then, and sets them to it. A value travels in `size` bytes.
+
+    Bytes that a rank sends are those of a ring: 2 (N − 1) / N of the packed values.
+    """
+    ranks = reduction.size()
+    with tf.name_scope("synchronise"):
+        changes = [tf.reshape(now - before, [-1]) for now, before in zip(variables, last, strict=True)]
+        counts = [change.shape.num_elements() for change in changes]
+        part = -(-sum(counts) // ranks)  # values that a rank averages; the last rank's are padded
+        parts = tf.reshape(tf.pad(tf.concat(changes, 0), [[0, ranks * part - sum(counts)]]), [ranks, part])
+        packed = tf.map_fn(partial(packing.pack, size=size), parts, fn_output_signature=tf.uint8)
+        received = reduction.all_to_all(tf.reshape(packed, [-1]), tf.fill([ranks], part * size), "changes")
+        mean = tf.reduce_mean(_unpacked(received, ranks, size), axis=0)
+        means = _unpacked(reduction.to_all(packing.pack(mean, size), "mean_changes"), ranks, size)
+        flat = tf.reshape(means, [-1])[: sum(counts)]
+        for variable, before, change in zip(variables, last, tf.split(flat, counts), strict=True):
+            variable.assign(before.assign_add(tf.reshape(change, before.shape)))
+
+
+def _unpacked(messages: Tensor, ranks: int, size: int) -> Tensor:
+    """Returns the values of packed messages of equal length, `(ranks, values)`."""
+    rows = tf.reshape(messages, [ranks, -1])
+    return tf.map_fn(partial(packing.unpack, size=size), rows, fn_output_signature=tf.float32)
+
+
+EXCHANGE = LocalSGDExchange
