@@ -121,6 +121,17 @@ def test_a_module_imports_from_its_own_part_and_from_layers_below(module):
     assert not upward
 
 
+def test_a_strategy_is_imported_by_its_own_modules_alone():
+    """The registry imports those that a configuration names, by their names."""
+    for module, names in IMPORTS.items():
+        for imported in names:
+            *seam, kind, _ = imported.split(".")
+            if seam[:2] == ["train", "strategies"] and len(seam) == 3:
+                assert module.split(".")[:4] == [*seam, kind], f"{module} imports {imported}"
+            elif imported.startswith("train.strategies"):  # what the kinds of a seam share
+                assert module.startswith("train.strategies"), f"{module} imports {imported}"
+
+
 def test_no_import_is_circular():
     order = TopologicalSorter({name: {other for other in found if other != name} for name, found in IMPORTS.items()})
     order.prepare()  # raises CycleError, which names the modules

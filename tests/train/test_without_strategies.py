@@ -1,0 +1,54 @@
+"""The packages without the folder of the strategies: a job trains, kinds are unknown, and the core's tests pass."""
+
+import os
+import shutil
+import subprocess
+import sys
+
+import pytest
+from paths import ROOT
+from tiny import lines
+
+CORE = (
+    "optimization/test_accumulation.py",
+    "optimization/test_loop.py",
+    "ranks/test_grouping.py",
+    "ranks/test_reduction.py",
+    "scaling/test_strategy.py",
+)
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    """Runs Python in a copy of the tree, whose `train` is found before the installed one."""
+    tree = tmp_path_factory.mktemp("core")
+    without = shutil.ignore_patterns("strategies", "__pycache__")
+    for folder in ("train", "tests"):
+        shutil.copytree(ROOT / folder, tree / folder, ignore=without)
+    for name in ("namsa", "fcdensenet", "configs", "pyproject.toml"):
+        (tree / name).symlink_to(ROOT / name)
+
+    def python(*words):
+        line, settings = [sys.executable, *map(str, words)], os.environ | {"PYTHONPATH": str(tree)}
+        return subprocess.run(line, cwd=tree, env=settings, capture_output=True, text=True, timeout=400, check=False)
+
+    return python
+
+
+@pytest.mark.usefixtures("undisturbed")
+def test_a_job_trains_and_other_kinds_are_unknown(config, tmp_path, run):
+    words = ("-m", "train", config, "--run-dir", tmp_path, "--set", "training.steps=1")
+    ended = run(*words)
+    assert ended.returncode == 0, ended.stdout + ended.stderr
+    assert len(lines(tmp_path)) == 1
+    ended = run(*words, "--set", "training.exchange.kind=lag")
+    assert ended.returncode == 2
+    assert "training.exchange: kind 'lag' is none of allreduce" in ended.stderr
+
+
+@pytest.mark.slow
+def test_the_tests_of_the_core_pass(run):
+    ended = run(
+        "-m", "pytest", "-n", "0", "-p", "no:cacheprovider", "-m", "not slow", *(f"tests/train/{n}" for n in CORE)
+    )
+    assert ended.returncode == 0, ended.stdout
