@@ -25,7 +25,6 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from namsa.checks import SimulationWarning as SimulationWarning
     from namsa.config.instrument import Detector as Detector
     from namsa.config.instrument import FrozenPhonons as FrozenPhonons
     from namsa.config.instrument import Microscope as Microscope
@@ -46,6 +45,7 @@ if TYPE_CHECKING:
     from namsa.dataset.records import Record as Record
     from namsa.dataset.shards import Dataset as Dataset
     from namsa.errors import InputError as InputError
+    from namsa.errors import SimulationWarning as SimulationWarning
     from namsa.errors import WorkError as WorkError
     from namsa.exchange.export import export_ptychography as export_ptychography
     from namsa.figures.sample_figure import show as show
@@ -82,7 +82,7 @@ _MODULES = {
     "scatter": "namsa.scatter",
     "Scattering": "namsa.scatter",
     "Sample": "namsa.sample",
-    "SimulationWarning": "namsa.checks",
+    "SimulationWarning": "namsa.errors",
     # Configuration
     "SimulationConfig": "namsa.config.simulation",
     "load_config": "namsa.config.simulation",

@@ -16,7 +16,7 @@ from namsa.config.bounds import (
     SMALLEST_SEMIANGLE_MRAD,
 )
 from namsa.config.instrument import Detector
-from namsa.errors import InputError
+from namsa.errors import InputError, SimulationWarning
 from namsa.memory import available_memory_bytes, check_memory_for
 from namsa.physics import optics
 from namsa.physics.detector import sampling_and_origin
@@ -33,10 +33,6 @@ _RANGES = {
     "focal_spread_angstrom": (0.0, 1e5),
     "slice_thickness_angstrom": (0.01, 1e5),
 }
-
-
-class SimulationWarning(UserWarning):
-    """Issued when a simulation runs but its result may mislead."""
 
 
 def check_positions(

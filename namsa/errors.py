@@ -1,4 +1,4 @@
-"""Errors that the user can act on. Commands print their message as one line, without a traceback."""
+"""Errors that the user can act on, and warnings. Commands print their message as one line, without a traceback."""
 
 
 class InputError(ValueError):
@@ -7,6 +7,10 @@ class InputError(ValueError):
 
 class OutOfMemoryError(InputError, MemoryError):
     """The input needs more memory than is available; another machine may have it."""
+
+
+class SimulationWarning(UserWarning):
+    """Issued when work goes on but its result may mislead, or something was decided that the input does not say."""
 
 
 class WorkError(RuntimeError):

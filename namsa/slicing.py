@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from namsa import checks
 from namsa.config.instrument import FrozenPhonons
-from namsa.crystals.sites import check_atoms, displace_atoms, wrap_along_beam
+from namsa.crystals.sites import amplitudes, check_atoms, displace_atoms, wrap_along_beam
 from namsa.engines import dispatch
 from namsa.engines.dispatch import EngineName
 from namsa.engines.interface import ProgressCallback
@@ -175,6 +175,9 @@ def plan_slices(atoms: Snapshots, settings: SlicingSettings, seed: int, backend:
         InputError: If the specimen cannot be simulated, or a setting is not allowed.
     """
     snapshots = _snapshots(atoms)
+    if settings.frozen_phonons:
+        for snapshot in snapshots:
+            amplitudes(snapshot, settings.frozen_phonons.displacement_angstrom())
     thickness, shape = settings.slice_thickness_angstrom, settings.grid_shape
     checks.check_choices(shape, thickness, settings.precision, settings.projection, settings.engine, method)
     checks.check_ranges(slice_thickness_angstrom=thickness)

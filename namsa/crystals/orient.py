@@ -20,6 +20,7 @@ from namsa.errors import InputError
 Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
+NOTABLE_ROUNDING, NOTABLE_STRAIN = 0.1, 0.01  # of the thickness; larger ones draw a warning
 EXACT = 1e-6  # lattice parameters are not known more precisely: a smaller strain counts as none
 SEARCH_POINTS = (8_000, 100_000)  # lattice points about the origin; the second if the first have no solution
 MAX_SIDES = 500  # the shortest vectors across the beam, from which pairs are formed
@@ -41,6 +42,32 @@ class CellFit:
     strain: float
     lengths_angstrom: tuple[float, float, float]
     atoms: int
+
+    @property
+    def period_angstrom(self) -> float:
+        """The crystal's period along the beam, Å: the thickness is a whole number of them."""
+        return self.lengths_angstrom[2] / int(np.gcd.reduce(self.matrix[2]))
+
+    def warnings(self, thickness_angstrom: float, made_angstrom: float | None = None) -> list[str]:
+        """Returns sentences about a thickness and a strain that differ much from what was asked.
+
+        Args:
+            thickness_angstrom: The requested thickness, Å.
+            made_angstrom: The thickness of the specimen, Å; by default that of the cell.
+        """
+        made, texts = made_angstrom or self.lengths_angstrom[2], []
+        if abs(made - thickness_angstrom) > NOTABLE_ROUNDING * thickness_angstrom:
+            zone = " ".join(map(str, self.matrix[2] // np.gcd.reduce(self.matrix[2])))
+            texts.append(
+                f"the specimen is {made:.2f} Å thick and {thickness_angstrom:g} Å was asked: along [{zone}] the "
+                f"crystal's period is {self.period_angstrom:.2f} Å, of which it has a whole number: ask for a multiple"
+            )
+        if self.strain > NOTABLE_STRAIN:
+            texts.append(
+                f"the crystal is strained by {self.strain:.2%} to make its cell right-angled: a smaller max_strain "
+                "takes a larger cell"
+            )
+        return texts
 
 
 @dataclass(frozen=True)

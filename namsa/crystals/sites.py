@@ -54,6 +54,27 @@ def displace_atoms(
     Raises:
         InputError: If an element has no value, or a value is not a length.
     """
+    rms = amplitudes(atoms, rms_angstrom)
+    site = _clusters(len(atoms), _pairs_within(atoms, SAME_SITE))
+    weight = occupancies(atoms)
+    mean_square = np.bincount(site, weight * rms**2) / np.bincount(site, weight)
+    displacements = rng.standard_normal((len(mean_square), 3)) * np.sqrt(mean_square)[:, None]
+    displaced = atoms.copy()
+    displaced.positions += displacements[site]
+    displaced.positions[:, :2] = _wrap(displaced.positions[:, :2], _box_lengths(atoms)[:2])
+    return displaced
+
+
+def amplitudes(atoms: ase.Atoms, rms_angstrom: float | dict[str, float] | Literal["cif"]) -> npt.NDArray[np.float64]:
+    """Returns the root mean square displacement of each atom along one axis, (n,), Å.
+
+    Args:
+        atoms: The atoms.
+        rms_angstrom: As in `displace_atoms`.
+
+    Raises:
+        InputError: If an element has no value, or a value is not a length.
+    """
     symbols = atoms.get_chemical_symbols()
     if rms_angstrom == "cif":
         rms = np.asarray(atoms.arrays.get("rms_displacement_angstrom", np.full(len(atoms), np.nan)))
@@ -71,14 +92,7 @@ def displace_atoms(
         rms = np.full(len(atoms), rms_angstrom)
     if not np.all((rms >= 0) & np.isfinite(rms)):
         raise InputError(f"rms_angstrom is {rms_angstrom}; displacements are lengths of 0 Å or more")
-    site = _clusters(len(atoms), _pairs_within(atoms, SAME_SITE))
-    weight = occupancies(atoms)
-    mean_square = np.bincount(site, weight * rms**2) / np.bincount(site, weight)
-    displacements = rng.standard_normal((len(mean_square), 3)) * np.sqrt(mean_square)[:, None]
-    displaced = atoms.copy()
-    displaced.positions += displacements[site]
-    displaced.positions[:, :2] = _wrap(displaced.positions[:, :2], _box_lengths(atoms)[:2])
-    return displaced
+    return np.asarray(rms, dtype=np.float64)
 
 
 def random_occupations(atoms: ase.Atoms, count: int, seed: int = 0) -> list[ase.Atoms]:

@@ -3,6 +3,7 @@
 A specimen is an `ase.Atoms` in a right-angled periodic cell, in Å with x first. The beam travels along +z from z = 0.
 """
 
+import warnings
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -13,6 +14,7 @@ from ase.build.supercells import lattice_points_in_supercell
 
 from namsa.crystals.orient import CellFit, fit_cell
 from namsa.crystals.sites import SITE_ARRAYS
+from namsa.errors import SimulationWarning
 from namsa.memory import check_memory_for
 
 Integers = npt.NDArray[np.int64]
@@ -63,6 +65,9 @@ def make_supercell(
 
     Raises:
         InputError: If an argument is meaningless, or no cell keeps to `max_strain` and `max_atoms`.
+
+    Warns:
+        SimulationWarning: If the thickness differs by more than 10 % from what was asked, or the strain is above 1 %.
     """
     fit = fit_cell(
         atoms,
@@ -72,6 +77,8 @@ def make_supercell(
         max_strain=max_strain,
         max_atoms=max_atoms,
     )
+    for text in fit.warnings(thickness_angstrom):
+        warnings.warn(text, SimulationWarning, stacklevel=2)
     return fill_cell(atoms, fit)
 
 

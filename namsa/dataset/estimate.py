@@ -14,12 +14,14 @@ from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry, material_of
 from namsa.dataset.rates import Rates, measure_rates
 from namsa.dataset.sharing import shuffled
+from namsa.dataset.simulate_entry import check_entry
 from namsa.dataset.strata import Strata
 from namsa.dataset.workload import Method, Workload, count_workload, hdf5_bytes, memory_bytes, record_bytes
 from namsa.engines import prism
 from namsa.errors import InputError
 from namsa.text import duration, plural
 
+CHECKED = 4  # of these whose atoms are placed, and whose arguments are checked as the simulation checks them
 SAMPLED = 24  # entries of a dataset that are estimated, drawn from all of it
 
 Rows = Iterator[tuple[str, str]]
@@ -45,6 +47,7 @@ class SampleEstimate:
         slices: Slices of the specimen.
         distinct_slices: Slices whose transmission is computed.
         atoms: Atoms in the supercell.
+        specimen: Its thickness, made and asked, period and strain.
     """
 
     id: str
@@ -62,6 +65,7 @@ class SampleEstimate:
     slices: int
     distinct_slices: int
     atoms: int
+    specimen: str
 
 
 @dataclass(frozen=True)
@@ -129,6 +133,7 @@ def estimate_sample(workload: Workload, rates: Rates) -> SampleEstimate:
         slices=work.slices,
         distinct_slices=workload.distinct_slices,
         atoms=workload.atoms,
+        specimen=workload.specimen,
     )
 
 
@@ -147,6 +152,7 @@ def estimate_stack(
         InputError: If the simulation of the sample would raise it.
     """
     workload = count_workload(config, material, entry)
+    check_entry(config, material, entry)
     estimate = estimate_sample(workload, measure_rates(workload))
     return replace(estimate, memory_bytes=memory_bytes(workload, batch_bytes), disk_bytes=hdf5_bytes(workload))
 
@@ -177,6 +183,8 @@ def estimate_dataset(
     by_name = {material.name: material for material in materials}
     # The first entries of a fixed random order stand for all.
     workloads = [count_workload(config, material_of(entry, by_name), entry) for entry in sampled(entries)]
+    for entry in sampled(entries)[:CHECKED]:
+        check_entry(config, material_of(entry, by_name), entry)
     operations = [prism.propagation_operations(each.work, each.work.probes) for each in workloads]
     costliest = operations.index(max(operations))
     rates = measure_rates(workloads[costliest])
@@ -227,6 +235,7 @@ def _sample_rows(estimate: SampleEstimate) -> Rows:
     yield "method", f"{estimate.method}, {duration(estimate.seconds)}; {other} {duration(other_seconds)}"
     yield "memory", f"{estimate.memory_bytes / 1e9:.2f} GB of arrays"
     yield "disk", f"{estimate.disk_bytes / 1e6:.3g} MB"
+    yield "specimen", estimate.specimen
     yield "grid", _times(estimate.grid_shape)
     yield "patterns", f"{estimate.probes} of {_times(estimate.pattern_shape)}"
     yield (

@@ -17,7 +17,6 @@ from typing import Any, NotRequired, TypedDict
 import numpy as np
 import xxhash
 
-from namsa.checks import SimulationWarning
 from namsa.config.materials import Split
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals import substitution
@@ -26,7 +25,7 @@ from namsa.crystals.select import source_files
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry
 from namsa.dataset.splits import SPLITS, SplitName
-from namsa.errors import InputError
+from namsa.errors import InputError, SimulationWarning
 from namsa.files import read_bytes, read_text, write_text_atomic
 from namsa.json_files import LARGEST_FILE_BYTES, parse_json
 from namsa.text import shorten

@@ -70,6 +70,13 @@ class SampleSetup:
     scan_axes: tuple[Floats, Floats] | None
     positions_angstrom: Floats
 
+    def description(self) -> str:
+        """Returns the thickness, made and asked, and the crystal's period and strain, for people."""
+        return (
+            f"{self.thickness_angstrom:.2f} Å thick ({self.entry.thickness_angstrom:g} Å asked), period "
+            f"{self.fit.period_angstrom:.2f} Å, strain {self.fit.strain:.2%}"
+        )
+
     def supercell(self) -> Supercell:
         """Returns the supercell with its atoms, without thermal displacements."""
         return _fill(self.config, self.material, self.entry, self.fit)

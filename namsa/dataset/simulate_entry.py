@@ -5,7 +5,9 @@ scatters plane waves up to each of the samples' thicknesses.
 """
 
 import hashlib
+import warnings
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -29,7 +31,8 @@ from namsa.dataset.sample_setup import (
     with_varied_values,
 )
 from namsa.engines.interface import ProgressCallback
-from namsa.engines.pattern_sink import PatternSink
+from namsa.engines.pattern_sink import MemorySink, PatternSink
+from namsa.errors import SimulationWarning
 from namsa.physics import density_target
 from namsa.physics import detector as detectors
 from namsa.physics.grid import Grid
@@ -93,6 +96,7 @@ def prepare_samples(
         own = make_sample_setup(config, material, entry, fit)
         arguments = _exposure(own, entry.seed) | {"on_progress": on_progress}
         sample = scattering.simulate(depths.index(own.slices), **arguments)
+        sample.provenance["warnings"] += _warn(own)
         return _complete(own, supercell, entry, sample, samples_hash, scattering=described)
 
     return cut
@@ -127,6 +131,7 @@ def simulate_entry(
         sample = prepare_samples(config, material, [entry], on_progress)(entry)
         return _moved(sample, sink, config.scan.shape) if sink else sample
     setup = make_sample_setup(config, material, entry)
+    texts = _warn(setup)
     supercell = setup.supercell()
     sample = simulate(
         setup.snapshots(supercell, entry.seed),
@@ -141,7 +146,35 @@ def simulate_entry(
         **_numerics(config.simulation),
         **_exposure(setup, entry.seed),
     )
+    sample.provenance["warnings"] += texts
     return _complete(setup, supercell, entry, sample, config.samples_hash())
+
+
+class _Checked(Exception):
+    """Ends a simulation whose arguments are checked."""
+
+
+class _Unused(MemorySink):
+    """A sink that wants no patterns."""
+
+    def begin(self, *_: object, **__: object) -> int:
+        raise _Checked
+
+
+def check_entry(config: SimulationConfig, material: Material, entry: Entry) -> None:
+    """Raises what `simulate_entry` would raise before it begins to work, and warns as it does. Atoms are placed."""
+    simulation = config.simulation.model_copy(update={"method": "prism"})
+    alone = config if config.simulation.method != "scatter" else config.model_copy(update={"simulation": simulation})
+    with suppress(_Checked):
+        simulate_entry(alone, material, entry, sink=_Unused())
+
+
+def _warn(setup: SampleSetup) -> list[str]:
+    """Warns of a thickness and a strain that differ much from what was asked, and returns the texts."""
+    texts = setup.fit.warnings(setup.entry.thickness_angstrom, setup.thickness_angstrom)
+    for text in texts:
+        warnings.warn(text, SimulationWarning, stacklevel=4)
+    return texts
 
 
 def _complete(

@@ -60,6 +60,7 @@ class Workload:
         depth_bins: Bins of the density by depth, which is not stored if there is one.
         stored_dtype: Type of the patterns in a record.
         requested_method: The method of the configuration.
+        specimen: Its thickness, made and asked, period and strain.
         samples: Samples that are cut from the specimen, which share its plane waves; 1 if the specimen is the sample.
         depths: Thicknesses of these samples, at most; the scattering matrices of all are in memory.
     """
@@ -78,6 +79,7 @@ class Workload:
     depth_bins: int
     stored_dtype: Literal["float16", "float32"]
     requested_method: Literal["auto", "multislice", "prism", "scatter"]
+    specimen: str
     samples: int = 1
     depths: int = 1
 
@@ -130,6 +132,7 @@ def count_workload(config: SimulationConfig, material: Material, entry: Entry) -
         depth_bins=config.target.depth_bins,
         stored_dtype=config.data.dtype,
         requested_method=settings.method,
+        specimen=setup.description(),
         samples=samples,
         depths=min(samples, work.slices),
     )

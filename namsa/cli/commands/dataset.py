@@ -5,6 +5,7 @@ import json
 import os
 import sys
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,20 +20,26 @@ from namsa.cli.commands.output import (
 from namsa.config.simulation import SimulationConfig, load_config
 from namsa.crystals.select import select_materials
 from namsa.dataset import estimate, factory, manifest, shards, strata
-from namsa.dataset.failures import unresolved_failures
+from namsa.dataset.failures import read_failures, unresolved_failures
 from namsa.dataset.merge import merge as merge_datasets
 from namsa.dataset.sharing import RankLayout
 from namsa.dataset.slab_file import write_slab_file
-from namsa.errors import InputError
+from namsa.errors import InputError, WorkError
 from namsa.files import check_output, make_folder, write_text_atomic
 from namsa.io import hdf5
 from namsa.launcher import bind_to_share, local_rank_and_size, rank_and_size
 from namsa.sample import Sample
-from namsa.text import plural
+from namsa.text import plural, shorten
+
+_MOST_REASONS = 3  # that are printed
 
 
 def dataset(options: argparse.Namespace) -> None:
-    """Simulates this rank's share of a dataset; the summary is the last line, as JSON."""
+    """Simulates this rank's share of a dataset; the summary is the last line, as JSON.
+
+    Raises:
+        WorkError: If samples failed, in this run or before; the others are written.
+    """
     config = load_config(options.config, options.overrides)
     rank, size = rank_and_size(_number(options.rank, "--rank"), _number(options.size, "--size"))
     if options.dry_run:
@@ -57,6 +64,15 @@ def dataset(options: argparse.Namespace) -> None:
             on_sample=lambda done, total: progress.update(task, completed=done, total=total),
         )
     print_json(summary)
+    if failed := summary["failed"]:
+        reasons = read_failures(options.out, config.samples_hash())
+        count = failed + summary["written"] + summary["present"]
+        common = Counter(reasons.values()).most_common(_MOST_REASONS)
+        listed = "; ".join(f"{plural(times, 'sample')}: {shorten(reason, 300)}" for reason, times in common)
+        raise WorkError(
+            f"{failed} of {count} samples could not be simulated ({listed or 'out of memory'}); "
+            f"{options.out}/failed-*.jsonl says which"
+        )
 
 
 def _write_manifest(config: SimulationConfig, directory: Path) -> None:

@@ -49,6 +49,7 @@ def simulate(options: argparse.Namespace) -> None:
     check_output(path.with_suffix(".png"), inputs, f"--out {path}: the preview")
     workload = count_workload(config, material, entry)
     disk_space.check(path.parent, hdf5_bytes(workload), remedy=_MORE_ROOM)
+    print_line(f"{entry.id}: {workload.specimen}", sys.stderr)
     if not options.force:
         check_machine(workload, 1, available_memory_bytes(), _batch_bytes(config))
     with StackFile(path, entry.id, compression=options.compression) as stack:

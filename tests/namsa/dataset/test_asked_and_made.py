@@ -1,0 +1,117 @@
+"""What is made in place of what was asked is said, and a dry run and the exit code say what cannot be made."""
+
+import json
+import re
+import warnings
+
+import numpy as np
+import pytest
+
+import namsa
+from namsa.cli.parser import main
+from namsa.errors import SimulationWarning
+
+CONFIG = """
+materials: {builtin: [Al-225-cF4]}
+split: {train: 1, dev: 0, test: 0}
+specimen: {zone_axes: [[0, 0, 1]], thickness_angstrom: [8], lateral_angstrom: [8, 8]}
+scan: {shape: [2, 2], step_angstrom: [0.5, 0.5]}
+simulation: {sampling_angstrom: 0.25}
+detector: {shape: [6, 8], pixel_mrad: 8}
+"""
+ALUMINIUM = namsa.builtin_materials(["Al"])[0]
+
+
+@pytest.fixture
+def config(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.yaml").write_text(CONFIG)
+    return "c.yaml"
+
+
+def test_a_thickness_far_from_what_was_asked_draws_a_warning_with_both_and_the_period():
+    arguments = {"zone_axis": (3, 3, 5), "lateral_angstrom": (8, 8)}
+    with pytest.warns(SimulationWarning, match=r"26\.56 Å thick and 10 Å was asked: along \[3 3 5\].* is 26\.56 Å"):
+        cell = namsa.make_supercell(ALUMINIUM.atoms, thickness_angstrom=10, **arguments)
+    assert cell.atoms.cell.lengths()[2] == pytest.approx(np.sqrt(43) * 4.05, rel=1e-3)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        namsa.make_supercell(ALUMINIUM.atoms, thickness_angstrom=53, **arguments)
+
+
+def test_the_period_along_335_of_a_face_centred_crystal_is_that_of_its_cubic_cell():
+    """Half of [335] a is (3/2, 3/2, 5/2) a, which is no translation of the lattice: its points have an even sum."""
+    atoms = ALUMINIUM.atoms
+    for fraction in (2, 3, 4):
+        moved = atoms.get_scaled_positions() + np.array([3, 3, 5]) / fraction
+        offset = moved[:, None] - atoms.get_scaled_positions()[None]
+        assert np.linalg.norm(offset - np.round(offset), axis=-1).min() > 0.1
+
+
+def test_a_strain_above_one_percent_draws_a_warning():
+    atoms = ALUMINIUM.atoms.copy()
+    cell = atoms.cell.array.copy()
+    cell[1, 0] = 0.1
+    atoms.set_cell(cell, scale_atoms=True)
+    with pytest.warns(SimulationWarning, match=r"strained by 1\.2\d% to make its cell right-angled"):
+        namsa.make_supercell(atoms, zone_axis=(0, 0, 1), lateral_angstrom=(4, 4), thickness_angstrom=8)
+
+
+def test_thickness_period_and_strain_are_printed_and_stored(config, capsys):
+    changed = [config, "--set", "specimen.zone_axes=[[1,1,2]]", "--set", "specimen.thickness_angstrom=[6]"]
+    assert main(["simulate", *changed, "--dry-run"]) == 0
+    said = capsys.readouterr()
+    assert "9.92 Å thick (6 Å asked), period 9.92 Å, strain 0.00%" in said.out
+    assert "warning: the specimen is 9.92 Å thick and 6 Å was asked" in said.err
+    assert main(["simulate", *changed, "--out", "a.h5"]) == 0
+    said = capsys.readouterr()
+    assert "9.92 Å thick (6 Å asked), period 9.92 Å, strain 0.00%" in said.err
+    assert any("6 Å was asked" in text for text in namsa.read_sample("a.h5").provenance["warnings"])
+
+
+@pytest.mark.parametrize("command", ["simulate", "dataset"])
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["microscope.aberrations={Cs: 1.0e+7}"], "unknown aberration 'Cs'; did you mean C30"),
+        (["microscope.aberrations={C11: 1}"], "unknown aberration 'C11'"),
+        (["microscope.semiangle_mrad=60"], "does not fit the grid"),
+        (["microscope.specimen_tilt_mrad=[80, 80]"], "specimen_tilt_mrad is"),
+        (["microscope.source_size_angstrom=500"], "needs more than 64 quadrature points"),
+        (["detector={max_angle_mrad: 200}"], "beyond the grid's band limit"),
+        (["detector={pixel_mrad: 0.5}"], "finer than the reciprocal grid"),
+        (["specimen.frozen_phonons={rms_angstrom: {Cu: 0.1}}"], "no displacement is given for Al"),
+        (["specimen.frozen_phonons={rms_angstrom: cif}"], "gives no thermal displacement .* for Al"),
+        (["scan.step_angstrom=null", "scan.shape=[1, 1]", "detector.dose_electrons_per_angstrom2=5"], "a dose needs a"),
+        (
+            ["simulation.engine=fused", "simulation={grid_shape: [34, 32]}", "simulation.engine=fused"],
+            "does not support",
+        ),
+    ],
+)
+def test_a_dry_run_refuses_what_the_run_refuses(config, capsys, command, settings, message):
+    options = [part for setting in settings for part in ("--set", setting)]
+    dry = [command, config, *options, "--dry-run", *(["--out", "data"] if command == "dataset" else [])]
+    assert main(dry) == 2
+    refused = capsys.readouterr().err
+    assert re.search(message, refused)
+    if command == "simulate":
+        assert main(["simulate", config, *options, "--out", "a.h5"]) == 2
+        assert capsys.readouterr().err.splitlines()[-1] == refused.splitlines()[-1]
+
+
+def test_a_dry_run_of_what_can_be_simulated_ends_with_0(config):
+    assert main(["simulate", config, "--dry-run"]) == 0
+    assert main(["dataset", config, "--out", "data", "--dry-run"]) == 0
+
+
+def test_a_dataset_of_which_samples_failed_says_why_and_ends_with_1(config, capsys):
+    mixed = "materials={builtin: [Al-225-cF4, Cu-225-cF4]}"
+    failing = ["--set", mixed, "--set", "specimen.frozen_phonons={rms_angstrom: {Al: 0.1}}"]
+    for _ in range(2):  # also when nothing is tried again
+        assert main(["dataset", config, "--out", "data", *failing]) == 1
+        said = capsys.readouterr()
+        assert json.loads(said.out.splitlines()[-1])["failed"] == 1
+        assert "error: 1 of 2 samples could not be simulated (1 sample: no displacement is given for Cu" in said.err
+        assert "failed-*.jsonl says which" in said.err
+    assert main(["dataset", config, "--out", "whole", "--set", mixed]) == 0
