@@ -198,10 +198,6 @@ class StackFile:
         write_sample(group, sample)
         del self._hdf5[JOURNAL]
         self._flush()
-        self._take_place()
-
-    def _take_place(self) -> None:
-        """Seals the complete file, and gives it its name."""
         spans = seal.data_spans(self._hdf5)
         self._hdf5.close()
         try:
@@ -210,7 +206,14 @@ class StackFile:
                 seal.append(file, spans)
                 file.flush()
                 os.fsync(file.fileno())
-            self._close()
+        except OSError as error:
+            raise WorkError(f"cannot write {self._path}: {error.strerror}") from None
+        self._close()
+        self._take_place()
+
+    def _take_place(self) -> None:
+        """Gives the complete file its name."""
+        try:
             os.replace(self.unfinished, self._path)
             sync_folder(self._path.parent)
         except OSError as error:

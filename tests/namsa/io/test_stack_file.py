@@ -181,3 +181,22 @@ def test_two_processes_do_not_write_one_file(tmp_path, monkeypatch):
     monkeypatch.setattr("namsa.locks.WAIT_S", 0.0)
     with StackFile(tmp_path / "cell.h5"), pytest.raises(InputError, match=r"is writing to .*cell.h5"):
         StackFile(tmp_path / "cell.h5").__enter__()
+
+
+def test_a_stop_between_the_last_two_steps_keeps_the_complete_file(tmp_path, monkeypatch):
+    """The same command then ends well: the file gets its name, and a new one takes its place."""
+    path = tmp_path / "cell.h5"
+    with monkeypatch.context() as patch, pytest.raises(Interruption):
+        patch.setattr(StackFile, "_take_place", lambda self: (_ for _ in ()).throw(Interruption))
+        to_file(path)
+    assert not path.exists()
+    complete = path.with_name("cell.h5.unfinished").read_bytes()
+    with StackFile(path, "cell", batch_bytes=7 * PATTERN_BYTES) as stack, pytest.raises(Interruption):
+        namsa.simulate(**arguments(), sink=stack, on_progress=interrupt_after(0))
+    assert path.read_bytes() == complete
+    to_file(path)
+    assert [each.name for each in tmp_path.iterdir()] == ["cell.h5"]
+    with h5py.File(path) as file:
+        np.testing.assert_array_equal(
+            file["cell/cbed/data"][()].reshape(30, 24, 28), namsa.simulate(**arguments()).cbed
+        )
