@@ -186,9 +186,10 @@ def test_two_processes_do_not_write_one_file(tmp_path, monkeypatch):
 def test_a_stop_between_the_last_two_steps_keeps_the_complete_file(tmp_path, monkeypatch):
     """The same command then ends well: the file gets its name, and a new one takes its place."""
     path = tmp_path / "cell.h5"
-    with monkeypatch.context() as patch, pytest.raises(Interruption):
+    with monkeypatch.context() as patch:
         patch.setattr(StackFile, "_take_place", lambda self: (_ for _ in ()).throw(Interruption))
-        to_file(path)
+        with pytest.raises(Interruption):
+            to_file(path)
     assert not path.exists()
     complete = path.with_name("cell.h5.unfinished").read_bytes()
     with StackFile(path, "cell", batch_bytes=7 * PATTERN_BYTES) as stack, pytest.raises(Interruption):
