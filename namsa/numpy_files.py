@@ -10,6 +10,7 @@ import tokenize
 import warnings
 import zipfile
 import zlib
+from collections.abc import Collection
 from pathlib import Path
 from typing import IO, Any
 
@@ -50,13 +51,16 @@ def read_npy(path: Path, *, largest_bytes: int, kind: str = "") -> Array:
         return _read_array(file, size, name)
 
 
-def read_npz(path: Path, *, largest_bytes: int, kind: str = "") -> dict[str, Array]:
+def read_npz(
+    path: Path, *, largest_bytes: int, kind: str = "", names: Collection[str] | None = None
+) -> dict[str, Array]:
     """Returns the arrays in an archive of NumPy (.npz) by name. They are read-only.
 
     Args:
         path: The file.
         largest_bytes: Largest size of all arrays together, unpacked.
         kind: What the file is, for the message.
+        names: The arrays that are read; `None` reads all.
 
     Raises:
         InputError: If the file cannot be read, its arrays are too large, or it holds anything but arrays of plain
@@ -66,14 +70,16 @@ def read_npz(path: Path, *, largest_bytes: int, kind: str = "") -> dict[str, Arr
     with open_regular(path, kind) as file:
         try:
             with zipfile.ZipFile(file) as archive:
-                return dict(_read_members(archive, name, largest_bytes))
+                return dict(_read_members(archive, name, largest_bytes, names))
         except InputError:
             raise
         except _ARCHIVE_FAULTS as error:
             raise InputError(f"{name} is no archive of arrays: {shorten(error, 200) or type(error).__name__}") from None
 
 
-def _read_members(archive: zipfile.ZipFile, name: str, largest_bytes: int) -> list[tuple[str, Array]]:
+def _read_members(
+    archive: zipfile.ZipFile, name: str, largest_bytes: int, names: Collection[str] | None
+) -> list[tuple[str, Array]]:
     """Returns the arrays of an archive with their names."""
     members = archive.infolist()
     if any(member.flag_bits & 1 for member in members):
@@ -86,6 +92,8 @@ def _read_members(archive: zipfile.ZipFile, name: str, largest_bytes: int) -> li
         raise InputError(f"{name}: its arrays have more than {largest_bytes / 2**20:g} MiB")
     arrays = []
     for member in members:
+        if names is not None and _array_name(member) not in names:
+            continue
         with archive.open(member) as file:  # gives no more bytes than the archive declares
             array_name = _array_name(member)
             arrays.append((array_name, _read_array(file, member.file_size, f"{name}, {shorten(array_name)}")))

@@ -7,9 +7,13 @@ import ast
 from collections.abc import Iterator
 from graphlib import TopologicalSorter
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from paths import ROOT
+
+from train.tasks.registry import TASKS
+from train.tasks.sections import TaskSections
 
 # From the ground up. Those of one line do not know each other.
 LAYERS = {
@@ -47,6 +51,7 @@ LAYERS = {
     "train": (
         ("program",),
         ("networks",),
+        ("tasks by name",),
         ("experiment",),
         ("ranks",),
         ("input", "measure"),
@@ -54,6 +59,7 @@ LAYERS = {
         ("reports",),
         ("tasks",),
         ("staging", "scaling", "apply", "profiling", "strategies"),
+        tuple(f"tasks.{task}" for task in TASKS),
         ("phases",),
         ("main",),
         ("commands",),
@@ -101,8 +107,16 @@ FLOOR = {
 
 
 def part(module: str) -> tuple[str, str]:
-    """The package and its sub-package, or module beside the sub-packages, that a module belongs to."""
-    package, name, *_ = module.split(".")
+    """The package and its sub-package, or module beside the sub-packages, that a module belongs to.
+
+    Each task is a part of its own. The configuration contains the tasks' sections, which are therefore below it.
+    """
+    package, name, *rest = module.split(".")
+    if (package, name) == ("train", "tasks"):
+        if rest[-1] in ("registry", "sections", "section"):
+            return package, "tasks by name"
+        if len(rest) > 1:
+            return package, f"tasks.{rest[0]}"
     return package, name
 
 
@@ -130,6 +144,20 @@ def test_a_strategy_is_imported_by_its_own_modules_alone():
                 assert module.split(".")[:4] == [*seam, kind], f"{module} imports {imported}"
             elif imported.startswith("train.strategies"):  # what the kinds of a seam share
                 assert module.startswith("train.strategies"), f"{module} imports {imported}"
+
+
+def test_a_task_is_a_folder_that_its_registry_alone_imports():
+    folders = {path.parent.name for path in (ROOT / "train/tasks").glob("*/__init__.py")}
+    assert folders == set(TASKS)
+    assert sorted(get_args(TaskSections.model_fields["task"].annotation)) == sorted(TASKS)
+    inside = tuple(f"train.tasks.{task}." for task in TASKS)
+    importers = {
+        module
+        for module, imported in IMPORTS.items()
+        if not module.startswith(inside) and any(name.startswith(inside) for name in imported)
+    }
+    # `train` names its public functions for type checkers; at run time it imports them when they are used.
+    assert importers == {"train.tasks.sections", "train.__init__"}
 
 
 def test_no_import_is_circular():

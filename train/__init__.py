@@ -19,43 +19,43 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from namsa.io.calibration import CalibrationOverrides as CalibrationOverrides
 
-    from .apply.classify import ClassifiedScan as ClassifiedScan
-    from .apply.classify import classify as classify
-    from .apply.embed import EmbeddedScan as EmbeddedScan
-    from .apply.embed import embed as embed
-    from .apply.estimate import estimate as estimate
-    from .apply.estimated import EstimatedScan as EstimatedScan
-    from .apply.live import LiveUpdate as LiveUpdate
-    from .apply.live import next_row as next_row
-    from .apply.live import reconstruct_live as reconstruct_live
     from .apply.models import Model as Model
     from .apply.models import load_model as load_model
-    from .apply.reconstruct import ReconstructionOptions as ReconstructionOptions
-    from .apply.reconstruct import reconstruct as reconstruct
-    from .apply.result import Reconstruction as Reconstruction
-    from .apply.segment import SegmentedScan as SegmentedScan
-    from .apply.segment import segment as segment
     from .apply.trust import KnownSpecimen as KnownSpecimen
+    from .tasks.classify.application import ClassifiedScan as ClassifiedScan
+    from .tasks.classify.application import classify as classify
+    from .tasks.density.application import ReconstructionOptions as ReconstructionOptions
+    from .tasks.density.application import reconstruct as reconstruct
+    from .tasks.density.live import LiveUpdate as LiveUpdate
+    from .tasks.density.live import next_row as next_row
+    from .tasks.density.live import reconstruct_live as reconstruct_live
+    from .tasks.density.result import Reconstruction as Reconstruction
+    from .tasks.embed.application import EmbeddedScan as EmbeddedScan
+    from .tasks.embed.application import embed as embed
+    from .tasks.estimate.application import estimate as estimate
+    from .tasks.estimate.result import EstimatedScan as EstimatedScan
+    from .tasks.segment.application import SegmentedScan as SegmentedScan
+    from .tasks.segment.application import segment as segment
 
 _MODULES = {
     "CalibrationOverrides": "namsa.io.calibration",
-    "ClassifiedScan": ".apply.classify",
-    "EmbeddedScan": ".apply.embed",
-    "EstimatedScan": ".apply.estimated",
+    "ClassifiedScan": ".tasks.classify.application",
+    "EmbeddedScan": ".tasks.embed.application",
+    "EstimatedScan": ".tasks.estimate.result",
     "KnownSpecimen": ".apply.trust",
     "Model": ".apply.models",
-    "Reconstruction": ".apply.result",
-    "ReconstructionOptions": ".apply.reconstruct",
-    "SegmentedScan": ".apply.segment",
-    "LiveUpdate": ".apply.live",
-    "classify": ".apply.classify",
-    "embed": ".apply.embed",
-    "estimate": ".apply.estimate",
+    "Reconstruction": ".tasks.density.result",
+    "ReconstructionOptions": ".tasks.density.application",
+    "SegmentedScan": ".tasks.segment.application",
+    "LiveUpdate": ".tasks.density.live",
+    "classify": ".tasks.classify.application",
+    "embed": ".tasks.embed.application",
+    "estimate": ".tasks.estimate.application",
     "load_model": ".apply.models",
-    "next_row": ".apply.live",
-    "reconstruct": ".apply.reconstruct",
-    "reconstruct_live": ".apply.live",
-    "segment": ".apply.segment",
+    "next_row": ".tasks.density.live",
+    "reconstruct": ".tasks.density.application",
+    "reconstruct_live": ".tasks.density.live",
+    "segment": ".tasks.segment.application",
 }
 __all__ = list(_MODULES)
 __all__ += ["__version__", "evaluate"]

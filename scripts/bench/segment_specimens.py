@@ -32,7 +32,7 @@ from namsa.errors import InputError
 from namsa.io.calibration import CalibrationOverrides
 from train.experiment import experiment
 from train.experiment.experiment import Experiment
-from train.tasks.segment_scores import confusion, scores
+from train.tasks.segment.scores import confusion, scores
 
 
 def main() -> int:

@@ -34,7 +34,7 @@ from train.apply.models import load_model
 from train.apply.weights import load_network
 from train.experiment.experiment import Experiment, load
 from train.input import windows
-from train.reports.evaluate import Predict, predictor
+from train.tasks.density.evaluate import Predict, predictor
 
 Array = npt.NDArray[Any]
 

@@ -49,7 +49,7 @@ PROGRAMS = {
     "train": (
         "train.__main__",
         "train.commands.models",
-        "train.apply.reconstruct",
+        "train.tasks.density.application",
         "train.reports.report",
         "train.reports.runs",
         "train.scaling.report",

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 
-from train.reports.pictures import ARRAYS, Picture, write_predictions
+from train.tasks.density.pictures import ARRAYS, Picture, write_predictions
 
 RIVAL = {"huber": 0.4, "mae": 2.0, "psnr": 14.0, "ssim": 0.25, "pearson": 0.3, "r_factor": 0.8}
 NETWORK = {"huber": 0.1, "mae": 0.5, "psnr": 24.0, "ssim": 0.75, "pearson": 0.9, "r_factor": 0.2}

@@ -23,17 +23,10 @@ from ..experiment.conditions import Conditions
 from ..experiment.experiment import Experiment, load
 from ..networks.unet3d import UNet3DConfig
 from ..program import PROGRAM
+from ..tasks.scan_command import commands_of
 
 MODELS = Path(__file__).parents[1] / "models"
 LARGEST_FACTOR = 1e6  # that a calibration may hold
-
-ASKED = {  # of a network, by its task
-    "density": "a density is",
-    "classify": "classes are",
-    "segment": "classes of positions are",
-    "embed": "latent numbers are",
-}
-COMMANDS = {"density": "reconstruct"}  # that apply networks; those of the other tasks have the tasks' names
 
 
 @dataclass(frozen=True)
@@ -92,8 +85,8 @@ class Model:
         """Returns the error that the network is for another task than the one asked for."""
         task = self.experiment.training.task
         return InputError(
-            f"{self.folder} is a network for training.task {task}, and {ASKED[asked]} asked for: give another "
-            f"--checkpoint, or use {PROGRAM} {COMMANDS.get(task, task)}"
+            f"{self.folder} is a network for training.task {task}, and {commands_of(asked)[0].asked} asked for: give "
+            f"another --checkpoint, or use {PROGRAM} {commands_of(task)[0].name}"
         )
 
     @property

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from rich.console import Console
 
-from namsa.errors import InputError
+from namsa.errors import InputError, WorkError
 from namsa.io.calibration import CalibrationOverrides, FourDData
 from namsa.io.reading import open_patterns
 from namsa.pixels import PixelGrid
@@ -24,11 +24,11 @@ from namsa.text import shorten
 
 from ..experiment.conditions import Conditions, describe_unchecked
 from ..measure import telemetry
-from ..optimization import checkpoint
 from . import reading, resampling
-from .models import Model
+from .models import Model, load_model
 from .reading import AddNote
 from .resampling import ResamplingPlan
+from .weights import weights_digest
 
 Array = npt.NDArray[Any]
 Limits = tuple[float, float]
@@ -42,16 +42,39 @@ class Notes:
 
     Attributes:
         lines: The lines.
+        console: Where they are printed.
     """
 
-    def __init__(self, console: Console) -> None:
+    def __init__(self, console: Console | None) -> None:
         self.lines: list[str] = []
-        self._console = console
+        self.console = console or Console(quiet=True)
 
     def __call__(self, line: str) -> None:
         """Adds a line."""
         self.lines.append(line)
-        self._console.print(line, highlight=False, soft_wrap=True)
+        self.console.print(line, highlight=False, soft_wrap=True)
+
+
+def network_for(task: str, model: Model | str | Path) -> Model:
+    """Returns a network of a task.
+
+    Args:
+        task: The task.
+        model: The network, or what `train.load_model` finds it by.
+
+    Raises:
+        InputError: If the network is of another task.
+    """
+    found = model if isinstance(model, Model) else load_model(model)
+    if found.experiment.training.task != task:
+        raise found.wrong_task(task)
+    return found
+
+
+def check_answer(model: Model, *answers: Array) -> None:
+    """Raises WorkError if what a network says of a scan is not finite."""
+    if not all(np.isfinite(answer).all() for answer in answers):
+        raise WorkError(f"the answer of {model.name} is not finite: it says nothing of this scan")
 
 
 @dataclass(frozen=True, eq=False)  # arrays have no single truth value
@@ -67,6 +90,7 @@ class FittedScan:
         centre: Optic axis, (y, x), pixels of the data.
         scale: Factor from intensities to fractions of the beam.
         plan: How the scan is resampled.
+        weights_digest: Digest of the network's weights.
     """
 
     data: FourDData
@@ -77,6 +101,7 @@ class FittedScan:
     centre: tuple[float, float]
     scale: float
     plan: ResamplingPlan
+    weights_digest: str
 
     @property
     def pixels(self) -> PixelGrid:
@@ -90,7 +115,7 @@ class FittedScan:
             "data": self.origin,
             "model": self.model.name,
             "weights": str(self.model.weights.resolve()),
-            "weights_digest": checkpoint.read(self.model.weights)[0]["digest"],
+            "weights_digest": self.weights_digest,
             "namsa": version("namsa"),
         }
 
@@ -235,7 +260,7 @@ def fit_scan(
     lines = plan.notes[:-1] if keeps_positions else plan.notes  # the last one is about the step
     for line in (*lines, *estimates, describe_unchecked(model.experiment, model.experiment.training.inputs, estimated)):
         note(line)
-    return FittedScan(scan, model, name, origin, pattern, centre, scale, plan)
+    return FittedScan(scan, model, name, origin, pattern, centre, scale, plan, weights_digest(model))
 
 
 def check_number(name: str, value: float | None, limits: Limits) -> None:

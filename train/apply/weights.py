@@ -1,5 +1,7 @@
 """The Keras network of a trained model, with its weights."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -41,10 +43,8 @@ def build_loaded(model: Model, config: Network) -> Any:
     keras.utils.clear_session()  # otherwise the variables' names depend on what this process has built before
     keras.config.set_dtype_policy("float32")
     network = build(config, seed=0)
-    try:
+    with _readable(model):
         header, arrays = checkpoint.read(model.weights)
-    except checkpoint.BROKEN as error:
-        raise InputError(f"cannot read the weights {model.weights}: {error}") from None
     stored = dict(zip(header["variables"], arrays, strict=True))
     for variable in network.variables:
         array = stored.get(variable.path)
@@ -62,3 +62,24 @@ def build_loaded(model: Model, config: Network) -> Any:
             )
         variable.assign(array)
     return network
+
+
+def weights_digest(model: Model) -> str:
+    """Returns the digest of a model's weights as their file says it, without reading them.
+
+    `build_loaded` compares it with the weights.
+
+    Raises:
+        InputError: If the file cannot be read.
+    """
+    with _readable(model):
+        return str(checkpoint.read_header(model.weights)["digest"])
+
+
+@contextmanager
+def _readable(model: Model) -> Iterator[None]:
+    """Raises InputError if the file of the weights is broken."""
+    try:
+        yield
+    except checkpoint.BROKEN as error:
+        raise InputError(f"cannot read the weights {model.weights}: {error}") from None

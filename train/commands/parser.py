@@ -7,7 +7,7 @@ from pathlib import Path
 from namsa.cli.command_line import COMPLETION, CommandParser, not_negative, positive
 
 from ..program import PROGRAM
-from .scan_parser import add_passes, add_scan_commands
+from .scans import add_scan_commands
 
 JOB = "run"  # the command that is meant if none is named: `python -m train CONFIG`
 
@@ -136,7 +136,7 @@ def _add_evaluation(parser: CommandParser) -> None:
         ),
     )
     _add_run_dir(command)
-    add_passes(command)
+    command.add_argument("--passes", type=int, metavar="N", help="predictions with dropout, per symmetry")
     command.add_argument(
         "--data",
         type=Path,

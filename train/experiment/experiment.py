@@ -12,10 +12,9 @@ from namsa.config.simulation import SimulationConfig
 from namsa.pixels import depth_axis
 
 from ..networks.registry import NetworkSections, count
-from . import task_rules
+from ..tasks import registry
 from .channels import Channels, channel_count, make_channels, volume_shape
 from .conditions import Conditions, conditions, defocus_angstrom
-from .quantities import quantity_ranges
 from .sections import Training
 from .symmetries import broken_by
 
@@ -127,11 +126,7 @@ class Experiment(SimulationConfig):
 
     @model_validator(mode="after")
     def _network_fits_the_task(self) -> "Experiment":
-        task_rules.RULES[self.training.task](self.network, self.training)
-        if self.training.task == "density":
-            task_rules.check_bins(self.network, self.training, self.target.depth_bins)
-        if self.training.task == "estimate":
-            quantity_ranges(self, self.training.estimate.quantities)
+        registry.part(self.training.task, "rules").check(self)
         return self
 
     @model_validator(mode="after")
@@ -193,7 +188,7 @@ class Experiment(SimulationConfig):
         return self
 
     def _image(self) -> tuple[int, int]:
-        """Returns the network's image, of which `task_rules` has made sure that it has two axes."""
+        """Returns the network's image, of which the task's rules have made sure that it has two axes."""
         return self.network.input_shape[-2:]
 
     def _patterns_fit(self, scan: tuple[int, int], detector: tuple[int, int]) -> "Experiment":

@@ -6,10 +6,10 @@ from pydantic import Field, model_validator
 
 from namsa.config.loading import Section
 
+from ..tasks.sections import TaskSections
 from .exchange import Allreduce, Count, Exchange
 from .inputs import Inputs
 from .ranks import RankSettings
-from .task_sections import Classify, Embed, Estimate, Segment
 
 LONGEST_TIME_S = 1e9  # 30 years
 Contrast = Annotated[float, Field(ge=0, le=1e6)]
@@ -176,20 +176,11 @@ REDUCTION = {
 }
 
 
-class Training(Section):
+class Training(TaskSections):
     """How a network is trained."""
 
     moved_keys: ClassVar[dict[str, str]] = REDUCTION
 
-    task: Literal["density", "classify", "segment", "embed", "estimate"] = Field(
-        "density",
-        description="what the network is for: the density of a specimen, the class of a pattern, that of each position "
-        "of a scan, a few latent numbers of a pattern, learnt without labels, or thickness, defocus and tilt of a scan",
-    )
-    classify: Classify = Classify()
-    segment: Segment = Segment()
-    embed: Embed = Embed()
-    estimate: Estimate = Estimate()
     validation: Validation = Validation()
     epochs: int = Field(ge=1, le=10**6, description="number of passes over the training samples")
     batch_size: int = Field(1, ge=1, le=2**16, description="samples per rank and step")

@@ -236,6 +236,12 @@ def read(path: Path) -> tuple[dict[str, Any], list[np.ndarray]]:
     return header, variables
 
 
+def read_header(path: Path) -> dict[str, Any]:
+    """Returns a checkpoint's header, without reading its arrays. Raises one of `BROKEN` if it is broken."""
+    arrays = read_npz(path, largest_bytes=path.stat().st_size, names=("header",))
+    return _checked_header(parse_json(arrays["header"].tobytes().decode(), "its header"))
+
+
 def _checked_header(header: Any) -> dict[str, Any]:
     """Returns a header whose values have the types that the job relies on; raises ValueError if they have not."""
     if not isinstance(header, dict) or header.get("format") != FORMAT:

@@ -8,6 +8,7 @@ import numpy as np
 import numpy.typing as npt
 from rich import box
 from rich.table import Table
+from typing_extensions import TypedDict
 
 from namsa.config.loading import read_yaml
 from namsa.errors import InputError
@@ -16,10 +17,61 @@ from namsa.json_files import parse_json
 from namsa.text import shorten
 
 from ..measure.results import LARGEST_METRICS_BYTES
-from .results import ComparedRun, EpochTimes, RunComparison
 
 Numbers = npt.NDArray[np.float64]
 Steps = Mapping[str, Numbers]  # columns of metrics.jsonl by name, each of shape (steps,)
+
+
+class EpochTimes(TypedDict):
+    """The complete epochs of a run.
+
+    Attributes:
+        run: Name of the run directory.
+        ranks: Number of ranks.
+        epoch_s: Time in the steps of each epoch, s.
+        huber: Mean training Huber loss of each epoch.
+    """
+
+    run: str
+    ranks: int
+    epoch_s: list[float]
+    huber: list[float]
+
+
+class ComparedRun(TypedDict):
+    """One run beside the run with the fewest ranks.
+
+    Attributes:
+        run: Name of the run directory.
+        ranks: Number of ranks.
+        epoch_s: Median time of an epoch, s, without the first epoch if there are more.
+        epochs_to_target: Epochs until the mean Huber loss of an epoch reaches the target.
+        seconds_to_target: Time until then, s.
+        epoch_speedup: Speed-up of an epoch.
+        efficiency: Speed-up of an epoch per factor of ranks.
+        learning_speedup: Speed-up of the time to the target.
+    """
+
+    run: str
+    ranks: int
+    epoch_s: float
+    epochs_to_target: int
+    seconds_to_target: float
+    epoch_speedup: float
+    efficiency: float
+    learning_speedup: float
+
+
+class RunComparison(TypedDict):
+    """Runs compared by `compare`.
+
+    Attributes:
+        target_huber: The lowest mean Huber loss of an epoch that all runs reached.
+        runs: One row per run, ordered by ranks.
+    """
+
+    target_huber: float
+    runs: list[ComparedRun]
 
 
 def read_steps(path: Path, columns: Sequence[str], optional: Sequence[str] = ()) -> dict[str, Numbers]:

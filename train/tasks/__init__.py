@@ -1,4 +1,4 @@
-"""What a network is trained for: one module a task, and the job asks only `Task`.
+"""What a network is trained for: one folder per task, and the job asks only `Task`. See `train.tasks.registry`.
 
 | task | answer |
 |---|---|
@@ -9,39 +9,25 @@
 | estimate | thickness, defocus and tilt of a scan |
 
 A task says what the target of a sample is, what the loss is, how an answer is scored, which trivial baseline it is
-compared with, and what of it the report shows. The rules by which a configuration fits a task are in
-`train.experiment.task_rules`.
+compared with, what of it the report and the model card show, and how its networks are applied to a scan.
 """
 
 from typing import TYPE_CHECKING
 
-from ..experiment.experiment import Experiment
+from . import registry
 
-if TYPE_CHECKING:
-    from ..ranks.split import RankSplit  # it needs Horovod, which the evaluation of a run does not
-    from .task import Task  # it needs TensorFlow, which reports do not
+if TYPE_CHECKING:  # the configuration contains the tasks' sections, and a task needs TensorFlow
+    from ..experiment.experiment import Experiment
+    from ..ranks.split import RankSplit
+    from .task import Task
 
 
-def task_of(experiment: Experiment, split: "RankSplit | None" = None) -> "Task":
+def task_of(experiment: "Experiment", split: "RankSplit | None" = None) -> "Task":
     """Returns the task of a configuration.
 
     Args:
         experiment: The configuration. It divides samples for the task density alone.
         split: What the ranks that divide samples exchange.
     """
-    from .classify import Classification
-    from .density import Density
-    from .embed import Embedding
-    from .estimate import Estimation
-    from .segment import Segmentation
-
-    if split:
-        return Density(experiment, split)
-    tasks: dict[str, type[Density] | type[Classification] | type[Segmentation] | type[Embedding] | type[Estimation]] = {
-        "density": Density,
-        "classify": Classification,
-        "segment": Segmentation,
-        "embed": Embedding,
-        "estimate": Estimation,
-    }
-    return tasks[experiment.training.task](experiment)
+    task: Task = registry.part(experiment.training.task, "task").TASK(experiment, split)
+    return task

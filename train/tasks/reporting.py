@@ -1,36 +1,89 @@
 """The evaluation and the report of a run of any task."""
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from pydantic import TypeAdapter
+from rich.table import Table
+
 from namsa.config.loading import read_yaml
+from namsa.dataset.typed_values import read_typed
 from namsa.errors import InputError
 
 from ..reports import report
 from ..reports.report import ResultPart
-from ..reports.results import read_evaluation
-from .class_report import class_part, read_classes
-from .embed_report import embed_part, read_embedding
-from .estimate_report import estimate_part, read_estimates
-from .segment_report import read_segments, segment_part
-
-PARTS: dict[str, Callable[[Path], ResultPart]] = {
-    "density": report.density_part,
-    "classify": class_part,
-    "segment": segment_part,
-    "embed": embed_part,
-    "estimate": estimate_part,
-}
-READERS: dict[str, Callable[[Path], Mapping[str, Any]]] = {
-    "density": read_evaluation,
-    "classify": read_classes,
-    "segment": read_segments,
-    "embed": read_embedding,
-    "estimate": read_estimates,
-}
+from ..reports.report_tables import missing
+from ..reports.results import EVALUATE_AGAIN
+from . import registry
 
 OF_STEPS = ("ranks", "device", "machine", "seconds", "performance")  # facts of the start that took a run's steps
+
+
+@dataclass(frozen=True)
+class TaskReport:
+    """What a task shows of the results of a run.
+
+    Attributes:
+        kind: What the report is of.
+        title: Its short form, for the browser.
+        evaluation: Type of the contents of `evaluation.json`.
+        terminal: Returns the main results as a table, whose caption says what the baseline is.
+        results: Returns the results of a run directory as HTML, from the headline to the details.
+        samples: Returns a table of every held-out sample as HTML.
+        check: Raises ValueError, with what is wrong, if parts of an evaluation do not fit together.
+    """
+
+    kind: str
+    title: str
+    evaluation: Any
+    terminal: Callable[[Any], Table]
+    results: Callable[[Any, Path], str]
+    samples: Callable[[Any], str]
+    check: Callable[[Any], None] = lambda evaluation: None
+
+    def read(self, path: Path) -> Mapping[str, Any]:
+        """Returns the contents of an `evaluation.json`.
+
+        Raises:
+            InputError: If the file cannot be read or holds something else.
+        """
+        found: Mapping[str, Any] = read_typed(TypeAdapter(self.evaluation), path, EVALUATE_AGAIN)
+        try:
+            self.check(found)
+        except ValueError as error:
+            raise InputError(f"{path}: {error}: {EVALUATE_AGAIN}") from None
+        return found
+
+    def part(self, run_dir: Path) -> ResultPart:
+        """Returns the part of the report of a run."""
+        path = run_dir / "evaluation.json"
+        evaluation = self.read(path) if path.is_file() else None
+        if evaluation is None or not evaluation["samples"]:
+            run: Mapping[str, Any] = evaluation["run"] if evaluation else {}
+            nothing = missing("No held-out sample has been evaluated.")
+            return ResultPart(self.kind, self.title, nothing, missing("None."), run)
+        results, samples = self.results(evaluation, run_dir), self.samples(evaluation)
+        return ResultPart(self.kind, self.title, results, samples, evaluation["run"])
+
+    def table(self, evaluation: Mapping[str, Any], run_dir: Path, page: Path | None) -> Table:
+        """Returns the main results for the terminal.
+
+        Args:
+            evaluation: Results on held-out samples.
+            run_dir: The run directory.
+            page: The report, if one was written.
+        """
+        found = self.terminal(evaluation)
+        found.caption = f"{found.caption}report: {page}\neverything: {run_dir}"
+        return found
+
+
+def report_of(task: str) -> TaskReport:
+    """Returns what a task shows of a run; that of a density for a name that is no task's."""
+    found: TaskReport = registry.part(task if task in registry.TASKS else "density", "report").REPORT
+    return found
 
 
 def write_report(run_dir: Path) -> Path:
@@ -46,7 +99,7 @@ def write_report(run_dir: Path) -> Path:
         InputError: If `run_dir` is no run directory, or a file in it is damaged.
         WorkError: If the page cannot be written.
     """
-    return report.write_report(run_dir, PARTS.get(_task(run_dir), report.density_part))
+    return report.write_report(run_dir, report_of(_task(run_dir)).part)
 
 
 def read_results(run_dir: Path) -> Mapping[str, Any]:
@@ -55,7 +108,7 @@ def read_results(run_dir: Path) -> Mapping[str, Any]:
     Raises:
         InputError: If the file cannot be read or holds something else.
     """
-    return READERS[_task(run_dir)](run_dir / "evaluation.json")
+    return report_of(_task(run_dir)).read(run_dir / "evaluation.json")
 
 
 def facts_of_steps(run_dir: Path) -> dict[str, Any]:

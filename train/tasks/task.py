@@ -1,26 +1,35 @@
-"""What the job asks of a task."""
+"""What the job asks of a task, and what most tasks answer."""
 
-from collections.abc import Callable, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
+import tensorflow as tf
 from rich.table import Table
 
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
+from namsa.errors import WorkError
 
 from ..experiment.experiment import Experiment
 from ..input.batches import Compose, Readable, Target
 from ..measure.results import RunFacts
 from ..optimization.objective import Objective
 from ..ranks.protocol import Ranks
+from ..reports.results import write_json
+from .reporting import report_of
+
+if TYPE_CHECKING:  # it needs Horovod, which the evaluation of a run does not
+    from ..ranks.split import RankSplit
 
 Array = npt.NDArray[np.float64]
 Row = dict[str, Any]  # of JSON types
 Score = Callable[[Sequence[Entry]], list[Row]]
+Tensor = Any
 
 
 @dataclass(frozen=True)
@@ -44,28 +53,44 @@ class Answers:
     log_line: Callable[[str], None]
 
 
-class Task(Protocol):
+@dataclass(frozen=True)
+class FixedLoss:
+    """A loss that is the same in all epochs, a `train.optimization.objective.Objective`.
+
+    Attributes:
+        terms: Names of its terms.
+        compute: Returns the terms, float32 scalars, of a network's output and the target.
+    """
+
+    terms: tuple[str, ...]
+    compute: Callable[[Tensor, Tensor], tuple[Tensor, ...]]
+
+    def setting(self, epoch: int) -> dict[str, float]:
+        """Returns nothing: no number changes with the epoch."""
+        return {}
+
+    def __call__(self, output: Tensor, target: Tensor, setting: Tensor) -> tuple[Tensor, ...]:
+        """Returns the terms of a batch."""
+        return self.compute(output, target)
+
+
+@dataclass(frozen=True)
+class Task(ABC):
     """A task of a configuration. See `train.tasks`.
 
     Attributes:
+        experiment: The configuration.
+        split: What the ranks that divide samples exchange; of the task density alone.
         error: Key of `numbers` by which networks are compared; less is better.
-        objective: The loss.
-        target: Returns y of a batch; `None` for its densities. See `train.input.batches.batches`.
     """
 
-    error: str
+    experiment: Experiment
+    split: "RankSplit | None" = None
+    error: ClassVar[str] = "error"
 
-    @property
-    def objective(self) -> Objective:
-        """See the class."""
-        ...
+    # ---- Samples ----------------------------------------------------------------------------------------------------
 
-    @property
-    def target(self) -> Target | None:
-        """See the class."""
-        ...
-
-    def check_listed(self, entries: Sequence[Entry]) -> None:
+    def check_listed(self, entries: Sequence[Entry]) -> None:  # noqa: B027 - most tasks take all samples
         """Checks the samples that are going to be simulated, as far as the manifest says what they are.
 
         Args:
@@ -74,7 +99,6 @@ class Task(Protocol):
         Raises:
             InputError: If the samples do not fit the configuration.
         """
-        ...
 
     def resolve(self, entries: Sequence[Entry], dataset: Readable) -> Experiment:
         """Returns the configuration with what follows from the samples, as the names of classes.
@@ -82,15 +106,15 @@ class Task(Protocol):
         Raises:
             InputError: If the samples do not fit the configuration.
         """
-        ...
+        return self.experiment
 
     def readable(self, dataset: Readable) -> Readable:
         """Returns the samples as training reads them: a target over the positions of a scan replaces the density."""
-        ...
+        return dataset
 
     def usable(self, entries: Sequence[Entry]) -> list[Entry]:
         """Returns the entries that the task can use."""
-        ...
+        return list(entries)
 
     def held_out(self, training: Sequence[Entry], others: Sequence[Entry]) -> list[Entry]:
         """Returns the entries that networks are evaluated on: the others, and training samples of which a part is kept.
@@ -99,27 +123,42 @@ class Task(Protocol):
             training: The entries of the training split that are trained on.
             others: Those of the other splits.
         """
-        ...
-
-    def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Array:
-        """Returns the mean over samples of what the trivial baseline is made from."""
-        ...
+        return [*(training if self.experiment.training.inputs.held_out_positions else ()), *others]
 
     def composer(self, dataset: Dataset) -> Compose | None:
         """Returns what makes the scans that an epoch takes in place of samples; `None` if it takes the samples."""
-        ...
+        return None
 
+    # ---- Target, loss and baseline ----------------------------------------------------------------------------------
+
+    @property
+    @abstractmethod
+    def objective(self) -> Objective:
+        """The loss."""
+
+    @property
+    def target(self) -> Target | None:
+        """Returns y of a batch; `None` for its densities. See `train.input.batches.batches`."""
+        return None
+
+    @abstractmethod
     def random_target(self, batch: tuple[Any, Any]) -> Any:
         """Returns a target for `train.input.random_batches.random_batch`, to time steps without samples."""
-        ...
+
+    @abstractmethod
+    def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Array:
+        """Returns the mean over samples of what the trivial baseline is made from."""
+
+    # ---- Scores -----------------------------------------------------------------------------------------------------
 
     def scorer(self, model: Any, dataset: Dataset) -> Score:
         """Returns a function from entries to one row of JSON types each, for `numbers`. Each row has the key "id"."""
-        ...
+        score = self.row_scorer(model, dataset)
+        return lambda entries: [dict(score(entry)) for entry in entries]
 
+    @abstractmethod
     def numbers(self, rows: Sequence[Row]) -> dict[str, float | None]:
         """Returns what samples score together, from the rows of all ranks in the order of their ids."""
-        ...
 
     def evaluate(self, answers: Answers, run_dir: Path, *, ranks: Ranks, run: RunFacts) -> Mapping[str, Any]:
         """Scores a network beside the baseline; rank 0 writes `evaluation.json`. Collective.
@@ -127,8 +166,68 @@ class Task(Protocol):
         Returns:
             The contents of `evaluation.json`, the same on every rank.
         """
-        ...
+        with ranks.together():
+            score = self.row_scorer(answers.model, answers.dataset, answers.baseline)
+            own = [score(entry) for entry in answers.entries]
+        evaluation = self.summarise(gathered(ranks, own), answers.baseline, run)
+        with ranks.together():
+            if ranks.rank() == 0:
+                write_json(run_dir / "evaluation.json", evaluation)
+                self.draw(answers, run_dir)
+        return evaluation
+
+    def row_scorer(
+        self, model: Any, dataset: Dataset, baseline: Array | None = None
+    ) -> Callable[[Entry], Mapping[str, Any]]:
+        """Returns a function from an entry to its row, beside the baseline if its statistic is given."""
+        raise NotImplementedError
+
+    def summarise(self, rows: Sequence[Any], baseline: Array, run: RunFacts) -> Mapping[str, Any]:
+        """Returns the contents of `evaluation.json`.
+
+        Args:
+            rows: Those of all samples.
+            baseline: As of `Answers`.
+            run: Facts about the run.
+        """
+        raise NotImplementedError
+
+    def draw(self, answers: Answers, run_dir: Path) -> None:  # noqa: B027 - most tasks draw nothing
+        """Writes what the report shows of some of rank 0's samples."""
 
     def table(self, evaluation: Mapping[str, Any], run_dir: Path, report: Path | None) -> Table:
         """Returns the main results for the terminal."""
-        ...
+        return report_of(self.experiment.training.task).table(evaluation, run_dir, report)
+
+
+def gathered(ranks: Ranks, own: Sequence[Mapping[str, Any]]) -> list[Any]:
+    """Returns the rows of all ranks in the order of their ids. Collective."""
+    return sorted((row for rows in ranks.gather_json(own) for row in rows), key=lambda row: row["id"])
+
+
+def check_finite(entry: Entry, *answers: npt.NDArray[Any]) -> None:
+    """Raises WorkError if a network's answer to a sample is not finite."""
+    if not all(np.isfinite(answer).all() for answer in answers):
+        raise WorkError(f"the network's answer to {entry.id} is not finite: nothing can be measured")
+
+
+def in_parts(forward: Callable[[Tensor], Any], at_once: int, dtype: npt.DTypeLike = None) -> Callable[[Any], Any]:
+    """Returns a function from arrays `(n, ...)` to what a network makes of them, computed some at a time.
+
+    Args:
+        forward: From a tensor to a tensor or several, with the same first axis. It becomes a graph.
+        at_once: Number of arrays that are computed at once.
+        dtype: Of the results; `None` keeps the network's.
+    """
+    graph = tf.function(forward, autograph=False, reduce_retracing=True)
+
+    def concatenated(parts: Iterable[Any]) -> npt.NDArray[Any]:
+        return np.concatenate([np.asarray(part, dtype) for part in parts])
+
+    def compute(x: npt.NDArray[Any]) -> Any:
+        parts = [graph(tf.constant(x[at : at + at_once])) for at in range(0, len(x), at_once)]
+        if isinstance(parts[0], list | tuple):
+            return tuple(map(concatenated, zip(*parts, strict=True)))
+        return concatenated(parts)
+
+    return compute

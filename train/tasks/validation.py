@@ -17,7 +17,7 @@ from ..measure.validation_rows import ValidationRow
 from ..optimization import checkpoint
 from ..optimization.checkpoint import TrainingPosition
 from ..ranks.protocol import Ranks
-from .task import Score, Task
+from .task import Score, Task, gathered
 
 BEST = "best.npz"  # in the format of a checkpoint, beside the folder of the checkpoints
 
@@ -82,7 +82,7 @@ class Validation:
         """
         with self.ranks.together():
             own = self.score(self.entries)
-        samples = sorted((row for rows in self.ranks.gather_json(own) for row in rows), key=lambda row: row["id"])
+        samples = gathered(self.ranks, own)
         if not samples:
             return None
         row: ValidationRow = {

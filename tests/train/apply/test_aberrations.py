@@ -15,11 +15,11 @@ from namsa.inspection.disk_overlaps import DiskOverlaps
 from namsa.io.calibration import CalibrationOverrides
 from namsa.pixels import PixelGrid
 from train.apply.aberrations import LearntAberrations, is_beyond
-from train.apply.live import next_row, reconstruct_live
 from train.apply.models import load_model
 from train.apply.orientation import is_contradicted, orientation_facts, orientation_line
-from train.apply.reconstruct import reconstruct
 from train.experiment.experiment import Experiment
+from train.tasks.density.application import reconstruct
+from train.tasks.density.live import next_row, reconstruct_live
 
 SCAN, DETECTOR, PIXEL_MRAD = (32, 40), (12, 12), 4.0
 BEAM = CalibrationOverrides(

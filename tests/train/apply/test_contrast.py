@@ -7,9 +7,9 @@ import pytest
 from small_network import BEAM, DETECTOR, experiment, write_run
 
 from train.apply.contrast import UNRESOLVED, contrast_line, error_over_contrast
-from train.apply.live import reconstruct_live
 from train.apply.models import load_model
-from train.apply.reconstruct import reconstruct
+from train.tasks.density.application import reconstruct
+from train.tasks.density.live import reconstruct_live
 
 
 def test_the_ratio_is_the_rms_error_in_standard_deviations_of_the_density():

@@ -11,13 +11,13 @@ from namsa import InputError
 from namsa.config.loading import dump_yaml
 from namsa.io.calibration import CalibrationOverrides
 from train.__main__ import main
-from train.apply import embed as module
-from train.apply.embed import embed
 from train.experiment.experiment import Experiment
 from train.networks import build
 from train.networks.cvae import decoder, encoder
 from train.optimization import checkpoint
 from train.optimization.checkpoint import TrainingPosition
+from train.tasks.embed import application as module
+from train.tasks.embed.application import embed
 
 SCAN, DETECTOR = (5, 7), (4, 6)
 BEAM = CalibrationOverrides(

@@ -10,13 +10,14 @@ from small_network import BEAM, DETECTOR, experiment, write_run
 
 from namsa.pixels import PixelGrid
 from train.__main__ import main
-from train.apply.estimate import estimate
-from train.apply.estimated import EstimatedScan, Quantity, compare
+from train.apply.comparison import compare
 from train.apply.models import load_model
-from train.apply.result import Reconstruction
 from train.apply.weights import build_loaded
 from train.experiment.experiment import Experiment
 from train.reports.results import write_json
+from train.tasks.density.result import Reconstruction
+from train.tasks.estimate.application import estimate
+from train.tasks.estimate.result import EstimatedScan, Quantity
 
 OPTIONS = "--energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.4 0.4 --pixel-mrad 8 --beam-intensity 1"
 WINDOW = (4, 6)

@@ -14,11 +14,11 @@ from namsa import InputError
 from train.apply import familiarity
 from train.apply.ensemble import Views, ensemble_predictor
 from train.apply.familiarity import Familiarity, PatternStatistics, shrunk_covariance, window_features
-from train.apply.live import next_row, reconstruct_live
 from train.apply.models import load_model
-from train.apply.reconstruct import reconstruct
 from train.apply.weights import load_network
 from train.experiment.conditions import Conditions
+from train.tasks.density.application import reconstruct
+from train.tasks.density.live import next_row, reconstruct_live
 
 WAVELENGTH, SEMIANGLE, STEP, SCAN = 0.025, 0.020, 0.4, (8, 10)  # Å, rad, Å, positions (y, x)
 GRID, SAMPLING, PIXELS = 32, 0.4, 20

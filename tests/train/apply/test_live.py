@@ -14,13 +14,15 @@ from namsa import InputError, WorkError
 from namsa.io.calibration import CalibrationOverrides
 from namsa.view.page_overlay import read_images
 from train.__main__ import main
-from train.apply import live, reconstruct, row_sources
+from train.apply import row_sources
 from train.apply.ensemble import Prediction
-from train.apply.live import next_row, reconstruct_live
 from train.apply.models import load_model
-from train.apply.reconstruct import ReconstructionOptions
 from train.apply.row_sources import ArrayStream, GrowingFile
 from train.apply.trust import KnownSpecimen
+from train.tasks.density import application as reconstruct
+from train.tasks.density import live
+from train.tasks.density.application import ReconstructionOptions
+from train.tasks.density.live import next_row, reconstruct_live
 
 SCAN = (52, 36)
 KNOWN = {"beam_intensity": 900.0, "specimen": KnownSpecimen(20.0, "SrTiO3")}

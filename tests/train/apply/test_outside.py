@@ -14,11 +14,11 @@ from namsa.config.variation import magnitude
 from namsa.dataset import factory, manifest
 from namsa.dataset.shards import Dataset
 from train.apply import familiarity, known_windows, outside
-from train.apply.calibrate import calibrate
 from train.apply.outside import BEYOND, LEAST_DOSE, outside_windows, plan_outside
 from train.experiment.experiment import load
 from train.input import imperfections, noise
 from train.main import train
+from train.tasks.density.calibrate import calibrate
 
 VARIATION = {
     "rule": "random",

@@ -8,20 +8,20 @@ import numpy as np
 import pytest
 import yaml
 from tiny import CONFIG
+from train.tasks.cards import card_of
 
 from namsa import InputError
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from train.__main__ import main as command
-from train.apply import calibrate
-from train.apply.calibrate import trained_ensemble
 from train.apply.models import load_model
 from train.apply.pack import pack
 from train.apply.packing import NetworkVariables
 from train.main import train
 from train.optimization import checkpoint
 from train.reports import report
-from train.tasks.cards import card_of
+from train.tasks.density import calibrate
+from train.tasks.density.calibrate import trained_ensemble
 
 
 @pytest.fixture(scope="module")

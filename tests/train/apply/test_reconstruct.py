@@ -13,12 +13,13 @@ from small_network import BEAM, DETECTOR, WINDOW, experiment, write_run
 
 from namsa import InputError
 from train.__main__ import main
-from train.apply import ensemble, reading, reconstruct, weights, windows
+from train.apply import ensemble, reading, weights, windows
 from train.apply.ensemble import Views
 from train.apply.models import load_model
 from train.apply.trust import KnownSpecimen
 from train.experiment.conditions import conditions
 from train.optimization import checkpoint
+from train.tasks.density import application as reconstruct
 
 SCAN = (28, 36)
 

@@ -9,9 +9,9 @@ from small_network import BEAM, DETECTOR, WINDOW, experiment, write_run
 
 from train.__main__ import main
 from train.apply.models import load_model
-from train.apply.segment import segment
 from train.apply.weights import load_network
 from train.experiment.experiment import Experiment
+from train.tasks.segment.application import segment
 
 OPTIONS = "--energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.4 0.4 --pixel-mrad 8 --beam-intensity 1"
 DEEPLAB = {

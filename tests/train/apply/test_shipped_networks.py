@@ -13,13 +13,13 @@ from namsa.dataset.entries import build_entries
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.dataset.splits import assign
 from namsa.io.calibration import CalibrationOverrides
-from train.apply.calibrate import trained_ensemble
 from train.apply.models import COMMANDS, shipped
 from train.apply.orientation import is_contradicted
 from train.apply.pack import mean_predictions
-from train.apply.reconstruct import reconstruct
 from train.experiment.conditions import has_films_alone
 from train.measure.metrics import image_metrics
+from train.tasks.density.application import reconstruct
+from train.tasks.density.calibrate import trained_ensemble
 
 CRYSTAL = DATA / "mixed_perovskite.cif"  # in no library
 THICKNESS = 50  # Å, or that of a network nearest to it

@@ -10,11 +10,12 @@ from scipy import stats
 from namsa.errors import WorkError
 from namsa.inverse.consistency import Consistency
 from train.__main__ import main
-from train.apply import calibrate, uncertainty
+from train.apply import uncertainty
 from train.apply.ensemble import Prediction
 from train.apply.familiarity import Familiarity
 from train.apply.uncertainty import WindowError, calibrate_uncertainty
 from train.measure.coverage import ONE_SIGMA, TWO_SIGMA, covering_factor
+from train.tasks.density import calibrate
 
 
 def spreads_and_errors(factor: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

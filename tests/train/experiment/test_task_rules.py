@@ -6,7 +6,7 @@ from tiny import CONFIG
 
 from namsa.errors import InputError
 from train.experiment.experiment import load
-from train.experiment.quantities import quantity_ranges
+from train.tasks.estimate.quantities import quantity_ranges
 
 NETWORK = {"kind": "resnet50", "input_shape": [1, 32, 48], "classes": 2, "units": [1, 1], "width": 4}
 TRAINING = {"task": "classify", "epochs": 1, "inputs": {"layout": "pattern"}}

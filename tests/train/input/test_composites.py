@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from train.experiment.task_sections import Inclusion
 from train.input.batches import SampleView
-from train.input.composites import LARGEST_DIAMETER, SHAPES, composite, draw_labels, ellipse, mean_area, polygon
+from train.tasks.segment.composites import LARGEST_DIAMETER, SHAPES, composite, draw_labels, ellipse, mean_area, polygon
+from train.tasks.segment.section import Inclusion
 
 SCAN = (24, 30)
 

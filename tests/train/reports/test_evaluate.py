@@ -15,8 +15,8 @@ from namsa.sample import Sample
 from train.experiment.sections import Loss
 from train.measure import atomic_columns
 from train.measure.metrics import NAMES, image_metrics
-from train.reports.evaluate import HeldOut, evaluate, predictor
-from train.reports.pictures import read_predictions
+from train.tasks.density.evaluate import HeldOut, evaluate, predictor
+from train.tasks.density.pictures import read_predictions
 
 SHAPE, DETECTOR, PROBES = (8, 12), (6, 10), 4
 TRAINING = SimpleNamespace(

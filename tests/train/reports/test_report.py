@@ -9,10 +9,10 @@ from run_files import NETWORK, RIVAL, evaluation, write_metrics, write_picture
 
 from namsa.errors import InputError
 from train.reports import figures
-from train.reports.pictures import Picture
 from train.reports.report import STEP_COLUMNS, write_report
 from train.reports.results import write_json
 from train.reports.runs import read_steps
+from train.tasks.density.pictures import Picture
 
 
 class Page(HTMLParser):

@@ -3,7 +3,7 @@
 import pytest
 
 from train.measure.metrics import NAMES
-from train.reports.summary import PICTURES, by_condition, choose, summarise
+from train.tasks.density.summary import PICTURES, by_condition, choose, summarise
 
 
 def sample(number, material, ssim, split="test", kind="crystal"):

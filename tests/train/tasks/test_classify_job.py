@@ -18,17 +18,18 @@ from namsa.io.calibration import CalibrationOverrides
 from namsa.io.hdf5 import write_samples
 from namsa.pixels import PixelGrid
 from train.__main__ import main as command
-from train.apply.classify import classify
 from train.experiment.experiment import load
 from train.input import batches, windows
 from train.main import train
 from train.optimization import checkpoint
 from train.ranks import reduction
-from train.reports.class_figure import class_figure
 from train.scaling import forecast
-from train.tasks import class_card, task_of
-from train.tasks.class_report import class_part
-from train.tasks.potential_clusters import Clusters
+from train.tasks import task_of
+from train.tasks.classify import card as class_card
+from train.tasks.classify.application import classify
+from train.tasks.classify.figure import class_figure
+from train.tasks.classify.potential_clusters import Clusters
+from train.tasks.classify.report import class_part
 
 NETWORK = {"kind": "resnet50", "input_shape": [1, 32, 48], "classes": 2, "units": [1, 1], "width": 4}
 INPUTS = {"layout": "pattern", "window": [1, 1], "held_out_positions": 0.25, "augment": False}

@@ -17,7 +17,6 @@ from namsa.dataset.shards import Dataset
 from namsa.dataset.strata import count_strata
 from namsa.errors import InputError, WorkError
 from namsa.io.calibration import CalibrationOverrides
-from train.apply.reconstruct import ReconstructionOptions, reconstruct
 from train.apply.trust import KnownSpecimen
 from train.experiment import symmetries
 from train.experiment.experiment import load
@@ -25,12 +24,13 @@ from train.input import batches
 from train.input.normalisation import Batch, Normalisation, normalise, normalise_graph, record_symmetries
 from train.input.windows import middle
 from train.main import train
-from train.measure.depth_metrics import depth_scores, summarise
 from train.optimization.losses import huber
-from train.reports.card import _limits
-from train.reports.depth_section import read_bins
-from train.reports.results import read_evaluation
 from train.tasks import task_of
+from train.tasks.density.application import ReconstructionOptions, reconstruct
+from train.tasks.density.card import _limits
+from train.tasks.density.depth_metrics import depth_scores, summarise
+from train.tasks.density.depth_section import read_bins
+from train.tasks.density.results import read_evaluation
 
 BINS, SCALE = 4, 10
 NETWORK = {"input_shape": [16, 8, 12], "output_channels": BINS, "layers": [1, 1, 1], "growth": 4, "kernel": 3}

@@ -14,14 +14,14 @@ from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from namsa.io.calibration import CalibrationOverrides
 from train.__main__ import main as command
-from train.apply.embed import embed
 from train.experiment.experiment import load
 from train.main import train
 from train.ranks import reduction
 from train.scaling import forecast
-from train.tasks import embed_card
-from train.tasks.embed import rmse_of_each
-from train.tasks.patterns import images, intensities, patterns
+from train.tasks.embed import card as embed_card
+from train.tasks.embed.application import embed
+from train.tasks.embed.task import rmse_of_each
+from train.tasks.pattern_images import images, intensities, patterns
 
 NETWORK = {"kind": "cvae", "input_shape": [1, 32, 48], "filters": [2], "hidden": 8, "latent": 2}
 TRAINING = {

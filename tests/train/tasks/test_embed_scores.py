@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from train.tasks.embed_scores import choose_composites, score_composites
+from train.tasks.embed.scores import choose_composites, score_composites
 
 
 def rows(split="test", **samples):

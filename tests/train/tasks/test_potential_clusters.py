@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from namsa.errors import InputError
-from train.tasks.potential_clusters import WIDTHS_ANGSTROM, find_clusters, surroundings
+from train.tasks.classify.potential_clusters import WIDTHS_ANGSTROM, find_clusters, surroundings
 
 EXTENT, SHAPE = (6.0, 8.0), (40, 64)
 PIXEL = np.divide(EXTENT, SHAPE)

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from train.tasks import principal_components
-from train.tasks.principal_components import fit, moments, vectors
+from train.tasks.embed import principal_components
+from train.tasks.embed.principal_components import fit, moments, vectors
 
 
 def patterns(spectrum, shape=(5, 6), count=400):

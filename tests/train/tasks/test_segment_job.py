@@ -16,8 +16,8 @@ from train.experiment.experiment import load
 from train.input import batches
 from train.main import train
 from train.tasks import task_of
-from train.tasks.segment import WeightedCrossEntropy, class_weights
-from train.tasks.segment_scores import confusion, intersections_over_unions, mean_iou
+from train.tasks.segment.scores import confusion, intersections_over_unions, mean_iou
+from train.tasks.segment.task import WeightedCrossEntropy, class_weights
 
 GRAIN = {"fraction": 0.2, "diameter_positions": [2, 4]}
 PHASE = {"fraction": 0.1, "diameter_positions": [2, 3]}

@@ -1,0 +1,203 @@
+"""The model card of a packed network, and what a task says on it.
+
+A task says how its network is applied, what it scores and what its answers cannot be trusted for. The other sections
+are those of `train.reports.card_sections`. Scores are of the weights as they are packed, except those of a density.
+"""
+
+import tempfile
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.dataset.entry import Entry
+from namsa.dataset.shards import Dataset
+from namsa.dataset.strata import Strata
+
+from ..experiment.experiment import Experiment
+from ..input.selection import limit
+from ..measure.results import RunFacts
+from ..ranks.alone import Alone
+from ..reports import card_sections
+from ..reports.card_sections import Usage
+from ..reports.results import WeightsFile, write_json
+from ..tasks import registry, task_of
+from ..tasks.task import Answers
+from .models import Model
+from .weights import build_loaded
+
+Array = npt.NDArray[Any]
+Evaluation = Mapping[str, Any]  # contents of `evaluation.json`
+OnSample = Callable[[int, int], None]
+
+BEAM_SAMPLES = 200  # training samples whose mean pattern is measured
+
+
+@dataclass(frozen=True)
+class Rounding:
+    """What rounding the weights changes.
+
+    Attributes:
+        change: How much the answers change, in the measure of the error.
+        error: The network's error.
+        words: Both in words.
+    """
+
+    change: float
+    error: float
+    words: str
+
+
+@dataclass(frozen=True)
+class Packed:
+    """A network whose weights are packed, and the samples that it is measured on.
+
+    Attributes:
+        model: The network, in its new folder.
+        run_dir: The run.
+        evaluation: Contents of the run's `evaluation.json`.
+        run: Facts of the run up to these weights.
+        dataset: The samples.
+        training: Those that were trained on.
+        held_out: Those that networks are evaluated on.
+        compared: Some held-out samples of one split, on which rounding is measured.
+    """
+
+    model: Model
+    run_dir: Path
+    evaluation: Evaluation
+    run: RunFacts
+    dataset: Dataset
+    training: Sequence[Entry]
+    held_out: Sequence[Entry]
+    compared: Sequence[Entry]
+
+
+@dataclass(frozen=True)
+class CardFacts:
+    """Measured facts that a card states.
+
+    Attributes:
+        experiment: Configuration of the run.
+        evaluation: Results on held-out samples.
+        training_s: Time in the training steps up to these weights, s.
+        strata: Counts of samples by split.
+        weights: Facts about the weights file.
+        rounding: What rounding the weights has changed.
+        chosen: Which weights of the run these are, if not the last.
+        measured: What `TaskCard.measure` has returned.
+    """
+
+    experiment: Experiment
+    evaluation: Evaluation
+    training_s: float
+    strata: Strata
+    weights: WeightsFile
+    rounding: Rounding
+    chosen: str = ""
+    measured: Any = None
+
+
+class TaskCard(ABC):
+    """What a task says of a network.
+
+    Attributes:
+        copied: Files that `python -m train calibrate` has written into the run and that go with the network.
+    """
+
+    copied: ClassVar[tuple[str, ...]] = ()
+
+    @abstractmethod
+    def usage(self, experiment: Experiment) -> Usage:
+        """Returns how the network is applied."""
+
+    def sections(self, facts: CardFacts) -> Iterable[Iterable[str]]:
+        """Returns the lines of the sections about scores."""
+        return (self.scores(facts.evaluation),)
+
+    def scores(self, evaluation: Evaluation) -> Iterator[str]:
+        """Returns the lines of the section with the scores."""
+        raise NotImplementedError
+
+    def limits(self, facts: CardFacts) -> Iterator[str]:
+        """Returns the limits that follow from the task and the scores, one line each."""
+        return self.score_limits(facts.evaluation)
+
+    def score_limits(self, evaluation: Evaluation) -> Iterator[str]:
+        """Returns the limits that follow from the task and the scores, one line each."""
+        raise NotImplementedError
+
+    def dev_error(self, evaluation: Evaluation) -> float | None:
+        """Returns the error of the dev split, as validation measures it. `None` without samples.
+
+        The weights of best.npz are packed if theirs is smaller. `None` packs those of the newest checkpoint.
+        """
+        return None
+
+    @abstractmethod
+    def answers(self, model: Model, dataset: Dataset, entries: Sequence[Entry]) -> Array:
+        """Returns what the network says of held-out samples, which is compared after the weights are rounded."""
+
+    @abstractmethod
+    def rounding(self, before: Array, after: Array, evaluation: Evaluation) -> Rounding:
+        """Compares the answers before and after rounding, beside the error in the evaluation."""
+
+    def evaluate(self, packed: Packed) -> Evaluation:
+        """Evaluates the packed weights as a job does its own, since those of best.npz are not those of the run."""
+        experiment = packed.model.experiment
+        task, network = task_of(experiment), build_loaded(packed.model, experiment.network)
+        baseline = task.statistic(packed.dataset, packed.training)
+        answers = Answers(network, packed.dataset, packed.held_out, baseline, False, lambda line: None)
+        with tempfile.TemporaryDirectory() as scratch:
+            return task.evaluate(answers, Path(scratch), ranks=Alone(), run=packed.run)
+
+    def measure(self, packed: Packed, on_sample: OnSample) -> Any:
+        """Measures what else the card states, and writes `calibration.json` if it is not copied.
+
+        Args:
+            packed: The network.
+            on_sample: Called with the number of measurements that are done and their total.
+        """
+        chosen = limit(packed.training, BEAM_SAMPLES)
+        beam = [packed.dataset.read(entry.id).patterns().sum(axis=(1, 2)).mean() for entry in chosen]
+        write_json(packed.model.folder / "calibration.json", {"transmitted_fraction": float(np.mean(beam))})
+
+
+def card_of(task: str) -> TaskCard:
+    """Returns what a task says of a network on its card."""
+    found: TaskCard = registry.part(task, "card").CARD
+    return found
+
+
+def write_card(name: str, task: TaskCard, facts: CardFacts) -> str:
+    """Returns a model card as Markdown.
+
+    Args:
+        name: Name of the model.
+        task: What its task says of the network.
+        facts: Measured facts.
+    """
+    experiment, usage = facts.experiment, task.usage(facts.experiment)
+    weights = card_sections.weights_rows(facts.weights, facts.rounding.words, usage.command)
+    limits = (
+        *card_sections.training_limits(experiment),
+        *card_sections.unseen_elements(facts.strata),
+        *task.limits(facts),
+    )
+    sections = (
+        card_sections.purpose(name, experiment, usage),
+        *task.sections(facts),
+        limits,
+        card_sections.data(experiment, facts.strata),
+        card_sections.training(experiment, facts.evaluation["run"], facts.training_s, weights, facts.chosen),
+    )
+    return "\n\n".join("\n".join(lines) for lines in sections) + "\n"
+
+
+def share_that_differs(before: Array, after: Array) -> float:
+    """Returns the fraction of the answers that are not the same."""
+    return float(np.mean(before != after))

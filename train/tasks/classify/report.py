@@ -1,0 +1,126 @@
+"""The results of the task classify on the terminal and in the report."""
+
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from rich.table import Table
+
+from ...reports.report_tables import confusion_table, count, number, table
+from ..reporting import TaskReport
+from ..splits import MEANINGS, last
+from .scores import ClassEvaluation, ClassRow, ClassScores
+
+KIND = "Classes of 4D-STEM patterns: classification report"
+TITLE = "classification report"
+MOST_COLUMNS = 30  # of a table of classes, or rows of one of errors
+
+
+def terminal(evaluation: ClassEvaluation) -> Table:
+    """Returns the balanced accuracies by split for the terminal."""
+    title = f"{evaluation['label'].replace('_', ' ')}: balanced accuracy"
+    found = Table(title=title, caption="baseline: nearest mean radial profile\n")
+    for heading in ("split", "patterns", "network", "baseline", "chance", "scans, by vote", "baseline, by vote"):
+        found.add_column(heading, justify="right")
+    for split, row in evaluation["by_split"].items():
+        found.add_row(split, f"{row['patterns']:,}", *(number(value, ".3f") for value in _accuracies(row)))
+    return found
+
+
+def results(evaluation: ClassEvaluation, run_dir: Path) -> str:
+    """Returns balanced accuracies by split, and who is taken for whom."""
+    return "\n".join((_headline(evaluation), _by_split(evaluation), "<h2>Classes</h2>", *_confusions(evaluation)))
+
+
+def _accuracies(row: ClassScores) -> tuple[float | None, ...]:
+    """The network's, the baseline's and chance, of patterns and of scans by vote."""
+    return (
+        row["balanced_accuracy"],
+        row["baseline_balanced_accuracy"],
+        row["chance"],
+        row["vote_balanced_accuracy"],
+        row["baseline_vote_balanced_accuracy"],
+    )
+
+
+def _headline(evaluation: ClassEvaluation) -> str:
+    split, row = last(evaluation["by_split"])
+    network, baseline, chance, vote, _ = (f"<strong>{number(value, '.3f')}</strong>" for value in _accuracies(row))
+    by_vote = "" if row["vote_balanced_accuracy"] is None else f" By the vote of all patterns of a scan it is {vote}."
+    return (
+        f'<p class="headline">On {count(row["patterns"], "pattern")} of {count(row["samples"], "sample")} '
+        f"({escape(split)}: {MEANINGS[split]}) the network finds the {escape(evaluation['label'].replace('_', ' '))} "
+        f"with a balanced accuracy of {network}; the nearest mean radial profile has {baseline}, chance "
+        f"{chance}.{by_vote}</p>"
+    )
+
+
+def _by_split(evaluation: ClassEvaluation) -> str:
+    rows = [
+        (
+            f'{escape(split)}<span class="note">{MEANINGS.get(split, "")}</span>',
+            f"{row['samples']:,}",
+            f"{row['patterns']:,}",
+            *(number(value, ".3f") for value in _accuracies(row)),
+            number(row["error"], ".3f"),
+            number(row["cross_entropy"], ".3g"),
+        )
+        for split, row in evaluation["by_split"].items()
+    ]
+    head = ("Split", "Samples", "Patterns", "Network", "Baseline", "Chance", "Vote", "Baseline's vote")
+    return table("Balanced accuracy", (*head, "Error, not balanced", "Cross-entropy"), rows, text_columns=1)
+
+
+def _confusions(evaluation: ClassEvaluation) -> list[str]:
+    """A table for each split: of the patterns of each class, the fractions that are given to each class."""
+    if len(evaluation["classes"]) > MOST_COLUMNS:
+        return [_most_frequent(evaluation, split) for split in evaluation["confusion"]]
+    return [
+        confusion_table(
+            f"Patterns of a row given to a column, {split}", "Patterns", evaluation["classes"], counts, ".2f"
+        )
+        for split, counts in evaluation["confusion"].items()
+    ]
+
+
+def _most_frequent(evaluation: ClassEvaluation, split: str) -> str:
+    """A table of the classes that are most often taken for others."""
+    names, table_of_counts = evaluation["classes"], evaluation["confusion"][split]
+    wrong = sorted(
+        ((count, true, given) for true, row in enumerate(table_of_counts) for given, count in enumerate(row) if count),
+        key=lambda each: (-each[0], each[1:]),
+    )
+    rows = [
+        (escape(names[true]), escape(names[given]), f"{count:,}", f"{sum(table_of_counts[true]):,}")
+        for count, true, given in wrong
+        if true != given
+    ]
+    head = ("Class", "Given", "Patterns", "of")
+    return table(f"The most frequent errors, {escape(split)}", head, rows[:MOST_COLUMNS], text_columns=2)
+
+
+def samples(evaluation: ClassEvaluation) -> str:
+    names = evaluation["classes"]
+
+    def voted(values: Sequence[float]) -> str:
+        return escape(names[max(range(len(values)), key=lambda index: values[index])])
+
+    def right(row: ClassRow) -> int:
+        return sum(number for true, given, number in row["counts"] if true == given)
+
+    rows = [
+        (
+            escape(row["id"]),
+            escape(row["formula"]),
+            escape(row["split"]),
+            "–" if row["class"] is None else escape(names[row["class"]]),
+            "–" if row["class"] is None else voted(row["probability"]),
+            f"{right(row):,}",
+            f"{row['patterns']:,}",
+        )
+        for row in evaluation["samples"]
+    ]
+    return table("", ("Sample", "Formula", "Split", "Class", "Vote", "Right", "Patterns"), rows, text_columns=5)
+
+
+REPORT = TaskReport(KIND, TITLE, ClassEvaluation, terminal, results, samples)

@@ -1,0 +1,36 @@
+"""What the task classify asks of a configuration."""
+
+from ...experiment.experiment import Experiment
+from ...networks.resnet50 import ResNet50Config
+
+
+def check(experiment: Experiment) -> None:
+    """Checks that the network gives one number for each class, from one pattern.
+
+    Raises:
+        ValueError: If it does not; with the remedy.
+    """
+    network, training = experiment.network, experiment.training
+    if not isinstance(network, ResNet50Config) or network.classes is None:
+        without = " without classes" if network.kind == "resnet50" else ""
+        raise ValueError(
+            f"network.kind {network.kind}{without} gives no classes of a pattern, which training.task classify needs: "
+            "set network.kind to resnet50 and network.classes"
+        )
+    if training.inputs.layout != "pattern":
+        raise ValueError(
+            f"training.task classify is about patterns, and training.inputs.layout is {training.inputs.layout}: set it "
+            "to pattern"
+        )
+    listed = len(training.classify.classes)
+    if listed and listed != network.classes:
+        raise ValueError(
+            f"network.classes is {network.classes}, and training.classify.classes lists {listed}: set it to {listed}"
+        )
+    smallest = 2 ** (len(network.units) + 1)
+    if min(network.input_shape[1:]) < smallest:
+        raise ValueError(
+            f"patterns of {list(network.input_shape[1:])} pixels are too small for network.units of "
+            f"{len(network.units)} stages, each of which halves the grid: {smallest} pixels are the least; use fewer "
+            "stages or a larger detector"
+        )

@@ -1,0 +1,182 @@
+"""Scores of classes, of samples and together: the contents of `evaluation.json` of the task classify."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NotRequired
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
+
+from ...measure.results import RunFacts
+from ..splits import by_split
+
+_OfClass = TypedDict("_OfClass", {"class": int | None})  # a keyword of Python
+
+
+class ClassRow(_OfClass):
+    """The patterns of one sample.
+
+    Attributes:
+        id: Identifier of the sample in its dataset.
+        material: Name of the material.
+        formula: Chemical formula.
+        space_group: Hermann–Mauguin symbol.
+        split: "dev" or "test", from the manifest, or "images" for held-out positions of a training sample.
+        class: Index of the sample's class; `None` where each position has a class of its own.
+        patterns: Number of patterns.
+        counts: Rows of class, class that the network gives, and the number of such patterns, if there are any.
+        probability: Mean probability of each class over the patterns. Its maximum is the vote of the scan.
+        cross_entropy: Mean over the patterns.
+        baseline_counts: `counts` of the baseline.
+    """
+
+    id: str
+    material: str
+    formula: str
+    space_group: str
+    split: str
+    patterns: int
+    counts: list[list[int]]
+    probability: list[float]
+    cross_entropy: float
+    baseline_counts: NotRequired[list[list[int]]]
+
+
+class ClassScores(TypedDict):
+    """What some samples score. Accuracies are balanced: means over the classes that have samples.
+
+    Attributes:
+        samples: Number of samples.
+        patterns: Number of patterns.
+        error: Fraction of all patterns that are not right, not balanced: the paper's measure.
+        balanced_accuracy: Of patterns.
+        vote_balanced_accuracy: Of scans by the vote of their patterns. `None` where scans have no class.
+        cross_entropy: Mean over the samples.
+        chance: Balanced accuracy of an answer that is always the same.
+        baseline_balanced_accuracy: Of patterns, by the baseline. Absent while training.
+        baseline_vote_balanced_accuracy: Of scans, by the class that most patterns have.
+    """
+
+    samples: int
+    patterns: int
+    error: float
+    balanced_accuracy: float
+    vote_balanced_accuracy: float | None
+    cross_entropy: float
+    chance: float
+    baseline_balanced_accuracy: NotRequired[float]
+    baseline_vote_balanced_accuracy: NotRequired[float | None]
+
+
+class ClassEvaluation(TypedDict):
+    """Contents of `evaluation.json`.
+
+    Attributes:
+        task: "classify".
+        label: What the classes are.
+        classes: Their names.
+        by_split: Scores of each split that has samples.
+        confusion: By split, patterns of each class (rows) that are given to each class (columns).
+        samples: One row per sample, ordered by id.
+        run: Facts about the run.
+    """
+
+    task: str
+    label: str
+    classes: list[str]
+    by_split: dict[str, ClassScores]
+    confusion: dict[str, list[list[int]]]
+    samples: list[ClassRow]
+    run: RunFacts
+
+
+def summarise(rows: Sequence[ClassRow], label: str, classes: Sequence[str], run: RunFacts) -> ClassEvaluation:
+    """Returns the scores by split.
+
+    Args:
+        rows: All samples that were evaluated.
+        label: What the classes are.
+        classes: Their names.
+        run: Facts about the run.
+    """
+    present = by_split(rows)
+    return {
+        "task": "classify",
+        "label": label,
+        "classes": list(classes),
+        "by_split": {split: scores(found, len(classes)) for split, found in present.items()},
+        "confusion": {split: confusion(found, "counts", len(classes)).tolist() for split, found in present.items()},
+        "samples": list(rows),
+        "run": run,
+    }
+
+
+def scores(rows: Sequence[Mapping[str, Any]], classes: int) -> ClassScores:
+    """Returns what samples score together.
+
+    Args:
+        rows: At least one sample, of the keys of `ClassRow`.
+        classes: Number of classes.
+    """
+    table = confusion(rows, "counts", classes)
+    votes = [int(np.argmax(row["probability"])) for row in rows]
+    found: ClassScores = {
+        "samples": len(rows),
+        "patterns": int(table.sum()),
+        "error": 1 - float(np.trace(table) / table.sum()),
+        "balanced_accuracy": balanced_accuracy(table),
+        "vote_balanced_accuracy": _of_scans(rows, votes, classes),
+        "cross_entropy": float(np.mean([row["cross_entropy"] for row in rows])),
+        "chance": 1 / int((table.sum(axis=1) > 0).sum()),
+    }
+    if all("baseline_counts" in row for row in rows):
+        votes = [int(confusion([row], "baseline_counts", classes).sum(axis=0).argmax()) for row in rows]
+        found["baseline_balanced_accuracy"] = balanced_accuracy(confusion(rows, "baseline_counts", classes))
+        found["baseline_vote_balanced_accuracy"] = _of_scans(rows, votes, classes)
+    return found
+
+
+def counts(true: npt.NDArray[np.int64], given: npt.NDArray[np.int64]) -> list[list[int]]:
+    """Returns the `counts` of a sample.
+
+    Args:
+        true: The class of each pattern.
+        given: The class that it is given.
+    """
+    pairs, numbers = np.unique(np.stack([true, given], axis=1), axis=0, return_counts=True)
+    return [[*pair, number] for pair, number in zip(pairs.tolist(), numbers.tolist(), strict=True)]
+
+
+def confusion(rows: Sequence[Mapping[str, Any]], key: str, classes: int) -> npt.NDArray[np.int64]:
+    """Returns the number of patterns of each class (rows) that are given to each class (columns).
+
+    Args:
+        rows: The samples.
+        key: Key of the counts.
+        classes: Number of classes.
+    """
+    table = np.zeros((classes, classes), np.int64)
+    for row in rows:
+        for true, given, number in row[key]:
+            table[true, given] += number
+    return table
+
+
+def balanced_accuracy(table: npt.NDArray[np.int64]) -> float:
+    """Returns the mean over the classes that have samples of the fraction that is right.
+
+    Args:
+        table: `(classes, classes)`, see `confusion`.
+    """
+    sizes = table.sum(axis=1)
+    return float(np.mean(np.diag(table)[sizes > 0] / sizes[sizes > 0]))
+
+
+def _of_scans(rows: Sequence[Mapping[str, Any]], votes: Sequence[int], classes: int) -> float | None:
+    """The balanced accuracy of whole scans, each with one vote."""
+    if any(row["class"] is None for row in rows):
+        return None
+    table = np.zeros((classes, classes), np.int64)
+    for row, vote in zip(rows, votes, strict=True):
+        table[row["class"], vote] += 1
+    return balanced_accuracy(table)

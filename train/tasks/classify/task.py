@@ -1,0 +1,181 @@
+"""The task classify: the class of a pattern, and of a scan by the vote of its patterns.
+
+Yoginath et al. (2019) train ResNet-50 to tell CBED patterns apart. The target of a pattern is the class of its sample,
+from the manifest, or that of its position (`potential_clusters`). The loss is the cross-entropy of the softmax. Scores
+are balanced, the mean over classes of the fraction that is right, since crystals are unevenly spread over the classes:
+an answer that is always the same has one over the number of classes, which is called chance. The trivial baseline is
+that of `radial_profiles`.
+
+With training.inputs.held_out_positions a part of each training sample's positions is kept for evaluation, as split
+"images". That is the split of the paper. It leaks, for neighbouring patterns of the same specimen were trained on.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+from scipy import special
+
+from namsa.dataset.entry import Entry
+from namsa.dataset.records import Record
+from namsa.dataset.shards import Dataset
+
+from ...experiment.experiment import Experiment
+from ...input.batches import Readable, Target
+from ...measure.results import RunFacts
+from ...networks.resnet50 import ResNet50Config
+from ..pattern_images import PATTERNS_AT_ONCE, chosen, patterns
+from ..splits import split_of
+from ..task import Array, FixedLoss, Row, Task, check_finite, in_parts
+from . import labels, potential_clusters
+from .potential_clusters import ClusteredSamples, Clusters
+from .radial_profiles import centroids, nearest, ring_averages
+from .scores import ClassEvaluation, ClassRow, counts, scores, summarise
+from .section import Classify
+
+Tensor = Any
+Classes = npt.NDArray[np.int64]
+Logits = Callable[[npt.NDArray[np.float32]], Array]
+
+
+def cross_entropy(output: Tensor, target: Tensor) -> tuple[Tensor, ...]:
+    """Returns the mean cross-entropy of logits `(n, classes)` and classes `(n,)`."""
+    logits = tf.cast(output, tf.float32)
+    return (tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=target, logits=logits)),)
+
+
+class Classification(Task):
+    """See `train.tasks.task.Task`, which documents the methods."""
+
+    @property
+    def objective(self) -> FixedLoss:
+        return FixedLoss(("cross_entropy",), cross_entropy)
+
+    @property
+    def target(self) -> Target:
+        images = self.experiment.images_per_sample()
+
+        def classes_of_samples(entries: Sequence[Entry], x: Tensor, density: Tensor) -> Tensor:
+            return tf.constant(np.repeat([self._class(entry) for entry in entries], images), tf.int32)
+
+        def classes_of_positions(entries: Sequence[Entry], x: Tensor, density: Tensor) -> Tensor:
+            return tf.cast(tf.reshape(density, (-1,)), tf.int32)  # see `readable`
+
+        return classes_of_positions if self._of_positions else classes_of_samples
+
+    def check_listed(self, entries: Sequence[Entry]) -> None:
+        if not self._of_positions:
+            self._named(entries)
+
+    def resolve(self, entries: Sequence[Entry], dataset: Readable) -> Experiment:
+        training, network = self.experiment.training, self.experiment.network
+        assert isinstance(network, ResNet50Config)
+        assert network.classes
+        config = training.classify
+        if not self._of_positions:
+            config = self._named(entries)
+        elif not config.potential_centres:  # those of a run directory are kept
+            own = [entry for entry in entries if entry.split == "train"]
+            found = potential_clusters.find_clusters(dataset, own, network.classes, self.experiment.seed)
+            config = config.model_copy(update=potential_clusters.settings(found))
+        return self.experiment.model_copy(update={"training": training.model_copy(update={"classify": config})})
+
+    def _named(self, entries: Sequence[Entry]) -> Classify:
+        """Returns the section training.classify with the classes of samples.
+
+        Raises:
+            InputError: If they do not fit the network.
+        """
+        config, network = self.experiment.training.classify, self.experiment.network
+        assert isinstance(network, ResNet50Config)
+        assert network.classes
+        config = config.model_copy(update={"classes": labels.class_names(entries, config)})
+        usable = [entry for entry in entries if labels.label(entry, config) in config.classes]
+        labels.check_classes(usable, config, network.classes)
+        return config
+
+    def readable(self, dataset: Readable) -> Readable:
+        config = self.experiment.training.classify
+        return ClusteredSamples(dataset, Clusters.of(config)) if self._of_positions else dataset
+
+    def usable(self, entries: Sequence[Entry]) -> list[Entry]:
+        config = self.experiment.training.classify
+        if self._of_positions:
+            return list(entries)
+        return [entry for entry in entries if labels.label(entry, config) in config.classes]
+
+    def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Array:
+        rings = ring_averages(self.experiment.conditions())
+        sums = np.zeros((len(self.experiment.training.classify.classes), 1 + rings.shape[1]))
+        for entry in entries:
+            with dataset.view(entry.id) as record:
+                x, classes = self._images(entry, record, training=True)
+                np.add.at(sums, classes, np.insert(x.reshape(-1, len(rings)) @ rings, 0, 1, axis=1))
+        return np.asarray(sums / len(entries))
+
+    def random_target(self, batch: tuple[Any, Any]) -> Any:
+        return tf.zeros((batch[0].shape[0],), tf.int32)
+
+    def row_scorer(self, model: Any, dataset: Dataset, baseline: Array | None = None) -> Callable[[Entry], ClassRow]:
+        logits_of = logits_function(model)
+        means = None if baseline is None else centroids(baseline)
+        return lambda entry: self._row(entry, dataset.read(entry.id), logits_of, means)
+
+    def numbers(self, rows: Sequence[Row]) -> dict[str, float | None]:
+        found = scores(rows, len(self.experiment.training.classify.classes))
+        return {name: found[name] for name in ("error", "balanced_accuracy", "vote_balanced_accuracy", "cross_entropy")}
+
+    def summarise(self, rows: Sequence[ClassRow], baseline: Array, run: RunFacts) -> ClassEvaluation:
+        config = self.experiment.training.classify
+        return summarise(rows, config.label, config.classes, run)
+
+    def _class(self, entry: Entry) -> int:
+        config = self.experiment.training.classify
+        return config.classes.index(labels.label(entry, config))
+
+    @property
+    def _of_positions(self) -> bool:
+        """Whether each position of a scan has a class of its own."""
+        return self.experiment.training.classify.label == "potential_clusters"
+
+    def _images(self, entry: Entry, record: Record, training: bool) -> tuple[npt.NDArray[np.float32], Classes]:
+        """Returns the network's images of a sample and their classes, of a training sample those trained on or not."""
+        x = patterns(self.experiment, entry, record, training)
+        if not self._of_positions:
+            return x, np.full(len(x), self._class(entry))
+        classes = Clusters.of(self.experiment.training.classify).nearest(record)
+        return x, classes[chosen(self.experiment, entry, record, training)]
+
+    def _row(self, entry: Entry, record: Record, logits_of: Logits, means: Array | None) -> ClassRow:
+        """Scores the patterns of a sample, beside the baseline if its centroids are given."""
+        x, true = self._images(entry, record, training=False)
+        logits = logits_of(x)
+        check_finite(entry, logits)
+        log_probabilities = special.log_softmax(logits, axis=1)
+        row: ClassRow = {
+            "id": entry.id,
+            "material": entry.material,
+            "formula": entry.formula,
+            "space_group": entry.space_group,
+            "split": split_of(entry),
+            "class": None if self._of_positions else self._class(entry),
+            "patterns": len(x),
+            "counts": counts(true, logits.argmax(axis=1)),
+            "probability": np.exp(log_probabilities).mean(axis=0).tolist(),
+            "cross_entropy": float(-np.take_along_axis(log_probabilities, true[:, None], axis=1).mean()),
+        }
+        if means is not None:
+            rings = ring_averages(self.experiment.conditions())
+            row["baseline_counts"] = counts(true, nearest(x.reshape(-1, len(rings)) @ rings, means))
+        return row
+
+
+def logits_function(model: Any) -> Logits:
+    """Returns the function from images to logits, in float64, that computes some images at once."""
+    logits_of: Logits = in_parts(lambda x: model(x, training=False), PATTERNS_AT_ONCE, np.float64)
+    return logits_of
+
+
+TASK = Classification

@@ -1,0 +1,269 @@
+"""Reconstructs the electron density of a specimen from a 4D-STEM scan, top to bottom.
+
+The scan passes through in strips of rows, so that memory does not grow with it: only a strip of patterns on the
+network's detector, and images, are held. Everything that is done to the data or assumed about them is noted, and
+written with the result.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+
+from namsa.errors import InputError
+from namsa.io.calibration import CalibrationOverrides
+from namsa.pixels import PixelGrid, detector_grid
+
+from ...apply import familiarity, windows
+from ...apply.aberrations import MEASURED
+from ...apply.comparison import Comparison, Estimated
+from ...apply.models import Model
+from ...apply.reading import AddNote
+from ...apply.scans import FittedScan, Notes, check_number, network_for, open_scan
+from ...apply.trust import KnownSpecimen, WindowSimulation, window_simulation
+from ...apply.windows import BlendedImages, ScanImages, ScanNetwork
+from ...program import PROGRAM
+from .result import Reconstruction
+
+Array = npt.NDArray[Any]
+
+# The smallest and the largest number of each argument.
+LIMITS = {
+    "thickness_angstrom": (0.1, 1e4),
+    "passes": (0, 1000),
+    "refine_steps": (0, 10_000),
+}
+
+
+@dataclass(frozen=True)
+class ReconstructionOptions:
+    """How a scan is reconstructed.
+
+    Attributes:
+        passes: Predictions with dropout per symmetry. `None` takes none if there are several symmetries, otherwise
+            eight if the network has dropout.
+        refine_steps: Steps of `train.apply.refine` per window. They need a known specimen.
+    """
+
+    passes: int | None = None
+    refine_steps: int = 0
+
+
+def reconstruct(
+    data: str | Path | npt.ArrayLike,
+    model: Model | str | Path,
+    calibration: CalibrationOverrides = CalibrationOverrides(),  # noqa: B008 - frozen
+    *,
+    beam_intensity: float | None = None,
+    specimen: KnownSpecimen | None = None,
+    options: ReconstructionOptions = ReconstructionOptions(),
+    layout: Mapping[str, Any] | None = None,
+    estimated: Estimated | None = None,
+    console: Console | None = None,
+) -> Reconstruction:
+    """Reconstructs the projected electron density of a scan with a trained network.
+
+    Args:
+        data: Path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`, in any units of intensity.
+        model: The network, or what `train.load_model` finds it by.
+        calibration: What the file does not say, or says wrongly. An array needs at least energy, semiangle, scan step
+            and detector pixel.
+        beam_intensity: Sum of a pattern without a specimen, in the data's units. `None` assumes that the mean pattern
+            holds the same fraction of the beam as the network's training data.
+        specimen: What is known about the specimen, by which trust is measured. `None` measures none.
+        options: Dropout and refinement.
+        layout: How the patterns lie in a file that does not say it, as `namsa.read` takes it: {"scan_shape": (64, 96)}.
+        estimated: Thickness, defocus and tilt of the scan, as `train.estimate` returns them. They are compared with
+            what the network has learnt. `None` compares nothing.
+        console: Where notes and progress are printed. `None` prints nothing; the notes are in the result.
+
+    Returns:
+        Density with uncertainty, familiarity, trust, axes and provenance.
+
+    Raises:
+        InputError: If the data do not fit the network, or if their calibration is not complete.
+        WorkError: If the file is damaged.
+    """
+    note, model = Notes(console), network_for("density", model)
+    check_layout(model)
+    check_arguments(specimen, options)
+    if options.refine_steps and model.experiment.bins_shape():
+        raise InputError(
+            f"refine_steps refines a projected density, and {model.name} predicts it by depth: set it to 0"
+        )
+    compared = estimated.compared_with(model.experiment) if estimated else None
+    with open_scan(
+        data,
+        model,
+        calibration,
+        note,
+        beam_intensity=beam_intensity,
+        layout=layout,
+        estimated=MEASURED | (compared.checked if compared else frozenset()),
+        estimates=compared.said if compared else (),
+    ) as scan:
+        prepared = prepare(scan, specimen, options, note, compared)
+        with scan.bands(note.console) as bands:
+            images = windows.predict_images(bands, prepared.images(), note)
+        return assemble(prepared, images, scan.pattern, note.lines)
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A scan and a network that are ready for each other.
+
+    Attributes:
+        scan: The scan.
+        network: Its network, loaded.
+        simulation: Simulation of a window, by which trust is measured. `None` measures none.
+        refine_steps: Steps of refinement per window.
+        compared: What was estimated of the scan, beside what the network has learnt. `None` if nothing was.
+        thickness_angstrom: Of the specimen, Å. `None` if it is not known.
+    """
+
+    scan: FittedScan
+    network: ScanNetwork
+    simulation: WindowSimulation | None
+    refine_steps: int
+    compared: Comparison | None = None
+    thickness_angstrom: float | None = None
+
+    def images(self) -> ScanImages:
+        """Returns the images of the scan before the first strip is added."""
+        return ScanImages(self.scan.plan, self.network, self.simulation, self.refine_steps)
+
+
+def prepare(
+    scan: FittedScan,
+    specimen: KnownSpecimen | None,
+    options: ReconstructionOptions,
+    note: AddNote,
+    compared: Comparison | None = None,
+) -> Prepared:
+    """Loads the network of a scan.
+
+    Args:
+        scan: The scan; its patterns are not read.
+        specimen: As for `reconstruct`.
+        options: As for `reconstruct`.
+        note: Called with a line about each thing that is done or assumed.
+        compared: See `Prepared`.
+
+    Raises:
+        InputError: If the data do not fit the network.
+    """
+    model, plan = scan.model, scan.plan
+    network = windows.prepare_network(model, plan, options.passes, note)
+    simulation = None
+    if specimen and not network.whole_scan:
+        simulation = window_simulation(specimen, model, network.window, plan.step_angstrom)
+    note(_uncertainty_note(network, model))
+    if network.familiarity is None:
+        note(f"familiarity: not measured, for {model.name} has no {familiarity.FILE}: run {PROGRAM} calibrate")
+    note(_trust_note(specimen, simulation))
+    if simulation and options.refine_steps:
+        note(f"refined: {options.refine_steps} steps a window; the uncertainty is that of the network's own density")
+    thickness = specimen.thickness_angstrom if specimen else None
+    return Prepared(scan, network, simulation, options.refine_steps, compared, thickness)
+
+
+def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: list[str]) -> Reconstruction:
+    """Returns images with their pixels and provenance.
+
+    Args:
+        prepared: The scan and the network.
+        images: What was predicted.
+        pattern: Mean pattern, `(dy, dx)`, in the data's units.
+        notes: Lines about what was done and assumed.
+    """
+    scan = prepared.scan
+    uncertainty, measured, ratio = images.uncertainty, scan.model.calibration, images.error_over_contrast
+    return Reconstruction(
+        images.density.astype(np.float32),
+        None if uncertainty is None else uncertainty.astype(np.float32),
+        None if images.trust is None else images.trust.astype(np.float32),
+        images.bright_field,
+        pattern * scan.scale,
+        _density_pixels(scan, images.density.shape),
+        scan.pixels,
+        detector_grid(scan.data.pixel_mrad, scan.centre),
+        {
+            **scan.provenance,
+            **scan.beam,
+            **({} if images.flagged is None else {"windows_not_familiar": images.flagged}),
+            **({} if ratio is None else {"error_over_contrast": ratio}),
+            **({} if images.aberrations is None else {"aberrations": images.aberrations}),
+            **({} if images.orientation is None else {"orientation": images.orientation}),
+            **({"estimated": prepared.compared.facts} if prepared.compared else {}),
+            **({} if measured.two_sigma_factor is None else {"two_sigma_factor": measured.two_sigma_factor}),
+            "said": [*notes],  # the key of the file format
+        },
+        familiarity=None if images.familiarity is None else images.familiarity.astype(np.float32),
+        density_by_depth=None if images.by_depth is None else images.by_depth.astype(np.float32),
+        depth_angstrom=None if images.by_depth is None else _known_thickness(prepared),
+    )
+
+
+def _known_thickness(prepared: Prepared) -> float | None:
+    """Returns the thickness that the bins divide, Å: as given, or that of the whole training; `None` if it varied."""
+    if prepared.thickness_angstrom:
+        return prepared.thickness_angstrom
+    learnt = set(prepared.scan.model.experiment.specimen.thickness_angstrom)
+    return learnt.pop() if len(learnt) == 1 else None
+
+
+def check_layout(model: Model) -> None:
+    """Checks that the network's target is on the positions that it predicts."""
+    inputs, target = model.experiment.training.inputs, model.experiment.target
+    if inputs.layout in ("scan", "depth") and target.at != "scan":
+        raise InputError(f"{model.name} has layout scan and targets at the grid: use a network with target.at scan")
+
+
+def check_arguments(specimen: KnownSpecimen | None, options: ReconstructionOptions) -> None:
+    """Checks that all numbers are finite and in their ranges, and that they go together."""
+    arguments: dict[str, float | None] = {
+        "thickness_angstrom": None if specimen is None else specimen.thickness_angstrom,
+        "passes": options.passes,
+        "refine_steps": options.refine_steps,
+    }
+    for name, value in arguments.items():
+        check_number(name, value, LIMITS[name])
+    if options.refine_steps and specimen is None:
+        raise InputError(f"refine_steps is {options.refine_steps}: refinement needs the specimen's thickness, too")
+
+
+def _trust_note(specimen: KnownSpecimen | None, simulation: WindowSimulation | None) -> str:
+    """Returns a line about how trust is measured, or why it is not."""
+    if specimen is None:
+        return "trust: not measured, which takes the specimen's thickness: give --thickness-angstrom"
+    if simulation is None:
+        return "trust: not measured, for a network of layout detector has no windows"
+    formula = f" of {specimen.formula}" if specimen.formula else ""
+    return f"trust: 1 − R/R₀ of every window's simulation, for {specimen.thickness_angstrom:g} Å{formula}"
+
+
+def _uncertainty_note(network: ScanNetwork, model: Model) -> str:
+    """Returns a line about where the uncertainty comes from, or why there is none."""
+    if not network.has_uncertainty:
+        return "uncertainty: none, for there is no ensemble: give --passes, with a network that has dropout"
+    factor, two_sigma = model.calibration.uncertainty_factor, model.calibration.two_sigma_factor
+    sources = ["the ensemble's standard deviation"] if network.members > 1 else []
+    sources += ["the error that the network predicts"] if model.predicts_its_error else []
+    state = f"times {factor:g}, as calibrated" if factor else "not calibrated: a lower bound of the error"
+    beyond = f"; 95 % of the errors are within {two_sigma:.3g} times that" if two_sigma else ""
+    return f"uncertainty: {' and '.join(sources)}, {state}{beyond}"
+
+
+def _density_pixels(scan: FittedScan, shape: tuple[int, ...]) -> PixelGrid:
+    """Returns the pixels of the density, Å."""
+    experiment = scan.model.experiment
+    if experiment.training.inputs.layout in ("scan", "depth"):
+        return scan.pixels
+    extent = list(experiment.specimen.lateral_angstrom)
+    if experiment.scan.step_angstrom is None:
+        extent = [n * step for n, step in zip(scan.data.shape, scan.plan.step_angstrom, strict=False)]
+    return PixelGrid([length / n for length, n in zip(extent, shape, strict=True)], (0.0, 0.0))

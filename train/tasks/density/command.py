@@ -1,0 +1,96 @@
+"""`python -m train reconstruct` and `python -m train live`."""
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from namsa.cli.command_line import CommandParser, positive
+from namsa.errors import InputError
+
+from ..scan_command import ScanCommand, commands_of, function_of
+
+if TYPE_CHECKING:  # options are read before NumPy is imported
+    from ...apply.trust import KnownSpecimen
+
+
+def known_specimen(options: argparse.Namespace) -> "KnownSpecimen | None":
+    """Returns what the options say about the specimen."""
+    from ...apply.trust import KnownSpecimen
+
+    if options.formula and options.thickness_angstrom is None:
+        raise InputError("--formula is for measuring trust, which takes --thickness-angstrom, too")
+    return None if options.thickness_angstrom is None else KnownSpecimen(options.thickness_angstrom, options.formula)
+
+
+def _add_specimen(parser: CommandParser) -> None:
+    parser.add_argument("--thickness-angstrom", type=float, help="of the specimen, for which trust is measured")
+    parser.add_argument("--formula", help="of the specimen, such as SrTiO3, for the same")
+    parser.add_argument("--passes", type=int, metavar="N", help="predictions with dropout, per symmetry")
+
+
+def _add_reconstruct(parser: CommandParser) -> None:
+    _add_specimen(parser)
+    parser.add_argument(
+        "--estimator",
+        metavar="NAME",
+        help="a network of training.task estimate: its thickness, defocus and tilt of the scan are compared with what "
+        "--checkpoint has learnt",
+    )
+    parser.add_argument(
+        "--refine-steps",
+        type=positive,
+        default=0,
+        metavar="N",
+        help="refine towards the patterns; needs a thickness; 30 is usually enough",
+    )
+
+
+def _add_live(parser: CommandParser) -> None:
+    parser.add_argument("--wait", type=float, default=60.0, metavar="S", help="give up after S s without a row; 60")
+    _add_specimen(parser)
+
+
+def _settings(options: argparse.Namespace) -> dict[str, Any]:
+    """Returns the keywords of `train.reconstruct`. The estimate of `--estimator` is made before the density."""
+    from ...apply.scan_options import scan_arguments
+    from .application import ReconstructionOptions
+
+    if options.refine_steps and options.thickness_angstrom is None:
+        raise InputError("--refine-steps simulates the specimen, which takes --thickness-angstrom, too")
+    estimated = None
+    if options.estimator:
+        estimate = function_of("estimate", commands_of("estimate")[0])
+        estimated = estimate(options.data, options.estimator, **scan_arguments(options))
+    how = ReconstructionOptions(options.passes, options.refine_steps)
+    return {"specimen": known_specimen(options), "options": how, "estimated": estimated}
+
+
+COMMANDS = (
+    ScanCommand(
+        "reconstruct",
+        "application:reconstruct",
+        "a density is",
+        summary="reconstruct the electron density in a 4D-STEM file with a trained network",
+        examples=(
+            "%(prog)s data.h5 --checkpoint 200kv-20mrad --out density.h5",
+            "%(prog)s data.h5 --checkpoint runs/own --out density.h5 --energy-ev 200e3 --semiangle-mrad 20",
+            "%(prog)s data.h5 --checkpoint 200kv-20mrad --out density.h5 --thickness-angstrom 80 --formula SrTiO3",
+        ),
+        add_options=_add_reconstruct,
+        settings=_settings,
+    ),
+    ScanCommand(
+        "live",
+        "live_command:live",
+        "a density is",
+        summary="reconstruct a scan while its file is written",
+        description="Follows a file that grows: Merlin, raw, or HDF5 in SWMR mode. The density is written after each\n"
+        "strip of windows. Run it again to continue an interrupted one.",
+        examples=(
+            "%(prog)s scan.mib --checkpoint 200kv-20mrad --out density.h5 --scan-shape 256x256 "
+            "--energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.4 --pixel-mrad 1.1",
+        ),
+        add_options=_add_live,
+        runs_itself=True,
+        data="the file that grows",
+    ),
+)

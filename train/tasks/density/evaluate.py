@@ -1,0 +1,231 @@
+"""Evaluates a trained network on held-out materials.
+
+Every sample is scored beside the mean-image predictor, which answers every sample with the mean of the training
+targets. A network that scores no better has learned nothing from the patterns. The results are written to
+`evaluation.json` and `predictions.npz`, from which the report is made.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, cast
+
+import ase
+import numpy as np
+import numpy.typing as npt
+
+from namsa.dataset.entry import Entry
+from namsa.dataset.records import Record
+from namsa.pixels import density_grid
+from namsa.provenance_values import value
+
+from ...experiment.channels import Channels
+from ...experiment.experiment import Experiment
+from ...experiment.inputs import Inputs
+from ...experiment.sections import Training
+from ...input import windows
+from ...measure.atomic_columns import column_metrics, specimen_columns
+from ...measure.groups import sample_facts
+from ...measure.metrics import image_metrics
+from ...measure.results import RunFacts
+from ...ranks.protocol import Ranks
+from ...reports.results import write_json
+from . import depth_metrics, depth_section, pictures
+from .depth_metrics import DepthScores
+from .results import Evaluation, SampleRow, Scores
+from .summary import choose, summarise
+
+if TYPE_CHECKING:  # it needs Horovod, which the evaluation of a run does not
+    from ...ranks.split import RankSplit
+
+Array = npt.NDArray[np.float32]
+Predict = Callable[[Sequence[Record]], Array]
+AtomsOf = Callable[[Entry], ase.Atoms | None]
+DataFormat = Literal["channels_last", "channels_first"]
+
+
+class Readable(Protocol):
+    """A source of samples, such as `namsa.dataset.shards.Dataset`."""
+
+    def read(self, sample_id: str, /) -> Record:
+        """Returns a sample."""
+        ...
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """One rank's share of the held-out samples.
+
+    Attributes:
+        dataset: Where the samples are read.
+        entries: The rank's manifest entries. Each held-out entry belongs to exactly one rank; a rank may have none.
+        mean_image: Mean of the training targets, (h, w), or (bins, h, w) by depth, e/Å².
+        atoms_of: Returns the specimen of an entry, or `None` if it is not known. If given, samples with a known
+            specimen are also scored by `train.measure.atomic_columns`.
+        is_reported: Whether this rank scores the samples. All ranks that divide a sample predict it, and one scores it.
+    """
+
+    dataset: Readable
+    entries: Sequence[Entry]
+    mean_image: npt.NDArray[Any]
+    atoms_of: AtomsOf | None = None
+    is_reported: bool = True
+
+
+def predictor(
+    model: Any,
+    inputs: Inputs,
+    data_format: DataFormat = "channels_last",
+    channels: Channels | None = None,
+    split: "RankSplit | None" = None,
+    depth_bins: int = 1,
+) -> Predict:
+    """Returns a function from records to the densities that a network estimates.
+
+    Args:
+        model: Keras model, called without dropout.
+        inputs: How patterns become the network's input.
+        data_format: Position of the channel axis.
+        channels: Channels of the input; see `train.experiment.channels`.
+        split: What the ranks that divide a sample exchange. All of them call the function with the same records.
+        depth_bins: Bins of the densities along the beam.
+
+    Returns:
+        Function from n records to densities, (n, h, w), or (n, bins, h, w) if there are several bins, e/Å².
+    """
+    import tensorflow as tf
+
+    from ...input.normalisation import normalise
+
+    def whole(x: Any) -> Any:
+        if split is None:
+            return model(x, training=False)
+        part = model(split.take_part(x, data_format), training=False)
+        return split.join(part, split.tensor_axis(data_format), "density")
+
+    forward = tf.function(whole, autograph=False, reduce_retracing=True)
+
+    def predict(records: Sequence[Record]) -> Array:
+        x = np.stack([normalise(record, inputs, data_format, channels=channels)[0] for record in records])
+        y = forward(x).numpy().astype(np.float32)
+        bins = y if data_format == "channels_first" else np.moveaxis(y, -1, 1)
+        bins = bins[:, 0] if bins.ndim == 5 else bins  # a volume of one channel
+        density = bins if depth_bins > 1 else bins[:, 0]
+        return density * np.float32(inputs.density_scale_e_per_angstrom2)
+
+    return predict
+
+
+def evaluate(
+    predict: Predict, experiment: Experiment, held_out: HeldOut, run_dir: Path, *, ranks: Ranks, run: RunFacts
+) -> Evaluation:
+    """Scores the held-out samples of all ranks; rank 0 writes `evaluation.json` and `predictions.npz`.
+
+    Of densities by depth it scores the projections, adds scores by depth, and writes `depth.npz`.
+
+    All ranks must call this function.
+
+    Args:
+        predict: Function from at most `training.batch_size` records to densities; see `predictor`.
+        experiment: The configuration.
+        held_out: This rank's samples.
+        run_dir: Directory to write into.
+        ranks: The ranks of the job.
+        run: Facts about the run, of JSON types.
+
+    Returns:
+        The contents of `evaluation.json`, the same on every rank.
+
+    Raises:
+        WorkError: If a prediction is not finite or a file cannot be written.
+    """
+    with ranks.together():
+        local_rows = [
+            _score(entry, record, prediction, held_out, experiment.training)
+            for entry, record, prediction in predictions(predict, experiment, held_out.dataset, held_out.entries)
+            if held_out.is_reported
+        ]
+    samples = sorted((row for rows in ranks.gather_json(local_rows) for row in rows), key=lambda row: row["id"])
+    chosen = choose(samples)
+    with ranks.together():
+        local_chosen = [entry for entry in held_out.entries if entry.id in chosen]
+        row_of = {row["id"]: row for row in local_rows}
+        local_shown = {
+            entry.id: _shown(row_of[entry.id], record, prediction)
+            for entry, record, prediction in predictions(predict, experiment, held_out.dataset, local_chosen)
+            if held_out.is_reported
+        }
+    shown_of = {id: shown for gathered in ranks.gather_json(local_shown) for id, shown in gathered.items()}
+    evaluation: Evaluation = {**summarise(samples), "run": run, "samples": samples}
+    bins = len(held_out.mean_image) if held_out.mean_image.ndim == 3 else 0
+    if bins and samples:
+        reported = [row["by_depth"] for row in samples if row["split"] == evaluation["split"]]
+        evaluation["by_depth"] = depth_metrics.summarise(reported, bins)
+    with ranks.together():
+        if ranks.rank() == 0:
+            write_json(run_dir / "evaluation.json", evaluation)
+            shown = [pictures.from_json(shown_of[id]["picture"]) for id in chosen]
+            pictures.write_predictions(run_dir / "predictions.npz", shown, projected(held_out.mean_image))
+            if bins:
+                decoded = {id: tuple(map(pictures.decode_array, shown_of[id]["bins"])) for id in chosen}
+                depth_section.write_bins(run_dir / depth_section.FILE_NAME, cast(depth_section.Bins, decoded))
+    return evaluation
+
+
+def predictions(
+    predict: Predict, experiment: Experiment, dataset: Readable, entries: Sequence[Entry]
+) -> Iterator[tuple[Entry, Record, Array]]:
+    """Yields each entry with its record and its estimated density, (h, w) or (bins, h, w), e/Å²."""
+    size, window = experiment.training.batch_size, experiment.window_shapes()[0][:2]
+    for start in range(0, len(entries), size):
+        batch = entries[start : start + size]
+        records = [windows.middle(dataset.read(entry.id), window) for entry in batch]
+        yield from zip(batch, records, predict(records), strict=True)
+
+
+def _score(entry: Entry, record: Record, prediction: Array, held_out: HeldOut, training: Training) -> SampleRow:
+    """Facts and scores of a sample. The split is that of the manifest in use, not that of the record."""
+    frame = density_grid(record.header["provenance"])
+    atoms = held_out.atoms_of(entry) if held_out.atoms_of else None
+    true_columns = specimen_columns(atoms, frame, record.density.shape) if atoms else None
+    by_depth: dict[str, DepthScores] = {}
+    if prediction.ndim == 3 and record.density_by_depth is not None:
+        by_depth["by_depth"] = depth_metrics.depth_scores(prediction, record.density_by_depth, held_out.mean_image)
+
+    def scores(image: npt.NDArray[Any]) -> Scores:
+        numbers = image_metrics(
+            image,
+            record.density,
+            huber_delta=training.loss.huber_delta,
+            density_scale=training.inputs.density_scale_e_per_angstrom2,
+            limits=training.loss.contrast_limits(),
+        )
+        return cast(Scores, numbers | (column_metrics(image, frame, true_columns) if true_columns else {}))
+
+    return {
+        "id": entry.id,
+        "material": entry.material,
+        "formula": entry.formula,
+        "space_group": entry.space_group,
+        "split": entry.split,
+        "zone_axis": list(entry.zone_axis),
+        "thickness_angstrom": value(record.header["provenance"], "thickness_angstrom"),
+        "wanted_thickness_angstrom": entry.thickness_angstrom,
+        "conditions": sample_facts(entry),
+        **scores(projected(prediction)),
+        "mean_predictor": scores(projected(held_out.mean_image)),
+        **cast(Any, by_depth),
+    }
+
+
+def _shown(row: SampleRow, record: Record, prediction: Array) -> dict[str, Any]:
+    """Returns what the report shows of a sample, as JSON types."""
+    shown: dict[str, Any] = {"picture": pictures.to_json(pictures.picture(row, record, projected(prediction)))}
+    if prediction.ndim == 3 and record.density_by_depth is not None:
+        shown["bins"] = [pictures.encode_array(array) for array in (record.density_by_depth, prediction)]
+    return shown
+
+
+def projected(density: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """Returns the projection (h, w) of a density by depth (bins, h, w), and of a projected density itself."""
+    return density.sum(axis=0) if density.ndim == 3 else density

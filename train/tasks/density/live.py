@@ -1,0 +1,247 @@
+"""Reconstructs a scan while it is recorded: rows in, density and uncertainty out.
+
+The steps are those of `train.tasks.density.application`, strip by strip: a strip of windows is predicted as soon as
+its rows are there. The result is that of the whole scan if the optic axis and the beam's intensity are known. Otherwise
+both are taken from the mean of the first rows, as the mean of the whole scan is not known yet.
+
+What is held are the rows of one strip on the network's detector, and images. They are written after each strip if the
+caller names a file, and an interrupted reconstruction continues from there to the same result.
+"""
+
+import os
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import xxhash
+from rich.console import Console
+
+from namsa.errors import InputError
+from namsa.io.calibration import CalibrationOverrides, FourDData, calibrate
+
+from ...apply import reading, resampling, tiles
+from ...apply.aberrations import MEASURED
+from ...apply.models import Model
+from ...apply.row_sources import ArrayStream, GrowingFile, RowSource
+from ...apply.scans import BEAM_INTENSITY, Notes, check_number, fit_scan, network_for
+from ...apply.trust import KnownSpecimen
+from ...apply.windows import note_findings
+from .application import Prepared, ReconstructionOptions, assemble, check_arguments, check_layout, prepare
+from .live_state import LiveState, image_arrays, read_state, write_state
+from .result import Reconstruction
+
+Array = npt.NDArray[Any]
+
+FIRST_ROWS = 8  # from whose mean the optic axis and the scale are taken where they are not known
+
+
+@dataclass(frozen=True)
+class LiveUpdate:
+    """What is known after a strip of windows.
+
+    Attributes:
+        rows_read: Rows of the scan that have come.
+        rows_done: First rows of the density that no later row of the scan changes.
+        seconds: Time that the strip took, without waiting for its rows.
+        result: The reconstruction; its images are NaN where nothing is known yet.
+        is_last: Whether the scan is complete.
+    """
+
+    rows_read: int
+    rows_done: int
+    seconds: float
+    result: Reconstruction
+    is_last: bool
+
+
+def reconstruct_live(
+    data: str | Path | Iterable[npt.ArrayLike],
+    model: Model | str | Path,
+    calibration: CalibrationOverrides = CalibrationOverrides(),  # noqa: B008 - frozen
+    *,
+    scan_shape: tuple[int, int],
+    first_row: int = 0,
+    beam_intensity: float | None = None,
+    specimen: KnownSpecimen | None = None,
+    options: ReconstructionOptions = ReconstructionOptions(),  # noqa: B008 - frozen
+    state: str | Path | None = None,
+    wait_s: float = 60.0,
+    layout: Mapping[str, Any] | None = None,
+    console: Console | None = None,
+) -> Iterator[LiveUpdate]:
+    """Reconstructs a scan while it is recorded.
+
+    Args:
+        data: Path of a file that grows (Merlin, raw, HDF5 in SWMR mode), or an iterable of arrays `(..., dy, dx)` with
+            any number of patterns each, in the order of the scan.
+        model: The network, or what `train.load_model` finds it by.
+        calibration: What the data do not say, or say wrongly. With the optic axis (`centre_pixels`) and
+            `beam_intensity`, the last result is that of `train.reconstruct`.
+        scan_shape: Rows and columns of the whole scan.
+        first_row: Row of the scan that the iterable begins with, if it continues an earlier one; see `next_row`.
+        beam_intensity: As for `train.reconstruct`.
+        specimen: As for `train.reconstruct`.
+        options: As for `train.reconstruct`.
+        state: File that keeps what is needed to continue, written after each strip. If it exists, the reconstruction
+            continues from it; it is removed after the last strip. `None` keeps nothing.
+        wait_s: Time without a new row after which the writer of a file counts as stopped.
+        layout: How the patterns lie in a file that does not say it, as `namsa.read` takes it: {"dtype": "u2"}.
+        console: Where notes are printed. `None` prints nothing; the notes are in the result.
+
+    Yields:
+        An update after each strip of windows.
+
+    Raises:
+        InputError: If the data do not fit the network, or if `state` belongs to other data.
+        WorkError: If the data end before the scan does.
+    """
+    model = network_for("density", model)
+    check_layout(model)
+    check_number("beam_intensity", beam_intensity, BEAM_INTENSITY)
+    check_arguments(specimen, options)
+    source: RowSource
+    if isinstance(data, str | Path):
+        in_file = {"dataset": calibration.dataset, **(layout or {})}
+        source = GrowingFile(Path(data), scan_shape, calibration, in_file, wait_s)
+        origin = os.path.realpath(data)
+    else:
+        source, origin = ArrayStream(data, scan_shape, calibration, first_row), "stream"
+    recording = source.describe()
+    scan = calibrate(recording)
+    resampling.check_fit(scan, model.conditions, recording.name)
+    identity = {
+        "data": origin,
+        "scan": [list(scan.shape), str(scan.data.dtype)],
+        "calibration": repr({name: value for name, value in vars(scan).items() if name != "data"}),
+        "weights": str(model.weights.resolve()),
+        "arguments": repr((beam_intensity, specimen, options)),
+    }
+    path = None if state is None else Path(state)
+    kept = read_state(path, identity) if path is not None and path.exists() else None
+    session = _Session(scan, model, recording.name, origin, beam_intensity, specimen, options, console)
+    for update, now in session.updates(source, kept):
+        if path is not None and not update.is_last:
+            write_state(path, identity, now)
+        yield update
+    if path is not None:
+        path.unlink(missing_ok=True)
+
+
+def next_row(state: str | Path) -> int:
+    """Returns the row of the scan that a stream must begin with, at the latest, to continue from a state."""
+    return read_state(Path(state), None).next_row
+
+
+class _Session:
+    """A reconstruction that is going on."""
+
+    def __init__(
+        self,
+        scan: FourDData,
+        model: Model,
+        name: str,
+        origin: str,
+        beam_intensity: float | None,
+        specimen: KnownSpecimen | None,
+        options: ReconstructionOptions,
+        console: Console | None,
+    ) -> None:
+        self._scan, self._model, self._name, self._origin = scan, model, name, origin
+        self._beam_intensity, self._specimen, self._options = beam_intensity, specimen, options
+        self._survey = set(reading.survey_rows(scan))
+        self._survey_sum: Array = np.zeros(scan.shape[2:])
+        self._survey_rows = 0
+        self._digests = np.zeros(scan.shape[0], np.uint64)  # of the rows that were read
+        self._row = 0  # the next one that is read
+        self._rows_read = 0
+        self._note = Notes(console)
+
+    def updates(self, source: RowSource, kept: LiveState | None) -> Iterator[tuple[LiveUpdate, LiveState]]:
+        """Yields an update, and the state to continue from, after each strip."""
+        if kept is None:
+            first, blocks = first_rows(source.rows(0), min(FIRST_ROWS, self._scan.shape[0]))
+            pattern = first.sum(axis=(0, 1), dtype=np.float64) / (len(first) * self._scan.shape[1])
+            reading.check_pattern(pattern, self._name)
+        else:
+            self._digests, self._rows_read = kept.arrays["digests"].copy(), kept.rows_read
+            if isinstance(source, GrowingFile):
+                self._check_row(0, first_rows(source.rows(0), 1)[0][0])
+            blocks = source.rows(kept.next_row)
+            pattern, self._survey_sum = kept.arrays["pattern"], kept.arrays["survey_sum"]
+            self._row, self._survey_rows = kept.next_row, kept.survey_rows
+        prepared = self._prepare(pattern)
+        images = prepared.images()
+        if kept is not None:
+            kept.restore(images)
+            self._note(f"continued after {images.strips} of {len(images.rows)} strips, with row {self._row}")
+        along_y, rows = prepared.scan.plan.along_y, images.rows
+        bands = self._bands(blocks, prepared)
+        for strip in tiles.strips(bands, along_y, rows[images.strips :], self._row):
+            started = time.perf_counter()
+            images.add(strip)
+            is_last, blended = images.strips == len(rows), images.blended()
+            if is_last:
+                note_findings(images, blended, self._note)
+            mean = self._survey_sum / (max(1, self._survey_rows) * self._scan.shape[1])
+            result = assemble(prepared, blended, mean, self._note.lines)
+            seconds = time.perf_counter() - started
+            next_row = 0 if is_last else tiles.source_rows(along_y, rows[images.strips]).start
+            arrays = {**image_arrays(images), "pattern": pattern, "survey_sum": self._survey_sum}
+            arrays |= {"digests": self._digests.copy()}
+            state = LiveState(images.strips, self._rows_read, next_row, self._survey_rows, arrays)
+            yield LiveUpdate(self._rows_read, images.rows_done, seconds, result, is_last), state
+
+    def _prepare(self, pattern: Array) -> Prepared:
+        """Fits the scan by the mean pattern of the first rows and loads the network."""
+        sy, sx, dy, dx = self._scan.shape
+        self._note(f"{self._name}: {sy}×{sx} patterns of {dy}×{dx} pixels, {self._scan.data.dtype}, as they come")
+        described = self._name, self._origin, self._beam_intensity
+        scan = fit_scan(self._scan, self._model, pattern, *described, self._note, estimated=MEASURED)
+        prepared = prepare(scan, self._specimen, self._options, self._note)
+        if self._scan.centre_pixels is None or not (self._beam_intensity or self._scan.normalised):
+            self._note(f"the mean pattern of the above is that of the first {min(FIRST_ROWS, sy)} rows")
+        return prepared
+
+    def _bands(self, blocks: Iterator[Array], prepared: Prepared) -> Iterator[Array]:
+        """Yields row by row on the network's detector; adds up the rows of the mean pattern on the way."""
+        binning = reading.scaled_binning(prepared.scan.plan, prepared.scan.scale)
+        for block in blocks:
+            for patterns in block:
+                number, self._row = self._row, self._row + 1
+                self._check_row(number, patterns)
+                if number in self._survey and number >= self._rows_read:  # others were added before the interruption
+                    self._survey_sum = self._survey_sum + patterns.sum(axis=0, dtype=np.float64)
+                    self._survey_rows += 1
+                self._rows_read = max(self._rows_read, self._row)
+                together = max(1, reading.PIECE_BYTES // max(1, patterns[0].nbytes))
+                pieces = [patterns[None, first : first + together] for first in range(0, len(patterns), together)]
+                binned = np.concatenate([reading.bin_patterns(piece, binning) for piece in pieces], axis=1)
+                yield reading.resampled_band(binned, prepared.scan.plan, number)
+
+    def _check_row(self, number: int, patterns: Array) -> None:
+        """Keeps the digest of a row that is read for the first time, and compares it when the row is read again.
+
+        Raises:
+            InputError: If the row is another one than before.
+        """
+        digest = np.uint64(xxhash.xxh3_64_intdigest(np.ascontiguousarray(patterns).data))
+        if number >= self._rows_read:
+            self._digests[number] = digest
+        elif self._digests[number] != digest:
+            raise InputError(
+                f"row {number} of {self._name} is another one than when this reconstruction began: another scan has "
+                "taken its place: remove the kept state to begin again"
+            )
+
+
+def first_rows(blocks: Iterator[Array], count: int) -> tuple[Array, Iterator[Array]]:
+    """Takes the first rows `(count, sx, dy, dx)` of blocks, and returns them with all blocks from the first on."""
+    taken: list[Array] = []
+    while sum(map(len, taken)) < count:
+        taken.append(next(blocks))
+    return np.concatenate(taken)[:count], chain(taken, blocks)

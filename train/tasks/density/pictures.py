@@ -1,0 +1,217 @@
+"""The samples that a report shows: densities and patterns, kept in `predictions.npz`."""
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Any
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import AfterValidator, Field, TypeAdapter
+
+from namsa.dataset.records import Record
+from namsa.dataset.typed_values import parse_typed
+from namsa.errors import InputError
+from namsa.figures.signals import example_probes
+from namsa.files import open_atomic
+from namsa.json_files import parse_json
+from namsa.numpy_files import read_npz
+from namsa.pixels import density_grid, pattern_grid, scan_positions
+from namsa.provenance_values import value
+from namsa.text import shorten
+
+from ...reports.results import EVALUATE_AGAIN
+from .results import SampleRow
+
+Array = npt.NDArray[np.float32]
+Pair = Annotated[Sequence[float], Field(min_length=2, max_length=2)]
+
+
+def _check_frame(frame: Sequence[Sequence[float]]) -> Sequence[Sequence[float]]:
+    if [len(pair) for pair in frame] != [2, 2] or not all(
+        SMALLEST_STEP <= step <= 1 / SMALLEST_STEP for step in frame[0]
+    ):
+        raise ValueError("a frame has a step above 0 and an origin, each as [y, x]")
+    return frame
+
+
+SMALLEST_STEP = 1e-6  # Å or mrad
+Frame = Annotated[Sequence[Sequence[float]], AfterValidator(_check_frame)]
+
+
+LARGEST_FILE_BYTES = 2**30  # of all arrays, unpacked
+
+
+class PictureFacts(SampleRow):
+    """Facts about a sample that is shown. Frames are `namsa.pixels.PixelGrid`, as lists (step, origin) of (y, x).
+
+    Attributes:
+        energy_ev: Beam energy, eV.
+        semiangle_mrad: Convergence semiangle, mrad.
+        extent_angstrom: Size (y, x) of the cell, Å.
+        density_frame: Pixels of the densities, Å.
+        pattern_frame: Pixels of the patterns, mrad.
+        probes_angstrom: Positions (y, x) of the probes whose patterns are shown, Å.
+    """
+
+    energy_ev: float
+    semiangle_mrad: float
+    extent_angstrom: Pair
+    density_frame: Frame
+    pattern_frame: Frame
+    probes_angstrom: Sequence[Pair]
+
+
+@dataclass(frozen=True)
+class Picture:
+    """All that the report shows of one sample.
+
+    Attributes:
+        facts: The sample's row of `evaluation.json` and where its pixels are.
+        truth: Density of the sample, (h, w), e/Å².
+        prediction: Density that the network estimates, (h, w), e/Å².
+        position_averaged: Mean of all patterns, (ky, kx), fraction of the beam.
+        patterns: Patterns at `probes_angstrom`, (n, ky, kx), fraction of the beam.
+    """
+
+    facts: PictureFacts
+    truth: Array
+    prediction: Array
+    position_averaged: Array
+    patterns: Array
+
+    @property
+    def arrays(self) -> dict[str, Array]:
+        """The arrays by name."""
+        return {name: getattr(self, name) for name in ARRAYS}
+
+
+ARRAYS = tuple(field.name for field in fields(Picture) if field.name != "facts")
+
+
+def picture(row: SampleRow, record: Record, prediction: Array) -> Picture:
+    """Returns what the report shows of a sample.
+
+    Args:
+        row: The sample's row of `evaluation.json`.
+        record: The sample.
+        prediction: Estimated density, (h, w), e/Å².
+    """
+    provenance, patterns = record.provenance, record.patterns()
+    angles, positions = pattern_grid(provenance), scan_positions(provenance).tolist()
+    semiangle_mrad, extent = value(provenance, "semiangle_mrad"), value(provenance, "extent_angstrom")
+    image = density_grid(provenance)
+    probes = example_probes(patterns, angles, semiangle_mrad, positions)
+    facts: PictureFacts = {
+        **row,
+        "energy_ev": value(provenance, "energy_ev"),
+        "semiangle_mrad": semiangle_mrad,
+        "extent_angstrom": extent,
+        # Of a scan of one row, whose step is 0, the pixel is as high as the cell.
+        "density_frame": image._replace(step=[step or side for step, side in zip(image.step, extent, strict=True)]),
+        "pattern_frame": angles,
+        "probes_angstrom": [positions[probe] for probe in probes],
+    }
+    return Picture(facts, record.density, prediction, patterns.mean(axis=0), patterns[list(probes)])
+
+
+# ---- Between ranks --------------------------------------------------------------------------------------------------
+
+
+def to_json(picture: Picture) -> dict[str, Any]:
+    """Returns a picture as JSON types, so that ranks can send it."""
+    return {"facts": picture.facts, **{name: encode_array(array) for name, array in picture.arrays.items()}}
+
+
+def from_json(value: dict[str, Any]) -> Picture:
+    """Returns the picture that `to_json` was given."""
+    return Picture(value["facts"], **{name: decode_array(value[name]) for name in ARRAYS})
+
+
+def encode_array(array: npt.NDArray[Any]) -> dict[str, Any]:
+    """Returns an array as JSON types, in float32."""
+    raw = np.ascontiguousarray(array, "<f4")
+    return {"shape": raw.shape, "float32": base64.b64encode(raw.tobytes()).decode()}
+
+
+def decode_array(value: dict[str, Any]) -> Array:
+    """Returns the array that `encode_array` was given."""
+    return np.frombuffer(base64.b64decode(value["float32"]), "<f4").reshape(value["shape"])
+
+
+# ---- The file -------------------------------------------------------------------------------------------------------
+
+
+def write_predictions(path: Path, pictures: Sequence[Picture], mean_image: npt.NDArray[Any]) -> None:
+    """Writes a `predictions.npz`.
+
+    It holds, in float32, "mean_image" (h, w) and "{id}/{name}" for each of `ARRAYS`, and "metadata": a JSON list with
+    the facts of each picture, in the order of display.
+
+    Args:
+        path: The file; replaced if it exists.
+        pictures: The samples to show, in the order of display.
+        mean_image: Mean of the training targets, (h, w), e/Å².
+
+    Raises:
+        WorkError: If the file cannot be written.
+    """
+    arrays = {
+        f"{each.facts['id']}/{name}": array.astype(np.float32)
+        for each in pictures
+        for name, array in each.arrays.items()
+    }
+    metadata = np.array(json.dumps([each.facts for each in pictures], allow_nan=False))
+    with open_atomic(path) as file:
+        np.savez_compressed(file, metadata=metadata, mean_image=mean_image.astype(np.float32), **arrays)
+
+
+def read_predictions(path: Path) -> tuple[list[Picture], Array]:
+    """Reads a `predictions.npz`.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The pictures in the order of display, and the mean image, (h, w), e/Å².
+
+    Raises:
+        InputError: If the file cannot be read, or is no such file.
+    """
+    arrays = read_npz(path, largest_bytes=LARGEST_FILE_BYTES)
+    metadata = arrays.get("metadata", np.empty(0))
+    if metadata.dtype.kind != "U" or metadata.ndim:
+        raise InputError(f"{path} has no metadata: {EVALUATE_AGAIN}")
+    text = metadata.tobytes().decode("utf-32-be" if metadata.dtype.byteorder == ">" else "utf-32-le", "replace")
+    listed = parse_json(text.rstrip("\0"), f"{path}: its metadata")
+    facts = parse_typed(_facts_adapter(), json.dumps(listed), f"{path}: its metadata", EVALUATE_AGAIN)
+    return [_read_picture(arrays, each, path) for each in facts], _image(arrays, "mean_image", path)
+
+
+def _read_picture(arrays: Mapping[str, npt.NDArray[Any]], facts: PictureFacts, path: Path) -> Picture:
+    """Returns one picture of a file, whose arrays fit together."""
+    images = {name: _image(arrays, f"{facts['id']}/{name}", path, 3 if name == "patterns" else 2) for name in ARRAYS}
+    found = Picture(facts, **images)
+    same = found.truth.shape == found.prediction.shape and found.patterns.shape[1:] == found.position_averaged.shape
+    if not same or len(found.patterns) != len(facts["probes_angstrom"]):
+        shapes = ", ".join(f"{name} {image.shape}" for name, image in images.items())
+        raise InputError(
+            f"{path}: the arrays of {shorten(facts['id'])} do not fit together, {shapes}: {EVALUATE_AGAIN}"
+        )
+    return found
+
+
+def _image(arrays: Mapping[str, npt.NDArray[Any]], name: str, path: Path, axes: int = 2) -> Array:
+    """Returns an array of finite numbers with some pixels and so many axes."""
+    array = arrays.get(name, np.empty(0))
+    if array.dtype.kind != "f" or array.ndim != axes or not array.size or not np.isfinite(array).all():
+        raise InputError(f"{path} has no {shorten(name)} of {axes} axes and finite numbers: {EVALUATE_AGAIN}")
+    return array
+
+
+@cache
+def _facts_adapter() -> TypeAdapter[list[PictureFacts]]:
+    return TypeAdapter(list[PictureFacts])

@@ -1,0 +1,279 @@
+"""The results of the task density on the terminal and in the report."""
+
+from collections.abc import Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any, cast
+
+import numpy.typing as npt
+from rich.table import Table
+
+from ...measure.groups import title
+from ...measure.results import PerformanceSummary
+from ...reports.figures import data_uri
+from ...reports.report import ResultPart, read_if_there
+from ...reports.report_tables import count, missing, number, table
+from ..reporting import TaskReport
+from . import depth_section, summary
+from .figures import sample_figure
+from .pictures import Picture, read_predictions
+from .results import Evaluation, SampleRow, read_evaluation
+from .score_tables import (
+    COMPARED_HEAD,
+    HUBER,
+    MAE,
+    PEARSON,
+    PSNR,
+    R_FACTOR,
+    SSIM,
+    compared,
+    conditions_text,
+    ratio_or_difference,
+    space_group,
+    zone_axis,
+)
+from .summary import sample_conditions, worst_first
+
+KIND, TITLE = "Electron density from 4D-STEM: reconstruction report", "reconstruction report"
+WORST_ROWS = 10  # of the table of the worst samples
+
+
+def terminal(evaluation: Evaluation) -> Table:
+    """Returns the mean scores of the network beside those of the mean image, and the sustained FLOP/s."""
+    found = Table(
+        title=f"Held-out materials ({evaluation['split'] or 'none'})",
+        caption=_rate(evaluation["run"].get("performance")),
+    )
+    for heading in ("", "network", "mean image"):
+        found.add_column(heading, justify="right")
+    baseline = cast("dict[str, float | None]", evaluation["mean_predictor"])
+    for name, score in cast("dict[str, float | None]", evaluation["mean"]).items():
+        found.add_row(name, _format(score), _format(baseline[name]))
+    if by_depth := evaluation.get("by_depth"):
+        errors = by_depth["network"], by_depth["mean_predictor"]
+        found.add_row("by depth: r_factor", *(_format(each["r_factor"]) for each in errors))
+        found.add_row("true projected / n", _format(by_depth["true_projected"]["r_factor"]), "")
+        found.add_row("own projected / n", _format(by_depth["own_projected"]["r_factor"]), "")
+    return found
+
+
+def _rate(measured: PerformanceSummary | None) -> str:
+    """Returns a line about the sustained FLOP/s, empty if no steps were taken."""
+    if not measured or "wall_s" not in measured:
+        return ""
+    rate, steps = measured["sustained_flop_per_s"], measured["wall_s"]["steps"]
+    return f"convolutions: sustained {rate:.3g} FLOP/s over {steps} steps, with reading and checkpoints\n"
+
+
+def _format(score: float | None) -> str:
+    """Returns a score as text."""
+    return "–" if score is None else f"{score:.4g}"
+
+
+def _part(run_dir: Path) -> ResultPart:
+    """Returns the part of the report: scores beside those of the mean image, and pictures."""
+    evaluation = read_if_there(run_dir / "evaluation.json", read_evaluation)
+    predictions = read_if_there(run_dir / "predictions.npz", read_predictions)
+    run: Mapping[str, Any] = evaluation["run"] if evaluation else {}
+    if evaluation and not evaluation["samples"]:
+        evaluation = None
+    no_sample = missing("No held-out sample has been evaluated.")
+    shown = missing("No pictures: predictions.npz is missing.")
+    if predictions:
+        shown = reconstructions(*predictions, evaluation)
+    parts: tuple[str, ...] = (
+        headline(evaluation) if evaluation else no_sample,
+        means(evaluation) if evaluation else "",
+        "<h2>Reconstructions</h2>",
+        shown,
+        "<h2>By condition and material</h2>",
+        groups(evaluation) if evaluation else no_sample,
+    )
+    by_depth = evaluation.get("by_depth") if evaluation else None
+    bins = read_if_there(run_dir / depth_section.FILE_NAME, depth_section.read_bins)
+    if by_depth:
+        parts = (*parts, depth_section.section(by_depth, predictions[0] if predictions else [], bins or {}))
+    listed = samples(evaluation["samples"]) if evaluation else missing("None.")
+    terms, settings = {"huber": "its Huber term"}, {"delta": "Huber\ndelta"}
+    return ResultPart(KIND, TITLE, "\n".join(parts), listed, run, terms, settings)
+
+
+def headline(evaluation: Evaluation) -> str:
+    """Returns the main result in one paragraph."""
+    mean, mean_image = evaluation["mean"], evaluation["mean_predictor"]
+    samples = [row for row in evaluation["samples"] if row["split"] == evaluation["split"]]
+    pairs = [(row["ssim"], row["mean_predictor"]["ssim"]) for row in samples]
+    defined = [(network, rival) for network, rival in pairs if network is not None and rival is not None]
+    better = sum(network > rival for network, rival in defined)
+    ssim, pearson, mae = (
+        f"{words} <strong>{metric.text(mean)}</strong> (mean image: {metric.text(mean_image)})"
+        for metric, words in ((SSIM, "SSIM"), (PEARSON, "Pearson correlation"), (MAE, "mean absolute error"))
+    )
+    return (
+        f'<p class="headline">On {count(len(samples), "held-out sample")} of '
+        f"{count(len({row['material'] for row in samples}), 'material')} that training never saw, the network "
+        f"reconstructs the projected electron density with {ssim}, {pearson} and {mae}. "
+        f"That error is {ratio_or_difference(MAE, mean['mae'], mean_image['mae'])} than the error of the mean training "
+        f"image; the SSIM is higher in {better} of {len(defined)} samples.</p>"
+    )
+
+
+def means(evaluation: Evaluation) -> str:
+    """Returns the mean scores over the reported split."""
+    mean, mean_image = evaluation["mean"], evaluation["mean_predictor"]
+    rows = [
+        (
+            f'{metric.title}<span class="note">{metric.meaning}</span>',
+            metric.text(mean),
+            metric.text(mean_image),
+            ratio_or_difference(metric, mean[metric.key], mean_image[metric.key]),
+        )
+        for metric in (SSIM, PEARSON, MAE, R_FACTOR, PSNR, HUBER)
+    ]
+    head = ("", "Network", "Mean image", "The network's is")
+    return table(f"Means over the {evaluation['split']} split", head, rows, text_columns=1)
+
+
+def reconstructions(
+    pictures: Sequence[Picture], mean_image: npt.NDArray[Any], evaluation: Evaluation | None = None
+) -> str:
+    """Returns the pictures of some samples.
+
+    Args:
+        pictures: The samples, in the order of display.
+        mean_image: Mean of the training targets, (h, w), e/Å².
+        evaluation: Results on all samples, among which these have a rank. `None` if they are not at hand.
+    """
+    if not pictures:
+        return missing("No pictures: no held-out sample has been evaluated.")
+    ranked = worst_first(evaluation) if evaluation else []
+    rank_of = {row["id"]: _rank(rank, len(ranked)) for rank, row in enumerate(ranked)}
+    return (
+        "<p>These are the worst samples by SSIM of different materials, the median and the best one, and the worst of "
+        "further kinds of specimens and of further materials, the worst first. The scores of the mean image are in "
+        "brackets.</p>\n"
+    ) + "\n".join(_figure(picture, mean_image, rank_of.get(picture.facts["id"], "")) for picture in pictures)
+
+
+def _rank(rank: int, ranked: int) -> str:
+    """Returns what a sample is among `ranked` ones in words, the worst of which has the rank 0."""
+    named = {ranked // 2: "the median", ranked - 1: "the best", 0: "the worst"}
+    return f"{named.get(rank, f'number {rank + 1}')} of {count(ranked, 'sample')}"
+
+
+def _figure(picture: Picture, mean_image: npt.NDArray[Any], rank: str) -> str:
+    """One sample with its caption."""
+    facts = picture.facts
+    scores = ", ".join(
+        f"{metric.title} {metric.text(facts)} ({metric.text(facts['mean_predictor'])})"
+        for metric in (SSIM, PEARSON, MAE)
+    )
+    others = conditions_text(_without_thickness(sample_conditions(facts)))
+    source = data_uri(sample_figure(picture, mean_image), "png")
+    return (
+        f"<figure><figcaption><strong>{escape(facts['material'])}</strong> along {zone_axis(facts['zone_axis'])}, "
+        f"{facts['thickness_angstrom']:.1f} Å thick{others and f', {others}'}, {escape(facts['split'])} split"
+        f"{rank and f', {rank}'}: {scores}</figcaption>"
+        f'<img src="{source}" alt="Densities and patterns of {escape(facts["id"])}"></figure>'
+    )
+
+
+def groups(evaluation: Evaluation) -> str:
+    """Returns the mean scores by condition, by material and by split, and the worst samples."""
+    by_condition = [
+        (
+            escape(title(row["by"])),
+            escape(row["group"].replace("_", " ")).replace("-", "−"),
+            str(row["samples"]),
+            number(row["least_ssim"], SSIM.digits),
+            *compared(row),
+        )
+        for row in summary.by_condition(evaluation)
+    ]
+    by_material = [
+        (
+            escape(row["material"]),
+            space_group(row["space_group"]),
+            escape(row["split"]),
+            escape(str(row["samples"])),
+            *compared(row),
+        )
+        for row in evaluation["by_material"]
+    ]
+    by_split = [(escape(row["split"]), escape(str(row["samples"])), *compared(row)) for row in evaluation["by_split"]]
+    condition_head = ("Quantity", "Values", "Samples", "Least SSIM", *COMPARED_HEAD)
+    split = f"{evaluation['split']} split"
+    return "\n".join(
+        (
+            "<p>Means over the samples of each group; those of the mean image are in grey.</p>",
+            table(f"By condition, {split}", condition_head, by_condition, text_columns=2) if by_condition else "",
+            _table_of_samples(f"The worst, {split}", worst_first(evaluation)[:WORST_ROWS]),
+            table("By split", ("Split", "Samples", *COMPARED_HEAD), by_split, text_columns=1),
+            "<details><summary>By material</summary>",
+            table("", ("Material", "Space group", "Split", "Samples", *COMPARED_HEAD), by_material, text_columns=3),
+            "</details>",
+        )
+    )
+
+
+def samples(rows: Sequence[SampleRow]) -> str:
+    """Returns the scores of every held-out sample, and of those that were calibrated the consistency."""
+    return _table_of_samples("", rows)
+
+
+def _table_of_samples(caption: str, rows: Sequence[SampleRow]) -> str:
+    """Returns a table with a row per sample."""
+    calibrated = any("consistency_r" in row for row in rows)
+    varied = any(_without_thickness(sample_conditions(row)) for row in rows)
+    cells = [
+        (
+            escape(row["id"]),
+            escape(row["formula"]),
+            zone_axis(row["zone_axis"]),
+            escape(row["split"]),
+            *(
+                [f'<div class="conditions">{conditions_text(_without_thickness(sample_conditions(row)))}</div>']
+                * varied
+            ),
+            f"{row['thickness_angstrom']:.1f}",
+            *compared(row),
+            *([_consistency(row)] if calibrated else []),
+        )
+        for row in rows
+    ]
+    head = ["Sample", "Formula", "Zone", "Split", *(["Conditions"] if varied else []), "Thickness, Å", *COMPARED_HEAD]
+    head += ["R of the patterns (without specimen)"] if calibrated else []
+    return table(caption, head, cells, text_columns=4 + varied)
+
+
+def _without_thickness(conditions: Mapping[str, str | float]) -> dict[str, str | float]:
+    """Returns the conditions that say more than that a perfect crystal has some thickness."""
+    others = {name: value for name, value in conditions.items() if name != "thickness_angstrom"}
+    return {} if others == {"kind": "crystal"} else others
+
+
+def _consistency(row: SampleRow) -> str:
+    """R factors of the patterns of the estimated density, and of no specimen; see `namsa.inverse.consistency`."""
+    if "consistency_r" not in row:
+        return number(None, ".3f")
+    return f"{number(row['consistency_r'], '.3f')} ({number(row['consistency_empty_r'], '.3f')})"
+
+
+class DensityReport(TaskReport):
+    """A report whose parts are shown as far as their files are there."""
+
+    def read(self, path: Path) -> Evaluation:
+        return read_evaluation(path)
+
+    def part(self, run_dir: Path) -> ResultPart:
+        return _part(run_dir)
+
+
+REPORT = DensityReport(
+    KIND,
+    TITLE,
+    Evaluation,
+    terminal,
+    results=lambda evaluation, run_dir: _part(run_dir).results,
+    samples=lambda evaluation: samples(evaluation["samples"]),
+)

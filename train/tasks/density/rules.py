@@ -1,0 +1,54 @@
+"""What the task density asks of a configuration."""
+
+from fcdensenet.config import NetworkConfig
+
+from ...experiment.experiment import Experiment
+from ...experiment.sections import Training
+from ...networks.registry import Network
+from ...networks.unet3d import UNet3DConfig
+
+
+def check(experiment: Experiment) -> None:
+    """Checks that the network gives an image of densities, over detector pixels or scan positions.
+
+    Raises:
+        ValueError: If it does not; with the remedy.
+    """
+    _check_image(experiment.network, experiment.training)
+    _check_bins(experiment.network, experiment.training, experiment.target.depth_bins)
+
+
+def _check_image(network: Network, training: Training) -> None:
+    if isinstance(network, UNet3DConfig) and training.inputs.layout == "depth":
+        if training.split.ways > 1:
+            raise ValueError("training.split does not divide samples of training.inputs.layout depth: set ways to 1")
+        return
+    if training.inputs.layout == "depth":
+        raise ValueError("training.inputs.layout depth is for network.kind unet3d: set one of them")
+    if network.kind != "fcdensenet":
+        raise ValueError(
+            f"network.kind {network.kind} gives no image of densities, which training.task density needs: set "
+            "network.kind to fcdensenet, or to unet3d with training.inputs.layout depth"
+        )
+    if training.inputs.layout == "pattern":
+        raise ValueError("training.inputs.layout pattern has no image of densities: set it to detector or scan")
+
+
+def _check_bins(network: Network, training: Training, depth_bins: int) -> None:
+    """Checks that there is an output for each bin along the beam, and for the error."""
+    assert isinstance(network, NetworkConfig | UNet3DConfig)
+    likelihood, channels = training.loss.likelihood, network.output_channels
+    if depth_bins > 1 and likelihood != "none":
+        raise ValueError(
+            f"training.loss.likelihood {likelihood} predicts the error of one density, and target.depth_bins is "
+            f"{depth_bins}: set likelihood to none, or depth_bins to 1"
+        )
+    if isinstance(network, UNet3DConfig):
+        if depth_bins == 1:
+            raise ValueError("training.inputs.layout depth is for densities by depth: set target.depth_bins above 1")
+        if channels != 1:
+            raise ValueError(f"network.output_channels is {channels}, and a voxel has one density: set it to 1")
+        return
+    if channels != (required := depth_bins if likelihood == "none" else 2):
+        needs = f"target.depth_bins {depth_bins}" if depth_bins > 1 else f"training.loss.likelihood {likelihood}"
+        raise ValueError(f"network.output_channels is {channels}, and {needs} needs {required}: set one of them")

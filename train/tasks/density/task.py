@@ -1,0 +1,158 @@
+"""The task density: the projected electron density, as Laanait et al. (2019) reconstruct it.
+
+The target is the density of the sample, projected, or with `target.depth_bins` that of each bin along the beam. The
+loss is Huber's, with a likelihood if the network predicts its own error.
+The trivial baseline answers every sample with the mean of the training targets.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import ase
+import numpy as np
+import numpy.typing as npt
+
+from namsa.crystals.select import select_materials
+from namsa.dataset.entry import Entry, material_of, materials_named
+from namsa.dataset.records import Record
+from namsa.dataset.sample_setup import build_supercell
+from namsa.dataset.shards import Dataset
+from namsa.errors import InputError, WorkError
+
+from ...experiment.experiment import Experiment
+from ...input import batches
+from ...measure.metrics import Metrics, image_metrics, mean_metrics
+from ...measure.results import RunFacts
+from ...optimization.losses import DensityObjective
+from ...ranks.protocol import Ranks
+from ..task import Answers, Array, Row, Score, Task
+from .evaluate import AtomsOf, HeldOut, evaluate, predictions, predictor
+from .results import Evaluation
+
+
+class Density(Task):
+    """See `train.tasks.task.Task`, which documents the methods.
+
+    All ranks that divide a sample predict it, and the first of them scores it.
+    """
+
+    error = "huber"
+
+    @property
+    def objective(self) -> DensityObjective:
+        return DensityObjective(self.experiment.training.loss, self.split)
+
+    def readable(self, dataset: batches.Readable) -> batches.Readable:
+        return _BinsOf(dataset) if self.experiment.bins_shape() else dataset
+
+    def statistic(self, dataset: batches.Readable, entries: Sequence[Entry]) -> Array:
+        window = self.experiment.window_shapes()[0][:2]
+        return batches.mean_target(self.readable(dataset), [entry.id for entry in entries], window)
+
+    def random_target(self, batch: tuple[Any, Any]) -> Any:
+        if self.experiment.training.inputs.layout == "depth":  # a volume of one channel, as the batch's
+            return batch[1]
+        axis = 1 if self.experiment.network.data_format == "channels_first" else -1
+        return np.repeat(batch[1], self.experiment.target.depth_bins, axis)
+
+    def scorer(self, model: Any, dataset: Dataset) -> Score:
+        loss, inputs = self.experiment.training.loss, self.experiment.training.inputs
+        predict = self._predictor(model)
+
+        def metrics(prediction: npt.NDArray[Any], record: Record) -> Metrics:
+            if record.density_by_depth is None or prediction.ndim == 2:
+                bins = [(prediction, record.density)]
+            else:
+                bins = list(zip(prediction, record.density_by_depth, strict=True))
+            return mean_metrics(
+                image_metrics(
+                    estimate,
+                    truth,
+                    huber_delta=loss.huber_delta,
+                    density_scale=inputs.density_scale_e_per_angstrom2,
+                    limits=loss.contrast_limits(),
+                )
+                for estimate, truth in bins
+            )
+
+        def score(entries: Sequence[Entry]) -> list[Row]:
+            return [
+                {"id": entry.id} | metrics(prediction, record)
+                for entry, record, prediction in predictions(predict, self.experiment, dataset, entries)
+                if self._is_scored
+            ]
+
+        return score
+
+    def numbers(self, rows: Sequence[Row]) -> dict[str, float | None]:
+        return mean_metrics(rows)
+
+    def evaluate(self, answers: Answers, run_dir: Path, *, ranks: Ranks, run: RunFacts) -> Evaluation:
+        atoms_of = None
+        if answers.entries:
+            atoms_of = _specimens(self.experiment, answers.entries, answers.run_generator, answers.log_line)
+        held_out = HeldOut(answers.dataset, answers.entries, answers.baseline, atoms_of, self._is_scored)
+        return evaluate(self._predictor(answers.model), self.experiment, held_out, run_dir, ranks=ranks, run=run)
+
+    def _predictor(self, model: Any) -> Any:
+        experiment = self.experiment
+        data_format, channels = experiment.network.data_format, experiment.channels()
+        bins = experiment.target.depth_bins
+        return predictor(model, experiment.training.inputs, data_format, channels, self.split, bins)
+
+    @property
+    def _is_scored(self) -> bool:
+        return self.split is None or self.split.part == 0
+
+
+@dataclass(frozen=True)
+class _BinsOf:
+    """Samples whose density is that of each bin along the beam.
+
+    Attributes:
+        dataset: The stored samples.
+    """
+
+    dataset: batches.Readable
+
+    @contextmanager
+    def view(self, sample_id: str, check: bool = False) -> Iterator[Record]:
+        """Opens a record as `train.input.batches.Readable` does.
+
+        Raises:
+            WorkError: If it has no density by depth.
+        """
+        with self.dataset.view(sample_id, check) as record:
+            if record.density_by_depth is None:
+                raise WorkError(f"{sample_id} has no density by depth: simulate it with target.depth_bins")
+            yield replace(record, density=record.density_by_depth)
+
+
+def _specimens(
+    experiment: Experiment, entries: Sequence[Entry], run_generator: bool, log_line: Callable[[str], None]
+) -> AtomsOf | None:
+    """Returns a function from one of `entries` to its atoms. `None` without crystals, as staged samples may be.
+
+    Where a specimen is amorphous, or partly, projected atoms form no columns: of these it returns `None`.
+    """
+    try:
+        chosen = select_materials(experiment.materials, run_generator=run_generator, names=materials_named(entries))
+    except InputError as error:
+        log_line(f"atomic columns are not measured: {error}")
+        return None
+    materials = {material.name: material for material in chosen}
+
+    def atoms_of(entry: Entry) -> ase.Atoms | None:
+        if entry.kind.startswith("amorphous"):
+            return None
+        if not materials_named([entry]) <= materials.keys():  # the manifest's materials may be others
+            return None
+        return build_supercell(experiment, material_of(entry, materials), entry).atoms
+
+    return atoms_of
+
+
+TASK = Density

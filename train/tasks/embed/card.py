@@ -1,0 +1,108 @@
+"""What a model card says of a network of the task embed."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.dataset.entry import Entry
+from namsa.dataset.shards import Dataset
+from namsa.text import plural
+
+from ...apply.card import Evaluation, Rounding, TaskCard
+from ...apply.models import Model
+from ...apply.weights import build_loaded
+from ...experiment.experiment import Experiment
+from ...networks.cvae import CVAEConfig
+from ...reports.card_sections import Usage
+from ...reports.markdown import number, plain, table
+from ..pattern_images import patterns
+from ..splits import MEANINGS, dev, last
+from .task import autoencoder
+
+
+class EmbedCard(TaskCard):
+    """What a model card says of a network of the task embed."""
+
+    def usage(self, experiment: Experiment) -> Usage:
+        """Returns how the network is applied."""
+        network = experiment.network
+        assert isinstance(network, CVAEConfig)
+        numbers = plural(network.latent, "latent number")
+        return Usage(
+            f"From each pattern of a 4D-STEM scan to {numbers}, learnt without labels, and from these to the pattern "
+            "again. Clusters of the numbers divide the scan into kinds of patterns.",
+            "embed",
+            "LATENTS.h5",
+            by_pattern=True,
+        )
+
+    def scores(self, evaluation: Evaluation) -> Iterator[str]:
+        """Errors of the decoded patterns, and agreements of clusters with materials, by split."""
+        yield f"## Scores: {plural(evaluation['latent'], 'latent number')}"
+        yield ""
+        yield (
+            "Root mean square error of the decoded patterns, in units of the network's input, without the noise and "
+            "imperfections that training draws; and the normalised mutual information (NMI) of clusters of the latent "
+            "numbers with the materials of composite scans. In brackets: as many principal components of the training "
+            "patterns."
+        )
+        yield ""
+        yield from table(
+            ("split", "", "samples", "patterns", "rms error", "of the mean pattern", "composites", "NMI"),
+            [
+                (
+                    plain(split),
+                    MEANINGS.get(split, ""),
+                    str(row["samples"]),
+                    f"{row['patterns']:,}",
+                    f"{row['rmse']:.4g} ({row['baseline_rmse']:.4g})",
+                    f"{row['mean_rmse']:.4g}",
+                    str(row["composites"]),
+                    f"{number(row['nmi'])} ({number(row['baseline_nmi'])})",
+                )
+                for split, row in evaluation["by_split"].items()
+            ],
+        )
+
+    def score_limits(self, evaluation: Evaluation) -> Iterator[str]:
+        """Where latent numbers and clusters must not be trusted."""
+        row = last(evaluation["by_split"])[1]
+        if row["rmse"] >= row["baseline_rmse"]:
+            yield (
+                f"- **As many principal components describe patterns of unseen materials better**: rms error "
+                f"{row['baseline_rmse']:.4g}, the network's {row['rmse']:.4g}."
+            )
+        if row["nmi"] is not None and row["nmi"] <= row["baseline_nmi"]:
+            yield (
+                f"- **Clusters of the components agree with the materials as well or better**: NMI "
+                f"{row['baseline_nmi']:.3f}, the network's {row['nmi']:.3f}."
+            )
+        yield (
+            "- Clusters have no names, and their number is chosen by the user. Neighbouring patterns of one crystal "
+            "can be in different clusters, since a pattern depends on the place in the cell where the probe is small."
+        )
+
+    def dev_error(self, evaluation: Evaluation) -> float | None:
+        """Returns the error of the dev split, as validation measures it; `None` without samples."""
+        return dev(evaluation, "rmse")
+
+    def answers(self, model: Model, dataset: Dataset, entries: Sequence[Entry]) -> npt.NDArray[np.float32]:
+        """Returns the decoded patterns of some samples."""
+        experiment = model.experiment
+        autoencode = autoencoder(build_loaded(model, experiment.network))
+        found = (autoencode(patterns(experiment, entry, dataset.read(entry.id), training=False)) for entry in entries)
+        return np.concatenate([decoded for decoded, _, _ in found])
+
+    def rounding(self, before: npt.NDArray[Any], after: npt.NDArray[Any], evaluation: Evaluation) -> Rounding:
+        """Returns the rms change of the decoded patterns, beside their error."""
+        change = float(np.sqrt(np.mean((after.astype(np.float64) - before) ** 2)))
+        error = last(evaluation["by_split"])[1]["rmse"]
+        words = (
+            f"the decoded patterns change by {change:.2g} (rms), in units of the input; the rms error is {error:.3g}"
+        )
+        return Rounding(change, error, words)
+
+
+CARD = EmbedCard()

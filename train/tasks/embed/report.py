@@ -1,0 +1,104 @@
+"""The results of the task embed on the terminal and in the report."""
+
+import base64
+from html import escape
+from pathlib import Path
+
+from rich.table import Table
+
+from namsa.errors import InputError
+
+from ...reports.report_tables import count, missing, number, table
+from ...reports.results import EVALUATE_AGAIN
+from ..reporting import TaskReport
+from ..splits import MEANINGS, last
+from .scores import EmbedEvaluation, EmbedScores
+
+KIND = "Latent space of 4D-STEM patterns: embedding report"
+TITLE = "embedding report"
+PICTURE = "latent_space.png"  # in the run directory
+LARGEST_PICTURE_BYTES = 2**24
+
+
+def terminal(evaluation: EmbedEvaluation) -> Table:
+    """Returns the errors and agreements by split for the terminal."""
+    title = f"{count(evaluation['latent'], 'latent number')}: rms error, and NMI of clusters with materials"
+    found = Table(title=title, caption="baseline: as many principal components\n")
+    for heading in ("split", "patterns", "rms error", "baseline", "mean pattern", "NMI", "baseline"):
+        found.add_column(heading, justify="right")
+    for split, row in evaluation["by_split"].items():
+        found.add_row(split, f"{row['patterns']:,}", *_numbers(row))
+    return found
+
+
+def results(evaluation: EmbedEvaluation, run_dir: Path) -> str:
+    """Returns errors and agreements by split, and the picture of the latent space."""
+    picture = _picture(run_dir / PICTURE)
+    return "\n".join((_headline(evaluation), _by_split(evaluation), "<h2>Latent space</h2>", picture))
+
+
+def _numbers(row: EmbedScores) -> tuple[str, ...]:
+    """Errors and agreements of the network and the baseline, as text."""
+    errors = (row["rmse"], row["baseline_rmse"], row["mean_rmse"])
+    return (*(f"{value:.4g}" for value in errors), *(number(row[key], ".3f") for key in ("nmi", "baseline_nmi")))
+
+
+def _headline(evaluation: EmbedEvaluation) -> str:
+    split, row = last(evaluation["by_split"])
+    error, baseline, mean, nmi, baseline_nmi = (f"<strong>{text}</strong>" for text in _numbers(row))
+    agreement = (
+        f" Clusters of the latent numbers agree with the materials of {count(row['composites'], 'composite scan')} by "
+        f"an NMI of {nmi}, those of the components with {baseline_nmi}."
+        if row["composites"]
+        else ""
+    )
+    return (
+        f'<p class="headline">{count(row["patterns"], "pattern")} of {count(row["samples"], "sample")} '
+        f"({escape(split)}: {MEANINGS[split]}) are decoded from {count(evaluation['latent'], 'latent number')} with an "
+        f"rms error of {error}; as many principal components have {baseline}, the mean pattern {mean}.{agreement}</p>"
+    )
+
+
+def _by_split(evaluation: EmbedEvaluation) -> str:
+    rows = [
+        (
+            f'{escape(split)}<span class="note">{MEANINGS.get(split, "")}</span>',
+            f"{row['samples']:,}",
+            f"{row['patterns']:,}",
+            *_numbers(row)[:3],
+            number(row["divergence"], ".3g"),
+            f"{row['composites']:,}",
+            *_numbers(row)[3:],
+        )
+        for split, row in evaluation["by_split"].items()
+    ]
+    head = ("Split", "Samples", "Patterns", "Network", "Components", "Mean pattern", "Divergence, nat")
+    caption = "Error (rms, in units of the input), and agreement of clusters with materials"
+    return table(caption, (*head, "Composites", "NMI", "Components’ NMI"), rows, text_columns=1)
+
+
+def _picture(path: Path) -> str:
+    if not path.is_file():
+        return missing(f"No picture: {PICTURE} is missing.")
+    if path.stat().st_size > LARGEST_PICTURE_BYTES:
+        raise InputError(f"{path} has more than {LARGEST_PICTURE_BYTES:,} bytes: {EVALUATE_AGAIN}")
+    data = base64.b64encode(path.read_bytes()).decode()
+    return f'<figure><img src="data:image/png;base64,{data}" alt="Latent space of a composite scan"></figure>'
+
+
+def samples(evaluation: EmbedEvaluation) -> str:
+    rows = [
+        (
+            escape(row["id"]),
+            escape(row["formula"]),
+            escape(row["split"]),
+            *(number(row[key], ".4g") for key in ("rmse", "baseline_rmse", "mean_rmse")),
+            f"{row['patterns']:,}",
+        )
+        for row in evaluation["samples"]
+    ]
+    head = ("Sample", "Formula", "Split", "Network", "Components", "Mean pattern", "Patterns")
+    return table("", head, rows, text_columns=3)
+
+
+REPORT = TaskReport(KIND, TITLE, EmbedEvaluation, terminal, results, samples)

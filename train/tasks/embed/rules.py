@@ -1,0 +1,31 @@
+"""What the task embed asks of a configuration."""
+
+import math
+
+from ...experiment.experiment import Experiment
+from ...networks.cvae import CVAEConfig
+
+
+def check(experiment: Experiment) -> None:
+    """Checks that the network gives a few numbers of one pattern, from which the pattern is made again.
+
+    Raises:
+        ValueError: If it does not; with the remedy.
+    """
+    network, training = experiment.network, experiment.training
+    if not isinstance(network, CVAEConfig):
+        raise ValueError(
+            f"network.kind {network.kind} has no latent numbers of a pattern, which training.task embed needs: set "
+            "network.kind to cvae"
+        )
+    if training.inputs.layout != "pattern":
+        raise ValueError(
+            f"training.task embed is about patterns, and training.inputs.layout is {training.inputs.layout}: set it "
+            "to pattern"
+        )
+    pixels = math.prod(network.input_shape)
+    if network.latent >= pixels:
+        raise ValueError(
+            f"patterns of {pixels} pixels are too small for {network.latent} latent numbers: lower network.latent or "
+            "use a larger detector"
+        )

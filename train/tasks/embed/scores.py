@@ -1,0 +1,187 @@
+"""Scores of embeddings, of samples and together: the contents of `evaluation.json` of the task embed.
+
+A composite scan has the patterns of samples of different materials of one split. The patterns are divided by k-means of
+their latent numbers into as many clusters as there are materials. Clusters and materials agree by their normalised
+mutual information (NMI), which is 0 for clusters that know nothing of the materials and 1 for the materials themselves.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import xxhash
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
+
+from ...measure.clusters import cluster, normalised_mutual_information
+from ...measure.results import RunFacts
+from ..splits import by_split
+
+MOST_COMPOSITES = 64  # of a split
+ERRORS = ("rmse", "divergence", "baseline_rmse", "mean_rmse")
+
+
+class EmbedRow(TypedDict):
+    """The patterns of one sample. Errors are in units of the network's input.
+
+    Attributes:
+        id: Identifier of the sample in its dataset.
+        material: Name of the material.
+        formula: Chemical formula.
+        space_group: Hermann–Mauguin symbol.
+        split: "dev" or "test", from the manifest, or "images" for held-out positions of a training sample.
+        patterns: Number of patterns.
+        rmse: Mean over the patterns of the root mean square error.
+        divergence: Mean divergence of the latent distributions from the standard normal one, nat, without its weight.
+        baseline_rmse: `rmse` of as many principal components of the training patterns.
+        mean_rmse: `rmse` of the mean training pattern.
+    """
+
+    id: str
+    material: str
+    formula: str
+    space_group: str
+    split: str
+    patterns: int
+    rmse: float
+    divergence: float
+    baseline_rmse: float
+    mean_rmse: float
+
+
+class Composite(TypedDict):
+    """A composite scan.
+
+    Attributes:
+        split: Of its samples.
+        ids: Of its samples, each of another material.
+        patterns: Number of patterns.
+        nmi: Agreement of the clusters of latent numbers with the materials.
+        baseline_nmi: The same of principal components.
+    """
+
+    split: str
+    ids: list[str]
+    patterns: int
+    nmi: float
+    baseline_nmi: float
+
+
+class EmbedScores(TypedDict):
+    """What some samples score: means over samples, and over composite scans. See `EmbedRow` and `Composite`."""
+
+    samples: int
+    patterns: int
+    rmse: float
+    divergence: float
+    baseline_rmse: float
+    mean_rmse: float
+    composites: int
+    nmi: float | None
+    baseline_nmi: float | None
+
+
+class EmbedEvaluation(TypedDict):
+    """Contents of `evaluation.json`.
+
+    Attributes:
+        task: "embed".
+        latent: Number of latent numbers, and of principal components.
+        by_split: Scores of each split that has samples.
+        composites: The composite scans.
+        samples: One row per sample, ordered by id.
+        run: Facts about the run.
+    """
+
+    task: str
+    latent: int
+    by_split: dict[str, EmbedScores]
+    composites: list[Composite]
+    samples: list[EmbedRow]
+    run: RunFacts
+
+
+def choose_composites(rows: Sequence[EmbedRow], materials: int) -> list[list[str]]:
+    """Returns the ids of the samples of each composite scan, split by split.
+
+    The materials of a split are ordered by a hash, and divided into composites; then the second samples of all
+    materials, and so on. A split of fewer materials has composites of all of them, if it has two.
+
+    Args:
+        rows: All samples.
+        materials: Materials of a composite.
+    """
+    return [ids for own in by_split(rows).values() for ids in _of_split(own, materials)]
+
+
+def _of_split(rows: Sequence[EmbedRow], materials: int) -> list[list[str]]:
+    samples: dict[str, list[str]] = {}
+    for row in sorted(rows, key=lambda row: xxhash.xxh3_128_digest(row["id"].encode())):
+        samples.setdefault(row["material"], []).append(row["id"])
+    found = []
+    for number in range(max(map(len, samples.values()), default=0)):
+        ids = [of_material[number] for of_material in samples.values() if number < len(of_material)]
+        size = min(materials, len(ids))
+        if size >= 2:
+            found += [ids[first : first + size] for first in range(0, len(ids) - size + 1, size)]
+    return found[:MOST_COMPOSITES]
+
+
+def score_composites(
+    rows: Sequence[EmbedRow], composites: Iterable[Sequence[str]], coordinates_of: Mapping[str, Mapping[str, Any]]
+) -> list[Composite]:
+    """Compares clusters with materials.
+
+    Args:
+        rows: All samples.
+        composites: Ids of the samples of each composite scan.
+        coordinates_of: By id, of some patterns of a sample: latent numbers as "network" and components as "baseline",
+            each `(n, latent)`.
+    """
+    split_of = {row["id"]: row["split"] for row in rows}
+    return [_scored(ids, split_of[ids[0]], [coordinates_of[id] for id in ids]) for ids in composites]
+
+
+def _scored(ids: Sequence[str], split: str, coordinates: Sequence[Mapping[str, Any]]) -> Composite:
+    materials = np.repeat(np.arange(len(ids)), [len(each["network"]) for each in coordinates])
+
+    def agreement(name: str) -> float:
+        _, clusters = cluster(np.concatenate([each[name] for each in coordinates]), len(ids))
+        return normalised_mutual_information(clusters, materials)
+
+    return {
+        "split": split,
+        "ids": list(ids),
+        "patterns": len(materials),
+        "nmi": agreement("network"),
+        "baseline_nmi": agreement("baseline"),
+    }
+
+
+def summarise(rows: Sequence[EmbedRow], composites: Sequence[Composite], latent: int, run: RunFacts) -> EmbedEvaluation:
+    """Returns the scores by split.
+
+    Args:
+        rows: All samples that were evaluated.
+        composites: The composite scans of them.
+        latent: Number of latent numbers.
+        run: Facts about the run.
+    """
+    scores: dict[str, EmbedScores] = {}
+    for split, samples in by_split(rows).items():
+        scans = [composite for composite in composites if composite["split"] == split]
+        counts = {"samples": len(samples), "patterns": sum(row["patterns"] for row in samples)}
+        agreement = {"composites": len(scans), **means(scans, ("nmi", "baseline_nmi"))}
+        scores[split] = cast(EmbedScores, counts | means(samples, ERRORS) | agreement)
+    return {
+        "task": "embed",
+        "latent": latent,
+        "by_split": scores,
+        "composites": list(composites),
+        "samples": list(rows),
+        "run": run,
+    }
+
+
+def means(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, float | None]:
+    """Returns the mean over the rows of each number; `None` without rows."""
+    return {name: float(np.mean([row[name] for row in rows])) if rows else None for name in names}

@@ -1,0 +1,1 @@
+"""The task estimate: thickness, defocus and tilt of a scan."""

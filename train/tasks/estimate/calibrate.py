@@ -1,0 +1,149 @@
+"""`python -m train calibrate RUN_DIR` of the task estimate: from the errors that a network says to those that it makes.
+
+Windows of the dev split, as they are stored and as training would see them (`train.apply.known_windows`), give
+one factor for each quantity, which `calibration.json` holds with the coverage on both splits.
+"""
+
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NotRequired
+
+import numpy as np
+from pydantic import TypeAdapter
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
+
+from namsa.dataset import manifest
+from namsa.dataset.entry import Entry
+from namsa.dataset.shards import Dataset
+from namsa.dataset.typed_values import read_typed
+from namsa.errors import InputError
+
+from ...apply.known_windows import known_windows
+from ...apply.models import LARGEST_FACTOR, Model, load_model
+from ...apply.weights import build_loaded
+from ...program import PROGRAM
+from ...reports.results import write_json
+from .quantities import QUANTITIES, sample_value
+from .scores import QuantityCalibration, QuantityCoverage, calibrate, coverage
+from .task import Predict, predictor
+
+OnSample = Callable[[int, int], None]
+
+FILE = "calibration.json"
+AGAIN = f"run {PROGRAM} calibrate again"
+
+
+class EstimateCalibration(TypedDict):
+    """Contents of `calibration.json`.
+
+    Attributes:
+        quantities: From the deviation that the network says to the error, by quantity.
+        split: Split that the factors were chosen on.
+        windows: Number of its windows.
+        dev: Coverage on it.
+        test: Coverage on the test split. Absent without test samples.
+        transmitted_fraction: Mean fraction of the beam that the patterns of dev samples hold.
+    """
+
+    quantities: dict[str, QuantityCalibration]
+    split: str
+    windows: int
+    dev: dict[str, QuantityCoverage]
+    test: NotRequired[dict[str, QuantityCoverage]]
+    transmitted_fraction: float
+
+
+def calibrate_estimates(model: Model, dataset: Dataset, on_sample: OnSample) -> EstimateCalibration:
+    """Measures the errors of a network of the task estimate, and writes `calibration.json` into its folder.
+
+    Args:
+        model: The network.
+        dataset: Its samples.
+        on_sample: Called with the number of samples that are done and their total.
+
+    Raises:
+        InputError: If the dataset has no dev sample.
+    """
+    names, directory = model.experiment.training.estimate.quantities, model.experiment.data.directory
+    predict = predictor(model.experiment, build_loaded(model, model.experiment.network))
+    present = manifest.present(directory, dataset.ids)
+    dev, test = ([entry for entry in present if entry.split == split] for split in ("dev", "test"))
+    if not dev:
+        raise InputError(f"{directory} has no sample of the dev split to calibrate with")
+    split_rows: dict[str, list[dict[str, Any]]] = {"dev": [], "test": []}
+    for done, entry in enumerate(dev + test, start=1):
+        split_rows[entry.split] += _rows(dataset, entry, model, predict)
+        on_sample(done, len(dev) + len(test))
+    transmitted = np.mean([dataset.read(entry.id).patterns().sum(axis=(1, 2)).mean() for entry in dev])
+    rows, test_rows = split_rows["dev"], split_rows["test"]
+    found = calibrate(rows, names)
+    calibration: EstimateCalibration = {
+        "quantities": found,
+        "split": "dev",
+        "windows": len(rows),
+        "dev": {name: coverage(rows, name, found[name]) for name in names},
+        "transmitted_fraction": float(transmitted),
+    }
+    if test_rows:
+        calibration["test"] = {name: coverage(test_rows, name, found[name]) for name in names}
+    write_json(model.folder / FILE, calibration)
+    return calibration
+
+
+def calibrate_run(run_dir: Path, options: Namespace, on_sample: OnSample) -> Callable[[], str]:
+    """Measures a run for `python -m train calibrate`, and returns what says the result.
+
+    Raises:
+        InputError: If the run has no checkpoint, the dataset no dev sample, or an option is not for this task.
+    """
+    if options.data:
+        raise InputError("--data is for networks of the density: leave it out")
+    model = load_model(run_dir)
+    with Dataset(model.experiment.data.directory) as dataset:
+        calibration = calibrate_estimates(model, dataset, on_sample)
+    return lambda: "\n".join(described(calibration))
+
+
+def described(calibration: EstimateCalibration) -> list[str]:
+    """Returns a line about each quantity."""
+    lines, splits = [], {"dev": calibration["dev"], "test": calibration.get("test", {})}
+    for name, factors in calibration["quantities"].items():
+        covered = [f"{of[name]['coverage_68']:.1%} of the {split} windows" for split, of in splits.items() if of]
+        factor = f"{factors['uncertainty_factor']:.3g}"
+        lines.append(
+            f"{QUANTITIES[name].title}: {factor} times the error that is predicted covers {' and '.join(covered)}"
+        )
+    return lines
+
+
+def read_estimate_calibration(model: Model) -> EstimateCalibration | None:
+    """Returns the contents of `calibration.json` in a model's folder. `None` if there is no such file.
+
+    Raises:
+        InputError: If the file cannot be read or holds something else.
+    """
+    path = model.folder / FILE
+    if not path.is_file():
+        return None
+    found = read_typed(TypeAdapter(EstimateCalibration), path, AGAIN)
+    factors = [each[key] for each in found["quantities"].values() for key in ("uncertainty_factor", "two_sigma_factor")]
+    same = set(found["quantities"]) == set(model.experiment.training.estimate.quantities)
+    if not (same and all(0 < factor <= LARGEST_FACTOR for factor in factors)):
+        raise InputError(f"{path} holds other quantities than the network, or factors that are not positive: {AGAIN}")
+    return found
+
+
+def _rows(dataset: Dataset, entry: Entry, model: Model, predict: Predict) -> list[dict[str, Any]]:
+    """Returns true values, estimates and deviations of the windows of a sample."""
+    names, rows = model.experiment.training.estimate.quantities, []
+    true = {name: sample_value(entry, name) for name in names}
+    for window in known_windows(dataset, [entry], model.experiment):
+        estimates, deviations = (_named(names, each[0]) for each in predict(window.patterns))
+        rows.append({"true": true, "estimate": estimates, "deviation": deviations})
+    return rows
+
+
+def _named(names: Sequence[str], values: Any) -> dict[str, float]:
+    """Returns values by name."""
+    return dict(zip(names, values.tolist(), strict=True))

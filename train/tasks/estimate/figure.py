@@ -1,0 +1,50 @@
+"""The figure of an estimated scan."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from matplotlib.figure import Figure
+
+from namsa.figures.panels import styled
+
+from ...reports.figures import BLUE, INK
+
+
+class EstimatePanel(NamedTuple):
+    """A quantity of a scan.
+
+    Attributes:
+        title: The quantity with its value and error, in words.
+        unit: Of the values.
+        value: Of the scan.
+        error: One standard deviation.
+        windows: Values of the scan's windows.
+        limits: Range of the quantity in the network's training.
+    """
+
+    title: str
+    unit: str
+    value: float
+    error: float
+    windows: npt.NDArray[Any]
+    limits: tuple[float, float]
+
+
+@styled
+def estimate_figure(panels: Sequence[EstimatePanel], title: str) -> Figure:
+    """Draws each quantity with its error and the values of the windows, on the range of the training.
+
+    Args:
+        panels: One per quantity.
+        title: Title of the figure.
+    """
+    figure = Figure(figsize=(7, 0.6 + 0.9 * len(panels)), layout="constrained")
+    figure.suptitle(title, fontsize=11, x=0.008, ha="left", parse_math=False)
+    for ax, panel in zip(figure.subplots(len(panels), 1, squeeze=False)[:, 0], panels, strict=True):
+        ax.axvspan(*panel.limits, color=INK, alpha=0.08, lw=0)
+        ax.plot(panel.windows, np.full(len(panel.windows), -0.4), "|", color=BLUE, alpha=0.5)
+        ax.errorbar([panel.value], [0.2], xerr=[panel.error], fmt="o", color=BLUE, capsize=3)
+        ax.set(title=panel.title, xlabel=panel.unit, ylim=(-1, 1), yticks=[])
+    return figure

@@ -1,0 +1,138 @@
+"""The result of an estimation: a few quantities of a scan with their errors, and what a network has learnt of them."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.config.simulation import SimulationConfig
+from namsa.pixels import PixelGrid
+
+from ...apply.comparison import Comparison
+from ...apply.scan_result import Maps, ScanResult
+from .quantities import QUANTITIES, Range, quantity_range
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Array = npt.NDArray[np.float64]
+
+
+class Quantity(NamedTuple):
+    """A quantity of a scan.
+
+    Attributes:
+        name: With its unit, as "defocus_angstrom".
+        value: Mean over the scan's windows, weighted by their variances.
+        error: One standard deviation of a window's error. The windows of a scan share a specimen and a network, so that
+            their mean is not taken for more certain.
+        two_sigma_factor: Multiple of the error within which 95 % of the errors lie.
+    """
+
+    name: str
+    value: float
+    error: float
+    two_sigma_factor: float = 2.0
+
+    def is_outside(self, limits: Range) -> bool:
+        """Returns whether a range is farther away than 95 % of the errors are large."""
+        reach = self.two_sigma_factor * self.error
+        return self.value + reach < limits[0] or self.value - reach > limits[1]
+
+    def __str__(self) -> str:
+        digits = 0 if self.error >= 10 else 1
+        facts = QUANTITIES[self.name]
+        text = f"{facts.title} {self.value:.{digits}f} ± {self.error:.{digits}f} {facts.unit}"
+        return text.replace("-", "−")
+
+
+@dataclass(frozen=True, eq=False, repr=False)  # arrays have no single truth value and long representations
+class EstimatedScan(ScanResult):
+    """Thickness, defocus and tilt of a scan.
+
+    Attributes:
+        values: The estimate of each window, `(ny, nx)`, by name, in the units of the names.
+        errors: One standard deviation of their errors, in the same shape.
+        ranges: Range of each quantity in the network's training.
+        two_sigma_factors: See `Quantity`.
+        pixels: Middles of the windows, Å.
+        provenance: Data, network, and under "said" the notes; JSON types only.
+    """
+
+    group = "estimates"
+
+    values: Mapping[str, Array]
+    errors: Mapping[str, Array]
+    ranges: Mapping[str, Range]
+    two_sigma_factors: Mapping[str, float]
+    pixels: PixelGrid
+    provenance: dict[str, Any]
+
+    @property
+    def quantities(self) -> list[Quantity]:
+        """The quantities of the scan."""
+        found = []
+        for name, values in self.values.items():
+            weights = self.errors[name] ** -2.0
+            value, error = np.average(values, weights=weights), np.mean(weights) ** -0.5
+            found.append(Quantity(name, float(value), float(error), self.two_sigma_factors[name]))
+        return found
+
+    @property
+    def lines(self) -> list[str]:
+        """One line about each quantity, which says if it lies outside of what the network was trained for."""
+        found = []
+        for each in self.quantities:
+            low, high = self.ranges[each.name]
+            beyond = f": outside of {_described((low, high), each.name)} that this network was trained for"
+            found.append(str(each) + beyond * (not low <= each.value <= high))
+        return found
+
+    def _maps(self) -> Maps:
+        maps = {name: (image, QUANTITIES[name].unit) for name, image in self.values.items()}
+        return maps | {f"{name}_error": (image, QUANTITIES[name].unit) for name, image in self.errors.items()}
+
+    def _facts(self) -> dict[str, Any]:
+        return {"quantities": self._values()}
+
+    def _figure(self, title: str) -> "Figure":
+        from .figure import EstimatePanel, estimate_figure
+
+        panels = []
+        for each in self.quantities:
+            unit, windows, limits = QUANTITIES[each.name].unit, self.values[each.name], self.ranges[each.name]
+            panels.append(EstimatePanel(str(each), unit, each.value, each.error, windows.ravel(), limits))
+        return estimate_figure(panels, title)
+
+    def compared_with(self, config: SimulationConfig) -> Comparison:
+        """Compares the quantities with the samples that a network was trained on.
+
+        Args:
+            config: The configuration of the network's samples.
+        """
+        said, outside = [], []
+        for each in self.quantities:
+            limits = quantity_range(config, each.name)
+            learnt = _described(limits, each.name)
+            if each.is_outside(limits):
+                outside.append(f"{each} lies outside of {learnt} that the network learnt")
+                said.append(outside[-1])
+            else:
+                said.append(f"{each} agrees with {learnt} that the network learnt")
+        checked = frozenset(QUANTITIES[name].varied for name in self.values)
+        facts = {key: self.provenance[key] for key in ("model", "weights_digest")}
+        return Comparison(said, outside, checked, facts | self._facts() | {"outside": outside})
+
+    def _values(self) -> dict[str, dict[str, float]]:
+        return {each.name: {"value": each.value, "error": each.error} for each in self.quantities}
+
+    def __repr__(self) -> str:
+        return f"<EstimatedScan: {', '.join(map(str, self.quantities))}>"
+
+
+def _described(limits: Range, name: str) -> str:
+    """Returns a range as text, or one number if both limits are equal."""
+    low, high = (f"{limit + 0.0:g}".replace("-", "−") for limit in limits)
+    return f"{low if low == high else f'{low} … {high}'} {QUANTITIES[name].unit}"

@@ -1,0 +1,38 @@
+"""What the task estimate asks of a configuration."""
+
+from ...experiment.experiment import Experiment
+from ...networks.cosmoflow import CosmoFlowConfig
+from .quantities import quantity_ranges
+
+
+def check(experiment: Experiment) -> None:
+    """Checks that the network gives a few numbers of a scan, and with a likelihood as many logarithms of their errors.
+
+    Raises:
+        ValueError: If it does not; with the remedy.
+    """
+    network, training = experiment.network, experiment.training
+    if not isinstance(network, CosmoFlowConfig):
+        raise ValueError(
+            f"network.kind {network.kind} gives no numbers of a volume, which training.task estimate needs: set "
+            "network.kind to cosmoflow"
+        )
+    if training.inputs.layout != "volume":
+        raise ValueError(
+            f"training.task estimate takes a scan as a volume, and training.inputs.layout is {training.inputs.layout}: "
+            "set it to volume"
+        )
+    if min(network.input_shape[:2]) < 2:
+        raise ValueError(f"network.input_shape is {list(network.input_shape)}: give 2 scan rows and columns or more")
+    names, likelihood = training.estimate.quantities, training.loss.likelihood
+    required = len(names) * (1 if likelihood == "none" else 2)
+    if network.outputs != required:
+        raise ValueError(
+            f"network.outputs is {network.outputs}, and {len(names)} quantities with training.loss.likelihood "
+            f"{likelihood} need {required}: set it to {required}"
+        )
+    if training.loss.relative:
+        raise ValueError("training.loss.relative is for densities: set it to false")
+    if training.split.ways > 1:
+        raise ValueError("training.split divides samples of the task density alone: set training.split.ways to 1")
+    quantity_ranges(experiment, names)

@@ -1,0 +1,186 @@
+"""Scores of estimated quantities, of samples and together: the contents of `evaluation.json` of the task estimate."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
+
+from ...measure.coverage import TWO_SIGMA, covering_factor
+from ...measure.results import RunFacts
+from ..splits import by_split
+
+Array = npt.NDArray[np.float64]
+
+
+class EstimateRow(TypedDict):
+    """The quantities of one sample, in their units, by name.
+
+    Attributes:
+        id: Identifier of the sample in its dataset.
+        material: Name of the material.
+        formula: Chemical formula.
+        split: "dev" or "test", from the manifest.
+        true: Values of the sample.
+        estimate: What the network gives.
+        deviation: Standard deviation of the error before calibration: as the network predicts it, or half of the range
+            if it predicts none.
+    """
+
+    id: str
+    material: str
+    formula: str
+    split: str
+    true: dict[str, float]
+    estimate: dict[str, float]
+    deviation: dict[str, float]
+
+
+class QuantityCalibration(TypedDict):
+    """From the deviation that a network says to the error of a quantity.
+
+    Attributes:
+        uncertainty_factor: Multiple of the deviation within which 68.27 % of the errors lie: one standard deviation.
+        two_sigma_factor: Multiple of that within which 95.45 % lie; 2 for a Gaussian.
+    """
+
+    uncertainty_factor: float
+    two_sigma_factor: float
+
+
+class QuantityCoverage(TypedDict):
+    """How often the errors of a quantity are within the calibrated ones.
+
+    Attributes:
+        coverage_68: Fraction of the errors within one standard deviation.
+        coverage_95: Within two of them.
+    """
+
+    coverage_68: float
+    coverage_95: float
+
+
+class QuantityScores(QuantityCoverage):
+    """Scores of a quantity over the samples of a split.
+
+    Attributes:
+        mae: Mean absolute error, in the quantity's unit.
+        baseline_mae: That of an answer that is always the median of the training samples.
+        r2: 1 minus the ratio of the errors' squares to those of the deviations from the mean. `None` if all are equal.
+    """
+
+    mae: float
+    baseline_mae: float
+    r2: float | None
+
+
+class EstimateEvaluation(TypedDict):
+    """Contents of `evaluation.json`.
+
+    Attributes:
+        task: "estimate".
+        ranges: Least and largest value of each quantity in the dataset, by name.
+        medians: Of the training samples.
+        calibration: Of each quantity, from the samples of `calibrated_on`.
+        calibrated_on: "dev", or "test" without samples of it.
+        by_split: Scores of each quantity, by split.
+        samples: One row per sample, ordered by id.
+        run: Facts about the run.
+    """
+
+    task: str
+    ranges: dict[str, tuple[float, float]]
+    medians: dict[str, float]
+    calibration: dict[str, QuantityCalibration]
+    calibrated_on: str
+    by_split: dict[str, dict[str, QuantityScores]]
+    samples: list[EstimateRow]
+    run: RunFacts
+
+
+def summarise(
+    rows: Sequence[EstimateRow],
+    ranges: Mapping[str, tuple[float, float]],
+    medians: Mapping[str, float],
+    run: RunFacts,
+) -> EstimateEvaluation:
+    """Returns the scores by split. Errors are calibrated on the dev split, if it has samples.
+
+    Args:
+        rows: All samples that were evaluated.
+        ranges: Of each quantity.
+        medians: Of each quantity in the training samples.
+        run: Facts about the run.
+    """
+    present = by_split(rows)
+    first = next(iter(present), "dev")
+    found = calibrate(present[first], list(ranges)) if present else {}
+    return {
+        "task": "estimate",
+        "ranges": dict(ranges),
+        "medians": dict(medians),
+        "calibration": found,
+        "calibrated_on": first,
+        "by_split": {split: scores(own, medians, found) for split, own in present.items()},
+        "samples": list(rows),
+        "run": run,
+    }
+
+
+def calibrate(rows: Sequence[Mapping[str, Any]], names: Sequence[str]) -> dict[str, QuantityCalibration]:
+    """Returns the factors with which one standard deviation covers 68.27 % of the errors of these samples.
+
+    Args:
+        rows: At least one sample, of the keys of `EstimateRow`.
+        names: Of the quantities.
+    """
+    found: dict[str, QuantityCalibration] = {}
+    for name in names:
+        error, deviation = np.abs(errors(rows, name)), _column(rows, "deviation", name)
+        one = covering_factor(error, deviation)
+        two = covering_factor(error, one * deviation, TWO_SIGMA)
+        found[name] = {"uncertainty_factor": one, "two_sigma_factor": two}
+    return found
+
+
+def scores(
+    rows: Sequence[Mapping[str, Any]],
+    medians: Mapping[str, float],
+    calibration: Mapping[str, QuantityCalibration],
+) -> dict[str, QuantityScores]:
+    """Returns what samples score together, by quantity.
+
+    Args:
+        rows: At least one sample, of the keys of `EstimateRow`.
+        medians: Of each quantity in the training samples.
+        calibration: Of each quantity.
+    """
+    found: dict[str, QuantityScores] = {}
+    for name, median in medians.items():
+        error, true = errors(rows, name), _column(rows, "true", name)
+        spread = float(np.sum((true - true.mean()) ** 2))
+        found[name] = {
+            "mae": float(np.abs(error).mean()),
+            "baseline_mae": float(np.abs(true - median).mean()),
+            "r2": 1 - float(np.sum(error**2)) / spread if spread else None,
+            **coverage(rows, name, calibration[name]),
+        }
+    return found
+
+
+def coverage(rows: Sequence[Mapping[str, Any]], name: str, calibration: QuantityCalibration) -> QuantityCoverage:
+    """Returns how often the errors of a quantity are within the calibrated ones."""
+    error = np.abs(errors(rows, name))
+    sigma = calibration["uncertainty_factor"] * _column(rows, "deviation", name)
+    one, two = (float(np.mean(error <= k * sigma)) for k in (1, 2))
+    return {"coverage_68": one, "coverage_95": two}
+
+
+def errors(rows: Sequence[Mapping[str, Any]], name: str) -> Array:
+    """Returns the errors of a quantity, `(samples,)`, in its unit."""
+    return _column(rows, "estimate", name) - _column(rows, "true", name)
+
+
+def _column(rows: Sequence[Mapping[str, Any]], key: str, name: str) -> Array:
+    return np.array([row[key][name] for row in rows], np.float64)

@@ -1,0 +1,206 @@
+"""The task estimate: thickness, defocus and tilt of a scan, by a network of volumes as CosmoFlow's.
+
+Mathuriya et al. (2018) and Oyama et al. (2020) estimate the parameters of a universe from a volume, scaled to −1 … 1 by
+their ranges, by the mean squared error. Here the volume is a scan: its rows and the binned detector's y and x, with the
+scan's columns as channels. Quantities are those of the dataset's manifest (`quantities`).
+
+With training.loss.likelihood a second set of outputs is the logarithm of the scale of each error. No gradient of the
+likelihood reaches the estimates (`train.optimization.losses`). The predicted errors are those of specimens that were
+trained on, so that one factor for each quantity, measured on the dev split, makes them cover 68.27 % of the errors.
+
+A mirrored scan has a mirrored tilt. Samples are read with a plane in place of the density, whose gradient is the tilt:
+augmentation mirrors and cuts it as it does the density, and the target is the gradient of what is left. The trivial
+baseline is the median of the training samples.
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from namsa.dataset.entry import Entry
+from namsa.dataset.records import Record
+from namsa.dataset.shards import Dataset
+from namsa.pixels import raster_shape
+
+from ...experiment.experiment import Experiment
+from ...experiment.sections import Loss
+from ...input.batches import Readable, Target
+from ...input.normalisation import Batch, Normalisation, normalise_graph
+from ...input.windows import middle
+from ...measure.results import RunFacts
+from ...optimization.losses import LIKELIHOOD_WEIGHT, log_scale, negative_log_likelihood, split_output
+from ..task import Array, FixedLoss, Row, Task, check_finite, in_parts
+from .quantities import QUANTITIES, Range, quantity_ranges, sample_value
+from .scores import EstimateEvaluation, EstimateRow, errors, summarise
+
+Tensor = Any
+Predict = Callable[[npt.NDArray[np.float32]], tuple[Array, Array]]
+
+SCANS_AT_ONCE = 16  # in the forward pass of an evaluation
+BINS = 2000  # of a range, by which the median of the training samples is found
+VARIANCES = {"none": 1.0, "laplace": 2.0, "gaussian": 1.0}  # of a distribution of scale 1
+
+
+def estimate_loss(loss: Loss) -> FixedLoss:
+    """Returns the loss of quantities: the squared error, and the likelihood if the network predicts its own error.
+
+    It takes estimates `(n, k)`, or with their errors `(n, 2k)`, and targets `(n, k)`.
+    """
+
+    def compute(output: Tensor, target: Tensor) -> tuple[Tensor, ...]:
+        if loss.likelihood == "none":
+            return (_mean_square(output, target),)
+        values, u = split_output(output, target)
+        likelihood = LIKELIHOOD_WEIGHT * negative_log_likelihood(values, u, target, loss)
+        return _mean_square(values, target), likelihood
+
+    return FixedLoss(("mse",) if loss.likelihood == "none" else ("mse", "likelihood"), compute)
+
+
+class Estimation(Task):
+    """See `train.tasks.task.Task`, which documents the methods."""
+
+    @property
+    def objective(self) -> FixedLoss:
+        return estimate_loss(self.experiment.training.loss)
+
+    @property
+    def target(self) -> Target:
+        def targets(entries: Sequence[Entry], x: Tensor, planes: Tensor) -> Tensor:
+            true, slopes = tf.constant(self._true(entries), tf.float32), gradients(planes)
+            axes = enumerate(self._axes.values())
+            columns = [true[:, number] if axis is None else slopes[:, axis] for number, axis in axes]
+            return (tf.stack(columns, axis=1) - self._middles) / self._halves
+
+        return targets
+
+    def readable(self, dataset: Readable) -> Readable:
+        return TiltedPlanes(dataset)
+
+    def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Array:
+        """Returns the histogram of each quantity over its range, `(k, BINS)`."""
+        scaled = (self._true(entries) - self._middles) / self._halves
+        return np.stack([np.histogram(column, BINS, (-1, 1))[0] / len(entries) for column in scaled.T])
+
+    def random_target(self, batch: tuple[Any, Any]) -> Any:
+        return tf.zeros((batch[0].shape[0], len(self._axes)))
+
+    def row_scorer(self, model: Any, dataset: Dataset, baseline: Array | None = None) -> Callable[[Entry], EstimateRow]:
+        predict = predictor(self.experiment, model)
+        return lambda entry: self._row(entry, dataset.read(entry.id), predict)
+
+    def numbers(self, rows: Sequence[Row]) -> dict[str, float | None]:
+        found = {f"mae_{name}": float(np.abs(errors(rows, name)).mean()) for name in self._axes}
+        return {"error": float(np.mean(list(found.values()) / self._halves)), **found}
+
+    def summarise(self, rows: Sequence[EstimateRow], baseline: Array, run: RunFacts) -> EstimateEvaluation:
+        return summarise(rows, self.ranges, self._medians(baseline), run)
+
+    @property
+    def ranges(self) -> dict[str, Range]:
+        """The least and the largest value of each quantity in the dataset."""
+        return quantity_ranges(self.experiment, self.experiment.training.estimate.quantities)
+
+    @property
+    def _axes(self) -> dict[str, int | None]:
+        return {name: QUANTITIES[name].axis for name in self.experiment.training.estimate.quantities}
+
+    @property
+    def _middles(self) -> npt.NDArray[np.float32]:
+        return np.array([(low + high) / 2 for low, high in self.ranges.values()], np.float32)
+
+    @property
+    def _halves(self) -> npt.NDArray[np.float32]:
+        return np.array([(high - low) / 2 for low, high in self.ranges.values()], np.float32)
+
+    def _true(self, entries: Sequence[Entry]) -> Array:
+        return np.array([[sample_value(entry, name) for name in self._axes] for entry in entries], np.float64)
+
+    def _medians(self, histograms: Array) -> dict[str, float]:
+        middles = (2 * np.arange(BINS) + 1) / BINS - 1
+        scaled = [middles[np.searchsorted(np.cumsum(each), 0.5 * each.sum())] for each in histograms]
+        return dict(zip(self._axes, (self._middles + self._halves * np.array(scaled)).tolist(), strict=True))
+
+    def _row(self, entry: Entry, record: Record, predict: Predict) -> EstimateRow:
+        (*scan, dy, dx), _ = self.experiment.window_shapes()
+        patterns = middle(record, (scan[0], scan[1])).patterns().reshape(1, *scan, dy, dx)
+        values, deviations = predict(patterns)
+        check_finite(entry, values, deviations)
+        return {
+            "id": entry.id,
+            "material": entry.material,
+            "formula": entry.formula,
+            "split": entry.split,
+            "true": dict(zip(self._axes, self._true([entry])[0].tolist(), strict=True)),
+            "estimate": dict(zip(self._axes, values[0].tolist(), strict=True)),
+            "deviation": dict(zip(self._axes, deviations[0].tolist(), strict=True)),
+        }
+
+
+@dataclass(frozen=True)
+class TiltedPlanes:
+    """Samples with a plane in place of the density, whose gradient by position is the specimen's tilt (y, x), mrad.
+
+    Attributes:
+        dataset: The stored samples, with the density at the positions.
+    """
+
+    dataset: Readable
+
+    @contextmanager
+    def view(self, sample_id: str, check: bool = False) -> Iterator[Record]:
+        """Opens a record; see `Readable`."""
+        with self.dataset.view(sample_id, check) as record:
+            provenance = record.header["provenance"]
+            y, x = np.indices(raster_shape(provenance, len(record.cbed)), np.float32)
+            along_y, along_x = provenance.get("specimen_tilt_mrad", (0.0, 0.0))
+            yield replace(record, density=np.float32(along_y) * y + np.float32(along_x) * x)
+
+
+def gradients(planes: Tensor) -> Tensor:
+    """Returns the slopes (y, x) per row and column of planes `(n, h, w)`, by least squares, `(n, 2)`."""
+    slopes = []
+    for axis in (1, 2):
+        distance = np.arange(planes.shape[axis], dtype=np.float32) - (planes.shape[axis] - 1) / 2
+        means = tf.reduce_mean(planes, axis=3 - axis)
+        slopes.append(tf.linalg.matvec(means, tf.constant(distance / np.sum(distance**2), tf.float32)))
+    return tf.stack(slopes, axis=1)
+
+
+def predictor(experiment: Experiment, model: Any) -> Predict:
+    """Returns what a network of the task estimates.
+
+    Args:
+        experiment: The configuration.
+        model: The network.
+
+    Returns:
+        A function from patterns `(n, sy, sx, dy, dx)`, fractions of the beam, to the quantities and the standard
+        deviations of their errors before calibration, `(n, k)` each, in the quantities' units.
+    """
+    training, task = experiment.training, Estimation(experiment)
+    settings = Normalisation.of(training.inputs, experiment.network.data_format, "float32")
+    channels, middles, halves = experiment.channels(), task._middles, task._halves
+    likelihood, count = training.loss.likelihood, len(task.ranges)
+
+    def forward(patterns: Tensor) -> tuple[Tensor, Tensor]:
+        x, _ = normalise_graph(Batch(patterns, tf.ones((1, 1, 1, 1)), tf.zeros((1, 1, 1))), settings, channels)
+        output = tf.cast(model(x, training=False), tf.float32)
+        values, u = output[:, :count], output[:, count:]
+        scale = tf.ones_like(values) if likelihood == "none" else tf.exp(log_scale(u))
+        return values * halves + middles, scale * (halves * VARIANCES[likelihood] ** 0.5)
+
+    predict: Predict = in_parts(forward, SCANS_AT_ONCE, np.float64)
+    return predict
+
+
+def _mean_square(values: Tensor, target: Tensor) -> Tensor:
+    return tf.reduce_mean(tf.square(tf.cast(values, tf.float32) - tf.cast(target, tf.float32)))
+
+
+TASK = Estimation

@@ -1,0 +1,164 @@
+"""Segments a 4D-STEM scan of any size with a network of the task segment.
+
+The scan passes through in strips of rows. Windows overlap by half, and the probabilities of the classes are blended as
+reconstructed densities are (`train.apply.tiles`). The label of a position is its most probable class.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+from rich.console import Console
+
+from fcdensenet.config import NetworkConfig
+from namsa.io.calibration import CalibrationOverrides
+from namsa.pixels import PixelGrid
+
+from ...apply import resampling, tiles
+from ...apply.models import Model
+from ...apply.scan_result import Maps, ScanResult
+from ...apply.scans import Notes, network_for, nonnegative_patterns, open_scan
+from ...apply.weights import load_network
+from ...apply.windows import BATCH_BYTES, MARGIN
+from ...networks.deeplabv3plus import STRIDE, DeepLabV3PlusConfig
+from .task import predictor
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+Array = npt.NDArray[Any]
+
+
+@dataclass(frozen=True, eq=False, repr=False)  # arrays have no single truth value and long representations
+class SegmentedScan(ScanResult):
+    """The classes of a scan's positions.
+
+    Attributes:
+        labels: Number of the most probable class of each position, `(ny, nx)`, uint8.
+        probabilities: Probability of each class, `(ny, nx)`, float32, by its name and in the order of the numbers.
+        bright_field: Fraction of the beam in the bright disk, `(ny, nx)`.
+        pixels: Pixels of all images, Å.
+        provenance: Data, network, and under "said" one line about each thing that was done or assumed; JSON types.
+    """
+
+    group = "segmentation"
+
+    labels: npt.NDArray[np.uint8]
+    probabilities: Mapping[str, npt.NDArray[np.float32]]
+    bright_field: Array
+    pixels: PixelGrid
+    provenance: dict[str, Any]
+
+    def _maps(self) -> Maps:
+        maps: dict[str, tuple[Array, str]] = {"labels": (self.labels, "")}
+        maps |= {f"probability_{name}": (image, "") for name, image in self.probabilities.items()}
+        return maps | {"bright_field": (self.bright_field, "fraction of the beam")}
+
+    def _figure(self, title: str) -> "Figure":
+        from .pictures import segments_figure
+
+        return segments_figure(self.bright_field, self.labels, self.probabilities, self.pixels, title)
+
+
+def segment(
+    data: str | Path | npt.ArrayLike,
+    model: Model | str | Path,
+    calibration: CalibrationOverrides = CalibrationOverrides(),  # noqa: B008 - frozen
+    *,
+    beam_intensity: float | None = None,
+    layout: Mapping[str, Any] | None = None,
+    console: Console | None = None,
+) -> SegmentedScan:
+    """Segments a scan.
+
+    Args:
+        data: Path of a file that `namsa.read` opens, or patterns `(sy, sx, dy, dx)`, in any units of intensity.
+        model: The network, or what `train.load_model` finds it by.
+        calibration: What the file does not say, or says wrongly.
+        beam_intensity: Sum of a pattern without a specimen, in the data's units; see `train.reconstruct`.
+        layout: How the patterns lie in a file that does not say it, as `namsa.read` takes it.
+        console: Where notes and progress are printed. `None` prints nothing; the notes are in the result.
+
+    Raises:
+        InputError: If the network is of another task, the data do not fit it, or their calibration is not complete.
+        WorkError: If the file is damaged.
+    """
+    note, model = Notes(console), network_for("segment", model)
+    config, multiple = _network(model)
+    with open_scan(data, model, calibration, note, beam_intensity=beam_intensity, layout=layout) as scan:
+        plan = scan.plan
+        sides = zip(plan.scan_shape, model.conditions.scan_shape, strict=True)
+        window = tuple(tiles.window_side(size, trained, multiple) for size, trained in sides)
+        note(f"{model.name}: windows of {window[0]}×{window[1]} positions")
+        predict = predictor(model.experiment, load_network(model, (window[0], window[1]), config))
+        images = _SegmentImages(plan.scan_shape, (window[0], window[1]), multiple, model)
+        with scan.bands(note.console) as bands:
+            for strip in tiles.strips(bands, plan.along_y, images.rows):
+                images.add(strip, predict)
+        labels = images.labels()
+        for name, number in zip(
+            images.classes, np.bincount(labels.ravel(), minlength=len(images.classes)), strict=True
+        ):
+            note(f"{name}: {100 * number / labels.size:.3g} % of the positions")
+        return SegmentedScan(
+            labels,
+            images.probabilities(),
+            images.bright_field,
+            scan.pixels,
+            {**scan.provenance, "classes": list(images.classes), "said": note.lines},
+        )
+
+
+class _SegmentImages:
+    """The images of a scan, which grow strip by strip.
+
+    Attributes:
+        classes: Names of the classes.
+        rows: Rows of the network's positions of each strip of windows.
+        bright_field: Fraction of the beam in the bright disk.
+    """
+
+    def __init__(self, scan: tuple[int, int], window: tuple[int, int], multiple: int, model: Model) -> None:
+        self.classes, self._model = model.experiment.training.segment.classes, model
+        self.rows, self._columns = (
+            tiles.window_slices(size, side, multiple) for size, side in zip(scan, window, strict=True)
+        )
+        margin = int(MARGIN * min(window))
+        self._blends = [tiles.Blend(scan, margin) for _ in self.classes]
+        self.bright_field = np.zeros(scan, np.float32)
+        self._disk, self._strips = resampling.in_bright_disk(model.conditions), 0
+        self._intensity = np.zeros(2)
+
+    def add(self, strip: Array, predict: Any) -> None:
+        """Predicts the windows of the next strip, `(rows, positions along x, network's pixels)`."""
+        patterns = nonnegative_patterns(strip, self._model.conditions.detector_shape, self._intensity)
+        row = self.rows[self._strips]
+        self._strips += 1
+        self.bright_field[row] = strip[..., self._disk].sum(axis=-1)
+        size = max(1, BATCH_BYTES // patterns[:, self._columns[0]].nbytes)
+        for first in range(0, len(self._columns), size):
+            columns = self._columns[first : first + size]
+            logits = predict(np.stack([patterns[:, column] for column in columns]), 1.0)
+            odds = np.exp(logits - logits.max(axis=-1, keepdims=True))
+            probabilities = odds / odds.sum(axis=-1, keepdims=True)
+            for column, found in zip(columns, probabilities, strict=True):
+                for blend, image in zip(self._blends, np.moveaxis(found, -1, 0), strict=True):
+                    blend.add((row, column), image[None])
+
+    def probabilities(self) -> dict[str, npt.NDArray[np.float32]]:
+        """Returns the blended probability of each class."""
+        return {name: blend.mean().astype(np.float32) for name, blend in zip(self.classes, self._blends, strict=True)}
+
+    def labels(self) -> npt.NDArray[np.uint8]:
+        """Returns the number of the most probable class of each position."""
+        return np.argmax([blend.mean() for blend in self._blends], axis=0).astype(np.uint8)
+
+
+def _network(model: Model) -> tuple[NetworkConfig | DeepLabV3PlusConfig, int]:
+    """Returns the network of a model and the number whose multiples its images have as sides."""
+    config = model.experiment.network
+    assert isinstance(config, NetworkConfig | DeepLabV3PlusConfig)
+    return config, 2**config.pools if isinstance(config, NetworkConfig) else STRIDE

@@ -1,0 +1,171 @@
+"""Scores of segmented scans, of samples and together: the contents of `evaluation.json` of the task segment."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
+
+from ...measure.results import RunFacts
+from ..splits import by_split
+from .section import Segment
+
+Confusion = npt.NDArray[np.int64]  # positions of each class (rows) that are given to each class (columns)
+
+SOURCES = ("composite", "specimen")  # of patterns: of several samples, or simulated as a whole
+
+
+class SegmentRow(TypedDict):
+    """The scans of one sample.
+
+    Attributes:
+        id: Identifier of the sample in its dataset: the matrix of composites, or the specimen.
+        material: Name of the material.
+        formula: Chemical formula.
+        kind: What was made of the crystal; "crystal" for composites.
+        split: "dev" or "test".
+        source: "composite" or "specimen".
+        scans: Number of scans: of composites, `training.segment.draws`.
+        confusion: Positions of each class (rows) that are given to each class (columns).
+    """
+
+    id: str
+    material: str
+    formula: str
+    kind: str
+    split: str
+    source: str
+    scans: int
+    confusion: list[list[int]]
+
+
+class SegmentScores(TypedDict):
+    """What some scans score, from the sum of their confusion matrices.
+
+    Attributes:
+        scans: Number of scans.
+        positions: Number of positions.
+        fractions: Fraction of the positions that each class has.
+        iou: Intersection over union of each class, TP/(TP+FP+FN). `None` if no position is of it or is given to it.
+        mean_iou: Mean over the classes that have positions.
+        accuracy: Fraction of the positions that are right.
+        baseline_mean_iou: `mean_iou` of an answer that calls every position matrix.
+    """
+
+    scans: int
+    positions: int
+    fractions: dict[str, float]
+    iou: dict[str, float | None]
+    mean_iou: float
+    accuracy: float
+    baseline_mean_iou: float
+
+
+class SegmentEvaluation(TypedDict):
+    """Contents of `evaluation.json`.
+
+    Attributes:
+        task: "segment".
+        classes: Names of the classes.
+        weights: By which rule the loss weights the classes.
+        expected_fractions: Fractions of the classes over all composites, from which the weights follow.
+        first_epoch_fractions: Those of the training composites of the first epoch.
+        scores: By source, then by split, for those that have scans.
+        confusion: By source and split, the sum of the samples' matrices.
+        samples: One row per sample, ordered by id.
+        run: Facts about the run.
+    """
+
+    task: str
+    classes: list[str]
+    weights: str
+    expected_fractions: list[float]
+    first_epoch_fractions: list[float]
+    scores: dict[str, dict[str, SegmentScores]]
+    confusion: dict[str, dict[str, list[list[int]]]]
+    samples: list[SegmentRow]
+    run: RunFacts
+
+
+def summarise(
+    rows: Sequence[SegmentRow], segment: Segment, first_epoch_fractions: Sequence[float], run: RunFacts
+) -> SegmentEvaluation:
+    """Returns the scores by source and split.
+
+    Args:
+        rows: All samples that were evaluated.
+        segment: The section training.segment.
+        first_epoch_fractions: Fractions of the classes in the training composites of the first epoch.
+        run: Facts about the run.
+    """
+    groups = {source: by_split(row for row in rows if row["source"] == source) for source in SOURCES}
+    classes = segment.classes
+    return {
+        "task": "segment",
+        "classes": list(classes),
+        "weights": segment.weights,
+        "expected_fractions": list(segment.fractions),
+        "first_epoch_fractions": list(first_epoch_fractions),
+        "scores": {
+            source: {split: scores(found, classes) for split, found in own.items()} for source, own in groups.items()
+        },
+        "confusion": {
+            source: {split: total(found, len(classes)).tolist() for split, found in own.items()}
+            for source, own in groups.items()
+        },
+        "samples": list(rows),
+        "run": run,
+    }
+
+
+def scores(rows: Sequence[Mapping[str, Any]], classes: Sequence[str]) -> SegmentScores:
+    """Returns what samples score together.
+
+    Args:
+        rows: At least one sample, of the keys of `SegmentRow`.
+        classes: Names of the classes.
+    """
+    table = total(rows, len(classes))
+    positions, by_class = int(table.sum()), table.sum(axis=1)
+    all_matrix = np.zeros_like(table)
+    all_matrix[:, 0] = by_class
+    ious = intersections_over_unions(table)
+    return {
+        "scans": sum(row["scans"] for row in rows),
+        "positions": positions,
+        "fractions": dict(zip(classes, (by_class / positions).tolist(), strict=True)),
+        "iou": {name: None if np.isnan(iou) else float(iou) for name, iou in zip(classes, ious, strict=True)},
+        "mean_iou": mean_iou(table),
+        "accuracy": float(np.trace(table) / positions),
+        "baseline_mean_iou": mean_iou(all_matrix),
+    }
+
+
+def confusion(truth: npt.NDArray[Any], labels: npt.NDArray[Any], classes: int) -> Confusion:
+    """Returns the number of positions of each class (rows) that are given to each class (columns).
+
+    Args:
+        truth: Class of each position, from 0.
+        labels: The classes that are given to them, in the same shape.
+        classes: Number of classes.
+    """
+    pairs = truth.astype(np.int64).ravel() * classes + labels.astype(np.int64).ravel()
+    return np.bincount(pairs, minlength=classes**2).reshape(classes, classes)
+
+
+def total(rows: Sequence[Mapping[str, Any]], classes: int) -> Confusion:
+    """Returns the sum of the samples' confusion matrices."""
+    return np.sum([np.zeros((classes, classes)), *(row["confusion"] for row in rows)], axis=0).astype(np.int64)
+
+
+def intersections_over_unions(table: Confusion) -> npt.NDArray[np.float64]:
+    """Returns TP/(TP+FP+FN) of each class; NaN if no position is of it or is given to it."""
+    right = np.diag(table)
+    union = table.sum(axis=0) + table.sum(axis=1) - right
+    return np.divide(right, union, out=np.full(len(table), np.nan), where=union > 0)
+
+
+def mean_iou(table: Confusion) -> float:
+    """Returns the mean intersection over union of the classes that have positions."""
+    return float(np.mean(intersections_over_unions(table)[table.sum(axis=1) > 0]))

@@ -1,0 +1,268 @@
+"""The task segment: which class every position of a scan has, from the patterns around it.
+
+Classes are the parts that a specimen can have: the matrix, grains of the same crystal along another zone axis, and
+other phases. They are rare: the defaults have 98.2, 1.7 and 0.1 % of the positions, as in the climate data that Kurth
+et al. (2018) segment. The loss is the cross-entropy of each position's softmax, weighted by its class.
+
+Networks are trained on composites (`composites`), made anew in each epoch. They are scored on composites of held-out
+samples, and on held-out specimens that were simulated as a whole, whose records have labels. The score is the mean over
+classes of the intersection over union, from confusion matrices summed over samples and ranks. The trivial baseline
+calls every position matrix.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import tensorflow as tf
+
+from namsa.dataset import manifest
+from namsa.dataset.entry import Entry
+from namsa.dataset.labels import LABEL_NAMES
+from namsa.dataset.records import Record
+from namsa.dataset.shards import Dataset
+from namsa.errors import InputError
+
+from ...experiment.experiment import Experiment
+from ...input.batches import Readable, ReadCache, SampleView, Target, find_view
+from ...input.normalisation import Batch, Normalisation, normalise_graph
+from ...measure.results import RunFacts
+from ..task import Answers, Array, FixedLoss, Row, Task, check_finite
+from .composer import Composer, composers
+from .composites import LARGEST_DIAMETER
+from .pictures import FILE_NAME, Examples, write_examples
+from .scores import SegmentEvaluation, SegmentRow, confusion, scores, summarise
+from .section import Segment
+
+Tensor = Any
+Predict = Callable[[npt.NDArray[Any], float], npt.NDArray[np.float32]]
+
+MOST_SHOWN = 4  # scans in the report
+_REMEDIES = {"grain": "give specimen.zone_axes another direction", "phase": "add materials"}
+
+
+def class_weights(fractions: Sequence[float], rule: str) -> tuple[float, ...]:
+    """Returns the weight of each class in the loss, such that the mean weight of a position is 1.
+
+    Args:
+        fractions: Fraction f of the positions that each class has.
+        rule: "inverse_sqrt" (1/√f), "inverse" (1/f) or "none".
+    """
+    power = {"inverse_sqrt": -0.5, "inverse": -1.0, "none": 0.0}[rule]
+    mean = sum(fraction ** (1 + power) for fraction in fractions)
+    return tuple(fraction**power / mean for fraction in fractions)
+
+
+def weighted_cross_entropy(weights: Sequence[float], channels_first: bool) -> FixedLoss:
+    """Returns the loss of classes of positions: the weighted mean of the cross-entropy over positions.
+
+    Args:
+        weights: Weight of each class.
+        channels_first: Whether the classes are the second axis of the network's output.
+    """
+
+    def compute(output: Tensor, target: Tensor) -> tuple[Tensor, ...]:
+        """Takes logits `(n, h, w, classes)` and classes `(n, h, w)`."""
+        logits, labels = tf.cast(output, tf.float32), tf.cast(target, tf.int32)
+        if channels_first:
+            logits = tf.transpose(logits, (0, 2, 3, 1))
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+        return (tf.reduce_mean(losses * tf.gather(tf.constant(weights, tf.float32), labels)),)
+
+    return FixedLoss(("cross_entropy",), compute)
+
+
+class Segmentation(Task):
+    """See `train.tasks.task.Task`, which documents the methods."""
+
+    @property
+    def objective(self) -> FixedLoss:
+        segment = self.experiment.training.segment
+        weights = class_weights(segment.fractions, segment.weights)
+        return weighted_cross_entropy(weights, self.experiment.network.data_format == "channels_first")
+
+    @property
+    def target(self) -> Target:
+        return lambda entries, x, labels: labels
+
+    def check_listed(self, entries: Sequence[Entry]) -> None:
+        for name, inclusion in self._segment.inclusions.items():
+            largest = LARGEST_DIAMETER * min(self._scan)
+            if inclusion.diameter_positions[1] > largest:
+                raise InputError(
+                    f"training.segment.{name}.diameter_positions {list(inclusion.diameter_positions)} go beyond "
+                    f"{largest:g}, {LARGEST_DIAMETER:g} of the scan's shorter side: lower them, or raise scan.shape"
+                )
+        found = composers(self._segment, self._scan, entries)
+        for split, composer in found.items():
+            crystals = [entry for entry in composer.entries if entry.kind == "crystal"]
+            lacking = [composer.lacking(entry) for entry in crystals]
+            for name in self._segment.inclusions:
+                if crystals and all(name in names for names in lacking):
+                    raise InputError(
+                        f"no sample of the {split} split goes with another as class {name} of a composite, of the same "
+                        f"thickness and settings: {_REMEDIES[name]}, or set training.segment.{name}.fraction to 0"
+                    )
+
+    def resolve(self, entries: Sequence[Entry], dataset: Readable) -> Experiment:
+        self.check_listed(entries)
+        return self.experiment
+
+    def usable(self, entries: Sequence[Entry]) -> list[Entry]:
+        found = composers(self._segment, self._scan, entries)
+        return [
+            entry
+            for entry in entries
+            if (not found[entry.split].lacking(entry) if entry.kind == "crystal" else self._is_labelled(entry))
+        ]
+
+    def statistic(self, dataset: Readable, entries: Sequence[Entry]) -> Array:
+        """Returns the fractions of the classes in the first epoch, which the evaluation shows beside the expected."""
+        assert isinstance(dataset, Dataset)
+        composer, classes = self._composers(dataset)["train"], len(self._segment.classes)
+        counts = [np.bincount(composer.labels(entry, 0)[1].ravel(), minlength=classes) for entry in entries]
+        return np.asarray(np.mean(counts, axis=0) / np.prod(self._scan))
+
+    def composer(self, dataset: Dataset) -> Composer:
+        return self._composers(dataset)["train"]
+
+    def random_target(self, batch: tuple[Any, Any]) -> Any:
+        return tf.zeros((batch[0].shape[0], *self.experiment.window_shapes()[1]))
+
+    def row_scorer(self, model: Any, dataset: Dataset, baseline: Array | None = None) -> Callable[[Entry], SegmentRow]:
+        predict, scans = predictor(self.experiment, model), self.held_out_scans(dataset)
+        return lambda entry: self._row(entry, scans(entry), predict)
+
+    def numbers(self, rows: Sequence[Row]) -> dict[str, float | None]:
+        composites = [row for row in rows if row["source"] == "composite"]
+        found = scores(composites or rows, self._segment.classes)
+        by_class = {f"iou_{name}": found["iou"][name] for name in self._segment.classes}
+        return {"error": 1 - found["mean_iou"], "mean_iou": found["mean_iou"], **by_class}
+
+    def summarise(self, rows: Sequence[SegmentRow], baseline: Array, run: RunFacts) -> SegmentEvaluation:
+        return summarise(rows, self._segment, baseline.tolist(), run)
+
+    def draw(self, answers: Answers, run_dir: Path) -> None:
+        # Specimens that were simulated as a whole come first.
+        if shown := sorted(answers.entries, key=lambda entry: entry.kind == "crystal")[:MOST_SHOWN]:
+            write_examples(run_dir / FILE_NAME, self._examples(shown, answers))
+
+    @property
+    def _segment(self) -> Segment:
+        return self.experiment.training.segment
+
+    @property
+    def _scan(self) -> tuple[int, int]:
+        return self.experiment.sample_shapes()[1]
+
+    def _composers(self, dataset: Dataset) -> dict[str, Composer]:
+        """Returns the composer of each split, of all samples that this rank can read."""
+        present = manifest.present(self.experiment.data.directory, dataset.ids)
+        return composers(self._segment, self._scan, present)
+
+    # ---- Held-out scans ---------------------------------------------------------------------------------------------
+
+    def held_out_scans(self, dataset: Dataset) -> Callable[[Entry], list[SampleView]]:
+        """Returns a function from a sample to its held-out scans, with labels in place of the density."""
+        found, cache = self._composers(dataset), ReadCache()
+        find = partial(find_view, dataset, self.experiment, cache)
+
+        def scans(entry: Entry) -> list[SampleView]:
+            if entry.kind != "crystal":
+                return [find(entry.id)._replace(density=self._labels(dataset.read(entry.id), entry))]
+            return [found[entry.split](entry, draw, find) for draw in range(self._segment.draws)]
+
+        return scans
+
+    def _is_labelled(self, entry: Entry) -> bool:
+        """Returns whether a specimen is held out and all of its parts are classes of the network."""
+        names = LABEL_NAMES.get(entry.kind)
+        return entry.split != "train" and names is not None and set(names) <= set(self._segment.classes)
+
+    def _labels(self, record: Record, entry: Entry) -> npt.NDArray[np.float32]:
+        """Returns the class of each position of a specimen that was simulated as a whole."""
+        if record.labels is None:
+            raise InputError(f"{entry.id} has no labels")
+        classes = [self._segment.classes.index(name) for name in LABEL_NAMES[entry.kind]]
+        return np.asarray(classes, np.float32)[record.labels]
+
+    def _row(self, entry: Entry, scans: Sequence[SampleView], predict: Predict) -> SegmentRow:
+        """Scores the scans of a sample."""
+        table = np.zeros((len(self._segment.classes),) * 2, np.int64)
+        for view in scans:
+            truth, labels, _ = self.segmented(entry, view, predict)
+            table += confusion(truth, labels, len(table))
+        return {
+            "id": entry.id,
+            "material": entry.material,
+            "formula": entry.formula,
+            "kind": entry.kind,
+            "split": entry.split,
+            "source": "composite" if entry.kind == "crystal" else "specimen",
+            "scans": len(scans),
+            "confusion": table.tolist(),
+        }
+
+    def segmented(self, entry: Entry, view: SampleView, predict: Predict) -> tuple[Any, Any, Any]:
+        """Returns the middle window of a scan: true classes, those of the network, and the bright field; `(h, w)`."""
+        window = self.experiment.window_shapes()[1]
+        y, x = (slice(at := (n - w) // 2, at + w) for n, w in zip(view.patterns.shape, window, strict=False))
+        patterns, truth = view.patterns[y, x], view.density[y, x]
+        logits = predict(patterns[None], view.scale)[0]
+        check_finite(entry, logits)
+        grid = self.experiment.conditions().detector_pixels
+        disk = grid.distance(patterns.shape[2:]) < self.experiment.microscope.semiangle_mrad
+        bright_field = patterns[..., disk].sum(axis=-1, dtype=np.float64) / view.scale
+        return truth, logits.argmax(axis=-1), bright_field
+
+    def _examples(self, entries: Sequence[Entry], answers: Answers) -> Examples:
+        """Returns a scan of each sample, that with the most positions outside of the matrix."""
+        predict, scans = predictor(self.experiment, answers.model), self.held_out_scans(answers.dataset)
+        found = []
+        for entry in entries:
+            view = max(scans(entry), key=lambda view: np.count_nonzero(view.density))
+            found.append(self.segmented(entry, view, predict))
+        truth, labels, images = (np.stack(arrays) for arrays in zip(*found, strict=True))
+        return Examples(
+            images.astype(np.float32),
+            truth.astype(np.uint8),
+            labels.astype(np.uint8),
+            [entry.id for entry in entries],
+            self.experiment.conditions().scan_step_angstrom,
+        )
+
+
+def predictor(experiment: Experiment, model: Any) -> Predict:
+    """Returns what a network of the task predicts.
+
+    Args:
+        experiment: The configuration.
+        model: The network.
+
+    Returns:
+        A function from patterns `(n, sy, sx, dy, dx)`, fractions of the beam times a scale, and the scale, to logits
+        `(n, sy, sx, classes)`.
+    """
+    first = experiment.network.data_format == "channels_first"
+    settings = Normalisation.of(experiment.training.inputs, experiment.network.data_format, "float32")
+    channels = experiment.channels()
+
+    @tf.function(autograph=False, reduce_retracing=True)
+    def forward(patterns: Tensor, scale: Tensor) -> Tensor:
+        x, _ = normalise_graph(Batch(patterns, scale, tf.zeros((1, 1, 1))), settings, channels)
+        logits = tf.cast(model(x, training=False), tf.float32)
+        return tf.transpose(logits, (0, 2, 3, 1)) if first else logits
+
+    def predict(patterns: npt.NDArray[Any], scale: float) -> npt.NDArray[np.float32]:
+        logits: npt.NDArray[np.float32] = forward(
+            tf.constant(patterns), tf.fill((1, 1, 1, 1), np.float32(scale))
+        ).numpy()
+        return logits
+
+    return predict
+
+
+TASK = Segmentation

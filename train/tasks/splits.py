@@ -1,0 +1,40 @@
+"""The parts of the held-out samples: positions of training samples, the dev split and the test split."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+from namsa.dataset.entry import Entry
+
+T = TypeVar("T")
+
+SPLITS = ("images", "dev", "test")
+MEANINGS = {
+    "images": "held-out patterns of specimens that were trained on, which leak",
+    "dev": "materials that training never saw",
+    "test": "materials that training never saw",
+}
+
+
+def split_of(entry: Entry) -> str:
+    """Returns the split of a held-out sample; "images" for held-out positions of a training sample."""
+    return "images" if entry.split == "train" else entry.split
+
+
+def by_split(rows: Iterable[T]) -> dict[str, list[T]]:
+    """Returns the rows of each split that has some, in the order of `SPLITS`. A row has the key "split"."""
+    found: dict[str, list[T]] = {split: [] for split in SPLITS}
+    for row in rows:
+        found[row["split"]].append(row)  # type: ignore[index]
+    return {split: own for split, own in found.items() if own}
+
+
+def last(scores: Mapping[str, T]) -> tuple[str, T]:
+    """Returns the split that a report is about, "test" if it has samples, and what it scores."""
+    split = [split for split in SPLITS if split in scores][-1]
+    return split, scores[split]
+
+
+def dev(evaluation: Mapping[str, Any], key: str) -> float | None:
+    """Returns a score of the dev split in an `evaluation.json`; `None` without samples."""
+    row = evaluation["by_split"].get("dev")
+    return row and row[key]
