@@ -78,8 +78,9 @@ def test_a_result_is_saved_with_its_axes_and_notes(tmp_path, result):
         np.testing.assert_allclose(group["density/dim1"], result.axes_angstrom[1])
         assert "trust" not in group
         assert "centre of mass" in group.attrs["provenance"]
+    (tmp_path / "file").touch()
     with pytest.raises(namsa.WorkError, match="cannot write"):
-        result.show(tmp_path / "nowhere" / "density.png")
+        result.show(tmp_path / "file" / "density.png")
 
 
 def test_a_result_shows_itself(tmp_path, result):

@@ -20,7 +20,7 @@ from ..ranks.signals import Stopped
 from .scan_result import ScanResult
 
 
-def write_result(options: argparse.Namespace, compute: Callable[..., ScanResult], **settings: Any) -> None:
+def write_result(options: argparse.Namespace, compute: Callable[..., ScanResult], /, **settings: Any) -> None:
     """Computes what a network finds in a scan, writes arrays and picture, and prints where they are.
 
     Args:

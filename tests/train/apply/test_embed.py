@@ -13,7 +13,7 @@ from namsa.io.calibration import CalibrationOverrides
 from train.__main__ import main
 from train.experiment.experiment import Experiment
 from train.networks import build
-from train.networks.cvae import decoder, encoder
+from train.networks.cvae import decoder
 from train.optimization import checkpoint
 from train.optimization.checkpoint import TrainingPosition
 from train.tasks.embed import application as module
@@ -79,7 +79,7 @@ def test_the_file_has_maps_clusters_and_decoded_patterns(tmp_path, run, scan, pa
     assert out.with_suffix(".png").stat().st_size > 10_000
     model = build(experiment().network, seed=3)
     x = np.sqrt(patterns.reshape(-1, *DETECTOR, 1) * 24)
-    latents = np.asarray(encoder(model)(x)[0])
+    latents = np.asarray(model(x, training=False)[1])
     made = np.asarray(decoder(model)(latents))
     with h5py.File(out) as file:
         group = file["embedding"]

@@ -10,7 +10,6 @@ from small_network import BEAM, DETECTOR, experiment, write_run
 
 from namsa.pixels import PixelGrid
 from train.__main__ import main
-from train.apply.comparison import compare
 from train.apply.models import load_model
 from train.apply.weights import build_loaded
 from train.experiment.experiment import Experiment
@@ -107,14 +106,14 @@ def test_a_quantity_is_outside_where_two_errors_do_not_reach_the_range(value, ou
 
 
 def test_quantities_are_compared_with_what_a_network_has_learnt():
-    found = compare(estimated(defocus_angstrom=-60, thickness_angstrom=25, specimen_tilt_y_mrad=3.0), experiment())
+    found = estimated(defocus_angstrom=-60, thickness_angstrom=25, specimen_tilt_y_mrad=3.0).compared_with(experiment())
     assert found.outside == ["defocus −60.0 ± 8.0 Å lies outside of 0 Å that the network learnt"]
     assert found.said[1:] == [
         "thickness 25.0 ± 8.0 Å agrees with 20 Å that the network learnt",
         "specimen tilt y 3.0 ± 8.0 mrad agrees with 0 mrad that the network learnt",
     ]
     assert found.checked == {"defocus_angstrom", "thickness_angstrom", "specimen_tilt_mrad"}
-    ranged = compare(estimated(12.0, defocus_angstrom=-90, specimen_tilt_x_mrad=40), estimating())
+    ranged = estimated(12.0, defocus_angstrom=-90, specimen_tilt_x_mrad=40).compared_with(estimating())
     assert ranged.outside == [
         "defocus −90 ± 12 Å lies outside of −60 … 100 Å that the network learnt",
         "specimen tilt x 40 ± 12 mrad lies outside of −5 … 5 mrad that the network learnt",

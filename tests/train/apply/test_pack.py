@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 import yaml
 from tiny import CONFIG
-from train.tasks.cards import card_of
 
 from namsa import InputError
 from namsa.dataset import manifest
@@ -120,8 +119,8 @@ def test_the_card_says_what_was_measured(calibrated, tmp_path):
     for part in ("100 keV", "15 mrad", "thermal vibration", "[0 0 1]", facts.weights["sha256"]):
         assert part in card
     assert checkpoint.read(tmp_path / "small/weights.npz")[0]["digest"] in card
-    thickness = facts.doses[0]["thickness_angstrom"]
-    noisy = {row["electrons"]: row["mae"] for row in facts.doses if row["thickness_angstrom"] == thickness}
+    thickness = facts.measured.doses[0]["thickness_angstrom"]
+    noisy = {row["electrons"]: row["mae"] for row in facts.measured.doses if row["thickness_angstrom"] == thickness}
     assert list(noisy) == [None, 1e5, 1e4, 1e3]
     assert noisy[1e5] != noisy[None] != noisy[1e3]
 
@@ -164,8 +163,3 @@ def test_kernels_that_overflow_are_not_rounded():
     variables = NetworkVariables({}, ["kernel", "bias"], [np.full((2, 2), 1e3), np.full(2, 1e6)])
     assert variables.fit("float16")
     assert not NetworkVariables({}, ["kernel"], [np.full((2, 2), 1e6)]).fit("float16")
-
-
-def test_a_task_without_a_card_is_named():
-    with pytest.raises(InputError, match="training.task other cannot be packed: those of density, classify"):
-        card_of("other")

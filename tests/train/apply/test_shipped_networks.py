@@ -13,13 +13,14 @@ from namsa.dataset.entries import build_entries
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.dataset.splits import assign
 from namsa.io.calibration import CalibrationOverrides
-from train.apply.models import COMMANDS, shipped
+from train.apply.models import shipped
 from train.apply.orientation import is_contradicted
-from train.apply.pack import mean_predictions
 from train.experiment.conditions import has_films_alone
 from train.measure.metrics import image_metrics
 from train.tasks.density.application import reconstruct
 from train.tasks.density.calibrate import trained_ensemble
+from train.tasks.density.card import mean_predictions
+from train.tasks.scan_command import commands_of
 
 CRYSTAL = DATA / "mixed_perovskite.cif"  # in no library
 THICKNESS = 50  # Å, or that of a network nearest to it
@@ -33,8 +34,8 @@ def test_a_card_is_of_the_weights_beside_it(name):
     model = MODELS[name]
     card = (model.folder / "CARD.md").read_text(encoding="utf-8")
     assert hashlib.sha256(model.weights.read_bytes()).hexdigest() in card
-    task = model.experiment.training.task
-    assert f"python -m train {COMMANDS.get(task, task)} DATA.h5 --checkpoint {name} --out " in card
+    command, *_ = commands_of(model.experiment.training.task)
+    assert f"python -m train {command.name} DATA.h5 --checkpoint {name} --out " in card
 
 
 @pytest.mark.parametrize("name", DENSITIES)

@@ -12,11 +12,11 @@ from tiny import CONFIG
 
 from namsa.pixels import PixelGrid
 from namsa.view import viewer
-from train.apply.card import CardFacts
+from train.apply.card import CardFacts, Rounding, write_card
 from train.experiment.experiment import Experiment
 from train.reports.report import write_report
 from train.reports.results import write_json
-from train.tasks.density.card import card
+from train.tasks.density.card import CARD, Measured
 from train.tasks.density.pictures import ARRAYS, Picture, write_predictions
 from train.tasks.density.result import Reconstruction
 
@@ -131,19 +131,21 @@ def facts():
     counts = {"train": 1, HOSTILE: 1}
     strata = dict.fromkeys(("samples", "materials", "formulas"), counts)
     strata |= {name: {HOSTILE: counts} for name in ("sources", "crystal_systems", "elements")}
+    strata |= {"elements_not_in_train": [HOSTILE]}
     weights = {"dtype": "float16", "bytes": 1, "sha256": "0", "digest": "0"}
-    weights |= dict.fromkeys(("rms_change", "largest_change", "rms_error"), 0.1)
     calibration = {"scale": 1.0, "method": HOSTILE, "samples": 1, "coverage_68": 0.7, "coverage_95": 0.9}
     doses = [SCORES | {"electrons": None, "thickness_angstrom": 20.0, "samples": 1}]
-    return CardFacts(EVALUATION, calibration, 1.0, strata | {"elements_not_in_train": [HOSTILE]}, weights, doses)
+    experiment, rounding = Experiment.model_validate(CONFIG), Rounding(0.1, 0.1, "0.1")
+    return CardFacts(experiment, EVALUATION, 1.0, strata, weights, rounding, measured=Measured(calibration, doses))
 
 
 def test_the_card(facts):
-    text = card("name", Experiment.model_validate(CONFIG), facts)
+    text = write_card("name", CARD, facts)
     assert "<" not in text.replace("< 0", "")
     assert text.count("&lt;script&gt;alert") >= 10
     assert r"\|\[a\](b)\`c\`" in text
-    plain = card(
-        "name", Experiment.model_validate(CONFIG), replace(facts, calibration=facts.calibration | {"method": "m"})
+    measured = facts.measured
+    plain = write_card(
+        "name", CARD, replace(facts, measured=measured._replace(calibration=measured.calibration | {"method": "m"}))
     )
     assert "times the spread of m. The factor" in plain

@@ -25,11 +25,11 @@ from train.optimization import checkpoint
 from train.ranks import reduction
 from train.scaling import forecast
 from train.tasks import task_of
-from train.tasks.classify import card as class_card
 from train.tasks.classify.application import classify
+from train.tasks.classify.card import CARD
 from train.tasks.classify.figure import class_figure
 from train.tasks.classify.potential_clusters import Clusters
-from train.tasks.classify.report import class_part
+from train.tasks.classify.report import REPORT
 
 NETWORK = {"kind": "resnet50", "input_shape": [1, 32, 48], "classes": 2, "units": [1, 1], "width": 4}
 INPUTS = {"layout": "pattern", "window": [1, 1], "held_out_positions": 0.25, "augment": False}
@@ -255,7 +255,7 @@ def test_many_classes_are_drawn_and_reported(tmp_path, run_dir):
     confusion = {split: np.pad(counts, (0, 38)).tolist() for split, counts in evaluation["confusion"].items()}
     text = json.dumps(evaluation | {"classes": names, "confusion": confusion})
     (tmp_path / "evaluation.json").write_text(text, encoding="utf-8")
-    assert "The most frequent errors, dev" in class_part(tmp_path).results
+    assert "The most frequent errors, dev" in REPORT.part(tmp_path).results
 
 
 def test_a_network_of_densities_classifies_nothing(tmp_path, capsys):
@@ -301,6 +301,6 @@ def test_a_packed_run_classifies_without_its_dataset(run_dir, tmp_path, capsys):
 
 def test_names_of_classes_are_neither_markdown_nor_html(run_dir):
     evaluation = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))
-    lines = "\n".join(class_card.CARD.scores(evaluation | {"classes": ["<b>|x", "`y`"]}))
+    lines = "\n".join(CARD.scores(evaluation | {"classes": ["<b>|x", "`y`"]}))
     assert "&lt;b&gt;\\|x" in lines
     assert "<" not in lines

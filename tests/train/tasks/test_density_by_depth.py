@@ -3,7 +3,6 @@
 import json
 import re
 from dataclasses import replace
-from types import SimpleNamespace
 
 import h5py
 import numpy as np
@@ -14,7 +13,6 @@ from tiny import CONFIG, rows
 
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
-from namsa.dataset.strata import count_strata
 from namsa.errors import InputError, WorkError
 from namsa.io.calibration import CalibrationOverrides
 from train.apply.trust import KnownSpecimen
@@ -97,8 +95,7 @@ def test_bins_are_scored_beside_projections(run_dir):
 
 def test_the_card_tells_the_bins(run_dir):
     evaluation = read_evaluation(run_dir / "evaluation.json")
-    facts = SimpleNamespace(evaluation=evaluation, strata=count_strata([]))
-    lines = list(_limits(load(run_dir / "config.yaml"), facts))
+    lines = list(_limits(load(run_dir / "config.yaml"), evaluation))
     (line,) = [line for line in lines if "bins along the beam" in line]
     assert f"R of {evaluation['by_depth']['network']['r_factor']:.3f} where equal parts" in line
 

@@ -18,8 +18,8 @@ from train.experiment.experiment import load
 from train.main import train
 from train.ranks import reduction
 from train.scaling import forecast
-from train.tasks.embed import card as embed_card
 from train.tasks.embed.application import embed
+from train.tasks.embed.card import CARD
 from train.tasks.embed.task import rmse_of_each
 from train.tasks.pattern_images import images, intensities, patterns
 
@@ -174,8 +174,8 @@ def test_a_card_says_where_principal_components_are_better(evaluation):
     worse = evaluation | {
         "by_split": {"dev": row | {"rmse": 2.0, "baseline_rmse": 1.0, "nmi": 0.5, "baseline_nmi": 0.4}}
     }
-    limits = list(embed_card.CARD.limits(worse))
+    limits = list(CARD.score_limits(worse))
     assert limits[0].endswith("rms error 1, the network's 2.")
     assert not any("NMI" in line for line in limits)
-    rounding = embed_card.CARD.rounding(np.zeros((2, 4)), np.full((2, 4), 0.5), worse)
+    rounding = CARD.rounding(np.zeros((2, 4)), np.full((2, 4), 0.5), worse)
     assert (rounding.change, rounding.error) == (0.5, 2.0)

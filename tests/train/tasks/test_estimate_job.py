@@ -3,12 +3,14 @@
 import json
 import re
 from contextlib import closing
+from dataclasses import replace
 
 import ase
 import h5py
 import numpy as np
 import pytest
 import yaml
+from packed import pack_run
 from tiny import CONFIG, rows
 
 import namsa
@@ -16,6 +18,7 @@ from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from namsa.io.hdf5 import write_samples
 from train.__main__ import main as command
+from train.apply.models import load_model
 from train.experiment.experiment import load
 from train.input import batches
 from train.main import train
@@ -23,6 +26,7 @@ from train.ranks import reduction
 from train.reports.results import write_json
 from train.scaling import forecast
 from train.tasks import task_of
+from train.tasks.estimate.calibrate import calibrate_estimates, read_estimate_calibration
 
 NAMES = ("thickness_angstrom", "defocus_angstrom", "specimen_tilt_y_mrad", "specimen_tilt_x_mrad")
 NETWORK = {
@@ -191,6 +195,23 @@ def test_an_evaluation_whose_quantities_do_not_fit_together_is_refused(evaluatio
 def test_a_job_of_estimates_is_told_before_it_begins(config):
     reduction.start(load(config).training)
     assert forecast.forecast(load(config))["train_samples"] > 0
+
+
+def test_a_packed_run_has_errors_that_are_calibrated_for_its_weights(run_dir, evaluation, tmp_path):
+    model, card, _ = pack_run(run_dir, tmp_path / "net", "error")
+    assert "From a 4D-STEM scan to its thickness, defocus, specimen tilt y and specimen tilt x" in card
+    assert "    python -m train estimate DATA.h5 --checkpoint net --out ESTIMATES.h5" in card
+    for split, scores in evaluation["by_split"].items():  # the baseline does not depend on the weights
+        assert f"| {split} | {sum(row['split'] == split for row in evaluation['samples'])} | defocus |" in card
+        assert f"({scores['defocus_angstrom']['baseline_mae']:.3g}) Å" in card
+    calibration = read_estimate_calibration(model)
+    assert list(calibration["quantities"]) == list(NAMES)
+    with Dataset(load(run_dir / "config.yaml").data.directory) as dataset:
+        of_run = replace(load_model(run_dir), folder=tmp_path, weights=model.weights)
+        assert calibrate_estimates(of_run, dataset, lambda done, total: None) == calibration
+    for factors in calibration["quantities"].values():
+        assert f"| {factors['uncertainty_factor']:.3g} | {factors['two_sigma_factor']:.3g} |" in card
+    assert all(covered["coverage_68"] >= 0.6827 for covered in calibration["dev"].values())
 
 
 def test_a_file_is_estimated_as_its_sample_is_with_calibrated_errors(run_dir, evaluation, tmp_path, capsys):

@@ -17,7 +17,7 @@ from train.input import batches
 from train.main import train
 from train.tasks import task_of
 from train.tasks.segment.scores import confusion, intersections_over_unions, mean_iou
-from train.tasks.segment.task import WeightedCrossEntropy, class_weights
+from train.tasks.segment.task import class_weights, weighted_cross_entropy
 
 GRAIN = {"fraction": 0.2, "diameter_positions": [2, 4]}
 PHASE = {"fraction": 0.1, "diameter_positions": [2, 3]}
@@ -174,7 +174,7 @@ def test_the_loss_is_the_weighted_cross_entropy(channels_first):
     right = np.take_along_axis(probabilities, labels[..., None], axis=-1)[..., 0]
     expected = -(weights[labels] * np.log(right)).mean()
     output = logits.transpose(0, 3, 1, 2) if channels_first else logits
-    (loss,) = WeightedCrossEntropy(tuple(weights), channels_first)(output, labels.astype(np.float32), 0.0)
+    (loss,) = weighted_cross_entropy(tuple(weights), channels_first)(output, labels.astype(np.float32), 0.0)
     assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 

@@ -9,7 +9,7 @@ from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from namsa.pixels import PixelGrid
-from namsa.view.panels import MARKS, image_panel, mark_probes, panels, pattern_panel, styled
+from namsa.figures.panels import MARKS, image_panel, mark_probes, panels, pattern_panel, styled
 
 from ...reports.figures import RED
 from .pictures import Picture
