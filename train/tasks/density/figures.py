@@ -8,8 +8,8 @@ import numpy.typing as npt
 from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
-from namsa.pixels import PixelGrid
 from namsa.figures.panels import MARKS, image_panel, mark_probes, panels, pattern_panel, styled
+from namsa.pixels import PixelGrid
 
 from ...reports.figures import RED
 from .pictures import Picture
