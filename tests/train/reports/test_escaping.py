@@ -14,11 +14,11 @@ from namsa.pixels import PixelGrid
 from namsa.view import viewer
 from train.apply.card import CardFacts, Rounding, write_card
 from train.experiment.experiment import Experiment
-from train.reports.report import write_report
 from train.reports.results import write_json
 from train.tasks.density.card import CARD, Measured
 from train.tasks.density.pictures import ARRAYS, Picture, write_predictions
 from train.tasks.density.result import Reconstruction
+from train.tasks.reporting import write_report
 
 HOSTILE = "<script>alert('1')</script>\"><img src=x onerror=alert(2)><!--{{data}}$name $x_$|[a](b)`c`"
 SCORES = {"huber": 0.1, "mae": 0.5, "psnr": 24.0, "ssim": 0.75, "pearson": 0.9, "r_factor": 0.2}

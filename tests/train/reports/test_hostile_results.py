@@ -9,11 +9,11 @@ from run_files import FACTS, NETWORK, RIVAL, evaluation, write_metrics, write_pi
 from namsa.errors import InputError
 from train.__main__ import main
 from train.reports.calibration_results import read_calibration
-from train.reports.report import write_report
 from train.reports.results import check_facts, write_json
 from train.reports.runs import read_steps
 from train.tasks.density.pictures import ARRAYS, read_predictions
 from train.tasks.density.results import read_evaluation
+from train.tasks.reporting import write_report
 
 TIMES = dict.fromkeys(("t_comp_s", "t_comm_s", "t_misc_s", "waiting_for_data_s"), 0.5)
 

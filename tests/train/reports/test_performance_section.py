@@ -14,8 +14,8 @@ from train.profiling.tables import show
 from train.reports.figures import time_figure, time_parts
 from train.reports.performance_section import NOT_MEASURED, performance
 from train.reports.power_figure import power, power_figure
-from train.reports.report import write_report
 from train.reports.timeline_figure import timeline_figure
+from train.tasks.reporting import write_report
 
 SPREAD = {"median": 2.0, "low": 1.0, "high": 3.0}
 TIMES = dict.fromkeys(("t_comp_s", "t_comm_s", "t_misc_s", "waiting_for_data_s"), 0.5)

@@ -9,10 +9,11 @@ from run_files import NETWORK, RIVAL, evaluation, write_metrics, write_picture
 
 from namsa.errors import InputError
 from train.reports import figures
-from train.reports.report import STEP_COLUMNS, write_report
+from train.reports.report import STEP_COLUMNS
 from train.reports.results import write_json
 from train.reports.runs import read_steps
 from train.tasks.density.pictures import Picture
+from train.tasks.reporting import write_report
 
 
 class Page(HTMLParser):
