@@ -12,6 +12,7 @@ from train.reports import figures
 from train.reports.report import STEP_COLUMNS
 from train.reports.results import write_json
 from train.reports.runs import read_steps
+from train.tasks.density.figures import sample_figure
 from train.tasks.density.pictures import Picture
 from train.tasks.reporting import write_report
 
@@ -160,7 +161,7 @@ def test_densities_share_the_truths_scale_and_the_difference_is_symmetric():
     }
     prediction = truth + np.where(truth > 9, -3.0, 0.5)
     picture = Picture(facts, truth, prediction, np.ones((4, 6)), np.ones((1, 4, 6)))
-    figure = figures.sample_figure(picture, np.full((8, 12), 100.0))
+    figure = sample_figure(picture, np.full((8, 12), 100.0))
     shown_truth, estimate, difference, mean, *patterns = (ax.images[0] for ax in figure.axes if ax.images)
     assert shown_truth.get_clim() == estimate.get_clim() == mean.get_clim() == (0, truth.max())
     assert difference.get_clim() == pytest.approx((-3, 3))
