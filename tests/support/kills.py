@@ -27,6 +27,7 @@ from horovod.runner.http.http_server import RendezvousServer
 from tiny import lines, newest, numbers
 
 import train.main
+import train.optimization.checkpoint
 import train.optimization.loop
 from train.__main__ import main as command
 
@@ -75,7 +76,7 @@ class Job:
                 os.dup2(out.fileno(), 2)
             os.environ.update({name: str(value) for name, value in environment.items()})
             train.main.write_report = lambda run_dir: None  # pictures take longer than all the rest of this job
-            train.main.checkpoint.np.savez = slowly(np.savez)
+            train.optimization.checkpoint.np.savez = slowly(np.savez)
             train.optimization.loop.learning_rate = slowly(train.optimization.loop.learning_rate)
             prepare()
             code = command(arguments)

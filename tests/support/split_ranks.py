@@ -230,17 +230,17 @@ def metered(sent, names, part):
         sent.append(int(values) * int(size))
         return values
 
-    def exchange(flat, splits, name, process_set):
+    def exchange(flat, splits, name, members):
         names.append(name)
         with tf.control_dependencies([tf.py_function(add, [tf.size(flat) - splits[part], flat.dtype.size], tf.int32)]):
-            return all_to_all(tf.identity(flat), splits, name, process_set)
+            return all_to_all(tf.identity(flat), splits, name, members)
 
     return exchange
 
 
 def main(out, ways, cases):
     sections = {"epochs": 1, "exchange": {"groups": 1}, "split": {"ways": ways}}
-    process_set = reduction.start(Training.model_validate(sections))
+    reduction.start(Training.model_validate(sections))
     rank, groups, all_to_all = reduction.rank(), reduction.size() // ways, reduction.all_to_all
     first, sent, names, started = cases[0], [], [], time.perf_counter()
     found = {"digests": {}, "rows": {}, "seconds": {}}
@@ -248,7 +248,7 @@ def main(out, ways, cases):
     for name in cases:
         case = first if name == RESTART else name
         axis = CASES[case][1].get("split", "y") if case in CASES else "y"
-        split = rank_split(SampleSplit(ways=ways, axis=axis), process_set)
+        split = rank_split(SampleSplit(ways=ways, axis=axis))
         if name == NETWORKS:
             found["networks"] = networks_in_float64(split)
             (out / f"{rank}.json").write_text(json.dumps(found))

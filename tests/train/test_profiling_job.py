@@ -46,7 +46,7 @@ def test_without_samples_steps_on_random_data_are_profiled(config, tmp_path):
     local = "training.exchange={kind: local_sgd, synchronise: epoch}"
     elsewhere = load(config, [f"data.directory={tmp_path / 'none'}", local])
     reduction.start(elsewhere.training)
-    found = profile(elsewhere, 1, "this machine", None)
+    found = profile(elsewhere, 1, "this machine")
     console = Console(file=io.StringIO(), width=100)
     show(found, console)
     text = console.file.getvalue()

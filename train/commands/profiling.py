@@ -24,13 +24,13 @@ def profile(options: argparse.Namespace) -> int:
         experiment = load(options.config, options.overrides)
         if rank_and_size()[1] > 1:
             os.environ["HOROVOD_TIMELINE"] = "DYNAMIC"  # which Horovod reads when it starts; see reduction.timeline
-        process_set = reduction.start(experiment.training)
+        reduction.start(experiment.training)
         machine = devices.claim(reduction.local_rank(), reduction.local_size())
         with reduction.together():
             devices.check_data_format(experiment.network.data_format)
         if "core" in machine:
             machine = f"{devices.processor_name()}, {machine}"
-        result = profile(experiment, options.steps, machine, process_set)
+        result = profile(experiment, options.steps, machine)
         with reduction.together():
             if reduction.rank() == 0:
                 written = output.write(result, options.out) if options.out else []

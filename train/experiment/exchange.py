@@ -59,7 +59,7 @@ class ExchangeSection(Section):
         return {"DISABLE_GROUP_FUSION": 0, "HIERARCHICAL_ALLREDUCE": 0}
 
     def process_sets(self, ranks: int) -> Sequence[tuple[int, ...]]:
-        """Returns the groups of some of the ranks that exchange among themselves; Horovod is told when it starts."""
+        """Returns groups of ranks that exchange among themselves; Horovod is told when it starts."""
         return ()
 
     def check_hosts(self, hosts: Sequence[Sequence[int]]) -> None:

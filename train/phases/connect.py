@@ -75,7 +75,7 @@ def connect(config: Path, overrides: Sequence[str], evaluate_only: bool) -> Iter
     """
     started = time.perf_counter()
     with signals.listen() as stop_request:
-        process_set = reduction.start(_start_settings(config, overrides))
+        reduction.start(_start_settings(config, overrides))
         rank, ranks = reduction.rank(), reduction.size()
         device = devices.claim(reduction.local_rank(), reduction.local_size())
         with reduction.together():
@@ -86,7 +86,7 @@ def connect(config: Path, overrides: Sequence[str], evaluate_only: bool) -> Iter
         with reduction.together():
             training.exchange.check_hosts(hosts)
         # Evaluation keeps no maps for a backward pass: one process evaluates whole samples.
-        split = None if evaluate_only and ranks == 1 else rank_split(training.split, process_set)
+        split = None if evaluate_only and ranks == 1 else rank_split(training.split)
         with watch(reduction, training.ranks.stall_warning_s, training.ranks.watchdog_radix) as watchdog:
             yield Job(experiment, evaluate_only, rank, ranks, device, split, stop_request, watchdog, started)
 

@@ -41,14 +41,13 @@ NO_RATE = 1e-12  # learning rate: weights that stay as they are cannot diverge o
 TIMELINE_WAIT_S = 10.0  # for Horovod's thread to end its file
 
 
-def profile(experiment: Experiment, steps: int, machine: str, process_set: Any) -> Profile:
+def profile(experiment: Experiment, steps: int, machine: str) -> Profile:
     """Returns the profile of some training steps. Collective; `reduction.start` must have been called.
 
     Args:
         experiment: The configuration.
         steps: Number of steps to profile.
         machine: Name of this rank's device.
-        process_set: What `reduction.start` returned.
 
     Returns:
         This rank's tables, and the spread over the ranks.
@@ -57,7 +56,7 @@ def profile(experiment: Experiment, steps: int, machine: str, process_set: Any) 
         WorkError: If TensorFlow's profiler has recorded no operation.
         InputError: If the ranks do not form groups for divided samples.
     """
-    split = rank_split(experiment.training.split, process_set)
+    split = rank_split(experiment.training.split)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         source, data = _batches(experiment, stack, split)

@@ -55,7 +55,7 @@ def stop() -> None:
     hvd.shutdown()
 
 
-def start(training: Training | None = None) -> Any:
+def start(training: Training | None = None) -> None:
     """Connects the ranks that the launcher started. A process without a launcher is rank 0 of 1.
 
     Horovod reads its settings here, once. Autotuning stays off because it would change the groups of a running job.
@@ -64,9 +64,6 @@ def start(training: Training | None = None) -> Any:
 
     Args:
         training: The section training; `None` for its defaults.
-
-    Returns:
-        The process set of the ranks that divide the same samples, this one among them; that of all ranks if none do.
 
     Raises:
         InputError: If this build of Horovod does not support the launcher, or hierarchical reduction.
@@ -82,12 +79,12 @@ def start(training: Training | None = None) -> Any:
     }
     os.environ.update({f"HOROVOD_{name}": str(value) for name, value in settings.items()})
     launched_rank, launched = rank_and_size()
-    # One group of all ranks has a process set anyway, and ranks that form no groups are refused later.
-    firsts = range(0, launched, ways) if 1 < ways < launched and launched % ways == 0 else ()
-    process_sets = [hvd.ProcessSet(list(range(first, first + ways))) for first in firsts]
+    # All ranks have a process set anyway. Those that form no groups of `ways` are refused later.
+    divided = [tuple(range(at, at + ways)) for at in range(0, launched, ways) if launched % ways == 0]
+    groups = [members for members in [*divided, *exchange.process_sets(launched)] if 1 < len(members) < launched]
     _process_sets.clear()
-    _process_sets.update({members: hvd.ProcessSet(list(members)) for members in exchange.process_sets(launched)})
-    hvd.init(process_sets=[*process_sets, *_process_sets.values()])
+    _process_sets.update({members: hvd.ProcessSet(list(members)) for members in groups})
+    hvd.init(process_sets=list(_process_sets.values()))
     if hvd.size() != launched:  # every process would train alone, all of them into one run directory
         fault = InputError(
             f"the launcher started {launched} ranks, and Horovod sees {hvd.size()}: it was built without MPI, which "
@@ -102,7 +99,6 @@ def start(training: Training | None = None) -> Any:
                 "leave it out"
             )
         )
-    return process_sets[hvd.rank() // ways] if process_sets else hvd.global_process_set
 
 
 # ---- Agreement ------------------------------------------------------------------------------------------------------
@@ -264,18 +260,19 @@ def exchange(outgoing: Sequence[npt.NDArray[np.uint8]]) -> list[npt.NDArray[np.u
     return np.split(joined.numpy(), np.cumsum(received.numpy())[:-1])
 
 
-def all_to_all(flat: Tensor, splits: Tensor, name: str, among: Any = hvd.global_process_set) -> Tensor:
-    """Sends numbers from every rank of a process set to every other. Call it inside a tf.function.
+def all_to_all(flat: Tensor, splits: Tensor, name: str, members: Members = ()) -> Tensor:
+    """Sends numbers from every rank to every other. Call it inside a tf.function.
 
     Args:
         flat: What this rank sends, in the order of ranks.
         splits: Number of values for each rank, int32.
         name: The same on all ranks, and unique in a step.
-        among: A process set of `start`; all ranks without it.
+        members: The ranks, one of the groups that `start` took; all without it.
 
     Returns:
         What each rank sends to this one, in the order of ranks.
     """
+    among = _process_set(members)
     return hvd.alltoall(flat, splits=splits, name=name, ignore_name_scope=True, process_set=among)[0]
 
 
@@ -303,11 +300,11 @@ def reduce(tensors: Sequence[Tensor], name: str, average: bool = False, members:
         tensors: Of the same type.
         name: As in `all_to_all`.
         average: Whether to return means.
-        members: The ranks; all without it.
+        members: As in `all_to_all`.
     """
     op = hvd.Average if average else hvd.Sum
     return hvd.grouped_allreduce(
-        list(tensors), op=op, name=name, ignore_name_scope=True, process_set=process_set(members)
+        list(tensors), op=op, name=name, ignore_name_scope=True, process_set=_process_set(members)
     )
 
 
@@ -330,6 +327,5 @@ def average_in_one_message(tensors: Sequence[Tensor], name: str) -> list[Tensor]
     return in_one_buffer(tensors, lambda flat: reduce([flat], name, average=True)[0])
 
 
-def process_set(members: Members) -> Any:
-    """Returns some of the ranks, or for none of them all, as Horovod knows them since `start`."""
+def _process_set(members: Members) -> Any:
     return hvd.global_process_set if len(members) in (0, hvd.size()) else _process_sets[members]

@@ -31,14 +31,17 @@ class RankSplit:
         axis: Axis of the grid that is divided, from 0.
         group: Number of this rank's group.
         part: Number of this rank's part.
-        process_set: The ranks of the group, as Horovod knows them.
     """
 
     ways: int
     axis: int
     group: int
     part: int
-    process_set: Any
+
+    @property
+    def members(self) -> reduction.Members:
+        """The ranks of the group."""
+        return tuple(range(self.group * self.ways, (self.group + 1) * self.ways))
 
     def halo(self, x: Tensor, before: int, after: int, axis: int, name: str, fill: float = 0.0) -> Tensor:
         """See `fcdensenet.split.Split`. The gradient of an exchange is the exchange of the gradients."""
@@ -94,7 +97,7 @@ class RankSplit:
         messages |= {self.part: own} | ({self.part + 1: last} if has_after else {})
         splits = [tf.size(messages[part]) if part in messages else 0 for part in range(self.ways)]
         flat = _to_wire(tf.concat([tf.reshape(message, [-1]) for message in messages.values()], 0))
-        received = _from_wire(reduction.all_to_all(flat, tf.stack(splits), name, self.process_set), first.dtype)
+        received = _from_wire(reduction.all_to_all(flat, tf.stack(splits), name, self.members), first.dtype)
         from_after = received[tf.size(received) - tf.size(first) :]
         above = tf.reshape(received[: tf.size(last)], tf.shape(last)) if has_before else _filled(last, fill)
         below = tf.reshape(from_after, tf.shape(first)) if has_after else _filled(first, fill)
@@ -116,16 +119,15 @@ class RankSplit:
         """Sends `parts[p]` to part p; returns what all parts send to this one."""
         splits = tf.repeat(tf.size(parts) // self.ways, self.ways)
         flat = _to_wire(tf.reshape(parts, [-1]))
-        received = _from_wire(reduction.all_to_all(flat, splits, name, self.process_set), parts.dtype)
+        received = _from_wire(reduction.all_to_all(flat, splits, name, self.members), parts.dtype)
         return tf.ensure_shape(tf.reshape(received, tf.shape(parts)), parts.shape)
 
 
-def rank_split(config: SampleSplit, process_set: Any) -> RankSplit | None:
+def rank_split(config: SampleSplit) -> RankSplit | None:
     """Returns what this rank exchanges; `None` if samples are not divided.
 
     Args:
         config: The section training.split.
-        process_set: What `reduction.start` returned.
 
     Raises:
         InputError: If the ranks do not form groups.
@@ -140,7 +142,7 @@ def rank_split(config: SampleSplit, process_set: Any) -> RankSplit | None:
                 f"many: start a multiple of {config.ways} ranks"
             )
         )
-    return RankSplit(config.ways, "yx".index(config.axis), rank // config.ways, rank % config.ways, process_set)
+    return RankSplit(config.ways, "yx".index(config.axis), rank // config.ways, rank % config.ways)
 
 
 def _padded(x: Tensor, start: int, rows: int, axis: int) -> Tensor:

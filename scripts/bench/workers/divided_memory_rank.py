@@ -30,10 +30,10 @@ network = NetworkConfig(
     input_shape=shape, layers=(2, 2, 2), growth=6, kernel=3, first_kernel=3, first_filters=6, dropout=0.0
 )
 training = Training.model_validate({"epochs": 1, "split": {"ways": ways}, "exchange": {"groups": 1}})
-process_set = reduction.start(training)
+reduction.start(training)
 tf.config.threading.set_inter_op_parallelism_threads(2)
 tf.config.threading.set_intra_op_parallelism_threads(1)
-split = rank_split(training.split, process_set)
+split = rank_split(training.split)
 objective = DensityObjective(training.loss, split)
 parts = assemble(network, 1, training, reduction.size(), objective, split)
 step = make_step(parts.model, parts.optimizer, training, parts.exchange, parts.accumulation, objective)

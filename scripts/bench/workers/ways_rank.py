@@ -38,8 +38,8 @@ tf.config.threading.set_inter_op_parallelism_threads(2)  # an exchange and what 
 tf.config.threading.set_intra_op_parallelism_threads(1)
 tree = read_yaml(config, [f"training.split.ways={ranks}"])
 network, training = read_network(tree, str(config)), validate(Training, tree["training"], str(config))
-process_set = reduction.start(training)
-split = rank_split(training.split, process_set)
+reduction.start(training)
+split = rank_split(training.split)
 objective = DensityObjective(training.loss, split)
 parts = assemble(network, 1, training, reduction.size(), objective, split)
 step = make_step(parts.model, parts.optimizer, training, parts.exchange, parts.accumulation, objective)
@@ -65,7 +65,7 @@ for size in SIZES if split else ():
 
     @tf.function(autograph=False)
     def exchange(flat=flat, size=size):
-        return reduction.all_to_all(flat, tf.fill([ranks], size), f"ping_{size}", process_set)
+        return reduction.all_to_all(flat, tf.fill([ranks], size), f"ping_{size}")
 
     found["exchanges"][4 * size] = timed(lambda: exchange(flat), EXCHANGES)[5:]  # noqa: B023 - called at once
 (out / f"{rank}.json").write_text(json.dumps(found))

@@ -79,9 +79,7 @@ def reduce_sum(flat: Tensor, plan: HybridPlan, rank: int, name: str, collectives
 
 
 COLLECTIVES = Collectives(
-    lambda members, flat, splits, name: reduction.all_to_all(
-        flat, tf.constant(splits), name, reduction.process_set(members)
-    ),
+    lambda members, flat, splits, name: reduction.all_to_all(flat, tf.constant(splits), name, members),
     lambda members, flat, name: reduction.reduce([flat], name, members=members)[0],
 )
 EXCHANGE = HybridExchange

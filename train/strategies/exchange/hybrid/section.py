@@ -49,9 +49,7 @@ class Hybrid(FusedGroups):
 
     def process_sets(self, ranks: int) -> Sequence[Members]:
         """See `ExchangeSection`. None if the ranks do not fill the nodes, so that all of them start and report it."""
-        if ranks % self.node_ranks:
-            return []
-        return [members for members in self.plan(ranks).groups() if 1 < len(members) < ranks]
+        return [] if ranks % self.node_ranks else self.plan(ranks).groups()
 
     def check_hosts(self, hosts: Sequence[Sequence[int]]) -> None:
         """Checks that the ranks fill nodes, and that no node has ranks on two hosts. A host may be several nodes."""

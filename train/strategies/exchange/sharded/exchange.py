@@ -21,6 +21,7 @@ from ....optimization.gradients import time_after
 from ....ranks import grouping, reduction
 from ....ranks.exchange import Exchange
 from .. import packing
+from ..delivery import deliver
 from .ownership import Ownership, balanced_owners, wire_bytes
 from .precision import FLOAT_BITS, LayerStates, initial_states, next_states
 from .section import Sharded
@@ -181,7 +182,7 @@ class ShardedExchange(Exchange):
         for index, parts in self._by_weight(whole):
             own = self._values(index)
             data = np.stack([np.asarray(each) for each in own or parts])
-            self.ownership.deliver(data.reshape(-1).view(np.uint8), self.ownership.owners[index], 0)
+            deliver(data, self.ownership.owners[index], 0)
             for part, array in zip(parts if self.ownership.rank == 0 else (), data, strict=False):
                 part.assign(array)
         return whole
@@ -194,7 +195,7 @@ class ShardedExchange(Exchange):
             return ""
         for index, parts in self._by_weight(state):
             data = np.stack([part.array for part in parts])
-            self.ownership.deliver(data.reshape(-1).view(np.uint8), 0, self.ownership.owners[index])
+            deliver(data, 0, self.ownership.owners[index])
             for variable, array in zip(self._values(index), data, strict=False):
                 variable.assign(array)
         return ""

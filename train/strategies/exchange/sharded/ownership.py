@@ -9,16 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
 import tensorflow as tf
 
 from ....ranks import reduction
 
 Tensor = Any
-Bytes = npt.NDArray[np.uint8]
-
-MESSAGE_BYTES = 32 * 2**20  # at once, of a checkpoint
 
 
 def balanced_owners(sizes: Sequence[int], ranks: int) -> tuple[int, ...]:
@@ -133,23 +128,3 @@ class Ownership:
     def to_all(self, message: Tensor, name: str) -> Tensor:
         """Returns the messages of all ranks, in their order. Call it inside a tf.function."""
         return message if self.ranks == 1 else reduction.to_all(message, name)
-
-    def deliver(self, data: Bytes, source: int, destination: int) -> None:
-        """Overwrites `data` on the rank `destination` with that of the rank `source`; on others it is not touched.
-
-        Args:
-            data: Of the same length on all ranks.
-            source: A rank.
-            destination: A rank.
-        """
-        if source == destination:
-            return
-        for start in range(0, len(data), MESSAGE_BYTES):
-            part = data[start : start + MESSAGE_BYTES]
-            outgoing = [np.empty(0, np.uint8) for _ in range(self.ranks)]
-            outgoing[self.rank] = np.zeros(1, np.uint8)  # Horovod fails where a rank sends or receives nothing
-            if self.rank == source:
-                outgoing[destination] = part
-            incoming = reduction.exchange(outgoing)
-            if self.rank == destination:
-                part[:] = incoming[source]
