@@ -9,12 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from namsa.config.bounds import (
-    LARGEST_ANGLE_MRAD,
-    LARGEST_EXTENT,
-    LARGEST_LENGTH_ANGSTROM,
-    SMALLEST_SEMIANGLE_MRAD,
-)
+from namsa.config.bounds import LARGEST_EXTENT, RANGES
 from namsa.config.instrument import Detector
 from namsa.errors import InputError, SimulationWarning
 from namsa.memory import available_memory_bytes, check_memory_for
@@ -24,15 +19,6 @@ from namsa.physics.grid import Grid
 from namsa.text import plural
 
 THICK_SLICE_ANGSTROM = 4.0  # two layers of atoms in most crystals
-
-
-_RANGES = {
-    "semiangle_mrad": (SMALLEST_SEMIANGLE_MRAD, LARGEST_ANGLE_MRAD),
-    "beam_tilt_mrad": (-LARGEST_ANGLE_MRAD, LARGEST_ANGLE_MRAD),
-    "source_size_angstrom": (0.0, 1e3),
-    "focal_spread_angstrom": (0.0, 1e5),
-    "slice_thickness_angstrom": (0.01, 1e5),
-}
 
 
 def check_positions(
@@ -56,11 +42,11 @@ def check_positions(
     if not np.all(np.isfinite(positions)):
         row = int(np.argmin(np.all(np.isfinite(positions), axis=1)))
         raise InputError(f"positions_angstrom[{row}] is {positions[row].tolist()}; positions must be finite")
-    if np.abs(positions).max() > LARGEST_LENGTH_ANGSTROM:
+    farthest = RANGES["positions_angstrom"][1]
+    if np.abs(positions).max() > farthest:
         row = int(np.argmax(np.abs(positions).max(axis=1)))
         raise InputError(
-            f"positions_angstrom[{row}] is {positions[row].tolist()}; positions must be within "
-            f"±{LARGEST_LENGTH_ANGSTROM:g} Å"
+            f"positions_angstrom[{row}] is {positions[row].tolist()}; positions must be within ±{farthest:g} Å"
         )
     if scan_shape is not None and len(positions) != scan_shape[0] * scan_shape[1]:
         raise InputError(f"scan_shape is {tuple(scan_shape)}, and there are {len(positions)} positions")
@@ -97,7 +83,7 @@ def check_choices(
 
 
 def check_ranges(**quantities: float | tuple[float, float]) -> None:
-    """Checks quantities of the microscope that have a range in `namsa.config.instrument`.
+    """Checks quantities of the microscope that have a range in `namsa.config.bounds`.
 
     Args:
         quantities: Values by name; of a tilt both components.
@@ -106,15 +92,16 @@ def check_ranges(**quantities: float | tuple[float, float]) -> None:
         InputError: If a value is not finite or not in its range.
     """
     for name, value in quantities.items():
-        least, most = _RANGES[name]
+        least, most = RANGES[name]
         if not np.all((np.asarray(value) >= least) & (np.asarray(value) <= most)):
             raise InputError(f"{name} is {value}; it must lie within {least:g} to {most:g}")
 
 
 def check_depth_bins(depth_bins: int) -> None:
-    """Raises InputError unless the number of depth bins is a whole number of 1 to 256."""
-    if not isinstance(depth_bins, int) or not 1 <= depth_bins <= 256:
-        raise InputError(f"depth_bins is {depth_bins}; it must be a whole number of 1 to 256")
+    """Raises InputError unless the number of depth bins is a whole number in its range."""
+    least, most = RANGES["depth_bins"]
+    if not isinstance(depth_bins, int) or not least <= depth_bins <= most:
+        raise InputError(f"depth_bins is {depth_bins}; it must be a whole number of {least} to {most}")
 
 
 def check_engine(requested: str, shape: tuple[int, int], supported: bool) -> None:

@@ -198,16 +198,23 @@ def array_axes(provenance: Mapping[str, Any], shapes: Mapping[str, Sequence[int]
     if scan_shape:
         raster = _raster(provenance, scan_shape)
         scan = [ArrayAxis("y", "Å", raster[:, 0, 0]), ArrayAxis("x", "Å", raster[0, :, 1])]
-    axes = {
-        "cbed": scan + _image_axes(("ky", "kx"), "mrad", pattern_grid(provenance), shapes["cbed"][-2:]),
-        "density": _image_axes(("y", "x"), "Å", density_grid(provenance), shapes["density"]),
-        "projected_potential": _image_axes(("y", "x"), "Å", potential_grid(provenance), shapes["projected_potential"]),
-    }
-    if "density_by_depth" in shapes:
-        bins, *image = shapes["density_by_depth"]
-        depth = depth_axis(bins, value(provenance, "thickness_angstrom"))
-        axes["density_by_depth"] = [depth, *_image_axes(("y", "x"), "Å", density_grid(provenance), image)]
+    axes = {}
+    for name in UNITS.keys() | OPTIONAL_UNITS.keys() & shapes.keys():
+        names, units, grid = image_plane(name, provenance)
+        along = zip(names, grid.coordinates(shapes[name][-2:]), strict=True)
+        axes[name] = [ArrayAxis(each, units, values) for each, values in along]
+    axes["cbed"] = scan + axes["cbed"]
+    if "density_by_depth" in axes:
+        depth = depth_axis(shapes["density_by_depth"][0], value(provenance, "thickness_angstrom"))
+        axes["density_by_depth"].insert(0, depth)
     return axes
+
+
+def image_plane(name: str, provenance: Mapping[str, Any]) -> tuple[tuple[str, str], str, PixelGrid]:
+    """Returns the names of the last two axes of a sample's array, their units, and the pixels."""
+    if name == "cbed":
+        return ("ky", "kx"), "mrad", pattern_grid(provenance)
+    return ("y", "x"), "Å", (potential_grid if name == "projected_potential" else density_grid)(provenance)
 
 
 def depth_axis(bins: int, thickness_angstrom: float) -> ArrayAxis:
@@ -219,10 +226,6 @@ def sample_arrays(sample: SampleArrays) -> dict[str, npt.NDArray[Any]]:
     """Returns the arrays of a sample or a record by name: those of `UNITS`, and of `OPTIONAL_UNITS` if it has them."""
     arrays = {name: getattr(sample, name) for name in UNITS | OPTIONAL_UNITS}
     return {name: array for name, array in arrays.items() if array is not None}
-
-
-def _image_axes(names: tuple[str, str], units: str, grid: PixelGrid, shape: Sequence[int]) -> list[ArrayAxis]:
-    return [ArrayAxis(name, units, values) for name, values in zip(names, grid.coordinates(shape), strict=True)]
 
 
 def tiles_fault(patterns: Sequence[int], tiles: Sequence[int]) -> str | None:

@@ -7,21 +7,43 @@ within the ranges whose product is too large for a machine are refused by its es
 from typing import Annotated
 
 from pydantic import Field
+from pydantic.fields import FieldInfo
 
-SMALLEST_SEMIANGLE_MRAD = 1e-3  # of the convergence; the probe of a smaller one is wider than any cell
-LARGEST_ANGLE_MRAD = 200.0  # of the convergence and of tilts: the paraxial optics ends before
-LARGEST_LENGTH_ANGSTROM = 1e6  # of defocus and of positions
+# The least and the largest value of each quantity of an experiment, in the unit of its name.
+RANGES = {
+    "energy_ev": (10e3, 1e6),
+    "semiangle_mrad": (1e-3, 200.0),  # the probe of a smaller one is wider than any cell; paraxial optics ends before
+    "beam_tilt_mrad": (-200.0, 200.0),
+    "source_size_angstrom": (0.0, 1e3),
+    "focal_spread_angstrom": (0.0, 1e5),
+    "slice_thickness_angstrom": (0.01, 1e5),
+    "positions_angstrom": (-1e6, 1e6),
+    "depth_bins": (1, 256),
+}
 LARGEST_SEED = 2**63 - 1
 
+
+def within(name: str) -> FieldInfo:
+    """Returns the bounds of a quantity of `RANGES`, to be a part of an annotated type."""
+    least, most = RANGES[name]
+    return Field(ge=least, le=most)
+
+
+Energy = Annotated[float, within("energy_ev")]
+Semiangle = Annotated[float, within("semiangle_mrad")]
+Tilt = Annotated[float, within("beam_tilt_mrad")]
+TiltMagnitude = Annotated[float, Field(ge=0, le=RANGES["beam_tilt_mrad"][1])]  # mrad
+SourceSize = Annotated[float, within("source_size_angstrom")]
+FocalSpread = Annotated[float, within("focal_spread_angstrom")]
+SliceThickness = Annotated[float, within("slice_thickness_angstrom")]
+Position = Annotated[float, within("positions_angstrom")]
+DepthBins = Annotated[int, within("depth_bins")]
 LARGEST_EXTENT = 2**15
 Extent = Annotated[int, Field(ge=1, le=LARGEST_EXTENT)]  # pixels or positions along one axis
 Shape = tuple[Extent, Extent]
 Lateral = Annotated[float, Field(ge=1e-3, le=1e4)]  # Å
 Thickness = Annotated[float, Field(ge=1e-3, le=1e5)]  # Å
 Step = Annotated[float, Field(ge=1e-4, le=1e4)]  # Å
-Position = Annotated[float, Field(ge=-LARGEST_LENGTH_ANGSTROM, le=LARGEST_LENGTH_ANGSTROM)]  # Å
-Tilt = Annotated[float, Field(ge=-LARGEST_ANGLE_MRAD, le=LARGEST_ANGLE_MRAD)]  # mrad
-TiltMagnitude = Annotated[float, Field(ge=0, le=LARGEST_ANGLE_MRAD)]  # mrad
 Dose = Annotated[float, Field(ge=1e-6, le=1e12)]  # electrons per pattern, or per Å²
 Index = Annotated[int, Field(ge=-1000, le=1000)]  # of a direction [uvw]
 Word = Annotated[str, Field(min_length=1, max_length=200)]  # a name, a formula, an identifier

@@ -8,14 +8,18 @@ from pydantic import Field, field_validator, model_validator
 
 from namsa.config.aberrations import aberration_fault
 from namsa.config.bounds import (
-    LARGEST_ANGLE_MRAD,
-    SMALLEST_SEMIANGLE_MRAD,
+    DepthBins,
     Dose,
+    Energy,
     Extent,
+    FocalSpread,
     Index,
     Lateral,
     Position,
+    Semiangle,
     Shape,
+    SliceThickness,
+    SourceSize,
     Step,
     Thickness,
     Tilt,
@@ -137,10 +141,8 @@ class Microscope(Section):
         "spherical": "give aberrations.C30 in Å: 1 mm is 1e7 Å",
         "astigmatism": "give aberrations.C12 in Å, and phi12 in rad",
     }
-    energy_ev: float = Field(200e3, ge=10e3, le=1e6, description="electron energy, 10 keV to 1 MeV, in eV")
-    semiangle_mrad: float = Field(
-        20.0, ge=SMALLEST_SEMIANGLE_MRAD, le=LARGEST_ANGLE_MRAD, description="convergence semiangle, mrad"
-    )
+    energy_ev: Energy = Field(200e3, description="electron energy, 10 keV to 1 MeV, in eV")
+    semiangle_mrad: Semiangle = Field(20.0, description="convergence semiangle, mrad")
     aberrations: dict[str, float] = Field(
         default_factory=dict,
         description="coefficients in Krivanek's notation, Å and rad: C10 (= −defocus), C12, phi12, ... C56",
@@ -151,8 +153,8 @@ class Microscope(Section):
         description="tilt (y, x) of the specimen, mrad, at most 87: a tilted propagator makes atoms at depth z appear "
         "at y + z·tan(tilt)",
     )
-    source_size_angstrom: float = Field(
-        0.0, ge=0, le=1000, description="full width at half maximum of the Gaussian source at the specimen, Å"
+    source_size_angstrom: SourceSize = Field(
+        0.0, description="full width at half maximum of the Gaussian source at the specimen, Å"
     )
     source_points: int | None = Field(
         None,
@@ -161,9 +163,7 @@ class Microscope(Section):
         description="number of coherent probes per axis that sample the source; none: as many as give the coherence "
         "an accuracy of 0.001",
     )
-    focal_spread_angstrom: float = Field(
-        0.0, ge=0, le=1e5, description="root mean square of the Gaussian spread of defocus, Å"
-    )
+    focal_spread_angstrom: FocalSpread = Field(0.0, description="root mean square of the Gaussian spread of defocus, Å")
     focal_points: int | None = Field(
         None,
         ge=1,
@@ -234,7 +234,7 @@ class Simulation(Section):
         le=10,
         description="largest pixel, Å; the number of pixels is rounded up to a fast transform size",
     )
-    slice_thickness_angstrom: float = Field(2.0, ge=0.01, le=1e5, description="largest slice thickness, Å")
+    slice_thickness_angstrom: SliceThickness = Field(2.0, description="largest slice thickness, Å")
     projection: Literal["infinite", "finite"] = Field(
         "infinite",
         description="'infinite' puts an atom's whole potential into one slice; 'finite' divides it among the slices "
@@ -317,10 +317,8 @@ class Target(Section):
         le=100,
         description="frequency at which the cosine window reaches zero, 1/Å; default 2·semiangle/wavelength",
     )
-    depth_bins: int = Field(
+    depth_bins: DepthBins = Field(
         1,
-        ge=1,
-        le=256,
         description="number of equal bins along the beam over the specimen's thickness; of more than one, samples hold "
         "the density of each bin too, which add up to the projected density",
     )

@@ -16,7 +16,9 @@ from pydantic import AfterValidator, Field, model_validator
 from namsa.config.aberrations import LARGEST_ABERRATION_ANGSTROM, LARGEST_AZIMUTH_RAD
 from namsa.config.bounds import (
     Dose,
+    FocalSpread,
     Position,
+    SourceSize,
     Thickness,
     Tilt,
     TiltMagnitude,
@@ -40,14 +42,12 @@ PositiveRange = Annotated[tuple[Dose, Dose], AfterValidator(_ordered)]
 _Order1 = Annotated[float, Field(ge=0, le=LARGEST_ABERRATION_ANGSTROM[1])]  # Å
 _Order2 = Annotated[float, Field(ge=0, le=LARGEST_ABERRATION_ANGSTROM[2])]
 _Order3 = Annotated[float, Field(ge=-LARGEST_ABERRATION_ANGSTROM[3], le=LARGEST_ABERRATION_ANGSTROM[3])]
-_Source = Annotated[float, Field(ge=0, le=1000)]  # Å
-_FocalSpread = Annotated[float, Field(ge=0, le=1e5)]  # Å
 _Azimuth = Annotated[float, Field(ge=-LARGEST_AZIMUTH_RAD, le=LARGEST_AZIMUTH_RAD)]
 Astigmatisms = Annotated[tuple[_Order1, _Order1], AfterValidator(_ordered)]
 Comas = Annotated[tuple[_Order2, _Order2], AfterValidator(_ordered)]
 SphericalAberrations = Annotated[tuple[_Order3, _Order3], AfterValidator(_ordered)]
-SourceSizes = Annotated[tuple[_Source, _Source], AfterValidator(_ordered)]
-FocalSpreads = Annotated[tuple[_FocalSpread, _FocalSpread], AfterValidator(_ordered)]
+SourceSizes = Annotated[tuple[SourceSize, SourceSize], AfterValidator(_ordered)]
+FocalSpreads = Annotated[tuple[FocalSpread, FocalSpread], AfterValidator(_ordered)]
 Amplitudes = Annotated[tuple[Displacement, Displacement], AfterValidator(_ordered)]
 Thicknesses = Annotated[tuple[Thickness, Thickness], AfterValidator(_ordered)]
 Values = Annotated[tuple[Position, ...], Field(min_length=1)]
@@ -144,10 +144,10 @@ class GridVariation(_Variation):
     C30_angstrom: Annotated[tuple[_Order3, ...], Field(min_length=1)] | None = Field(
         None, description="values of the spherical aberration C30, Å"
     )
-    source_size_angstrom: Annotated[tuple[_Source, ...], Field(min_length=1)] | None = Field(
+    source_size_angstrom: Annotated[tuple[SourceSize, ...], Field(min_length=1)] | None = Field(
         None, description="full widths at half maximum of the source, Å"
     )
-    focal_spread_angstrom: Annotated[tuple[_FocalSpread, ...], Field(min_length=1)] | None = Field(
+    focal_spread_angstrom: Annotated[tuple[FocalSpread, ...], Field(min_length=1)] | None = Field(
         None, description="root mean squares of the spread of defocus, Å"
     )
     rms_displacement_angstrom: Annotated[tuple[Displacement, ...], Field(min_length=1)] | None = Field(

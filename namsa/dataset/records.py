@@ -42,7 +42,7 @@ from namsa.dataset.record_header import (
 )
 from namsa.dataset.tiles import DIGEST_DIGITS, Shape, Tiling, digests
 from namsa.errors import WorkError
-from namsa.pixels import raster_shape
+from namsa.pixels import OPTIONAL_UNITS, UNITS, image_plane, raster_shape
 from namsa.sample import Sample
 
 Buffer = bytes | bytearray | memoryview
@@ -178,10 +178,8 @@ def _stored_arrays(
     sample: Sample, arrays: dict[str, npt.NDArray[Any]], pattern_dtype: str
 ) -> tuple[dict[str, StoredArray], int]:
     """Returns the header's part about the arrays, and the length of all arrays in bytes."""
-    types = {"cbed": pattern_dtype, "density": "<f4", "projected_potential": "<f4", "positions_angstrom": "<f8"}
-    units = {"cbed": "fraction of the beam", "density": "e/Å²", "projected_potential": "V·Å", "positions_angstrom": "Å"}
-    types |= {"labels": "|u1", "density_by_depth": "<f4"}
-    units |= {"labels": "", "density_by_depth": "e/Å²"}
+    types = {"cbed": pattern_dtype, "positions_angstrom": "<f8", "labels": "|u1"}
+    units = UNITS | OPTIONAL_UNITS | {"positions_angstrom": "Å", "labels": ""}
     axes = _axes(sample)
     stored: dict[str, StoredArray] = {}
     end = 0
@@ -189,15 +187,16 @@ def _stored_arrays(
         peak = float(np.maximum(float(array.max()), -float(array.min())))  # as float: labels are unsigned
         if not math.isfinite(peak):
             raise WorkError(f"the sample's {name} holds numbers that are not finite")
+        dtype = types.get(name, "<f4")
         stored[name] = {
-            "dtype": types[name],
+            "dtype": dtype,
             "shape": list(array.shape),
             "offset": end,
-            "scale": 2.0 ** min(15 - math.frexp(peak)[1], LARGEST_EXPONENT) if types[name] == "<f2" else 1.0,
+            "scale": 2.0 ** min(15 - math.frexp(peak)[1], LARGEST_EXPONENT) if dtype == "<f2" else 1.0,
             "units": units[name],
             "axes": axes[name],
         }
-        end = aligned(end + array.size * np.dtype(types[name]).itemsize)
+        end = aligned(end + array.size * np.dtype(dtype).itemsize)
     return stored, end
 
 
@@ -317,33 +316,29 @@ def _to_half(array: npt.NDArray[Any]) -> npt.NDArray[np.float16]:
 
 def _axes(sample: Sample) -> dict[str, list[StoredAxis]]:
     """Returns the axes of each array, by name."""
-    p = sample.provenance
-    pixel = [extent / n for extent, n in zip(p["extent_angstrom"], sample.projected_potential.shape, strict=True)]
+    provenance = sample.provenance
     position: StoredAxis = {
         "name": "position",
         "units": "",
         "origin": 0,
         "sampling": 1,
-        "scan_shape": p["scan_shape"],
+        "scan_shape": provenance["scan_shape"],
     }
-    density = _plane(("y", "x"), "Å", p["density_origin_angstrom"], p["density_sampling_angstrom"])
-    by_depth = list(density)
+    axes = {name: _plane(name, provenance) for name in (*UNITS, *OPTIONAL_UNITS, "labels")}
     if sample.density_by_depth is not None:
-        thickness = p["thickness_angstrom"] / len(sample.density_by_depth)
-        by_depth.insert(0, {"name": "depth", "units": "Å", "origin": 0.5 * thickness, "sampling": thickness})
-    return {
-        "cbed": [position, *_plane(("ky", "kx"), "mrad", p["detector_origin_mrad"], p["detector_sampling_mrad"])],
-        "density": density,
-        "labels": density,
-        "density_by_depth": by_depth,
-        "projected_potential": _plane(("y", "x"), "Å", [0.0, 0.0], pixel),
-        "positions_angstrom": [position],
-    }
+        thickness = provenance["thickness_angstrom"] / len(sample.density_by_depth)
+        depth: StoredAxis = {"name": "depth", "units": "Å", "origin": 0.5 * thickness, "sampling": thickness}
+        axes["density_by_depth"].insert(0, depth)
+    return axes | {"cbed": [position, *axes["cbed"]], "positions_angstrom": [position]}
 
 
-def _plane(names: tuple[str, str], units: str, origin: list[float], sampling: list[float]) -> list[StoredAxis]:
-    """Returns the two axes of a plane, slowest first."""
-    return [{"name": names[i], "units": units, "origin": origin[i], "sampling": sampling[i]} for i in (0, 1)]
+def _plane(array: str, provenance: dict[str, Any]) -> list[StoredAxis]:
+    """Returns the last two axes of an array, slowest first."""
+    names, units, grid = image_plane(array, provenance)
+    return [
+        {"name": name, "units": units, "origin": origin, "sampling": sampling}
+        for name, origin, sampling in zip(names, grid.origin, grid.step, strict=True)
+    ]
 
 
 def _view(buffer: bytearray | memoryview, body: int, array: StoredArray) -> npt.NDArray[Any]:

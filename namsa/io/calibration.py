@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.config.bounds import RANGES
 from namsa.errors import InputError
 from namsa.io.corrections import CorrectedPatterns, Slope
 from namsa.io.recording import Pair, PatternArray, PatternScan, Recording
@@ -19,8 +20,8 @@ from namsa.text import shorten
 
 # The smallest and largest number of each quantity, and the option that gives it.
 LIMITS = {
-    "energy_ev": (10e3, 1e6, "--energy-ev"),
-    "semiangle_mrad": (1e-3, 200.0, "--semiangle-mrad"),
+    "energy_ev": (*RANGES["energy_ev"], "--energy-ev"),
+    "semiangle_mrad": (*RANGES["semiangle_mrad"], "--semiangle-mrad"),
     "scan_step_angstrom": (1e-4, 1e5, "--scan-step-angstrom"),
     "pixel_mrad": (1e-5, 1e3, "--pixel-mrad"),
     "centre_pixels": (-1e5, 1e5, "--centre-pixels"),

@@ -18,6 +18,7 @@ import numpy.typing as npt
 from scipy import constants
 
 from namsa.config.aberrations import aberration_fault
+from namsa.config.bounds import RANGES
 from namsa.errors import InputError
 from namsa.physics.backend import array_module
 from namsa.physics.grid import Array, Grid
@@ -60,8 +61,11 @@ def wavelength_angstrom(energy_ev: float) -> float:
     Raises:
         InputError: If the energy is not within 10 keV to 1 MeV; a mistake between eV and keV is the likely reason.
     """
-    if not 10e3 <= energy_ev <= 1e6:
-        raise InputError(f"energy_ev is {energy_ev:g} eV; it must lie between 10e3 and 1e6 eV (200 kV is 200e3)")
+    least, most = RANGES["energy_ev"]
+    if not least <= energy_ev <= most:
+        raise InputError(
+            f"energy_ev is {energy_ev:g} eV; it must lie between {least:g} and {most:g} eV (200 kV is 200e3)"
+        )
     hc = constants.h * constants.c / constants.e * 1e10  # eV·Å
     return float(hc / np.sqrt(energy_ev * (2 * _REST_ENERGY_EV + energy_ev)))
 
