@@ -11,6 +11,7 @@ A name is that of a model that comes with the package, in `train/models/`.
 """
 
 import os
+import warnings
 from dataclasses import dataclass, fields
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from ..program import PROGRAM
 from ..tasks.scan_command import commands_of
 
 MODELS = Path(__file__).parents[1] / "models"
+CALIBRATION = "calibration.json"
 LARGEST_FACTOR = 1e6  # that a calibration may hold
 
 
@@ -116,7 +118,7 @@ def load_model(name: str | Path) -> Model:
     if not (folder / "config.yaml").is_file():
         raise InputError(f"{folder} has no config.yaml, which says what the network was trained for")
     experiment = load(folder / "config.yaml")
-    return Model(folder.name, folder, weights, experiment, experiment.conditions(), _calibration(folder))
+    return Model(folder.name, folder, weights, experiment, experiment.conditions(), _calibration(folder, weights))
 
 
 def shipped() -> list[Model]:
@@ -133,12 +135,17 @@ def _newest_weights(folder: Path) -> Path:
     return weights[-1]
 
 
-def _calibration(folder: Path) -> ModelCalibration:
-    """Reads a model's `calibration.json`, if it has one."""
-    path = folder / "calibration.json"
+def _calibration(folder: Path, weights: Path) -> ModelCalibration:
+    """Reads a model's `calibration.json`, if it has one. Warns if it is of other weights."""
+    path = folder / CALIBRATION
     values = read_json(path) if path.is_file() else {}
     if not isinstance(values, dict):
         raise InputError(f"{path} holds {shorten(values)}, no JSON object: run {PROGRAM} calibrate again")
+    step = values.get("step")
+    if isinstance(step, int) and weights.name.startswith("step-") and weights.stem != f"step-{step:09d}":
+        warnings.warn(
+            f"{path} is of step {step}, and the weights are {weights.name}: run {PROGRAM} calibrate again", stacklevel=3
+        )
     measured = {field.name: values.get(field.name) for field in fields(ModelCalibration)}
     for name, value in measured.items():
         if value is not None and not (isinstance(value, int | float) and 0 < value <= LARGEST_FACTOR):

@@ -25,7 +25,9 @@ from namsa.dataset.entries import spread_over_thicknesses
 from namsa.dataset.entry import Entry
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
-from namsa.files import write_text_atomic
+from namsa.files import new_folder, write_text_atomic
+from namsa.json_files import read_json
+from namsa.text import shorten
 
 from ..input.selection import limit
 from ..measure import validation_rows
@@ -38,8 +40,8 @@ from ..tasks import task_of
 from ..tasks.reporting import read_results
 from ..tasks.validation import BEST
 from .card import CardFacts, OnSample, Packed, Rounding, TaskCard, card_of, write_card
-from .models import Model, load_model
-from .packing import DTYPES, HARM, SAMPLES, NetworkVariables, model_folder, write_config
+from .models import CALIBRATION, Model, load_model
+from .packing import DTYPES, HARM, SAMPLES, NetworkVariables, write_config
 from .weights import build_loaded
 
 
@@ -64,7 +66,7 @@ def pack(run_dir: Path, out: Path, on_sample: OnSample = lambda done, total: Non
     model, header, chosen = _chosen_weights(newest, run.header, card.dev_error(run.evaluation))
     experiment, directory = model.experiment, model.experiment.data.directory
     facts: RunFacts = {**run.facts, "epochs": header["epoch"], "steps": header["step"]}
-    with model_folder(out) as partial, Dataset(directory) as dataset:
+    with new_folder(out) as partial, Dataset(directory) as dataset:
         write_config(experiment, partial)
         for name in card.copied:
             shutil.copyfile(run_dir / name, partial / name)
@@ -112,12 +114,15 @@ class _FinishedRun:
                 raise InputError(f"{folder} has no {name}: run {PROGRAM} {command} {folder} first")
         evaluation, header = read_results(folder), _header(newest.weights)
         facts = check_facts(path, evaluation)
-        if facts["steps"] != header["step"]:
-            again = f"evaluate {folder}" + " and calibrate" * bool(card.copied)
-            raise InputError(
-                f"{folder}: evaluation.json is of step {facts['steps']}, the newest checkpoint of step "
-                f"{header['step']}: run {PROGRAM} {again} first"
-            )
+        steps = {"evaluation.json": facts["steps"]}
+        if CALIBRATION in card.copied:
+            steps[CALIBRATION] = read_json(folder / CALIBRATION).get("step", "unknown")
+        for name, step in steps.items():
+            if step != header["step"]:
+                raise InputError(
+                    f"{folder}: {name} is of step {shorten(step)}, the newest checkpoint of step {header['step']}: run "
+                    f"{PROGRAM} {commands[name]} {folder} first"
+                )
         return cls(folder, evaluation, facts, header)
 
     def training_seconds(self, step: int) -> float:

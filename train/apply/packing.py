@@ -1,9 +1,7 @@
 """The parts of a model folder that do not depend on the task: the folder itself, config.yaml and weights.npz."""
 
 import hashlib
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,7 +11,6 @@ import numpy.typing as npt
 
 from namsa.config.loading import dump_yaml
 from namsa.config.simulation import Data
-from namsa.errors import InputError
 from namsa.files import open_atomic, write_text_atomic
 
 from ..experiment.experiment import Experiment
@@ -24,24 +21,6 @@ from .models import Model
 HARM = 0.01  # of the network's error: accepted change of its answers by rounding the weights
 SAMPLES = 48  # held-out samples on which this is measured
 DTYPES = ("float16", "float32")  # of kernels, in the order in which they are tried
-
-
-@contextmanager
-def model_folder(out: Path) -> Iterator[Path]:
-    """Yields a folder that becomes `out` when it is complete.
-
-    Raises:
-        InputError: If `out` is not empty.
-    """
-    if out.exists() and (not out.is_dir() or any(out.iterdir())):
-        raise InputError(f"{out} is there already: remove it, or choose another --out")
-    partial = out.with_name(f".{out.name}.partial")
-    shutil.rmtree(partial, ignore_errors=True)  # left by an interrupted run
-    partial.mkdir(parents=True)
-    yield partial
-    if out.exists():
-        out.rmdir()
-    partial.rename(out)
 
 
 def write_config(experiment: Experiment, folder: Path) -> None:

@@ -45,6 +45,8 @@ def calibrate(options: argparse.Namespace) -> int:
     def work() -> None:
         from rich.console import Console
 
+        from namsa import locks
+
         from ..apply.models import load_model
         from ..measure import telemetry
         from ..tasks import registry
@@ -54,7 +56,8 @@ def calibrate(options: argparse.Namespace) -> int:
         if module is None:
             raise model.wrong_task("density")
         try:
-            with telemetry.counter(Console(stderr=True), "samples") as count:
+            alone = locks.exclusive(options.run_dir / ".lock", options.run_dir, "wait for that job to end")
+            with alone, telemetry.counter(Console(stderr=True), "samples") as count:
                 describe = module.calibrate_run(options.run_dir, options, count)
         except KeyboardInterrupt:
             raise Stopped(f"interrupted; {options.run_dir} is calibrated as before") from None

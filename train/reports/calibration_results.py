@@ -97,6 +97,7 @@ class Calibration(Coverage):
         windows_68: The middle two thirds of these windows have coverages within one standard deviation between these
             two. Absent in files of earlier versions.
         data: Folder of the dataset, if it is not the run's.
+        step: Step of the weights. Absent in shipped files of earlier versions.
         transmitted_fraction: Mean fraction of the beam that the patterns hold.
     """
 
@@ -116,6 +117,7 @@ class Calibration(Coverage):
     groups_split: NotRequired[str]
     windows_68: NotRequired[list[float]]
     data: NotRequired[str]
+    step: NotRequired[int]
     transmitted_fraction: NotRequired[float]
 
 

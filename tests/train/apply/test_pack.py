@@ -84,6 +84,22 @@ def test_what_is_not_measured_cannot_be_packed(run, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_a_calibration_of_other_weights_is_not_packed_and_said(calibrated, tmp_path):
+    earlier = tmp_path / "earlier"
+    shutil.copytree(calibrated, earlier)
+    path = earlier / "calibration.json"
+    calibration = json.loads(path.read_text(encoding="utf-8"))
+    path.write_text(json.dumps(calibration | {"step": calibration["step"] - 1}), encoding="utf-8")
+    with pytest.warns(UserWarning, match=r"calibration.json is of step \d+, and the weights are step-"):
+        load_model(earlier)
+    with (
+        pytest.warns(UserWarning, match="of step"),
+        pytest.raises(InputError, match=r"calibration.json is of step .* run python -m train calibrate"),
+    ):
+        pack(earlier, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_packed_run_answers_as_the_run(calibrated, tmp_path, capsys):
     out = tmp_path / "100kv-15mrad"
     assert command(["pack", str(calibrated), "--out", str(out)]) == 0

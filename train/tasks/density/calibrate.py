@@ -25,6 +25,7 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.sample_setup import with_varied_values
 from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
+from namsa.files import open_folder
 from namsa.inverse import mott_bethe
 from namsa.inverse.consistency import Consistency, check, scan_simulation
 from namsa.pixels import scan_positions
@@ -34,7 +35,7 @@ from ...apply import familiarity
 from ...apply.ensemble import Predict, Prediction, Views, choose_views, ensemble_predictor
 from ...apply.familiarity import Familiarity, PatternStatistics, window_features
 from ...apply.known_windows import KnownWindow, known_windows
-from ...apply.models import Model, load_model
+from ...apply.models import CALIBRATION, Model, load_model
 from ...apply.outside import outside_windows, plan_outside
 from ...apply.uncertainty import WindowError, calibrate_uncertainty, told_apart, window_error
 from ...apply.weights import load_network
@@ -42,6 +43,7 @@ from ...experiment.conditions import conditions
 from ...experiment.experiment import Experiment
 from ...input.selection import limit
 from ...input.windows import middle
+from ...optimization import checkpoint
 from ...reports.calibration_results import Calibration
 from ...reports.results import write_json
 from ..reporting import write_report
@@ -173,10 +175,12 @@ def calibrate(
         for entry in scored:
             scores[entry.id] = score_sample(dataset, entry, densities.get(entry.id), ensemble, experiment, transfer)
             done()
-    familiarity.write_familiarity(run_dir / familiarity.FILE, learnt)
-    write_json(run_dir / "calibration.json", calibration)
-    mott_bethe.write(transfer, run_dir / "transfer.json")
-    _add_scores(run_dir / "evaluation.json", scores)
+    calibration["step"] = int(checkpoint.read(model.weights)[0]["step"])
+    with open_folder(run_dir) as new:
+        familiarity.write_familiarity(new / familiarity.FILE, learnt)
+        write_json(new / CALIBRATION, calibration)
+        mott_bethe.write(transfer, new / "transfer.json")
+        _add_scores(run_dir / "evaluation.json", scores, new)
     return CalibratedRun(calibration, [consistency.score for consistency in scores.values()])
 
 
@@ -302,12 +306,12 @@ def score_sample(
     return check(density, record.patterns(), simulation, transfer)
 
 
-def _add_scores(path: Path, scores: dict[str, Consistency]) -> None:
-    """Adds the scores of samples, by id, to an evaluation.json, if there is one."""
+def _add_scores(path: Path, scores: dict[str, Consistency], folder: Path) -> None:
+    """Writes an evaluation.json, if there is one, with the scores of samples, by id, into another folder."""
     if not path.is_file():
         return
     evaluation = read_evaluation(path)
     for row in evaluation["samples"]:
         if score := scores.get(row["id"]):
             row["consistency_r"], row["consistency_empty_r"] = score.score, score.empty
-    write_json(path, evaluation)
+    write_json(folder / path.name, evaluation)

@@ -20,8 +20,9 @@ from namsa.dataset.typed_values import read_typed
 from namsa.errors import InputError
 
 from ...apply.known_windows import known_windows
-from ...apply.models import LARGEST_FACTOR, Model, load_model
+from ...apply.models import CALIBRATION, LARGEST_FACTOR, Model, load_model
 from ...apply.weights import build_loaded
+from ...optimization import checkpoint
 from ...program import PROGRAM
 from ...reports.results import write_json
 from .quantities import QUANTITIES, sample_value
@@ -30,7 +31,6 @@ from .task import Predict, predictor
 
 OnSample = Callable[[int, int], None]
 
-FILE = "calibration.json"
 AGAIN = f"run {PROGRAM} calibrate again"
 
 
@@ -38,6 +38,7 @@ class EstimateCalibration(TypedDict):
     """Contents of `calibration.json`.
 
     Attributes:
+        step: Step of the weights.
         quantities: From the deviation that the network says to the error, by quantity.
         split: Split that the factors were chosen on.
         windows: Number of its windows.
@@ -46,6 +47,7 @@ class EstimateCalibration(TypedDict):
         transmitted_fraction: Mean fraction of the beam that the patterns of dev samples hold.
     """
 
+    step: int
     quantities: dict[str, QuantityCalibration]
     split: str
     windows: int
@@ -79,6 +81,7 @@ def calibrate_estimates(model: Model, dataset: Dataset, on_sample: OnSample) -> 
     rows, test_rows = split_rows["dev"], split_rows["test"]
     found = calibrate(rows, names)
     calibration: EstimateCalibration = {
+        "step": checkpoint.read(model.weights)[0]["step"],
         "quantities": found,
         "split": "dev",
         "windows": len(rows),
@@ -87,7 +90,7 @@ def calibrate_estimates(model: Model, dataset: Dataset, on_sample: OnSample) -> 
     }
     if test_rows:
         calibration["test"] = {name: coverage(test_rows, name, found[name]) for name in names}
-    write_json(model.folder / FILE, calibration)
+    write_json(model.folder / CALIBRATION, calibration)
     return calibration
 
 
@@ -123,7 +126,7 @@ def read_estimate_calibration(model: Model) -> EstimateCalibration | None:
     Raises:
         InputError: If the file cannot be read or holds something else.
     """
-    path = model.folder / FILE
+    path = model.folder / CALIBRATION
     if not path.is_file():
         return None
     found = read_typed(TypeAdapter(EstimateCalibration), path, AGAIN)
