@@ -157,13 +157,34 @@ def warn(
 
 
 def _probe_size(grid: Grid, beam: optics.BeamSettings, thickness_angstrom: float) -> Iterator[str]:
-    """Yields a warning if the probe is wider than the cell."""
+    """Yields a warning if the probe is wider than the cell, or a plane wave is not what was asked."""
+    if optics.is_parallel(grid, beam):
+        yield from _plane_wave(grid, beam)
+        return
     diameter = optics.probe_diameter_angstrom(beam, thickness_angstrom)
     width = min(grid.extent_angstrom)
     if diameter > width:
         yield (
             f"the probe spreads to {diameter:.1f} Å and overlaps its periodic copies in a cell {width:.1f} Å wide: "
             "use a larger cell, less defocus or a thinner specimen"
+        )
+
+
+def _plane_wave(grid: Grid, beam: optics.BeamSettings) -> Iterator[str]:
+    """Yields warnings if a plane wave of the grid stands for a convergent beam, or for one of another direction."""
+    pitch = [1e3 * beam.wavelength / extent for extent in grid.extent_angstrom]
+    if beam.semiangle_mrad:
+        yield (
+            f"semiangle_mrad {beam.semiangle_mrad:g} is below one reciprocal pixel of {max(pitch):.3g} mrad: the "
+            f"illumination is parallel; a cell of {1e3 * beam.wavelength / max(beam.semiangle_mrad, 1e-9):.3g} Å "
+            "resolves it"
+        )
+    made = [round(tilt / step) * step for tilt, step in zip(beam.beam_tilt_mrad, pitch, strict=True)]
+    if np.abs(np.subtract(made, beam.beam_tilt_mrad)).max() > 1e-3 * min(pitch):
+        yield (
+            f"the plane wave is tilted by ({made[0]:.3g}, {made[1]:.3g}) mrad in place of beam_tilt_mrad "
+            f"({beam.beam_tilt_mrad[0]:g}, {beam.beam_tilt_mrad[1]:g}): the cell holds multiples of ({pitch[0]:.3g}, "
+            f"{pitch[1]:.3g}) mrad"
         )
 
 

@@ -66,6 +66,7 @@ def _or_none(kind: _Kind) -> _Kind:
 
 _NUMBER = _Kind(f"a number up to {LARGEST:g}", _is_number)
 _POSITIVE = _Kind(f"a number above 0, up to {LARGEST:g}", lambda value: _is_number(value) and value > 0)
+_FROM_0 = _Kind(f"a number of 0 to {LARGEST:g}", lambda value: _is_number(value) and value >= 0)
 _WHOLE = _Kind("a whole number", _is_whole)
 _TEXT = _Kind("text", _is_text)
 _PAIR = _Kind("two numbers (y, x)", _list_of(_is_number, 2))
@@ -76,7 +77,7 @@ _MAPPING = _Kind("a mapping of names to values", lambda value: isinstance(value,
 
 _REQUIRED_KINDS = {
     "energy_ev": _POSITIVE,
-    "semiangle_mrad": _POSITIVE,
+    "semiangle_mrad": _FROM_0,
     "thickness_angstrom": _POSITIVE,
     "extent_angstrom": _STEPS,
     "grid_shape": _SHAPE,

@@ -41,7 +41,8 @@ class Sample:
 
     def bright_field(self) -> npt.NDArray[np.float64]:
         """Returns the bright-field image, from the disk of the aperture; shape as `annular`."""
-        return self.annular(0.0, value(self.provenance, "semiangle_mrad"))
+        angles, semiangle_mrad = pattern_grid(self.provenance), value(self.provenance, "semiangle_mrad")
+        return self._image(virtual_detectors.bright_field(self.cbed, angles, semiangle_mrad))
 
     def annular(self, inner_mrad: float, outer_mrad: float = np.inf) -> npt.NDArray[np.float64]:
         """Returns the image of an annular virtual detector.

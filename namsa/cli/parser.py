@@ -88,6 +88,9 @@ def _add_simulation(parser: CommandParser) -> None:
     command.add_argument(
         "--crystal", type=Path, metavar="FILE", help="CIF, POSCAR, xyz ... in place of the configuration's first"
     )
+    command.add_argument(
+        "--vacuum", action="store_true", help="no specimen: the probe alone, in a cell of specimen.lateral_angstrom"
+    )
     command.add_argument("--out", type=Path, metavar="FILE.h5", help="default: the sample's name in this folder")
     _add_compression(command)
 

@@ -142,7 +142,11 @@ class Microscope(Section):
         "astigmatism": "give aberrations.C12 in Å, and phi12 in rad",
     }
     energy_ev: Energy = Field(200e3, description="electron energy, 10 keV to 1 MeV, in eV")
-    semiangle_mrad: Semiangle = Field(20.0, description="convergence semiangle, mrad")
+    semiangle_mrad: Semiangle = Field(
+        20.0,
+        description="convergence semiangle, mrad; below one pixel of the reciprocal grid, as 0, the illumination is "
+        "parallel",
+    )
     aberrations: dict[str, float] = Field(
         default_factory=dict,
         description="coefficients in Krivanek's notation, Å and rad: C10 (= −defocus), C12, phi12, ... C56",
@@ -315,7 +319,8 @@ class Target(Section):
         None,
         ge=1e-3,
         le=100,
-        description="frequency at which the cosine window reaches zero, 1/Å; default 2·semiangle/wavelength",
+        description="frequency at which the cosine window reaches zero, 1/Å; default 2·semiangle/wavelength, of "
+        "parallel illumination the simulation's band limit",
     )
     depth_bins: DepthBins = Field(
         1,

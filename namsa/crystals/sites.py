@@ -55,6 +55,8 @@ def displace_atoms(
         InputError: If an element has no value, or a value is not a length.
     """
     rms = amplitudes(atoms, rms_angstrom)
+    if not len(atoms):
+        return atoms
     site = _clusters(len(atoms), _pairs_within(atoms, SAME_SITE))
     weight = occupancies(atoms)
     mean_square = np.bincount(site, weight * rms**2) / np.bincount(site, weight)
@@ -155,6 +157,8 @@ def wrap_along_beam(atoms: ase.Atoms) -> ase.Atoms:
             of it.
     """
     height, z = float(_box_lengths(atoms)[2]), atoms.positions[:, 2]
+    if not len(atoms):
+        return atoms
     outside = (z < -EDGE) | (z >= height - EDGE)
     if atoms.pbc[2] and outside.any():
         wrapped = atoms.copy()
@@ -177,13 +181,13 @@ def check_atoms(atoms: ase.Atoms) -> None:
     the cell's faces are found wherever they lie.
 
     Raises:
-        InputError: If there are no atoms, the cell is not right-angled, positions are not finite, elements have no
+        InputError: If the cell is not right-angled, positions are not finite, elements have no
             form factors, occupancies are outside (0, 1], or atoms overlap. It names the atom, the limit and the
             remedy.
     """
-    if not len(atoms):
-        raise InputError("the specimen has no atoms")
     _box_lengths(atoms)
+    if not len(atoms):
+        return  # vacuum
     if not np.all(np.isfinite(atoms.positions)):
         index = int(np.argmin(np.isfinite(atoms.positions).all(axis=1)))
         raise InputError(f"{_label(atoms, index)}: positions must be finite")

@@ -109,7 +109,7 @@ class SampleSetup:
 def snapshots_per_frame(config: SimulationConfig, material: Material) -> int:
     """Returns how many random occupations are drawn; 0 for none, as of a crystal whose sites are all full."""
     crystals = [material, *([material.partner] if material.partner else [])]
-    mixed = any(occupancies(crystal.atoms).min() < 1 for crystal in crystals)
+    mixed = any((occupancies(crystal.atoms) < 1).any() for crystal in crystals)
     return (config.specimen.random_occupations or 0) if mixed else 0
 
 
@@ -231,6 +231,9 @@ def fit_supercell(config: SimulationConfig, material: Material, entry: Entry) ->
         InputError: If none can be built.
     """
     specimen = config.specimen
+    if not len(material.atoms):  # vacuum has no directions
+        lx, ly, lz = material.atoms.cell.lengths().tolist()
+        return CellFit(np.eye(3, dtype=np.int64), 0.0, (lx, ly, lz), 0)
     cells = find_rectangular_cells(material.atoms, entry.zone_axis, specimen.max_strain)
     cells = cells_of_kind(cells, material.atoms, entry.kind, Draws(seed_of_kind(config.seed, entry.specimen)))
     if config.simulation.method == "scatter":

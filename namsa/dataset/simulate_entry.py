@@ -36,7 +36,7 @@ from namsa.errors import SimulationWarning
 from namsa.physics import density_target
 from namsa.physics import detector as detectors
 from namsa.physics.grid import Grid
-from namsa.physics.optics import wavelength_angstrom
+from namsa.physics.optics import BeamSettings, is_parallel, wavelength_angstrom
 from namsa.sample import Sample
 from namsa.scatter import scatter
 from namsa.simulate import simulate
@@ -284,8 +284,9 @@ def _density_target(setup: SampleSetup) -> tuple[Callable[[npt.NDArray[Any]], np
     """Returns what band-limits a density, on the grid or at the scan's positions, and its part of the provenance."""
     config, grid, axes = setup.config, setup.grid, setup.scan_axes
     microscope = config.microscope
-    probe_limit = 2e-3 * microscope.semiangle_mrad / wavelength_angstrom(microscope.energy_ev)
-    max_q = config.target.max_q_per_angstrom or probe_limit
+    beam = BeamSettings(microscope.energy_ev, microscope.semiangle_mrad, {})
+    probe_limit = 2e-3 * beam.semiangle_mrad / beam.wavelength
+    max_q = config.target.max_q_per_angstrom or (grid.band_limit if is_parallel(grid, beam) else probe_limit)
     at_scan = axes if config.target.at == "scan" else None
     if at_scan:
         step = [float(axis[1] - axis[0]) if len(axis) > 1 else 0.0 for axis in at_scan]

@@ -124,6 +124,9 @@ def aberration_phase(
 def aperture(grid: Grid, beam: BeamSettings) -> npt.NDArray[np.float64]:
     """Returns the aperture A(k): 1 inside, 0 outside, with an edge one reciprocal pixel wide.
 
+    A semi-angle below one reciprocal pixel is parallel illumination: one plane wave, which the periodic cell holds if
+    it is one of the grid's, the nearest one to the beam's tilt.
+
     Args:
         grid: The sampling of the waves.
         beam: The electron beam. Its tilt moves the aperture by tilt/λ.
@@ -132,10 +135,15 @@ def aperture(grid: Grid, beam: BeamSettings) -> npt.NDArray[np.float64]:
         A(k), (ny, nx), zero frequency first.
 
     Raises:
-        InputError: If the grid's band limit cuts the aperture, or the aperture is smaller than a reciprocal pixel.
+        InputError: If the grid's band limit cuts the aperture.
     """
     _check_aperture(grid, beam)
     wavelength, semiangle = beam.wavelength, beam.semiangle_mrad * 1e-3
+    if is_parallel(grid, beam):
+        through = np.zeros(grid.shape)
+        rows = (np.argmin(np.abs(k)) for k in _frequencies_from_beam(grid, beam))
+        through[tuple(rows)] = 1
+        return through
     ky, kx = _frequencies_from_beam(grid, beam)
     k = np.hypot(ky, kx)
     # The size of a pixel along k lies between its sizes along y and x: only pixels this near can be inside.
@@ -146,6 +154,11 @@ def aperture(grid: Grid, beam: BeamSettings) -> npt.NDArray[np.float64]:
     through = np.zeros(grid.shape)
     through[near] = np.clip((semiangle - wavelength * k[near]) / pixel + 0.5, 0, 1)
     return through
+
+
+def is_parallel(grid: Grid, beam: BeamSettings) -> bool:
+    """Returns whether the convergence is below one reciprocal pixel of the grid, so that the beam is a plane wave."""
+    return beam.semiangle_mrad * 1e-3 < beam.wavelength / min(grid.extent_angstrom)
 
 
 def lens(grid: Grid, beam: BeamSettings, c10_angstrom: float = 0.0) -> npt.NDArray[np.complex128]:
@@ -187,8 +200,8 @@ def _frequencies_from_beam(grid: Grid, beam: BeamSettings) -> tuple[npt.NDArray[
 def _check_aperture(grid: Grid, beam: BeamSettings) -> None:
     """Raises InputError if the aperture does not fit the grid."""
     wavelength, semiangle_mrad, beam_tilt_mrad = beam.wavelength, beam.semiangle_mrad, beam.beam_tilt_mrad
-    if not (np.isfinite(semiangle_mrad) and semiangle_mrad > 0):
-        raise InputError(f"semiangle_mrad is {semiangle_mrad}; it must be a positive number of mrad")
+    if not (np.isfinite(semiangle_mrad) and semiangle_mrad >= 0):
+        raise InputError(f"semiangle_mrad is {semiangle_mrad}; it must be a number of 0 mrad or more")
     if not np.all(np.isfinite(beam_tilt_mrad)):
         raise InputError(f"beam_tilt_mrad is {beam_tilt_mrad}; give finite numbers (y, x)")
     pixel_mrad = wavelength / min(grid.extent_angstrom) * 1e3
@@ -201,12 +214,6 @@ def _check_aperture(grid: Grid, beam: BeamSettings) -> None:
         raise InputError(
             f"semiangle_mrad {semiangle_mrad:g}{tilted} does not fit the grid, whose band limit is {limit_mrad:.1f} "
             f"mrad: use pixels of {finest:.3f} Å or less (now {max(grid.sampling_angstrom):.3f} Å)"
-        )
-    if semiangle_mrad < pixel_mrad:
-        extent = wavelength / (semiangle_mrad * 1e-3)
-        raise InputError(
-            f"semiangle_mrad {semiangle_mrad:g} is below one reciprocal pixel of {pixel_mrad:.2f} mrad: "
-            f"use a cell of {extent:.0f} Å or more (now {min(grid.extent_angstrom):.1f} Å)"
         )
 
 

@@ -50,8 +50,11 @@ def annular(patterns: Image, angles: PixelGrid, inner_mrad: float, outer_mrad: f
 
 
 def bright_field(patterns: Image, angles: PixelGrid, semiangle_mrad: float) -> Floats:
-    """Returns the fraction of the beam in the aperture's disk, (n,); arguments as `annular`."""
-    return annular(patterns, angles, 0, semiangle_mrad)
+    """Returns the fraction of the beam in the aperture's disk, (n,); arguments as `annular`.
+
+    The disk of parallel illumination is the pixel of the direct beam.
+    """
+    return annular(patterns, angles, 0, max(semiangle_mrad, 0.71 * max(np.abs(angles.step))))
 
 
 def centre_of_mass(patterns: Image, angles: PixelGrid) -> Floats:

@@ -48,7 +48,7 @@ def test_a_wrong_value_is_named(key, wrong):
 @pytest.mark.parametrize(
     "own",
     [
-        {"semiangle_mrad": 0}, {"grid_shape": [0, 8]}, {"extent_angstrom": [-1.0, 1.0]}, {"scan_shape": [2.0, 3]},
+        {"semiangle_mrad": -1}, {"grid_shape": [0, 8]}, {"extent_angstrom": [-1.0, 1.0]}, {"scan_shape": [2.0, 3]},
         {"scan_shape": []}, {"zone_axis": [0, 1]}, {"aberrations": {"C10": None}}, {"software": ["namsa"]},
         {"warnings": "thick"}, {"other": 10**30}, {"other": {"x": [float("inf")]}}, {"other": nested(80)},
         {"source": "x" * 20_000},

@@ -4,6 +4,7 @@ import argparse
 import sys
 from pathlib import Path
 
+import ase
 from rich.progress import TaskID
 
 from namsa import sample_file
@@ -26,6 +27,7 @@ from namsa.memory import available_memory_bytes
 from namsa.sample import Sample
 from namsa.text import plural
 
+_VACUUM_ANGSTROM = 2.0  # thickness, which changes no pattern
 _MORE_ROOM = "make room, name another folder with --out, or use fewer positions or a smaller detector"
 
 
@@ -34,9 +36,14 @@ def simulate(options: argparse.Namespace) -> None:
     if options.json and not options.dry_run:
         raise InputError("--json goes with --dry-run; `namsa info FILE.h5 --json` says what a stack holds")
     config = load_config(options.config, options.overrides)
-    material = (
-        read_crystal(options.crystal) if options.crystal else select_materials(config.materials, run_generator=True)[0]
-    )
+    if options.vacuum and options.crystal:
+        raise InputError("--vacuum has no crystal: leave out one of --vacuum and --crystal")
+    if options.vacuum:
+        config, material = _vacuum(config)
+    elif options.crystal:
+        material = read_crystal(options.crystal)
+    else:
+        material = select_materials(config.materials, run_generator=True)[0]
     config, entry = _first_entry(config, material)
     if entry.skipped:
         raise InputError(f"{entry.id}: {entry.skipped}")
@@ -62,6 +69,17 @@ def simulate(options: argparse.Namespace) -> None:
     preview = path.with_suffix(".png")
     show(sample_file.read_sample(path), preview)
     print_line(f"{path}  {preview}")
+
+
+def _vacuum(config: SimulationConfig) -> tuple[SimulationConfig, Material]:
+    """Returns the configuration of an empty cell, and this."""
+    y, x = config.specimen.lateral_angstrom
+    specimen = config.specimen.model_copy(
+        update={"zone_axes": ((0, 0, 1),), "simplest_zone_axes": None, "kinds": None, "frozen_phonons": None}
+    )
+    empty = ase.Atoms(cell=(x, y, min(config.specimen.thickness_angstrom[0], _VACUUM_ANGSTROM)), pbc=True)
+    specimen = specimen.model_copy(update={"thickness_angstrom": (float(empty.cell[2, 2]),)})
+    return config.model_copy(update={"specimen": specimen}), Material("vacuum", "vacuum", "P1", empty, "--vacuum")
 
 
 def _batch_bytes(config: SimulationConfig) -> int | None:

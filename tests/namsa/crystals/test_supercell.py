@@ -326,7 +326,6 @@ def faulty(**changes: object) -> ase.Atoms:
 @pytest.mark.parametrize(
     ("atoms", "message"),
     [
-        (ase.Atoms(cell=[4, 4, 4]), "no atoms"),
         (faulty(position=(np.nan, 0, 0)), r"atom 4 \(O\).*finite"),
         (faulty(cell=[4, 4, 4, 90, 91, 90]), "not right-angled"),
         (faulty(cell=[4, 4, 0.5]), "at least 1 Å"),
