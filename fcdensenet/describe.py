@@ -1,6 +1,6 @@
 """The size of a network as tables for people and as JSON for programs."""
 
-from typing import TypedDict
+from typing import NotRequired, TypedDict
 
 from rich import box
 from rich.table import Table
@@ -24,7 +24,8 @@ class LayerDescription(TypedDict):
 class NetworkDescription(TypedDict):
     """A network, for one sample. The keys are those of `NetworkCount`, with memory by dtype.
 
-    `activation_bytes_recompute` is the memory if the stacks of dense blocks are computed again in the backward pass.
+    `activation_bytes_recompute` is the memory if the stacks of dense blocks are computed again in the backward pass; it
+    is absent if the network has no such stacks.
     """
 
     parameters: int
@@ -34,19 +35,19 @@ class NetworkDescription(TypedDict):
     forward_flop: int
     step_flop: int
     activation_bytes: dict[str, int]
-    activation_bytes_recompute: dict[str, int]
+    activation_bytes_recompute: NotRequired[dict[str, int]]
     gradient_bytes: dict[str, int]
     layers: list[LayerDescription]
 
 
-def describe(count: NetworkCount, recomputed: NetworkCount) -> NetworkDescription:
+def describe(count: NetworkCount, recomputed: NetworkCount | None = None) -> NetworkDescription:
     """Returns the sums and the layers in JSON types.
 
     Args:
         count: The network's count.
         recomputed: The count of the same network if stacks are computed again in the backward pass.
     """
-    return {
+    described: NetworkDescription = {
         "parameters": count.parameters,
         "trainable_parameters": count.trainable_parameters,
         "conv_weights": count.conv_weights,
@@ -54,14 +55,17 @@ def describe(count: NetworkCount, recomputed: NetworkCount) -> NetworkDescriptio
         "forward_flop": count.forward_flop,
         "step_flop": count.step_flop,
         "activation_bytes": {dtype: count.activation_bytes(dtype) for dtype in BYTES_PER_VALUE},
-        "activation_bytes_recompute": {dtype: recomputed.activation_bytes(dtype) for dtype in BYTES_PER_VALUE},
         "gradient_bytes": {dtype: count.gradient_bytes(dtype) for dtype in BYTES_PER_VALUE},
-        "layers": describe_layers(count),
+        "layers": _layers(count),
     }
+    if recomputed:
+        described["activation_bytes_recompute"] = {
+            dtype: recomputed.activation_bytes(dtype) for dtype in BYTES_PER_VALUE
+        }
+    return described
 
 
-def describe_layers(count: NetworkCount) -> list[LayerDescription]:
-    """Returns the layers of a network in JSON types."""
+def _layers(count: NetworkCount) -> list[LayerDescription]:
     return [
         {
             "name": layer.name,

@@ -1,40 +1,26 @@
 """The size of any network in JSON types."""
 
 from math import prod
-from typing import TypedDict
 
+import fcdensenet.describe
 from fcdensenet.count import BYTES_PER_VALUE, NetworkCount
-from fcdensenet.describe import LayerDescription, describe_layers
+from fcdensenet.describe import NetworkDescription
 
 from .registry import Network, count
 
 
-class NetworkSize(TypedDict):
+class NetworkSize(NetworkDescription):
     """A network's size, for one sample: the output of `python -m train describe CONFIG --json`.
 
     Attributes:
         kind: Of the section network.
-        parameters: Number of values in all variables, with the moving statistics of batch normalisation.
         trainable: Number of values in trained variables.
-        conv_weights: Number of values in the kernels of convolutions.
-        convolutions: Number of convolutions, transposed ones included.
-        forward_flop: FLOP of convolutions and dense layers in the forward pass.
-        step_flop: FLOP of a training step, three times those of the forward pass.
         memory_bytes: See `memory_bytes`.
-        activation_bytes: Memory that a training step keeps of the forward pass, by dtype; see `fcdensenet.count`.
-        layers: The layers in the order in which they run.
     """
 
     kind: str
-    parameters: int
     trainable: int
-    conv_weights: int
-    convolutions: int
-    forward_flop: int
-    step_flop: int
     memory_bytes: int
-    activation_bytes: dict[str, int]
-    layers: list[LayerDescription]
 
 
 def describe(config: Network) -> NetworkSize:
@@ -42,15 +28,9 @@ def describe(config: Network) -> NetworkSize:
     counted = count(config)
     return {
         "kind": config.kind,
-        "parameters": counted.parameters,
         "trainable": counted.trainable_parameters,
-        "conv_weights": counted.conv_weights,
-        "convolutions": counted.convolutions,
-        "forward_flop": counted.forward_flop,
-        "step_flop": counted.step_flop,
         "memory_bytes": memory_bytes(counted),
-        "activation_bytes": {dtype: counted.activation_bytes(dtype) for dtype in BYTES_PER_VALUE},
-        "layers": describe_layers(counted),
+        **fcdensenet.describe.describe(counted),
     }
 
 
