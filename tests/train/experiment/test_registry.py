@@ -1,0 +1,87 @@
+"""Sections that are chosen by their kind: what messages name, what is written, and what is imported for them."""
+
+import subprocess
+import sys
+
+import pytest
+import yaml
+from paths import ROOT
+
+from namsa import InputError
+from namsa.config.loading import config_hash, dump_yaml, validate
+from train.experiment.sections import Training
+
+SECTIONS = {
+    "allreduce": {"groups": 3},
+    "lag": {"kind": "lag", "of": {"groups": 3}},
+    "lag of hybrid": {"kind": "lag", "of": {"kind": "hybrid", "node_ranks": 6, "leaders": 4}},
+    "hybrid": {"kind": "hybrid", "node_ranks": 6, "leaders": 4},
+    "local_sgd": {"kind": "local_sgd", "synchronise": "epoch"},
+    "sharded": {"kind": "sharded", "transfer": {"precision": 16}},
+}
+
+
+def training(**sections):
+    return validate(Training, {"epochs": 1} | sections, "own.yaml")
+
+
+@pytest.mark.parametrize("section", SECTIONS.values(), ids=SECTIONS)
+def test_a_section_is_written_as_it_is_read(section):
+    whole = training(exchange=section)
+    assert whole.exchange.kind == section.get("kind", "allreduce")
+    assert validate(Training, yaml.safe_load(dump_yaml(whole)), "") == whole
+    assert Training.model_validate(whole.model_dump()) == whole
+
+
+def test_kinds_differ_in_the_hash_of_a_configuration_and_defaults_do_not():
+    hashes = {config_hash(training(exchange={"kind": kind})) for kind in ("allreduce", "lag", "sharded")}
+    assert len(hashes) == 3
+    assert config_hash(training()) == config_hash(training(exchange={"groups": 8}))
+
+
+@pytest.mark.parametrize(
+    ("exchange", "message"),
+    [
+        ({"grops": 3}, "unknown key exchange.grops; did you mean groups"),
+        ({"kind": "lag", "of": {"grops": 3}}, "unknown key exchange.of.grops; did you mean groups"),
+        ({"kind": "lag", "groups": 3}, "unknown key exchange.groups; did you mean "),
+        ({"lag": 1}, r"unknown key exchange\.lag; did you mean groups"),
+        ({"kind": "ring"}, "exchange: kind 'ring' is none of allreduce, hybrid, lag, local_sgd, sharded"),
+        ({"kind": "lag", "of": {"kind": "sharded"}}, "exchange.of: kind 'sharded' is none of allreduce, hybrid"),
+        ({"groups": -3}, r"exchange.groups: .* \(given -3\); groups is: number of gradient groups"),
+        ("sharded", r"exchange: a section is needed, as {kind: allreduce} \(given 'sharded'\)"),
+    ],
+)
+def test_a_fault_is_told_with_the_path_and_the_keys_of_its_kind(exchange, message):
+    with pytest.raises(InputError, match=message):
+        training(exchange=exchange)
+
+
+@pytest.mark.parametrize(
+    ("former", "message"),
+    [
+        ({"groups": 1}, "reduction has moved: groups is training.exchange.groups$"),
+        ({"lag": 1, "stall_warning_s": 9}, "{kind: lag}; stall_warning_s is training.ranks.stall_warning_s$"),
+        ({"weights": "sharded"}, "weights sharded is training.exchange {kind: sharded}"),
+        ({"synchronise": 8}, "{kind: local_sgd, synchronise: ...}"),
+        ({}, "its keys are in training.exchange and training.ranks"),
+    ],
+)
+def test_a_former_key_names_the_new_one(former, message):
+    with pytest.raises(InputError, match=message):
+        training(reduction=former)
+
+
+def test_a_strategy_is_imported_only_where_it_is_chosen():
+    script = """
+import sys
+from train.experiment.sections import Training
+def strategies():
+    return sorted(name.split(".")[3] for name in sys.modules if name.startswith("train.strategies.exchange."))
+Training(epochs=1)
+before = strategies()
+Training.model_validate({"epochs": 1, "exchange": {"kind": "lag"}})
+print(before, sorted(set(strategies())))
+"""
+    line = [sys.executable, "-c", script]
+    assert subprocess.run(line, cwd=ROOT, capture_output=True, text=True, check=True).stdout == "[] ['lag']\n"
