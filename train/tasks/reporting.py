@@ -11,6 +11,7 @@ from rich.table import Table
 from namsa.config.loading import read_yaml
 from namsa.dataset.typed_values import read_typed
 from namsa.errors import InputError
+from namsa.text import shorten
 
 from ..reports import report
 from ..reports.report import ResultPart
@@ -64,7 +65,10 @@ class TaskReport:
             run: Mapping[str, Any] = evaluation["run"] if evaluation else {}
             nothing = missing("No held-out sample has been evaluated.")
             return ResultPart(self.kind, self.title, nothing, missing("None."), run)
-        results, samples = self.results(evaluation, run_dir), self.samples(evaluation)
+        try:
+            results, samples = self.results(evaluation, run_dir), self.samples(evaluation)
+        except (LookupError, ArithmeticError, ValueError) as error:  # numbers that are missing, or fit nothing
+            raise InputError(f"{path} contradicts itself ({shorten(repr(error))}): {EVALUATE_AGAIN}") from error
         return ResultPart(self.kind, self.title, results, samples, evaluation["run"])
 
     def table(self, evaluation: Mapping[str, Any], run_dir: Path, page: Path | None) -> Table:

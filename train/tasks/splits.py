@@ -1,13 +1,14 @@
 """The parts of the held-out samples: positions of training samples, the dev split and the test split."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from namsa.dataset.entry import Entry
 
 T = TypeVar("T")
 
-SPLITS = ("images", "dev", "test")
+Split = Literal["images", "dev", "test"]
+SPLITS: tuple[Split, ...] = get_args(Split)
 MEANINGS = {
     "images": "held-out patterns of specimens that were trained on, which leak",
     "dev": "materials that training never saw",
@@ -20,15 +21,15 @@ def split_of(entry: Entry) -> str:
     return "images" if entry.split == "train" else entry.split
 
 
-def by_split(rows: Iterable[T]) -> dict[str, list[T]]:
+def by_split(rows: Iterable[T]) -> dict[Split, list[T]]:
     """Returns the rows of each split that has some, in the order of `SPLITS`. A row has the key "split"."""
-    found: dict[str, list[T]] = {split: [] for split in SPLITS}
+    found: dict[Split, list[T]] = {split: [] for split in SPLITS}
     for row in rows:
         found[row["split"]].append(row)  # type: ignore[index]
     return {split: own for split, own in found.items() if own}
 
 
-def last(scores: Mapping[str, T]) -> tuple[str, T]:
+def last(scores: Mapping[Split, T]) -> tuple[Split, T]:
     """Returns the split that a report is about, "test" if it has samples, and what it scores."""
     split = [split for split in SPLITS if split in scores][-1]
     return split, scores[split]

@@ -10,6 +10,7 @@ import pytest
 from fake_samples import sample
 from tiny import CONFIG
 
+from namsa import InputError
 from namsa.pixels import PixelGrid
 from namsa.view import viewer
 from train.apply.card import CardFacts, Rounding, write_card
@@ -149,3 +150,18 @@ def test_the_card(facts):
         "name", CARD, replace(facts, measured=measured._replace(calibration=measured.calibration | {"method": "m"}))
     )
     assert "times the spread of m. The factor" in plain
+
+
+@pytest.mark.parametrize(
+    ("source", "split"), [(HOSTILE, "test"), ("composite", HOSTILE)], ids=["of the patterns", "of the samples"]
+)
+def test_an_evaluation_with_names_of_no_split_is_refused(tmp_path, source, split):
+    scores = {"scans": 1, "positions": 4, "fractions": {"matrix": 1.0}, "iou": {"matrix": 1.0}}
+    scores |= dict.fromkeys(("mean_iou", "accuracy", "baseline_mean_iou"), 1.0)
+    evaluation = {"task": "segment", "classes": ["matrix"], "weights": "none", "expected_fractions": [1.0]}
+    evaluation |= {"first_epoch_fractions": [1.0], "scores": {source: {split: scores}}, "confusion": {}, "samples": []}
+    write_json(tmp_path / "evaluation.json", evaluation | {"run": EVALUATION["run"]})
+    (tmp_path / "config.yaml").write_text("training: {task: segment}")
+    with pytest.raises(InputError, match=r"evaluation\.json"):
+        write_report(tmp_path)
+    assert not (tmp_path / "report.html").exists()

@@ -8,7 +8,7 @@ from rich.table import Table
 
 from ...reports.report_tables import confusion_table, count, number, table
 from ..reporting import TaskReport
-from ..splits import MEANINGS, last
+from ..splits import MEANINGS, Split, last
 from .scores import ClassEvaluation, ClassRow, ClassScores
 
 KIND = "Classes of 4D-STEM patterns: classification report"
@@ -83,7 +83,7 @@ def _confusions(evaluation: ClassEvaluation) -> list[str]:
     ]
 
 
-def _most_frequent(evaluation: ClassEvaluation, split: str) -> str:
+def _most_frequent(evaluation: ClassEvaluation, split: Split) -> str:
     """A table of the classes that are most often taken for others."""
     names, table_of_counts = evaluation["classes"], evaluation["confusion"][split]
     wrong = sorted(

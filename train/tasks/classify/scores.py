@@ -8,7 +8,7 @@ import numpy.typing as npt
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from ...measure.results import RunFacts
-from ..splits import by_split
+from ..splits import Split, by_split
 
 _OfClass = TypedDict("_OfClass", {"class": int | None})  # a keyword of Python
 
@@ -84,8 +84,8 @@ class ClassEvaluation(TypedDict):
     task: str
     label: str
     classes: list[str]
-    by_split: dict[str, ClassScores]
-    confusion: dict[str, list[list[int]]]
+    by_split: dict[Split, ClassScores]
+    confusion: dict[Split, list[list[int]]]
     samples: list[ClassRow]
     run: RunFacts
 

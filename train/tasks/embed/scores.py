@@ -14,7 +14,7 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from ...measure.clusters import cluster, normalised_mutual_information
 from ...measure.results import RunFacts
-from ..splits import by_split
+from ..splits import Split, by_split
 
 MOST_COMPOSITES = 64  # of a split
 ERRORS = ("rmse", "divergence", "baseline_rmse", "mean_rmse")
@@ -94,7 +94,7 @@ class EmbedEvaluation(TypedDict):
 
     task: str
     latent: int
-    by_split: dict[str, EmbedScores]
+    by_split: dict[Split, EmbedScores]
     composites: list[Composite]
     samples: list[EmbedRow]
     run: RunFacts
@@ -166,7 +166,7 @@ def summarise(rows: Sequence[EmbedRow], composites: Sequence[Composite], latent:
         latent: Number of latent numbers.
         run: Facts about the run.
     """
-    scores: dict[str, EmbedScores] = {}
+    scores: dict[Split, EmbedScores] = {}
     for split, samples in by_split(rows).items():
         scans = [composite for composite in composites if composite["split"] == split]
         counts = {"samples": len(samples), "patterns": sum(row["patterns"] for row in samples)}

@@ -9,7 +9,7 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from ...measure.coverage import TWO_SIGMA, covering_factor
 from ...measure.results import RunFacts
-from ..splits import by_split
+from ..splits import Split, by_split
 
 Array = npt.NDArray[np.float64]
 
@@ -94,7 +94,7 @@ class EstimateEvaluation(TypedDict):
     medians: dict[str, float]
     calibration: dict[str, QuantityCalibration]
     calibrated_on: str
-    by_split: dict[str, dict[str, QuantityScores]]
+    by_split: dict[Split, dict[str, QuantityScores]]
     samples: list[EstimateRow]
     run: RunFacts
 
@@ -114,7 +114,7 @@ def summarise(
         run: Facts about the run.
     """
     present = by_split(rows)
-    first = next(iter(present), "dev")
+    first: Split = next(iter(present), "dev")
     found = calibrate(present[first], list(ranges)) if present else {}
     return {
         "task": "estimate",

@@ -1,19 +1,20 @@
 """Scores of segmented scans, of samples and together: the contents of `evaluation.json` of the task segment."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from ...measure.results import RunFacts
-from ..splits import by_split
+from ..splits import Split, by_split
 from .section import Segment
 
 Confusion = npt.NDArray[np.int64]  # positions of each class (rows) that are given to each class (columns)
 
-SOURCES = ("composite", "specimen")  # of patterns: of several samples, or simulated as a whole
+Source = Literal["composite", "specimen"]  # of patterns: of several samples, or simulated as a whole
+SOURCES: tuple[Source, ...] = get_args(Source)
 
 
 class SegmentRow(TypedDict):
@@ -82,8 +83,8 @@ class SegmentEvaluation(TypedDict):
     weights: str
     expected_fractions: list[float]
     first_epoch_fractions: list[float]
-    scores: dict[str, dict[str, SegmentScores]]
-    confusion: dict[str, dict[str, list[list[int]]]]
+    scores: dict[Source, dict[Split, SegmentScores]]
+    confusion: dict[Source, dict[Split, list[list[int]]]]
     samples: list[SegmentRow]
     run: RunFacts
 
