@@ -2,7 +2,8 @@
 
 `atoms.arrays["occupancy"]`, if present, is each atom's fraction of its site. A mixed site is several atoms at one
 position. `atoms.arrays["rms_displacement_angstrom"]`, if present, is the thermal amplitude of each atom along one axis;
-not a number where it is unknown.
+not a number where it is unknown. `atoms.arrays["displacement_tensor_angstrom2"]`, if present, is the mean square
+displacement ⟨u_i u_j⟩ of each atom, (n, 3, 3) along the axes x, y, z of the atoms; not numbers where it is unknown.
 """
 
 from typing import Literal
@@ -19,7 +20,8 @@ from namsa.errors import InputError
 
 Integers = npt.NDArray[np.int64]
 
-SITE_ARRAYS = ("occupancy", "rms_displacement_angstrom")
+TENSOR = "displacement_tensor_angstrom2"
+SITE_ARRAYS = ("occupancy", "rms_displacement_angstrom", TENSOR)
 
 ROUNDING = 1e-4  # occupancies and coordinates are printed with about four digits
 EDGE = 1e-9  # Å; an atom this close below the cell is at its entrance face
@@ -40,7 +42,8 @@ def displace_atoms(
 ) -> ase.Atoms:
     """Displaces atoms thermally in Einstein's model, by independent normal deviates.
 
-    The atoms of a mixed site move together, by the occupancy-weighted mean square of its elements.
+    The atoms of a mixed site move together, by the occupancy-weighted mean square of its elements. With "cif" an atom
+    that has a tensor moves by this: its deviates are those of the ellipsoid.
 
     Args:
         atoms: Atoms in a right-angled periodic cell.
@@ -60,19 +63,40 @@ def displace_atoms(
     site = _clusters(len(atoms), _pairs_within(atoms, SAME_SITE))
     weight = occupancies(atoms)
     mean_square = np.bincount(site, weight * rms**2) / np.bincount(site, weight)
-    displacements = rng.standard_normal((len(mean_square), 3)) * np.sqrt(mean_square)[:, None]
+    deviates = rng.standard_normal((len(mean_square), 3))
+    displacements = deviates * np.sqrt(mean_square)[:, None]
+    if rms_angstrom == "cif" and TENSOR in atoms.arrays:
+        own = np.where(np.isfinite(atoms.arrays[TENSOR]), atoms.arrays[TENSOR], rms[:, None, None] ** 2 * np.eye(3))
+        tensors = np.zeros((len(mean_square), 3, 3))
+        np.add.at(tensors, site, (weight / np.bincount(site, weight)[site])[:, None, None] * own)
+        values, axes = np.linalg.eigh(tensors)
+        along = np.einsum("sji,sj->si", axes, deviates) * np.sqrt(np.maximum(values, 0))
+        displacements = np.einsum("sij,sj->si", axes, along)
     displaced = atoms.copy()
     displaced.positions += displacements[site]
     displaced.positions[:, :2] = _wrap(displaced.positions[:, :2], _box_lengths(atoms)[:2])
     return displaced
 
 
-def amplitudes(atoms: ase.Atoms, rms_angstrom: float | dict[str, float] | Literal["cif"]) -> npt.NDArray[np.float64]:
+def isotropic(atoms: ase.Atoms) -> ase.Atoms:
+    """Returns atoms whose displacements have no tensors, and their equivalent amplitudes in place of them."""
+    if TENSOR not in atoms.arrays:
+        return atoms
+    rms, equivalent = amplitudes(atoms, "cif", complete=False), atoms.copy()
+    del equivalent.arrays[TENSOR]
+    equivalent.arrays["rms_displacement_angstrom"] = rms
+    return equivalent
+
+
+def amplitudes(
+    atoms: ase.Atoms, rms_angstrom: float | dict[str, float] | Literal["cif"], complete: bool = True
+) -> npt.NDArray[np.float64]:
     """Returns the root mean square displacement of each atom along one axis, (n,), Å.
 
     Args:
         atoms: The atoms.
         rms_angstrom: As in `displace_atoms`.
+        complete: Whether every atom needs a value. Otherwise it is not a number where there is none.
 
     Raises:
         InputError: If an element has no value, or a value is not a length.
@@ -80,6 +104,11 @@ def amplitudes(atoms: ase.Atoms, rms_angstrom: float | dict[str, float] | Litera
     symbols = atoms.get_chemical_symbols()
     if rms_angstrom == "cif":
         rms = np.asarray(atoms.arrays.get("rms_displacement_angstrom", np.full(len(atoms), np.nan)))
+        if TENSOR in atoms.arrays:
+            equivalent = np.sqrt(np.trace(atoms.arrays[TENSOR], axis1=1, axis2=2) / 3)
+            rms = np.where(np.isnan(equivalent), rms, equivalent)
+        if not complete:
+            return np.asarray(rms, dtype=np.float64)
         if unknown := sorted({symbol for symbol, value in zip(symbols, rms, strict=True) if np.isnan(value)}):
             raise InputError(
                 f"the crystal's file gives no thermal displacement (U or B) for {', '.join(unknown)}: give "

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from ase.build.supercells import lattice_points_in_supercell
 
 from namsa.crystals.orient import CellFit, fit_cell
-from namsa.crystals.sites import SITE_ARRAYS
+from namsa.crystals.sites import SITE_ARRAYS, TENSOR
 from namsa.errors import SimulationWarning
 from namsa.memory import check_memory_for
 
@@ -108,7 +108,13 @@ def fill_cell(atoms: ase.Atoms, fit: CellFit) -> Supercell:
     )
     for name in SITE_ARRAYS:
         if name in atoms.arrays:
-            filled.set_array(name, np.tile(atoms.arrays[name], len(lattice_points)))
+            values = atoms.arrays[name]
+            if name == TENSOR:
+                sides = fit.matrix @ np.asarray(atoms.cell)
+                left, _, right = np.linalg.svd(np.linalg.inv(sides) @ np.diag(fit.lengths_angstrom))
+                turn = left @ right  # of row vectors; the strain is left out
+                values = turn.T @ values @ turn
+            filled.set_array(name, np.concatenate([values] * len(lattice_points)))
     return Supercell(filled, fit.strain, fit.matrix)
 
 

@@ -22,6 +22,7 @@ from namsa.config.simulation import SimulationConfig
 from namsa.crystals import substitution
 from namsa.crystals.material import Material
 from namsa.crystals.select import source_files
+from namsa.crystals.sites import TENSOR
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry
 from namsa.dataset.splits import SPLITS, SplitName
@@ -298,6 +299,8 @@ def _atoms_hash(material: Material, amplitudes: bool) -> str:
     rounded = [(np.round(values, 5) + 0.0).tolist() for values in (lengths, occupancies)]
     if amplitudes and "rms_displacement_angstrom" in atoms.arrays:
         rounded.append(np.nan_to_num(np.round(atoms.arrays["rms_displacement_angstrom"], 5), nan=-1.0).tolist())
+    if amplitudes and TENSOR in atoms.arrays:
+        rounded.append(np.nan_to_num(np.round(atoms.arrays[TENSOR], 5), nan=-1.0).tolist())
     rounded += [(np.round(frame.positions, 5) + 0.0).tolist() for frame in material.snapshots]
     return _sha256(json.dumps([atoms.numbers.tolist(), rounded]))
 

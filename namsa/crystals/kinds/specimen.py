@@ -15,7 +15,7 @@ from namsa.crystals.kinds import amorphous, cuts, halves, inclusions, layers, po
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.interface import interface
 from namsa.crystals.orient import CellFit, RectangularCells, find_rectangular_cells, fit_to_size
-from namsa.crystals.sites import check_atoms
+from namsa.crystals.sites import check_atoms, isotropic
 from namsa.crystals.supercell import Supercell, fill_cell
 from namsa.errors import InputError
 
@@ -139,6 +139,8 @@ def fill_specimen(
     Raises:
         InputError: If the partner is missing or does not fit, or a parameter is meaningless.
     """
+    if kind != "crystal":  # parts are turned and mirrored
+        crystal, partner = isotropic(crystal), isotropic(partner) if partner is not None else None
     filled = fill_cell(crystal, fit)
     if kind not in WITH_PARTNER and partner is not None:
         raise InputError(f"a specimen of the kind {kind} has no partner; only {', '.join(WITH_PARTNER)} have one")

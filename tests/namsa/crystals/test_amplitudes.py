@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import ase
+import ase.build
 import numpy as np
 import pytest
 
@@ -89,3 +91,64 @@ def test_each_atom_moves_by_its_own_amplitude(tmp_path: Path) -> None:
 
 def _rng() -> np.random.Generator:
     return np.random.default_rng(1)
+
+
+def _vibrating() -> ase.Atoms:
+    """A triclinic crystal of one atom that vibrates along [2 1 0] only, and of one that has no tensor."""
+    cell = [[4.0, 0, 0], [0.4, 5.0, 0], [0.3, -0.2, 6.0]]
+    atoms = ase.Atoms("SiO", scaled_positions=[(0, 0, 0), (0.5, 0.5, 0.5)], cell=cell, pbc=True)
+    along = np.array([2, 1, 0]) @ atoms.cell.array
+    along /= np.linalg.norm(along)
+    tensors = np.full((2, 3, 3), np.nan)
+    tensors[0] = 0.04 * np.outer(along, along)
+    atoms.set_array("displacement_tensor_angstrom2", tensors)
+    atoms.set_array("rms_displacement_angstrom", np.array([np.nan, 0.05]))
+    return atoms
+
+
+@pytest.mark.parametrize("zone_axis", [(0, 0, 1), (2, 1, 0), (1, 0, 0), (1, -2, 1)])
+def test_an_anisotropic_atom_moves_along_its_own_axes_whatever_the_zone_axis(zone_axis):
+    crystal = _vibrating()
+    with pytest.warns(namsa.SimulationWarning):
+        cell = namsa.make_supercell(
+            crystal, zone_axis=zone_axis, lateral_angstrom=(60, 60), thickness_angstrom=60, max_strain=0.1
+        )
+    moved = displace_atoms(cell.atoms, "cif", np.random.default_rng(1)).positions - cell.atoms.positions
+    moved -= np.round(moved / cell.atoms.cell.lengths()) * cell.atoms.cell.lengths()
+    silicon = moved[cell.atoms.symbols == "Si"]
+    sides = cell.matrix @ crystal.cell.array
+    direction = np.array([2, 1, 0]) @ crystal.cell.array @ np.linalg.inv(sides) @ np.diag(cell.atoms.cell.lengths())
+    direction /= np.linalg.norm(direction)
+    tensor = silicon.T @ silicon / len(silicon)
+    assert tensor == pytest.approx(0.04 * np.outer(direction, direction), abs=0.003 + 0.04 * cell.strain)
+    oxygen = moved[cell.atoms.symbols == "O"]
+    assert np.sqrt((oxygen**2).mean(axis=0)) == pytest.approx([0.05] * 3, rel=0.06)
+
+
+def test_isotropic_tensors_move_atoms_as_their_amplitude_does():
+    atoms = ase.Atoms("Si4", positions=np.eye(4, 3) * 4 + 1, cell=[8, 8, 8], pbc=True)
+    by_tensor = atoms.copy()
+    atoms.set_array("rms_displacement_angstrom", np.full(4, 0.1))
+    by_tensor.set_array("displacement_tensor_angstrom2", np.tile(0.01 * np.eye(3), (4, 1, 1)))
+    first, second = (displace_atoms(each, "cif", np.random.default_rng(2)).positions for each in (atoms, by_tensor))
+    np.testing.assert_allclose(first, second, atol=1e-12)
+
+
+def test_atoms_of_one_site_move_together_by_their_mean_tensor():
+    atoms = ase.Atoms("CuAu", positions=[(4, 4, 4), (4, 4, 4)], cell=[8, 8, 8], pbc=True)
+    atoms.set_array("occupancy", np.array([0.25, 0.75]))
+    atoms.set_array("displacement_tensor_angstrom2", np.array([np.diag([0.04, 0, 0]), np.diag([0, 0.04, 0])]))
+    moves = []
+    for seed in range(600):
+        positions = displace_atoms(atoms, "cif", np.random.default_rng(seed)).positions
+        np.testing.assert_array_equal(positions[0], positions[1])
+        moves.append(positions[0] - 4)
+    assert np.mean(np.square(moves), axis=0) == pytest.approx([0.01, 0.03, 0], abs=0.004)
+
+
+def test_a_specimen_of_turned_parts_vibrates_isotropically():
+    cubic = ase.build.bulk("Au", cubic=True)
+    cubic.set_array("displacement_tensor_angstrom2", np.tile(np.diag([0.03, 0.0, 0.0]), (4, 1, 1)))
+    made = namsa.make_specimen(cubic, "twin", zone_axis=(1, 1, 0), lateral_angstrom=(12, 12), thickness_angstrom=6)
+    assert "displacement_tensor_angstrom2" not in made.atoms.arrays
+    np.testing.assert_allclose(made.atoms.arrays["rms_displacement_angstrom"], 0.1)
