@@ -57,7 +57,7 @@ mkdir -p "$(dirname "$RUN")"
 exchange=$(mktemp -d "$RUN.preflight-XXXXXX")
 # shellcheck disable=SC2086
 phase "preflight" "${own_gpu[@]}" "${python[@]}" -m train preflight "$CONFIG" $PREFLIGHT --exchange "$exchange" \
-    "${kept[@]}" --set "data.directory=$BB" --set data.node_local=true "$@"
+    "${kept[@]}" --set "data.directory=$BB" --set data.source.node_local=true "$@"
 rm -r "$exchange"
 
 if [ ${#kept[@]} -gt 0 ]; then
@@ -75,6 +75,6 @@ fi
 # What the time did not suffice for stays out: the training job would simulate all that is missing.
 phase "train from $BB; results go home to $RUN at every checkpoint and at the end" \
     "${all_gpus[@]}" "${python[@]}" -m train "$CONFIG" --run-dir "$BB-run" --home "$RUN" \
-    --set "data.directory=$BB" --set data.node_local=true --set training.simulate_seconds=1 "$@"
+    --set "data.directory=$BB" --set data.source.node_local=true --set training.simulate_seconds=1 "$@"
 
 echo "== $(date '+%F %T') done: $RUN/report.html"

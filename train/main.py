@@ -50,8 +50,8 @@ def train(
         Stopped: If a signal has stopped the job, after its checkpoint is written.
     """
     with connect(config, overrides, evaluate_only) as job, open_run(job, run_dir, home, lock_wait_s) as run:
-        own_ids = obtain(job, run, force)
-        with share_out(job, own_ids) as data:
+        source, own_ids = obtain(job, run, force)
+        with share_out(job, source, own_ids) as data:
             state = restore(job, run, data)
             with plan_training(job, run, data, state) as plan:
                 train_network(job, run, data, state, plan)

@@ -152,7 +152,7 @@ def _add_simulation(parser: CommandParser) -> None:
     command.add_argument(
         "--tiles",
         action="store_true",
-        help="write the tiles of a dataset as chunks, which ranks of a divided job read (data.slabs_from)",
+        help="write the tiles of a dataset as chunks, which ranks of a divided job read (data.source of kind slabs)",
     )
     command.add_argument(
         "--to", choices=("ptyrad", "phaser", "py4dstem", "zspy"), help="the program; zspy is for HyperSpy"

@@ -1,13 +1,13 @@
 """The configuration of a simulation. Units are in the names of the keys; lengths are in Å.
 
 The YAML file of an experiment has the sections of `SimulationConfig` and sections that belong to other packages
-(`network`, `training`). This package ignores the latter.
+(`network`, `training`, and `data.source`). This package ignores the latter.
 """
 
 import hashlib
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
@@ -26,52 +26,27 @@ SECTIONS_OF_OTHER_PACKAGES = ("network", "training")
 class Data(Section):
     """The dataset: where it is stored, and how."""
 
+    moved_keys: ClassVar[dict[str, str]] = {
+        "node_local": "write data.source={node_local: ...}",
+        "stage_from": "write data.source={kind: staged, folder: ...}",
+        "node_samples": "write data.source={kind: drawn, folder: ..., samples: ...}",
+        "keep": "write data.source={kind: memory}, or leave it out for samples on the disk",
+        "slabs_from": "write data.source={kind: slabs, file: ...}",
+    }
+
     directory: Path = Field(Path("data"), description="the dataset's folder; on a cluster, storage of the node")
-    node_local: bool = Field(
-        False, description="whether each node holds only the part that its own ranks wrote or that was copied to it"
-    )
     manifest_from: Path | None = Field(
         None,
         description="a folder with the manifest that `namsa dataset --manifest-only` has written for this "
         "configuration; `directory` takes it from there, and no rank builds it",
     )
-    stage_from: Path | None = Field(
-        None,
-        description="a dataset on a shared file system that is copied to each node's `directory` before training; "
-        "nothing is then simulated",
-    )
-    node_samples: int | None = Field(
-        None,
-        ge=1,
-        le=10**9,
-        description="number of training samples of stage_from that each node draws at random, by the seed, and gets, "
-        "with its part of the held-out samples; needs node_local. none: all samples, each on one node",
-    )
     dtype: Literal["float16", "float32"] = Field("float16", description="data type of the stored patterns")
-    keep: Literal["disk", "memory"] = Field(
-        "disk",
-        description="where training reads samples after its first epoch: from the disk, or from the memory of the "
-        "ranks, each of which reads and keeps a part of them and sends samples to those that need them",
-    )
     tiles: tuple[Extent, Extent, Extent, Extent] | None = Field(
         None,
         description="number of tiles of a new sample's patterns along scan y, scan x, detector y and detector x. Tiles "
         "are stored one after the other, so that a rank of training.split reads its part alone; none: no tiles",
     )
-    slabs_from: Path | None = Field(
-        None,
-        description="an HDF5 file that `namsa export --tiles` has written, from which ranks of training.split read "
-        "their parts of training samples; none: from `directory`",
-    )
     samples_per_commit: int = Field(1, ge=1, le=10**6, description="samples per write transaction")
-
-    @model_validator(mode="after")
-    def _nodes_draw_from_a_dataset(self) -> "Data":
-        if self.node_samples and not (self.node_local and self.stage_from):
-            raise ValueError(
-                "node_samples are drawn from stage_from for each node: set stage_from and node_local, or unset it"
-            )
-        return self
 
 
 class SimulationConfig(Section):
@@ -209,6 +184,8 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> SimulationCo
     """
     tree: dict[str, Any] = read_yaml(path, overrides)
     sections = {name: value for name, value in tree.items() if name not in SECTIONS_OF_OTHER_PACKAGES}
+    if isinstance(data := sections.get("data"), dict):
+        sections["data"] = {name: value for name, value in data.items() if name != "source"}
     return validate(SimulationConfig, sections, str(path))
 
 

@@ -79,7 +79,7 @@ def _phases(job):
 def test_looks_at_all_ranks_then_simulates_then_trains_with_a_rank_a_gpu(script, job, tmp_path):
     done = _run(["bash", script, "--set", "seed=2"], job | {"SIM_SECONDS": "7"})
     assert done.returncode == 0, done.stderr
-    place = f"--set data.directory={tmp_path}/bb --set data.node_local=true"
+    place = f"--set data.directory={tmp_path}/bb --set data.source.node_local=true"
     preflight = f"-m train preflight some.yaml --gpu --exchange {tmp_path}/run.preflight-* {place} --set seed=2"
     simulate = f"-m namsa dataset some.yaml --out {tmp_path}/bb --time-limit 7 --set seed=2"
     train = (

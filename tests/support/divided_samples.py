@@ -9,14 +9,14 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.shard_writer import ShardWriter
 from namsa.dataset.shards import shard_path
 from train.experiment.experiment import Experiment
-from train.ranks.split import RankSplit
+from train.strategies.division.parts.division import RankSplit
 
 SCAN, DETECTOR = (4, 8), (8, 12)
 TREE = synthetic.experiment().model_dump(exclude_unset=True)
 
 
 def split(axis, part):
-    return RankSplit(2, "yx".index(axis), 0, part, None)
+    return RankSplit(2, "yx".index(axis), 0, part)
 
 
 def experiment(layout, axis, tiles=None, data_format="channels_last", **inputs):

@@ -20,8 +20,8 @@ import train.main
 from namsa.dataset import lmdb_structure, manifest
 from namsa.dataset.shards import Dataset, shard_paths
 from namsa.dataset.slab_file import write_slab_file
-from train.input.samples import TrainingSamples
 from train.ranks import reduction
+from train.strategies.source.memory.source import Source
 
 
 def overwrite_training_records(folder):
@@ -46,7 +46,7 @@ def main(out, ways, others):
     if not config.exists():
         config.write_text(yaml.safe_dump(tree))
     train.main.write_report = lambda run_dir: None
-    memory, end_epoch = "data.keep=memory", TrainingSamples.end_epoch
+    memory, end_epoch = "data.source.kind=memory", Source.end_epoch
 
     def run(name, *overrides):
         train.main.train(config, overrides, out / name)
@@ -58,24 +58,24 @@ def main(out, ways, others):
                 if reduction.rank() == 0:
                     with Dataset(data) as dataset:
                         write_slab_file(out / "slabs.h5", dataset)
-            run(name, f"data.slabs_from={out / 'slabs.h5'}")
+            run(name, f"data.source={{kind: slabs, file: {out / 'slabs.h5'}}}")
             continue
         run(name, memory, "training.steps=6")  # within the second epoch
         run(name, memory)
     counts = []
 
-    def counted(samples, ranks):
-        end_epoch(samples, ranks)
+    def counted(source):
+        end_epoch(source)
         if counts:
             counts[-1].__exit__(None, None, None)
-        elif ranks.rank() == 0:
+        elif reduction.rank() == 0:
             overwrite_training_records(data)
-        with ranks.together():
+        with reduction.together():
             pass
         counts.append(read_counts())
         found["asked"].append(counts[-1].__enter__())
 
-    TrainingSamples.end_epoch = counted
+    Source.end_epoch = counted
     run("memory", memory)
     if reduction.rank() == 0:
         for name in (*others, "memory"):

@@ -21,7 +21,8 @@ from fcdensenet import keras_layers
 from fcdensenet.build import build
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
-from train.experiment.sections import SampleSplit, Training
+from train.experiment.sections import Training
+from train.input.division import division_of
 from train.networks import build as build_network
 from train.networks import read_network
 from train.optimization import checkpoint
@@ -29,7 +30,7 @@ from train.optimization.assembly import assemble
 from train.optimization.loop import EpochPlan, make_step, train_epoch
 from train.optimization.losses import DensityObjective
 from train.ranks import reduction
-from train.ranks.split import rank_split
+from train.strategies.division.parts.section import SampleSplit
 
 STEPS, STOP = 5, 3
 # Beside CASES; RESTART continues the first case from a checkpoint.
@@ -248,7 +249,7 @@ def main(out, ways, cases):
     for name in cases:
         case = first if name == RESTART else name
         axis = CASES[case][1].get("split", "y") if case in CASES else "y"
-        split = rank_split(SampleSplit(ways=ways, axis=axis))
+        split = division_of(SampleSplit(ways=ways, axis=axis))
         if name == NETWORKS:
             found["networks"] = networks_in_float64(split)
             (out / f"{rank}.json").write_text(json.dumps(found))

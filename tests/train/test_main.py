@@ -81,7 +81,11 @@ def test_a_staged_dataset_whose_node_is_lost_gives_the_same_bits(undisturbed, co
     shared, home = config.parent / "data", config.parent / "home"
     for node, epochs in enumerate((1, 3)):
         local = config.parent / f"node{node}"
-        staged = [f"data.stage_from={shared}", f"data.directory={local / 'data'}", f"training.epochs={epochs}"]
+        staged = [
+            f"data.source={{kind: staged, folder: {shared}}}",
+            f"data.directory={local / 'data'}",
+            f"training.epochs={epochs}",
+        ]
         train(config, staged, local / "run", home=home)
         counts = json.loads((home / "staging.json").read_text())
         assert counts["ranks"][0]["read"] == counts["bytes"] == counts["ranks"][0]["written"]
@@ -96,7 +100,7 @@ def test_a_staged_dataset_whose_node_is_lost_gives_the_same_bits(undisturbed, co
 def test_a_node_that_draws_its_samples_draws_them_again_after_it_is_lost(config):
     def run(name, node, epochs):
         local = config.parent / node
-        drawn = [f"data.stage_from={config.parent / 'data'}", "data.node_local=true", "data.node_samples=5"]
+        drawn = [f"data.source={{kind: drawn, folder: {config.parent / 'data'}, samples: 5}}"]
         train(config, [*drawn, f"data.directory={local}", f"training.epochs={epochs}"], config.parent / name)
         return json.loads((config.parent / name / "staging.json").read_text())["drawn"], local
 

@@ -10,9 +10,10 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.config.loading import dump_yaml
-from namsa.config.simulation import Data
+from namsa.errors import InputError
 from namsa.files import open_atomic, write_text_atomic
 
+from ..experiment.data import Data
 from ..experiment.experiment import Experiment
 from ..optimization import checkpoint
 from ..reports.results import WeightsFile

@@ -108,7 +108,7 @@ def _look_at_data(
     disk_remedy = "set data.directory to a folder on the node's own disk, with more room"
     with _noted(faults, "a folder for samples", disk_remedy):
         make_folder(directory)
-        if experiment.data.node_local:
+        if experiment.data.source.per_node:
             own = replace(own, hosts_of_disk=_hosts_of_disk(directory, own.host))
     with _noted(faults, "a list of samples", remedy):
         entries, first, materials = list_samples(listed or directory, experiment, _first)

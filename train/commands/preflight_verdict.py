@@ -123,7 +123,7 @@ def _shared_disks(reports: Sequence[RankReport]) -> list[str]:
         return []
     return [
         f"data.directory is one folder for {len(most)} nodes ({', '.join(most[:MOST_HOSTS])}): set it to a folder on "
-        "each node's own disk, or data.node_local=false"
+        "each node's own disk, or data.source.node_local=false"
     ]
 
 

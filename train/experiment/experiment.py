@@ -11,10 +11,11 @@ from namsa.config.loading import read_yaml, validate
 from namsa.config.simulation import SimulationConfig
 from namsa.pixels import depth_axis
 
-from ..networks.registry import NetworkSections, count
+from ..networks.registry import NetworkSections
 from ..tasks import registry
 from .channels import Channels, channel_count, make_channels, volume_shape
 from .conditions import Conditions, conditions, defocus_angstrom
+from .data import Data
 from .sections import Training
 from .symmetries import broken_by
 
@@ -25,10 +26,12 @@ class Experiment(SimulationConfig):
     Attributes:
         network: Section network.
         training: Section training.
+        data: Section data.
     """
 
     network: NetworkSections
     training: Training
+    data: Data = Data()
 
     def sample_shapes(self) -> tuple[tuple[int, int, int, int], tuple[int, int]]:
         """Returns the shapes of a stored sample's patterns, `(sy, sx, dy, dx)`, and of its density, `(ty, tx)`.
@@ -117,14 +120,6 @@ class Experiment(SimulationConfig):
         return self
 
     @model_validator(mode="after")
-    def _samples_are_counted_once(self) -> "Experiment":
-        if self.training.samples and self.data.node_local:
-            raise ValueError(
-                "training.samples counts the samples of all nodes, which data.node_local keeps apart: unset one of them"
-            )
-        return self
-
-    @model_validator(mode="after")
     def _network_fits_the_task(self) -> "Experiment":
         registry.part(self.training.task, "rules").check(self)
         return self
@@ -140,24 +135,9 @@ class Experiment(SimulationConfig):
         return self
 
     @model_validator(mode="after")
-    def _split_fits(self) -> "Experiment":
-        split = self.training.split
-        if split.ways == 1 and self.data.slabs_from:
-            raise ValueError(
-                "data.slabs_from is read by ranks that divide samples, and training.split.ways is 1: raise it to 2 or "
-                "more, or unset data.slabs_from"
-            )
-        if split.ways == 1:  # counting takes a while, and every command loads a configuration
-            return self
-        if self.data.node_local:
-            raise ValueError(
-                "training.split divides samples over ranks, which data.node_local gives different samples: unset one "
-                "of them"
-            )
-        try:
-            count(self.network, ways=split.ways, axis="yx".index(split.axis))
-        except ValueError as error:
-            raise ValueError(f"training.split {{ways: {split.ways}, axis: {split.axis}}}: {error}") from None
+    def _strategies_fit(self) -> "Experiment":
+        self.data.source.check(self)
+        self.training.split.check(self)
         return self
 
     @model_validator(mode="after")

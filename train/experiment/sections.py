@@ -7,6 +7,7 @@ from pydantic import Field, model_validator
 from namsa.config.loading import Section
 
 from ..tasks.sections import TaskSections
+from .division import Division
 from .exchange import Allreduce, Count, Exchange
 from .inputs import Inputs
 from .ranks import RankSettings
@@ -131,13 +132,6 @@ class Checkpoints(Section):
     keep: int = Field(3, ge=1, le=10**6, description="number of checkpoints to keep")
 
 
-class SampleSplit(Section):
-    """Division of each sample over ranks, which form groups of so many, each with samples of its own."""
-
-    ways: int = Field(1, ge=1, le=2**15, description="number of ranks that a sample is divided over")
-    axis: Literal["y", "x"] = Field("y", description="axis of the network's image along which it is divided")
-
-
 class Validation(Section):
     """Scores of the dev split while a network is trained. They are rows of validation.jsonl."""
 
@@ -214,7 +208,7 @@ class Training(TaskSections):
         Allreduce(), description="what happens to gradients and weights between the ranks, by its key kind"
     )
     ranks: RankSettings = RankSettings()
-    split: SampleSplit = SampleSplit()
+    split: Division = Division()
     checkpoints: Checkpoints = Checkpoints()
     recompute: bool = Field(
         False,

@@ -29,9 +29,9 @@ from ..experiment import symmetries
 from ..experiment.experiment import Experiment
 from ..experiment.inputs import Inputs
 from . import fast_noise, imperfections, noise, windows
+from .division import OwnPart
 from .normalisation import Batch, Normalisation, normalise_graph, record_symmetries
 from .readahead import Buffers, ahead, as_tensor
-from .slabs import OwnPart
 
 Tensor = Any
 Result = TypeVar("Result")
@@ -145,7 +145,7 @@ def batches(
     if own_part:
         detector = experiment.window_shapes()[0][2:]
         settings, take_part = settings._replace(detector=detector, image_part=own_part.image), None
-        compose = partial(_own_view, own_part, experiment)
+        compose = partial(_own_view, own_part)
     cache = cache or ReadCache()
 
     def finish(batch: Batch, entries: Sequence[Entry]) -> tuple[Tensor, Tensor]:
@@ -214,8 +214,8 @@ def kept_window_bytes(experiment: Experiment) -> int:
         return 0
     x = experiment.images_per_sample() * math.prod(experiment.network.input_shape)
     y = math.prod(experiment.window_shapes()[1])
-    ways = experiment.training.split.ways
-    return (x * np.dtype(experiment.data.dtype).itemsize + y * np.dtype(np.float32).itemsize) // ways
+    stored = x * np.dtype(experiment.data.dtype).itemsize + y * np.dtype(np.float32).itemsize
+    return stored // experiment.training.split.ways
 
 
 def kept_batch(
@@ -289,9 +289,9 @@ def find_view(dataset: Readable, experiment: Experiment, cache: ReadCache, sampl
     return cache.views.get(sample_id) or _open(dataset, sample_id, experiment, cache)
 
 
-def _own_view(own_part: OwnPart, experiment: Experiment, entry: Entry, epoch: int, find: Any) -> SampleView:
+def _own_view(own_part: OwnPart, entry: Entry, epoch: int, find: Any) -> SampleView:
     """Returns this rank's part of a sample as what an epoch takes in place of it."""
-    slab = own_part.read(entry, experiment)
+    slab = own_part.read(entry)
     return SampleView(slab.patterns, slab.scale, slab.density, None)
 
 

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TextIO, cast
+from typing import Any, TextIO, cast
 
 import tensorflow as tf
 from rich.console import Console
@@ -23,9 +23,6 @@ from namsa.json_files import parse_json
 
 from .results import LARGEST_METRICS_BYTES, StepRow
 from .validation_rows import PLACE, ValidationRow
-
-if TYPE_CHECKING:  # the simulator is not needed to write metrics
-    from namsa.dataset.factory import ProductionSummary
 
 Numbers = Mapping[str, float | None]
 
@@ -204,20 +201,3 @@ def validation_line(row: ValidationRow) -> str:
         if name not in PLACE
     )
     return f"after epoch {row['epoch']}, {row['samples']} dev samples: {numbers}"
-
-
-def simulation_line(summaries: Sequence["ProductionSummary"], directory: Path) -> str:
-    """Returns one line about the samples that all ranks have simulated.
-
-    Args:
-        summaries: Of `namsa.dataset.factory.produce`, one per rank.
-        directory: Of the samples.
-    """
-    written, present = sum(rank["written"] for rank in summaries), sum(rank["present"] for rank in summaries)
-    failed = sum(rank["failed"] for rank in summaries)
-    text = f"samples: {written} simulated, {present} present before"
-    if failed:
-        text += f", {failed} failed and left out (reasons: {directory}/failed-*.jsonl)"
-    if any(rank["time_limit_reached"] for rank in summaries):
-        text += "; stopped by training.simulate_seconds, run again for the rest"
-    return text

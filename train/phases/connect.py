@@ -11,9 +11,9 @@ from namsa.errors import InputError
 
 from ..experiment.experiment import Experiment, load
 from ..experiment.sections import Training
+from ..input.division import RankDivision, division_of
 from ..ranks import devices, reduction, signals
 from ..ranks.signals import StopRequest
-from ..ranks.split import RankSplit, rank_split
 from ..ranks.watchdog import Watchdog, watch
 
 
@@ -38,7 +38,7 @@ class Job:
     rank: int
     ranks: int
     device: str
-    split: RankSplit | None
+    split: RankDivision | None
     stop_request: StopRequest
     watchdog: Watchdog
     started: float
@@ -86,7 +86,7 @@ def connect(config: Path, overrides: Sequence[str], evaluate_only: bool) -> Iter
         with reduction.together():
             training.exchange.check_hosts(hosts)
         # Evaluation keeps no maps for a backward pass: one process evaluates whole samples.
-        split = None if evaluate_only and ranks == 1 else rank_split(training.split)
+        split = None if evaluate_only and ranks == 1 else division_of(training.split)
         with watch(reduction, training.ranks.stall_warning_s, training.ranks.watchdog_radix) as watchdog:
             yield Job(experiment, evaluate_only, rank, ranks, device, split, stop_request, watchdog, started)
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from ..input.batches import Compose
 from ..input.samples import TrainingSamples
+from ..input.source import TrainingSet
 from ..measure.energy import energy_meter
 from ..measure.performance import PerformanceAccount
 from ..networks import count
@@ -63,7 +64,8 @@ def plan_training(job: Job, run: RunDirectory, data: Data, state: TrainingState)
         data.rank_samples / job.ways,
         energy_meter(reduction.local_rank(), reduction.local_size()),
     )
-    first = (position.epoch, position.taken) if epochs else None
-    samples = TrainingSamples(data.dataset, experiment, data.training, job.split, reduction, first, run.log_line)
-    with closing(samples):
+    first = position.epoch, position.taken
+    training_set = TrainingSet(data.dataset, data.training, first, reduction, job.split) if epochs else None
+    with closing(data.source):
+        samples = TrainingSamples(data.source, experiment, training_set, run.log_line)
         yield TrainingPlan(step, compose, samples, validation, epochs, end, account)

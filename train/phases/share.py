@@ -1,6 +1,6 @@
 """Data: each rank's share of the training and of the held-out samples."""
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 
@@ -13,6 +13,7 @@ from namsa.dataset.shards import Dataset
 
 from ..experiment.experiment import Experiment
 from ..input import selection
+from ..input.source import SampleSource
 from ..ranks import reduction
 from ..tasks import task_of
 from ..tasks.task import Array, Task
@@ -26,7 +27,8 @@ class Data:
     Attributes:
         experiment: The configuration, with what follows from the samples.
         task: Its task.
-        dataset: Where the samples are read.
+        source: Where they come from.
+        dataset: The samples in data.directory.
         training: The samples that are trained on, of all ranks.
         held_out: This rank's share of the samples for the evaluation.
         validated: This rank's share of the samples for validations.
@@ -39,6 +41,7 @@ class Data:
 
     experiment: Experiment
     task: Task
+    source: SampleSource
     dataset: Dataset
     training: Sequence[Entry]
     held_out: Sequence[Entry]
@@ -61,20 +64,21 @@ class Data:
 
 
 @contextmanager
-def share_out(job: Job, own_ids: Set[str] | None) -> Iterator[Data]:
+def share_out(job: Job, source: SampleSource, own_ids: Collection[str] | None) -> Iterator[Data]:
     """Yields the samples, which can be read inside the context. Collective.
 
     Args:
         job: The job.
+        source: The source of the samples.
         own_ids: The ids of the samples to use; `None` for all.
 
     Raises:
         InputError: If the samples are of another configuration, differ between the ranks or are too few.
     """
     experiment = job.experiment
-    directory, node_local = experiment.data.directory, experiment.data.node_local
+    directory, per_node = experiment.data.directory, experiment.data.source.per_node
     share, shares = job.group, job.groups
-    if node_local:  # a node's ranks share the samples of the node
+    if per_node:  # a node's ranks share the samples of the node
         share, shares = reduction.local_rank(), reduction.local_size()
     with ExitStack() as stack:
         with reduction.together():
@@ -91,7 +95,7 @@ def share_out(job: Job, own_ids: Set[str] | None) -> Iterator[Data]:
         reduction.check_same(
             config_hash(experiment), "what the configuration takes from the samples, as names of classes"
         )
-        if not node_local:
+        if not per_node:
             reduction.check_same(len(present), "the number of samples")
             reduction.check_same(selection.digest_ids(present), "the digest of the samples' ids")
         rank_samples = training.batch_size * training.accumulate
@@ -107,6 +111,7 @@ def share_out(job: Job, own_ids: Set[str] | None) -> Iterator[Data]:
         yield Data(
             experiment=experiment,
             task=task,
+            source=source,
             dataset=dataset,
             training=training_entries,
             held_out=held_out[share::shares],

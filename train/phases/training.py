@@ -98,7 +98,7 @@ class _Training(ExitStack):
             taken=position.taken,
         )
         read = batches.batches(
-            data.task.readable(plan.samples.readable),
+            data.task.readable(plan.samples.source),
             own_entries,
             data.experiment,
             epoch,
@@ -134,7 +134,7 @@ class _Training(ExitStack):
         transfers = state.assembly.exchange.end_epoch(state.position.step, epoch, whole=not state.position.taken)
         if transfers and self.job.rank == 0:
             transfer_rows.append(self.run.path, transfers)
-        plan.samples.end_epoch(reduction)
+        plan.samples.source.end_epoch()
         if plan.validation.due(state.position):
             self.validate()
         ended = self.job.stop_request.agreed or state.position.step >= plan.end or plan.validation.reached

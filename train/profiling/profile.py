@@ -22,6 +22,7 @@ from namsa.errors import WorkError
 
 from ..experiment.experiment import Experiment
 from ..input import batches, selection
+from ..input.division import RankDivision, division_of
 from ..input.random_batches import random_batch
 from ..measure import profile_tables
 from ..measure.profile_results import Profile, RankSpread
@@ -31,7 +32,6 @@ from ..networks import count as count_network
 from ..optimization.assembly import assemble
 from ..optimization.loop import EpochPlan, make_step, train_epoch
 from ..ranks import reduction
-from ..ranks.split import RankSplit, rank_split
 from ..tasks import task_of
 
 Batches = Iterator[tuple[Any, Any]]
@@ -56,7 +56,7 @@ def profile(experiment: Experiment, steps: int, machine: str) -> Profile:
         WorkError: If TensorFlow's profiler has recorded no operation.
         InputError: If the ranks do not form groups for divided samples.
     """
-    split = rank_split(experiment.training.split)
+    split = division_of(experiment.training.split)
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory()))
         source, data = _batches(experiment, stack, split)
@@ -113,12 +113,12 @@ def profile(experiment: Experiment, steps: int, machine: str) -> Profile:
     return result
 
 
-def _batches(experiment: Experiment, stack: ExitStack, split: RankSplit | None) -> tuple[Batches, str]:
+def _batches(experiment: Experiment, stack: ExitStack, split: RankDivision | None) -> tuple[Batches, str]:
     """Returns endless batches of this rank's samples, or of random numbers if a rank has too few, and which it is."""
     training, directory, task = experiment.training, experiment.data.directory, task_of(experiment)
     ways = split.ways if split else 1
     share, shares = reduction.rank() // ways, reduction.size() // ways
-    if experiment.data.node_local:
+    if experiment.data.source.per_node:
         share, shares = reduction.local_rank(), reduction.local_size()
     entries, dataset = [], None
     with reduction.together():
@@ -156,7 +156,7 @@ def _marked(source: Batches) -> Batches:
         yield batch
 
 
-def _steps(experiment: Experiment, source: Batches, steps: int, split: RankSplit | None) -> Iterator[StepRow]:
+def _steps(experiment: Experiment, source: Batches, steps: int, split: RankDivision | None) -> Iterator[StepRow]:
     """Builds the network and its step as the job does, and yields a row after each step."""
     training, objective = experiment.training, task_of(experiment, split).objective
     optimizer_settings = training.optimizer.model_copy(update={"learning_rate": NO_RATE})

@@ -38,7 +38,7 @@ class DividedJob:
 
     @property
     def _axis(self) -> int:
-        return "yx".index(self.training.split.axis)
+        return self.training.split.axis_index
 
     @property
     def _activations(self) -> WireType:

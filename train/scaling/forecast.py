@@ -32,8 +32,8 @@ from ..experiment.experiment import Experiment
 from ..experiment.sections import Training
 from ..input import selection
 from ..input.batches import kept_window_bytes
-from ..input.memory_store import stored_bytes
 from ..input.random_batches import random_batch
+from ..input.source import source_of
 from ..measure import performance
 from ..networks import Network, count
 from ..optimization.assembly import assemble
@@ -62,21 +62,21 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
     entries, simulation = _samples(experiment, ranks)
     train_entries = selection.limit([entry for entry in entries if entry.split == "train"], training.samples)
     rank_samples = training.batch_size * training.accumulate  # of one rank in one step
-    split = training.split
-    if ranks % split.ways:
-        raise InputError(f"training.split.ways is {split.ways}, and {ranks} ranks are no multiple of it: change one")
-    groups = ranks // split.ways
+    if ranks % training.split.ways:
+        raise InputError(
+            f"training.split.ways is {training.split.ways}, and {ranks} ranks are no multiple of it: change one"
+        )
+    groups = ranks // training.split.ways
     steps_per_epoch = len(train_entries) // groups // rank_samples
     if not steps_per_epoch:
         raise selection.too_few_samples(len(train_entries), groups, rank_samples)
     steps = steps_per_epoch * training.epochs
     steps = min(steps, training.steps or steps)
-    store_bytes = stored_bytes(experiment, len(train_entries), ranks)
-    if experiment.data.keep == "memory":
-        work = f"data.keep memory of {len(train_entries)} samples on {plural(ranks, 'rank')}, for one of them"
-        check_memory_for(store_bytes, work, "use data.keep=disk, more ranks, or fewer training.samples")
+    if kept_in_memory := source_of(experiment).kept_bytes(len(train_entries), ranks):
+        work = f"data.source memory of {len(train_entries)} samples on {plural(ranks, 'rank')}, for one of them"
+        check_memory_for(kept_in_memory, work, "leave it out, or use more ranks or fewer training.samples")
     measured = _measure_step(experiment)
-    network = count(experiment.network, training.recompute, split.ways, "yx".index(split.axis))
+    network = count(experiment.network, training.recompute, training.split.ways, training.split.axis_index)
     images = experiment.images_per_sample()
     result: Forecast = {
         "ranks": ranks,
@@ -95,8 +95,8 @@ def forecast(experiment: Experiment, ranks: int = 1) -> Forecast:
         "kept_bytes": min(len(train_entries), steps * rank_samples) * kept_window_bytes(experiment),
         "disk_bytes": training.checkpoints.keep * measured["checkpoint_bytes"] + LOG_BYTES * steps,
     }
-    if experiment.data.keep == "memory":
-        result["store_bytes"] = store_bytes
+    if kept_in_memory:
+        result["store_bytes"] = kept_in_memory
     synchronised = training.exchange.synchronisations(network, training.optimizer.moments)
     if synchronised and ranks > 1:
         result["synchronisations"] = synchronisations(synchronised.every, steps_per_epoch, steps)
@@ -129,7 +129,7 @@ def _samples(experiment: Experiment, ranks: int) -> tuple[Sequence[Entry], Simul
     missing = sum(entry.id not in present for entry in entries)
     if missing:
         task_of(experiment).check_listed(entries)
-    if not missing or experiment.data.stage_from:
+    if not missing or not experiment.data.source.simulates:
         return entries, None
     whole, part = estimate.estimate_dataset(experiment, materials, ranks, listed), missing / len(entries)
     return entries, {
@@ -184,10 +184,10 @@ def measurable(experiment: Experiment) -> tuple[Network, float]:
     Only the image of an FC-DenseNet is made smaller. Of a divided sample, the image is a part, and is measured without
     exchanges.
     """
-    network, split, batch_size = experiment.network, experiment.training.split, experiment.training.batch_size
+    network, training, batch_size = experiment.network, experiment.training, experiment.training.batch_size
     if not isinstance(network, NetworkConfig):
         return network, 1.0
-    shape = part_shape(network.input_shape, split.ways, "yx".index(split.axis))
+    shape = part_shape(network.input_shape, training.split.ways, training.split.axis_index)
     network = network.model_copy(update={"input_shape": shape})
     channels, height, width = shape
     multiple = 2**network.pools

@@ -106,10 +106,10 @@ def report(
     peak = None if summits_peak else hardware.convolution_flop_per_s
     strategy = strategy_of(training, work.gradients)
     parts = DividedJob(network, wire_type, compute_s, hardware, strategy, training)
-    step_flop, split = whole_flop, training.split
-    if split.ways > 1:
-        work = parts.step(split.ways).work
-        step_flop = training.batch_size * training.accumulate * parts.counted(split.ways).step_flop
+    step_flop = whole_flop
+    if training.split.ways > 1:
+        work = parts.step(training.split.ways).work
+        step_flop = training.batch_size * training.accumulate * parts.counted(training.split.ways).step_flop
     job = _Job(
         hardware,
         work,

@@ -214,7 +214,7 @@ class Forecast(StepForecast):
         disk_bytes: Size of the run directory, bytes.
         synchronisations: With local SGD, number of them in the whole job.
         synchronised_bytes: With local SGD, size of the block that a rank sends in each, bytes.
-        store_bytes: With data.keep memory, size of a rank's samples, bytes.
+        store_bytes: With samples in memory, size of a rank's samples, bytes.
     """
 
     ranks: int

@@ -27,16 +27,38 @@ _ROUND_BYTES = 2**27  # that a rank sends per round, and about as many that it r
 _DIGEST_BYTES = 16
 
 OnProgress = Callable[[int, int], None]  # (done, total), MiB
-Origin = Callable[[int], tuple[FileState, int]]  # file of the source, and first byte in it, of a plan's file
 Nodes = list[list[int]]  # the ranks of each node
+Complete = Callable[["Item", int, str], None]  # of an item, the bytes of a piece, and the digest of all pieces
+
+
+@dataclass(frozen=True)
+class Item:
+    """What arrives as one file: a file of the dataset, or a record of one.
+
+    Attributes:
+        name: Name of the file, or the sample's id.
+        origin: The file of the dataset.
+        first: First byte in it.
+        size: Number of bytes.
+    """
+
+    name: str
+    origin: FileState
+    first: int
+    size: int
+
+    @classmethod
+    def whole(cls, file: FileState) -> "Item":
+        """Returns a file of the dataset."""
+        return cls(file.name, file, 0, file.size)
 
 
 @dataclass(frozen=True)
 class Piece:
-    """Bytes `start` to `start + length` of a file.
+    """Bytes `start` to `start + length` of an item.
 
     Attributes:
-        file: Index of the file.
+        item: Index of the item.
         start: First byte.
         length: Number of bytes.
         reader: Rank that reads the piece for all nodes.
@@ -44,7 +66,7 @@ class Piece:
         nodes: Nodes that need the piece.
     """
 
-    file: int
+    item: int
     start: int
     length: int
     reader: int
@@ -61,29 +83,29 @@ class StagingPlan:
     """Which rank reads and writes which bytes, and when.
 
     Attributes:
-        files: The files of the dataset.
+        items: What moves.
         nodes: The ranks of each node.
-        piece_bytes: Size of a piece; the last piece of a file may be smaller.
+        piece_bytes: Size of a piece; the last piece of an item may be smaller.
         rounds: The pieces of each round, at most one per reader.
     """
 
-    files: Sequence[FileState]
+    items: Sequence[Item]
     nodes: Nodes
     piece_bytes: int
     rounds: list[list[Piece]]
 
 
-def plan_staging(files: Sequence[FileState], needed_by: Sequence[tuple[int, ...]], nodes: Nodes) -> StagingPlan:
+def plan_staging(items: Sequence[Item], needed_by: Sequence[tuple[int, ...]], nodes: Nodes) -> StagingPlan:
     """Returns the plan for a dataset, with pieces of a suitable size.
 
     Args:
-        files: The files of the dataset.
-        needed_by: For each file the nodes that need it.
+        items: What may move.
+        needed_by: For each item the nodes that need it.
         nodes: The ranks of each node.
     """
-    total = sum(file.size for file, group in zip(files, needed_by, strict=True) if group)
+    total = sum(item.size for item, group in zip(items, needed_by, strict=True) if group)
     piece_bytes = piece_size(total, nodes)
-    return StagingPlan(files, nodes, piece_bytes, plan_rounds(files, needed_by, nodes, piece_bytes))
+    return StagingPlan(items, nodes, piece_bytes, plan_rounds(items, needed_by, nodes, piece_bytes))
 
 
 def piece_size(total: int, nodes: Nodes) -> int:
@@ -100,13 +122,13 @@ def piece_size(total: int, nodes: Nodes) -> int:
 
 
 def plan_rounds(
-    files: Sequence[FileState], needed_by: Sequence[tuple[int, ...]], nodes: Nodes, piece_bytes: int
+    items: Sequence[Item], needed_by: Sequence[tuple[int, ...]], nodes: Nodes, piece_bytes: int
 ) -> list[list[Piece]]:
     """Returns rounds of pieces, with at most one piece per reader in each round.
 
     Args:
-        files: The files of the dataset.
-        needed_by: For each file the nodes that need it. Ranks of these nodes read it in turn, so that one copy need not
+        items: What may move.
+        needed_by: For each item the nodes that need it. Ranks of these nodes read it in turn, so that one copy need not
             travel.
         nodes: The ranks of each node.
         piece_bytes: Size of a piece.
@@ -114,14 +136,14 @@ def plan_rounds(
     rounds: list[list[Piece]] = []
     pieces_of: Counter[tuple[int, ...]] = Counter()  # pieces so far, by the nodes that need them
     rounds_of: Counter[int] = Counter()  # rounds so far, by reader
-    for index, (file, group) in enumerate(zip(files, needed_by, strict=True)):
+    for index, (item, group) in enumerate(zip(items, needed_by, strict=True)):
         readers = [rank for node in group for rank in nodes[node]]
-        for start in range(0, max(file.size, 1), piece_bytes) if group else ():
+        for start in range(0, max(item.size, 1), piece_bytes) if group else ():
             number = pieces_of[group]
             reader = readers[number % len(readers)]
             if rounds_of[reader] == len(rounds):
                 rounds.append([])
-            length = min(piece_bytes, file.size - start)
+            length = min(piece_bytes, item.size - start)
             rounds[rounds_of[reader]].append(Piece(index, start, length, reader, number, group))
             rounds_of[reader] += 1
             pieces_of[group] += 1
@@ -138,22 +160,18 @@ def transfer(
     ranks: Ranks,
     threads: int,
     on_progress: OnProgress,
-    *,
-    origin: Origin | None = None,
-    complete: Callable[[int, str], None] | None = None,
+    complete: Complete,
 ) -> Counter[str]:
     """Reads, sends, checks and writes the pieces, round by round. All ranks must call this function.
 
     Args:
         plan: What moves where.
         source: Folder on the shared file system.
-        target: Folder of this node, which holds an empty partial file for each file that the node needs.
+        target: Folder of this node, which holds an empty partial file for each item that the node needs.
         ranks: The ranks of the job.
         threads: Number of threads that read, per rank.
         on_progress: Called with what this rank has read and has to read, MiB.
-        origin: Where the files of the plan come from; `None` if they are whole files of the same names.
-        complete: Called on a node's first rank with a file's index and digest when its partial file is whole; `None`
-            makes it a copy (`copies.finish_copy`).
+        complete: Called on a node's first rank when an item's partial file is whole.
 
     Returns:
         This rank's bytes: "read" from `source`, "sent", "received" and "written".
@@ -161,30 +179,27 @@ def transfer(
     Raises:
         WorkError: If a file cannot be read or written, has changed, or a piece arrives damaged.
     """
-    files, nodes, rounds, rank = plan.files, plan.nodes, plan.rounds, ranks.rank()
+    items, nodes, rounds, rank = plan.items, plan.nodes, plan.rounds, ranks.rank()
     node = next(number for number, members in enumerate(nodes) if rank in members)
-    last_round = {piece.file: number for number, pieces in enumerate(rounds) for piece in pieces}
+    last_round = {piece.item: number for number, pieces in enumerate(rounds) for piece in pieces}
     total = sum(piece.length for pieces in rounds for piece in pieces if piece.reader == rank)
     counts = Counter(read=0, sent=0, received=0, written=0)
-    digests: dict[int, dict[int, bytes]] = {}  # by file and start, on the node's first rank
+    digests: dict[int, dict[int, bytes]] = {}  # by item and start, on the node's first rank
 
     def read(number: int) -> bytearray | None:
         """This rank's piece of round `number`."""
         for piece in rounds[number] if number < len(rounds) else ():
             if piece.reader == rank:
-                original, first = origin(piece.file) if origin else (files[piece.file], 0)
-                moved = replace(piece, start=first + piece.start)
-                return read_piece(source / original.name, original, moved, pool, threads)
+                item = items[piece.item]
+                moved = replace(piece, start=item.first + piece.start)
+                return read_piece(source / item.origin.name, item.origin, moved, pool, threads)
         return None
 
     def finish(number: int) -> None:
-        """Completes the files whose last pieces all ranks of this node have written in round `number`."""
+        """Completes the items whose last pieces all ranks of this node have written in round `number`."""
         for index in [index for index in digests if last_round[index] == number]:
             digest = copies.digest_of(part for _, part in sorted(digests.pop(index).items()))
-            if complete:
-                complete(index, digest)
-            else:
-                copies.finish_copy(target / files[index].name, files[index], plan.piece_bytes, digest)
+            complete(items[index], plan.piece_bytes, digest)
 
     with ThreadPoolExecutor(threads) as pool, ThreadPoolExecutor(1) as ahead:
         next_piece = ahead.submit(read, 0)
@@ -208,10 +223,10 @@ def transfer(
                         message = memoryview(arrived[piece.reader].data)
                         sent_digest, body = bytes(message[:_DIGEST_BYTES]), message[_DIGEST_BYTES:]
                     if writes:
-                        _check(files[piece.file], piece, sent_digest, body)
-                        counts["written"] += _write(copies.partial_path(target / files[piece.file].name), piece, body)
+                        _check(items[piece.item], piece, sent_digest, body)
+                        counts["written"] += _write(copies.partial_path(target / items[piece.item].name), piece, body)
                     if rank == nodes[node][0]:
-                        digests.setdefault(piece.file, {})[piece.start] = sent_digest
+                        digests.setdefault(piece.item, {})[piece.start] = sent_digest
         with ranks.together():
             finish(len(rounds) - 1)
     return counts
@@ -260,11 +275,9 @@ def read_piece(path: Path, original: FileState, piece: Piece, pool: ThreadPoolEx
     return data
 
 
-def _check(original: FileState, piece: Piece, digest: bytes, data: memoryview) -> None:
+def _check(item: Item, piece: Piece, digest: bytes, data: memoryview) -> None:
     if xxhash.xxh3_128_digest(data) != digest:
-        raise WorkError(
-            f"{original.name} from byte {piece.start:,} on arrived damaged from rank {piece.reader}: run again"
-        )
+        raise WorkError(f"{item.name} from byte {piece.start:,} on arrived damaged from rank {piece.reader}: run again")
 
 
 def _write(path: Path, piece: Piece, data: memoryview) -> int:

@@ -5,26 +5,29 @@ travels from node to node (`train.staging.pieces`). A later run fetches only fil
 copy (`train.staging.copies`).
 """
 
+import json
 import os
 import re
 import shutil
 import time
 import uuid
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TypedDict
 
 from namsa.dataset import manifest, other_nodes
 from namsa.dataset.shards import Shard, shard_paths
 from namsa.errors import InputError, WorkError
+from namsa.files import write_text_atomic
 from namsa.text import plural
 
 from ..ranks.protocol import Ranks
 from . import copies
 from .copies import FileState
-from .pieces import Nodes, OnProgress, plan_staging, transfer
+from .pieces import Complete, Item, Nodes, OnProgress, plan_staging, transfer
 
 THREADS = 8  # Kurth et al.: 6.7 times the bandwidth of one
 
@@ -96,39 +99,118 @@ def stage(
         InputError: If there is no dataset, or a file in `target` is no copy of a file of the dataset.
         WorkError: If there is no space, or a file cannot be read or written, has changed meanwhile, or arrives damaged.
     """
-    start = time.monotonic()
-    rank, nodes = ranks.rank(), ranks.nodes()
-    node = next(number for number, members in enumerate(nodes) if rank in members)
-    members = nodes[node]
-
+    start, place = time.monotonic(), Place.of(ranks)
     with ranks.together():
-        listed = [asdict(file) for file in list_files(source)] if rank == 0 else []
-    files = [FileState(**file) for file in ranks.gather_json(listed)[0]]
-    placement = [_placement(file, nodes, everywhere) for file in files]
-    local_files = [index for index, group in enumerate(placement) if node in group]
-    checked = local_files[members.index(rank) :: len(members)]
-    needed_by = needing_nodes(
-        target,
-        ranks,
-        placement,
-        checked,
-        lambda index: copies.is_complete_copy(target / files[index].name, files[index]),
-    )
-    with ranks.together():
-        if rank == members[0]:
-            make_room(target, [file for file, group in zip(files, needed_by, strict=True) if node in group])
-    counts = transfer(plan_staging(files, needed_by, nodes), source, target, ranks, threads, on_progress)
-
+        listed = [asdict(file) for file in list_files(source)] if place.rank == 0 else []
+    items = [Item.whole(FileState(**file)) for file in ranks.gather_json(listed)[0]]
+    placement = [_placement(item.name, place.nodes, everywhere) for item in items]
+    counts = distribute(items, placement, source, target, ranks, threads=threads, on_progress=on_progress)
     if everywhere:
         with ranks.together():
             (target / other_nodes.FILE_NAME).unlink(missing_ok=True)
     else:
-        _list_samples_of_other_nodes(target, ranks, members, [files[index].name for index in local_files])
-    rows = ranks.gather_json({"node": node, **counts, "seconds": round(time.monotonic() - start, 3)})
+        local = [item.name for item, group in zip(items, placement, strict=True) if place.node in group]
+        _list_samples_of_other_nodes(target, ranks, place, local)
+    return staged_dataset(items, placement, ranks, counts, start)
+
+
+# ---- What whole files and single records have in common --------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Place:
+    """A rank's place on the nodes.
+
+    Attributes:
+        rank: Number of the rank.
+        nodes: The ranks of each node.
+        node: Number of the rank's node.
+    """
+
+    rank: int
+    nodes: Nodes
+    node: int
+
+    @classmethod
+    def of(cls, ranks: Ranks) -> "Place":
+        """Returns the place of this rank. Collective."""
+        rank, nodes = ranks.rank(), ranks.nodes()
+        return cls(rank, nodes, next(number for number, members in enumerate(nodes) if rank in members))
+
+    @property
+    def members(self) -> list[int]:
+        """The ranks of the node."""
+        return self.nodes[self.node]
+
+    @property
+    def leads(self) -> bool:
+        """Whether the rank is the first of its node."""
+        return self.rank == self.members[0]
+
+
+def distribute(
+    items: Sequence[Item],
+    placement: Sequence[tuple[int, ...]],
+    source: Path,
+    target: Path,
+    ranks: Ranks,
+    *,
+    is_present: Callable[[Item], bool] | None = None,
+    complete: Complete | None = None,
+    threads: int = THREADS,
+    on_progress: OnProgress = lambda done, total: None,
+) -> Counter[str]:
+    """Brings items to the nodes that lack them. All ranks must call this function.
+
+    Args:
+        items: What may move.
+        placement: For each item the nodes that should have it.
+        source: The dataset on the shared file system.
+        target: A folder of this node's own.
+        ranks: The ranks of the job.
+        is_present: Whether an item is in `target`; `None` for complete copies.
+        complete: As of `pieces.transfer`; `None` makes copies.
+        threads: Number of threads that read, per rank.
+        on_progress: Called with what this rank has read and has to read, MiB.
+
+    Returns:
+        This rank's bytes, as of `pieces.transfer`.
+    """
+
+    def is_copied(item: Item) -> bool:
+        return copies.is_complete_copy(target / item.name, item.origin)
+
+    def finish_copy(item: Item, piece_bytes: int, digest: str) -> None:
+        copies.finish_copy(target / item.name, item.origin, piece_bytes, digest)
+
+    place = Place.of(ranks)
+    needed_by = needing_nodes(items, placement, target, ranks, is_present or is_copied)
+    with ranks.together():
+        if place.leads:
+            make_room(target, [item for item, group in zip(items, needed_by, strict=True) if place.node in group])
+    plan = plan_staging(items, needed_by, place.nodes)
+    return transfer(plan, source, target, ranks, threads, on_progress, complete or finish_copy)
+
+
+def staged_dataset(
+    items: Sequence[Item], placement: Sequence[tuple[int, ...]], ranks: Ranks, counts: Mapping[str, int], start: float
+) -> StagedDataset:
+    """Returns what has moved. Collective.
+
+    Args:
+        items: What could move.
+        placement: For each item the nodes that should have it.
+        ranks: The ranks of the job.
+        counts: This rank's bytes, as of `pieces.transfer`.
+        start: When it began, s, as of `time.monotonic`.
+    """
+    row = {"node": Place.of(ranks).node, **counts, "seconds": round(time.monotonic() - start, 3)}
+    rows = ranks.gather_json(row)
+    sizes = [item.size for item, group in zip(items, placement, strict=True) if group]
     return {
-        "files": len(files),
-        "bytes": sum(file.size for file in files),
-        "nodes": len(nodes),
+        "files": len(sizes),
+        "bytes": sum(sizes),
+        "nodes": len(ranks.nodes()),
         "seconds": max(row["seconds"] for row in rows),
         "ranks": rows,
     }
@@ -142,6 +224,14 @@ def summary(staged: StagedDataset) -> str:
         f"{plural(staged['nodes'], 'node')} in {staged['seconds']:.1f} s: {sum(read):,.1f} MiB read from the shared "
         f"file system, at most {max(read):,.1f} by one rank; {sum(sent):,.1f} MiB sent between ranks"
     )
+
+
+def write_report(staged: StagedDataset, run_dir: Path, ranks: Ranks, log_line: Callable[[str], None]) -> None:
+    """Prints one line, and writes `staging.json` into the run directory. Collective."""
+    log_line(summary(staged))
+    with ranks.together():
+        if ranks.rank() == 0:
+            write_text_atomic(run_dir / "staging.json", json.dumps(staged, indent=1))
 
 
 # ---- Which files go where -------------------------------------------------------------------------------------------
@@ -167,9 +257,9 @@ def list_files(source: Path) -> list[FileState]:
     return [FileState.of(path) for path in present]
 
 
-def _placement(file: FileState, nodes: Nodes, everywhere: bool) -> tuple[int, ...]:
-    """The nodes that get `file`. A rank continues the shard of its number, so that shard must be on its node."""
-    number = re.match(r"shard-(\d+)", file.name)
+def _placement(name: str, nodes: Nodes, everywhere: bool) -> tuple[int, ...]:
+    """The nodes that get a file. A rank continues the shard of its number, so that shard must be on its node."""
+    number = re.match(r"shard-(\d+)", name)
     if everywhere or not number:
         return tuple(range(len(nodes)))
     rank = int(number[1]) % sum(map(len, nodes))
@@ -177,43 +267,43 @@ def _placement(file: FileState, nodes: Nodes, everywhere: bool) -> tuple[int, ..
 
 
 def needing_nodes(
+    items: Sequence[Item],
+    placement: Sequence[tuple[int, ...]],
     target: Path,
     ranks: Ranks,
-    placement: Sequence[tuple[int, ...]],
-    checked: Sequence[int],
-    is_complete: Callable[[int], bool],
+    is_present: Callable[[Item], bool],
 ) -> list[tuple[int, ...]]:
-    """Returns for each file the nodes that should have it and do not. All ranks must call this function.
+    """Returns for each item the nodes that should have it and do not. All ranks must call this function.
 
     Args:
+        items: What may move.
+        placement: For each item the nodes that should have it.
         target: A folder of this node's own.
         ranks: The ranks of the job.
-        placement: For each file the nodes that should have it.
-        checked: Indices of the files that this rank looks for.
-        is_complete: Whether the file of an index is in `target`.
+        is_present: Whether an item is in `target`. The ranks of a node ask for different items.
 
     Raises:
-        InputError: If nodes share `target`, or as `is_complete` raises it.
+        InputError: If nodes share `target`, or as `is_present` raises it.
         WorkError: If `target` cannot be written.
     """
-    rank, nodes = ranks.rank(), ranks.nodes()
-    node = next(number for number, members in enumerate(nodes) if rank in members)
-    members = nodes[node]
-    token = ranks.gather_json(uuid.uuid4().hex if rank == 0 else "")[0]
+    place = Place.of(ranks)
+    local = [index for index, group in enumerate(placement) if place.node in group]
+    checked = local[place.members.index(place.rank) :: len(place.members)]
+    token = ranks.gather_json(uuid.uuid4().hex if place.rank == 0 else "")[0]
     with ExitStack() as stack:
         with ranks.together():
-            if rank == members[0]:
-                _mark(stack, target, f".staging-{token}-{node}")
+            if place.leads:
+                _mark(stack, target, f".staging-{token}-{place.node}")
         with ranks.together():
             if len(marks := list(target.glob(f".staging-{token}-*"))) > 1:
                 raise InputError(
                     f"{target} is one folder for {len(marks)} nodes: stage into storage of each node's own"
                 )
-            missing = {index for index in checked if not is_complete(index)}
+            missing = {index for index in checked if not is_present(items[index])}
         masks = ranks.gather_json(format(sum(1 << index for index in missing), "x"))
     lacking = [int(mask, 16) for mask in masks]
     return [
-        tuple(n for n in group if any(lacking[member] >> index & 1 for member in nodes[n]))
+        tuple(n for n in group if any(lacking[member] >> index & 1 for member in place.nodes[n]))
         for index, group in enumerate(placement)
     ]
 
@@ -231,30 +321,30 @@ def _mark(stack: ExitStack, target: Path, name: str) -> None:
     stack.callback((target / name).unlink, missing_ok=True)
 
 
-def make_room(target: Path, files: Sequence[FileState]) -> None:
+def make_room(target: Path, items: Sequence[Item]) -> None:
     """Removes what an interrupted run left, and makes empty partial files. Raises WorkError without the space."""
     for partial in target.glob(".*.part"):
         partial.unlink()
-    needed, free = sum(file.size for file in files), shutil.disk_usage(target).free
+    needed, free = sum(item.size for item in items), shutil.disk_usage(target).free
     if needed > free:
         raise WorkError(
             f"{target} has {free / 2**30:.2f} GiB free, and staging needs {needed / 2**30:.2f} GiB: make room, take "
-            "more nodes with data.node_local=true, so that each holds only a part, or stage into another folder"
+            "more nodes with data.source.node_local=true, so that each holds only a part, or stage into another folder"
         )
-    for file in files:
-        copies.partial_path(target / file.name).touch()
+    for item in items:
+        copies.partial_path(target / item.name).touch()
 
 
-def _list_samples_of_other_nodes(target: Path, ranks: Ranks, members: list[int], local_names: Sequence[str]) -> None:
+def _list_samples_of_other_nodes(target: Path, ranks: Ranks, place: Place, local_names: Sequence[str]) -> None:
     """Writes which samples other nodes hold, so that `namsa dataset` does not simulate them again on this one."""
     with ranks.together():
         local_ids: set[str] = set()
-        names = set(local_names[members.index(ranks.rank()) :: len(members)])
+        names = set(local_names[place.members.index(place.rank) :: len(place.members)])
         for path in (path for path in shard_paths(target) if path.name in names):
             with Shard(path) as shard:
                 local_ids.update(shard.ids)
     ids_of_ranks = ranks.gather_json(sorted(local_ids))
     with ranks.together():
-        if ranks.rank() == members[0]:
-            others = {id for rank, ids in enumerate(ids_of_ranks) if rank not in members for id in ids}
+        if place.leads:
+            others = {id for rank, ids in enumerate(ids_of_ranks) if rank not in place.members for id in ids}
             other_nodes.write_ids(target, manifest.read_header(target)["samples_hash"], others)

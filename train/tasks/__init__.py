@@ -18,11 +18,11 @@ from . import registry
 
 if TYPE_CHECKING:  # the configuration contains the tasks' sections, and a task needs TensorFlow
     from ..experiment.experiment import Experiment
-    from ..ranks.split import RankSplit
+    from ..input.division import RankDivision
     from .task import Task
 
 
-def task_of(experiment: "Experiment", split: "RankSplit | None" = None) -> "Task":
+def task_of(experiment: "Experiment", split: "RankDivision | None" = None) -> "Task":
     """Returns the task of a configuration.
 
     Args:

@@ -24,7 +24,7 @@ from ..reports.results import write_json
 from .reporting import report_of
 
 if TYPE_CHECKING:  # it needs Horovod, which the evaluation of a run does not
-    from ..ranks.split import RankSplit
+    from ..input.division import RankDivision
 
 Array = npt.NDArray[np.float64]
 Row = dict[str, Any]  # of JSON types
@@ -85,7 +85,7 @@ class Task(ABC):
     """
 
     experiment: Experiment
-    split: "RankSplit | None" = None
+    split: "RankDivision | None" = None
     error: ClassVar[str] = "error"
 
     # ---- Samples ----------------------------------------------------------------------------------------------------

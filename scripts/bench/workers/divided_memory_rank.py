@@ -16,11 +16,11 @@ import tensorflow as tf
 from fcdensenet.config import NetworkConfig
 from fcdensenet.count import count
 from train.experiment.sections import Training
+from train.input.division import division_of
 from train.optimization.assembly import assemble
 from train.optimization.loop import make_step
 from train.optimization.losses import DensityObjective
 from train.ranks import reduction
-from train.ranks.split import rank_split
 
 MIB = 2**20
 
@@ -33,7 +33,7 @@ training = Training.model_validate({"epochs": 1, "split": {"ways": ways}, "excha
 reduction.start(training)
 tf.config.threading.set_inter_op_parallelism_threads(2)
 tf.config.threading.set_intra_op_parallelism_threads(1)
-split = rank_split(training.split)
+split = division_of(training.split)
 objective = DensityObjective(training.loss, split)
 parts = assemble(network, 1, training, reduction.size(), objective, split)
 step = make_step(parts.model, parts.optimizer, training, parts.exchange, parts.accumulation, objective)

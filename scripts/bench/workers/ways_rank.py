@@ -20,13 +20,13 @@ import tensorflow as tf  # noqa: E402
 
 from namsa.config.loading import read_yaml, validate  # noqa: E402
 from train.experiment.sections import Training  # noqa: E402
+from train.input.division import division_of  # noqa: E402
 from train.input.random_batches import random_batch  # noqa: E402
 from train.networks import read_network  # noqa: E402
 from train.optimization.assembly import assemble  # noqa: E402
 from train.optimization.loop import make_step  # noqa: E402
 from train.optimization.losses import DensityObjective  # noqa: E402
 from train.ranks import reduction  # noqa: E402
-from train.ranks.split import rank_split  # noqa: E402
 
 SIZES = (1, 2**14, 2**16, 2**18)  # float32 values of a message to each rank
 EXCHANGES = 30
@@ -39,7 +39,7 @@ tf.config.threading.set_intra_op_parallelism_threads(1)
 tree = read_yaml(config, [f"training.split.ways={ranks}"])
 network, training = read_network(tree, str(config)), validate(Training, tree["training"], str(config))
 reduction.start(training)
-split = rank_split(training.split)
+split = division_of(training.split)
 objective = DensityObjective(training.loss, split)
 parts = assemble(network, 1, training, reduction.size(), objective, split)
 step = make_step(parts.model, parts.optimizer, training, parts.exchange, parts.accumulation, objective)

@@ -107,7 +107,7 @@ def test_a_simulation_after_the_preflight_refuses_another_list(ranks, tmp_path):
 
 
 def test_nodes_with_one_folder_for_their_own_disks_end_the_job(ranks, tmp_path):
-    one = [f"data.directory={tmp_path / 'shared'}", "data.node_local=true"]
+    one = [f"data.directory={tmp_path / 'shared'}", "data.source.node_local=true"]
     code, _, stderr = ranks(overrides=dict.fromkeys(range(4), one))
     assert code == 2
     assert "data.directory is one folder for 2 nodes (node00, node01)" in stderr

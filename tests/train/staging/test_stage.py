@@ -114,14 +114,14 @@ def test_any_ranks_on_any_nodes(dataset, tmp_path, nodes):
 
 
 def test_a_plan_reads_every_byte_once_and_gives_every_reader_as_much():
-    originals = [FileState(f"{i}", size, 0) for i, size in enumerate([10_000, 0, 999, 64_000, 7])]
+    originals = [pieces.Item.whole(FileState(f"{i}", size, 0)) for i, size in enumerate([10_000, 0, 999, 64_000, 7])]
     nodes, everyone = [[0, 1], [2, 3]], (0, 1)
     rounds = pieces.plan_rounds(originals, [everyone, everyone, (1,), everyone, ()], nodes, 1000)
     covered, readers = Counter(), Counter()
     for group in rounds:
         assert len({piece.reader for piece in group}) == len(group)
         for piece in group:
-            covered[piece.file] += piece.length
+            covered[piece.item] += piece.length
             readers[piece.reader] += piece.length
             assert len(range(piece.start, piece.start + piece.length)) <= 1000
             assert [piece.writer(nodes[n]) in nodes[n] for n in piece.nodes] == [True] * len(piece.nodes)

@@ -36,7 +36,7 @@ from .results import Evaluation, SampleRow, Scores
 from .summary import choose, summarise
 
 if TYPE_CHECKING:  # it needs Horovod, which the evaluation of a run does not
-    from ...ranks.split import RankSplit
+    from ...input.division import RankDivision
 
 Array = npt.NDArray[np.float32]
 Predict = Callable[[Sequence[Record]], Array]
@@ -77,7 +77,7 @@ def predictor(
     inputs: Inputs,
     data_format: DataFormat = "channels_last",
     channels: Channels | None = None,
-    split: "RankSplit | None" = None,
+    split: "RankDivision | None" = None,
     depth_bins: int = 1,
 ) -> Predict:
     """Returns a function from records to the densities that a network estimates.

@@ -20,8 +20,6 @@ def check(experiment: Experiment) -> None:
 
 def _check_image(network: Network, training: Training) -> None:
     if isinstance(network, UNet3DConfig) and training.inputs.layout == "depth":
-        if training.split.ways > 1:
-            raise ValueError("training.split does not divide samples of training.inputs.layout depth: set ways to 1")
         return
     if training.inputs.layout == "depth":
         raise ValueError("training.inputs.layout depth is for network.kind unet3d: set one of them")

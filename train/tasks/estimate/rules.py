@@ -33,6 +33,4 @@ def check(experiment: Experiment) -> None:
         )
     if training.loss.relative:
         raise ValueError("training.loss.relative is for densities: set it to false")
-    if training.split.ways > 1:
-        raise ValueError("training.split divides samples of the task density alone: set training.split.ways to 1")
     quantity_ranges(experiment, names)

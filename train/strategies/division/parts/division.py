@@ -9,15 +9,20 @@ Names are fixed, as Horovod pairs messages by name. The graphs of all ranks are 
 exchange has length zero, and is not left out.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import tensorflow as tf
 
+from namsa.dataset.entry import Entry
 from namsa.errors import InputError
 
-from ..experiment.sections import SampleSplit
-from . import reduction
+from ....experiment.experiment import Experiment
+from ....input.division import OwnPart, PartSource
+from ....ranks import reduction
+from .own_part import SlabOfSamples, slab_of
+from .section import SampleSplit
 
 Tensor = Any
 
@@ -78,6 +83,20 @@ class RankSplit:
         rows = x.shape[axis] // self.ways
         return x[(*(slice(None),) * axis, slice(self.part * rows, (self.part + 1) * rows))]
 
+    def own_part(
+        self, source: PartSource, experiment: Experiment, entries: Sequence[Entry]
+    ) -> tuple[OwnPart | None, str]:
+        """See `train.input.division.RankDivision`."""
+        section = experiment.training.split
+        assert isinstance(section, SampleSplit)
+        if reason := section.whole_reason(experiment):
+            return None, f"every rank reads whole samples: {reason}"
+        part = SlabOfSamples(source, slab_of(experiment, self.axis, self.part, self.ways), experiment)
+        if source.has_part(entries[0].id, part.slab):
+            return part, f"every rank reads 1/{self.ways} of the patterns of a sample"
+        tiles = [self.ways if axis == part.slab.axis else 1 for axis in range(4)]
+        return part, f"every rank reads whole samples, which lack tiles: simulate them with data.tiles={tiles}"
+
     def tensor_axis(self, data_format: str) -> int:
         """Returns the divided axis of a tensor of maps."""
         return self.axis + (2 if data_format == "channels_first" else 1)
@@ -123,26 +142,24 @@ class RankSplit:
         return tf.ensure_shape(tf.reshape(received, tf.shape(parts)), parts.shape)
 
 
-def rank_split(config: SampleSplit) -> RankSplit | None:
-    """Returns what this rank exchanges; `None` if samples are not divided.
+def divide(section: SampleSplit) -> RankSplit:
+    """Returns this rank's place among those that divide samples.
 
     Args:
-        config: The section training.split.
+        section: The section training.split.
 
     Raises:
         InputError: If the ranks do not form groups.
     """
-    if config.ways == 1:
-        return None
-    rank, ranks = reduction.rank(), reduction.size()
-    if ranks % config.ways:
+    rank, ranks, ways = reduction.rank(), reduction.size(), section.ways
+    if ranks % ways:
         raise reduction.reported_once(
             InputError(
-                f"training.split.ways is {config.ways}, and {ranks} rank{'s' * (ranks > 1)} do not form groups of so "
-                f"many: start a multiple of {config.ways} ranks"
+                f"training.split.ways is {ways}, and {ranks} rank{'s' * (ranks > 1)} do not form groups of so many: "
+                f"start a multiple of {ways} ranks"
             )
         )
-    return RankSplit(config.ways, "yx".index(config.axis), rank // config.ways, rank % config.ways)
+    return RankSplit(ways, section.axis_index, rank // ways, rank % ways)
 
 
 def _padded(x: Tensor, start: int, rows: int, axis: int) -> Tensor:

@@ -12,17 +12,25 @@ from namsa.dataset.lmdb_structure import locations
 from namsa.dataset.shards import Dataset
 from namsa.dataset.slab_file import write_slab_file
 from namsa.errors import InputError, WorkError
-from train.experiment.sections import SampleSplit
+from train.experiment.data import Simulated
 from train.input.batches import batches
-from train.input.memory_store import MemoryStore, assign_owners, stored_bytes
 from train.input.samples import TrainingSamples
 from train.input.selection import epoch_share
+from train.input.source import TrainingSet, source_of
+from train.strategies.division.parts.section import SampleSplit
+from train.strategies.source.memory.section import Memory
+from train.strategies.source.memory.source import Source, assign_owners
+from train.strategies.source.slabs.section import Slabs
 
 EPOCHS = 4
 
 
-def kept(job, keep="memory", **data):
-    return job.model_copy(update={"data": job.data.model_copy(update={"keep": keep, **data})})
+def with_source(job, source):
+    return job.model_copy(update={"data": job.data.model_copy(update={"source": source})})
+
+
+def kept(job, **of):
+    return with_source(job, Memory(of=Simulated(**of)))
 
 
 def one_by_one(job, **training):
@@ -35,27 +43,29 @@ def undivided(layout, **inputs):
 
 def trained(folder, job, entries, ranks, ways=1, axis="y", first=(0, 0)):
     """Of each rank, the batches of all epochs, the samples that it has read, and the bytes that it has received."""
-    load = MemoryStore._load
+    load = Source._load
     reads, done, lines = [[] for _ in range(ranks)], threading.Barrier(ranks, timeout=60), []
 
     def on_rank(rank):
         number, divided = rank.rank(), split(axis, rank.rank() % ways) if ways > 1 else None
-        samples = TrainingSamples(dataset, job, entries, divided, rank, first, lines.append)
+        source = source_of(job)
+        samples = TrainingSamples(source, job, TrainingSet(dataset, entries, first, rank, divided), lines.append)
         group, groups = number // ways, ranks // ways
         count, taken, epoch_batches, after_first = len(entries) // groups, first[1], [], 0
         for epoch in range(first[0], EPOCHS):
             own = epoch_share(entries, job.seed, epoch, group, groups, count - taken // groups, taken)
             part = None if samples.own_part or not divided else divided.take_part
-            read = batches(samples.readable, own, job, epoch, samples.cache, take_part=part, own_part=samples.own_part)
+            read = batches(source, own, job, epoch, samples.cache, take_part=part, own_part=samples.own_part)
             epoch_batches += [(x.numpy(), y.numpy()) for x, y in read]
-            samples.end_epoch(rank)
+            source.end_epoch()
             after_first = len(reads[number]) if epoch == first[0] else after_first
             taken = 0
         assert len(reads[number]) == after_first  # no epoch but the first reads
-        received = samples._store.peers.received_bytes if samples._store else 0
-        stored = sum(len(content.result()) for content in samples._store._own.values()) if samples._store else 0
+        store = getattr(source, "store", None)
+        received = store.peers.received_bytes if store else 0
+        stored = sum(len(content.result()) for content in store._own.values()) if store else 0
         done.wait()
-        samples.close()
+        source.close()
         return epoch_batches, reads[number], received, stored
 
     def guarded(rank):
@@ -66,12 +76,12 @@ def trained(folder, job, entries, ranks, ways=1, axis="y", first=(0, 0)):
             done.abort()
             raise
 
-    def counted(store, sample_id):
-        reads[store._rank].append(sample_id)
-        return load(store, sample_id)
+    def counted(source, sample_id):
+        reads[source._ranks.rank()].append(sample_id)
+        return load(source, sample_id)
 
     with Dataset(folder) as dataset, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(MemoryStore, "_load", counted)
+        patch.setattr(Source, "_load", counted)
         found = thread_ranks.run([list(range(ranks))], guarded)
     for each in found:
         if isinstance(each, Exception) and not isinstance(each, threading.BrokenBarrierError):
@@ -113,7 +123,7 @@ def test_every_sample_is_read_once_and_batches_have_the_bits_of_the_disk(tmp_pat
             assert sorted(read) == ids
         assert (sum(rank[2] for rank in found) > 0) == (ranks > (ways if slabs else 1))
         for _, _, _, stored in found:
-            assert 0 < stored <= stored_bytes(kept(job), len(entries), ranks)
+            assert 0 < stored <= source_of(kept(job)).kept_bytes(len(entries), ranks)
 
 
 def test_parts_from_an_hdf5_file_have_the_bits_of_those_from_the_dataset(tmp_path):
@@ -122,10 +132,11 @@ def test_parts_from_an_hdf5_file_have_the_bits_of_those_from_the_dataset(tmp_pat
     with Dataset(tmp_path) as dataset:
         write_slab_file(tmp_path / "slabs.h5", dataset)
     expected = trained(tmp_path, job, entries, 2, 2, "x")
-    for keep in ("disk", "memory"):
-        found = trained(tmp_path, kept(job, keep, slabs_from=tmp_path / "slabs.h5"), entries, 2, 2, "x")
+    slabs = Slabs(file=tmp_path / "slabs.h5")
+    for source, read in ((slabs, [0, 0]), (Memory(of=slabs), [5, 5])):
+        found = trained(tmp_path, with_source(job, source), entries, 2, 2, "x")
         same(found, expected)
-        assert [len(rank[1]) for rank in found] == ([5, 5] if keep == "memory" else [0, 0])
+        assert [len(rank[1]) for rank in found] == read
 
 
 def test_owners_are_those_that_take_a_sample_first():
@@ -149,9 +160,10 @@ def test_samples_of_a_node_stay_on_it(tmp_path):
     nodes = [[0, 1], [2, 3]]
 
     def owners(rank):
-        samples = TrainingSamples(dataset, kept(job, node_local=True), entries, None, rank, (0, 0), str)
-        samples.close()
-        return set(samples.readable._owners.values())
+        source = source_of(kept(job, node_local=True))
+        source.open(TrainingSet(dataset, entries, (0, 0), rank, None))
+        source.close()
+        return set(source.store.owners.values())
 
     with Dataset(tmp_path) as dataset:
         assert thread_ranks.run(nodes, owners) == [{0, 1}, {0, 1}, {2, 3}, {2, 3}]
@@ -160,16 +172,16 @@ def test_samples_of_a_node_stay_on_it(tmp_path):
 def test_memory_that_does_not_suffice_is_refused_with_the_figures(tmp_path, monkeypatch):
     job = undivided("detector")
     entries = write(tmp_path, job, None, count=2)
-    needed = stored_bytes(job, 2, 2) * 2  # both ranks are on one node
+    needed = source_of(kept(job)).kept_bytes(2, 2) * 2  # both ranks are on one node
     monkeypatch.setattr("namsa.memory.available_memory_bytes", lambda: needed - 1)
 
     def opened(rank):
-        return TrainingSamples(dataset, kept(job), entries, None, rank, (0, 0), str)
+        return source_of(kept(job)).open(TrainingSet(dataset, entries, (0, 0), rank, None))
 
     with Dataset(tmp_path) as dataset:
         error, _ = thread_ranks.run([[0, 1]], opened)
     assert isinstance(error, InputError)
-    assert "data.keep memory of 2 samples on 2 ranks, 2 of them on this node: 0.0 GB of memory, and 0.0" in str(error)
+    assert "data.source memory of 2 samples on 2 ranks, 2 of them on this node: 0.0 GB of memory, and 0.0" in str(error)
 
 
 def test_a_damaged_sample_ends_the_epoch_with_its_name(tmp_path):

@@ -3,12 +3,15 @@
 import fake_samples
 import pytest
 import thread_ranks
+import tiny
 
-from namsa.config.simulation import SimulationConfig
+from namsa.config.loading import validate
 from namsa.dataset import listing, lmdb_structure, manifest, other_nodes
 from namsa.dataset.shards import Dataset, Shard, shard_path, shard_paths
 from namsa.errors import InputError, WorkError
-from train.staging import drawn_samples, pieces
+from train.experiment.experiment import Experiment
+from train.staging import pieces
+from train.strategies.source.drawn import source as drawn_samples
 
 NODES = [[0, 1], [2, 3, 4]]
 SPLIT = {"train": 0.7, "dev": 0.3, "test": 0}  # one of the three materials is held out
@@ -115,7 +118,7 @@ def fault(results, kind):
 def test_more_samples_than_there_are_is_refused(dataset, tmp_path):
     count = sum(split == "train" for split in splits(dataset).values())
     message = fault(stage(dataset, tmp_path, samples=count + 1), InputError)
-    assert f"data.node_samples is {count + 1}, and data.stage_from has {count} training samples: lower it" in message
+    assert f"data.source.samples is {count + 1}, and data.source.folder has {count} training samples: lower" in message
 
 
 def test_a_record_that_is_damaged_at_its_origin_is_not_added(dataset, tmp_path):
@@ -129,6 +132,5 @@ def test_a_record_that_is_damaged_at_its_origin_is_not_added(dataset, tmp_path):
 
 
 def test_a_draw_needs_a_dataset_to_draw_from():
-    for data in ({"node_local": True}, {"stage_from": "there"}):
-        with pytest.raises(ValueError, match="node_samples are drawn from stage_from for each node"):
-            SimulationConfig.model_validate({"data": {"node_samples": 4} | data})
+    with pytest.raises(InputError, match=r"data.source.folder: Field required; folder is: the dataset, on"):
+        validate(Experiment, tiny.CONFIG | {"data": {"source": {"kind": "drawn", "samples": 4}}}, "config")

@@ -1,4 +1,6 @@
-"""Jobs that `data.slabs_from` does not suit: each is refused when it starts, in one line with the remedy."""
+"""Jobs that `data.source` of kind slabs does not suit: each is refused when it starts, in one line with the remedy."""
+
+from contextlib import closing
 
 import pytest
 import thread_ranks
@@ -12,6 +14,8 @@ from namsa.errors import InputError
 from train.experiment.experiment import Experiment
 from train.input.batches import ReadCache, batches
 from train.input.samples import TrainingSamples
+from train.input.source import TrainingSet, source_of
+from train.strategies.source.slabs.section import Slabs
 
 TILES = (1, 1, 2, 1)
 
@@ -21,11 +25,15 @@ def exported(folder, job, count=3):
     entries = write(folder, job, TILES, count)
     with Dataset(folder) as dataset:
         write_slab_file(folder / "slabs.h5", dataset)
-    return entries, with_data(job, slabs_from=folder / "slabs.h5")
+    return entries, from_file(job, folder / "slabs.h5")
 
 
 def with_data(job, **data):
     return job.model_copy(update={"data": job.data.model_copy(update=data)})
+
+
+def from_file(job, path):
+    return with_data(job, source=Slabs(file=path))
 
 
 def opened(folder, job, entries, axis="y"):
@@ -33,13 +41,12 @@ def opened(folder, job, entries, axis="y"):
 
     def on_rank(rank):
         with Dataset(folder) as dataset:
-            samples = TrainingSamples(dataset, job, entries, split(axis, 1), rank, (0, 0), lines.append)
-            try:
+            source, training = source_of(job), TrainingSet(dataset, entries, (0, 0), rank, split(axis, 1))
+            with closing(source):
+                samples = TrainingSamples(source, job, training, lines.append)
                 for epoch in range(2):  # the first compares digests, and TensorFlow reads files of its own
                     with read_counts() as counts:
                         list(batches(dataset, entries, job, epoch, ReadCache(), own_part=samples.own_part))
-            finally:
-                samples.close()
         return counts["asked"], lines
 
     (found,) = thread_ranks.run([[0]], on_rank)
@@ -54,7 +61,10 @@ def test_batches_of_parts_read_them_alone(tmp_path):
     patterns, image = job.sample_shapes()
     wanted = 4 * (2 * patterns[0] * patterns[1] * patterns[2] * patterns[3] + 4 * image[0] * image[1])
     assert wanted <= asked < wanted + 64  # the counter itself is read, too
-    assert lines == [f"every rank reads 1/2 of the patterns of a sample from {tmp_path / 'slabs.h5'}"]
+    assert lines == [
+        f"parts of samples are read from {tmp_path / 'slabs.h5'}",
+        "every rank reads 1/2 of the patterns of a sample",
+    ]
 
 
 def test_files_of_other_samples_are_refused(tmp_path):
@@ -69,12 +79,12 @@ def test_files_of_other_samples_are_refused(tmp_path):
     with pytest.raises(InputError, match=r"slabs.h5 holds patterns \(4, 8, 8, 12\) .* the configuration has \(8, 4, "):
         opened(tmp_path, other, entries)
     message = (
-        r"slabs.h5 has tiles \[1, 1, 2, 1\], which do not make up 2 parts along axis 3: .*data.tiles=\[1, 1, 1, 2\]"
+        r"slabs.h5 has tiles \[1, 1, 2, 1\], .* samples, which lack tiles: simulate them with data.tiles=\[1, 1, 1, 2\]"
     )
     with pytest.raises(InputError, match=message):
         opened(tmp_path, job, entries, "x")
     with pytest.raises(InputError, match="there is no file .*none.h5"):
-        opened(tmp_path, with_data(job, slabs_from=tmp_path / "none.h5"), entries)
+        opened(tmp_path, from_file(job, tmp_path / "none.h5"), entries)
 
 
 def test_files_of_another_configuration_are_refused(tmp_path):
@@ -83,7 +93,7 @@ def test_files_of_another_configuration_are_refused(tmp_path):
     def on_rank(rank):
         with Dataset(tmp_path) as dataset:
             dataset.config_hash = "1"
-            return TrainingSamples(dataset, job, entries, split("y", 0), rank, (0, 0), str)
+            return source_of(job).open(TrainingSet(dataset, entries, (0, 0), rank, split("y", 0)))
 
     (error,) = thread_ranks.run([[0]], on_rank)
     assert isinstance(error, InputError)
@@ -93,10 +103,13 @@ def test_files_of_another_configuration_are_refused(tmp_path):
 def test_jobs_that_need_whole_samples_are_refused(tmp_path):
     job = experiment("detector", "y", TILES, augment=True)
     entries, job = exported(tmp_path, job)
-    with pytest.raises(InputError, match="gives parts of samples, and training has inputs.augment, which needs whole"):
+    with pytest.raises(
+        InputError,
+        match="read parts alone, and every rank reads whole samples: training has inputs.augment",
+    ):
         opened(tmp_path, job, entries)
 
 
 def test_jobs_that_do_not_divide_samples_are_refused():
-    with pytest.raises(ValueError, match="training.split.ways is 1: raise it to 2 or more, or unset data.slabs_from"):
-        Experiment.model_validate(tiny.CONFIG | {"data": {"slabs_from": "slabs.h5"}})
+    with pytest.raises(ValueError, match="training.split.ways is 1: raise it to 2 or more, or leave the source out"):
+        Experiment.model_validate(tiny.CONFIG | {"data": {"source": {"kind": "slabs", "file": "slabs.h5"}}})

@@ -1,5 +1,7 @@
 """A rank's part of a batch, read alone, is the part of the whole batch to the bit."""
 
+from contextlib import closing, contextmanager
+
 import numpy as np
 import pytest
 from divided_samples import DETECTOR, experiment, split, write
@@ -8,9 +10,10 @@ from kernel_counts import read_counts
 from namsa import WorkError
 from namsa.dataset import lmdb_structure
 from namsa.dataset.shards import Dataset, shard_path
-from namsa.dataset.slabs import SlabReader
 from train.input.batches import ReadCache, batches
-from train.input.slabs import own_part, slab_of, whole_reason
+from train.input.source import FolderSource, TrainingSet
+from train.ranks.alone import Alone
+from train.strategies.division.parts.own_part import slab_of
 
 CASES = [
     ("detector", "y", (1, 1, 2, 1), {"coordinates": True}),
@@ -21,14 +24,22 @@ CASES = [
 ]
 
 
+@contextmanager
+def opened(dataset, job, division, entries):
+    source = FolderSource(job.data.source, job)
+    source.open(TrainingSet(dataset, entries, (0, 0), Alone(), division))
+    with closing(source):
+        yield source
+
+
 @pytest.mark.parametrize(("layout", "axis", "tiles", "options"), CASES)
 def test_the_part_of_a_batch_has_the_bits_of_the_whole_one(tmp_path, layout, axis, tiles, options):
     job = experiment(layout, axis, tiles, **options)
     entries = write(tmp_path, job, tiles)
-    with Dataset(tmp_path) as dataset, SlabReader(dataset) as reader:
+    with Dataset(tmp_path) as dataset, opened(dataset, job, split(axis, 0), entries) as source:
         for part in range(2):
             divided = split(axis, part)
-            own, line = own_part(reader, job, divided, entries)
+            own, line = divided.own_part(source, job, entries)
             assert line.endswith("data.tiles=[1, 1, 1, 2]" if tiles is None else "1/2 of the patterns of a sample")
             for epoch in range(2):
                 whole = batches(dataset, entries, job, epoch, ReadCache(), take_part=divided.take_part)
@@ -44,8 +55,8 @@ def test_batches_of_parts_leave_the_rest_on_the_disk(tmp_path):
     job = experiment("detector", "y")
     entries = write(tmp_path, job, (1, 1, 2, 1))
     whole = sum(size for _, size in lmdb_structure.locations(shard_path(tmp_path, 0)).values())
-    with Dataset(tmp_path) as dataset, SlabReader(dataset) as reader:
-        own, _ = own_part(reader, job, split("y", 1), entries)
+    with Dataset(tmp_path) as dataset, opened(dataset, job, split("y", 1), entries) as source:
+        own, _ = split("y", 1).own_part(source, job, entries)
         counts = {}
         for epoch in range(2):
             with read_counts() as counts[epoch]:
@@ -67,20 +78,20 @@ def test_batches_of_parts_leave_the_rest_on_the_disk(tmp_path):
     ],
 )
 def test_what_needs_whole_samples_says_so(inputs, reason):
-    found = whole_reason(experiment("detector", "y", **inputs))
-    assert found == (reason and f"training has {reason}")
+    job = experiment("detector", "y", **inputs)
+    assert job.training.split.whole_reason(job) == (reason and f"training has {reason}")
 
 
 def test_a_sample_of_another_shape_is_refused(tmp_path):
     job = experiment("detector", "y")
     entries = write(tmp_path, job, (1, 1, 2, 1), count=2)
     other = job.model_copy(update={"scan": job.scan.model_copy(update={"shape": (8, 4)})})
-    with Dataset(tmp_path) as dataset, SlabReader(dataset) as reader:
-        own, _ = own_part(reader, job, split("y", 0), entries)
+    with Dataset(tmp_path) as dataset, opened(dataset, job, split("y", 0), entries) as source:
+        own, _ = split("y", 0).own_part(source, other, entries)
         with pytest.raises(WorkError, match=r"sample-0 holds patterns \(4, 8, 8, 12\) .*give its samples another"):
             list(batches(dataset, entries, other, 0, own_part=own))
 
 
 def test_slabs_lie_along_the_axes_of_the_image():
-    assert slab_of(experiment("detector", "x"), split("x", 1)).index[3:] == (slice(6, 12),)
-    assert slab_of(experiment("scan", "y"), split("y", 1)).index == (slice(2, 4),)
+    assert slab_of(experiment("detector", "x"), axis=1, part=1, ways=2).index[3:] == (slice(6, 12),)
+    assert slab_of(experiment("scan", "y"), axis=0, part=1, ways=2).index == (slice(2, 4),)

@@ -9,9 +9,10 @@ import split_ranks
 import tiny
 
 from train.experiment.experiment import Experiment
-from train.experiment.sections import SampleSplit, Training
+from train.experiment.sections import Training
 from train.ranks import reduction
-from train.ranks.split import rank_split
+from train.strategies.division.parts.division import divide
+from train.strategies.division.parts.section import SampleSplit
 
 JOBS = {"x, recomputed": 2, "pooled": 4}  # ranks of each case; two ways
 
@@ -72,19 +73,23 @@ def test_messages_have_the_bytes_that_the_count_states(job):
 def test_ranks_that_do_not_form_groups_are_refused():
     reduction.start(Training(epochs=1, split=SampleSplit(ways=2)))
     with pytest.raises(Exception, match=r"split.ways is 2, and 1 rank do not form groups.*start a multiple of 2 ranks"):
-        rank_split(SampleSplit(ways=2))
+        divide(SampleSplit(ways=2))
 
 
 @pytest.mark.parametrize(
-    ("split", "data", "message"),
+    ("split", "source", "message"),
     [
         ({"ways": 3}, {}, "an extent of 32 is not divisible by 3 ways: use fewer ways, at most 2"),
         ({"ways": 48, "axis": "x"}, {}, "td1_pool halves its maps, and a part has 1 rows of them: .*, at most 24"),
-        ({"ways": 2}, {"node_local": True, "stage_from": "there"}, "which data.node_local gives different samples"),
+        (
+            {"ways": 2},
+            {"kind": "staged", "node_local": True, "folder": "."},
+            "data.source gives different samples",
+        ),
     ],
 )
-def test_parts_that_do_not_fit_are_refused_with_what_would(split, data, message):
-    sections = {"training": tiny.CONFIG["training"] | {"split": split}, "data": data}
+def test_parts_that_do_not_fit_are_refused_with_what_would(split, source, message):
+    sections = {"training": tiny.CONFIG["training"] | {"split": split}, "data": {"source": source}}
     with pytest.raises(ValueError, match=message):
         Experiment.model_validate(tiny.CONFIG | sections)
 

@@ -1,0 +1,98 @@
+"""Section data: where samples are stored, and `data.source`, which says how they come to a rank.
+
+The default source simulates samples. The sections of the other kinds are in their folders, `train/strategies/source`.
+"""
+
+from typing import Annotated, Any, ClassVar, Literal
+
+from pydantic import Field
+
+from namsa.config import simulation
+from namsa.config.loading import Section
+
+from .registry import OfKind
+
+Experiment = Any  # `train.experiment.experiment.Experiment`, which imports this module
+
+
+class SourceSection(Section):
+    """Base class of the sections data.source."""
+
+    variants: ClassVar[dict[str, type[Section]]] = {}
+
+    @classmethod
+    def __pydantic_init_subclass__(cls, **settings: Any) -> None:
+        """Adds the section of a kind to those that are known."""
+        if kind := cls.model_fields.get("kind"):
+            cls.variants[kind.default] = cls
+
+    def check(self, experiment: Experiment) -> None:
+        """Raises ValueError if the source does not fit the rest of the configuration."""
+
+    @property
+    def per_node(self) -> bool:
+        """Whether the nodes have different samples, which their own ranks share."""
+        return False
+
+    @property
+    def simulates(self) -> bool:
+        """Whether samples that are missing are simulated."""
+        return False
+
+
+class FolderSection(SourceSection):
+    """Base class of the sources whose folder may be one for all nodes, or each node's own."""
+
+    node_local: bool = Field(
+        False, description="whether each node holds only the part that its own ranks wrote or that was copied to it"
+    )
+
+    def check(self, experiment: Experiment) -> None:
+        if experiment.training.samples and self.node_local:
+            raise ValueError(
+                "training.samples counts the samples of all nodes, which data.source.node_local keeps apart: unset one "
+                "of them"
+            )
+
+    @property
+    def per_node(self) -> bool:
+        return self.node_local
+
+
+class Simulated(FolderSection):
+    """The samples in data.directory, where those that are missing are simulated."""
+
+    kind: Literal["simulated"] = "simulated"
+
+    @property
+    def simulates(self) -> bool:
+        return True
+
+
+class LayeredSection(SourceSection):
+    """Base class of the sources that read what another source brings.
+
+    Attributes:
+        of: The other source.
+    """
+
+    of: SourceSection
+
+    def check(self, experiment: Experiment) -> None:
+        self.of.check(experiment)
+
+    @property
+    def per_node(self) -> bool:
+        return self.of.per_node
+
+    @property
+    def simulates(self) -> bool:
+        return self.of.simulates
+
+
+class Data(simulation.Data):
+    """The dataset: where it is stored, and how; and how its samples come to a rank."""
+
+    source: Annotated[SourceSection, OfKind("source", Simulated)] = Field(
+        Simulated(), description="where a rank's samples come from"
+    )

@@ -1,0 +1,102 @@
+"""Samples divided over ranks: what the job asks of a division, which is a strategy (`train.experiment.registry`).
+
+A group of ranks divides the samples of one rank. The network passes rows on between them (`fcdensenet.split.Split`).
+Reading takes this rank's part of a whole sample, or reads it alone.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+from fcdensenet.split import Split
+from namsa.dataset.entry import Entry
+from namsa.dataset.slabs import SampleSlab
+from namsa.dataset.tiles import Slab
+
+from ..experiment import registry
+from ..experiment.division import DivisionSection
+from ..experiment.experiment import Experiment
+
+Tensor = Any
+
+
+class PartSource(Protocol):
+    """What is needed of `train.input.source.SampleSource`."""
+
+    def has_part(self, sample_id: str, part: Slab) -> bool:
+        """Returns whether a part of a sample is read alone."""
+        ...
+
+    def read_part(self, sample_id: str, part: Slab, check: bool = True) -> SampleSlab:
+        """Returns a part of a sample; compares its digests if `check` is set."""
+        ...
+
+
+class OwnPart(Protocol):
+    """The part of each sample that this rank trains on, read alone."""
+
+    @property
+    def slab(self) -> Slab:
+        """The part of the patterns."""
+        ...
+
+    @property
+    def image(self) -> tuple[int, int, int]:
+        """The divided axis of the image, and the first and the last index and one."""
+        ...
+
+    def read(self, entry: Entry) -> SampleSlab:
+        """Returns the part of a sample, with its part of the density."""
+        ...
+
+
+class RankDivision(Split, Protocol):
+    """This rank's place among the ranks that divide samples."""
+
+    @property
+    def group(self) -> int:
+        """Number of this rank's group."""
+        ...
+
+    @property
+    def part(self) -> int:
+        """Number of this rank's part."""
+        ...
+
+    def take_part(self, x: Tensor, data_format: str) -> Tensor:
+        """Returns this rank's part of the maps of whole samples, `(n, y, x, channels)` or `(n, channels, y, x)`."""
+        ...
+
+    def tensor_axis(self, data_format: str) -> int:
+        """Returns the divided axis of a tensor of maps."""
+        ...
+
+    def own_part(
+        self, source: PartSource, experiment: Experiment, entries: Sequence[Entry]
+    ) -> tuple[OwnPart | None, str]:
+        """Returns what reads this rank's part of a sample alone, and a line about it.
+
+        Args:
+            source: The job's samples.
+            experiment: The configuration.
+            entries: The samples that are trained on.
+
+        Returns:
+            `None` in place of the first if samples must be read whole.
+        """
+        ...
+
+
+def division_of(section: DivisionSection) -> RankDivision | None:
+    """Returns this rank's place among those that divide samples; `None` if samples are whole.
+
+    Args:
+        section: The section training.split.
+
+    Raises:
+        InputError: If the ranks do not form groups.
+    """
+    if section.ways == 1:
+        return None
+    kind = type(section).__module__.split(".")[-2]
+    division: RankDivision = registry.strategy("division", kind, "division").divide(section)
+    return division

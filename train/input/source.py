@@ -1,0 +1,239 @@
+"""Where a rank's samples come from: the protocol `SampleSource`, and its default, samples that are simulated.
+
+A job makes one source (`source_of`), which brings samples to data.directory (`prepare`) before their list is read.
+Training then opens it, reads whole samples (`view`) or this rank's parts of them (`read_part`), and closes it. Other
+sources than the default are strategies (`train.experiment.registry`).
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from namsa.dataset import factory
+from namsa.dataset.entry import Entry
+from namsa.dataset.factory import ProductionSummary
+from namsa.dataset.records import Record
+from namsa.dataset.shards import Dataset
+from namsa.dataset.sharing import RankLayout
+from namsa.dataset.slabs import SampleSlab, SlabReader
+from namsa.dataset.tiles import Slab
+
+from ..experiment import registry
+from ..experiment.data import Simulated, SourceSection
+from ..experiment.experiment import Experiment
+from ..ranks.protocol import Ranks
+from .division import RankDivision
+
+OnProgress = Callable[[int, int], None]  # (done, total)
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What a source needs of the job to bring its samples to data.directory.
+
+    Attributes:
+        ranks: The ranks of the job.
+        run_dir: The run directory.
+        layout: This rank's place among those that simulate.
+        simulate: Whether missing samples may be simulated.
+        force: Whether to simulate even if that is expected to exceed this machine's memory or 30 days.
+        check_listed: Raises InputError if samples that are going to be simulated do not fit the task.
+        progress: Shows the progress of what is counted in its argument, in the context that it opens.
+        log_line: Prints a line about the job.
+    """
+
+    ranks: Ranks
+    run_dir: Path
+    layout: RankLayout
+    simulate: bool
+    force: bool
+    check_listed: Callable[[Sequence[Entry]], None]
+    progress: Callable[[str], AbstractContextManager[OnProgress]]
+    log_line: Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class TrainingSet:
+    """The samples that a job trains on.
+
+    Attributes:
+        dataset: The samples in data.directory. The job closes it after its source.
+        entries: Those that are trained on.
+        first: The first epoch that is trained, and the samples of it that are done.
+        ranks: The ranks of the job.
+        division: This rank's place among those that divide samples; `None` for whole samples.
+    """
+
+    dataset: Dataset
+    entries: Sequence[Entry]
+    first: tuple[int, int]
+    ranks: Ranks
+    division: RankDivision | None
+
+
+class SampleSource(Protocol):
+    """Where a rank's samples come from. Several threads call `view` and `read_part` at once.
+
+    Attributes:
+        keeps_views: Whether what `view` yields may be used until the source is closed.
+    """
+
+    keeps_views: bool
+
+    def prepare(self, job: Preparation) -> Collection[str] | None:
+        """Brings the samples to data.directory. Collective.
+
+        Returns:
+            The ids of the samples that this node uses; `None` for all that are there.
+        """
+        ...
+
+    def kept_bytes(self, samples: int, ranks: int) -> int:
+        """Returns the memory that a rank's samples take; 0 if they stay where they are.
+
+        Args:
+            samples: Number of training samples of all ranks that share them.
+            ranks: Number of these ranks.
+        """
+        ...
+
+    def open(self, training: TrainingSet) -> str:
+        """Begins reading, and returns a line about it, or none. Collective.
+
+        Raises:
+            InputError: If the samples cannot be read in this way.
+        """
+        ...
+
+    def view(self, sample_id: str, check: bool = False) -> AbstractContextManager[Record]:
+        """Opens a whole sample; compares its checksum if `check` is set."""
+        ...
+
+    def has_part(self, sample_id: str, part: Slab) -> bool:
+        """Returns whether a part of a sample is read alone. All samples of a dataset are alike."""
+        ...
+
+    def read_part(self, sample_id: str, part: Slab, check: bool = True) -> SampleSlab:
+        """Returns a part of a sample; compares its digests if `check` is set."""
+        ...
+
+    def end_epoch(self) -> None:
+        """Is called after each epoch. Collective."""
+        ...
+
+    def close(self) -> None:
+        """Ends reading. All ranks must have ended their batches."""
+        ...
+
+
+class FolderSource:
+    """The samples in data.directory, read from the disk, as most sources leave them there."""
+
+    keeps_views = True
+    _dataset: Dataset
+    _parts: SlabReader | None = None
+
+    def __init__(self, section: Any, experiment: Experiment) -> None:
+        self.section, self.experiment = section, experiment
+
+    def kept_bytes(self, samples: int, ranks: int) -> int:
+        return 0
+
+    def open(self, training: TrainingSet) -> str:
+        self._dataset = training.dataset
+        self._parts = SlabReader(training.dataset) if training.division else None
+        return ""
+
+    def view(self, sample_id: str, check: bool = False) -> AbstractContextManager[Record]:
+        return self._dataset.view(sample_id, check)
+
+    def has_part(self, sample_id: str, part: Slab) -> bool:
+        assert self._parts
+        return self._parts.has(sample_id, part)
+
+    def read_part(self, sample_id: str, part: Slab, check: bool = True) -> SampleSlab:
+        assert self._parts
+        return self._parts.read(sample_id, part, check)
+
+    def end_epoch(self) -> None:
+        pass
+
+    def close(self) -> None:
+        if self._parts:
+            self._parts.close()
+
+
+class SimulatedSource(FolderSource):
+    """Samples that the ranks simulate, each a part of those that are missing."""
+
+    def prepare(self, job: Preparation) -> Collection[str] | None:
+        if not job.simulate:
+            return None
+        experiment, directory = self.experiment, self.experiment.data.directory
+        with job.ranks.together(), job.progress("rank 0 simulates") as show_count:
+            seconds = experiment.training.simulate_seconds
+            limits = factory.RunLimits.of_machine(job.layout.local_size, job.force, seconds=seconds)
+            simulated = factory.produce(
+                experiment, directory, job.layout, limits, on_sample=show_count, check=job.check_listed
+            )
+        job.log_line(simulation_line(job.ranks.gather_json(simulated), directory))
+        return None
+
+
+def fault_of_sample(
+    raster: tuple[int, ...], image: tuple[int, ...], dtype: npt.DTypeLike, experiment: Experiment
+) -> str | None:
+    """Returns why stored samples are not those of a configuration; `None` if they are.
+
+    Args:
+        raster: Shape (sy, sx, dy, dx) of their patterns.
+        image: Shape (ty, tx) of their densities.
+        dtype: Type of the stored patterns.
+        experiment: The configuration.
+    """
+    shapes = experiment.sample_shapes()
+    if (raster, image) != shapes:
+        return (
+            f"holds patterns {raster} and density {image}, where the configuration has {shapes[0]} and {shapes[1]}: "
+            "give its samples another data.directory"
+        )
+    if not np.can_cast(dtype, experiment.data.dtype):
+        return f"holds {np.dtype(dtype)} patterns: set data.dtype={np.dtype(dtype)}"
+    return None
+
+
+def simulation_line(summaries: Sequence[ProductionSummary], directory: Path) -> str:
+    """Returns one line about the samples that all ranks have simulated.
+
+    Args:
+        summaries: Of `namsa.dataset.factory.produce`, one per rank.
+        directory: Of the samples.
+    """
+    written, present = sum(rank["written"] for rank in summaries), sum(rank["present"] for rank in summaries)
+    failed = sum(rank["failed"] for rank in summaries)
+    text = f"samples: {written} simulated, {present} present before"
+    if failed:
+        text += f", {failed} failed and left out (reasons: {directory}/failed-*.jsonl)"
+    if any(rank["time_limit_reached"] for rank in summaries):
+        text += "; stopped by training.simulate_seconds, run again for the rest"
+    return text
+
+
+def source_of(experiment: Experiment, section: SourceSection | None = None) -> SampleSource:
+    """Returns the source of a job's samples.
+
+    Args:
+        experiment: The configuration.
+        section: The source's section; `None` for the configuration's.
+    """
+    section = section or experiment.data.source
+    if isinstance(section, Simulated):
+        return SimulatedSource(section, experiment)
+    kind = type(section).model_fields["kind"].default
+    source: SampleSource = registry.strategy("source", kind, "source").Source(section, experiment)
+    return source

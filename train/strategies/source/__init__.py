@@ -1,0 +1,1 @@
+"""Sources of samples; see `train.input.source`."""

@@ -1,0 +1,1 @@
+"""Each node's own random samples of a dataset on a shared file system."""

@@ -1,0 +1,1 @@
+"""Training samples in the memory of the ranks."""

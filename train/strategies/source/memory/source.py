@@ -1,0 +1,163 @@
+"""The training samples in the memory of the ranks.
+
+Every sample has one owner, which reads it from the disk once, in the background and in the order of the first epoch,
+and keeps it. The order of every epoch is known to all ranks (`train.input.selection.epoch_share`), and so are owners. A
+rank that reads ahead asks the owner for what it does not own itself. What was received is dropped after its batch.
+
+With samples that are divided over ranks, a rank keeps its parts of its group's samples, and parts travel between ranks
+that have the same part. Where such samples must be read whole, the ranks of a group own them in turns.
+"""
+
+import json
+import math
+import struct
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+
+from namsa.dataset import records
+from namsa.dataset.entry import Entry
+from namsa.dataset.slabs import SampleSlab
+from namsa.dataset.tiles import Slab
+from namsa.memory import check_memory_for
+
+from ....experiment.experiment import Experiment
+from ....input.source import FolderSource, Preparation, TrainingSet, source_of
+from .section import Memory
+from .store import Buffer, MemoryStore
+
+_HEADER_BYTES = 4096  # of a record, with its entry in the store
+_LENGTH = struct.Struct("<Q")
+
+
+class Source(FolderSource):
+    """Samples that another source reads once. It is a `SampleSource`."""
+
+    keeps_views = False  # of what other ranks have sent
+    store: MemoryStore | None = None
+    _part: Slab | None = None
+
+    def __init__(self, section: Memory, experiment: Experiment) -> None:
+        super().__init__(section, experiment)
+        self._origin = source_of(experiment, section.of)
+
+    def prepare(self, job: Preparation) -> Collection[str] | None:
+        return self._origin.prepare(job)
+
+    def kept_bytes(self, samples: int, ranks: int) -> int:
+        patterns, image = self.experiment.sample_shapes()
+        numbers = math.prod(patterns) * np.dtype(self.experiment.data.dtype).itemsize
+        division = self.experiment.training.split
+        if division.reads_parts(self.experiment):
+            own = numbers // division.ways + 4 * math.prod(image) + _HEADER_BYTES
+            return math.ceil(samples / (ranks // division.ways)) * own
+        potential = math.prod(self.experiment.simulation.grid_shape or patterns[2:])
+        positions = 16 * math.prod(patterns[:2])
+        return math.ceil(samples / ranks) * (numbers + 4 * (math.prod(image) + potential) + positions + _HEADER_BYTES)
+
+    def open(self, training: TrainingSet) -> str:
+        """Begins to read the samples that this rank owns. Raises InputError if this node lacks the memory."""
+        lines = [self._origin.open(training)]
+        super().open(training)
+        ranks, division, entries = training.ranks, training.division, training.entries
+        node = next(node for node in ranks.nodes() if ranks.rank() in node)
+        members = node if self.section.per_node else range(ranks.size())  # that share samples
+        needed = self.kept_bytes(len(entries), len(members))
+        with ranks.together():
+            check_memory_for(
+                needed * len(node),
+                f"data.source memory of {len(entries)} samples on {len(members)} ranks, {len(node)} of them on this "
+                "node",
+                "leave data.source memory out, or use more nodes or fewer training.samples",
+            )
+        with ranks.together():
+            own_part = division.own_part(self._origin, self.experiment, entries)[0] if division else None
+        self._part = own_part.slab if own_part else None
+        ways = division.ways if division else 1
+        groups = [members[at : at + ways] for at in range(0, len(members), ways)]
+        place = division.part if division and own_part else None
+        owners = assign_owners(entries, self.experiment.seed, *training.first, groups, place)
+        self._ranks = ranks
+        self.store = MemoryStore(ranks, owners, self._load)
+        return "; ".join(filter(None, [*lines, f"every rank keeps its samples in memory, {needed / 1e6:,.1f} MB"]))
+
+    @contextmanager
+    def view(self, sample_id: str, check: bool = False) -> Iterator[records.Record]:
+        """Yields a whole sample. Its owner has compared its checksum."""
+        if self.store and self._part is None and sample_id in self.store.owners:
+            yield records.decode(self.store.content(sample_id))
+        else:
+            with super().view(sample_id, check) as record:
+                yield record
+
+    def has_part(self, sample_id: str, part: Slab) -> bool:
+        return self._origin.has_part(sample_id, part)
+
+    def read_part(self, sample_id: str, part: Slab, check: bool = True) -> SampleSlab:
+        """Returns this rank's part of a sample. Its owner has compared its checksums."""
+        assert self.store
+        assert part == self._part
+        return _unpacked(self.store.content(sample_id))
+
+    def _load(self, sample_id: str) -> Buffer:
+        if self._part is None:
+            return self._dataset.read_bytes(sample_id)
+        return _packed(self._origin.read_part(sample_id, self._part))
+
+    def end_epoch(self) -> None:
+        """Waits until all samples to be kept are in memory."""
+        assert self.store
+        with self._ranks.together():
+            self.store.finish_loading()
+
+    def close(self) -> None:
+        """Frees the memory and ends the connections."""
+        if self.store:
+            self.store.close()
+        super().close()
+        self._origin.close()
+
+
+def assign_owners(
+    entries: Sequence[Entry], seed: int, epoch: int, taken: int, groups: Sequence[Sequence[int]], part: int | None
+) -> dict[str, int]:
+    """Returns the rank that owns each sample: one of the group that takes it first.
+
+    Args:
+        entries: All training entries.
+        seed: Of the experiment.
+        epoch: The first epoch that is trained.
+        taken: Entries of its order that were used before.
+        groups: The ranks of each group. A group shares samples.
+        part: This rank's place in its group, for owners of its part; `None` for owners of whole samples.
+
+    Returns:
+        Ranks by id, in the order in which the samples are first needed.
+    """
+    order = np.roll(np.random.default_rng([seed, epoch]).permutation(len(entries)), -taken)
+    owners = {}
+    for place, index in enumerate(order):
+        turn, group = divmod(place, len(groups))
+        members = groups[group]
+        owners[entries[index].id] = members[turn % len(members) if part is None else part]
+    return owners
+
+
+def _packed(slab: SampleSlab) -> bytes:
+    """Returns a slab as bytes that travel."""
+    patterns, density = np.ascontiguousarray(slab.patterns), np.ascontiguousarray(slab.density)
+    described = [slab.raster, slab.scale, patterns.dtype.str, patterns.shape, density.shape]
+    header = json.dumps(described).encode()
+    header += b" " * (-(len(header) + _LENGTH.size) % 64)
+    return b"".join([_LENGTH.pack(len(header)), header, density.tobytes(), patterns.tobytes()])
+
+
+def _unpacked(content: Buffer) -> SampleSlab:
+    """Returns a slab whose arrays are views of `content`."""
+    start = _LENGTH.size + _LENGTH.unpack_from(content)[0]
+    raster, scale, dtype, shape, image = json.loads(bytes(memoryview(content)[_LENGTH.size : start]))
+    density: Any = np.frombuffer(content, np.float32, math.prod(image), start).reshape(image)
+    patterns = np.frombuffer(content, dtype, math.prod(shape), start + density.nbytes).reshape(shape)
+    return SampleSlab(tuple(raster), scale, patterns, density)

@@ -1,0 +1,1 @@
+"""Parts of training samples from an HDF5 file."""
