@@ -299,7 +299,7 @@ def test_a_run_is_told_before_it_begins(config, undisturbed):
 
 
 def test_missing_samples_are_part_of_what_is_told(config, undisturbed, tmp_path, monkeypatch):
-    shorter = ["training.accumulate=2", "training.steps=5", "data.keep=memory"]
+    shorter = ["training.accumulate=2", "training.steps=5", "data.source.kind=memory"]
     elsewhere = load(config, [f"data.directory={tmp_path / 'elsewhere'}", *shorter])
     reduction.start(elsewhere.training)
     found = forecast.forecast(elsewhere, ranks=2)
