@@ -168,7 +168,8 @@ def distribute(
         source: The dataset on the shared file system.
         target: A folder of this node's own.
         ranks: The ranks of the job.
-        is_present: Whether an item is in `target`; `None` for complete copies.
+        is_present: Whether an item is in `target`, asked on the first rank of a node; `None` for complete copies, which
+            the ranks of a node look for together.
         complete: As of `pieces.transfer`; `None` makes copies.
         threads: Number of threads that read, per rank.
         on_progress: Called with what this rank has read and has to read, MiB.
@@ -184,7 +185,8 @@ def distribute(
         copies.finish_copy(target / item.name, item.origin, piece_bytes, digest)
 
     place = Place.of(ranks)
-    needed_by = needing_nodes(items, placement, target, ranks, is_present or is_copied)
+    lookers = place.members[:1] if is_present else place.members
+    needed_by = needing_nodes(items, placement, target, ranks, lookers, is_present or is_copied)
     with ranks.together():
         if place.leads:
             make_room(target, [item for item, group in zip(items, needed_by, strict=True) if place.node in group])
@@ -271,6 +273,7 @@ def needing_nodes(
     placement: Sequence[tuple[int, ...]],
     target: Path,
     ranks: Ranks,
+    lookers: Sequence[int],
     is_present: Callable[[Item], bool],
 ) -> list[tuple[int, ...]]:
     """Returns for each item the nodes that should have it and do not. All ranks must call this function.
@@ -280,7 +283,8 @@ def needing_nodes(
         placement: For each item the nodes that should have it.
         target: A folder of this node's own.
         ranks: The ranks of the job.
-        is_present: Whether an item is in `target`. The ranks of a node ask for different items.
+        lookers: The ranks of this node that look for items, each for others.
+        is_present: Whether an item is in `target`.
 
     Raises:
         InputError: If nodes share `target`, or as `is_present` raises it.
@@ -288,7 +292,7 @@ def needing_nodes(
     """
     place = Place.of(ranks)
     local = [index for index, group in enumerate(placement) if place.node in group]
-    checked = local[place.members.index(place.rank) :: len(place.members)]
+    checked = local[lookers.index(place.rank) :: len(lookers)] if place.rank in lookers else []
     token = ranks.gather_json(uuid.uuid4().hex if place.rank == 0 else "")[0]
     with ExitStack() as stack:
         with ranks.together():

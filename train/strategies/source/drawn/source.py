@@ -128,7 +128,7 @@ def stage(
     items = [Item(**item | {"origin": FileState(**item["origin"])}) for item in found]
     with ranks.together():
         ids_of_nodes = _divide(split_of, samples, seed, len(place.nodes))
-        present = _present_ids(target)
+        present = _present_ids(target) if place.leads else frozenset()
     own_ids, everywhere = ids_of_nodes[place.node], tuple(range(len(place.nodes)))
     placement = [
         tuple(node for node in everywhere if item.name in ids_of_nodes[node]) if item.name in split_of else everywhere
