@@ -10,7 +10,6 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.config.loading import dump_yaml
-from namsa.errors import InputError
 from namsa.files import open_atomic, write_text_atomic
 
 from ..experiment.data import Data
