@@ -126,7 +126,9 @@ class Scattering:
         self._check_covers(reuse)
 
         thickness, slice_thickness = self.thicknesses_angstrom[depth], self.slicing.slice_thickness_angstrom
-        warnings = checks.warn(self.grid, setup.beam, thickness, slice_thickness, detector, positions)
+        warnings = self.slicing.warnings + checks.warn(
+            self.grid, setup.beam, thickness, slice_thickness, detector, positions
+        )
         precision = np.dtype(self.slicing.settings.precision)
         checks.check_memory(len(positions), exposure.pattern_shape, precision.itemsize)
         own = [matrices[depth] for matrices in self.matrices]

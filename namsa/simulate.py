@@ -140,7 +140,7 @@ def simulate(
     setup, modes = exposure.setup, len(exposure.setup.modes)
     reuse = prism.choose(method, slicing.slices, positions, modes, exposure.beams, setup.fresnel, setup.binning)
     thickness, slice_thickness = slicing.thickness_angstrom, slicing.slice_thickness_angstrom
-    warnings = checks.warn(slicing.grid, setup.beam, thickness, slice_thickness, detector, positions)
+    warnings = slicing.warnings + checks.warn(slicing.grid, setup.beam, thickness, slice_thickness, detector, positions)
     settings = vars(own) | vars(lighting)
     settings |= {"engine": setup.implementation.name, "method": "prism" if reuse else "multislice"}
     if depth_bins > 1:

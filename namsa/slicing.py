@@ -3,6 +3,7 @@
 The configurations are the snapshots that are given, each displaced thermally as often as is asked.
 """
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,7 +19,7 @@ from namsa.crystals.sites import amplitudes, check_atoms, displace_atoms, wrap_a
 from namsa.engines import dispatch
 from namsa.engines.dispatch import EngineName
 from namsa.engines.interface import ProgressCallback
-from namsa.errors import InputError
+from namsa.errors import InputError, SimulationWarning
 from namsa.physics import optics, slice_plan, specimen
 from namsa.physics.backend import Backend, resolve_backend, to_host
 from namsa.physics.form_factors import Table
@@ -71,6 +72,7 @@ class Slicing:
         grid: The sampling of the waves.
         slices: Number of slices.
         xp: The array module, numpy or cupy.
+        warnings: What is doubtful about the atoms.
     """
 
     snapshots: tuple[ase.Atoms, ...]
@@ -79,6 +81,7 @@ class Slicing:
     grid: Grid
     slices: int
     xp: Any
+    warnings: list[str]
 
     @property
     def thickness_angstrom(self) -> float:
@@ -174,7 +177,9 @@ def plan_slices(atoms: Snapshots, settings: SlicingSettings, seed: int, backend:
     Raises:
         InputError: If the specimen cannot be simulated, or a setting is not allowed.
     """
-    snapshots = _snapshots(atoms)
+    snapshots, doubts = _snapshots(atoms)
+    for text in doubts:
+        warnings.warn(text, SimulationWarning, stacklevel=4)  # points at the caller of `simulate`, which is wrapped
     if settings.frozen_phonons:
         for snapshot in snapshots:
             amplitudes(snapshot, settings.frozen_phonons.displacement_angstrom())
@@ -183,22 +188,24 @@ def plan_slices(atoms: Snapshots, settings: SlicingSettings, seed: int, backend:
     checks.check_ranges(slice_thickness_angstrom=thickness)
     lx, ly, lz = (float(length) for length in snapshots[0].cell.lengths())
     grid = Grid((int(shape[0]), int(shape[1])), (ly, lx))
-    return Slicing(snapshots, settings, seed, grid, slice_plan.slice_count(lz, thickness), resolve_backend(backend))
+    slices, xp = slice_plan.slice_count(lz, thickness), resolve_backend(backend)
+    return Slicing(snapshots, settings, seed, grid, slices, xp, doubts)
 
 
-def _snapshots(atoms: Snapshots) -> tuple[ase.Atoms, ...]:
-    """Returns the snapshots of a specimen, checked.
+def _snapshots(atoms: Snapshots) -> tuple[tuple[ase.Atoms, ...], list[str]]:
+    """Returns the snapshots of a specimen, checked, and what is doubtful about the first of which something is.
 
     Raises:
         InputError: If there is none, one cannot be simulated, or their cells differ. It says which.
     """
     if isinstance(atoms, ase.Atoms):
-        check_atoms(atoms)
-        return (wrap_along_beam(atoms),)
-    snapshots = []
+        doubts = check_atoms(atoms)
+        return (wrap_along_beam(atoms),), doubts
+    snapshots, doubts = [], []
     for number, snapshot in enumerate(atoms):
         try:
-            check_atoms(snapshot)
+            texts = check_atoms(snapshot)
+            doubts = doubts or [f"snapshot {number}: {text}" for text in texts]
             snapshots.append(wrap_along_beam(snapshot))
         except InputError as error:
             raise InputError(f"snapshot {number}: {error}") from None
@@ -211,4 +218,4 @@ def _snapshots(atoms: Snapshots) -> tuple[ase.Atoms, ...]:
             )
     if not snapshots:
         raise InputError("there are no snapshots to average: give one or more")
-    return tuple(snapshots)
+    return tuple(snapshots), doubts

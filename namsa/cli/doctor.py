@@ -36,7 +36,7 @@ REBUILD_GPU = (
 )
 SHOW_GPU = "start each rank with a GPU (jsrun -g 1, srun --gpus-per-task=1), and see what nvidia-smi lists there"
 PROBE_TIMEOUT_S = 120.0
-LIBRARIES = ("numpy", "scipy", "h5py", "lmdb", "ase", "pymatgen", "spglib", "xxhash")
+LIBRARIES = ("numpy", "scipy", "h5py", "lmdb", "ase", "gemmi", "pymatgen", "spglib", "xxhash")
 NETWORK_FILE_SYSTEMS = ("nfs", "lustre", "gpfs", "beegfs", "ceph", "panfs", "cifs", "fuse.sshfs")
 
 _TENSORFLOW = """

@@ -94,6 +94,14 @@ class Materials(Section):
     files: tuple[Path, ...] = Field(
         (), description="files of one crystal each: POSCAR, .xyz with a cell, .xsf, .pdb, .cube, .gen or .cif"
     )
+    as_is: bool = Field(
+        False,
+        description="take the cells of files as they are, to which zone axes then refer: by default a cell that is not "
+        "a conventional one becomes that of the International Tables",
+    )
+    skip_unreadable: bool = Field(
+        False, description="leave out files that cannot be read, each with a warning; by default the first is an error"
+    )
     materials_project: MaterialsProject | None = Field(None, description="a query of the Materials Project")
     generator: Generator | None = Field(None, description="a Python function that returns crystals")
     substitute: Substitution | None = Field(None, description="hypothetical crystals derived from the chosen ones")

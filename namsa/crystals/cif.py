@@ -1,85 +1,115 @@
-"""Crystals from CIF files. pymatgen does the crystallography; files that it would have to guess at are refused."""
+"""Crystals from CIF files. gemmi reads the file and knows the space groups; files that need a guess are refused."""
 
 import re
 import warnings
 from collections import defaultdict
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import ase
+import gemmi
 import numpy as np
-from pymatgen.core import Composition, Element, Lattice, Structure
-from pymatgen.io.cif import CifBlock, CifParser, str2float
-from pymatgen.symmetry.analyzer import SpacegroupAnalyzer
+import numpy.typing as npt
+from pymatgen.core import Composition, Lattice, Structure
 
-from namsa.crystals.amplitudes import SiteAmplitude, read_amplitudes, set_amplitudes
+from namsa.crystals.amplitudes import read_amplitudes
+from namsa.crystals.elements import element_of_label, element_of_type
+from namsa.crystals.expansion import LARGEST_ROUNDING, Expanded, Site, expand
 from namsa.crystals.material import Material
+from namsa.crystals.numbers import Number, read_number
 from namsa.crystals.sites import (
     LONGEST_SIDE,
-    MOST_ATOMS,
-    ROUNDING,
     SAME_SITE,
     SHORTEST_SIDE,
     check_cell,
     check_crystal,
+    doubts,
     occupancies,
+    scale_occupancies,
 )
-from namsa.errors import InputError
+from namsa.crystals.space_groups import Symmetry, stated_symmetry
+from namsa.crystals.stoichiometry import Stated, agreement, check_formula, density, read_stated
+from namsa.crystals.symmetry import MOST_ATOMS as MOST_SEARCHED
+from namsa.crystals.symmetry import conventional, find_symmetry, is_conventional
+from namsa.errors import InputError, SimulationWarning
 from namsa.files import read_text
-from namsa.text import shorten
+from namsa.text import plural, shorten
 
-SYMPREC = 0.01  # Å; how far atoms may be from the positions of the space group, given the digits of a CIF
+Floats = npt.NDArray[np.float64]
+Tags = Mapping[str, Sequence[str]]
 
-# Warnings of pymatgen that stand for no change beyond the rounding of printed digits.
-HARMLESS_WARNINGS = re.compile(
-    r"No _symmetry_equiv_pos_as_xyz type key found. Spacegroup from|A 1-line symmetry op P1"
-    r"|\d+ fractional coordinates rounded to ideal values|Some occupancies \(.*\) sum to > 1"
-    r"|Cannot determine chemical composition from CIF|Skipping relative stoichiometry check"
-)
 LARGEST_FILE_BYTES = 2**24
-MOST_IMAGES = 20_000  # atom sites times symmetry operations, which pymatgen compares with each other
 CELL_KEYS = (
     *(f"_cell_length_{side}" for side in "abc"),
     *(f"_cell_angle_{angle}" for angle in ("alpha", "beta", "gamma")),
 )
-REQUIRED_KEYS = (*CELL_KEYS, *(f"_atom_site_fract_{axis}" for axis in "xyz"))
-SITE_TOLERANCE = 1e-4  # of a fractional coordinate: nearer images of a site are one atom, as for pymatgen
-SYMMETRY_KEYS = ("_symmetry_equiv_pos_as_xyz", "_space_group_symop_operation_xyz")
-# What pymatgen's parser raises for malformed files.
-PARSER_ERRORS = (ArithmeticError, AttributeError, LookupError, NotImplementedError, TypeError, ValueError)
+_PLACE_KEYS = tuple(f"_atom_site_fract_{axis}" for axis in "xyz")
+_READ_TAGS = re.compile(r"_(cell_|symmetry_|space_group_|atom_site_|chemical_formula_|exptl_crystal_density_)")
+_UNKNOWN = ("", "?", ".")
+_IDEAL_TOLERANCE = 1e-4  # relative
+_IDEALS = tuple(k / 12 for k in (1, 2, 4, 5, 7, 8, 10, 11))  # fractions whose digits never end
 
 
-def read_cif(path: Path | str) -> Material:
-    """Reads the one crystal in a CIF, in the file's own setting.
+def read_cif(path: Path | str, *, as_is: bool = False) -> Material:
+    """Reads the one crystal in a CIF.
 
-    Symmetry is expanded. A mixed site becomes several atoms at one position. Deuterium becomes hydrogen. Coordinates
+    Symmetry is expanded. The cell is the file's if that is a conventional one in any setting, else that of the
+    International Tables. A mixed site becomes several atoms at one position. Deuterium becomes hydrogen. Coordinates
     within 1e-4 of 1/3 and 2/3 are set to them. Thermal displacements (U_iso, B_iso or the equivalent of anisotropic
     ones) become `atoms.arrays["rms_displacement_angstrom"]`, for `FrozenPhonons(rms_angstrom="cif")`.
 
     Args:
         path: The file, whose name becomes the material's name.
+        as_is: Whether to keep the file's cell whatever it is.
 
     Raises:
         InputError: If the file cannot be read or is too large, holds no structure or several, gives no symmetry, leaves
             values unknown, contradicts its own formula, puts more than one atom on a site, or describes a cell that no
             crystal has. It names the file.
+
+    Warns:
+        SimulationWarning: If something in the file was decided, left out or changed.
     """
     path = Path(path)
     text = read_text(path, largest_bytes=LARGEST_FILE_BYTES, kind="the crystal", errors="replace").removeprefix(
         "\ufeff"
     )
     try:
-        structure, amplitudes = _parse(text)
-        atoms = _to_atoms(structure)
-        set_amplitudes(atoms, amplitudes)
-        check_crystal(atoms)
-        symbol = space_group(structure)
+        return to_material(*_parse(text), path, "cif", as_is=as_is)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
-    except PARSER_ERRORS as error:
-        reason = re.sub(r"No structure parsed for section \d+ in CIF.", "", str(error))
-        raise InputError(f"{path} cannot be read as a CIF: {shorten(reason, 300)}") from None
-    return Material(re.sub(r"[^\w.+-]+", "_", path.stem), reduced_formula(atoms), symbol, atoms, str(path), "cif")
+
+
+def to_material(
+    atoms: ase.Atoms, notes: Sequence[str], symbol: str, path: Path, kind: Literal["cif", "file"], *, as_is: bool
+) -> Material:
+    """Returns the material of a file, in the conventional cell unless it is to be taken as it is.
+
+    Args:
+        atoms: The checked atoms of the file's cell.
+        notes: What was decided, left out or changed; it is issued as warnings.
+        symbol: The space group's symbol, unless it is found from the atoms.
+        path: The file.
+        kind: The kind of source.
+        as_is: Whether to keep the file's cell.
+    """
+    found = None if as_is else find_symmetry(atoms)
+    notes = list(notes)
+    if found is not None and not is_conventional(atoms, found):
+        sides = "×".join(f"{side:.4g}" for side in np.linalg.norm(found.std_lattice, axis=1))
+        count = len(atoms)
+        atoms = conventional(atoms, found)
+        notes.append(
+            f"its cell of {plural(count, 'atom')} is not a conventional one: it becomes that of {found.international}, "
+            f"{sides} Å with {plural(len(atoms), 'atom')}, to which zone axes refer"
+        )
+    elif found is None and not as_is:
+        notes.append(f"its cell has {len(atoms)} atoms: symmetry is searched for in cells of up to {MOST_SEARCHED}")
+    for note in notes:
+        warnings.warn(f"{path}: {note}", SimulationWarning, stacklevel=3)
+    symbol = symbol if found is None else str(found.international)
+    return Material(re.sub(r"[^\w.+-]+", "_", path.stem), reduced_formula(atoms), symbol, atoms, str(path), kind)
 
 
 def reduced_formula(atoms: ase.Atoms) -> str:
@@ -102,136 +132,195 @@ def to_structure(atoms: ase.Atoms) -> Structure:
     return structure
 
 
-def space_group(structure: Structure) -> str:
-    """Returns the Hermann–Mauguin symbol of a structure's space group."""
-    return SpacegroupAnalyzer(structure, SYMPREC).get_space_group_symbol()
+def _parse(text: str) -> tuple[ase.Atoms, list[str], str]:
+    """Returns the one structure in a CIF's text as `decide` does."""
+    tags = _structure_block(text)
+    cell = _cell(tags)
+    sites = _sites(tags, read_stated(tags), cell)
+    return decide(sites, stated_symmetry(tags, cell), read_stated(tags), cell)
 
 
-def _parse(text: str) -> tuple[Structure, tuple[SiteAmplitude, ...]]:
-    """The one structure in a CIF's text, and the thermal amplitudes of its sites.
+def decide(
+    sites: Sequence[Site], symmetries: Sequence[Symmetry], stated: Stated, cell: Floats
+) -> tuple[ase.Atoms, list[str], str]:
+    """Expands the sites by the one of several symmetries that fits what the file says, and checks the atoms.
 
-    Raises InputError for what pymatgen had to guess, drop or rescale.
+    Returns:
+        The atoms; what was decided, left out or changed; the symbol of the space group.
+
+    Raises:
+        InputError: If none fits, or several do that make different crystals.
     """
-    blocks = [b for b in re.split(r"^\s*data_", text, flags=re.M) if re.search(r"^\s*_atom_site_label\b", b, re.M)]
-    if len(blocks) != 1:
-        raise InputError(f"a CIF must hold one structure with atom sites, not {len(blocks)}")
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
+    made: list[tuple[Symmetry, Expanded, list[str]]] = []
+    reasons: list[str] = []
+    for symmetry in symmetries:
         try:
-            parser = CifParser.from_str(f"data_{blocks[0]}", occupancy_tolerance=1 + ROUNDING)
-        except PARSER_ERRORS as error:
-            reason = shorten(error, 200)
-            raise InputError(
-                f"a loop_ has too few or too many values, or a quotation is left open ({reason})"
-            ) from None
-        (block,) = parser.as_dict().values()
-        _check_atom_site_loop(block)
-        _check_number_of_atoms(parser, block)
-        structure = parser.parse_structures(primitive=False, on_error="raise")[0]
-    _check_warnings(parser, structure, [str(warning.message) for warning in caught])
-    _check_symmetry_fits_cell(parser, structure)
-    return structure, read_amplitudes(block, parser.symmetry_operations, structure.lattice)
+            made.append((symmetry, *_checked(expand(sites, symmetry, cell), stated)))
+        except InputError as error:
+            reasons.append(f"{symmetry.name}: {error}" if len(symmetries) > 1 else str(error))
+    overruled = symmetries[0].written and made and made[0][0] is not symmetries[0]
+    if not made or (overruled and not agreement(stated, made[0][1].atoms)):
+        raise InputError("; ".join(reasons))
+    choices = "; ".join(
+        f"{each.name}: {plural(len(expanded.atoms), 'atom')}, {density(expanded.atoms):.3g} g/cm³"
+        for each, expanded, _ in made
+    )
+    fit = [each for each in made if all(good for good, _ in agreement(stated, each[1].atoms))]
+    fit = [each for each in fit if not doubts(each[1].atoms)] or fit
+    if len(symmetries) == 1:
+        symmetry, expanded, notes = made[0]
+        notes += [text for good, text in agreement(stated, expanded.atoms) if not good]
+    elif len(fit or made) == 1:
+        symmetry, expanded, notes = (fit or made)[0]
+        notes.append(
+            f"of the settings that its space group can mean, {symmetry.name} fits what else it says ({choices})"
+        )
+    elif made[0][0].written and made[0] in fit:
+        symmetry, expanded, notes = made[0]
+        notes.append(f"its operations, of {symmetry.name}, are taken; its space group's name is of another one")
+    else:
+        raise InputError(
+            f"its space group can mean several settings, and formula, Z and density do not decide ({choices}): give "
+            "symmetry operations, a Hall symbol, or the setting, as in F d -3 m:2"
+        )
+    return expanded.atoms, [*expanded.notes, *notes], symmetry.symbol
 
 
-def _check_warnings(parser: CifParser, structure: Structure, caught: list[str]) -> None:
-    """Raises InputError for a warning of pymatgen that stands for a guess."""
-    parser_warnings: list[str] = parser.warnings  # type: ignore[attr-defined]  # set in from_str, unseen by mypy
-    messages = dict.fromkeys([*parser_warnings, *caught])
-    faults = [" ".join(message.split()) for message in messages if not HARMLESS_WARNINGS.match(message)]
-    if "implicit_hydrogens" in structure.site_properties:
-        faults.append("hydrogen on an oxygen's site")
-    if faults:
-        shown = shorten("; ".join(faults), 600)
-        raise InputError(f"the file must say what it means; pymatgen had to guess or drop: {shown}")
+def _checked(expanded: Expanded, stated: Stated) -> tuple[Expanded, list[str]]:
+    """Returns checked atoms with notes. Raises InputError if they overlap or contradict the formula."""
+    notes = scale_occupancies(expanded.atoms, expanded.rounding)
+    check_crystal(expanded.atoms, expanded.labels)
+    note = check_formula(stated, expanded.atoms, expanded.rounding.tolist())
+    return expanded, [*notes, *doubts(expanded.atoms), *([note] if note else [])]
 
 
-def _check_symmetry_fits_cell(parser: CifParser, structure: Structure) -> None:
-    """Raises InputError for a symmetry operation that changes the cell's lengths or angles."""
-    metric = structure.lattice.matrix @ structure.lattice.matrix.T
-    tolerance = 0.01 * np.sqrt(np.outer(np.diag(metric), np.diag(metric)))
-    for operation in parser.symmetry_operations:
-        rotation = operation.rotation_matrix
-        if np.any(np.abs(rotation.T @ metric @ rotation - metric) > tolerance):
-            raise InputError(f"symmetry operation {operation.as_xyz_str()} does not fit the cell")
+def _structure_block(text: str) -> dict[str, list[str]]:
+    """Returns the values by tag, in small letters and without points, of the one block that has atom sites."""
+    plain = re.sub(r"[^\n\t\x20-\x7e]", "_", text.replace("\r\n", "\n").replace("\r", "\n"))
+    try:
+        document = gemmi.cif.read_string(plain, 0)
+    except (RuntimeError, ValueError) as error:
+        reason = shorten(str(error).removeprefix("string:"), 200)
+        raise InputError(
+            "a CIF must hold one structure with atom sites, not 0: it has no block data_"
+            if not re.search(r"^\s*data_", plain, re.MULTILINE | re.IGNORECASE)
+            else f"a loop_ has too few or too many values, or a quotation is left open (line {reason})"
+        ) from None
+    found = []
+    for block in document:
+        tags: dict[str, list[str]] = {}
+        for item in block:
+            pair: Any = item.pair or ()
+            names = list(item.loop.tags) if item.loop else list(pair[:1])
+            values = list(item.loop.values) if item.loop else list(pair[1:])
+            for column, name in enumerate(names):
+                tag = name.lower().replace(".", "_").rstrip("_")
+                if _READ_TAGS.match(tag):
+                    tags.setdefault(tag, [_text(value) for value in values[column :: len(names)]])
+        if any(tags.get(key) for key in _PLACE_KEYS):
+            found.append(tags)
+    if len(found) != 1:
+        raise InputError(f"a CIF must hold one structure with atom sites, not {len(found)}")
+    return found[0]
 
 
-def _check_atom_site_loop(block: dict[str, Any]) -> None:
-    """Raises InputError for atom sites that pymatgen would drop or complete without a warning."""
-    missing = [key for key in REQUIRED_KEYS if key not in block]
-    if missing:
-        raise InputError(f"{', '.join(missing)} missing")
-    labels = block["_atom_site_label"]
-    if not isinstance(labels, list):
-        raise InputError("atom sites must stand in a loop_")
-    _check_cell(block, len(labels))
-    for row, label in enumerate(labels):
-        symbol = block.get("_atom_site_type_symbol", labels)[row]
-        if not any(Element.is_valid_symbol(start) for start in (symbol[:2].title(), symbol[:1].upper())):
-            raise InputError(f"atom site {shorten(label)}: '{shorten(symbol)}' names no element")
-        for axis in "xyz":
-            if block[f"_atom_site_fract_{axis}"][row] in ("?", "."):
-                raise InputError(f"atom site {shorten(label)}: coordinate {axis} is unknown")
-        if "_atom_site_occupancy" in block:
-            occupancy = block["_atom_site_occupancy"][row]
-            if occupancy in ("?", ".") or not str2float(occupancy) > 0:
-                raise InputError(
-                    f"atom site {shorten(label)}: occupancy {shorten(occupancy)} must be a number above 0 and at most 1"
-                )
+def _text(value: str) -> str:
+    """Returns a value without quotation marks; ? and . stand for themselves."""
+    return value if value in _UNKNOWN else gemmi.cif.as_string(value).strip()
 
 
-def _check_cell(block: dict[str, Any], sites: int) -> None:
-    """Raises InputError for a cell in which pymatgen would search for neighbours forever, or for too many sites."""
+def _cell(tags: Tags) -> Floats:
+    """Returns the lattice vectors, rows of `(3, 3)`, Å."""
     values = []
     for key in CELL_KEYS:
-        try:
-            values.append(str2float(block[key]))
-        except (TypeError, ValueError):
-            raise InputError(f"{key} {shorten(block[key])} is no number") from None
+        if not tags.get(key):
+            raise InputError(f"{key} is missing")
+        number = read_number(tags[key][0])
+        if number is None:
+            raise InputError(f"{key} {shorten(tags[key][0])} is no number")
+        values.append(number.value)
     if not all(0 < angle < 180 for angle in values[3:]):
         raise InputError(f"the cell's angles {values[3:]}° must lie between 0° and 180°")
     if not all(SHORTEST_SIDE <= side <= LONGEST_SIDE for side in values[:3]):
         raise InputError(f"the cell's sides {values[:3]} Å must lie within {SHORTEST_SIDE:g} to {LONGEST_SIDE:g} Å")
-    check_cell(Lattice.from_parameters(*values).matrix, sites)
-    operations = max([len(block[key]) for key in SYMMETRY_KEYS if isinstance(block.get(key), list)], default=1)
-    if sites * operations > MOST_IMAGES:
-        raise InputError(f"{sites} atom sites × {operations} symmetry operations are more than {MOST_IMAGES}")
+    cell = np.asarray(Lattice.from_parameters(*values).matrix, dtype=np.float64)
+    check_cell(cell, 1)
+    return cell
 
 
-def _check_number_of_atoms(parser: CifParser, block: dict[str, Any]) -> None:
-    """Raises InputError for symmetry operations that make too many atoms of the sites.
-
-    pymatgen compares every image of a site with all others before the atoms can be counted, which takes minutes.
-    """
-    operations = np.array([operation.affine_matrix for operation in parser.get_symops(CifBlock(block, [], ""))])
-    if len(operations) < 2:
-        return
-    columns = [[str2float(text) for text in block[f"_atom_site_fract_{axis}"]] for axis in "xyz"]
-    atoms = 0
-    for site in np.transpose(columns):
-        images = operations[:, :3, :3] @ site + operations[:, :3, 3]
-        offsets = images[:, None] - images[None]
-        same = (abs(offsets - np.round(offsets)) < SITE_TOLERANCE).all(axis=-1)
-        atoms += int(np.count_nonzero(same.argmax(axis=1) == np.arange(len(images))))  # first of their kind
-    if atoms > MOST_ATOMS:
-        raise InputError(
-            f"{len(operations)} symmetry operations make {atoms} atoms of {len(columns[0])} sites; give a cell of 1 to "
-            f"{MOST_ATOMS} atoms"
+def _sites(tags: Tags, stated: Stated, cell: Floats) -> list[Site]:
+    """Returns the atom sites. Raises InputError, which names the site, for unknown values."""
+    columns = [tags.get(key, []) for key in _PLACE_KEYS]
+    if missing := [key for key, column in zip(_PLACE_KEYS, columns, strict=True) if not column]:
+        raise InputError(f"{', '.join(missing)} missing")
+    types = tags.get("_atom_site_type_symbol", [])
+    labels = tags.get("_atom_site_label", types)
+    shares = tags.get("_atom_site_occupancy", [])
+    hydrogens = tags.get("_atom_site_attached_hydrogens", [])
+    check_cell(cell, len(columns[0]))
+    if not len(columns[0]) == len(columns[1]) == len(columns[2]) == len(labels):
+        raise InputError("labels and coordinates of the atom sites must stand in one loop_")
+    amplitudes = read_amplitudes(tags, cell)
+    numbers = [[read_number(text) for text in column] for column in columns]
+    decimals = max((number.decimals for column in numbers for number in column if number), default=0)
+    sites = []
+    for row, label in enumerate(labels):
+        name = f"atom site {shorten(label)}"
+        symbol = types[row] if row < len(types) and types[row] not in _UNKNOWN else ""
+        element = element_of_type(symbol) if symbol else element_of_label(label, stated.formula)
+        if element is None:
+            raise InputError(
+                f"{name}: '{shorten(symbol or label)}' names no element, or could mean several: give its element in "
+                "_atom_site_type_symbol, or remove a site that is no atom"
+            )
+        if row < len(hydrogens) and (attached := read_number(hydrogens[row])) and attached.value > 0:
+            raise InputError(f"{name}: {attached.value:g} hydrogen atoms are attached without positions: give them")
+        place, rounding = [], []
+        for axis, column in zip("xyz", numbers, strict=True):
+            if (number := column[row]) is None:
+                raise InputError(f"{name}: coordinate {axis} is unknown, {shorten(columns['xyz'.index(axis)][row])}")
+            value, error = _coordinate(number, decimals)
+            place.append(value)
+            rounding.append(error)
+        share = _share(shares[row] if row < len(shares) else ".", name)
+        sites.append(
+            Site(
+                label,
+                element,
+                np.array(place),
+                np.array(rounding),
+                share.value,
+                _share_rounding(share),
+                amplitudes[row],
+            )
         )
+    return sites
 
 
-def _to_atoms(structure: Structure) -> ase.Atoms:
-    """The structure as ASE atoms; the species of a mixed site become atoms at one position."""
-    numbers: list[int] = []
-    positions: list[Any] = []
-    fractions: list[float] = []
-    for site in structure:
-        shares: dict[int, float] = defaultdict(float)  # by element: Fe2+ and Fe3+ scatter alike
-        for species, share in site.species.items():
-            shares[species.Z] += share
-        numbers += shares.keys()
-        fractions += shares.values()
-        positions += [site.coords] * len(shares)
-    atoms = ase.Atoms(numbers=numbers, positions=positions, cell=structure.lattice.matrix, pbc=True)
-    if min(fractions) < 1:
-        atoms.set_array("occupancy", np.array(fractions))
-    return atoms
+def _coordinate(number: Number, decimals: int) -> tuple[float, float]:
+    """Returns a coordinate, and how far it can be from the exact one, given the digits of all coordinates."""
+    value = number.value
+    for third in (1 / 3, 2 / 3):
+        if abs(value / third - 1) <= _IDEAL_TOLERANCE:
+            value = third
+    rounding = min(0.5 * 10.0**-decimals, LARGEST_ROUNDING)
+    for ideal in _IDEALS if number.decimals >= 2 else ():
+        distance = abs(value % 1 - ideal)
+        if distance < 10.0**-number.decimals:  # rounded, or cut off
+            rounding = max(rounding, distance)
+    return value, rounding
+
+
+def _share(text: str, name: str) -> Number:
+    """Returns an occupancy; "." is CIF's word for the default, 1."""
+    number = Number(1.0, 0, 0.0) if text == "." else read_number(text)
+    if number is None or not number.value > 0:
+        raise InputError(f"{name}: occupancy {shorten(text)} must be a number above 0 and at most 1")
+    return number
+
+
+def _share_rounding(share: Number) -> float:
+    """Returns how far an occupancy can be from the exact one. With fewer than two digits it counts as exact."""
+    if share.decimals < 2 or share.value == 1:
+        return 0.0
+    return max(share.rounding, share.uncertainty)

@@ -14,6 +14,7 @@ from pymatgen.core import Structure
 
 from namsa.crystals.cif import to_structure
 from namsa.crystals.material import Material, MaterialKind
+from namsa.crystals.symmetry import MOST_ATOMS
 
 # A crystal of one of these kinds is not compared with others of its kind.
 NOT_COMPARED: tuple[MaterialKind, ...] = ("builtin", "layers", "generator", "substituted")
@@ -28,7 +29,8 @@ def merge_duplicates(materials: Sequence[Material]) -> list[Material]:
     The material of the preferred source is kept, and of one source the first by name. Built-in crystals are not
     compared with each other, because the library holds each once, and substituted ones are not, because no two have the
     same formula and space group. The crystals of a generator are not either, because they may differ as little as the
-    user wants. A film of few layers is another specimen than the crystal that its period would make, and is kept.
+    user wants. A film of few layers is another specimen than the crystal that its period would make, and is kept. Crystals of more than
+    `namsa.crystals.symmetry.MOST_ATOMS` atoms are not compared.
 
     Args:
         materials: Materials from all sources.
@@ -52,6 +54,9 @@ def _distinct(group: Sequence[Material]) -> list[Material]:
         return list(group)
     from pymatgen.analysis.structure_matcher import StructureMatcher
 
+    # The time of a comparison grows fast with the number of atoms.
+    large = [material for material in group if len(material.atoms) > MOST_ATOMS]
+    group = [material for material in group if len(material.atoms) <= MOST_ATOMS]
     matcher = StructureMatcher(ltol=LENGTH_TOLERANCE, stol=SITE_TOLERANCE, angle_tol=ANGLE_TOLERANCE)
     kept: list[tuple[Material, Structure]] = []
     for material in group:
@@ -64,7 +69,7 @@ def _distinct(group: Sequence[Material]) -> list[Material]:
                 break
         else:
             kept.append((material, structure))
-    return [material for material, _ in kept]
+    return [material for material, _ in kept] + large
 
 
 def _similar_volume(one: Structure, other: Structure) -> bool:

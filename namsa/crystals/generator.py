@@ -12,9 +12,10 @@ import ase
 import numpy as np
 
 from namsa.config.materials import Generator
-from namsa.crystals.cif import reduced_formula, space_group, to_structure
+from namsa.crystals.cif import reduced_formula
 from namsa.crystals.material import Material
 from namsa.crystals.sites import check_crystal
+from namsa.crystals.symmetry import space_group
 from namsa.errors import InputError
 from namsa.names import check_name
 
@@ -82,4 +83,4 @@ def _to_material(crystal: object, source: str) -> Material:
         check_crystal(atoms)
     except InputError as error:
         raise InputError(f"{name} of {source}: {error}") from None
-    return Material(str(name), reduced_formula(atoms), space_group(to_structure(atoms)), atoms, source, "generator")
+    return Material(str(name), reduced_formula(atoms), space_group(atoms), atoms, source, "generator")

@@ -21,6 +21,7 @@ from namsa.config.materials import MaterialsProject
 from namsa.crystals.builtin import standardize
 from namsa.crystals.material import Material
 from namsa.crystals.sites import MAX_ELEMENT, check_cell
+from namsa.crystals.symmetry import MOST_ATOMS
 from namsa.errors import InputError, WorkError
 from namsa.files import write_text_atomic
 from namsa.json_files import read_json
@@ -173,6 +174,8 @@ def _to_atoms(structure: JsonObject) -> ase.Atoms:
         pbc=True,
     )
     check_cell(np.asarray(atoms.cell), len(atoms))
+    if len(atoms) > MOST_ATOMS:
+        raise ValueError(f"it has more than {MOST_ATOMS} atoms")
     return atoms
 
 

@@ -2,6 +2,7 @@
 
 import difflib
 import hashlib
+import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
@@ -16,7 +17,7 @@ from namsa.crystals.layers import layer_materials
 from namsa.crystals.material import Material
 from namsa.crystals.structure_files import read_crystal
 from namsa.crystals.substitution import substitute_ions
-from namsa.errors import InputError
+from namsa.errors import InputError, SimulationWarning
 from namsa.text import shorten
 
 
@@ -39,7 +40,7 @@ def select_materials(
         InputError: If a name is unknown, a crystal cannot be read, two materials have the same name, no material is
             left, or there is a generator that may not run.
     """
-    materials = [read_crystal(path) for path in (*_cif_files(config.cif), *config.files)]
+    materials = list(_from_files(config))
     if config.materials_project:
         materials += materials_project.read(config.materials_project)
     materials += _builtin_by_name(config.builtin)
@@ -89,6 +90,19 @@ def _check_names_are_unique(materials: list[Material]) -> None:
         if count > 1:
             sources = shorten(", ".join(material.source for material in materials if material.name == name), 300)
             raise InputError(f"{count} materials are called {shorten(name)} ({sources}): keep or rename one")
+
+
+def _from_files(config: Materials) -> Iterator[Material]:
+    """Yields the crystals in files; warns of those that are left out."""
+    paths = [*_cif_files(config.cif), *config.files]
+    for path in paths:
+        try:
+            yield read_crystal(path, as_is=config.as_is)
+        except InputError as error:
+            if not config.skip_unreadable:
+                remedy = "; materials.skip_unreadable: true leaves out such files" if len(paths) > 1 else ""
+                raise InputError(f"{error}{remedy}") from None
+            warnings.warn(f"left out: {error}", SimulationWarning, stacklevel=3)
 
 
 def _builtin_by_name(names: Literal["all"] | tuple[str, ...]) -> list[Material]:

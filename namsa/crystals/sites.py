@@ -6,18 +6,21 @@ not a number where it is unknown. `atoms.arrays["displacement_tensor_angstrom2"]
 displacement ⟨u_i u_j⟩ of each atom, (n, 3, 3) along the axes x, y, z of the atoms; not numbers where it is unknown.
 """
 
+from collections.abc import Iterator, Sequence
 from typing import Literal
 
 import ase
 import numpy as np
 import numpy.typing as npt
-from ase.neighborlist import neighbor_list
+from ase.data import covalent_radii
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 from scipy.spatial import KDTree
 
 from namsa.errors import InputError
+from namsa.text import plural, shorten
 
+Floats = npt.NDArray[np.float64]
 Integers = npt.NDArray[np.int64]
 
 TENSOR = "displacement_tensor_angstrom2"
@@ -31,9 +34,9 @@ TOO_CLOSE = 0.3  # Å; less than half the shortest bond: two whole atoms within 
 SHORTEST_SIDE = 0.99  # Å; the simulation needs 1 Å, and no crystal's atoms are nearer to their own copies
 LONGEST_SIDE = 1000.0  # Å
 SMALLEST_VOLUME = 0.5  # Å³ per atom; diamond has 5.7, and the atoms of a mixed site share theirs
-# In a crystal's cell. spglib's search for the symmetry of a cubic cell with one vacancy takes 2.4 s of CPU time for 511
-# atoms, 13 s for 999 and minutes for 1727.
-MOST_ATOMS = 600
+MOST_ATOMS = 100_000  # in a crystal's cell
+SHORTEST_CONTACT = 0.5  # of the sum of the covalent radii; real bonds have 0.66 and more
+FAR_OUTSIDE = 1.0  # Å; atoms at rest are within the cell, up to rounding
 MAX_ELEMENT = 103  # the form factor tables end here
 
 
@@ -60,7 +63,7 @@ def displace_atoms(
     rms = amplitudes(atoms, rms_angstrom)
     if not len(atoms):
         return atoms
-    site = _clusters(len(atoms), _pairs_within(atoms, SAME_SITE))
+    site = clusters(len(atoms), pairs_within(atoms, SAME_SITE)[0])
     weight = occupancies(atoms)
     mean_square = np.bincount(site, weight * rms**2) / np.bincount(site, weight)
     deviates = rng.standard_normal((len(mean_square), 3))
@@ -90,7 +93,7 @@ def isotropic(atoms: ase.Atoms) -> ase.Atoms:
 
 def amplitudes(
     atoms: ase.Atoms, rms_angstrom: float | dict[str, float] | Literal["cif"], complete: bool = True
-) -> npt.NDArray[np.float64]:
+) -> Floats:
     """Returns the root mean square displacement of each atom along one axis, (n,), Å.
 
     Args:
@@ -164,7 +167,7 @@ def occupy_sites(atoms: ase.Atoms, rng: np.random.Generator) -> ase.Atoms:
     Raises:
         InputError: If no site is occupied.
     """
-    site, share = _clusters(len(atoms), _pairs_within(atoms, SAME_SITE)), occupancies(atoms)
+    site, share = clusters(len(atoms), pairs_within(atoms, SAME_SITE)[0]), occupancies(atoms)
     order = np.argsort(site, kind="stable")
     ends, total = np.cumsum(share[order]), np.bincount(site, share)
     ends -= (np.cumsum(total) - total)[site[order]]  # within each site
@@ -203,38 +206,79 @@ def wrap_along_beam(atoms: ase.Atoms) -> ase.Atoms:
     return atoms
 
 
-def check_atoms(atoms: ase.Atoms) -> None:
+def check_atoms(atoms: ase.Atoms) -> list[str]:
     """Checks that a specimen can be simulated.
 
     The simulation repeats the cell, so atoms are wrapped into it before they are compared: atoms that overlap across
     the cell's faces are found wherever they lie.
+
+    Returns:
+        What is doubtful: whole atoms that are nearer to each other than any bond is long, or lie outside the cell.
 
     Raises:
         InputError: If the cell is not right-angled, positions are not finite, elements have no
             form factors, occupancies are outside (0, 1], or atoms overlap. It names the atom, the limit and the
             remedy.
     """
-    _box_lengths(atoms)
+    box = _box_lengths(atoms)
     if not len(atoms):
-        return  # vacuum
+        return []  # vacuum
     if not np.all(np.isfinite(atoms.positions)):
         index = int(np.argmin(np.isfinite(atoms.positions).all(axis=1)))
         raise InputError(f"{_label(atoms, index)}: positions must be finite")
-    _check_sites(atoms, _pairs_within(atoms, TOO_CLOSE))
+    pairs, distances = pairs_within(atoms, max(TOO_CLOSE, _longest_contact(atoms)))
+    _check_sites(atoms, pairs[distances <= TOO_CLOSE])
+    return [*_contacts(atoms, pairs, distances), *_outside(atoms, atoms.positions / box, box)]
 
 
-def check_crystal(atoms: ase.Atoms) -> None:
+def check_crystal(atoms: ase.Atoms, labels: Sequence[str] = ()) -> None:
     """Checks the atoms of a crystal, in a periodic cell of any shape.
+
+    Args:
+        atoms: The crystal.
+        labels: Names of the atoms in their file, for messages.
 
     Raises:
         InputError: If the cell is too small, too large or too full, elements have no form factors, occupancies are
             outside (0, 1], or atoms overlap.
     """
     check_cell(np.asarray(atoms.cell, dtype=np.float64), len(atoms))
-    _check_sites(atoms, np.column_stack(neighbor_list("ij", atoms, TOO_CLOSE)))
+    _check_sites(atoms, pairs_within(atoms, TOO_CLOSE)[0], labels)
 
 
-def check_cell(cell: npt.NDArray[np.float64], atoms: int) -> None:
+def doubts(atoms: ase.Atoms) -> list[str]:
+    """Returns what no crystal has: whole atoms that are nearer than any bond is long, or that lie outside the cell."""
+    sides = np.asarray(atoms.cell.lengths())
+    return [
+        *_contacts(atoms, *pairs_within(atoms, _longest_contact(atoms))),
+        *_outside(atoms, atoms.cell.scaled_positions(atoms.positions), sides),
+    ]
+
+
+def scale_occupancies(atoms: ase.Atoms, rounding: Floats) -> list[str]:
+    """Scales the occupancies of atoms within `TOO_CLOSE` that sum to more than 1 because of their digits.
+
+    Args:
+        atoms: The crystal, which is changed.
+        rounding: How far each occupancy can be from the exact one, `(n,)`.
+
+    Returns:
+        What was changed by more than `ROUNDING`.
+    """
+    if "occupancy" not in atoms.arrays:
+        return []
+    occupancy = occupancies(atoms)
+    site = clusters(len(atoms), pairs_within(atoms, TOO_CLOSE)[0])
+    total = np.bincount(site, occupancy)
+    scaled = (total > 1) & (total <= 1 + ROUNDING + np.bincount(site, rounding)) & (np.bincount(site) > 1)
+    atoms.arrays["occupancy"] = np.where(scaled[site], occupancy / total[site], occupancy)
+    most = total[scaled].max(initial=1.0)
+    return [f"occupancies of one site sum to {most:g} because of their digits, and are scaled to 1"] * int(
+        most > 1 + ROUNDING
+    )
+
+
+def check_cell(cell: Floats, atoms: int) -> None:
     """Checks a crystal's cell before anything searches for neighbours in it, which never ends in a tiny cell.
 
     Args:
@@ -270,12 +314,45 @@ def check_cell(cell: npt.NDArray[np.float64], atoms: int) -> None:
         )
 
 
-def occupancies(atoms: ase.Atoms) -> npt.NDArray[np.float64]:
+def occupancies(atoms: ase.Atoms) -> Floats:
     """Returns each atom's fraction of its site, `(n,)`; 1 where none is given."""
     return np.asarray(atoms.arrays.get("occupancy", np.ones(len(atoms))), dtype=np.float64)
 
 
-def _check_sites(atoms: ase.Atoms, close_pairs: Integers) -> None:
+def _longest_contact(atoms: ase.Atoms) -> float:
+    """Returns the largest distance of two atoms that is too short for a bond, Å."""
+    return 2 * SHORTEST_CONTACT * float(covalent_radii[atoms.numbers.clip(0, MAX_ELEMENT)].max())
+
+
+def _contacts(atoms: ase.Atoms, pairs: Integers, distances: Floats) -> Iterator[str]:
+    """Yields a warning of whole atoms that are nearer to each other than any bond is long."""
+    radii, occupancy = covalent_radii[atoms.numbers], occupancies(atoms)
+    first, second = pairs[:, 0], pairs[:, 1]
+    short = (distances < SHORTEST_CONTACT * (radii[first] + radii[second])) & (
+        occupancy[first] + occupancy[second] > 1 + ROUNDING
+    )
+    if short.any():
+        nearest = int(np.argmin(np.where(short, distances, np.inf)))
+        one, other = (_label(atoms, int(index)) for index in pairs[nearest])
+        yield (
+            f"{one} and {other} are {distances[nearest]:.2f} Å apart, less than half the sum of their covalent radii; "
+            f"so near are {len(np.unique(pairs[short]))} atoms in all: check positions and cell"
+        )
+
+
+def _outside(atoms: ase.Atoms, scaled: Floats, sides: Floats) -> Iterator[str]:
+    """Yields a warning of atoms outside the cell, which wrap into it."""
+    beyond = (np.maximum(-scaled, scaled - 1) * sides).max(axis=1)
+    outside = int(np.count_nonzero(beyond > FAR_OUTSIDE))
+    if outside:
+        farthest = int(np.argmax(beyond))
+        yield (
+            f"{plural(outside, 'atom')} of {len(atoms)} lie outside the cell, {_label(atoms, farthest)} by "
+            f"{beyond[farthest]:.1f} Å: they wrap into it; check positions and cell"
+        )
+
+
+def _check_sites(atoms: ase.Atoms, close_pairs: Integers, labels: Sequence[str] = ()) -> None:
     """Raises InputError for wrong elements, occupancies and overlaps; `close_pairs`, (m, 2), are within `TOO_CLOSE`."""
     unknown = np.flatnonzero((atoms.numbers < 1) | (atoms.numbers > MAX_ELEMENT))
     if len(unknown):
@@ -286,36 +363,59 @@ def _check_sites(atoms: ase.Atoms, close_pairs: Integers) -> None:
     wrong = np.flatnonzero(~((occupancy > 0) & (occupancy <= 1 + ROUNDING)))
     if len(wrong):
         raise InputError(f"{_label(atoms, wrong[0])}: occupancy {occupancy[wrong[0]]:g} must be above 0 and at most 1")
-    site = _clusters(len(atoms), close_pairs)
+    site = clusters(len(atoms), close_pairs)
     total = np.bincount(site, occupancy)
     crowded = np.flatnonzero((total > 1 + ROUNDING) & (np.bincount(site) > 1))
     if len(crowded):
         first, second = np.flatnonzero(site == crowded[0])[:2]
         raise InputError(
-            f"{_label(atoms, first)} and {_label(atoms, second)} overlap: atoms within {TOO_CLOSE} Å of each other, "
-            "also across the cell's faces, must share a site, with occupancies that sum to at most 1, not "
-            f"{total[crowded[0]]:g}: remove one of them, set their occupancies, or make the cell a whole number of the "
-            "crystal's periods"
+            f"{_label(atoms, first, labels)} and {_label(atoms, second, labels)} overlap: atoms within {TOO_CLOSE} Å "
+            "of each other, also across the cell's faces, must share a site, with occupancies that sum to at most 1, "
+            f"not {total[crowded[0]]:g}: remove one of them, set their occupancies, or make the cell a whole number of "
+            "the crystal's periods"
         )
 
 
-def _pairs_within(atoms: ase.Atoms, distance_angstrom: float) -> Integers:
-    """Pairs of atoms, (m, 2), within a distance of each other in the right-angled cell, periodic across the beam."""
-    box = _box_lengths(atoms)
-    if not atoms.pbc[2]:
-        box = box * (1, 1, 0)  # 0: not periodic
+def pairs_within(atoms: ase.Atoms, distance_angstrom: float) -> tuple[Integers, Floats]:
+    """Finds the atoms that are near to each other in a cell of any shape.
+
+    Args:
+        atoms: The atoms, in a cell that is periodic along a and b, and along c unless `atoms.pbc` says otherwise.
+        distance_angstrom: Largest distance, Å.
+
+    Returns:
+        Pairs of atoms, `(m, 2)`, and their distances, `(m,)`, Å. A pair is there once for each image that is near.
+    """
+    cell = np.asarray(atoms.cell, dtype=np.float64)
+    inverse = np.linalg.inv(cell)
+    scaled = atoms.positions @ inverse
+    periodic = [0, 1, 2] if atoms.pbc[2] else [0, 1]
+    scaled[:, periodic] -= np.floor(scaled[:, periodic])
+    margin = distance_angstrom * np.linalg.norm(inverse, axis=0) + 1e-9  # of the distance of opposite faces
+    images, source = scaled, np.arange(len(atoms))
+    for axis in periodic:  # images of the images along the axes before
+        shifts = range(-int(np.ceil(margin[axis])), int(np.ceil(margin[axis])) + 1)
+        unit = np.eye(3)[axis]
+        copies = [images + shift * unit for shift in sorted(shifts, key=abs)]  # the atoms themselves come first
+        near = [(copy[:, axis] >= -margin[axis]) & (copy[:, axis] <= 1 + margin[axis]) for copy in copies]
+        source = np.concatenate([source[chosen] for chosen in near])
+        images = np.concatenate([copy[chosen] for copy, chosen in zip(copies, near, strict=True)])
+    points = images @ cell
     # Atoms are evenly distributed, so an unbalanced tree is as good, and is built and searched faster.
-    tree = KDTree(_wrap(atoms.positions, box), boxsize=box, balanced_tree=False, compact_nodes=False)
-    return tree.query_pairs(distance_angstrom, output_type="ndarray")
+    tree = KDTree(points, balanced_tree=False, compact_nodes=False)
+    pairs = tree.query_pairs(distance_angstrom, output_type="ndarray")
+    pairs = pairs[pairs.min(axis=1) < len(atoms)]
+    distances = np.linalg.norm(points[pairs[:, 0]] - points[pairs[:, 1]], axis=1)
+    return source[pairs], distances
 
 
-def _clusters(n: int, pairs: Integers) -> Integers:
-    """The cluster of each of n atoms that `pairs` connect, (n,), numbered in the order of their first atoms."""
+def clusters(n: int, pairs: Integers) -> Integers:
+    """Returns the cluster of each of n atoms that `pairs` connect, (n,), numbered in the order of their first atoms."""
     graph = coo_array((np.ones(len(pairs), dtype=bool), (pairs[:, 0], pairs[:, 1])), shape=(n, n))
     return connected_components(graph, directed=False)[1].astype(np.int64)
 
 
-def _box_lengths(atoms: ase.Atoms) -> npt.NDArray[np.float64]:
+def _box_lengths(atoms: ase.Atoms) -> Floats:
     """The cell's sides (x, y, z), Å. Raises InputError unless they are right-angled along the axes."""
     cell = np.asarray(atoms.cell)
     sides = np.diag(cell)
@@ -329,12 +429,13 @@ def _box_lengths(atoms: ase.Atoms) -> npt.NDArray[np.float64]:
     return sides
 
 
-def _wrap(positions: npt.NDArray[np.float64], box: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _wrap(positions: Floats, box: Floats) -> Floats:
     """Positions in [0, side) of sides above 0: the remainder alone can round up to the side itself."""
     wrapped = np.where(box > 0, positions % np.where(box > 0, box, 1), positions)
     return np.where((box > 0) & (wrapped >= box), 0.0, wrapped)
 
 
-def _label(atoms: ase.Atoms, index: int) -> str:
+def _label(atoms: ase.Atoms, index: int, labels: Sequence[str] = ()) -> str:
     x, y, z = atoms.positions[index]
-    return f"atom {index} ({atoms.symbols[index]}) at ({x:.3f}, {y:.3f}, {z:.3f}) Å"
+    name = f"atom site {shorten(labels[index], 20)}" if labels else f"atom {index}"
+    return f"{name} ({atoms.symbols[index]}) at ({x:.3f}, {y:.3f}, {z:.3f}) Å"

@@ -1,4 +1,4 @@
-"""Crystals from files: CIF by `namsa.crystals.cif`, and the plain-text formats of `FORMATS` by ASE.
+"""Crystals from files: CIF by `namsa.crystals.cif`, PDB by gemmi, other plain-text formats of `FORMATS` by ASE.
 
 Only formats are read that hold nothing but numbers and symbols, and only by the parser of the one format that the
 file's name gives: none of them runs code, unpickles, or opens a database or another file. Of such a file the cell, the
@@ -14,24 +14,32 @@ from typing import Any
 
 import ase
 import ase.io
+import gemmi
 import numpy as np
+from ase.data import chemical_symbols
+from ase.units import Bohr
 
-from namsa.crystals.cif import read_cif, reduced_formula, space_group, to_structure
+from namsa.crystals.cif import decide, read_cif, to_material
+from namsa.crystals.elements import element_of_type
+from namsa.crystals.expansion import Site
 from namsa.crystals.material import Material
-from namsa.crystals.sites import MOST_ATOMS, check_cell, check_crystal
-from namsa.crystals.trajectories import is_trajectory, read_trajectory
+from namsa.crystals.sites import MOST_ATOMS, check_cell, check_crystal, doubts
+from namsa.crystals.space_groups import stated_symmetry
+from namsa.crystals.stoichiometry import Stated
+from namsa.crystals.trajectories import check_counts, is_trajectory, read_trajectory
 from namsa.errors import InputError
 from namsa.files import read_text
 from namsa.text import shorten
 
 LARGEST_FILE_BYTES = 2**24
-LONGEST_INTEGER = 5  # digits
-# ASE's name of each format, and the endings of its files. VASP's files are also known by their names.
+LONGEST_INTEGER = 6  # digits
+_INTEGER = re.compile(rf"(?<![\w.+-])[+-]?\d[\d_]{{{LONGEST_INTEGER},}}(?![\w.])")
+# The name of each format, ASE's where ASE reads it, and the endings of its files. VASP's are also known by their names.
 FORMATS = {
     "vasp": (".vasp", ".poscar", ".contcar"),
     "extxyz": (".extxyz", ".xyz"),
     "xsf": (".xsf",),
-    "proteindatabank": (".pdb",),
+    "pdb": (".pdb", ".ent"),
     "cube": (".cube", ".cub"),
     "gen": (".gen",),
 }
@@ -52,41 +60,41 @@ PARSER_ERRORS = (
 )
 
 
-def read_crystal(path: Path | str) -> Material:
+def read_crystal(path: Path | str, *, as_is: bool = False) -> Material:
     """Reads the one crystal in a file, or the snapshots of a trajectory.
+
+    The cell is the file's if that is a conventional one in any setting, else that of the International Tables.
 
     Args:
         path: A CIF, or a file of one of `FORMATS`, whose name becomes the material's name. A dump of LAMMPS, and
             extended XYZ of several frames, give the material of a trajectory, with `snapshots`.
+        as_is: Whether to keep the file's cell whatever it is, and not to search for its symmetry.
 
     Raises:
         InputError: If the format is not known, or the file cannot be read or is too large, holds several structures or
             none, gives no cell that is periodic in three directions, or describes a cell that no crystal has.
+
+    Warns:
+        SimulationWarning: If something in the file was decided, left out or changed.
     """
     path = Path(path)
     if path.suffix.lower() == ".cif":
-        return read_cif(path)
+        return read_cif(path, as_is=as_is)
     if is_trajectory(path):
         return read_trajectory(path)
     name = format_of(path)
     text = read_text(path, largest_bytes=LARGEST_FILE_BYTES, kind="the crystal", errors="replace")
     try:
-        atoms = _checked(_parse(text, name))
-        structure = to_structure(atoms)
-        return Material(
-            re.sub(r"[^\w.+-]+", "_", path.stem),
-            reduced_formula(atoms),
-            space_group(structure),
-            atoms,
-            str(path),
-            "file",
-        )
+        if name == "pdb":
+            return to_material(*_parse_pdb(text), path, "file", as_is=as_is)
+        found = parse_cube(text)[0] if name == "cube" else _parse(text, name)
+        return to_material(*_checked(found), "P1", path, "file", as_is=as_is)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
 
 def format_of(path: Path) -> str:
-    """Returns ASE's name of a file's format.
+    """Returns the name of a file's format.
 
     Raises:
         InputError: If it is none of `FORMATS`.
@@ -127,20 +135,87 @@ def _parse(text: str, name: str) -> ase.Atoms:
 def _check_numbers(text: str, name: str) -> None:
     """Raises InputError for numbers that ASE would count to, and for a POSCAR without elements.
 
-    ASE would search the folder for those. No crystal's file has whole numbers of six digits: atoms, points, residues.
+    ASE would search the folder for those.
     """
-    large = next((word for word in text.split() if word.isdecimal() and len(word) > LONGEST_INTEGER), None)
-    if large is not None:
+    if name == "extxyz":
+        check_counts(text, name)
+        return
+    lines = text.splitlines()
+    if large := _INTEGER.search("\n".join(lines[1:] if name == "vasp" else lines)):
+        raise InputError(f"it holds the number {shorten(large[0], 30)}, and a cell has at most {MOST_ATOMS} atoms")
+    if name == "vasp":
+        elements = [*lines[5:6], ""][0].split()
+        if not elements or elements[0].isdecimal():
+            raise InputError("it must name the elements in its sixth line, as VASP 5 writes it")
+        counts = [int(word) for word in [*lines[6:7], ""][0].split() if word.isascii() and word.isdecimal()]
+        if sum(counts) > len(lines):
+            raise InputError(f"it announces the number {sum(counts)} of atoms, and has {len(lines)} lines")
+
+
+def parse_cube(text: str) -> tuple[ase.Atoms, tuple[int, int, int], int]:
+    """Reads the head of a cube file, whose lengths are in bohr, or in Å where a grid's number is negative.
+
+    Args:
+        text: The text of the file.
+
+    Returns:
+        The atoms, the points of the grid (nx, ny, nz), and the number of lines before its values.
+
+    Raises:
+        InputError: If it is no head of a cube file.
+    """
+    lines = text.splitlines()
+    try:
+        count, origin = int(lines[2].split()[0]), np.array(lines[2].split()[1:4], float)
+        grid = [line.split() for line in lines[3:6]]
+        points, steps = [int(words[0]) for words in grid], np.array([words[1:4] for words in grid], float)
+        rows = np.array([line.split()[:5] for line in lines[6 : 6 + min(abs(count), MOST_ATOMS + 1)]], float)
+        numbers, positions = rows[:, 0].astype(int), rows[:, 2:] - origin
+    except (LookupError, ValueError, OverflowError) as error:
+        raise InputError(f"it cannot be read as a cube file: {shorten(error, 200)}") from None
+    shape = tuple(abs(number) for number in points)
+    if len(rows) != abs(count) or len(shape) != 3 or steps.shape != (3, 3) or max(shape) >= 10**LONGEST_INTEGER:
         raise InputError(
-            f"it holds the number {shorten(large, 30)}, and a crystal's cell has at most {MOST_ATOMS} atoms"
+            f"it announces {shorten(count)} atoms and a grid of {shorten(points)}, and has {len(rows)} atoms"
         )
-    elements = [*text.splitlines()[5:6], ""][0].split()
-    if name == "vasp" and (not elements or elements[0].isdecimal()):
-        raise InputError("it must name the elements in its sixth line, as VASP 5 writes it")
+    unit = 1.0 if min(points) < 0 else Bohr
+    cell = steps * np.array(shape)[:, None] * unit
+    if not ((numbers >= 0) & (numbers < len(chemical_symbols))).all():
+        raise InputError(f"its atomic numbers {shorten(sorted(set(numbers.tolist())))} are not those of elements")
+    atoms = ase.Atoms(numbers=numbers, positions=positions * unit, cell=cell, pbc=True)
+    return atoms, (shape[0], shape[1], shape[2]), 6 + len(rows) + (count < 0)  # a line of orbitals follows
 
 
-def _checked(found: ase.Atoms) -> ase.Atoms:
-    """Returns cell, elements, positions and occupancies of what ASE has read.
+def _parse_pdb(text: str) -> tuple[ase.Atoms, list[str], str]:
+    """Returns the atoms of a PDB file, expanded by the space group of its CRYST1 record, as `decide` does."""
+    try:
+        structure = gemmi.read_pdb_string(text)
+    except (RuntimeError, ValueError) as error:
+        raise InputError(f"it cannot be read as PDB: {shorten(error, 200)}") from None
+    found = [each.atom for model in structure for each in model.all()]
+    if len(structure) != 1 or not found:
+        raise InputError(f"it holds {len(structure) if found else 0} structures, and must hold one, with atoms")
+    if not structure.cell.is_crystal():
+        raise InputError("it gives no cell that is periodic in three directions, which a crystal has (record CRYST1)")
+    cell = np.asarray(structure.cell.orth.mat.tolist(), np.float64).T
+    check_cell(cell, len(found))
+    sites = []
+    for atom in found:
+        label = f"{atom.name} {atom.serial}"
+        element = element_of_type(atom.element.name)
+        if element is None:
+            raise InputError(f"atom {shorten(label)} names no element: give it in columns 77 and 78")
+        place = np.array(structure.cell.fractionalize(atom.pos).tolist())
+        if not (np.isfinite(place).all() and atom.occ > 0):
+            raise InputError(f"atom {shorten(label)}: position {atom.pos.tolist()} or occupancy {atom.occ:g} is none")
+        rounding = 0.5e-3 / np.array(structure.cell.parameters[:3])
+        sites.append(Site(label, element, place, rounding, float(atom.occ), 0.005 if atom.occ < 1 else 0.0))
+    symmetries = stated_symmetry({"_space_group_name_h-m_alt": [structure.spacegroup_hm or "P 1"]}, cell)
+    return decide(sites, symmetries, Stated({}, None, None), cell)
+
+
+def _checked(found: ase.Atoms) -> tuple[ase.Atoms, list[str]]:
+    """Returns cell, elements, positions and occupancies of what was read, and what is doubtful about them.
 
     Raises:
         InputError: If they are no crystal.
@@ -157,5 +232,6 @@ def _checked(found: ase.Atoms) -> ase.Atoms:
     if "occupancy" in found.arrays:
         atoms.set_array("occupancy", np.asarray(found.arrays["occupancy"], dtype=np.float64), shape=())
     check_crystal(atoms)
+    notes = doubts(atoms)
     atoms.wrap()
-    return atoms
+    return atoms, notes

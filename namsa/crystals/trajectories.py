@@ -4,6 +4,7 @@ Extended XYZ holds cell and elements. A text dump of LAMMPS holds elements if `d
 types alone are numbers that say nothing, and are refused. Lengths are Å (LAMMPS units metal or real).
 """
 
+import itertools
 import re
 import warnings
 from collections.abc import Callable
@@ -23,6 +24,7 @@ from namsa.text import shorten
 
 LARGEST_FILE_BYTES = 2**28
 MOST_ATOMS = 200_000  # of a snapshot
+_COLUMNS = re.compile(r":\s*[\"']?\s*(\+?\d[\d_]{3,})")
 SAME_CELL = 1e-4  # Å; files have about as many digits
 # ASE's name of each format, and the endings of its files.
 FORMATS = {"extxyz": (".extxyz", ".xyz"), "lammps-dump-text": (".lammpstrj", ".dump")}
@@ -61,8 +63,43 @@ def read_trajectory(path: Path) -> Material:
     return Material(stem, reduced_formula(first), "P1", first, str(path), "file", snapshots=tuple(snapshots))
 
 
+def check_counts(text: str, name: str) -> None:
+    """Raises InputError for numbers of atoms and columns that a file does not have: ASE would count to them.
+
+    Args:
+        text: The text of a file.
+        name: Its format, one of `FORMATS`.
+    """
+    lines = text.splitlines()
+    if name == "lammps-dump-text":
+        for line, following in itertools.pairwise(lines):
+            if line.startswith("ITEM: NUMBER OF ATOMS"):
+                _check_count(following, len(lines))
+        return
+    start = 0
+    while start < len(lines) and lines[start].strip():
+        count = _check_count(lines[start], len(lines) - start - 2)
+        comment = [*lines[start + 1 : start + 2], ""][0]
+        if wide := _COLUMNS.search(comment, max(comment.lower().find("properties"), 0)):
+            raise InputError(f"its Properties have {shorten(wide[1], 30)} columns; 999 are the most that are read")
+        start += 2 + count
+        while start < len(lines) and lines[start].lstrip().startswith("VEC"):
+            start += 1
+
+
+def _check_count(text: str, most: int) -> int:
+    """Returns a number of atoms. Raises InputError if it is none, or larger than the number of lines that follow."""
+    if not re.fullmatch(r"\s*[0-9]{1,9}\s*", text) or int(text) > most:
+        raise InputError(
+            f"it announces the number {shorten(text, 30)} of atoms, which is not one of up to the {max(most, 0)} lines "
+            "that follow"
+        )
+    return int(text)
+
+
 def _parse(text: str, name: str) -> list[ase.Atoms]:
     """Returns the checked snapshots in a file's text."""
+    check_counts(text, name)
     if name == "lammps-dump-text":
         header = next((line for line in text.splitlines() if line.startswith("ITEM: ATOMS")), "")
         if "element" not in header.split():

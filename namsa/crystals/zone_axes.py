@@ -9,9 +9,8 @@ import math
 
 import ase
 import numpy as np
-from pymatgen.symmetry.analyzer import SpacegroupAnalyzer
 
-from namsa.crystals.cif import SYMPREC, to_structure
+from namsa.crystals.symmetry import rotations
 
 LARGEST_INDEX = 4
 
@@ -24,14 +23,15 @@ def simplest_zone_axes(atoms: ase.Atoms, count: int) -> tuple[ZoneAxis, ...]:
     Args:
         atoms: The crystal, to whose cell the indices refer.
         count: Number of axes, at most 20: a cubic crystal has 21 different ones with indices up to 4.
+            Of a crystal whose symmetry is not searched for, no axes are related but opposite ones.
     """
-    rotations = SpacegroupAnalyzer(to_structure(atoms), SYMPREC).get_symmetry_dataset().rotations
+    own = rotations(atoms)
     axes: list[ZoneAxis] = []
     equivalent: set[ZoneAxis] = set()
     for axis in _candidates():
         if axis not in equivalent:
             axes.append(axis)
-            images = rotations @ np.array(axis)
+            images = own @ np.array(axis)
             equivalent.update(map(tuple, np.concatenate([images, -images]).tolist()))
         if len(axes) == count:
             break

@@ -172,6 +172,7 @@ def sources_hash(config: SimulationConfig) -> str:
         config.materials.model_dump(mode="json", exclude_defaults=True),
         [xxhash.xxh3_128_hexdigest(read_bytes(path, largest_bytes=2**30)) for path in source_files(config.materials)],
         [version(name) for name in ("namsa", "ase", "numpy", "pymatgen", "spglib")],
+        *([version("gemmi")] if config.materials.cif or config.materials.files else []),
         substitution.VERSION,
     ]
     return _sha256(json.dumps(decisive))[:16]

@@ -8,7 +8,7 @@ from pathlib import Path
 from namsa.cli.calibration_options import pair
 from namsa.cli.commands.output import print_json, print_line, print_table, progress_bars
 from namsa.cli.layout_options import layout
-from namsa.crystals.cif import read_cif
+from namsa.crystals.structure_files import read_crystal
 from namsa.errors import InputError
 from namsa.files import check_output
 from namsa.inspection.inspect import Inspection
@@ -43,7 +43,7 @@ def inspect(options: argparse.Namespace) -> None:
 
         inspection = measure(
             options.data,
-            crystal=None if options.crystal is None else read_cif(options.crystal).atoms,
+            crystal=None if options.crystal is None else read_crystal(options.crystal).atoms,
             zone_axis=options.zone_axis and tuple(options.zone_axis),
             lattice_angstrom=options.lattice_angstrom,
             focus=options.focus,

@@ -41,7 +41,7 @@ def simulate(options: argparse.Namespace) -> None:
     if options.vacuum:
         config, material = _vacuum(config)
     elif options.crystal:
-        material = read_crystal(options.crystal)
+        material = read_crystal(options.crystal, as_is=config.materials.as_is)
     else:
         material = select_materials(config.materials, run_generator=True)[0]
     config, entry = _first_entry(config, material)

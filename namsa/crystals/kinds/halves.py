@@ -14,13 +14,12 @@ from dataclasses import replace
 import ase
 import numpy as np
 import numpy.typing as npt
-from pymatgen.symmetry.analyzer import SpacegroupAnalyzer
 
-from namsa.crystals.cif import SYMPREC, to_structure
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.inclusions import PART
 from namsa.crystals.kinds.overlaps import join, pair_distances, worst_contact, wrapped
 from namsa.crystals.orient import EXACT, RectangularCells
+from namsa.crystals.symmetry import rotations
 from namsa.errors import InputError
 
 Floats = npt.NDArray[np.float64]
@@ -103,8 +102,7 @@ def _part(cells: RectangularCells, chosen: Integers) -> RectangularCells:
 def _laue_class(crystal: ase.Atoms) -> Floats:
     """Returns the rotations of a crystal's Laue class, Cartesian matrices `(n, 3, 3)`."""
     cell = np.asarray(crystal.cell, dtype=np.float64)
-    rotations = SpacegroupAnalyzer(to_structure(crystal), SYMPREC).get_symmetry_dataset().rotations
-    cartesian = cell.T @ rotations @ np.linalg.inv(cell.T)
+    cartesian = cell.T @ rotations(crystal) @ np.linalg.inv(cell.T)
     return np.concatenate([cartesian, -cartesian])
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from pymatgen.symmetry.groups import SpaceGroup
 
-from namsa import InputError
+from namsa import InputError, SimulationWarning
 from namsa.crystals.cif import read_cif
 
 CIF = """data_x
@@ -32,16 +32,16 @@ Si1 Si 0 0 0
     [
         ("length_a 5.0", "length_a 0.05", r"sides \[0.05, 5.0, 5.0\] Å must lie within"),
         ("length_b 5.0", "length_b 1e9", "sides .* must lie within 0.99 to 1000 Å"),
-        ("length_a 5.0", "length_a nan", "sides"),
-        ("length_a 5.0", "length_a 1e400", "sides"),
+        ("length_a 5.0", "length_a nan", "_cell_length_a nan is no number"),
+        ("length_a 5.0", "length_a 1e400", "_cell_length_a 1e400 is no number"),
         ("length_a 5.0", "length_a ?", r"_cell_length_a \? is no number"),
         ("alpha 90", "alpha 0", "angles"),
-        ("alpha 90", "alpha nan", "angles"),
+        ("alpha 90", "alpha nan", "_cell_angle_alpha nan is no number"),
         ("alpha 90", "alpha 179.99", "too flat"),
         (
             "Si1 Si 0 0 0\n",
-            "".join(f"Si{i} Si 0.{i:04} 0 0\n" for i in range(2001)),
-            "2001 atoms; give a cell of 1 to 600 atoms, which the specimen repeats",
+            "".join(f"Si{i} Si 0.{i:06} 0 0\n" for i in range(100_001)),
+            "100001 atoms; give a cell of 1 to 100000 atoms, which the specimen repeats",
         ),
         ("Si1 Si 0 0 0\n", "".join(f"Si{i} Si 0.{i:04} 0 0\n" for i in range(500)), "less than 0.5 Å³ for each"),
         ("data_x", "#" * 2**24, "more than 16 MiB"),
@@ -80,12 +80,20 @@ def symmetric(sites: int, symbol: str, side: float) -> str:
 
 def test_symmetry_that_makes_too_many_atoms_is_refused_before_they_are_compared(tmp_path):
     path = tmp_path / "x.cif"
-    for sites, atoms in ((4, 768), (100, 19200)):
-        path.write_text(symmetric(sites, "Fm-3m", 100.0))
+    for sites, message in ((1000, "192 symmetry operations make more than 100000 atoms"), (9000, "are too many")):
+        path.write_text(symmetric(sites, "Fm-3m", 900.0))
         started = time.process_time()
-        with pytest.raises(InputError, match=f"192 symmetry operations make {atoms} atoms of {sites} sites; give a"):
+        with pytest.raises(InputError, match=message):
             read_cif(path)
         assert time.process_time() - started < 5
+
+
+def test_more_atoms_than_symmetry_is_searched_for_are_read_with_and_without_the_files_symmetry(tmp_path):
+    path = tmp_path / "x.cif"
+    path.write_text(symmetric(40, "Fm-3m", 900.0))
+    with pytest.warns(SimulationWarning, match="symmetry is searched for in cells of up to 600"):
+        crystal = read_cif(path)
+    assert (len(crystal.atoms), crystal.space_group) == (40 * 192, "Fm-3m")
 
 
 def test_a_large_crystal_is_read(tmp_path):

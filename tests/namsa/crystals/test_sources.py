@@ -12,11 +12,12 @@ from pymatgen.core import Composition
 
 from namsa.config.materials import Generator, Materials, Substitution
 from namsa.crystals.builtin import builtin_materials, standardize
-from namsa.crystals.cif import read_cif, space_group, to_structure
+from namsa.crystals.cif import read_cif
 from namsa.crystals.duplicates import merge_duplicates
 from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
 from namsa.crystals.substitution import substitute_ions
+from namsa.crystals.symmetry import space_group
 from namsa.dataset.manifest import config_hash
 from namsa.errors import InputError
 
@@ -237,7 +238,7 @@ def test_mixed_sites_are_compared_by_their_occupancies() -> None:
     swapped = mixed.atoms.copy()
     swapped.symbols[[i for i, s in enumerate(mixed.atoms.symbols) if s in ("Sr", "Ba")]] = ["Ba", "Sr"]
     assert len(merge_duplicates([mixed, replace(mixed, name="other", atoms=swapped)])) == 2
-    assert space_group(to_structure(mixed.atoms)) == mixed.space_group
+    assert space_group(mixed.atoms) == mixed.space_group
 
 
 def test_the_builtin_library_has_no_duplicates(library: dict[str, Material], monkeypatch: pytest.MonkeyPatch) -> None:

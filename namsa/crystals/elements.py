@@ -1,0 +1,45 @@
+"""Elements by the names that files give to atom sites. A name that could mean several things names none."""
+
+import re
+from collections.abc import Collection
+
+from ase.data import atomic_numbers
+
+NUMBERS = {symbol: number for symbol, number in atomic_numbers.items() if number} | {"D": 1}  # deuterium
+# Vacancies, dummy atoms and molecules whose first letters are an element's.
+_NO_ATOM = {"VA", "VAC", "VACANCY", "DU", "DUM", "DUMMY", "BQ", "UN", "UNK", "LP", "WAT", "OH", "OD", "NH", "CH"}
+_WATER = re.compile(r"[HD][23]O")
+# Capitals that can be an element with the letter of a site or of a neighbour, as well as an element of two letters.
+_TWO_MEANINGS = re.compile(r"[CHNOPS][A-EGHNO]|[BFIKUVWY][A-D]")
+_MIXED = re.compile(r"[/,+&]\s*[A-Za-z]")
+
+
+def element_of_type(symbol: str) -> int | None:
+    """Returns the atomic number of a type symbol: `Sr2+`, `AL`, `D`, `7Li`, `Cval`; `None` if it names no element."""
+    match = re.fullmatch(r"\d{0,3}([A-Za-z]{1,2})(?:val?)?[^A-Za-z]*", symbol)
+    return NUMBERS.get(match[1].title()) if match else None
+
+
+def element_of_label(label: str, formula: Collection[int]) -> int | None:
+    """Returns the atomic number of the element with which a site's label begins.
+
+    Args:
+        label: The label: `Fe1`, `O2A`, `SiT1`, `CA2`.
+        formula: The elements of the crystal's formula, which decide between C and Ca; empty if there is none.
+
+    Returns:
+        The number; `None` if the label names no element, more than one, or no atom: `Va`, `DUM`, `H2O`.
+    """
+    match = re.match(r"\d{0,3}([A-Za-z]+)", label)
+    if not match or match[1].upper() in _NO_ATOM or _WATER.match(label) or _MIXED.search(label):
+        return None
+    letters = match[1]
+    one, two = NUMBERS.get(letters[0].upper()), NUMBERS.get(letters[:2].title()) if len(letters) > 1 else None
+    if two and letters[0].isupper() and letters[1].islower():
+        return two
+    found = {number for number in (one, two) if number and (not formula or number in formula)}
+    if len(letters) > 1 and letters[1].islower() and letters[0].isupper() and not formula:
+        return None  # Oa: oxygen, or no atom at all
+    if two and len(letters) == 2 and not formula and not _TWO_MEANINGS.match(letters.upper()):
+        return two
+    return found.pop() if len(found) == 1 else None
