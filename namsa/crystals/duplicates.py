@@ -29,8 +29,8 @@ def merge_duplicates(materials: Sequence[Material]) -> list[Material]:
     The material of the preferred source is kept, and of one source the first by name. Built-in crystals are not
     compared with each other, because the library holds each once, and substituted ones are not, because no two have the
     same formula and space group. The crystals of a generator are not either, because they may differ as little as the
-    user wants. A film of few layers is another specimen than the crystal that its period would make, and is kept. Crystals of more than
-    `namsa.crystals.symmetry.MOST_ATOMS` atoms are not compared.
+    user wants. A film of few layers is another specimen than the crystal that its period would make, and is kept.
+    Crystals of more than `namsa.crystals.symmetry.MOST_ATOMS` atoms are not compared.
 
     Args:
         materials: Materials from all sources.
