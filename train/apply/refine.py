@@ -171,7 +171,7 @@ def refine(
     density: npt.NDArray[Any],
     patterns: npt.ArrayLike,
     simulation: ScanSimulation,
-    transfer: DensityToPotential,
+    conversion: DensityToPotential,
     *,
     steps: int = 30,
     distinct: int = 1,
@@ -180,13 +180,13 @@ def refine(
     seed: int = 0,
     on_step: Callable[[int, int], None] = lambda done, total: None,
 ) -> Refined:
-    """Refines a density, starting with the potential that the transfer gives it at its best scale.
+    """Refines a density, starting with the potential that the conversion gives it at its best scale.
 
     Args:
         density: As in `consistency.check`.
         patterns: As in `consistency.check`.
         simulation: Experiment, thickness and geometry.
-        transfer: Conversion from density to potential.
+        conversion: Conversion from density to potential.
         steps: Number of steps of Adam.
         distinct: Number of slices that are refined separately, each standing for its part of the thickness.
         batch: Positions per step.
@@ -197,9 +197,9 @@ def refine(
     Raises:
         InputError: If shapes do not agree, or if there are fewer slices than `distinct`.
     """
-    before = consistency.check(density, patterns, simulation, transfer)
+    before = consistency.check(density, patterns, simulation, conversion)
     estimate = simulation.on_grid(density)
-    start = before.scale * transfer.potential(estimate, simulation.grid)
+    start = before.scale * conversion.potential(estimate, simulation.grid)
     model = differentiable_multislice(simulation, distinct)
     positions, inside = simulation.positions, simulation.inside
     stack = np.asarray(patterns, np.float32)
@@ -213,7 +213,7 @@ def refine(
         [model.patterns(v, part).numpy() for part in np.array_split(positions, -(-len(stack) // batch))]
     )
     after = float(consistency.misfit(simulated[inside], stack[inside]))
-    refined_density = scaled_by_shell(refined, estimate, simulation.grid, transfer.max_q_per_angstrom)
+    refined_density = scaled_by_shell(refined, estimate, simulation.grid, conversion.max_q_per_angstrom)
     return Refined(simulation.on_target(refined_density), refined, (before.score, after), losses)
 
 

@@ -48,11 +48,11 @@ class WindowSimulation:
 
     Attributes:
         simulation: Experiment, thickness and geometry of the window.
-        transfer: Conversion from density to potential.
+        conversion: Conversion from density to potential.
     """
 
     simulation: ScanSimulation
-    transfer: DensityToPotential
+    conversion: DensityToPotential
 
     def trust(self, density: Array, patterns: Array) -> float:
         """Returns the trust in a density.
@@ -64,7 +64,7 @@ class WindowSimulation:
         Returns:
             Trust, between 0 and 1.
         """
-        result = consistency.check(density, patterns, self.simulation, self.transfer)
+        result = consistency.check(density, patterns, self.simulation, self.conversion)
         return float(np.clip(1 - result.score / result.empty, 0, 1)) if result.empty > 0 else 1.0
 
     def refined(self, density: Array, patterns: Array, steps: int) -> Array:
@@ -80,7 +80,7 @@ class WindowSimulation:
         """
         from .refine import refine
 
-        return refine(density, patterns, self.simulation, self.transfer, steps=steps).density
+        return refine(density, patterns, self.simulation, self.conversion, steps=steps).density
 
 
 def window_simulation(
@@ -103,10 +103,10 @@ def window_simulation(
     )
     experiment = config.model_copy(update={"scan": scan})
     simulation = consistency.scan_simulation(experiment, specimen.thickness_angstrom, window)
-    return WindowSimulation(simulation, _transfer(specimen, model))
+    return WindowSimulation(simulation, _conversion(specimen, model))
 
 
-def _transfer(specimen: KnownSpecimen, model: Model) -> DensityToPotential:
+def _conversion(specimen: KnownSpecimen, model: Model) -> DensityToPotential:
     """Returns the conversion of the specimen's elements, or the one that was fitted to the training data."""
     microscope, target = model.experiment.microscope, model.experiment.target
     fitted = model.folder / "transfer.json"

@@ -6,7 +6,7 @@ from typing import Any
 
 from namsa.launcher import rank_and_size
 
-from .common import as_rank, exit_code
+from .common import as_rank
 
 
 def stage(options: argparse.Namespace) -> int:
@@ -35,14 +35,10 @@ def stage(options: argparse.Namespace) -> int:
     return as_rank(work)
 
 
-def keep(options: argparse.Namespace) -> int:
+def keep(options: argparse.Namespace) -> None:
     """Copies home what this rank has added to a dataset."""
+    from namsa.cli.commands.output import print_json
 
-    def work() -> None:
-        from namsa.cli.commands.output import print_json
+    from ..staging.home_copies import keep_dataset
 
-        from ..staging.home_copies import keep_dataset
-
-        print_json(keep_dataset(options.source, options.target, rank_and_size()[0]))
-
-    return exit_code(work)
+    print_json(keep_dataset(options.source, options.target, rank_and_size()[0]))

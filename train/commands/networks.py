@@ -7,22 +7,17 @@ from namsa.config.loading import read_yaml
 
 from ..networks import count, read_network
 from ..networks.describe import describe as size
-from .common import exit_code
 
 
-def describe(options: argparse.Namespace) -> int:
+def describe(options: argparse.Namespace) -> None:
     """Prints parameters, FLOP and memory of the network of a configuration, of any kind."""
+    from rich.console import Console
 
-    def work() -> None:
-        from rich.console import Console
+    from fcdensenet.describe import layer_table, sums_table
 
-        from fcdensenet.describe import layer_table, sums_table
-
-        config = read_network(read_yaml(options.config, options.overrides), str(options.config))
-        if options.json:
-            print(json.dumps(size(config)))
-        else:
-            counted = count(config)
-            Console().print(layer_table(counted), sums_table(counted))
-
-    return exit_code(work)
+    config = read_network(read_yaml(options.config, options.overrides), str(options.config))
+    if options.json:
+        print(json.dumps(size(config)))
+    else:
+        counted = count(config)
+        Console().print(layer_table(counted), sums_table(counted))

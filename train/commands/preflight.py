@@ -30,7 +30,6 @@ from namsa.text import plural
 
 from ..experiment.experiment import Experiment, load
 from ..networks import count
-from .common import exit_code
 from .preflight_verdict import Fault, RankReport, verdict
 
 WAIT_S = 55.0  # for all ranks, so that the job ends in its first minute
@@ -40,12 +39,8 @@ STARTED = "started.json"  # rank 0's clock when it started
 CHECKPOINT_BYTES = 12  # per parameter: the weight and two moments, float32
 
 
-def preflight(options: argparse.Namespace) -> int:
+def preflight(options: argparse.Namespace) -> None:
     """Checks this rank; rank 0 reports on all."""
-    return exit_code(lambda: _preflight(options))
-
-
-def _preflight(options: argparse.Namespace) -> None:
     started = time.monotonic()
     rank, size = rank_and_size()
     local_rank, local_size = local_rank_and_size()

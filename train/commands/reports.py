@@ -7,55 +7,41 @@ from dataclasses import asdict
 from namsa.errors import InputError
 from namsa.files import open_atomic
 
-from .common import exit_code
-
 PICTURES = (".png", ".svg", ".pdf")
 
 
-def report(options: argparse.Namespace) -> int:
+def report(options: argparse.Namespace) -> None:
     """Writes a run's report.html again."""
+    from ..tasks.reporting import write_report
 
-    def work() -> None:
-        from ..tasks.reporting import write_report
-
-        print(write_report(options.run_dir))
-
-    return exit_code(work)
+    print(write_report(options.run_dir))
 
 
-def threshold(options: argparse.Namespace) -> int:
+def threshold(options: argparse.Namespace) -> None:
     """Prints the threshold of adaptive transfers that a run gives."""
+    from ..experiment.experiment import load
+    from ..experiment.registry import strategy
+    from ..measure import transfer_rows, validation_rows
+    from ..tasks import task_of
 
-    def work() -> None:
-        from ..experiment.experiment import load
-        from ..experiment.registry import strategy
-        from ..measure import transfer_rows, validation_rows
-        from ..tasks import task_of
-
-        run_dir, precision = options.run_dir, strategy("exchange", "sharded", "precision")
-        transfers = transfer_rows.read(run_dir / transfer_rows.FILE_NAME)
-        validations = validation_rows.read(run_dir / validation_rows.FILE_NAME)
-        error = task_of(load(run_dir / "config.yaml")).error
-        try:
-            print(f"{precision.threshold(transfers, validations, error):.4g}")
-        except ValueError as fault:
-            raise InputError(f"{run_dir}: {fault}") from None
-
-    return exit_code(work)
+    run_dir, precision = options.run_dir, strategy("exchange", "sharded", "precision")
+    transfers = transfer_rows.read(run_dir / transfer_rows.FILE_NAME)
+    validations = validation_rows.read(run_dir / validation_rows.FILE_NAME)
+    error = task_of(load(run_dir / "config.yaml")).error
+    try:
+        print(f"{precision.threshold(transfers, validations, error):.4g}")
+    except ValueError as fault:
+        raise InputError(f"{run_dir}: {fault}") from None
 
 
-def scaling(options: argparse.Namespace) -> int:
+def scaling(options: argparse.Namespace) -> None:
     """Prints how a job would scale, or compares finished runs."""
-
-    def work() -> None:
-        if (options.config is None) == (options.compare is None):
-            raise InputError("train scaling needs a CONFIG, or --compare with run directories")
-        if options.compare:
-            _compare(options)
-        else:
-            _predict(options)
-
-    return exit_code(work)
+    if (options.config is None) == (options.compare is None):
+        raise InputError("train scaling needs a CONFIG, or --compare with run directories")
+    if options.compare:
+        _compare(options)
+    else:
+        _predict(options)
 
 
 def _compare(options: argparse.Namespace) -> None:

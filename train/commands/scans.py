@@ -9,7 +9,6 @@ from namsa.cli.layout_options import add_layout_options
 
 from ..tasks.registry import TASKS
 from ..tasks.scan_command import commands_of, function_of
-from .common import exit_code
 
 
 def add_scan_commands(parser: CommandParser) -> None:
@@ -38,17 +37,13 @@ def add_scan_commands(parser: CommandParser) -> None:
             add_layout_options(command)
 
 
-def apply(options: argparse.Namespace) -> int:
+def apply(options: argparse.Namespace) -> None:
     """Applies a network to a scan."""
+    from ..apply.scan_options import write_result
 
-    def work() -> None:
-        from ..apply.scan_options import write_result
-
-        task, number = options.scan_command
-        spec = commands_of(task)[number]
-        if spec.runs_itself:
-            function_of(task, spec)(options)
-        else:
-            write_result(options, function_of(task, spec), **spec.settings(options))
-
-    return exit_code(work)
+    task, number = options.scan_command
+    spec = commands_of(task)[number]
+    if spec.runs_itself:
+        function_of(task, spec)(options)
+    else:
+        write_result(options, function_of(task, spec), **spec.settings(options))

@@ -4,18 +4,21 @@ Every function returns a `Figure` of its own; Matplotlib's global state is not u
 """
 
 import base64
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from io import BytesIO
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import numpy.typing as npt
 from matplotlib.axes import Axes
+from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 
 from namsa.errors import InputError
 from namsa.figures.panels import styled
 from namsa.files import open_atomic
+from namsa.pixels import PixelGrid
 
 from .runs import Numbers, Steps
 
@@ -112,6 +115,32 @@ def binned(x: Numbers, y: Numbers, bins: int, reduce: Reduce = np.nanmean) -> tu
 
 def _reduced(values: Numbers, reduce: Reduce) -> float:
     return float(reduce(values)) if np.isfinite(values).any() else np.nan
+
+
+def entitle(figure: Figure, title: str) -> None:
+    """Writes the title of a figure of a scan."""
+    figure.suptitle(title, fontsize=11, x=0.008, ha="left", parse_math=False)
+
+
+def category_panel(ax: Axes, numbers: npt.NDArray[Any], colours: Sequence[Any], pixels: PixelGrid, title: str) -> Axes:
+    """Draws a map of categories.
+
+    Args:
+        ax: Where it is drawn.
+        numbers: Number of the category of each position, `(sy, sx)`, from 0.
+        colours: Of the categories.
+        pixels: Of the map, Å.
+        title: Title of the panel.
+
+    Returns:
+        The axes of the bar of colours, at whose number each category is.
+    """
+    norm = BoundaryNorm(np.arange(len(colours) + 1) - 0.5, len(colours))
+    extent = pixels.extent(numbers.shape)
+    drawn = ax.imshow(numbers, cmap=ListedColormap(colours), norm=norm, extent=extent, interpolation="nearest")
+    ax.set(title=title, xlabel="Å")
+    figure = ax.figure
+    return figure.colorbar(drawn, cax=ax.inset_axes((1.03, 0, 0.05, 1))).ax
 
 
 def write_figure(figure: Figure, path: Path) -> None:

@@ -3,6 +3,8 @@
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, TypeVar, get_args
 
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
+
 from namsa.dataset.entry import Entry
 
 T = TypeVar("T")
@@ -16,9 +18,38 @@ MEANINGS = {
 }
 
 
-def split_of(entry: Entry) -> str:
-    """Returns the split of a held-out sample; "images" for held-out positions of a training sample."""
-    return "images" if entry.split == "train" else entry.split
+class HeldOutRow(TypedDict):
+    """A held-out sample in an `evaluation.json`.
+
+    Attributes:
+        id: Identifier of the sample in its dataset.
+        material: Name of the material.
+        formula: Chemical formula.
+        split: "dev" or "test", from the manifest, or "images" for held-out positions of a training sample.
+    """
+
+    id: str
+    material: str
+    formula: str
+    split: str
+
+
+class HeldOutPatterns(HeldOutRow):
+    """The held-out patterns of a sample.
+
+    Attributes:
+        space_group: Hermann–Mauguin symbol.
+        patterns: Number of patterns.
+    """
+
+    space_group: str
+    patterns: int
+
+
+def held_out_row(entry: Entry) -> HeldOutRow:
+    """Returns what is known of a held-out sample."""
+    split = "images" if entry.split == "train" else entry.split
+    return {"id": entry.id, "material": entry.material, "formula": entry.formula, "split": split}
 
 
 def by_split(rows: Iterable[T]) -> dict[Split, list[T]]:

@@ -6,13 +6,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 from matplotlib import colormaps
-from matplotlib.colors import BoundaryNorm, ListedColormap, Normalize
+from matplotlib.colors import Normalize
 from matplotlib.figure import Figure
 
 from namsa.figures.panels import MAX_ASPECT, image_panel, styled
 from namsa.pixels import PixelGrid
 
-from ...reports.figures import BLUE
+from ...reports.figures import BLUE, category_panel, entitle
 
 NAMED = 12  # classes at most that the figure tells apart by name and colour
 CLASSES, PROBABILITY, OTHERS = "tab20", "cividis", "#bbbbbb"
@@ -41,14 +41,11 @@ def class_figure(
     rank[named] = np.arange(len(named))
     aspect = min(max(pixels.aspect(best.shape), 1 / MAX_ASPECT), MAX_ASPECT)
     figure = Figure(figsize=(11.5, 0.9 + max(2.6 * aspect, 0.22 * len(names))), layout="constrained")
-    figure.suptitle(title, fontsize=11, x=0.008, ha="left", parse_math=False)
+    entitle(figure, title)
     left, middle, right = figure.subplots(1, 3)
-    colours = ListedColormap([*colormaps[CLASSES](range(len(named))), OTHERS][: len(names)])
-    norm = BoundaryNorm(np.arange(len(names) + 1) - 0.5, len(names))
-    drawn = left.imshow(rank[best], cmap=colours, norm=norm, extent=pixels.extent(best.shape), interpolation="nearest")
-    left.set(title=label[:1].upper() + label[1:], xlabel="Å")
-    bar = figure.colorbar(drawn, cax=left.inset_axes((1.03, 0, 0.05, 1)), ticks=range(len(names)))
-    bar.ax.set_yticklabels(names, parse_math=False)
+    colours = [*colormaps[CLASSES](range(len(named))), OTHERS][: len(names)]
+    bar = category_panel(left, rank[best], colours, pixels, label[:1].upper() + label[1:])
+    bar.set_yticks(range(len(names)), names, parse_math=False)
     image_panel(middle, probabilities.max(axis=0), pixels, "Its probability", "", cmap=PROBABILITY, norm=UNIT)
     rows = np.arange(len(named))[::-1]
     right.barh(rows, means[named], color=BLUE, height=0.7)

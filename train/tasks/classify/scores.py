@@ -8,34 +8,22 @@ import numpy.typing as npt
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from ...measure.results import RunFacts
-from ..splits import Split, by_split
+from ..splits import HeldOutPatterns, Split, by_split
 
 _OfClass = TypedDict("_OfClass", {"class": int | None})  # a keyword of Python
 
 
-class ClassRow(_OfClass):
+class ClassRow(HeldOutPatterns, _OfClass):
     """The patterns of one sample.
 
     Attributes:
-        id: Identifier of the sample in its dataset.
-        material: Name of the material.
-        formula: Chemical formula.
-        space_group: Hermann–Mauguin symbol.
-        split: "dev" or "test", from the manifest, or "images" for held-out positions of a training sample.
         class: Index of the sample's class; `None` where each position has a class of its own.
-        patterns: Number of patterns.
         counts: Rows of class, class that the network gives, and the number of such patterns, if there are any.
         probability: Mean probability of each class over the patterns. Its maximum is the vote of the scan.
         cross_entropy: Mean over the patterns.
         baseline_counts: `counts` of the baseline.
     """
 
-    id: str
-    material: str
-    formula: str
-    space_group: str
-    split: str
-    patterns: int
     counts: list[list[int]]
     probability: list[float]
     cross_entropy: float

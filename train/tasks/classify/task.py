@@ -27,7 +27,7 @@ from ...input.batches import Readable, Target
 from ...measure.results import RunFacts
 from ...networks.resnet50 import ResNet50Config
 from ..pattern_images import PATTERNS_AT_ONCE, chosen, patterns
-from ..splits import split_of
+from ..splits import held_out_row
 from ..task import Array, FixedLoss, Row, Task, check_finite, in_parts
 from . import labels, potential_clusters
 from .potential_clusters import ClusteredSamples, Clusters
@@ -155,11 +155,8 @@ class Classification(Task):
         check_finite(entry, logits)
         log_probabilities = special.log_softmax(logits, axis=1)
         row: ClassRow = {
-            "id": entry.id,
-            "material": entry.material,
-            "formula": entry.formula,
+            **held_out_row(entry),
             "space_group": entry.space_group,
-            "split": split_of(entry),
             "class": None if self._of_positions else self._class(entry),
             "patterns": len(x),
             "counts": counts(true, logits.argmax(axis=1)),

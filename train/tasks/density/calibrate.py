@@ -169,17 +169,17 @@ def calibrate(
         calibration["transmitted_fraction"] = float(
             np.mean([dataset.read(e.id).patterns().sum(axis=(1, 2)).mean() for e in trained_on])
         )
-        transfer = mott_bethe.fit(dataset.read(entry.id) for entry in trained_on)
+        conversion = mott_bethe.fit(dataset.read(entry.id) for entry in trained_on)
 
         scores = {}
         for entry in scored:
-            scores[entry.id] = score_sample(dataset, entry, densities.get(entry.id), ensemble, experiment, transfer)
+            scores[entry.id] = score_sample(dataset, entry, densities.get(entry.id), ensemble, experiment, conversion)
             done()
     calibration["step"] = int(checkpoint.read(model.weights)[0]["step"])
     with open_folder(run_dir) as new:
         familiarity.write_familiarity(new / familiarity.FILE, learnt)
         write_json(new / CALIBRATION, calibration)
-        mott_bethe.write(transfer, new / "transfer.json")
+        mott_bethe.write(conversion, new / "transfer.json")
         _add_scores(run_dir / "evaluation.json", scores, new)
     return CalibratedRun(calibration, [consistency.score for consistency in scores.values()])
 
@@ -276,7 +276,7 @@ def score_sample(
     density: Array | None,
     ensemble: TrainedEnsemble,
     experiment: Experiment,
-    transfer: mott_bethe.DensityToPotential,
+    conversion: mott_bethe.DensityToPotential,
 ) -> Consistency:
     """Scores the density of a sample's middle window in the sample's own cell; see `namsa.inverse.consistency`.
 
@@ -286,7 +286,7 @@ def score_sample(
         density: The prediction, e/Å². `None` predicts it.
         ensemble: The predictions.
         experiment: The configuration of the dataset.
-        transfer: Conversion from density to potential.
+        conversion: Conversion from density to potential.
     """
     (*scan, dy, dx), _ = experiment.window_shapes()
     record = middle(dataset.read(entry.id), (scan[0], scan[1]))
@@ -303,7 +303,7 @@ def score_sample(
         scan_positions(provenance),
         tuple(value(provenance, "extent_angstrom")),
     )
-    return check(density, record.patterns(), simulation, transfer)
+    return check(density, record.patterns(), simulation, conversion)
 
 
 def _add_scores(path: Path, scores: dict[str, Consistency], folder: Path) -> None:

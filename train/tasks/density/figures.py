@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from namsa.figures.panels import MARKS, image_panel, mark_probes, panels, pattern_panel, styled
 from namsa.pixels import PixelGrid
 
-from ...reports.figures import RED
+from ...reports.figures import RED, entitle
 from .pictures import Picture
 
 DIFFERENCE = "RdBu_r"
@@ -73,7 +73,7 @@ def reconstruction_figure(
     scale = Normalize(min(map(np.nanmin, shared)), max(map(np.nanmax, shared))) if shared else None
     aspects = [pixels.aspect(image.shape) for image, pixels, _, _ in images.values()]
     figure, axes = panels(max(angles.aspect(pattern.shape), *aspects), columns=1 + len(images))
-    figure.suptitle(title, fontsize=11, x=0.008, ha="left", parse_math=False)
+    entitle(figure, title)
     if warning:
         figure.text(0.992, 0.99, warning, fontsize=11, color=RED, weight="bold", ha="right", va="top")
     pattern_panel(axes.flat[0], pattern, angles, "Mean pattern", semiangle_mrad=semiangle_mrad)

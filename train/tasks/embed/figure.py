@@ -7,13 +7,14 @@ import matplotlib
 import numpy as np
 import numpy.typing as npt
 from matplotlib.axes import Axes
-from matplotlib.colors import BoundaryNorm, ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.patches import Rectangle
 
 from namsa.figures.panels import PATTERN, PATTERN_POWER, image_panel, styled
 from namsa.pixels import PixelGrid
+
+from ...reports.figures import category_panel, entitle
 
 Array = npt.NDArray[Any]
 Decode = Callable[[Array], Array]  # from latent numbers (n, latent) to patterns (n, dy, dx)
@@ -58,20 +59,11 @@ def embedding_figure(
     aspect = min(max(pixels.aspect(shape), 0.1), 2.0)
     heights = (0.4 + 2.3 * aspect, 5.0)
     figure = Figure(figsize=(11.5, 0.4 + sum(heights)), layout=ConstrainedLayoutEngine(rect=(0, 0, 0.97, 1)))
-    figure.suptitle(title, fontsize=11, x=0.008, ha="left", parse_math=False)
+    entitle(figure, title)
     grid = figure.add_gridspec(2, 4, height_ratios=heights)
     above = [figure.add_subplot(grid[0, column]) for column in range(4)]
-    drawn = above[0].imshow(
-        clusters,
-        cmap=ListedColormap(_colours(count)),
-        norm=BoundaryNorm(np.arange(count + 1) - 0.5, max(count, 1)),
-        extent=pixels.extent(shape),
-        interpolation="nearest",
-    )
-    above[0].set_title("Clusters")
-    above[0].set_xlabel("Å")
-    bar = figure.colorbar(drawn, cax=above[0].inset_axes((1.03, 0, 0.05, 1)))
-    bar.set_ticks(range(count) if count <= NAMED else [0, count - 1])
+    bar = category_panel(above[0], clusters, _colours(count), pixels, "Clusters")
+    bar.set_yticks(range(count) if count <= NAMED else [0, count - 1])
     for ax, index in zip(above[1:3], _leading(flat), strict=False):
         image_panel(ax, latents[..., index], pixels, f"Latent number {index + 1}", "")
     image_panel(above[3], rmse, pixels, "Error of decoded patterns", "rms", cmap="cividis")

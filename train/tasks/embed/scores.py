@@ -14,34 +14,22 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from ...measure.clusters import cluster, normalised_mutual_information
 from ...measure.results import RunFacts
-from ..splits import Split, by_split
+from ..splits import HeldOutPatterns, Split, by_split
 
 MOST_COMPOSITES = 64  # of a split
 ERRORS = ("rmse", "divergence", "baseline_rmse", "mean_rmse")
 
 
-class EmbedRow(TypedDict):
+class EmbedRow(HeldOutPatterns):
     """The patterns of one sample. Errors are in units of the network's input.
 
     Attributes:
-        id: Identifier of the sample in its dataset.
-        material: Name of the material.
-        formula: Chemical formula.
-        space_group: Hermann–Mauguin symbol.
-        split: "dev" or "test", from the manifest, or "images" for held-out positions of a training sample.
-        patterns: Number of patterns.
         rmse: Mean over the patterns of the root mean square error.
         divergence: Mean divergence of the latent distributions from the standard normal one, nat, without its weight.
         baseline_rmse: `rmse` of as many principal components of the training patterns.
         mean_rmse: `rmse` of the mean training pattern.
     """
 
-    id: str
-    material: str
-    formula: str
-    space_group: str
-    split: str
-    patterns: int
     rmse: float
     divergence: float
     baseline_rmse: float

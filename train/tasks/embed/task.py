@@ -29,7 +29,7 @@ from ...ranks.protocol import Ranks
 from ...reports.figures import write_figure
 from ...reports.results import write_json
 from ..pattern_images import PATTERNS_AT_ONCE, intensities, patterns
-from ..splits import split_of
+from ..splits import held_out_row
 from ..task import Answers, Array, FixedLoss, Row, Task, check_finite, gathered, in_parts
 from . import principal_components
 from .figure import latent_space_figure
@@ -131,11 +131,8 @@ class Embedding(Task):
         chosen = np.unique(np.linspace(0, len(x) - 1, COMPOSITE_PATTERNS).round().astype(int))
         coordinates[entry.id] = {"network": mean[chosen].tolist(), "baseline": scored[chosen].tolist()}
         return {
-            "id": entry.id,
-            "material": entry.material,
-            "formula": entry.formula,
+            **held_out_row(entry),
             "space_group": entry.space_group,
-            "split": split_of(entry),
             "patterns": len(x),
             "rmse": errors["rmse"],
             "divergence": errors["divergence"],

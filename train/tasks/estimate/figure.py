@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from namsa.figures.panels import styled
 
-from ...reports.figures import BLUE, INK
+from ...reports.figures import BLUE, INK, entitle
 
 
 class EstimatePanel(NamedTuple):
@@ -41,7 +41,7 @@ def estimate_figure(panels: Sequence[EstimatePanel], title: str) -> Figure:
         title: Title of the figure.
     """
     figure = Figure(figsize=(7, 0.6 + 0.9 * len(panels)), layout="constrained")
-    figure.suptitle(title, fontsize=11, x=0.008, ha="left", parse_math=False)
+    entitle(figure, title)
     for ax, panel in zip(figure.subplots(len(panels), 1, squeeze=False)[:, 0], panels, strict=True):
         ax.axvspan(*panel.limits, color=INK, alpha=0.08, lw=0)
         ax.plot(panel.windows, np.full(len(panel.windows), -0.4), "|", color=BLUE, alpha=0.5)

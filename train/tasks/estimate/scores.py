@@ -9,29 +9,21 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from ...measure.coverage import TWO_SIGMA, covering_factor
 from ...measure.results import RunFacts
-from ..splits import Split, by_split
+from ..splits import HeldOutRow, Split, by_split
 
 Array = npt.NDArray[np.float64]
 
 
-class EstimateRow(TypedDict):
+class EstimateRow(HeldOutRow):
     """The quantities of one sample, in their units, by name.
 
     Attributes:
-        id: Identifier of the sample in its dataset.
-        material: Name of the material.
-        formula: Chemical formula.
-        split: "dev" or "test", from the manifest.
         true: Values of the sample.
         estimate: What the network gives.
         deviation: Standard deviation of the error before calibration: as the network predicts it, or half of the range
             if it predicts none.
     """
 
-    id: str
-    material: str
-    formula: str
-    split: str
     true: dict[str, float]
     estimate: dict[str, float]
     deviation: dict[str, float]

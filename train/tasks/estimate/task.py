@@ -34,6 +34,7 @@ from ...input.normalisation import Batch, Normalisation, normalise_graph
 from ...input.windows import middle
 from ...measure.results import RunFacts
 from ...optimization.losses import LIKELIHOOD_WEIGHT, log_scale, negative_log_likelihood, split_output
+from ..splits import held_out_row
 from ..task import Array, FixedLoss, Row, Task, check_finite, in_parts
 from .quantities import QUANTITIES, Range, quantity_ranges, sample_value
 from .scores import EstimateEvaluation, EstimateRow, errors, summarise
@@ -132,10 +133,7 @@ class Estimation(Task):
         values, deviations = predict(patterns)
         check_finite(entry, values, deviations)
         return {
-            "id": entry.id,
-            "material": entry.material,
-            "formula": entry.formula,
-            "split": entry.split,
+            **held_out_row(entry),
             "true": dict(zip(self._axes, self._true([entry])[0].tolist(), strict=True)),
             "estimate": dict(zip(self._axes, values[0].tolist(), strict=True)),
             "deviation": dict(zip(self._axes, deviations[0].tolist(), strict=True)),

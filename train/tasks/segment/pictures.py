@@ -17,6 +17,7 @@ from namsa.files import open_atomic
 from namsa.numpy_files import read_npz
 from namsa.pixels import PixelGrid
 
+from ...reports.figures import entitle
 from ...reports.results import EVALUATE_AGAIN
 
 FILE_NAME = "segments.npz"
@@ -101,7 +102,7 @@ def segments_figure(
     """
     names = list(probabilities)
     figure, axes = panels(pixels.aspect(image.shape), columns=len(names))
-    figure.suptitle(title, fontsize=11, x=0.008, ha="left", parse_math=False)
+    entitle(figure, title)
     outlined_panel(axes[0, 0], image, labels, pixels, "Bright field")
     for ax, name in zip(axes[0, 1:], names[1:], strict=True):
         image_panel(ax, probabilities[name], pixels, f"Probability of {name}", "")

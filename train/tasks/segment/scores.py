@@ -8,7 +8,7 @@ import numpy.typing as npt
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from ...measure.results import RunFacts
-from ..splits import Split, by_split
+from ..splits import HeldOutRow, Split, by_split
 from .section import Segment
 
 Confusion = npt.NDArray[np.int64]  # positions of each class (rows) that are given to each class (columns)
@@ -17,25 +17,17 @@ Source = Literal["composite", "specimen"]  # of patterns: of several samples, or
 SOURCES: tuple[Source, ...] = get_args(Source)
 
 
-class SegmentRow(TypedDict):
-    """The scans of one sample.
+class SegmentRow(HeldOutRow):
+    """The scans of one sample: the matrix of composites, or the specimen.
 
     Attributes:
-        id: Identifier of the sample in its dataset: the matrix of composites, or the specimen.
-        material: Name of the material.
-        formula: Chemical formula.
         kind: What was made of the crystal; "crystal" for composites.
-        split: "dev" or "test".
         source: "composite" or "specimen".
         scans: Number of scans: of composites, `training.segment.draws`.
         confusion: Positions of each class (rows) that are given to each class (columns).
     """
 
-    id: str
-    material: str
-    formula: str
     kind: str
-    split: str
     source: str
     scans: int
     confusion: list[list[int]]

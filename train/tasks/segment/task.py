@@ -30,6 +30,7 @@ from ...experiment.experiment import Experiment
 from ...input.batches import Readable, ReadCache, SampleView, Target, find_view
 from ...input.normalisation import Batch, Normalisation, normalise_graph
 from ...measure.results import RunFacts
+from ..splits import held_out_row
 from ..task import Answers, Array, FixedLoss, Row, Task, check_finite
 from .composer import Composer, composers
 from .composites import LARGEST_DIAMETER
@@ -196,11 +197,8 @@ class Segmentation(Task):
             truth, labels, _ = self.segmented(entry, view, predict)
             table += confusion(truth, labels, len(table))
         return {
-            "id": entry.id,
-            "material": entry.material,
-            "formula": entry.formula,
+            **held_out_row(entry),
             "kind": entry.kind,
-            "split": entry.split,
             "source": "composite" if entry.kind == "crystal" else "specimen",
             "scans": len(scans),
             "confusion": table.tolist(),
