@@ -1,1 +1,1 @@
-"""Reconstruction of 4D-STEM data with a trained network."""
+"""Trained networks on 4D-STEM data: what the networks of every task need."""

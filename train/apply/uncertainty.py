@@ -20,11 +20,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from ..measure.coverage import TWO_SIGMA, covering_factor
+from ..measure.coverage import TWO_SIGMA, Coverage, coverage, covering_factor
 from ..measure.groups import Facts, groups
 from ..measure.metrics import image_metrics
 from ..measure.separation import auroc
-from ..reports.calibration_results import Calibration, Coverage, CoverageGroup, ToldApart, WrongWindows
+from ..reports.calibration_results import Calibration, CoverageGroup, ToldApart, WrongWindows
 from .ensemble import Prediction
 from .familiarity import UNFAMILIAR, Familiarity, PatternStatistics, window_features
 from .known_windows import KnownWindow
@@ -101,18 +101,6 @@ def equalising_weight(rows: Sequence[WindowError]) -> float:
     if not spread.any() or not predicted.any():
         return 1.0
     return (covering_factor(error, predicted) / covering_factor(error, spread)) ** 2
-
-
-def coverage(error: Array, uncertainty: Array, two_sigma_factor: float = 2.0) -> Coverage:
-    """Returns the fractions of the errors within one and two standard deviations; 0.683 and 0.954 for a Gaussian.
-
-    Args:
-        error: Absolute errors, `(n,)`.
-        uncertainty: Standard deviations, `(n,)`.
-        two_sigma_factor: The multiple of them that stands for two.
-    """
-    within_one, within_two = (float(np.mean(error <= k * uncertainty)) for k in (1, two_sigma_factor))
-    return {"coverage_68": within_one, "coverage_95": within_two}
 
 
 def coverage_by_group(

@@ -4,12 +4,20 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from namsa.errors import WorkError
 
 Array = npt.NDArray[Any]
 
 ONE_SIGMA, TWO_SIGMA = 0.6827, 0.9545
+
+
+class Coverage(TypedDict):
+    """Fractions of errors within one and two standard deviations."""
+
+    coverage_68: float
+    coverage_95: float
 
 
 def covering_factor(error: Array, deviation: Array, part: float = ONE_SIGMA) -> float:
@@ -33,3 +41,15 @@ def covering_factor(error: Array, deviation: Array, part: float = ONE_SIGMA) -> 
         number = np.result_type(error, deviation).type
         factor = float(np.nextafter(number(factor), number(np.inf)))
     return factor
+
+
+def coverage(error: Array, uncertainty: Array, two_sigma_factor: float = 2.0) -> Coverage:
+    """Returns the fractions of the errors within one and two standard deviations; 0.683 and 0.954 for a Gaussian.
+
+    Args:
+        error: Absolute errors, `(n,)`.
+        uncertainty: Standard deviations, `(n,)`.
+        two_sigma_factor: The multiple of them that stands for two.
+    """
+    within_one, within_two = (float(np.mean(error <= k * uncertainty)) for k in (1, two_sigma_factor))
+    return {"coverage_68": within_one, "coverage_95": within_two}

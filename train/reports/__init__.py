@@ -1,1 +1,1 @@
-"""Evaluation, figures and reports of runs."""
+"""Reports and model cards of runs: the parts that do not depend on the task."""

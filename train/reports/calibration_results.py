@@ -8,14 +8,8 @@ from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
 from namsa.dataset.typed_values import read_typed
 
+from ..measure.coverage import Coverage
 from ..program import PROGRAM
-
-
-class Coverage(TypedDict):
-    """Fractions of the pixels whose error is within one and two standard deviations."""
-
-    coverage_68: float
-    coverage_95: float
 
 
 class CoverageGroup(Coverage):

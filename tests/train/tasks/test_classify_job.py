@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import yaml
 from packed import pack_run
-from tiny import CONFIG, newest, numbers, rows
+from tiny import rows
 
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
@@ -47,29 +47,16 @@ TRAINING = {
 PIXELS = PixelGrid((1.0, 1.0), (0.0, 0.0))
 
 
-@pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("classes")
-    path = directory / "classes.yaml"
-    split = {"train": 0.6, "dev": 0.4, "test": 0}
-    scan = {"scan": {"shape": [2, 4]}, "target": {"at": "scan"}, "data": {"directory": str(directory / "data")}}
-    path.write_text(yaml.safe_dump(CONFIG | scan | {"split": split} | {"network": NETWORK, "training": TRAINING}))
-    return path
+JOB = {
+    "split": {"train": 0.6, "dev": 0.4, "test": 0},
+    "scan": {"shape": [2, 4]},
+    "target": {"at": "scan"},
+    "network": NETWORK,
+    "training": TRAINING,
+}
 
 
-@pytest.fixture(scope="module")
-def run_dir(config):
-    path = config.parent / "run"
-    train(config, run_dir=path)
-    return path
-
-
-def validations(run_dir):
-    return [json.loads(line) for line in (run_dir / "validation.jsonl").read_text().splitlines()]
-
-
-def test_patterns_of_both_splits_are_scored_beside_the_baseline_and_chance(run_dir, config):
-    evaluation = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))
+def test_patterns_of_both_splits_are_scored_beside_the_baseline_and_chance(run_dir, evaluation, page):
     assert (evaluation["task"], evaluation["classes"]) == ("classify", ["4", "8"])
     assert list(evaluation["by_split"]) == ["images", "dev"]
     for split, scores in evaluation["by_split"].items():
@@ -84,8 +71,7 @@ def test_patterns_of_both_splits_are_scored_beside_the_baseline_and_chance(run_d
         assert 0 <= scores["baseline_balanced_accuracy"] <= 1
     trained = yaml.safe_load((run_dir / "config.yaml").read_text())["training"]
     assert trained["classify"]["classes"] == ["4", "8"]  # a later job has the same, whatever is simulated until then
-    page = (run_dir / "report.html").read_text(encoding="utf-8")
-    assert "finds the thickness with a balanced accuracy of" in re.sub(r"\s+", " ", page)
+    assert "finds the thickness with a balanced accuracy of" in page
     assert "Validation, dev split" in page
 
 
@@ -97,24 +83,15 @@ def test_rows_have_the_loss_of_classes(run_dir):
     assert {row["lr"] for row in found} == {1e-2}
 
 
-def test_the_weights_of_the_lowest_error_are_kept(run_dir):
-    found = validations(run_dir)
-    assert [(row["epoch"], row["step"]) for row in found] == [(2, 4), (4, 8)]
-    best = min(found, key=lambda row: row["error"])
+def test_the_weights_of_the_lowest_error_are_kept(run_dir, validations):
+    assert [(row["epoch"], row["step"]) for row in validations] == [(2, 4), (4, 8)]
+    best = min(validations, key=lambda row: row["error"])
     header, _ = checkpoint.read(run_dir / "best.npz")
     assert header["step"] == best["step"]
 
 
-def test_a_resumed_job_validates_to_the_same_bits_and_stops_where_the_other_does(run_dir, config, monkeypatch):
-    monkeypatch.setattr("train.main.write_report", lambda run_dir: None)
-    resumed = config.parent / "resumed"
-    train(config, ["training.steps=3"], resumed)
-    assert not (resumed / "validation.jsonl").exists()
-    train(config, run_dir=resumed)
-    assert validations(resumed) == validations(run_dir)
-    assert numbers(resumed) == numbers(run_dir)
-    for ours, theirs in zip(newest(resumed)[1].values(), newest(run_dir)[1].values(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+def test_a_resumed_job_validates_to_the_same_bits_and_stops_where_the_other_does(run_dir, config, assert_resumed):
+    assert not (assert_resumed(3) / "validation.jsonl").exists()
     stopped = config.parent / "stopped"
     for _ in range(2):  # a job that is started again has nothing left to train
         train(config, ["training.validation.stop_at=1"], stopped)
@@ -246,12 +223,11 @@ def test_a_file_is_classified_as_its_sample_is(run_dir, tmp_path, capsys, weight
         np.testing.assert_allclose(probabilities.mean(axis=(1, 2)), expected, rtol=1e-3)
 
 
-def test_many_classes_are_drawn_and_reported(tmp_path, run_dir):
+def test_many_classes_are_drawn_and_reported(tmp_path, evaluation):
     rng = np.random.default_rng(0)
     names = [f"P{n}/m" for n in range(40)]
     figure = class_figure(rng.dirichlet(np.ones(40), (4, 6)).transpose(2, 0, 1), names, "space_group", PIXELS, "$x")
     assert {text.get_text() for text in figure.axes[2].get_yticklabels()} < set(names)
-    evaluation = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))
     confusion = {split: np.pad(counts, (0, 38)).tolist() for split, counts in evaluation["confusion"].items()}
     text = json.dumps(evaluation | {"classes": names, "confusion": confusion})
     (tmp_path / "evaluation.json").write_text(text, encoding="utf-8")
@@ -270,7 +246,7 @@ def test_a_network_of_classes_reconstructs_nothing(run_dir, config, capsys):
     assert "is a network for training.task classify, and a density is asked for" in capsys.readouterr().err
 
 
-def test_a_packed_run_classifies_without_its_dataset(run_dir, tmp_path, capsys):
+def test_a_packed_run_classifies_without_its_dataset(run_dir, evaluation, tmp_path, capsys):
     model, card, weights = pack_run(run_dir, tmp_path / "net", "error")
     assert model.experiment.training.classify.classes == ("4", "8")
     assert "to the thickness in Å at each position, and of the scan by their vote: one of 4, 8." in card
@@ -287,7 +263,6 @@ def test_a_packed_run_classifies_without_its_dataset(run_dir, tmp_path, capsys):
     before = classify(patterns, weights, beam, beam_intensity=1.0)
     after = classify(patterns, tmp_path / "net", beam, beam_intensity=1.0)
     np.testing.assert_allclose(after.probabilities, before.probabilities, atol=5e-3)
-    evaluation = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))
     for split, row in evaluation["by_split"].items():  # the baseline does not depend on the weights
         assert f"| {split} | " in card
         assert f"({row['baseline_balanced_accuracy']:.3f})" in card
@@ -299,8 +274,7 @@ def test_a_packed_run_classifies_without_its_dataset(run_dir, tmp_path, capsys):
     assert error.endswith("asked for: give another --checkpoint, or use python -m train classify\n")
 
 
-def test_names_of_classes_are_neither_markdown_nor_html(run_dir):
-    evaluation = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))
+def test_names_of_classes_are_neither_markdown_nor_html(evaluation):
     lines = "\n".join(CARD.scores(evaluation | {"classes": ["<b>|x", "`y`"]}))
     assert "&lt;b&gt;\\|x" in lines
     assert "<" not in lines

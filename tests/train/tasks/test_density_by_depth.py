@@ -1,18 +1,14 @@
 """The job of a density by depth on small stacks: the target, scores beside projections, the report, and a scan."""
 
 import json
-import re
 from dataclasses import replace
 
 import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
-import yaml
 from tiny import CONFIG, rows
 
-from namsa.dataset import manifest
-from namsa.dataset.shards import Dataset
 from namsa.errors import InputError, WorkError
 from namsa.io.calibration import CalibrationOverrides
 from train.apply.trust import KnownSpecimen
@@ -49,31 +45,10 @@ SIMULATION = {
 }
 
 
-@pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("depth")
-    path = directory / "depth.yaml"
-    data = {"data": {"directory": str(directory / "data")}}
-    path.write_text(yaml.safe_dump(CONFIG | SIMULATION | data | {"network": NETWORK, "training": TRAINING}))
-    return path
+JOB = SIMULATION | {"network": NETWORK, "training": TRAINING}
 
 
-@pytest.fixture(scope="module")
-def run_dir(config):
-    path = config.parent / "run"
-    train(config, run_dir=path)
-    return path
-
-
-@pytest.fixture
-def opened(run_dir, config):
-    experiment = load(config)
-    with Dataset(experiment.data.directory) as dataset:
-        yield experiment, dataset, manifest.present(experiment.data.directory, dataset.ids)
-
-
-def test_bins_are_scored_beside_projections(run_dir):
-    evaluation = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))
+def test_bins_are_scored_beside_projections(run_dir, evaluation, page):
     by_depth, samples = evaluation["by_depth"], evaluation["samples"]
     assert (by_depth["bins"], by_depth["samples"]) == (BINS, len(samples))
     for name in ("network", "own_projected", "true_projected", "mean_predictor"):
@@ -84,7 +59,6 @@ def test_bins_are_scored_beside_projections(run_dir):
     assert by_depth["factor_true_projected"] == pytest.approx(ratio)
     # The other scores are those of the projected density, as without bins.
     assert all(len(row["by_depth"]["network"]["mae"]) == BINS and isinstance(row["mae"], float) for row in samples)
-    page = re.sub(r"\s+", " ", (run_dir / "report.html").read_text(encoding="utf-8"))
     assert "<h2>By depth</h2>" in page
     assert "True projected density, equal parts" in page
     bins = read_bins(run_dir / "depth.npz")
@@ -100,10 +74,9 @@ def test_the_card_tells_the_bins(run_dir):
     assert f"R of {evaluation['by_depth']['network']['r_factor']:.3f} where equal parts" in line
 
 
-def test_validation_and_rows_are_those_of_a_density(run_dir):
+def test_validation_and_rows_are_those_of_a_density(run_dir, validations):
     assert list(rows(run_dir)[0])[:4] == ["step", "epoch", "loss", "huber"]
-    found = [json.loads(line) for line in (run_dir / "validation.jsonl").read_text().splitlines()]
-    assert all(np.isfinite(row["huber"]) for row in found)
+    assert all(np.isfinite(row["huber"]) for row in validations)
 
 
 def test_batches_hold_the_bins_of_windows_under_their_symmetries(opened):

@@ -1,21 +1,17 @@
 """The job of the task embed on small crystals: training, scores beside the baseline, the report, and its resumption."""
 
 import base64
-import json
-import re
 
 import numpy as np
 import pytest
-import yaml
 from packed import pack_run
-from tiny import CONFIG, newest, numbers, rows
+from tiny import rows
 
 from namsa.dataset import manifest
 from namsa.dataset.shards import Dataset
 from namsa.io.calibration import CalibrationOverrides
 from train.__main__ import main as command
 from train.experiment.experiment import load
-from train.main import train
 from train.ranks import reduction
 from train.scaling import forecast
 from train.tasks.embed.application import embed
@@ -35,26 +31,13 @@ TRAINING = {
 }
 
 
-@pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("embedding")
-    path = directory / "embed.yaml"
-    split = {"train": 0.6, "dev": 0.4, "test": 0}
-    scan = {"scan": {"shape": [2, 4]}, "target": {"at": "scan"}, "data": {"directory": str(directory / "data")}}
-    path.write_text(yaml.safe_dump(CONFIG | scan | {"split": split} | {"network": NETWORK, "training": TRAINING}))
-    return path
-
-
-@pytest.fixture(scope="module")
-def run_dir(config):
-    path = config.parent / "run"
-    train(config, run_dir=path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def evaluation(run_dir):
-    return json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))
+JOB = {
+    "split": {"train": 0.6, "dev": 0.4, "test": 0},
+    "scan": {"shape": [2, 4]},
+    "target": {"at": "scan"},
+    "network": NETWORK,
+    "training": TRAINING,
+}
 
 
 def stored(experiment, training):
@@ -108,8 +91,7 @@ def test_composites_have_one_sample_of_each_material(evaluation):
     assert (row["composites"], row["nmi"], row["baseline_nmi"]) == (1, composite["nmi"], composite["baseline_nmi"])
 
 
-def test_report_has_the_numbers_and_the_picture(run_dir, evaluation):
-    page = re.sub(r"\s+", " ", (run_dir / "report.html").read_text(encoding="utf-8"))
+def test_report_has_the_numbers_and_the_picture(run_dir, evaluation, page):
     row = evaluation["by_split"]["dev"]
     assert f"<strong>{row['rmse']:.4g}</strong>; as many principal components have" in page
     picture = (run_dir / "latent_space.png").read_bytes()
@@ -121,16 +103,9 @@ def test_report_has_the_numbers_and_the_picture(run_dir, evaluation):
     assert "latent_space.png is missing" in (run_dir / "report.html").read_text(encoding="utf-8")
 
 
-def test_a_resumed_job_ends_with_the_same_bits(run_dir, config, monkeypatch):
+def test_a_resumed_job_ends_with_the_same_bits(assert_resumed):
     """The draws of the latent numbers go on where they stopped."""
-    monkeypatch.setattr("train.main.write_report", lambda run_dir: None)
-    resumed = config.parent / "resumed"
-    train(config, ["training.steps=3"], resumed)
-    train(config, run_dir=resumed)
-    assert numbers(resumed) == numbers(run_dir)
-    assert (resumed / "validation.jsonl").read_text() == (run_dir / "validation.jsonl").read_text()
-    for ours, theirs in zip(newest(resumed)[1].values(), newest(run_dir)[1].values(), strict=True):
-        np.testing.assert_array_equal(ours, theirs)
+    assert_resumed(3)
 
 
 @pytest.mark.usefixtures("run_dir")

@@ -9,7 +9,6 @@ import ase
 import h5py
 import numpy as np
 import pytest
-import yaml
 from packed import pack_run
 from tiny import CONFIG, rows
 
@@ -21,7 +20,6 @@ from train.__main__ import main as command
 from train.apply.models import load_model
 from train.experiment.experiment import load
 from train.input import batches
-from train.main import train
 from train.ranks import reduction
 from train.reports.results import write_json
 from train.scaling import forecast
@@ -56,35 +54,16 @@ TRAINING = {
 }
 
 
-@pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("estimation")
-    path = directory / "estimate.yaml"
-    changed = {
-        "split": {"train": 0.5, "dev": 0.25, "test": 0.25},
-        "specimen": CONFIG["specimen"] | {"thickness_angstrom": [8.0]},
-        "variation": VARIATION | {"specimen_tilt_mrad": [0, 10]},
-        "simulation": CONFIG["simulation"] | {"method": "scatter"},
-        "scan": {"shape": [3, 5], "step_angstrom": [0.8, 0.6]},
-        "target": {"at": "scan"},
-        "data": {"directory": str(directory / "data")},
-        "network": NETWORK,
-        "training": TRAINING,
-    }
-    path.write_text(yaml.safe_dump(CONFIG | changed))
-    return path
-
-
-@pytest.fixture(scope="module")
-def run_dir(config):
-    path = config.parent / "run"
-    train(config, run_dir=path)
-    return path
-
-
-@pytest.fixture(scope="module")
-def evaluation(run_dir):
-    return json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))
+JOB = {
+    "split": {"train": 0.5, "dev": 0.25, "test": 0.25},
+    "specimen": CONFIG["specimen"] | {"thickness_angstrom": [8.0]},
+    "variation": VARIATION | {"specimen_tilt_mrad": [0, 10]},
+    "simulation": CONFIG["simulation"] | {"method": "scatter"},
+    "scan": {"shape": [3, 5], "step_angstrom": [0.8, 0.6]},
+    "target": {"at": "scan"},
+    "network": NETWORK,
+    "training": TRAINING,
+}
 
 
 def stored(experiment, *splits):
@@ -145,7 +124,7 @@ def test_a_mirrored_specimen_with_a_mirrored_tilt_gives_mirrored_patterns():
     assert np.abs(patterns[1] - patterns[0]).max() > 1e-2 * patterns[0].max()
 
 
-def test_held_out_samples_are_scored_beside_the_median(run_dir, evaluation):
+def test_held_out_samples_are_scored_beside_the_median(run_dir, evaluation, validations, page):
     experiment = load(run_dir / "config.yaml")
     training, _ = stored(experiment, "train")
     _, records = stored(experiment, "dev", "test")
@@ -174,10 +153,8 @@ def test_held_out_samples_are_scored_beside_the_median(run_dir, evaluation):
             assert found["coverage_68"] == pytest.approx(np.mean(error <= sigma))
             assert found["coverage_95"] == pytest.approx(np.mean(error <= 2 * sigma))
             assert split != "dev" or found["coverage_68"] >= 0.6827
-    page = re.sub(r"\s+", " ", (run_dir / "report.html").read_text(encoding="utf-8"))
     assert f"defocus <strong>{evaluation['by_split']['test']['defocus_angstrom']['mae']:.3g}</strong>" in page
     assert "Validation, dev split" in page
-    validations = [json.loads(line) for line in (run_dir / "validation.jsonl").read_text().splitlines()]
     dev = evaluation["by_split"]["dev"]
     assert validations[-1]["mae_defocus_angstrom"] == pytest.approx(dev["defocus_angstrom"]["mae"])
     halves = dict(zip(NAMES, (2, 40, 10, 10), strict=True))

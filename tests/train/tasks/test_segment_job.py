@@ -1,20 +1,13 @@
 """The job of the task segment on small crystals: composites, scores of all classes, and the report."""
 
-import json
-import re
-
 import numpy as np
 import pytest
-import yaml
 from packed import pack_run
-from tiny import CONFIG, numbers, rows
+from tiny import CONFIG, rows
 
-from namsa.dataset import manifest
-from namsa.dataset.shards import Dataset
 from namsa.errors import InputError
 from train.experiment.experiment import load
 from train.input import batches
-from train.main import train
 from train.tasks import task_of
 from train.tasks.segment.scores import confusion, intersections_over_unions, mean_iou
 from train.tasks.segment.task import class_weights, weighted_cross_entropy
@@ -42,31 +35,10 @@ SIMULATION = {
 }
 
 
-@pytest.fixture(scope="module")
-def config(tmp_path_factory):
-    directory = tmp_path_factory.mktemp("segments")
-    path = directory / "segments.yaml"
-    data = {"data": {"directory": str(directory / "data")}}
-    path.write_text(yaml.safe_dump(CONFIG | SIMULATION | data | {"network": NETWORK, "training": TRAINING}))
-    return path
+JOB = SIMULATION | {"network": NETWORK, "training": TRAINING}
 
 
-@pytest.fixture(scope="module")
-def run_dir(config):
-    path = config.parent / "run"
-    train(config, run_dir=path)
-    return path
-
-
-@pytest.fixture
-def opened(run_dir, config):
-    experiment = load(config)
-    with Dataset(experiment.data.directory) as dataset:
-        yield experiment, dataset, manifest.present(experiment.data.directory, dataset.ids)
-
-
-def test_held_out_composites_are_scored_beside_the_baseline(run_dir):
-    evaluation = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))
+def test_held_out_composites_are_scored_beside_the_baseline(evaluation, page):
     assert (evaluation["task"], evaluation["classes"]) == ("segment", ["matrix", "grain", "phase"])
     scores = evaluation["scores"]["composite"]["dev"]
     table = np.array(evaluation["confusion"]["composite"]["dev"])
@@ -82,25 +54,19 @@ def test_held_out_composites_are_scored_beside_the_baseline(run_dir):
     assert whole["fractions"]["grain"] > 0.1  # from the records' labels: about half of each
     assert whole["fractions"]["phase"] == 0
     assert evaluation["expected_fractions"] == pytest.approx([0.7, 0.2, 0.1])
-    page = re.sub(r"\s+", " ", (run_dir / "report.html").read_text(encoding="utf-8"))
     assert "the mean intersection over union is" in page
     assert 'alt="Held-out scans with true and predicted classes"' in page
 
 
-def test_rows_and_validations_have_the_numbers_of_the_task(run_dir):
+def test_rows_and_validations_have_the_numbers_of_the_task(run_dir, validations):
     assert list(rows(run_dir)[0])[:5] == ["step", "epoch", "loss", "cross_entropy", "l2"]
-    found = [json.loads(line) for line in (run_dir / "validation.jsonl").read_text().splitlines()]
-    assert [row["epoch"] for row in found] == [1, 2]
-    assert list(found[0])[3:] == ["error", "mean_iou", "iou_matrix", "iou_grain", "iou_phase"]
-    assert all(row["error"] == 1 - row["mean_iou"] for row in found)
+    assert [row["epoch"] for row in validations] == [1, 2]
+    assert list(validations[0])[3:] == ["error", "mean_iou", "iou_matrix", "iou_grain", "iou_phase"]
+    assert all(row["error"] == 1 - row["mean_iou"] for row in validations)
 
 
-def test_a_resumed_job_makes_the_same_composites(run_dir, config, monkeypatch):
-    monkeypatch.setattr("train.main.write_report", lambda run_dir: None)
-    resumed = config.parent / "resumed"
-    train(config, ["training.steps=1"], resumed)
-    train(config, run_dir=resumed)
-    assert numbers(resumed) == numbers(run_dir)
+def test_a_resumed_job_makes_the_same_composites(assert_resumed):
+    assert_resumed(1)
 
 
 def test_composites_follow_from_seed_and_epoch_and_their_parts_from_one_split(opened):
@@ -188,10 +154,10 @@ def test_intersections_over_unions_of_a_matrix_by_hand():
     assert mean_iou(paper) == pytest.approx(0.327, abs=5e-4)
 
 
-def test_a_packed_run_has_the_scores_of_its_classes(run_dir, tmp_path):
+def test_a_packed_run_has_the_scores_of_its_classes(run_dir, evaluation, tmp_path):
     model, card, _ = pack_run(run_dir, tmp_path / "net", "error")
     assert model.experiment.training.segment.classes == ("matrix", "grain", "phase")
-    scores = json.loads((run_dir / "evaluation.json").read_text(encoding="utf-8"))["scores"]["composite"]["dev"]
+    scores = evaluation["scores"]["composite"]["dev"]
     assert f"({scores['baseline_mean_iou']:.3f})" in card
     assert f"of {scores['fractions']['grain']:.2%} |" in card
     assert "Specimens: simulated as a whole" in card

@@ -81,7 +81,8 @@ class EmbedCard(TaskCard):
             )
         yield (
             "- Clusters have no names, and their number is chosen by the user. Neighbouring patterns of one crystal "
-            "can be in different clusters, since a pattern depends on the place in the cell where the probe is small."
+            "can be in different clusters, since a pattern depends on the position in the cell where the probe is "
+            "small."
         )
 
     def dev_error(self, evaluation: Evaluation) -> float | None:

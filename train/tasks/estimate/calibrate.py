@@ -22,11 +22,12 @@ from namsa.errors import InputError
 from ...apply.known_windows import known_windows
 from ...apply.models import CALIBRATION, LARGEST_FACTOR, Model, load_model
 from ...apply.weights import build_loaded
+from ...measure.coverage import Coverage
 from ...optimization import checkpoint
 from ...program import PROGRAM
 from ...reports.results import write_json
 from .quantities import QUANTITIES, sample_value
-from .scores import QuantityCalibration, QuantityCoverage, calibrate, coverage
+from .scores import QuantityCalibration, calibrate, coverage
 from .task import Predict, predictor
 
 OnSample = Callable[[int, int], None]
@@ -51,8 +52,8 @@ class EstimateCalibration(TypedDict):
     quantities: dict[str, QuantityCalibration]
     split: str
     windows: int
-    dev: dict[str, QuantityCoverage]
-    test: NotRequired[dict[str, QuantityCoverage]]
+    dev: dict[str, Coverage]
+    test: NotRequired[dict[str, Coverage]]
     transmitted_fraction: float
 
 

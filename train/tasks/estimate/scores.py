@@ -7,7 +7,8 @@ import numpy as np
 import numpy.typing as npt
 from typing_extensions import TypedDict  # pydantic needs it before Python 3.12
 
-from ...measure.coverage import TWO_SIGMA, covering_factor
+from ...measure import coverage as measured
+from ...measure.coverage import TWO_SIGMA, Coverage, covering_factor
 from ...measure.results import RunFacts
 from ..splits import HeldOutRow, Split, by_split
 
@@ -41,19 +42,7 @@ class QuantityCalibration(TypedDict):
     two_sigma_factor: float
 
 
-class QuantityCoverage(TypedDict):
-    """How often the errors of a quantity are within the calibrated ones.
-
-    Attributes:
-        coverage_68: Fraction of the errors within one standard deviation.
-        coverage_95: Within two of them.
-    """
-
-    coverage_68: float
-    coverage_95: float
-
-
-class QuantityScores(QuantityCoverage):
+class QuantityScores(Coverage):
     """Scores of a quantity over the samples of a split.
 
     Attributes:
@@ -161,12 +150,11 @@ def scores(
     return found
 
 
-def coverage(rows: Sequence[Mapping[str, Any]], name: str, calibration: QuantityCalibration) -> QuantityCoverage:
+def coverage(rows: Sequence[Mapping[str, Any]], name: str, calibration: QuantityCalibration) -> Coverage:
     """Returns how often the errors of a quantity are within the calibrated ones."""
     error = np.abs(errors(rows, name))
     sigma = calibration["uncertainty_factor"] * _column(rows, "deviation", name)
-    one, two = (float(np.mean(error <= k * sigma)) for k in (1, 2))
-    return {"coverage_68": one, "coverage_95": two}
+    return measured.coverage(error, sigma)
 
 
 def errors(rows: Sequence[Mapping[str, Any]], name: str) -> Array:

@@ -98,14 +98,13 @@ def segment(
         with scan.bands(note.console) as bands:
             for strip in tiles.strips(bands, plan.along_y, images.rows):
                 images.add(strip, predict)
-        labels = images.labels()
-        for name, number in zip(
-            images.classes, np.bincount(labels.ravel(), minlength=len(images.classes)), strict=True
-        ):
-            note(f"{name}: {100 * number / labels.size:.3g} % of the positions")
+        probabilities = images.probabilities()
+        labels = probabilities.argmax(axis=0).astype(np.uint8)
+        for number, name in enumerate(images.classes):
+            note(f"{name}: {100 * np.count_nonzero(labels == number) / labels.size:.3g} % of the positions")
         return SegmentedScan(
             labels,
-            images.probabilities(),
+            dict(zip(images.classes, probabilities.astype(np.float32), strict=True)),
             images.bright_field,
             scan.pixels,
             {**scan.provenance, "classes": list(images.classes), "said": note.lines},
@@ -126,8 +125,7 @@ class _SegmentImages:
         self.rows, self._columns = (
             tiles.window_slices(size, side, multiple) for size, side in zip(scan, window, strict=True)
         )
-        margin = int(MARGIN * min(window))
-        self._blends = [tiles.Blend(scan, margin) for _ in self.classes]
+        self._blend = tiles.Blend(scan, int(MARGIN * min(window)), (len(self.classes),))
         self.bright_field = np.zeros(scan, np.float32)
         self._disk, self._strips = resampling.in_bright_disk(model.conditions), 0
         self._intensity = np.zeros(2)
@@ -145,16 +143,11 @@ class _SegmentImages:
             odds = np.exp(logits - logits.max(axis=-1, keepdims=True))
             probabilities = odds / odds.sum(axis=-1, keepdims=True)
             for column, found in zip(columns, probabilities, strict=True):
-                for blend, image in zip(self._blends, np.moveaxis(found, -1, 0), strict=True):
-                    blend.add((row, column), image[None])
+                self._blend.add((row, column), np.moveaxis(found, -1, 0)[None])
 
-    def probabilities(self) -> dict[str, npt.NDArray[np.float32]]:
-        """Returns the blended probability of each class."""
-        return {name: blend.mean().astype(np.float32) for name, blend in zip(self.classes, self._blends, strict=True)}
-
-    def labels(self) -> npt.NDArray[np.uint8]:
-        """Returns the number of the most probable class of each position."""
-        return np.argmax([blend.mean() for blend in self._blends], axis=0).astype(np.uint8)
+    def probabilities(self) -> npt.NDArray[np.float64]:
+        """Returns the blended probability of each class, `(classes, ny, nx)`."""
+        return self._blend.mean()
 
 
 def _network(model: Model) -> tuple[NetworkConfig | DeepLabV3PlusConfig, int]:
