@@ -42,12 +42,14 @@ class Usage:
         command: The command, as "reconstruct".
         out: The file that the command writes, as "DENSITY.h5".
         by_pattern: Whether the network sees one pattern at a time, so that a scan may have any step.
+        windows: How a scan is divided otherwise.
     """
 
     answer: str
     command: str
     out: str
     by_pattern: bool = False
+    windows: str = "in overlapping windows"
 
 
 def purpose(name: str, experiment: Experiment, usage: Usage) -> Iterator[str]:
@@ -57,7 +59,7 @@ def purpose(name: str, experiment: Experiment, usage: Usage) -> Iterator[str]:
     ranges = describe_varied(experiment) | describe_imperfections(experiment.training.inputs)
     defocus = format_range(defocus_angstrom(experiment))
     step = "any" if usage.by_pattern else "up to twice that; resampled"
-    window = (f"{times(trained.scan_shape)} positions", "any scan, in overlapping windows")
+    window = (f"{times(trained.scan_shape)} positions", f"any scan, {usage.windows}")
     if usage.by_pattern:
         window = ("one pattern", "any scan, pattern by pattern")
     yield f"# {plain(name)}"

@@ -30,7 +30,8 @@ class EstimateCard(TaskCard):
         """Returns how the network is applied."""
         titles = [QUANTITIES[name].title for name in experiment.training.estimate.quantities]
         listed = f"{', '.join(titles[:-1])} and {titles[-1]}" if titles[1:] else titles[0]
-        return Usage(f"From a 4D-STEM scan to its {listed}, with their errors.", "estimate", "ESTIMATES.h5")
+        answer = f"From a 4D-STEM scan to its {listed}, with their errors."
+        return Usage(answer, "estimate", "ESTIMATES.h5", windows="in windows side by side")
 
     def sections(self, facts: CardFacts) -> Iterable[Iterable[str]]:
         """Scores, and what the errors cover."""
