@@ -155,10 +155,9 @@ def _chosen_weights(
 def _header(weights: Path) -> dict[str, Any]:
     """Returns the header of a checkpoint."""
     try:
-        header: dict[str, Any] = checkpoint.read(weights)[0]
+        return checkpoint.read_header(weights)
     except checkpoint.BROKEN as error:
         raise InputError(f"cannot read the weights {weights}: {error}") from None
-    return header
 
 
 def _samples(

@@ -67,5 +67,5 @@ class NetworkVariables:
             "dtype": dtype,
             "bytes": path.stat().st_size,
             "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
-            "digest": checkpoint.read(path)[0]["digest"],
+            "digest": checkpoint.read_header(path)["digest"],
         }

@@ -175,7 +175,7 @@ def calibrate(
         for entry in scored:
             scores[entry.id] = score_sample(dataset, entry, densities.get(entry.id), ensemble, experiment, conversion)
             done()
-    calibration["step"] = int(checkpoint.read(model.weights)[0]["step"])
+    calibration["step"] = int(checkpoint.read_header(model.weights)["step"])
     with open_folder(run_dir) as new:
         familiarity.write_familiarity(new / familiarity.FILE, learnt)
         write_json(new / CALIBRATION, calibration)

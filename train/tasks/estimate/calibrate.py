@@ -82,7 +82,7 @@ def calibrate_estimates(model: Model, dataset: Dataset, on_sample: OnSample) -> 
     rows, test_rows = split_rows["dev"], split_rows["test"]
     found = calibrate(rows, names)
     calibration: EstimateCalibration = {
-        "step": checkpoint.read(model.weights)[0]["step"],
+        "step": checkpoint.read_header(model.weights)["step"],
         "quantities": found,
         "split": "dev",
         "windows": len(rows),
