@@ -1,5 +1,6 @@
-"""A small network of random weights as a run directory, and the beam of the patterns that it takes."""
+"""A small network of random weights as a run directory, and patterns that it takes, with their beam."""
 
+import h5py
 import keras
 import numpy as np
 
@@ -18,6 +19,19 @@ BEAM = CalibrationOverrides(
     pixel_mrad=(8.0, 8.0),
     centre_pixels=(1.5, 1.5),
 )
+
+OPTIONS = "--energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.4 0.4 --pixel-mrad 8 --beam-intensity 1"
+
+
+def patterns(scan, seed=0):
+    return np.random.default_rng(seed).uniform(0.2, 1.8, (*scan, *DETECTOR)).astype(np.float32) / 16
+
+
+def stored(path, values, **options):
+    """Writes patterns as a file that says nothing else, and returns its path."""
+    with h5py.File(path, "w") as file:
+        file.create_dataset("scan", data=values, **options)
+    return path
 
 
 def experiment(layout="scan", **microscope):

@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from small_network import BEAM, DETECTOR, experiment, write_run
+from small_network import BEAM, experiment, patterns, write_run
 
 from train.apply.contrast import UNRESOLVED, contrast_line, error_over_contrast
 from train.apply.models import load_model
@@ -39,10 +39,6 @@ def test_the_line_names_the_ratio_and_its_limit():
     assert contrast_line(0.75).startswith("the stated error is 0.75 of the density's contrast (rms; 0.71 is the limit)")
 
 
-def scan(shape, seed):
-    return np.random.default_rng(seed).uniform(0.2, 1.8, (*shape, *DETECTOR)).astype(np.float32) / 16
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     found = tmp_path_factory.mktemp("contrast")
@@ -60,7 +56,7 @@ def model_with(folder):
 
 
 def test_a_scan_whose_error_is_as_large_as_its_contrast_is_flagged(model_with):
-    values = scan((36, 52), seed=3)
+    values = patterns((36, 52), seed=3)
     plain = reconstruct(values, model_with(1.0), BEAM, beam_intensity=1.0).provenance["error_over_contrast"]
     below = reconstruct(values, model_with(0.5 * UNRESOLVED / plain), BEAM, beam_intensity=1.0)
     above = reconstruct(values, model_with(2 * UNRESOLVED / plain), BEAM, beam_intensity=1.0)
@@ -76,7 +72,7 @@ def test_a_scan_whose_error_is_as_large_as_its_contrast_is_flagged(model_with):
 
 
 def test_a_live_reconstruction_says_it_once_at_the_end(model_with):
-    values = scan((52, 36), seed=4)
+    values = patterns((52, 36), seed=4)
     model = model_with(1e3)
     whole = reconstruct(values, model, BEAM, beam_intensity=1.0)
     *before, last = reconstruct_live(iter(values), model, BEAM, scan_shape=(52, 36), beam_intensity=1.0)

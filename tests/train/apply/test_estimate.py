@@ -6,7 +6,7 @@ import math
 import h5py
 import numpy as np
 import pytest
-from small_network import BEAM, DETECTOR, experiment, write_run
+from small_network import BEAM, OPTIONS, experiment, patterns, stored, write_run
 
 from namsa.pixels import PixelGrid
 from train.__main__ import main
@@ -18,20 +18,9 @@ from train.tasks.density.result import Reconstruction
 from train.tasks.estimate.application import estimate
 from train.tasks.estimate.result import EstimatedScan, Quantity
 
-OPTIONS = "--energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.4 0.4 --pixel-mrad 8 --beam-intensity 1"
 WINDOW = (4, 6)
 FACTS = {"model": "estimate", "weights_digest": "0", "said": []}
 NAMES = ["defocus_angstrom", "specimen_tilt_x_mrad"]
-
-
-def patterns(scan):
-    return np.random.default_rng(0).uniform(0.2, 1.8, (*scan, *DETECTOR)).astype(np.float32) / 16
-
-
-def stored(path, values):
-    with h5py.File(path, "w") as file:
-        file.create_dataset("scan", data=values)
-    return path
 
 
 def estimating():

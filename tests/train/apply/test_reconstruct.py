@@ -9,7 +9,7 @@ from types import SimpleNamespace
 import h5py
 import numpy as np
 import pytest
-from small_network import BEAM, DETECTOR, WINDOW, experiment, write_run
+from small_network import BEAM, DETECTOR, WINDOW, experiment, patterns, stored, write_run
 
 from namsa import InputError
 from train.__main__ import main
@@ -29,16 +29,6 @@ def run(tmp_path_factory):
     return write_run(tmp_path_factory.mktemp("small"), experiment())
 
 
-def patterns(scan=SCAN, seed=0):
-    return np.random.default_rng(seed).uniform(0.2, 1.8, (*scan, *DETECTOR)).astype(np.float32) / 16
-
-
-def stored(path, values, **options):
-    with h5py.File(path, "w") as file:
-        file.create_dataset("scan", data=values, **options)
-    return path
-
-
 def density(folder, values, run, calibration=BEAM, name="out", beam=1.0, **options):
     out = folder / f"{name}.h5"
     data = stored(folder / f"{name}-in.h5", values, **options)
@@ -48,7 +38,7 @@ def density(folder, values, run, calibration=BEAM, name="out", beam=1.0, **optio
 
 
 def test_the_file_has_axes_units_and_provenance(tmp_path, run):
-    data = stored(tmp_path / "scan.h5", patterns())
+    data = stored(tmp_path / "scan.h5", patterns(SCAN))
     options = "--energy-ev 200e3 --semiangle-mrad 20.5 --scan-step-angstrom 0.4 0.405 --pixel-mrad 8 --beam-intensity 1"
     out = tmp_path / "new" / "out.h5"
     assert main(["reconstruct", str(data), "--checkpoint", run, "--out", str(out), *options.split()]) == 0
@@ -97,7 +87,7 @@ def test_a_lens_that_is_not_round_makes_no_mirrors(tmp_path):
 
 
 def test_pieces_of_a_scan_make_the_whole(tmp_path, run, monkeypatch):
-    values = patterns()
+    values = patterns(SCAN)
     at_once = density(tmp_path, values, run)
     monkeypatch.setattr(reading, "PIECE_BYTES", 1000)
     monkeypatch.setattr(windows, "BATCH_BYTES", 1)
@@ -143,7 +133,7 @@ def test_memory_does_not_grow_with_the_scan(tmp_path, run, monkeypatch):
 
 
 def test_finer_pixels_other_counts_and_a_turned_detector_change_nothing(tmp_path, run):
-    values = patterns()
+    values = patterns(SCAN)
     expected = density(tmp_path, values, run)
     finer = values.repeat(2, axis=2).repeat(2, axis=3) / 4
     np.testing.assert_allclose(
@@ -190,7 +180,7 @@ def test_trust_is_measured_once_at_every_position(tmp_path, run, monkeypatch):
 
 def test_dropout_makes_an_ensemble_where_symmetries_do_not(tmp_path):
     run = write_run(tmp_path / "astigmatic", experiment(aberrations={"C12": 10.0}))
-    data = stored(tmp_path / "scan.h5", patterns())
+    data = stored(tmp_path / "scan.h5", patterns(SCAN))
     reconstruct.reconstruct(data, run, BEAM).save(tmp_path / "out.h5")
     with h5py.File(tmp_path / "out.h5") as file:
         assert (
@@ -211,7 +201,7 @@ def test_a_calibrated_model_scales_its_uncertainty_and_knows_the_beam(tmp_path, 
     folder = tmp_path / "calibrated"
     write_run(folder, experiment())
     (folder / "calibration.json").write_text('{"uncertainty_factor": 2.5, "transmitted_fraction": 0.9}')
-    data = stored(tmp_path / "scan.h5", patterns())
+    data = stored(tmp_path / "scan.h5", patterns(SCAN))
     reconstruct.reconstruct(data, folder, BEAM).save(tmp_path / "out.h5")
     with h5py.File(tmp_path / "out.h5") as file:
         said = file["reconstruction"].attrs["provenance"]

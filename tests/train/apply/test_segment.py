@@ -5,7 +5,7 @@ import json
 import h5py
 import numpy as np
 import pytest
-from small_network import BEAM, DETECTOR, WINDOW, experiment, write_run
+from small_network import BEAM, OPTIONS, WINDOW, experiment, patterns, stored, write_run
 
 from train.__main__ import main
 from train.apply.models import load_model
@@ -13,7 +13,6 @@ from train.apply.weights import load_network
 from train.experiment.experiment import Experiment
 from train.tasks.segment.application import segment
 
-OPTIONS = "--energy-ev 200e3 --semiangle-mrad 20 --scan-step-angstrom 0.4 0.4 --pixel-mrad 8 --beam-intensity 1"
 DEEPLAB = {
     "kind": "deeplabv3plus",
     "input_shape": [16, *WINDOW],
@@ -24,16 +23,6 @@ DEEPLAB = {
     "low_level_filters": 2,
     "skip_filters": [2, 2],
 }
-
-
-def patterns(scan):
-    return np.random.default_rng(0).uniform(0.2, 1.8, (*scan, *DETECTOR)).astype(np.float32) / 16
-
-
-def stored(path, values):
-    with h5py.File(path, "w") as file:
-        file.create_dataset("scan", data=values)
-    return path
 
 
 def segmenting(network=None):
