@@ -55,6 +55,7 @@ def sample(seed):
         "scan_shape": list(SCAN),
         "positions_angstrom": np.stack(np.meshgrid(y, x, indexing="ij"), -1).reshape(-1, 2).tolist(),
         "extent_angstrom": list(extent),
+        "grid_shape": list(TARGET),
         "detector_sampling_mrad": [2.0, 2.0],
         "detector_origin_mrad": [-(n - 1.0) for n in DETECTOR],
         "density_sampling_angstrom": [length / n for length, n in zip(extent, TARGET, strict=True)],
