@@ -44,6 +44,7 @@ def numbered(seed=0):
         "scan_shape": list(SCAN),
         "positions_angstrom": positions.tolist(),
         "extent_angstrom": [10.0, 12.0],
+        "grid_shape": [60, 60],
         "detector_sampling_mrad": [8.0, 8.0],
         "detector_origin_mrad": [-16.0, -24.0],
         "density_sampling_angstrom": list(STEP),
