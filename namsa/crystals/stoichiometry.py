@@ -20,6 +20,7 @@ from namsa.errors import InputError
 GRAM_PER_CUBIC_CENTIMETRE = 1.66053906660  # of one atomic mass unit per Å³
 RELATIVE_TOLERANCE = 0.005  # of amounts
 DENSITY_TOLERANCE = 0.1  # relative
+_WORD = re.compile(r"([A-Za-z]{1,2})(\d{0,9}(?:\.\d{0,9})?)")
 _AMOUNT = re.compile(r"([A-Z][a-z]?)(\d{0,9}(?:\.\d{0,9})?)\s*")
 
 
@@ -127,7 +128,11 @@ def _amounts(atoms: ase.Atoms, roundings: Sequence[float]) -> tuple[dict[int, fl
 
 def _formula(text: str) -> dict[int, tuple[float, float]]:
     """Returns the amounts of a formula with their roundings; nothing if it is not understood."""
-    text = text.strip()
+    words = [_WORD.fullmatch(word) for word in text.split()] if len(text) < 2000 else []
+    if all(word and word[1].title() in NUMBERS for word in words):  # capitals, too: one word is one element
+        text = " ".join(f"{word[1].title()}{word[2]}" for word in words if word)
+    elif re.search("[A-Z]{2}", text) and not re.search("[a-z]", text):
+        return {}  # SIO2: silicon, or sulfur and iodine
     parts = _AMOUNT.findall(text) if len(text) < 2000 else []
     amounts: dict[str, float] = defaultdict(float)
     if parts and "".join(f"{symbol}{amount}" for symbol, amount in parts) == re.sub(r"\s", "", text):
