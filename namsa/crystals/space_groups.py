@@ -6,6 +6,7 @@ fit the cell; what else the file says decides between them.
 
 import contextlib
 import re
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -185,10 +186,12 @@ def _order(name: str, number: int) -> list[gemmi.Op]:
 
     The order of a crystal's atoms follows from it, and hashes of lists of samples from the order of the atoms.
     """
-    try:
-        group = SpaceGroup(re.sub(r"[\s_]", "", name))
-    except (LookupError, ValueError):
-        group = SpaceGroup.from_int_number(number)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of symbols that it does not use
+        try:
+            group = SpaceGroup(re.sub(r"[\s_]", "", name))
+        except (LookupError, ValueError):
+            group = SpaceGroup.from_int_number(number)
     return [gemmi.Op(each.as_xyz_str()) for each in group.symmetry_ops]
 
 

@@ -1,12 +1,15 @@
 """Crystals in the plain-text formats of ASE: what is read, and what is refused."""
 
+import time
+
 import ase
 import ase.io
 import ase.spacegroup
+import ase.units
 import numpy as np
 import pytest
 
-from namsa import InputError
+from namsa import InputError, SimulationWarning
 from namsa.config.materials import Materials
 from namsa.crystals import structure_files
 from namsa.crystals.select import select_materials, source_files
@@ -131,3 +134,97 @@ def test_large_files_are_refused(tmp_path, monkeypatch):
     (tmp_path / "POSCAR").write_text(POSCAR)
     with pytest.raises(InputError, match="MiB"):
         read_crystal(tmp_path / "POSCAR")
+
+
+PDB = """CRYST1    5.640    5.640    5.640  90.00  90.00  90.00 {group:11s}   4
+HETATM    1 NA   NA  A   1       0.000   0.000   0.000  1.00  0.00          NA+
+HETATM    2 CL   CL  A   2       2.820   2.820   2.820  1.00  0.00          CL-
+END
+"""
+
+
+def test_a_pdb_file_is_expanded_by_its_space_group(tmp_path):
+    path = tmp_path / "salt.pdb"
+    for group, formula in (("F m -3 m", "Na4Cl4"), ("P 1", "NaCl"), ("", "NaCl")):
+        path.write_text(PDB.format(group=group))
+        atoms = read_crystal(path).atoms
+        assert sorted(atoms.symbols) == sorted(ase.Atoms(formula).symbols)
+    path.write_text(PDB.format(group="Q 1"))
+    with pytest.raises(InputError, match="space group Q 1 is not known"):
+        read_crystal(path)
+
+
+def test_an_atom_of_a_pdb_file_without_an_element_has_that_of_its_columns(tmp_path):
+    """Of CA, the alpha carbon of proteins begins one column later than calcium."""
+    path = tmp_path / "x.pdb"
+    for name, symbol in ((" CA ", "C"), ("CA  ", "Ca")):
+        path.write_text(
+            "CRYST1   20.000   20.000   20.000  90.00  90.00  90.00 P 1           1\n"
+            f"ATOM      1 {name} ALA A   1       1.000   2.000   3.000  1.00  0.00\n"
+        )
+        assert read_crystal(path).atoms.symbols[0] == symbol
+
+
+def test_a_cube_in_angstroms_is_in_angstroms(tmp_path):
+    atoms, path = quartz(), tmp_path / "quartz.cube"
+    ase.io.write(path, atoms, format="cube")
+    in_bohr = read_crystal(path).atoms.cell.lengths()
+    np.testing.assert_allclose(in_bohr, atoms.cell.lengths(), atol=1e-3)
+    lines = path.read_text().splitlines()
+    lines[3:6] = [f"-{line.strip()}" for line in lines[3:6]]
+    path.write_text("\n".join(lines))
+    in_angstrom = read_crystal(path).atoms.cell.lengths()
+    np.testing.assert_allclose(in_angstrom, atoms.cell.lengths() / ase.units.Bohr, atol=2e-3)
+
+
+XYZ = '{count}\nLattice="4 0 0 0 4 0 0 0 4" Properties=species:S:1:pos:R:{columns}\nAu 0 0 0\n'
+
+
+@pytest.mark.parametrize("number", ["+999999999", "999_999_999", "9999999999", "９９９９９９９９", "-5"])
+def test_numbers_that_would_be_counted_to_are_refused_at_once(tmp_path, number):
+    frame = XYZ.format(count=1, columns=3)
+    bounds = "ITEM: BOX BOUNDS pp pp pp\n0 4\n0 4\n0 4\nITEM: ATOMS element x y z\nAu 0 0 0\n"
+    dump = f"ITEM: TIMESTEP\n0\nITEM: NUMBER OF ATOMS\n{number}\n{bounds}"
+    texts = {
+        "count.xyz": XYZ.format(count=number, columns=3),
+        "columns.xyz": XYZ.format(count=1, columns=number),
+        "quoted.xyz": XYZ.format(count=1, columns=number).replace("species", '"species').replace("\nAu", '"\nAu'),
+        "second.xyz": frame + XYZ.format(count=number, columns=3),
+        "POSCAR": POSCAR.replace("1 1 3", f"1 1 {number}"),
+        "x.gen": f"{number} F\nAu\n1 1 0 0 0\n",
+        "x.cube": f"one\ntwo\n{number} 0 0 0\n1 1 0 0\n1 0 1 0\n1 0 0 1\n79 0 0 0 0\n",
+        "x.xsf": f"CRYSTAL\nPRIMVEC\n4 0 0\n0 4 0\n0 0 4\nPRIMCOORD\n{number} 1\n79 0 0 0\n",
+        "x.dump": dump,
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+        started = time.process_time()
+        with pytest.raises(InputError) as caught:
+            read_crystal(tmp_path / name)
+        assert time.process_time() - started < 5, name
+        assert "\n" not in str(caught.value)
+
+
+def test_files_that_cannot_be_read_are_left_out_on_request_and_named(tmp_path):
+    (tmp_path / "bad.cif").write_text("data_x\n_cell_length_a 4\n")
+    ase.io.write(tmp_path / "good.cif", quartz())
+    with pytest.raises(InputError, match=r"bad\.cif: .*skip_unreadable: true leaves out"):
+        select_materials(Materials(cif=(tmp_path,)))
+    with pytest.warns(SimulationWarning, match=r"left out: .*bad\.cif: a CIF must hold one structure"):
+        chosen = select_materials(Materials(cif=(tmp_path,), skip_unreadable=True))
+    assert [material.name for material in chosen] == ["good"]
+
+
+def test_a_configuration_keeps_cells_as_they_are(tmp_path):
+    (tmp_path / "Si.vasp").write_text("Si\n5.431\n0 .5 .5\n.5 0 .5\n.5 .5 0\nSi\n2\nDirect\n0 0 0\n.25 .25 .25\n")
+    files = (tmp_path / "Si.vasp",)
+    with pytest.warns(SimulationWarning, match="zone axes refer"):
+        assert len(select_materials(Materials(files=files))[0].atoms) == 8
+    assert len(select_materials(Materials(files=files, as_is=True))[0].atoms) == 2
+
+
+def test_positions_that_no_crystal_has_are_a_warning(tmp_path):
+    for position, message in (("0 0 0.85", "0.35 Å apart"), ("4 4 28", "outside the cell, atom 1 .* by 20.0 Å")):
+        (tmp_path / "x.xyz").write_text(f'2\nLattice="8 0 0 0 8 0 0 0 8"\nTi 0 0 0.5\nTi {position}\n')
+        with pytest.warns(SimulationWarning, match=message):
+            read_crystal(tmp_path / "x.xyz")

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from paths import DATA
 from scipy.spatial.distance import pdist
 
+import namsa
 from namsa.crystals import orient as orient_module
 from namsa.crystals.cif import read_cif
 from namsa.crystals.orient import CellFit, fit_cell
 from namsa.crystals.sites import check_atoms, displace_atoms
 from namsa.crystals.supercell import Supercell, make_supercell
-from namsa.errors import InputError
+from namsa.errors import InputError, SimulationWarning
 
 LATERAL = (14.0, 23.0)  # (y, x): not square, so that a swapped axis shows
 AXES = [(0, 0, 1), (1, 0, 0), (1, 1, 0), (1, 1, 1), (2, -1, 1)]
@@ -373,3 +374,14 @@ def test_check_atoms_accepts_a_hundred_thousand_atoms() -> None:
     ).atoms
     assert len(atoms) > 100_000
     check_atoms(atoms)
+
+
+def test_a_specimen_whose_atoms_no_crystal_has_is_simulated_with_a_warning_that_is_kept() -> None:
+    """Whole titanium atoms 0.35 Å apart, and an atom 20 Å outside a cell of 8 Å."""
+    conditions = {"energy_ev": 2e5, "semiangle_mrad": 20, "grid_shape": (24, 20), "positions_angstrom": [(4, 4)]}
+    for position, message in (((1.35, 1, 1), "0.35 Å apart"), ((28, 4, 4), "atom 1 .* by 20.0 Å")):
+        atoms = ase.Atoms("Ti2", positions=[(1, 1, 1), position], cell=[8, 8, 8], pbc=True)
+        with pytest.warns(SimulationWarning, match=message):
+            sample = namsa.simulate(atoms, **conditions)
+        assert any(re.search(message, text) for text in sample.provenance["warnings"])
+    assert check_atoms(ase.Atoms("Ti2", positions=[(1, 1, 1), (4, 1, 1)], cell=[8, 8, 8], pbc=True)) == []
