@@ -30,6 +30,8 @@ if TYPE_CHECKING:
     from namsa.config.instrument import Microscope as Microscope
     from namsa.config.instrument import Scan as Scan
     from namsa.config.instrument import Specimen as Specimen
+    from namsa.config.response import Plasmons as Plasmons
+    from namsa.config.response import Response as Response
     from namsa.config.simulation import SimulationConfig as SimulationConfig
     from namsa.config.simulation import load_config as load_config
     from namsa.crystals.builtin import builtin_materials as builtin_materials
@@ -91,6 +93,8 @@ _MODULES = {
     "Microscope": "namsa.config.instrument",
     "Scan": "namsa.config.instrument",
     "Detector": "namsa.config.instrument",
+    "Response": "namsa.config.response",
+    "Plasmons": "namsa.config.response",
     # Crystals
     "Material": "namsa.crystals.material",
     "read_cif": "namsa.crystals.cif",

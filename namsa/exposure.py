@@ -1,5 +1,6 @@
 """One stack of patterns before its specimen is known: positions, lens, source, detector and noise, on one grid."""
 
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,9 +10,12 @@ import numpy.typing as npt
 
 from namsa import checks
 from namsa.config.instrument import Detector
+from namsa.config.response import PRESETS, Plasmons, Response
 from namsa.engines import dispatch
+from namsa.errors import InputError, SimulationWarning
 from namsa.physics import coherence, optics
 from namsa.physics import detector as detectors
+from namsa.physics.response import PatternFilter, counted, pattern_filter
 from namsa.slicing import Slicing
 
 
@@ -27,6 +31,7 @@ class ExposureSettings:
     focal_spread_angstrom: float
     focal_points: int | None
     detector: Detector | None
+    plasmons: Plasmons | None
     scan_shape: tuple[int, int] | None
     seed: int
 
@@ -43,6 +48,8 @@ class Exposure:
             if coherent probes sample the source.
         source_size_angstrom: FWHM of the Gaussian source at the specimen, Å.
         electrons: Electrons per pattern; `None` without noise.
+        blurring: Convolution by plasmons and the detector; `None` if there is none.
+        response: The detector's response; `None` if it is ideal.
         pattern_shape: Pixels (dy, dx) of a pattern.
         seed: Seed of the noise.
     """
@@ -53,6 +60,8 @@ class Exposure:
     averaged_scan: tuple[int, int] | None
     source_size_angstrom: float
     electrons: float | None
+    blurring: PatternFilter | None
+    response: Response | None
     pattern_shape: tuple[int, int]
     seed: int
 
@@ -69,18 +78,30 @@ class Exposure:
         if self.averaged_scan:
             extent = self.setup.grid.extent_angstrom
             coherence.average_over_source(patterns, self.averaged_scan, extent, self.source_size_angstrom)
+        if self.blurring:
+            self.blurring.apply(patterns)
         if self.electrons is None:
             return patterns
-        return detectors.add_poisson_noise(patterns, self.electrons, self.seed, first)
+        expected = counted(patterns, self.electrons, self.response) if self.response else patterns
+        noisy = detectors.add_poisson_noise(expected, self.electrons, self.seed, first)
+        if self.response and self.response.saturation:
+            np.minimum(noisy, self.response.saturation / self.electrons, out=noisy)
+        return noisy
 
 
-def expose(slicing: Slicing, positions: npt.NDArray[np.float64], settings: ExposureSettings) -> Exposure:
+def expose(
+    slicing: Slicing,
+    positions: npt.NDArray[np.float64],
+    settings: ExposureSettings,
+    thickness_angstrom: float | None = None,
+) -> Exposure:
     """Prepares a stack of patterns.
 
     Args:
         slicing: How the specimen is sliced.
         positions: Probe positions (n, 2) as (y, x), Å.
         settings: Lens, source, detector and noise.
+        thickness_angstrom: Thickness of the specimen, Å; by default all that is sliced.
 
     Raises:
         InputError: If a setting is out of its range, the engine does not support the grid, or beam, detector and grid
@@ -118,13 +139,44 @@ def expose(slicing: Slicing, positions: npt.NDArray[np.float64], settings: Expos
         engine=own.engine,
     )
     rows, columns = detectors.pixels(grid, beam.wavelength, detector)
+    electrons = detectors.electrons_per_pattern(detector, positions, settings.scan_shape)
+    response = detector.response if detector else None
+    _check_response(response, electrons)
+    blurring = pattern_filter(
+        (rows.count, columns.count),
+        (rows.size_mrad, columns.size_mrad),
+        own.energy_ev,
+        thickness_angstrom or slicing.thickness_angstrom,
+        settings.plasmons,
+        response,
+    )
     return Exposure(
         positions=positions,
         setup=setup,
         beams=optics.aperture(grid, beam) != 0,
         averaged_scan=resolved if settings.source_size_angstrom else None,
         source_size_angstrom=settings.source_size_angstrom,
-        electrons=detectors.electrons_per_pattern(detector, positions, settings.scan_shape),
+        electrons=electrons,
+        blurring=blurring,
+        response=response,
         pattern_shape=(rows.count, columns.count),
         seed=settings.seed,
     )
+
+
+def _check_response(response: Response | None, electrons: float | None) -> None:
+    """Warns of what a preset leaves unknown. Raises InputError if losses of counts have no dose."""
+    if response is None:
+        return
+    if electrons is None and (response.dead_time_ns or response.saturation_counts):
+        raise InputError(
+            "detector.response has dead_time_ns or saturation_counts, which need electrons: give "
+            "detector.electrons_per_pattern or dose_electrons_per_angstrom2"
+        )
+    if (unknown := response.unknown()) and response.preset:
+        warnings.warn(
+            f"detector.response.preset {response.preset}: {', '.join(unknown)} are not known here and count as ideal; "
+            f"give measured values ({PRESETS[response.preset].source})",
+            SimulationWarning,
+            stacklevel=5,
+        )

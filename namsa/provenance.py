@@ -15,6 +15,7 @@ from namsa.crystals.sites import occupancies
 from namsa.physics.detector import sampling_and_origin
 from namsa.physics.grid import Grid
 
+_OPTIONAL = ("plasmons", "response")
 _SOFTWARE = {name: version(name) for name in ("namsa", "numpy", "scipy")}
 
 
@@ -47,7 +48,7 @@ def describe(
         warnings: The texts of the warnings.
     """
     pitch, origin = sampling_and_origin(grid, wavelength, settings["detector"])
-    return _plain(settings) | {
+    return _given(_plain(settings)) | {
         "grid_shape": list(grid.shape),
         "extent_angstrom": list(grid.extent_angstrom),
         "thickness_angstrom": thickness_angstrom,
@@ -77,7 +78,7 @@ def fingerprint(
         positions: Probe positions (n, 2) as (y, x), Å.
         backend: Name of the array module.
     """
-    text = json.dumps([_plain(settings), backend, _SOFTWARE], sort_keys=True)
+    text = json.dumps([_given(_plain(settings)), backend, _SOFTWARE], sort_keys=True)
     digest = hashlib.sha256(text.encode())
     arrays = [positions]
     for atoms in snapshots:
@@ -87,10 +88,15 @@ def fingerprint(
     return digest.hexdigest()
 
 
+def _given(values: dict[str, Any]) -> dict[str, Any]:
+    """Returns settings without those of `_OPTIONAL` that are not given: the provenance is as it was before them."""
+    return {name: value for name, value in values.items() if not (name in _OPTIONAL and value is None)}
+
+
 def _plain(value: Any) -> Any:
     """Returns a value as JSON types."""
     if isinstance(value, BaseModel):
-        return value.model_dump(mode="json")
+        return _given(value.model_dump(mode="json"))
     if isinstance(value, Mapping):
         return {key: _plain(item) for key, item in value.items()}
     if isinstance(value, tuple | list | np.ndarray):

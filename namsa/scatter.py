@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits
 
 from namsa import checks, provenance
 from namsa.config.instrument import Detector, FrozenPhonons
+from namsa.config.response import Plasmons
 from namsa.engines import dispatch, prism, raster
 from namsa.engines.dispatch import EngineName
 from namsa.engines.interface import ProgressCallback
@@ -85,6 +86,7 @@ class Scattering:
         focal_spread_angstrom: float = 0.0,
         focal_points: int | None = None,
         detector: Detector | None = None,
+        plasmons: Plasmons | None = None,
         scan_shape: tuple[int, int] | None = None,
         seed: int = 0,
         on_progress: ProgressCallback = lambda stage, done, total: None,
@@ -111,6 +113,7 @@ class Scattering:
             focal_spread_angstrom=focal_spread_angstrom,
             focal_points=focal_points,
             detector=detector,
+            plasmons=plasmons,
             scan_shape=scan_shape,
             seed=seed,
         )
@@ -118,7 +121,7 @@ class Scattering:
         axes = raster.axes(positions, scan_shape) if detector else None
         average = self._source_average(axes, settings)
         prepared = replace(settings, source_points=1) if average else settings
-        exposure = expose(self.slicing, positions, prepared)
+        exposure = expose(self.slicing, positions, prepared, self.thicknesses_angstrom[depth])
         setup, slices = exposure.setup, self.depths[depth]
         modes = len(setup.modes)
         reuse = prism.choose("prism", slices, positions, modes, exposure.beams, setup.fresnel, setup.binning)

@@ -12,6 +12,7 @@ from threadpoolctl import threadpool_limits
 
 from namsa import checks, provenance
 from namsa.config.instrument import Detector, FrozenPhonons
+from namsa.config.response import Plasmons
 from namsa.engines import dispatch, prism
 from namsa.engines.dispatch import EngineName
 from namsa.engines.interface import ProgressCallback
@@ -46,6 +47,7 @@ def simulate(
     method: MethodName = "auto",
     seed: int = 0,
     detector: Detector | None = None,
+    plasmons: Plasmons | None = None,
     beam_tilt_mrad: tuple[float, float] = (0.0, 0.0),
     specimen_tilt_mrad: tuple[float, float] = (0.0, 0.0),
     source_size_angstrom: float = 0.0,
@@ -81,6 +83,8 @@ def simulate(
             rounding. "auto" chooses "prism" if it costs less (`namsa.engines.prism.pays`).
         seed: Seed of the thermal displacements and of the detector's noise.
         detector: The detector. `None` leaves the patterns on the reciprocal grid, (n, ny, nx).
+        plasmons: Inelastic scattering by plasmons, which broadens the patterns (`namsa.physics.plasmons`). `None`
+            leaves it out.
         beam_tilt_mrad: Tilt (y, x) of the beam, mrad; see `namsa.physics.optics.lens`.
         specimen_tilt_mrad: Tilt (y, x) of the specimen, mrad; see `namsa.physics.optics.specimen_tilt`.
         source_size_angstrom: FWHM of the Gaussian source at the specimen, Å; `namsa.physics.coherence` says its cost.
@@ -133,6 +137,7 @@ def simulate(
         focal_spread_angstrom=focal_spread_angstrom,
         focal_points=focal_points,
         detector=detector,
+        plasmons=plasmons,
         scan_shape=scan_shape,
         seed=seed,
     )

@@ -25,6 +25,7 @@ from namsa.config.bounds import (
     Tilt,
 )
 from namsa.config.loading import Section
+from namsa.config.response import Plasmons, Response
 
 Displacement = Annotated[float, Field(ge=0, le=10)]  # Å
 BFactor = Annotated[float, Field(ge=0, le=8000)]  # Å²; 8π²u² of 10 Å
@@ -123,6 +124,7 @@ class Specimen(Section):
         200_000, ge=1, le=10**9, description="largest number of atoms; a larger supercell is an error"
     )
     frozen_phonons: FrozenPhonons | None = Field(None, description="thermal displacements of the atoms")
+    plasmons: Plasmons | None = Field(None, description="inelastic scattering by plasmons; none: elastic patterns")
     random_occupations: int | None = Field(
         None,
         ge=1,
@@ -297,6 +299,9 @@ class Detector(Section):
     )
     dose_electrons_per_angstrom2: Dose | None = Field(
         None, description="dose for Poisson noise, electrons per Å² of the scan's steps"
+    )
+    response: Response | None = Field(
+        None, description="modulation transfer, counting loss and saturation; none: ideal"
     )
 
     @model_validator(mode="after")

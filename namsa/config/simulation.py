@@ -158,17 +158,21 @@ class SimulationConfig(Section):
     def samples_hash(self) -> str:
         """Returns a hash that changes if the bits of a sample with the same id would change.
 
-        It depends neither on the list of materials nor on where data are stored. A scan's file counts by its contents.
+        It depends neither on the list of materials nor on where data are stored. Files count by their contents.
 
         Raises:
-            InputError: If the scan's file cannot be read.
+            InputError: If a file cannot be read.
         """
         orientations = {"zone_axes": (), "simplest_zone_axes": None, "thickness_angstrom": ()}
         if self.simulation.method == "scatter":  # the samples are cut from the thickest
             del orientations["thickness_angstrom"]
         specimen = self.specimen.model_copy(update=orientations)
         scan = self.scan.model_copy(update={"file": _digest(self.scan.file)}) if self.scan.file else self.scan
-        optional = [section for section in (self.detector, self.variation) if section]
+        detector = self.detector
+        if detector and detector.response and detector.response.mtf_file:
+            response = detector.response.model_copy(update={"mtf_file": _digest(detector.response.mtf_file)})
+            detector = detector.model_copy(update={"response": response})
+        optional = [section for section in (detector, self.variation) if section]
         return config_hash(self.seed, specimen, self.microscope, scan, self.simulation, self.target, *optional)
 
 
@@ -191,5 +195,5 @@ def load_config(path: Path | str, overrides: Sequence[str] = ()) -> SimulationCo
 
 def _digest(path: Path) -> Path:
     """The hash of a file's contents, as a path."""
-    contents = read_bytes(path, largest_bytes=LARGEST_SCAN_FILE_BYTES, kind="scan.file")
+    contents = read_bytes(path, largest_bytes=LARGEST_SCAN_FILE_BYTES, kind="the file of the configuration")
     return Path(hashlib.sha256(contents).hexdigest())

@@ -235,6 +235,7 @@ def _exposure(setup: SampleSetup, seed: int) -> dict[str, Any]:
         "focal_spread_angstrom": focal_spread_angstrom(microscope),
         "focal_points": microscope.focal_points,
         "detector": config.detector,
+        "plasmons": config.specimen.plasmons,
         "seed": seed,
     }
 

@@ -1,0 +1,148 @@
+"""What happens to patterns between the specimen and the recorded counts, besides pixels and point spread.
+
+Plasmons and the modulation transfer are convolutions of each pattern, done as one product in Fourier space over twice
+the detector: what they move over its edge is lost, and nothing comes in from outside. Counting losses and saturation
+follow from the expected electrons in each pixel.
+"""
+
+from dataclasses import dataclass
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import fft
+
+from namsa.config.response import Plasmons, Response
+from namsa.errors import InputError
+from namsa.files import read_text
+from namsa.physics import plasmons as plasmon_scattering
+from namsa.text import shorten
+
+Floats = npt.NDArray[np.float64]
+
+LARGEST_MTF_BYTES = 2**20
+_LARGEST_MTF = 1.5  # of a single frequency; a threshold that cuts shared charge off can raise it above the pixel's own
+_LARGEST_FREQUENCY, _ALIASES = 0.95, 2  # cycles per pixel; the pixel transfers nothing at 1
+_AT_ONCE = 64  # patterns
+
+
+@dataclass(frozen=True)
+class PatternFilter:
+    """A convolution of patterns.
+
+    Attributes:
+        transfer: Its transform, (py, px // 2 + 1), for patterns that are padded to (py, px).
+        shape: (py, px).
+    """
+
+    transfer: Floats
+    shape: tuple[int, int]
+
+    def apply(self, patterns: npt.NDArray[Any]) -> None:
+        """Convolves patterns (n, dy, dx) in place. Rounding below 0 is set to 0."""
+        rows, columns = patterns.shape[1:]
+        transfer = self.transfer.astype(patterns.dtype)
+        for first in range(0, len(patterns), _AT_ONCE):
+            part = patterns[first : first + _AT_ONCE]
+            blurred = fft.irfft2(fft.rfft2(part, s=self.shape) * transfer, s=self.shape)
+            np.maximum(blurred[:, :rows, :columns], 0, out=part)
+
+
+def pattern_filter(
+    shape: tuple[int, int],
+    pixel_mrad: tuple[float, float],
+    energy_ev: float,
+    thickness_angstrom: float,
+    plasmons: Plasmons | None,
+    response: Response | None,
+) -> PatternFilter | None:
+    """Returns the convolution of patterns by plasmons and the detector's modulation transfer; `None` if there is none.
+
+    Args:
+        shape: Pixels (dy, dx) of a pattern.
+        pixel_mrad: Their size (y, x), mrad.
+        energy_ev: Electron energy, eV.
+        thickness_angstrom: Thickness of the specimen, Å.
+        plasmons: The plasmons.
+        response: The detector's response.
+
+    Raises:
+        InputError: If the file of the modulation transfer is none.
+    """
+    orders = thickness_angstrom / plasmons.mean_free_path_angstrom if plasmons else 0.0
+    mtf_file = response.mtf_file if response else None
+    if not orders and mtf_file is None:
+        return None
+    padded = fft.next_fast_len(2 * shape[0], True), fft.next_fast_len(2 * shape[1], True)
+    transfer = np.ones((padded[0], padded[1] // 2 + 1))
+    if plasmons and orders:
+        reach = shape[0] - 1, shape[1] - 1
+        single = plasmon_scattering.single_scattering(plasmons, energy_ev, pixel_mrad, reach)
+        kernel = np.zeros(padded)
+        kernel[: single.shape[0], : single.shape[1]] = single
+        kernel = np.roll(kernel, (-reach[0], -reach[1]), axis=(0, 1))
+        transfer = np.exp(orders * (fft.rfft2(kernel).real - 1))
+    if mtf_file is not None:
+        transfer = transfer * _pixel_transfer(padded, *read_mtf(mtf_file))
+    return PatternFilter(transfer, padded)
+
+
+def _pixel_transfer(shape: tuple[int, int], frequency: Floats, mtf: Floats) -> Floats:
+    """Returns the transform of the fraction that a pixel passes to the pixel n farther on, (py, px // 2 + 1).
+
+    A measured MTF is sinc(f) g(f), of the pixel and of the sensor. An electron that enters a pixel anywhere is counted
+    n pixels farther on with the probability (box * box * sensor)(n), whose transform is Σ_m sinc²(f + m) g(f + m). That
+    is 1 for g = 1. Beyond the frequencies that are measured, or where the pixel transfers nothing, g is constant.
+    """
+    used = (frequency < _LARGEST_FREQUENCY) | (frequency <= 0.5)
+    g = mtf[used] / np.sinc(frequency[used])
+    total = np.full((shape[0], shape[1] // 2 + 1), g[-1])
+    for m in range(-_ALIASES, _ALIASES + 1):
+        for n in range(-_ALIASES, _ALIASES + 1):
+            y, x = fft.fftfreq(shape[0])[:, None] + m, fft.rfftfreq(shape[1]) + n
+            share = np.sinc(y) ** 2 * np.sinc(x) ** 2
+            total += share * (np.interp(np.hypot(y, x), frequency[used], g) - g[-1])
+    return total
+
+
+def read_mtf(path: Path) -> tuple[Floats, Floats]:
+    """Reads a modulation transfer function: two columns, cycles per pixel and MTF; # begins a comment.
+
+    Returns:
+        Frequencies, increasing, and values, each (n,).
+
+    Raises:
+        InputError: If the file cannot be read, or the function does not begin with 1 at 0 and reach to 0.5.
+    """
+    text = read_text(path, largest_bytes=LARGEST_MTF_BYTES, kind="the detector's MTF")
+    try:
+        columns = np.loadtxt(StringIO(text.replace(",", " ")), ndmin=2, dtype=np.float64)
+    except ValueError as error:
+        raise InputError(f"{path} is no table of two columns: {shorten(error, 200)}") from None
+    if columns.ndim != 2 or columns.shape[1] != 2 or len(columns) < 2 or not np.isfinite(columns).all():
+        raise InputError(f"{path} must have two columns of finite numbers: cycles per pixel, and MTF")
+    frequency, mtf = columns.T
+    if np.any(np.diff(frequency) <= 0) or frequency[0] != 0 or frequency[-1] < 0.5:
+        raise InputError(f"{path}: frequencies must increase from 0 to 0.5 cycles per pixel or more")
+    if abs(mtf[0] - 1) > 1e-3 or mtf.min() < 0 or mtf.max() > _LARGEST_MTF:
+        raise InputError(f"{path}: the MTF must be 1 at 0, and within 0 to {_LARGEST_MTF:g} (now from {mtf[0]:g})")
+    return frequency, mtf / mtf[0]
+
+
+def counted(patterns: npt.NDArray[Any], electrons: float, response: Response) -> npt.NDArray[Any]:
+    """Returns expected patterns after the losses within the detector's dead time.
+
+    A pixel that n electrons hit in the dwell time T counts n/(1 + nτ/T) of them with the dead time τ, or n exp(−nτ/T)
+    if electrons within the dead time extend it (Knoll, Radiation Detection and Measurement, 4th ed. (2010), chapter 4).
+
+    Args:
+        patterns: Expected patterns, fractions of the beam, of any shape.
+        electrons: Electrons per pattern.
+        response: The detector's response.
+    """
+    if not response.dead_time_ns or not response.dwell_time_us:
+        return patterns
+    load = patterns * (electrons * response.dead_time_ns * 1e-3 / response.dwell_time_us)
+    return patterns * np.exp(-load) if response.dead_time_model == "paralyzable" else patterns / (1 + load)
