@@ -10,6 +10,7 @@ from paths import ROOT
 from tiny import lines
 
 CORE = (
+    "input/test_selection.py",
     "optimization/test_accumulation.py",
     "optimization/test_loop.py",
     "ranks/test_grouping.py",
