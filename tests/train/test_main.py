@@ -203,6 +203,22 @@ def test_a_run_directory_cannot_run_a_generator(undisturbed, tmp_path, capsys):
     assert "is Python code, which runs only from a configuration that is given on the" in capsys.readouterr().out
 
 
+@pytest.mark.usefixtures("no_report")
+def test_evaluating_copies_no_samples_to_where_a_run_of_others_names(undisturbed, tmp_path):
+    run_dir = tmp_path / "run"
+    shutil.copytree(undisturbed, run_dir)
+    tree = yaml.safe_load((run_dir / "config.yaml").read_text())
+    kept, elsewhere = tree["data"]["directory"], tmp_path / "elsewhere"
+    tree["data"] |= {"directory": str(elsewhere), "source": {"kind": "staged", "folder": kept}}
+    (run_dir / "config.yaml").write_text(yaml.safe_dump(tree))
+    before = (run_dir / "config.yaml").read_bytes()
+    train(run_dir / "config.yaml", run_dir=run_dir, evaluate_only=True)
+    assert not elsewhere.exists()
+    assert (run_dir / "config.yaml").read_bytes() == before
+    found, expected = (json.loads((run / "evaluation.json").read_text()) for run in (run_dir, undisturbed))
+    assert found["mean"] == expected["mean"]
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_report")
 def test_two_ranks_do_the_whole_job_and_one_rank_goes_on_with_it(config, monkeypatch):

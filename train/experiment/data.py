@@ -3,6 +3,7 @@
 The default source simulates samples. The sections of the other kinds are in their folders, `train/strategies/source`.
 """
 
+from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field
@@ -38,6 +39,11 @@ class SourceSection(Section):
     def simulates(self) -> bool:
         """Whether samples that are missing are simulated."""
         return False
+
+    @property
+    def copied_from(self) -> Path | None:
+        """The dataset that is copied to data.directory; `None` if none is."""
+        return None
 
 
 class FolderSection(SourceSection):
@@ -89,9 +95,19 @@ class LayeredSection(SourceSection):
     def simulates(self) -> bool:
         return self.of.simulates
 
+    @property
+    def copied_from(self) -> Path | None:
+        return self.of.copied_from
+
 
 class Data(simulation.Data):
     """The dataset: where it is stored, and how; and how its samples come to a rank."""
+
+    def as_it_lies(self) -> "Data":
+        """Returns the section for reading samples without copying them: a run of others may name any folder."""
+        kept = self.source.copied_from
+        directory = kept if kept and kept.is_dir() else self.directory
+        return self.model_copy(update={"directory": directory, "source": Simulated()}) if kept else self
 
     source: Annotated[SourceSection, OfKind("source", Simulated)] = Field(
         Simulated(), description="where a rank's samples come from"

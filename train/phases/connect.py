@@ -80,6 +80,8 @@ def connect(config: Path, overrides: Sequence[str], evaluate_only: bool) -> Iter
         device = devices.claim(reduction.local_rank(), reduction.local_size())
         with reduction.together():
             experiment = load(config, overrides)
+            if evaluate_only:
+                experiment = experiment.model_copy(update={"data": experiment.data.as_it_lies()})
             devices.check_data_format(experiment.network.data_format)
         reduction.check_same(config_hash(experiment), "the configuration's hash")
         training, hosts = experiment.training, reduction.nodes()

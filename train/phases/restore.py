@@ -62,7 +62,8 @@ def restore(job: Job, run: RunDirectory, data: Data) -> TrainingState:
                 initial = load_model(training.start_from)
                 others = take_weights(initial.weights, model.variables)
                 run.log_line(_start_line(initial.weights, len(model.variables), others))
-            write_text_atomic(run.path / "config.yaml", dump_yaml(experiment))  # only now: the checkpoint fits it
+            if not job.evaluate_only:  # only now: the checkpoint fits it
+                write_text_atomic(run.path / "config.yaml", dump_yaml(experiment))
     position = TrainingPosition(**reduction.gather_json(asdict(position))[0])
     lost = exchange.restore(state, of_ranks, position.step > 0)
     if position.step:

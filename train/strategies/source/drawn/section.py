@@ -23,3 +23,7 @@ class Drawn(SourceSection):
     @property
     def per_node(self) -> bool:
         return True
+
+    @property
+    def copied_from(self) -> Path | None:
+        return self.folder

@@ -13,3 +13,7 @@ class Staged(FolderSection):
 
     kind: Literal["staged"] = "staged"
     folder: Path = Field(description="the dataset, on a file system that all nodes share")
+
+    @property
+    def copied_from(self) -> Path | None:
+        return self.folder
