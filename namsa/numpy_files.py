@@ -23,13 +23,13 @@ from namsa.text import shorten
 
 Array = npt.NDArray[Any]
 
-_MEMBERS = 20_000  # in an archive; each takes 0.1 ms
+MOST_MEMBERS = 20_000  # in an archive; each takes 0.1 ms
 
 _HEADER_READERS = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}
 # What NumPy's parser of headers raises for malformed ones.
 _HEADER_FAULTS = (ValueError, TypeError, LookupError, ArithmeticError, SyntaxError, RecursionError, tokenize.TokenError)
 # What zipfile raises for malformed archives.
-_ARCHIVE_FAULTS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError, LookupError)
+ARCHIVE_FAULTS = (zipfile.BadZipFile, zlib.error, EOFError, OSError, NotImplementedError, ValueError, LookupError)
 
 
 def read_npy(path: Path, *, largest_bytes: int, kind: str = "") -> Array:
@@ -48,7 +48,7 @@ def read_npy(path: Path, *, largest_bytes: int, kind: str = "") -> Array:
         size = os.fstat(file.fileno()).st_size
         if size > largest_bytes:
             raise InputError(f"cannot read {name}: it has more than {largest_bytes / 2**20:g} MiB")
-        return _read_array(file, size, name)
+        return read_array(file, size, name)
 
 
 def read_npz(
@@ -73,7 +73,7 @@ def read_npz(
                 return dict(_read_members(archive, name, largest_bytes, names))
         except InputError:
             raise
-        except _ARCHIVE_FAULTS as error:
+        except ARCHIVE_FAULTS as error:
             raise InputError(f"{name} is no archive of arrays: {shorten(error, 200) or type(error).__name__}") from None
 
 
@@ -86,8 +86,8 @@ def _read_members(
         raise InputError(f"{name} is no archive of arrays: it is encrypted")
     if any(member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED) for member in members):
         raise InputError(f"{name} is no archive of arrays: NumPy does not pack them so")
-    if len(members) > _MEMBERS or len({_array_name(member) for member in members}) < len(members):
-        raise InputError(f"{name} is no archive of arrays: it has two of one name, or more than {_MEMBERS}")
+    if len(members) > MOST_MEMBERS or len({_array_name(member) for member in members}) < len(members):
+        raise InputError(f"{name} is no archive of arrays: it has two of one name, or more than {MOST_MEMBERS}")
     if sum(member.file_size for member in members) > largest_bytes:
         raise InputError(f"{name}: its arrays have more than {largest_bytes / 2**20:g} MiB")
     arrays = []
@@ -96,7 +96,7 @@ def _read_members(
             continue
         with archive.open(member) as file:  # gives no more bytes than the archive declares
             array_name = _array_name(member)
-            arrays.append((array_name, _read_array(file, member.file_size, f"{name}, {shorten(array_name)}")))
+            arrays.append((array_name, read_array(file, member.file_size, f"{name}, {shorten(array_name)}")))
     return arrays
 
 
@@ -132,8 +132,12 @@ def read_header(file: IO[bytes], name: str) -> tuple[tuple[int, ...], bool, np.d
     return shape, fortran_order, dtype
 
 
-def _read_array(file: IO[bytes], size: int, name: str) -> Array:
-    """Returns the array in a file of `size` bytes. Raises InputError unless the file is as long as its header says."""
+def read_array(file: IO[bytes], size: int, name: str) -> Array:
+    """Returns the array in a file of `size` bytes. It is read-only.
+
+    Raises:
+        InputError: If it is no array of plain values, or not as long as its header says.
+    """
     shape, fortran_order, dtype = read_header(file, name)
     count, rest = math.prod(shape), size - file.tell()
     if min(shape, default=0) < 0 or not dtype.itemsize or count * dtype.itemsize != rest:

@@ -297,7 +297,7 @@ def _choose_branch(
     if focus is not None and shifts is not None:
         defocus = find_focus(shifts, orientation, (1.0, 1.0), 1.0).defocus_angstrom
         sign, reason = (1 if defocus * FOCUS[focus] > 0 else -1), f"the stated {focus}focus"
-    elif recording.rotation_deg is not None and recording.flip == orientation.flip:
+    elif recording.rotation_deg is not None and bool(recording.flip) == orientation.flip:
         apart = (recording.rotation_deg - orientation.rotation_deg + 180) % 360 - 180
         sign, reason = (1 if abs(apart) < 90 else -1), "the rotation that the file or the caller states"
     else:

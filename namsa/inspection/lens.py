@@ -106,7 +106,7 @@ def _frame(recording: Recording, known: dict[str, Quantity]) -> Floats | None:
     if "rotation_deg" in known:
         frame = frame_matrix(value_of(known, "rotation_deg"), bool(value_of(known, "mirrored")))
     elif recording.rotation_deg is not None:
-        frame = frame_matrix(recording.rotation_deg, recording.flip)
+        frame = frame_matrix(recording.rotation_deg, bool(recording.flip))
     else:
         return None
     if "ellipse_ratio" not in known:

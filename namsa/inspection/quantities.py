@@ -78,7 +78,7 @@ def orientation_quantities(orientation: Orientation, recording: Recording) -> di
     rotation, method = orientation.rotation_deg, orientation.method
     stated = recording.rotation_deg or 0.0
     apart = (rotation - stated + 180) % 360 - 180
-    if recording.flip == orientation.flip and abs(apart) < SAME * orientation.error_deg:
+    if bool(recording.flip) == orientation.flip and abs(apart) < SAME * orientation.error_deg:
         kept = "none" if recording.rotation_deg is None else "as stated"
         rotation, method = stated, f"{kept}, as {rotation:.2f}° was measured: {method}"
     significance = min(orientation.significance, 99)

@@ -5,7 +5,8 @@ angle, y' = y cos − x sin and x' = y sin + x cos. If the bright disk is an ell
 before. Bad pixels and a movement of the disk are corrected as the patterns are read (`namsa.io.corrections`).
 """
 
-from dataclasses import dataclass, fields, replace
+from contextlib import ExitStack
+from dataclasses import dataclass, field, fields, replace
 from typing import Any
 
 import numpy as np
@@ -35,7 +36,7 @@ REQUIRED = {
     "pixel_mrad": "the detector's pixel",
 }
 NOT_OF_RECORDINGS = ("dataset", "centre_slope", "bad_pixels")
-MOST_ELLIPTIC, STEEPEST = 2.0, 10.0  # ratio of the semiaxes; movement of the disk, pixels per step
+MOST_ELLIPTIC, STEEPEST = 4.0, 10.0  # ratio of the semiaxes; movement of the disk, pixels per step
 
 
 @dataclass(frozen=True)
@@ -86,8 +87,9 @@ class FourDData(PatternScan):
         flip: Whether the detector's y and x are exchanged before the rotation.
         normalised: Whether intensities are fractions of the incident beam.
         ellipse: Ratio of the bright disk's semiaxes, and the direction of the major one; `None` for a circle.
-        corrections: What is corrected as patterns are read, one line each.
+        notes: What was left out or assumed, and what is corrected as patterns are read, one line each.
         rotation_stated: Whether the rotation was known; otherwise it is taken as none.
+        opened: What is closed with the scan.
     """
 
     data: PatternArray
@@ -101,8 +103,9 @@ class FourDData(PatternScan):
     flip: bool
     normalised: bool
     ellipse: Pair | None = None
-    corrections: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     rotation_stated: bool = True
+    opened: ExitStack = field(default_factory=ExitStack, compare=False)
 
 
 def override(recording: Recording, overrides: CalibrationOverrides) -> Recording:
@@ -118,9 +121,9 @@ def override(recording: Recording, overrides: CalibrationOverrides) -> Recording
         InputError: If what should be a pair is none, or if the caller's energy is out of range.
     """
     given = {
-        field.name: getattr(overrides, field.name)
-        for field in fields(overrides)
-        if field.name not in NOT_OF_RECORDINGS and getattr(overrides, field.name) is not None
+        each.name: getattr(overrides, each.name)
+        for each in fields(overrides)
+        if each.name not in NOT_OF_RECORDINGS and getattr(overrides, each.name) is not None
     }
     for name in ("scan_step_angstrom", "pixel_mrad", "centre_pixels"):
         if name in given:
@@ -159,7 +162,7 @@ def _corrected(recording: Recording, overrides: CalibrationOverrides) -> Recordi
     if not lines:
         return recording
     data = CorrectedPatterns(recording.data, bad, slope)
-    return replace(recording, data=data, corrections=(*recording.corrections, *lines))
+    return replace(recording, data=data, notes=(*recording.notes, *lines))
 
 
 def calibrate(recording: Recording, overrides: CalibrationOverrides = CalibrationOverrides()) -> FourDData:
@@ -186,11 +189,12 @@ def calibrate(recording: Recording, overrides: CalibrationOverrides = Calibratio
         semiangle_mrad=float(semiangle),
         centre_pixels=known.centre_pixels,
         rotation_deg=known.rotation_deg or 0.0,
-        flip=known.flip,
+        flip=bool(known.flip),
         normalised=known.normalised,
         ellipse=known.ellipse,
-        corrections=known.corrections,
+        notes=known.notes,
         rotation_stated=known.rotation_deg is not None,
+        opened=known.opened,
     )
     check_limits(patterns, _place(recording))
     return patterns

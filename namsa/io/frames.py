@@ -58,7 +58,7 @@ class FileFrames:
         return (len(self.offsets), *self.frame_shape)
 
     def __getitem__(self, index: tuple[slice, ...]) -> Array:
-        """Returns consecutive frames; the index is one slice.
+        """Returns consecutive frames, or a part of each.
 
         Raises:
             WorkError: If the file ends before them.
@@ -72,7 +72,7 @@ class FileFrames:
             data = self._read(int(self.offsets[first]), (count - 1) * stride + self.frame_bytes, first)
             stored = np.frombuffer(data.ljust(count * stride, b"\0"), np.uint8).reshape(count, -1)
             frames[first - start : first - start + count] = self.decode(stored[:, : self.frame_bytes])
-        return frames
+        return frames[(slice(None), *index[1:])]
 
     def _stride(self) -> int:
         """Returns the distance of the frames; without a common one it is too large for reading several at once."""
@@ -116,7 +116,7 @@ class JoinedFrames:
         return self.pieces[0].chunks
 
     def __getitem__(self, index: tuple[slice, ...]) -> Array:
-        """Returns consecutive frames; the index is one slice."""
+        """Returns consecutive frames, or a part of each."""
         start, stop, _ = index[0].indices(self.shape[0])
         frames, first = [np.empty((0, *self.shape[1:]), self.dtype)], 0
         for piece in self.pieces:
@@ -124,7 +124,7 @@ class JoinedFrames:
             if low < high:
                 frames.append(piece[low:high,])
             first += piece.shape[0]
-        return np.concatenate(frames)
+        return np.concatenate(frames)[(slice(None), *index[1:])]
 
 
 @dataclass(frozen=True)
@@ -135,11 +135,15 @@ class ScanOfFrames:
         frames: The frames, `(n, dy, dx)`.
         scan_shape: Rows and columns of the scan.
         flyback: Frames at the end of each row that are no part of the scan.
+        first: The scan's first frame.
+        notes: What is left out, one line each.
     """
 
     frames: PatternArray
     scan_shape: tuple[int, int]
     flyback: int = 0
+    first: int = 0
+    notes: tuple[str, ...] = ()
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -167,16 +171,48 @@ class ScanOfFrames:
         part = np.empty((len(rows), len(columns), *self.frames.shape[1:]), self.dtype)
         if part.size and len(columns) == self.scan_shape[1] and rows.step == 1 and columns.step == 1:
             line = self.scan_shape[1] + self.flyback
-            frames = self.frames[rows.start * line : rows.stop * line - self.flyback,]
+            frames = self.frames[self.first + rows.start * line : self.first + rows.stop * line - self.flyback,]
             last = len(columns)
             for number in range(len(rows)):
                 part[number] = frames[number * line : number * line + last]
         elif part.size:
             low, high = min(columns), max(columns) + 1
             for number, row in enumerate(rows):
-                first = row * (self.scan_shape[1] + self.flyback)
+                first = self.first + row * (self.scan_shape[1] + self.flyback)
                 part[number] = self.frames[first + low : first + high,][[column - low for column in columns]]
         return part[:, :, slices[2], slices[3]]
+
+
+@dataclass(frozen=True)
+class SeriesOfFrames:
+    """A series of scans that frames are of, one scan after the other.
+
+    Attributes:
+        frames: The frames, `(n, dy, dx)`.
+        count: Number of scans.
+        scan_shape: Rows and columns of each.
+    """
+
+    frames: PatternArray
+    count: int
+    scan_shape: tuple[int, int]
+    chunks: None = None
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape (scan, scan y, scan x, detector y, detector x)."""
+        return (self.count, *self.scan_shape, *self.frames.shape[1:])
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the numbers."""
+        return self.frames.dtype
+
+    def __getitem__(self, index: tuple[slice, ...]) -> Array:
+        """Returns a part; there is a slice for each of the first axes."""
+        size = math.prod(self.scan_shape)
+        numbers = range(*index[0].indices(self.count))
+        return np.stack([ScanOfFrames(self.frames, self.scan_shape, 0, n * size)[index[1:]] for n in numbers])
 
 
 def file_frames(
@@ -223,46 +259,80 @@ def file_frames(
 
 
 def scan_of_frames(
-    frames: PatternArray, options: ReadOptions, name: Path | str, stated: tuple[int, int] | None = None
+    frames: PatternArray,
+    options: ReadOptions,
+    name: Path | str,
+    stated: tuple[int, int] | None = None,
+    stated_flyback: int | None = None,
 ) -> ScanOfFrames:
     """Returns the scan that frames are of.
 
-    A row more than the scan takes is an error; fewer frames more, as at the end of some acquisitions, are left out.
+    One frame more per row, or per row but the last, is the beam's flyback. Any other number of frames that are no part
+    of the scan must be said by the caller: frames before the scan would shift it, and those of a flyback shear it.
 
     Args:
         frames: The frames, `(n, dy, dx)`.
-        options: The caller's scan shape, which takes precedence, and flyback.
+        options: The caller's scan shape, which takes precedence, flyback, and frames to skip.
         name: The file, for messages.
         stated: Rows and columns as the file states them.
+        stated_flyback: Frames at the end of each row, as the file states them.
 
     Raises:
         InputError: If the shape of the scan is not known, or does not fit the number of frames.
     """
-    count, flyback = frames.shape[0], options.flyback
+    (before, after), total = options.skip_frames, frames.shape[0]
+    count = total - before - after
+    if count < 1:
+        raise InputError(f"{name} holds {total:,} frames, and --skip-frames says to skip {before + after:,}")
+    flyback = stated_flyback if options.flyback is None else options.flyback
     shape = options.scan_shape or stated or ((1, 1) if count == 1 else None)
     if shape is None:
         raise InputError(
             f"{name} holds {count:,} frames and does not say the scan's shape: give --scan-shape SYxSX; "
-            f"{_suggestions(count, flyback)}"
+            f"{_suggestions(count, flyback or 0)}"
         )
     rows, columns = shape
+    notes = [f"{k:,} frames {where} the scan left out" for k, where in ((before, "before"), (after, "after")) if k]
+    extra = count - rows * columns
+    if flyback is None and not options.growing and extra > 1 and extra in (rows, rows - 1):
+        flyback = 1
+        notes.append(f"{extra:,} frames more than {rows}x{columns}: 1 frame of flyback at the end of each row left out")
+    elif flyback:
+        notes.append(f"{flyback:,} frames of flyback at the end of each row left out")
+    flyback = flyback or 0
     line = columns + flyback
-    if options.growing:
-        rows = min(rows, (count + flyback) // line)
-        shape = rows, columns
+    if options.growing and count < rows * line - flyback:
+        rows = (count + flyback) // line
         if not rows:
             raise InputError(f"{name} holds {count:,} frames so far, and the first row takes {line:,}")
-    needed = rows * line - flyback
-    if not needed <= count < (rows + 1) * line:
-        source = "--scan-shape" if options.scan_shape else "the file"
+    elif count not in (rows * line, rows * line - flyback):
+        raise InputError(_misfit(name, count, (rows, columns), flyback, options))
+    return ScanOfFrames(frames, (rows, columns), flyback, before, tuple(notes))
+
+
+def _misfit(name: Path | str, count: int, shape: tuple[int, int], flyback: int, options: ReadOptions) -> str:
+    """Returns the message about a number of frames that does not fit the scan, with the options that mend it."""
+    (rows, columns), line = shape, shape[1] + flyback
+    needed, (before, _) = rows * line - flyback, options.skip_frames
+    message = (
+        f"{name} holds {count:,} frames, and {'--scan-shape' if options.scan_shape else 'the file'} says "
+        f"{rows}x{columns}, which takes {needed:,}{f' with a flyback of {flyback}' if flyback else ''}: "
+    )
+    extra = count - needed
+    if extra < 0:
         complete = (count + flyback) // line
-        fits = f"{complete}x{columns} has its complete rows, " if complete and rows > complete else ""
-        raise InputError(
-            f"{name} holds {count:,} frames, and {source} says {rows}x{columns}, which takes {needed:,}"
-            f"{f' with a flyback of {flyback}' if flyback else ''}: give --scan-shape; {fits}"
-            f"{_suggestions(count, flyback)}"
-        )
-    return ScanOfFrames(frames, shape, flyback)
+        rest = max(0, count - complete * line)
+        skip = f" --skip-frames {before} {rest}" if rest else ""
+        fits = f"--scan-shape {complete}x{columns}{skip} for its complete rows, or " if complete else ""
+        return f"{message}give {fits}--scan-shape; {_suggestions(count, flyback)}"
+    remedies = [
+        f"--skip-frames {before + extra} if they were recorded before the scan",
+        f"--skip-frames {before} {extra} if after it",
+    ]
+    each = -(-count // rows) - columns
+    if rows > 1 and count in (rows * (columns + each), rows * (columns + each) - each):
+        remedies.append(f"--flyback {each} if at the end of each row")
+    return f"{message}say where the {extra:,} others are: give {', '.join(remedies)}; or --scan-shape"
 
 
 def _suggestions(count: int, flyback: int) -> str:

@@ -83,6 +83,15 @@ class Reader:
             raise Refused(f"{path} holds {len(group)} objects, at most {CHILDREN} are read")
         return list(group)
 
+    def leads_nowhere(self, path: str, name: str) -> bool:
+        """Returns whether a name in a group is an external link to a file beside the first one that does not exist."""
+        group = self._group(path)
+        links = group.id.links
+        if not links.exists(_encoded(name)) or links.get_info(_encoded(name)).type != h5py.h5l.TYPE_EXTERNAL:
+            return False
+        other = links.get_val(_encoded(name))[0].decode(errors="replace")
+        return other == os.path.basename(other) and not os.path.lexists(os.path.join(self._folder, other))
+
     def groups_with(self, path: str, attribute: str) -> list[str]:
         """Returns the names of the groups in a group, links apart, that have an attribute."""
         group, found = self._group(path), []
@@ -129,8 +138,14 @@ class Reader:
             described = self._describe(path)
             if described["refused"]:
                 refused.append(f"{path} {described['refused']}")
-            elif described["dtype"] and len(described["shape"]) == axes:
-                found.append(path)
+            elif len(described["shape"]) == axes:
+                kind = self._open(path).dtype
+                if described["dtype"]:
+                    found.append(path)
+                elif kind.kind == "c":
+                    refused.append(f"{path} holds complex numbers: store the intensity, |ψ|²")
+                else:
+                    refused.append(f"{path} holds {kind}, not numbers"[:200])
         return {"scans": found, "refused": refused}
 
     def _datasets(self) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """What a caller may say of a file that does not say it itself."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,8 @@ from namsa.text import shorten
 
 MAX_SIDE = 10**6  # positions or pixels along an axis
 MAX_OFFSET = 2**48
+SCAN_AXES = ("sy", "sx", "dy", "dx")  # rows and columns of the scan, and of the detector
+FRAME_AXES = ("n", "dy", "dx")  # number of the frame
 
 
 @dataclass(frozen=True)
@@ -23,7 +25,12 @@ class ReadOptions:
         dtype: Type of the stored numbers with its byte order, such as ">u2", for a file without a format.
         detector_shape: Rows and columns of the detector, for a file without a format.
         offset_bytes: Where the first pattern begins, in a file without a format.
-        flyback: Patterns at the end of each row of the scan that were recorded while the beam flew back.
+        flyback: Patterns at the end of each row of the scan that were recorded while the beam flew back; `None` if the
+            caller does not know.
+        skip_frames: Patterns before and after the scan that are no part of it.
+        axes: Names of the stored axes, the last one the fastest: those of `SCAN_AXES` or of
+            `FRAME_AXES`, and "t" for that of a series.
+        index: Which scan of a series, or which counter of several.
         growing: Whether the file is being written; then the scan is as many complete rows as it holds.
     """
 
@@ -32,13 +39,20 @@ class ReadOptions:
     dtype: np.dtype[Any] | None = None
     detector_shape: tuple[int, int] | None = None
     offset_bytes: int = 0
-    flyback: int = 0
+    flyback: int | None = None
+    skip_frames: tuple[int, int] = (0, 0)
+    axes: tuple[str, ...] | None = None
+    index: int | None = None
     growing: bool = False
 
     @property
     def is_raw(self) -> bool:
         """Whether they describe a file without a format."""
         return self.dtype is not None or self.detector_shape is not None or self.offset_bytes > 0
+
+    def skipping(self, frames: tuple[int, int]) -> "ReadOptions":
+        """Returns the same options with other frames to skip."""
+        return replace(self, skip_frames=frames)
 
 
 def read_options(
@@ -49,6 +63,9 @@ def read_options(
     detector_shape: Any,
     offset_bytes: Any,
     flyback: Any,
+    skip_frames: Any,
+    axes: Any,
+    index: Any,
     growing: bool = False,
 ) -> ReadOptions:
     """Returns checked options; a shape may be a pair or a text such as "81x81".
@@ -62,9 +79,34 @@ def read_options(
         dtype=_dtype(dtype),
         detector_shape=_shape(detector_shape, "--detector-shape"),
         offset_bytes=_count(offset_bytes, "--offset-bytes", MAX_OFFSET),
-        flyback=_count(flyback, "--flyback", MAX_SIDE),
+        flyback=None if flyback is None else _count(flyback, "--flyback", MAX_SIDE),
+        skip_frames=_skipped(skip_frames),
+        axes=_axes(axes),
+        index=None if index is None else _count(index, "--index", MAX_SIDE),
         growing=growing,
     )
+
+
+def _skipped(value: Any) -> tuple[int, int]:
+    """Returns the frames before and after a scan, of one or two numbers."""
+    numbers = list(value) if isinstance(value, list | tuple) else [value]
+    if not 0 < len(numbers) <= 2:
+        raise InputError(f"--skip-frames is {shorten(value)}: give the frames before the scan, or before and after it")
+    before, after = (_count(number, "--skip-frames", MAX_SIDE**2) for number in (*numbers, 0)[:2])
+    return before, after
+
+
+def _axes(value: Any) -> tuple[str, ...] | None:
+    """Returns the names of stored axes: a scan's or a stack's, each once, and perhaps a series'."""
+    if value is None:
+        return None
+    names = tuple(re.split("[, ]+", value.strip()) if isinstance(value, str) else map(str, value))
+    if sorted(set(names) - {"t"}) not in (sorted(SCAN_AXES), sorted(FRAME_AXES)) or len(set(names)) < len(names):
+        raise InputError(
+            f"--axes is {shorten(value)}: give the stored axes in their order: sy,sx,dy,dx of a scan, or n,dy,dx of "
+            "frames; and t, that of a series"
+        )
+    return names
 
 
 def _shape(value: Any, option: str) -> tuple[int, int] | None:

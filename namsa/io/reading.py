@@ -1,7 +1,7 @@
 """`namsa.read`: opens measured or simulated patterns, whatever their format."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,45 +11,60 @@ import numpy.typing as npt
 
 from namsa.errors import InputError
 from namsa.io.calibration import CalibrationOverrides, FourDData, calibrate, override
-from namsa.io.formats import find_format
-from namsa.io.frames import scan_of_frames
+from namsa.io.formats import open_file
+from namsa.io.layout import arrange
+from namsa.io.mask import read_mask
 from namsa.io.read_options import ReadOptions, read_options
 from namsa.io.recording import ArrayPatterns, Recording
 
 
-@contextmanager
 def read(
-    data: str | Path | npt.ArrayLike,
+    data: str | Path | npt.ArrayLike | Recording,
     *,
     dataset: str | None = None,
     scan_shape: tuple[int, int] | str | None = None,
     dtype: npt.DTypeLike | None = None,
     detector_shape: tuple[int, int] | str | None = None,
     offset_bytes: int = 0,
-    flyback: int = 0,
+    flyback: int | None = None,
+    skip_frames: int | tuple[int, int] = 0,
+    axes: str | Sequence[str] | None = None,
+    index: int | None = None,
+    mask: str | Path | npt.ArrayLike | None = None,
     growing: bool = False,
     calibration: CalibrationOverrides | None = None,
     **overrides: Any,
-) -> Iterator[Recording]:
+) -> Recording:
     """Opens the scan in a file, or an array as a scan. Patterns are read when they are sliced.
 
+    The recording may be used in a `with` statement, which closes the file at its end, or without one.
+
     Args:
-        data: Path of a file, or patterns `(sy, sx, dy, dx)`: an array, or an object that is sliced as one.
+        data: Path of a file, of a folder of frames, or a pattern of names such as "frame_*.mib"; patterns
+            `(sy, sx, dy, dx)` as an array or an object that is sliced as one; or a recording.
         dataset: Name of the dataset, in a file that holds several.
         scan_shape: Rows and columns of the scan, for frames `(n, dy, dx)` of which the file does not say it.
         dtype: Type of the numbers with its byte order, such as ">u2", in a file without a format.
         detector_shape: Rows and columns of the detector, in a file without a format.
         offset_bytes: Where the first pattern begins, in a file without a format.
-        flyback: Frames at the end of each row of the scan that were recorded while the beam flew back.
+        flyback: Frames at the end of each row of the scan that were recorded while the beam flew back; `None` if that
+            is not known.
+        skip_frames: Frames before the scan, or before and after it, that are no part of it.
+        axes: Names of the stored axes, such as "dy,dx,sy,sx": rows and columns of scan and detector; "n" is the number
+            of a frame, and "t" that of a scan in a series. `None` for what the file says, or else scan before detector.
+        index: Which scan of a series (five axes), or which counter of several, from 0.
+        mask: Pixels of the detector that do not measure: an array `(dy, dx)`, which is not 0 there, or a file of one
+            (`namsa.io.mask`).
         growing: Whether the file is still being written; then the scan is as many complete rows as it holds.
         calibration: What the caller knows better than the file.
         overrides: The same, number by number: `energy_ev=300e3`; they take precedence over `calibration`.
 
-    Yields:
-        The recording. It is valid until the `with` statement ends.
+    Returns:
+        The recording.
 
     Raises:
-        InputError: If the data are no scan of patterns, or if the file cannot be read.
+        InputError: If the data are no scan of patterns, if the file cannot be read, or if an option does not go with
+            it.
     """
     known = replace(calibration or CalibrationOverrides(), **overrides)
     options = read_options(
@@ -59,22 +74,34 @@ def read(
         detector_shape=detector_shape,
         offset_bytes=offset_bytes,
         flyback=flyback,
+        skip_frames=skip_frames,
+        axes=axes,
+        index=index,
         growing=growing,
     )
-    if isinstance(data, str | Path):
-        path = Path(data)
-        with find_format(path, options).open_recording(path, options) as recording:
-            yield override(recording, known)
-    else:
-        yield override(_from_array(data, options), known)
+    with ExitStack() as stack:
+        if isinstance(data, Recording):
+            if options != ReadOptions():
+                raise InputError("a recording has its layout already: give its options where its file is read")
+            recording = replace(data, opened=stack)  # it stays its owner's to close
+        elif isinstance(data, str | Path):
+            recording = stack.enter_context(open_file(Path(data), options))
+        else:
+            recording = _from_array(data, options)
+        masked = () if mask is None else read_mask(mask, recording.shape[2:])
+        excluded = {*known.bad_pixels, *masked, *recording.bad_pixels}
+        if isinstance(data, Recording):
+            excluded -= {*data.bad_pixels}  # they are corrected already
+        recording = override(recording, replace(known, bad_pixels=tuple(sorted(excluded))))
+        every = tuple(sorted({*excluded, *recording.bad_pixels}))
+        return replace(recording, bad_pixels=every, opened=stack.pop_all())
 
 
-@contextmanager
 def open_patterns(
-    data: str | Path | npt.ArrayLike,
+    data: str | Path | npt.ArrayLike | Recording,
     overrides: CalibrationOverrides | None = None,
     **options: Any,
-) -> Iterator[FourDData]:
+) -> FourDData:
     """Opens a calibrated scan: `read`, and every number of the calibration is known.
 
     Args:
@@ -82,29 +109,33 @@ def open_patterns(
         overrides: What the caller knows better than the file.
         options: How the patterns lie in the file, as for `read`.
 
-    Yields:
-        The scan. It is read piece by piece while the file is open.
+    Returns:
+        The scan. It may be used in a `with` statement, which closes the file, or without one.
 
     Raises:
         InputError: If the file cannot be read, holds no scan or several, or if its calibration is neither in the file
             nor in `overrides`.
     """
-    with read(data, calibration=overrides, **options) as recording:
-        yield calibrate(recording)
+    recording = read(data, calibration=overrides, **options)
+    try:
+        return calibrate(recording)
+    except InputError:
+        recording.close()
+        raise
 
 
 def _from_array(data: npt.ArrayLike, options: ReadOptions) -> Recording:
     """Returns an array as a recording that says nothing of itself."""
     values: Any = data if all(hasattr(data, name) for name in ("shape", "dtype", "__getitem__")) else np.asarray(data)
     patterns = ArrayPatterns(values)
-    frames = len(patterns.shape) == 3 and options.scan_shape is not None
-    if (len(patterns.shape) != 4 and not frames) or patterns.dtype.kind not in "uif":
-        raise InputError(
-            f"the array has {len(patterns.shape)} axes and type {patterns.dtype}: give numbers (scan y, scan x, "
-            "detector y, detector x), or (frame, detector y, detector x) with scan_shape"
-        )
+    expected = "(scan y, scan x, detector y, detector x), or (frame, detector y, detector x) with scan_shape"
+    if options.dataset is not None or options.is_raw:
+        raise InputError("dataset, dtype, detector_shape and offset_bytes describe a file, and the data are an array")
+    if not 3 <= len(patterns.shape) <= 5 or patterns.dtype.kind not in "uif":
+        raise InputError(f"the array has {len(patterns.shape)} axes and type {patterns.dtype}: give numbers {expected}")
     if 0 in patterns.shape:
         raise InputError(f"the array holds no patterns: its shape is {patterns.shape}")
-    if frames:
-        return Recording(data=scan_of_frames(patterns, options, "the array"), format="array", name="the array")
-    return Recording(data=patterns, format="array", name="the array")
+    if len(patterns.shape) == 3 and options.scan_shape is None and patterns.shape[0] > 1:
+        raise InputError(f"the array has 3 axes and no scan_shape: give numbers {expected}")
+    layout = arrange(patterns, options, "the array")
+    return Recording(data=layout.data, format="array", name="the array", notes=layout.notes)

@@ -5,8 +5,10 @@ larger than memory. Numbers that the file does not say are `None`: `namsa.io.cal
 """
 
 from collections.abc import Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from types import TracebackType
+from typing import Any, Protocol, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -37,9 +39,25 @@ class PatternArray(Protocol):
 
 
 class PatternScan:
-    """A scan whose patterns are read by slices: what a `Recording` and a calibrated scan have in common."""
+    """A scan whose patterns are read by slices: what a `Recording` and a calibrated scan have in common.
+
+    Its file is closed by `close`, at the end of a `with` statement, or when nothing refers to the scan any more.
+    """
 
     data: PatternArray
+    opened: ExitStack
+
+    def close(self) -> None:
+        """Closes the file. Patterns cannot be read any more."""
+        self.opened.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
 
     @property
     def shape(self) -> tuple[int, int, int, int]:
@@ -80,7 +98,7 @@ class PatternScan:
             ) from None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Recording(PatternScan):
     """Patterns of a scan in an open file, and what the file says of them; `None` is unknown. Pairs are (y, x).
 
@@ -97,13 +115,15 @@ class Recording(PatternScan):
         semiangle_mrad: Convergence semiangle of the probe, mrad.
         centre_pixels: Optic axis, in pixels from the centre of the first one.
         rotation_deg: Rotation from the detector's frame to the scan's, degrees; see `namsa.io.calibration`.
-        flip: Whether the detector's y and x are exchanged before the rotation.
+        flip: Whether the detector's y and x are exchanged before the rotation; `None` counts as not.
         normalised: Whether intensities are fractions of the incident beam.
         ellipse: The bright disk's major semiaxis over the minor, and the direction of the major one on the detector,
             degrees from +x towards +y; `None` for a circle.
-        corrections: What is corrected as patterns are read, one line each.
+        notes: What was left out or assumed, and what is corrected as patterns are read, one line each.
         metadata: What else the file says, as JSON values.
         reasons: Why a number is unknown of which the file says something, by its name.
+        bad_pixels: Pixels (row, column) that the file excludes.
+        opened: What is closed with the recording.
     """
 
     data: PatternArray
@@ -117,12 +137,41 @@ class Recording(PatternScan):
     semiangle_mrad: float | None = None
     centre_pixels: Pair | None = None
     rotation_deg: float | None = None
-    flip: bool = False
+    flip: bool | None = None
     normalised: bool = False
     ellipse: Pair | None = None
-    corrections: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     reasons: Mapping[str, str] = field(default_factory=dict)
+    bad_pixels: tuple[tuple[int, int], ...] = ()
+    opened: ExitStack = field(default_factory=ExitStack, compare=False)
+
+    def __repr__(self) -> str:
+        """Returns shape, type, step and pixel with their units, and the beam, in a line."""
+        return f"<Recording: {self.summary(', ')}>"
+
+    def summary(self, separator: str) -> str:
+        """Returns what the recording is, in a line."""
+        sy, sx, dy, dx = self.shape
+        facts = (
+            self.format,
+            f"{sy} × {sx} patterns of {dy} × {dx} pixels",
+            str(self.dtype),
+            f"{self.energy_ev / 1e3:g} keV" if self.energy_ev else "energy unknown",
+            f"semiangle {self.semiangle_mrad:.4g} mrad" if self.semiangle_mrad else "semiangle unknown",
+            f"steps of {_times(self.scan_step_angstrom)} Å" if self.scan_step_angstrom else "step unknown",
+            f"pixels of {_times(self.pixel_mrad)} mrad"
+            if self.pixel_mrad
+            else f"pixels of {_times(self.pixel_inverse_angstrom)} 1/Å"
+            if self.pixel_inverse_angstrom
+            else "pixel unknown",
+        )
+        return separator.join(facts)
+
+
+def _times(pair: Pair) -> str:
+    """Returns a pair as text; one number if both are equal."""
+    return " × ".join(f"{value:.4g}" for value in dict.fromkeys(pair))
 
 
 @dataclass(frozen=True)
@@ -154,74 +203,3 @@ class ArrayPatterns:
     def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
         """Returns a part."""
         return np.asarray(self.values[index])
-
-
-@dataclass(frozen=True)
-class TransposedAxes:
-    """Patterns whose axes are stored in another order, in the usual one.
-
-    Attributes:
-        stored: The patterns as they are stored.
-        axes: The stored axis that each of the usual ones is, as NumPy's `transpose` has it.
-    """
-
-    stored: PatternArray
-    axes: tuple[int, int, int, int]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape (scan y, scan x, detector y, detector x)."""
-        return tuple(self.stored.shape[axis] for axis in self.axes)
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers."""
-        return self.stored.dtype
-
-    @property
-    def chunks(self) -> tuple[int, ...] | None:
-        """The shape of the pieces that are stored together, if there are any."""
-        return None if self.stored.chunks is None else tuple(self.stored.chunks[axis] for axis in self.axes)
-
-    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
-        """Returns a part."""
-        slices = (*index, *(slice(None),) * (4 - len(index)))
-        stored = tuple(slices[self.axes.index(axis)] for axis in range(4))
-        return self.stored[stored].transpose(self.axes)
-
-
-@dataclass(frozen=True)
-class OneCounter:
-    """Patterns of one counter of a detector that has several, stored as (scan y, scan x, counter, detector y, x).
-
-    Attributes:
-        stored: All patterns.
-        counter: Number of the counter.
-    """
-
-    stored: PatternArray
-    counter: int = 0
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """The shape (scan y, scan x, detector y, detector x)."""
-        return (*self.stored.shape[:2], *self.stored.shape[3:])
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        """The type of the numbers."""
-        return self.stored.dtype
-
-    @property
-    def chunks(self) -> tuple[int, ...] | None:
-        """The shape of the pieces that are stored together, if there are any."""
-        chunks = self.stored.chunks
-        return None if chunks is None else (*chunks[:2], *chunks[3:])
-
-    def __getitem__(self, index: tuple[slice, ...]) -> npt.NDArray[Any]:
-        """Returns a part."""
-        return self.stored[(*index[:2], slice(self.counter, self.counter + 1), *index[2:])][:, :, 0]
-
-
-REVERSED = (3, 2, 1, 0)  # stored as (detector x, detector y, scan x, scan y)
-DETECTOR_FIRST = (2, 3, 0, 1)  # stored as (detector y, detector x, scan y, scan x)

@@ -70,6 +70,10 @@ class Hdf5Group:
         """Returns the names in the group."""
         return [str(name) for name in self.file.request("children", path=self.name)]
 
+    def leads_nowhere(self, name: str) -> bool:
+        """Returns whether a name in the group is a link to a file that does not exist in the folder."""
+        return bool(self.file.request("leads_nowhere", path=self.name, name=name))
+
     def groups_with(self, attribute: str) -> list[str]:
         """Returns the names of the groups in the group that have an attribute."""
         return [str(name) for name in self.file.request("groups_with", path=self.name, attribute=attribute)]
@@ -340,7 +344,7 @@ def open_hdf5(path: Path) -> Iterator[Hdf5File]:
     """
     if not os.path.isfile(path):
         raise InputError(f"there is no file {shorten(path)}")
-    if not _has_signature(path):  # no process is needed to say so
+    if not has_signature(path):  # no process is needed to say so
         raise DamagedFileError(path, "file signature not found")
     file = SealedHdf5File(path) if is_sealed(path) else Hdf5File(path)
     try:
@@ -350,7 +354,7 @@ def open_hdf5(path: Path) -> Iterator[Hdf5File]:
         file.close()
 
 
-def _has_signature(path: Path) -> bool:
+def has_signature(path: Path) -> bool:
     """Returns whether HDF5's first bytes are at the beginning, or behind a user block of 512, 1024, ... bytes."""
     with open_regular(path) as file:
         size, offset = os.fstat(file.fileno()).st_size, 0

@@ -29,6 +29,7 @@ class RecordingInfo:
         centre_pixels: Optic axis, pixels.
         rotation_deg: Rotation of the detector, degrees.
         missing: What `reconstruct` needs and the file does not say, with the option that gives it.
+        notes: What was left out or assumed, and what is corrected, one line each.
         metadata: What else the file says, JSON types.
     """
 
@@ -45,6 +46,7 @@ class RecordingInfo:
     centre_pixels: Pair | None
     rotation_deg: float | None
     missing: dict[str, str]
+    notes: list[str]
     metadata: dict[str, Any]
 
     def as_json(self) -> dict[str, Any]:
@@ -73,6 +75,7 @@ def describe_recording(recording: Recording, path: Path) -> RecordingInfo:
         centre_pixels=recording.centre_pixels,
         rotation_deg=recording.rotation_deg,
         missing={name: LIMITS[name][2] for name in REQUIRED if getattr(recording, name) is None},
+        notes=list(recording.notes),
         metadata=dict(recording.metadata),
     )
 
@@ -95,6 +98,7 @@ def rows(info: RecordingInfo) -> list[Row]:
         ("patterns", f"{sy} × {sx} of {dy} × {dx} pixels, {info.dtype}"),
         *((name, value) for name, value in known.items() if value is not None),
         *([("not said", missing)] if missing else []),
+        *(("note", line) for line in info.notes),
         *(
             (name.replace("_", " "), _text(value))
             for name, value in info.metadata.items()

@@ -121,11 +121,12 @@ def _content(recording: Recording, name: str, overlay: Path | None, plan: TilePl
         SCALE_NOTE,
         reduction_note(plan, (sy, sx), detector),
         centre_note,
+        *(f"{line[:1].upper()}{line[1:]}." for line in recording.notes),
         f"{sums.not_finite} pixels are not finite and are shown as 0." * bool(sums.not_finite),
     ]
     return PageContent(
         title=name,
-        caption=_caption(recording),
+        caption=recording.summary(" · "),
         note=" ".join(filter(None, notes)),
         units=units,
         tiles=tiles,
@@ -277,22 +278,3 @@ def _brightest(tiles: Tiles) -> float:
     brightest = float(np.quantile(values, 1 - CLIPPED))
     brightest = brightest if brightest > 0 else float(values.max())
     return brightest if brightest > 0 else 1.0
-
-
-def _caption(recording: Recording) -> str:
-    """Returns what the recording is, in a line."""
-    sy, sx, dy, dx = recording.shape
-    step, pixel, energy = recording.scan_step_angstrom, recording.pixel_mrad, recording.energy_ev
-    facts = [
-        recording.format,
-        f"{sy} × {sx} patterns of {dy} × {dx} pixels, {recording.dtype}",
-        f"{energy / 1e3:g} keV" if energy else "energy unknown",
-        f"semiangle {recording.semiangle_mrad:.4g} mrad" if recording.semiangle_mrad else "semiangle unknown",
-        f"steps of {_times(step)} Å" if step else "step unknown",
-        f"pixels of {_times(pixel)} mrad" if pixel else "pixel unknown",
-    ]
-    return " · ".join(facts)
-
-
-def _times(pair: tuple[float, float]) -> str:
-    return " × ".join(f"{value:.4g}" for value in dict.fromkeys(pair))

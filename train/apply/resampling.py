@@ -151,7 +151,7 @@ def _binning(data: FourDData, centre: Pair, conditions: Conditions, name: str) -
         )
         matrix = sparse.csr_array(sparse.kron(y, x, format="csr"))
     notes = [
-        *data.corrections,
+        *data.notes,
         f"detector pixels of {_pair(data.pixel_mrad)} mrad shared out among the network's "
         f"{'×'.join(map(str, conditions.detector_shape))} of {_pair(conditions.pixel_mrad)} mrad",
     ]

@@ -5,7 +5,6 @@ import argparse
 from namsa.cli.calibration_options import calibration_overrides
 from namsa.cli.commands.output import print_line
 from namsa.cli.layout_options import layout
-from namsa.errors import InputError
 from namsa.exchange.export import export_ptychography
 from namsa.exchange.zspy import write_zspy
 from namsa.io.calibration_file import read_calibration
@@ -14,8 +13,6 @@ from namsa.io.reading import open_patterns
 
 def export(options: argparse.Namespace) -> None:
     """Writes a scan, and a density as first object, for the program that --to names."""
-    if not options.data.is_file():
-        raise InputError(f"there is no file {options.data}: --to takes a file of patterns")
     if options.to == "zspy":
         with open_patterns(options.data, calibration_overrides(options), **layout(options)) as scan:
             write_zspy(scan, options.out)

@@ -12,7 +12,7 @@ from namsa.dataset import shards
 from namsa.errors import InputError
 from namsa.figures.sample_figure import show as show_sample
 from namsa.files import check_output
-from namsa.io.formats import zarr_store
+from namsa.io.formats import frame_files, zarr_store
 from namsa.io.reading import read
 from namsa.names import check_name
 from namsa.sample import Sample
@@ -26,7 +26,7 @@ from namsa.view.recording_info import RecordingInfo, describe_recording
 def info(options: argparse.Namespace) -> None:
     """Prints what a dataset or a file holds, with the first sample's axes and units; or only the samples' names."""
     described: DatasetInfo | FileInfo | RecordingInfo
-    if zarr_store.recognises(options.path, b"") or (os.path.isfile(options.path) and not _has_samples(options.path)):
+    if _is_folder_of_patterns(options.path) or (os.path.isfile(options.path) and not _has_samples(options.path)):
         with read(options.path, dataset=options.dataset, **layout(options)) as recording:
             described = describe_recording(recording, options.path)
     else:
@@ -40,6 +40,13 @@ def info(options: argparse.Namespace) -> None:
     else:
         for line in names if options.ids else info_text.describe(described).split("\n"):
             print_line(line)
+
+
+def _is_folder_of_patterns(path: Path) -> bool:
+    """Returns whether it is a Zarr store, a folder of frames, or a pattern of their names."""
+    if os.path.isdir(path):
+        return zarr_store.recognises(path, b"") or frame_files.recognises(path, b"")
+    return not os.path.exists(path) and frame_files.is_pattern(path)
 
 
 def _has_samples(path: Path) -> bool:
@@ -58,7 +65,7 @@ def show(options: argparse.Namespace) -> None:
     no picture of that kind, so that the page is all that is written.
     """
     is_file = os.path.isfile(options.sample)
-    if zarr_store.recognises(options.sample, b"") or (is_file and not holds_samples(options.sample)):
+    if _is_folder_of_patterns(options.sample) or (is_file and not holds_samples(options.sample)):
         _show_recording(options)
         return
     refuse_stated(options, options.sample)

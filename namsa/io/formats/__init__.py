@@ -5,13 +5,28 @@ its suffix where they say nothing.
 """
 
 import os
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Protocol
 
 from namsa.errors import InputError
 from namsa.files import open_regular
-from namsa.io.formats import blockfile, empad, gatan, hdf5, merlin, mrc, numpy_array, raw, tia, zarr_store
+from namsa.io.formats import (
+    blockfile,
+    empad,
+    frame_files,
+    gatan,
+    hdf5,
+    matlab,
+    merlin,
+    mrc,
+    numpy_array,
+    raw,
+    tia,
+    tvips,
+    zarr_store,
+)
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.text import shorten
@@ -37,7 +52,24 @@ class Format(Protocol):
         """Opens the scan in a file."""
 
 
-FORMATS: tuple[Format, ...] = (hdf5, merlin, gatan, blockfile, tia, numpy_array, mrc, zarr_store, empad, raw)
+FORMATS: tuple[Format, ...] = (
+    *(hdf5, merlin, gatan, blockfile, tia, numpy_array, mrc, zarr_store, tvips, matlab, empad, frame_files, raw),
+)
+WITH_DATASETS: tuple[Format, ...] = (hdf5, zarr_store, numpy_array, matlab)
+
+
+@contextmanager
+def open_file(path: Path, options: ReadOptions) -> Iterator[Recording]:
+    """Opens the scan in a file of any format.
+
+    Raises:
+        InputError: If the file cannot be read, or if an option does not go with its format.
+    """
+    module = find_format(path, options)
+    if options.dataset is not None and module not in WITH_DATASETS:
+        raise InputError(f"--dataset is {shorten(options.dataset)}, and files of {module.NAME} hold one array")
+    with module.open_recording(path, options) as recording:
+        yield recording
 
 
 def find_format(path: Path, options: ReadOptions) -> Format:
@@ -51,6 +83,8 @@ def find_format(path: Path, options: ReadOptions) -> Format:
         InputError: If there is no such file, or if nothing says what its format is.
     """
     if not os.path.exists(path):
+        if frame_files.is_pattern(path):
+            return frame_files
         raise InputError(f"there is no file {shorten(str(path), 300)}")
     head = b""
     if not os.path.isdir(path):

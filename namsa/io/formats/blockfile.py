@@ -15,7 +15,8 @@ import numpy.typing as npt
 
 from namsa.errors import InputError, WorkError
 from namsa.files import open_regular
-from namsa.io.frames import Array, file_frames, scan_of_frames
+from namsa.io.frames import Array, file_frames
+from namsa.io.layout import arrange
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 
@@ -83,8 +84,10 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         frames = file_frames(path, file, offsets, (side, side), np.dtype("u1"), decode, stride)
         step = _pair(10 * header["step_y_nm"], 10 * header["step_x_nm"])
         per_mrad = 1e-7 * int(header["pixels_per_metre"]) * int(header["camera_length"])
+        layout = arrange(frames, options, path, stated=(rows, columns))
         yield Recording(
-            data=scan_of_frames(frames, options, path, (rows, columns)),
+            data=layout.data,
+            notes=layout.notes,
             format=NAME,
             name=str(path),
             scan_step_angstrom=step,

@@ -1,17 +1,19 @@
 """Dectris master files (NeXus, HDF5): frames in entry/data/data_000001, data_000002, ..., mostly in files beside it.
 
 The scan is rows of triggers and frames per trigger, if there are several of both; otherwise the caller states it. The
-detector's distance is that of the microscope's nominal camera length where it is set at all.
+detector's distance is that of the microscope's nominal camera length where it is set at all. A master file is written
+before the frames: of an acquisition that was stopped, the last files that it names do not exist. Pixels of the
+detector's mask hold the largest number of their type, and are replaced as other bad pixels are.
 """
 
 import math
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from namsa.errors import InputError
-from namsa.io.frames import JoinedFrames, scan_of_frames
+from namsa.io.frames import JoinedFrames
+from namsa.io.layout import arrange
+from namsa.io.mask import stored_mask
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5File, Hdf5Group
@@ -22,9 +24,8 @@ DATA, FIRST = "entry/data", "data_000001"
 DETECTOR = "entry/instrument/detector"
 SPECIFIC = f"{DETECTOR}/detectorSpecific"
 BEAM = "entry/instrument/beam"
+MASKS = (f"{DETECTOR}/pixel_mask", f"{SPECIFIC}/pixel_mask")
 FRAMES = 3  # axes of a dataset of frames
-MASK_PIXELS = 2**24
-LISTED = 4096  # masked pixels
 
 
 def is_master(file: Hdf5File) -> bool:
@@ -46,7 +47,7 @@ def describe(file: Hdf5File, path: Path, options: ReadOptions) -> Recording:
     """
     group = file.find(DATA)
     assert isinstance(group, Hdf5Group)
-    names = sorted(name for name in group.children() if name.startswith("data_"))
+    names, notes = _present(group)
     pieces = [group.get(name) for name in names]
     frames = [piece for piece in pieces if isinstance(piece, Hdf5Dataset) and len(piece.shape) == FRAMES]
     if len(frames) < len(names) or len({(piece.shape[1:], piece.dtype) for piece in frames}) != 1:
@@ -60,8 +61,15 @@ def describe(file: Hdf5File, path: Path, options: ReadOptions) -> Recording:
     pixel = [1e3 * math.atan(size / distance) for size in sizes if size and distance]
     energy = [_number(file, name) for name in (f"{BEAM}/incident_energy", f"{SPECIFIC}/photon_energy")]
     stack = frames[0] if len(frames) == 1 else JoinedFrames(frames)
+    try:
+        layout = arrange(stack, options, path, stated=stated)
+    except InputError as error:
+        raise InputError("; ".join((str(error), *notes))) from None
+    masked, unfit = stored_mask(file, MASKS, layout.data.shape[2:])
     return Recording(
-        data=scan_of_frames(stack, options, path, stated),
+        data=layout.data,
+        notes=(*notes, *layout.notes, *unfit),
+        bad_pixels=masked,
         format=NAME,
         name=str(path),
         pixel_mrad=(pixel[0], pixel[1]) if len(pixel) == 2 else None,
@@ -73,9 +81,25 @@ def describe(file: Hdf5File, path: Path, options: ReadOptions) -> Recording:
             "count_time_s": _number(file, f"{DETECTOR}/count_time"),
             "saturation_value": _number(file, f"{DETECTOR}/saturation_value"),
             "threshold_energy_ev": _number(file, f"{DETECTOR}/threshold_energy"),
-            "masked_pixels": _masked(file),
+            "masked_pixels": len(masked),
         },
     )
+
+
+def _present(group: Hdf5Group) -> tuple[list[str], tuple[str, ...]]:
+    """Returns the names of the datasets of frames up to the first file that does not exist, and a line about the rest.
+
+    Raises:
+        InputError: If the first one is missing, or if one is missing between others.
+    """
+    names = sorted(name for name in group.children() if name.startswith("data_"))
+    missing = [name for name in names if group.leads_nowhere(name)]
+    if missing == names or missing != names[len(names) - len(missing) :]:
+        return names, ()  # whose reading says what is missing
+    if not missing:
+        return names, ()
+    present = names[: len(names) - len(missing)]
+    return present, (f"the acquisition was stopped: {len(missing)} of {len(names)} files of frames do not exist",)
 
 
 def _value(file: Hdf5File, name: str) -> Any:
@@ -89,14 +113,3 @@ def _number(file: Hdf5File, name: str) -> float | None:
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
     return float(value) if isinstance(value, int | float) and math.isfinite(value) and value > 0 else None
-
-
-def _masked(file: Hdf5File) -> list[list[int]] | None:
-    """Returns the pixels [y, x] that the detector's mask excludes, the first ones of many; `None` without a mask."""
-    mask = file.find(f"{SPECIFIC}/pixel_mask")
-    if not isinstance(mask, Hdf5Dataset) or len(mask.shape) != 2 or not mask.is_numeric:
-        return None
-    if math.prod(mask.shape) > MASK_PIXELS:
-        return None
-    masked: list[list[int]] = np.argwhere(mask[:, :])[:LISTED].tolist()
-    return masked

@@ -1,8 +1,9 @@
 """Gatan DigitalMicrograph: .dm3 and .dm4 of two, three or four axes.
 
-Dimensions are listed fastest first. A scan of four axes lists the detector first if the tag "Data Order Swapped" is
-set; otherwise the scan comes first, and the file holds an image of the scan for each pixel of the detector. Three axes
-are a stack of frames, two are one frame. Of several images in a file the largest is read; the others are previews.
+Dimensions are listed fastest first. Of a scan of four axes their units say which are the scan's. Where they do not, the
+detector is listed first if the tag "Data Order Swapped" is set; otherwise the scan is, and the file holds an image of
+the scan for each pixel of the detector. Three axes are a stack of frames, two are one frame. Of several images in a
+file the largest is read; the others are previews.
 """
 
 import math
@@ -16,11 +17,12 @@ import numpy as np
 from namsa.errors import InputError
 from namsa.files import open_regular
 from namsa.io.formats.gatan_tags import StoredArray, Tags, read_tags
-from namsa.io.frames import file_frames, scan_of_frames
+from namsa.io.frames import ScanOfFrames, file_frames
+from namsa.io.layout import arrange
 from namsa.io.planes import ScanPlanes
-from namsa.io.read_options import ReadOptions
-from namsa.io.recording import DETECTOR_FIRST, PatternArray, Recording, TransposedAxes
-from namsa.io.stored_calibration import StoredAxis, calibration_of_axes
+from namsa.io.read_options import FRAME_AXES, SCAN_AXES, ReadOptions
+from namsa.io.recording import PatternArray, Recording
+from namsa.io.stored_calibration import NO_AXIS, StoredAxis, axis_order, calibration_of_axes, origin_angstrom
 from namsa.text import shorten
 
 NAME = "DigitalMicrograph"
@@ -28,7 +30,6 @@ SUFFIXES = (".dm3", ".dm4")
 
 # Of the tag DataType.
 TYPES = {1: "i2", 2: "f4", 6: "u1", 7: "i4", 9: "i1", 10: "u2", 11: "u4", 12: "f8", 39: "i8", 40: "u8"}
-UNKNOWN_AXIS = StoredAxis("", math.nan, math.nan)
 
 
 def recognises(path: Path, head: bytes) -> bool:
@@ -52,18 +53,22 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         image = _largest_image(read_tags(path, file), path)
         array, sizes, stored = _array(image, path)
         tags = _group(image, "ImageTags")
-        swapped = bool(_number(_group(tags, "Meta Data").get("Data Order Swapped"), 0.0))
-        data, axis_numbers = _patterns(path, file, array, sizes, stored, swapped, options)
-        axes = _axes(image, axis_numbers)
-        calibration = calibration_of_axes(axes, data.shape)
+        swapped = _group(tags, "Meta Data").get("Data Order Swapped")
+        described = _axes(image, len(sizes))
+        order, notes = _order(described, swapped)
+        layout = arrange(_patterns(path, file, array, sizes, stored, options.axes or order), options, path, order=order)
+        axes = [NO_AXIS if axis is None else described[axis] for axis in layout.axes]
+        calibration = calibration_of_axes(axes, layout.data.shape)
         created = _group(_group(tags, "source"), "Tags at creation")  # of an image that was cut from another
         microscope = _group(tags, "Microscope Info") or _group(created, "Microscope Info")
         voltage = _number(microscope.get("Voltage"), 0.0)
         yield Recording(
-            data=data,
+            data=layout.data,
             format=NAME,
             name=str(path),
+            notes=(*(notes if options.axes is None else ()), *layout.notes),
             scan_step_angstrom=calibration.scan_step_angstrom,
+            scan_origin_angstrom=(origin_angstrom(axes[0]), origin_angstrom(axes[1])),
             pixel_mrad=calibration.pixel_mrad,
             pixel_inverse_angstrom=calibration.pixel_inverse_angstrom,
             energy_ev=voltage if voltage > 0 else None,
@@ -78,7 +83,7 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
             reasons={
                 name: reason
                 for name, reason in calibration.reasons.items()
-                if name != "scan_step_angstrom" or axis_numbers[0] is not None
+                if name != "scan_step_angstrom" or layout.axes[0] is not None
             },
         )
 
@@ -121,36 +126,44 @@ def _patterns(
     array: StoredArray,
     sizes: Sequence[int],
     stored: np.dtype[Any],
-    swapped: bool,
-    options: ReadOptions,
-) -> tuple[PatternArray, tuple[int | None, ...]]:
-    """Returns the patterns, and which dimension each of their axes (sy, sx, dy, dx) is."""
-    if len(sizes) == 4 and not swapped:
-        sx, sy, dx, dy = sizes
-        return TransposedAxes(ScanPlanes(path, file, array.offset, (dy, dx, sy, sx), stored), DETECTOR_FIRST), (
-            1,
-            0,
-            3,
-            2,
-        )
-    dx, dy, *scan = sizes
-    size = dx * dy * stored.itemsize
-    offsets = range(array.offset, array.offset + math.prod(scan) * size, size)
-    frames = file_frames(path, file, offsets, (dy, dx), stored)
-    if len(scan) == 2:
-        return scan_of_frames(frames, options, path, (scan[1], scan[0])), (3, 2, 1, 0)
-    return scan_of_frames(frames, options, path), (None, None, 1, 0)
+    order: Sequence[str] | None,
+) -> PatternArray:
+    """Returns the array as it is stored, its last axis the first dimension."""
+    shape = tuple(reversed(sizes))
+    if order is not None and order[:2] == ("dy", "dx"):
+        return ScanPlanes(path, file, array.offset, (shape[0], shape[1], shape[2], shape[3]), stored)
+    size = math.prod(shape[-2:]) * stored.itemsize
+    offsets = range(array.offset, array.offset + math.prod(shape[:-2]) * size, size)
+    frames = file_frames(path, file, offsets, (shape[-2], shape[-1]), stored)
+    return frames if len(shape) < len(SCAN_AXES) else ScanOfFrames(frames, (shape[0], shape[1]))
 
 
-def _axes(image: Tags, numbers: Sequence[int | None]) -> list[StoredAxis]:
-    """Returns the axes (sy, sx, dy, dx). DigitalMicrograph's coordinates are (i − origin) · scale."""
+def _order(axes: Sequence[StoredAxis], swapped: Any) -> tuple[tuple[str, ...] | None, tuple[str, ...]]:
+    """Returns which stored axis is which, by their units or else by the tag, and a line about what is assumed."""
+    if len(axes) < len(SCAN_AXES):
+        return None, ()  # frames
+    order = axis_order(axes)
+    if order is not None:
+        return order, ()
+    scan_first = bool(_number(swapped, 0.0))  # in the order in which they are stored
+    said = "" if swapped is not None else ", and so does the tag Data Order Swapped"
+    kind = "scan before detector" if scan_first else "detector before scan"
+    line = f"the units leave the order of the axes open{said}: stored as {kind}; --axes says another"
+    return (SCAN_AXES if scan_first else (*SCAN_AXES[2:], *SCAN_AXES[:2])), (line,)
+
+
+def _axes(image: Tags, count: int) -> list[StoredAxis]:
+    """Returns the axes in the stored order. DigitalMicrograph's coordinates are (i − origin) · scale.
+
+    An image alone, of two dimensions, is a frame: its first axis is that of the frames.
+    """
     dimensions = _group(_group(_group(image, "ImageData"), "Calibrations"), "Dimension")
-    axes = []
-    for number in numbers:
-        tags = {} if number is None else _group(dimensions, str(number))
+    axes = [] if count > len(FRAME_AXES) - 1 else [NO_AXIS]
+    for number in reversed(range(count)):
+        tags = _group(dimensions, str(number))
         scale, origin = _number(tags.get("Scale"), math.nan), _number(tags.get("Origin"), math.nan)
         units = _text(tags.get("Units")) or ""
-        axes.append(StoredAxis(units, scale, -origin * scale) if units else UNKNOWN_AXIS)
+        axes.append(StoredAxis(units, scale, -origin * scale) if units else NO_AXIS)
     return axes
 
 

@@ -1,31 +1,34 @@
-"""HDF5: py4DSTEM (0.12 to 0.14), HyperSpy (.hspy and EMD), EMD in general, fpd, namsa's own files, plain datasets.
+"""HDF5: py4DSTEM (0.12 to 0.14), HyperSpy (.hspy and EMD), EMD in general, NeXus, Nion Swift, Velox, MATLAB 7.3, fpd,
+namsa's own files, plain datasets.
 
-The first ones have units. A plain HDF5 file has none, and neither has a file whose axes are in pixels: there the caller
-must give them. A dataset of three axes is a stack of frames, whose scan the caller states. fpd stores the detector's
-counters as a fifth axis; the first one is read.
+A plain HDF5 file has no units, and neither has a file whose axes are in pixels: there the caller must give them. A
+dataset of three axes is a stack of frames, whose scan the caller states. Units say which axes are the scan's; without
+them the scan comes first. Velox counts frames along the last axis, and MATLAB lists axes backwards. fpd stores the
+detector's counters as a fifth axis; the first one is read.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from namsa.errors import InputError
-from namsa.io.formats import dectris
-from namsa.io.frames import scan_of_frames
+from namsa.io.formats import dectris, velox
+from namsa.io.formats.matlab import matlab_order
+from namsa.io.layout import arrange
+from namsa.io.mask import stored_mask
 from namsa.io.read_options import ReadOptions
-from namsa.io.recording import REVERSED, OneCounter, PatternArray, Recording, TransposedAxes
+from namsa.io.recording import PatternArray, Recording
 from namsa.io.safe_hdf5 import SIGNATURE, Hdf5Dataset, Hdf5File, Hdf5Group, open_hdf5
 from namsa.io.stored_calibration import (
+    NO_AXIS,
     StoredAxis,
-    are_reversed,
+    axis_order,
     origin_angstrom,
     stored_axes,
     stored_beam,
     stored_calibration,
 )
+from namsa.io.views import AxesView
 from namsa.pixels import UNITS
 from namsa.text import shorten
 
@@ -34,13 +37,14 @@ SUFFIXES = (".h5", ".hdf5", ".emd", ".hspy", ".nxs")
 
 MAX_CHOICES = 12  # datasets that a message names
 FPD = "fpd_expt/fpd_data/data"
-STACK, SCAN, COUNTERS = 3, 4, 5  # numbers of axes
-NO_AXIS = StoredAxis("", np.nan, np.nan)
+STACK, SCAN, SERIES = 3, 4, 5  # numbers of axes
+DETECTOR_FIRST = ("dy", "dx", "sy", "sx")
+USER_BLOCKS = (512, 1024, 2048)  # bytes before the first ones of HDF5, in the head of a file
 
 
 def recognises(path: Path, head: bytes) -> bool:
-    """Returns whether the first bytes are those of HDF5."""
-    return head.startswith(SIGNATURE)
+    """Returns whether the first bytes are those of HDF5, or follow a user block as in MATLAB's files."""
+    return any(head[at : at + len(SIGNATURE)] == SIGNATURE for at in (0, *USER_BLOCKS))
 
 
 @contextmanager
@@ -58,39 +62,54 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         if options.dataset is None and dectris.is_master(file):
             yield dectris.describe(file, path, options)
             return
-        data = _find_scan(file, path, options.dataset)
+        data = _find_scan(file, path, options)
         if 0 in data.shape:
             raise InputError(f"{path} holds no patterns in {shorten(data.name)}: its shape is {data.shape}")
-        yield _describe(data, path, options)
+        yield velox.describe(data, path, options) if velox.is_image(data) else _describe(data, path, options)
 
 
-def _find_scan(file: Hdf5File, path: Path, name: str | None) -> Hdf5Dataset:
-    """Returns the dataset that is named, fpd's, the only one of four axes, or else the only one of three."""
-    if name is not None:
-        item = file.find(name)
+def _find_scan(file: Hdf5File, path: Path, options: ReadOptions) -> Hdf5Dataset:
+    """Returns the dataset that is named, fpd's, NeXus' default one, or the only one of four axes, or five or three."""
+    if options.dataset is not None:
+        item = file.find(options.dataset)
         if isinstance(item, Hdf5Group):
             item = item.get("data")
-        if not isinstance(item, Hdf5Dataset) or len(item.shape) not in (STACK, SCAN, COUNTERS) or not item.is_numeric:
-            raise InputError(f"{path} has no dataset {shorten(name)} of four axes: {_choices(*file.scans())}")
+        if not isinstance(item, Hdf5Dataset) or len(item.shape) not in (STACK, SCAN, SERIES) or not item.is_numeric:
+            raise InputError(
+                f"{path} has no dataset {shorten(options.dataset)} of four axes: {_choices(*file.scans())}"
+            )
         return item
-    fpd = file.find(FPD)
-    if isinstance(fpd, Hdf5Dataset) and len(fpd.shape) == COUNTERS and fpd.is_numeric:
-        return fpd
+    for item in (file.find(FPD), _default_signal(file)):
+        if isinstance(item, Hdf5Dataset) and len(item.shape) in (STACK, SCAN, SERIES) and item.is_numeric:
+            return item
     scans, refused = file.scans()
-    stacks = file.scans(STACK)[0] if not scans else []
-    item = file.find((scans or stacks)[0]) if len(scans or stacks) == 1 else None
+    found = scans or file.scans(SERIES)[0] or file.scans(STACK)[0]
+    item = file.find(found[0]) if len(found) == 1 else None
     if not isinstance(item, Hdf5Dataset):
         reason = "several" if scans else "no"
-        raise InputError(f"{path} holds {reason} datasets of four axes: {_choices(scans, refused, stacks)}")
+        raise InputError(f"{path} holds {reason} datasets of four axes: {_choices(scans, refused, found)}")
     return item
 
 
-def _choices(scans: list[str], refused: list[str], stacks: list[str] | None = None) -> str:
+def _default_signal(file: Hdf5File) -> Hdf5Dataset | Hdf5Group | None:
+    """Returns what a NeXus file names as its data: the attributes `default` of its groups, and `signal` of the last."""
+    group = file.find("/")
+    for _ in range(4):
+        if not isinstance(group, Hdf5Group):
+            return None
+        if isinstance(signal := group.attribute("signal"), str):
+            return group.get(signal)
+        default = group.attribute("default")
+        group = group.get(default) if isinstance(default, str) else None
+    return None
+
+
+def _choices(scans: list[str], refused: list[str], others: list[str] | None = None) -> str:
     """Returns what to do about the choice of a scan."""
-    if scans or stacks:
-        found = scans or stacks or []
+    if scans or others:
+        found = scans or others or []
         names = ", ".join(shorten(scan.removeprefix("/")) for scan in found[:MAX_CHOICES])
-        also = "" if scans else " and give --scan-shape"
+        also = "" if scans or all(map(velox.is_name, found)) else " and give --scan-shape"
         return f"choose one with --dataset{also}: {names}{' and more' * (len(found) > MAX_CHOICES)}"
     return "; ".join(
         ("a scan is stored as (y, x, detector y, detector x)", *(shorten(line, 160) for line in refused[:3]))
@@ -99,26 +118,27 @@ def _choices(scans: list[str], refused: list[str], stacks: list[str] | None = No
 
 def _describe(data: Hdf5Dataset, path: Path, options: ReadOptions) -> Recording:
     """Returns the scan with what the file says of it."""
-    patterns: PatternArray = data
     axes, beam = stored_axes(data), stored_beam(data)
-    counters = 1
-    if len(data.shape) == STACK:
-        patterns, axes = scan_of_frames(data, options, path), [NO_AXIS, NO_AXIS, *axes[1:]]
-    elif len(data.shape) == COUNTERS:
-        patterns, axes, counters = OneCounter(data), [*axes[:2], *axes[3:]], data.shape[2]
-    elif are_reversed(axes):
-        patterns, axes = TransposedAxes(data, REVERSED), axes[::-1]
-    if options.scan_shape not in (None, patterns.shape[:2]) and not options.growing:
-        raise InputError(
-            f"{path} holds a scan of {patterns.shape[0]}x{patterns.shape[1]}: --scan-shape is for stacks of frames"
-        )
-    stored = stored_calibration(data, axes, patterns.shape)
-    recording = Recording(
-        data=patterns,
+    counters = data.name == f"/{FPD}" and len(data.shape) == SERIES
+    notes: tuple[str, ...] = ()
+    patterns: PatternArray = data
+    if data.attribute("MATLAB_class") is not None:  # whose axes HDF5 lists backwards
+        patterns = AxesView(data, tuple(reversed(range(len(data.shape)))))
+        order, notes = matlab_order(patterns.shape, path, options)
+    elif counters:
+        order = ("sy", "sx", "t", "dy", "dx")
+    else:
+        order = _order(data, axes)
+    layout = arrange(patterns, options, path, order=order, counters=counters)
+    arranged = [NO_AXIS if axis is None else axes[axis] for axis in layout.axes]
+    stored = stored_calibration(data, arranged, layout.data.shape)
+    masked, unfit = stored_mask(data.file, (f"{data.parent.name.rstrip('/')}/pixel_mask",), layout.data.shape[2:])
+    return Recording(
+        data=layout.data,
         format=NAME,
         name=str(path),
         scan_step_angstrom=stored.scan_step_angstrom,
-        scan_origin_angstrom=(origin_angstrom(axes[0]), origin_angstrom(axes[1])),
+        scan_origin_angstrom=(origin_angstrom(arranged[0]), origin_angstrom(arranged[1])),
         pixel_mrad=stored.pixel_mrad,
         pixel_inverse_angstrom=stored.pixel_inverse_angstrom,
         energy_ev=beam.energy_ev,
@@ -127,7 +147,17 @@ def _describe(data: Hdf5Dataset, path: Path, options: ReadOptions) -> Recording:
         rotation_deg=stored.rotation_deg,
         flip=stored.flip,
         normalised=data.attribute("units") == UNITS["cbed"],
-        metadata={"dataset": data.name.removeprefix("/")},
+        notes=(*notes, *layout.notes, *unfit),
+        bad_pixels=masked,
+        metadata={"dataset": data.name.removeprefix("/"), **({"counters": data.shape[2]} if counters else {})},
         reasons=stored.reasons,
     )
-    return recording if counters == 1 else replace(recording, metadata={**recording.metadata, "counters": counters})
+
+
+def _order(data: Hdf5Dataset, axes: Sequence[StoredAxis]) -> tuple[str, ...] | None:
+    """Returns which axis is which, by the units, and in EMD of HyperSpy without names backwards."""
+    order = axis_order(axes)
+    unnamed = not any(axis.name for axis in axes)
+    if order == DETECTOR_FIRST and unnamed and data.parent.get("axis-0") is None:
+        return ("dx", "dy", "sx", "sy")
+    return order

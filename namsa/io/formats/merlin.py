@@ -6,7 +6,8 @@ detector. Raw frames (R64) are 64-bit words with their pixels in reverse: 64 of 
 12 bits in two bytes each; 24 bits are two frames of 12 bits, of which the first has the higher bits. Raw frames of four
 chips (2x2) have them side by side: right bottom, left bottom, both turned by 180°, right top, left top.
 
-Rows are returned in the order of the file.
+Rows are returned in the order of the file. Where nothing states the scan and every pixel was triggered, its rows are
+told by the longer times between their frames.
 
 Sources: Merlin manual (MIB file header); the layout of raw frames was compared with processed ones of the same test
 pattern.
@@ -25,10 +26,12 @@ import numpy.typing as npt
 
 from namsa.errors import InputError
 from namsa.files import open_regular, read_text
-from namsa.io.frames import Array, Decode, file_frames, scan_of_frames
+from namsa.io.frames import Array, Decode, file_frames
+from namsa.io.layout import arrange
 from namsa.io.positions import read_at
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
+from namsa.io.siblings import sibling
 from namsa.text import shorten
 
 NAME = "Merlin"
@@ -38,8 +41,11 @@ HEADER_BYTES = (128, 2**16)
 HDR_BYTES = 2**20
 RAW_BYTES = {1: 0.125, 6: 1, 12: 2, 24: 4}  # of a pixel
 RAW_TYPES = {1: "u1", 6: "u1", 12: "u2", 24: "u4"}
+TIME = re.compile(rb"\d{4}-[01]\d-[0-3]\d[ T][0-2]\d:[0-5]\d:[0-5]\d\.\d{1,9}")  # in a frame's header
 TYPES = {"U01": "u1", "U08": "u1", "U8": "u1", "U16": ">u2", "U32": ">u4", "U64": ">u8"}
 QUAD = 4
+TIMED_FRAMES = 2**20  # whose times are read, at most
+ROW_PAUSE = 1.5  # time between rows over that between frames, at least
 
 
 @dataclass(frozen=True)
@@ -81,18 +87,25 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
     Raises:
         InputError: If the file is none of Merlin, is cut short, or does not say the scan's shape.
     """
-    path = path.with_suffix(".mib") if path.suffix.lower() == ".hdr" else path
+    hdr = path if path.suffix.lower() == ".hdr" else sibling(path, ".hdr")
+    path = (sibling(path, ".mib") or path.with_suffix(".mib")) if path == hdr else path
     with open_regular(path) as file:
         header = _read_header(path, file)
-        stated = _read_hdr(path.with_suffix(".hdr"))
+        stated = _read_hdr(hdr)
         shape, stored, decode, frame_bytes = _layout(header, path)
         stride = header.size + frame_bytes
         count = os.fstat(file.fileno()).st_size // stride
         frames = file_frames(
             path, file, range(header.size, header.size + count * stride, stride), shape, stored, decode, frame_bytes
         )
+        scan, flyback = _scan_shape(stated)
+        notes: tuple[str, ...] = ()
+        if scan is None and options.scan_shape is None and not options.growing:
+            scan, notes = _scan_by_times(file, header.size, stride, count)
+        layout = arrange(frames, options, path, stated=scan, stated_flyback=flyback)
         yield Recording(
-            data=scan_of_frames(frames, options, path, _scan_shape(stated)),
+            data=layout.data,
+            notes=(*notes, *layout.notes),
             format=NAME,
             name=str(path),
             metadata={
@@ -184,27 +197,53 @@ def _assemble(frames: Array) -> Array:
     return np.concatenate([top, bottom], axis=1)
 
 
-def _read_hdr(path: Path) -> dict[str, str]:
+def _read_hdr(path: Path | None) -> dict[str, str]:
     """Returns the lines "name: value" of the .hdr beside the frames; nothing if there is none."""
-    if not path.is_file():
+    if path is None:
         return {}
     text = read_text(path, largest_bytes=HDR_BYTES, errors="replace")
     lines = (line.partition(":\t") for line in text.replace("\0", "").splitlines())
     return {shorten(name.strip(), 80): shorten(value.strip(), 200) for name, tab, value in lines if tab}
 
 
-def _scan_shape(stated: dict[str, str]) -> tuple[int, int] | None:
-    """Returns the scan's shape: ScanY and ScanX, or frames of an acquisition of several frames per trigger."""
+def _scan_shape(stated: dict[str, str]) -> tuple[tuple[int, int] | None, int | None]:
+    """Returns the scan's shape and its flyback, as far as they are stated.
+
+    The shape is ScanY and ScanX, or frames of an acquisition of several frames per trigger. If both are there and a
+    trigger has more frames than a row, the others are the flyback.
+    """
     numbers = {
         re.sub(r"\W*\(.*", "", name).lower(): int(value)
         for name, value in stated.items()
         if value.isascii() and value.isdigit() and len(value) < 8
     }
     rows, columns = numbers.get("scany", 0), numbers.get("scanx", 0)
-    if rows < 1 or columns < 1:
-        total, columns = numbers.get("frames in acquisition", 0), numbers.get("frames per trigger", 0)
-        rows = total // columns if columns > 1 and total > columns and total % columns == 0 else 0
-    return (rows, columns) if rows > 0 and columns > 0 else None
+    total, line = numbers.get("frames in acquisition", 0), numbers.get("frames per trigger", 0)
+    if rows > 0 and columns > 0:
+        return (rows, columns), line - columns if line > columns and total == rows * line else None
+    rows = total // line if line > 1 and total > line and total % line == 0 else 0
+    return ((rows, line) if rows else None), None
+
+
+def _scan_by_times(
+    file: BinaryIO, size: int, stride: int, count: int
+) -> tuple[tuple[int, int] | None, tuple[str, ...]]:
+    """Returns rows and columns of a scan whose frames pause at the end of each row, and a line about it."""
+    if not 4 <= count <= TIMED_FRAMES:
+        return None, ()
+    times = np.empty(count, np.int64)
+    for number in range(count):
+        found = TIME.findall(read_at(file, size, number * stride))
+        if not found:
+            return None, ()
+        times[number] = np.datetime64(max(found, key=len).decode().strip().replace(" ", "T"), "ns").astype(np.int64)
+    steps = np.diff(times)
+    ends = np.flatnonzero(steps > ROW_PAUSE * np.median(steps)) + 1
+    columns = int(ends[0]) if len(ends) and np.median(steps) > 0 else 0
+    if not columns or count % columns or not np.array_equal(ends, np.arange(columns, count, columns)):
+        return None, ()
+    shape = (count // columns, columns)
+    return shape, (f"scan of {shape[0]}x{shape[1]} by the frames' times, which pause after each row",)
 
 
 def _number(fields: list[str]) -> float | None:

@@ -14,7 +14,8 @@ import numpy as np
 
 from namsa.errors import InputError
 from namsa.files import open_regular
-from namsa.io.frames import file_frames, scan_of_frames
+from namsa.io.frames import file_frames
+from namsa.io.layout import arrange
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 
@@ -65,8 +66,10 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         if kind in ("FEI1", "FEI2") and extended >= VOLTAGE_END:
             file.seek(HEADER_BYTES + VOLTAGE_AT)
             (voltage,) = struct.unpack(f"{order}d", file.read(8))
+        layout = arrange(frames, options, path)
         yield Recording(
-            data=scan_of_frames(frames, options, path),
+            data=layout.data,
+            notes=layout.notes,
             format=NAME,
             name=str(path),
             energy_ev=voltage if 1e3 < voltage < 1e7 else None,

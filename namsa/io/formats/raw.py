@@ -8,7 +8,8 @@ from pathlib import Path
 
 from namsa.errors import InputError
 from namsa.files import open_regular
-from namsa.io.frames import file_frames, scan_of_frames
+from namsa.io.frames import file_frames
+from namsa.io.layout import arrange
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
 
@@ -49,4 +50,5 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         first = options.offset_bytes
         offsets = range(first, first + count * frame_bytes, frame_bytes)
         frames = file_frames(path, file, offsets, options.detector_shape, options.dtype)
-        yield Recording(data=scan_of_frames(frames, options, path), format=NAME, name=str(path))
+        layout = arrange(frames, options, path)
+        yield Recording(data=layout.data, format=NAME, name=str(path), notes=layout.notes)

@@ -18,7 +18,8 @@ import numpy.typing as npt
 
 from namsa.errors import InputError, WorkError
 from namsa.files import open_regular
-from namsa.io.frames import Array, file_frames, scan_of_frames
+from namsa.io.frames import Array, file_frames
+from namsa.io.layout import arrange
 from namsa.io.positions import read_at
 from namsa.io.read_options import ReadOptions
 from namsa.io.recording import Recording
@@ -87,8 +88,10 @@ def open_recording(path: Path, options: ReadOptions) -> Iterator[Recording]:
         shape = (grid[1]["size"], grid[0]["size"]) if len(grid) == AXES else None
         steps = [axis["step"] * (angstrom_per_unit(axis["units"]) or np.nan) for axis in grid]
         known = len(steps) == AXES and bool(np.all(np.isfinite(steps))) and min(map(abs, steps)) > 0
+        arranged = arrange(frames, options, path, stated=shape)
         yield Recording(
-            data=scan_of_frames(frames, options, path, shape),
+            data=arranged.data,
+            notes=arranged.notes,
             format=NAME,
             name=str(path),
             scan_step_angstrom=(abs(steps[1]), abs(steps[0])) if known else None,

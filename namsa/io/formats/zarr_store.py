@@ -24,12 +24,12 @@ import numpy.typing as npt
 
 from namsa.errors import InputError, WorkError
 from namsa.files import open_regular, read_bytes
-from namsa.io.frames import scan_of_frames
 from namsa.io.hdf5_process import COMPRESSION, UNWRITTEN_BYTES
+from namsa.io.layout import arrange
 from namsa.io.read_options import ReadOptions
-from namsa.io.recording import PatternArray, Recording
+from namsa.io.recording import Recording
 from namsa.io.safe_hdf5 import Hdf5Dataset, Hdf5File
-from namsa.io.stored_calibration import StoredAxis, calibration_of_axes, origin_angstrom
+from namsa.io.stored_calibration import NO_AXIS, StoredAxis, axis_order, calibration_of_axes, origin_angstrom
 from namsa.json_files import parse_json
 from namsa.pixels import UNITS
 from namsa.text import shorten
@@ -272,19 +272,19 @@ def _describe(files: "_Folder | _Archive", process: _ZarrFile, options: ReadOpti
     path = files.path
     name = _find(files, path, options.dataset)
     metadata = _checked(files, path, name)
-    axes = [_axis(files, name, number) for number in range(len(metadata["shape"]))]
+    described = [_axis(files, name, number) for number in range(len(metadata["shape"]))]
     array = _opened(files, process, name)
     if list(array.shape) != list(metadata["shape"]):
         raise InputError(f"{path} is damaged: {name or 'its array'} has two shapes")
-    data: PatternArray = array
-    if len(array.shape) == 3:
-        data, axes = scan_of_frames(array, options, path), [StoredAxis("", math.nan, math.nan)] * 2 + axes[1:]
-    calibration = calibration_of_axes(axes, data.shape)
+    layout = arrange(array, options, path, order=axis_order(described))
+    axes = [NO_AXIS if axis is None else described[axis] for axis in layout.axes]
+    calibration = calibration_of_axes(axes, layout.data.shape)
     signal = name.rpartition("/")[0]
     microscope = _attributes(files, f"{signal}/metadata/Acquisition_instrument/TEM")
     energy_kev = _number(microscope.get("beam_energy"))
     return Recording(
-        data=data,
+        data=layout.data,
+        notes=layout.notes,
         format=NAME,
         name=str(path),
         scan_step_angstrom=calibration.scan_step_angstrom,
@@ -310,7 +310,7 @@ def _find(files: "_Folder | _Archive", path: Path, name: str | None) -> str:
     names = {each.rpartition("/")[0] for each in files.names()}
     shapes = {each: _array_json(files, each).get("shape") for each in sorted(names)}
     axes = {each: len(shape) if isinstance(shape, list) else 0 for each, shape in shapes.items()}
-    for count in (4, 3):
+    for count in (4, 5, 3):
         found = [each for each, number in axes.items() if number == count]
         if len(found) == 1:
             return found[0]
@@ -334,7 +334,11 @@ def _checked(files: "_Folder | _Archive", path: Path, name: str) -> dict[str, An
     """Returns the metadata of an array that holds plain numbers, packed by known codecs, in chunks of bounded size."""
     metadata, place = _array_json(files, name), f"{path}, {shorten(name) or 'its array'},"
     shape = metadata.get("shape")
-    if not isinstance(shape, list) or len(shape) not in (3, 4) or not all(isinstance(n, int) and n > 0 for n in shape):
+    if (
+        not isinstance(shape, list)
+        or len(shape) not in (3, 4, 5)
+        or not all(isinstance(n, int) and n > 0 for n in shape)
+    ):
         raise InputError(f"{place} has the shape {shorten(shape)}: patterns have four axes, or three with --scan-shape")
     try:
         dtype = np.dtype(str(metadata.get("dtype", metadata.get("data_type"))))
@@ -409,7 +413,8 @@ def _axis(files: "_Folder | _Archive", array: str, number: int) -> StoredAxis:
     stored = _attributes(files, f"{array.rpartition('/')[0]}/axis-{number}")
     units = stored.get("units")
     scale, offset = (_number(stored.get(key), math.nan) for key in ("scale", "offset"))
-    return StoredAxis(shorten(units, 40) if isinstance(units, str) else "", scale, offset)
+    name = shorten(str(stored.get("name") or ""), 40)
+    return StoredAxis(shorten(units, 40) if isinstance(units, str) else "", scale, offset, name)
 
 
 def _attributes(files: "_Folder | _Archive", group: str) -> dict[str, Any]:

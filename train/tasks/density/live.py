@@ -37,6 +37,7 @@ from .result import Reconstruction
 
 Array = npt.NDArray[Any]
 
+UNLIKE = ("data", "notes", "opened")  # of a scan, from one look at its file to the next
 FIRST_ROWS = 8  # from whose mean the optic axis and the scale are taken where they are not known
 
 
@@ -117,7 +118,7 @@ def reconstruct_live(
     identity = {
         "data": origin,
         "scan": [list(scan.shape), str(scan.data.dtype)],
-        "calibration": repr({name: value for name, value in vars(scan).items() if name != "data"}),
+        "calibration": repr({name: value for name, value in vars(scan).items() if name not in UNLIKE}),
         "weights": str(model.weights.resolve()),
         "arguments": repr((beam_intensity, specimen, options)),
     }

@@ -45,12 +45,17 @@ def test_a_master_file_joins_the_files_beside_it(tmp_path):
     data = patterns("u4")
     path = write_master(tmp_path, data, triggers=3, images=4)
     with namsa.read(path) as recording:
-        assert (recording.format, recording.shape, recording.dtype) == ("Dectris", data.shape, np.uint32)
-        np.testing.assert_array_equal(recording.read(*WHOLE), data)
-        np.testing.assert_array_equal(recording.read(slice(1, 2), slice(0, 3)), data[1:2, :3])
+        assert (recording.format, recording.shape, recording.dtype) == ("Dectris", data.shape, np.float32)
+        found, others = recording.read(*WHOLE), np.ones(data.shape[2:], bool)
+        others[2, 3] = False  # masked
+        np.testing.assert_array_equal(found[..., others], data[..., others])
+        neighbours = data[..., 1:4, 2:5].astype(float).sum(axis=(2, 3)) - data[..., 2, 3]
+        np.testing.assert_allclose(found[..., 2, 3], neighbours / 8, rtol=1e-6)
+        np.testing.assert_array_equal(recording.read(slice(1, 2), slice(0, 3))[..., others], data[1:2, :3, others])
         assert recording.energy_ev == 300e3
         assert recording.pixel_mrad == pytest.approx((2.0, 1.0), rel=1e-5)
-        assert recording.metadata["masked_pixels"] == [[2, 3]]
+        assert recording.bad_pixels == ((2, 3),)
+        assert any("1 bad pixels replaced" in line for line in recording.notes)
 
 
 def test_the_scan_of_a_master_file_is_the_callers_where_it_does_not_say_it(tmp_path):
@@ -59,7 +64,8 @@ def test_the_scan_of_a_master_file_is_the_callers_where_it_does_not_say_it(tmp_p
     with pytest.raises(InputError, match="12 frames and does not say the scan's shape"), namsa.read(path):
         pass
     with namsa.read(path, scan_shape=(2, 4), flyback=2) as recording:
-        np.testing.assert_array_equal(recording.read(slice(0, 2), slice(0, 4)), data.reshape(2, 6, 6, 8)[:, :4])
+        found = recording.read(slice(0, 2), slice(0, 4))
+        np.testing.assert_array_equal(found[..., 3:, :], data.reshape(2, 6, 6, 8)[:, :4, 3:])
 
 
 def test_links_lead_only_to_files_beside_the_master(tmp_path):
@@ -133,8 +139,11 @@ def test_a_stack_of_frames_is_a_scan_with_its_shape(tmp_path):
         assert recording.shape == data.shape
     with h5py.File(tmp_path / "b.h5", "w") as file:
         file["scan"] = data
-    with pytest.raises(InputError, match="holds a scan of 3x4: --scan-shape is for stacks"):
-        namsa.read(tmp_path / "b.h5", scan_shape=(4, 3)).__enter__()
+    with namsa.read(tmp_path / "b.h5", scan_shape=(4, 3)) as recording:
+        np.testing.assert_array_equal(recording.read(slice(0, 4), slice(0, 3)), data.reshape(4, 3, 6, 8))
+        assert "the scan of 3x4 is read as one of 4x3" in recording.notes
+    with pytest.raises(InputError, match="holds 12 frames, and --scan-shape says 4x4"):
+        namsa.read(tmp_path / "b.h5", scan_shape=(4, 4))
 
 
 def test_the_first_counter_of_fpd_is_read(tmp_path):

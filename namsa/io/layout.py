@@ -1,0 +1,98 @@
+"""From an array as a file holds it to a scan: which axis is which, and which frames belong to the scan.
+
+Every reader ends here, so that what the caller says of the layout holds for every format.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from namsa.errors import InputError
+from namsa.io.frames import scan_of_frames
+from namsa.io.read_options import FRAME_AXES, SCAN_AXES, ReadOptions
+from namsa.io.recording import PatternArray
+from namsa.io.views import AxesView, FramesOfScan
+
+USUAL = {3: FRAME_AXES, 4: SCAN_AXES, 5: ("t", *SCAN_AXES)}  # by the number of axes
+
+
+@dataclass(frozen=True)
+class Layout:
+    """A scan in an array of a file.
+
+    Attributes:
+        data: The scan, `(sy, sx, dy, dx)`.
+        axes: The stored axis that each of its axes is; `None` for one that is none of them.
+        notes: What is left out or assumed, one line each.
+    """
+
+    data: PatternArray
+    axes: tuple[int | None, ...]
+    notes: tuple[str, ...] = ()
+
+
+def arrange(
+    stored: PatternArray,
+    options: ReadOptions,
+    name: Path | str,
+    *,
+    order: Sequence[str] | None = None,
+    stated: tuple[int, int] | None = None,
+    stated_flyback: int | None = None,
+    counters: bool = False,
+) -> Layout:
+    """Returns the scan in an array.
+
+    Args:
+        stored: Frames, a scan, or a series of scans.
+        options: What the caller says of the layout.
+        name: The file, for messages.
+        order: Names of the stored axes by what the file says (`namsa.io.read_options`); the caller's precede. By
+            default scan, then detector.
+        stated: Rows and columns of the scan that frames are of, as the file states them.
+        stated_flyback: Frames at the end of each row, as the file states them.
+        counters: Whether a series is that of a detector's counters, of which the first one stands for all.
+
+    Raises:
+        InputError: If frames do not fit a scan, if several scans are in question, or if an option does not fit.
+    """
+    count = len(stored.shape)
+    order = options.axes or order or USUAL.get(count)
+    if order is None or len(order) != count:
+        said = f"--axes names {len(order)}" if options.axes and order else "3 to 5 are read"
+        raise InputError(f"{name} holds an array of {count} axes, of the shape {stored.shape}: {said}")
+    fixed, notes = _chosen(stored, order, options, name, counters)
+    kept = SCAN_AXES if "sy" in order else FRAME_AXES
+    axes = tuple(order.index(axis) for axis in kept)
+    data = stored if axes == tuple(range(count)) else AxesView(stored, axes, fixed)
+    if kept is FRAME_AXES:
+        scan = scan_of_frames(data, options, name, stated, stated_flyback)
+        return Layout(scan, (None, None, *axes[1:]), (*notes, *scan.notes))
+    (rows, columns), flyback = data.shape[:2], options.flyback or 0
+    whole = options.growing or options.scan_shape in (None, (rows, columns))
+    if whole and not flyback and options.skip_frames == (0, 0):
+        return Layout(data, axes, tuple(notes))
+    if flyback >= columns:
+        raise InputError(f"--flyback is {flyback}, and {name} holds a scan of {rows}x{columns}: give less")
+    scan = scan_of_frames(FramesOfScan(data), options, name, (rows, columns - flyback))
+    same_rows = scan.scan_shape[1] + scan.flyback == columns
+    if not same_rows:
+        notes.append(f"the scan of {rows}x{columns} is read as one of {scan.scan_shape[0]}x{scan.scan_shape[1]}")
+    return Layout(scan, axes if same_rows else (None, None, *axes[2:]), (*notes, *scan.notes))
+
+
+def _chosen(
+    stored: PatternArray, order: Sequence[str], options: ReadOptions, name: Path | str, counters: bool
+) -> tuple[dict[int, int], list[str]]:
+    """Returns the index along the axis of a series, if there is one, and a line about it."""
+    if "t" not in order:
+        if options.index is not None:
+            raise InputError(f"{name} holds one scan, and --index {options.index} chooses one of a series")
+        return {}, []
+    axis = order.index("t")
+    count, what = stored.shape[axis], "counters" if counters else "scans"
+    index = 0 if options.index is None and (counters or count == 1) else options.index
+    if index is None or index >= count:
+        said = "" if index is None else f", and --index says {index}"
+        raise InputError(f"{name} holds a series of {count} {what}{said}: choose one with --index, 0 to {count - 1}")
+    return {axis: index}, [f"number {index} of {count} {what} is read (--index)"] if count > 1 else []
