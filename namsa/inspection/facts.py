@@ -27,20 +27,21 @@ def describe(
         inside: The pixels of which the variance over the mean is taken, `(dy, dx)`.
     """
     ratio = survey.variance[inside] / np.where(survey.mean[inside] > 0, survey.mean[inside], np.inf)
-    saturated = _saturation(survey)
+    saturated, sums = _saturation(survey), survey.sums[~survey.lost]
     return {
         "format": recording.format,
         "shape": list(recording.shape),
         "dtype": str(recording.dtype),
         "whole_numbers": survey.whole,
         "normalised": recording.normalised,
-        "sum_per_pattern": float(survey.sums.mean()),
-        "sum_per_pattern_range": [float(survey.sums.min()), float(survey.sums.max())],
+        "sum_per_pattern": float(sums.mean()),
+        "sum_per_pattern_range": [float(sums.min()), float(sums.max())],
+        "lost_patterns": np.argwhere(survey.lost).tolist(),
         "largest_value": survey.top,
         "variance_over_mean": float(np.median(ratio)) if ratio.size else None,
         "saturated_values": saturated,
         "saturated_pixels": int((survey.at_top > 0).sum()) if saturated else 0,
-        "missing_values": int(survey.missing.sum()),
+        "missing_values": survey.losses.values,
         "negative_values": survey.negative,
         "hot_dead_pixels": [
             {"pixel": [pixel.row, pixel.column], "kind": pixel.kind, "sigmas": round(min(pixel.sigmas, 1e6), 1)}

@@ -38,6 +38,7 @@ from namsa.inspection.vacuum import vacuum_intensity
 from namsa.inspection.virtual_images import VirtualImages, virtual_images
 from namsa.io.calibration_file import CalibrationFile, Quantity, write_calibration
 from namsa.io.corrections import CorrectedPatterns, repair
+from namsa.io.lost import MendedPatterns
 from namsa.io.reading import read
 from namsa.io.recording import Recording
 from namsa.physics.optics import aberration_phase, wavelength_angstrom
@@ -165,25 +166,28 @@ def inspect_recording(
     if lattice_angstrom is not None and not 0.1 <= lattice_angstrom <= 1e6:
         raise InputError(f"lattice_angstrom is {lattice_angstrom:g}: give a spacing from 0.1 to 1e6 Å")
     sy, sx, *detector = recording.shape
-    notes: list[str] = []
+    notes: list[str] = list(recording.notes)
     known = stated_quantities(recording)
 
     # ---- First pass: statistics of the pixels, bad pixels, the bright disk ------------------------------------------
     parts = read_pieces(recording, lambda row: on_progress("statistics", row, sy))
     statistics = survey(parts, recording.shape)
-    bad_pixels = find_bad_pixels(statistics, sy * sx)
+    notes += statistics.losses.lines("not counted")
+    bad_pixels = find_bad_pixels(statistics, statistics.recorded)
     bad = bad_mask(bad_pixels, tuple(detector))
     pattern = repair(statistics.mean.copy(), bad)
     disk, descan = _disk(statistics, pattern, bad, (sy, sx), notes)
     described = facts.describe(recording, statistics, bad_pixels, _inside(disk, bad))
     if disk is None:
-        file = CalibrationFile(known, _places(bad_pixels), recording.name, tuple(notes))
+        file = CalibrationFile(known, _excluded(recording, bad_pixels), recording.name, tuple(notes))
         return Inspection(described, file, recording, statistics, pattern, bad_pixels, None, None, None, None)
     known |= disk_quantities(disk, descan, known, notes)
 
     # ---- Second pass: virtual images of the corrected patterns ------------------------------------------------------
     slope = known["centre_slope_pixels"].value if "centre_slope_pixels" in known else None
-    corrected = replace(recording, data=CorrectedPatterns(recording.data, _places(bad_pixels), slope))
+    corrected = replace(
+        recording, data=CorrectedPatterns(MendedPatterns(recording.data, statistics.lost), _places(bad_pixels), slope)
+    )
     parts = read_pieces(corrected, lambda row: on_progress("virtual images", row, sy))
     images = virtual_images(parts, recording.shape, disk)
     described["flyback_columns"] = facts.flyback_columns(images)
@@ -218,13 +222,18 @@ def inspect_recording(
         known["beam_intensity"] = Quantity(beam[0], beam[1], "mean sum of the patterns in vacuum")
     elif not recording.normalised:
         notes.append("beam's intensity: no vacuum was found in the scan")
-    file = CalibrationFile(known, _places(bad_pixels), recording.name, tuple(notes))
+    file = CalibrationFile(known, _excluded(recording, bad_pixels), recording.name, tuple(notes))
     sharp = None if shifts is None else corrected_bright_field(images, shifts.matrix)
     return Inspection(described, file, recording, statistics, pattern, bad_pixels, disk, images, phase, sharp)
 
 
 def _places(bad_pixels: list[BadPixel]) -> tuple[tuple[int, int], ...]:
     return tuple((pixel.row, pixel.column) for pixel in bad_pixels)
+
+
+def _excluded(recording: Recording, bad_pixels: list[BadPixel]) -> tuple[tuple[int, int], ...]:
+    """Returns the pixels that a mask excludes, and those that were found."""
+    return tuple(sorted({*recording.bad_pixels, *_places(bad_pixels)}))
 
 
 def _inside(disk: Disk | None, bad: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:

@@ -10,6 +10,7 @@ from namsa.inspection.descan import Descan
 from namsa.inspection.disk import Disk
 from namsa.inspection.orientation import CERTAIN, Focus, Orientation, find_focus
 from namsa.inspection.tilted import ShiftFit
+from namsa.io.calibration import check_limits
 from namsa.io.calibration_file import Quantity
 from namsa.io.recording import Recording
 
@@ -20,7 +21,12 @@ DISAGREE = 0.02  # of the semiangle, between the disk and the stated one
 
 
 def stated_quantities(recording: Recording) -> dict[str, Quantity]:
-    """Returns what the file or the caller says."""
+    """Returns what the file or the caller says.
+
+    Raises:
+        InputError: If a number is out of range.
+    """
+    check_limits(recording, "" if recording.format == "array" else f"{recording.name}: ")
     names = ("energy_ev", "semiangle_mrad", "scan_step_angstrom", "pixel_mrad")
     values = {name: getattr(recording, name) for name in names}
     return {

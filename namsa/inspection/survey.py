@@ -1,6 +1,6 @@
 """One pass over a scan: the statistics of every detector pixel, the sum of every pattern, and means of scan regions.
 
-The scan is read in pieces, so that it may be larger than memory. Values that are not finite count as missing, and as 0.
+The scan is read in pieces, so that it may be larger than memory. What was not recorded is left out (`namsa.io.lost`).
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from namsa.errors import InputError
+from namsa.io.lost import Losses, mend
 from namsa.io.recording import Recording
 
 Floats = npt.NDArray[np.float64]
@@ -31,12 +33,14 @@ class Survey:
             differences. It is less affected by the specimen than the variance over the scan.
         extremes: Least and largest value of each pixel, `(2, dy, dx)`.
         at_top: Number of patterns in which each pixel has the largest value of the whole scan, `(dy, dx)`.
-        missing: Number of patterns in which each pixel is not finite, `(dy, dx)`.
+        missing: Number of patterns in which each pixel is not finite, `(dy, dx)`; lost patterns do not count.
         negative: Number of values below 0.
         whole: Whether all values are whole numbers.
         sums: Sum of each pattern, `(sy, sx)`.
         regions: Mean patterns of regions of the scan, `(ry, rx, dy, dx)`.
         centres: Mean scan row and column of each region, `(ry, rx, 2)`.
+        lost: Which patterns are lost, `(sy, sx)`.
+        losses: What was not recorded.
     """
 
     mean: Floats
@@ -49,6 +53,13 @@ class Survey:
     sums: Floats
     regions: npt.NDArray[np.float32]
     centres: Floats
+    lost: npt.NDArray[np.bool_]
+    losses: Losses
+
+    @property
+    def recorded(self) -> int:
+        """Number of patterns that are not lost."""
+        return int(self.lost.size - self.lost.sum())
 
     @property
     def top(self) -> float:
@@ -93,32 +104,40 @@ def survey(parts: Iterable[Piece], shape: tuple[int, int, int, int]) -> Survey:
     sums, top, negative, whole = np.zeros((sy, sx)), -np.inf, 0, True
     along_y, along_x, ry, rx = _regions(shape)
     regions, counts = np.zeros((ry, rx, dy, dx), np.float32), np.zeros((ry, rx))
+    lost, losses = np.zeros((sy, sx), bool), Losses()
     for rows, columns, stored in parts:
-        finite, patterns = np.isfinite(stored), stored
-        if not finite.all():
-            missing += (~finite).sum(axis=(0, 1))
-            patterns = np.where(finite, stored, np.float32(0))
-        total += patterns.sum(axis=(0, 1), dtype=np.float64)
-        steps = np.diff(patterns, axis=1)
-        squares += np.square(steps, out=steps).sum(axis=(0, 1), dtype=np.float64) / 2
-        pairs += steps.shape[0] * steps.shape[1]
-        extremes[0] = np.minimum(extremes[0], patterns.min(axis=(0, 1)))
-        extremes[1] = np.maximum(extremes[1], patterns.max(axis=(0, 1)))
-        if extremes[1].max() > top:
-            top, at_top[:] = extremes[1].max(), 0
-        at_top += (patterns == top).sum(axis=(0, 1))
-        negative += int((patterns < 0).sum())
-        whole = whole and bool((patterns == np.rint(patterns)).all())
+        found = mend(stored, sy * sx)
+        patterns, kept = found.patterns, ~found.lost
+        lost[rows, columns] = found.lost
+        losses.add(Losses.of(found, rows, columns))
+        missing += found.missing
+        steps = np.diff(patterns, axis=1)[kept[:, 1:] & kept[:, :-1]]
+        squares += np.square(steps, out=steps).sum(axis=0, dtype=np.float64) / 2
+        pairs += len(steps)
         sums[rows, columns] = patterns.sum(axis=(2, 3), dtype=np.float64)
-        for row, line in zip(along_y[rows], patterns, strict=True):
+        for row, line, of in zip(along_y[rows], patterns, kept, strict=True):
             for column in np.unique(along_x[columns]):
-                chosen = line[along_x[columns] == column]
+                chosen = line[of & (along_x[columns] == column)]
                 regions[row, column] += chosen.sum(axis=0)
                 counts[row, column] += len(chosen)
-    regions /= counts[..., None, None]
+        if not kept.any():
+            continue
+        patterns = patterns[kept]
+        total += patterns.sum(axis=0, dtype=np.float64)
+        extremes[0] = np.minimum(extremes[0], patterns.min(axis=0))
+        extremes[1] = np.maximum(extremes[1], patterns.max(axis=0))
+        if extremes[1].max() > top:
+            top, at_top[:] = extremes[1].max(), 0
+        at_top += (patterns == top).sum(axis=0)
+        negative += int((patterns < 0).sum())
+        values = stored[kept] if found.values else patterns
+        whole = whole and bool(((values == np.rint(values)) | ~np.isfinite(values)).all())
+    if lost.all():
+        raise InputError("all patterns of the scan are empty: there is nothing to measure")
+    regions /= np.maximum(counts, 1)[..., None, None]
     middles = [np.array([np.flatnonzero(of == n).mean() for n in range(of.max() + 1)]) for of in (along_y, along_x)]
     return Survey(
-        mean=total / (sy * sx),
+        mean=total / (sy * sx - lost.sum()),
         variance=squares / max(pairs, 1),
         extremes=extremes,
         at_top=at_top,
@@ -128,6 +147,8 @@ def survey(parts: Iterable[Piece], shape: tuple[int, int, int, int]) -> Survey:
         sums=sums,
         regions=regions,
         centres=np.stack(np.meshgrid(*middles, indexing="ij"), axis=-1),
+        lost=lost,
+        losses=losses,
     )
 
 

@@ -75,8 +75,6 @@ def virtual_images(
     for rows, columns, patterns in parts:
         sides = patterns.shape[:2]
         flat = patterns.reshape(-1, dy * dx)
-        if not np.isfinite(flat).all():
-            flat = np.nan_to_num(flat, nan=0.0, posinf=0.0, neginf=0.0)
         images[:, rows, columns] = (flat @ weights.T).T.reshape(5, *sides)
         patches[:, rows, columns] = (of_inner @ np.ascontiguousarray(flat[:, inner].T)).reshape(-1, *sides)
     total = np.where(images[0] > 0, images[0], 1.0)

@@ -21,7 +21,7 @@ from namsa.text import shorten
 
 FORMAT = "namsa calibration 1"
 LARGEST_FILE_BYTES = 2**22
-MOST_BAD_PIXELS = 10_000
+MOST_BAD_PIXELS = 200_000
 
 # Shape, least and largest number of each quantity. Pairs are (y, x).
 QUANTITIES: dict[str, tuple[tuple[int, ...], float, float]] = {

@@ -4,6 +4,7 @@ A corrected scan is read like any other, so that whatever reads scans honours th
 """
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -43,11 +44,19 @@ def repair_matrix(bad: npt.NDArray[np.bool_]) -> sparse.csr_array:
     return sparse.csr_array(matrix)
 
 
-def repair(patterns: npt.NDArray[Any], bad: npt.NDArray[np.bool_]) -> npt.NDArray[Any]:
-    """Replaces the bad pixels of patterns `(..., dy, dx)` of floats, in place, and returns them."""
-    flat = patterns.reshape(-1, bad.size)
-    flat[:, bad.ravel()] = 0  # what is not finite would spread
-    flat[:, bad.ravel()] = (repair_matrix(bad) @ flat.T).T
+def repair(
+    patterns: npt.NDArray[Any], bad: npt.NDArray[np.bool_], matrix: sparse.csr_array | None = None
+) -> npt.NDArray[Any]:
+    """Replaces the bad pixels of patterns `(..., dy, dx)` of floats, in place, and returns them.
+
+    Args:
+        patterns: The patterns.
+        bad: Which pixels are bad, `(dy, dx)`.
+        matrix: That of `repair_matrix`, where it is at hand.
+    """
+    flat, places = patterns.reshape(-1, bad.size), bad.ravel()
+    flat[:, places] = 0  # what is not finite would spread
+    flat[:, places] = ((repair_matrix(bad) if matrix is None else matrix) @ flat.T).T
     return flat.reshape(patterns.shape)
 
 
@@ -86,9 +95,7 @@ class CorrectedPatterns:
         rows, columns, *pixels = (*index, *(slice(None),) * (4 - len(index)))
         patterns = np.array(self.stored[rows, columns], self.dtype, order="C")
         if self.bad_pixels:
-            bad = np.zeros(self.shape[2:], bool)
-            bad[tuple(np.transpose(self.bad_pixels))] = True
-            patterns = repair(patterns, bad)
+            patterns = repair(patterns, *self._repair)
         if self.centre_slope is not None:
             middle = (np.array(self.shape[:2]) - 1) / 2
             places = np.stack(
@@ -101,3 +108,10 @@ class CorrectedPatterns:
                 moved = np.array(self.centre_slope) @ (places[place] - middle)
                 patterns[place] = ndimage.shift(patterns[place], -moved, order=1, mode="nearest")
         return patterns[:, :, pixels[0], pixels[1]]
+
+    @cached_property
+    def _repair(self) -> tuple[npt.NDArray[np.bool_], sparse.csr_array]:
+        """The bad pixels as a mask, and their matrix."""
+        bad = np.zeros(self.shape[2:], bool)
+        bad[tuple(np.transpose(self.bad_pixels))] = True
+        return bad, repair_matrix(bad)

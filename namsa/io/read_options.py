@@ -75,9 +75,9 @@ def read_options(
     """
     return ReadOptions(
         dataset=dataset,
-        scan_shape=_shape(scan_shape, "--scan-shape"),
+        scan_shape=parse_shape(scan_shape, "--scan-shape"),
         dtype=_dtype(dtype),
-        detector_shape=_shape(detector_shape, "--detector-shape"),
+        detector_shape=parse_shape(detector_shape, "--detector-shape"),
         offset_bytes=_count(offset_bytes, "--offset-bytes", MAX_OFFSET),
         flyback=None if flyback is None else _count(flyback, "--flyback", MAX_SIDE),
         skip_frames=_skipped(skip_frames),
@@ -109,7 +109,12 @@ def _axes(value: Any) -> tuple[str, ...] | None:
     return names
 
 
-def _shape(value: Any, option: str) -> tuple[int, int] | None:
+def parse_shape(value: Any, option: str) -> tuple[int, int] | None:
+    """Returns two numbers of a pair or of a text such as "81x81"; `None` for `None`.
+
+    Raises:
+        InputError: If it is neither; the message names the option.
+    """
     if value is None:
         return None
     sides: list[Any] = re.split("[x×,]", value) if isinstance(value, str) else list(np.ravel(value))

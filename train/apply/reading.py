@@ -12,12 +12,13 @@ from scipy import sparse
 from namsa.checks import available_memory_bytes
 from namsa.errors import InputError
 from namsa.io.calibration import FourDData
+from namsa.io.lost import Losses, mend
 from namsa.physics.backend import available_cores
 
 from ..experiment.conditions import Conditions
 from ..input.readahead import ahead
 from .models import Model
-from .resampling import ResamplingPlan
+from .resampling import ResamplingPlan, resampled
 
 Array = npt.NDArray[Any]
 AddNote = Callable[[str], None]  # takes a line about something that was done or assumed
@@ -62,7 +63,7 @@ def check_memory(data: FourDData, conditions: Conditions, name: str) -> None:
 
 
 def mean_pattern(data: FourDData, name: str) -> Array:
-    """Computes the mean pattern of evenly spaced rows of a scan.
+    """Computes the mean of the recorded patterns of evenly spaced rows of a scan.
 
     Args:
         data: The scan.
@@ -72,14 +73,27 @@ def mean_pattern(data: FourDData, name: str) -> Array:
         Mean pattern, `(dy, dx)`, float64, in the data's units.
 
     Raises:
-        InputError: If patterns are not finite, or if their sum is not positive.
+        InputError: If their sum is not positive.
     """
-    rows, total = survey_rows(data), np.zeros(data.shape[2:])
-    for row in rows:
+    total, count = np.zeros(data.shape[2:]), 0
+    for row in survey_rows(data):
         for columns in _column_pieces(data, 1):
-            total += data.read(slice(row, row + 1), columns).sum(axis=(0, 1), dtype=np.float64)
+            found, recorded = recorded_sum(data.read(slice(row, row + 1), columns), math.prod(data.shape[:2]))
+            total, count = total + found, count + recorded
     check_pattern(total, name)
-    return total / (len(rows) * data.shape[1])
+    return total / count
+
+
+def recorded_sum(patterns: Array, positions: int) -> tuple[Array, int]:
+    """Returns the sum of the patterns that were recorded, `(dy, dx)`, and their number.
+
+    Args:
+        patterns: A part of a scan, `(rows, columns, dy, dx)`.
+        positions: Number of the patterns of the whole scan.
+    """
+    mended = mend(patterns, positions)
+    recorded = mended.patterns[~mended.lost]
+    return recorded.sum(axis=0, dtype=np.float64), len(recorded)
 
 
 def survey_rows(data: FourDData) -> list[int]:
@@ -91,7 +105,7 @@ def survey_rows(data: FourDData) -> list[int]:
 def check_pattern(total: Array, name: str) -> None:
     """Raises InputError if a sum of patterns is not finite or not positive."""
     if not np.isfinite(total).all() or total.sum() <= 0:
-        raise InputError(f"{name} holds patterns that are not finite or sum to nothing: mask its bad pixels")
+        raise InputError(f"{name} holds patterns that are not finite or sum to nothing: --mask excludes bad pixels")
 
 
 def optic_axis(data: FourDData, pattern: Array, note: AddNote) -> tuple[float, float]:
@@ -151,7 +165,7 @@ def intensity_scale(
 
 
 def read_bands(
-    data: FourDData, plan: ResamplingPlan, scale: float, on_row: Callable[[int], None]
+    data: FourDData, plan: ResamplingPlan, scale: float, on_row: Callable[[int], None], losses: Losses
 ) -> Generator[Array, None, None]:
     """Yields the scan in bands of rows, on the network's detector and, along x, at the network's positions.
 
@@ -162,26 +176,30 @@ def read_bands(
         plan: How it is resampled.
         scale: Factor from intensities to fractions of the beam.
         on_row: Called with the number of rows done.
+        losses: To which is added what was not recorded.
 
     Yields:
-        `(rows, positions along x, network's pixels)`, float32.
+        `(rows, positions along x, network's pixels)`, float32; NaN at positions whose pattern is lost.
 
     Raises:
         InputError: If patterns are not finite.
     """
-    binning = scaled_binning(plan, scale)
+    binning, positions = scaled_binning(plan, scale), math.prod(data.shape[:2])
     height = _band_height(data)
     bands = [slice(first, min(first + height, data.shape[0])) for first in range(0, data.shape[0], height)]
     pieces = _column_pieces(data, height)
 
-    def binned(piece: tuple[slice, slice]) -> Array:
-        return bin_patterns(data.read(*piece), binning)
+    def binned(piece: tuple[slice, slice]) -> tuple[Array, Losses]:
+        return bin_recorded(data.read(*piece), binning, piece, positions)
 
     threads = min(READERS, available_cores())
     tasks = [(rows, columns) for rows in bands for columns in pieces]
     with closing(ahead(binned, tasks, threads, 2 * threads)) as ready:
         for rows in bands:
-            yield resampled_band(np.concatenate([next(ready) for _ in pieces], axis=1), plan, rows.start)
+            parts = [next(ready) for _ in pieces]
+            for _, found in parts:
+                losses.add(found)
+            yield resampled_band(np.concatenate([part for part, _ in parts], axis=1), plan, rows.start)
             on_row(rows.stop)
 
 
@@ -190,9 +208,26 @@ def scaled_binning(plan: ResamplingPlan, scale: float) -> sparse.csr_array:
     return plan.binning * np.float32(scale)
 
 
+def bin_recorded(
+    patterns: Array, binning: sparse.csr_array, place: tuple[slice, slice], positions: int
+) -> tuple[Array, Losses]:
+    """Returns patterns on the network's detector, NaN where one is lost, and what was not recorded.
+
+    Args:
+        patterns: A part of a scan, `(rows, columns, dy, dx)`.
+        binning: From the data's pixels to the network's.
+        place: Rows and columns of the part.
+        positions: Number of the patterns of the whole scan.
+    """
+    mended = mend(patterns, positions)
+    binned = bin_patterns(mended.patterns, binning)
+    binned[mended.lost] = np.nan
+    return binned, Losses.of(mended, *place)
+
+
 def bin_patterns(patterns: Array, binning: sparse.csr_array) -> Array:
     """Returns patterns `(rows, columns, dy, dx)` on the network's detector, `(rows, columns, network's pixels)`."""
-    flat = patterns.reshape(-1, patterns.shape[2] * patterns.shape[3]).astype(np.float32)
+    flat = patterns.reshape(-1, patterns.shape[2] * patterns.shape[3]).astype(np.float32, copy=False)
     binned: Array = (binning @ flat.T).T
     return binned.reshape(*patterns.shape[:2], -1)
 
@@ -201,18 +236,18 @@ def resampled_band(band: Array, plan: ResamplingPlan, first_row: int) -> Array:
     """Returns whole rows, `(rows, columns, network's pixels)`, at the network's positions along x.
 
     Args:
-        band: The rows.
+        band: The rows; NaN at positions whose pattern is lost.
         plan: How the scan is resampled.
         first_row: The first of the rows in the scan, for the message.
 
     Raises:
         InputError: If patterns are not finite.
     """
-    if not np.isfinite(band).all():
+    if np.isinf(band).any():
         last = first_row + len(band) - 1
         raise InputError(f"patterns in scan rows {first_row} to {last} are not finite: mask bad pixels")
     unchanged = plan.along_x.shape[0] == plan.along_x.shape[1] == plan.along_x.nnz
-    return band if unchanged else np.stack([plan.along_x @ row for row in band])
+    return band if unchanged else np.stack([resampled(plan.along_x, row[:, None])[:, 0] for row in band])
 
 
 def _band_height(data: FourDData) -> int:

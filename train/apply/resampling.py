@@ -135,6 +135,28 @@ def hat_weights(size: int, step: float, trained: float) -> tuple[sparse.csr_arra
     return sparse.csr_array((weights / weights.sum(axis=1, keepdims=True)).astype(np.float32)), trained
 
 
+def resampled(weights: sparse.csr_array, patterns: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+    """Returns patterns at new positions along one axis of a scan.
+
+    Args:
+        weights: Weights of the positions in each new one, `(new positions, positions)`, whose rows sum to 1.
+        patterns: `(positions, others, pixels)`; NaN where a pattern is lost.
+
+    Returns:
+        `(new positions, others, pixels)`; NaN where less than half of the weight is that of recorded patterns, which
+        elsewhere stand for the lost ones.
+    """
+    shape = (-1, *patterns.shape[1:])
+    lost = np.isnan(patterns[..., 0])
+    if not lost.any():
+        return (weights @ patterns.reshape(len(patterns), -1)).reshape(shape)
+    kept = np.where(lost[..., None], np.float32(0), patterns).reshape(len(patterns), -1)
+    share = (weights @ (~lost).astype(np.float32))[..., None]
+    result = (weights @ kept).reshape(shape) / np.maximum(share, np.float32(0.5))
+    result[share[..., 0] < 0.5] = np.nan
+    return np.asarray(result)
+
+
 def _binning(data: FourDData, centre: Pair, conditions: Conditions, name: str) -> tuple[sparse.csr_array, list[str]]:
     """Returns the matrix of the detector's pixels, as in `ResamplingPlan`, and notes about it."""
     if data.rotation_deg or data.flip or data.ellipse:

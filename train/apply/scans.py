@@ -7,7 +7,7 @@ The scan is checked and measured, and it is planned how it is brought onto the n
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -18,6 +18,7 @@ from rich.console import Console
 
 from namsa.errors import InputError, WorkError
 from namsa.io.calibration import CalibrationOverrides, FourDData
+from namsa.io.lost import Losses, filled
 from namsa.io.reading import open_patterns
 from namsa.pixels import PixelGrid
 from namsa.text import shorten
@@ -91,6 +92,8 @@ class FittedScan:
         scale: Factor from intensities to fractions of the beam.
         plan: How the scan is resampled.
         weights_digest: Digest of the network's weights.
+        note: Called with a line about each thing that is done or assumed.
+        losses: What was not recorded, as far as the scan was read.
     """
 
     data: FourDData
@@ -102,6 +105,8 @@ class FittedScan:
     scale: float
     plan: ResamplingPlan
     weights_digest: str
+    note: AddNote
+    losses: Losses = field(default_factory=Losses)
 
     @property
     def pixels(self) -> PixelGrid:
@@ -125,14 +130,23 @@ class FittedScan:
         return {name: getattr(self.model.conditions, name) for name in ("energy_ev", "semiangle_mrad")}
 
     @contextmanager
-    def bands(self, console: Console) -> Iterator[Iterator[Array]]:
-        """Yields the bands of `train.apply.reading.read_bands`, and prints how many rows were read."""
+    def bands(self, console: Console, lost: str = "the mean of their neighbours is used") -> Iterator[Iterator[Array]]:
+        """Yields the bands of `train.apply.reading.read_bands`, prints how many rows were read, and notes what is lost.
+
+        Args:
+            console: Where the number of rows is printed.
+            lost: What becomes of lost patterns, for the note.
+        """
         rows = self.data.shape[0]
         with (
             telemetry.counter(console, "scan rows") as count,
-            closing(reading.read_bands(self.data, self.plan, self.scale, lambda row: count(row, rows))) as bands,
+            closing(
+                reading.read_bands(self.data, self.plan, self.scale, lambda row: count(row, rows), self.losses)
+            ) as bands,
         ):
             yield bands
+        for line in self.losses.lines(lost):
+            self.note(line)
 
     @contextmanager
     def patterns(self, console: Console) -> Iterator[Iterator[Array]]:
@@ -145,8 +159,10 @@ class FittedScan:
 def nonnegative_patterns(band: Array, detector: tuple[int, int], intensity: Array) -> Array:
     """Returns rows of a scan as patterns. Negative values, which a subtracted dark level may leave, become zero.
 
+    A network needs a pattern at every position: the mean of the nearest ones is in the place of one that is lost.
+
     Args:
-        band: `(rows, positions along x, network's pixels)`, fractions of the beam.
+        band: `(rows, positions along x, network's pixels)`, fractions of the beam; NaN where a pattern is lost.
         detector: Pixels of the network's detector, (y, x).
         intensity: Sums over the scan of the negative intensity, as a positive number, and of all, `(2,)`. Those of the
             band are added.
@@ -157,6 +173,7 @@ def nonnegative_patterns(band: Array, detector: tuple[int, int], intensity: Arra
     Raises:
         InputError: If too much of the intensity is negative.
     """
+    band = filled(band, np.isnan(band[..., 0]))
     intensity += -float(band[band < 0].sum(dtype=np.float64)), float(band.sum(dtype=np.float64))
     if intensity[0] > NEGATIVE * intensity[1]:
         raise InputError(
@@ -260,7 +277,7 @@ def fit_scan(
     lines = plan.notes[:-1] if keeps_positions else plan.notes  # the last one is about the step
     for line in (*lines, *estimates, describe_unchecked(model.experiment, model.experiment.training.inputs, estimated)):
         note(line)
-    return FittedScan(scan, model, name, origin, pattern, centre, scale, plan, weights_digest(model))
+    return FittedScan(scan, model, name, origin, pattern, centre, scale, plan, weights_digest(model), note)
 
 
 def check_number(name: str, value: float | None, limits: Limits) -> None:

@@ -15,6 +15,8 @@ from scipy import sparse
 
 from namsa.errors import InputError
 
+from .resampling import resampled
+
 Array = npt.NDArray[Any]
 
 
@@ -153,7 +155,7 @@ def strips(
         first: The scan's row that the bands begin with, at most the first that has weight.
 
     Yields:
-        `(rows of the window, ...)`.
+        `(rows of the window, ...)`; NaN at positions whose pattern is lost.
     """
     source = iter(bands)
     held = next(source)
@@ -164,4 +166,4 @@ def strips(
             held = np.concatenate([held, next(source)])
         held, first = held[low - first :], low
         rows = held[: high - low]
-        yield (part[:, low:high] @ rows.reshape(len(rows), -1)).reshape(-1, *rows.shape[1:])
+        yield resampled(part[:, low:high], rows)

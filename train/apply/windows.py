@@ -187,7 +187,7 @@ class ScanImages:
         distances: Of some windows from the training data, as told and with the detector turned by half a turn,
             `(n, 2)`; NaN of those that were not added.
         aberrations: What the patterns show of the probe's aberrations.
-        bright_field: Fraction of the beam in the bright disk; NaN where no strip was added.
+        bright_field: Fraction of the beam in the bright disk; NaN where no strip was added or a pattern is lost.
         intensity: Sums of the negative intensity, as a positive number, and of all.
     """
 
@@ -275,7 +275,7 @@ class ScanImages:
         return self.rows[self.strips].start + self._margin if self.strips else 0
 
     def blended(self) -> BlendedImages:
-        """Returns the images; NaN where nothing was predicted."""
+        """Returns the images; NaN where nothing was predicted, and where a pattern is lost."""
         network = self._network
         uncertainty = network.uncertainty_factor * self.densities.deviation() if network.has_uncertainty else None
         familiarity = self.familiar.mean() if self._statistics else None
@@ -283,6 +283,10 @@ class ScanImages:
         trust = self.scores.mean() if self._simulation else None
         bins = self.bins.mean() if self.bins else None
         density = self.densities.mean()
+        if not network.whole_scan:
+            for image in (density, uncertainty, familiarity, trust, bins):
+                if image is not None:
+                    image[..., np.isnan(self.bright_field)] = np.nan
         images = BlendedImages(density, uncertainty, familiarity, flagged, trust, self.bright_field.copy(), bins)
         if self.strips < len(self.rows):
             return images

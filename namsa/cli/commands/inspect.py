@@ -74,7 +74,6 @@ def _print(inspection: Inspection, written: Sequence[Path]) -> None:
     print_line(f"{inspection.recording.name}: {caption(inspection)}")
     for name, plural in (
         ("saturated_values", "values are the largest that the counter holds"),
-        ("missing_values", "values are not finite"),
         ("negative_values", "values are below 0"),
     ):
         if facts[name]:

@@ -107,7 +107,7 @@ def reconstruct(
         estimates=compared.said if compared else (),
     ) as scan:
         prepared = prepare(scan, specimen, options, note, compared)
-        with scan.bands(note.console) as bands:
+        with scan.bands(note.console, prepared.lost) as bands:
             images = windows.predict_images(bands, prepared.images(), note)
         return assemble(prepared, images, scan.pattern, note.lines)
 
@@ -131,6 +131,11 @@ class Prepared:
     refine_steps: int
     compared: Comparison | None = None
     thickness_angstrom: float | None = None
+
+    @property
+    def lost(self) -> str:
+        """What becomes of lost patterns, for the note."""
+        return "their neighbours' mean is used" if self.network.whole_scan else "masked in the result"
 
     def images(self) -> ScanImages:
         """Returns the images of the scan before the first strip is added."""
@@ -196,6 +201,7 @@ def assemble(prepared: Prepared, images: BlendedImages, pattern: Array, notes: l
             **scan.beam,
             **({} if images.flagged is None else {"windows_not_familiar": images.flagged}),
             **({} if ratio is None else {"error_over_contrast": ratio}),
+            **({"lost_patterns": [list(place) for place in sorted(lost)]} if (lost := scan.losses.patterns) else {}),
             **({} if images.aberrations is None else {"aberrations": images.aberrations}),
             **({} if images.orientation is None else {"orientation": images.orientation}),
             **({"estimated": prepared.compared.facts} if prepared.compared else {}),

@@ -154,6 +154,7 @@ class _Session:
     ) -> None:
         self._scan, self._model, self._name, self._origin = scan, model, name, origin
         self._beam_intensity, self._specimen, self._options = beam_intensity, specimen, options
+        self._positions = scan.shape[0] * scan.shape[1]
         self._survey = set(reading.survey_rows(scan))
         self._survey_sum: Array = np.zeros(scan.shape[2:])
         self._survey_rows = 0
@@ -166,7 +167,8 @@ class _Session:
         """Yields an update, and the state to continue from, after each strip."""
         if kept is None:
             first, blocks = first_rows(source.rows(0), min(FIRST_ROWS, self._scan.shape[0]))
-            pattern = first.sum(axis=(0, 1), dtype=np.float64) / (len(first) * self._scan.shape[1])
+            total, recorded = reading.recorded_sum(first, self._positions)
+            pattern = total / max(1, recorded)
             reading.check_pattern(pattern, self._name)
         else:
             self._digests, self._rows_read = kept.arrays["digests"].copy(), kept.rows_read
@@ -187,6 +189,8 @@ class _Session:
             images.add(strip)
             is_last, blended = images.strips == len(rows), images.blended()
             if is_last:
+                for line in prepared.scan.losses.lines(prepared.lost):
+                    self._note(line)
                 note_findings(images, blended, self._note)
             mean = self._survey_sum / (max(1, self._survey_rows) * self._scan.shape[1])
             result = assemble(prepared, blended, mean, self._note.lines)
@@ -216,13 +220,19 @@ class _Session:
                 number, self._row = self._row, self._row + 1
                 self._check_row(number, patterns)
                 if number in self._survey and number >= self._rows_read:  # others were added before the interruption
-                    self._survey_sum = self._survey_sum + patterns.sum(axis=0, dtype=np.float64)
-                    self._survey_rows += 1
+                    total, recorded = reading.recorded_sum(patterns[None], self._positions)
+                    self._survey_sum = self._survey_sum + total * (len(patterns) / max(1, recorded))
+                    self._survey_rows += bool(recorded)
                 self._rows_read = max(self._rows_read, self._row)
                 together = max(1, reading.PIECE_BYTES // max(1, patterns[0].nbytes))
-                pieces = [patterns[None, first : first + together] for first in range(0, len(patterns), together)]
-                binned = np.concatenate([reading.bin_patterns(piece, binning) for piece in pieces], axis=1)
-                yield reading.resampled_band(binned, prepared.scan.plan, number)
+                binned = []
+                for first in range(0, len(patterns), together):
+                    columns = slice(first, min(first + together, len(patterns)))
+                    place = slice(number, number + 1), columns
+                    part, found = reading.bin_recorded(patterns[None, columns], binning, place, self._positions)
+                    binned.append(part)
+                    prepared.scan.losses.add(found)
+                yield reading.resampled_band(np.concatenate(binned, axis=1), prepared.scan.plan, number)
 
     def _check_row(self, number: int, patterns: Array) -> None:
         """Keeps the digest of a row that is read for the first time, and compares it when the row is read again.

@@ -9,7 +9,7 @@ from namsa.cli.calibration_options import calibration_overrides
 from namsa.cli.layout_options import layout
 from namsa.errors import InputError
 from namsa.files import check_output
-from namsa.io.read_options import read_options
+from namsa.io.read_options import parse_shape
 from namsa.text import printable
 
 from ...apply.scan_options import beam_intensity, picture_beside
@@ -26,8 +26,7 @@ def live(options: argparse.Namespace) -> None:
     state = options.out.with_suffix(".live.npz")
     check_output(state, inputs, f"--out {options.out}: the state to continue from")
     in_file = layout(options)
-    scan_shape = read_options(dataset=options.dataset, **in_file).scan_shape
-    del in_file["scan_shape"]
+    scan_shape = parse_shape(in_file.pop("scan_shape"), "--scan-shape")
     if scan_shape is None:
         raise InputError(f"{options.data} is still being written: give the whole scan's shape with --scan-shape SYxSX")
     try:

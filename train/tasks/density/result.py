@@ -32,7 +32,7 @@ class Reconstruction(ScanResult):
     A file has density, uncertainty, familiarity and trust, as far as they are known. A density by depth is written too,
     as `density_by_depth` with an axis `depth` in Å, or without units, from 0 at the entrance to 1 at the exit, where
     the thickness is not known. In the picture, places that are not familiar are hatched, and bins by depth share one
-    colour scale.
+    colour scale. All images are NaN where the pattern of the scan is lost.
 
     Attributes:
         density: Projected electron density, `(ny, nx)`, e/Å², float32.
@@ -162,7 +162,8 @@ class Reconstruction(ScanResult):
         from ...reports.figures import data_uri
 
         rows = "".join(
-            f"<tr><th>{name}</th><td>{image.mean():.4g}</td><td>{image.min():.4g}</td><td>{image.max():.4g}</td>"
+            f"<tr><th>{name}</th><td>{np.nanmean(image):.4g}</td><td>{np.nanmin(image):.4g}</td>"
+            f"<td>{np.nanmax(image):.4g}</td>"
             f"<td>{units}</td></tr>"
             for name, (image, units) in self._maps().items()
         )

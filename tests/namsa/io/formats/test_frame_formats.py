@@ -252,7 +252,10 @@ def test_a_file_without_a_format_is_what_the_caller_says(tmp_path, dtype, offset
         ({"dtype": "u2"}, "give --detector-shape, --scan-shape"),
         ({"dtype": "u2", "detector_shape": (5, 8), "scan_shape": (3, 4)}, "no whole frames of 5x8 uint16"),
         ({"dtype": "u2", "detector_shape": (6, 8), "scan_shape": (5, 4)}, "holds 12 frames, and --scan-shape says 5x4"),
-        ({"dtype": "u2", "detector_shape": (6, 8), "scan_shape": (2, 4)}, "which takes 8: say where the 4 others are: give --skip-frames 4"),
+        (
+            {"dtype": "u2", "detector_shape": (6, 8), "scan_shape": (2, 4)},
+            "which takes 8: say where the 4 others are: give --skip-frames 4",
+        ),
         ({"dtype": "complex64"}, "--dtype is complex64: give a type of integers or real numbers"),
         ({"dtype": "O"}, "--dtype is O"),
         ({"scan_shape": "3"}, "--scan-shape is 3: give rows x columns"),

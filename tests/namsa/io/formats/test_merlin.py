@@ -81,7 +81,9 @@ def test_what_is_damaged_is_one_line(tmp_path):
             with pytest.raises(InputError, match=rf"a\.mib.*{message}"), namsa.read(path, scan_shape=(3, 4)):
                 pass
     path.write_bytes(whole[:-600])  # an acquisition that was stopped
-    with pytest.raises(InputError, match="holds 11 frames.*give --scan-shape 2x4 --skip-frames 0 3 for its complete rows"):
+    with pytest.raises(
+        InputError, match="holds 11 frames.*give --scan-shape 2x4 --skip-frames 0 3 for its complete rows"
+    ):
         namsa.read(path, scan_shape=(3, 4)).__enter__()
     path.write_bytes(whole)
     with namsa.read(path, scan_shape=(3, 4)) as recording:

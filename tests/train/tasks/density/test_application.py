@@ -220,3 +220,39 @@ def test_patterns_that_cannot_be_intensities_are_refused(tmp_path, run, values, 
     with pytest.raises(InputError, match=message):
         density(tmp_path, values, run)
     assert not (tmp_path / "out.h5").exists()
+
+
+# ---- What was not recorded ------------------------------------------------------------------------------------------
+
+
+def test_a_lost_pattern_is_masked_in_the_density_and_harms_no_other_place(run):
+    values = patterns()
+    values[15, 20] = 0
+    found = reconstruct.reconstruct(values, run, BEAM)
+    whole = reconstruct.reconstruct(patterns(), run, BEAM)
+    for name in ("density", "uncertainty", "bright_field"):
+        assert np.argwhere(np.isnan(getattr(found, name))).tolist() == [[15, 20]]
+    assert found.provenance["lost_patterns"] == [[15, 20]]
+    assert "1 pattern not recorded (empty), at scan row and column (15, 20): masked in the result" in found.notes
+    known = np.isfinite(found.density)
+    spread = np.abs(found.density - whole.density)[known]
+    assert spread.max() < whole.density.std()
+    assert np.median(spread) < 1e-3 * whole.density.std()  # the scale of the intensities is the same
+
+
+def test_values_that_are_not_finite_are_replaced_and_counted(run):
+    values = patterns()
+    values[15, 20, 1, 1], values[2, 3, 0, 2] = np.nan, np.inf
+    found = reconstruct.reconstruct(values, run, BEAM, beam_intensity=1.0)
+    assert np.isfinite(found.density).all()
+    assert "2 values not finite, in 2 patterns: replaced by the mean of their neighbours" in found.notes
+
+
+def test_a_lost_pattern_is_masked_where_the_scan_is_resampled(run):
+    coarse = replace(BEAM, scan_step_angstrom=(0.3, 0.3))
+    values = patterns((40, 48))
+    values[21, 17] = 0
+    found = reconstruct.reconstruct(values, run, coarse, beam_intensity=1.0)
+    hidden = np.argwhere(np.isnan(found.density)) * 0.4
+    assert 0 < len(hidden) <= 4
+    assert np.abs(hidden - np.array([21, 17]) * 0.3).max() < 0.4

@@ -98,6 +98,16 @@ def test_corrections_that_depend_on_the_place_in_the_scan_are_those_of_the_whole
     )
 
 
+def test_a_lost_pattern_is_masked_as_in_the_whole_scan(model):
+    scan = counts()
+    scan[30, 11] = 0
+    expected = reconstruct.reconstruct(scan, model, BEAM, beam_intensity=900.0)
+    *_, last = reconstruct_live(iter(scan), model, BEAM, scan_shape=SCAN, beam_intensity=900.0)
+    np.testing.assert_array_equal(last.result.density, expected.density)
+    assert np.argwhere(np.isnan(last.result.density)).tolist() == [[30, 11]]
+    assert last.result.provenance["lost_patterns"] == [[30, 11]]
+
+
 def test_a_stream_that_ends_early_or_is_no_stream_of_patterns_is_an_error(model):
     with pytest.raises(WorkError, match="the stream ended within row 30 of 52: continue with row 30"):
         list(reconstruct_live(iter(counts()[:30]), model, BEAM, scan_shape=SCAN))

@@ -1,0 +1,194 @@
+"""What was not recorded of a scan: lost patterns and values that are not finite, found where patterns are read.
+
+A detector that loses a frame leaves zeros in its place. A pattern is lost if all its pixels have one value, or if its
+sum is a small share of those of its neighbours, unless so few counts are due to chance. Single values that are not
+finite are replaced by the mean of the nearest ones of their pattern, as bad pixels are.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy import ndimage, sparse
+
+from namsa.io.corrections import repair, repair_matrix
+from namsa.io.recording import PatternArray
+from namsa.text import plural
+
+Array = npt.NDArray[Any]
+Flags = npt.NDArray[np.bool_]
+
+SMALL_SHARE = 0.02  # of the sum of the neighbouring patterns
+CHANCE = 1e-3  # patterns of a scan that may have as few counts by chance, at most, for one to count as lost
+EXPONENT = 0.9  # the probability of a small share of n expected counts is exp(−0.9 n)
+MOST_MISSING = 0.25  # share of a pattern's values that may be replaced
+NAMED = 10  # lost patterns in a line
+
+
+@dataclass
+class Losses:
+    """What was not recorded of a scan, as far as it was read.
+
+    Attributes:
+        patterns: Scan rows and columns of lost patterns.
+        values: Number of single values that are not finite.
+        patterns_with_values: Number of patterns that have some of them.
+    """
+
+    patterns: list[tuple[int, int]] = field(default_factory=list)
+    values: int = 0
+    patterns_with_values: int = 0
+
+    @classmethod
+    def of(cls, mended: "Mended", rows: slice, columns: slice) -> "Losses":
+        """Returns what was found in a part of the scan."""
+        places = [(rows.start + y, columns.start + x) for y, x in np.argwhere(mended.lost).tolist()]
+        return cls(places, mended.values, mended.patterns_with_values)
+
+    def add(self, other: "Losses") -> None:
+        """Adds what was found in another part."""
+        self.patterns += other.patterns
+        self.values += other.values
+        self.patterns_with_values += other.patterns_with_values
+
+    def lines(self, consequence: str) -> list[str]:
+        """Returns a line about each kind.
+
+        Args:
+            consequence: What becomes of lost patterns.
+        """
+        found = []
+        if self.patterns:
+            named = ", ".join(f"({y}, {x})" for y, x in sorted(self.patterns)[:NAMED])
+            more = f" and {len(self.patterns) - NAMED} more" if len(self.patterns) > NAMED else ""
+            what = f"{plural(len(self.patterns), 'pattern')} not recorded (empty), at scan row and column"
+            found.append(f"{what} {named}{more}: {consequence}")
+        if self.values:
+            where = f"in {plural(self.patterns_with_values, 'pattern')}"
+            found.append(
+                f"{plural(self.values, 'value')} not finite, {where}: replaced by the mean of their neighbours"
+            )
+        return found
+
+
+@dataclass(frozen=True)
+class Mended:
+    """Patterns of a part of a scan whose single missing values are replaced.
+
+    Attributes:
+        patterns: `(rows, columns, dy, dx)`, float32 or float64. Lost ones are as they were recorded.
+        lost: Which patterns are lost, `(rows, columns)`.
+        values: Number of values that were replaced.
+        patterns_with_values: Number of patterns that had some of them.
+        missing: Number of patterns in which each pixel was not finite, `(dy, dx)`; lost ones do not count.
+    """
+
+    patterns: Array
+    lost: Flags
+    values: int
+    patterns_with_values: int
+    missing: npt.NDArray[np.int64]
+
+
+def mend(stored: Array, positions: int) -> Mended:
+    """Replaces single missing values and finds lost patterns.
+
+    Args:
+        stored: Patterns of a part of a scan, `(rows, columns, dy, dx)`.
+        positions: Number of the patterns of the whole scan.
+    """
+    patterns = stored if stored.dtype in (np.float32, np.float64) else stored.astype(np.float32)
+    finite = np.isfinite(patterns)
+    lost, missing = np.zeros(patterns.shape[:2], bool), np.zeros(patterns.shape[2:], np.int64)
+    values = with_values = 0
+    if not finite.all():
+        patterns, matrices = patterns.copy(), dict[bytes, sparse.csr_array]()
+        for place in np.argwhere(~finite.all(axis=(2, 3))):
+            at = tuple(place)
+            bad = ~finite[at]
+            if bad.mean() > MOST_MISSING:
+                lost[at], patterns[at] = True, 0
+                continue
+            key = bad.tobytes()
+            if key not in matrices:
+                matrices[key] = repair_matrix(bad)
+            patterns[at] = repair(patterns[at], bad, matrices[key])
+            missing += bad
+            values, with_values = values + int(bad.sum()), with_values + 1
+    return Mended(patterns, lost | lost_patterns(patterns, positions), values, with_values, missing)
+
+
+def lost_patterns(patterns: Array, positions: int) -> Flags:
+    """Returns which patterns of a part of a scan are lost, `(rows, columns)`.
+
+    Args:
+        patterns: Finite numbers, `(rows, columns, dy, dx)`.
+        positions: Number of the patterns of the whole scan.
+    """
+    flat = patterns.reshape(*patterns.shape[:2], -1)
+    sums = flat.sum(axis=-1, dtype=np.float64)
+    constant = (flat == flat[..., :1]).all(axis=-1)
+    empty = constant & (sums == 0)
+    neighbours = ndimage.median_filter(sums, size=(3 if len(sums) >= 3 else 1, 5), mode="nearest")
+    dark = (sums <= SMALL_SHARE * neighbours) & (neighbours > 0)
+    if empty.any() or dark.any():
+        positive = flat[flat > 0]
+        least = float(positive.min()) if positive.size else np.inf  # one count, or less
+        usual = float(np.median(sums[~empty])) if not empty.all() else np.inf
+        empty &= positions * np.exp(-EXPONENT * max(usual, 0.0) / least) <= CHANCE
+        dark &= positions * np.exp(-EXPONENT * np.maximum(neighbours, 0) / least) <= CHANCE
+    return np.asarray(empty | dark | (constant & (constant.mean() <= 0.5) & (sums != 0)))
+
+
+def filled(block: Array, lost: Flags) -> Array:
+    """Returns a part of a scan with the mean of the nearest patterns in place of lost ones.
+
+    Args:
+        block: `(rows, columns, ...)`, float.
+        lost: Which patterns are lost, `(rows, columns)`.
+    """
+    if not lost.any() or lost.all():
+        return np.nan_to_num(block) if lost.any() else block
+    flat = block.reshape(lost.size, -1).copy()
+    matrix, places = repair_matrix(lost), lost.ravel()
+    flat[places] = 0
+    means = matrix @ flat
+    means[np.asarray(matrix.sum(axis=1)) == 0] = flat[~places].mean(axis=0)
+    flat[places] = means
+    return flat.reshape(block.shape)
+
+
+@dataclass(frozen=True)
+class MendedPatterns:
+    """Patterns of a scan without what was not recorded, as they are read.
+
+    Attributes:
+        stored: The patterns as they are stored, `(sy, sx, dy, dx)`.
+        lost: Which of them are lost, `(sy, sx)`; the mean of the nearest ones is in their place.
+    """
+
+    stored: PatternArray
+    lost: Flags
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape."""
+        return self.stored.shape
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        """The type of the numbers: float64 if it is that of the file, otherwise float32."""
+        return np.dtype(np.float64 if self.stored.dtype == np.float64 else np.float32)
+
+    @property
+    def chunks(self) -> tuple[int, ...] | None:
+        """The shape of the pieces that are stored together, if there are any."""
+        return self.stored.chunks
+
+    def __getitem__(self, index: Sequence[slice]) -> Array:
+        """Returns a part."""
+        rows, columns, *pixels = (*index, *(slice(None),) * (4 - len(index)))
+        patterns = mend(np.asarray(self.stored[rows, columns], self.dtype), self.lost.size).patterns
+        return filled(patterns, self.lost[rows, columns])[:, :, pixels[0], pixels[1]]
