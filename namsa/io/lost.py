@@ -136,8 +136,9 @@ def lost_patterns(patterns: Array, positions: int) -> Flags:
     if empty.any() or dark.any():
         positive = flat[flat > 0]
         least = float(positive.min()) if positive.size else np.inf  # one count, or less
-        usual = float(np.median(sums[~empty])) if not empty.all() else np.inf
-        empty &= positions * np.exp(-EXPONENT * max(usual, 0.0) / least) <= CHANCE
+        if not empty.all():  # in a part without any pattern nothing tells the counts
+            usual = max(float(np.median(sums[~empty])), 0.0)
+            empty &= positions * np.exp(-EXPONENT * usual / least) <= CHANCE
         dark &= positions * np.exp(-EXPONENT * np.maximum(neighbours, 0) / least) <= CHANCE
     return np.asarray(empty | dark | (constant & (constant.mean() <= 0.5) & (sums != 0)))
 
