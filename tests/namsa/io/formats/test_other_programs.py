@@ -1,0 +1,349 @@
+"""Files of Velox, MATLAB, NeXus, Nion Swift, TVIPS and EMPAD-G2, and frames in files of their own."""
+
+import json
+import struct
+import zipfile
+
+import h5py
+import numpy as np
+import pytest
+from measured_files import patterns, write_dm, write_empad, write_hdr, write_mib
+from scipy import io
+
+import namsa
+from namsa import InputError, WorkError
+from namsa.physics.optics import wavelength_angstrom
+
+DATA = patterns()  # (3, 4, 6, 8)
+INVERSE_NM = 1e2 * wavelength_angstrom(200e3)  # mrad
+
+
+def scan_of(recording):
+    with recording:
+        return recording.read(slice(0, recording.shape[0]), slice(0, recording.shape[1]))
+
+
+# ---- Velox ----------------------------------------------------------------------------------------------------------
+
+
+def write_velox(path, frames):
+    said = {
+        "BinaryResult": {"PixelSize": {"width": "2e8", "height": "3e8"}, "PixelUnitX": "1/m", "PixelUnitY": "1/m"},
+        "Optics": {"AccelerationVoltage": "200000", "BeamConvergence": "0.0205"},
+    }
+    text = np.frombuffer(json.dumps(said).encode(), np.uint8)
+    with h5py.File(path, "w") as file:
+        group = file.create_group("Data/Image/5f1c")
+        group.create_dataset("Data", data=np.moveaxis(frames, 0, -1), chunks=(6, 8, 1))
+        group["Metadata"] = np.repeat(text[:, None], len(frames), axis=1)
+
+
+def test_velox_counts_frames_along_the_last_axis(tmp_path):
+    write_velox(tmp_path / "a.emd", DATA.reshape(12, 6, 8))
+    with pytest.raises(InputError, match="holds 12 frames and does not say the scan's shape"):
+        namsa.read(tmp_path / "a.emd")
+    with namsa.read(tmp_path / "a.emd", scan_shape=(3, 4)) as recording:
+        assert (recording.format, recording.energy_ev, recording.semiangle_mrad) == ("Velox", 200e3, 20.5)
+        assert recording.pixel_mrad == pytest.approx((0.3 * INVERSE_NM, 0.2 * INVERSE_NM))
+        np.testing.assert_array_equal(recording.read(slice(0, 3), slice(1, 3)), DATA[:, 1:3])
+
+
+# ---- MATLAB ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_matlab_arrays_of_version_5(tmp_path, compressed):
+    path = tmp_path / "a.mat"
+    io.savemat(path, {"cube": DATA, "title": "x", "step": 0.4, "cell": {"a": [1]}}, do_compression=compressed)
+    with namsa.read(path) as recording:
+        assert (recording.format, recording.metadata["dataset"]) == ("MATLAB", "cube")
+        assert any("the axes are taken as (scan y, scan x, detector y, detector x)" in line for line in recording.notes)
+    np.testing.assert_array_equal(scan_of(namsa.read(path)), DATA)
+    io.savemat(path, {"cube": DATA.transpose(2, 3, 0, 1)})
+    np.testing.assert_array_equal(scan_of(namsa.read(path, axes="dy,dx,sy,sx")), DATA)
+    io.savemat(path, {"frames": np.moveaxis(DATA.reshape(12, 6, 8), 0, -1)})
+    np.testing.assert_array_equal(scan_of(namsa.read(path, scan_shape=(3, 4))), DATA)
+    with pytest.raises(InputError, match="give --scan-shape, and --axes n,dy,dx or dy,dx,n"):
+        namsa.read(path)
+    io.savemat(path, {"a": DATA, "b": DATA})
+    with pytest.raises(InputError, match="several arrays: choose one with --dataset: a, b"):
+        namsa.read(path)
+    np.testing.assert_array_equal(scan_of(namsa.read(path, dataset="b")), DATA)
+    path.write_bytes(path.read_bytes()[:200])
+    with pytest.raises(InputError, match="MATLAB|no patterns"):
+        namsa.read(path)
+
+
+@pytest.mark.parametrize("of_matlab", [False, True])
+def test_matlab_7_3_is_hdf5_behind_a_user_block(tmp_path, of_matlab):
+    path = tmp_path / "a.mat"
+    with h5py.File(path, "w", userblock_size=512) as file:
+        file["cube"] = DATA.T if of_matlab else DATA
+        if of_matlab:
+            file["cube"].attrs["MATLAB_class"] = np.bytes_("uint16")
+    with path.open("r+b") as file:
+        file.write(b"MATLAB 7.3 MAT-file, Platform: GLNXA64".ljust(124) + struct.pack("<2H", 0x200, 0x4D49))
+    with namsa.read(path) as recording:
+        assert recording.format == "HDF5"
+        assert bool(recording.notes) == of_matlab
+        np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), DATA)
+
+
+# ---- NeXus and Nion Swift -------------------------------------------------------------------------------------------
+
+
+def test_the_axes_of_nxdata_have_their_units(tmp_path):
+    with h5py.File(tmp_path / "a.nxs", "w") as file:
+        file.attrs["default"] = "entry"
+        entry = file.create_group("entry")
+        entry.attrs["default"] = "scan"
+        group = entry.create_group("scan")
+        group.attrs.update({"NX_class": "NXdata", "signal": "counts", "axes": ["y", "x", "ky", "kx"]})
+        group["counts"], group["other"] = DATA, DATA
+        for name, units, step, n in (
+            ("y", "nm", 0.05, 3),
+            ("x", "um", 4e-5, 4),
+            ("ky", "1/nm", 2, 6),
+            ("kx", "rad", 1e-3, 8),
+        ):
+            group[name] = step * np.arange(n)
+            group[name].attrs["units"] = units
+        entry["instrument/source/energy"] = 200.0
+        entry["instrument/source/energy"].attrs["units"] = "keV"
+    with namsa.read(tmp_path / "a.nxs") as recording:
+        assert recording.metadata["dataset"] == "entry/scan/counts"
+        assert recording.scan_step_angstrom == pytest.approx((0.5, 0.4))
+        assert recording.energy_ev == 200e3
+        assert recording.pixel_mrad is None
+        assert recording.reasons["pixel_mrad"] == (
+            "the detector's pixel is in 1/nm and rad, an angle and a reciprocal length"
+        )
+
+
+def test_what_nion_swift_says_of_its_data_is_used(tmp_path):
+    said = {
+        "dimensional_calibrations": [
+            {"offset": -1.0, "scale": 0.05, "units": "nm"},
+            {"offset": -1.0, "scale": 0.04, "units": "nm"},
+            {"offset": -0.006, "scale": 0.002, "units": "rad"},
+            {"offset": -0.009, "scale": 0.003, "units": "rad"},
+        ],
+        "collection_dimension_count": 2,
+        "metadata": {"instrument": {"high_tension": 60000.0}},
+    }
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["data"] = DATA
+        file["data"].attrs["properties"] = json.dumps(said)
+    np.save(tmp_path / "data.npy", DATA)
+    with zipfile.ZipFile(tmp_path / "a.ndata1", "w") as archive:
+        archive.write(tmp_path / "data.npy", "data.npy")
+        archive.writestr("metadata.json", json.dumps(said))
+    for name in ("a.h5", "a.ndata1"):
+        with namsa.read(tmp_path / name) as recording:
+            assert recording.scan_step_angstrom == pytest.approx((0.5, 0.4))
+            assert recording.pixel_mrad == pytest.approx((2.0, 3.0))
+            assert recording.centre_pixels == pytest.approx((3.0, 3.0))
+            assert recording.energy_ev == 60e3
+            np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), DATA)
+
+
+# ---- TVIPS ----------------------------------------------------------------------------------------------------------
+
+
+def write_tvips(folder, data, before=5, after=2, per_file=9, version=2):
+    frame_bytes = 108 if version == 2 else 12
+    series = struct.pack("<13i", 256, version, *data.shape[:1:-1], 16, 0, 0, 1, 1, 15500, 200, 0, frame_bytes)
+    places = [(0, 0)] * before + [(y, x) for y in range(data.shape[0]) for x in range(data.shape[1])] + [(0, 0)] * after
+    frames = [np.zeros(data.shape[2:], "u2")] * before + list(data.reshape(-1, *data.shape[2:]))
+    frames += [np.zeros(data.shape[2:], "u2")] * after
+    for first in range(0, len(frames), per_file):
+        with (folder / f"run_{first // per_file:03d}.tvips").open("wb") as file:
+            if not first:
+                file.write(series.ljust(256, b"\0"))
+            for number in range(first, min(first + per_file, len(frames))):
+                y, x = places[number]
+                head = struct.pack("<3I", number, 0, 0)
+                head = head.ljust(68, b"\0") + struct.pack("<2f", x, y) if version == 2 else head
+                file.write(head.ljust(frame_bytes, b"\0") + frames[number].astype("<u2").tobytes())
+
+
+def test_a_stream_of_tvips_has_its_scan_by_the_scan_generator(tmp_path):
+    write_tvips(tmp_path, DATA)
+    for name in ("run_000.tvips", "run_002.tvips"):
+        with namsa.read(tmp_path / name) as recording:
+            assert (recording.format, recording.shape, recording.energy_ev) == ("TVIPS", DATA.shape, 200e3)
+            np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), DATA)
+            assert recording.notes[1:] == ("5 frames before the scan left out", "2 frames after the scan left out")
+    (tmp_path / "run_001.tvips").unlink()
+    with pytest.raises(InputError, match="of which run_001.tvips is missing"):
+        namsa.read(tmp_path / "run_000.tvips")
+
+
+def test_a_stream_of_version_1_needs_the_scan(tmp_path):
+    write_tvips(tmp_path, DATA, version=1, per_file=99)
+    with pytest.raises(InputError, match="19 frames and does not say"):
+        namsa.read(tmp_path / "run_000.tvips")
+    found = scan_of(namsa.read(tmp_path / "run_000.tvips", scan_shape=(3, 4), skip_frames=(5, 2)))
+    np.testing.assert_array_equal(found, DATA)
+
+
+# ---- EMPAD-G2 -------------------------------------------------------------------------------------------------------
+
+G2 = """<root><scan><type>scan</type><shape>(3, 4)</shape></scan><sensor><type>EMPAD2</type><shape>(128,128)</shape>
+</sensor><rawfile><datatype>float32</datatype><filename>scan_x4_y3.raw</filename><framecount>15</framecount></rawfile>
+<iom_measurements><source.get_voltage>300000.0</source.get_voltage></iom_measurements></root>"""
+
+
+def test_empad_g2_is_128_rows_and_its_words_are_refused(tmp_path):
+    data = patterns("f4", detector=(128, 128), largest=5000) - 3
+    raw, xml = tmp_path / "scan_x4_y3.raw", tmp_path / "acquisition.xml"
+    raw.write_bytes(data.astype("<f4").tobytes())
+    np.testing.assert_array_equal(scan_of(namsa.read(raw)), data)  # by its name and size
+    xml.write_text(G2)
+    for path in (raw, xml):
+        with namsa.read(path) as recording:
+            assert (recording.format, recording.shape[:2], recording.energy_ev) == ("EMPAD-G2", (3, 4), 300e3)
+            np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), data)
+    raw.write_bytes((np.arange(data.size, dtype="<u4") % 1000 | 1 << 30 | 1 << 29).tobytes())
+    with pytest.raises(InputError, match="the words that EMPAD-G2 records"):
+        namsa.read(xml)
+
+
+# ---- One file per frame ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("suffix", ["mib", "dm4"])
+def test_frames_in_files_of_their_own(tmp_path, suffix):
+    folder = tmp_path / "scan"
+    folder.mkdir()
+    for number, frame in enumerate(DATA.reshape(12, 6, 8), start=1):  # 10 comes after 9
+        path = folder / f"frame{number}.{suffix}"
+        if suffix == "mib":
+            write_mib(path, frame[None, None])
+        else:
+            write_dm(path, frame, [(0.1, 4.0, "mrad"), (0.2, 2.0, "mrad")])
+    for path in (folder, folder / f"frame*.{suffix}"):
+        with pytest.raises(InputError, match="holds 12 frames and does not say the scan's shape"):
+            namsa.read(path)
+        with namsa.read(path, scan_shape=(3, 4)) as recording:
+            np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), DATA)
+            assert recording.pixel_mrad == (None if suffix == "mib" else pytest.approx((0.2, 0.1)))
+    (folder / f"frame3.{suffix}").write_bytes(b"x")
+    with namsa.read(folder, scan_shape=(3, 4)) as recording, pytest.raises(WorkError, match="frame3"):
+        recording.read(slice(0, 3), slice(0, 4))
+
+
+# ---- What else files may say ----------------------------------------------------------------------------------------
+
+
+def test_a_header_of_merlin_in_capitals_counts(tmp_path):
+    write_mib(tmp_path / "SCAN.MIB", DATA)
+    write_hdr(tmp_path / "SCAN.HDR", ScanX=4, ScanY=3)
+    for name in ("SCAN.MIB", "SCAN.HDR"):
+        np.testing.assert_array_equal(scan_of(namsa.read(tmp_path / name)), DATA)
+
+
+def test_rows_of_a_pixel_trigger_show_in_the_times_of_its_frames(tmp_path):
+    write_mib(tmp_path / "a.mib", DATA)
+    write_hdr(tmp_path / "a.hdr", **{"Frames in Acquisition (Number)": 12, "Frames per Trigger (Number)": 1})
+    whole, ends = (tmp_path / "a.mib").read_bytes(), 0
+    for number in range(12):  # 1 ms a frame, 5 ms between rows
+        at = whole.index(b"2021-05-07T", ends)
+        ends = whole.index(b"Z", at)
+        ns = 1_000_000 * (number + 4 * (number // 4)) + 37 * number % 50_000
+        whole = whole[:at] + f"2021-05-07T16:51:10.{ns:09d}".encode() + whole[ends:]
+    (tmp_path / "a.mib").write_bytes(whole)
+    with namsa.read(tmp_path / "a.mib") as recording:
+        assert recording.shape[:2] == (3, 4)
+        assert recording.notes == ("scan of 3x4 by the frames' times, which pause after each row",)
+
+
+def test_complex_numbers_are_named(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["waves"] = DATA.astype(complex)
+    with pytest.raises(InputError, match=r"/waves holds complex numbers: store the intensity, \|ψ\|²"):
+        namsa.read(tmp_path / "a.h5")
+
+
+@pytest.mark.parametrize("kind", ["hspy", "dm4"])
+def test_each_axis_has_its_own_units_and_units_say_which_is_the_scans(tmp_path, kind):
+    """A transposed signal of HyperSpy, and a scan of DigitalMicrograph that says nothing of its order."""
+    stored = np.ascontiguousarray(DATA.transpose(2, 3, 0, 1))
+    path = tmp_path / f"a.{kind}"
+    if kind == "hspy":
+        with h5py.File(path, "w") as file:
+            group = file.create_group("Experiments/a")
+            group["data"] = stored
+            axes = (("ky", 2.0, "1/nm"), ("kx", 3.0, "1/nm"), ("y", 4e-5, "µm"), ("x", 0.05, "nm"))
+            for number, (name, scale, units) in enumerate(axes):
+                axis = group.create_group(f"axis-{number}")
+                axis.attrs.update({"name": name, "scale": scale, "offset": 0.0, "units": units})
+    else:
+        write_dm(
+            path, stored, [(0.05, 0.0, "nm"), (4e-5, 0.0, "µm"), (3.0, 0.0, "1/nm"), (2.0, 0.0, "1/nm")], swapped=True
+        )
+    with namsa.read(path, energy_ev=200e3) as recording:
+        np.testing.assert_array_equal(recording.read(slice(0, 3), slice(0, 4)), DATA)
+        assert recording.scan_step_angstrom == pytest.approx((0.4, 0.5))
+        assert recording.pixel_mrad == pytest.approx((2 * INVERSE_NM, 3 * INVERSE_NM))
+
+
+def test_a_scan_of_digital_micrograph_whose_detector_is_listed_first_without_the_tag(tmp_path):
+    axes = [(0.1, 4.0, "1/nm"), (0.2, 2.0, "1/nm"), (0.5, 0.0, "nm"), (0.4, 0.0, "nm")]
+    write_dm(tmp_path / "a.dm4", DATA, axes)
+    np.testing.assert_array_equal(scan_of(namsa.read(tmp_path / "a.dm4")), DATA)
+    write_dm(tmp_path / "b.dm4", DATA, [(1.0, 0.0, "")] * 4)
+    np.testing.assert_array_equal(scan_of(namsa.read(tmp_path / "b.dm4", axes="sy,sx,dy,dx")), DATA)
+    with namsa.read(tmp_path / "b.dm4") as recording:
+        assert recording.shape == (6, 8, 3, 4)
+        assert "stored as detector before scan; --axes says another" in recording.notes[0]
+
+
+def test_a_calibration_without_a_rotation_states_none(tmp_path):
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["root/cube/data"] = DATA
+        group = file.create_group("root/metadatabundle/calibration")
+        for name, value in (("R_pixel_size", 0.4), ("Q_pixel_size", 2.0), ("QR_flip", False)):
+            group[name] = value
+        group["R_pixel_units"], group["Q_pixel_units"] = "A", "mrad"
+    with namsa.read(tmp_path / "a.h5") as recording:
+        assert (recording.rotation_deg, recording.flip) == (None, None)
+    with h5py.File(tmp_path / "a.h5", "r+") as file:
+        file["root/metadatabundle/calibration/QR_rotation"] = np.pi
+    with namsa.read(tmp_path / "a.h5") as recording:
+        assert (recording.rotation_deg, recording.flip) == (pytest.approx(180.0), False)
+
+
+@pytest.mark.parametrize("units", ["$A^{-1}$", "k_A^-1", "Å⁻¹", "1/angstroms", "A**-1", "[A_^_-_1]", r"$\AA^{-1}$"])
+def test_spellings_of_a_reciprocal_length(units):
+    from namsa.io.units import angstrom_per_unit, inverse_angstrom_per_unit
+
+    assert inverse_angstrom_per_unit(units) == 1.0
+    assert angstrom_per_unit(units) is None
+
+
+def test_a_master_file_whose_last_files_do_not_exist_is_an_acquisition_that_was_stopped(tmp_path):
+    with h5py.File(tmp_path / "s_master.h5", "w") as file:
+        for number in (1, 2, 3):
+            name = f"s_data_{number:06d}.h5"
+            file[f"entry/data/data_{number:06d}"] = h5py.ExternalLink(name, "/entry/data/data")
+            if number < 3:
+                with h5py.File(tmp_path / name, "w") as part:
+                    part["entry/data/data"] = DATA.reshape(12, 6, 8)[4 * number - 4 : 4 * number]
+        file["entry/instrument/detector/detectorSpecific/ntrigger"] = 3
+        file["entry/instrument/detector/detectorSpecific/nimages"] = 4
+    stopped = "the acquisition was stopped: 1 of 3 files of frames do not exist"
+    with pytest.raises(InputError, match=f"give --scan-shape 2x4 for its complete rows.*{stopped}"):
+        namsa.read(tmp_path / "s_master.h5")
+    with namsa.read(tmp_path / "s_master.h5", scan_shape=(2, 4)) as recording:
+        np.testing.assert_array_equal(recording.read(slice(0, 2), slice(0, 4)), DATA[:2])
+        assert recording.notes == (stopped,)
+    (tmp_path / "s_data_000001.h5").unlink()
+    with pytest.raises(InputError, match="data_000001 is an external link to .*, which is no file beside it"):
+        namsa.read(tmp_path / "s_master.h5", scan_shape=(2, 4))
+
+
+def test_empad_with_an_xml_in_capitals(tmp_path):
+    write_empad(tmp_path / "A.RAW", patterns("f4", detector=(128, 128)))
+    (tmp_path / "A.XML").write_text('<r><raw_file filename="A.RAW"/><pix_x>4</pix_x><pix_y>3</pix_y></r>')
+    assert namsa.read(tmp_path / "A.RAW").shape[:2] == (3, 4)
