@@ -378,7 +378,7 @@ def test_check_atoms_accepts_a_hundred_thousand_atoms() -> None:
 
 def test_a_specimen_whose_atoms_no_crystal_has_is_simulated_with_a_warning_that_is_kept() -> None:
     """Whole titanium atoms 0.35 Å apart, and an atom 20 Å outside a cell of 8 Å."""
-    conditions = {"energy_ev": 2e5, "semiangle_mrad": 20, "grid_shape": (24, 20), "positions_angstrom": [(4, 4)]}
+    conditions = {"energy_ev": 2e5, "semiangle_mrad": 20, "grid_shape": (48, 40), "positions_angstrom": [(4, 4)]}
     for position, message in (((1.35, 1, 1), "0.35 Å apart"), ((28, 4, 4), "atom 1 .* by 20.0 Å")):
         atoms = ase.Atoms("Ti2", positions=[(1, 1, 1), position], cell=[8, 8, 8], pbc=True)
         with pytest.warns(SimulationWarning, match=message):
