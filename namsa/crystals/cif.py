@@ -57,7 +57,8 @@ def read_cif(path: Path | str, *, as_is: bool = False) -> Material:
     Symmetry is expanded. The cell is the file's if that is a conventional one in any setting, else that of the
     International Tables. A mixed site becomes several atoms at one position. Deuterium becomes hydrogen. Coordinates
     within 1e-4 of 1/3 and 2/3 are set to them. Thermal displacements (U_iso, B_iso or the equivalent of anisotropic
-    ones) become `atoms.arrays["rms_displacement_angstrom"]`, for `FrozenPhonons(rms_angstrom="cif")`.
+    ones) become `atoms.arrays["rms_displacement_angstrom"]`, and anisotropic ones (U, B or β) also
+    `atoms.arrays["displacement_tensor_angstrom2"]`, for `FrozenPhonons(rms_angstrom="cif")`.
 
     Args:
         path: The file, whose name becomes the material's name.
@@ -291,7 +292,7 @@ def _sites(tags: Tags, stated: Stated, cell: Floats) -> list[Site]:
                 np.array(rounding),
                 share.value,
                 _share_rounding(share),
-                amplitudes[row],
+                *amplitudes[row],
             )
         )
     return sites

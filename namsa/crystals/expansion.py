@@ -15,7 +15,7 @@ from pymatgen.core import Composition, Element
 from pymatgen.core.sites import Site as SortedSite
 from scipy.spatial import KDTree
 
-from namsa.crystals.sites import MOST_ATOMS, ROUNDING
+from namsa.crystals.sites import MOST_ATOMS, ROUNDING, TENSOR
 from namsa.crystals.space_groups import Symmetry
 from namsa.errors import InputError
 from namsa.text import shorten
@@ -39,6 +39,7 @@ class Site:
         occupancy: The atom's share of the site.
         occupancy_rounding: How far the share can be from the exact one.
         u_angstrom2: The mean square displacement along one axis, Å²; not a number if it is unknown.
+        tensor_angstrom2: ⟨u_i u_j⟩ along x, y, z, `(3, 3)`, Å²; `None` if it is unknown.
     """
 
     label: str
@@ -48,6 +49,7 @@ class Site:
     occupancy: float = 1.0
     occupancy_rounding: float = 0.0
     u_angstrom2: float = np.nan
+    tensor_angstrom2: Floats | None = None
 
 
 @dataclass(frozen=True)
@@ -116,8 +118,21 @@ def expand(sites: Sequence[Site], symmetry: Symmetry, cell: Floats) -> Expanded:
     mean_squares = np.array([each.u_angstrom2 for each in members])
     if not np.isnan(mean_squares).all():
         atoms.set_array("rms_displacement_angstrom", np.sqrt(mean_squares))
+    if any(each.tensor_angstrom2 is not None for each in members):
+        tensors = [_tensor(each, place, symmetry, cell) for each, place in zip(members, positions, strict=True)]
+        atoms.set_array(TENSOR, np.array(tensors))
     roundings = np.array([each.occupancy_rounding for each in members])
     return Expanded(atoms, tuple(each.label for each in members), roundings, tuple(notes))
+
+
+def _tensor(site: Site, place: Floats, symmetry: Symmetry, cell: Floats) -> Floats:
+    """Returns the tensor of a site's image at a place; not numbers if it is unknown."""
+    if site.tensor_angstrom2 is None:
+        return np.full((3, 3), np.nan)
+    offsets = symmetry.rotations @ site.place + symmetry.translations - place
+    rotation = symmetry.rotations[np.argmin(abs(offsets - np.round(offsets)).max(axis=1))]
+    turn = np.linalg.inv(cell) @ rotation.T @ cell  # of row vectors along x, y, z
+    return np.asarray(turn.T @ site.tensor_angstrom2 @ turn)
 
 
 def _orbit(site: Site, symmetry: Symmetry, notes: list[str]) -> Floats:

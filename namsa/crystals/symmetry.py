@@ -5,7 +5,7 @@ import numpy as np
 import numpy.typing as npt
 import spglib
 
-from namsa.crystals.sites import SAME_SITE, SITE_ARRAYS, clusters, occupancies, pairs_within
+from namsa.crystals.sites import SAME_SITE, SITE_ARRAYS, TENSOR, clusters, occupancies, pairs_within
 
 Integers = npt.NDArray[np.int64]
 
@@ -78,7 +78,9 @@ def conventional(atoms: ase.Atoms, found: spglib.SpglibDataset) -> ase.Atoms:
     result = ase.Atoms(numbers=atoms.numbers[sources], scaled_positions=places, cell=found.std_lattice, pbc=True)
     for name in SITE_ARRAYS:
         if name in atoms.arrays:
-            result.set_array(name, atoms.arrays[name][sources])
+            values = atoms.arrays[name][sources]
+            turn = found.std_rotation_matrix
+            result.set_array(name, turn @ values @ turn.T if name == TENSOR else values)
     return result
 
 

@@ -84,7 +84,7 @@ def test_each_atom_moves_by_its_own_amplitude(tmp_path: Path) -> None:
         offset = moved.positions - atoms.positions
         offset -= sides * np.round(offset / sides)
         oxygen = (atoms.symbols == "O") & (atoms.positions[:, 2] > 15)
-        assert np.sqrt(np.mean(offset[oxygen] ** 2)) == pytest.approx(0.05, rel=0.1)
+        assert np.sqrt(np.mean(offset[oxygen] ** 2)) == pytest.approx(np.sqrt(0.015), rel=0.1)  # by its tensor
         heavy = (atoms.symbols == "Sr") & (atoms.positions[:, 2] > 15)
         assert np.sqrt(np.mean(offset[heavy] ** 2)) == pytest.approx(0.2, rel=0.1)
 
@@ -152,3 +152,79 @@ def test_a_specimen_of_turned_parts_vibrates_isotropically():
     made = namsa.make_specimen(cubic, "twin", zone_axis=(1, 1, 0), lateral_angstrom=(12, 12), thickness_angstrom=6)
     assert "displacement_tensor_angstrom2" not in made.atoms.arrays
     np.testing.assert_allclose(made.atoms.arrays["rms_displacement_angstrom"], 0.1)
+
+
+ANISOTROPIC = """data_x
+_cell_length_a 5.0
+_cell_length_b 5.0
+_cell_length_c 7.0
+_cell_angle_alpha 90
+_cell_angle_beta 90
+_cell_angle_gamma 120
+_symmetry_space_group_name_H-M 'P 3'
+loop_
+_symmetry_equiv_pos_as_xyz
+x,y,z
+-y,x-y,z
+-x+y,-x,z
+loop_
+_atom_site_label
+_atom_site_type_symbol
+_atom_site_fract_x
+_atom_site_fract_y
+_atom_site_fract_z
+_atom_site_U_iso_or_equiv
+Si1 Si 0.30 0.10 0.25 0.02
+O1 O 0 0 0 0.01
+loop_
+_atom_site_aniso_label
+_atom_site_aniso_{name}_11
+_atom_site_aniso_{name}_22
+_atom_site_aniso_{name}_33
+_atom_site_aniso_{name}_12
+_atom_site_aniso_{name}_13
+_atom_site_aniso_{name}_23
+Si1 {values}
+"""
+U = np.array([[0.04, 0.015, 0.004], [0.015, 0.02, -0.003], [0.004, -0.003, 0.01]])
+
+
+@pytest.mark.parametrize("name", ["U", "B", "beta"])
+def test_anisotropic_displacements_of_a_file_give_its_debye_waller_factors(tmp_path, name):
+    """exp(−2π² Σ U_ij a*_i a*_j h_i h_j) of the file is exp(−2π² g·T·g) of the tensor, with g in Cartesian axes."""
+    cell = np.array([[5.0, 0, 0], [-2.5, 5 * np.sqrt(0.75), 0], [0, 0, 7.0]])
+    star = np.linalg.inv(cell).T
+    lengths = np.linalg.norm(star, axis=1)
+    scale = {"U": 1.0, "B": 8 * np.pi**2, "beta": 2 * np.pi**2 * np.outer(lengths, lengths)}[name]
+    values = [(U * scale)[int(i) - 1, int(j) - 1] for i, j in ("11", "22", "33", "12", "13", "23")]
+    path = tmp_path / "a.cif"
+    path.write_text(ANISOTROPIC.format(name=name, values=" ".join(f"{value:.6f}" for value in values)))
+    atoms = namsa.read_cif(path).atoms
+    tensors = atoms.arrays["displacement_tensor_angstrom2"]
+    assert np.isnan(tensors[atoms.symbols == "O"]).all()
+    silicon = np.flatnonzero(atoms.symbols == "Si")
+    places = atoms.get_scaled_positions()[silicon]
+    first = silicon[np.argmin(np.abs(places - (0.3, 0.1, 0.25)).max(axis=1))]
+    own = np.linalg.inv(atoms.cell.array).T
+    for h in ([1, 0, 0], [0, 1, 0], [0, 0, 1], [1, -2, 3], [2, 1, -1]):
+        exponent = np.einsum("i,j,ij,i,j", h, h, U, lengths, lengths)
+        assert h @ own @ tensors[first] @ (h @ own) == pytest.approx(exponent, rel=1e-3)
+    # The three-fold axis turns the tensor by 120° from one image to the next.
+    turns = [
+        np.array([[np.cos(a), -np.sin(a), 0], [np.sin(a), np.cos(a), 0], [0, 0, 1]]) for a in np.radians([0, 120, 240])
+    ]
+    for index in silicon:
+        centre = atoms.positions[first]
+        moved = [turn @ centre for turn in turns]
+        offsets = [np.linalg.solve(atoms.cell.array.T, m - atoms.positions[index]) for m in moved]
+        turn = turns[int(np.argmin([np.abs(o - np.round(o)).max() for o in offsets]))]
+        np.testing.assert_allclose(tensors[index], turn @ tensors[first] @ turn.T, atol=1e-6)
+
+
+def test_a_tensor_that_is_no_mean_square_counts_as_not_given(tmp_path):
+    path = tmp_path / "a.cif"
+    path.write_text(ANISOTROPIC.format(name="U", values="0.01 0.01 0.01 0.05 0 0"))
+    atoms = namsa.read_cif(path).atoms
+    assert "displacement_tensor_angstrom2" not in atoms.arrays
+    silicon = atoms.symbols == "Si"
+    np.testing.assert_allclose(atoms.arrays["rms_displacement_angstrom"][silicon], np.sqrt(0.02))
