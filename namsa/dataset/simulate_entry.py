@@ -38,8 +38,8 @@ from namsa.physics import detector as detectors
 from namsa.physics.grid import Grid
 from namsa.physics.optics import BeamSettings, is_parallel, wavelength_angstrom
 from namsa.sample import Sample
-from namsa.scatter import scatter
-from namsa.simulate import simulate
+from namsa.scattering import scatter
+from namsa.simulation import simulate
 
 SimulateSample = Callable[[Entry], Sample]
 

@@ -1,6 +1,6 @@
-"""`import namsa`: public names are imported when they are used, and `namsa.simulate` is the function."""
+"""Public names are imported when they are used, and no module hides one."""
 
-import importlib
+import pkgutil
 import subprocess
 import sys
 
@@ -8,25 +8,25 @@ import pytest
 from paths import ROOT
 
 import namsa
+import train
 
 
-@pytest.mark.parametrize("name", namsa._MODULES)
-def test_a_public_name_is_that_of_its_module(name):
-    assert getattr(namsa, name) is getattr(importlib.import_module(namsa._MODULES[name]), name)
-    assert name in dir(namsa)
-    assert getattr(namsa, name).__doc__
+@pytest.mark.parametrize("package", [namsa, train])
+def test_public_names_are_objects_with_documentation(package):
+    for name in set(package.__all__) - {"__version__"}:
+        assert getattr(package, name).__doc__, name
+        assert name in dir(package)
 
 
 def test_an_unknown_name_is_an_attribute_error():
-    with pytest.raises(AttributeError, match="module 'namsa' has no attribute 'simulat'"):
+    with pytest.raises(AttributeError, match="simulat"):
         namsa.simulat  # noqa: B018 - the access is what is tested
 
 
-@pytest.mark.parametrize("name", ["simulate", "scatter"])
-def test_importing_the_module_does_not_hide_the_function(name):
-    code = f"import namsa.{name}, namsa; print(callable(namsa.{name}), namsa.{name}.__module__)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
-    assert done.stdout == f"True namsa.{name}\n"
+@pytest.mark.parametrize("package", [namsa, train])
+def test_no_module_has_the_name_of_a_public_one(package):
+    """Importing it would put the module in the place of the function."""
+    assert not set(package.__all__) & {module.name for module in pkgutil.iter_modules(package.__path__)}
 
 
 def test_the_package_alone_imports_no_library():

@@ -15,7 +15,7 @@ from namsa.crystals.kinds.specimen import WITH_PARTNER
 from namsa.crystals.sites import check_atoms
 from namsa.crystals.supercell import Supercell
 from namsa.errors import InputError
-from namsa.scatter import scatter
+from namsa.scattering import scatter
 
 GOLD, ARSENIDE = bulk("Au", cubic=True), bulk("GaAs", "zincblende", 5.653, cubic=True)
 

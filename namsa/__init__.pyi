@@ -1,0 +1,55 @@
+"""The public names, each from its module: `namsa` imports them from there when they are first used."""
+
+from .config.instrument import Detector as Detector
+from .config.instrument import FrozenPhonons as FrozenPhonons
+from .config.instrument import Microscope as Microscope
+from .config.instrument import Scan as Scan
+from .config.instrument import Specimen as Specimen
+from .config.response import Plasmons as Plasmons
+from .config.response import Response as Response
+from .config.simulation import SimulationConfig as SimulationConfig
+from .config.simulation import load_config as load_config
+from .crystals.builtin import builtin_materials as builtin_materials
+from .crystals.cif import read_cif as read_cif
+from .crystals.kinds.specimen import make_specimen as make_specimen
+from .crystals.layers import layer_materials as layer_materials
+from .crystals.material import Material as Material
+from .crystals.sites import random_occupations as random_occupations
+from .crystals.structure_files import read_crystal as read_crystal
+from .crystals.supercell import make_supercell as make_supercell
+from .crystals.twisted import TwistedBilayer as TwistedBilayer
+from .crystals.twisted import make_twisted_bilayer as make_twisted_bilayer
+from .dataset.records import Record as Record
+from .dataset.shards import Dataset as Dataset
+from .errors import InputError as InputError
+from .errors import SimulationWarning as SimulationWarning
+from .errors import WorkError as WorkError
+from .exchange.export import export_ptychography as export_ptychography
+from .figures.sample_figure import show as show
+from .inspection.inspect import Inspection as Inspection
+from .inspection.inspect import inspect as inspect
+from .io.calibration import CalibrationOverrides as CalibrationOverrides
+from .io.calibration import FourDData as FourDData
+from .io.charge_density import ChargeDensity as ChargeDensity
+from .io.charge_density import read_charge_density as read_charge_density
+from .io.hdf5 import write_samples as write_samples
+from .io.reading import open_patterns as open_patterns
+from .io.reading import read as read
+from .io.recording import Recording as Recording
+from .io.stack_file import StackFile as StackFile
+from .physics.virtual_detectors import annular as annular
+from .physics.virtual_detectors import bright_field as bright_field
+from .physics.virtual_detectors import centre_of_mass as centre_of_mass
+from .physics.virtual_detectors import integrated_centre_of_mass as integrated_centre_of_mass
+from .pixels import PixelGrid as PixelGrid
+from .sample import Sample as Sample
+from .sample_file import read_sample as read_sample
+from .sample_file import read_samples as read_samples
+from .scattering import Scattering as Scattering
+from .scattering import scatter as scatter
+from .simulation import simulate as simulate
+from .view.browse import browse as browse
+from .view.inspection_figure import draw_inspection as draw_inspection
+from .view.page import Page as Page
+
+__version__: str

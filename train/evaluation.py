@@ -1,0 +1,28 @@
+"""Evaluates a run again, as `python -m train evaluate RUN_DIR` does."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from .main import train
+from .tasks.reporting import read_results
+
+
+def evaluate(run_dir: str | Path) -> Mapping[str, Any]:
+    """Evaluates the newest checkpoint of a run on held-out materials.
+
+    Writes `evaluation.json`, `report.html` and, of densities, `predictions.npz` in the run directory, as
+    `python -m train evaluate RUN_DIR` does.
+
+    Args:
+        run_dir: Run directory, with its dataset at hand.
+
+    Returns:
+        Contents of `evaluation.json`: of densities a `train.reports.results.Evaluation`.
+
+    Raises:
+        InputError: If the run has no valid configuration.
+    """
+    run_dir = Path(run_dir)
+    train(run_dir / "config.yaml", run_dir=run_dir, evaluate_only=True)
+    return read_results(run_dir)
