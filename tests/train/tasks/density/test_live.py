@@ -19,6 +19,7 @@ from train.apply.ensemble import Prediction
 from train.apply.models import load_model
 from train.apply.row_sources import ArrayStream, GrowingFile
 from train.apply.trust import KnownSpecimen
+from train.optimization import checkpoint
 from train.tasks.density import application as reconstruct
 from train.tasks.density import live
 from train.tasks.density.application import ReconstructionOptions
@@ -73,6 +74,16 @@ def test_a_stream_gives_what_the_whole_scan_gives_whatever_its_arrays(model, who
         known = np.isfinite(update.result.density).all(axis=1)
         assert known.sum() == update.rows_read - 3
         assert np.isnan(update.result.bright_field[update.rows_read :]).all()
+
+
+def test_the_weights_are_read_once_whatever_the_number_of_strips(model, monkeypatch):
+    read, opened = checkpoint.read, []
+    monkeypatch.setattr(checkpoint, "read", lambda path: opened.append(path) or read(path))
+    updates = list(reconstruct_live(iter(counts()), model, BEAM, scan_shape=SCAN, beam_intensity=900.0))
+    assert len(updates) == 4
+    assert opened == [model.weights]
+    digest = read(model.weights)[0]["digest"]
+    assert all(update.result.provenance["weights_digest"] == digest for update in updates)
 
 
 def test_an_unknown_axis_and_beam_come_from_the_first_rows_and_it_is_said(model):
