@@ -44,7 +44,7 @@ def test_tensorflow_simulates_what_namsa_does() -> None:
     wavelength = optics.wavelength_angstrom(200e3)
     fresnel = multislice.propagator(GRID, wavelength, 2.0)
     lens = optics.lens(GRID, optics.BeamSettings(200e3, 20, {"C10": -40.0}))
-    engine = multislice.PlainEngine(GRID, potential.Slices(slices, order, 2.0), fresnel)
+    engine = multislice.PlainEngine(GRID, potential.Slices.equally_thick(slices, order, 2.0), fresnel)
     patterns = engine.prepare(lens).patterns(POSITIONS)
     expected = detectors.bin_patterns(patterns, detectors.bin_matrices(GRID, wavelength, EXPERIMENT.detector))
     np.testing.assert_allclose(differentiable, expected, atol=2e-6 * expected.max())

@@ -157,12 +157,15 @@ def test_wrong_windows_are_told_by_the_error_that_is_stated_over_their_contrast(
 
 def test_scores_are_added_to_the_evaluation(tmp_path) -> None:
     path = tmp_path / "evaluation.json"
-    calibrate._add_scores(path, {})  # a run that was not evaluated
+    written = tmp_path / "new"
+    written.mkdir()
+    calibrate._add_scores(path, {}, written)  # a run that was not evaluated
+    assert not list(written.iterdir())
     evaluation = run_files.evaluation()
     scored, other = (evaluation["samples"][0] | {"id": name} for name in ("a", "b"))
     path.write_text(json.dumps(evaluation | {"samples": [scored, other]}), encoding="utf-8")
-    calibrate._add_scores(path, {"a": Consistency(0.1, np.zeros((2, 2)), 0.4, 1.0)})
-    rows = json.loads(path.read_text(encoding="utf-8"))["samples"]
+    calibrate._add_scores(path, {"a": Consistency(0.1, np.zeros((2, 2)), 0.4, 1.0)}, written)
+    rows = json.loads((written / path.name).read_text(encoding="utf-8"))["samples"]
     assert rows == [scored | {"consistency_r": 0.1, "consistency_empty_r": 0.4}, other]
 
 

@@ -42,7 +42,7 @@ def run(tmp_path_factory):
 def calibrated(folder, **factors):
     quantities = {name: {"uncertainty_factor": 2.0, "two_sigma_factor": 3.0} | factors for name in NAMES}
     covered = {name: {"coverage_68": 0.7, "coverage_95": 0.9} for name in NAMES}
-    facts = {"split": "dev", "windows": 8, "dev": covered, "transmitted_fraction": 1.0}
+    facts = {"step": 7, "split": "dev", "windows": 8, "dev": covered, "transmitted_fraction": 1.0}
     write_json(folder / "calibration.json", {"quantities": quantities, **facts})
 
 
