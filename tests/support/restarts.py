@@ -14,6 +14,8 @@ from faults import job, signal_rank_1
 from kills import CONFIG, differences
 from tiny import lines, numbers
 
+from train.experiment.registry import kinds
+
 WAYS = {
     "lag": ["training.exchange={kind: lag}", "training.precision.initial_loss_scale=2e3"],  # it grows, then is halved
     # Ranks average weights after steps 4, 7, 8 and 12, and keep their own moments. A signal after 5 has to wait.
@@ -29,6 +31,7 @@ WAYS = {
         "training.precision.compute=float32",
     ],
 }
+KINDS = {"lag": "lag", "local": "local_sgd", "changes": "local_sgd", "sharded": "sharded"}
 
 
 def stopped_and_left_alone(out: Path, name: str, overrides: list[str]) -> dict:
@@ -59,7 +62,8 @@ def main(out: Path) -> None:
     config = CONFIG | {"data": {"directory": str(out / "data")}}
     config["training"] = config["training"] | {"checkpoints": {}}  # after each epoch, and where it is stopped
     (out / "tiny.yaml").write_text(yaml.safe_dump(config))
-    found = {name: stopped_and_left_alone(out, name, overrides) for name, overrides in WAYS.items()}
+    ways = {name: overrides for name, overrides in WAYS.items() if KINDS[name] in kinds("exchange")}
+    found = {name: stopped_and_left_alone(out, name, overrides) for name, overrides in ways.items()}
     (out / "restarts.json").write_text(json.dumps(found))
 
 

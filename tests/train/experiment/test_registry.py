@@ -5,12 +5,14 @@ import sys
 
 import pytest
 import yaml
+from needs_kind import needs
 from paths import ROOT
 
 from namsa import InputError
 from namsa.config.loading import config_hash, dump_yaml, validate
 from train.experiment.sections import Training
 
+pytestmark = [needs(kind) for kind in ("hybrid", "lag", "local_sgd", "sharded")]
 SECTIONS = {
     "allreduce": {"groups": 3},
     "lag": {"kind": "lag", "of": {"groups": 3}},

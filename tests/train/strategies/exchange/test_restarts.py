@@ -5,6 +5,8 @@ import math
 
 import launch
 import pytest
+import restarts
+from needs_kind import needs
 
 
 @pytest.fixture(scope="module")
@@ -15,7 +17,13 @@ def found(tmp_path_factory):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("way", "stood"), [("lag", 6), ("local", 7), ("changes", 7), ("sharded", 6)])
+@pytest.mark.parametrize(
+    ("way", "stood"),
+    [
+        pytest.param(way, stood, marks=needs(restarts.KINDS[way]))
+        for way, stood in (("lag", 6), ("local", 7), ("changes", 7), ("sharded", 6))
+    ],
+)
 def test_stopped_after_an_epoch_and_within_one_two_ranks_give_the_same_bits(found, way, stood):
     assert found[way]["codes"] == [[0, 0], [130, 130], [0, 0]], found[way]["out"]
     assert "resumed after step 4, 1 whole epochs" in found[way]["out"][1]
@@ -24,6 +32,7 @@ def test_stopped_after_an_epoch_and_within_one_two_ranks_give_the_same_bits(foun
 
 
 @pytest.mark.slow
+@needs("lag")
 def test_gradients_that_waited_over_a_stop_had_another_loss_scale(found):
     """Or the test above would not see that it is kept, too: step 4 is where the job was stopped first."""
     scales = [row["loss_scale"] for row in found["lag"]["rows"]]
@@ -32,6 +41,7 @@ def test_gradients_that_waited_over_a_stop_had_another_loss_scale(found):
 
 
 @pytest.mark.slow
+@needs("sharded")
 def test_the_bits_of_layers_are_recorded_and_the_same_after_a_restart(found):
     undisturbed, stopped = found["sharded"]["transfers"]
     assert stopped == undisturbed
