@@ -6,11 +6,11 @@ its suffix where they say nothing.
 
 import os
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from pathlib import Path
 from typing import Protocol
 
-from namsa.errors import InputError
+from namsa.errors import InputError, WorkError
 from namsa.files import open_regular
 from namsa.io.formats import (
     blockfile,
@@ -68,7 +68,14 @@ def open_file(path: Path, options: ReadOptions) -> Iterator[Recording]:
     module = find_format(path, options)
     if options.dataset is not None and module not in WITH_DATASETS:
         raise InputError(f"--dataset is {shorten(options.dataset)}, and files of {module.NAME} hold one array")
-    with module.open_recording(path, options) as recording:
+    with ExitStack() as stack:
+        try:
+            recording = stack.enter_context(module.open_recording(path, options))
+        except (InputError, WorkError, OSError, MemoryError):
+            raise
+        except Exception as error:  # a file may hold what no reader expects; none of it is a fault of the program
+            found = f"{type(error).__name__}: {shorten(error, 200)}"
+            raise InputError(f"cannot read {path} as {module.NAME}: it is damaged ({found})") from error
         yield recording
 
 

@@ -139,3 +139,15 @@ def test_threads_read_where_the_system_cannot_read_at_a_position(tmp_path, monke
     with namsa.read(tmp_path / "a.mib", scan_shape=(40, 6)) as recording, ThreadPoolExecutor(4) as threads:
         rows = list(threads.map(lambda row: recording.read(slice(row, row + 1), slice(0, 6)), range(40)))
         np.testing.assert_array_equal(np.concatenate(rows), data)
+
+
+@pytest.mark.parametrize("fault", [LookupError("unknown encoding"), OverflowError("too large"), ZeroDivisionError()])
+def test_what_no_reader_expects_is_a_fault_of_the_file(tmp_path, monkeypatch, fault):
+    np.save(tmp_path / "a.npy", np.ones((2, 2, 3, 3), np.uint16))
+
+    def fail(path, options):
+        raise fault
+
+    monkeypatch.setattr("namsa.io.formats.numpy_array.open_recording", fail)
+    with pytest.raises(InputError, match=rf"a\.npy as NumPy.*: it is damaged \({type(fault).__name__}"):
+        namsa.read(tmp_path / "a.npy")
