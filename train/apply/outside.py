@@ -41,7 +41,7 @@ TILTED = 4  # of so many specimens one is tilted, and the others have aberration
 _LENS = ("defocus_angstrom", "beam_tilt_mrad", "C12_angstrom", "C21_angstrom", "C30_angstrom")
 _FRACTIONS = (
     *("missing_rows", "ellipticity", "pixel_scale", "beam_gain", "background_fraction"),
-    *("hot_pixels", "dead_pixels"),
+    *("hot_pixels", "dead_pixels", "counting_loss"),
 )
 _LARGEST_FRACTION = 0.2  # that is multiplied, so that fractions stay below 1
 _HALF_TURN = 3  # mirrored in y and in x

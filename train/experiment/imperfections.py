@@ -21,12 +21,14 @@ _Pixels = Annotated[float, Field(ge=0, le=100)]
 _Strain = Annotated[float, Field(ge=0, le=0.3)]
 _Degrees = Annotated[float, Field(ge=0, le=45)]
 _Part = Annotated[float, Field(ge=0, le=0.9)]
+_MeanFreePaths = Annotated[float, Field(ge=0, le=10)]
 _FewPixels = Annotated[float, Field(ge=0, le=0.2)]
 Angstroms = Annotated[tuple[_Angstrom, _Angstrom], AfterValidator(_ordered)]
 Pixels = Annotated[tuple[_Pixels, _Pixels], AfterValidator(_ordered)]
 Strains = Annotated[tuple[_Strain, _Strain], AfterValidator(_ordered)]
 Degrees = Annotated[tuple[_Degrees, _Degrees], AfterValidator(_ordered)]
 Parts = Annotated[tuple[_Part, _Part], AfterValidator(_ordered)]
+MeanFreePaths = Annotated[tuple[_MeanFreePaths, _MeanFreePaths], AfterValidator(_ordered)]
 FewPixels = Annotated[tuple[_FewPixels, _FewPixels], AfterValidator(_ordered)]
 
 
@@ -80,6 +82,16 @@ class Imperfections(Section):
         None, description="fraction of detector pixels that read the same large value in all patterns"
     )
     dead_pixels: FewPixels | None = Field(None, description="fraction of detector pixels that read zero")
+    plasmon_thickness: MeanFreePaths | None = Field(
+        None,
+        description="thickness in inelastic mean free paths, by which patterns are convolved with the Lorentzians of "
+        "plasmons of 10 to 30 eV, as specimen.plasmons",
+    )
+    counting_loss: Parts | None = Field(
+        None,
+        description="fraction of the electrons that the brightest pixel loses within the detector's dead time, as "
+        "detector.response; weaker pixels lose less",
+    )
 
     def given(self) -> dict[str, tuple[float, float]]:
         """Returns the ranges that are given, by name."""
@@ -94,4 +106,5 @@ class Imperfections(Section):
         return source + jitter + most.get("drift_angstrom", 0.0) / 2 + most.get("flyback_angstrom", 0.0)
 
 
+DRAWN_LATER = ("plasmon_thickness", "counting_loss")  # which change nothing that is drawn for the others
 QUANTITIES = tuple(name for name in Imperfections.model_fields if name != "probability")

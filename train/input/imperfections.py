@@ -3,6 +3,7 @@
 The patterns of a sample are a matrix (positions × detector pixels). What the beam does along the scan (source size,
 errors of position) multiplies it from the left, what happens to a pattern (background, distortion, point spread) from
 the right. Both are linear and keep the sum of the intensity, except what a distortion moves over the detector's edge.
+Plasmons (`namsa.physics.plasmons`) come first of what happens to a pattern, the losses of a counting detector last.
 Interpolation can make a small intensity negative; it is set to zero. Gain, counting noise (`train.input.noise`), hot
 and dead pixels and lost rows follow, in this order.
 
@@ -22,13 +23,15 @@ import numpy.typing as npt
 from scipy import special
 from scipy.linalg import toeplitz
 
+from namsa.config.response import Plasmons
 from namsa.errors import InputError
 from namsa.physics.coherence import FWHM
 from namsa.physics.optics import wavelength_angstrom
+from namsa.physics.response import pattern_filter
 from namsa.pixels import PixelGrid, fills_cell, pattern_grid, scan_grid
 from namsa.provenance_values import value
 
-from ..experiment.imperfections import QUANTITIES, Imperfections
+from ..experiment.imperfections import DRAWN_LATER, QUANTITIES, Imperfections
 from . import interpolation
 
 Array = npt.NDArray[Any]
@@ -37,10 +40,12 @@ Corner = tuple[int, int]
 Empty = Callable[[tuple[int, ...], Any], Array]
 
 # Streams of random numbers, beside those of `train.input.noise`, `train.input.windows` and `train.input.fast_noise`.
-_MAGNITUDES, _PLACES, _PRESENCE = 4, 5, 7
+_MAGNITUDES, _PLACES, _PRESENCE, _LATER = 4, 5, 7, 9
+_PLASMON_EV = (10.0, 30.0)
 _PLASMON_WIDTH = (0.1, 0.5)  # standard deviation of the blur by plasmons, in semiangles
 _RING = (0.25, 0.9)  # spatial frequency of a glass' first rings, 1/Å
 _RING_WIDTH = 0.2  # of the frequency, standard deviation
+_UNIT_PATH = 1000.0  # Å; only the ratio of the thickness to it counts
 _FLYBACK_POSITIONS = 3.0  # within which the error at a row's start falls to 1/e
 _HOT = (1.0, 100.0)  # reading of a hot pixel in mean intensities of a pixel
 
@@ -105,6 +110,9 @@ class Drawn:
         ring_per_angstrom: Radius of the ring, 1/Å.
         hot_pixels: Probability of a pixel to be hot.
         dead_pixels: Probability of a pixel to be dead.
+        plasmon_thickness: Thickness in inelastic mean free paths.
+        plasmon_ev: Energy of a plasmon, eV.
+        counting_loss: Fraction of the electrons that the brightest pixel loses.
         seed: Of what is drawn for each position and pixel.
     """
 
@@ -127,6 +135,9 @@ class Drawn:
     ring_per_angstrom: float = 0.5
     hot_pixels: float = 0.0
     dead_pixels: float = 0.0
+    plasmon_thickness: float = 0.0
+    plasmon_ev: float = 20.0
+    counting_loss: float = 0.0
     seed: Sequence[int] = (0,)
 
     def displacements(self, shape: Corner) -> Array:
@@ -162,6 +173,8 @@ def draw(imperfections: Imperfections, seed: int, epoch: int) -> Drawn:
     given = imperfections.given()
     presence = np.random.default_rng([seed, epoch, _PRESENCE])
     for name in QUANTITIES:  # the same random numbers for a quantity, whichever others are given
+        if name in DRAWN_LATER:
+            continue
         part, sign, angle = rng.random(), rng.choice([-1.0, 1.0]), 2 * np.pi * rng.random()
         present = presence.random() < imperfections.probability
         if not present or name not in given:
@@ -172,8 +185,14 @@ def draw(imperfections: Imperfections, seed: int, epoch: int) -> Drawn:
             values[name] = (float(magnitude * np.sin(angle)), float(magnitude * np.cos(angle)))
         else:
             values[name] = magnitude * sign if name in ("turn_degrees", "pixel_scale", "beam_gain") else magnitude
+    later = np.random.default_rng([seed, epoch, _LATER])
+    for name in DRAWN_LATER:
+        part, present = later.random(), later.random() < imperfections.probability
+        if present and name in given:
+            values[name] = float(given[name][0] + part * (given[name][1] - given[name][0]))
     return Drawn(
         **values,
+        plasmon_ev=float(later.uniform(*_PLASMON_EV)),
         scan_order=int(rng.integers(8)),
         ellipse_degrees=float(180 * rng.random()),
         plasmon_part=float(rng.random()),
@@ -210,6 +229,12 @@ def apply(
     detector = (patterns.shape[2], patterns.shape[3])
     window = _along_scan(patterns, drawn, geometry, corner, shape)
     distortion = _distortion(drawn, geometry, detector)
+    if drawn.plasmon_thickness:
+        plasmons = Plasmons(mean_free_path_angstrom=_UNIT_PATH, energy_loss_ev=drawn.plasmon_ev)
+        thickness = _UNIT_PATH * drawn.plasmon_thickness
+        blurring = pattern_filter(detector, geometry.pixel_mrad, geometry.energy_ev, thickness, plasmons, None)
+        assert blurring
+        blurring.apply(window.reshape(-1, *detector))
     if drawn.background_fraction or distortion is not None:
         by_pixel = empty(window.shape[::-1], np.float32)  # whole rows of positions: products are several times faster
         _transpose(window, by_pixel)
@@ -221,6 +246,8 @@ def apply(
     np.maximum(window, 0, out=window)
     if drawn.beam_gain:
         window *= np.float32(1 + drawn.beam_gain)
+    if drawn.counting_loss and (brightest := window.max()) > 0:
+        window /= 1 + window * (drawn.counting_loss / (1 - drawn.counting_loss) / brightest)
     return window.reshape(*shape, *detector)
 
 

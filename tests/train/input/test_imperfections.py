@@ -159,3 +159,31 @@ def test_refuses_ranges_that_fall_or_leave_their_bounds():
         Imperfections(hot_pixels=(0, 0.5))
     with pytest.raises(ValueError, match="source_angstrom"):
         Imperfections.model_validate({"source_angstrom": (0, 1)})
+
+
+def test_plasmons_are_those_of_a_simulation(patterns):
+    plasmons = namsa.Plasmons(mean_free_path_angstrom=20, energy_loss_ev=18)
+    expected = simulated(plasmons=plasmons)
+    drawn = Drawn(plasmon_thickness=16 / 20, plasmon_ev=18)
+    assert difference(patterns, expected, np.s_[:]) > 0.05
+    assert difference(apply(patterns, drawn, GEOMETRY), expected, np.s_[:]) < 1e-5
+    np.testing.assert_array_equal(apply(patterns, Drawn(plasmon_ev=18), GEOMETRY), apply(patterns, Drawn(), GEOMETRY))
+
+
+def test_the_brightest_pixel_loses_the_fraction_and_dark_ones_nothing(patterns):
+    found, perfect = apply(patterns, Drawn(counting_loss=0.2), GEOMETRY), apply(patterns, Drawn(), GEOMETRY)
+    lost = 1 - found / np.maximum(perfect, 1e-30)
+    assert lost.ravel()[perfect.argmax()] == pytest.approx(0.2, rel=1e-4)
+    dark = (perfect < 1e-3 * perfect.max()) & (perfect > 1e-8)
+    assert lost[dark].max() < 3e-4
+    assert (found <= perfect).all()
+
+
+def test_what_is_drawn_for_other_quantities_does_not_change_with_the_later_ones():
+    early = {"beam_gain": (0.0, 0.1), "jitter_angstrom": (0.0, 0.2)}
+    later = {"plasmon_thickness": (0.1, 0.8), "counting_loss": (0.0, 0.3)}
+    for seed in range(5):
+        without, with_later = (draw(Imperfections(**ranges), seed, 2) for ranges in (early, early | later))
+        assert (without.beam_gain, without.scan_order) == (with_later.beam_gain, with_later.scan_order)
+        assert 0.1 <= with_later.plasmon_thickness <= 0.8
+        assert without.plasmon_thickness == without.counting_loss == 0
