@@ -10,7 +10,6 @@ import pytest
 import yaml
 from tiny import newest, numbers, rows
 
-from namsa.dataset.shards import Dataset
 from namsa.errors import InputError, WorkError
 from namsa.inverse import mott_bethe
 from train.__main__ import main as command
@@ -74,45 +73,6 @@ def test_a_job_that_ends_after_some_steps_goes_on_within_the_epoch(config):
         np.testing.assert_array_equal(ours, theirs)
     train(config, [pairs, "training.steps=6"], resumed)  # done: nothing is trained, nor taken back
     assert len(rows(resumed)) == 12
-
-
-@pytest.mark.usefixtures("no_report")
-def test_a_staged_dataset_whose_node_is_lost_gives_the_same_bits(undisturbed, config):
-    shared, home = config.parent / "data", config.parent / "home"
-    for node, epochs in enumerate((1, 3)):
-        local = config.parent / f"node{node}"
-        staged = [
-            f"data.source={{kind: staged, folder: {shared}}}",
-            f"data.directory={local / 'data'}",
-            f"training.epochs={epochs}",
-        ]
-        train(config, staged, local / "run", home=home)
-        counts = json.loads((home / "staging.json").read_text())
-        assert counts["ranks"][0]["read"] == counts["bytes"] == counts["ranks"][0]["written"]
-    assert numbers(home) == numbers(undisturbed)
-    (name, resumed), (wanted_name, wanted) = newest(home), newest(undisturbed)
-    assert name == wanted_name
-    for key, array in resumed.items():
-        np.testing.assert_array_equal(array, wanted[key])
-
-
-@pytest.mark.usefixtures("no_report", "undisturbed")
-def test_a_node_that_draws_its_samples_draws_them_again_after_it_is_lost(config):
-    def run(name, node, epochs):
-        local = config.parent / node
-        drawn = [f"data.source={{kind: drawn, folder: {config.parent / 'data'}, samples: 5}}"]
-        train(config, [*drawn, f"data.directory={local}", f"training.epochs={epochs}"], config.parent / name)
-        return json.loads((config.parent / name / "staging.json").read_text())["drawn"], local
-
-    whole, first = run("drawn", "draws", 2)
-    begun, _ = run("drawn_again", "draws", 1)
-    resumed, second = run("drawn_again", "draws_again", 2)
-    assert whole == begun == resumed
-    assert (whole["seed"], whole["samples"], whole["different"], len(whole["digests"])) == (3, 5, 5, 1)
-    with Dataset(first) as ours, Dataset(second) as theirs:
-        assert ours.ids == theirs.ids
-    assert len(rows(config.parent / "drawn")) == 2 * 5
-    assert numbers(config.parent / "drawn_again") == numbers(config.parent / "drawn")
 
 
 @pytest.mark.usefixtures("undisturbed")
@@ -314,8 +274,8 @@ def test_a_run_is_told_before_it_begins(config, undisturbed):
     assert found["seconds"] > found["steps"] * found["step_s"] > 0
 
 
-def test_missing_samples_are_part_of_what_is_told(config, undisturbed, tmp_path, monkeypatch):
-    shorter = ["training.accumulate=2", "training.steps=5", "data.source.kind=memory"]
+def test_missing_samples_are_part_of_what_is_told(config, undisturbed, tmp_path):
+    shorter = ["training.accumulate=2", "training.steps=5"]
     elsewhere = load(config, [f"data.directory={tmp_path / 'elsewhere'}", *shorter])
     reduction.start(elsewhere.training)
     found = forecast.forecast(elsewhere, ranks=2)
@@ -325,15 +285,6 @@ def test_missing_samples_are_part_of_what_is_told(config, undisturbed, tmp_path,
     told = dict(forecast.table_rows(found))
     assert told["to simulate"].startswith(f"{found['simulation']['samples']} samples: ")
     assert "on 2 ranks" in told["steps"]
-    with Dataset(config.parent / "data") as dataset:
-        stored = len(dataset.read_bytes(dataset.ids[0])) * found["train_samples"] // 2
-    assert stored <= found["store_bytes"] < 1.3 * stored  # a fifth is the allowance for headers
-    assert told["samples in memory"] == f"{found['store_bytes'] / 1e6:,.4g} MB per rank, beside that"
-    monkeypatch.setattr(forecast, "stored_bytes", lambda *_: 10**15)
-    with pytest.raises(
-        InputError, match="of 8 samples on 2 ranks, for one of them: 1000000.0 GB of memory, and .* avail"
-    ):
-        forecast.forecast(elsewhere, ranks=2)
     assert not (tmp_path / "elsewhere").exists()
     with pytest.raises(InputError, match="samples of another configuration"):
         forecast.forecast(load(config, ["specimen.lateral_angstrom=[7.0, 9.0]"]))

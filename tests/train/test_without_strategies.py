@@ -10,12 +10,15 @@ from paths import ROOT
 from tiny import lines
 
 CORE = (
+    "input/test_batches.py",
     "input/test_selection.py",
     "optimization/test_accumulation.py",
     "optimization/test_loop.py",
     "ranks/test_grouping.py",
     "ranks/test_reduction.py",
+    "scaling/test_division.py",
     "scaling/test_strategy.py",
+    "staging/test_stage.py",
 )
 
 
@@ -42,9 +45,14 @@ def test_a_job_trains_and_other_kinds_are_unknown(config, tmp_path, run):
     ended = run(*words)
     assert ended.returncode == 0, ended.stdout + ended.stderr
     assert len(lines(tmp_path)) == 1
-    ended = run(*words, "--set", "training.exchange.kind=lag")
-    assert ended.returncode == 2
-    assert "training.exchange: kind 'lag' is none of allreduce" in ended.stderr
+    for setting, fault in (
+        ("training.exchange.kind=lag", "training.exchange: kind 'lag' is none of allreduce"),
+        ("data.source.kind=memory", "data.source: kind 'memory' is none of simulated"),
+        ("training.split.ways=2", "training.split.ways: Input should be less than or equal to 1 (given 2)"),
+    ):
+        ended = run(*words, "--set", setting)
+        assert ended.returncode == 2
+        assert fault in ended.stderr
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 import pytest
 import yaml
+from needs_kind import needs
 from tiny import CONFIG
 
 from namsa.errors import InputError
@@ -77,7 +78,11 @@ def test_what_does_not_fit_an_embedding_is_named(config, override, message):
         ("network.outputs=4", "network.outputs is 4, and 2 quantities with training.loss.likelihood none need 2"),
         ("training.loss.likelihood=laplace", "likelihood laplace need 4: set it to 4"),
         ("training.loss.relative=true", "relative is for densities"),
-        ("training.split.ways=2", "training.split divides samples of the task density alone"),
+        pytest.param(
+            "training.split.ways=2",
+            "training.split divides samples of the task density alone",
+            marks=needs("parts", "division"),
+        ),
         ("training.estimate.quantities=[defocus_angstrom, defocus_angstrom]", "has a name twice"),
         (
             "variation.defocus_angstrom=[5, 5]",

@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from needs_kind import needs
 from paths import CONFIGS
 
 from fcdensenet.config import NetworkConfig
@@ -91,6 +92,7 @@ def test_command_for_a_configuration_with_a_network_alone(capsys: pytest.Capture
     assert "Samples divided over ranks" in capsys.readouterr().out
 
 
+@needs("parts", "division")
 def test_the_curve_of_a_divided_job_counts_groups() -> None:
     whole, divided = (
         report(CONFIGS / "quickstart.yaml", [f"training.split.ways={ways}"], ranks="4,6,12", samples=1200)
@@ -103,6 +105,7 @@ def test_the_curve_of_a_divided_job_counts_groups() -> None:
     assert divided.ways == 4
 
 
+@needs("parts", "division")
 def test_what_does_not_fit_is_refused() -> None:
     assert way_counts("1,2,4") == [1, 2, 4]
     for text in ("", "0,2", "two"):

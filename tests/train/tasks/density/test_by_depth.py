@@ -7,6 +7,7 @@ import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
+from needs_kind import needs
 from tiny import CONFIG, rows
 
 from namsa.errors import InputError, WorkError
@@ -225,7 +226,11 @@ def test_the_unet_trains_and_reconstructs(config, run_dir, tmp_path):  # on the 
         ("network.output_channels=4", "a voxel has one density: set it to 1"),
         ("specimen.thickness_angstrom=[16, 20]", "give one specimen.thickness_angstrom"),
         ("training.inputs.channels=virtual", "layout depth refocuses detector pixels"),
-        ("training.split.ways=2", "does not divide samples of training.inputs.layout depth"),
+        pytest.param(
+            "training.split.ways=2",
+            "does not divide samples of training.inputs.layout depth",
+            marks=needs("parts", "division"),
+        ),
         ("target.depth_bins=8", r"the data give \[16, 8, 8, 12\]"),
     ],
 )
