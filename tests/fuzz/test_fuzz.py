@@ -84,6 +84,7 @@ def test_a_case_is_determined_by_its_number():
     assert outputs[0][8:] == outputs[1]
 
 
+@pytest.mark.slow
 def test_every_fault_is_found_with_its_number():
     ended = launch.run(launch.forked_python(), "-c", PLANTED, "--cases", 30)
     lines = [line for line in ended.stdout.splitlines() if line.startswith("planted ")]

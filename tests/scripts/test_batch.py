@@ -31,6 +31,8 @@ if [ "$2 $3" = "${HANG_PHASE:-}" ]; then echo $$ >> "$LOG.hung"; exec sleep 60; 
 # Prints the files outside of a node's unpacked environment that Python has opened, and how many it looked at.
 IMPORTS = """
 import importlib.util, os, sqlite3, ssl, sys, of_the_environment
+
+pytestmark = pytest.mark.slow  # jobs of ranks
 files = [module.__file__ for module in sys.modules.values() if getattr(module, "__file__", None)]
 files += [sys.executable, importlib.util.find_spec("train").origin]
 files += [line.split()[-1] for line in open("/proc/self/maps") if "python" in line]
@@ -235,7 +237,6 @@ def test_each_node_reads_one_archive_and_imports_from_its_own_disk(job, tmp_path
     assert all(line.startswith("[] ") and int(line.split()[1]) > 20 for line in lines), lines
 
 
-@pytest.mark.slow
 def test_a_second_job_of_fewer_ranks_goes_on_where_the_first_ended(tmp_path):
     """Nothing is replaced but the launchers: ranks simulate onto two nodes' disks, train on them, take all home."""
     home, nodes = tmp_path / "run", [tmp_path / "disks" / name for name in ("node0", "node1")]

@@ -5,6 +5,7 @@ import json
 import shutil
 
 import launch
+import pytest
 from needs_kind import needs
 from rich.console import Console
 
@@ -16,6 +17,7 @@ from train.profiling.tables import show
 from train.ranks import reduction
 
 
+@pytest.mark.slow
 def test_a_profile_tells_where_a_step_goes(config, undisturbed, tmp_path):
     run_dir = tmp_path / "run"
     shutil.copytree(undisturbed, run_dir)
@@ -42,6 +44,7 @@ def test_a_profile_tells_where_a_step_goes(config, undisturbed, tmp_path):
 
 
 @needs("local_sgd")
+@pytest.mark.slow
 def test_without_samples_steps_on_random_data_are_profiled(config, tmp_path):
     local = "training.exchange={kind: local_sgd, synchronise: epoch}"
     elsewhere = load(config, [f"data.directory={tmp_path / 'none'}", local])

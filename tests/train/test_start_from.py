@@ -9,6 +9,7 @@ from train.optimization import checkpoint
 
 
 @pytest.mark.usefixtures("no_report")
+@pytest.mark.slow
 def test_a_job_starts_from_the_weights_of_another_as_far_as_they_fit(config, undisturbed, tmp_path, capsys):
     short = [f"training.start_from={undisturbed}", "training.epochs=1", "training.optimizer.learning_rate=1e-12"]
     train(config, short, tmp_path / "same")

@@ -9,6 +9,8 @@ import pytest
 from namsa import WorkError
 from namsa.dataset import disk_space, listing
 
+pytestmark = pytest.mark.slow  # kills
+
 
 @pytest.fixture
 def reference(tmp_path, monkeypatch):

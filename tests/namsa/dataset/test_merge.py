@@ -76,6 +76,7 @@ def test_a_merge_that_was_cut_off_goes_on(parts, tmp_path):
     assert not verify(tmp_path / "out")["repeated"]
 
 
+@pytest.mark.slow
 def test_killed_at_any_point_a_merge_goes_on(parts, tmp_path):
     number, again, whole = 0, True, contents(tmp_path / "whole")
     while again:
