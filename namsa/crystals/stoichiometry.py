@@ -48,7 +48,8 @@ def read_stated(tags: Mapping[str, Sequence[str]]) -> Stated:
         return number.value if number and number.value > 0 else None
 
     text = next((tags[k][0] for k in ("_chemical_formula_sum", "_chemical_formula_structural") if tags.get(k)), "")
-    return Stated(_formula(text), value("_cell_formula_units_z"), value("_exptl_crystal_density_diffrn"))
+    weight = value("_exptl_crystal_density_diffrn") or value("_exptl_crystal_density_meas")
+    return Stated(_formula(text), value("_cell_formula_units_z"), weight)
 
 
 def check_formula(stated: Stated, atoms: ase.Atoms, roundings: Sequence[float]) -> str | None:

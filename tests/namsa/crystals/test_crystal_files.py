@@ -108,6 +108,7 @@ CRYSTALS = {
     "Si 10": (SI, f"_symmetry_Int_Tables_number 227\n_chemical_formula_sum Si8{Z} 1", *EIGHTH),
     "Si 11": (SI, f"{HM} 'F 41/d -3 2/m :2'", *EIGHTH),
     "Si 12": (SI, f"{HM} 'F D 3 M'\n_chemical_formula_sum SI{Z} 8\n_exptl_crystal_density_diffrn 2.33", *EIGHTH),
+    "Si 14": (SI, f"{HM} 'F d -3 m'\n_exptl_crystal_density_meas 2.3(1)", *EIGHTH),
     "Si 13": (SI, f"{HM} 'F d -3 m O2'", *EIGHTH),
     "anatase 1": (tetragonal(3.785, 9.514), f"{HM} 'I 41/a m d'\n_chemical_formula_sum 'O2 Ti'{Z} 4", *ANATASE_1),
     "anatase 2": (tetragonal(3.785, 9.514), f"{HM} 'I 41/a m d'\n_chemical_formula_sum 'O2 Ti'{Z} 4", *ANATASE_2),
