@@ -126,19 +126,21 @@ def warn(
     grid: Grid,
     beam: optics.BeamSettings,
     thickness_angstrom: float,
-    slice_thickness_angstrom: float,
+    slice_thickness_angstrom: float | None,
     detector: Detector | None,
     positions: npt.NDArray[np.float64],
+    error: str | None = None,
 ) -> list[str]:
-    """Warns of probes larger than the cell, slices that are too thick and negative positions.
+    """Warns of probes larger than the cell, slices that are too thick, pixels too large and negative positions.
 
     Args:
         grid: The sampling of the waves.
         beam: The electron beam and its lens.
         thickness_angstrom: Thickness of the specimen, Å.
-        slice_thickness_angstrom: Actual thickness of each slice, Å.
+        slice_thickness_angstrom: Actual thickness of each slice, Å; `None` if slices follow the layers of atoms.
         detector: The detector, or `None`.
         positions: Probe positions (n, 2) as (y, x), Å.
+        error: Says that the pixels are too large for the accuracy. `None` if they are not.
 
     Returns:
         The texts of the warnings.
@@ -148,8 +150,13 @@ def warn(
     recorded_mrad = min(np.abs(first_pixel_mrad).max(), grid.band_limit * wavelength * 1e3)
     texts = [
         *_probe_size(grid, beam, thickness_angstrom),
-        *_slice_thickness(wavelength, slice_thickness_angstrom, beam.semiangle_mrad, recorded_mrad),
+        *(
+            _slice_thickness(wavelength, slice_thickness_angstrom, beam.semiangle_mrad, recorded_mrad)
+            if slice_thickness_angstrom
+            else ()
+        ),
         *_negative_positions(positions),
+        *([error] if error else []),
     ]
     for text in texts:
         warnings.warn(text, SimulationWarning, stacklevel=4)  # points at the caller of `simulate`, which is wrapped
@@ -198,14 +205,15 @@ def _slice_thickness(
     if slice_thickness_angstrom > THICK_SLICE_ANGSTROM:
         yield (
             f"slices are {slice_thickness_angstrom:.2f} Å thick, and {THICK_SLICE_ANGSTROM:g} Å hold two layers of "
-            "atoms: use about 2 Å"
+            "atoms: use about 2 Å, or leave slice_thickness_angstrom out"
         )
     zone_mrad = np.sqrt(2 * wavelength / slice_thickness_angstrom) * 1e3
     if zone_mrad < semiangle_mrad + recorded_mrad:
         thin = 2 * wavelength / ((semiangle_mrad + recorded_mrad) * 1e-3) ** 2
         yield (
             f"slices of {slice_thickness_angstrom:.2f} Å have a Laue zone of their own at {zone_mrad:.0f} mrad, and "
-            f"patterns reach {recorded_mrad:.0f} mrad: use {thin:.2f} Å or less, unless the crystal has the same layers"
+            f"patterns reach {recorded_mrad:.0f} mrad: use {thin:.2f} Å or less, or leave slice_thickness_angstrom "
+            "out, so that slices follow the layers of atoms"
         )
 
 

@@ -132,7 +132,7 @@ def expose(
         grid,
         beam,
         modes,
-        slicing.slice_thickness_angstrom,
+        slicing.slice_thicknesses_angstrom,
         detector,
         precision=own.precision,
         xp=slicing.xp,

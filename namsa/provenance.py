@@ -54,6 +54,7 @@ def describe(
         "thickness_angstrom": thickness_angstrom,
         "slice_thickness_angstrom": thickness_angstrom / slices,
         "slices": slices,
+        **({} if settings.get("slice_thickness_angstrom") else {"slices_follow_layers": True}),
         **atoms,
         "coherent_probes": coherent_probes,
         "positions_angstrom": positions.tolist(),

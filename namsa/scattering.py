@@ -21,6 +21,7 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from namsa import checks, provenance
+from namsa.config.bounds import DEFAULT_ACCURACY
 from namsa.config.instrument import Detector, FrozenPhonons
 from namsa.config.response import Plasmons
 from namsa.engines import dispatch, prism, raster
@@ -35,6 +36,7 @@ from namsa.physics.backend import Backend, to_host
 from namsa.physics.form_factors import Table
 from namsa.physics.grid import Grid
 from namsa.physics.potential import Slices
+from namsa.physics.slice_plan import SlicePlan
 from namsa.physics.specimen import Projection
 from namsa.sample import Sample
 from namsa.slicing import Image, Slicing, SlicingSettings, plan_slices
@@ -70,7 +72,7 @@ class Scattering:
     @property
     def thicknesses_angstrom(self) -> tuple[float, ...]:
         """The thickness of the specimen up to each depth, Å."""
-        return tuple(depth * self.slicing.slice_thickness_angstrom for depth in self.depths)
+        return tuple(float(self.slicing.plan.ends_angstrom[depth - 1]) for depth in self.depths)
 
     @threadpool_limits.wrap(limits=1, user_api="blas")  # as in `namsa.simulate`
     def simulate(
@@ -128,9 +130,9 @@ class Scattering:
         assert reuse
         self._check_covers(reuse)
 
-        thickness, slice_thickness = self.thicknesses_angstrom[depth], self.slicing.slice_thickness_angstrom
+        thickness, equal = self.thicknesses_angstrom[depth], self.slicing.equal_slices_angstrom
         warnings = self.slicing.warnings + checks.warn(
-            self.grid, setup.beam, thickness, slice_thickness, detector, positions
+            self.grid, setup.beam, thickness, equal, detector, positions, self.slicing.fault
         )
         precision = np.dtype(self.slicing.settings.precision)
         checks.check_memory(len(positions), exposure.pattern_shape, precision.itemsize)
@@ -144,7 +146,7 @@ class Scattering:
                 on_part = dispatch.part_of(on_progress, number, len(own))
                 dispatch.add_patterns(patterns, positions, setup, engine, on_part)
         described = provenance.describe(
-            vars(self.slicing.settings) | vars(settings) | {"method": "prism"},
+            self.slicing.described_settings | vars(settings) | {"method": "prism"},
             self.grid,
             wavelength=setup.beam.wavelength,
             atoms=self.slicing.description,
@@ -213,10 +215,13 @@ def scatter(
     *,
     energy_ev: float,
     max_angle_mrad: float,
-    grid_shape: tuple[int, int],
+    grid_shape: tuple[int, int] | None = None,
     thicknesses_angstrom: Sequence[float] | None = None,
     max_detected_mrad: float | None = None,
-    slice_thickness_angstrom: float = 2.0,
+    slice_thickness_angstrom: float | None = None,
+    accuracy: float | None = DEFAULT_ACCURACY,
+    reach_mrad: float | None = None,
+    band_fraction: float | None = None,
     form_factors: Table = "lobato",
     frozen_phonons: FrozenPhonons | None = None,
     precision: Literal["float32", "float64"] = "float32",
@@ -234,10 +239,11 @@ def scatter(
         energy_ev: Electron energy, eV.
         max_angle_mrad: Largest angle of a plane wave with the axis, mrad: the largest sum of a semi-angle and a tilt of
             the beam that will be asked for.
-        grid_shape: Pixels (ny, nx) over the cell.
+        grid_shape: Pixels (ny, nx) over the cell. By default as many as `accuracy` needs.
         thicknesses_angstrom: Thicknesses, Å, each rounded to a whole number of slices. By default that of the cell.
         max_detected_mrad: Largest angle along y and x that detectors will record, mrad. By default all that the grid
             holds; less takes less memory.
+        reach_mrad: Largest angle along y and x that `accuracy` is for, mrad; by default `max_detected_mrad`.
         slice_thickness_angstrom: As the other arguments, that of `namsa.simulate`; `seed` is that of the thermal
             displacements.
 
@@ -249,6 +255,8 @@ def scatter(
         energy_ev=energy_ev,
         grid_shape=grid_shape,
         slice_thickness_angstrom=slice_thickness_angstrom,
+        accuracy=accuracy,
+        band_fraction=band_fraction,
         form_factors=form_factors,
         frozen_phonons=frozen_phonons,
         precision=precision,
@@ -256,12 +264,13 @@ def scatter(
         specimen_tilt_mrad=specimen_tilt_mrad,
         projection=projection,
     )
-    slicing = plan_slices(atoms, settings, seed, backend, "prism")
+    reach = reach_mrad or max_detected_mrad
+    slicing = plan_slices(atoms, settings, seed, backend, "prism", semiangle_mrad=max_angle_mrad, reach_mrad=reach)
     checks.check_ranges(semiangle_mrad=max_angle_mrad)
-    grid, thickness = slicing.grid, slicing.slice_thickness_angstrom
-    depths = _depths(thicknesses_angstrom, slicing.thickness_angstrom, slicing.slices)
+    grid, distances = slicing.grid, slicing.slice_thicknesses_angstrom
+    depths = _depths(thicknesses_angstrom, slicing.plan)
     beam = optics.BeamSettings(energy_ev, max_angle_mrad, {}, (0.0, 0.0), specimen_tilt_mrad)
-    setup = dispatch.optical_setup(grid, beam, [], thickness, None, precision=precision, xp=slicing.xp, engine=engine)
+    setup = dispatch.optical_setup(grid, beam, [], distances, None, precision=precision, xp=slicing.xp, engine=engine)
     pixels = prism.detected_pixels(setup.fresnel)
     if max_detected_mrad is not None:
         limit = 1e-3 * max_detected_mrad / beam.wavelength
@@ -279,7 +288,7 @@ def scatter(
     matrices = []
 
     def propagate(configuration: int, slices: Slices, on_part: ProgressCallback) -> None:
-        plane_waves = setup.implementation.plane_waves(grid, slices, setup.fresnel)
+        plane_waves = setup.implementation.plane_waves(grid, slices, setup.propagators)
         on_beams = partial(on_part, "plane waves")
         matrices.append(tuple(prism.scattering_matrices(plane_waves, setup.fresnel, reuse, depths, on_beams)))
 
@@ -295,18 +304,20 @@ def scatter(
     )
 
 
-def _depths(thicknesses_angstrom: Sequence[float] | None, lz: float, n_slices: int) -> tuple[int, ...]:
+def _depths(thicknesses_angstrom: Sequence[float] | None, plan: SlicePlan) -> tuple[int, ...]:
     """Returns the number of slices up to each thickness.
 
     Raises:
         InputError: If thicknesses do not increase by a slice at least, or exceed the cell.
     """
     if thicknesses_angstrom is None:
-        return (n_slices,)
-    depths = tuple(round(thickness * n_slices / lz) for thickness in thicknesses_angstrom)
-    if not depths or depths[0] < 1 or depths[-1] > n_slices or np.any(np.diff(depths) < 1):
+        return (plan.count,)
+    depths = tuple(plan.slices_up_to(thickness) for thickness in thicknesses_angstrom)
+    lz, mean = plan.depth_angstrom, plan.depth_angstrom / plan.count
+    beyond = thicknesses_angstrom and max(thicknesses_angstrom) > lz + mean / 2
+    if not depths or beyond or depths[0] < 1 or np.any(np.diff(depths) < 1):
         raise InputError(
             f"thicknesses_angstrom is {list(thicknesses_angstrom)}; they must increase, by a slice of "
-            f"{lz / n_slices:.3g} Å at least, from one slice to the cell's {lz:g} Å"
+            f"{mean:.3g} Å at least, from one slice to the cell's {lz:g} Å"
         )
     return depths

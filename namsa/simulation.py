@@ -11,6 +11,7 @@ import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
 from namsa import checks, provenance
+from namsa.config.bounds import DEFAULT_ACCURACY
 from namsa.config.instrument import Detector, FrozenPhonons
 from namsa.config.response import Plasmons
 from namsa.engines import dispatch, prism
@@ -24,7 +25,7 @@ from namsa.physics.form_factors import Table
 from namsa.physics.potential import Slices
 from namsa.physics.specimen import Projection
 from namsa.sample import Sample
-from namsa.slicing import SlicingSettings, plan_slices
+from namsa.slicing import SlicingSettings, plan_slices, reach_of
 
 
 # Threads compute slices and probes. More threads inside a product of small matrices would be slower, and the last bits
@@ -35,9 +36,11 @@ def simulate(
     *,
     energy_ev: float,
     semiangle_mrad: float,
-    grid_shape: tuple[int, int],
+    grid_shape: tuple[int, int] | None = None,
     positions_angstrom: npt.ArrayLike,
-    slice_thickness_angstrom: float = 2.0,
+    slice_thickness_angstrom: float | None = None,
+    accuracy: float | None = DEFAULT_ACCURACY,
+    band_fraction: float | None = None,
     aberrations: Mapping[str, float] | None = None,
     form_factors: Table = "lobato",
     frozen_phonons: FrozenPhonons | None = None,
@@ -68,9 +71,16 @@ def simulate(
             if there are any. Of a sequence of snapshots of one cell, patterns, density and potential are averaged.
         energy_ev: Electron energy, eV.
         semiangle_mrad: Semi-angle of convergence, mrad.
-        grid_shape: Pixels (ny, nx) over the cell.
+        grid_shape: Pixels (ny, nx) over the cell. By default as many as `accuracy` needs.
         positions_angstrom: Probe positions (n, 2) as (y, x) from the cell's origin, Å. Positions outside the cell wrap.
-        slice_thickness_angstrom: Largest thickness of a slice, Å. All slices are equally thick.
+        slice_thickness_angstrom: Largest thickness of a slice, Å; all slices are equally thick. By default slices
+            begin at the layers of atoms, of which some share a slice if the detector cannot tell (see
+            `namsa.physics.slice_plan`), or with the finite projection are as thick as such layers are apart.
+        accuracy: Relative L2 error of all patterns within the detector, or within 100 mrad without one, that pixels and
+            slices are chosen for; that of any ring is ten times as large. `namsa.physics.sampling` says how; a grid
+            that is given is judged by it. `None` does not judge, and chooses for 0.01.
+        band_fraction: The band limit as a fraction of the Nyquist frequency. By default 2/3, as other programs have it,
+            for a grid that is given, and 1 for one that is chosen; see `namsa.physics.grid.Grid`.
         aberrations: Krivanek coefficients, Å and rad; C10 = −defocus.
         form_factors: Table of atomic form factors, "lobato" or "kirkland".
         frozen_phonons: Thermal displacements, drawn from `seed`. Patterns, density and potential are averaged over its
@@ -118,6 +128,8 @@ def simulate(
         energy_ev=energy_ev,
         grid_shape=grid_shape,
         slice_thickness_angstrom=slice_thickness_angstrom,
+        accuracy=accuracy,
+        band_fraction=band_fraction,
         form_factors=form_factors,
         frozen_phonons=frozen_phonons,
         precision=precision,
@@ -125,7 +137,8 @@ def simulate(
         specimen_tilt_mrad=specimen_tilt_mrad,
         projection=projection,
     )
-    slicing = plan_slices(atoms, own, seed, backend, method)
+    reach = reach_of(atoms, detector, energy_ev)
+    slicing = plan_slices(atoms, own, seed, backend, method, semiangle_mrad=semiangle_mrad, reach_mrad=reach)
 
     # ---- Optics: coherent probes, the propagator, the detector ------------------------------------------------------
     lighting = ExposureSettings(
@@ -144,9 +157,9 @@ def simulate(
     exposure = expose(slicing, positions, lighting)
     setup, modes = exposure.setup, len(exposure.setup.modes)
     reuse = prism.choose(method, slicing.slices, positions, modes, exposure.beams, setup.fresnel, setup.binning)
-    thickness, slice_thickness = slicing.thickness_angstrom, slicing.slice_thickness_angstrom
-    warnings = slicing.warnings + checks.warn(slicing.grid, setup.beam, thickness, slice_thickness, detector, positions)
-    settings = vars(own) | vars(lighting)
+    thickness, equal, fault = slicing.thickness_angstrom, slicing.equal_slices_angstrom, slicing.fault
+    warnings = slicing.warnings + checks.warn(slicing.grid, setup.beam, thickness, equal, detector, positions, fault)
+    settings = slicing.described_settings | vars(lighting)
     settings |= {"engine": setup.implementation.name, "method": "prism" if reuse else "multislice"}
     if depth_bins > 1:
         settings["depth_bins"] = depth_bins

@@ -5,7 +5,7 @@ The configurations are the snapshots that are given, each displaced thermally as
 
 import warnings
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -14,17 +14,20 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa import checks
-from namsa.config.instrument import FrozenPhonons
+from namsa.config.bounds import DEFAULT_ACCURACY
+from namsa.config.instrument import Detector, FrozenPhonons
 from namsa.crystals.sites import amplitudes, check_atoms, displace_atoms, wrap_along_beam
 from namsa.engines import dispatch
 from namsa.engines.dispatch import EngineName
 from namsa.engines.interface import ProgressCallback
 from namsa.errors import InputError, SimulationWarning
-from namsa.physics import optics, slice_plan, specimen
+from namsa.physics import optics, sampling, slice_plan, specimen
 from namsa.physics.backend import Backend, resolve_backend, to_host
+from namsa.physics.detector import reach_mrad
 from namsa.physics.form_factors import Table
-from namsa.physics.grid import Grid
+from namsa.physics.grid import CONVENTIONAL_BAND, Grid, fast_shape
 from namsa.physics.potential import Slices
+from namsa.physics.slice_plan import SlicePlan
 
 Image = npt.NDArray[np.floating[Any]]
 Snapshots = ase.Atoms | Sequence[ase.Atoms]
@@ -36,8 +39,10 @@ class SlicingSettings:
     """What decides how atoms scatter the beam, by the names of the arguments of `namsa.simulate`."""
 
     energy_ev: float
-    grid_shape: tuple[int, int]
-    slice_thickness_angstrom: float
+    grid_shape: tuple[int, int] | None
+    slice_thickness_angstrom: float | None
+    accuracy: float | None
+    band_fraction: float | None
     form_factors: Table
     frozen_phonons: FrozenPhonons | None
     precision: Literal["float32", "float64"]
@@ -70,7 +75,10 @@ class Slicing:
         settings: How it is sliced.
         seed: Seed of the thermal displacements.
         grid: The sampling of the waves.
-        slices: Number of slices.
+        plan: Where the specimen is cut, for the atoms of all snapshots one after the other.
+        follows_layers: Whether slices begin at layers of atoms. If not, they are equally thick, and an atom is in the
+            slice that thermal displacement takes it to.
+        expected_error: Relative L2 error that patterns are expected to have; see `namsa.physics.sampling`.
         xp: The array module, numpy or cupy.
         warnings: What is doubtful about the atoms.
     """
@@ -79,9 +87,16 @@ class Slicing:
     settings: SlicingSettings
     seed: int
     grid: Grid
-    slices: int
+    plan: SlicePlan
+    follows_layers: bool
+    expected_error: float
     xp: Any
     warnings: list[str]
+
+    @property
+    def slices(self) -> int:
+        """Number of slices."""
+        return self.plan.count
 
     @property
     def thickness_angstrom(self) -> float:
@@ -90,8 +105,47 @@ class Slicing:
 
     @property
     def slice_thickness_angstrom(self) -> float:
-        """Thickness of each slice, Å."""
+        """Mean thickness of a slice, Å."""
         return self.thickness_angstrom / self.slices
+
+    @property
+    def slice_thicknesses_angstrom(self) -> list[float]:
+        """Distinct thicknesses of slices, Å."""
+        return self.plan.distinct_thicknesses()[0].tolist()
+
+    @property
+    def described_settings(self) -> dict[str, Any]:
+        """The settings for the provenance, which tells what was chosen, and is as it was where nothing was."""
+        settings = vars(self.settings) | {"grid_shape": self.grid.shape, "band_fraction": self.grid.band}
+        if self.settings.grid_shape is not None:
+            del settings["accuracy"]
+        if self.grid.band == CONVENTIONAL_BAND:
+            del settings["band_fraction"]
+        return settings
+
+    @property
+    def equal_slices_angstrom(self) -> float | None:
+        """Thickness of equal slices, Å; `None` if slices follow the layers of atoms."""
+        return None if self.follows_layers else self.slice_thickness_angstrom
+
+    @property
+    def fault(self) -> str | None:
+        """What is wrong with pixels that were given, for the accuracy; `None` if it is met or none was asked for."""
+        accuracy, error = self.settings.accuracy, self.expected_error
+        if accuracy is None or self.settings.grid_shape is None or error <= accuracy:
+            return None
+        pixel = max(self.grid.sampling_angstrom) * (accuracy / error) ** 0.5
+        return (
+            f"pixels of {max(self.grid.sampling_angstrom):.3f} Å give patterns a relative error of about {error:.1%}, "
+            f"and accuracy is {accuracy:.1%}: leave grid_shape (sampling_angstrom) out, or use about {pixel:.3f} Å"
+        )
+
+    def _plan(self, snapshot: int) -> SlicePlan | float:
+        """Returns where a snapshot is cut."""
+        if not self.follows_layers:
+            return self.settings.slice_thickness_angstrom or self.slice_thickness_angstrom
+        start = sum(map(len, self.snapshots[:snapshot]))
+        return replace(self.plan, slice_of_atom=self.plan.slice_of_atom[start:][: len(self.snapshots[snapshot])])
 
     @property
     def dtype(self) -> np.dtype[Any]:
@@ -134,14 +188,15 @@ class Slicing:
         shape = (len(depths) if depths else 1, *self.grid.shape)
         densities, potentials, by_depth = np.zeros(shape), np.zeros(shape), np.zeros((depth_bins, *self.grid.shape))
         for configuration in range(count):
-            atoms = self.snapshots[configuration * len(self.snapshots) // count]
+            snapshot = configuration * len(self.snapshots) // count
+            atoms = self.snapshots[snapshot]
             if phonons:
                 atoms = displace_atoms(atoms, phonons.displacement_angstrom(), rng)
             on_part = dispatch.part_of(on_progress, configuration, count)
             sliced = specimen.build(
                 atoms,
                 self.grid,
-                settings.slice_thickness_angstrom,
+                self._plan(snapshot),
                 sigma,
                 settings.form_factors,
                 self.dtype,
@@ -164,7 +219,16 @@ class Slicing:
         )
 
 
-def plan_slices(atoms: Snapshots, settings: SlicingSettings, seed: int, backend: Backend, method: str) -> Slicing:
+def plan_slices(
+    atoms: Snapshots,
+    settings: SlicingSettings,
+    seed: int,
+    backend: Backend,
+    method: str,
+    *,
+    semiangle_mrad: float,
+    reach_mrad: float | None,
+) -> Slicing:
     """Checks a specimen and how it is sliced, and finds its grid.
 
     Args:
@@ -173,6 +237,8 @@ def plan_slices(atoms: Snapshots, settings: SlicingSettings, seed: int, backend:
         seed: Seed of the thermal displacements.
         backend: Where the simulation runs.
         method: "auto", "multislice" or "prism".
+        semiangle_mrad: Largest semi-angle of convergence, mrad.
+        reach_mrad: Largest angle along y and x that is recorded, mrad; `None`: `sampling.DEFAULT_REACH_MRAD`.
 
     Raises:
         InputError: If the specimen cannot be simulated, or a setting is not allowed.
@@ -183,13 +249,36 @@ def plan_slices(atoms: Snapshots, settings: SlicingSettings, seed: int, backend:
     if settings.frozen_phonons:
         for snapshot in snapshots:
             amplitudes(snapshot, settings.frozen_phonons.displacement_angstrom())
-    thickness, shape = settings.slice_thickness_angstrom, settings.grid_shape
-    checks.check_choices(shape, thickness, settings.precision, settings.projection, settings.engine, method)
-    checks.check_ranges(slice_thickness_angstrom=thickness)
+    accuracy, energy_ev = settings.accuracy or DEFAULT_ACCURACY, settings.energy_ev
+    reach = sampling.reach_of_interest(reach_mrad, semiangle_mrad)
+    checks.check_ranges(accuracy=accuracy)
     lx, ly, lz = (float(length) for length in snapshots[0].cell.lengths())
-    grid = Grid((int(shape[0]), int(shape[1])), (ly, lx))
-    slices, xp = slice_plan.slice_count(lz, thickness), resolve_backend(backend)
-    return Slicing(snapshots, settings, seed, grid, slices, xp, doubts)
+    atom_lists = [specimen.atom_list(snapshot) for snapshot in snapshots]
+    columns = sampling.measure_columns(atom_lists[0], (ly, lx))
+    shape, band = settings.grid_shape, settings.band_fraction
+    if shape is None:
+        shape = fast_shape((ly, lx), sampling.largest_pixel(columns, energy_ev, reach, accuracy))
+        band = band or 1.0
+    extent = sampling.layer_extent(energy_ev, reach)
+    # The finite projection divides atoms among slices that are equally thick.
+    follows_layers = settings.slice_thickness_angstrom is None and settings.projection == "infinite"
+    thickness = settings.slice_thickness_angstrom or extent
+    checks.check_choices(shape, thickness, settings.precision, settings.projection, settings.engine, method)
+    checks.check_ranges(slice_thickness_angstrom=thickness, band_fraction=band or CONVENTIONAL_BAND)
+    grid = Grid((int(shape[0]), int(shape[1])), (ly, lx), band or CONVENTIONAL_BAND)
+    z = np.concatenate([atoms.z for atoms in atom_lists])
+    plan = slice_plan.layer_slices(z, lz, extent) if follows_layers else slice_plan.equal_slices(z, lz, thickness)
+    error = sampling.expected_error(columns, energy_ev, grid)
+    return Slicing(snapshots, settings, seed, grid, plan, follows_layers, error, resolve_backend(backend), doubts)
+
+
+def reach_of(atoms: Snapshots, detector: Detector | None, energy_ev: float) -> float | None:
+    """Returns the largest angle along y and x that a detector records, mrad; `None` if nothing limits it."""
+    first = atoms if isinstance(atoms, ase.Atoms) else next(iter(atoms), None)
+    if detector is None or first is None:
+        return None
+    lx, ly, _ = (float(length) for length in first.cell.lengths())
+    return reach_mrad(detector, (ly, lx), optics.wavelength_angstrom(energy_ev)) if min(lx, ly) > 0 else None
 
 
 def _snapshots(atoms: Snapshots) -> tuple[tuple[ase.Atoms, ...], list[str]]:

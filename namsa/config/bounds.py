@@ -17,9 +17,12 @@ RANGES = {
     "source_size_angstrom": (0.0, 1e3),
     "focal_spread_angstrom": (0.0, 1e5),
     "slice_thickness_angstrom": (0.01, 1e5),
+    "accuracy": (1e-4, 0.5),
+    "band_fraction": (0.1, 1.0),
     "positions_angstrom": (-1e6, 1e6),
     "depth_bins": (1, 256),
 }
+DEFAULT_ACCURACY = 0.01  # relative error of patterns
 LARGEST_SEED = 2**63 - 1
 
 

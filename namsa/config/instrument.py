@@ -8,6 +8,8 @@ from pydantic import Field, field_validator, model_validator
 
 from namsa.config.aberrations import aberration_fault
 from namsa.config.bounds import (
+    DEFAULT_ACCURACY,
+    RANGES,
     DepthBins,
     Dose,
     Energy,
@@ -233,14 +235,24 @@ class Scan(Section):
 class Simulation(Section):
     """The numerical settings of the multislice simulation."""
 
-    grid_shape: Shape | None = Field(None, description="number of pixels (y, x); or give sampling_angstrom")
-    sampling_angstrom: float | None = Field(
-        None,
-        ge=1e-3,
-        le=10,
-        description="largest pixel, Å; the number of pixels is rounded up to a fast transform size",
+    accuracy: float = Field(
+        DEFAULT_ACCURACY,
+        ge=RANGES["accuracy"][0],
+        le=RANGES["accuracy"][1],
+        description="relative error of all patterns within the detector, or within 100 mrad without one, that 'auto' "
+        "chooses pixels and slices for, and by which given ones are judged; of any ring ten times as much",
     )
-    slice_thickness_angstrom: SliceThickness = Field(2.0, description="largest slice thickness, Å")
+    grid_shape: Shape | None = Field(None, description="number of pixels (y, x); or give sampling_angstrom")
+    sampling_angstrom: Annotated[float, Field(ge=1e-3, le=10)] | Literal["auto"] | None = Field(
+        None,
+        description="largest pixel, Å, or 'auto': for each specimen as accuracy needs, which is meant without "
+        "grid_shape, too; the number of pixels is rounded up to a fast transform size",
+    )
+    slice_thickness_angstrom: SliceThickness | Literal["auto"] = Field(
+        2.0,
+        description="largest slice thickness, Å, or 'auto': slices begin at the layers of atoms, which is meant with "
+        "sampling_angstrom 'auto', too",
+    )
     projection: Literal["infinite", "finite"] = Field(
         "infinite",
         description="'infinite' puts an atom's whole potential into one slice; 'finite' divides it among the slices "
@@ -262,11 +274,26 @@ class Simulation(Section):
         "'scatter': one scattering matrix per specimen, from which all its thicknesses and microscopes are made",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _defaults_are_automatic(cls, values: Any) -> Any:
+        if isinstance(values, dict) and values.get("grid_shape") is None:
+            if values.get("sampling_angstrom") is None:
+                values = values | {"sampling_angstrom": "auto"}
+            if values["sampling_angstrom"] == "auto":  # the default is that of data that were made before
+                values = {"slice_thickness_angstrom": "auto"} | values
+        return values
+
     @model_validator(mode="after")
     def _has_one_grid(self) -> "Simulation":
-        if (self.grid_shape is None) == (self.sampling_angstrom is None):
-            raise ValueError("give exactly one of grid_shape and sampling_angstrom")
+        if self.grid_shape is not None and self.sampling_angstrom is not None:
+            raise ValueError("give at most one of grid_shape and sampling_angstrom")
         return self
+
+    @property
+    def follows_layers(self) -> bool:
+        """Whether slices begin at the layers of atoms; the finite projection has equally thick slices."""
+        return self.slice_thickness_angstrom == "auto" and self.projection == "infinite"
 
 
 class Detector(Section):

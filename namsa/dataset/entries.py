@@ -14,7 +14,13 @@ from namsa.crystals.material import Material
 from namsa.crystals.orient import CellFit, RectangularCells, find_rectangular_cells
 from namsa.crystals.zone_axes import ZoneAxis, simplest_zone_axes
 from namsa.dataset.entry import Entry, seed_of
-from namsa.dataset.sample_setup import largest_angle_mrad, simulation_grid, slices_of_sample, thickest_supercell
+from namsa.dataset.sample_setup import (
+    equal_thickness,
+    largest_angle_mrad,
+    simulation_grid,
+    slices_of_sample,
+    thickest_supercell,
+)
 from namsa.dataset.specimens import PlannedSpecimen, plan_specimens
 from namsa.dataset.splits import SPLITS, SplitName, assign
 from namsa.errors import InputError
@@ -252,17 +258,17 @@ def _cost(config: SimulationConfig, thickest: CellFit, depth_angstrom: float) ->
     same for all samples, and the number of atoms, which predicts the time less well than the pixels do: on
     configs/summit.yaml, the busiest of 16 ranks has 4 to 10% more than the mean, by atoms × slices 17%.
     """
-    ny, nx = simulation_grid(config.simulation, thickest.lengths_angstrom).shape
+    ny, nx = simulation_grid(config, thickest.lengths_angstrom).shape
     probes = math.prod(config.scan.shape or (1, 1))
-    return slice_count(depth_angstrom, config.simulation.slice_thickness_angstrom) * ny * nx * probes
+    return slice_count(depth_angstrom, equal_thickness(config, thickest.lengths_angstrom)) * ny * nx * probes
 
 
 def _cost_of_cut(config: SimulationConfig, fit: CellFit, samples: int) -> int:
     """Returns the cost of one of `samples` of a specimen: its share of the plane waves, and adding its probes up."""
-    ny, nx = simulation_grid(config.simulation, fit.lengths_angstrom).shape
+    ny, nx = simulation_grid(config, fit.lengths_angstrom).shape
     lx, ly, lz = fit.lengths_angstrom
     radius = 1e-3 * largest_angle_mrad(config) / wavelength_angstrom(config.microscope.energy_ev)
     beams = math.pi * radius**2 * lx * ly
-    slices = slice_count(lz, config.simulation.slice_thickness_angstrom)
+    slices = slice_count(lz, equal_thickness(config, fit.lengths_angstrom))
     probes = math.prod(config.scan.shape or (1, 1))
     return round(ny * nx * (slices * beams / samples + _SLICES_PER_SUM * probes))

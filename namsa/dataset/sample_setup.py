@@ -5,6 +5,7 @@ ranks share a dataset (`entries`) follow from the same supercell, grid, position
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import ase
@@ -12,24 +13,26 @@ import numpy as np
 import numpy.typing as npt
 
 from namsa.config.bounds import LARGEST_EXTENT
-from namsa.config.instrument import Microscope, Simulation, Specimen
+from namsa.config.instrument import Microscope, Specimen
 from namsa.config.simulation import SimulationConfig
 from namsa.config.variation import VariedValues
 from namsa.crystals.kinds.draws import Draws
 from namsa.crystals.kinds.specimen import cells_of_kind, fill_specimen
 from namsa.crystals.material import Material
 from namsa.crystals.orient import CellFit, RectangularCells, find_rectangular_cells, fit_to_size
-from namsa.crystals.sites import occupancies, random_occupations
+from namsa.crystals.sites import occupancies, random_occupations, wrap_along_beam
 from namsa.crystals.supercell import Supercell, fill_cell
 from namsa.dataset import scan
 from namsa.dataset.entry import Entry, seed_of_kind
 from namsa.errors import InputError
 from namsa.memory import check_memory_for
-from namsa.physics import coherence
+from namsa.physics import coherence, sampling
+from namsa.physics import detector as detectors
 from namsa.physics.coherence import Mode
-from namsa.physics.grid import Grid, fast_shape
+from namsa.physics.grid import CONVENTIONAL_BAND, Grid, fast_shape
 from namsa.physics.optics import wavelength_angstrom
-from namsa.physics.slice_plan import slice_count, slice_index
+from namsa.physics.slice_plan import SlicePlan, equal_slices, layer_slices, slice_count
+from namsa.physics.specimen import atom_list
 from namsa.text import plural
 
 Floats = npt.NDArray[np.float64]
@@ -39,6 +42,9 @@ _MATRIX_BYTES = 32  # per element of a matrix from the grid to a detector that i
 _POSITION_BYTES = 100  # per position, with its copies
 
 _OCCUPATIONS = 4  # index of the random stream among those of a seed
+# Of crystals, where a choice for each specimen is not known yet: to share work out.
+_USUAL_PIXEL_ANGSTROM, _USUAL_SLICE_ANGSTROM = 0.08, 1.8
+
 _DOSES = ("electrons_per_pattern", "dose_electrons_per_angstrom2")
 
 
@@ -58,6 +64,7 @@ class SampleSetup:
         scan_axes: (y, x) coordinates of the scan's rows and columns, shapes (sy,) and (sx,), Å. `None` if positions
             were read from a file.
         positions_angstrom: Probe positions (n, 2) as (y, x), Å.
+        filled: The supercell with its atoms, if the grid or the slices were chosen for them.
     """
 
     config: SimulationConfig
@@ -69,6 +76,7 @@ class SampleSetup:
     grid: Grid
     scan_axes: tuple[Floats, Floats] | None
     positions_angstrom: Floats
+    filled: Supercell | None = None
 
     def description(self) -> str:
         """Returns the thickness, made and asked, and the crystal's period and strain, for people."""
@@ -79,7 +87,7 @@ class SampleSetup:
 
     def supercell(self) -> Supercell:
         """Returns the supercell with its atoms, without thermal displacements."""
-        return _fill(self.config, self.material, self.entry, self.fit)
+        return self.filled or _fill(self.config, self.material, self.entry, self.fit)
 
     def snapshots(self, supercell: Supercell, seed: int) -> list[ase.Atoms]:
         """Returns the states of the specimen whose patterns are averaged; one if there is nothing to average.
@@ -114,15 +122,23 @@ def snapshots_per_frame(config: SimulationConfig, material: Material) -> int:
 
 
 def make_sample_setup(
-    config: SimulationConfig, material: Material, entry: Entry, fit: CellFit | None = None
+    config: SimulationConfig,
+    material: Material,
+    entry: Entry,
+    fit: CellFit | None = None,
+    *,
+    supercell: Supercell | None = None,
+    plan: SlicePlan | None = None,
 ) -> SampleSetup:
-    """Returns what the simulation of `entry` starts from. No atom is placed.
+    """Returns what the simulation of `entry` starts from. Atoms are placed only if grid or slices are chosen for them.
 
     Args:
         config: The configuration of the dataset.
         material: The entry's crystal.
         entry: The sample.
         fit: What `fit_supercell` returns. `None` calls it.
+        supercell: What `SampleSetup.supercell` returns, if it is known.
+        plan: The slices of the specimen, if they are known; by default those that follow its layers, if they do.
 
     Raises:
         InputError: If no supercell can be built, the file with the scan's positions cannot be read, or optics,
@@ -134,8 +150,13 @@ def make_sample_setup(
             f"{entry.kind} out"
         )
     fit = fit or fit_supercell(config, material, entry)
-    slices, thickness = slices_of_sample(config, fit, entry.thickness_angstrom)
-    grid = simulation_grid(config.simulation, fit.lengths_angstrom)
+    settings = config.simulation
+    if supercell is None and (settings.sampling_angstrom == "auto" or settings.follows_layers):
+        supercell = _fill(config, material, entry, fit)
+    if plan is None and settings.follows_layers and supercell:
+        plan = layer_plan(config, [supercell.atoms], largest_angle_mrad(config))
+    slices, thickness = slices_of_sample(config, fit, entry.thickness_angstrom, plan)
+    grid = simulation_grid(config, fit.lengths_angstrom, supercell.atoms if supercell else None)
     _check_memory(config, grid)
     if config.scan.file:
         axes, positions = None, scan.read(config.scan.file)
@@ -143,7 +164,7 @@ def make_sample_setup(
         axes = scan.positions(config.scan, grid.extent_angstrom, np.random.default_rng([entry.seed, 1]))
         positions = scan.raster(*axes)
     varied = with_varied_values(config, entry)
-    return SampleSetup(varied, material, entry, fit, slices, thickness, grid, axes, positions)
+    return SampleSetup(varied, material, entry, fit, slices, thickness, grid, axes, positions, supercell)
 
 
 def _check_memory(config: SimulationConfig, grid: Grid) -> None:
@@ -167,12 +188,15 @@ def build_supercell(config: SimulationConfig, material: Material, entry: Entry) 
     """
     fit = fit_supercell(config, material, entry)
     supercell = _fill(config, material, entry, fit)
-    slices, thickness = slices_of_sample(config, fit, entry.thickness_angstrom)
-    depth = fit.lengths_angstrom[2]
+    depth, z = fit.lengths_angstrom[2], supercell.atoms.positions[:, 2]
+    if config.simulation.follows_layers:
+        plan = layer_plan(config, [supercell.atoms], largest_angle_mrad(config))
+    else:
+        plan = equal_slices(z, depth, equal_thickness(config, fit.lengths_angstrom))
+    slices, thickness = slices_of_sample(config, fit, entry.thickness_angstrom, plan)
     if thickness == depth:
         return supercell
-    count = slice_count(depth, config.simulation.slice_thickness_angstrom)
-    part = supercell.atoms[slice_index(supercell.atoms.positions[:, 2], depth, count) < slices]
+    part = supercell.atoms[plan.slice_of_atom < slices]
     part.cell[2, 2] = thickness
     return replace(supercell, atoms=part)
 
@@ -192,7 +216,43 @@ def _fill(config: SimulationConfig, material: Material, entry: Entry, fit: CellF
     )
 
 
-def slices_of_sample(config: SimulationConfig, fit: CellFit, thickness_angstrom: float) -> tuple[int, float]:
+def recorded_mrad(config: SimulationConfig, lengths_angstrom: tuple[float, float, float]) -> float | None:
+    """Returns the largest angle along y and x that is recorded, mrad; `None` if nothing limits it."""
+    if config.detector is None:
+        return None
+    lx, ly, _ = lengths_angstrom
+    return detectors.reach_mrad(config.detector, (ly, lx), wavelength_angstrom(config.microscope.energy_ev))
+
+
+def layer_plan(config: SimulationConfig, snapshots: Sequence[ase.Atoms], max_angle_mrad: float) -> SlicePlan:
+    """Returns slices that follow the layers of a specimen, as `namsa.simulate` and `namsa.scatter` find them.
+
+    Args:
+        config: The configuration of the dataset.
+        snapshots: The specimen.
+        max_angle_mrad: Largest angle of a plane wave with the axis, mrad.
+    """
+    lx, ly, lz = (float(length) for length in snapshots[0].cell.lengths())
+    reach = sampling.reach_of_interest(recorded_mrad(config, (lx, ly, lz)), max_angle_mrad)
+    extent = sampling.layer_extent(config.microscope.energy_ev, reach)
+    z = np.concatenate([wrap_along_beam(atoms).positions[:, 2] for atoms in snapshots])
+    return layer_slices(z, lz, extent)
+
+
+def equal_thickness(config: SimulationConfig, lengths_angstrom: tuple[float, float, float]) -> float:
+    """Returns the largest thickness of equal slices, Å, or the usual one where slices follow layers not yet known."""
+    given = config.simulation.slice_thickness_angstrom
+    if given != "auto":
+        return given
+    if config.simulation.follows_layers:
+        return _USUAL_SLICE_ANGSTROM
+    reach = sampling.reach_of_interest(recorded_mrad(config, lengths_angstrom), largest_angle_mrad(config))
+    return sampling.layer_extent(config.microscope.energy_ev, reach)
+
+
+def slices_of_sample(
+    config: SimulationConfig, fit: CellFit, thickness_angstrom: float, plan: SlicePlan | None = None
+) -> tuple[int, float]:
     """Returns the number of slices of a sample, and its thickness, Å: all of the supercell, or a part for `scatter`.
 
     The largest listed thickness is that of the supercell, whole periods of the crystal, whatever the method.
@@ -201,11 +261,15 @@ def slices_of_sample(config: SimulationConfig, fit: CellFit, thickness_angstrom:
         config: The configuration of the dataset.
         fit: The supercell.
         thickness_angstrom: The requested thickness, Å.
+        plan: The slices of the supercell, if they follow its layers. `None` estimates their number.
     """
     depth = fit.lengths_angstrom[2]
-    count = slice_count(depth, config.simulation.slice_thickness_angstrom)
+    count = plan.count if plan else slice_count(depth, equal_thickness(config, fit.lengths_angstrom))
     if config.simulation.method != "scatter" or thickness_angstrom == max(config.specimen.thickness_angstrom):
         return count, depth
+    if plan and config.simulation.follows_layers:
+        slices = max(1, plan.slices_up_to(thickness_angstrom))
+        return slices, float(plan.ends_angstrom[slices - 1])
     slices = min(max(1, round(thickness_angstrom * count / depth)), count)
     return slices, depth if slices == count else depth * slices / count
 
@@ -259,20 +323,34 @@ def thickest_supercell(cells: RectangularCells, specimen: Specimen) -> tuple[Cel
     return None, too_thick, reason
 
 
-def simulation_grid(simulation: Simulation, lengths_angstrom: tuple[float, float, float]) -> Grid:
-    """Returns the grid across the beam of a supercell with sides (x, y, z), Å.
+def simulation_grid(
+    config: SimulationConfig, lengths_angstrom: tuple[float, float, float], atoms: ase.Atoms | None = None
+) -> Grid:
+    """Returns the grid across the beam of a supercell.
+
+    Args:
+        config: The configuration of the dataset.
+        lengths_angstrom: Sides (x, y, z), Å.
+        atoms: The supercell's atoms, for which pixels may be chosen. `None` takes usual ones then.
 
     Raises:
         InputError: If it has too many pixels.
     """
     lx, ly, _ = lengths_angstrom
-    shape = simulation.grid_shape or fast_shape((ly, lx), simulation.sampling_angstrom or 0.0)
+    simulation, pixel, band = config.simulation, config.simulation.sampling_angstrom, CONVENTIONAL_BAND
+    if pixel == "auto":
+        band, pixel = 1.0, _USUAL_PIXEL_ANGSTROM
+        if atoms is not None:
+            reach = sampling.reach_of_interest(recorded_mrad(config, lengths_angstrom), largest_angle_mrad(config))
+            columns = sampling.measure_columns(atom_list(atoms), (ly, lx))
+            pixel = sampling.largest_pixel(columns, config.microscope.energy_ev, reach, simulation.accuracy)
+    shape = simulation.grid_shape or fast_shape((ly, lx), pixel or 0.0)
     if max(shape) > LARGEST_EXTENT:
         raise InputError(
-            f"pixels of {simulation.sampling_angstrom:g} Å make a grid of {shape[0]}×{shape[1]} over {ly:.4g}×{lx:.4g} "
+            f"pixels of {pixel:g} Å make a grid of {shape[0]}×{shape[1]} over {ly:.4g}×{lx:.4g} "
             f"Å; use larger pixels or a smaller cell, for {LARGEST_EXTENT} pixels or fewer along each axis"
         )
-    return Grid(shape, (ly, lx))
+    return Grid(shape, (ly, lx), band)
 
 
 def with_varied_values(config: SimulationConfig, entry: Entry) -> SimulationConfig:

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 from threadpoolctl import threadpool_limits
 
-from namsa.config.instrument import Simulation
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.crystals.supercell import Supercell
@@ -24,9 +23,12 @@ from namsa.dataset.entry import Entry, seed_of
 from namsa.dataset.labels import LABEL_NAMES, label_map
 from namsa.dataset.sample_setup import (
     SampleSetup,
+    equal_thickness,
     fit_supercell,
     focal_spread_angstrom,
+    layer_plan,
     make_sample_setup,
+    recorded_mrad,
     slices_of_sample,
     with_varied_values,
 )
@@ -73,27 +75,29 @@ def prepare_samples(
     setup = make_sample_setup(config, material, entries[0], fit)
     supercell = setup.supercell()
     specimen, seed = entries[0].specimen, seed_of(config.seed, entries[0].specimen)
-    thickness_of = dict(slices_of_sample(config, fit, entry.thickness_angstrom) for entry in entries)
+    snapshots, max_angle = setup.snapshots(supercell, seed), _largest_angle_mrad(config, entries, setup.grid)
+    plan = layer_plan(config, snapshots, max_angle) if config.simulation.follows_layers else None
+    thickness_of = dict(slices_of_sample(config, fit, entry.thickness_angstrom, plan) for entry in entries)
     depths = sorted(thickness_of)
     scattering = scatter(
-        setup.snapshots(supercell, seed),
+        snapshots,
         energy_ev=setup.config.microscope.energy_ev,
-        max_angle_mrad=_largest_angle_mrad(config, entries, setup.grid),
+        max_angle_mrad=max_angle,
         max_detected_mrad=_reach_mrad(setup),
-        grid_shape=setup.grid.shape,
+        reach_mrad=recorded_mrad(config, fit.lengths_angstrom),
         thicknesses_angstrom=[thickness_of[depth] for depth in depths],
         frozen_phonons=setup.config.specimen.frozen_phonons,
         specimen_tilt_mrad=setup.config.microscope.specimen_tilt_mrad,
         seed=seed,
         on_progress=on_progress,
-        **_numerics(config.simulation),
+        **_numerics(setup),
     )
     samples_hash = config.samples_hash()
     described = {"specimen": specimen, "thickness_angstrom": fit.lengths_angstrom[2], "depths": depths, "seed": seed}
 
     @threadpool_limits.wrap(limits=1, user_api="blas")
     def cut(entry: Entry) -> Sample:
-        own = make_sample_setup(config, material, entry, fit)
+        own = make_sample_setup(config, material, entry, fit, supercell=setup.filled, plan=plan)
         arguments = _exposure(own, entry.seed) | {"on_progress": on_progress}
         sample = scattering.simulate(depths.index(own.slices), **arguments)
         sample.provenance["warnings"] += _warn(own)
@@ -136,14 +140,13 @@ def simulate_entry(
     sample = simulate(
         setup.snapshots(supercell, entry.seed),
         energy_ev=setup.config.microscope.energy_ev,
-        grid_shape=setup.grid.shape,
         frozen_phonons=setup.config.specimen.frozen_phonons,
         method=config.simulation.method,
         specimen_tilt_mrad=setup.config.microscope.specimen_tilt_mrad,
         depth_bins=config.target.depth_bins,
         sink=sink,
         on_progress=on_progress,
-        **_numerics(config.simulation),
+        **_numerics(setup),
         **_exposure(setup, entry.seed),
     )
     sample.provenance["warnings"] += texts
@@ -202,6 +205,8 @@ def _complete(
         **more,
         **target_provenance,
     }
+    if setup.config.simulation.sampling_angstrom == "auto":
+        provenance["accuracy"] = setup.config.simulation.accuracy
     if entry.varied:
         provenance["varied"] = entry.varied
     if entry.kind != "crystal":
@@ -215,10 +220,17 @@ def _complete(
     return replace(sample, density=density, provenance=provenance, labels=labels, density_by_depth=by_depth)
 
 
-def _numerics(settings: Simulation) -> dict[str, Any]:
-    """Returns the arguments of a simulation that follow from the numerical settings alone."""
-    names = ("slice_thickness_angstrom", "form_factors", "precision", "backend", "engine", "projection")
-    return {name: getattr(settings, name) for name in names}
+def _numerics(setup: SampleSetup) -> dict[str, Any]:
+    """Returns the arguments of a simulation that are numerical settings. The dataset as a whole is judged, not each."""
+    settings = setup.config.simulation
+    names = ("form_factors", "precision", "backend", "engine", "projection")
+    equal = None if settings.follows_layers else equal_thickness(setup.config, setup.fit.lengths_angstrom)
+    return {name: getattr(settings, name) for name in names} | {
+        "grid_shape": setup.grid.shape,
+        "band_fraction": setup.grid.band,
+        "slice_thickness_angstrom": equal,
+        "accuracy": None,
+    }
 
 
 def _exposure(setup: SampleSetup, seed: int) -> dict[str, Any]:

@@ -18,8 +18,10 @@ from namsa.dataset.entry import Entry
 from namsa.dataset.sample_setup import (
     SampleSetup,
     coherent_modes,
+    equal_thickness,
     fit_supercell,
     largest_angle_mrad,
+    layer_plan,
     make_sample_setup,
     samples_per_specimen,
     snapshots_per_frame,
@@ -208,7 +210,7 @@ def _count_work(setup: SampleSetup) -> prism.Work:
     beams = optics.aperture(grid, beam) != 0
     coherent = _coherent_probes(setup, beams)
     binning = detectors.bin_matrices(grid, beam.wavelength, config.detector) if config.detector else None
-    n_slices = slice_plan.slice_count(setup.fit.lengths_angstrom[2], config.simulation.slice_thickness_angstrom)
+    n_slices = _slices_of_specimen(setup)
     pixels = prism.detected_pixels(grid.antialias(), binning)
     return prism.count_work(n_slices, setup.positions_angstrom, coherent, beams, pixels)
 
@@ -233,12 +235,24 @@ def _coherent_probes(setup: SampleSetup, beams: npt.NDArray[np.bool_]) -> int:
     return len(setup.coherent_modes())
 
 
+def _slices_of_specimen(setup: SampleSetup) -> int:
+    """Returns the number of slices of the supercell, of which a sample may be a part."""
+    config, lengths = setup.config, setup.fit.lengths_angstrom
+    if config.simulation.follows_layers:
+        return layer_plan(config, [setup.supercell().atoms], largest_angle_mrad(config)).count
+    return slice_plan.slice_count(lengths[2], equal_thickness(config, lengths))
+
+
 def _distinct_slices(config: SimulationConfig, material: Material, entry: Entry, n_slices: int) -> int:
     """Returns all slices if atoms are displaced or replaced, else those of the smallest supercell, which is tiled."""
     if config.specimen.frozen_phonons or entry.kind != "crystal":
         return n_slices
     specimen = config.specimen.model_copy(update={"lateral_angstrom": (1e-3, 1e-3)})
     fit = fit_supercell(config.model_copy(update={"specimen": specimen}), material, entry)
-    atoms, depth = atom_list(fill_cell(material.atoms, fit).atoms), fit.lengths_angstrom[2]
-    plan = slice_plan.equal_slices(atoms.z, depth, depth / n_slices)
+    cell, depth = fill_cell(material.atoms, fit).atoms, fit.lengths_angstrom[2]
+    atoms = atom_list(cell)
+    if config.simulation.follows_layers:
+        plan = layer_plan(config, [cell], largest_angle_mrad(config))
+    else:
+        plan = slice_plan.equal_slices(atoms.z, depth, depth / n_slices)
     return len(potential.distinct_slices(atoms, plan)[0])

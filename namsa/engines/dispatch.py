@@ -1,6 +1,6 @@
 """Chooses the engine and the method of a simulation, and adds the patterns of all coherent probes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, NamedTuple
@@ -69,7 +69,7 @@ class OpticalSetup:
         grid: The sampling of the waves.
         beam: The electron beam and its lens.
         modes: The coherent probes.
-        fresnel: The propagator over one slice, (ny, nx) complex, zero frequency first.
+        propagators: The propagators over the distinct slices, (m, ny, nx) complex, zero frequency first.
         binning: The detector's matrices as `namsa.physics.detector.bin_matrices` makes them. `None` without detector.
         implementation: The classes that propagate waves.
         xp: The array module, numpy or cupy.
@@ -78,10 +78,15 @@ class OpticalSetup:
     grid: Grid
     beam: optics.BeamSettings
     modes: list[Mode]
-    fresnel: Array
+    propagators: Array
     binning: tuple[Array, Array] | None
     implementation: Implementation
     xp: Any
+
+    @property
+    def fresnel(self) -> Array:
+        """The first propagator, (ny, nx); all are zero at the same frequencies."""
+        return self.propagators[0]
 
     def lens(self, mode: Mode) -> Array:
         """Returns the lens of a mode with the mode's share of the beam, (ny, nx) complex, zero frequency first."""
@@ -93,7 +98,7 @@ def optical_setup(
     grid: Grid,
     beam: optics.BeamSettings,
     modes: list[Mode],
-    slice_thickness_angstrom: float,
+    slice_thicknesses_angstrom: Sequence[float],
     detector: Detector | None,
     *,
     precision: Literal["float32", "float64"] = "float32",
@@ -106,7 +111,7 @@ def optical_setup(
         grid: The sampling of the waves.
         beam: The electron beam and its lens.
         modes: The coherent probes.
-        slice_thickness_angstrom: Thickness of each slice, Å.
+        slice_thicknesses_angstrom: Distinct thicknesses of slices, Å.
         detector: The detector. `None` leaves patterns on the reciprocal grid.
         precision: Precision of waves and patterns.
         xp: The array module, numpy or cupy.
@@ -117,15 +122,16 @@ def optical_setup(
     """
     real, dtype = np.dtype(precision), np.result_type(precision, np.complex64)
     wavelength = beam.wavelength
-    tilt = optics.specimen_tilt(grid, beam.specimen_tilt_mrad, slice_thickness_angstrom)
-    propagator = multislice.propagator(grid, wavelength, slice_thickness_angstrom)
-    fresnel = xp.asarray((propagator * tilt).astype(dtype))
+    propagators = xp.empty((len(slice_thicknesses_angstrom), *grid.shape), dtype)
+    for propagator, thickness in zip(propagators, slice_thicknesses_angstrom, strict=True):
+        tilt = optics.specimen_tilt(grid, beam.specimen_tilt_mrad, thickness)
+        propagator[...] = xp.asarray((multislice.propagator(grid, wavelength, thickness) * tilt).astype(dtype))
     binning = None
     if detector:
         rows, columns = bin_matrices(grid, wavelength, detector)
         binning = xp.asarray(rows.astype(real)), xp.asarray(columns.astype(real))
     implementation = choose_implementation(engine, xp, grid.shape, dtype)
-    return OpticalSetup(grid, beam, modes, fresnel, binning, implementation, xp)
+    return OpticalSetup(grid, beam, modes, propagators, binning, implementation, xp)
 
 
 def add_patterns(
@@ -164,8 +170,8 @@ def make_engine(
         on_progress: Called as `on_progress(stage, done, total)`.
     """
     if reuse is None:
-        return setup.implementation.engine(setup.grid, slices, setup.fresnel)
-    plane_waves = setup.implementation.plane_waves(setup.grid, slices, setup.fresnel)
+        return setup.implementation.engine(setup.grid, slices, setup.propagators)
+    plane_waves = setup.implementation.plane_waves(setup.grid, slices, setup.propagators)
     on_beams = partial(on_progress, "plane waves")
     (matrix,) = prism.scattering_matrices(plane_waves, setup.fresnel, reuse, [len(slices.order)], on_beams)
     return prism.PrismEngine(setup.grid, matrix, reuse.batch)

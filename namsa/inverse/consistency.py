@@ -61,7 +61,8 @@ class ScanSimulation:
     @property
     def slice_count(self) -> int:
         """Number of equal slices."""
-        return slice_plan.slice_count(self.thickness_angstrom, self.experiment.simulation.slice_thickness_angstrom)
+        given = self.experiment.simulation.slice_thickness_angstrom
+        return slice_plan.slice_count(self.thickness_angstrom, 2.0 if given == "auto" else given)
 
     def on_grid(self, density: npt.NDArray[Any]) -> Array:
         """Returns a density on the grid.
@@ -246,8 +247,9 @@ def scan_simulation(
     sides = detector.shape or (0, 0)
     # 1.25: the aperture's soft edge
     angle = max(m.semiangle_mrad * 1.25, *(n * detector.pixel_mrad / 2 for n in sides))
-    finest = wavelength / (3.01e-3 * angle)
-    grid = Grid(fast_shape(extent, min(experiment.simulation.sampling_angstrom or finest, finest)), extent)
+    finest, pixel = wavelength / (3.01e-3 * angle), experiment.simulation.sampling_angstrom
+    # A density has no frequencies that need the pixels of a simulation of atoms.
+    grid = Grid(fast_shape(extent, min(pixel, finest) if isinstance(pixel, float) else finest), extent)
     rows, columns = (
         (whole - part + step) / 2 + step * np.arange(n)
         for whole, part, step, n in zip(extent, window, steps, shape, strict=True)
@@ -294,7 +296,7 @@ def optical_setup(experiment: SimulationConfig, grid: Grid, slice_thickness_angs
     m = experiment.microscope
     modes = coherent_modes(m, m.source_points)
     beam = optics.BeamSettings(m.energy_ev, m.semiangle_mrad, m.aberrations, m.beam_tilt_mrad, m.specimen_tilt_mrad)
-    return dispatch.optical_setup(grid, beam, modes, slice_thickness_angstrom, experiment.detector)
+    return dispatch.optical_setup(grid, beam, modes, [slice_thickness_angstrom], experiment.detector)
 
 
 def _on_own_grid(

@@ -75,6 +75,20 @@ def pixels(grid: Grid, wavelength: float, detector: Detector | None) -> tuple[Pi
     return y, x
 
 
+def reach_mrad(detector: Detector, extent_angstrom: tuple[float, float], wavelength: float) -> float | None:
+    """Returns the largest angle along y and x that a detector records, mrad; `None` if that is the band limit.
+
+    Args:
+        detector: The detector.
+        extent_angstrom: Sides (Ly, Lx) of the cell, whose reciprocal pixels it may count in, Å.
+        wavelength: Electron wavelength, Å.
+    """
+    if detector.shape is None:
+        return detector.max_angle_mrad
+    pitch = [detector.pixel_mrad or detector.binning * 1e3 * wavelength / extent for extent in extent_angstrom]
+    return max(count * size / 2 for count, size in zip(detector.shape, pitch, strict=True))
+
+
 def _grid_pixels(pitch: float, limit: float, detector: Detector, axis: int) -> PixelRow:
     """Returns pixels of `binning` reciprocal pixels each; without a shape, as many as reach `max_angle_mrad`."""
     b = detector.binning

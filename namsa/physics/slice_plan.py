@@ -47,6 +47,11 @@ class SlicePlan:
         """Where each slice ends, (n,), Å: the thickness of the specimen up to there."""
         return np.append(self.fronts_angstrom[1:], self.depth_angstrom)
 
+    def slices_up_to(self, thickness_angstrom: float) -> int:
+        """Returns the number of slices whose end is closest to a thickness, Å; 0 if that is the entrance."""
+        ends = np.append(0.0, self.ends_angstrom)
+        return int(np.argmin(np.abs(np.round(ends - thickness_angstrom, _DECIMALS))))
+
     def distinct_thicknesses(self) -> tuple[Floats, Integers]:
         """Returns the distinct thicknesses of slices, (m,), Å, and the index of each slice among them, (n,)."""
         thicknesses = np.round(self.ends_angstrom - self.fronts_angstrom, _DECIMALS)
