@@ -9,6 +9,8 @@ from .config.response import Plasmons as Plasmons
 from .config.response import Response as Response
 from .config.simulation import SimulationConfig as SimulationConfig
 from .config.simulation import load_config as load_config
+from .convergence import Convergence as Convergence
+from .convergence import check_convergence as check_convergence
 from .crystals.builtin import builtin_materials as builtin_materials
 from .crystals.cif import read_cif as read_cif
 from .crystals.kinds.specimen import make_specimen as make_specimen

@@ -15,3 +15,7 @@ class SimulationWarning(UserWarning):
 
 class WorkError(RuntimeError):
     """The work failed, for example for lack of disk space or because of a corrupt record; exit code 1."""
+
+
+class SimulationWarning(UserWarning):
+    """Issued when a simulation runs but its result may mislead."""

@@ -51,10 +51,13 @@ class PixelGrid(NamedTuple):
     Attributes:
         step: Distance between neighbouring pixels, (y, x), Å or mrad.
         origin: Centre of pixel [0, 0], (y, x), Å or mrad.
+        limit: Distance from (0, 0) where the image ends: the band limit of simulated patterns. Infinite where none is
+            known, as of measured ones.
     """
 
     step: Sequence[float]
     origin: Sequence[float]
+    limit: float = math.inf
 
     def extent(self, shape: Sequence[int]) -> tuple[float, float, float, float]:
         """Returns the outer edges (left, right, bottom, top) of an image of `shape`, with y downwards."""
@@ -101,12 +104,29 @@ def binned_grid(grid: PixelGrid, binning: int) -> PixelGrid:
     return PixelGrid(
         [step * binning for step in grid.step],
         [origin + step * (binning - 1) / 2 for origin, step in zip(grid.origin, grid.step, strict=True)],
+        grid.limit,
     )
 
 
 def pattern_grid(provenance: Mapping[str, Any]) -> PixelGrid:
-    """Returns the detector's pixels, in mrad from the optic axis."""
-    return PixelGrid(value(provenance, "detector_sampling_mrad"), value(provenance, "detector_origin_mrad"))
+    """Returns the detector's pixels, in mrad from the optic axis, and the simulation's band limit."""
+    return PixelGrid(
+        value(provenance, "detector_sampling_mrad"), value(provenance, "detector_origin_mrad"), band_limit(provenance)
+    )
+
+
+def band_limit(provenance: Mapping[str, Any]) -> float:
+    """Returns the angle beyond which a simulation has no electrons, mrad; infinite if the provenance does not say.
+
+    The accuracy of a ring falls towards it: a detector should end at 2/3 of it.
+    """
+    shape, extent = value(provenance, "grid_shape", None), value(provenance, "extent_angstrom", None)
+    energy_ev = value(provenance, "energy_ev", None)
+    if not (shape and extent and energy_ev):
+        return math.inf
+    pixel = max(length / n for length, n in zip(extent, shape, strict=True))
+    wavelength = 12.264259 / math.sqrt(energy_ev * (1 + 0.97847641e-6 * energy_ev))  # h/√(2meE(1 + eE/2mc²)), Å
+    return float(1e3 * wavelength * value(provenance, "band_fraction", 2 / 3) / (2 * pixel))
 
 
 def density_grid(provenance: Mapping[str, Any]) -> PixelGrid:

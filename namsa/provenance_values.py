@@ -94,6 +94,7 @@ _OPTIONAL_KINDS = {
     "specimen_tilt_mrad": _PAIR,
     "slice_thickness_angstrom": _POSITIVE,
     "slices": _WHOLE,
+    "band_fraction": _POSITIVE,
     "atoms": _WHOLE,
     "aberrations": _Kind("a mapping of names to numbers", _mapping_to(_is_coefficient)),
     "frozen_phonons": _or_none(_MAPPING),

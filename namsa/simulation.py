@@ -41,6 +41,7 @@ def simulate(
     slice_thickness_angstrom: float | None = None,
     accuracy: float | None = DEFAULT_ACCURACY,
     band_fraction: float | None = None,
+    reach_mrad: float | None = None,
     aberrations: Mapping[str, float] | None = None,
     form_factors: Table = "lobato",
     frozen_phonons: FrozenPhonons | None = None,
@@ -76,11 +77,13 @@ def simulate(
         slice_thickness_angstrom: Largest thickness of a slice, Å; all slices are equally thick. By default slices
             begin at the layers of atoms, of which some share a slice if the detector cannot tell (see
             `namsa.physics.slice_plan`), or with the finite projection are as thick as such layers are apart.
-        accuracy: Relative L2 error of all patterns within the detector, or within 100 mrad without one, that pixels and
-            slices are chosen for; that of any ring is ten times as large. `namsa.physics.sampling` says how; a grid
-            that is given is judged by it. `None` does not judge, and chooses for 0.01.
+        accuracy: Relative L2 error of all patterns within `reach_mrad` that pixels and slices are chosen for; that of
+            any ring is ten times as large. `namsa.physics.sampling` says how. A grid that is given is judged by it.
+            `None` does not judge, and chooses for 0.01.
         band_fraction: The band limit as a fraction of the Nyquist frequency. By default 2/3, as other programs have it,
             for a grid that is given, and 1 for one that is chosen; see `namsa.physics.grid.Grid`.
+        reach_mrad: Largest angle along y and x that `accuracy` is for, mrad. By default the detector's, or 100 mrad
+            without one.
         aberrations: Krivanek coefficients, Å and rad; C10 = −defocus.
         form_factors: Table of atomic form factors, "lobato" or "kirkland".
         frozen_phonons: Thermal displacements, drawn from `seed`. Patterns, density and potential are averaged over its
@@ -137,7 +140,7 @@ def simulate(
         specimen_tilt_mrad=specimen_tilt_mrad,
         projection=projection,
     )
-    reach = reach_of(atoms, detector, energy_ev)
+    reach = reach_mrad or reach_of(atoms, detector, energy_ev)
     slicing = plan_slices(atoms, own, seed, backend, method, semiangle_mrad=semiangle_mrad, reach_mrad=reach)
 
     # ---- Optics: coherent probes, the propagator, the detector ------------------------------------------------------

@@ -30,6 +30,7 @@ LAYERS = {
         ("slicing",),
         ("exposure",),
         ("simulation", "scattering"),
+        ("convergence",),
         ("dataset",),
         ("inverse", "inspection"),
         ("view", "exchange"),

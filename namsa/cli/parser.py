@@ -81,10 +81,16 @@ def _add_simulation(parser: CommandParser) -> None:
             "namsa simulate configs/quickstart.yaml --out cell.h5",
             "namsa simulate configs/quickstart.yaml --crystal my.cif --set microscope.energy_ev=80e3",
             "namsa simulate configs/quickstart.yaml --dry-run",
+            "namsa simulate configs/quickstart.yaml --check",
         ),
     )
     _add_config(command)
     _add_dry_run(command)
+    command.add_argument(
+        "--check",
+        action="store_true",
+        help="write nothing; compare a few probes with twice the resolution, and print the errors by ring",
+    )
     command.add_argument(
         "--crystal", type=Path, metavar="FILE", help="CIF, POSCAR, xyz ... in place of the configuration's first"
     )
@@ -306,7 +312,9 @@ def _add_dry_run(command: CommandParser) -> None:
     command.add_argument(
         "--dry-run", action="store_true", help="simulate and write nothing; print the expected time, memory and disk"
     )
-    command.add_argument("--json", action="store_true", help="with --dry-run: print one JSON object")
+    command.add_argument(
+        "--json", action="store_true", help="with --dry-run (or --check, where it is): print one JSON object"
+    )
     command.add_argument(
         "--force",
         action="store_true",

@@ -11,7 +11,7 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import Field, model_validator
 
-from namsa.config.bounds import LARGEST_SEED, Extent
+from namsa.config.bounds import DEFAULT_ACCURACY, LARGEST_SEED, Extent
 from namsa.config.instrument import Detector, Microscope, Scan, Simulation, Specimen, Target
 from namsa.config.loading import Section, config_hash, read_yaml, validate
 from namsa.config.materials import Materials, Split
@@ -172,8 +172,11 @@ class SimulationConfig(Section):
         if detector and detector.response and detector.response.mtf_file:
             response = detector.response.model_copy(update={"mtf_file": _digest(detector.response.mtf_file)})
             detector = detector.model_copy(update={"response": response})
+        simulation = self.simulation
+        if simulation.sampling_angstrom != "auto":  # accuracy then only judges
+            simulation = simulation.model_copy(update={"accuracy": DEFAULT_ACCURACY})
         optional = [section for section in (detector, self.variation) if section]
-        return config_hash(self.seed, specimen, self.microscope, scan, self.simulation, self.target, *optional)
+        return config_hash(self.seed, specimen, self.microscope, scan, simulation, self.target, *optional)
 
 
 def load_config(path: Path | str, overrides: Sequence[str] = ()) -> SimulationConfig:

@@ -39,6 +39,7 @@ class SampleEstimate:
         memory_bytes: Arrays at the peak; Python adds about 0.2 GB.
         disk_bytes: Size of the record, or of the HDF5 file.
         grid_shape: Pixels (ny, nx) of the grid.
+        pixel_angstrom: Size of the larger side of a pixel, Å.
         pattern_shape: Pixels (dy, dx) of a pattern.
         probes: Probe positions.
         coherent_probes: Coherent probes per position.
@@ -57,6 +58,7 @@ class SampleEstimate:
     memory_bytes: int
     disk_bytes: int
     grid_shape: tuple[int, int]
+    pixel_angstrom: float
     pattern_shape: tuple[int, int]
     probes: int
     coherent_probes: int
@@ -125,6 +127,7 @@ def estimate_sample(workload: Workload, rates: Rates) -> SampleEstimate:
         memory_bytes=memory_bytes(workload),
         disk_bytes=record_bytes(workload),
         grid_shape=workload.grid.shape,
+        pixel_angstrom=max(workload.grid.sampling_angstrom),
         pattern_shape=workload.pattern_shape,
         probes=work.probes,
         coherent_probes=work.coherent,
@@ -236,7 +239,7 @@ def _sample_rows(estimate: SampleEstimate) -> Rows:
     yield "memory", f"{estimate.memory_bytes / 1e9:.2f} GB of arrays"
     yield "disk", f"{estimate.disk_bytes / 1e6:.3g} MB"
     yield "specimen", estimate.specimen
-    yield "grid", _times(estimate.grid_shape)
+    yield "grid", f"{_times(estimate.grid_shape)}, pixels of {estimate.pixel_angstrom:.4f} Å"
     yield "patterns", f"{estimate.probes} of {_times(estimate.pattern_shape)}"
     yield (
         "coherent probes",

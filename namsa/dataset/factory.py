@@ -24,6 +24,7 @@ from namsa.config.loading import dump_yaml
 from namsa.config.simulation import SimulationConfig
 from namsa.crystals.material import Material
 from namsa.dataset import disk_space, other_nodes, records, shards
+from namsa.dataset.accuracy import check_dataset
 from namsa.dataset.entry import Entry, material_of
 from namsa.dataset.failures import append_failure, read_failures
 from namsa.dataset.listing import list_samples
@@ -152,7 +153,10 @@ def produce(
     missing = [entry for entry in feasible if entry.id not in present and entry.id not in failed]
     run = _Run(config, materials, directory, layout, samples_hash, start, limits, on_sample, prepare)
     if todo := missing[: limits.samples]:
-        check([entry for entry in listed if not entry.skipped])
+        all_feasible = [entry for entry in listed if not entry.skipped]
+        check(all_feasible)
+        if layout.rank == 0 and prepare is prepare_samples:
+            check_dataset(directory, config, all_feasible, materials)
         run.simulate_entries(todo, by_specimen(feasible))
     return {
         "rank": layout.rank,

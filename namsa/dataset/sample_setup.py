@@ -7,6 +7,7 @@ ranks share a dataset (`entries`) follow from the same supercell, grid, position
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import ase
 import numpy as np
@@ -248,6 +249,19 @@ def equal_thickness(config: SimulationConfig, lengths_angstrom: tuple[float, flo
         return _USUAL_SLICE_ANGSTROM
     reach = sampling.reach_of_interest(recorded_mrad(config, lengths_angstrom), largest_angle_mrad(config))
     return sampling.layer_extent(config.microscope.energy_ev, reach)
+
+
+def numerical_settings(setup: SampleSetup) -> dict[str, Any]:
+    """Returns the arguments of a simulation that are numerical settings. The dataset as a whole is judged, not each."""
+    settings = setup.config.simulation
+    names = ("form_factors", "precision", "backend", "engine", "projection")
+    equal = None if settings.follows_layers else equal_thickness(setup.config, setup.fit.lengths_angstrom)
+    return {name: getattr(settings, name) for name in names} | {
+        "grid_shape": setup.grid.shape,
+        "band_fraction": setup.grid.band,
+        "slice_thickness_angstrom": equal,
+        "accuracy": None,
+    }
 
 
 def slices_of_sample(

@@ -23,11 +23,11 @@ from namsa.dataset.entry import Entry, seed_of
 from namsa.dataset.labels import LABEL_NAMES, label_map
 from namsa.dataset.sample_setup import (
     SampleSetup,
-    equal_thickness,
     fit_supercell,
     focal_spread_angstrom,
     layer_plan,
     make_sample_setup,
+    numerical_settings,
     recorded_mrad,
     slices_of_sample,
     with_varied_values,
@@ -90,7 +90,7 @@ def prepare_samples(
         specimen_tilt_mrad=setup.config.microscope.specimen_tilt_mrad,
         seed=seed,
         on_progress=on_progress,
-        **_numerics(setup),
+        **numerical_settings(setup),
     )
     samples_hash = config.samples_hash()
     described = {"specimen": specimen, "thickness_angstrom": fit.lengths_angstrom[2], "depths": depths, "seed": seed}
@@ -146,7 +146,7 @@ def simulate_entry(
         depth_bins=config.target.depth_bins,
         sink=sink,
         on_progress=on_progress,
-        **_numerics(setup),
+        **numerical_settings(setup),
         **_exposure(setup, entry.seed),
     )
     sample.provenance["warnings"] += texts
@@ -218,19 +218,6 @@ def _complete(
         labels = label_map(supercell.atoms, setup.grid, *_axes_of_density(setup))
         provenance["label_names"] = list(LABEL_NAMES[entry.kind])
     return replace(sample, density=density, provenance=provenance, labels=labels, density_by_depth=by_depth)
-
-
-def _numerics(setup: SampleSetup) -> dict[str, Any]:
-    """Returns the arguments of a simulation that are numerical settings. The dataset as a whole is judged, not each."""
-    settings = setup.config.simulation
-    names = ("form_factors", "precision", "backend", "engine", "projection")
-    equal = None if settings.follows_layers else equal_thickness(setup.config, setup.fit.lengths_angstrom)
-    return {name: getattr(settings, name) for name in names} | {
-        "grid_shape": setup.grid.shape,
-        "band_fraction": setup.grid.band,
-        "slice_thickness_angstrom": equal,
-        "accuracy": None,
-    }
 
 
 def _exposure(setup: SampleSetup, seed: int) -> dict[str, Any]:

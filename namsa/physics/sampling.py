@@ -28,7 +28,7 @@ from namsa.physics.optics import interaction_constant, wavelength_angstrom
 from namsa.physics.potential import AtomList
 
 DEFAULT_REACH_MRAD = 100.0  # of patterns without a detector
-MARGIN = 0.8
+MARGIN = 0.77
 CONVENTIONAL = 1.8
 DETECTED = 0.6
 LARGEST_PIXEL_ANGSTROM = 0.2
@@ -75,6 +75,16 @@ def measure_columns(atoms: AtomList, extent_angstrom: tuple[float, float]) -> Co
     squared = _smoothed(density**2, region)
     thickness = float(np.ptp(atoms.z)) + _THINNEST_ANGSTROM if len(atoms.z) else _THINNEST_ANGSTROM
     return Columns(float(4 * np.pi * _COLUMN_ANGSTROM**2 * squared.max() / thickness**2), thickness)
+
+
+def strongest_column(atoms: AtomList, extent_angstrom: tuple[float, float]) -> npt.NDArray[np.float64]:
+    """Returns the position (y, x) of the atom whose column has the largest Σ Z, Å."""
+    pixel = np.array([length / max(1, round(length / _COLUMN_ANGSTROM)) for length in extent_angstrom])
+    shape = np.rint(np.array(extent_angstrom) / pixel).astype(np.int64)
+    bins = np.rint(atoms.yx / pixel).astype(np.int64) % shape
+    flat = bins[:, 0] * shape[1] + bins[:, 1]
+    totals = np.bincount(flat, atoms.numbers * atoms.occupancies)
+    return np.array(atoms.yx[np.argmax(totals[flat])])
 
 
 def _smoothed(field: npt.NDArray[np.float64], rms_pixels: list[float]) -> npt.NDArray[np.float64]:

@@ -8,12 +8,13 @@ The mean angle of a pattern is the probe's mean deflection. For a thin specimen 
 the deflection is therefore the phase convolved with the probe; Lazić, Bosch & Lazar, Ultramicroscopy 160, 265 (2016).
 """
 
+import warnings
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from namsa.errors import InputError
+from namsa.errors import InputError, SimulationWarning
 from namsa.pixels import PixelGrid
 
 Image = npt.NDArray[Any]
@@ -27,16 +28,33 @@ def annular(patterns: Image, angles: PixelGrid, inner_mrad: float, outer_mrad: f
 
     Args:
         patterns: Patterns (n, dy, dx).
-        angles: The positions of the pixels, mrad.
+        angles: The positions of the pixels, mrad, with the band limit of simulated patterns (`pattern_grid`).
         inner_mrad: Inner angle of the ring, mrad.
-        outer_mrad: Outer angle of the ring, mrad.
+        outer_mrad: Outer angle of the ring, mrad; infinity is all that there is.
 
     Returns:
         Fractions of the beam, (n,).
 
     Raises:
-        InputError: If no pixel lies in the ring.
+        InputError: If no pixel lies in the ring, or the ring lies beyond the band limit.
+
+    Warns:
+        SimulationWarning: If the band limit cuts the ring, whose outer part then is empty.
     """
+    if inner_mrad >= angles.limit:
+        raise InputError(
+            f"the ring of {inner_mrad:g} to {outer_mrad:g} mrad lies beyond the simulation's band limit of "
+            f"{angles.limit:.1f} mrad, where patterns are empty: simulate with pixels "
+            f"{1.5 * min(outer_mrad, 1.2 * inner_mrad) / angles.limit:.2f} times as fine, or give a detector that "
+            "reaches the ring and let the pixels be chosen"
+        )
+    if angles.limit < outer_mrad < np.inf:
+        warnings.warn(
+            f"the ring of {inner_mrad:g} to {outer_mrad:g} mrad is cut at the simulation's band limit of "
+            f"{angles.limit:.1f} mrad: use pixels {1.5 * outer_mrad / angles.limit:.2f} times as fine",
+            SimulationWarning,
+            stacklevel=2,
+        )
     angle = angles.distance(patterns.shape[1:])
     ring = (angle >= inner_mrad) & (angle < outer_mrad)
     if not ring.any():

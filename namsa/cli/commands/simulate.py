@@ -2,24 +2,27 @@
 
 import argparse
 import sys
+import warnings
 from pathlib import Path
 
 import ase
 from rich.progress import TaskID
 
 from namsa import sample_file
-from namsa.cli.commands.output import HDF5_SUFFIXES, print_estimate, print_line, progress_bars
+from namsa.cli.commands.output import HDF5_SUFFIXES, print_estimate, print_json, print_line, print_table, progress_bars
 from namsa.config.simulation import SimulationConfig, load_config
+from namsa.convergence import Convergence
 from namsa.crystals.material import Material
 from namsa.crystals.select import select_materials
 from namsa.crystals.structure_files import read_crystal
 from namsa.dataset import disk_space, estimate
+from namsa.dataset.accuracy import check_entry
 from namsa.dataset.entries import build_entries
 from namsa.dataset.entry import Entry
 from namsa.dataset.machine_limits import check_machine
 from namsa.dataset.simulate_entry import simulate_entry
 from namsa.dataset.workload import count_workload, hdf5_bytes
-from namsa.errors import InputError
+from namsa.errors import InputError, SimulationWarning
 from namsa.figures.sample_figure import show
 from namsa.files import check_output
 from namsa.io.stack_file import BATCH_BYTES, StackFile
@@ -33,8 +36,8 @@ _MORE_ROOM = "make room, name another folder with --out, or use fewer positions 
 
 def simulate(options: argparse.Namespace) -> None:
     """Simulates the configuration's first material (or --crystal), zone axis and thickness."""
-    if options.json and not options.dry_run:
-        raise InputError("--json goes with --dry-run; `namsa info FILE.h5 --json` says what a stack holds")
+    if options.json and not (options.dry_run or options.check):
+        raise InputError("--json goes with --dry-run or --check; `namsa info FILE.h5 --json` says what a stack holds")
     config = load_config(options.config, options.overrides)
     if options.vacuum and options.crystal:
         raise InputError("--vacuum has no crystal: leave out one of --vacuum and --crystal")
@@ -49,6 +52,9 @@ def simulate(options: argparse.Namespace) -> None:
         raise InputError(f"{entry.id}: {entry.skipped}")
     if options.dry_run:
         print_estimate(estimate.estimate_stack(config, material, entry, _batch_bytes(config)), options.json)
+        return
+    if options.check:
+        _print_check(check_entry(config, material, entry), options.json)
         return
     path = _output_path(options.out, entry.id)
     inputs = [options.config, *([options.crystal] if options.crystal else [])]
@@ -80,6 +86,31 @@ def _vacuum(config: SimulationConfig) -> tuple[SimulationConfig, Material]:
     empty = ase.Atoms(cell=(x, y, min(config.specimen.thickness_angstrom[0], _VACUUM_ANGSTROM)), pbc=True)
     specimen = specimen.model_copy(update={"thickness_angstrom": (float(empty.cell[2, 2]),)})
     return config.model_copy(update={"specimen": specimen}), Material("vacuum", "vacuum", "P1", empty, "--vacuum")
+
+
+def _print_check(found: Convergence, as_json: bool) -> None:
+    """Prints the error of a simulation by ring, and warns if it exceeds the accuracy."""
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        print_table(
+            [
+                ("pixel, slices", f"{found.pixel_angstrom:.4f} Å, {found.slices}"),
+                ("compared with", f"{found.reference_pixel_angstrom:.4f} Å, {found.reference_slices}"),
+                (f"patterns within {found.reach_mrad:.0f} mrad", f"{found.error:.3%}"),
+                *(
+                    (
+                        f"ring {ring.inner_mrad:.0f} to {ring.outer_mrad:.0f} mrad",
+                        f"{ring.error:+.2%} of {ring.fraction:.3g}",
+                    )
+                    for ring in found.rings
+                ),
+                ("beyond the band limit", f"{found.lost:.2%} of the beam ({found.lost_in_reference:.2%} of the other)"),
+            ],
+            ("", "relative error"),
+        )
+    if found.fault:
+        warnings.warn(found.fault, SimulationWarning, stacklevel=2)
 
 
 def _batch_bytes(config: SimulationConfig) -> int | None:

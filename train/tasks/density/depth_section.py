@@ -136,7 +136,7 @@ def bins_figure(facts: Mapping[str, Any], truth: Array, prediction: Array) -> Fi
         truth: Bins, (bins, h, w), e/Å².
         prediction: The same of the network.
     """
-    pixels = PixelGrid(*facts["density_frame"])
+    pixels = PixelGrid(facts["density_frame"][0], facts["density_frame"][1])
     aspect = pixels.aspect(truth.shape[1:])
     figure, axes = panels(aspect, aspect, columns=len(truth))
     norm = Normalize(min(0.0, float(truth.min())), float(truth.max()) or 1.0)

@@ -111,8 +111,8 @@ def picture(row: SampleRow, record: Record, prediction: Array) -> Picture:
         "semiangle_mrad": semiangle_mrad,
         "extent_angstrom": extent,
         # Of a scan of one row, whose step is 0, the pixel is as high as the cell.
-        "density_frame": image._replace(step=[step or side for step, side in zip(image.step, extent, strict=True)]),
-        "pattern_frame": angles,
+        "density_frame": ([step or side for step, side in zip(image.step, extent, strict=True)], image.origin),
+        "pattern_frame": (angles.step, angles.origin),
         "probes_angstrom": [positions[probe] for probe in probes],
     }
     return Picture(facts, record.density, prediction, patterns.mean(axis=0), patterns[list(probes)])
