@@ -29,7 +29,7 @@ def sample_figure(picture: Picture, mean_image: npt.NDArray[Any]) -> Figure:
         mean_image: Mean of the training targets, (h, w), e/Å².
     """
     facts, truth, error = picture.facts, picture.truth, picture.prediction - picture.truth
-    pixels, angles = PixelGrid(*facts["density_frame"]), PixelGrid(*facts["pattern_frame"])
+    pixels, angles = (PixelGrid(step, origin) for step, origin in (facts["density_frame"], facts["pattern_frame"]))
     figure, (above, below) = panels(pixels.aspect(truth.shape), angles.aspect(picture.position_averaged.shape))
     largest = float(np.abs(error).max()) or 1.0
     symmetric = Normalize(-largest, largest)

@@ -1,0 +1,175 @@
+"""Pixels and slices that are chosen, against much finer ones, and the check that says how wrong given ones are."""
+
+import itertools
+
+import ase
+import numpy as np
+import pytest
+from ase.build import bulk
+
+import namsa
+from namsa.config.instrument import Detector, FrozenPhonons, Simulation
+from namsa.physics import sampling, specimen
+from namsa.physics.grid import Grid
+from namsa.pixels import pattern_grid
+
+ZINC_OXIDE = ase.Atoms(  # wurtzite in its orthogonal cell, (c, √3 a, a): the beam is along [100], layers are a/2 apart
+    "Zn4O4",
+    scaled_positions=[
+        *((z, y, x) for z, y, x in ((0, 0, 0), (0, 0.5, 0.5), (0.5, 1 / 3, 0), (0.5, 5 / 6, 0.5))),
+        *((z, y, x) for z, y, x in ((0.3817, 0, 0), (0.3817, 0.5, 0.5), (0.8817, 1 / 3, 0), (0.8817, 5 / 6, 0.5))),
+    ],
+    cell=[5.2069, 3.2495 * 3**0.5, 3.2495],
+    pbc=True,
+)
+
+
+def probes(atoms, count=3):
+    ly, lx = atoms.cell.lengths()[[1, 0]]
+    return np.stack(np.meshgrid(np.arange(count) / count * ly, np.arange(count) / count * lx), -1).reshape(-1, 2)
+
+
+def errors(atoms, energy_ev, semiangle_mrad, reach_mrad):
+    """Of chosen pixels against 0.028 Å: of all patterns, and the largest of five rings."""
+    cell = atoms.cell.lengths()
+    made, finest = (
+        namsa.simulate(
+            atoms,
+            energy_ev=energy_ev,
+            semiangle_mrad=semiangle_mrad,
+            positions_angstrom=probes(atoms),
+            reach_mrad=reach_mrad,
+            **grid,
+        )
+        for grid in ({}, {"grid_shape": [round(cell[i] / 0.056) * 2 for i in (1, 0)], "band_fraction": 1.0})
+    )
+    (ny, nx), (my, mx) = made.cbed.shape[1:], finest.cbed.shape[1:]
+    wanted = finest.cbed[:, (my - ny) // 2 :, (mx - nx) // 2 :][:, :ny, :nx]
+    angle = pattern_grid(made.provenance).distance((ny, nx))
+    inside, edges = angle < reach_mrad, np.linspace(0, reach_mrad, 6)
+    rings = [(angle >= low) & (angle < high) for low, high in itertools.pairwise(edges)]
+    ratios = [made.cbed[:, ring].sum() / wanted[:, ring].sum() for ring in rings if ring.any()]
+    relative = np.linalg.norm((made.cbed - wanted)[:, inside]) / np.linalg.norm(wanted[:, inside])
+    return relative, max(abs(np.array(ratios) - 1)), made.provenance
+
+
+@pytest.mark.parametrize(
+    ("atoms", "energy_ev", "semiangle_mrad", "reach_mrad"),
+    [
+        (bulk("Pt", "fcc", a=3.924, cubic=True) * (2, 2, 10), 200e3, 20, 52),
+        (bulk("Pb", "fcc", a=4.95, cubic=True) * (1, 2, 3), 80e3, 20, 80),
+        (bulk("Si", "diamond", a=5.431, cubic=True) * (1, 1, 8), 300e3, 20, 60),
+    ],
+    ids=["Pt", "Pb", "Si"],
+)
+def test_chosen_pixels_meet_the_accuracy(atoms, energy_ev, semiangle_mrad, reach_mrad):
+    error, ring, provenance = errors(atoms, energy_ev, semiangle_mrad, reach_mrad)
+    assert error < 0.01
+    assert ring < 0.1
+    assert provenance["accuracy"] == 0.01
+    assert provenance["band_fraction"] == 1.0
+    assert provenance["slices_follow_layers"]
+    assert provenance["warnings"] == []
+
+
+def test_slices_that_follow_the_layers_make_no_ring():
+    """ZnO [100], 300 kV: 2 Å slices beat with layers 1.625 Å apart, with a period of about 9 Å."""
+    atoms = ZINC_OXIDE * (2, 2, 18)
+    found = {}
+    for thickness in (None, 2.0):
+        sample = namsa.simulate(
+            atoms,
+            energy_ev=300e3,
+            semiangle_mrad=21.4,
+            grid_shape=(200, 180),
+            positions_angstrom=probes(atoms, 5),
+            slice_thickness_angstrom=thickness,
+            accuracy=None,
+        )
+        found[thickness] = float(sample.annular(65, 99).mean())
+        assert sample.provenance["slices"] == (36 if thickness is None else 30)
+    assert found[None] < 3e-4
+    assert found[2.0] > 10 * found[None]
+
+
+def test_atoms_stay_in_their_slices_when_they_are_displaced():
+    """Atoms at the entrance that wrapped to the exit would scatter half of the beam less often."""
+    shown = {"energy_ev": 200e3, "semiangle_mrad": 20.0, "grid_shape": (96, 96), "accuracy": None}
+    dark = []
+    for z in (0.0, 15.0):
+        atoms = ase.Atoms("Au", positions=[(4, 4, z)], cell=[8, 8, 30], pbc=[True, True, False])
+        phonons = FrozenPhonons(rms_angstrom=0.08, configurations=4)
+        sample = namsa.simulate(atoms, positions_angstrom=[(4, 4)], frozen_phonons=phonons, **shown)
+        dark.append(float(sample.annular(30)[0]))
+    assert dark[0] == pytest.approx(dark[1], rel=0.1)
+
+
+def test_given_pixels_are_judged():
+    gold = bulk("Au", "fcc", a=4.078, cubic=True) * (2, 2, 12)
+    arguments = {"energy_ev": 300e3, "semiangle_mrad": 21.4, "positions_angstrom": [(1.0, 1.0)]}
+    with pytest.warns(namsa.SimulationWarning, match=r"pixels of 0\.146 Å give patterns a relative error of about \d+"):
+        sample = namsa.simulate(gold, grid_shape=(56, 56), slice_thickness_angstrom=2.039, **arguments)
+    assert any("leave grid_shape" in text for text in sample.provenance["warnings"])
+    found = namsa.check_convergence(
+        gold,
+        energy_ev=300e3,
+        semiangle_mrad=21.4,
+        detector=Detector(max_angle_mrad=37),
+        grid_shape=(56, 56),
+        slice_thickness_angstrom=2.039,
+    )
+    assert found.error > 0.1
+    assert found.lost > 0.1 > found.lost_in_reference
+    assert "relative error of" in found.fault
+    assert found.advice < 0.07
+
+
+def test_the_choice_follows_elements_thickness_energy_and_detector():
+    def pixel(symbol, thickness=80.0, energy_ev=200e3, reach=30.0, accuracy=0.01):
+        atoms = bulk(symbol, "fcc", a=4.05, cubic=True) * (2, 2, round(thickness / 4.05))
+        columns = sampling.measure_columns(specimen.atom_list(atoms), (8.1, 8.1))
+        return sampling.largest_pixel(columns, energy_ev, reach, accuracy)
+
+    assert pixel("Au") < pixel("Ag") < pixel("Al")
+    assert pixel("Au", 300) < pixel("Au")
+    assert pixel("Au", energy_ev=60e3) < pixel("Au")
+    assert pixel("Au", accuracy=0.002) < pixel("Au") < pixel("Au", accuracy=0.05)
+    assert pixel("Al", reach=200.0) == pytest.approx(0.6 * 0.02508 / 0.4, rel=0.03)
+
+
+def test_columns_count_alike_whatever_the_cell():
+    one = bulk("W", "bcc", a=3.165, cubic=True)
+    strengths = [
+        sampling.measure_columns(specimen.atom_list(cell), tuple(cell.cell.lengths()[[1, 0]])).strength
+        for cell in (one * (2, 2, 20), one * (5, 3, 20))
+    ]
+    np.testing.assert_allclose(strengths, 2 * (74 / 3.165) ** 2 / 3.165**2, rtol=0.1)
+    wider = Grid((64, 64), (6.4, 6.4))
+    columns = sampling.measure_columns(specimen.atom_list(one * (2, 2, 20)), (6.33, 6.33))
+    assert sampling.expected_error(columns, 200e3, wider) > sampling.expected_error(
+        columns, 200e3, Grid((64, 64), (6.4, 6.4), 1.0)
+    )
+
+
+def test_rings_beyond_the_band_limit_are_refused():
+    silver = bulk("Ag", "fcc", a=4.085, cubic=True) * (2, 2, 2)
+    sample = namsa.simulate(
+        silver,
+        energy_ev=200e3,
+        semiangle_mrad=20.0,
+        grid_shape=(64, 64),
+        positions_angstrom=[(0, 0)],
+        accuracy=None,
+    )
+    with pytest.raises(namsa.InputError, match=r"band limit of 65\.5 mrad"):
+        sample.annular(70, 90)
+    with pytest.warns(namsa.SimulationWarning, match=r"cut at the simulation's band limit of 65\.5 mrad"):
+        sample.annular(50, 90)
+
+
+def test_automatic_settings_are_the_default_of_each_other():
+    assert Simulation().sampling_angstrom == "auto"
+    assert Simulation().slice_thickness_angstrom == "auto"
+    assert Simulation(sampling_angstrom="auto").slice_thickness_angstrom == "auto"
+    assert Simulation(sampling_angstrom="auto", slice_thickness_angstrom=2.0).slice_thickness_angstrom == 2.0
+    assert Simulation(sampling_angstrom=0.1).slice_thickness_angstrom == 2.0
