@@ -68,7 +68,7 @@ def test_the_probes_diameter_is_where_its_intensity_is():
 def test_thick_slices():
     (text,) = warned(atom(depth=12.0), slice_thickness_angstrom=6.0)
     assert "6.00 Å thick" in text
-    (text,) = warned(atom(), grid_shape=(300, 360))
+    (text,) = warned(atom(), grid_shape=(300, 360), slice_thickness_angstrom=2.0)
     assert "Laue zone of their own at 158 mrad" in text
 
 

@@ -41,7 +41,7 @@ def test_the_tree_is_frozen_and_survives_writing_and_reading(path):
         ("microscope.energy_ev=200", "microscope.energy_ev.*10000.*in eV"),
         ("microscope.energy_ev=2e8", "microscope.energy_ev.*1000000"),
         ("microscope.energy_ev=.nan", "microscope.energy_ev.*finite"),
-        ("simulation.sampling_angstrom=0.1", "exactly one of grid_shape and sampling_angstrom"),
+        ("simulation.sampling_angstrom=0.1", "at most one of grid_shape and sampling_angstrom"),
         ("split.train=0.5", "must be 1"),
         ("name=a/b", "name"),
         ("seed", "section.key=value"),
