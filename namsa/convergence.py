@@ -136,7 +136,9 @@ def check_convergence(
     first = atoms if isinstance(atoms, ase.Atoms) else atoms[0]
     reach = sampling.reach_of_interest(reach_of(first, detector, energy_ev), semiangle_mrad)
     lx, ly, _ = (float(length) for length in first.cell.lengths())
-    if positions_angstrom is None:
+    if positions_angstrom is None and not len(first):
+        positions_angstrom = [(ly / 2, lx / 2)]
+    elif positions_angstrom is None:
         strongest = sampling.strongest_column(specimen.atom_list(first), (ly, lx))
         positions_angstrom = (strongest + np.outer(np.arange(PROBES), _STEPS) % 1 * (ly, lx)) % (ly, lx)
     common = {

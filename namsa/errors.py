@@ -15,7 +15,3 @@ class SimulationWarning(UserWarning):
 
 class WorkError(RuntimeError):
     """The work failed, for example for lack of disk space or because of a corrupt record; exit code 1."""
-
-
-class SimulationWarning(UserWarning):
-    """Issued when a simulation runs but its result may mislead."""
