@@ -7,7 +7,7 @@ is imported then:
       section.py      its section of the configuration, if it has one
       rules.py        what it asks of the network, the inputs and the samples: `check`
       task.py         target, loss, scores and trivial baseline: `TASK`, a `train.tasks.task.Task`
-      report.py       its part of the report and of the terminal: `REPORT`, a `train.tasks.reporting.TaskReport`
+      report.py       its part of the report and of the terminal: `REPORT`, a `train.tasks.reporting.RunReport`
       card.py         its part of a model card: `CARD`, a `train.apply.card.TaskCard`
       command.py      the commands that apply its networks: `COMMANDS`, of `train.tasks.scan_command.ScanCommand`
       application.py  a network of the task on a scan

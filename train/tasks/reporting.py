@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol, runtime_checkable
 
 from pydantic import TypeAdapter
 from rich.table import Table
@@ -22,9 +22,33 @@ from . import registry
 OF_STEPS = ("ranks", "device", "machine", "seconds", "performance")  # facts of the start that took a run's steps
 
 
+@runtime_checkable
+class RunReport(Protocol):
+    """What a task shows of the results of a run."""
+
+    def read(self, path: Path) -> Mapping[str, Any]:
+        """Returns the contents of an `evaluation.json`.
+
+        Raises:
+            InputError: If the file cannot be read or holds something else.
+        """
+
+    def part(self, run_dir: Path) -> ResultPart:
+        """Returns the part of the report of a run."""
+
+    def table(self, evaluation: Mapping[str, Any], run_dir: Path, page: Path | None) -> Table:
+        """Returns the main results for the terminal.
+
+        Args:
+            evaluation: Results on held-out samples.
+            run_dir: The run directory.
+            page: The report, if one was written.
+        """
+
+
 @dataclass(frozen=True)
 class TaskReport:
-    """What a task shows of the results of a run.
+    """A `RunReport` that is made from `evaluation.json`.
 
     Attributes:
         kind: What the report is of.
@@ -45,11 +69,6 @@ class TaskReport:
     check: Callable[[Any], None] = lambda evaluation: None
 
     def read(self, path: Path) -> Mapping[str, Any]:
-        """Returns the contents of an `evaluation.json`.
-
-        Raises:
-            InputError: If the file cannot be read or holds something else.
-        """
         found: Mapping[str, Any] = read_typed(TypeAdapter(self.evaluation), path, EVALUATE_AGAIN)
         try:
             self.check(found)
@@ -58,7 +77,6 @@ class TaskReport:
         return found
 
     def part(self, run_dir: Path) -> ResultPart:
-        """Returns the part of the report of a run."""
         path = run_dir / "evaluation.json"
         evaluation = self.read(path) if path.is_file() else None
         if evaluation is None or not evaluation["samples"]:
@@ -72,21 +90,18 @@ class TaskReport:
         return ResultPart(self.kind, self.title, results, samples, evaluation["run"])
 
     def table(self, evaluation: Mapping[str, Any], run_dir: Path, page: Path | None) -> Table:
-        """Returns the main results for the terminal.
-
-        Args:
-            evaluation: Results on held-out samples.
-            run_dir: The run directory.
-            page: The report, if one was written.
-        """
-        found = self.terminal(evaluation)
-        found.caption = f"{found.caption}report: {page}\neverything: {run_dir}"
-        return found
+        return with_places(self.terminal(evaluation), run_dir, page)
 
 
-def report_of(task: str) -> TaskReport:
+def with_places(table: Table, run_dir: Path, page: Path | None) -> Table:
+    """Adds to the caption of a table where report and run directory are."""
+    table.caption = f"{table.caption}report: {page}\neverything: {run_dir}"
+    return table
+
+
+def report_of(task: str) -> RunReport:
     """Returns what a task shows of a run; that of a density for a name that is no task's."""
-    found: TaskReport = registry.part(task if task in registry.TASKS else "density", "report").REPORT
+    found: RunReport = registry.part(task if task in registry.TASKS else "density", "report").REPORT
     return found
 
 

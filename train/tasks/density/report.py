@@ -13,7 +13,7 @@ from ...measure.results import PerformanceSummary
 from ...reports.figures import data_uri
 from ...reports.report import ResultPart, read_if_there
 from ...reports.report_tables import count, missing, number, table
-from ..reporting import TaskReport
+from ..reporting import with_places
 from . import depth_section, summary
 from .figures import sample_figure
 from .pictures import Picture, read_predictions
@@ -259,8 +259,8 @@ def _consistency(row: SampleRow) -> str:
     return f"{number(row['consistency_r'], '.3f')} ({number(row['consistency_empty_r'], '.3f')})"
 
 
-class DensityReport(TaskReport):
-    """A report whose parts are shown as far as their files are there."""
+class DensityReport:
+    """A `train.tasks.reporting.RunReport` whose parts are shown as far as their files are there."""
 
     def read(self, path: Path) -> Evaluation:
         return read_evaluation(path)
@@ -268,12 +268,8 @@ class DensityReport(TaskReport):
     def part(self, run_dir: Path) -> ResultPart:
         return _part(run_dir)
 
+    def table(self, evaluation: Mapping[str, Any], run_dir: Path, page: Path | None) -> Table:
+        return with_places(terminal(cast(Evaluation, evaluation)), run_dir, page)
 
-REPORT = DensityReport(
-    KIND,
-    TITLE,
-    Evaluation,
-    terminal,
-    results=lambda evaluation, run_dir: _part(run_dir).results,
-    samples=lambda evaluation: samples(evaluation["samples"]),
-)
+
+REPORT = DensityReport()
