@@ -32,8 +32,8 @@ from ..experiment.experiment import Experiment, load
 from ..networks import count
 from .preflight_verdict import Fault, RankReport, verdict
 
-WAIT_S = 55.0  # for all ranks, so that the job ends in its first minute
-PROBE_S = 45.0  # for a rank's libraries
+WAIT_S = 55.0  # after the last report that came: ranks of a busy machine, or of many samples, take longer than others
+PROBE_S = 600.0  # for a rank's libraries, which load in seconds where nothing is wrong
 POLL_S = 0.1
 STARTED = "started.json"  # rank 0's clock when it started
 CHECKPOINT_BYTES = 12  # per parameter: the weight and two moments, float32
@@ -62,7 +62,7 @@ def preflight(options: argparse.Namespace) -> None:
         write_text_atomic(exchange / _name(rank), json.dumps(asdict(own) | {"clock": time.time()}))
         if rank:
             return
-        reports = _collect(exchange, size, started + WAIT_S)
+        reports = _collect(exchange, size)
     else:
         reports = [own]
     if lacking := verdict(reports, size, batch_size):
@@ -165,14 +165,16 @@ def _seconds_behind(exchange: Path, rank: int, deadline: float) -> float:
     return max(0.0, float(read_json(path)) - time.time())
 
 
-def _collect(exchange: Path, size: int, deadline: float) -> list[RankReport]:
-    """Returns the reports of all ranks that report before the deadline, in the order of ranks."""
+def _collect(exchange: Path, size: int) -> list[RankReport]:
+    """Returns the reports in the order of ranks, without those that have not come `WAIT_S` after the last one."""
     reports: dict[int, RankReport] = {}
+    deadline = time.monotonic() + WAIT_S
     while len(reports) < size:
         for path in sorted(exchange.glob("rank-*.json")):
             rank = int(path.stem.removeprefix("rank-"))
             if rank not in reports:
                 reports[rank] = _read(path)
+                deadline = time.monotonic() + WAIT_S
         if len(reports) < size:
             if time.monotonic() > deadline:
                 break
