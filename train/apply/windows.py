@@ -134,20 +134,20 @@ def prepare_network(model: Model, plan: ResamplingPlan, passes: int | None, note
         + (f", times {views.passes} with dropout" if views.passes else ", without dropout")
     )
     return ScanNetwork(
-        predict,
-        views.members,
-        views.members > 1 or model.predicts_its_error,
-        model.calibration.predicted_weight or 1.0,
-        model.calibration.uncertainty_factor or 1.0,
-        familiarity,
-        model.conditions,
-        window,
-        multiple,
-        image_shape,
-        LearntAberrations.of(model.experiment),
-        HALF_TURN in views.symmetries,
-        whole_scan,
-        model.experiment.bins_shape(),
+        predict=predict,
+        members=views.members,
+        has_uncertainty=views.members > 1 or model.predicts_its_error,
+        predicted_weight=model.calibration.predicted_weight or 1.0,
+        uncertainty_factor=model.calibration.uncertainty_factor or 1.0,
+        familiarity=familiarity,
+        conditions=model.conditions,
+        window=window,
+        multiple=multiple,
+        image_shape=image_shape,
+        learnt=LearntAberrations.of(model.experiment),
+        half_turn_valid=HALF_TURN in views.symmetries,
+        whole_scan=whole_scan,
+        bins_shape=model.experiment.bins_shape(),
     )
 
 

@@ -129,20 +129,20 @@ def report(
         raise InputError(f"--ranks {ranks} has no multiple of training.split.ways, {job.ways}: give one")
     curve = [_row(job, number) for number in numbers]
     return ScalingReport(
-        name,
-        hardware.name,
-        compute_s,
-        "run" if run_dir else "rate",
-        job.strategy,
-        job.samples,
-        curve,
-        recommended(curve, min_efficiency),
-        min_efficiency,
-        published_results(),
-        fit.fit(measured) if measured else None,
-        _synchronisation(job),
-        job.ways,
-        parts.rows(way_counts(ways), groups) if ways else None,
+        name=name,
+        machine=hardware.name,
+        compute_s=compute_s,
+        compute_from="run" if run_dir else "rate",
+        strategy=job.strategy,
+        samples=job.samples,
+        curve=curve,
+        recommended=recommended(curve, min_efficiency),
+        min_efficiency=min_efficiency,
+        published=published_results(),
+        measured=fit.fit(measured) if measured else None,
+        synchronisation=_synchronisation(job),
+        ways=job.ways,
+        division=parts.rows(way_counts(ways), groups) if ways else None,
     )
 
 
