@@ -13,6 +13,8 @@ Floats = npt.NDArray[np.float64]
 FEWEST = 8  # patterns, from which the noise of a pixel is known
 LARGEST_SHARE = 0.01  # of the pixels; if more stand out, the pattern is not smooth and they are not bad
 SIGMAS = 6.0  # of noise, at least, by which a bad pixel stands out
+DARK_AROUND = 3  # of the 24 pixels around a dead one may be as dark; more are the edge of what is lit
+_AROUND = np.pad(np.zeros((1, 1), bool), 2, constant_values=True)
 _NEIGHBOURS = np.array([[1, 1, 1], [1, 0, 1], [1, 1, 1]], bool)
 
 
@@ -38,6 +40,7 @@ def find_bad_pixels(survey: Survey, positions: int) -> list[BadPixel]:
     A pixel is hot if its mean exceeds those of its neighbours, all but the largest one, by more than `SIGMAS` standard
     deviations of noise and by more than the range of the neighbours; dead pixels fall below them likewise and have at
     most half the neighbours' median. A pair of bad pixels side by side is found, a larger cluster may not be.
+    Dark pixels at the edge of what is lit, as at the band limit of a simulation, are not dead.
 
     Args:
         survey: Statistics of the scan.
@@ -61,6 +64,8 @@ def find_bad_pixels(survey: Survey, positions: int) -> list[BadPixel]:
     above, below = (mean - high) / noise, (low - mean) / noise
     hot = (above > SIGMAS) & (mean - high > spread)
     dead = (below > SIGMAS / 2) & (low - mean > spread) & (mean < middle / 2)
+    around = ndimage.rank_filter(mean, DARK_AROUND, footprint=_AROUND, mode="mirror")
+    dead &= around > np.maximum(2 * mean, 1e-3 * middle)
     missing = survey.missing == positions
     if positions < FEWEST or (hot | dead).mean() > LARGEST_SHARE:
         hot, dead = np.zeros_like(hot), np.zeros_like(dead)

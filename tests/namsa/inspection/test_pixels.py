@@ -36,6 +36,16 @@ def test_hot_dead_and_missing_pixels_are_found_and_no_others():
     assert found[3, 5].sigmas > 10
 
 
+def test_dark_pixels_at_the_edge_of_what_is_lit_are_not_dead():
+    """As at the band limit of a simulation, whose edge has notches."""
+    values = stack() + 50
+    y, x = np.indices(SHAPE[2:])
+    values[:, :, np.hypot(y - 12, x - 14) > 9] = 0
+    values[:, :, [12, 12, 5, 19], [7, 21, 14, 14]] = 0  # two pixels inside the edge
+    values[:, :, 12, 14] = 0
+    assert [(pixel.row, pixel.column) for pixel in find_bad_pixels(surveyed(values), 99)] == [(12, 14)]
+
+
 def test_statistics_are_those_of_the_whole_scan(monkeypatch):
     values = stack()
     monkeypatch.setattr("namsa.inspection.survey.PIECE_BYTES", 7 * 24 * 28 * 4)  # several pieces in each row
