@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from namsa.errors import InputError
 from namsa.io.lost import Losses, mend
 from namsa.io.recording import Recording
 
@@ -132,8 +131,8 @@ def survey(parts: Iterable[Piece], shape: tuple[int, int, int, int]) -> Survey:
         negative += int((patterns < 0).sum())
         values = stored[kept] if found.values else patterns
         whole = whole and bool(((values == np.rint(values)) | ~np.isfinite(values)).all())
-    if lost.all():
-        raise InputError("all patterns of the scan are empty: there is nothing to measure")
+    if lost.all():  # a scan of zeros alone
+        lost[:], losses, extremes[:] = False, Losses(), 0
     regions /= np.maximum(counts, 1)[..., None, None]
     middles = [np.array([np.flatnonzero(of == n).mean() for n in range(of.max() + 1)]) for of in (along_y, along_x)]
     return Survey(
