@@ -96,6 +96,8 @@ _OPTIONAL_KINDS = {
     "slices": _WHOLE,
     "band_fraction": _POSITIVE,
     "atoms": _WHOLE,
+    "snapshots": _WHOLE,
+    "plasmons": _or_none(_MAPPING),
     "aberrations": _Kind("a mapping of names to numbers", _mapping_to(_is_coefficient)),
     "frozen_phonons": _or_none(_MAPPING),
     "detector": _or_none(_Kind("a mapping of names to values, with doses that are numbers", _is_detector)),

@@ -57,6 +57,10 @@ def sample_rows(provenance: Mapping[str, Any]) -> list[Row]:
     specimen.append(f"{y:.2f} × {x:.2f} Å (y, x), {value(p, 'thickness_angstrom'):.2f} Å thick")
     if "atoms" in p:
         specimen.append(f"{value(p, 'atoms'):,} atoms")
+    if "snapshots" in p:
+        specimen.append(f"mean of {value(p, 'snapshots')} snapshots")
+    if plasmons := value(p, "plasmons", None):
+        specimen.append(f"inelastic mean free path {plasmons.get('mean_free_path_angstrom')} Å")
     microscope = [f"{value(p, 'energy_ev') / 1e3:g} keV", f"semiangle {value(p, 'semiangle_mrad'):g} mrad"]
     microscope += _phrases(p, _MICROSCOPE)
     microscope += [f"{name} {number:g}" for name, number in value(p, "aberrations", {}).items()]
